@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of ops as data: find_op("rms_norm") tells operands, attributes with defaults, and outputs. Header-only,
+// constant-initialized, no static with a destructor.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "blob.h"
+#include "types.h"
+
+// The default of an F64 attribute whose value is the op's own choice; is_unset tells.
+#define TENON_UNSET (std::numeric_limits<double>::quiet_NaN())
+
+namespace tenon {
+
+inline bool is_unset(double v) { return std::isnan(v); }
+
+enum class OpLevel : uint8_t { primitive, core, meta };
+
+// One line of an op's entry.
+struct OpPart {
+  enum class Kind : uint8_t { begin, operand, optional_operand, operand_list, attr, output, optional_output,
+                              output_list, end };
+  Kind kind{};
+  std::string_view name{};
+  uint32_t attr_type = 0;        // TENON_ATTR_*, for attr
+  int64_t default_int = 0;       // I64, BOOL, DTYPE
+  double default_float = 0;      // F64
+  std::string_view default_str{};
+  uint32_t version = 0;          // for begin
+  std::string_view family{};
+  OpLevel level{};
+};
+
+namespace detail {
+inline constexpr OpPart kOpParts[] = {
+#define TENON_OP(n, v, f, l) \
+  {.kind = OpPart::Kind::begin, .name = #n, .version = v, .family = #f, .level = OpLevel::l},
+#define TENON_IN(n) {.kind = OpPart::Kind::operand, .name = #n},
+#define TENON_IN_OPT(n) {.kind = OpPart::Kind::optional_operand, .name = #n},
+#define TENON_IN_LIST(n) {.kind = OpPart::Kind::operand_list, .name = #n},
+#define TENON_STR(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_STR, .default_str = d},
+#define TENON_I64(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_I64, .default_int = d},
+#define TENON_F64(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_F64, .default_float = d},
+#define TENON_BOOL(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_BOOL, .default_int = d},
+#define TENON_DTYPE(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_DTYPE, .default_int = d},
+#define TENON_INTS(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_INTS},
+#define TENON_OUT(n) {.kind = OpPart::Kind::output, .name = #n},
+#define TENON_OUT_OPT(n) {.kind = OpPart::Kind::optional_output, .name = #n},
+#define TENON_OUT_LIST(n) {.kind = OpPart::Kind::output_list, .name = #n},
+#define TENON_END(n) {.kind = OpPart::Kind::end, .name = #n},
+#include "ops.def"
+#include "undef_ops.inl"
+};
+
+inline constexpr size_t kOpCount = [] {
+  size_t n = 0;
+  for (const OpPart& p : kOpParts) n += p.kind == OpPart::Kind::begin;
+  return n;
+}();
+}  // namespace detail
+
+// An op's entry. parts() holds attributes, operands and outputs in the order of ops.def.
+struct OpSchema {
+  std::string_view name;
+  std::string_view family;
+  uint32_t version = 0;
+  OpLevel level{};
+  const OpPart* first = nullptr;
+  uint32_t part_count = 0;
+
+  constexpr std::span<const OpPart> parts() const { return {first, part_count}; }
+  // The part called `name` of that kind, or nullptr.
+  constexpr const OpPart* attr(std::string_view name_) const {
+    for (const OpPart& p : parts())
+      if (p.kind == OpPart::Kind::attr && p.name == name_) return &p;
+    return nullptr;
+  }
+  // Name of operand or output k, for messages; a list's name serves all of its positions.
+  constexpr std::string_view operand_name(size_t k) const { return position(k, OpPart::Kind::operand, OpPart::Kind::operand_list); }
+  constexpr std::string_view output_name(size_t k) const { return position(k, OpPart::Kind::output, OpPart::Kind::output_list); }
+
+ private:
+  constexpr std::string_view position(size_t k, OpPart::Kind from, OpPart::Kind to) const {
+    for (const OpPart& p : parts()) {
+      if (p.kind < from || p.kind > to) continue;
+      if (k == 0 || p.kind == to) return p.name;
+      --k;
+    }
+    return "?";
+  }
+};
+
+namespace detail {
+inline constexpr std::array<OpSchema, kOpCount> kOpSchemas = [] {
+  std::array<OpSchema, kOpCount> table{};
+  size_t op = 0;
+  for (const OpPart& p : kOpParts) {
+    if (p.kind == OpPart::Kind::begin) {
+      table[op] = {p.name, p.family, p.version, p.level, &p + 1, 0};
+    } else if (p.kind == OpPart::Kind::end) {
+      ++op;
+    } else {
+      ++table[op].part_count;
+    }
+  }
+  return table;
+}();
+}  // namespace detail
+
+inline constexpr std::span<const OpSchema> all_ops() { return detail::kOpSchemas; }
+
+// The newest version of an op known here, or nullptr.
+constexpr const OpSchema* find_op(std::string_view name) {
+  for (const OpSchema& s : all_ops())
+    if (s.name == name) return &s;
+  return nullptr;
+}
+
+}  // namespace tenon

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ends one reading of ops.def.
+#undef TENON_OP
+#undef TENON_IN
+#undef TENON_IN_OPT
+#undef TENON_IN_LIST
+#undef TENON_STR
+#undef TENON_I64
+#undef TENON_F64
+#undef TENON_BOOL
+#undef TENON_DTYPE
+#undef TENON_INTS
+#undef TENON_OUT
+#undef TENON_OUT_OPT
+#undef TENON_OUT_LIST
+#undef TENON_END
