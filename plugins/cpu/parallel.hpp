@@ -37,6 +37,30 @@ int width();
 // An exception of body is rethrown here.
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
+// A team of threads of its own: the caller and up to width - 1 workers.
+class Arena {
+ public:
+  explicit Arena(int width);
+  ~Arena();
+  // Runs work in the caller with this arena as the current one. Several threads may be inside.
+  void execute(FunctionRef<void()> work);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Keeps the worker threads; destroying it, when no arena is left, waits until they have ended.
+class Workers {
+ public:
+  Workers();
+  ~Workers();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 // A grain for items of `cost` each (bytes moved, or half the flops), so that a piece is worth a task: about 32 KiB.
 inline int64_t grain_for(int64_t cost) {
   constexpr int64_t kPiece = 32 << 10;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only file that includes TBB: arenas, the parallel loop, and what ThreadSanitizer must be told about both.
+#include "parallel.hpp"
+
+#include <oneapi/tbb/blocked_range.h>
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/partitioner.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <new>
+#include <utility>
+
+#ifdef TENON_CPU_TSAN
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
+#endif
+
+namespace tenon::cpu {
+namespace {
+
+// What happened before a fork is seen by its pieces, what happened in the pieces is seen after the join.
+struct Handover {
+#ifdef TENON_CPU_TSAN
+  void acquire() { __tsan_acquire(this); }
+  void release() { __tsan_release(this); }
+#else
+  void acquire() {}
+  void release() {}
+#endif
+  char address = 0;
+};
+
+// The first exception of several threads. Kept out of TBB, whose own capture would be one more hidden hand-over.
+class FirstFailure {
+ public:
+  void capture() {
+    if (!taken_.exchange(true)) failure_ = std::current_exception();
+  }
+  bool taken() const { return taken_.load(std::memory_order_relaxed); }
+  void rethrow() {
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  std::atomic<bool> taken_{false};
+  std::exception_ptr failure_;
+};
+
+constexpr int64_t kPiecesPerThread = 4;  // enough to even out a busy core, few enough to cost nothing
+
+}  // namespace
+
+struct Arena::Impl {
+  explicit Impl(int width) : arena(width) {}
+  tbb::task_arena arena;
+};
+
+Arena::Arena(int width) : impl_(std::make_unique<Impl>(std::max(width, 1))) {}
+Arena::~Arena() = default;
+
+void Arena::execute(FunctionRef<void()> work) {
+  Handover fork, join;
+  FirstFailure failure;
+  fork.release();
+  impl_->arena.execute([&] {
+    fork.acquire();
+    try {
+      work();
+    } catch (...) {
+      failure.capture();
+    }
+    join.release();
+  });
+  join.acquire();
+  failure.rethrow();
+}
+
+struct Workers::Impl {
+  tbb::task_scheduler_handle handle{tbb::attach{}};
+};
+
+Workers::Workers() : impl_(std::make_unique<Impl>()) {}
+Workers::~Workers() { tbb::finalize(impl_->handle, std::nothrow); }
+
+int width() { return tbb::this_task_arena::max_concurrency(); }
+
+// The pieces are fixed; the threads draw them from a counter. So a loop costs width - 1 tasks whatever its length, and
+// a thread that comes late takes what is left.
+void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  const int64_t threads = width();
+  const int64_t grains = (n + grain - 1) / grain;
+  if (threads == 1 || grains == 1) return body(0, n);
+  const int64_t pieces = std::min(grains, threads * kPiecesPerThread);
+
+  std::atomic<int64_t> next{0};
+  FirstFailure failure;
+  Handover fork, join;
+  const auto draw = [&] {
+    fork.acquire();
+    for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
+      try {
+        body(grains * piece / pieces * grain, std::min(n, grains * (piece + 1) / pieces * grain));
+      } catch (...) {
+        failure.capture();
+      }
+    }
+    join.release();
+  };
+  fork.release();
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, std::min(threads, pieces), 1),
+      [&](const tbb::blocked_range<int64_t>&) { draw(); }, tbb::simple_partitioner());
+  join.acquire();
+  failure.rethrow();
+}
+
+}  // namespace tenon::cpu
