@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph: values and nodes in an order in which they may run. Append-only; a pass writes a new graph and a map from
+// the old values to the new ones (rewrite.hpp), which is how handles survive.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ir/type.hpp"
+#include "tenon/ops.hpp"
+
+namespace tenon::core {
+
+struct OpRecord;
+class Graph;
+
+inline constexpr uint32_t kNone = TENON_NONE;
+using NodeId = uint32_t;
+
+// A value of a graph by number; absent by default.
+struct Value {
+  uint32_t id = kNone;
+  explicit operator bool() const { return id != kNone; }
+  friend auto operator<=>(const Value&, const Value&) = default;
+};
+
+// Op structs over Value: op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}.
+namespace op {
+#include "tenon/op_structs.inl"
+}  // namespace op
+
+struct DTypeAttr {
+  DType dtype;
+  friend bool operator==(const DTypeAttr&, const DTypeAttr&) = default;
+};
+using FunctionAttr = std::shared_ptr<const Graph>;
+using AttrValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<double>, DTypeAttr,
+                               FunctionAttr>;
+
+struct Attr {
+  std::string name;
+  AttrValue value;
+};
+// In the order of the op's entry; one equal to its default is left out.
+using Attrs = std::vector<Attr>;
+
+enum class Space : uint8_t {
+  node = TENON_SPACE_NODE,
+  input = TENON_SPACE_INPUT,
+  weight = TENON_SPACE_WEIGHT,
+  constant = TENON_SPACE_CONSTANT,
+  state = TENON_SPACE_STATE,
+};
+
+using Bytes = std::vector<std::byte>;
+
+struct ValueInfo {
+  Type type;                           // dtype NONE until it can be inferred (an input has symbols)
+  Space space = Space::node;
+  bool trainable = false;              // weights
+  NodeId node = kNone;                 // maker, for Space::node
+  uint32_t output = 0;                 // position among the maker's outputs
+  std::string name;                    // input, weight, state: their name; else a hint or empty
+  std::shared_ptr<const Bytes> data;   // constants: dense content
+};
+
+struct NodeInfo {
+  const OpRecord* op = nullptr;
+  std::vector<Value> operands;         // fixed positions, absent ones inside; trailing absent ones cut
+  std::vector<Value> outputs;          // likewise: absent = not wanted
+  Attrs attrs;
+  std::string provenance;              // name in the source file, or of the call that made it
+  uint32_t clone = 0;                  // != 0: recomputed copy, never merged with a node of another number
+
+  const AttrValue* attr(std::string_view name) const {
+    for (const Attr& a : attrs)
+      if (a.name == name) return &a.value;
+    return nullptr;
+  }
+};
+
+struct Output {
+  std::string name;
+  Value value;
+};
+struct Update {
+  Value target;                        // a weight or state
+  Value value;                         // what it is after the run
+};
+
+class Graph {
+ public:
+  std::string name;
+
+  // Dims of an input may be symbols, made here; the same name is the same symbol.
+  Dim symbol(std::string_view name);
+  std::string_view symbol_name(Dim symbol) const { return symbols_[static_cast<size_t>(~symbol)]; }
+  const std::vector<std::string>& symbols() const { return symbols_; }
+
+  // Names are unique within their space, not empty. Weights and state have numeric shapes.
+  Value input(std::string_view name, const Type& type);
+  Value weight(std::string_view name, const Type& type, bool trainable = true);
+  Value state(std::string_view name, const Type& type);
+  Value constant(const Type& type, std::shared_ptr<const Bytes> data);
+
+  // Checks arity and attributes against the op's entry, drops attributes equal to their default, and infers the
+  // outputs' types where the operands' are known. outputs[k] false = not wanted (optional outputs only).
+  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, const std::vector<bool>& outputs,
+                  std::string_view provenance = {});
+  // Makes optional output k of a node wanted, if it is not.
+  Value want_output(NodeId node, uint32_t k);
+  // From an op struct. Defined in ops/build.hpp.
+  template <class Op>
+  NodeId add(const Op& op, std::string_view provenance = {});
+
+  void output(std::string_view name, Value value);   // names are unique; a value may leave under several
+  void update(Value target, Value value);            // types must agree; one update per target
+  void set_name(Value value, std::string_view name); // a hint for reports
+  void set_clone(NodeId node, uint32_t clone) { nodes_[node].clone = clone; }
+
+  const ValueInfo& operator[](Value v) const { return values_[v.id]; }
+  const NodeInfo& operator[](NodeId n) const { return nodes_[n]; }
+  const Type& type(Value v) const { return values_[v.id].type; }
+  uint32_t value_count() const { return static_cast<uint32_t>(values_.size()); }
+  uint32_t node_count() const { return static_cast<uint32_t>(nodes_.size()); }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  const std::vector<Update>& updates() const { return updates_; }
+  const std::vector<Value>& inputs() const { return inputs_; }     // in the order of their making
+  const std::vector<Value>& weights() const { return weights_; }
+  const std::vector<Value>& states() const { return states_; }
+  Value find(Space space, std::string_view name) const;            // absent when there is none
+  Value update_of(Value target) const;                             // the new value, or absent
+
+ private:
+  Value add_value(ValueInfo info);
+  Value add_named(Space space, std::string_view name, const Type& type, std::vector<Value>& list);
+
+  std::vector<ValueInfo> values_;
+  std::vector<NodeInfo> nodes_;
+  std::vector<std::string> symbols_;
+  std::vector<Value> inputs_, weights_, states_;
+  std::vector<Output> outputs_;
+  std::vector<Update> updates_;
+  std::map<std::pair<Space, std::string>, Value, std::less<>> named_;
+  std::map<std::string, uint32_t, std::less<>> output_names_;
+  std::map<Value, Value> update_of_;
+};
+
+}  // namespace tenon::core

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// dtype, Shape and Type of a value.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "tenon/blob.h"
+
+namespace tenon::core {
+
+using DType = tenon_dtype;
+inline constexpr DType kF32 = TENON_DTYPE_F32, kF16 = TENON_DTYPE_F16, kBF16 = TENON_DTYPE_BF16,
+                       kF64 = TENON_DTYPE_F64, kI8 = TENON_DTYPE_I8, kI16 = TENON_DTYPE_I16,
+                       kI32 = TENON_DTYPE_I32, kI64 = TENON_DTYPE_I64, kU8 = TENON_DTYPE_U8,
+                       kU16 = TENON_DTYPE_U16, kU32 = TENON_DTYPE_U32, kU64 = TENON_DTYPE_U64,
+                       kBool = TENON_DTYPE_BOOL;
+
+std::string_view dtype_name(DType t);                        // "f32"; "?" for a number that is none
+std::optional<DType> dtype_from_name(std::string_view name);
+constexpr bool is_float(DType t) { return t == kF32 || t == kF16 || t == kBF16 || t == kF64; }   // F
+constexpr bool is_half(DType t) { return t == kF16 || t == kBF16; }                              // H
+constexpr bool is_integer(DType t) { return t >= kI8 && t <= kU64; }                             // I
+constexpr bool is_index(DType t) { return t == kI32 || t == kI64; }                              // X
+constexpr DType acc_dtype(DType t) { return is_half(t) ? kF32 : t; }                             // acc(T)
+
+// A dim is a number >= 0, or a symbol: ~s for symbol s of the graph. Symbols live in types of inputs only.
+using Dim = int64_t;
+constexpr bool is_symbol(Dim d) { return d < 0; }
+
+// Up to 8 dims, row-major.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<Dim> dims) : Shape(std::span(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const Dim> dims) {
+    if (dims.size() > TENON_MAX_RANK) fail(Code::unsupported, "rank ", dims.size(), " is over the limit of 8");
+    for (Dim d : dims) dims_[rank_++] = d;
+  }
+  int rank() const { return rank_; }
+  Dim operator[](int i) const { return dims_[i]; }
+  Dim& operator[](int i) { return dims_[i]; }
+  std::span<const Dim> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
+  const Dim* begin() const { return dims_.data(); }
+  const Dim* end() const { return dims_.data() + rank_; }
+  void push(Dim d) {
+    if (rank_ == TENON_MAX_RANK) fail(Code::unsupported, "rank 9 is over the limit of 8");
+    dims_[rank_++] = d;
+  }
+  bool numeric() const {
+    for (Dim d : *this)
+      if (is_symbol(d)) return false;
+    return true;
+  }
+  int64_t elements() const;      // of a numeric shape; fails where the product overflows
+  std::string text() const;      // "[4,256]"; symbols as "?"
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  std::array<Dim, TENON_MAX_RANK> dims_{};
+  int rank_ = 0;
+};
+
+struct Type {
+  DType dtype = TENON_DTYPE_NONE;
+  Shape shape;
+  std::string text() const;      // "f32[4,256]"
+  friend bool operator==(const Type&, const Type&) = default;
+};
+
+// The one size function: bytes of a dense value.
+uint64_t type_bytes(const Type& type);
+
+// Axis in [-rank, rank) to [0, rank); `who` opens the message.
+int normalize_axis(int64_t axis, int rank, std::string_view who);
+// NumPy broadcasting; fails with shape_mismatch, `who` opens the message.
+Shape broadcast(const Shape& a, const Shape& b, std::string_view who);
+
+}  // namespace tenon::core
