@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collapsing of dims, gathering of runs, and the strided copy.
+#include "loops.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Dims;
+
+// Calls f with a value of an unsigned type of `size` bytes.
+template <class F>
+void with_size(int64_t size, F&& f) {
+  switch (size) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+template <class T>
+void copy_run(const T* from, int64_t stride, int64_t n, T* to) {
+  if (stride == 1) {
+    if (n >= 16) {
+      std::memcpy(to, from, n * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+    }
+  } else if (stride == 0) {
+    std::fill_n(to, n, *from);
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
+  }
+}
+
+template <class T>
+void gather_run_of(const Loop& loop, int k, const T* base, int64_t flat, int64_t n, T* to) {
+  const Dims& strides = loop.strides[k];
+  const int last = loop.rank - 1;
+  Dims at{};
+  int64_t offset = 0, rest = flat;
+  for (int i = last; i >= 0; --i) {
+    at[i] = rest % loop.dims[i];
+    rest /= loop.dims[i];
+    offset += at[i] * strides[i];
+  }
+  while (n > 0) {
+    const int64_t run = std::min(n, loop.dims[last] - at[last]);
+    copy_run(base + offset, strides[last], run, to);
+    to += run;
+    if ((n -= run) == 0) return;
+    offset -= at[last] * strides[last];
+    at[last] = 0;
+    for (int i = last - 1; i >= 0; --i) {
+      offset += strides[i];
+      if (++at[i] < loop.dims[i]) break;
+      offset -= at[i] * strides[i];
+      at[i] = 0;
+    }
+  }
+}
+
+// Rows [i0, i1) of one block column: out[i][j] = in[i + j * stride], in blocks that fit the cache both ways.
+template <class T>
+void transpose_rows(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t columns) {
+  constexpr int64_t kBlock = 64 / sizeof(T);
+  for (int64_t j0 = 0; j0 < columns; j0 += kBlock) {
+    const int64_t j1 = std::min(columns, j0 + kBlock);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = j0; j < j1; ++j) out[i * out_stride + j] = in[i + j * in_stride];
+  }
+}
+
+}  // namespace
+
+int64_t Loop::offset(int k, int64_t flat) const {
+  int64_t offset = 0;
+  for (int i = rank - 1; i >= 0; --i) {
+    offset += flat % dims[i] * strides[k][i];
+    flat /= dims[i];
+  }
+  return offset;
+}
+
+Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands) {
+  Loop loop;
+  const int rank = static_cast<int>(shape.size());
+  const int operand_count = static_cast<int>(operands.size());
+  loop.count = 1;
+  for (const int64_t d : shape) loop.count *= d;
+  loop.rank = 0;
+  for (int i = 0; i < rank; ++i) {
+    if (shape[i] == 1) continue;
+    std::array<int64_t, Loop::kMaxOperands> stride{};
+    int k = 0;
+    for (const sdk::Type* t : operands) {
+      const int own = i - (rank - t->rank);
+      stride[k++] = own < 0 || t->dims[own] == 1 ? 0 : t->strides[own];
+    }
+    // An outer dim whose step is exactly one walk over this dim, for all operands, becomes one with it.
+    bool merge = loop.rank > 0;
+    for (k = 0; merge && k < operand_count; ++k)
+      merge = loop.strides[k][loop.rank - 1] == stride[k] * shape[i];
+    if (!merge) loop.dims[loop.rank++] = 1;
+    loop.dims[loop.rank - 1] *= shape[i];
+    for (k = 0; k < operand_count; ++k) loop.strides[k][loop.rank - 1] = stride[k];
+  }
+  if (loop.rank == 0) loop.rank = 1, loop.dims[0] = 1;
+  for (int k = 0; k < operand_count; ++k) {
+    loop.dense[k] = loop.scalar[k] = true;
+    int64_t expected = 1;
+    for (int i = loop.rank - 1; i >= 0; --i) {
+      if (loop.dims[i] != 1) loop.dense[k] &= loop.strides[k][i] == expected;
+      loop.scalar[k] &= loop.strides[k][i] == 0;
+      expected *= loop.dims[i];
+    }
+    if (loop.dense[k]) loop.scalar[k] = false;
+  }
+  return loop;
+}
+
+void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n, void* to) {
+  with_size(static_cast<int64_t>(size), [&]<class T>(T) {
+    const T* from = static_cast<const T*>(base);
+    if (loop.scalar[k]) {
+      std::fill_n(static_cast<T*>(to), n, *from);
+    } else {
+      gather_run_of(loop, k, from, flat, n, static_cast<T*>(to));
+    }
+  });
+}
+
+StridedCopy::StridedCopy(const sdk::Type& type)
+    : loop_(make_loop(type.shape(), {&type})), size_(tenon_dtype_bits(type.dtype) / 8),
+      bytes_(static_cast<int64_t>(type.bytes())) {
+  const Dims& strides = loop_.strides[0];
+  const int last = loop_.rank - 1;
+  if (strides[last] == 0 || strides[last] == 1 || loop_.dims[last] < 4) return;
+  for (int i = 0; i < last; ++i)
+    if (strides[i] == 1 && loop_.dims[i] >= 4) fast_ = i;
+}
+
+void StridedCopy::run(const void* in, void* out) const {
+  if (bytes_ == 0) return;
+  if (loop_.dense[0]) {
+    parallel_for(bytes_, 256 << 10, [&](int64_t begin, int64_t end) {
+      std::memcpy(static_cast<char*>(out) + begin, static_cast<const char*>(in) + begin, end - begin);
+    });
+  } else if (fast_ >= 0) {
+    run_transposed(in, out);
+  } else {
+    parallel_for(loop_.count, tile_grain(2 * size_), [&](int64_t begin, int64_t end) {
+      gather_run(loop_, 0, in, size_, begin, end - begin, static_cast<char*>(out) + begin * size_);
+    });
+  }
+}
+
+void StridedCopy::run_transposed(const void* in, void* out) const {
+  const Dims& strides = loop_.strides[0];
+  const int last = loop_.rank - 1;
+  const int64_t rows = loop_.dims[fast_], columns = loop_.dims[last];
+  // The other dims with the block of rows as the innermost are one flat range of work.
+  const int64_t block = 64 / size_, blocks = (rows + block - 1) / block;
+  Dims out_strides{};
+  int64_t step = 1;
+  for (int i = last; i >= 0; --i) out_strides[i] = step, step *= loop_.dims[i];
+  const int64_t work = loop_.count / rows / columns * blocks;
+  parallel_for(work, grain_for(2 * size_ * block * columns), [&](int64_t begin, int64_t end) {
+    for (int64_t w = begin; w < end; ++w) {
+      const int64_t first = w % blocks * block;
+      int64_t rest = w / blocks, from = first, to = first * out_strides[fast_];
+      for (int i = last - 1; i >= 0; --i) {
+        if (i == fast_) continue;
+        from += rest % loop_.dims[i] * strides[i];
+        to += rest % loop_.dims[i] * out_strides[i];
+        rest /= loop_.dims[i];
+      }
+      with_size(size_, [&]<class T>(T) {
+        transpose_rows(static_cast<const T*>(in) + from, strides[last], static_cast<T*>(out) + to,
+                       out_strides[fast_], std::min(block, rows - first), columns);
+      });
+    }
+  });
+}
+
+}  // namespace tenon::cpu

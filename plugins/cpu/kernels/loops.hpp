@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walking strided and broadcast operands beside a dense result: dims are collapsed once, in make; a run then goes
+// through the result in flat order, tile by tile, and every operand offers each tile as contiguous elements.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <type_traits>
+
+#include "../parallel.hpp"
+#include "convert.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+// Elements of a tile: operands, result and what lies between stay in the first-level cache.
+inline constexpr int64_t kTile = 1024;
+
+// The iteration over a dense result and up to kMaxOperands operands that broadcast to it.
+struct Loop {
+  static constexpr int kMaxOperands = 4;
+
+  int rank = 1;                                      // after collapsing, >= 1
+  int64_t count = 0;                                 // elements of the result
+  sdk::Dims dims{};
+  std::array<sdk::Dims, kMaxOperands> strides{};     // in elements, 0 on broadcast dims
+  std::array<bool, kMaxOperands> dense{};            // the operand lies exactly as the result does
+  std::array<bool, kMaxOperands> scalar{};           // one element serves all
+
+  int64_t inner() const { return dims[rank - 1]; }
+  int64_t offset(int k, int64_t flat) const;         // of the result's element `flat` in operand k
+};
+
+// Operands are aligned to the last dim of `shape`, as NumPy broadcasts; their shapes have been checked.
+Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands);
+
+// Is the operand dense and of the result's shape, so that the result may be written over it?
+inline bool replaceable(const sdk::Type& operand, const sdk::Type& result) {
+  return operand.dtype == result.dtype && operand.same_shape(result) && operand.dense();
+}
+
+// Elements [flat, flat + n) of operand k, whose elements have `size` bytes, as contiguous elements.
+void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n, void* to);
+
+// Calls body(flat, n) for tiles of at most kTile elements over [begin, end). Where the inner dim is long no tile
+// crosses its border, so that an operand broadcast over the outer dims is read in place.
+template <class Body>
+void for_tiles(const Loop& loop, int64_t begin, int64_t end, Body&& body) {
+  const int64_t inner = loop.inner();
+  if (loop.rank == 1 || inner < kTile / 4) {
+    for (int64_t i = begin; i < end; i += kTile) body(i, std::min(kTile, end - i));
+    return;
+  }
+  const int64_t tile = (inner - 1) / ((inner + kTile - 1) / kTile) + 1;
+  for (int64_t i = begin; i < end;) {
+    const int64_t at = i % inner;
+    const int64_t n = std::min({tile - at % tile, inner - at, end - i});
+    body(i, n);
+    i += n;
+  }
+}
+
+// Grain for parallel_for over a loop's flat range: whole tiles, `bytes` moved for each element.
+inline int64_t tile_grain(int64_t bytes) { return (grain_for(bytes) + kTile - 1) / kTile * kTile; }
+
+// Offers the tiles of one operand. Lives on the stack of one piece of work.
+class TileReader {
+ public:
+  TileReader(const Loop& loop, int k, const void* base, tenon_dtype dtype)
+      : loop_(loop), k_(k), base_(static_cast<const char*>(base)), dtype_(dtype),
+        size_(tenon_dtype_bits(dtype) / 8) {}
+
+  // Elements [flat, flat + n), n <= kTile, in their own dtype.
+  const void* raw(int64_t flat, int64_t n) {
+    if (loop_.dense[k_]) return base_ + flat * size_;
+    if (loop_.scalar[k_]) {
+      if (filled_ < n) gather_run(loop_, k_, base_, size_, flat, kTile, raw_), filled_ = kTile;
+      return raw_;
+    }
+    const int last = loop_.rank - 1;
+    if (loop_.strides[k_][last] == 1 && flat % loop_.inner() + n <= loop_.inner())
+      return base_ + loop_.offset(k_, flat) * size_;
+    gather_run(loop_, k_, base_, size_, flat, n, raw_);
+    return raw_;
+  }
+  // The same as T: for float also from f16 and bf16, else T is the dtype's own type.
+  template <class T>
+  const T* as(int64_t flat, int64_t n) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtype_ != TENON_DTYPE_F32) {
+        if (loop_.scalar[k_] && filled_ == kTile) return wide_;
+        widen(dtype_, raw(flat, n), wide_, loop_.scalar[k_] ? kTile : n);
+        return wide_;
+      }
+    }
+    return static_cast<const T*>(raw(flat, n));
+  }
+
+ private:
+  const Loop& loop_;
+  int k_;
+  const char* base_;
+  tenon_dtype dtype_;
+  int64_t size_;
+  int64_t filled_ = 0;  // of a scalar operand
+  alignas(64) char raw_[kTile * 8];
+  alignas(64) float wide_[kTile];
+};
+
+// Takes the tiles of the dense result: direct when T is its own type, rounded from float for f16 and bf16.
+class TileWriter {
+ public:
+  TileWriter(void* base, tenon_dtype dtype)
+      : base_(static_cast<char*>(base)), dtype_(dtype), size_(tenon_dtype_bits(dtype) / 8) {}
+  template <class T>
+  T* at(int64_t flat) {
+    if constexpr (std::is_same_v<T, float>)
+      if (dtype_ != TENON_DTYPE_F32) return wide_;
+    return reinterpret_cast<T*>(base_ + flat * size_);
+  }
+  // After the tile given by at<float> is complete.
+  void commit(int64_t flat, int64_t n) {
+    if (is_half(dtype_)) narrow(dtype_, wide_, base_ + flat * size_, n);
+  }
+
+ private:
+  char* base_;
+  tenon_dtype dtype_;
+  int64_t size_;
+  alignas(64) float wide_[kTile];
+};
+
+// A strided view made dense: runs are copied, a transposition goes in blocks. dtype of 1, 2, 4 or 8 bytes; the
+// two-per-byte ones only when dense.
+class StridedCopy {
+ public:
+  explicit StridedCopy(const sdk::Type& type);
+  // `in` is the address of the view's first element.
+  void run(const void* in, void* out) const;
+
+ private:
+  void run_transposed(const void* in, void* out) const;
+
+  Loop loop_;
+  int64_t size_ = 0;   // bytes of an element
+  int64_t bytes_ = 0;  // of the result
+  int fast_ = -1;      // the dim along which the view is contiguous, when that is not the last
+};
+
+}  // namespace tenon::cpu
