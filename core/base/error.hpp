@@ -43,14 +43,18 @@ class Error : public std::runtime_error {
 
 namespace detail {
 inline void append(std::string& to, std::string_view part) { to += part; }
-inline void append(std::string& to, char part) { to += part; }
-inline void append(std::string& to, bool part) { to += part ? "true" : "false"; }
-template <class Number>
-  requires std::is_arithmetic_v<Number>
-void append(std::string& to, Number part) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, part).ptr;
-  to.append(text, end);
+template <class Scalar>
+  requires std::is_arithmetic_v<Scalar>
+void append(std::string& to, Scalar part) {
+  if constexpr (std::is_same_v<Scalar, bool>) {
+    to += part ? "true" : "false";
+  } else if constexpr (std::is_same_v<Scalar, char>) {
+    to += part;
+  } else {
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, part).ptr;
+    to.append(text, end);
+  }
 }
 }  // namespace detail
 

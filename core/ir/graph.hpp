@@ -61,21 +61,21 @@ enum class Space : uint8_t {
 using Bytes = std::vector<std::byte>;
 
 struct ValueInfo {
-  Type type;                           // dtype NONE until it can be inferred (an input has symbols)
+  Type type{};                         // dtype NONE until it can be inferred (an input has symbols)
   Space space = Space::node;
   bool trainable = false;              // weights
   NodeId node = kNone;                 // maker, for Space::node
   uint32_t output = 0;                 // position among the maker's outputs
-  std::string name;                    // input, weight, state: their name; else a hint or empty
-  std::shared_ptr<const Bytes> data;   // constants: dense content
+  std::string name{};                  // input, weight, state: their name; else a hint or empty
+  std::shared_ptr<const Bytes> data{}; // constants: dense content
 };
 
 struct NodeInfo {
   const OpRecord* op = nullptr;
-  std::vector<Value> operands;         // fixed positions, absent ones inside; trailing absent ones cut
-  std::vector<Value> outputs;          // likewise: absent = not wanted
-  Attrs attrs;
-  std::string provenance;              // name in the source file, or of the call that made it
+  std::vector<Value> operands{};       // fixed positions, absent ones inside; trailing absent ones cut
+  std::vector<Value> outputs{};        // likewise: absent = not wanted
+  Attrs attrs{};
+  std::string provenance{};            // name in the source file, or of the call that made it
   uint32_t clone = 0;                  // != 0: recomputed copy, never merged with a node of another number
 
   const AttrValue* attr(std::string_view name) const {

@@ -107,7 +107,7 @@ struct OpRecord {
 };
 
 template <class Op, const Record<Op>& r>
-OpRecord record() {
+constexpr OpRecord record() {
   OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
   out.shape = [](Infer& i, const Graph&, const NodeInfo& n) { r.shape(i, decode<Op>(n)); };
   if (r.grad) out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/graph.hpp"
+
+#include <algorithm>
+
+#include "ops/record.hpp"
+
+namespace tenon::core {
+namespace {
+
+std::string_view attr_type_name(uint32_t type) {
+  constexpr std::string_view names[] = {"?", "i64", "f64", "bool", "string", "ints", "floats", "dtype", "function"};
+  return type < std::size(names) ? names[type] : names[0];
+}
+
+// AttrValue's alternatives stand in the order of TENON_ATTR_*.
+uint32_t attr_type(const AttrValue& v) { return static_cast<uint32_t>(v.index()) + 1; }
+
+bool is_default(const OpPart& part, const AttrValue& v) {
+  switch (part.attr_type) {
+    case TENON_ATTR_I64: return std::get<int64_t>(v) == part.default_int;
+    case TENON_ATTR_F64: {
+      const double d = std::get<double>(v);
+      return d == part.default_float || (is_unset(d) && is_unset(part.default_float));
+    }
+    case TENON_ATTR_BOOL: return std::get<bool>(v) == (part.default_int != 0);
+    case TENON_ATTR_STR: return std::get<std::string>(v) == part.default_str;
+    case TENON_ATTR_INTS: return std::get<std::vector<int64_t>>(v).empty();
+    case TENON_ATTR_DTYPE: return std::get<DTypeAttr>(v).dtype == part.default_int;
+    default: return false;
+  }
+}
+
+std::string node_text(const OpRecord& op, std::string_view provenance) {
+  return provenance.empty() ? std::string(op.name()) : cat(op.name(), " '", provenance, "'");
+}
+
+Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
+  Attrs out;
+  size_t known = 0;
+  for (const OpPart& part : op.schema->parts()) {
+    if (part.kind != OpPart::Kind::attr) continue;
+    auto found = std::find_if(attrs.begin(), attrs.end(), [&](const Attr& a) { return a.name == part.name; });
+    if (found == attrs.end()) {
+      if (part.name == "kind") fail(Code::invalid_argument, who, ": attribute kind is required");
+      continue;
+    }
+    ++known;
+    AttrValue value = std::move(found->value);
+    if (part.attr_type == TENON_ATTR_F64 && attr_type(value) == TENON_ATTR_I64)
+      value = static_cast<double>(std::get<int64_t>(value));
+    if (attr_type(value) != part.attr_type)
+      fail(Code::invalid_argument, who, ": attribute ", part.name, ": expected ", attr_type_name(part.attr_type),
+           ", got ", attr_type_name(attr_type(value)));
+    if (!is_default(part, value)) out.push_back({std::string(part.name), std::move(value)});
+  }
+  if (known != attrs.size())
+    for (const Attr& a : attrs) {
+      if (!op.schema->attr(a.name)) fail(Code::invalid_argument, who, ": has no attribute '", a.name, "'");
+      if (std::count_if(attrs.begin(), attrs.end(), [&](const Attr& o) { return o.name == a.name; }) > 1)
+        fail(Code::invalid_argument, who, ": attribute ", a.name, " is given twice");
+    }
+  return out;
+}
+
+void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint32_t value_count,
+                    const std::string& who) {
+  size_t k = 0;
+  for (const OpPart& part : op.schema->parts()) {
+    if (part.kind == OpPart::Kind::operand) {
+      if (k >= operands.size() || !operands[k])
+        fail(Code::invalid_argument, who, ": operand ", part.name, " is missing");
+      ++k;
+    } else if (part.kind == OpPart::Kind::optional_operand) {
+      ++k;
+    } else if (part.kind == OpPart::Kind::operand_list) {
+      if (k >= operands.size()) fail(Code::invalid_argument, who, ": operand ", part.name, " is an empty list");
+      for (; k < operands.size(); ++k)
+        if (!operands[k]) fail(Code::invalid_argument, who, ": operand ", part.name, " has an absent entry");
+    }
+  }
+  if (operands.size() > k && std::any_of(operands.begin() + static_cast<ptrdiff_t>(k), operands.end(), [](Value v) { return bool(v); }))
+    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the op takes at most ", k);
+  if (operands.size() > TENON_BLOB_MAX_OPERANDS)
+    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the limit is ", TENON_BLOB_MAX_OPERANDS);
+  for (Value v : operands)
+    if (v && v.id >= value_count) fail(Code::invalid_argument, who, ": an operand is no value of this graph");
+}
+
+template <class T>
+void cut_absent(std::vector<T>& values) {
+  while (!values.empty() && !values.back()) values.pop_back();
+}
+
+}  // namespace
+
+Dim Graph::symbol(std::string_view symbol_name) {
+  if (symbol_name.empty()) fail(Code::invalid_argument, "a symbol needs a name");
+  const auto found = std::find(symbols_.begin(), symbols_.end(), symbol_name);
+  const auto index = found - symbols_.begin();
+  if (found == symbols_.end()) symbols_.emplace_back(symbol_name);
+  return ~static_cast<Dim>(index);
+}
+
+Value Graph::add_value(ValueInfo info) {
+  if (values_.size() >= kNone) fail(Code::out_of_memory, "graph: too many values");
+  values_.push_back(std::move(info));
+  return {static_cast<uint32_t>(values_.size() - 1)};
+}
+
+Value Graph::add_named(Space space, std::string_view value_name, const Type& type, std::vector<Value>& list) {
+  constexpr std::string_view words[] = {"node", "input", "weight", "constant", "state"};
+  const std::string_view word = words[static_cast<size_t>(space)];
+  if (value_name.empty()) fail(Code::invalid_argument, word, ": the name is empty");
+  if (tenon_dtype_bits(type.dtype) == 0) fail(Code::dtype_mismatch, word, " '", value_name, "': the dtype is unknown");
+  if (find(space, value_name)) fail(Code::invalid_argument, word, " '", value_name, "' exists already");
+  for (Dim d : type.shape)
+    if (is_symbol(d) && static_cast<size_t>(~d) >= symbols_.size())
+      fail(Code::invalid_argument, word, " '", value_name, "': a dim is negative and no symbol of the graph");
+  if (type.shape.numeric()) {
+    type.shape.elements();  // fails where it overflows
+  } else if (space != Space::input) {
+    fail(Code::invalid_argument, word, " '", value_name, "': only inputs may have symbolic dims");
+  }
+  const Value v = add_value({.type = type, .space = space, .name = std::string(value_name)});
+  named_.emplace(std::pair(space, std::string(value_name)), v);
+  list.push_back(v);
+  return v;
+}
+
+Value Graph::input(std::string_view value_name, const Type& type) { return add_named(Space::input, value_name, type, inputs_); }
+
+Value Graph::weight(std::string_view value_name, const Type& type, bool trainable) {
+  const Value v = add_named(Space::weight, value_name, type, weights_);
+  values_[v.id].trainable = trainable;
+  return v;
+}
+
+Value Graph::state(std::string_view value_name, const Type& type) { return add_named(Space::state, value_name, type, states_); }
+
+Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
+  const uint64_t size = type_bytes(type);
+  if (!data || data->size() != size)
+    fail(Code::invalid_argument, "constant ", type.text(), ": expected ", size, " bytes, got ", data ? data->size() : 0);
+  return add_value({.type = type, .space = Space::constant, .data = std::move(data)});
+}
+
+NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, const std::vector<bool>& outputs,
+                       std::string_view provenance) {
+  const std::string who = node_text(op, provenance);
+  check_operands(op, operands, value_count(), who);
+  NodeInfo node{.op = &op, .operands = std::move(operands), .attrs = checked_attrs(op, std::move(attrs), who),
+                .provenance = std::string(provenance)};
+  cut_absent(node.operands);
+
+  std::vector<Type> types(outputs.size());
+  const bool typed = std::all_of(node.operands.begin(), node.operands.end(), [&](Value v) {
+    return !v || (values_[v.id].type.dtype != TENON_DTYPE_NONE && values_[v.id].type.shape.numeric());
+  });
+  if (typed) {
+    Infer infer(*this, node, types);
+    op.shape(infer, *this, node);
+  } else if (op.schema->level == OpLevel::meta) {
+    // A request's outputs are like its operands, and those of weights are known before shapes are bound.
+    for (size_t k = 0; k < types.size() && k + 1 < node.operands.size(); ++k) {
+      const Type& t = type(node.operands[k + 1]);
+      if (t.shape.numeric()) types[k] = t;
+    }
+  }
+  const auto id = static_cast<NodeId>(nodes_.size());
+  node.outputs.resize(outputs.size());
+  for (uint32_t k = 0; k < outputs.size(); ++k)
+    if (outputs[k]) node.outputs[k] = add_value({.type = types[k], .node = id, .output = k});
+  cut_absent(node.outputs);
+  if (node.outputs.empty()) fail(Code::invalid_argument, who, ": none of its outputs is wanted");
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+Value Graph::want_output(NodeId id, uint32_t k) {
+  NodeInfo& node = nodes_[id];
+  if (k < node.outputs.size() && node.outputs[k]) return node.outputs[k];
+  size_t count = 0;
+  for (const OpPart& p : node.op->schema->parts())
+    count += p.kind == OpPart::Kind::output || p.kind == OpPart::Kind::optional_output;
+  check(k < count, node.op->name(), ": has no output ", k);
+  std::vector<Type> types(count);
+  Infer infer(*this, node, types);
+  node.op->shape(infer, *this, node);
+  if (node.outputs.size() <= k) node.outputs.resize(k + 1);
+  const Value v = add_value({.type = types[k], .node = id, .output = k});
+  nodes_[id].outputs[k] = v;
+  return v;
+}
+
+void Graph::output(std::string_view output_name, Value value) {
+  if (output_name.empty()) fail(Code::invalid_argument, "output: the name is empty");
+  if (value.id >= value_count()) fail(Code::invalid_argument, "output '", output_name, "': no value of this graph");
+  if (!output_names_.emplace(std::string(output_name), static_cast<uint32_t>(outputs_.size())).second)
+    fail(Code::invalid_argument, "output '", output_name, "' exists already");
+  outputs_.push_back({std::string(output_name), value});
+}
+
+void Graph::update(Value target, Value value) {
+  if (target.id >= value_count() || value.id >= value_count())
+    fail(Code::invalid_argument, "update: no value of this graph");
+  const ValueInfo& t = values_[target.id];
+  if (t.space != Space::weight && t.space != Space::state)
+    fail(Code::invalid_argument, "update: the target is neither a weight nor state");
+  const Type& given = type(value);
+  if (given.dtype != TENON_DTYPE_NONE && given != t.type)
+    fail(given.dtype != t.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "update '", t.name, "': expected ",
+         t.type.text(), ", got ", given.text());
+  if (!update_of_.emplace(target, value).second) fail(Code::invalid_argument, "update '", t.name, "' exists already");
+  updates_.push_back({target, value});
+}
+
+void Graph::set_name(Value value, std::string_view hint) {
+  if (values_[value.id].space == Space::node || values_[value.id].space == Space::constant)
+    values_[value.id].name = hint;
+}
+
+Value Graph::find(Space space, std::string_view value_name) const {
+  const auto found = named_.find(std::pair(space, std::string(value_name)));
+  return found == named_.end() ? Value{} : found->second;
+}
+
+Value Graph::update_of(Value target) const {
+  const auto found = update_of_.find(target);
+  return found == update_of_.end() ? Value{} : found->second;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder's short names, and the checks of Infer.
+#include "ops/build.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/number.hpp"
+#include "ops/record.hpp"
+
+namespace tenon::core {
+
+// ---- Infer
+
+std::string Infer::who() const {
+  return node_.provenance.empty() ? std::string(node_.op->name()) : cat(node_.op->name(), " '", node_.provenance, "'");
+}
+void Infer::want_float(Value v, std::string_view operand) const {
+  if (v && !is_float(dtype(v))) fail(Code::dtype_mismatch, "operand ", operand, ": expected a float, got ", type(v).text());
+}
+void Infer::want_index(Value v, std::string_view operand) const {
+  if (v && !is_index(dtype(v))) fail(Code::dtype_mismatch, "operand ", operand, ": expected i32 or i64, got ", type(v).text());
+}
+void Infer::want_dtype(Value v, std::string_view operand, DType expected) const {
+  if (v && dtype(v) != expected)
+    fail(Code::dtype_mismatch, "operand ", operand, ": expected ", dtype_name(expected), ", got ", type(v).text());
+}
+void Infer::want_same_dtype(Value a, std::string_view operand_a, Value b, std::string_view operand_b) const {
+  if (a && b && dtype(a) != dtype(b))
+    fail(Code::dtype_mismatch, "operand ", operand_b, ": expected ", dtype_name(dtype(a)), " as operand ", operand_a,
+         ", got ", type(b).text());
+}
+void Infer::want_shape(Value v, std::string_view operand, const Shape& expected) const {
+  if (v && shape(v) != expected)
+    fail(Code::shape_mismatch, "operand ", operand, ": expected shape ", expected.text(), ", got ", type(v).text());
+}
+void Infer::want_rank(Value v, std::string_view operand, int rank) const {
+  if (v && shape(v).rank() != rank)
+    fail(Code::shape_mismatch, "operand ", operand, ": expected rank ", rank, ", got ", type(v).text());
+}
+
+// ---- Builder
+
+namespace {
+std::shared_ptr<const Bytes> bytes_of(DType dtype, double value) {
+  auto data = std::make_shared<Bytes>(tenon_dense_bytes(dtype, 1));
+  store_number(dtype, data->data(), value);
+  return data;
+}
+}  // namespace
+
+Value Builder::scalar(DType t, double value) { return graph.constant({t, {}}, bytes_of(t, value)); }
+
+Value Builder::scalar_int(DType t, int64_t value) {
+  auto data = std::make_shared<Bytes>(tenon_dense_bytes(t, 1));
+  if (is_integer(t)) std::memcpy(data->data(), &value, data->size());   // little-endian: the low bytes
+  else store_number(t, data->data(), static_cast<double>(value));
+  return graph.constant({t, {}}, std::move(data));
+}
+
+Value Builder::ints(DType t, std::span<const int64_t> values) {
+  check(is_integer(t), "ints: a dtype that is no integer");
+  const size_t each = tenon_dtype_bits(t) / 8;
+  auto data = std::make_shared<Bytes>(values.size() * each);
+  for (size_t i = 0; i < values.size(); ++i) std::memcpy(data->data() + i * each, &values[i], each);
+  return graph.constant({t, {static_cast<Dim>(values.size())}}, std::move(data));
+}
+
+Value Builder::full(const Type& t, double value) { return expand(scalar(t.dtype, value), t.shape); }
+
+Value Builder::binary(std::string_view kind, Value a, Value b) {
+  return add(op::binary{.kind = std::string(kind), .a = a, .b = b});
+}
+Value Builder::unary(std::string_view kind, Value x) { return add(op::unary{.kind = std::string(kind), .x = x}); }
+Value Builder::compare(std::string_view kind, Value a, Value b) {
+  return add(op::compare{.kind = std::string(kind), .a = a, .b = b});
+}
+Value Builder::logical(std::string_view kind, Value a, Value b) {
+  return add(op::logical{.kind = std::string(kind), .a = a, .b = b});
+}
+Value Builder::where(Value cond, Value a, Value b) { return add(op::where{.cond = cond, .a = a, .b = b}); }
+Value Builder::cast(Value x, DType to) { return dtype(x) == to ? x : Value(add(op::cast{.to = to, .x = x})); }
+
+Value Builder::reshape(Value x, const Shape& to) {
+  if (shape(x) == to) return x;
+  // A dim of 0 is meant as 0 here, never as "copy".
+  return add(op::reshape{.shape = Ints(to.begin(), to.end()), .allow_zero = true, .x = x});
+}
+Value Builder::transpose(Value x, Ints perm) {
+  Ints identity(perm.size());
+  std::iota(identity.begin(), identity.end(), 0);
+  return perm == identity ? x : Value(add(op::transpose{.perm = std::move(perm), .x = x}));
+}
+Value Builder::swap_last(Value x) {
+  Ints perm(static_cast<size_t>(shape(x).rank()));
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return transpose(x, std::move(perm));
+}
+Value Builder::expand(Value x, const Shape& to) {
+  return shape(x) == to ? x : Value(add(op::expand{.shape = Ints(to.begin(), to.end()), .x = x}));
+}
+Value Builder::unsqueeze(Value x, int axis) {
+  Shape to;
+  for (int i = 0; i <= shape(x).rank(); ++i) {
+    if (i == axis) to.push(1);
+    if (i < shape(x).rank()) to.push(shape(x)[i]);
+  }
+  return reshape(x, to);
+}
+Value Builder::narrow(Value x, int axis, int64_t start, int64_t len, int64_t step) {
+  const Shape& s = shape(x);
+  if (start == 0 && step == 1 && len == s[axis]) return x;
+  Ints starts(static_cast<size_t>(s.rank()), 0), lens(s.begin(), s.end()), steps(static_cast<size_t>(s.rank()), 1);
+  starts[static_cast<size_t>(axis)] = start;
+  lens[static_cast<size_t>(axis)] = len;
+  steps[static_cast<size_t>(axis)] = step;
+  return add(op::narrow{.start = std::move(starts), .len = std::move(lens), .step = std::move(steps), .x = x});
+}
+Value Builder::concat(std::vector<Value> xs, int axis) {
+  return xs.size() == 1 ? xs[0] : Value(add(op::concat{.axis = axis, .xs = std::move(xs)}));
+}
+
+Value Builder::reduce(std::string_view kind, Value x, Ints axes, bool keepdims) {
+  const bool none = axes.empty();
+  return add(op::reduce{.kind = std::string(kind), .axes = std::move(axes), .keepdims = keepdims,
+                        .noop_with_empty_axes = none, .x = x});
+}
+
+Value Builder::sum_to(Value x, const Shape& to) {
+  const Shape from = shape(x);
+  if (from == to) return x;
+  const int extra = from.rank() - to.rank();
+  Ints axes;
+  for (int i = 0; i < from.rank(); ++i)
+    if (i < extra || (to[i - extra] == 1 && from[i] != 1)) axes.push_back(i);
+  return reshape(axes.empty() ? x : sum(x, std::move(axes)), to);
+}
+
+Value Builder::matmul(Value a, Value b, bool trans_a, bool trans_b, double alpha, DType out_dtype) {
+  return add(op::matmul{.trans_a = trans_a, .trans_b = trans_b, .alpha = alpha, .out_dtype = out_dtype, .a = a, .b = b});
+}
+Value Builder::iota(const Shape& s, int axis, DType t, double start, double step) {
+  return add(op::iota{.shape = Ints(s.begin(), s.end()), .axis = axis, .dtype = t, .start = start, .step = step});
+}
+
+}  // namespace tenon::core

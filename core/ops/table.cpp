@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins the families' records; an op without a record does not link.
+#include "ops/table.hpp"
+
+#include <unordered_map>
+
+namespace tenon::core {
+
+const std::vector<const OpRecord*>& all_records() {
+  static const std::vector<const OpRecord*> records = {
+#define TENON_OP(name, version, family, level) &name##_def,
+#define TENON_IN(n)
+#define TENON_IN_OPT(n)
+#define TENON_IN_LIST(n)
+#define TENON_STR(n, d)
+#define TENON_I64(n, d)
+#define TENON_F64(n, d)
+#define TENON_BOOL(n, d)
+#define TENON_DTYPE(n, d)
+#define TENON_INTS(n)
+#define TENON_OUT(n)
+#define TENON_OUT_OPT(n)
+#define TENON_OUT_LIST(n)
+#define TENON_END(name)
+#include "tenon/ops.def"
+#include "tenon/undef_ops.inl"
+  };
+  return records;
+}
+
+const OpRecord* find_record(std::string_view domain, std::string_view name, uint32_t version) {
+  static const auto by_name = [] {
+    std::unordered_map<std::string_view, const OpRecord*> map;
+    for (const OpRecord* r : all_records()) map.emplace(r->name(), r);
+    return map;
+  }();
+  if (domain != "tenon") return nullptr;
+  const auto found = by_name.find(name);
+  if (found == by_name.end()) return nullptr;
+  return version == 0 || found->second->schema->version == version ? found->second : nullptr;
+}
+
+const OpRecord& record_of(std::string_view name) {
+  const OpRecord* r = find_record("tenon", name);
+  check(r != nullptr, "no record for op ", name);
+  return *r;
+}
+
+}  // namespace tenon::core
