@@ -22,7 +22,8 @@ std::span<const sdk::Row> scan_rows();
 std::span<const sdk::Row> shape_rows();
 std::span<const sdk::Row> softmax_rows();
 
-// All of them, for the life of the process.
-std::span<const sdk::Row> all_rows();
+// All of them; what is left over has no name. Filled when the image is loaded.
+inline constexpr size_t kRowCapacity = 128;
+extern sdk::Row row_table[kRowCapacity];
 
 }  // namespace tenon::cpu

@@ -5,24 +5,21 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <string>
-
-#include "tenon/kernel.hpp"
+#include <new>
 
 namespace tenon::cpu {
 namespace {
-constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kHugePage = 2 << 20;
 }  // namespace
 
-void* allocate_memory(uint64_t bytes) {
+void* allocate_memory(uint64_t bytes, uint64_t alignment) {
   const bool large = bytes >= 2 * kHugePage;
-  const uint64_t alignment = large ? kHugePage : kAlignment;
-  const uint64_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  alignment = std::max(alignment, large ? kHugePage : 64);
+  const uint64_t padded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = padded < bytes ? nullptr : std::aligned_alloc(alignment, padded);
-  if (memory == nullptr)
-    throw sdk::Failure(TENON_OUT_OF_MEMORY, "no host memory for a buffer of " + std::to_string(bytes) + " bytes");
+  if (memory == nullptr) throw std::bad_alloc();
   // Advice only: a kernel without huge pages refuses, and the memory is as good.
   if (large) madvise(memory, padded, MADV_HUGEPAGE);
   return memory;

@@ -6,8 +6,9 @@
 
 namespace tenon::cpu {
 
-// Bytes aligned to 64, or to a huge page when there is one to fill; throws sdk::Failure when memory is out.
-void* allocate_memory(uint64_t bytes);
+// Bytes aligned to at least `alignment`, a power of two, and to a huge page when there is one to fill. Throws
+// std::bad_alloc.
+void* allocate_memory(uint64_t bytes, uint64_t alignment);
 void free_memory(void* memory) noexcept;
 
 }  // namespace tenon::cpu

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one device of the plugin: this machine's cores and memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tenon/plugin.hpp"
+
+namespace tenon::cpu {
+
+std::vector<sdk::DeviceSpec> devices(const tenon_host* host);
+std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t threads);
+
+}  // namespace tenon::cpu

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin's description and its one exported symbol. Worker threads live from create to shutdown.
+#include <utility>
+
+#include "device.hpp"
+#include "kernels.hpp"
+#include "parallel.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+Workers* workers = nullptr;  // a plain pointer: the plugin keeps no static with a destructor
+
+std::vector<sdk::DeviceSpec> enumerate(const tenon_host* host) {
+  if (workers == nullptr) workers = new Workers;
+  return devices(host);
+}
+
+void shutdown() { delete std::exchange(workers, nullptr); }
+
+constexpr sdk::PluginSpec kSpec{.name = "cpu",
+                                .version = TENON_CPU_VERSION,
+                                .vendor = "tenon",
+                                .rows = std::span<const sdk::Row>(row_table),
+                                .devices = enumerate,
+                                .open = open,
+                                .shutdown = shutdown};
+
+}  // namespace
+}  // namespace tenon::cpu
+
+TENON_PLUGIN(tenon::cpu::kSpec, "cpu", TENON_ISA_X86_64_V2)
