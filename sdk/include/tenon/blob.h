@@ -11,7 +11,7 @@
  *
  * Must understand: operands and outputs have fixed positions per op (absent: TENON_NONE), an attribute equal to its
  * default is left out, and who claims a node must know everything that it carries. tenon_node_view keeps marks of
- * what was looked at; tenon_node_understood says whether anything was left. */
+ * what was looked at; tenon_node_unknown says whether anything was left. */
 #ifndef TENON_BLOB_H
 #define TENON_BLOB_H
 

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doors of the C ABI over a PluginSpec. Included by plugin.hpp. Every door is noexcept; all
+// state hangs on what create returns, so that nothing here is static and nothing has a destructor
+// at exit.
+#pragma once
+
+#include <cstring>
+
+#include "instance.hpp"
+#include "lowering.hpp"
+#include "objects.hpp"
+
+namespace tenon::sdk::layer {
+
+// ---- Load
+// ----------------------------------------------------------------------------------------------------------
+
+inline std::string range_text(uint32_t major, uint32_t low, uint32_t high) {
+  const std::string m = std::to_string(major) + ".";
+  return m + std::to_string(low) + (low == high ? "" : " to " + m + std::to_string(high));
+}
+
+// Do host and plugin share a version? If not the host is told, both sides named.
+inline bool agree(const tenon_backend& mine, const tenon_host* host) noexcept {
+  try {
+    if (!host || !TENON_HAS(tenon_host, host, refuse)) return false;
+    std::string reason;
+    if (host->abi_major != mine.abi_major || host->abi_minor_max < mine.abi_minor_min ||
+        host->abi_minor_min > mine.abi_minor_max) {
+      reason = "wants ABI " + range_text(mine.abi_major, mine.abi_minor_min, mine.abi_minor_max) +
+               ", host tenon " + std::string(text(host->version)) + " offers " +
+               range_text(host->abi_major, host->abi_minor_min, host->abi_minor_max);
+    } else if (!TENON_HAS(tenon_host, host, get_extension)) {
+      reason = "needs a host table of " + std::to_string(sizeof(tenon_host)) +
+               " bytes, host tenon " + std::string(text(host->version)) + " gives " +
+               std::to_string(host->struct_size);
+    }
+    if (reason.empty()) return true;
+    reason = "plugin " + std::string(text(mine.name)) + " " + std::string(text(mine.version)) +
+             " " + reason;
+    host->refuse(str(reason));
+  } catch (...) {
+  }
+  return false;
+}
+
+inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
+                            tenon_plugin** out) noexcept {
+  PluginState bare{};
+  bare.host = host;
+  bare.spec = &spec;
+  return guarded({&bare, "create"}, [&] {
+    auto* state = new PluginState{};
+    state->host = host;
+    state->spec = &spec;
+    *out = reinterpret_cast<tenon_plugin*>(state);
+  });
+}
+
+inline void shutdown(tenon_plugin* plugin) noexcept {
+  auto* state = behind<PluginState>(plugin);
+  if (state->spec->shutdown) state->spec->shutdown();
+  delete state;
+}
+
+inline tenon_device_info info_of(const DeviceSpec& d) {
+  tenon_device_info info{};
+  info.struct_size = sizeof(info);
+  info.kind = str(d.kind);
+  info.name = str(d.name);
+  info.reason = str(d.reason);
+  info.memory_size = d.memory_size;
+  info.max_allocation = d.max_allocation;
+  info.alignment = d.alignment;
+  info.flags = d.flags | TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
+  return info;
+}
+
+inline tenon_status* enumerate(tenon_plugin* plugin, const tenon_device_list** out) noexcept {
+  auto* state = behind<PluginState>(plugin);
+  return guarded({state, "enumerate"}, [&] {
+    if (state->list.struct_size == 0) {
+      state->devices = state->spec->devices(state->host);
+      state->note = state->spec->note ? state->spec->note() : std::string();
+      for (const DeviceSpec& d : state->devices) state->infos.push_back(info_of(d));
+      for (const tenon_device_info& i : state->infos) state->info_pointers.push_back(&i);
+      state->list = {sizeof(tenon_device_list), state->info_pointers.data(),
+                     static_cast<uint32_t>(state->infos.size()), 0, str(state->note)};
+    }
+    *out = &state->list;
+  });
+}
+
+// ---- Devices and buffers
+// -------------------------------------------------------------------------------------------
+
+inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
+                                 const tenon_device_options* options, tenon_device** out) noexcept {
+  auto* state = behind<PluginState>(plugin);
+  return guarded({state, "device_open"}, [&] {
+    if (index >= state->devices.size()) {
+      throw Failure(TENON_NOT_FOUND, "device " + std::to_string(index) + " of " +
+                                         std::to_string(state->devices.size()) + " does not exist");
+    }
+    const DeviceSpec& spec = state->devices[index];
+    if (!spec.reason.empty()) throw Failure(TENON_UNSUPPORTED, spec.name + ": " + spec.reason);
+    uint32_t threads =
+        options && TENON_HAS(tenon_device_options, options, threads) ? options->threads : 0;
+    if (threads == 0) threads = state->host->thread_budget();
+    auto opened = std::make_unique<DeviceState>(DeviceState{state, spec, nullptr});
+    opened->device = state->spec->open(state->host, index, std::max(threads, 1u));
+    if (!opened->device) throw Failure(TENON_INTERNAL, spec.name + ": open gave no device");
+    *out = reinterpret_cast<tenon_device*>(opened.release());
+  });
+}
+
+inline void device_close(tenon_device* device) noexcept { delete behind<DeviceState>(device); }
+
+inline tenon_status* buffer_create(tenon_device* device, uint64_t size,
+                                   tenon_buffer** out) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "buffer_create"}, [&] {
+    check(size > 0, "a buffer of size 0");
+    const uint64_t limit =
+        state->spec.max_allocation ? state->spec.max_allocation : state->spec.memory_size;
+    if (limit != 0 && size > limit) {
+      throw Failure(TENON_OUT_OF_MEMORY, "a buffer of " + std::to_string(size) + " bytes on " +
+                                             state->spec.name + ", which allows " +
+                                             std::to_string(limit));
+    }
+    auto buffer = std::make_unique<Buffer>(Buffer{state, nullptr, size});
+    try {
+      buffer->bytes =
+          static_cast<unsigned char*>(state->device->allocate(size, state->spec.alignment));
+    } catch (const std::bad_alloc&) {
+      throw Failure(TENON_OUT_OF_MEMORY,
+                    "no memory for a buffer of " + std::to_string(size) + " bytes");
+    }
+    *out = reinterpret_cast<tenon_buffer*>(buffer.release());
+  });
+}
+
+inline void buffer_destroy(tenon_buffer* buffer) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  b->device->device->deallocate(b->bytes, b->size);
+  delete b;
+}
+
+inline unsigned char* range(const Buffer& b, uint64_t offset, uint64_t size, const char* what) {
+  check(offset <= b.size && size <= b.size - offset,
+        std::string(what) + " of " + std::to_string(size) + " bytes at " + std::to_string(offset) +
+            " in a buffer of " + std::to_string(b.size));
+  return b.bytes + offset;
+}
+inline void no_stream(const tenon_stream* stream) {
+  check(stream == nullptr, "this plugin has no streams");
+}
+
+inline tenon_status* buffer_write(tenon_buffer* buffer, uint64_t offset, const void* source,
+                                  uint64_t size, tenon_stream* stream) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  return guarded({b->device->plugin, "buffer_write"}, [&] {
+    no_stream(stream);
+    unsigned char* to = range(*b, offset, size, "a write");
+    if (size) std::memcpy(to, source, size);
+  });
+}
+
+inline tenon_status* buffer_read(tenon_buffer* buffer, uint64_t offset, void* target, uint64_t size,
+                                 tenon_stream* stream) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  return guarded({b->device->plugin, "buffer_read"}, [&] {
+    no_stream(stream);
+    const unsigned char* from = range(*b, offset, size, "a read");
+    if (size) std::memcpy(target, from, size);
+  });
+}
+
+inline void* buffer_address(tenon_buffer* buffer) noexcept { return behind<Buffer>(buffer)->bytes; }
+
+inline tenon_status* buffer_copy(tenon_buffer* target, uint64_t target_offset, tenon_buffer* source,
+                                 uint64_t source_offset, uint64_t size,
+                                 tenon_stream* stream) noexcept {
+  auto *to = behind<Buffer>(target), *from = behind<Buffer>(source);
+  return guarded({to->device->plugin, "buffer_copy"}, [&] {
+    no_stream(stream);
+    unsigned char* write = range(*to, target_offset, size, "a copy");
+    const unsigned char* read = range(*from, source_offset, size, "a copy");
+    if (size) std::memmove(write, read, size);
+  });
+}
+
+// ---- Query and compile
+// ---------------------------------------------------------------------------------------------
+
+inline tenon_blob open_blob(const void* bytes, uint64_t size) {
+  tenon_blob blob;
+  if (const char* bad = tenon_blob_open(bytes, size, &blob)) throw Failure(TENON_CORRUPT, bad);
+  return blob;
+}
+
+inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& result) {
+  tenon_verdict v{TENON_VERDICT_REFUSED, TENON_REASON_OTHER, {}, 0, TENON_NONE, 0};
+  const auto refuse = [&](uint32_t reason, const char* why) {
+    v.reason = reason;
+    v.text = str(result.texts.emplace_back(why));
+    lowering.leave_out(node);
+  };
+  try {
+    v.cost = lowering.lower(node);
+    v.verdict = TENON_VERDICT_NATIVE;
+    v.reason = TENON_REASON_NONE;
+  } catch (const Refusal& e) {
+    refuse(e.reason(), e.what());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    refuse(TENON_REASON_OTHER, e.what());
+  }
+  return v;
+}
+
+inline tenon_status* query(tenon_device* device, const void* bytes, uint64_t size,
+                           const tenon_query_result** out) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "query"}, [&] {
+    const tenon_blob blob = open_blob(bytes, size);
+    Lowering lowering(state->plugin->spec->rows, blob);
+    auto answer = std::make_unique<QueryResult>();
+    for (uint32_t i = 0; i < lowering.node_count(); ++i) {
+      answer->verdicts.push_back(verdict_of(lowering, i, *answer));
+    }
+    answer->result = {sizeof(tenon_query_result), answer->verdicts.data(), sizeof(tenon_verdict),
+                      lowering.node_count(), 0};
+    *out = &answer.release()->result;
+  });
+}
+
+inline void query_release(tenon_device*, const tenon_query_result* result) noexcept {
+  static_assert(offsetof(QueryResult, result) == 0);
+  delete reinterpret_cast<const QueryResult*>(result);
+}
+
+inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t size,
+                             const tenon_compile_options*, tenon_program** out) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "compile"}, [&] {
+    const tenon_blob blob = open_blob(bytes, size);
+    Lowering lowering(state->plugin->spec->rows, blob);
+    for (uint32_t i = 0; i < lowering.node_count(); ++i) {
+      try {
+        lowering.lower(i);
+      } catch (const Refusal& e) {
+        const tenon_blob_node& n = tenon_blob_nodes(&blob, blob.functions)[i];
+        throw Refusal(e.reason(), "node " + std::to_string(i) + " (" +
+                                      std::string(text(tenon_blob_str(&blob, n.op))) +
+                                      ") was not claimed: " + e.what());
+      }
+    }
+    auto program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
+    program->program.publish();
+    *out = reinterpret_cast<tenon_program*>(program.release());
+  });
+}
+
+inline const tenon_program_info* program_info(tenon_program* program) noexcept {
+  return &behind<CompiledProgram>(program)->program.info;
+}
+inline void program_destroy(tenon_program* program) noexcept {
+  delete behind<CompiledProgram>(program);
+}
+
+// ---- Instances
+// -----------------------------------------------------------------------------------------------------
+
+inline tenon_status* instantiate(tenon_program* program, const tenon_binding* binding,
+                                 tenon_instance** out) noexcept {
+  auto* p = behind<CompiledProgram>(program);
+  return guarded({p->device->plugin, "instantiate"}, [&] {
+    auto instance = std::make_unique<Instance>(p);
+    instance->bind(*binding);
+    *out = reinterpret_cast<tenon_instance*>(instance.release());
+  });
+}
+inline void instance_destroy(tenon_instance* instance) noexcept {
+  delete behind<Instance>(instance);
+}
+
+inline tenon_status* rebind(tenon_instance* instance, const tenon_binding* binding) noexcept {
+  auto* i = behind<Instance>(instance);
+  return guarded({i->program().device->plugin, "rebind"}, [&] { i->bind(*binding); });
+}
+
+inline tenon_status* run(tenon_instance* instance, const tenon_run_args* args) noexcept {
+  struct Job {
+    const Instance* instance;
+    uint64_t run_id;
+    tenon_status* failure;
+  } job{behind<Instance>(instance), args->run_id, nullptr};
+  const DeviceState* device = job.instance->program().device;
+  tenon_status* outside = guarded({device->plugin, "run", args->run_id}, [&] {
+    no_stream(args->stream);
+    device->device->run(
+        [](void* arg) {
+          auto* j = static_cast<Job*>(arg);
+          j->instance->run(j->run_id, j->failure);
+        },
+        &job);
+  });
+  if (outside && job.failure) device->plugin->host->release_status(job.failure);
+  return outside ? outside : job.failure;
+}
+
+// ---- The table and the manifest
+// ------------------------------------------------------------------------------------
+
+using CreateFunction = tenon_status* (*)(const tenon_host*, uint32_t, tenon_plugin**);
+
+constexpr tenon_backend backend_table(const PluginSpec& spec, CreateFunction create_function) {
+  tenon_backend t{};
+  t.struct_size = sizeof(t);
+  t.abi_major = TENON_ABI_MAJOR;
+  t.abi_minor_min = t.abi_minor_max = TENON_ABI_MINOR;
+  t.name = {spec.name.data(), spec.name.size()};
+  t.version = {spec.version.data(), spec.version.size()};
+  t.vendor = {spec.vendor.data(), spec.vendor.size()};
+  t.create = create_function;
+  t.shutdown = shutdown;
+  t.enumerate = enumerate;
+  t.device_open = device_open;
+  t.device_close = device_close;
+  t.buffer_create = buffer_create;
+  t.buffer_destroy = buffer_destroy;
+  t.buffer_write = buffer_write;
+  t.buffer_read = buffer_read;
+  t.buffer_address = buffer_address;
+  t.buffer_copy = buffer_copy;
+  t.query = query;
+  t.query_release = query_release;
+  t.compile = compile;
+  t.program_info = program_info;
+  t.program_destroy = program_destroy;
+  t.instantiate = instantiate;
+  t.instance_destroy = instance_destroy;
+  t.rebind = rebind;
+  t.run = run;
+  return t;
+}
+
+// Not constant, so a text that is too long does not compile.
+inline void manifest_text_is_too_long() {}
+
+template <size_t N>
+constexpr void fill(char (&to)[N], std::string_view from) {
+  if (from.size() >= N) manifest_text_is_too_long();
+  for (size_t i = 0; i < from.size(); ++i) to[i] = from[i];
+}
+
+constexpr tenon_manifest_note manifest_note(const PluginSpec& spec, std::string_view kinds,
+                                            std::string_view isa) {
+  tenon_manifest_note n{};
+  n.owner_size = sizeof(TENON_MANIFEST_OWNER);
+  n.manifest_size = sizeof(tenon_manifest);
+  n.type = TENON_MANIFEST_NOTE_TYPE;
+  fill(n.owner, TENON_MANIFEST_OWNER);
+  tenon_manifest& m = n.manifest;
+  m.magic = TENON_MANIFEST_MAGIC;
+  m.struct_size = sizeof(m);
+  m.abi_major = TENON_ABI_MAJOR;
+  m.abi_minor_min = m.abi_minor_max = TENON_ABI_MINOR;
+  m.arch = TENON_MANIFEST_ARCH;
+  m.sanitizers = TENON_MANIFEST_SANITIZERS;
+  fill(m.isa, isa);
+  fill(m.name, spec.name);
+  fill(m.version, spec.version);
+  fill(m.vendor, spec.vendor);
+  fill(m.kinds, kinds);
+  return n;
+}
+
+}  // namespace tenon::sdk::layer

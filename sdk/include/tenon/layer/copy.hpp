@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plain copy of any strided tensor into a dense one: what the layer falls back to where a plugin
+// has no strided `copy` row of its own, and good enough as the row of a small plugin.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "../kernel.hpp"
+
+namespace tenon::sdk {
+
+namespace layer {
+template <class T>
+void copy_elements(const Type& x, const T* from, T* to) {
+  const int64_t count = x.elements();
+  Dims at{};
+  for (int64_t k = 0; k < count; ++k) {
+    to[k] = *from;
+    for (int i = x.rank - 1; i >= 0; --i) {
+      from += x.strides[i];
+      if (++at[i] < x.dims[i]) break;
+      from -= x.strides[i] * x.dims[i];
+      at[i] = 0;
+    }
+  }
+}
+}  // namespace layer
+
+// Bits are kept as they are, NaN payloads included.
+inline Kernel copy_kernel(const Type& x) {
+  const uint64_t bytes = x.bytes();
+  if (x.dense())
+    return {.run = [bytes](const Call& c) { std::memcpy(c.outputs[0], c.inputs[0], bytes); }};
+  const auto run = [&x]<class T>(T) {
+    return Kernel{.run = [x](const Call& c) { layer::copy_elements(x, c.in<T>(0), c.out<T>(0)); }};
+  };
+  switch (tenon_dtype_bits(x.dtype)) {
+    case 8:
+      return run(uint8_t{});
+    case 16:
+      return run(uint16_t{});
+    case 32:
+      return run(uint32_t{});
+    case 64:
+      return run(uint64_t{});
+    default:
+      throw Refusal::dtype("x", x.dtype);
+  }
+}
+
+inline Kernel strided_copy(const op::copy& n, const Node&) { return copy_kernel(n.x.type()); }
+
+}  // namespace tenon::sdk

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program with every address resolved: running it is a loop over prepared calls.
+#pragma once
+
+#include "objects.hpp"
+
+namespace tenon::sdk::layer {
+
+class Instance {
+ public:
+  explicit Instance(const CompiledProgram* program) : program_(program) {}
+  const CompiledProgram& program() const { return *program_; }
+
+  // Throws Failure when a slot does not hold what was declared; then nothing changed.
+  void bind(const tenon_binding& binding) {
+    const Program& p = program_->program;
+    check(binding.value_count == p.values.size() && binding.step_count == p.steps.size(),
+          "binding of " + std::to_string(binding.value_count) + " values and " +
+              std::to_string(binding.step_count) + " steps to a program of " +
+              std::to_string(p.values.size()) + " and " + std::to_string(p.steps.size()));
+    std::vector<Prepared> steps;
+    std::vector<std::unique_ptr<void*[]>> tables;
+    const std::vector<bool> views = view_values(p);
+    for (uint32_t i = 0; i < p.steps.size(); ++i) {
+      const StepBody& body = p.bodies[i];
+      if (!body.kernel.run) continue;
+      const size_t in = body.inputs.size(), out = body.outputs.size();
+      void** table = tables.emplace_back(std::make_unique<void*[]>(in + out)).get();
+      for (size_t k = 0; k < in + out; ++k) {
+        const Location& at = k < in ? body.inputs[k] : body.outputs[k - in];
+        if (at.value == TENON_NONE) continue;
+        const std::string what =
+            "value " + std::to_string(at.value) + " of step " + std::to_string(i);
+        table[k] =
+            resolve(binding.values[at.value], p.values[at.value].size, views[at.value], what) +
+            at.displacement;
+      }
+      Prepared step{
+          .run = &body.kernel.run, .call = {.inputs = table, .outputs = table + in}, .index = i};
+      if (body.kernel.scratch != 0) {
+        step.call.scratch = resolve(binding.scratch[i], body.kernel.scratch, false,
+                                    "scratch of step " + std::to_string(i));
+      }
+      steps.push_back(step);
+    }
+    steps_.swap(steps);
+    tables_.swap(tables);
+  }
+
+  // Never throws: body of Device::run. The failure, if any, is left in failure.
+  void run(uint64_t run_id, tenon_status*& failure) const noexcept {
+    for (const Prepared& step : steps_) {
+      try {
+        (*step.run)(step.call);
+      } catch (...) {
+        failure = status_of_exception({program_->device->plugin, "run", run_id, step.index,
+                                       &program_->program.bodies[step.index].label});
+        return;
+      }
+    }
+  }
+
+ private:
+  struct Prepared {
+    const std::function<void(const Call&)>* run;
+    Call call;
+    uint32_t index;
+  };
+
+  static std::vector<bool> view_values(const Program& p) {
+    std::vector<bool> views(p.values.size());
+    for (const StepBody& body : p.bodies)
+      for (const tenon_alias& a : body.aliases)
+        if (a.kind == TENON_ALIAS_VIEW) views[a.to] = true;
+    return views;
+  }
+
+  unsigned char* resolve(const tenon_slot& slot, uint64_t size, bool view,
+                         const std::string& what) const {
+    alignas(64) static unsigned char nothing[64];  // an address for tensors without elements
+    if (size == 0) return nothing;
+    check(slot.buffer != nullptr, what + " has no buffer");
+    const Buffer& buffer = *behind<Buffer>(slot.buffer);
+    check(slot.offset <= buffer.size && size <= buffer.size - slot.offset,
+          what + " needs " + std::to_string(size) + " bytes from " + std::to_string(slot.offset) +
+              " of a buffer of " + std::to_string(buffer.size));
+    const uint64_t alignment = program_->device->spec.alignment;
+    check(view || slot.offset % alignment == 0, what + " lies at " + std::to_string(slot.offset) +
+                                                    ", not a multiple of " +
+                                                    std::to_string(alignment));
+    return buffer.bytes + slot.offset;
+  }
+
+  const CompiledProgram* program_;
+  std::vector<Prepared> steps_;
+  std::vector<std::unique_ptr<void*[]>> tables_;
+};
+
+}  // namespace tenon::sdk::layer

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the blob to steps, one node after another; query and compile both walk through here, so what
+// is claimed compiles.
+//
+// What a kernel may rely on: operands of its op are there and so are the outputs; without kStrided
+// every operand is dense; outputs are always dense; a step whose outputs have no elements is not
+// run. With kStrided make sees the strides as they are; if it refuses them, it is asked again with
+// dense copies. A view costs nothing and is declared as such; a region output is dense and has
+// storage of its own, so a view that leaves is copied.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "copy.hpp"
+#include "program.hpp"
+
+namespace tenon::sdk {
+
+// Fills a Node with the types of one node of a blob.
+class NodeReader {
+ public:
+  static Node make(std::string_view domain, std::string_view op, uint32_t version) {
+    return {domain, op, version};
+  }
+  static void add_input(Node& n, const Type* type, const void* content) {
+    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content);
+  }
+  static void add_output(Node& n, const Type* type) {
+    n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr);
+  }
+};
+
+namespace layer {
+
+inline std::string_view text(tenon_str s) { return {s.data, s.size}; }
+
+// A dense type from the blob.
+inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
+  Type t{.dtype = v.dtype, .rank = v.rank};
+  std::copy_n(tenon_blob_dims(&blob, &v), v.rank, t.dims.begin());
+  t.set_dense_strides();
+  return t;
+}
+
+// Lowest and one past the highest byte that a strided tensor covers, from its element 0.
+inline std::pair<int64_t, int64_t> span_of(const Type& t) {
+  if (t.elements() == 0) return {0, 0};
+  if (t.dense()) return {0, static_cast<int64_t>(t.bytes())};
+  const int64_t each = tenon_dtype_bits(t.dtype) / 8;
+  int64_t low = 0, high = each;
+  for (int i = 0; i < t.rank; ++i) {
+    const int64_t reach = (t.dims[i] - 1) * t.strides[i] * each;
+    (reach < 0 ? low : high) += reach;
+  }
+  return {low, high};
+}
+
+class Lowering {
+ public:
+  Lowering(std::span<const Row> rows, const tenon_blob& blob)
+      : rows_(rows), blob_(blob), function_(blob.functions[0]), places_(function_.value_count) {
+    const uint32_t* outputs = tenon_blob_indices(&blob_, function_.outputs);
+    leaves_.insert(outputs, outputs + function_.output_count);
+    for (uint32_t v = 0; v < function_.value_count; ++v) {
+      const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
+      if (value.space != TENON_SPACE_NODE) places_[v] = storage(v, type_of(blob_, value));
+    }
+  }
+
+  uint32_t node_count() const { return function_.node_count; }
+
+  // Adds the steps of one node and returns its cost, or throws Refusal and adds nothing; nodes in
+  // order.
+  double lower(uint32_t index) {
+    const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
+    const Row& row = find_row(n);
+    check_complete(n, row);
+    bool dense = !(row.flags & kStrided);
+    Kernel kernel;
+    try {
+      kernel = make(row, index, dense);
+    } catch (const Refusal&) {
+      if (dense || !reads_strided(n)) throw;
+      dense = true;
+      kernel = make(row, index, dense);
+    }
+    const double cost = kernel.cost;
+    add(n, index, std::move(kernel), dense);
+    return cost;
+  }
+
+  // Stands for a node that was refused: its outputs come from elsewhere.
+  void leave_out(uint32_t index) {
+    const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
+    for (uint32_t v : indices(n.outputs, n.output_count)) {
+      if (v != TENON_NONE) places_[v] = storage(v, declared_type(v));
+    }
+  }
+
+  // The program; after the last node.
+  Program finish() {
+    for (uint32_t v : indices(function_.outputs, function_.output_count)) {
+      const bool first = leaves_.erase(v) != 0;
+      if (!first || tenon_blob_values(&blob_, &function_)[v].space == TENON_SPACE_NODE) continue;
+      const Place target =
+          storage(v, places_[v].type);  // a second value of this source: the output
+      copy_step(places_[v], target, TENON_NONE);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  // Where a value of the blob lies.
+  struct Place {
+    Location at;
+    Type type;                   // with the strides that readers see
+    uint32_t root = TENON_NONE;  // the program value that owns the storage
+  };
+
+  std::span<const uint32_t> indices(uint64_t offset, uint32_t count) const {
+    return {tenon_blob_indices(&blob_, offset), count};
+  }
+  std::span<const uint32_t> operands(const tenon_blob_node& n) const {
+    return indices(n.operands, n.operand_count);
+  }
+  std::span<const uint32_t> outputs(const tenon_blob_node& n) const {
+    return indices(n.outputs, n.output_count);
+  }
+  Type declared_type(uint32_t v) const {
+    return type_of(blob_, tenon_blob_values(&blob_, &function_)[v]);
+  }
+
+  const Row& find_row(const tenon_blob_node& n) const {
+    const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
+                           op = text(tenon_blob_str(&blob_, n.op));
+    std::string other;
+    for (const Row& row : rows_) {
+      if (row.op != op || domain != "tenon") continue;
+      if (row.version == n.version) return row;
+      other = " (this plugin has version " + std::to_string(row.version) + ")";
+    }
+    throw Refusal(TENON_REASON_OP, "no kernel for op " + std::string(domain) + "." +
+                                       std::string(op) + " version " + std::to_string(n.version) +
+                                       other);
+  }
+
+  // make may dereference what its op cannot be without.
+  void check_complete(const tenon_blob_node& n, const Row& row) const {
+    const OpSchema* schema = find_op(row.op);
+    if (!schema || schema->version != row.version) return;
+    const auto present = [](std::span<const uint32_t> list, size_t k) {
+      return k < list.size() && list[k] != TENON_NONE;
+    };
+    size_t in = 0, out = 0;
+    for (const OpPart& part : schema->parts()) {
+      using Kind = OpPart::Kind;
+      const bool operand = part.kind == Kind::operand || part.kind == Kind::operand_list;
+      if (operand && !present(operands(n), in)) {
+        throw Refusal::shape("operand " + std::string(part.name) + " is missing");
+      }
+      if (part.kind == Kind::output && !present(outputs(n), out)) {
+        throw Refusal::shape("output " + std::string(part.name) + " is missing");
+      }
+      in += operand || part.kind == Kind::optional_operand;
+      out += part.kind == Kind::output || part.kind == Kind::optional_output;
+      if (part.kind == Kind::operand_list) {
+        for (uint32_t v : operands(n))
+          if (v == TENON_NONE)
+            throw Refusal::shape("one of operand " + std::string(part.name) + " is missing");
+      }
+    }
+  }
+
+  bool reads_strided(const tenon_blob_node& n) const {
+    return std::ranges::any_of(
+        operands(n), [&](uint32_t v) { return v != TENON_NONE && !places_[v].type.dense(); });
+  }
+
+  Kernel make(const Row& row, uint32_t index, bool dense) const {
+    tenon_node_view view = tenon_node_at(&blob_, 0, index);
+    const tenon_blob_node& n = *view.node;
+    Node node = NodeReader::make("tenon", row.op, row.version);
+    std::deque<Type> types;  // Value points into it
+    for (uint32_t v : operands(n)) {
+      if (v == TENON_NONE) {
+        NodeReader::add_input(node, nullptr, nullptr);
+        continue;
+      }
+      const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
+      types.push_back(dense ? declared_type(v) : places_[v].type);
+      NodeReader::add_input(node, &types.back(),
+                            value.data ? tenon_blob_at(&blob_, value.data) : nullptr);
+    }
+    for (uint32_t v : outputs(n)) {
+      NodeReader::add_output(node,
+                             v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)));
+    }
+    Kernel kernel = row.make(view, node);
+    tenon_str name;
+    if (const char* what = tenon_node_unknown(&view, &name)) {
+      throw Refusal::unknown(what,
+                             name.size ? text(name) : std::string_view("beyond what the op had"));
+    }
+    if (!kernel.run && kernel.view.empty())
+      throw Refusal(TENON_REASON_OTHER, "its kernel is empty");
+    return kernel;
+  }
+
+  uint32_t add_value(uint32_t source, uint64_t size) {
+    program_.values.push_back({source, 0, size, 0});
+    return static_cast<uint32_t>(program_.values.size() - 1);
+  }
+  Place storage(uint32_t source, Type dense) {
+    const uint32_t value = add_value(source, dense.bytes());
+    return {{value, 0}, dense, value};
+  }
+
+  // The operand as a dense tensor; a copy is made once and serves all readers.
+  const Place& densified(uint32_t v, uint32_t node) {
+    if (places_[v].type.dense()) return places_[v];
+    auto [it, fresh] = dense_.try_emplace(v);
+    if (fresh) {
+      it->second = storage(TENON_NONE, declared_type(v));
+      copy_step(places_[v], it->second, node);
+    }
+    return it->second;
+  }
+
+  // The plugin's own copy where it takes these strides, else the layer's.
+  Kernel make_copy(const Type& from, const Type& to) const {
+    for (const Row& row : rows_) {
+      if (row.op != op::copy::kName || !(row.flags & kStrided)) continue;
+      const tenon_blob_node bare{};
+      tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0};
+      Node node = NodeReader::make("tenon", row.op, row.version);
+      NodeReader::add_input(node, &from, nullptr);
+      NodeReader::add_output(node, &to);
+      try {
+        Kernel kernel = row.make(view, node);
+        if (kernel.run) return kernel;
+      } catch (const Refusal&) {
+        break;
+      }
+    }
+    return copy_kernel(from);
+  }
+
+  void copy_step(const Place& from, const Place& to, uint32_t node) {
+    StepBody& step = program_.bodies.emplace_back();
+    step.kernel = make_copy(from.type, to.type);
+    step.label = "copy";
+    step.node = node;
+    step.inputs = {from.at};
+    step.outputs = {to.at};
+    seal(step, to.type.elements() != 0);
+  }
+
+  // Lists what the step touches; without work it is only declared.
+  void seal(StepBody& step, bool work) {
+    const auto list = [](const std::vector<Location>& from, std::vector<uint32_t>& to) {
+      for (const Location& l : from) {
+        if (l.value != TENON_NONE && std::ranges::find(to, l.value) == to.end())
+          to.push_back(l.value);
+      }
+    };
+    list(step.inputs, step.reads);
+    list(step.outputs, step.writes);
+    if (!work) step.kernel.run = nullptr;
+  }
+
+  void add(const tenon_blob_node& n, uint32_t index, Kernel kernel, bool dense) {
+    std::vector<const Place*> from;
+    for (uint32_t v : operands(n)) {
+      from.push_back(v == TENON_NONE ? nullptr : dense ? &densified(v, index) : &places_[v]);
+    }
+    if (!kernel.view.empty()) return add_view(n, index, *from[0], kernel.view[0]);
+    StepBody step{.kernel = std::move(kernel)};
+    bool work = false;
+    for (const Place* p : from) step.inputs.push_back(p ? p->at : Location{});
+    for (uint32_t v : outputs(n)) {
+      if (v != TENON_NONE) places_[v] = storage(v, declared_type(v));
+      step.outputs.push_back(v == TENON_NONE ? Location{} : places_[v].at);
+      work |= v != TENON_NONE && places_[v].type.elements() != 0;
+    }
+    for (const InPlace& pair : step.kernel.in_place) alias_in_place(n, from, pair, step);
+    step.label = step.kernel.label.empty() ? std::string(text(tenon_blob_str(&blob_, n.op)))
+                                           : step.kernel.label;
+    step.node = index;
+    seal(program_.bodies.emplace_back(std::move(step)), work);
+  }
+
+  // Only where no other operand shares the storage: it would be overwritten while it is read.
+  void alias_in_place(const tenon_blob_node& n, const std::vector<const Place*>& from, InPlace pair,
+                      StepBody& step) {
+    const auto in = static_cast<size_t>(pair.input), out = static_cast<size_t>(pair.output);
+    if (in >= from.size() || !from[in] || out >= outputs(n).size() || outputs(n)[out] == TENON_NONE)
+      return;
+    const Place &source = *from[in], &target = places_[outputs(n)[out]];
+    const auto sharing =
+        std::ranges::count_if(from, [&](const Place* p) { return p && p->root == source.root; });
+    if (sharing != 1 || !source.type.dense() || source.type.bytes() != target.type.bytes()) return;
+    step.aliases.push_back({TENON_ALIAS_IN_PLACE, source.at.value, target.at.value, 0, 0});
+  }
+
+  void add_view(const tenon_blob_node& n, uint32_t index, const Place& from, const View& view) {
+    const uint32_t v = outputs(n)[0];
+    Type type = declared_type(v);
+    if (type.elements() != 0) type.strides = view.strides;
+    const int64_t each =
+        tenon_dtype_bits(type.dtype) / 8;  // 0: less than a byte, then the view starts at 0
+    const int64_t first = from.at.displacement + view.offset * each;
+    if (leaves_.contains(v)) {
+      const Place seen{{from.at.value, first}, type, from.root};
+      places_[v] = storage(v, declared_type(v));
+      return copy_step(seen, places_[v], index);
+    }
+    const auto [low, high] = span_of(type);
+    StepBody step;
+    step.label = "view";
+    step.node = index;
+    step.inputs = {from.at};
+    const uint32_t value = add_value(v, static_cast<uint64_t>(high - low));
+    step.outputs = {{value, 0}};
+    const int64_t offset = high == low ? 0 : first + low;
+    step.aliases = {{TENON_ALIAS_VIEW, from.at.value, value, 0, static_cast<uint64_t>(offset)}};
+    const uint32_t root = from.root;
+    places_[v] = {{value, -low}, type, root};
+    seal(program_.bodies.emplace_back(std::move(step)), false);
+  }
+
+  std::span<const Row> rows_;
+  tenon_blob blob_;
+  const tenon_blob_function& function_;
+  std::vector<Place> places_;                  // per value of the blob
+  std::unordered_map<uint32_t, Place> dense_;  // dense copies of strided values
+  std::unordered_set<uint32_t> leaves_;        // the region's outputs
+  Program program_;
+};
+
+}  // namespace layer
+}  // namespace tenon::sdk

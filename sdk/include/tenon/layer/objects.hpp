@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the opaque pointers of the ABI, and how exceptions become statuses at every
+// door. Included by plugin.hpp, behind its declarations.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "program.hpp"
+
+namespace tenon::sdk::layer {
+
+struct PluginState {
+  const tenon_host* host;
+  const PluginSpec* spec;
+  std::vector<DeviceSpec> devices;
+  std::string note;
+  std::vector<tenon_device_info> infos;
+  std::vector<const tenon_device_info*> info_pointers;
+  tenon_device_list list;
+};
+
+struct DeviceState {
+  PluginState* plugin;
+  DeviceSpec spec;
+  std::unique_ptr<Device> device;
+};
+
+struct Buffer {
+  DeviceState* device;
+  unsigned char* bytes;
+  uint64_t size;
+};
+
+struct CompiledProgram {
+  DeviceState* device;
+  Program program;
+};
+
+struct QueryResult {
+  tenon_query_result result;
+  std::vector<tenon_verdict> verdicts;
+  std::deque<std::string> texts;
+};
+
+inline tenon_str str(std::string_view s) { return {s.data(), s.size()}; }
+
+// The state behind an ABI pointer, and back.
+template <class State, class Handle>
+State* behind(Handle* handle) {
+  return reinterpret_cast<State*>(handle);
+}
+
+struct Where {
+  const PluginState* plugin;
+  const char* function;
+  uint64_t run_id = 0;
+  uint32_t step = TENON_NONE;
+  const std::string* label = nullptr;  // of the step, for the text
+};
+
+inline tenon_status* status(const Where& where, tenon_code code, std::string_view text,
+                            int64_t index = -1, uint32_t flags = 0) noexcept {
+  tenon_status_desc d{};
+  d.struct_size = sizeof(d);
+  d.code = code;
+  d.flags = flags;
+  d.text = str(text);
+  d.run_id = where.run_id;
+  d.step = where.step;
+  d.index = index;
+  try {
+    const std::string origin = std::string(where.plugin->spec->name) + ": " + where.function;
+    const std::string labelled =
+        where.label ? *where.label + ": " + std::string(text) : std::string();
+    if (where.label) d.text = str(labelled);
+    d.origin = str(origin);
+    return where.plugin->host->make_status(&d);
+  } catch (...) {
+    d.text = str(text);
+    d.origin = str(where.plugin->spec->name);
+    return where.plugin->host->make_status(&d);
+  }
+}
+
+// Called inside a catch block.
+inline tenon_status* status_of_exception(const Where& where) noexcept {
+  try {
+    throw;
+  } catch (const Failure& e) {
+    const bool memory = e.code() == TENON_OUT_OF_MEMORY;
+    return status(where, e.code(), e.what(), e.index(), memory ? TENON_STATUS_RETRYABLE : 0);
+  } catch (const Refusal& e) {
+    return status(where, TENON_UNSUPPORTED, e.what());
+  } catch (const std::bad_alloc&) {
+    return status(where, TENON_OUT_OF_MEMORY, "out of host memory", -1, TENON_STATUS_RETRYABLE);
+  } catch (const std::exception& e) {
+    return status(where, TENON_INTERNAL, e.what());
+  } catch (...) {
+    return status(where, TENON_INTERNAL, "an exception of unknown type");
+  }
+}
+
+// Runs body and turns what it throws into a status; body returns nothing, or throws Failure.
+template <class Body>
+tenon_status* guarded(const Where& where, Body&& body) noexcept {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return status_of_exception(where);
+  }
+}
+
+inline void check(bool ok, const std::string& text) {
+  if (!ok) throw Failure(TENON_INVALID_ARGUMENT, text);
+}
+
+}  // namespace tenon::sdk::layer

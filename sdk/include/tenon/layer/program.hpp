@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compile makes and instantiate binds: the declared values and steps, and the kernel behind
+// each step.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "../kernel.hpp"
+
+namespace tenon::sdk::layer {
+
+// An operand or output of a step: a program value, and how far from its slot element 0 lies.
+struct Location {
+  uint32_t value = TENON_NONE;  // TENON_NONE: absent
+  int64_t displacement = 0;     // bytes
+};
+
+struct StepBody {
+  Kernel kernel{};  // without run: a view, or a step whose outputs have no elements
+  std::vector<Location> inputs{}, outputs{};
+  std::vector<uint32_t> reads{}, writes{};
+  std::vector<tenon_alias> aliases{};
+  std::string label{};
+  uint32_t node = TENON_NONE;
+};
+
+struct Program {
+  std::vector<tenon_program_value> values;
+  std::deque<StepBody> bodies;  // addresses stay
+  std::vector<tenon_step> steps;
+  tenon_program_info info{};
+
+  // Called once, when everything is in place.
+  void publish() {
+    steps.clear();
+    for (const StepBody& b : bodies) {
+      tenon_step s{};
+      s.node = b.node;
+      s.reads = b.reads.data();
+      s.read_count = static_cast<uint32_t>(b.reads.size());
+      s.writes = b.writes.data();
+      s.write_count = static_cast<uint32_t>(b.writes.size());
+      s.aliases = b.aliases.data();
+      s.alias_count = static_cast<uint32_t>(b.aliases.size());
+      s.scratch_size = b.kernel.run ? b.kernel.scratch : 0;
+      s.label = {b.label.data(), b.label.size()};
+      steps.push_back(s);
+    }
+    info.struct_size = sizeof(info);
+    info.values = values.data();
+    info.value_stride = sizeof(tenon_program_value);
+    info.value_count = static_cast<uint32_t>(values.size());
+    info.steps = steps.data();
+    info.step_stride = sizeof(tenon_step);
+    info.step_count = static_cast<uint32_t>(steps.size());
+  }
+};
+
+}  // namespace tenon::sdk::layer

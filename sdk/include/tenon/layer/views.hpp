@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ready-made makers for the ops that only look at their operand otherwise: nothing runs, strides
+// change. Rows with them carry kStrided: row<op::transpose, view_transpose>(kStrided).
+#pragma once
+
+#include <vector>
+
+#include "../kernel.hpp"
+
+namespace tenon::sdk {
+
+namespace layer {
+// Elements of less than a byte have no address of their own: only a dense view of them from the
+// start is possible.
+inline Kernel view_of(const Type& x, const Type& y, const View& view) {
+  Type seen = y;
+  seen.strides = view.strides;
+  if (tenon_dtype_bits(x.dtype) % 8 != 0 && (view.offset != 0 || !seen.dense())) {
+    throw Refusal(TENON_REASON_DTYPE,
+                  "a strided view of " + std::string(dtype_name(x.dtype)) + " is not possible");
+  }
+  return {.view = {view}};
+}
+
+// Strides of y over x's bytes, when there are any: each run of axes that both split alike must be
+// evenly spaced in x.
+inline bool reshape_strides(const Type& x, const Type& y, Dims& strides) {
+  int i = 0, j = 0;
+  while (i < x.rank && j < y.rank) {
+    int64_t in = x.dims[i], out = y.dims[j];
+    int i_end = i + 1, j_end = j + 1;
+    while (in != out) {
+      if (in < out) {
+        if (i_end == x.rank) return false;
+        in *= x.dims[i_end++];
+      } else {
+        if (j_end == y.rank) return false;
+        out *= y.dims[j_end++];
+      }
+    }
+    int64_t stride = 0, expected = 0;
+    for (int k = i_end - 1, last = -1; k >= i; --k) {
+      if (x.dims[k] == 1) continue;
+      if (last < 0) {
+        stride = x.strides[k];
+      } else if (x.strides[k] != expected) {
+        return false;
+      }
+      expected = x.strides[k] * x.dims[k];
+      last = k;
+    }
+    for (int k = j_end - 1; k >= j; --k) strides[k] = stride, stride *= y.dims[k];
+    i = i_end, j = j_end;
+  }
+  for (; j < y.rank; ++j) strides[j] = 0;  // what is left over has length 1
+  return true;
+}
+}  // namespace layer
+
+// A strided operand that has no such view is refused here and comes again as a dense copy.
+inline Kernel view_reshape(const op::reshape& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  if (x.elements() != y.elements()) throw Refusal::shape("reshape changes the number of elements");
+  Type dense = y;
+  dense.set_dense_strides();
+  if (x.dense()) return layer::view_of(x, y, {.strides = dense.strides});
+  View view;
+  if (!layer::reshape_strides(x, y, view.strides))
+    throw Refusal::shape("reshape of these strides needs a copy");
+  return layer::view_of(x, y, view);
+}
+
+inline Kernel view_transpose(const op::transpose& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  const bool reversed = n.perm.empty();
+  if (x.rank != y.rank || (!reversed && n.perm.size() != static_cast<size_t>(x.rank))) {
+    throw Refusal::shape("transpose: perm and operand differ in rank");
+  }
+  View view;
+  for (int i = 0; i < y.rank; ++i) {
+    const int64_t from = reversed ? x.rank - 1 - i : n.perm[static_cast<size_t>(i)];
+    if (from < 0 || from >= x.rank || x.dims[from] != y.dims[i])
+      throw Refusal::shape("transpose: perm does not fit");
+    view.strides[i] = x.strides[from];
+  }
+  return layer::view_of(x, y, view);
+}
+
+inline Kernel view_expand(const op::expand& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  const int extra = y.rank - x.rank;
+  if (extra < 0) throw Refusal::shape("expand lowers the rank");
+  View view;
+  for (int i = 0; i < x.rank; ++i) {
+    if (x.dims[i] != y.dims[i + extra] && x.dims[i] != 1)
+      throw Refusal::shape("expand of an axis longer than 1");
+    view.strides[i + extra] = x.dims[i] == y.dims[i + extra] ? x.strides[i] : 0;
+  }
+  return layer::view_of(x, y, view);
+}
+
+inline Kernel view_narrow(const op::narrow& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  const auto at = [](const std::vector<int64_t>& list, int i, int64_t otherwise) {
+    return list.empty() ? otherwise : list[static_cast<size_t>(i)];
+  };
+  for (const auto* list : {&n.start, &n.len, &n.step}) {
+    if (x.rank != y.rank || (!list->empty() && list->size() != static_cast<size_t>(x.rank))) {
+      throw Refusal::shape("narrow: lists and operand differ in rank");
+    }
+  }
+  View view;
+  for (int i = 0; i < x.rank; ++i) {
+    const int64_t start = at(n.start, i, 0), step = at(n.step, i, 1);
+    const auto inside = [&](int64_t index) { return index >= 0 && index < x.dims[i]; };
+    int64_t last = 0;
+    if (y.dims[i] > 0 &&
+        (__builtin_mul_overflow(y.dims[i] - 1, step, &last) ||
+         __builtin_add_overflow(last, start, &last) || !inside(start) || !inside(last))) {
+      throw Refusal::shape("narrow reads outside axis " + std::to_string(i));
+    }
+    view.strides[i] = y.dims[i] > 1 ? x.strides[i] * step : 0;
+    view.offset += y.dims[i] > 0 ? start * x.strides[i] : 0;
+  }
+  if (y.elements() == 0) view.offset = 0;
+  return layer::view_of(x, y, view);
+}
+
+}  // namespace tenon::sdk
