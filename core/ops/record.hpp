@@ -42,6 +42,15 @@ class Infer {
   void want_shape(Value v, std::string_view operand, const Shape& shape) const;   // shape_mismatch
   void want_rank(Value v, std::string_view operand, int rank) const;
   int axis(int64_t axis, int rank) const { return normalize_axis(axis, rank, who()); }
+  // A string attribute that must be one of a list, such as a kind.
+  void want_one_of(std::string_view attr, std::string_view given, std::initializer_list<std::string_view> list) const {
+    std::string all;
+    for (const std::string_view s : list) {
+      if (s == given) return;
+      all += cat(all.empty() ? "" : " ", s);
+    }
+    fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", given, "'");
+  }
 
  private:
   const Graph& graph_;
@@ -106,6 +115,7 @@ struct OpRecord {
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
 
+// constexpr, so that records exist before any constructor of a static runs.
 template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
   OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
