@@ -17,7 +17,7 @@ namespace {
     if (family.size() > static_cast<size_t>(row_table + kRowCapacity - end)) std::abort();
     end = std::ranges::copy(family, end).out;
   };
-  static_cast<void>(join);
+  join(index_rows());
   return true;
 }();
 

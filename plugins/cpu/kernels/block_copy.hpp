@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves a block of bytes between two strided places: what concat, pad and the dynamic slices have
+// in common.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+// Runs of `run` contiguous bytes over `rank` outer axes; strides count bytes.
+struct BlockCopy {
+  int rank = 0;
+  sdk::Dims dims{};
+  sdk::Dims src_strides{};
+  sdk::Dims dst_strides{};
+  int64_t run = 0;
+
+  void operator()(const void* src, void* dst) const;
+};
+
+// The copy of a block of shape `dims` between dense-row places with these strides (in elements of
+// `bytes` bytes). Axes that lie together in both places are merged.
+BlockCopy block_copy(std::span<const int64_t> dims, std::span<const int64_t> src_strides,
+                     std::span<const int64_t> dst_strides, int64_t bytes);
+
+// memcpy and memset on all threads.
+void copy_bytes(const void* src, void* dst, int64_t bytes);
+void zero_bytes(void* dst, int64_t bytes);
+
+}  // namespace tenon::cpu

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather and the dynamic slices: rows of bytes found by indices in the data. The scatters are in
+// index_scatter.cpp.
+#include "index.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "../kernels.hpp"
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "block_copy.hpp"
+#include "index_policy.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+
+// ---- gather
+
+struct Gather {
+  IndexAxis axis;
+  int64_t outer = 0;
+  int64_t count = 0;  // indices
+  int64_t row = 0;    // bytes
+};
+
+// Rows ahead whose first lines are asked for: the addresses are known long before they are needed.
+constexpr int64_t kAhead = 8;
+
+template <int64_t fixed, class X>
+void gather_rows(const Gather& g, const char* data, const X* indices, char* y, int64_t begin,
+                 int64_t end) {
+  const int64_t row = fixed > 0 ? fixed : g.row;
+  int64_t k = begin % g.count;
+  const char* from = data + begin / g.count * g.axis.length * row;
+  y += begin * row;
+  for (int64_t r = begin; r < end; ++r, y += row) {
+    if (fixed == 0 && k + kAhead < g.count)
+      __builtin_prefetch(from + std::max<int64_t>(g.axis.resolve(indices[k + kAhead]), 0) * row);
+    const int64_t at = g.axis.resolve(indices[k]);
+    if (at >= 0) {
+      std::memcpy(y, from + at * row, static_cast<size_t>(row));
+    } else {
+      std::memset(y, 0, static_cast<size_t>(row));
+    }
+    if (++k == g.count) k = 0, from += g.axis.length * row;
+  }
+}
+
+template <class X>
+void gather(const Gather& g, const char* data, const X* indices, char* y) {
+  g.axis.check(indices, g.count);
+  const auto rows = [&](auto fixed) {
+    parallel_for(g.outer * g.count, grain_for(2 * g.row), [&](int64_t begin, int64_t end) {
+      gather_rows<fixed>(g, data, indices, y, begin, end);
+    });
+  };
+  switch (g.row) {
+    case 1:
+      return rows(std::integral_constant<int64_t, 1>{});
+    case 2:
+      return rows(std::integral_constant<int64_t, 2>{});
+    case 4:
+      return rows(std::integral_constant<int64_t, 4>{});
+    case 8:
+      return rows(std::integral_constant<int64_t, 8>{});
+    case 16:
+      return rows(std::integral_constant<int64_t, 16>{});
+    default:
+      return rows(std::integral_constant<int64_t, 0>{});
+  }
+}
+
+Kernel make_gather(const sdk::op::gather& n, const Node&) {
+  const AxisView view = along_axis(n.data.type(), n.axis);
+  const tenon_dtype index = n.indices.type().dtype;
+  check_index_dtype("indices", index);
+  const Gather g{.axis = {view.axis, view.length, parse_oob(n.oob)},
+                 .outer = view.outer,
+                 .count = n.indices.type().elements(),
+                 .row = view.inner * element_bytes("data", n.data.type().dtype)};
+  return {.run = [g, index](const Call& c) {
+    with_indices(index, c.inputs[1], [&](const auto* indices) {
+      if (g.outer > 0 && g.row > 0) gather(g, c.in<char>(0), indices, c.out<char>(0));
+    });
+  }};
+}
+
+// ---- dynamic_slice, dynamic_update_slice
+
+// The block of `size` within `whole` that starts where the data says.
+struct Window {
+  sdk::Type whole;
+  sdk::Dims size{};
+  bool clamp = false;
+  int64_t bytes = 0;
+
+  // Byte offset of the block's first element.
+  template <class X>
+  int64_t offset(const X* start) const {
+    int64_t at = 0;
+    for (int i = 0; i < whole.rank; ++i) {
+      const int64_t most = whole.dims[i] - size[i];
+      int64_t s = start[i];
+      if (clamp) s = std::clamp<int64_t>(s, 0, most);
+      if (s < 0 || s > most)
+        throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
+                           "operand start: " + std::to_string(s) + " at position " +
+                               std::to_string(i) + " is outside [0, " + std::to_string(most) +
+                               "], the starts of a block of " + std::to_string(size[i]) +
+                               " in an axis of length " + std::to_string(whole.dims[i]),
+                           i);
+      at += s * whole.strides[i];
+    }
+    return at * bytes;
+  }
+};
+
+Window make_window(const sdk::Type& whole, std::span<const int64_t> size, std::string_view oob,
+                   const sdk::Type& start) {
+  if (oob != "error" && oob != "clamp") throw sdk::Refusal::attribute("oob", oob);
+  check_index_dtype("start", start.dtype);
+  if (static_cast<int>(size.size()) != whole.rank || start.elements() != whole.rank)
+    throw sdk::Refusal::shape("block and start must have one entry for each of " +
+                              std::to_string(whole.rank) + " axes");
+  Window w{.whole = whole, .clamp = oob == "clamp", .bytes = element_bytes("x", whole.dtype)};
+  w.whole.set_dense_strides();
+  for (int i = 0; i < whole.rank; ++i) {
+    w.size[i] = size[i];
+    if (size[i] < 0 || size[i] > whole.dims[i])
+      throw sdk::Refusal::shape("a block of " + std::to_string(size[i]) + " in axis " +
+                                std::to_string(i) + " of length " + std::to_string(whole.dims[i]));
+  }
+  return w;
+}
+
+sdk::Dims dense_strides(std::span<const int64_t> dims) {
+  sdk::Dims strides{};
+  int64_t s = 1;
+  for (size_t i = dims.size(); i-- > 0;) strides[i] = s, s *= dims[i];
+  return strides;
+}
+
+Kernel make_dynamic_slice(const sdk::op::dynamic_slice& n, const Node&) {
+  const Window w = make_window(n.x.type(), n.size, n.oob, n.start.type());
+  const BlockCopy copy = block_copy(n.size, w.whole.strides, dense_strides(n.size), w.bytes);
+  return {.run = [w, copy, index = n.start.type().dtype](const Call& c) {
+    with_indices(index, c.inputs[1],
+                 [&](const auto* start) { copy(c.in<char>(0) + w.offset(start), c.outputs[0]); });
+  }};
+}
+
+Kernel make_dynamic_update_slice(const sdk::op::dynamic_update_slice& n, const Node&) {
+  const std::span<const int64_t> size = n.update.type().shape();
+  const Window w = make_window(n.base.type(), size, n.oob, n.start.type());
+  if (n.update.type().dtype != n.base.type().dtype)
+    throw sdk::Refusal::dtype("update", n.update.type().dtype);
+  const BlockCopy copy = block_copy(size, dense_strides(size), w.whole.strides, w.bytes);
+  const int64_t all = static_cast<int64_t>(n.base.type().bytes());
+  return {.run =
+              [w, copy, all, index = n.start.type().dtype](const Call& c) {
+                with_indices(index, c.inputs[2], [&](const auto* start) {
+                  const int64_t offset = w.offset(start);
+                  if (c.outputs[0] != c.inputs[0]) copy_bytes(c.inputs[0], c.outputs[0], all);
+                  copy(c.inputs[1], c.out<char>(0) + offset);
+                });
+              },
+          .in_place = {{0, 0}}};
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::gather, make_gather>(),
+    sdk::row<sdk::op::gather_backward, make_gather_backward>(),
+    sdk::row<sdk::op::scatter, make_scatter>(),
+    sdk::row<sdk::op::scatter_add, make_scatter_add>(),
+    sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(),
+    sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> index_rows() { return kRows; }
+
+}  // namespace tenon::cpu

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// scatter, scatter_add and gather_backward. The updates are sorted by (index, position), so that
+// each row of the result belongs to one thread and takes its updates in the order of their
+// positions: deterministic without atomics.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "block_copy.hpp"
+#include "index.hpp"
+#include "index_policy.hpp"
+#include "radix.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/index_scatter.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "simd-inl.h"
+
+#ifndef TENON_CPU_INDEX_SCATTER_ONCE
+#define TENON_CPU_INDEX_SCATTER_ONCE
+namespace tenon::cpu {
+
+// The updates of one row: entries whose low bits are positions.
+struct Segment {
+  const uint64_t* entries = nullptr;
+  int64_t count = 0;
+  uint64_t position_mask = 0;
+};
+
+// y[0, n) = (keep ? y : 0) + the sum over the segment of updates[position * stride + (0..n)].
+using SumRows = void (*)(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
+                         bool keep);
+
+}  // namespace tenon::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kColumns = 1024;  // of a partial sum, in the first-level cache
+constexpr int64_t kRowsInBlock =
+    128;  // a longer sum is made of sums of blocks: the error stays small
+
+template <class T>
+using SumType = std::conditional_t<std::is_integral_v<T>, T, Acc<T>>;
+
+template <class T>
+HWY_INLINE void add_rows(const uint64_t* entries, int64_t count, uint64_t mask, const T* updates,
+                         int64_t stride, SumType<T>* sum, int64_t n) {
+  const hn::ScalableTag<SumType<T>> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t k = 0; k < count; ++k) {
+    const T* row = updates + static_cast<int64_t>(entries[k] & mask) * stride;
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      hn::Store(hn::Add(hn::Load(d, sum + i), load(d, row + i)), d, sum + i);
+    if (i < n) hn::Store(hn::Add(hn::Load(d, sum + i), load_n(d, row + i, n - i)), d, sum + i);
+  }
+}
+
+template <class T>
+void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
+              bool keep) {
+  using Sum = SumType<T>;
+  const hn::ScalableTag<Sum> d;
+  const auto same = [](auto, auto v) HWY_ATTR { return v; };
+  HWY_ALIGN Sum total[kColumns];
+  HWY_ALIGN Sum block[kColumns];
+  const T* from = static_cast<const T*>(updates);
+  T* to = static_cast<T*>(y);
+  for (int64_t c = 0; c < n; c += kColumns) {
+    const int64_t columns = std::min(kColumns, n - c);
+    if (keep) {
+      map(d, columns, same, total, to + c);
+    } else {
+      std::memset(total, 0, sizeof(total));
+    }
+    if (s.count <= kRowsInBlock || std::is_integral_v<T>) {
+      add_rows(s.entries, s.count, s.position_mask, from + c, stride, total, columns);
+    } else {
+      for (int64_t k = 0; k < s.count; k += kRowsInBlock) {
+        std::memset(block, 0, sizeof(block));
+        add_rows(s.entries + k, std::min(kRowsInBlock, s.count - k), s.position_mask, from + c,
+                 stride, block, columns);
+        map(
+            d, columns, [](auto, auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, total, total,
+            block);
+      }
+    }
+    map(d, columns, same, to + c, total);
+  }
+}
+
+// Signed and unsigned sums wrap alike.
+SumRows sum_rows_for(tenon_dtype dtype) {
+  switch (dtype) {
+    case TENON_DTYPE_F32:
+      return sum_rows<float>;
+    case TENON_DTYPE_F64:
+      return sum_rows<double>;
+    case TENON_DTYPE_F16:
+      return sum_rows<F16>;
+    case TENON_DTYPE_BF16:
+      return sum_rows<Bf16>;
+    case TENON_DTYPE_I8:
+    case TENON_DTYPE_U8:
+      return sum_rows<uint8_t>;
+    case TENON_DTYPE_I16:
+    case TENON_DTYPE_U16:
+      return sum_rows<uint16_t>;
+    case TENON_DTYPE_I32:
+    case TENON_DTYPE_U32:
+      return sum_rows<uint32_t>;
+    case TENON_DTYPE_I64:
+    case TENON_DTYPE_U64:
+      return sum_rows<uint64_t>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+HWY_EXPORT(sum_rows_for);
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+
+constexpr int64_t kNoPadding = std::numeric_limits<int64_t>::min();
+
+// What the three ops share: updates [outer, count, inner] go to rows of y [outer, length, inner].
+struct Scatter {
+  IndexAxis axis;
+  int64_t outer = 0;
+  int64_t inner = 0;
+  int64_t count = 0;
+  int64_t bytes = 0;  // of an element
+  int64_t padding = kNoPadding;
+  int position_bits = 0;
+  int index_bits = 0;
+  SumRows sum = nullptr;  // null: the last update replaces
+
+  uint64_t scratch() const { return 2 * sizeof(uint64_t) * static_cast<uint64_t>(count); }
+};
+
+// Entries (index, position) in ascending order; updates without a place are left out.
+struct Sorted {
+  const uint64_t* entries;
+  int64_t count;
+  int shift;
+  int64_t index(int64_t k) const { return static_cast<int64_t>(entries[k] >> shift); }
+  int64_t end_of(int64_t k) const {
+    const int64_t row = index(k);
+    while (++k < count && index(k) == row) {
+    }
+    return k;
+  }
+  int64_t first_at_or_after(int64_t row) const {
+    return std::lower_bound(entries, entries + count, static_cast<uint64_t>(row) << shift) -
+           entries;
+  }
+};
+
+template <class X>
+Sorted sort_updates(const Scatter& s, const X* indices, void* scratch) {
+  uint64_t* a = static_cast<uint64_t*>(scratch);
+  int64_t n = 0;
+  for (int64_t k = 0; k < s.count; ++k) {
+    const int64_t at = s.axis.resolve(indices[k]);
+    if (at < 0 || at == s.padding) continue;
+    a[n++] = static_cast<uint64_t>(at) << s.position_bits | static_cast<uint64_t>(k);
+  }
+  const int shift = s.position_bits;
+  const uint64_t* sorted = radix_sort(a, a + s.count, n, s.index_bits,
+                                      [shift](uint64_t entry) { return entry >> shift; });
+  return {sorted, n, shift};
+}
+
+// The row `to` gets entries [k, end) of its updates; `keep` = it holds its old content.
+void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const char* updates,
+           char* to, bool keep) {
+  const uint64_t mask = (uint64_t{1} << sorted.shift) - 1;
+  if (s.sum != nullptr)
+    return s.sum({sorted.entries + k, end - k, mask}, updates, s.inner, to, s.inner, keep);
+  const int64_t row = s.inner * s.bytes;
+  std::memcpy(to, updates + static_cast<int64_t>(sorted.entries[end - 1] & mask) * row, row);
+}
+
+// Only the rows that have updates are touched.
+void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* updates, char* y) {
+  const int64_t row = s.inner * s.bytes;
+  const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
+    int64_t k = begin;
+    while (k > 0 && k < end && sorted.index(k) == sorted.index(k - 1)) ++k;
+    while (k < end) {
+      const int64_t next = sorted.end_of(k);
+      apply(s, sorted, k, next, updates + outer * s.count * row,
+            y + (outer * s.axis.length + sorted.index(k)) * row, true);
+      k = next;
+    }
+  };
+  for (int64_t o = 0; o < s.outer; ++o)
+    parallel_for(sorted.count, grain_for(3 * row),
+                 [&](int64_t begin, int64_t end) { piece(o, begin, end); });
+}
+
+// Every row of y is written once: from its updates, from base, or as zeros.
+void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, const char* updates,
+                   char* y) {
+  const int64_t row = s.inner * s.bytes, length = s.axis.length;
+  const auto plain = [&](int64_t first, int64_t rows) {
+    if (base != nullptr) {
+      std::memcpy(y + first * row, base + first * row, rows * row);
+    } else {
+      std::memset(y + first * row, 0, rows * row);
+    }
+  };
+  const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
+    int64_t r = begin;
+    for (int64_t k = sorted.first_at_or_after(begin); k < sorted.count; k = sorted.end_of(k)) {
+      const int64_t at = sorted.index(k);
+      if (at >= end) break;
+      plain(outer * length + r, at - r);
+      const bool keep = s.sum != nullptr && base != nullptr;
+      if (keep) plain(outer * length + at, 1);
+      apply(s, sorted, k, sorted.end_of(k), updates + outer * s.count * row,
+            y + (outer * length + at) * row, keep);
+      r = at + 1;
+    }
+    plain(outer * length + r, end - r);
+  };
+  const int64_t cost = row * 2 + row * sorted.count / std::max<int64_t>(length, 1);
+  parallel_for(s.outer * length, grain_for(cost), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t outer = begin / length, stop = std::min(end, (outer + 1) * length);
+      piece(outer, begin - outer * length, stop - outer * length);
+      begin = stop;
+    }
+  });
+}
+
+void run_scatter(const Scatter& s, tenon_dtype index, const void* indices, const void* base,
+                 const void* updates, void* y, void* scratch) {
+  with_indices(index, indices, [&](const auto* list) {
+    s.axis.check(list, s.count);
+    if (s.outer == 0 || s.inner == 0) return;
+    const Sorted sorted = sort_updates(s, list, scratch);
+    const char* from = static_cast<const char*>(updates);
+    if (base != nullptr && base == y) {
+      scatter_in_place(s, sorted, from, static_cast<char*>(y));
+    } else {
+      scatter_fresh(s, sorted, static_cast<const char*>(base), from, static_cast<char*>(y));
+    }
+  });
+}
+
+Scatter make_shared(const sdk::Type& y, int64_t axis, std::string_view oob,
+                    const sdk::Type& indices, const sdk::Type& updates) {
+  const AxisView view = along_axis(y, axis);
+  check_index_dtype("indices", indices.dtype);
+  Scatter s;
+  s.axis = {view.axis, view.length, parse_oob(oob)};
+  s.outer = view.outer;
+  s.inner = view.inner;
+  s.count = indices.elements();
+  s.bytes = element_bytes("updates", updates.dtype);
+  if (updates.dtype != y.dtype) throw sdk::Refusal::dtype("updates", updates.dtype);
+  if (updates.elements() != s.outer * s.count * s.inner)
+    throw sdk::Refusal::shape("updates have " + std::to_string(updates.elements()) +
+                              " elements where indices and axis ask for " +
+                              std::to_string(s.outer * s.count * s.inner));
+  s.position_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(s.count, 1)));
+  s.index_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(view.length, 1)));
+  if (s.position_bits + s.index_bits > 64)
+    throw sdk::Refusal::shape("more indices and rows than 64 bits can pair");
+  return s;
+}
+
+SumRows sum_for(std::string_view operand, tenon_dtype dtype) {
+  const SumRows sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)(dtype);
+  if (sum == nullptr) throw sdk::Refusal::dtype(operand, dtype);
+  return sum;
+}
+
+}  // namespace
+
+Kernel make_scatter(const sdk::op::scatter& n, const Node&) {
+  const tenon_dtype index = n.indices.type().dtype;
+  const Scatter s = make_shared(n.base.type(), n.axis, n.oob, n.indices.type(), n.updates.type());
+  return {.run =
+              [s, index](const Call& c) {
+                run_scatter(s, index, c.inputs[1], c.inputs[0], c.inputs[2], c.outputs[0],
+                            c.scratch);
+              },
+          .scratch = s.scratch(),
+          .in_place = {{0, 0}}};
+}
+
+Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
+  const tenon_dtype index = n.indices.type().dtype;
+  const sdk::Type& y = n.base ? n.base.type() : node.out(0).type();
+  Scatter s = make_shared(y, n.axis, n.oob, n.indices.type(), n.updates.type());
+  s.sum = sum_for("updates", n.updates.type().dtype);
+  const bool has_base = static_cast<bool>(n.base);
+  Kernel kernel{.run =
+                    [s, index, has_base](const Call& c) {
+                      run_scatter(s, index, c.inputs[1], has_base ? c.inputs[2] : nullptr,
+                                  c.inputs[0], c.outputs[0], c.scratch);
+                    },
+                .scratch = s.scratch()};
+  if (has_base) kernel.in_place = {{2, 0}};
+  return kernel;
+}
+
+Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
+  const tenon_dtype index = n.indices.type().dtype;
+  Scatter s = make_shared(node.out(0).type(), n.axis, n.oob, n.indices.type(), n.dy.type());
+  s.sum = sum_for("dy", n.dy.type().dtype);
+  s.padding = n.padding_idx;
+  if (s.padding < 0 && s.padding != kNoPadding) s.padding += s.axis.length;
+  return {.run =
+              [s, index](const Call& c) {
+                run_scatter(s, index, c.inputs[1], nullptr, c.inputs[0], c.outputs[0], c.scratch);
+              },
+          .scratch = s.scratch()};
+}
+
+}  // namespace tenon::cpu
+#endif
