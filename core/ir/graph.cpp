@@ -153,6 +153,10 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
                 .provenance = std::string(provenance)};
   cut_absent(node.operands);
 
+  // Filled in for good below; here so that a shape rule sees what is wanted.
+  node.outputs.resize(outputs.size());
+  for (size_t k = 0; k < outputs.size(); ++k)
+    if (outputs[k]) node.outputs[k] = Value{value_count()};
   std::vector<Type> types(outputs.size());
   const bool typed = std::all_of(node.operands.begin(), node.operands.end(), [&](Value v) {
     return !v || (values_[v.id].type.dtype != TENON_DTYPE_NONE && values_[v.id].type.shape.numeric());
@@ -168,7 +172,6 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
     }
   }
   const auto id = static_cast<NodeId>(nodes_.size());
-  node.outputs.resize(outputs.size());
   for (uint32_t k = 0; k < outputs.size(); ++k)
     if (outputs[k]) node.outputs[k] = add_value({.type = types[k], .node = id, .output = k});
   cut_absent(node.outputs);

@@ -67,7 +67,7 @@ Value Builder::ints(DType t, std::span<const int64_t> values) {
   return graph.constant({t, {static_cast<Dim>(values.size())}}, std::move(data));
 }
 
-Value Builder::full(const Type& t, double value) { return expand(scalar(t.dtype, value), t.shape); }
+Value Builder::full(Type t, double value) { return expand(scalar(t.dtype, value), t.shape); }
 
 Value Builder::binary(std::string_view kind, Value a, Value b) {
   return add(op::binary{.kind = std::string(kind), .a = a, .b = b});
@@ -82,7 +82,7 @@ Value Builder::logical(std::string_view kind, Value a, Value b) {
 Value Builder::where(Value cond, Value a, Value b) { return add(op::where{.cond = cond, .a = a, .b = b}); }
 Value Builder::cast(Value x, DType to) { return dtype(x) == to ? x : Value(add(op::cast{.to = to, .x = x})); }
 
-Value Builder::reshape(Value x, const Shape& to) {
+Value Builder::reshape(Value x, Shape to) {
   if (shape(x) == to) return x;
   // A dim of 0 is meant as 0 here, never as "copy".
   return add(op::reshape{.shape = Ints(to.begin(), to.end()), .allow_zero = true, .x = x});
@@ -98,7 +98,7 @@ Value Builder::swap_last(Value x) {
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
   return transpose(x, std::move(perm));
 }
-Value Builder::expand(Value x, const Shape& to) {
+Value Builder::expand(Value x, Shape to) {
   return shape(x) == to ? x : Value(add(op::expand{.shape = Ints(to.begin(), to.end()), .x = x}));
 }
 Value Builder::unsqueeze(Value x, int axis) {
@@ -128,7 +128,7 @@ Value Builder::reduce(std::string_view kind, Value x, Ints axes, bool keepdims) 
                         .noop_with_empty_axes = none, .x = x});
 }
 
-Value Builder::sum_to(Value x, const Shape& to) {
+Value Builder::sum_to(Value x, Shape to) {
   const Shape from = shape(x);
   if (from == to) return x;
   const int extra = from.rank() - to.rank();
@@ -141,7 +141,7 @@ Value Builder::sum_to(Value x, const Shape& to) {
 Value Builder::matmul(Value a, Value b, bool trans_a, bool trans_b, double alpha, DType out_dtype) {
   return add(op::matmul{.trans_a = trans_a, .trans_b = trans_b, .alpha = alpha, .out_dtype = out_dtype, .a = a, .b = b});
 }
-Value Builder::iota(const Shape& s, int axis, DType t, double start, double step) {
+Value Builder::iota(Shape s, int axis, DType t, double start, double step) {
   return add(op::iota{.shape = Ints(s.begin(), s.end()), .axis = axis, .dtype = t, .start = start, .step = step});
 }
 

@@ -79,7 +79,8 @@ struct Results {
 
 using Ints = std::vector<int64_t>;
 
-// Appends to a graph. Types must be numeric (after bind).
+// Appends to a graph. Types must be numeric (after bind). Shapes and types are taken by value: what type() and shape()
+// refer to moves when a value is added.
 class Builder {
  public:
   explicit Builder(Graph& graph, std::string_view provenance = {}) : graph(graph), provenance(provenance) {}
@@ -101,8 +102,8 @@ class Builder {
   Value scalar(DType dtype, double value);
   Value scalar_int(DType dtype, int64_t value);
   Value ints(DType dtype, std::span<const int64_t> values);   // rank 1
-  Value full(const Type& type, double value);
-  Value zeros(const Type& type) { return full(type, 0); }
+  Value full(Type type, double value);
+  Value zeros(Type type) { return full(type, 0); }
 
   // Elementwise. The second operand of the double forms is a scalar of a's dtype.
   Value binary(std::string_view kind, Value a, Value b);
@@ -129,10 +130,10 @@ class Builder {
   Value widen(Value x) { return cast(x, acc_dtype(dtype(x))); }   // to the accumulation dtype
 
   // Shape. Each returns x itself when there is nothing to do.
-  Value reshape(Value x, const Shape& shape);
+  Value reshape(Value x, Shape shape);
   Value transpose(Value x, Ints perm);
   Value swap_last(Value x);                        // matrix transpose of the last two axes
-  Value expand(Value x, const Shape& shape);
+  Value expand(Value x, Shape shape);
   Value unsqueeze(Value x, int axis);
   Value narrow(Value x, int axis, int64_t start, int64_t len, int64_t step = 1);
   Value concat(std::vector<Value> xs, int axis);
@@ -142,11 +143,11 @@ class Builder {
   Value sum(Value x, Ints axes, bool keepdims = true) { return reduce("sum", x, std::move(axes), keepdims); }
   Value mean(Value x, Ints axes, bool keepdims = true) { return reduce("mean", x, std::move(axes), keepdims); }
   // Sums a gradient of a broadcast operand back to its shape, in the accumulation type.
-  Value sum_to(Value x, const Shape& shape);
+  Value sum_to(Value x, Shape shape);
 
   Value matmul(Value a, Value b, bool trans_a = false, bool trans_b = false, double alpha = 1.0,
                DType out_dtype = TENON_DTYPE_NONE);
-  Value iota(const Shape& shape, int axis, DType dtype, double start = 0, double step = 1);
+  Value iota(Shape shape, int axis, DType dtype, double start = 0, double step = 1);
 };
 
 }  // namespace tenon::core
