@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rest of the core sees of plugins: devices and the objects on them, owned, checked and
+// throwing. Nothing here trusts a plugin; what a plugin says is copied and validated once.
+//
+// Every object keeps its owners alive (buffer, stream, event, program -> device -> plugin; instance
+// -> program and the buffers it is bound to). Threads: as backend.h says of the slot behind a call;
+// [object] for Instance::run and rebind, [any-thread] for the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tenon/backend.h"
+
+namespace tenon::core {
+
+class Plugin;
+class Device;
+class Stream;
+
+struct DeviceInfo {
+  std::string kind;             // "cpu"
+  uint32_t index = 0;           // within the kind, over all plugins of a Host
+  std::string id;               // "cpu:0"
+  std::string name;             // of the hardware
+  std::string reason;           // not empty: cannot be opened, and why
+  std::string plugin;           // name of its plugin
+  uint64_t memory_size = 0;     // bytes, 0 = unknown
+  uint64_t max_allocation = 0;  // bytes of the largest buffer; never 0
+  uint64_t alignment = 64;      // bytes, a power of two
+  bool host_addressable = false;
+  bool host_threads = false;  // a synchronous run computes in the calling thread
+  bool rebind_dear = false;
+};
+
+// A failure that a plugin reported.
+class DeviceError : public Error {
+ public:
+  DeviceError(Code code, const std::string& text, uint64_t run_id, uint32_t step, int64_t index,
+              bool retryable)
+      : Error(code, text), run_id_(run_id), step_(step), index_(index), retryable_(retryable) {}
+  uint64_t run_id() const { return run_id_; }    // 0 = none
+  uint32_t step() const { return step_; }        // of the program, TENON_NONE = none
+  int64_t index() const { return index_; }       // first bad flat index, -1 = none
+  bool retryable() const { return retryable_; }  // the same call may succeed later
+
+ private:
+  uint64_t run_id_;
+  uint32_t step_;
+  int64_t index_;
+  bool retryable_;
+};
+
+// Throws DeviceError unless status is null, and releases it. The first words of the text are the
+// origin that the status names.
+void check(tenon_status* status);
+// The same with the first words "plugin NAME: SLOT: ".
+void check(tenon_status* status, const Plugin& plugin, const char* slot);
+
+class Event {
+ public:
+  Event(std::shared_ptr<Device> device, tenon_event* handle);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  bool done();  // throws the work's failure once it is done
+  void wait();  // likewise
+  // Calls back once, on any thread, perhaps this one, when the work is done. The callback may only
+  // signal.
+  void on_done(void (*callback)(void* user), void* user);
+  tenon_event* handle() const { return handle_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  tenon_event* handle_;
+};
+
+class Stream {
+ public:
+  Stream(std::shared_ptr<Device> device, tenon_stream* handle);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void synchronize();  // throws the first failure since the last synchronization
+  void wait(Event& event);
+  void record(Event& event);
+  tenon_stream* handle() const { return handle_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  tenon_stream* handle_;
+};
+
+class Buffer {
+ public:
+  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  Device& device() const { return *device_; }
+  uint64_t size() const { return size_; }
+  void write(uint64_t offset, const void* source, uint64_t size, Stream* stream = nullptr);
+  void read(uint64_t offset, void* target, uint64_t size, Stream* stream = nullptr);
+  void* address() const { return address_; }  // in host memory, null when the host cannot reach it
+  tenon_buffer* handle() const { return handle_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  tenon_buffer* handle_;
+  uint64_t size_;
+  void* address_;
+};
+
+// Copies bytes; ranges do not overlap. Within a plugin that can, in order of the stream; else
+// through the host: then stream (of either device, or null) is synchronized first and the copy is
+// done on return.
+void copy(Buffer& to, uint64_t to_offset, Buffer& from, uint64_t from_offset, uint64_t size,
+          Stream* stream = nullptr);
+
+struct Verdict {
+  bool native = false;
+  uint32_t reason = TENON_REASON_NONE;  // TENON_REASON_*, when not native
+  std::string text;                     // the reason for people
+  double cost = 0;                      // seconds, 0 = unknown
+  uint32_t group = TENON_NONE;          // claimed all or none; TENON_NONE = by itself
+};
+
+struct ProgramValue {
+  uint32_t source = TENON_NONE;  // value of the region's graph, or TENON_NONE
+  uint64_t size = 0;             // bytes
+  uint64_t alignment = 1;        // bytes, at least the device's; not for views
+};
+
+struct Alias {
+  bool view = false;  // else in place
+  uint32_t from = 0, to = 0;
+  uint64_t offset = 0;  // bytes, views only
+};
+
+struct Step {
+  uint32_t node = TENON_NONE;
+  std::vector<uint32_t> reads, writes;  // a view is not in writes: its step's alias defines it
+  std::vector<Alias> aliases;
+  uint64_t scratch = 0;
+  std::string label;
+};
+
+// A compiled region: what the plugin declared, validated. Holds for every program:
+//  - a value of the graph has its type's size unless it is a view; what the region reads from
+//    outside and what leaves it is listed;
+//  - a source is listed once, except that one which enters and leaves may be listed twice: the copy
+//    that a step writes is what leaves;
+//  - every value is made once, by a step or as a view, before it is read; what enters is only read;
+//  - views lie inside their base, and what leaves is no view.
+class Program {
+ public:
+  Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob, size_t size,
+          uint64_t scratch_limit);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  Device& device() const { return *device_; }
+  const std::vector<ProgramValue>& values() const { return values_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  tenon_program* handle() const { return handle_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  tenon_program* handle_;
+  std::vector<ProgramValue> values_;
+  std::vector<Step> steps_;
+};
+
+struct Slot {
+  std::shared_ptr<Buffer> buffer;  // null only for size 0 or what nobody touches
+  uint64_t offset = 0;
+};
+
+struct Binding {
+  std::vector<Slot> values;   // one per program value; a view's slot is its base plus its offset
+  std::vector<Slot> scratch;  // one per step
+};
+
+class Instance {
+ public:
+  Instance(std::shared_ptr<Program> program, const Binding& binding);
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  // Without a stream: returns when done, throws the failure if there is one. With a stream:
+  // enqueues, and records done behind the work when given.
+  void run(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr);
+  // New addresses; not while it runs. Makes a new instance where the plugin cannot rebind.
+  void rebind(const Binding& binding);
+  Program& program() const { return *program_; }
+
+ private:
+  std::shared_ptr<Program> program_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;  // what it is bound to
+  tenon_instance* handle_ = nullptr;
+};
+
+struct CompileOptions {
+  bool aot = false;            // generate all code now
+  uint64_t scratch_limit = 0;  // bytes per step, 0 = no limit
+};
+
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  // index: among the devices of the plugin. threads: 0 = the process's budget.
+  Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  const Plugin& plugin() const { return *plugin_; }
+  bool has_streams() const;
+  tenon_device* handle() const { return handle_; }
+
+  std::shared_ptr<Buffer> buffer(uint64_t size);  // size > 0; contents undefined
+  // One verdict per node of function 0. blob: 8-aligned, see blob.h.
+  std::vector<Verdict> query(const void* blob, size_t size);
+  std::shared_ptr<Program> compile(const void* blob, size_t size,
+                                   const CompileOptions& options = {});
+  std::shared_ptr<Instance> instantiate(std::shared_ptr<Program> program, const Binding& binding);
+  // Only with has_streams(). native_handle: a foreign stream to adopt, or null.
+  std::unique_ptr<Stream> stream(void* native_handle = nullptr);
+  std::unique_ptr<Event> event();
+
+ private:
+  std::shared_ptr<Plugin> plugin_;
+  DeviceInfo info_;
+  tenon_device* handle_ = nullptr;
+};
+
+}  // namespace tenon::core
