@@ -115,13 +115,19 @@ struct OpRecord {
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
 
+// Through a call, for gcc 12 warns of comparing a constant function pointer.
+template <class Function>
+constexpr bool has(Function* slot) {
+  return slot != nullptr;
+}
+
 // constexpr, so that records exist before any constructor of a static runs.
 template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
   OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
   out.shape = [](Infer& i, const Graph&, const NodeInfo& n) { r.shape(i, decode<Op>(n)); };
-  if (r.grad) out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
-  if (r.lower) out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
+  if (has(r.grad)) out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
+  if (has(r.lower)) out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
   return out;
 }
 
