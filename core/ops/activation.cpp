@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Formulas of specification 1.3. Each keeps NaN, does not overflow where the result is finite, and
+// can be differentiated again: a branch that `where` drops has finite derivatives.
+#include "ops/activation.hpp"
+
+#include <cmath>
+#include <numbers>
+
+namespace tenon::core {
+namespace {
+
+constexpr double kInvSqrt2 = std::numbers::sqrt2 / 2;
+constexpr double kInvSqrt2Pi = std::numbers::inv_sqrtpi * kInvSqrt2;
+constexpr double kSqrt2OverPi = 2 * kInvSqrt2Pi;
+constexpr double kGeluCubic = 0.044715;
+
+Value one(Builder& b, Value like) { return b.scalar(b.dtype(like), 1); }
+Value zero(Builder& b, Value like) { return b.scalar(b.dtype(like), 0); }
+Value squared(Builder& b, Value x) { return b.times(x, x); }
+Value inverse(Builder& b, Value x) { return b.over(one(b, x), x); }
+Value magnitude(Builder& b, Value x) { return b.unary("abs", x); }
+Value logistic(Builder& b, Value x) { return b.unary("sigmoid", x); }
+Value one_minus(Builder& b, Value x) { return b.minus(one(b, x), x); }
+
+// x < 0 ? below : otherwise
+Value split(Builder& b, Value x, Value below, Value otherwise) {
+  return b.where(b.compare("lt", x, 0), below, otherwise);
+}
+// clamp(x, 0, 1)
+Value clamp01(Builder& b, Value x) { return b.min(b.max(x, zero(b, x)), one(b, x)); }
+
+// e^-|x|, the part of the sigmoid that cannot overflow.
+Value decay(Builder& b, Value x) { return b.exp(b.neg(magnitude(b, x))); }
+
+// The normal distribution function, accurate in its negative tail.
+Value normal_cdf(Builder& b, Value x) {
+  return b.times(b.unary("erfc", b.times(x, -kInvSqrt2)), 0.5);
+}
+// 2u of gelu_tanh: 2√(2/π)·x·(1 + 0.044715x²)
+Value gelu_tanh_argument(Builder& b, Value x) {
+  const Value cubic = b.plus(b.times(squared(b, x), kGeluCubic), 1);
+  return b.times(b.times(x, cubic), 2 * kSqrt2OverPi);
+}
+
+Value gelu_tanh_slope(Builder& b, Value x) {
+  const Value v = gelu_tanh_argument(b, x);
+  const Value s = logistic(b, v);
+  // σ(-2u) vanishes long before 1e6; without the bound it would meet an infinity.
+  const Value bounded = b.min(magnitude(b, x), b.scalar(b.dtype(x), 1e6));
+  const Value inner =
+      b.times(b.plus(b.times(squared(b, bounded), 3 * kGeluCubic), 1), 2 * kSqrt2OverPi);
+  const Value tail = b.times(b.times(s, logistic(b, b.neg(v))), inner);
+  return b.plus(s, b.times(x, tail));
+}
+
+Value mish_slope(Builder& b, Value x) {
+  const Value t = b.unary("tanh", b.unary("softplus", x));
+  return b.plus(t, b.times(b.times(x, logistic(b, x)), one_minus(b, squared(b, t))));
+}
+
+// 4·e^(-2|x|) / (1 + e^(-2|x|))²: 1 - tanh² without its cancellation.
+Value tanh_slope(Builder& b, Value x) {
+  const Value e = decay(b, b.times(x, 2));
+  return b.over(b.times(e, 4), squared(b, b.plus(e, 1)));
+}
+
+// 1/√(1 - x²)
+Value asin_slope(Builder& b, Value x) {
+  return b.unary("rsqrt", b.times(one_minus(b, x), b.plus(x, 1)));
+}
+
+Value hard_swish_slope(Builder& b, Value x) {
+  const Value inner = b.plus(b.over(x, 3), 0.5);
+  return b.where(b.compare("le", x, -3), zero(b, x),
+                 b.where(b.compare("ge", x, 3), one(b, x), inner));
+}
+
+Value hard_sigmoid_slope(Builder& b, const Activation& act, Value x) {
+  const Value z = b.plus(b.times(x, act.alpha), act.beta);
+  const Value inside = b.logical("and", b.compare("gt", z, 0), b.compare("lt", z, 1));
+  return b.where(inside, b.scalar(b.dtype(x), act.alpha), zero(b, x));
+}
+
+// αe^x below 0; the exponent is bounded so that the branch not taken stays finite.
+Value elu_slope(Builder& b, Value x, double below, double above) {
+  const Value e = b.exp(b.min(x, zero(b, x)));
+  return split(b, x, b.times(e, below), b.scalar(b.dtype(x), above));
+}
+
+Value silu_slope(Builder& b, double alpha, Value x) {
+  const Value v = alpha == 1 ? x : b.times(x, alpha);
+  const Value tail = b.plus(b.times(v, logistic(b, b.neg(v))), 1);
+  return b.times(logistic(b, v), tail);
+}
+
+Value gelu_slope(Builder& b, Value x) {
+  const Value density = b.times(b.exp(b.times(squared(b, x), -0.5)), kInvSqrt2Pi);
+  return b.plus(normal_cdf(b, x), b.times(x, density));
+}
+
+Value erf_slope(Builder& b, Value x, double sign) {
+  return b.times(b.exp(b.neg(squared(b, x))), sign * 2 * std::numbers::inv_sqrtpi);
+}
+
+Value primitive_slope(Builder& b, UnaryKind kind, Value x) {
+  using enum UnaryKind;
+  switch (kind) {
+    case neg:
+      return b.scalar(b.dtype(x), -1);
+    case abs:
+      return b.unary("sign", x);
+    case exp:
+    case expm1:
+      return b.exp(x);
+    case log:
+      return inverse(b, x);
+    case log1p:
+      return inverse(b, b.plus(x, 1));
+    case sqrt:
+      return b.times(b.unary("rsqrt", x), 0.5);
+    case rsqrt:
+      return b.times(b.over(b.unary("rsqrt", x), x), -0.5);
+    case sin:
+      return b.unary("cos", x);
+    case cos:
+      return b.neg(b.unary("sin", x));
+    case tan:
+      return b.plus(squared(b, b.unary("tan", x)), 1);
+    case atan:
+      return inverse(b, b.plus(squared(b, x), 1));
+    case asin:
+      return asin_slope(b, x);
+    case acos:
+      return b.neg(asin_slope(b, x));
+    case sinh:
+      return b.unary("cosh", x);
+    case cosh:
+      return b.unary("sinh", x);
+    case tanh:
+      return tanh_slope(b, x);
+    case erf:
+      return erf_slope(b, x, 1);
+    case erfc:
+      return erf_slope(b, x, -1);
+    default:
+      return b.scalar(b.dtype(x), 0);  // sign and the rounding kinds
+  }
+}
+
+}  // namespace
+
+Activation activation(std::string_view kind, double alpha, double beta) {
+  const UnaryInfo* info = find_unary(kind);
+  check(info != nullptr, "activation '", kind, "' is unknown");
+  return {*info, unary_alpha(*info, alpha), unary_beta(*info, beta)};
+}
+
+const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::string_view kind,
+                                 double alpha, double beta, std::string_view prefix) {
+  const UnaryInfo* info = find_unary(kind);
+  if (!info) {
+    std::string all;
+    for (const UnaryInfo& u : kUnaryKinds) all += cat(all.empty() ? "" : " ", u.name);
+    i.fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", kind,
+           "'");
+  }
+  const auto parameter = [&](std::string_view name, double given, double otherwise) {
+    if (is_unset(given)) return;
+    if (otherwise == 0)
+      i.fail(Code::invalid_argument, "attribute ", prefix, name, ": kind ", kind,
+             " has no such parameter");
+    if (!std::isfinite(given))
+      i.fail(Code::invalid_argument, "attribute ", prefix, name,
+             ": expected a finite number, given ", given);
+  };
+  parameter("alpha", alpha, info->alpha);
+  parameter("beta", beta, info->beta);
+  return *info;
+}
+
+bool is_rounding(UnaryKind kind) {
+  using enum UnaryKind;
+  return kind == floor || kind == ceil || kind == trunc || kind == round;
+}
+
+Value activate(Builder& b, const Activation& act, Value x) {
+  using enum UnaryKind;
+  switch (act.info.kind) {
+    case reciprocal:
+      return inverse(b, x);
+    case square:
+      return squared(b, x);
+    case relu:
+      return b.max(x, zero(b, x));
+    case leaky_relu:
+      return split(b, x, b.times(x, act.alpha), x);
+    case elu:
+      return split(b, x, b.times(b.unary("expm1", x), act.alpha), x);
+    case selu:
+      return split(b, x, b.times(b.unary("expm1", x), act.alpha * act.beta), b.times(x, act.beta));
+    case sigmoid: {
+      const Value e = decay(b, x);
+      return b.over(split(b, x, e, one(b, x)), b.plus(e, 1));
+    }
+    case hard_sigmoid:
+      return clamp01(b, b.plus(b.times(x, act.alpha), act.beta));
+    case softplus:
+      return b.plus(b.max(x, zero(b, x)), b.unary("log1p", decay(b, x)));
+    case softsign:
+      return b.over(x, b.plus(magnitude(b, x), 1));
+    case silu:
+      return b.times(x, logistic(b, act.alpha == 1 ? x : b.times(x, act.alpha)));
+    case hard_swish:
+      return b.times(x, clamp01(b, b.plus(b.over(x, 6), 0.5)));
+    case mish:
+      return b.times(x, b.unary("tanh", b.unary("softplus", x)));
+    case gelu:
+      return b.times(x, normal_cdf(b, x));
+    case gelu_tanh:
+      return b.times(x, logistic(b, gelu_tanh_argument(b, x)));
+    default:
+      fail(Code::internal, "unary: kind ", act.info.name, " is primitive");
+  }
+}
+
+Value activation_slope(Builder& b, const Activation& act, bool ste, Value x) {
+  using enum UnaryKind;
+  if (act.info.primitive) return ste ? one(b, x) : primitive_slope(b, act.info.kind, x);
+  switch (act.info.kind) {
+    case reciprocal:
+      return b.neg(squared(b, inverse(b, x)));
+    case square:
+      return b.times(x, 2);
+    case relu:
+      return b.where(b.compare("gt", x, 0), one(b, x), zero(b, x));
+    case leaky_relu:
+      return split(b, x, b.scalar(b.dtype(x), act.alpha), one(b, x));
+    case elu:
+      return elu_slope(b, x, act.alpha, 1);
+    case selu:
+      return elu_slope(b, x, act.alpha * act.beta, act.beta);
+    case sigmoid:
+      return b.times(logistic(b, x), logistic(b, b.neg(x)));
+    case hard_sigmoid:
+      return hard_sigmoid_slope(b, act, x);
+    case softplus:
+      return logistic(b, x);
+    case softsign:
+      return inverse(b, squared(b, b.plus(magnitude(b, x), 1)));
+    case silu:
+      return silu_slope(b, act.alpha, x);
+    case hard_swish:
+      return hard_swish_slope(b, x);
+    case mish:
+      return mish_slope(b, x);
+    case gelu:
+      return gelu_slope(b, x);
+    case gelu_tanh:
+      return gelu_tanh_slope(b, x);
+    default:
+      fail(Code::internal, "activation_backward: no derivative of ", act.info.name);
+  }
+}
+
+Value activation_slope_from_output(Builder& b, const Activation& act, Value y) {
+  using enum UnaryKind;
+  switch (act.info.kind) {
+    case exp:
+      return y;
+    case sqrt:
+      return b.over(b.scalar(b.dtype(y), 0.5), y);
+    case rsqrt:
+      return b.times(b.times(squared(b, y), y), -0.5);
+    case tanh:
+      return one_minus(b, squared(b, y));
+    case reciprocal:
+      return b.neg(squared(b, y));
+    case relu:
+      return b.where(b.compare("gt", y, 0), one(b, y), zero(b, y));
+    case sigmoid:
+      return b.times(y, one_minus(b, y));
+    default:
+      fail(Code::internal, "activation_backward: ", act.info.name, " has no form from its output");
+  }
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// binary compare logical unary activation_backward cast copy where swiglu swiglu_backward:
+// specification 1 and 2.5. The kinds' formulas are in activation.cpp.
+#include "ops/activation.hpp"
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+bool is_number(DType t) { return is_float(t) || is_integer(t); }
+
+// ---- binary
+
+void binary_shape(Infer& i, const op::binary& n) {
+  i.want_one_of("kind", n.kind,
+                {"add", "sub", "mul", "div", "max", "min", "pow", "mod", "fmod", "atan2"});
+  i.want_same_dtype(n.a, "a", n.b, "b");
+  const DType t = i.dtype(n.a);
+  const bool fits = n.kind == "atan2"                    ? is_float(t)
+                    : n.kind == "max" || n.kind == "min" ? is_number(t) || t == kBool
+                                                         : is_number(t);
+  if (!fits)
+    i.fail(Code::dtype_mismatch, "operand a: kind ", n.kind, " does not take ", i.type(n.a).text());
+  i.out(0, {t, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
+}
+
+// Gives an operand the gradient computed for the broadcast shape.
+void give_summed(Grad& g, Value operand, Value gradient) {
+  const Type to = g.b.type(operand);
+  g.give(operand, g.b.cast(g.b.sum_to(gradient, to.shape), to.dtype));
+}
+
+// da of max and min: half on a tie, nothing where the other one won, all of it with a NaN.
+Value extreme_gradient(Builder& b, std::string_view lost, Value a, Value other, Value dy) {
+  const Value rest = b.where(b.compare(lost, a, other), b.scalar(b.dtype(dy), 0), dy);
+  return b.where(b.compare("eq", a, other), b.times(dy, 0.5), rest);
+}
+
+Value pow_da(Builder& b, Value a, Value e, Value dy) {
+  // Where e = 0 the result is 0 whatever a is; 1 stands in so that no infinity arises in the branch
+  // dropped.
+  const Value none = b.compare("eq", e, 0);
+  const Value safe = b.where(none, b.scalar(b.dtype(e), 1), e);
+  const Value slope = b.times(safe, b.binary("pow", a, b.minus(safe, 1)));
+  return b.where(none, b.scalar(b.dtype(dy), 0), b.times(dy, slope));
+}
+
+Value pow_db(Builder& b, Value a, Value e, Value dy) {
+  const Value none = b.logical("and", b.compare("eq", a, 0), b.compare("ge", e, 0));
+  const Value safe = b.where(none, b.scalar(b.dtype(a), 1), a);
+  const Value slope = b.times(b.binary("pow", safe, e), b.log(safe));
+  return b.where(none, b.scalar(b.dtype(dy), 0), b.times(dy, slope));
+}
+
+Value binary_da(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
+  if (kind == "mul") return b.times(dy, c);
+  if (kind == "div") return b.over(dy, c);
+  if (kind == "max") return extreme_gradient(b, "lt", a, c, dy);
+  if (kind == "min") return extreme_gradient(b, "gt", a, c, dy);
+  if (kind == "pow") return pow_da(b, a, c, dy);
+  if (kind == "atan2") return b.over(b.times(dy, c), b.plus(b.times(a, a), b.times(c, c)));
+  return dy;  // add sub mod fmod
+}
+
+Value binary_db(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
+  if (kind == "sub") return b.neg(dy);
+  if (kind == "mul") return b.times(dy, a);
+  if (kind == "div") return b.neg(b.times(dy, b.over(b.over(a, c), c)));
+  if (kind == "max") return extreme_gradient(b, "lt", c, a, dy);
+  if (kind == "min") return extreme_gradient(b, "gt", c, a, dy);
+  if (kind == "pow") return pow_db(b, a, c, dy);
+  if (kind == "mod") return b.neg(b.times(dy, b.unary("floor", b.over(a, c))));
+  if (kind == "fmod") return b.neg(b.times(dy, b.unary("trunc", b.over(a, c))));
+  if (kind == "atan2") return b.neg(b.over(b.times(dy, a), b.plus(b.times(a, a), b.times(c, c))));
+  return dy;  // add
+}
+
+void binary_grad(Grad& g, const op::binary& n) {
+  Builder& b = g.b;
+  // One operation rounds once as it is; what has more steps, or a sum after it, runs in the wide
+  // type.
+  const auto wide = [&](Value operand) {
+    if (n.kind == "add" || n.kind == "sub") return false;
+    return n.kind != "mul" || b.shape(operand) != b.shape(g.dy());
+  };
+  const auto give = [&](Value operand, auto rule) {
+    if (!g.wants(operand)) return;
+    const bool w = wide(operand);
+    const auto in = [&](Value v) { return w ? b.widen(v) : v; };
+    const Value a = in(n.a), c = in(n.b);
+    give_summed(g, operand, rule(b, n.kind, a, c, in(g.dy())));
+  };
+  give(n.a, binary_da);
+  give(n.b, binary_db);
+}
+
+constexpr Record<op::binary> kBinary{
+    .shape = binary_shape, .grad = binary_grad, .traits = kElementwise};
+
+// ---- compare logical
+
+void compare_shape(Infer& i, const op::compare& n) {
+  i.want_one_of("kind", n.kind, {"eq", "ne", "lt", "le", "gt", "ge"});
+  i.want_same_dtype(n.a, "a", n.b, "b");
+  const DType t = i.dtype(n.a);
+  if (!is_number(t) && t != kBool)
+    i.fail(Code::dtype_mismatch, "operand a: expected a float, an integer or bool, got ",
+           i.type(n.a).text());
+  i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
+}
+constexpr Record<op::compare> kCompare{.shape = compare_shape, .traits = kElementwise};
+
+void logical_shape(Infer& i, const op::logical& n) {
+  i.want_one_of("kind", n.kind, {"and", "or", "xor", "not"});
+  i.want_dtype(n.a, "a", kBool);
+  i.want_dtype(n.b, "b", kBool);
+  if (n.kind == "not") {
+    if (n.b)
+      i.fail(Code::invalid_argument, "operand b: kind not takes one operand, two were given");
+    i.out(0, i.type(n.a));
+    return;
+  }
+  if (!n.b)
+    i.fail(Code::invalid_argument, "operand b: kind ", n.kind,
+           " takes two operands, one was given");
+  i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
+}
+constexpr Record<op::logical> kLogical{.shape = logical_shape, .traits = kElementwise};
+
+// ---- unary activation_backward
+
+bool is_test(UnaryKind kind) { return kind == UnaryKind::is_nan || kind == UnaryKind::is_inf; }
+
+// Checks that both ops share; `x` is the forward's operand or stands for it.
+template <class Op>
+const UnaryInfo& want_unary(const Infer& i, const Op& n) {
+  const UnaryInfo& info = want_activation(i, "kind", n.kind, n.alpha, n.beta);
+  if (n.ste && !is_rounding(info.kind))
+    i.fail(Code::invalid_argument,
+           "attribute ste: only floor, ceil, trunc and round take it, given with kind ", n.kind);
+  return info;
+}
+
+void unary_shape(Infer& i, const op::unary& n) {
+  const UnaryInfo& info = want_unary(i, n);
+  const Type x = i.type(n.x);
+  if (!is_float(x.dtype) && !(info.integer && is_integer(x.dtype)))
+    i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text());
+  i.out(0, {is_test(info.kind) ? kBool : x.dtype, x.shape});
+}
+
+void unary_grad(Grad& g, const op::unary& n) {
+  if (!g.wants(n.x)) return;
+  const UnaryInfo& info = *find_unary(n.kind);
+  if (is_rounding(info.kind) && !n.ste)
+    g.refuse("x", cat("kind ", n.kind, " is flat; ste = true passes gradients straight through"));
+  if (is_rounding(info.kind)) return g.give(n.x, g.dy());
+  if (info.kind == UnaryKind::neg) return g.give(n.x, g.b.neg(g.dy()));
+  g.give(n.x, g.b.add(op::activation_backward{.kind = n.kind,
+                                              .alpha = n.alpha,
+                                              .beta = n.beta,
+                                              .from_output = info.from_output,
+                                              .x = info.from_output ? g.y() : n.x,
+                                              .dy = g.dy()}));
+}
+
+bool unary_lower(Lower& l, const op::unary& n) {
+  const Activation act = activation(n.kind, n.alpha, n.beta);
+  if (act.info.primitive) return false;
+  const DType t = l.type(n.x).dtype;
+  l.out(0, l.b.cast(activate(l.b, act, l.b.widen(n.x)), t));
+  return true;
+}
+constexpr Record<op::unary> kUnary{
+    .shape = unary_shape, .grad = unary_grad, .lower = unary_lower, .traits = kElementwise};
+
+void activation_backward_shape(Infer& i, const op::activation_backward& n) {
+  const UnaryInfo& info = want_unary(i, n);
+  if (is_test(info.kind))
+    i.fail(Code::unsupported, "attribute kind: ", n.kind, " has no derivative");
+  if (n.from_output && !info.from_output)
+    i.fail(Code::unsupported, "attribute from_output: the derivative of ", n.kind,
+           " needs the forward's input");
+  i.want_float(n.x, "x");
+  i.want_same_dtype(n.x, "x", n.dy, "dy");
+  i.want_shape(n.dy, "dy", i.shape(n.x));
+  i.out(0, i.type(n.x));
+}
+
+bool activation_backward_lower(Lower& l, const op::activation_backward& n) {
+  Builder& b = l.b;
+  const DType t = l.type(n.x).dtype;
+  const Activation act = activation(n.kind, n.alpha, n.beta);
+  const Value x = b.widen(n.x);
+  const Value slope =
+      n.from_output ? activation_slope_from_output(b, act, x) : activation_slope(b, act, n.ste, x);
+  l.out(0, b.cast(b.times(b.widen(n.dy), slope), t));
+  return true;
+}
+constexpr Record<op::activation_backward> kActivationBackward{
+    .shape = activation_backward_shape, .lower = activation_backward_lower, .traits = kElementwise};
+
+// ---- cast copy where
+
+void cast_shape(Infer& i, const op::cast& n) {
+  if (n.to == TENON_DTYPE_NONE) i.fail(Code::invalid_argument, "attribute to: a dtype is required");
+  if (n.to >= TENON_DTYPE_COUNT)
+    i.fail(Code::invalid_argument, "attribute to: ", n.to, " is no dtype");
+  if (n.to == TENON_DTYPE_C64 || i.dtype(n.x) == TENON_DTYPE_C64)
+    i.fail(Code::unsupported, "operand x: complex numbers are not cast, got ", i.type(n.x).text(),
+           " to ", dtype_name(n.to));
+  i.out(0, {n.to, i.shape(n.x)});
+}
+
+void cast_grad(Grad& g, const op::cast& n) {
+  if (!g.wants(n.x)) return;
+  const DType from = g.b.dtype(n.x);
+  if (!is_float(from) || !is_float(n.to))
+    g.refuse("x",
+             cat("a cast from ", dtype_name(from), " to ", dtype_name(n.to), " has no derivative"));
+  g.give(n.x, g.b.cast(g.dy(), from));
+}
+constexpr Record<op::cast> kCast{.shape = cast_shape, .grad = cast_grad, .traits = kElementwise};
+
+void copy_shape(Infer& i, const op::copy& n) { i.out(0, i.type(n.x)); }
+void copy_grad(Grad& g, const op::copy& n) {
+  if (g.wants(n.x)) g.give(n.x, g.dy());
+}
+constexpr Record<op::copy> kCopy{.shape = copy_shape, .grad = copy_grad, .traits = kElementwise};
+
+void where_shape(Infer& i, const op::where& n) {
+  i.want_dtype(n.cond, "cond", kBool);
+  i.want_same_dtype(n.a, "a", n.b, "b");
+  const Shape both = broadcast(i.shape(n.a), i.shape(n.b), i.who());
+  i.out(0, {i.dtype(n.a), broadcast(i.shape(n.cond), both, i.who())});
+}
+
+void where_grad(Grad& g, const op::where& n) {
+  const Value zero = g.b.scalar(g.b.dtype(g.dy()), 0);
+  if (g.wants(n.a)) give_summed(g, n.a, g.b.where(n.cond, g.dy(), zero));
+  if (g.wants(n.b)) give_summed(g, n.b, g.b.where(n.cond, zero, g.dy()));
+}
+constexpr Record<op::where> kWhere{
+    .shape = where_shape, .grad = where_grad, .traits = kElementwise};
+
+// ---- swiglu swiglu_backward
+
+// Checks gate and up; returns the type of y.
+template <class Op>
+Type want_swiglu(const Infer& i, const Op& n) {
+  i.want_one_of("act", n.act, {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"});
+  i.want_float(n.gate, "gate");
+  Type y = i.type(n.gate);
+  if (n.up) {
+    if (!n.gate_first)
+      i.fail(Code::invalid_argument,
+             "attribute gate_first: is for the packed form, operand up was given");
+    i.want_same_dtype(n.gate, "gate", n.up, "up");
+    i.want_shape(n.up, "up", y.shape);
+    return y;
+  }
+  const int rank = y.shape.rank();
+  if (rank == 0 || y.shape[rank - 1] % 2 != 0)
+    i.fail(Code::shape_mismatch, "operand gate: packed, so its last axis must be even, got ",
+           y.text());
+  y.shape[rank - 1] /= 2;
+  return y;
+}
+
+struct Gated {
+  Value gate, up;
+};
+// Widened; a packed operand is split.
+template <class Op>
+Gated gated(Builder& b, const Op& n) {
+  const Value gate = b.widen(n.gate);
+  if (n.up) return {gate, b.widen(n.up)};
+  const Shape packed = b.shape(gate);
+  const int last = packed.rank() - 1;
+  const Dim half = packed[last] / 2;
+  const Value first = b.narrow(gate, last, 0, half), second = b.narrow(gate, last, half, half);
+  return n.gate_first ? Gated{first, second} : Gated{second, first};
+}
+
+void swiglu_shape(Infer& i, const op::swiglu& n) { i.out(0, want_swiglu(i, n)); }
+
+void swiglu_grad(Grad& g, const op::swiglu& n) {
+  const bool gate = g.wants(n.gate), up = g.wants(n.up);
+  if (!gate && !up) return;
+  const Results r = g.b.add(op::swiglu_backward{.act = n.act,
+                                                .gate_first = n.gate_first,
+                                                .dy = g.dy(),
+                                                .gate = n.gate,
+                                                .up = n.up,
+                                                .want_dup = up});
+  if (gate) g.give(n.gate, r[0]);
+  if (up) g.give(n.up, r[1]);
+}
+
+bool swiglu_lower(Lower& l, const op::swiglu& n) {
+  const DType t = l.type(n.gate).dtype;
+  const Gated in = gated(l.b, n);
+  l.out(0, l.b.cast(l.b.times(l.b.unary(n.act, in.gate), in.up), t));
+  return true;
+}
+constexpr Record<op::swiglu> kSwiglu{
+    .shape = swiglu_shape, .grad = swiglu_grad, .lower = swiglu_lower};
+
+void swiglu_backward_shape(Infer& i, const op::swiglu_backward& n) {
+  const Type y = want_swiglu(i, n);
+  i.want_same_dtype(n.gate, "gate", n.dy, "dy");
+  i.want_shape(n.dy, "dy", y.shape);
+  if (!n.up && n.want_dup)
+    i.fail(Code::invalid_argument, "output dup: a packed gate has its gradient in dgate");
+  i.out(0, i.type(n.gate));
+  i.out(1, y);
+}
+
+bool swiglu_backward_lower(Lower& l, const op::swiglu_backward& n) {
+  Builder& b = l.b;
+  const DType t = l.type(n.gate).dtype;
+  const Gated in = gated(b, n);
+  const Value dy = b.widen(n.dy);
+  const Value dgate =
+      b.add(op::activation_backward{.kind = n.act, .x = in.gate, .dy = b.times(dy, in.up)});
+  if (n.up && !l.wanted(1)) {
+    l.out(0, b.cast(dgate, t));
+    return true;
+  }
+  const Value dup = b.times(dy, b.unary(n.act, in.gate));
+  if (n.up) {
+    l.out(0, b.cast(dgate, t));
+    l.out(1, b.cast(dup, t));
+    return true;
+  }
+  const int last = b.shape(dgate).rank() - 1;
+  const Value packed = n.gate_first ? b.concat({dgate, dup}, last) : b.concat({dup, dgate}, last);
+  l.out(0, b.cast(packed, t));
+  return true;
+}
+constexpr Record<op::swiglu_backward> kSwigluBackward{.shape = swiglu_backward_shape,
+                                                      .lower = swiglu_backward_lower};
+
+}  // namespace
+
+constinit const OpRecord binary_def = record<op::binary, kBinary>();
+constinit const OpRecord compare_def = record<op::compare, kCompare>();
+constinit const OpRecord logical_def = record<op::logical, kLogical>();
+constinit const OpRecord unary_def = record<op::unary, kUnary>();
+constinit const OpRecord activation_backward_def =
+    record<op::activation_backward, kActivationBackward>();
+constinit const OpRecord cast_def = record<op::cast, kCast>();
+constinit const OpRecord copy_def = record<op::copy, kCopy>();
+constinit const OpRecord where_def = record<op::where, kWhere>();
+constinit const OpRecord swiglu_def = record<op::swiglu, kSwiglu>();
+constinit const OpRecord swiglu_backward_def = record<op::swiglu_backward, kSwigluBackward>();
+
+}  // namespace tenon::core
