@@ -87,6 +87,38 @@ void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint
     if (v && v.id >= value_count) fail(Code::invalid_argument, who, ": an operand is no value of this graph");
 }
 
+// At full length; only optional outputs may be unwanted.
+std::vector<bool> checked_outputs(const OpRecord& op, std::vector<bool> wanted, const std::string& who) {
+  const size_t count = output_count(op);
+  const bool list = has_output_list(op);
+  if (wanted.size() > count && !list)
+    fail(Code::invalid_argument, who, ": got ", wanted.size(), " outputs, the op has ", count);
+  if (wanted.size() > TENON_BLOB_MAX_OPERANDS)
+    fail(Code::invalid_argument, who, ": got ", wanted.size(), " outputs, the limit is ", TENON_BLOB_MAX_OPERANDS);
+  if (wanted.size() < count) wanted.resize(count, false);
+  size_t k = 0;
+  for (const OpPart& p : op.schema->parts()) {
+    if (p.kind == OpPart::Kind::output && !wanted[k])
+      fail(Code::invalid_argument, who, ": output ", p.name, " is not optional");
+    k += p.kind == OpPart::Kind::output || p.kind == OpPart::Kind::optional_output;
+  }
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; }))
+    fail(Code::invalid_argument, who, ": none of its outputs is wanted");
+  return wanted;
+}
+
+// A shape rule's answer: a type for each wanted output, of a size that can be counted.
+void check_types(const NodeInfo& node, const std::vector<Type>& types, const std::string& who) {
+  for (size_t k = 0; k < types.size(); ++k) {
+    const Type& t = types[k];
+    const bool wanted = k < node.outputs.size() && node.outputs[k];
+    if (wanted && tenon_dtype_bits(t.dtype) == 0)
+      fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k), " has no type here");
+    for (Dim d : t.shape) check(d >= 0, who, ": its shape rule gave a negative dim");
+    t.shape.elements();  // fails where it overflows
+  }
+}
+
 template <class T>
 void cut_absent(std::vector<T>& values) {
   while (!values.empty() && !values.back()) values.pop_back();
@@ -94,12 +126,40 @@ void cut_absent(std::vector<T>& values) {
 
 }  // namespace
 
+size_t output_count(const OpRecord& op) {
+  size_t count = 0;
+  for (const OpPart& p : op.schema->parts())
+    count += p.kind == OpPart::Kind::output || p.kind == OpPart::Kind::optional_output;
+  return count;
+}
+
+bool has_output_list(const OpRecord& op) {
+  return std::any_of(op.schema->parts().begin(), op.schema->parts().end(),
+                     [](const OpPart& p) { return p.kind == OpPart::Kind::output_list; });
+}
+
+std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count) {
+  std::vector<Type> types(count);
+  Infer infer(graph, node, types);
+  node.op->shape(infer, graph, node);
+  check_types(node, types, infer.who());
+  return types;
+}
+
+bool operands_typed(const Graph& graph, const NodeInfo& node) {
+  return std::all_of(node.operands.begin(), node.operands.end(), [&](Value v) {
+    return !v || (graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric());
+  });
+}
+
 Dim Graph::symbol(std::string_view symbol_name) {
   if (symbol_name.empty()) fail(Code::invalid_argument, "a symbol needs a name");
-  const auto found = std::find(symbols_.begin(), symbols_.end(), symbol_name);
-  const auto index = found - symbols_.begin();
-  if (found == symbols_.end()) symbols_.emplace_back(symbol_name);
-  return ~static_cast<Dim>(index);
+  const auto found = symbol_ids_.find(symbol_name);
+  if (found != symbol_ids_.end()) return ~found->second;
+  const auto index = static_cast<Dim>(symbols_.size());
+  symbols_.emplace_back(symbol_name);
+  symbol_ids_.emplace(symbols_.back(), index);
+  return ~index;
 }
 
 Value Graph::add_value(ValueInfo info) {
@@ -145,25 +205,22 @@ Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
   return add_value({.type = type, .space = Space::constant, .data = std::move(data)});
 }
 
-NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, const std::vector<bool>& outputs,
+NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, std::vector<bool> wanted,
                        std::string_view provenance) {
   const std::string who = node_text(op, provenance);
   check_operands(op, operands, value_count(), who);
   NodeInfo node{.op = &op, .operands = std::move(operands), .attrs = checked_attrs(op, std::move(attrs), who),
                 .provenance = std::string(provenance)};
   cut_absent(node.operands);
+  wanted = checked_outputs(op, std::move(wanted), who);
 
   // Filled in for good below; here so that a shape rule sees what is wanted.
-  node.outputs.resize(outputs.size());
-  for (size_t k = 0; k < outputs.size(); ++k)
-    if (outputs[k]) node.outputs[k] = Value{value_count()};
-  std::vector<Type> types(outputs.size());
-  const bool typed = std::all_of(node.operands.begin(), node.operands.end(), [&](Value v) {
-    return !v || (values_[v.id].type.dtype != TENON_DTYPE_NONE && values_[v.id].type.shape.numeric());
-  });
-  if (typed) {
-    Infer infer(*this, node, types);
-    op.shape(infer, *this, node);
+  node.outputs.resize(wanted.size());
+  for (size_t k = 0; k < wanted.size(); ++k)
+    if (wanted[k]) node.outputs[k] = Value{value_count()};
+  std::vector<Type> types(wanted.size());
+  if (operands_typed(*this, node)) {
+    types = infer_types(*this, node, wanted.size());
   } else if (op.schema->level == OpLevel::meta) {
     // A request's outputs are like its operands, and those of weights are known before shapes are bound.
     for (size_t k = 0; k < types.size() && k + 1 < node.operands.size(); ++k) {
@@ -172,10 +229,9 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
     }
   }
   const auto id = static_cast<NodeId>(nodes_.size());
-  for (uint32_t k = 0; k < outputs.size(); ++k)
-    if (outputs[k]) node.outputs[k] = add_value({.type = types[k], .node = id, .output = k});
+  for (uint32_t k = 0; k < wanted.size(); ++k)
+    if (wanted[k]) node.outputs[k] = add_value({.type = types[k], .node = id, .output = k});
   cut_absent(node.outputs);
-  if (node.outputs.empty()) fail(Code::invalid_argument, who, ": none of its outputs is wanted");
   nodes_.push_back(std::move(node));
   return id;
 }
@@ -183,14 +239,11 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
 Value Graph::want_output(NodeId id, uint32_t k) {
   NodeInfo& node = nodes_[id];
   if (k < node.outputs.size() && node.outputs[k]) return node.outputs[k];
-  size_t count = 0;
-  for (const OpPart& p : node.op->schema->parts())
-    count += p.kind == OpPart::Kind::output || p.kind == OpPart::Kind::optional_output;
+  const size_t count = output_count(*node.op);
   check(k < count, node.op->name(), ": has no output ", k);
-  std::vector<Type> types(count);
-  Infer infer(*this, node, types);
-  node.op->shape(infer, *this, node);
   if (node.outputs.size() <= k) node.outputs.resize(k + 1);
+  node.outputs[k] = Value{value_count()};   // so that the shape rule sees it wanted
+  const std::vector<Type> types = infer_types(*this, node, count);
   const Value v = add_value({.type = types[k], .node = id, .output = k});
   nodes_[id].outputs[k] = v;
   return v;
@@ -211,7 +264,8 @@ void Graph::update(Value target, Value value) {
   if (t.space != Space::weight && t.space != Space::state)
     fail(Code::invalid_argument, "update: the target is neither a weight nor state");
   const Type& given = type(value);
-  if (given.dtype != TENON_DTYPE_NONE && given != t.type)
+  // One that is unknown yet is checked when shapes are bound.
+  if (given.dtype != TENON_DTYPE_NONE && given.shape.numeric() && given != t.type)
     fail(given.dtype != t.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "update '", t.name, "': expected ",
          t.type.text(), ", got ", given.text());
   if (!update_of_.emplace(target, value).second) fail(Code::invalid_argument, "update '", t.name, "' exists already");

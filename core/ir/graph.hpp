@@ -110,8 +110,8 @@ class Graph {
   Value constant(const Type& type, std::shared_ptr<const Bytes> data);
 
   // Checks arity and attributes against the op's entry, drops attributes equal to their default, and infers the
-  // outputs' types where the operands' are known. outputs[k] false = not wanted (optional outputs only).
-  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, const std::vector<bool>& outputs,
+  // outputs' types where the operands' are known. wanted[k] false = output k is absent; so are those beyond its end.
+  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, std::vector<bool> wanted,
                   std::string_view provenance = {});
   // Makes optional output k of a node wanted, if it is not.
   Value want_output(NodeId node, uint32_t k);
@@ -138,12 +138,14 @@ class Graph {
   Value update_of(Value target) const;                             // the new value, or absent
 
  private:
+  friend struct GraphSurgery;   // tests only: makes what the checks above refuse
   Value add_value(ValueInfo info);
   Value add_named(Space space, std::string_view name, const Type& type, std::vector<Value>& list);
 
   std::vector<ValueInfo> values_;
   std::vector<NodeInfo> nodes_;
   std::vector<std::string> symbols_;
+  std::map<std::string, Dim, std::less<>> symbol_ids_;
   std::vector<Value> inputs_, weights_, states_;
   std::vector<Output> outputs_;
   std::vector<Update> updates_;
@@ -151,5 +153,12 @@ class Graph {
   std::map<std::string, uint32_t, std::less<>> output_names_;
   std::map<Value, Value> update_of_;
 };
+
+// Outputs of an op's entry, list outputs not counted.
+size_t output_count(const OpRecord& op);
+bool has_output_list(const OpRecord& op);
+// Runs the shape rule: the types of the first `count` outputs, checked. Every operand's type must be known.
+std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count);
+bool operands_typed(const Graph& graph, const NodeInfo& node);
 
 }  // namespace tenon::core

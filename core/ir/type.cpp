@@ -25,7 +25,7 @@ int64_t Shape::elements() const {
     check(d >= 0, "elements of a shape with symbols");
     if (d == 0) {
       zero = true;
-    } else if (n > (INT64_MAX >> 4) / d) {
+    } else if (n > (INT64_MAX >> 7) / d) {
       fail(Code::invalid_argument, "shape ", text(), ": its size overflows");
     } else {
       n *= d;

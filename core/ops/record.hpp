@@ -26,7 +26,10 @@ class Infer {
   const Shape& shape(Value v) const { return graph_.type(v).shape; }
   DType dtype(Value v) const { return graph_.type(v).dtype; }
   // Every output of the entry must be given a type, wanted or not.
-  void out(size_t k, const Type& type) { outs_[k] = type; }
+  void out(size_t k, const Type& type) {
+    if (k >= outs_.size()) fail(Code::invalid_argument, "gives output ", k, ", the node has ", outs_.size());
+    outs_[k] = type;
+  }
   size_t out_count() const { return outs_.size(); }   // list outputs: as many as the node has
 
   std::string who() const;   // "rms_norm 'layers.0.norm'"

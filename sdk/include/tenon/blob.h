@@ -174,7 +174,7 @@ static inline const char* tenon_blob_check_value_(const tenon_blob* b, const ten
     const int64_t d = tenon_blob_dims(b, v)[i];
     if (d < 0) return "a value's dim is negative";
     if (d == 0) zero = 1;
-    else if (elements > (INT64_MAX >> 4) / d) return "a value's size overflows";
+    else if (elements > (INT64_MAX >> 7) / d) return "a value's size overflows";
     else elements *= d;
   }
   if (zero) elements = 0;
