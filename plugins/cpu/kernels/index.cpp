@@ -125,11 +125,11 @@ Window make_window(const sdk::Type& whole, std::span<const int64_t> size, std::s
                    const sdk::Type& start) {
   if (oob != "error" && oob != "clamp") throw sdk::Refusal::attribute("oob", oob);
   check_index_dtype("start", start.dtype);
+  if (!start.dense()) throw sdk::Refusal::shape("start must be dense");
   if (static_cast<int>(size.size()) != whole.rank || start.elements() != whole.rank)
     throw sdk::Refusal::shape("block and start must have one entry for each of " +
                               std::to_string(whole.rank) + " axes");
   Window w{.whole = whole, .clamp = oob == "clamp", .bytes = element_bytes("x", whole.dtype)};
-  w.whole.set_dense_strides();
   for (int i = 0; i < whole.rank; ++i) {
     w.size[i] = size[i];
     if (size[i] < 0 || size[i] > whole.dims[i])
@@ -160,7 +160,9 @@ Kernel make_dynamic_update_slice(const sdk::op::dynamic_update_slice& n, const N
   const Window w = make_window(n.base.type(), size, n.oob, n.start.type());
   if (n.update.type().dtype != n.base.type().dtype)
     throw sdk::Refusal::dtype("update", n.update.type().dtype);
-  const BlockCopy copy = block_copy(size, dense_strides(size), w.whole.strides, w.bytes);
+  if (!w.whole.dense()) throw sdk::Refusal::shape("base must be dense");
+  const BlockCopy copy =
+      block_copy(size, n.update.type().strides, dense_strides(w.whole.shape()), w.bytes);
   const int64_t all = static_cast<int64_t>(n.base.type().bytes());
   return {.run =
               [w, copy, all, index = n.start.type().dtype](const Call& c) {
@@ -178,8 +180,8 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::gather_backward, make_gather_backward>(),
     sdk::row<sdk::op::scatter, make_scatter>(),
     sdk::row<sdk::op::scatter_add, make_scatter_add>(),
-    sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(),
-    sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(),
+    sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(sdk::kStrided),
+    sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(sdk::kStrided),
 };
 
 }  // namespace

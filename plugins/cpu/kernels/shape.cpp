@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that only look at their operand otherwise are views; concat and iota write. pad is in
+// shape_pad.cpp.
+#include "shape.hpp"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "../kernels.hpp"
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "block_copy.hpp"
+#include "convert.hpp"
+#include "tenon/layer/views.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+
+// ---- concat
+
+Kernel make_concat(const sdk::op::concat& n, const Node& node) {
+  struct Part {
+    int input;
+    int64_t offset;  // bytes, of its first element in y
+    BlockCopy copy;
+  };
+  sdk::Type y = node.out(0).type();
+  y.set_dense_strides();
+  const AxisView view = along_axis(y, n.axis);
+  const int64_t bytes = element_bytes("xs", y.dtype);
+  std::vector<Part> parts;
+  int64_t at = 0;
+  for (const sdk::Value& x : n.xs) {
+    const sdk::Type& type = x.type();
+    if (type.dtype != y.dtype || type.rank != y.rank)
+      throw sdk::Refusal::shape("operands of concat differ in rank or dtype");
+    if (type.elements() > 0)
+      parts.push_back({x.position(), at * view.inner * bytes,
+                       block_copy(type.shape(), type.strides, y.strides, bytes)});
+    at += type.dims[view.axis];
+  }
+  if (at != view.length) throw sdk::Refusal::shape("operands of concat do not fill the result");
+  return {.run = [parts](const Call& c) {
+    for (const Part& p : parts) p.copy(c.inputs[p.input], c.out<char>(0) + p.offset);
+  }};
+}
+
+// ---- iota
+
+struct Iota {
+  AxisView view;
+  double start = 0;
+  double step = 1;
+};
+
+// y = value(index along the axis), rounded once.
+template <class T, class Value>
+void write_iota(const AxisView& v, T* y, Value&& value) {
+  parallel_for(v.outer * v.length * v.inner, grain_for(sizeof(T)), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t run = begin / v.inner, stop = std::min(end, (run + 1) * v.inner);
+      const T t = value(run % v.length);
+      if (v.inner == 1) {
+        y[begin++] = t;
+      } else {
+        std::fill(y + begin, y + stop, t);
+        begin = stop;
+      }
+    }
+  });
+}
+
+// Integers are exact: start and step are whole, and sums wrap.
+template <class T>
+void iota_integer(const Iota& o, void* y) {
+  const uint64_t start = static_cast<uint64_t>(static_cast<int64_t>(o.start));
+  const uint64_t step = static_cast<uint64_t>(static_cast<int64_t>(o.step));
+  write_iota(o.view, static_cast<T*>(y),
+             [=](int64_t i) { return static_cast<T>(start + step * static_cast<uint64_t>(i)); });
+}
+
+template <class T>
+T round_once(double x) {
+  if constexpr (std::is_same_v<T, F16>) return to_f16(round_to_odd(x));
+  if constexpr (std::is_same_v<T, Bf16>) return to_bf16(round_to_odd(x));
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(x);
+}
+
+template <class T>
+void iota_float(const Iota& o, void* y) {
+  write_iota(o.view, static_cast<T*>(y),
+             [&](int64_t i) { return round_once<T>(o.start + o.step * static_cast<double>(i)); });
+}
+
+void (*iota_for(tenon_dtype dtype))(const Iota&, void*) {
+  switch (dtype) {
+    case TENON_DTYPE_F32:
+      return iota_float<float>;
+    case TENON_DTYPE_F64:
+      return iota_float<double>;
+    case TENON_DTYPE_F16:
+      return iota_float<F16>;
+    case TENON_DTYPE_BF16:
+      return iota_float<Bf16>;
+    case TENON_DTYPE_I8:
+    case TENON_DTYPE_U8:
+      return iota_integer<uint8_t>;
+    case TENON_DTYPE_I16:
+    case TENON_DTYPE_U16:
+      return iota_integer<uint16_t>;
+    case TENON_DTYPE_I32:
+    case TENON_DTYPE_U32:
+      return iota_integer<uint32_t>;
+    case TENON_DTYPE_I64:
+    case TENON_DTYPE_U64:
+      return iota_integer<uint64_t>;
+    default:
+      throw sdk::Refusal::attribute("dtype", sdk::dtype_name(dtype));
+  }
+}
+
+Kernel make_iota(const sdk::op::iota& n, const Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  const auto write = iota_for(y.dtype);
+  const Iota o{along_axis(y, n.axis), n.start, n.step};
+  constexpr double kLimit = 9.2e18;
+  const auto whole = [](double x) { return std::fabs(x) < kLimit && x == std::trunc(x); };
+  if (!is_float(y.dtype) && !whole(n.start))
+    throw sdk::Refusal::attribute("start", std::to_string(n.start));
+  if (!is_float(y.dtype) && !whole(n.step))
+    throw sdk::Refusal::attribute("step", std::to_string(n.step));
+  return {.run = [o, write](const Call& c) { write(o, c.outputs[0]); }};
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::narrow, sdk::view_narrow>(sdk::kStrided),
+    sdk::row<sdk::op::concat, make_concat>(sdk::kStrided),
+    sdk::row<sdk::op::transpose, sdk::view_transpose>(sdk::kStrided),
+    sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
+    sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
+    sdk::row<sdk::op::pad, make_pad>(),
+    sdk::row<sdk::op::iota, make_iota>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> shape_rows() { return kRows; }
+
+}  // namespace tenon::cpu

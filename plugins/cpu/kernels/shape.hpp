@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the shape family owe each other.
+#pragma once
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node);
+
+}  // namespace tenon::cpu

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// pad: each row of the result is a run of its source row between two borders, which the mode fills.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "convert.hpp"
+#include "shape.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+
+enum class Mode { constant, edge, reflect, symmetric };
+
+Mode parse_mode(std::string_view text) {
+  if (text == "constant") return Mode::constant;
+  if (text == "edge") return Mode::edge;
+  if (text == "reflect") return Mode::reflect;
+  if (text == "symmetric") return Mode::symmetric;
+  throw sdk::Refusal::attribute("mode", text);
+}
+
+struct PadAxis {
+  int64_t before = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+};
+
+struct Pad {
+  Mode mode = Mode::constant;
+  int rank = 0;  // axes up to the last padded one; what follows is one item
+  std::array<PadAxis, sdk::kMaxRank> axes{};
+  int64_t item = 0;  // bytes
+  int64_t bytes = 0;
+  std::array<char, 8> value{};  // one element
+
+  // The index that position j of an axis reads, or -1 for the constant.
+  int64_t source(const PadAxis& a, int64_t j) const {
+    const int64_t i = j - a.before;
+    if (i >= 0 && i < a.in) return i;
+    switch (mode) {
+      case Mode::constant:
+        return -1;
+      case Mode::edge:
+        return i < 0 ? 0 : a.in - 1;
+      case Mode::reflect:
+        return i < 0 ? -i : 2 * (a.in - 1) - i;
+      case Mode::symmetric:
+        return i < 0 ? -i - 1 : 2 * a.in - 1 - i;
+    }
+    return -1;
+  }
+
+  void fill(char* y, int64_t items) const {
+    const int64_t n = items * item;
+    const bool alike =
+        std::all_of(value.begin(), value.begin() + bytes, [&](char b) { return b == value[0]; });
+    if (alike) {
+      std::memset(y, value[0], static_cast<size_t>(n));
+      return;
+    }
+    for (int64_t i = 0; i < n; i += bytes) std::memcpy(y + i, value.data(), bytes);
+  }
+
+  // Positions [begin, end) of the last padded axis; x is the source row, null where all is
+  // constant.
+  void row(const char* x, char* y, int64_t begin, int64_t end) const {
+    const PadAxis& a = axes[rank - 1];
+    if (x == nullptr) return fill(y, end - begin);
+    for (int64_t j = begin; j < end;) {
+      int64_t run = 1;
+      const int64_t at = source(a, j);
+      if (at >= 0 && at == j - a.before) {
+        run = std::min(end, a.before + a.in) - j;
+        std::memcpy(y, x + at * item, run * item);
+      } else if (at < 0) {
+        run = (j < a.before ? std::min(end, a.before) : end) - j;
+        fill(y, run);
+      } else {
+        std::memcpy(y, x + at * item, item);
+      }
+      y += run * item;
+      j += run;
+    }
+  }
+
+  const char* source_row(const char* x, int64_t row) const {
+    int64_t at = 0, stride = axes[rank - 1].in;
+    for (int i = rank - 2; i >= 0; --i) {
+      const int64_t from = source(axes[i], row % axes[i].out);
+      if (from < 0) return nullptr;
+      at += from * stride;
+      row /= axes[i].out;
+      stride *= axes[i].in;
+    }
+    return x + at * item;
+  }
+
+  void run(const char* x, char* y) const {
+    const int64_t length = axes[rank - 1].out;
+    int64_t items = 1;
+    for (int i = 0; i < rank; ++i) items *= axes[i].out;
+    if (item == 0) return;
+    parallel_for(items, grain_for(2 * item), [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t r = begin / length, stop = std::min(end, (r + 1) * length);
+        row(source_row(x, r), y + begin * item, begin - r * length, stop - r * length);
+        begin = stop;
+      }
+    });
+  }
+};
+
+template <class T>
+T saturate(double x) {
+  using Limits = std::numeric_limits<T>;
+  if (!(x > static_cast<double>(Limits::lowest()))) return x != x ? T{0} : Limits::lowest();
+  return x >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<T>(x);
+}
+
+template <class T>
+std::array<char, 8> bytes_of(T v) {
+  std::array<char, 8> b{};
+  std::memcpy(b.data(), &v, sizeof(v));
+  return b;
+}
+
+std::array<char, 8> constant(tenon_dtype dtype, double v) {
+  switch (dtype) {
+    case TENON_DTYPE_F32:
+      return bytes_of(static_cast<float>(v));
+    case TENON_DTYPE_F64:
+      return bytes_of(v);
+    case TENON_DTYPE_F16:
+      return bytes_of(to_f16(round_to_odd(v)));
+    case TENON_DTYPE_BF16:
+      return bytes_of(to_bf16(round_to_odd(v)));
+    case TENON_DTYPE_I8:
+      return bytes_of(saturate<int8_t>(v));
+    case TENON_DTYPE_I16:
+      return bytes_of(saturate<int16_t>(v));
+    case TENON_DTYPE_I32:
+      return bytes_of(saturate<int32_t>(v));
+    case TENON_DTYPE_I64:
+      return bytes_of(saturate<int64_t>(v));
+    case TENON_DTYPE_U8:
+      return bytes_of(saturate<uint8_t>(v));
+    case TENON_DTYPE_U16:
+      return bytes_of(saturate<uint16_t>(v));
+    case TENON_DTYPE_U32:
+      return bytes_of(saturate<uint32_t>(v));
+    case TENON_DTYPE_U64:
+      return bytes_of(saturate<uint64_t>(v));
+    case TENON_DTYPE_BOOL:
+      return bytes_of(static_cast<uint8_t>(v != 0));
+    default:
+      if (v != 0) throw sdk::Refusal::dtype("x", dtype);
+      return {};
+  }
+}
+
+// The longest border that a mode can fill from an axis of length d.
+int64_t longest_border(Mode mode, int64_t d) {
+  switch (mode) {
+    case Mode::constant:
+      return std::numeric_limits<int64_t>::max();
+    case Mode::edge:
+      return d > 0 ? std::numeric_limits<int64_t>::max() : 0;
+    case Mode::reflect:
+      return std::max<int64_t>(d - 1, 0);
+    case Mode::symmetric:
+      return d;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Kernel make_pad(const sdk::op::pad& n, const Node& node) {
+  const sdk::Type &x = n.x.type(), &y = node.out(0).type();
+  if (n.before.size() != static_cast<size_t>(x.rank) || n.after.size() != n.before.size() ||
+      y.rank != x.rank)
+    throw sdk::Refusal::shape("before and after must have one entry for each of " +
+                              std::to_string(x.rank) + " axes");
+  Pad p{.mode = parse_mode(n.mode), .bytes = element_bytes("x", x.dtype)};
+  p.value = constant(x.dtype, p.mode == Mode::constant ? n.value : 0);
+  p.item = p.bytes;
+  for (int i = 0; i < x.rank; ++i) {
+    const int64_t most = longest_border(p.mode, x.dims[i]);
+    if (n.before[i] < 0 || n.before[i] > most)
+      throw sdk::Refusal::attribute("before", std::to_string(n.before[i]));
+    if (n.after[i] < 0 || n.after[i] > most)
+      throw sdk::Refusal::attribute("after", std::to_string(n.after[i]));
+    if (x.dims[i] + n.before[i] + n.after[i] != y.dims[i])
+      throw sdk::Refusal::shape("the result's axis " + std::to_string(i) + " does not fit");
+    p.axes[i] = {n.before[i], x.dims[i], y.dims[i]};
+    if (x.dims[i] != y.dims[i]) p.rank = i + 1;
+  }
+  for (int i = std::max(p.rank, 1); i < x.rank; ++i) p.item *= x.dims[i];
+  if (p.rank == 0) {  // nothing is padded: one axis, or a scalar
+    p.rank = 1;
+    if (x.rank == 0) p.axes[0] = {0, 1, 1};
+  }
+  return {.run = [p](const Call& c) { p.run(c.in<char>(0), c.out<char>(0)); }};
+}
+
+}  // namespace tenon::cpu
