@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather, scatter, scatter_add, dynamic_slice, dynamic_update_slice. With oob=error every index is
+// checked before anything is written.
+#include <algorithm>
+#include <cstring>
+
+#include "../element.hpp"
+#include "../kernels.hpp"
+#include "../walk.hpp"
+
+namespace tenon::sample {
+
+namespace {
+
+enum class Oob { error, clamp, skip };
+Oob oob_of(const std::string& name, bool can_skip) {
+  if (name == "error") return Oob::error;
+  if (name == "clamp") return Oob::clamp;
+  if (name == "skip" && can_skip) return Oob::skip;
+  throw Refusal::attribute("oob", name);
+}
+
+// The integer operand `position` of a call: i32 or i64.
+class Indices {
+ public:
+  Indices(const char* operand, const sdk::Value& v)
+      : position_(v.position()),
+        wide_(v.type().dtype == TENON_DTYPE_I64),
+        count_(v.type().elements()) {
+    if (!wide_ && v.type().dtype != TENON_DTYPE_I32) throw Refusal::dtype(operand, v.type().dtype);
+  }
+  int64_t count() const { return count_; }
+  int64_t get(const sdk::Call& c, int64_t k) const {
+    return wide_ ? c.in<int64_t>(position_)[k] : c.in<int32_t>(position_)[k];
+  }
+
+ private:
+  int position_;
+  bool wide_;
+  int64_t count_;
+};
+
+// Index k on an axis of length d, from the end when negative; -1 = skip.
+int64_t resolve(const Indices& indices, const sdk::Call& c, int64_t k, int64_t d, Oob oob) {
+  const int64_t given = indices.get(c, k), index = given < 0 ? given + d : given;
+  if (index >= 0 && index < d) return index;
+  if (oob == Oob::skip) return -1;
+  if (oob == Oob::clamp && d > 0) return index < 0 ? 0 : d - 1;
+  throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
+                     "index " + std::to_string(given) + " at position " + std::to_string(k) +
+                         " is outside [" + std::to_string(-d) + ", " + std::to_string(d) + ")",
+                     k);
+}
+void check_all(const Indices& indices, const sdk::Call& c, int64_t d, Oob oob) {
+  for (int64_t k = 0; k < indices.count(); ++k) resolve(indices, c, k, d, oob);
+}
+
+// rows: [outer, count, inner] (data[:axis] + indices.shape + data[axis+1:]) against data: [outer,
+// length, inner].
+void check_rows(const Type& rows, const Lines& data, const Indices& indices) {
+  if (rows.elements() != data.outer * indices.count() * data.inner) {
+    throw Refusal::shape("the shapes of data, indices and rows do not fit");
+  }
+}
+
+// out = base, unless they are the same memory.
+void copy_base(const sdk::Call& c, int base, uint64_t bytes) {
+  if (bytes != 0 && c.inputs[base] != c.outputs[0])
+    std::memcpy(c.outputs[0], c.inputs[base], bytes);
+}
+
+uint64_t byte_size(const char* operand, tenon_dtype d) {
+  if (tenon_dtype_bits(d) % 8 != 0) throw Refusal::dtype(operand, d);
+  return tenon_dtype_bits(d) / 8;
+}
+
+}  // namespace
+
+Kernel make_gather(const op::gather& n, const Node& node) {
+  const Type& data = n.data.type();
+  const Lines l = lines_of(data, axis_of(n.axis, data.rank));
+  const Indices indices("indices", n.indices);
+  const Oob oob = oob_of(n.oob, true);
+  const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("data", data.dtype);
+  check_rows(node.out(0).type(), l, indices);
+  const auto run = [=](const sdk::Call& c) {
+    check_all(indices, c, l.length, oob);
+    const auto* from = c.in<unsigned char>(0);
+    auto* to = c.out<unsigned char>(0);
+    for (int64_t o = 0; o < l.outer; ++o) {
+      for (int64_t k = 0; k < indices.count(); ++k, to += row) {
+        const int64_t index = resolve(indices, c, k, l.length, oob);
+        if (index < 0) {
+          std::memset(to, 0, row);
+        } else {
+          std::memcpy(to, from + static_cast<uint64_t>(o * l.length + index) * row, row);
+        }
+      }
+    }
+  };
+  return {.run = run};
+}
+
+Kernel make_scatter(const op::scatter& n, const Node&) {
+  const Type& base = n.base.type();
+  const Lines l = lines_of(base, axis_of(n.axis, base.rank));
+  const Indices indices("indices", n.indices);
+  const Oob oob = oob_of(n.oob, true);
+  const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("base", base.dtype);
+  if (n.updates.type().dtype != base.dtype) throw Refusal::dtype("updates", n.updates.type().dtype);
+  check_rows(n.updates.type(), l, indices);
+  const auto run = [=, bytes = base.bytes()](const sdk::Call& c) {
+    check_all(indices, c, l.length, oob);
+    copy_base(c, 0, bytes);
+    const auto* from = c.in<unsigned char>(2);
+    for (int64_t o = 0; o < l.outer; ++o) {
+      for (int64_t k = 0; k < indices.count(); ++k, from += row) {
+        const int64_t index = resolve(indices, c, k, l.length, oob);
+        if (index < 0) continue;
+        std::memcpy(c.out<unsigned char>(0) + static_cast<uint64_t>(o * l.length + index) * row,
+                    from, row);
+      }
+    }
+  };
+  return {.run = run, .in_place = {{0, 0}}};
+}
+
+// Sums live in scratch, as doubles or wrapping integers, and are rounded once.
+Kernel make_scatter_add(const op::scatter_add& n, const Node& node) {
+  const Type &updates = n.updates.type(), &y = node.out(0).type();
+  const Lines l = lines_of(y, axis_of(n.axis, y.rank));
+  const Indices indices("indices", n.indices);
+  const Oob oob = oob_of(n.oob, true);
+  const bool has_base = static_cast<bool>(n.base);
+  if (updates.dtype != y.dtype) throw Refusal::dtype("updates", updates.dtype);
+  if (has_base && n.base.type().dtype != y.dtype) throw Refusal::dtype("base", n.base.type().dtype);
+  check_rows(updates, l, indices);
+  const auto make = [&]<class T>(T) {
+    using Sum = std::conditional_t<kIsFloat<T>, double, uint64_t>;
+    const auto run = [=, count = y.elements()](const sdk::Call& c) {
+      check_all(indices, c, l.length, oob);
+      auto* sums = static_cast<Sum*>(c.scratch);
+      for (int64_t k = 0; k < count; ++k)
+        sums[k] = has_base ? static_cast<Sum>(widen(c.in<T>(2)[k])) : Sum{0};
+      const T* from = c.in<T>(0);
+      for (int64_t o = 0; o < l.outer; ++o) {
+        for (int64_t k = 0; k < indices.count(); ++k, from += l.inner) {
+          const int64_t index = resolve(indices, c, k, l.length, oob);
+          if (index < 0) continue;
+          Sum* to = sums + (o * l.length + index) * l.inner;
+          for (int64_t i = 0; i < l.inner; ++i) to[i] += static_cast<Sum>(widen(from[i]));
+        }
+      }
+      for (int64_t k = 0; k < count; ++k) c.out<T>(0)[k] = narrow<T>(sums[k]);
+    };
+    return Kernel{.run = run,
+                  .scratch = static_cast<uint64_t>(y.elements()) * sizeof(Sum),
+                  .in_place = {{2, 0}}};
+  };
+  return is_float(y.dtype) ? choose_float("updates", y.dtype, make)
+                           : choose_int("updates", y.dtype, make);
+}
+
+namespace {
+
+// Where a block of shape `block` begins inside `whole`, in elements; start holds one index per
+// axis, never from the end.
+int64_t block_offset(const sdk::Call& c, const Indices& start, const Type& whole, const Type& block,
+                     Oob oob) {
+  int64_t offset = 0;
+  for (int i = 0; i < whole.rank; ++i) {
+    const int64_t room = whole.dims[i] - block.dims[i], given = start.get(c, i);
+    if (oob == Oob::error && (given < 0 || given > room)) {
+      throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
+                         "start " + std::to_string(given) + " on axis " + std::to_string(i) +
+                             " is outside [0, " + std::to_string(room) + "]",
+                         i);
+    }
+    offset += std::clamp<int64_t>(given, 0, room) * whole.strides[i];
+  }
+  return offset;
+}
+
+void check_block(const Type& whole, const Type& block, const Indices& start) {
+  bool fits = whole.rank == block.rank && start.count() == whole.rank;
+  for (int i = 0; fits && i < whole.rank; ++i) fits = block.dims[i] <= whole.dims[i];
+  if (!fits) throw Refusal::shape("the block does not fit into the operand");
+}
+
+}  // namespace
+
+Kernel make_dynamic_slice(const op::dynamic_slice& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type(), &s = n.start.type();
+  const Oob oob = oob_of(n.oob, false);
+  if (!s.dense()) throw Refusal::shape("operand start must be dense");
+  const Indices start("start", n.start);
+  check_block(x, y, start);
+  return choose_bits("x", x.dtype, [&]<class T>(T) {
+    const auto run = [=, x = x, y = y](const sdk::Call& c) {
+      const T* from = c.in<T>(0) + block_offset(c, start, x, y, oob);
+      T* to = c.out<T>(0);
+      walk(y, x.strides, [&](int64_t k, const auto& at) { to[k] = from[at[0]]; });
+    };
+    return Kernel{.run = run};
+  });
+}
+
+Kernel make_dynamic_update_slice(const op::dynamic_update_slice& n, const Node&) {
+  const Type &base = n.base.type(), &update = n.update.type();
+  const Oob oob = oob_of(n.oob, false);
+  const Indices start("start", n.start);
+  if (update.dtype != base.dtype) throw Refusal::dtype("update", update.dtype);
+  check_block(base, update, start);
+  Kernel kernel = choose_bits("base", base.dtype, [&]<class T>(T) {
+    const auto run = [=, base = base, update = update](const sdk::Call& c) {
+      const int64_t offset = block_offset(c, start, base, update, oob);
+      copy_base(c, 0, base.bytes());
+      const T* from = c.in<T>(1);
+      T* to = c.out<T>(0) + offset;
+      walk(update, base.strides, [&](int64_t k, const auto& at) { to[at[0]] = from[k]; });
+    };
+    return Kernel{.run = run};
+  });
+  kernel.in_place = {{0, 0}};
+  return kernel;
+}
+
+}  // namespace tenon::sample

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul: rows of double sums (int64 for i8 and u8), one rounding at the end.
+#include <algorithm>
+
+#include "../element.hpp"
+#include "../kernels.hpp"
+#include "../walk.hpp"
+
+namespace tenon::sample {
+
+namespace {
+
+struct Product {
+  int64_t m = 1, n = 1, k = 1;
+  int64_t a_m = 0, a_k = 0, b_k = 0, b_n = 0;  // strides in elements
+  Type batch{};                                // the batch dims of y
+  Dims a_batch{}, b_batch{};
+  double alpha = 1;
+};
+
+// The batch dims of an operand, which has `last` dims of its own behind them.
+Dims batch_strides(const char* operand, Type x, int last, const Type& batch) {
+  x.rank -= last;
+  return broadcast(operand, x, batch);
+}
+
+Product product_of(const op::matmul& n, const Type& y) {
+  const Type &a = n.a.type(), &b = n.b.type();
+  if (a.rank < 1 || b.rank < 1) throw Refusal::shape("matmul of a scalar");
+  Product p{.alpha = n.alpha};
+  int64_t k_of_b = 0;
+  if (a.rank == 1) {
+    p.k = a.dims[0], p.a_k = a.strides[0];
+  } else {
+    const int row = n.trans_a ? a.rank - 1 : a.rank - 2,
+              column = n.trans_a ? a.rank - 2 : a.rank - 1;
+    p.m = a.dims[row], p.a_m = a.strides[row], p.k = a.dims[column], p.a_k = a.strides[column];
+  }
+  if (b.rank == 1) {
+    k_of_b = b.dims[0], p.b_k = b.strides[0];
+  } else {
+    const int row = n.trans_b ? b.rank - 1 : b.rank - 2,
+              column = n.trans_b ? b.rank - 2 : b.rank - 1;
+    k_of_b = b.dims[row], p.b_k = b.strides[row], p.n = b.dims[column], p.b_n = b.strides[column];
+  }
+  p.batch = y;
+  p.batch.rank -= (a.rank > 1) + (b.rank > 1);
+  if (p.k != k_of_b || p.batch.rank < 0 || p.batch.elements() * p.m * p.n != y.elements()) {
+    throw Refusal::shape("matmul: the operands' shapes do not fit");
+  }
+  p.a_batch = batch_strides("a", a, a.rank > 1 ? 2 : 1, p.batch);
+  p.b_batch = batch_strides("b", b, b.rank > 1 ? 2 : 1, p.batch);
+  return p;
+}
+
+template <class Sum, class A, class B, class Y>
+Kernel kernel_of(const Product& p) {
+  const auto run = [p](const sdk::Call& c) {
+    auto* sums = static_cast<Sum*>(c.scratch);
+    walk(p.batch, std::array{p.a_batch, p.b_batch}, [&](int64_t batch, const auto& at) {
+      for (int64_t m = 0; m < p.m; ++m) {
+        const A* a = c.in<A>(0) + at[0] + m * p.a_m;
+        std::fill_n(sums, p.n, Sum{0});
+        for (int64_t k = 0; k < p.k; ++k) {
+          const Sum factor = widen(a[k * p.a_k]);
+          const B* b = c.in<B>(1) + at[1] + k * p.b_k;
+          for (int64_t n = 0; n < p.n; ++n) sums[n] += factor * widen(b[n * p.b_n]);
+        }
+        Y* y = c.out<Y>(0) + (batch * p.m + m) * p.n;
+        for (int64_t n = 0; n < p.n; ++n) {
+          if constexpr (std::same_as<Sum, double>) {
+            y[n] = narrow<Y>(p.alpha * sums[n]);
+          } else {
+            y[n] = narrow<Y>(sums[n]);
+          }
+        }
+      }
+    });
+  };
+  return {.run = run, .scratch = static_cast<uint64_t>(p.n) * sizeof(Sum)};
+}
+
+}  // namespace
+
+Kernel make_matmul(const op::matmul& n, const Node& node) {
+  const Type &a = n.a.type(), &b = n.b.type(), &y = node.out(0).type();
+  if (n.f32_precision != "ieee" && n.f32_precision != "tf32") {
+    throw Refusal::attribute("f32_precision", n.f32_precision);
+  }
+  const Product p = product_of(n, y);
+  if (is_float(a.dtype)) {
+    if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
+    return choose_float("a", a.dtype, [&]<class T>(T) -> Kernel {
+      if (y.dtype == TENON_DTYPE_F32) return kernel_of<double, T, T, float>(p);
+      if (y.dtype == a.dtype) return kernel_of<double, T, T, T>(p);
+      throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
+    });
+  }
+  if (y.dtype != TENON_DTYPE_I32) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
+  if (n.alpha != 1) throw Refusal::attribute("alpha", std::to_string(n.alpha));
+  return choose<int8_t, uint8_t>("a", a.dtype, [&]<class A>(A) {
+    return choose<int8_t, uint8_t>(
+        "b", b.dtype, [&]<class B>(B) -> Kernel { return kernel_of<int64_t, A, B, int32_t>(p); });
+  });
+}
+
+}  // namespace tenon::sample

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// concat, pad, iota. narrow, transpose, expand and reshape are the SDK's views, copy is its strided
+// copy.
+#include <cstring>
+
+#include "../element.hpp"
+#include "../kernels.hpp"
+#include "../walk.hpp"
+
+namespace tenon::sample {
+
+Kernel make_concat(const op::concat& n, const Node& node) {
+  const Type& y = node.out(0).type();
+  const int axis = axis_of(n.axis, y.rank);
+  const Lines l = lines_of(y, axis);
+  if (tenon_dtype_bits(y.dtype) % 8 != 0) throw Refusal::dtype("xs", y.dtype);
+  const uint64_t row = static_cast<uint64_t>(l.inner) * tenon_dtype_bits(y.dtype) / 8;
+  std::vector<uint64_t> pieces;  // bytes of each operand for one outer index
+  int64_t length = 0;
+  for (const sdk::Value& x : n.xs) {
+    const Type& t = x.type();
+    if (t.dtype != y.dtype) throw Refusal::dtype("xs", t.dtype);
+    if (t.rank != y.rank || t.elements() != l.outer * t.dims[axis] * l.inner) {
+      throw Refusal::shape("concat: an operand differs off the axis");
+    }
+    pieces.push_back(static_cast<uint64_t>(t.dims[axis]) * row);
+    length += t.dims[axis];
+  }
+  if (length != l.length) throw Refusal::shape("concat: the lengths do not add up");
+  const auto run = [pieces, outer = l.outer](const sdk::Call& c) {
+    auto* to = c.out<unsigned char>(0);
+    for (int64_t o = 0; o < outer; ++o) {
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const auto* from =
+            c.in<unsigned char>(static_cast<int>(i)) + static_cast<uint64_t>(o) * pieces[i];
+        std::memcpy(to, from, pieces[i]);
+        to += pieces[i];
+      }
+    }
+  };
+  return {.run = run};
+}
+
+namespace {
+
+// Which element of an axis of length d stands at position i (0 = the first unpadded one); -1 = the
+// constant.
+using Source = int64_t (*)(int64_t i, int64_t d);
+int64_t constant_source(int64_t i, int64_t d) { return i >= 0 && i < d ? i : -1; }
+int64_t edge_source(int64_t i, int64_t d) { return std::clamp<int64_t>(i, 0, d - 1); }
+int64_t reflect_source(int64_t i, int64_t d) { return i < 0 ? -i : i >= d ? 2 * (d - 1) - i : i; }
+int64_t symmetric_source(int64_t i, int64_t d) {
+  return i < 0 ? -1 - i : i >= d ? 2 * d - 1 - i : i;
+}
+
+struct Mode {
+  std::string_view name;
+  Source source;
+  int64_t most;  // padding on one side is at most the length minus this; -1 = any
+};
+constexpr Mode kModes[] = {{"constant", constant_source, -1},
+                           {"edge", edge_source, -1},
+                           {"reflect", reflect_source, 1},
+                           {"symmetric", symmetric_source, 0}};
+
+Mode mode_of(const op::pad& n, const Type& x, const Type& y) {
+  for (const Mode& m : kModes) {
+    if (m.name != n.mode) continue;
+    const auto rank = static_cast<size_t>(x.rank);
+    if (y.rank != x.rank || n.before.size() != rank || n.after.size() != rank) {
+      throw Refusal::shape("pad: lists and operand differ in rank");
+    }
+    for (int i = 0; i < x.rank; ++i) {
+      const int64_t before = n.before[static_cast<size_t>(i)],
+                    after = n.after[static_cast<size_t>(i)];
+      const bool padded = before > 0 || after > 0;
+      const bool fits =
+          before >= 0 && after >= 0 && y.dims[i] == x.dims[i] + before + after &&
+          (m.most < 0 || std::max(before, after) <= std::max<int64_t>(x.dims[i] - m.most, 0)) &&
+          (m.source == constant_source || !padded || x.dims[i] > 0);
+      if (!fits) throw Refusal::shape("pad: axis " + std::to_string(i) + " cannot be padded so");
+    }
+    return m;
+  }
+  throw Refusal::attribute("mode", n.mode);
+}
+
+}  // namespace
+
+Kernel make_pad(const op::pad& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  const Source source = mode_of(n, x, y).source;
+  return choose_any("x", x.dtype, [&]<class T>(T) {
+    const auto run = [=, x = x, y = y, before = n.before,
+                      value = narrow<T>(n.value)](const sdk::Call& c) {
+      // One walk per axis of y is enough to know where each position comes from: offsets add up.
+      Type at{.rank = y.rank, .dims = y.dims};
+      std::array<Dims, sdk::kMaxRank> steps{};
+      for (int i = 0; i < y.rank; ++i) steps[static_cast<size_t>(i)][i] = 1;
+      walk(at, steps, [&](int64_t k, const auto& position) {
+        int64_t offset = 0;
+        bool inside = true;
+        for (int i = 0; i < y.rank && inside; ++i) {
+          const auto axis = static_cast<size_t>(i);
+          const int64_t from = source(position[axis] - before[axis], x.dims[axis]);
+          inside = from >= 0;
+          offset += from * x.strides[axis];
+        }
+        c.out<T>(0)[k] = inside ? c.in<T>(0)[offset] : value;
+      });
+    };
+    return Kernel{.run = run};
+  });
+}
+
+Kernel make_iota(const op::iota& n, const Node& node) {
+  const Type& y = node.out(0).type();
+  const Lines l = y.rank == 0 ? Lines{} : lines_of(y, axis_of(n.axis, y.rank));
+  const auto make = [&]<class T>(T) {
+    using Number = std::conditional_t<kIsFloat<T>, double, uint64_t>;  // integers wrap
+    const auto number = [](double v) -> Number {
+      if constexpr (kIsFloat<T>) {
+        return v;
+      } else {
+        return static_cast<uint64_t>(narrow<int64_t>(v));
+      }
+    };
+    const auto run = [l, start = number(n.start), step = number(n.step)](const sdk::Call& c) {
+      for (int64_t k = 0; k < l.outer * l.length * l.inner; ++k) {
+        c.out<T>(0)[k] = narrow<T>(start + step * static_cast<Number>(k / l.inner % l.length));
+      }
+    };
+    return Kernel{.run = run};
+  };
+  return is_float(y.dtype) ? choose_float("y", y.dtype, make) : choose_int("y", y.dtype, make);
+}
+
+}  // namespace tenon::sample

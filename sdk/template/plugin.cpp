@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Name, version, device: what the host is told. The kernels are in kernels/, the memory in
+// device.cpp.
+#include <tenon/plugin.hpp>
+
+#include "device.hpp"
+#include "kernels.hpp"
+
+namespace tenon::sample {
+
+static std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+  return {{.kind = "template", .name = "scalar loops in double"}};
+}
+
+static constexpr sdk::PluginSpec kSpec{
+    .name = "template",
+    .version = "0.1.0",
+    .vendor = "tenon",
+    .rows = kRows,
+    .devices = devices,
+    .open = open_device,
+};
+
+}  // namespace tenon::sample
+
+TENON_PLUGIN(tenon::sample::kSpec, "template", TENON_ISA_BASELINE)
