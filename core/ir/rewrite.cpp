@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/rewrite.hpp"
+
+#include "ops/record.hpp"
+
+namespace tenon::core {
+
+ValueMap ValueMap::identity(size_t count) {
+  ValueMap map(count);
+  for (uint32_t i = 0; i < count; ++i) map.now_[i] = {i};
+  return map;
+}
+
+ValueMap ValueMap::then(const ValueMap& next) const {
+  ValueMap map(size());
+  for (size_t i = 0; i < size(); ++i) map.now_[i] = next[now_[i]];
+  return map;
+}
+
+std::vector<bool> wanted_outputs(const NodeInfo& node) {
+  std::vector<bool> wanted;
+  for (Value v : node.outputs) wanted.push_back(bool(v));
+  return wanted;
+}
+
+std::vector<bool> live_nodes(const Graph& graph) {
+  std::vector<bool> live(graph.node_count());
+  auto mark = [&](Value v) {
+    if (v && graph[v].space == Space::node) live[graph[v].node] = true;
+  };
+  for (const Output& o : graph.outputs()) mark(o.value);
+  for (const Update& u : graph.updates()) mark(u.value);
+  for (NodeId n = graph.node_count(); n-- > 0;) {
+    if (graph[n].op->traits & kOrdered) live[n] = true;
+    if (live[n])
+      for (Value v : graph[n].operands) mark(v);
+  }
+  return live;
+}
+
+Rewriter::Rewriter(const Graph& from, std::span<const Type> input_types)
+    : from_(from), values_(from.value_count()) {
+  to.name = from.name;
+  if (input_types.empty())
+    for (const std::string& s : from.symbols()) to.symbol(s);
+  for (size_t k = 0; k < from.inputs().size(); ++k) {
+    const ValueInfo& v = from[from.inputs()[k]];
+    values_.set(from.inputs()[k], to.input(v.name, input_types.empty() ? v.type : input_types[k]));
+  }
+  for (Value w : from.weights()) values_.set(w, to.weight(from[w].name, from[w].type, from[w].trainable));
+  for (Value s : from.states()) values_.set(s, to.state(from[s].name, from[s].type));
+}
+
+Value Rewriter::map(Value old) {
+  if (!old) return {};
+  if (Value now = values_[old]) return now;
+  const ValueInfo& v = from_[old];
+  check(v.space == Space::constant, "rewrite: a value is read before it is made");
+  const Value now = to.constant(v.type, v.data);
+  if (!v.name.empty()) to.set_name(now, v.name);
+  values_.set(old, now);
+  return now;
+}
+
+std::vector<Value> Rewriter::map(std::span<const Value> old) {
+  std::vector<Value> now;
+  now.reserve(old.size());
+  for (Value v : old) now.push_back(map(v));
+  return now;
+}
+
+NodeId Rewriter::copy(NodeId id) {
+  const NodeInfo& node = from_[id];
+  const NodeId now = to.add_node(*node.op, map(node.operands), node.attrs, wanted_outputs(node), node.provenance);
+  if (node.clone) to.set_clone(now, node.clone);
+  for (size_t k = 0; k < node.outputs.size(); ++k)
+    if (node.outputs[k]) replace(node.outputs[k], to[now].outputs[k]);
+  return now;
+}
+
+void Rewriter::replace(Value old, Value now) {
+  values_.set(old, now);
+  if (now && !from_[old].name.empty() && to[now].name.empty()) to.set_name(now, from_[old].name);
+}
+
+Graph Rewriter::finish() {
+  for (const Output& o : from_.outputs()) to.output(o.name, map(o.value));
+  for (const Update& u : from_.updates()) to.update(map(u.target), map(u.value));
+  return std::move(to);
+}
+
+}  // namespace tenon::core
