@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of the attention family: attention attention_backward. Inside, everything is [B, heads,
+// S, D]; the Hq query heads fold into rows of their Hk key heads, so k and v are never repeated.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ops/check.hpp"
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// Windows from here on are none; an offset within keeps i + offset + window in i64.
+constexpr int64_t kFar = int64_t{1} << 60;
+
+struct Sizes {
+  int64_t batch, q_heads, k_heads, q_len, k_len, dim, v_dim;
+  Shape scores() const { return {batch, q_heads, q_len, k_len}; }
+  // Rows of all query heads of a key head, one after another.
+  Shape folded(int64_t last) const {
+    return {batch, k_heads, k_heads == 0 ? 0 : q_heads / k_heads * q_len, last};
+  }
+};
+
+// [B, heads, S, last] in the layout.
+Shape laid_out(const std::string& layout, int64_t batch, int64_t heads, int64_t len, int64_t last) {
+  return layout == "bshd" ? Shape{batch, len, heads, last} : Shape{batch, heads, len, last};
+}
+
+template <class Op>
+Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v, const Op& n) {
+  const int heads = n.layout == "bshd" ? 2 : 1, len = 3 - heads;
+  return {q[0], q[heads], k[heads], q[len], k[len], q[3], v[3]};
+}
+
+// ---- checks
+
+template <class Op>
+void check_options(const Infer& i, const Op& n) {
+  i.want_one_of("layout", n.layout, {"bhsd", "bshd"});
+  if (std::isinf(n.scale))
+    i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", n.scale);
+  if (!(n.softcap >= 0 && std::isfinite(n.softcap)))
+    i.fail(Code::invalid_argument, "attribute softcap: expected 0 (off) or more, given ",
+           n.softcap);
+  if (n.left_window < -1)
+    i.fail(Code::invalid_argument, "attribute left_window: expected -1 (off) or more, given ",
+           n.left_window);
+  if (n.right_window < -1)
+    i.fail(Code::invalid_argument, "attribute right_window: expected -1 (off) or more, given ",
+           n.right_window);
+  if (n.offset < -kFar || n.offset > kFar)
+    i.fail(Code::invalid_argument, "attribute offset: expected at most 2^60 either way, given ",
+           n.offset);
+  if (n.past_len && n.offset != 0)
+    i.fail(Code::invalid_argument, "attribute offset: expected 0 beside operand past_len, given ",
+           n.offset);
+}
+
+template <class Op>
+Sizes check_operands(const Infer& i, const Op& n) {
+  i.want_float(n.q, "q");
+  i.want_same_dtype(n.q, "q", n.k, "k");
+  i.want_same_dtype(n.q, "q", n.v, "v");
+  for (const auto& [operand, v] : {std::pair("q", n.q), std::pair("k", n.k), std::pair("v", n.v)})
+    i.want_rank(v, operand, 4);
+  const Sizes s = sizes_of(i.shape(n.q), i.shape(n.k), i.shape(n.v), n);
+  if (s.dim == 0)
+    i.fail(Code::shape_mismatch, "operand q: expected D >= 1, got ", i.type(n.q).text());
+  i.want_shape(n.k, "k", laid_out(n.layout, s.batch, s.k_heads, s.k_len, s.dim));
+  i.want_shape(n.v, "v", laid_out(n.layout, s.batch, s.k_heads, s.k_len, s.v_dim));
+  if (s.k_heads == 0 ? s.q_heads != 0 : s.q_heads % s.k_heads != 0)
+    i.fail(Code::shape_mismatch, "operand q: expected a multiple of the ", s.k_heads,
+           " heads of k, got ", s.q_heads, " in ", i.type(n.q).text());
+  for (const auto& [operand, v] :
+       {std::pair("kv_len", n.kv_len), std::pair("past_len", n.past_len)}) {
+    i.want_index(v, operand);
+    i.want_shape(v, operand, {s.batch});
+  }
+  sized(i, s.scores());
+  return s;
+}
+
+template <class Op>
+void check_mask(const Infer& i, const Op& n, const Sizes& s) {
+  if (!n.mask) return;
+  if (i.dtype(n.mask) != kBool && i.dtype(n.mask) != i.dtype(n.q))
+    i.fail(Code::dtype_mismatch, "operand mask: expected bool or ", dtype_name(i.dtype(n.q)),
+           " as operand q, got ", i.type(n.mask).text());
+  const Shape &mask = i.shape(n.mask), scores = s.scores();
+  bool fits = mask.rank() <= 4;
+  for (int k = 0; fits && k < mask.rank(); ++k)
+    fits = mask[k] == 1 || mask[k] == scores[k + 4 - mask.rank()];
+  if (!fits)
+    i.fail(Code::shape_mismatch, "operand mask: expected a shape that broadcasts to ",
+           scores.text(), " (B,Hq,Sq,Sk), got ", i.type(n.mask).text());
+}
+
+template <class Op>
+Sizes check_all(const Infer& i, const Op& n) {
+  check_options(i, n);
+  const Sizes s = check_operands(i, n);
+  check_mask(i, n, s);
+  return s;
+}
+
+// ---- what forward and backward both compute
+
+struct Scores {
+  Sizes sizes;
+  double scale;
+  Value q, k, v;  // folded, in the accumulation dtype; k and v are 0 beyond kv_len
+  Value capped;   // [B,Hq,Sq,Sk] after scale and softcap
+  Value masked;   // and with the mask added, -inf where not allowed
+  Value allowed;  // bool, broadcastable to the scores; absent: all are
+};
+
+Value swap_layout(Builder& b, const std::string& layout, Value x) {
+  return layout == "bshd" ? b.transpose(x, {0, 2, 1, 3}) : x;
+}
+
+Value per_batch(Builder& b, Value lengths) {
+  return b.reshape(b.cast(lengths, kI64), {b.shape(lengths)[0], 1, 1, 1});
+}
+
+template <class Op>
+Value allowed_keys(Builder& b, const Op& n, const Sizes& s) {
+  Value allowed;
+  const auto also = [&](Value cond) { allowed = allowed ? b.logical("and", allowed, cond) : cond; };
+  if (n.mask && b.dtype(n.mask) == kBool) also(n.mask);
+  const Value key = b.iota({1, s.k_len}, 1, kI64);
+  const bool left = n.left_window >= 0 && n.left_window < kFar;
+  const bool right = n.right_window >= 0 && n.right_window < kFar;
+  if (n.causal || left || right) {
+    const Value start = n.past_len ? per_batch(b, n.past_len) : b.scalar_int(kI64, n.offset);
+    const Value query = b.plus(b.iota({s.q_len, 1}, 0, kI64), start);
+    const auto shifted = [&](int64_t by) { return b.plus(query, b.scalar_int(kI64, by)); };
+    if (n.causal) also(b.compare("le", key, query));
+    if (left) also(b.compare("ge", key, shifted(-n.left_window)));
+    if (right) also(b.compare("le", key, shifted(n.right_window)));
+  }
+  if (n.kv_len) also(b.compare("lt", key, per_batch(b, n.kv_len)));
+  return allowed;
+}
+
+template <class Op>
+Scores scores_of(Builder& b, const Op& n) {
+  Scores r;
+  const Sizes s = r.sizes = sizes_of(b.shape(n.q), b.shape(n.k), b.shape(n.v), n);
+  r.scale = is_unset(n.scale) ? 1 / std::sqrt(static_cast<double>(s.dim)) : n.scale;
+  const auto prepared = [&](Value x) { return b.widen(swap_layout(b, n.layout, x)); };
+  r.q = b.reshape(prepared(n.q), s.folded(s.dim));
+  r.k = prepared(n.k);
+  r.v = prepared(n.v);
+  const DType acc = b.dtype(r.q);
+  if (n.kv_len) {
+    // Nothing was written there yet: it may hold NaN, which 0 times it would keep.
+    const Value inside = b.compare("lt", b.iota({s.k_len, 1}, 0, kI64), per_batch(b, n.kv_len));
+    r.k = b.where(inside, r.k, b.scalar(acc, 0));
+    r.v = b.where(inside, r.v, b.scalar(acc, 0));
+  }
+  r.capped = b.reshape(b.matmul(r.q, r.k, false, true, r.scale), s.scores());
+  if (n.softcap > 0) r.capped = b.times(b.unary("tanh", b.over(r.capped, n.softcap)), n.softcap);
+  r.masked = r.capped;
+  if (n.mask && b.dtype(n.mask) != kBool) r.masked = b.plus(r.masked, b.widen(n.mask));
+  r.allowed = allowed_keys(b, n, s);
+  if (r.allowed) r.masked = b.where(r.allowed, r.masked, b.scalar(acc, -kInf));
+  return r;
+}
+
+// ---- attention
+
+void attention_shape(Infer& i, const op::attention& n) {
+  const Sizes s = check_all(i, n);
+  const DType dtype = i.dtype(n.q);
+  i.out(0, {dtype, sized(i, laid_out(n.layout, s.batch, s.q_heads, s.q_len, s.v_dim))});
+  i.out(1, {acc_dtype(dtype), {s.batch, s.q_heads, s.q_len}});
+}
+
+bool attention_lower(Lower& l, const op::attention& n) {
+  Builder& b = l.b;
+  const DType dtype = b.dtype(n.q), acc = acc_dtype(dtype);
+  const Scores r = scores_of(b, n);
+  const Sizes& s = r.sizes;
+  // A row without keys has maximum -inf and sum 0; both are replaced where they would make a NaN.
+  const Value top = b.reduce("max", r.masked, {3}, true);
+  const Value none = b.compare("eq", top, -kInf);
+  const Value e = b.exp(b.minus(r.masked, b.where(none, b.scalar(acc, 0), top)));
+  const Value sum = b.sum(e, {3});
+  const Value p = b.over(e, b.where(none, b.scalar(acc, 1), sum));
+  const Value o = b.matmul(b.reshape(p, s.folded(s.k_len)), r.v);
+  const Value heads = b.reshape(o, {s.batch, s.q_heads, s.q_len, s.v_dim});
+  l.out(0, swap_layout(b, n.layout, b.cast(heads, dtype)));
+  if (l.wanted(1)) l.out(1, b.reshape(b.plus(top, b.log(sum)), {s.batch, s.q_heads, s.q_len}));
+  return true;
+}
+
+// The gradient of lse adds p * dlse to the scores' gradient. attention_backward has no operand for
+// it, but one more column gives just that: 0 in v, 1 in o, -dlse in dout.
+void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_backward& back) {
+  const DType dtype = b.dtype(n.q);
+  Value column = b.cast(b.neg(dlse), dtype);
+  if (n.layout == "bshd") column = b.transpose(column, {0, 2, 1});
+  const auto constant = [&](Value beside, double value) {
+    Shape shape = b.shape(beside);
+    shape[3] = 1;
+    return b.full({dtype, shape}, value);
+  };
+  back.dout = b.concat({back.dout, b.unsqueeze(column, 3)}, 3);
+  back.o = b.concat({back.o, constant(back.o, 1)}, 3);
+  back.v = b.concat({back.v, constant(back.v, 0)}, 3);
+}
+
+void attention_grad(Grad& g, const op::attention& n) {
+  if (g.wants(n.kv_len)) g.refuse("kv_len", "integers have no gradient");
+  if (g.wants(n.past_len)) g.refuse("past_len", "integers have no gradient");
+  if (!g.wants(n.q) && !g.wants(n.k) && !g.wants(n.v) && !g.wants(n.mask)) return;
+  Builder& b = g.b;
+  op::attention_backward back{.layout = n.layout,
+                              .scale = n.scale,
+                              .softcap = n.softcap,
+                              .causal = n.causal,
+                              .left_window = n.left_window,
+                              .right_window = n.right_window,
+                              .offset = n.offset,
+                              .dout = g.dy(0),
+                              .q = n.q,
+                              .k = n.k,
+                              .v = n.v,
+                              .o = g.y(0),
+                              .lse = g.y(1),
+                              .mask = n.mask,
+                              .kv_len = n.kv_len,
+                              .past_len = n.past_len,
+                              .want_dmask = g.wants(n.mask)};
+  if (!back.dout) back.dout = b.zeros(b.type(back.o));
+  if (g.dy(1)) add_column(b, n, g.dy(1), back);
+  const auto d = b.add(back);
+  if (g.wants(n.q)) g.give(n.q, d[0]);
+  if (g.wants(n.k)) g.give(n.k, d[1]);
+  if (g.wants(n.v)) g.give(n.v, b.narrow(d[2], 3, 0, b.shape(n.v)[3]));
+  if (g.wants(n.mask)) g.give(n.mask, d[3]);
+}
+
+constexpr Record<op::attention> kAttention{
+    .shape = attention_shape, .grad = attention_grad, .lower = attention_lower};
+
+// ---- attention_backward
+
+void attention_backward_shape(Infer& i, const op::attention_backward& n) {
+  const Sizes s = check_all(i, n);
+  const DType dtype = i.dtype(n.q);
+  const Shape out = laid_out(n.layout, s.batch, s.q_heads, s.q_len, s.v_dim);
+  i.want_dtype(n.dout, "dout", dtype);
+  i.want_shape(n.dout, "dout", out);
+  i.want_dtype(n.o, "o", dtype);
+  i.want_shape(n.o, "o", out);
+  i.want_dtype(n.lse, "lse", acc_dtype(dtype));
+  i.want_shape(n.lse, "lse", {s.batch, s.q_heads, s.q_len});
+  const bool float_mask = n.mask && i.dtype(n.mask) != kBool;
+  if (n.want_dmask && !float_mask)
+    i.fail(Code::invalid_argument, "output dmask: expected a float operand mask, got ",
+           n.mask ? i.type(n.mask).text() : "none");
+  i.out(0, i.type(n.q));
+  i.out(1, i.type(n.k));
+  i.out(2, i.type(n.v));
+  if (float_mask) i.out(3, i.type(n.mask));
+}
+
+bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
+  Builder& b = l.b;
+  const DType dtype = b.dtype(n.q);
+  const Scores r = scores_of(b, n);
+  const Sizes& s = r.sizes;
+  const Value zero = b.scalar(b.dtype(r.q), 0);
+  const Value lse = b.reshape(n.lse, {s.batch, s.q_heads, s.q_len, 1});
+  // Rows without keys have lse -inf. Whatever their upstream gradient holds, they give nothing.
+  const Value live = b.compare("ne", lse, -kInf);
+  const Value keep = r.allowed ? b.logical("and", r.allowed, live) : live;
+  const Value p = b.where(keep, b.exp(b.minus(r.masked, b.where(live, lse, zero))), zero);
+  const auto heads = [&](Value x) { return b.widen(swap_layout(b, n.layout, x)); };
+  const Value dout = b.where(live, heads(n.dout), zero);
+  const Value delta = b.sum(b.times(dout, heads(n.o)), {3});
+  const Value rows = b.reshape(dout, s.folded(s.v_dim));
+  const Value dp = b.reshape(b.matmul(rows, r.v, false, true), s.scores());
+  const Value ds = b.where(keep, b.times(p, b.minus(dp, delta)), zero);
+  Value dz = ds;
+  if (n.softcap > 0) {
+    const Value t = b.over(r.capped, n.softcap);
+    const Value slope = b.minus(b.scalar(b.dtype(t), 1), b.times(t, t));
+    dz = b.where(keep, b.times(ds, slope), zero);
+  }
+  dz = b.reshape(dz, s.folded(s.k_len));
+  const auto give = [&](size_t k, Value x) {
+    l.out(k, swap_layout(b, n.layout, b.cast(x, dtype)));
+  };
+  if (l.wanted(0))
+    give(0,
+         b.reshape(b.matmul(dz, r.k, false, false, r.scale), {s.batch, s.q_heads, s.q_len, s.dim}));
+  // The sum over a key head's queries is the product's own, over the folded rows.
+  if (l.wanted(1)) give(1, b.matmul(dz, r.q, true, false, r.scale));
+  if (l.wanted(2)) give(2, b.matmul(b.reshape(p, s.folded(s.k_len)), rows, true, false));
+  if (l.wanted(3)) l.out(3, b.cast(b.sum_to(ds, b.shape(n.mask)), b.dtype(n.mask)));
+  return true;
+}
+
+constexpr Record<op::attention_backward> kAttentionBackward{.shape = attention_backward_shape,
+                                                            .lower = attention_backward_lower};
+
+}  // namespace
+
+const OpRecord attention_def = record<op::attention, kAttention>();
+const OpRecord attention_backward_def = record<op::attention_backward, kAttentionBackward>();
+
+}  // namespace tenon::core

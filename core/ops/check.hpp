@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks that shape rules of several families share.
+#pragma once
+
+#include "ops/record.hpp"
+
+namespace tenon::core {
+
+// A shape whose size fits, else the refusal names the op.
+inline Shape sized(const Infer& i, const Shape& shape) {
+  try {
+    shape.elements();
+  } catch (const Error& e) {
+    i.fail(e.code(), e.what());
+  }
+  return shape;
+}
+
+// "[0,-1]": a list attribute in a message.
+inline std::string text_of(const Ints& list) {
+  std::string text = "[";
+  for (size_t k = 0; k < list.size(); ++k) text += cat(k ? "," : "", list[k]);
+  return text + "]";
+}
+
+// The attribute `shape` of ops that make a tensor.
+inline Shape shape_attr(const Infer& i, const Ints& dims) {
+  if (dims.size() > TENON_MAX_RANK)
+    i.fail(Code::unsupported, "attribute shape: expected at most 8 dims, given ", dims.size());
+  for (const int64_t d : dims)
+    if (d < 0) i.fail(Code::invalid_argument, "attribute shape: expected dims >= 0, given ", d);
+  return sized(i, Shape(std::span<const Dim>(dims)));
+}
+
+// A list attribute with one entry per axis; the empty list stands for `otherwise` everywhere.
+inline Ints per_axis(const Infer& i, std::string_view attr, const Ints& given, int rank,
+                     int64_t otherwise) {
+  if (given.empty()) return Ints(static_cast<size_t>(rank), otherwise);
+  if (given.size() != static_cast<size_t>(rank))
+    i.fail(Code::invalid_argument, "attribute ", attr, ": expected one entry per axis, ", rank,
+           ", given ", given.size());
+  return given;
+}
+
+inline void want_number(const Infer& i, Value v, std::string_view operand) {
+  if (!is_float(i.dtype(v)) && !is_integer(i.dtype(v)))
+    i.fail(Code::dtype_mismatch, "operand ", operand, ": expected a float or an integer, got ",
+           i.type(v).text());
+}
+
+// The state of the random ops: seed and offset.
+inline void want_rng(const Infer& i, Value rng) {
+  i.want_dtype(rng, "rng", kI64);
+  i.want_shape(rng, "rng", {2});
+}
+
+}  // namespace tenon::core

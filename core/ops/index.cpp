@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of the index family: gather gather_backward scatter scatter_add dynamic_slice
+// dynamic_update_slice.
+#include "ops/check.hpp"
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+// data with its axis replaced by the axes of indices.
+Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices) {
+  const int rank = data.rank() - 1 + indices.rank();
+  if (rank > TENON_MAX_RANK)
+    i.fail(Code::unsupported, "rank ", rank, " of data ", data.text(), " picked by indices ",
+           indices.text(), " is over the limit of 8");
+  Shape out;
+  for (int k = 0; k < data.rank(); ++k) {
+    if (k != axis)
+      out.push(data[k]);
+    else
+      for (const Dim d : indices) out.push(d);
+  }
+  return sized(i, out);
+}
+
+// The other way round: the axes of indices, which start at `axis`, replaced by one of length `dim`.
+Shape unpicked(const Infer& i, Value updates, std::string_view operand, int axis, Value indices,
+               int64_t dim) {
+  const Shape &from = i.shape(updates), &index = i.shape(indices);
+  Shape to;
+  for (int k = 0; k < axis; ++k) to.push(from[k]);
+  to.push(dim);
+  for (int k = axis + index.rank(); k < from.rank(); ++k) to.push(from[k]);
+  for (int k = 0; k < index.rank(); ++k)
+    if (from[axis + k] != index[k])
+      i.fail(Code::shape_mismatch, "operand ", operand, ": expected the shape of indices ",
+             index.text(), " from axis ", axis, ", got ", i.type(updates).text());
+  return sized(i, to);
+}
+
+// Rank of the tensor that updates with those indices go to.
+int target_rank(const Infer& i, Value updates, std::string_view operand, Value indices) {
+  const int rank = i.shape(updates).rank() - i.shape(indices).rank() + 1;
+  if (rank < 1)
+    i.fail(Code::shape_mismatch, "operand ", operand, ": expected at least the rank of indices ",
+           i.type(indices).text(), ", got ", i.type(updates).text());
+  return rank;
+}
+
+void want_ranked(const Infer& i, Value v, std::string_view operand) {
+  if (i.shape(v).rank() == 0)
+    i.fail(Code::shape_mismatch, "operand ", operand, ": expected rank >= 1, got ",
+           i.type(v).text());
+}
+
+// No index can be right where the axis is empty.
+void want_reachable(const Infer& i, int64_t dim, Value indices, const std::string& oob) {
+  if (dim == 0 && i.shape(indices).elements() != 0 && oob != "skip")
+    i.fail(Code::index_out_of_range, "operand indices: expected none for an axis of length 0, got ",
+           i.type(indices).text());
+}
+
+// A condition per index, to be broadcast over rows: `trailing` axes follow those of indices.
+Value per_row(Builder& b, Value cond, int trailing) {
+  Shape to = b.shape(cond);
+  for (int k = 0; k < trailing; ++k) to.push(1);
+  return b.reshape(cond, to);
+}
+
+// ---- gather
+
+void gather_shape(Infer& i, const op::gather& n) {
+  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
+  i.want_index(n.indices, "indices");
+  want_ranked(i, n.data, "data");
+  const Shape& data = i.shape(n.data);
+  const int axis = i.axis(n.axis, data.rank());
+  want_reachable(i, data[axis], n.indices, n.oob);
+  i.out(0, {i.dtype(n.data), picked(i, data, axis, i.shape(n.indices))});
+}
+
+void gather_grad(Grad& g, const op::gather& n) {
+  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
+  if (!g.wants(n.data)) return;
+  const Shape& data = g.b.shape(n.data);
+  const int axis = normalize_axis(n.axis, data.rank(), "gather");
+  const int64_t dim = data[axis];
+  g.give(n.data, g.b.add(op::gather_backward{
+                     .axis = axis, .dim = dim, .oob = n.oob, .dy = g.dy(), .indices = n.indices}));
+}
+
+constexpr Record<op::gather> kGather{.shape = gather_shape, .grad = gather_grad};
+
+// ---- gather_backward
+
+void gather_backward_shape(Infer& i, const op::gather_backward& n) {
+  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
+  i.want_float(n.dy, "dy");
+  i.want_index(n.indices, "indices");
+  const int axis = i.axis(n.axis, target_rank(i, n.dy, "dy", n.indices));
+  if (n.dim < 0) i.fail(Code::invalid_argument, "attribute dim: expected a length, given ", n.dim);
+  want_reachable(i, n.dim, n.indices, n.oob);
+  if (n.padding_idx != INT64_MIN && (n.padding_idx < -n.dim || n.padding_idx >= n.dim))
+    i.fail(Code::invalid_argument, "attribute padding_idx: expected one in [", -n.dim, ", ", n.dim,
+           "), given ", n.padding_idx);
+  i.out(0, {i.dtype(n.dy), unpicked(i, n.dy, "dy", axis, n.indices, n.dim)});
+}
+
+bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
+  Builder& b = l.b;
+  const int rank = b.shape(n.dy).rank() - b.shape(n.indices).rank() + 1;
+  const int axis = normalize_axis(n.axis, rank, "gather_backward");
+  Value indices = n.indices, dy = n.dy;
+  std::string oob = n.oob;
+  // Wide, so that the axis length is a number of their dtype.
+  if (oob == "clamp" || n.padding_idx != INT64_MIN) indices = b.cast(indices, kI64);
+  if (oob == "clamp") {
+    // scatter_add has no clamp; what was read is the first or the last row.
+    indices = b.max(indices, b.scalar_int(kI64, -n.dim));
+    indices = b.min(indices, b.scalar_int(kI64, n.dim - 1));
+    oob = "error";
+  }
+  if (n.padding_idx != INT64_MIN) {
+    const int64_t row = n.padding_idx < 0 ? n.padding_idx + n.dim : n.padding_idx;
+    const Value padding = b.logical("or", b.compare("eq", indices, b.scalar_int(kI64, row)),
+                                    b.compare("eq", indices, b.scalar_int(kI64, row - n.dim)));
+    // A select, so that a NaN upstream of a padding row goes nowhere.
+    dy = b.where(per_row(b, padding, rank - 1 - axis), b.scalar(b.dtype(dy), 0), dy);
+  }
+  l.out(0, b.add(op::scatter_add{
+               .axis = axis, .dim = n.dim, .oob = oob, .updates = dy, .indices = indices}));
+  return true;
+}
+
+constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_shape,
+                                                      .lower = gather_backward_lower};
+
+// ---- scatter
+
+void scatter_shape(Infer& i, const op::scatter& n) {
+  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
+  i.want_index(n.indices, "indices");
+  i.want_same_dtype(n.base, "base", n.updates, "updates");
+  want_ranked(i, n.base, "base");
+  const Shape& base = i.shape(n.base);
+  const int axis = i.axis(n.axis, base.rank());
+  want_reachable(i, base[axis], n.indices, n.oob);
+  i.want_shape(n.updates, "updates", picked(i, base, axis, i.shape(n.indices)));
+  i.out(0, i.type(n.base));
+}
+
+void scatter_grad(Grad& g, const op::scatter& n) {
+  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
+  if (!g.wants(n.base) && !g.wants(n.updates)) return;
+  Builder& b = g.b;
+  const Shape base = b.shape(n.base), index = b.shape(n.indices);
+  const int axis = normalize_axis(n.axis, base.rank(), "scatter");
+  const int trailing = base.rank() - 1 - axis;
+  const Value dy = g.dy(), zero = b.scalar(b.dtype(dy), 0);
+  // Per row of base, the position in indices of the update that won; -1 where none did.
+  const int64_t count = index.elements();
+  const Value position = b.iota({count}, 0, kI64);
+  const Value winner = b.add(
+      op::scatter{.oob = n.oob,
+                  .base = b.add(op::expand{.shape = {base[axis]}, .x = b.scalar_int(kI64, -1)}),
+                  .indices = b.reshape(n.indices, {count}),
+                  .updates = position});
+  if (g.wants(n.base)) {
+    const Value written = b.compare("ge", winner, b.scalar_int(kI64, 0));
+    g.give(n.base, b.where(per_row(b, written, trailing), zero, dy));
+  }
+  if (g.wants(n.updates)) {
+    const Value won =
+        b.compare("eq", b.add(op::gather{.oob = n.oob, .data = winner, .indices = n.indices}),
+                  b.reshape(position, index));
+    const Value rows =
+        b.add(op::gather{.axis = axis, .oob = n.oob, .data = dy, .indices = n.indices});
+    g.give(n.updates, b.where(per_row(b, won, trailing), rows, zero));
+  }
+}
+
+constexpr Record<op::scatter> kScatter{.shape = scatter_shape, .grad = scatter_grad};
+
+// ---- scatter_add
+
+void scatter_add_shape(Infer& i, const op::scatter_add& n) {
+  i.want_one_of("oob", n.oob, {"error", "skip"});
+  i.want_index(n.indices, "indices");
+  want_number(i, n.updates, "updates");
+  i.want_same_dtype(n.updates, "updates", n.base, "base");
+  if (!n.base) {
+    const int axis = i.axis(n.axis, target_rank(i, n.updates, "updates", n.indices));
+    if (n.dim < 0)
+      i.fail(Code::invalid_argument, "attribute dim: expected a length, given ", n.dim);
+    want_reachable(i, n.dim, n.indices, n.oob);
+    i.out(0, {i.dtype(n.updates), unpicked(i, n.updates, "updates", axis, n.indices, n.dim)});
+    return;
+  }
+  want_ranked(i, n.base, "base");
+  const Shape& base = i.shape(n.base);
+  const int axis = i.axis(n.axis, base.rank());
+  if (n.dim != 0 && n.dim != base[axis])
+    i.fail(Code::invalid_argument, "attribute dim: expected 0 or ", base[axis],
+           " as operand base, given ", n.dim);
+  want_reachable(i, base[axis], n.indices, n.oob);
+  i.want_shape(n.updates, "updates", picked(i, base, axis, i.shape(n.indices)));
+  i.out(0, i.type(n.base));
+}
+
+void scatter_add_grad(Grad& g, const op::scatter_add& n) {
+  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
+  const Value dy = g.dy();
+  if (g.wants(n.updates))
+    g.give(n.updates,
+           g.b.add(op::gather{.axis = normalize_axis(n.axis, g.b.shape(dy).rank(), "scatter_add"),
+                              .oob = n.oob,
+                              .data = dy,
+                              .indices = n.indices}));
+  if (g.wants(n.base)) g.give(n.base, dy);
+}
+
+constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape, .grad = scatter_add_grad};
+
+// ---- dynamic_slice, dynamic_update_slice
+
+void want_start(const Infer& i, Value start, int rank) {
+  i.want_index(start, "start");
+  i.want_shape(start, "start", {rank});
+}
+
+void dynamic_slice_shape(Infer& i, const op::dynamic_slice& n) {
+  i.want_one_of("oob", n.oob, {"error", "clamp"});
+  const Shape& from = i.shape(n.x);
+  want_start(i, n.start, from.rank());
+  if (n.size.size() != static_cast<size_t>(from.rank()))
+    i.fail(Code::invalid_argument, "attribute size: expected one entry per axis, ", from.rank(),
+           ", given ", n.size.size());
+  for (int k = 0; k < from.rank(); ++k) {
+    const int64_t size = n.size[static_cast<size_t>(k)];
+    if (size < 0)
+      i.fail(Code::invalid_argument, "attribute size: axis ", k, ": expected a length, given ",
+             size);
+    if (size > from[k])
+      i.fail(Code::shape_mismatch, "operand x: expected at least ", size, " elements on axis ", k,
+             ", got ", i.type(n.x).text());
+  }
+  i.out(0, {i.dtype(n.x), Shape(std::span<const Dim>(n.size))});
+}
+
+void dynamic_slice_grad(Grad& g, const op::dynamic_slice& n) {
+  if (g.wants(n.start)) g.refuse("start", "integers have no gradient");
+  if (!g.wants(n.x)) return;
+  const Value zeros = g.b.zeros(g.b.type(n.x));
+  g.give(n.x, g.b.add(op::dynamic_update_slice{
+                  .oob = n.oob, .base = zeros, .update = g.dy(), .start = n.start}));
+}
+
+constexpr Record<op::dynamic_slice> kDynamicSlice{.shape = dynamic_slice_shape,
+                                                  .grad = dynamic_slice_grad};
+
+void dynamic_update_slice_shape(Infer& i, const op::dynamic_update_slice& n) {
+  i.want_one_of("oob", n.oob, {"error", "clamp"});
+  i.want_same_dtype(n.base, "base", n.update, "update");
+  const Shape& base = i.shape(n.base);
+  i.want_rank(n.update, "update", base.rank());
+  want_start(i, n.start, base.rank());
+  for (int k = 0; k < base.rank(); ++k)
+    if (i.shape(n.update)[k] > base[k])
+      i.fail(Code::shape_mismatch, "operand update: expected at most ", base[k],
+             " elements on axis ", k, " as operand base, got ", i.type(n.update).text());
+  i.out(0, i.type(n.base));
+}
+
+void dynamic_update_slice_grad(Grad& g, const op::dynamic_update_slice& n) {
+  if (g.wants(n.start)) g.refuse("start", "integers have no gradient");
+  Builder& b = g.b;
+  const Value dy = g.dy();
+  const Type block = b.type(n.update);
+  if (g.wants(n.base))
+    g.give(n.base, b.add(op::dynamic_update_slice{
+                       .oob = n.oob, .base = dy, .update = b.zeros(block), .start = n.start}));
+  if (g.wants(n.update))
+    g.give(n.update, b.add(op::dynamic_slice{.size = Ints(block.shape.begin(), block.shape.end()),
+                                             .oob = n.oob,
+                                             .x = dy,
+                                             .start = n.start}));
+}
+
+constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{.shape = dynamic_update_slice_shape,
+                                                               .grad = dynamic_update_slice_grad};
+
+}  // namespace
+
+const OpRecord gather_def = record<op::gather, kGather>();
+const OpRecord gather_backward_def = record<op::gather_backward, kGatherBackward>();
+const OpRecord scatter_def = record<op::scatter, kScatter>();
+const OpRecord scatter_add_def = record<op::scatter_add, kScatterAdd>();
+const OpRecord dynamic_slice_def = record<op::dynamic_slice, kDynamicSlice>();
+const OpRecord dynamic_update_slice_def = record<op::dynamic_update_slice, kDynamicUpdateSlice>();
+
+}  // namespace tenon::core

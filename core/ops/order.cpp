@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of the order family: argmax argmin topk sort. Order of values: NaN is the greatest, -0
+// equals +0, ties keep their order.
+#include "ops/check.hpp"
+#include "ops/place.hpp"
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+// ---- argmax, argmin
+
+template <class Op>
+void arg_shape(Infer& i, const Op& n) {
+  want_number(i, n.x, "x");
+  const Shape& from = i.shape(n.x);
+  const int axis = i.axis(n.axis, from.rank());
+  if (from[axis] == 0)
+    i.fail(Code::shape_mismatch, "operand x: expected elements along axis ", axis, ", got ",
+           i.type(n.x).text());
+  Shape to;
+  for (int k = 0; k < from.rank(); ++k) {
+    if (k != axis)
+      to.push(from[k]);
+    else if (n.keepdims)
+      to.push(1);
+  }
+  i.out(0, {kI64, to});
+}
+
+template <class Op>
+void arg_grad(Grad& g, const Op& n) {
+  if (g.wants(n.x)) g.refuse("x", "an index has no gradient");
+}
+
+template <class Op>
+bool arg_lower(Lower& l, const Op& n) {
+  Builder& b = l.b;
+  const Shape shape = b.shape(n.x);
+  const int axis = normalize_axis(n.axis, shape.rank(), Op::kName);
+  const int64_t dim = shape[axis];
+  Shape line;
+  for (int k = 0; k < shape.rank(); ++k) line.push(k == axis ? dim : 1);
+  const Value position = b.iota(line, axis, kI64);
+  const Value none = b.scalar_int(kI64, dim);
+  const auto first = [&](Value hit) {
+    return b.reduce("min", b.where(hit, position, none), {axis}, n.keepdims);
+  };
+  const auto last = [&](Value hit) {
+    return b.reduce("max", b.where(hit, position, b.scalar_int(kI64, -1)), {axis}, n.keepdims);
+  };
+  const Value extreme = b.reduce(std::is_same_v<Op, op::argmax> ? "max" : "min", n.x, {axis}, true);
+  const Value hit = b.compare("eq", n.x, extreme);
+  Value y = n.select_last ? last(hit) : first(hit);
+  if (is_float(b.dtype(n.x))) {
+    // The first NaN wins, also with select_last; the extreme of such a line is NaN, which nothing
+    // equals.
+    const Value nan = first(b.unary("is_nan", n.x));
+    y = b.where(b.compare("lt", nan, none), nan, y);
+  }
+  l.out(0, y);
+  return true;
+}
+
+constexpr Record<op::argmax> kArgmax{
+    .shape = arg_shape<op::argmax>, .grad = arg_grad<op::argmax>, .lower = arg_lower<op::argmax>};
+constexpr Record<op::argmin> kArgmin{
+    .shape = arg_shape<op::argmin>, .grad = arg_grad<op::argmin>, .lower = arg_lower<op::argmin>};
+
+// ---- topk
+
+void topk_shape(Infer& i, const op::topk& n) {
+  want_number(i, n.x, "x");
+  Shape shape = i.shape(n.x);
+  const int axis = i.axis(n.axis, shape.rank());
+  if (n.k < 0 || n.k > shape[axis])
+    i.fail(Code::invalid_argument, "attribute k: expected one in [0, ", shape[axis], "], given ",
+           n.k);
+  shape[axis] = n.k;
+  i.out(0, {i.dtype(n.x), shape});
+  i.out(1, {kI64, shape});
+}
+
+// Values were picked by distinct indices along an axis, so dy goes back to them.
+template <class Op>
+void picked_grad(Grad& g, const Op& n) {
+  if (!g.wants(n.x) || !g.dy(0)) return;
+  const Shape& shape = g.b.shape(n.x);
+  const int axis = normalize_axis(n.axis, shape.rank(), Op::kName);
+  const int64_t dim = shape[axis];
+  g.give(n.x, put_along(g.b, g.dy(0), g.y(1), axis, dim));
+}
+
+bool topk_lower(Lower& l, const op::topk& n) {
+  Builder& b = l.b;
+  const int axis = normalize_axis(n.axis, b.shape(n.x).rank(), "topk");
+  const auto sorted = b.add(op::sort{.axis = axis, .descending = n.largest, .x = n.x});
+  for (size_t k = 0; k < 2; ++k)
+    if (l.wanted(k)) l.out(k, b.narrow(sorted[k], axis, 0, n.k));
+  return true;
+}
+
+constexpr Record<op::topk> kTopk{
+    .shape = topk_shape, .grad = picked_grad<op::topk>, .lower = topk_lower};
+
+// ---- sort
+
+void sort_shape(Infer& i, const op::sort& n) {
+  want_number(i, n.x, "x");
+  i.axis(n.axis, i.shape(n.x).rank());
+  i.out(0, i.type(n.x));
+  i.out(1, {kI64, i.shape(n.x)});
+}
+
+constexpr Record<op::sort> kSort{.shape = sort_shape, .grad = picked_grad<op::sort>};
+
+}  // namespace
+
+const OpRecord argmax_def = record<op::argmax, kArgmax>();
+const OpRecord argmin_def = record<op::argmin, kArgmin>();
+const OpRecord topk_def = record<op::topk, kTopk>();
+const OpRecord sort_def = record<op::sort, kSort>();
+
+}  // namespace tenon::core
