@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/grad.hpp"
+
+#include <algorithm>
+
+#include "ops/lower.hpp"
+#include "ops/record.hpp"
+
+namespace tenon::core {
+namespace {
+
+std::string node_text(const NodeInfo& node) {
+  return node.provenance.empty() ? std::string(node.op->name())
+                                 : cat(node.op->name(), " '", node.provenance, "'");
+}
+std::string grad_provenance(const NodeInfo& node) {
+  return cat("grad of ", node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
+}
+
+// What lies between some values and a loss, of the nodes before `end`.
+struct Path {
+  std::vector<bool> depends;   // by value: a float that is one of the values or made from one through floats
+  std::vector<bool> nodes;     // reaches the loss through values that depend
+};
+
+Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> from) {
+  Path path{std::vector<bool>(g.value_count()), std::vector<bool>(end)};
+  auto depends = [&](Value v) { return v && path.depends[v.id]; };
+  for (Value v : from) path.depends[v.id] = true;
+  for (NodeId n = 0; n < end; ++n) {
+    if (!std::any_of(g[n].operands.begin(), g[n].operands.end(), depends)) continue;
+    for (Value v : g[n].outputs)
+      if (v && is_float(g.type(v).dtype)) path.depends[v.id] = true;
+  }
+  auto mark = [&](Value v) {
+    if (depends(v) && g[v].space == Space::node) path.nodes[g[v].node] = true;
+  };
+  mark(loss);
+  for (NodeId n = end; n-- > 0;)
+    if (path.nodes[n]) std::for_each(g[n].operands.begin(), g[n].operands.end(), mark);
+  return path;
+}
+
+// What the loss is made from in any way, integers included: by node.
+std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
+  std::vector<bool> nodes(end);
+  auto mark = [&](Value v) {
+    if (v && g[v].space == Space::node) nodes[g[v].node] = true;
+  };
+  mark(loss);
+  for (NodeId n = end; n-- > 0;)
+    if (nodes[n]) std::for_each(g[n].operands.begin(), g[n].operands.end(), mark);
+  return nodes;
+}
+
+// The reverse walk over one graph, which it appends to.
+class Walk final : public Grad {
+ public:
+  Walk(Builder& builder, const Path& path)
+      : Grad(builder), path_(path), gradients_(path.depends.size()) {}
+
+  void run(Value loss) {
+    b.provenance = "grad";
+    gradients_[loss.id] = b.full(b.type(loss), 1);
+    for (NodeId n = static_cast<NodeId>(path_.nodes.size()); n-- > 0;)
+      if (path_.nodes[n]) visit_node(n);
+  }
+  // Absent when nothing was given.
+  Value gradient(Value v) const { return v.id < gradients_.size() ? gradients_[v.id] : Value{}; }
+
+  Value dy(size_t k) override { return k < node_.outputs.size() && node_.outputs[k] ? gradient(node_.outputs[k]) : Value{}; }
+  Value y(size_t k) override { return b.graph.want_output(id_, static_cast<uint32_t>(k)); }
+  bool wants(Value operand) const override {
+    return operand && operand.id < path_.depends.size() && path_.depends[operand.id];
+  }
+  void give(Value operand, Value gradient) override {
+    if (!gradient || !wants(operand)) return;
+    check(b.type(gradient) == b.type(operand), node_text(node_), ": its gradient rule gives ", b.type(gradient).text(),
+          " for an operand of type ", b.type(operand).text());
+    Value& sum = gradients_[operand.id];
+    sum = sum ? b.plus(sum, gradient) : gradient;
+  }
+  [[noreturn]] void refuse(std::string_view operand, std::string_view why) override {
+    fail(Code::unsupported, node_text(node_), ": no gradient for operand ", operand, ": ", why);
+  }
+
+ private:
+  void visit_node(NodeId id) {
+    const auto& outputs = b.graph[id].outputs;
+    if (std::none_of(outputs.begin(), outputs.end(), [&](Value v) { return v && gradient(v); })) return;
+    id_ = id;
+    node_ = b.graph[id];   // a copy: the rule appends to the graph
+    if (!node_.op->grad) fail(Code::unsupported, node_text(node_), ": has no gradient and no decomposition");
+    b.provenance = grad_provenance(node_);
+    node_.op->grad(*this, b.graph, node_);
+  }
+
+  const Path& path_;
+  std::vector<Value> gradients_;   // by value of the graph as it was before the walk
+  NodeId id_ = kNone;
+  NodeInfo node_;
+};
+
+// Refuses a wrt whose way to the loss is cut by something that has no gradient; else it plainly does not reach it.
+void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
+  const std::vector<bool> above = ancestors(g, end, loss);
+  const Path path = find_path(g, end, loss, std::span(&wrt, 1));
+  for (NodeId n = 0; n < end; ++n) {
+    if (path.nodes[n]) return;   // there is a way, and its gradient is zero
+  }
+  auto depends = [&](Value v) { return v && path.depends[v.id]; };
+  for (NodeId n = 0; n < end; ++n) {
+    const NodeInfo& node = g[n];
+    if (above[n] && std::any_of(node.operands.begin(), node.operands.end(), depends) &&
+        std::none_of(node.outputs.begin(), node.outputs.end(), depends))
+      fail(Code::unsupported, node_text(node), ": has no gradient, and the way from ",
+           g[wrt].name.empty() ? "a wrt" : cat("wrt '", g[wrt].name, "'"), " to the loss leads through it");
+  }
+}
+
+// Writes what the request asks for behind the nodes copied so far; one value per wrt.
+std::vector<Value> walk_back(Graph& graph, Value loss, const std::vector<Value>& wrt) {
+  const NodeId end = graph.node_count();
+  const Path path = find_path(graph, end, loss, wrt);
+  Builder b(graph);
+  Walk walk(b, path);
+  if (path.depends[loss.id]) walk.run(loss);
+  std::vector<Value> gradients;
+  for (Value v : wrt) {
+    Value gradient = walk.gradient(v);
+    if (!gradient) {
+      refuse_cut_way(graph, end, loss, v);
+      b.provenance = cat("grad of ", graph[v].name);
+      gradient = b.zeros(b.type(v));
+    }
+    gradients.push_back(gradient);
+  }
+  return gradients;
+}
+
+Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
+  Rewriter rewriter(graph);
+  for (NodeId n = 0; n < request; ++n) rewriter.copy(n);
+  const NodeInfo& node = graph[request];
+  std::vector<Value> operands = rewriter.map(node.operands);
+  const Value loss = operands[0];
+  operands.erase(operands.begin());
+  const std::vector<Value> gradients = walk_back(rewriter.to, loss, operands);
+  for (size_t k = 0; k < node.outputs.size(); ++k)
+    if (node.outputs[k]) rewriter.replace(node.outputs[k], gradients[k]);
+  for (NodeId n = request + 1; n < graph.node_count(); ++n) rewriter.copy(n);
+  Graph out = rewriter.finish();
+  *map = rewriter.values();
+  return out;
+}
+
+bool needs_lowering(const NodeInfo& node) { return !node.op->grad && node.op->lower; }
+
+// Decomposes the marked nodes that have no gradient. False: none could be.
+bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) {
+  Rewriter rewriter(graph);
+  bool changed = false;
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    std::vector<Value> results;
+    if (n < marked.size() && marked[n] && needs_lowering(graph[n])) {
+      NodeInfo node = graph[n];
+      node.operands = rewriter.map(node.operands);
+      Builder b(rewriter.to, node.provenance);
+      b.clone = node.clone;
+      if (!lower_into(b, node, results)) results.clear();
+    }
+    if (results.empty()) {
+      rewriter.copy(n);
+      continue;
+    }
+    changed = true;
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k]) rewriter.replace(graph[n].outputs[k], results[k]);
+  }
+  if (!changed) return false;
+  graph = rewriter.finish();
+  *map = map->then(rewriter.values());
+  return true;
+}
+
+NodeId first_request(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n)
+    if (graph[n].op->schema->level == OpLevel::meta) return n;
+  return kNone;
+}
+
+// Until every node on the way has a gradient, or can get none.
+void lower_way(Graph& graph, ValueMap* map) {
+  for (int round = 0;; ++round) {
+    check(round < 64, "grad: a decomposition does not come to an end");
+    const NodeId request = first_request(graph);
+    const auto& operands = graph[request].operands;
+    const Path path = find_path(graph, request, operands[0], std::span(operands).subspan(1));
+    bool any = false;
+    for (NodeId n = 0; n < request && !any; ++n) any = path.nodes[n] && needs_lowering(graph[n]);
+    if (!any || !lower_marked(graph, path.nodes, map)) return;
+  }
+}
+
+}  // namespace
+
+Graph expand_grads(const Graph& from, ValueMap* map) {
+  Graph graph = from;
+  ValueMap total = ValueMap::identity(from.value_count());
+  for (NodeId request; (request = first_request(graph)) != kNone;) {
+    for (Value v : graph[request].operands)
+      check(graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric(), "grad: shapes are not bound yet");
+    lower_way(graph, &total);
+    ValueMap step;
+    graph = expand(graph, first_request(graph), &step);
+    total = total.then(step);
+  }
+  if (map) *map = std::move(total);
+  return graph;
+}
+
+}  // namespace tenon::core
