@@ -46,16 +46,18 @@ struct LoadReport {
 // A plugin that is linked into the program: loaded by every Host made after this call.
 void register_static(tenon_backend_entry_fn entry);
 
+struct HostOptions {
+  std::vector<std::string> plugin_dirs;         // absolute; searched after the built-in one
+  std::vector<std::string> plugin_files;        // absolute; a failure of one throws
+  std::vector<tenon_backend_entry_fn> entries;  // linked in; a failure of one throws
+  bool use_environment = true;                  // TENON_PLUGIN_PATH, of unprivileged processes only
+  bool use_builtin_dir = true;                  // tenon/plugins beside libtenon
+  uint32_t threads = 0;                         // 0 = all that this process may use
+};
+
 class Host {
  public:
-  struct Options {
-    std::vector<std::string> plugin_dirs;         // absolute; searched after the built-in one
-    std::vector<std::string> plugin_files;        // absolute; a failure of one throws
-    std::vector<tenon_backend_entry_fn> entries;  // linked in; a failure of one throws
-    bool use_environment = true;  // TENON_PLUGIN_PATH, of unprivileged processes only
-    bool use_builtin_dir = true;  // tenon/plugins beside libtenon
-    uint32_t threads = 0;         // 0 = thread_budget()
-  };
+  using Options = HostOptions;
 
   explicit Host(Options options = {});
   ~Host();
@@ -80,7 +82,8 @@ class Host {
 
   uint32_t threads_;
   LoadReport report_;
-  std::mutex mutex_;  // guards Known::opened
+  std::vector<std::shared_ptr<Plugin>> plugins_;  // those without devices too
+  std::mutex mutex_;                              // guards Known::opened
   std::vector<Known> known_;
 };
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/host.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/log.hpp"
+#include "host/host_table.hpp"
+#include "host/loader.hpp"
+#include "host/plugin.hpp"
+#include "host/threads.hpp"
+
+namespace tenon::core {
+namespace {
+
+struct StaticEntries {
+  std::mutex mutex;
+  std::vector<tenon_backend_entry_fn> entries;
+};
+StaticEntries& static_entries() {
+  static StaticEntries& the = *new StaticEntries;  // registered from constructors of other files
+  return the;
+}
+std::vector<tenon_backend_entry_fn> registered_entries() {
+  StaticEntries& all = static_entries();
+  const std::lock_guard lock(all.mutex);
+  return all.entries;
+}
+
+}  // namespace
+
+void register_static(tenon_backend_entry_fn entry) {
+  StaticEntries& all = static_entries();
+  const std::lock_guard lock(all.mutex);
+  if (std::ranges::find(all.entries, entry) == all.entries.end()) all.entries.push_back(entry);
+}
+
+const char* stage_name(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::found:
+      return "found";
+    case LoadStage::permissions:
+      return "permissions";
+    case LoadStage::manifest:
+      return "manifest";
+    case LoadStage::dlopen:
+      return "dlopen";
+    case LoadStage::symbol:
+      return "symbol";
+    case LoadStage::negotiate:
+      return "negotiate";
+    case LoadStage::create:
+      return "create";
+    case LoadStage::enumerate:
+      return "enumerate";
+    case LoadStage::loaded:
+      return "loaded";
+  }
+  return "unknown";
+}
+
+Host::Host(Options options) : threads_(options.threads ? options.threads : available_threads()) {
+  if (options.threads) set_thread_budget(options.threads);
+  Loader loader;
+  // What the app names comes first, so that it wins over a searched plugin of the same name.
+  for (tenon_backend_entry_fn entry : options.entries) loader.load_entry(entry, true);
+  for (const std::string& file : options.plugin_files) loader.load_named_file(file);
+  for (tenon_backend_entry_fn entry : registered_entries()) loader.load_entry(entry, false);
+  if (options.use_builtin_dir) loader.search_builtin_directory();
+  for (const std::string& directory : options.plugin_dirs) loader.search_directory(directory);
+  if (options.use_environment) loader.search_environment();
+  report_ = loader.take_report();
+
+  std::vector<Loader::Loaded> loaded = loader.take_loaded();
+  // Ours are numbered first: naming a second plugin of a kind must not move "cpu:0".
+  std::ranges::stable_partition(loaded, [](const Loader::Loaded& l) { return l.builtin; });
+  std::map<std::string, uint32_t> counts;
+  for (const Loader::Loaded& l : loaded) {
+    uint32_t position = 0;
+    for (DeviceInfo info : l.plugin->devices()) {
+      info.index = counts[info.kind]++;
+      info.id = cat(info.kind, ":", info.index);
+      report_.candidates[l.candidate].devices.push_back(info);
+      known_.push_back({l.plugin, position++, std::move(info), {}});
+    }
+    plugins_.push_back(l.plugin);
+  }
+}
+
+Host::~Host() = default;  // each plugin shuts down with the last object that came from it
+
+std::vector<DeviceInfo> Host::devices() const {
+  std::vector<DeviceInfo> all;
+  for (const Known& k : known_) all.push_back(k.info);
+  return all;
+}
+
+std::shared_ptr<Device> Host::open_known(Known& known) {
+  const std::lock_guard lock(mutex_);
+  if (std::shared_ptr<Device> device = known.opened.lock()) return device;
+  auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_);
+  known.opened = device;
+  return device;
+}
+
+std::shared_ptr<Device> Host::open(std::string_view id) {
+  std::vector<Known*> wanted;
+  for (Known& k : known_) {
+    if (id == "auto" || id == k.info.kind || id == k.info.id) wanted.push_back(&k);
+  }
+  if (id == "auto") {
+    std::ranges::stable_partition(wanted, [](const Known* k) { return !k->info.host_threads; });
+  }
+  std::string failures;
+  for (Known* k : wanted) {
+    try {
+      return open_known(*k);
+    } catch (const Error& e) {
+      if (wanted.size() == 1) throw;
+      log(LogLevel::info, e.what());
+      failures += cat(failures.empty() ? "" : "; ", k->info.id, ": ", e.what());
+    }
+  }
+  if (!failures.empty()) fail(Code::unsupported, "no device '", id, "' opens: ", failures);
+  std::string present;
+  for (const Known& k : known_) present += (present.empty() ? "" : ", ") + k.info.id;
+  fail(Code::not_found, "there is no device '", id, "'; there ",
+       present.empty() ? "is none at all, see the load report" : "are: ", present);
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/host_table.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "host/status.hpp"
+#include "host/threads.hpp"
+#include "tenon/version.h"
+
+namespace tenon::core {
+namespace {
+
+thread_local std::string refusal;
+std::atomic<uint32_t> budget{0};  // 0 = available_threads()
+
+void refuse(tenon_str reason) noexcept {
+  try {
+    refusal = copy_text(reason);
+  } catch (...) {
+    refusal.clear();
+  }
+}
+
+void log_from_plugin(uint32_t level, tenon_str text) noexcept {
+  try {
+    log(static_cast<LogLevel>(std::min(level, static_cast<uint32_t>(LogLevel::error))),
+        copy_text(text));
+  } catch (...) {
+    // Without memory a remark is lost, nothing else.
+  }
+}
+
+uint32_t thread_budget() noexcept try {
+  const uint32_t wanted = budget.load();
+  return wanted ? wanted : available_threads();
+} catch (...) {
+  return 1;
+}
+
+// None is offered yet.
+const void* get_extension(tenon_str) noexcept { return nullptr; }
+
+constexpr std::string_view version() {
+#define TENON_TEXT_OF(x) #x
+#define TENON_TEXT(x) TENON_TEXT_OF(x)
+  return TENON_TEXT(TENON_VERSION_MAJOR) "." TENON_TEXT(TENON_VERSION_MINOR) "." TENON_TEXT(
+      TENON_VERSION_PATCH);
+#undef TENON_TEXT
+#undef TENON_TEXT_OF
+}
+
+constexpr tenon_host kTable = {
+    .struct_size = sizeof(tenon_host),
+    .abi_major = TENON_ABI_MAJOR,
+    .abi_minor_min = TENON_ABI_MINOR,
+    .abi_minor_max = TENON_ABI_MINOR,
+    .reserved0 = 0,
+    .version = {version().data(), version().size()},
+    .make_status = make_status,
+    .release_status = release_status,
+    .status_code = status_code,
+    .status_text = status_text,
+    .refuse = refuse,
+    .log = log_from_plugin,
+    .thread_budget = thread_budget,
+    .get_extension = get_extension,
+};
+
+}  // namespace
+
+const tenon_host* host_table() { return &kTable; }
+
+std::string take_refusal() { return std::exchange(refusal, {}); }
+
+void set_thread_budget(uint32_t threads) { budget.store(threads); }
+
+}  // namespace tenon::core

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds plugin files and takes each through the stages of LoadStage; every candidate ends in the
+// report. Images are never unmapped.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/host.hpp"
+#include "host/plugin.hpp"
+#include "host/plugin_file.hpp"
+
+namespace tenon::core {
+
+class Loader {
+ public:
+  // A plugin that came through, and where its candidate stands in the report.
+  struct Loaded {
+    std::shared_ptr<Plugin> plugin;
+    size_t candidate;
+    bool builtin;  // from the built-in directory
+  };
+
+  // Throws when something that the app named fails; the rest is in the report.
+  void load_entry(tenon_backend_entry_fn entry, bool named);
+  void load_named_file(const std::string& path);
+  void search_builtin_directory();
+  void search_directory(const std::string& path, bool builtin = false);
+  void search_environment();
+
+  LoadReport take_report() { return std::move(report_); }
+  std::vector<Loaded> take_loaded() { return std::move(loaded_); }
+
+ private:
+  template <class Body>
+  void attempt(LoadCandidate candidate, bool builtin, Body body);
+  void load_file(const std::string& path, bool named, bool builtin);
+  std::shared_ptr<Plugin> start(tenon_backend_entry_fn entry, LoadCandidate& candidate,
+                                const tenon_manifest* manifest);
+
+  LoadReport report_;
+  std::vector<Loaded> loaded_;
+  std::map<FileId, size_t> seen_;  // file -> its candidate
+};
+
+// tenon/plugins beside the library that holds this code; empty when that cannot be found out.
+std::string builtin_plugin_directory();
+
+}  // namespace tenon::core

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/plugin.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+
+#include "host/host_table.hpp"
+#include "host/status.hpp"
+#include "tenon/version.h"
+
+namespace tenon::core {
+namespace {
+
+bool is_word(std::string_view text) {
+  return !text.empty() && text.size() <= 64 && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  });
+}
+
+// The slots that every plugin has, in the order of the table.
+void check_required(const std::string& name, const tenon_backend& table) {
+#define TENON_REQUIRED(slot) \
+  if (!table.slot) fail(Code::incompatible, "plugin ", name, ": required slot " #slot " is null")
+  TENON_REQUIRED(create);
+  TENON_REQUIRED(shutdown);
+  TENON_REQUIRED(enumerate);
+  TENON_REQUIRED(device_open);
+  TENON_REQUIRED(device_close);
+  TENON_REQUIRED(buffer_create);
+  TENON_REQUIRED(buffer_destroy);
+  TENON_REQUIRED(buffer_write);
+  TENON_REQUIRED(buffer_read);
+  TENON_REQUIRED(query);
+  TENON_REQUIRED(query_release);
+  TENON_REQUIRED(compile);
+  TENON_REQUIRED(program_info);
+  TENON_REQUIRED(program_destroy);
+  TENON_REQUIRED(instantiate);
+  TENON_REQUIRED(instance_destroy);
+  TENON_REQUIRED(run);
+#undef TENON_REQUIRED
+}
+
+// Streams and events: all or none.
+void check_streams(const std::string& name, const tenon_backend& table) {
+  struct SlotState {
+    const char* name;
+    bool present;
+  };
+#define TENON_SLOT(slot) \
+  { #slot, table.slot != nullptr }
+  const SlotState slots[] = {
+      TENON_SLOT(stream_create), TENON_SLOT(stream_destroy),    TENON_SLOT(stream_synchronize),
+      TENON_SLOT(event_create),  TENON_SLOT(event_destroy),     TENON_SLOT(event_record),
+      TENON_SLOT(event_query),   TENON_SLOT(stream_wait_event), TENON_SLOT(event_wait),
+      TENON_SLOT(event_on_done),
+  };
+#undef TENON_SLOT
+  const auto present = [](const SlotState& s) { return s.present; };
+  const SlotState* has = std::ranges::find_if(slots, present);
+  const SlotState* lacks = std::ranges::find_if_not(slots, present);
+  if (has != std::end(slots) && lacks != std::end(slots)) {
+    fail(Code::incompatible, "plugin ", name, ": has ", has->name, " but not ", lacks->name,
+         "; streams and events come together or not at all");
+  }
+}
+
+// Through the last required slot.
+constexpr uint64_t kLeastTable = offsetof(tenon_backend, run) + sizeof(tenon_backend::run);
+
+}  // namespace
+
+std::recursive_mutex& load_mutex() {
+  static std::recursive_mutex& the = *new std::recursive_mutex;  // outlives what unloads at exit
+  return the;
+}
+
+std::string version_range(uint32_t major, uint32_t minor_min, uint32_t minor_max) {
+  std::string text = cat(major, ".", minor_min);
+  if (minor_max != minor_min) text += cat(" to ", major, ".", minor_max);
+  return text;
+}
+
+void check_version(const std::string& subject, uint32_t major, uint32_t minor_min,
+                   uint32_t minor_max) {
+  const tenon_host& host = *host_table();
+  if (minor_min > minor_max) {
+    fail(Code::incompatible, subject,
+         " claims an ABI range that is empty: ", version_range(major, minor_min, minor_max));
+  }
+  if (major == host.abi_major && minor_min <= host.abi_minor_max &&
+      minor_max >= host.abi_minor_min) {
+    return;
+  }
+  fail(Code::incompatible, subject, " wants ABI ", version_range(major, minor_min, minor_max),
+       ", host tenon ", copy_text(host.version), " offers ",
+       version_range(host.abi_major, host.abi_minor_min, host.abi_minor_max));
+}
+
+AgreedTable negotiate(tenon_backend_entry_fn entry) {
+  take_refusal();
+  const tenon_backend* given = entry(host_table());
+  const std::string refusal = take_refusal();
+  if (!given) {
+    fail(Code::incompatible,
+         "the plugin's entry refused: ", refusal.empty() ? "it gave no reason" : refusal);
+  }
+  // The versions come before everything whose layout they decide.
+  if (!TENON_HAS(tenon_backend, given, vendor)) {
+    fail(Code::incompatible, "the plugin's table is too small: ", given->struct_size,
+         " bytes, needed are ", kLeastTable);
+  }
+  const std::string name = copy_text(given->name);
+  if (!is_word(name)) {
+    fail(Code::incompatible, "the plugin's name is '", name,
+         "', expected up to 64 of a-z, 0-9, '_', '-' and '.'");
+  }
+  check_version("plugin " + name, given->abi_major, given->abi_minor_min, given->abi_minor_max);
+  if (given->struct_size < kLeastTable) {
+    fail(Code::incompatible, "plugin ", name, ": its table is too small: ", given->struct_size,
+         " bytes, needed are ", kLeastTable);
+  }
+  AgreedTable agreed;
+  std::memcpy(&agreed.table, given, std::min<uint64_t>(given->struct_size, sizeof agreed.table));
+  agreed.minor = std::min(given->abi_minor_max, host_table()->abi_minor_max);
+  check_required(name, agreed.table);
+  check_streams(name, agreed.table);
+  return agreed;
+}
+
+Plugin::Plugin(const AgreedTable& agreed)
+    : table_(agreed.table),
+      minor_(agreed.minor),
+      name_(copy_text(table_.name)),
+      version_(copy_text(table_.version)),
+      vendor_(copy_text(table_.vendor)) {
+  const std::lock_guard lock(load_mutex());
+  core::check(table_.create(host_table(), minor_, &handle_), *this, "create");
+  // No check of handle_: a plugin without state may say null.
+}
+
+Plugin::~Plugin() {
+  const std::lock_guard lock(load_mutex());
+  table_.shutdown(handle_);
+}
+
+DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position) const {
+  const std::string which = cat("device ", position);
+  if (!info) lied("enumerate", which, " is null");
+  if (!TENON_HAS(tenon_device_info, info, flags)) {
+    lied("enumerate", which, ": its description is too small: ", info->struct_size,
+         " bytes, needed are ", offsetof(tenon_device_info, flags) + sizeof(info->flags));
+  }
+  DeviceInfo device;
+  device.plugin = name_;
+  device.kind = copy_text(info->kind);
+  device.name = copy_text(info->name);
+  device.reason = copy_text(info->reason);
+  if (!is_word(device.kind)) {
+    lied("enumerate", which, ": its kind is '", device.kind,
+         "', expected up to 64 of a-z, 0-9, '_', '-' and '.'");
+  }
+  device.memory_size = info->memory_size;
+  device.max_allocation = info->max_allocation ? info->max_allocation : info->memory_size;
+  if (!device.max_allocation) device.max_allocation = std::numeric_limits<int64_t>::max();
+  device.alignment = info->alignment ? info->alignment : 64;
+  if ((device.alignment & (device.alignment - 1)) != 0 || device.alignment > (1u << 30)) {
+    lied("enumerate", which, ": its alignment is ", device.alignment,
+         ", expected a power of two up to 2^30");
+  }
+  device.host_addressable = (info->flags & TENON_DEVICE_HOST_ADDRESSABLE) != 0;
+  device.host_threads = (info->flags & TENON_DEVICE_HOST_THREADS) != 0;
+  device.rebind_dear = (info->flags & TENON_DEVICE_REBIND_DEAR) != 0;
+  if (device.host_addressable && !table_.buffer_address) {
+    lied("enumerate", which, " is host-addressable, but the slot buffer_address is null");
+  }
+  return device;
+}
+
+void Plugin::enumerate() {
+  constexpr uint32_t kMostDevices = 1024;
+  const std::lock_guard lock(load_mutex());
+  const tenon_device_list* list = nullptr;
+  core::check(table_.enumerate(handle_, &list), *this, "enumerate");
+  if (!list) lied("enumerate", "succeeded without a list");
+  if (!TENON_HAS(tenon_device_list, list, count)) {
+    lied("enumerate", "the list is too small: ", list->struct_size, " bytes, needed are ",
+         offsetof(tenon_device_list, count) + sizeof(list->count));
+  }
+  if (list->count > kMostDevices) {
+    lied("enumerate", "says ", list->count, " devices, at most ", kMostDevices, " are allowed");
+  }
+  if (list->count != 0 && !list->devices) {
+    lied("enumerate", "says ", list->count, " devices, but gives none");
+  }
+  if (TENON_HAS(tenon_device_list, list, note)) note_ = copy_text(list->note);
+  for (uint32_t i = 0; i < list->count; ++i) devices_.push_back(read_device(list->devices[i], i));
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loaded plugin: its table, validated, and its devices. Shut down when the last object that
+// came from it is gone; the image itself is never unmapped.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/device.hpp"
+
+namespace tenon::core {
+
+// Held by every call that backend.h marks [load].
+std::recursive_mutex& load_mutex();
+
+// What the entry gave: refused unless it fits this host. The table is a copy, slots beyond the
+// plugin's struct_size are null.
+struct AgreedTable {
+  tenon_backend table{};
+  uint32_t minor = 0;  // highest common
+};
+AgreedTable negotiate(tenon_backend_entry_fn entry);
+
+// "0.1" or "1.2 to 1.4".
+std::string version_range(uint32_t major, uint32_t minor_min, uint32_t minor_max);
+// Throws unless the two sides have a version in common; subject: who wants it, for the message.
+void check_version(const std::string& subject, uint32_t major, uint32_t minor_min,
+                   uint32_t minor_max);
+
+class Plugin {
+ public:
+  // Calls create.
+  explicit Plugin(const AgreedTable& agreed);
+  ~Plugin();
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+
+  // Asks for the devices, once. Their index and id are given by who knows all plugins.
+  void enumerate();
+
+  const tenon_backend& table() const { return table_; }
+  tenon_plugin* handle() const { return handle_; }
+  uint32_t minor() const { return minor_; }
+  const std::string& name() const { return name_; }
+  const std::string& version() const { return version_; }
+  const std::string& vendor() const { return vendor_; }
+  const std::vector<DeviceInfo>& devices() const { return devices_; }
+  const std::string& note() const { return note_; }  // why there is no device, or a remark
+  bool has_streams() const { return table_.stream_create != nullptr; }
+
+  // Throws: the plugin said something in slot that cannot be.
+  template <class... Parts>
+  [[noreturn]] void lied(const char* slot, const Parts&... parts) const {
+    fail(Code::internal, "plugin ", name_, ": ", slot, ": ", parts...);
+  }
+
+ private:
+  DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
+
+  tenon_backend table_;
+  uint32_t minor_;
+  std::string name_, version_, vendor_;
+  tenon_plugin* handle_ = nullptr;
+  std::vector<DeviceInfo> devices_;
+  std::string note_;
+};
+
+}  // namespace tenon::core
