@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two placements are tried and the lower one kept: in order of time with best fit among the gaps (near-linear), and, for
+// arenas of a moderate number of objects, largest first at the lowest free offset (quadratic, usually at the bound).
+#include "plan/layout.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/error.hpp"
+
+namespace tenon::core {
+namespace {
+
+constexpr size_t kSmallArena = 4000;  // objects up to which the quadratic placement is affordable
+
+uint64_t align_up(uint64_t v, uint64_t alignment) { return (v + alignment - 1) & ~(alignment - 1); }
+
+// Lowest offset >= from where the object fits without crossing a chunk border.
+uint64_t fit(uint64_t from, const ArenaObject& o, uint64_t chunk_limit) {
+  uint64_t at = align_up(from, o.alignment);
+  if (chunk_limit && at / chunk_limit != (at + o.size - 1) / chunk_limit)
+    at = align_up((at / chunk_limit + 1) * chunk_limit, o.alignment);
+  return at;
+}
+
+// Free gaps [begin, end) below a high-water mark.
+class Gaps {
+ public:
+  explicit Gaps(uint64_t chunk_limit) : chunk_limit_(chunk_limit) {}
+  uint64_t take(const ArenaObject& o) {
+    // Smallest gap that holds the object; equal sizes: the lowest.
+    for (auto i = by_size_.lower_bound({o.size, 0}); i != by_size_.end(); ++i) {
+      const auto [size, begin] = *i;
+      const uint64_t at = fit(begin, o, chunk_limit_);
+      if (at + o.size > begin + size) continue;
+      erase(begin, begin + size);
+      if (at > begin) insert(begin, at);
+      if (at + o.size < begin + size) insert(at + o.size, begin + size);
+      return at;
+    }
+    uint64_t from = top_;
+    if (!by_begin_.empty() && std::prev(by_begin_.end())->second == top_) {  // grow the gap at the top
+      from = std::prev(by_begin_.end())->first;
+      erase(from, top_);
+    }
+    const uint64_t at = fit(from, o, chunk_limit_);
+    if (at > from) insert(from, at);
+    top_ = at + o.size;
+    return at;
+  }
+  void give(uint64_t begin, uint64_t end) {
+    const auto next = by_begin_.lower_bound(begin);
+    if (next != by_begin_.begin() && std::prev(next)->second == begin) {
+      const auto [b, e] = *std::prev(next);
+      erase(b, e);
+      begin = b;
+    }
+    const auto after = by_begin_.find(end);
+    if (after != by_begin_.end()) {
+      const uint64_t e = after->second;
+      erase(end, e);
+      end = e;
+    }
+    insert(begin, end);
+  }
+
+ private:
+  void insert(uint64_t b, uint64_t e) {
+    by_begin_.emplace(b, e);
+    by_size_.insert({e - b, b});
+  }
+  void erase(uint64_t b, uint64_t e) {
+    by_begin_.erase(b);
+    by_size_.erase({e - b, b});
+  }
+  uint64_t chunk_limit_;
+  uint64_t top_ = 0;
+  std::map<uint64_t, uint64_t> by_begin_;
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;
+};
+
+std::vector<uint32_t> order_by(std::span<const ArenaObject> objects, auto less) {
+  std::vector<uint32_t> order(objects.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return less(objects[a], objects[b]); });
+  return order;
+}
+
+void place_by_time(std::span<ArenaObject> objects, uint64_t chunk_limit) {
+  const auto starts = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) {
+    return a.first != b.first ? a.first < b.first : a.size > b.size;
+  });
+  const auto ends = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.last < b.last; });
+  Gaps gaps(chunk_limit);
+  size_t next_end = 0;
+  for (uint32_t i : starts) {
+    ArenaObject& o = objects[i];
+    for (; next_end < ends.size() && objects[ends[next_end]].last < o.first; ++next_end) {
+      const ArenaObject& dead = objects[ends[next_end]];
+      if (dead.size) gaps.give(dead.offset, dead.offset + dead.size);
+    }
+    o.offset = o.size ? gaps.take(o) : 0;
+  }
+}
+
+void place_by_size(std::span<ArenaObject> objects, uint64_t chunk_limit) {
+  const auto order = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.size > b.size; });
+  std::vector<uint32_t> placed;  // by offset
+  for (uint32_t i : order) {
+    ArenaObject& o = objects[i];
+    if (o.size == 0) continue;
+    uint64_t at = fit(0, o, chunk_limit);
+    for (uint32_t p : placed) {
+      const ArenaObject& q = objects[p];
+      if (q.last < o.first || o.last < q.first) continue;
+      if (at + o.size <= q.offset) break;
+      at = std::max(at, fit(q.offset + q.size, o, chunk_limit));
+    }
+    o.offset = at;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](uint32_t a, uint32_t b) { return objects[a].offset < objects[b].offset; }),
+                  i);
+  }
+}
+
+uint64_t peak_of(std::span<const ArenaObject> objects) {
+  uint64_t peak = 0;
+  for (const ArenaObject& o : objects) peak = std::max(peak, o.size ? o.offset + o.size : 0);
+  return peak;
+}
+
+}  // namespace
+
+uint64_t arena_bound(std::span<const ArenaObject> objects) {
+  // Sorted events; at one step what begins there is alive together with what ends there.
+  std::vector<std::pair<uint64_t, int64_t>> events;
+  events.reserve(2 * objects.size());
+  for (const ArenaObject& o : objects) {
+    events.emplace_back(2 * uint64_t{o.first}, static_cast<int64_t>(o.size));
+    events.emplace_back(2 * uint64_t{o.last} + 1, -static_cast<int64_t>(o.size));
+  }
+  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  int64_t alive = 0, most = 0;
+  for (const auto& [time, bytes] : events) most = std::max(most, alive += bytes);
+  return static_cast<uint64_t>(most);
+}
+
+ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
+  for (const ArenaObject& o : objects)
+    if (chunk_limit && o.size > chunk_limit)
+      fail(Code::out_of_memory, "memory plan: one value of ", o.size, " bytes exceeds the device's largest allocation of ",
+           chunk_limit, " bytes");
+  ArenaLayout out;
+  out.bound = arena_bound(objects);
+  place_by_time(objects, chunk_limit);
+  out.peak = peak_of(objects);
+  if (out.peak > out.bound && objects.size() <= kSmallArena) {
+    std::vector<ArenaObject> other(objects.begin(), objects.end());
+    place_by_size(other, chunk_limit);
+    if (const uint64_t peak = peak_of(other); peak < out.peak) {
+      std::copy(other.begin(), other.end(), objects.begin());
+      out.peak = peak;
+    }
+  }
+  if (!chunk_limit) {
+    if (out.peak) out.chunks.push_back(out.peak);
+  } else {
+    out.chunks.resize((out.peak + chunk_limit - 1) / chunk_limit, 0);
+    for (const ArenaObject& o : objects)
+      if (o.size) {
+        uint64_t& chunk = out.chunks[o.offset / chunk_limit];
+        chunk = std::max(chunk, o.offset % chunk_limit + o.size);
+      }
+  }
+  return out;
+}
+
+std::string check_layout(std::span<const ArenaObject> objects, uint64_t chunk_limit) {
+  const auto starts = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.first < b.first; });
+  std::multimap<uint32_t, uint32_t> ends;               // last step -> object
+  std::map<uint64_t, uint32_t> alive;                   // offset -> object
+  for (uint32_t i : starts) {
+    const ArenaObject& o = objects[i];
+    if (o.size == 0) continue;
+    if (o.first > o.last) return cat("object ", i, " ends before it begins");
+    if (o.offset % o.alignment) return cat("object ", i, " at ", o.offset, " is not aligned to ", o.alignment);
+    if (chunk_limit && o.offset / chunk_limit != (o.offset + o.size - 1) / chunk_limit)
+      return cat("object ", i, " crosses a chunk border");
+    while (!ends.empty() && ends.begin()->first < o.first) {
+      alive.erase(objects[ends.begin()->second].offset);
+      ends.erase(ends.begin());
+    }
+    const auto next = alive.lower_bound(o.offset);
+    if (next != alive.end() && next->first < o.offset + o.size) return cat("objects ", i, " and ", next->second, " overlap");
+    if (next != alive.begin()) {
+      const ArenaObject& before = objects[std::prev(next)->second];
+      if (before.offset + before.size > o.offset) return cat("objects ", i, " and ", std::prev(next)->second, " overlap");
+    }
+    alive.emplace(o.offset, i);
+    ends.emplace(o.last, i);
+  }
+  return {};
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/legalize.hpp"
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "ir/rewrite.hpp"
+#include "ops/record.hpp"
+
+namespace tenon::core {
+namespace {
+
+// A node written in ops that its device takes: inputs "0", "1", ... (present operands by position), outputs likewise.
+struct Recipe {
+  bool legal = false;
+  std::string why;   // when not legal: what no device op could be found for
+  Graph graph;
+};
+
+void append_attr(std::string& key, const AttrValue& value) {
+  key += static_cast<char>('a' + value.index());
+  const auto raw = [&](const void* data, size_t size) { key.append(static_cast<const char*>(data), size); };
+  std::visit(
+      [&](const auto& v) {
+        using T = std::remove_cvref_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string>) key += v;
+        else if constexpr (std::is_same_v<T, FunctionAttr>) { const void* p = v.get(); raw(&p, sizeof p); }
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>)
+          raw(v.data(), v.size() * 8);
+        else raw(&v, sizeof v);
+      },
+      value);
+  key += '\0';
+}
+
+// What a decomposition may depend on: op, attributes, operand types, wanted outputs, device.
+std::string recipe_key(const Graph& g, const NodeInfo& node, uint32_t device) {
+  std::string key = cat(node.op->domain, "/", node.op->name(), "/", node.op->schema->version, "/", device, ":");
+  for (const Attr& a : node.attrs) {
+    key += a.name;
+    key += '=';
+    append_attr(key, a.value);
+  }
+  for (Value v : node.operands) key += v ? g.type(v).text() + ";" : "-;";
+  key += ">";
+  for (Value v : node.outputs) key += v ? '1' : '0';
+  return key;
+}
+
+std::vector<bool> wanted_of(const NodeInfo& node) {
+  std::vector<bool> wanted;
+  for (Value v : node.outputs) wanted.push_back(static_cast<bool>(v));
+  return wanted;
+}
+
+class Legalizer {
+ public:
+  Legalizer(const Graph& from, const LegalizeOptions& options, const Query& query)
+      : from_(from), options_(options), query_(query), rewriter_(from) {}
+
+  LegalGraph run() {
+    const std::vector<Verdict> first = query_(from_, 0);
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      const std::string why = try_device(n, 0, first[n]);
+      if (why.empty() || try_fallback(n, why)) continue;
+      refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name, "': ", report(n).reason);
+      if (++refused_count_ == 10) break;
+    }
+    if (refused_count_) fail(Code::unsupported, "no device takes ", refused_);
+    out_.graph = rewriter_.finish();
+    return std::move(out_);
+  }
+
+ private:
+  NodeReport& report(NodeId n) {
+    if (out_.reports.size() <= n) {
+      const NodeInfo& node = from_[n];
+      std::string name = node.provenance;
+      for (Value v : node.outputs)
+        if (name.empty() && v) name = from_[v].name.empty() ? cat("%", v.id) : from_[v].name;
+      out_.reports.push_back({.name = std::move(name), .op = std::string(node.op->name()), .reason = {}});
+    }
+    return out_.reports[n];
+  }
+
+  // Empty when the node was taken by device d; else why not.
+  std::string try_device(NodeId n, uint32_t d, const Verdict& verdict) {
+    const NodeInfo& node = from_[n];
+    NodeReport& r = report(n);
+    const bool whole = verdict.native && !(options_.decompose_all && can_lower(from_, node));
+    if (whole) {
+      rewriter_.copy(n);
+      assign(n, d);
+      return {};
+    }
+    const std::string reason = verdict.native ? "decomposition was asked for" : verdict.text;
+    const Recipe& recipe = recipe_for(from_, node, d);
+    if (!recipe.legal) return recipe.why.empty() ? reason : cat(reason, " (", recipe.why, ")");
+    std::vector<Value> operands;
+    for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
+    const std::vector<Value> results = inline_recipe(recipe.graph, operands, rewriter_.to, node);
+    for (size_t k = 0; k < node.outputs.size(); ++k)
+      if (node.outputs[k]) rewriter_.replace(node.outputs[k], results[k]);
+    assign(n, d);
+    r.verdict = NodeVerdict::decomposed;
+    r.reason = reason;
+    return {};
+  }
+
+  bool try_fallback(NodeId n, const std::string& why) {
+    NodeReport& r = report(n);
+    r.verdict = NodeVerdict::refused;
+    r.reason = why;
+    if (options_.devices < 2) return false;
+    if (second_.empty()) second_ = query_(from_, 1);
+    const std::string second_why = try_device(n, 1, second_[n]);
+    if (!second_why.empty()) {
+      report(n).reason = cat(why, "; on the second device: ", second_why);
+      return false;
+    }
+    report(n).verdict = NodeVerdict::fallback;
+    report(n).reason = why;
+    return true;
+  }
+
+  // The new nodes since the last call belong to source node n and device d.
+  void assign(NodeId n, uint32_t d) {
+    out_.device.resize(rewriter_.to.node_count(), d);
+    out_.report_of.resize(rewriter_.to.node_count(), n);
+    report(n).device = d;
+  }
+
+  static bool can_lower(const Graph& g, const NodeInfo& node) {
+    if (!node.op->lower) return false;
+    Graph scratch;
+    std::vector<Value> results;
+    return lower_alone(g, node, scratch, results);
+  }
+
+  // A graph of the node's decomposition over inputs of the operands' types; false for a primitive.
+  static bool lower_alone(const Graph& g, const NodeInfo& node, Graph& alone, std::vector<Value>& results) {
+    NodeInfo mapped = node;
+    for (size_t k = 0; k < node.operands.size(); ++k)
+      if (node.operands[k]) mapped.operands[k] = alone.input(std::to_string(k), g.type(node.operands[k]));
+    results.assign(node.outputs.size(), {});
+    Builder b(alone, node.provenance);
+    Lower lower(b, mapped, results);
+    return node.op->lower(lower, alone, mapped);
+  }
+
+  const Recipe& recipe_for(const Graph& g, const NodeInfo& node, uint32_t d) {
+    const std::string key = recipe_key(g, node, d);
+    if (const auto found = recipes_.find(key); found != recipes_.end()) return found->second;
+    Recipe recipe = make_recipe(g, node, d);
+    return recipes_.emplace(key, std::move(recipe)).first->second;
+  }
+
+  Recipe make_recipe(const Graph& g, const NodeInfo& node, uint32_t d) {
+    Recipe out;
+    if (!node.op->lower) {
+      out.why = node.op->primitive() ? "" : "the op has no decomposition";
+      return out;
+    }
+    Graph lowered;
+    std::vector<Value> results;
+    if (!lower_alone(g, node, lowered, results)) return out;
+    for (size_t k = 0; k < results.size(); ++k)
+      if (node.outputs[k]) {
+        check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ", k, " out");
+        check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(), ": its decomposition gives ",
+              lowered.type(results[k]).text(), " for output ", k, " of type ", g.type(node.outputs[k]).text());
+        lowered.output(std::to_string(k), results[k]);
+      }
+    // The decomposition's own nodes: native, or decomposed in turn.
+    const std::vector<Verdict> verdicts = query_(lowered, d);
+    Rewriter rw(lowered);
+    for (NodeId n = 0; n < lowered.node_count(); ++n) {
+      const NodeInfo& part = lowered[n];
+      if (verdicts[n].native && !(options_.decompose_all && can_lower(lowered, part))) {
+        rw.copy(n);
+        continue;
+      }
+      const Recipe& inner = recipe_for(lowered, part, d);
+      if (!inner.legal) {
+        out.why = cat("its decomposition needs ", part.op->name(), ": ", verdicts[n].text,
+                      inner.why.empty() ? "" : ", " + inner.why);
+        return out;
+      }
+      std::vector<Value> operands;
+      for (Value v : part.operands) operands.push_back(v ? rw.map(v) : Value{});
+      const std::vector<Value> inlined = inline_recipe(inner.graph, operands, rw.to, part);
+      for (size_t k = 0; k < part.outputs.size(); ++k)
+        if (part.outputs[k]) rw.replace(part.outputs[k], inlined[k]);
+    }
+    out.graph = rw.finish();
+    out.legal = true;
+    return out;
+  }
+
+  // Copies a recipe's nodes into `to`; operands and results by position.
+  static std::vector<Value> inline_recipe(const Graph& recipe, const std::vector<Value>& operands, Graph& to,
+                                          const NodeInfo& node) {
+    std::vector<Value> map(recipe.value_count());
+    for (Value v : recipe.inputs()) map[v.id] = operands[std::stoul(recipe[v].name)];
+    const auto mapped = [&](Value v) -> Value {
+      if (!v) return {};
+      Value& m = map[v.id];
+      if (!m) m = to.constant(recipe.type(v), recipe[v].data);   // what is neither input nor made is constant
+      return m;
+    };
+    for (NodeId n = 0; n < recipe.node_count(); ++n) {
+      const NodeInfo& part = recipe[n];
+      std::vector<Value> part_operands;
+      for (Value v : part.operands) part_operands.push_back(mapped(v));
+      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs, wanted_of(part), node.provenance);
+      to.set_clone(made, node.clone);
+      for (size_t k = 0; k < part.outputs.size(); ++k)
+        if (part.outputs[k]) map[part.outputs[k].id] = to[made].outputs[k];
+    }
+    std::vector<Value> results(node.outputs.size());
+    for (const Output& o : recipe.outputs()) results[std::stoul(o.name)] = mapped(o.value);
+    return results;
+  }
+
+  const Graph& from_;
+  const LegalizeOptions& options_;
+  const Query& query_;
+  Rewriter rewriter_;
+  LegalGraph out_;
+  std::vector<Verdict> second_;
+  std::unordered_map<std::string, Recipe> recipes_;
+  std::string refused_;
+  int refused_count_ = 0;
+};
+
+}  // namespace
+
+std::string_view verdict_name(NodeVerdict v) {
+  constexpr std::string_view names[] = {"native", "decomposed", "fallback", "refused"};
+  return names[static_cast<size_t>(v)];
+}
+
+LegalGraph legalize(const Graph& from, const LegalizeOptions& options, const Query& query) {
+  return Legalizer(from, options, query).run();
+}
+
+}  // namespace tenon::core
