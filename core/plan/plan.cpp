@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the passes.
+#include "plan/plan.hpp"
+
+#include "grad/grad.hpp"
+#include "ir/blob.hpp"
+#include "ir/rewrite.hpp"
+#include "ir/verify.hpp"
+#include "ops/build.hpp"
+#include "plan/simplify.hpp"
+
+namespace tenon::core {
+namespace {
+
+// Outputs and updates leave from storage of their own: one that names an input, a weight, a constant or state gets a copy.
+Graph copy_what_passes_through(const Graph& from) {
+  Rewriter rw(from);
+  for (NodeId n = 0; n < from.node_count(); ++n) rw.copy(n);
+  Graph to = rw.finish_without_results();
+  Builder b(to);
+  std::map<Value, Value> copies;
+  const auto own = [&](Value old) {
+    const Value v = rw.map(old);
+    if (to[v].space == Space::node) return v;
+    Value& c = copies[v];
+    if (!c) {
+      b.provenance = cat("copy of ", to[v].name.empty() ? std::string("constant") : to[v].name);
+      c = b.copy(v);
+    }
+    return c;
+  };
+  for (const Output& o : from.outputs()) to.output(o.name, own(o.value));
+  for (const Update& u : from.updates()) to.update(rw.map(u.target), own(u.value));
+  return to;
+}
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices, const PlanOptions& options,
+               const EvaluateConstants& evaluate) {
+  verify(graph);
+  Graph g = expand_grads(graph);
+  if (options.simplify) g = simplify(g, evaluate);
+  g = copy_what_passes_through(g);
+  verify(g);
+
+  const Query query = [&](const Graph& asked, uint32_t d) {
+    const Blob blob = write_blob(asked);
+    return devices[d]->query(blob.data(), blob.size());
+  };
+  const LegalizeOptions legal_options{
+      .devices = options.allow_fallback && devices.size() > 1 && devices[0] != devices[1] ? 2u : 1u,
+      .decompose_all = options.decompose_all};
+  LegalGraph legal = legalize(g, legal_options, query);
+  verify(legal.graph);
+
+  Plan plan;
+  plan.devices = std::move(devices);
+  plan.graph_nodes = g.node_count();
+  place_values(legal, plan);
+  plan.reports = std::move(legal.reports);
+  return plan;
+}
+
+}  // namespace tenon::core
