@@ -80,6 +80,7 @@ Value Builder::logical(std::string_view kind, Value a, Value b) {
   return add(op::logical{.kind = std::string(kind), .a = a, .b = b});
 }
 Value Builder::where(Value cond, Value a, Value b) { return add(op::where{.cond = cond, .a = a, .b = b}); }
+Value Builder::copy(Value x) { return add(op::copy{.x = x}); }
 Value Builder::cast(Value x, DType to) { return dtype(x) == to ? x : Value(add(op::cast{.to = to, .x = x})); }
 
 Value Builder::reshape(Value x, Shape to) {

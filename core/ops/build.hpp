@@ -126,6 +126,7 @@ class Builder {
   Value compare(std::string_view kind, Value a, double b) { return compare(kind, a, scalar(dtype(a), b)); }
   Value logical(std::string_view kind, Value a, Value b = {});
   Value where(Value cond, Value a, Value b);
+  Value copy(Value x);
   Value cast(Value x, DType to);                   // x itself when it has that dtype
   Value widen(Value x) { return cast(x, acc_dtype(dtype(x))); }   // to the accumulation dtype
 

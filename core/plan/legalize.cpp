@@ -48,12 +48,6 @@ std::string recipe_key(const Graph& g, const NodeInfo& node, uint32_t device) {
   return key;
 }
 
-std::vector<bool> wanted_of(const NodeInfo& node) {
-  std::vector<bool> wanted;
-  for (Value v : node.outputs) wanted.push_back(static_cast<bool>(v));
-  return wanted;
-}
-
 class Legalizer {
  public:
   Legalizer(const Graph& from, const LegalizeOptions& options, const Query& query)
@@ -213,7 +207,7 @@ class Legalizer {
       const NodeInfo& part = recipe[n];
       std::vector<Value> part_operands;
       for (Value v : part.operands) part_operands.push_back(mapped(v));
-      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs, wanted_of(part), node.provenance);
+      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs, wanted_outputs(part), node.provenance);
       to.set_clone(made, node.clone);
       for (size_t k = 0; k < part.outputs.size(); ++k)
         if (part.outputs[k]) map[part.outputs[k].id] = to[made].outputs[k];

@@ -2,6 +2,8 @@
 // The order of the passes.
 #include "plan/plan.hpp"
 
+#include <map>
+
 #include "grad/grad.hpp"
 #include "ir/blob.hpp"
 #include "ir/rewrite.hpp"
@@ -16,7 +18,7 @@ namespace {
 Graph copy_what_passes_through(const Graph& from) {
   Rewriter rw(from);
   for (NodeId n = 0; n < from.node_count(); ++n) rw.copy(n);
-  Graph to = rw.finish_without_results();
+  Graph& to = rw.to;
   Builder b(to);
   std::map<Value, Value> copies;
   const auto own = [&](Value old) {
@@ -31,7 +33,7 @@ Graph copy_what_passes_through(const Graph& from) {
   };
   for (const Output& o : from.outputs()) to.output(o.name, own(o.value));
   for (const Update& u : from.updates()) to.update(rw.map(u.target), own(u.value));
-  return to;
+  return std::move(to);
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   verify(g);
 
   const Query query = [&](const Graph& asked, uint32_t d) {
-    const Blob blob = write_blob(asked);
+    const Blob blob = write_blob(asked).blob;
     return devices[d]->query(blob.data(), blob.size());
   };
   const LegalizeOptions legal_options{

@@ -39,11 +39,11 @@ struct PlannedCopy {
 
 struct PlannedRegion {
   uint32_t device = 0;
-  std::shared_ptr<Program> program;
-  std::vector<Place> values;              // per program value
-  std::vector<Place> scratch;             // per step
-  std::vector<PlannedCopy> before;        // what comes over from other devices
-  std::vector<uint32_t> report_of_step;   // into Plan::reports, kNone = several nodes
+  std::shared_ptr<Program> program{};
+  std::vector<Place> values{};              // per program value
+  std::vector<Place> scratch{};             // per step
+  std::vector<PlannedCopy> before{};        // what comes over from other devices
+  std::vector<uint32_t> report_of_step{};   // into Plan::reports, kNone = several nodes
 };
 
 struct PlannedInput {

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/context.hpp"
+
+#include <algorithm>
+
+#include "exec/flight.hpp"
+
+namespace tenon::core {
+namespace {
+
+constexpr size_t kMostLeases = 16;
+
+Slot slot_at(const Lease& lease, const Place& place, uint32_t device) {
+  return {lease.buffer_at(place, device), place.offset};
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<Executable> executable) : executable_(std::move(executable)) {}
+
+Context::~Context() {
+  if (flight_) flight_->wait();
+}
+
+void Context::forbid_in_flight(const char* what) {
+  if (!flight_) return;
+  if (!flight_->done()) fail(Code::invalid_argument, "context: ", what, " while a run is under way; wait for it first");
+}
+
+void Context::set(std::string_view name, const Type& type, std::span<const std::byte> content) {
+  forbid_in_flight("an input is set");
+  const Graph& graph = executable_->graph();
+  const Value v = graph.find(Space::input, name);
+  if (!v) {
+    std::string known;
+    for (Value i : graph.inputs()) known += cat(known.empty() ? "" : ", ", "'", graph[i].name, "'");
+    fail(Code::not_found, "input '", name, "': the graph has no such input", known.empty() ? "" : "; it has ", known);
+  }
+  const Type& wanted = graph.type(v);
+  if (type.dtype != wanted.dtype)
+    fail(Code::dtype_mismatch, "input '", name, "': expected ", wanted.text(), ", got ", type.text());
+  bool fits = type.shape.rank() == wanted.shape.rank();
+  for (int i = 0; fits && i < type.shape.rank(); ++i) fits = is_symbol(wanted.shape[i]) || wanted.shape[i] == type.shape[i];
+  if (!fits) fail(Code::shape_mismatch, "input '", name, "': expected ", wanted.text(), ", got ", type.text());
+  if (const uint64_t size = type_bytes(type); content.size() != size)
+    fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ", content.size());
+  Input& input = inputs_[std::string(name)];
+  input.type = type;
+  input.content.assign(content.begin(), content.end());
+  ++input.version;
+}
+
+Lease& Context::prepare() {
+  const Graph& graph = executable_->graph();
+  std::map<std::string, Type, std::less<>> types;
+  std::string missing;
+  for (Value v : graph.inputs()) {
+    const auto found = inputs_.find(graph[v].name);
+    if (found == inputs_.end()) missing += cat(missing.empty() ? "'" : ", '", graph[v].name, "'");
+    else if (!graph.symbols().empty()) types.emplace(graph[v].name, found->second.type);
+  }
+  if (!missing.empty()) fail(Code::invalid_argument, "run of graph '", graph.name, "': input ", missing, " is not set");
+
+  std::shared_ptr<const BoundPlan> bound;
+  if (graph.symbols().empty() && !leases_.empty()) bound = leases_.front()->bound;
+  else bound = executable_->plan_for(executable_->bind_inputs(types));
+  const Plan& plan = bound->plan;
+  auto found = std::find_if(leases_.begin(), leases_.end(), [&](const auto& l) { return l->bound == bound; });
+  if (found == leases_.end()) {
+    auto lease = std::make_shared<Lease>();
+    lease->bound = bound;
+    const size_t devices = plan.devices.size();
+    for (const PlannedInput& in : plan.inputs) {
+      auto& buffers = lease->inputs.emplace_back(devices);
+      for (uint32_t d : in.devices)
+        if (const uint64_t size = type_bytes(in.type)) buffers[d] = plan.devices[d]->buffer(size);
+    }
+    lease->input_versions.assign(plan.inputs.size(), 0);
+    for (const OutputSlot& out : plan.output_slots) {
+      const uint64_t size = type_bytes(out.type);
+      lease->outputs.push_back(size ? plan.devices[out.device]->buffer(size) : nullptr);
+    }
+    lease->arenas.resize(devices);
+    if (streams_.empty()) {
+      arenas_.resize(devices);
+      for (const auto& device : plan.devices) {
+        streams_.push_back(device->has_streams() ? device->stream() : nullptr);
+        events_.push_back(device->has_streams() ? device->event() : nullptr);
+      }
+    }
+    leases_.insert(leases_.begin(), std::move(lease));
+    if (leases_.size() > kMostLeases) leases_.pop_back();
+  } else {
+    std::rotate(leases_.begin(), found, found + 1);
+  }
+  Lease& lease = *leases_.front();
+
+  const Store& store = *executable_->store();
+  if (const uint64_t version = store.version(); lease.store_version != version) {
+    lease.entries.clear();
+    lease.reads.clear();
+    lease.updates.clear();
+    for (const PlannedEntry& e : plan.entries) {
+      auto entry = store.find(e.space, e.name);
+      if (!entry) fail(Code::not_found, "run of graph '", graph.name, "': ", space_name(e.space), " '", e.name, "' is not in the store");
+      if (entry->type() != e.type)
+        fail(entry->type().dtype != e.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "run of graph '", graph.name,
+             "': ", space_name(e.space), " '", e.name, "': expected ", e.type.text(), ", the store has ", entry->type().text());
+      if (!e.devices.empty()) lease.reads.push_back(entry);
+      if (e.updated) lease.updates.push_back(entry);
+      lease.entries.push_back(std::move(entry));
+    }
+    lease.store_version = version;
+  }
+  return lease;
+}
+
+// Called by the run when its turn has come: contents current, addresses fixed.
+void Context::bind(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  bool moved = !lease.ready;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const Input& input = inputs_.find(plan.inputs[i].name)->second;
+    if (lease.input_versions[i] == input.version) continue;
+    for (const auto& buffer : lease.inputs[i])
+      if (buffer) buffer->write(0, input.content.data(), input.content.size());
+    lease.input_versions[i] = input.version;
+  }
+  lease.entry_buffers.resize(plan.entries.size());
+  for (size_t e = 0; e < plan.entries.size(); ++e) {
+    auto& bound = lease.entry_buffers[e];
+    bound.resize(plan.devices.size());
+    const auto use = [&](uint32_t d, std::shared_ptr<Buffer> buffer) {
+      if (bound[d] != buffer) bound[d] = std::move(buffer), moved = true;
+    };
+    for (uint32_t d : plan.entries[e].devices) use(d, lease.entries[e]->current(*plan.devices[d]));
+    if (plan.entries[e].updated) {
+      const uint32_t d = plan.entries[e].update_device;
+      use(d, lease.entries[e]->target(*plan.devices[d]));
+    }
+  }
+  for (size_t d = 0; d < plan.devices.size(); ++d) {
+    const auto& chunks = plan.arenas[d].chunks;
+    auto& pool = arenas_[d];
+    if (pool.size() < chunks.size()) pool.resize(chunks.size());
+    for (size_t c = 0; c < chunks.size(); ++c)
+      if (!pool[c] || pool[c]->size() < chunks[c]) pool[c] = plan.devices[d]->buffer(chunks[c]);
+    std::vector<std::shared_ptr<Buffer>> now(pool.begin(), pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
+    if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), moved = true;
+  }
+  if (!moved) return;
+  lease.ready = false;
+
+  lease.instances.resize(plan.regions.size());
+  for (size_t r = 0; r < plan.regions.size(); ++r) {
+    const PlannedRegion& region = plan.regions[r];
+    Binding binding;
+    for (const Place& p : region.values) binding.values.push_back(slot_at(lease, p, region.device));
+    for (const Place& p : region.scratch) binding.scratch.push_back(slot_at(lease, p, region.device));
+    if (lease.instances[r]) lease.instances[r]->rebind(binding);
+    else lease.instances[r] = plan.devices[region.device]->instantiate(region.program, binding);
+  }
+  lease.ready = true;
+}
+
+std::shared_ptr<Flight> Context::launch() {
+  forbid_in_flight("a run is started");
+  has_results_ = false;
+  flight_ = nullptr;
+  Lease& lease = prepare();
+  last_ = leases_.front();
+  flight_ = std::make_shared<Flight>(*this, lease);
+  return flight_;
+}
+
+void Context::run() {
+  const auto flight = launch();
+  flight_ = nullptr;
+  flight->run_blocking();
+  has_results_ = true;
+}
+
+void Context::run_async() { launch()->run_async(); }
+
+bool Context::done() { return !flight_ || flight_->done(); }
+
+void Context::wait() {
+  if (!flight_) return;
+  const auto flight = std::move(flight_);
+  flight_ = nullptr;
+  flight->wait();
+  flight->rethrow();
+  has_results_ = true;
+}
+
+uint32_t Context::slot_of(std::string_view output) {
+  forbid_in_flight("an output is read");
+  if (flight_) wait();
+  if (!has_results_) fail(Code::invalid_argument, "output '", output, "': no run of this context has ended well yet");
+  for (const NamedOutput& o : last_->bound->plan.outputs)
+    if (o.name == output) return o.slot;
+  fail(Code::not_found, "output '", output, "': the graph has no such output");
+}
+
+Type Context::output_type(std::string_view output) {
+  const uint32_t slot = slot_of(output);
+  return last_->bound->plan.output_slots[slot].type;
+}
+
+void Context::get(std::string_view output, void* data, uint64_t size) {
+  const uint32_t slot = slot_of(output);
+  const Type& type = last_->bound->plan.output_slots[slot].type;
+  if (size != type_bytes(type))
+    fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type), " bytes, got room for ", size);
+  if (size) last_->outputs[slot]->read(0, data, size);
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/executable.hpp"
+
+#include "exec/context.hpp"
+#include "plan/bind.hpp"
+
+namespace tenon::core {
+namespace {
+
+// Devices for a choice of the user's: that one, and the cpu for what it refuses.
+std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string& id, bool fallback) {
+  std::vector<std::shared_ptr<Device>> devices{host.open(id.empty() ? "auto" : id)};
+  if (!fallback || devices[0]->info().kind == "cpu") return devices;
+  for (const DeviceInfo& info : host.devices())
+    if (info.kind == "cpu" && info.reason.empty()) {
+      devices.push_back(host.open(info.id));
+      break;
+    }
+  return devices;
+}
+
+}  // namespace
+
+Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::shared_ptr<Store> store, ExecutableOptions options)
+    : runtime_(std::move(runtime)), graph_(std::move(graph)), store_(std::move(store)), options_(std::move(options)),
+      devices_(open_devices(runtime_->host, options_.device, options_.plan.allow_fallback)) {
+  if (graph_.symbols().empty()) plan_for({});
+}
+
+std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbers) {
+  std::lock_guard lock(mutex_);
+  for (auto i = plans_.begin(); i != plans_.end(); ++i)
+    if (i->first == numbers) {
+      plans_.splice(plans_.begin(), plans_, i);
+      return i->second;
+    }
+  auto plan = make(numbers);
+  plans_.emplace_front(numbers, plan);
+  if (plans_.size() > kMostPlans) plans_.pop_back();
+  return plan;
+}
+
+std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) const {
+  const Graph bound = bind(graph_, numbers);
+  // Constants are folded on the device that takes everything, so that folding never changes where the rest may run.
+  const EvaluateConstants evaluate = [&](const Graph& constants) {
+    ExecutableOptions options{.device = devices_.back()->info().id, .plan = {.simplify = false}};
+    const auto executable = std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
+    Context context(executable);
+    context.run();
+    std::vector<Bytes> results;
+    for (const Output& o : constants.outputs()) {
+      Bytes bytes(type_bytes(context.output_type(o.name)));
+      context.get(o.name, bytes.data(), bytes.size());
+      results.push_back(std::move(bytes));
+    }
+    return results;
+  };
+  auto out = std::make_shared<BoundPlan>();
+  out->plan = make_plan(bound, devices_, options_.plan, evaluate);
+  out->constants.resize(devices_.size());
+  for (size_t d = 0; d < devices_.size(); ++d) out->constants[d].resize(out->plan.constants.size());
+  for (size_t c = 0; c < out->plan.constants.size(); ++c) {
+    const PlannedConstant& constant = out->plan.constants[c];
+    if (constant.data->empty()) continue;
+    for (uint32_t d : constant.devices) {
+      auto buffer = devices_[d]->buffer(constant.data->size());
+      buffer->write(0, constant.data->data(), constant.data->size());
+      out->constants[d][c] = std::move(buffer);
+    }
+  }
+  return out;
+}
+
+SymbolNumbers Executable::bind_inputs(const std::map<std::string, Type, std::less<>>& types) const {
+  SymbolNumbers numbers;
+  for (Value v : graph_.inputs()) {
+    const ValueInfo& info = graph_[v];
+    const auto given = types.find(info.name);
+    if (given == types.end()) continue;   // missing inputs are named by the caller
+    for (int i = 0; i < info.type.shape.rank(); ++i) {
+      const Dim dim = info.type.shape[i];
+      if (!is_symbol(dim)) continue;
+      const std::string name(graph_.symbol_name(dim));
+      const auto [at, fresh] = numbers.emplace(name, given->second.shape[i]);
+      if (at->second != given->second.shape[i])
+        fail(Code::shape_mismatch, "input '", info.name, "': dim ", i, " (", name, ") is ", given->second.shape[i],
+             ", another input says ", at->second);
+    }
+  }
+  return numbers;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/store.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tenon::core {
+
+std::string_view space_name(Space space) {
+  constexpr std::string_view names[] = {"value", "input", "weight", "constant", "state"};
+  return names[static_cast<size_t>(space)];
+}
+
+// ---- Entry
+
+Entry::Copy& Entry::copy_on(Device& device) {
+  Copy& copy = copies_[&device];
+  const uint64_t size = type_bytes(type_);
+  if (!copy.buffer && size) copy.buffer = device.buffer(size);
+  return copy;
+}
+
+Entry::Copy* Entry::any_current() {
+  for (auto& [device, copy] : copies_)
+    if (copy.current) return &copy;
+  return nullptr;
+}
+
+void Entry::check_defined() const {
+  std::lock_guard lock(mutex_);
+  if (undefined_) fail(Code::undefined_state, space_name(space_), " '", name_, "' is undefined: ", *undefined_, "; set or load it again");
+}
+
+std::shared_ptr<Buffer> Entry::current(Device& device) {
+  check_defined();
+  std::lock_guard lock(mutex_);
+  Copy& copy = copy_on(device);
+  if (copy.current || !copy.buffer) return copy.buffer;
+  const uint64_t size = copy.buffer->size();
+  if (Copy* from = any_current()) core::copy(*copy.buffer, 0, *from->buffer, 0, size);
+  else copy.buffer->write(0, host_.data(), size);
+  copy.current = true;
+  host_current_ = false;      // one copy is enough; the device's is the one in use
+  Bytes().swap(host_);
+  return copy.buffer;
+}
+
+std::shared_ptr<Buffer> Entry::target(Device& device) {
+  std::lock_guard lock(mutex_);
+  return copy_on(device).buffer;
+}
+
+void Entry::updated_on(Device& device) {
+  std::lock_guard lock(mutex_);
+  for (auto& [other, copy] : copies_) copy.current = other == &device;
+  host_current_ = false;
+  Bytes().swap(host_);
+  undefined_.reset();
+}
+
+void Entry::mark_undefined(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  undefined_ = why;
+}
+
+void Entry::write_host(std::span<const std::byte> content) {
+  std::lock_guard lock(mutex_);
+  undefined_.reset();
+  // In place where a device has it already, so that addresses stay; else kept here until a device asks.
+  bool kept = false;
+  for (auto& [device, copy] : copies_) {
+    copy.current = copy.buffer && !kept;
+    if (copy.current) copy.buffer->write(0, content.data(), content.size()), kept = true;
+  }
+  host_current_ = !kept;
+  if (host_current_) host_.assign(content.begin(), content.end());
+}
+
+void Entry::read_host(void* out) {
+  check_defined();
+  std::lock_guard lock(mutex_);
+  const uint64_t size = type_bytes(type_);
+  if (size == 0) return;
+  if (Copy* from = any_current()) from->buffer->read(0, out, size);
+  else std::memcpy(out, host_.data(), size);
+}
+
+// ---- Store
+
+std::shared_ptr<Entry> Store::find(Space space, const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find({space, name});
+  return found == entries_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<Completion>> Store::enter(std::span<const std::shared_ptr<Entry>> reads,
+                                                      std::span<const std::shared_ptr<Entry>> updates,
+                                                      const std::shared_ptr<Completion>& mine) {
+  std::vector<std::shared_ptr<Completion>> wait_for;
+  const auto add = [&](const std::shared_ptr<Completion>& c) {
+    if (c && c != mine && !c->done()) wait_for.push_back(c);
+  };
+  std::lock_guard lock(mutex_);
+  for (const auto& e : reads) {
+    add(e->last_write_);
+    std::erase_if(e->reads_, [](const auto& c) { return c->done(); });
+    e->reads_.push_back(mine);
+  }
+  for (const auto& e : updates) {
+    add(e->last_write_);
+    for (const auto& c : e->reads_) add(c);
+    e->reads_.clear();
+    e->last_write_ = mine;
+  }
+  std::sort(wait_for.begin(), wait_for.end());
+  wait_for.erase(std::unique(wait_for.begin(), wait_for.end()), wait_for.end());
+  return wait_for;
+}
+
+namespace {
+// Ends a place in line however the work ends.
+struct FinishOnExit {
+  Completion& completion;
+  ~FinishOnExit() { completion.finish(); }
+};
+}  // namespace
+
+void Store::set(Space space, const std::string& name, const Type& type, std::span<const std::byte> content) {
+  if (name.empty()) fail(Code::invalid_argument, space_name(space), ": the name is empty");
+  if (const uint64_t size = type_bytes(type); size != content.size())
+    fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ", type.text(), ", got ", content.size());
+  std::shared_ptr<Entry> entry;
+  {
+    std::lock_guard lock(mutex_);
+    auto& slot = entries_[{space, name}];
+    if (!slot || slot->type() != type) {
+      slot = std::make_shared<Entry>(space, name, type);
+      slot->write_host(content);       // nobody else has it yet
+      version_.fetch_add(1, std::memory_order_release);
+      return;
+    }
+    entry = slot;
+  }
+  const auto mine = std::make_shared<Completion>();
+  const auto waits = enter({}, std::span(&entry, 1), mine);
+  const FinishOnExit finish{*mine};
+  for (const auto& w : waits) w->wait();
+  entry->write_host(content);
+}
+
+void Store::get(Space space, const std::string& name, void* out, uint64_t size) {
+  const auto entry = find(space, name);
+  if (!entry) fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
+  if (const uint64_t expected = type_bytes(entry->type()); expected != size)
+    fail(Code::invalid_argument, space_name(space), " '", name, "': ", entry->type().text(), " has ", expected, " bytes, got room for ", size);
+  const auto mine = std::make_shared<Completion>();
+  const auto waits = enter(std::span(&entry, 1), {}, mine);
+  const FinishOnExit finish{*mine};
+  for (const auto& w : waits) w->wait();
+  entry->read_host(out);
+}
+
+Type Store::type(Space space, const std::string& name) const {
+  const auto entry = find(space, name);
+  if (!entry) fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
+  return entry->type();
+}
+
+std::vector<std::string> Store::names(Space space) const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [key, entry] : entries_)
+    if (key.first == space) out.push_back(key.second);
+  return out;
+}
+
+}  // namespace tenon::core
