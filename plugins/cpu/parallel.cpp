@@ -50,6 +50,8 @@ class FirstFailure {
   std::exception_ptr failure_;
 };
 
+std::atomic<int> widest{1};
+
 constexpr int64_t kPiecesPerThread = 4;  // enough to even out a busy core, few enough to cost nothing
 
 }  // namespace
@@ -59,7 +61,10 @@ struct Arena::Impl {
   tbb::task_arena arena;
 };
 
-Arena::Arena(int width) : impl_(std::make_unique<Impl>(std::max(width, 1))) {}
+Arena::Arena(int width) : impl_(std::make_unique<Impl>(std::max(width, 1))) {
+  for (int seen = widest; seen < width && !widest.compare_exchange_weak(seen, width);) {
+  }
+}
 Arena::~Arena() = default;
 
 void Arena::execute(FunctionRef<void()> work) {
@@ -88,23 +93,25 @@ Workers::~Workers() { tbb::finalize(impl_->handle, std::nothrow); }
 
 int width() { return tbb::this_task_arena::max_concurrency(); }
 
+int widest_arena() { return widest.load(std::memory_order_relaxed); }
+
 // The pieces are fixed; the threads draw them from a counter. So a loop costs width - 1 tasks whatever its length, and
 // a thread that comes late takes what is left.
-void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(int, int64_t, int64_t)> body) {
   if (n <= 0) return;
-  const int64_t threads = width();
+  const int64_t threads = std::min(width(), slots);
   const int64_t grains = (n + grain - 1) / grain;
-  if (threads == 1 || grains == 1) return body(0, n);
+  if (threads == 1 || grains == 1) return body(0, 0, n);
   const int64_t pieces = std::min(grains, threads * kPiecesPerThread);
 
   std::atomic<int64_t> next{0};
   FirstFailure failure;
   Handover fork, join;
-  const auto draw = [&] {
+  const auto draw = [&](int slot) {
     fork.acquire();
     for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
       try {
-        body(grains * piece / pieces * grain, std::min(n, grains * (piece + 1) / pieces * grain));
+        body(slot, grains * piece / pieces * grain, std::min(n, grains * (piece + 1) / pieces * grain));
       } catch (...) {
         failure.capture();
       }
@@ -113,10 +120,14 @@ void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> 
   };
   fork.release();
   tbb::parallel_for(
-      tbb::blocked_range<int64_t>(0, std::min(threads, pieces), 1),
-      [&](const tbb::blocked_range<int64_t>&) { draw(); }, tbb::simple_partitioner());
+      tbb::blocked_range<int>(0, static_cast<int>(std::min(threads, pieces)), 1),
+      [&](const tbb::blocked_range<int>& slot) { draw(slot.begin()); }, tbb::simple_partitioner());
   join.acquire();
   failure.rethrow();
+}
+
+void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  parallel_for_slots(n, grain, width(), [&](int, int64_t begin, int64_t end) { body(begin, end); });
 }
 
 }  // namespace tenon::cpu

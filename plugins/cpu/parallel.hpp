@@ -37,6 +37,12 @@ int width();
 // An exception of body is rethrown here.
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
+// The same with a place to work in: at most `slots` pieces are under way at once, each with its own slot in [0, slots).
+void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(int slot, int64_t, int64_t)> body);
+
+// The widest arena that was ever made, at least 1: how many slots of scratch a kernel should ask for.
+int widest_arena();
+
 // A team of threads of its own: the caller and up to width - 1 workers.
 class Arena {
  public:
