@@ -18,6 +18,7 @@ namespace {
     end = std::ranges::copy(family, end).out;
   };
   join(index_rows());
+  join(matmul_rows());
   join(optimizer_rows());
   join(shape_rows());
   return true;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Register tiles of matrix products: c[m x n] = a·b with a read by broadcast and b by vectors of consecutive columns.
+// Per target: include after foreach_target.h, inside no namespace.
+#if defined(TENON_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_CPU_GEMM_INL_H_
+#undef TENON_CPU_GEMM_INL_H_
+#else
+#define TENON_CPU_GEMM_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows and vectors of the largest tile: accumulators, one row of b and a broadcast fill the registers.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kTileRows = 8, kTileVectors = 3;
+#else
+inline constexpr int kTileRows = 4, kTileVectors = 3;
+#endif
+
+// x·y + z; integers wrap.
+template <class V>
+HWY_INLINE V multiply_add(V x, V y, V z) {
+  if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
+    return hn::MulAdd(x, y, z);
+  } else {
+    return hn::Add(hn::Mul(x, y), z);
+  }
+}
+
+// Where a tile finds a's element (row, step): packed panels hold the rows of one step side by side.
+template <class T>
+struct PackedRows {
+  const T* base;
+  T at(int row, int64_t step) const { return base[step * kTileRows + row]; }
+};
+template <class T>
+struct StridedRows {
+  const T* base;
+  int64_t stride;
+  T at(int row, int64_t step) const { return base[row * stride + step]; }
+};
+
+// One tile: store(row, vector, sum) takes the results. b's rows are b_stride apart.
+template <int kRows, int kVectors, class D, class A, class Store>
+HWY_INLINE void tile_product(D d, int64_t steps, A a, const hn::TFromD<D>* b, int64_t b_stride, Store&& store) {
+  using V = hn::Vec<D>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  for (int64_t k = 0; k < steps; ++k, b += b_stride) {
+    V row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * lanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const V factor = hn::Set(d, a.at(r, k));
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add(factor, row[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) store(r, v, sum[r][v]);
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix product under matmul and linear: c = a·b, packed into panels and computed in register tiles. float for
+// f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit integers.
+#pragma once
+
+#include <cstdint>
+
+#include "../parallel.hpp"
+#include "tenon/types.h"
+
+namespace tenon::cpu {
+
+// The dtype of the sums of an operand's dtype.
+inline tenon_dtype gemm_sum_dtype(tenon_dtype t) {
+  if (t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8) return TENON_DTYPE_I32;
+  return t == TENON_DTYPE_F64 ? TENON_DTYPE_F64 : TENON_DTYPE_F32;
+}
+
+// An operand: element (i, j) is data[i * row + j * col].
+struct GemmOperand {
+  tenon_dtype dtype = TENON_DTYPE_NONE;
+  int64_t row = 0, col = 0;
+};
+
+// Takes finished sums: element (i, j) of the block is sums[(i - i0) * ld + j - j0].
+struct GemmBlock {
+  void* sums;
+  int64_t ld;
+  int64_t i0, j0, rows, cols;
+};
+using GemmSink = FunctionRef<void(const GemmBlock&)>;
+
+// A product with its blocking, fixed when the shapes are known. With `direct` the sums are built up in c itself, which
+// then is of the accumulation type; else they reach the sink from scratch. c is dense, m x n.
+class Gemm {
+ public:
+  Gemm() = default;
+  Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct);
+
+  uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
+  uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }
+  // Once; its pieces are spread over the arena unless serial. sink may be called by several threads at once.
+  void run(const void* a, const void* b, void* c, void* scratch, GemmSink sink, bool serial) const;
+
+  double flops() const { return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_); }
+
+ private:
+  enum class Method : uint8_t { empty, skinny, share_a, share_b };
+  struct Work;
+  void run_empty(const Work& work) const;
+  void run_skinny(const Work& work) const;
+  void run_share_a(const Work& work) const;
+  void run_share_b(const Work& work) const;
+  void share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols, char* packed) const;
+  void plan_skinny();
+  void plan_panels();
+  void loop(const Work& work, int64_t n, int64_t grain, FunctionRef<void(int, int64_t, int64_t)> body) const;
+
+  int64_t m_ = 0, n_ = 0, k_ = 0;
+  GemmOperand a_, b_;
+  bool direct_ = false;
+  bool swapped_ = false;  // skinny: b is the one with few columns, and takes a's role
+  Method method_ = Method::empty;
+  tenon_dtype sum_ = TENON_DTYPE_NONE;
+  int64_t sum_size_ = 0;
+  int slots_ = 1;
+  int64_t row_panel_ = 0, col_panel_ = 0;    // elements of a panel of a, of b
+  int64_t steps_ = 0;                        // of k at a time
+  int64_t block_rows_ = 0, block_cols_ = 0;  // computed at a time
+  uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: once, and per slot twice
+};
+
+}  // namespace tenon::cpu

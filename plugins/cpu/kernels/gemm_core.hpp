@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gemm.cpp builds on, dispatched by instruction set (gemm_core.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/types.h"
+
+namespace tenon::cpu {
+
+// Elements side by side in a panel of a and in a panel of b.
+struct GemmPanels {
+  int64_t rows, cols;
+};
+GemmPanels gemm_panels(tenon_dtype sum);
+
+// Panels of `width` elements (the last one padded with zeros) by `steps` steps, converted to the type of the sums.
+// Element (w, s) is data[w * width_stride + s * step_stride].
+void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride, int64_t width,
+               int64_t steps, int64_t panel, void* packed);
+
+// c[m x n], rows ldc apart, = or += packed a times packed b.
+void gemm_panels_product(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const void* a, const void* b, void* c,
+                         int64_t ldc, bool add);
+
+// out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n` columns. few is dense in the type of
+// the sums; `many` is read once, in the order in which it lies: one of its strides is 1.
+inline constexpr int64_t kSkinny = 8;
+void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
+                 int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col);
+
+}  // namespace tenon::cpu

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul and linear: from a node's shapes to products, with batches folded where they can be.
+#include <algorithm>
+#include <vector>
+
+#include "../kernels.hpp"
+#include "epilogue.hpp"
+#include "gemm.hpp"
+#include "loops.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+// What both ops share; matmul leaves the rest absent.
+struct Attributes {
+  bool trans_a, trans_b;
+  double alpha;
+  tenon_dtype out_dtype;
+  std::string_view precision;
+};
+
+// An operand's last two dims as a matrix, and its batch dims.
+struct Matrix {
+  int64_t rows, cols;
+  GemmOperand layout;
+  std::span<const int64_t> batch;
+};
+
+Matrix matrix_of(const sdk::Type& t, bool left, bool transposed) {
+  if (t.rank == 1) {
+    const int64_t n = t.dims[0];
+    return left ? Matrix{1, n, {t.dtype, n, 1}, {}} : Matrix{n, 1, {t.dtype, 1, 1}, {}};
+  }
+  const int64_t rows = t.dims[t.rank - 2], cols = t.dims[t.rank - 1];
+  const auto batch = t.shape().first(t.rank - 2);
+  if (transposed) return {cols, rows, {t.dtype, 1, cols}, batch};
+  return {rows, cols, {t.dtype, cols, 1}, batch};
+}
+
+int64_t product(std::span<const int64_t> dims) {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= d;
+  return n;
+}
+
+// Offset in elements of each batch of the result in an operand whose batch dims broadcast to it.
+std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims, int64_t size) {
+  std::vector<int64_t> offsets(1, 0);
+  offsets.reserve(product(result));
+  const size_t missing = result.size() - dims.size();
+  for (size_t i = 0; i < result.size(); ++i) {
+    const bool own = i >= missing && dims[i - missing] != 1;
+    const int64_t step = own ? product(dims.subspan(i - missing + 1)) * size : 0;
+    std::vector<int64_t> next;
+    next.reserve(offsets.size() * result[i]);
+    for (const int64_t base : offsets)
+      for (int64_t j = 0; j < result[i]; ++j) next.push_back(base + j * step);
+    offsets = std::move(next);
+  }
+  return offsets;
+}
+
+bool is_float(tenon_dtype t) { return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t); }
+bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
+
+void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
+  if (at.precision != "ieee" && at.precision != "tf32") throw sdk::Refusal::attribute("f32_precision", at.precision);
+  if (a.rank == 0 || b.rank == 0) throw sdk::Refusal::shape("an operand of rank 0 has no product");
+  if (is_integer_product(a.dtype)) {
+    if (!is_integer_product(b.dtype)) throw sdk::Refusal::dtype("b", b.dtype);
+    if (y.dtype != TENON_DTYPE_I32) throw sdk::Refusal::dtype("y", y.dtype);
+    if (at.alpha != 1) throw sdk::Refusal::attribute("alpha", std::to_string(at.alpha));
+    return;
+  }
+  if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
+  if (b.dtype != a.dtype) throw sdk::Refusal::dtype("b", b.dtype);
+  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32)) throw sdk::Refusal::dtype("y", y.dtype);
+}
+
+// The steps after the sums; positions are -1 where an operand is absent.
+struct Epilogue {
+  tenon_dtype sum, y;
+  double alpha = 1;
+  int bias = -1, residual = -1, pre_act = -1;
+  tenon_dtype bias_dtype = TENON_DTYPE_NONE;
+  int64_t n = 0;  // columns of y
+
+  bool plain() const { return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && sum == y; }
+
+  void run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
+    const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
+    for (int64_t i = 0; i < block.rows; ++i) {
+      char* sums = static_cast<char*>(block.sums) + i * block.ld * (tenon_dtype_bits(sum) / 8);
+      const int64_t at = ((first_row + block.i0 + i) * n + block.j0) * size;
+      const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
+      if (row_bias != nullptr || alpha != 1) epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
+      if (pre_act >= 0) epilogue_store(sum, sums, c.out<char>(pre_act) + at, y, block.cols);
+      if (residual >= 0) epilogue_add(sum, sums, c.in<char>(residual) + at, y, block.cols);
+      epilogue_store(sum, sums, c.out<char>(0) + at, y, block.cols);
+    }
+  }
+};
+
+// A batch of products of one shape.
+struct Batch {
+  Gemm gemm;
+  std::vector<int64_t> a_offsets, b_offsets;
+  int64_t a_size, b_size, y_size;  // bytes of an element
+  int64_t m, n;
+  int a, b;                        // positions
+  int slots;                       // > 0: products are spread over threads, each computed by one
+  Epilogue epilogue;
+
+  void run_one(const sdk::Call& c, int64_t index, void* scratch, bool serial) const {
+    const auto sink = [&](const GemmBlock& block) { epilogue.run(c, block, index * m); };
+    const auto nothing = [](const GemmBlock&) {};
+    gemm.run(c.in<char>(a) + a_offsets[index] * a_size, c.in<char>(b) + b_offsets[index] * b_size,
+             c.out<char>(0) + index * m * n * y_size, scratch, epilogue.plain() ? GemmSink(nothing) : GemmSink(sink),
+             serial);
+  }
+  void run(const sdk::Call& c) const {
+    const int64_t count = static_cast<int64_t>(a_offsets.size());
+    if (slots == 0) {
+      for (int64_t i = 0; i < count; ++i) run_one(c, i, c.scratch, false);
+      return;
+    }
+    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(500e3 / std::max(gemm.flops(), 1.0)));
+    parallel_for_slots(count, grain, slots, [&](int slot, int64_t begin, int64_t end) {
+      void* scratch = static_cast<char*>(c.scratch) + slot * gemm.serial_scratch();
+      for (int64_t i = begin; i < end; ++i) run_one(c, i, scratch, true);
+    });
+  }
+};
+
+sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::Value& b, const sdk::Type& y,
+                         Epilogue epilogue) {
+  check_types(at, a.type(), b.type(), y);
+  Matrix left = matrix_of(a.type(), true, at.trans_a), right = matrix_of(b.type(), false, at.trans_b);
+  const int core_dims = (a.type().rank > 1) + (b.type().rank > 1);
+  std::span<const int64_t> batch = y.shape().first(y.rank - core_dims);
+  // One b for all: the batch becomes rows.
+  if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 && product(left.batch) == product(batch)) {
+    left.rows *= product(batch);
+    left.batch = batch = {};
+  }
+
+  Batch work;
+  work.a_offsets = batch_offsets(batch, left.batch, left.rows * left.cols);
+  work.b_offsets = batch_offsets(batch, right.batch, right.rows * right.cols);
+  work.a_size = tenon_dtype_bits(a.type().dtype) / 8;
+  work.b_size = tenon_dtype_bits(b.type().dtype) / 8;
+  work.y_size = tenon_dtype_bits(y.dtype) / 8;
+  work.m = left.rows, work.n = right.cols;
+  work.a = a.position(), work.b = b.position();
+  epilogue.sum = gemm_sum_dtype(a.type().dtype), epilogue.y = y.dtype;
+  epilogue.alpha = at.alpha, epilogue.n = right.cols;
+  work.epilogue = epilogue;
+  work.gemm = Gemm(left.rows, right.cols, left.cols, left.layout, right.layout, epilogue.sum == y.dtype);
+  const bool spread = work.a_offsets.size() > 1 && work.gemm.flops() < 32e6;
+  work.slots = spread ? widest_arena() : 0;
+
+  sdk::Kernel kernel;
+  kernel.scratch = spread ? work.slots * work.gemm.serial_scratch() : work.gemm.scratch();
+  kernel.cost = work.gemm.flops() * static_cast<double>(work.a_offsets.size()) / 1e11;
+  kernel.run = [work = std::move(work)](const sdk::Call& c) { work.run(c); };
+  return kernel;
+}
+
+sdk::Kernel make_matmul(const sdk::op::matmul& n, const sdk::Node& node) {
+  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b, node.out(0).type(), {});
+}
+
+sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  Epilogue epilogue{};
+  if (is_integer_product(n.a.type().dtype)) throw sdk::Refusal::dtype("a", n.a.type().dtype);
+  if (n.act != "none") throw sdk::Refusal::attribute("act", n.act);
+  if (n.bias) {
+    epilogue.bias = n.bias.position(), epilogue.bias_dtype = n.bias.type().dtype;
+    if (epilogue.bias_dtype != y.dtype && epilogue.bias_dtype != TENON_DTYPE_F32)
+      throw sdk::Refusal::dtype("bias", epilogue.bias_dtype);
+  }
+  if (n.residual) {
+    if (n.residual.type().dtype != y.dtype) throw sdk::Refusal::dtype("residual", n.residual.type().dtype);
+    if (!n.residual.type().same_shape(y)) throw sdk::Refusal::shape("residual must have the shape of y");
+    epilogue.residual = n.residual.position();
+  }
+  if (n.want_pre_act) epilogue.pre_act = node.out(1).position();
+  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b, y, epilogue);
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::matmul, make_matmul>(),
+    sdk::row<sdk::op::linear, make_linear>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> matmul_rows() { return kRows; }
+
+}  // namespace tenon::cpu
