@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul linear: specification 2.1 and 2.2.
+#include <cmath>
+
+#include "ops/activation.hpp"
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+// ---- shape
+
+// Result type of the product that matmul and linear share; checks operands and attributes.
+template <class Op>
+Type product_type(const Infer& i, const Op& n) {
+  i.want_one_of("f32_precision", n.f32_precision, {"ieee", "tf32"});
+  if (!std::isfinite(n.alpha))
+    i.fail(Code::invalid_argument, "attribute alpha: expected a finite number, given ", n.alpha);
+  i.want_same_dtype(n.a, "a", n.b, "b");
+  const Shape a = i.shape(n.a), b = i.shape(n.b);
+  const auto want_matrix = [&](const Shape& s, bool trans, std::string_view operand) {
+    if (s.rank() == 0)
+      i.fail(Code::shape_mismatch, "operand ", operand, ": expected rank 1 or more, got a scalar");
+    if (s.rank() == 1 && trans)
+      i.fail(Code::invalid_argument, "attribute trans_", operand, ": operand ", operand,
+             " has rank 1");
+  };
+  want_matrix(a, n.trans_a, "a");
+  want_matrix(b, n.trans_b, "b");
+
+  const int ra = a.rank(), rb = b.rank();
+  const Dim ka = a[n.trans_a ? ra - 2 : ra - 1];
+  const Dim kb = b[rb == 1 || n.trans_b ? rb - 1 : rb - 2];
+  if (ka != kb)
+    i.fail(Code::shape_mismatch, "operand b: expected a contracted length of ", ka, " as in a ",
+           i.type(n.a).text(), ", got ", kb, " in ", i.type(n.b).text());
+  const auto batch = [](const Shape& s) {
+    return Shape(s.dims().first(static_cast<size_t>(s.rank() > 2 ? s.rank() - 2 : 0)));
+  };
+  Shape y = broadcast(batch(a), batch(b), i.who());
+  if (ra > 1) y.push(a[n.trans_a ? ra - 1 : ra - 2]);
+  if (rb > 1) y.push(b[n.trans_b ? rb - 2 : rb - 1]);
+  return {n.out_dtype == TENON_DTYPE_NONE ? i.dtype(n.a) : n.out_dtype, y};
+}
+
+template <class Op>
+void want_float_product(const Infer& i, const Op& n, DType out) {
+  const DType t = i.dtype(n.a);
+  if (out != t && !(is_half(t) && out == kF32))
+    i.fail(Code::dtype_mismatch, "attribute out_dtype: expected ", dtype_name(t),
+           is_half(t) ? " or f32" : "", ", given ", dtype_name(out));
+}
+
+void matmul_shape(Infer& i, const op::matmul& n) {
+  const Type y = product_type(i, n);
+  const DType t = i.dtype(n.a);
+  if (is_float(t)) {
+    want_float_product(i, n, y.dtype);
+  } else if (t == kI8 || t == kU8) {
+    if (n.out_dtype != kI32)
+      i.fail(Code::dtype_mismatch, "attribute out_dtype: expected i32 for ", dtype_name(t),
+             " operands, given ",
+             n.out_dtype == TENON_DTYPE_NONE ? "none" : dtype_name(n.out_dtype));
+    if (n.alpha != 1)
+      i.fail(Code::invalid_argument, "attribute alpha: expected 1 for integers, given ", n.alpha);
+  } else {
+    i.fail(Code::dtype_mismatch, "operand a: expected a float, i8 or u8, got ", i.type(n.a).text());
+  }
+  i.out(0, y);
+}
+
+// ---- gradient
+
+// y = alpha · op(a) · op(b) with operands of rank 2 or more.
+struct Product {
+  Value a, b;
+  bool trans_a, trans_b;
+  double alpha;
+  std::string precision;
+
+  Value matmul(Builder& g, Value x, Value y, bool trans_x, bool trans_y, DType out) const {
+    return g.add(op::matmul{.trans_a = trans_x,
+                            .trans_b = trans_y,
+                            .alpha = alpha,
+                            .out_dtype = out,
+                            .f32_precision = precision,
+                            .a = x,
+                            .b = y});
+  }
+  Value da(Builder& g, Value dy, DType out) const {
+    return trans_a ? matmul(g, b, dy, trans_b, true, out) : matmul(g, dy, b, false, !trans_b, out);
+  }
+  Value db(Builder& g, Value dy, DType out) const {
+    return trans_b ? matmul(g, dy, a, true, trans_a, out) : matmul(g, a, dy, !trans_a, false, out);
+  }
+};
+
+Shape with_last_two(Shape batch, Dim rows, Dim cols) {
+  batch.push(rows);
+  batch.push(cols);
+  return batch;
+}
+
+// A 2-D b shared by a batch: the batch is folded into the rows, so that each gradient is one
+// product.
+void fold_batch(Builder& g, Product& p, Value& dy) {
+  const Shape a = g.shape(p.a), b = g.shape(p.b), y = g.shape(dy);
+  const int ra = a.rank(), rb = b.rank();
+  if (ra <= 2 || rb > ra || p.trans_a) return;
+  for (int i = 0; i < rb - 2; ++i)
+    if (b[i] != 1) return;
+  Dim rows = 1;
+  for (int i = 0; i + 1 < ra; ++i) rows *= a[i];
+  p.a = g.reshape(p.a, {rows, a[ra - 1]});
+  p.b = g.reshape(p.b, {b[rb - 2], b[rb - 1]});
+  dy = g.reshape(dy, {rows, y[y.rank() - 1]});
+}
+
+// Gives a and b their gradients from dy, which has y's shape.
+template <class Op>
+void product_grad(Grad& grad, const Op& n, Value dy) {
+  Builder& g = grad.b;
+  const Type a = g.type(n.a), b = g.type(n.b);
+  // As numpy: a vector is a row on the left and a column on the right.
+  Shape y = g.shape(dy);
+  if (a.shape.rank() == 1 || b.shape.rank() == 1) {
+    const bool row = a.shape.rank() == 1, column = b.shape.rank() == 1;
+    const int batch = y.rank() - !row - !column;
+    const Dim rows = row ? 1 : y[batch], cols = column ? 1 : y[y.rank() - 1];
+    y = with_last_two(Shape(y.dims().first(static_cast<size_t>(batch))), rows, cols);
+  }
+  const Shape a2 = a.shape.rank() == 1 ? Shape{1, a.shape[0]} : a.shape;
+  const Shape b2 = b.shape.rank() == 1 ? Shape{b.shape[0], 1} : b.shape;
+  Product p{g.reshape(n.a, a2), g.reshape(n.b, b2), n.trans_a, n.trans_b, n.alpha, n.f32_precision};
+  Value dy2 = g.cast(g.reshape(dy, y), a.dtype);
+  fold_batch(g, p, dy2);
+
+  const auto give = [&](Value operand, const Type& to, const Shape& matrix, Value like, auto rule) {
+    if (!grad.wants(operand)) return;
+    // Where the batch was broadcast the sum over it runs in the wide type.
+    const int batch = g.shape(dy2).rank() - 2, own = g.shape(like).rank() - 2;
+    bool sums = own < batch;
+    for (int i = 0; i < own && !sums; ++i) sums = g.shape(like)[i] != g.shape(dy2)[i + batch - own];
+    const DType out = sums && is_half(to.dtype) ? kF32 : TENON_DTYPE_NONE;
+    const Value full = rule(out);
+    const Value summed = g.sum_to(full, g.shape(like));
+    grad.give(operand, g.cast(g.reshape(g.reshape(summed, matrix), to.shape), to.dtype));
+  };
+  give(n.a, a, a2, p.a, [&](DType out) { return p.da(g, dy2, out); });
+  give(n.b, b, b2, p.b, [&](DType out) { return p.db(g, dy2, out); });
+}
+
+void matmul_grad(Grad& g, const op::matmul& n) { product_grad(g, n, g.dy()); }
+
+constexpr Record<op::matmul> kMatmul{.shape = matmul_shape, .grad = matmul_grad};
+
+// ---- linear
+
+void linear_shape(Infer& i, const op::linear& n) {
+  i.want_float(n.a, "a");
+  const Type y = product_type(i, n);
+  want_float_product(i, n, y.dtype);
+  if (n.act != "none") {
+    const UnaryInfo& info = want_activation(i, "act", n.act, n.act_alpha, n.act_beta, "act_");
+    if (info.kind == UnaryKind::is_nan || info.kind == UnaryKind::is_inf)
+      i.fail(Code::invalid_argument, "attribute act: ", n.act, " gives bool");
+  } else if (!is_unset(n.act_alpha) || !is_unset(n.act_beta)) {
+    i.fail(Code::invalid_argument, "attribute act_alpha or act_beta: given without an act");
+  }
+  if (i.shape(n.b).rank() < 2)
+    i.fail(Code::shape_mismatch, "operand b: expected rank 2 or more, got ", i.type(n.b).text());
+  if (n.bias) {
+    if (i.dtype(n.bias) != y.dtype && i.dtype(n.bias) != kF32)
+      i.fail(Code::dtype_mismatch, "operand bias: expected ", dtype_name(y.dtype), " or f32, got ",
+             i.type(n.bias).text());
+    i.want_shape(n.bias, "bias", {y.shape[y.shape.rank() - 1]});
+  }
+  i.want_dtype(n.residual, "residual", y.dtype);
+  i.want_shape(n.residual, "residual", y.shape);
+  i.out(0, y);
+  i.out(1, y);
+}
+
+// Gradient of the value before the activation.
+Value linear_dz(Grad& g, const op::linear& n) {
+  Value dz = g.dy(0);
+  if (dz && n.act != "none") {
+    const UnaryInfo& info = *find_unary(n.act);
+    if (is_rounding(info.kind)) g.refuse("a", cat("act ", n.act, " is flat"));
+    const bool from_output = info.from_output && !n.residual;  // then pre_act need not be kept
+    dz = g.b.add(op::activation_backward{.kind = n.act,
+                                         .alpha = n.act_alpha,
+                                         .beta = n.act_beta,
+                                         .from_output = from_output,
+                                         .x = from_output ? g.y(0) : g.y(1),
+                                         .dy = dz});
+  }
+  const Value saved = g.dy(1);
+  if (!saved) return dz;
+  return dz ? g.b.plus(dz, saved) : saved;
+}
+
+void linear_grad(Grad& g, const op::linear& n) {
+  if (g.dy(0) && g.wants(n.residual)) g.give(n.residual, g.dy(0));
+  if (!g.wants(n.a) && !g.wants(n.b) && !g.wants(n.bias)) return;
+  const Value dz = linear_dz(g, n);
+  if (g.wants(n.bias)) {
+    const Type bias = g.b.type(n.bias);
+    const Value rows = bias.dtype == g.b.dtype(dz) ? dz : g.b.widen(dz);
+    g.give(n.bias, g.b.cast(g.b.sum_to(rows, bias.shape), bias.dtype));
+  }
+  product_grad(g, n, dz);
+}
+
+bool linear_lower(Lower& l, const op::linear& n) {
+  Builder& b = l.b;
+  const DType in = l.type(n.a).dtype;
+  const DType out = n.out_dtype == TENON_DTYPE_NONE ? in : n.out_dtype;
+  Value z = b.add(op::matmul{.trans_a = n.trans_a,
+                             .trans_b = n.trans_b,
+                             .alpha = n.alpha,
+                             .out_dtype = is_half(in) ? kF32 : TENON_DTYPE_NONE,
+                             .f32_precision = n.f32_precision,
+                             .a = n.a,
+                             .b = n.b});
+  const DType wide = b.dtype(z);
+  if (n.bias) z = b.plus(z, b.cast(n.bias, wide));
+  if (l.wanted(1)) l.out(1, b.cast(z, out));
+  Value y = z;
+  if (n.act != "none")
+    y = b.add(op::unary{.kind = n.act, .alpha = n.act_alpha, .beta = n.act_beta, .x = z});
+  if (n.residual) y = b.plus(y, b.cast(n.residual, wide));
+  l.out(0, b.cast(y, out));
+  return true;
+}
+
+constexpr Record<op::linear> kLinear{
+    .shape = linear_shape, .grad = linear_grad, .lower = linear_lower};
+
+}  // namespace
+
+constinit const OpRecord matmul_def = record<op::matmul, kMatmul>();
+constinit const OpRecord linear_def = record<op::linear, kLinear>();
+
+}  // namespace tenon::core
