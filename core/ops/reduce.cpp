@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// reduce: specification 3.1.
+#include <algorithm>
+
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+struct Extent {
+  Ints axes;      // normalized, ascending; empty = the op is the identity, or x has rank 0
+  Shape keep;     // x's shape with 1 at the axes
+  int64_t count;  // elements that make one result
+  bool identity;  // noop_with_empty_axes applies
+};
+
+Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
+  const bool all = n.axes.empty() && !n.noop_with_empty_axes;
+  bool reduced[TENON_MAX_RANK] = {};
+  for (int64_t axis : n.axes) {
+    bool& seen = reduced[normalize_axis(axis, x.rank(), who)];
+    if (seen) fail(Code::invalid_argument, who, ": attribute axes: axis ", axis, " is repeated");
+    seen = true;
+  }
+  Extent e{.axes = {}, .keep = x, .count = 1, .identity = n.axes.empty() && n.noop_with_empty_axes};
+  for (int i = 0; i < x.rank(); ++i) {
+    if (!all && !reduced[i]) continue;
+    e.axes.push_back(i);
+    e.count *= x[i];
+    e.keep[i] = 1;
+  }
+  return e;
+}
+
+void reduce_shape(Infer& i, const op::reduce& n) {
+  i.want_one_of(
+      "kind", n.kind,
+      {"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp", "any", "all"});
+  const Type x = i.type(n.x);
+  const bool logical = n.kind == "any" || n.kind == "all";
+  const bool roots = n.kind == "l2" || n.kind == "logsumexp";
+  const bool fits =
+      logical ? x.dtype == kBool : is_float(x.dtype) || (!roots && is_integer(x.dtype));
+  if (!fits) i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text());
+  const Extent e = extent(n, x.shape, i.who());
+  if (n.keepdims || e.identity) return i.out(0, {x.dtype, e.keep});
+  Shape y;
+  for (int a = 0, k = 0; a < x.shape.rank(); ++a) {
+    if (k < static_cast<int>(e.axes.size()) && e.axes[k] == a)
+      ++k;
+    else
+      y.push(x.shape[a]);
+  }
+  i.out(0, {x.dtype, y});
+}
+
+// ---- gradient
+
+// Products of all other elements, by halves: upwards the products of pairs, downwards each half
+// takes its sibling's. No division, so zeros need no case of their own.
+Value exclusive_products(Builder& b, Value rows) {
+  const Dim m = b.shape(rows)[0], n = b.shape(rows)[1];
+  Dim width = 1;
+  while (width < n) width *= 2;
+  const Type type = b.type(rows);
+  if (width > n) rows = b.concat({rows, b.full({type.dtype, {m, width - n}}, 1)}, 1);
+  std::vector<Value> low, high;
+  for (Dim half = width / 2; half >= 1; half /= 2) {
+    low.push_back(b.narrow(rows, 1, 0, half));
+    high.push_back(b.narrow(rows, 1, half, half));
+    rows = b.times(low.back(), high.back());
+  }
+  Value others = b.full({type.dtype, {m, 1}}, 1);
+  for (size_t level = low.size(); level-- > 0;) {
+    const Value below = b.times(others, high[level]);
+    others = b.concat({below, b.times(others, low[level])}, 1);
+  }
+  return b.narrow(others, 1, 0, n);
+}
+
+// With the reduced axes moved last, as a matrix; and back.
+Value prod_slope(Builder& b, Value x, const Extent& e) {
+  const Shape shape = b.shape(x);
+  if (shape.elements() == 0) return x;
+  Ints perm;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (std::find(e.axes.begin(), e.axes.end(), i) == e.axes.end()) perm.push_back(i);
+  perm.insert(perm.end(), e.axes.begin(), e.axes.end());
+  Ints inverse(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i)
+    inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  const Value moved = b.transpose(x, perm);
+  const Shape moved_shape = b.shape(moved);
+  const Value rows = b.reshape(moved, {shape.elements() / e.count, e.count});
+  return b.transpose(b.reshape(exclusive_products(b, rows), moved_shape), inverse);
+}
+
+// dy shared among the elements equal to the result; a NaN result comes from the NaNs.
+Value extreme_gradient(Builder& b, Value x, Value y, Value dy, const Extent& e) {
+  const Value hit = b.logical("or", b.compare("eq", x, y), b.unary("is_nan", x));
+  const Value count = b.sum(b.cast(hit, b.dtype(dy)), e.axes);
+  return b.where(hit, b.over(dy, count), b.scalar(b.dtype(dy), 0));
+}
+
+// x·dy/y, 0 where the norm is 0.
+Value l2_gradient(Builder& b, Value x, Value y, Value dy) {
+  const Value none = b.compare("eq", y, 0);
+  const Value safe = b.where(none, b.scalar(b.dtype(y), 1), y);
+  return b.times(x, b.where(none, b.scalar(b.dtype(y), 0), b.over(dy, safe)));
+}
+
+// x, y and dy in the accumulation type, y and dy with the reduced axes kept. The result broadcasts
+// to x.
+Value reduce_dx(Builder& b, const op::reduce& n, const Extent& e, Value x, Value y, Value dy) {
+  if (n.kind == "sum") return dy;
+  if (n.kind == "mean") return b.over(dy, static_cast<double>(e.count));
+  if (n.kind == "max" || n.kind == "min") return extreme_gradient(b, x, y, dy, e);
+  if (n.kind == "prod") return b.times(dy, prod_slope(b, x, e));
+  if (n.kind == "sum_square") return b.times(b.times(x, 2), dy);
+  if (n.kind == "l1") return b.times(b.unary("sign", x), dy);
+  if (n.kind == "l2") return l2_gradient(b, x, y, dy);
+  return b.times(dy, b.exp(b.minus(x, y)));  // logsumexp
+}
+
+void reduce_grad(Grad& g, const op::reduce& n) {
+  if (!g.wants(n.x)) return;
+  Builder& b = g.b;
+  const Type x = b.type(n.x);
+  const Extent e = extent(n, x.shape, "reduce");
+  if (e.identity) return g.give(n.x, g.dy());
+  const Value dy = b.reshape(g.dy(), e.keep);
+  if (n.kind == "sum") return g.give(n.x, b.expand(dy, x.shape));
+  const Value wide = b.widen(n.x);
+  Value y;
+  if (n.kind == "logsumexp" && is_half(x.dtype)) {
+    y = b.reduce("logsumexp", wide, e.axes, true);  // e^(x-y) would blow up the rounding of y
+  } else if (n.kind == "max" || n.kind == "min" || n.kind == "l2" || n.kind == "logsumexp") {
+    y = b.widen(b.reshape(g.y(), e.keep));
+  }
+  const Value dx = b.cast(reduce_dx(b, n, e, wide, y, b.widen(dy)), x.dtype);
+  g.give(n.x, b.expand(dx, x.shape));
+}
+
+constexpr Record<op::reduce> kReduce{.shape = reduce_shape, .grad = reduce_grad};
+
+}  // namespace
+
+constinit const OpRecord reduce_def = record<op::reduce, kReduce>();
+
+}  // namespace tenon::core
