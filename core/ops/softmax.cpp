@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// softmax softmax_backward cross_entropy cross_entropy_backward: specification 3.2 and 3.3.
+#include "ops/table.hpp"
+
+namespace tenon::core {
+namespace {
+
+// ---- softmax
+
+void softmax_shape(Infer& i, const op::softmax& n) {
+  i.want_float(n.x, "x");
+  i.axis(n.axis, i.shape(n.x).rank());
+  i.out(0, i.type(n.x));
+}
+
+void softmax_grad(Grad& g, const op::softmax& n) {
+  if (!g.wants(n.x)) return;
+  g.give(n.x,
+         g.b.add(op::softmax_backward{.axis = n.axis, .log = n.log, .dy = g.dy(), .y = g.y()}));
+}
+
+bool softmax_lower(Lower& l, const op::softmax& n) {
+  Builder& b = l.b;
+  const Type t = l.type(n.x);
+  const Ints axis{normalize_axis(n.axis, t.shape.rank(), "softmax")};
+  const Value x = b.widen(n.x);
+  // A row of -inf, or one with +inf or NaN, becomes NaN here, as it shall.
+  const Value shifted = b.minus(x, b.reduce("max", x, axis, true));
+  const Value e = b.exp(shifted);
+  const Value total = b.sum(e, axis);
+  l.out(0, b.cast(n.log ? b.minus(shifted, b.log(total)) : b.over(e, total), t.dtype));
+  return true;
+}
+
+constexpr Record<op::softmax> kSoftmax{
+    .shape = softmax_shape, .grad = softmax_grad, .lower = softmax_lower};
+
+void softmax_backward_shape(Infer& i, const op::softmax_backward& n) {
+  i.want_float(n.dy, "dy");
+  i.want_same_dtype(n.dy, "dy", n.y, "y");
+  i.want_shape(n.y, "y", i.shape(n.dy));
+  i.axis(n.axis, i.shape(n.dy).rank());
+  i.out(0, i.type(n.y));
+}
+
+bool softmax_backward_lower(Lower& l, const op::softmax_backward& n) {
+  Builder& b = l.b;
+  const Type t = l.type(n.y);
+  const Ints axis{normalize_axis(n.axis, t.shape.rank(), "softmax_backward")};
+  const Value y = b.widen(n.y), dy = b.widen(n.dy);
+  const Value dx = n.log ? b.minus(dy, b.times(b.exp(y), b.sum(dy, axis)))
+                         : b.times(y, b.minus(dy, b.sum(b.times(dy, y), axis)));
+  l.out(0, b.cast(dx, t.dtype));
+  return true;
+}
+
+constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backward_shape,
+                                                        .lower = softmax_backward_lower};
+
+// ---- cross_entropy
+
+// Checks what forward and backward share; returns the type of one loss per item.
+template <class Op>
+Type want_cross_entropy(const Infer& i, const Op& n) {
+  i.want_one_of("reduction", n.reduction, {"none", "sum", "mean"});
+  if (!(n.label_smoothing >= 0 && n.label_smoothing < 1))
+    i.fail(Code::invalid_argument, "attribute label_smoothing: expected a number in [0, 1), given ",
+           n.label_smoothing);
+  i.want_float(n.logits, "logits");
+  i.want_index(n.labels, "labels");
+  if (i.dtype(n.labels) == kI32 && n.ignore_index != static_cast<int32_t>(n.ignore_index))
+    i.fail(Code::invalid_argument,
+           "attribute ignore_index: expected a number that fits i32 labels, given ",
+           n.ignore_index);
+  const Type x = i.type(n.logits);
+  const int axis = i.axis(n.axis, x.shape.rank());
+  Shape items;
+  for (int a = 0; a < x.shape.rank(); ++a)
+    if (a != axis) items.push(x.shape[a]);
+  i.want_shape(n.labels, "labels", items);
+  if (x.shape[axis] == 0 && items.elements() != 0)
+    i.fail(Code::shape_mismatch, "operand logits: expected at least one class, got ", x.text());
+  if (n.weight) {
+    if (i.dtype(n.weight) != x.dtype && i.dtype(n.weight) != acc_dtype(x.dtype))
+      i.fail(Code::dtype_mismatch, "operand weight: expected ", dtype_name(x.dtype), " or ",
+             dtype_name(acc_dtype(x.dtype)), ", got ", i.type(n.weight).text());
+    i.want_shape(n.weight, "weight", {x.shape[axis]});
+  }
+  return {acc_dtype(x.dtype), items};
+}
+
+template <class Op>
+Type loss_type(const Op& n, const Type& items) {
+  return n.reduction == "none" ? items : Type{items.dtype, {}};
+}
+
+void cross_entropy_shape(Infer& i, const op::cross_entropy& n) {
+  const Type items = want_cross_entropy(i, n);
+  i.out(0, loss_type(n, items));
+  i.out(1, items);
+}
+
+Ints all_axes(const Shape& s) {
+  Ints axes;
+  for (int i = 0; i < s.rank(); ++i) axes.push_back(i);
+  return axes;
+}
+
+// What both decompositions start from.
+struct Items {
+  int axis;
+  Dim classes;
+  Value x;        // logits, widened
+  Value ignored;  // bool per item
+  Value label;    // per item, in [0, classes) or refused when run; 0 where ignored
+  Value weight;   // per class, widened; absent = 1
+  Value own;      // weight of the label's class, 0 where ignored; absent without weights
+};
+
+template <class Op>
+Items items_of(Builder& b, const Op& n) {
+  const Shape x = b.shape(n.logits);
+  Items it{.axis = normalize_axis(n.axis, x.rank(), Op::kName),
+           .classes = 0,
+           .x = b.widen(n.logits),
+           .ignored = {},
+           .label = {},
+           .weight = {},
+           .own = {}};
+  it.classes = x[it.axis];
+  const DType wide = b.dtype(it.x), index = b.dtype(n.labels);
+  it.ignored = b.compare("eq", n.labels, b.scalar_int(index, n.ignore_index));
+  const Value kept = b.where(it.ignored, b.scalar_int(index, 0), n.labels);
+  // A gather counts negative indices from the end; a negative label is an error, as one too large
+  // is.
+  const Value negative = b.compare("lt", kept, b.scalar_int(index, 0));
+  const Value strict = b.where(negative, b.scalar_int(index, it.classes), kept);
+  it.label = b.add(op::gather{.data = b.iota({it.classes}, 0, index), .indices = strict});
+  if (n.weight) {
+    it.weight = b.cast(n.weight, wide);
+    const Value own = b.add(op::gather{.data = it.weight, .indices = it.label});
+    it.own = b.where(it.ignored, b.scalar(wide, 0), own);
+  }
+  return it;
+}
+
+// Per class along the axis, broadcasting to the logits.
+Value along_axis(Builder& b, const Items& it, Value per_class) {
+  Shape s;
+  for (int i = 0; i < b.shape(it.x).rank(); ++i) s.push(i == it.axis ? it.classes : 1);
+  return b.reshape(per_class, s);
+}
+
+// The logit of each item's label, by one flat gather.
+Value label_logit(Builder& b, const Items& it) {
+  const Shape x = b.shape(it.x), labels = b.shape(it.label);
+  Dim outer = 1, inner = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i < it.axis) outer *= x[i];
+    if (i > it.axis) inner *= x[i];
+  }
+  const Value label = b.cast(b.reshape(it.label, {outer, inner}), kI64);
+  const Value start = b.iota({outer, 1}, 0, kI64, 0, static_cast<double>(it.classes * inner));
+  const Value place = b.iota({1, inner}, 1, kI64);
+  const Value at = b.plus(b.plus(b.times(label, b.scalar_int(kI64, inner)), place), start);
+  const Value flat = b.reshape(it.x, {x.elements()});
+  return b.reshape(b.add(op::gather{.data = flat, .indices = at}), labels);
+}
+
+// Σ of the weights of the kept items, by which the mean divides.
+Value total_weight(Builder& b, const Items& it) {
+  const DType wide = b.dtype(it.x);
+  const Value each = it.own ? it.own : b.cast(b.logical("not", it.ignored), wide);
+  return b.sum(each, all_axes(b.shape(each)), false);
+}
+
+bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
+  Builder& b = l.b;
+  const Items it = items_of(b, n);
+  const DType wide = b.dtype(it.x);
+  const Value lse_kept = b.reduce("logsumexp", it.x, {it.axis}, true);
+  const Value lse = b.reshape(lse_kept, b.shape(it.label));
+  if (l.wanted(1)) l.out(1, lse);
+
+  const double smoothing = n.label_smoothing;
+  Value loss = b.minus(lse, label_logit(b, it));
+  if (it.own) loss = b.times(loss, it.own);
+  if (smoothing > 0) {
+    Value spread = b.minus(lse_kept, it.x);
+    if (it.weight) spread = b.times(spread, along_axis(b, it, it.weight));
+    const Value sum = b.sum(spread, {it.axis}, false);
+    loss = b.plus(b.times(loss, 1 - smoothing),
+                  b.times(sum, smoothing / static_cast<double>(it.classes)));
+  }
+  loss = b.where(it.ignored, b.scalar(wide, 0), loss);
+  if (n.reduction != "none") loss = b.sum(loss, all_axes(b.shape(loss)), false);
+  if (n.reduction == "mean") loss = b.over(loss, total_weight(b, it));
+  l.out(0, loss);
+  return true;
+}
+
+void cross_entropy_grad(Grad& g, const op::cross_entropy& n) {
+  Builder& b = g.b;
+  if (g.wants(n.weight)) g.refuse("weight", "class weights are constants of the loss");
+  if (!g.wants(n.logits)) return;
+  const Type x = b.type(n.logits);
+  Value dx;
+  if (const Value dy = g.dy(0))
+    dx = b.add(op::cross_entropy_backward{.axis = n.axis,
+                                          .ignore_index = n.ignore_index,
+                                          .label_smoothing = n.label_smoothing,
+                                          .reduction = n.reduction,
+                                          .dy = dy,
+                                          .logits = n.logits,
+                                          .labels = n.labels,
+                                          .weight = n.weight,
+                                          .lse = g.y(1)});
+  if (const Value dlse = g.dy(1)) {
+    const int axis = normalize_axis(n.axis, x.shape.rank(), "cross_entropy");
+    const Value p = b.exp(b.minus(b.widen(n.logits), b.unsqueeze(g.y(1), axis)));
+    const Value part = b.cast(b.times(p, b.unsqueeze(dlse, axis)), x.dtype);
+    dx = dx ? b.plus(dx, part) : part;
+  }
+  g.give(n.logits, dx);
+}
+
+constexpr Record<op::cross_entropy> kCrossEntropy{
+    .shape = cross_entropy_shape, .grad = cross_entropy_grad, .lower = cross_entropy_lower};
+
+void cross_entropy_backward_shape(Infer& i, const op::cross_entropy_backward& n) {
+  const Type items = want_cross_entropy(i, n);
+  const Type loss = loss_type(n, items);
+  i.want_dtype(n.dy, "dy", loss.dtype);
+  i.want_shape(n.dy, "dy", loss.shape);
+  i.want_dtype(n.lse, "lse", items.dtype);
+  i.want_shape(n.lse, "lse", items.shape);
+  i.out(0, i.type(n.logits));
+}
+
+// (1-ε)·w_y·(p - onehot) + ε/C·(Σw·p - w)
+Value item_gradient(Builder& b, const Items& it, Value p, double smoothing) {
+  const DType wide = b.dtype(p), index = b.dtype(it.label);
+  const Value classes = along_axis(b, it, b.iota({it.classes}, 0, index));
+  const Value hit = b.compare("eq", classes, b.unsqueeze(it.label, it.axis));
+  Value dx = b.minus(p, b.where(hit, b.scalar(wide, 1), b.scalar(wide, 0)));
+  if (it.own) dx = b.times(dx, b.unsqueeze(it.own, it.axis));
+  if (smoothing == 0) return dx;
+  Value spread;
+  if (it.weight) {
+    const Value total = b.sum(it.weight, {0}, false);
+    spread = b.minus(b.times(p, total), along_axis(b, it, it.weight));
+  } else {
+    spread = b.minus(b.times(p, static_cast<double>(it.classes)), 1);
+  }
+  return b.plus(b.times(dx, 1 - smoothing),
+                b.times(spread, smoothing / static_cast<double>(it.classes)));
+}
+
+bool cross_entropy_backward_lower(Lower& l, const op::cross_entropy_backward& n) {
+  Builder& b = l.b;
+  const Type x = l.type(n.logits);
+  const Items it = items_of(b, n);
+  const Value lse =
+      n.lse ? b.unsqueeze(n.lse, it.axis) : b.reduce("logsumexp", it.x, {it.axis}, true);
+  const Value p = b.exp(b.minus(it.x, lse));
+  Value upstream = n.dy;
+  if (n.reduction == "mean") upstream = b.over(upstream, total_weight(b, it));
+  if (n.reduction == "none") upstream = b.unsqueeze(upstream, it.axis);
+  const Value dx = b.times(item_gradient(b, it, p, n.label_smoothing), upstream);
+  const Value none = b.unsqueeze(it.ignored, it.axis);
+  l.out(0, b.cast(b.where(none, b.scalar(b.dtype(dx), 0), dx), x.dtype));
+  return true;
+}
+
+constexpr Record<op::cross_entropy_backward> kCrossEntropyBackward{
+    .shape = cross_entropy_backward_shape, .lower = cross_entropy_backward_lower};
+
+}  // namespace
+
+constinit const OpRecord softmax_def = record<op::softmax, kSoftmax>();
+constinit const OpRecord softmax_backward_def = record<op::softmax_backward, kSoftmaxBackward>();
+constinit const OpRecord cross_entropy_def = record<op::cross_entropy, kCrossEntropy>();
+constinit const OpRecord cross_entropy_backward_def =
+    record<op::cross_entropy_backward, kCrossEntropyBackward>();
+
+}  // namespace tenon::core
