@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ face of tenon.h: the same objects with ownership, exceptions and typed ops. Header-only; needs libtenon at link.
+//
+//   tenon::Runtime runtime;
+//   tenon::Graph g("scale");
+//   auto x = g.input("x", {tenon::f32, {4}});
+//   g.output("y", g.add(tenon::op::unary{.kind = "relu", .x = x}));
+//   tenon::Store store(runtime);
+//   tenon::Executable exe(runtime, g, store);
+//   tenon::Context run(exe);
+//   run.set("x", std::vector<float>{-1, 0, 1, 2});
+//   run.run();
+//   std::vector<float> y = run.get<float>("y");
+//
+// What tenon.h says of threads, ownership and errors holds here; every failure is a tenon::Error.
+#pragma once
+
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ops.hpp"
+#include "tenon.h"
+
+namespace tenon {
+
+inline constexpr tenon_dtype f32 = TENON_DTYPE_F32, f16 = TENON_DTYPE_F16, bf16 = TENON_DTYPE_BF16,
+                             f64 = TENON_DTYPE_F64, i8 = TENON_DTYPE_I8, i16 = TENON_DTYPE_I16,
+                             i32 = TENON_DTYPE_I32, i64 = TENON_DTYPE_I64, u8 = TENON_DTYPE_U8,
+                             u16 = TENON_DTYPE_U16, u32 = TENON_DTYPE_U32, u64 = TENON_DTYPE_U64,
+                             boolean = TENON_DTYPE_BOOL;
+
+class Error : public std::runtime_error {
+ public:
+  Error(tenon_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  tenon_code code() const { return code_; }
+
+ private:
+  tenon_code code_;
+};
+
+namespace detail {
+inline tenon_str str(std::string_view s) { return {s.data(), s.size()}; }
+inline std::string string(tenon_str s) { return {s.data ? s.data : "", s.size}; }
+inline void check(tenon_status* status) {
+  if (!status) return;
+  const Error error(tenon_status_code(status), string(tenon_status_text(status)));
+  tenon_status_release(status);
+  throw error;
+}
+inline std::string take(tenon_text* text) {
+  std::string s = string(tenon_text_str(text));
+  tenon_text_destroy(text);
+  return s;
+}
+template <auto destroy>
+struct Deleter {
+  template <class T>
+  void operator()(T* p) const { destroy(p); }
+};
+template <class T, auto destroy>
+using Handle = std::unique_ptr<T, Deleter<destroy>>;
+
+template <class T>
+constexpr tenon_dtype dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return TENON_DTYPE_F32;
+  else if constexpr (std::is_same_v<T, double>) return TENON_DTYPE_F64;
+  else if constexpr (std::is_same_v<T, bool>) return TENON_DTYPE_BOOL;
+  else if constexpr (std::is_integral_v<T>) {
+    constexpr tenon_dtype of_signed[] = {TENON_DTYPE_I8, TENON_DTYPE_I16, TENON_DTYPE_I32, TENON_DTYPE_I64};
+    constexpr tenon_dtype of_unsigned[] = {TENON_DTYPE_U8, TENON_DTYPE_U16, TENON_DTYPE_U32, TENON_DTYPE_U64};
+    constexpr int k = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+    return std::is_signed_v<T> ? of_signed[k] : of_unsigned[k];
+  } else {
+    static_assert(sizeof(T) == 0, "no dtype of tenon has this C++ type; pass bytes and a dtype");
+  }
+}
+}  // namespace detail
+
+inline std::string version() { return detail::string(tenon_version()); }
+inline std::string code_name(tenon_code code) { return detail::string(tenon_code_name(code)); }
+
+// dtype and shape.
+struct TensorType {
+  tenon_dtype dtype = TENON_DTYPE_NONE;
+  std::vector<int64_t> dims{};
+
+  TensorType() = default;
+  TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_) : dtype(dtype_), dims(std::move(dims_)) {}
+  explicit TensorType(const tenon_tensor_type& t) : dtype(t.dtype), dims(t.dims, t.dims + t.rank) {}
+  int64_t elements() const {
+    int64_t n = 1;
+    for (int64_t d : dims) n *= d;
+    return n;
+  }
+  uint64_t bytes() const { return tenon_dense_bytes(dtype, elements()); }
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
+
+struct DeviceEntry {
+  std::string id, kind, name, plugin, reason;
+  uint64_t memory_size = 0, max_allocation = 0;
+  bool host_addressable = false;
+};
+struct PluginEntry {
+  std::string path, stage, text, name, version;
+  tenon_code code = TENON_OK;
+  uint32_t device_count = 0;
+};
+struct OpEntry {
+  std::string domain, name, family, level, signature;
+  uint32_t version = 0;
+  bool has_gradient = false, has_decomposition = false;
+};
+
+inline std::vector<OpEntry> list_ops() {
+  std::vector<OpEntry> out;
+  for (uint32_t i = 0; i < tenon_op_count(); ++i) {
+    tenon_op_entry e{};
+    e.struct_size = sizeof e;
+    detail::check(tenon_op(i, &e));
+    out.push_back({detail::string(e.domain), detail::string(e.name), detail::string(e.family), detail::string(e.level),
+                   detail::string(e.signature), e.version, e.has_gradient != 0, e.has_decomposition != 0});
+  }
+  return out;
+}
+
+struct RuntimeOptions {
+  std::vector<std::string> plugin_dirs{};
+  std::vector<std::string> plugin_files{};
+  uint32_t threads = 0;
+  bool use_environment = true;
+  bool use_builtin_dir = true;
+};
+
+class Runtime {
+ public:
+  explicit Runtime(const RuntimeOptions& options = {}) {
+    std::vector<tenon_str> dirs, files;
+    for (const auto& d : options.plugin_dirs) dirs.push_back(detail::str(d));
+    for (const auto& f : options.plugin_files) files.push_back(detail::str(f));
+    tenon_runtime_options o{};
+    o.struct_size = sizeof o;
+    o.plugin_dirs = dirs.data();
+    o.plugin_dir_count = static_cast<uint32_t>(dirs.size());
+    o.plugin_files = files.data();
+    o.plugin_file_count = static_cast<uint32_t>(files.size());
+    o.threads = options.threads;
+    o.flags = (options.use_environment ? 0 : TENON_RUNTIME_NO_ENVIRONMENT) |
+              (options.use_builtin_dir ? 0 : TENON_RUNTIME_NO_BUILTIN);
+    tenon_runtime* handle = nullptr;
+    detail::check(tenon_runtime_create(&o, &handle));
+    handle_.reset(handle);
+  }
+  tenon_runtime* handle() const { return handle_.get(); }
+
+  std::vector<DeviceEntry> devices() const {
+    std::vector<DeviceEntry> out;
+    for (uint32_t i = 0; i < tenon_runtime_device_count(handle()); ++i) {
+      tenon_device_entry e{};
+      e.struct_size = sizeof e;
+      detail::check(tenon_runtime_device(handle(), i, &e));
+      out.push_back({detail::string(e.id), detail::string(e.kind), detail::string(e.name), detail::string(e.plugin),
+                     detail::string(e.reason), e.memory_size, e.max_allocation, e.host_addressable != 0});
+    }
+    return out;
+  }
+  std::vector<PluginEntry> plugins() const {
+    std::vector<PluginEntry> out;
+    for (uint32_t i = 0; i < tenon_runtime_plugin_count(handle()); ++i) {
+      tenon_plugin_entry e{};
+      e.struct_size = sizeof e;
+      detail::check(tenon_runtime_plugin(handle(), i, &e));
+      out.push_back({detail::string(e.path), detail::string(e.stage), detail::string(e.text), detail::string(e.name),
+                     detail::string(e.version), e.code, e.device_count});
+    }
+    return out;
+  }
+
+ private:
+  detail::Handle<tenon_runtime, tenon_runtime_destroy> handle_;
+};
+
+// A value of a graph; absent by default.
+struct Value {
+  tenon_value id = TENON_NONE;
+  explicit operator bool() const { return id != TENON_NONE; }
+  friend bool operator==(Value, Value) = default;
+};
+
+// What add returns: the outputs by position; converts to the first.
+struct Node {
+  std::vector<Value> outputs;
+  operator Value() const { return outputs[0]; }  // NOLINT: implicit on purpose
+  Value operator[](size_t k) const { return outputs[k]; }
+};
+
+// The ops: one struct each, see op_structs.inl.
+namespace op {
+#include "op_structs.inl"
+}  // namespace op
+
+namespace detail {
+// Op struct -> arguments of tenon_graph_add_node. Attributes equal to their default are left out.
+struct NodeEncoder {
+  std::vector<tenon_value> operands{};
+  std::vector<tenon_arg> args{};
+  std::vector<uint8_t> want{};
+  bool list_output = false;
+
+  tenon_arg& arg(const char* name, uint32_t type) {
+    tenon_arg a{};
+    a.name = str(name);
+    a.type = type;
+    return args.emplace_back(a);
+  }
+  void attr(const char* name, const std::string& v, const std::string& otherwise) {
+    if (v != otherwise) arg(name, TENON_ARG_STR).str = str(v);
+  }
+  void attr(const char* name, int64_t v, int64_t otherwise) {
+    if (v != otherwise) arg(name, TENON_ARG_I64).i64 = v;
+  }
+  void attr(const char* name, double v, double otherwise) {
+    if (v != otherwise && !(is_unset(v) && is_unset(otherwise))) arg(name, TENON_ARG_F64).f64 = v;
+  }
+  void attr(const char* name, bool v, bool otherwise) {
+    if (v != otherwise) arg(name, TENON_ARG_BOOL).i64 = v;
+  }
+  void attr(const char* name, tenon_dtype v, tenon_dtype otherwise) {
+    if (v != otherwise) arg(name, TENON_ARG_DTYPE).i64 = v;
+  }
+  void attr(const char* name, const std::vector<int64_t>& v, const std::vector<int64_t>&) {
+    if (v.empty()) return;
+    tenon_arg& a = arg(name, TENON_ARG_INTS);
+    a.ints = v.data();
+    a.count = static_cast<uint32_t>(v.size());
+  }
+  void operand(const char*, Value v) { operands.push_back(v.id); }
+  void optional(const char*, Value v) { operands.push_back(v.id); }
+  void list(const char*, const std::vector<Value>& vs) {
+    for (Value v : vs) operands.push_back(v.id);
+  }
+  void output(const char*, bool wanted = true) { want.push_back(wanted); }
+  void output_list(const char*) { list_output = true; }
+};
+}  // namespace detail
+
+struct Optimizer {
+  uint32_t kind = TENON_OPTIMIZER_ADAMW;
+  Value learning_rate{};         // f32 scalar
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+  double weight_decay = 0.01;
+  double clip_norm = 0;          // 0 = no clipping
+  uint32_t decay_min_rank = 0;   // weights of a lower rank get no decay
+  bool skip_nonfinite = false;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string_view name = "graph") {
+    tenon_graph* handle = nullptr;
+    detail::check(tenon_graph_create(detail::str(name), &handle));
+    handle_.reset(handle);
+  }
+  static Graph parse(std::string_view text, std::string_view file_name = "text") {
+    tenon_graph* handle = nullptr;
+    detail::check(tenon_graph_parse(detail::str(text), detail::str(file_name), &handle));
+    return Graph(handle);
+  }
+  tenon_graph* handle() const { return handle_.get(); }
+  std::string print() const {
+    tenon_text* text = nullptr;
+    detail::check(tenon_graph_print(handle(), &text));
+    return detail::take(text);
+  }
+
+  // A dim to stand in an input's type until a run gives it a number.
+  int64_t symbol(std::string_view name) {
+    int64_t dim = 0;
+    detail::check(tenon_graph_symbol(handle(), detail::str(name), &dim));
+    return dim;
+  }
+  Value input(std::string_view name, const TensorType& t) {
+    Value v;
+    detail::check(tenon_graph_input(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
+    return v;
+  }
+  Value weight(std::string_view name, const TensorType& t, bool trainable = true) {
+    Value v;
+    detail::check(tenon_graph_weight(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), trainable, &v.id));
+    return v;
+  }
+  Value state(std::string_view name, const TensorType& t) {
+    Value v;
+    detail::check(tenon_graph_state(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
+    return v;
+  }
+  Value constant(const TensorType& t, const void* data, uint64_t size) {
+    Value v;
+    detail::check(tenon_graph_constant(handle(), t.dtype, rank(t), t.dims.data(), data, size, &v.id));
+    return v;
+  }
+  template <class T>
+  Value constant(std::vector<int64_t> dims, const std::vector<T>& data) {
+    return constant({detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
+  }
+  template <class T>
+  Value scalar(T value) { return constant({detail::dtype_of<T>(), {}}, &value, sizeof value); }
+
+  // Appends a node; provenance names it in messages and reports.
+  template <class Op>
+  Node add(const Op& op, std::string_view provenance = {}) {
+    detail::NodeEncoder e;
+    visit(op, e);
+    static_assert(!requires { op.wrt; }, "use gradients()");
+    Node node{std::vector<Value>(e.want.size())};
+    static_assert(sizeof(Value) == sizeof(tenon_value));
+    std::vector<tenon_value> out(e.want.size(), TENON_NONE);
+    detail::check(tenon_graph_add_node(handle(), detail::str("tenon"), detail::str(Op::kName), Op::kVersion,
+                                       e.operands.data(), static_cast<uint32_t>(e.operands.size()), e.args.data(),
+                                       static_cast<uint32_t>(e.args.size()), e.want.data(),
+                                       static_cast<uint32_t>(e.want.size()), detail::str(provenance), out.data()));
+    for (size_t k = 0; k < out.size(); ++k) node.outputs[k].id = out[k];
+    return node;
+  }
+  std::vector<Value> gradients(Value loss, const std::vector<Value>& wrt) {
+    std::vector<tenon_value> ids, out(wrt.size(), TENON_NONE);
+    for (Value v : wrt) ids.push_back(v.id);
+    detail::check(tenon_graph_gradients(handle(), loss.id, ids.data(), static_cast<uint32_t>(ids.size()), out.data()));
+    std::vector<Value> values;
+    for (tenon_value v : out) values.push_back({v});
+    return values;
+  }
+  // Adds one training step for all trainable weights; returns the global gradient norm before clipping.
+  Value minimize(Value loss, const Optimizer& o) {
+    tenon_optimizer c{};
+    c.struct_size = sizeof c;
+    c.kind = o.kind;
+    c.skip_nonfinite = o.skip_nonfinite;
+    c.learning_rate = o.learning_rate.id;
+    c.nesterov = o.nesterov;
+    c.beta1 = o.beta1;
+    c.beta2 = o.beta2;
+    c.eps = o.eps;
+    c.momentum = o.momentum;
+    c.dampening = o.dampening;
+    c.weight_decay = o.weight_decay;
+    c.clip_norm = o.clip_norm;
+    c.decay_min_rank = o.decay_min_rank;
+    Value norm;
+    detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
+    return norm;
+  }
+  void output(std::string_view name, Value v) { detail::check(tenon_graph_output(handle(), detail::str(name), v.id)); }
+  void update(Value target, Value v) { detail::check(tenon_graph_update(handle(), target.id, v.id)); }
+  // dtype NONE while it depends on symbols.
+  TensorType type(Value v) const {
+    tenon_tensor_type t{};
+    detail::check(tenon_graph_type(handle(), v.id, &t));
+    return TensorType(t);
+  }
+  struct Named {
+    std::string name;
+    Value value;
+    bool trainable;
+  };
+  // space: TENON_SPACE_INPUT, _WEIGHT or _STATE.
+  std::vector<Named> named(uint32_t space) const {
+    std::vector<Named> out;
+    for (uint32_t i = 0; i < tenon_graph_count(handle(), space); ++i) {
+      tenon_str name{};
+      Value v;
+      uint32_t trainable = 0;
+      detail::check(tenon_graph_name(handle(), space, i, &name, &v.id, &trainable));
+      out.push_back({detail::string(name), v, trainable != 0});
+    }
+    return out;
+  }
+
+ private:
+  explicit Graph(tenon_graph* handle) : handle_(handle) {}
+  static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
+  detail::Handle<tenon_graph, tenon_graph_destroy> handle_;
+};
+
+namespace detail {
+inline tenon_tensor tensor(const TensorType& t, const void* data, uint64_t size, const int64_t* strides = nullptr) {
+  tenon_tensor out{};
+  out.struct_size = sizeof out;
+  out.dims = t.dims.data();
+  out.strides = strides;
+  out.data = const_cast<void*>(data);  // inputs are only read
+  out.size = size;
+  out.rank = static_cast<uint32_t>(t.dims.size());
+  out.dtype = t.dtype;
+  return out;
+}
+}  // namespace detail
+
+class Store {
+ public:
+  explicit Store(const Runtime& runtime) {
+    tenon_store* handle = nullptr;
+    detail::check(tenon_store_create(runtime.handle(), &handle));
+    handle_.reset(handle);
+  }
+  tenon_store* handle() const { return handle_.get(); }
+  void set(uint32_t space, std::string_view name, const TensorType& t, const void* data, uint64_t size) {
+    const tenon_tensor x = detail::tensor(t, data, size);
+    detail::check(tenon_store_set(handle(), space, detail::str(name), &x));
+  }
+  template <class T>
+  void set(uint32_t space, std::string_view name, std::vector<int64_t> dims, const std::vector<T>& data) {
+    set(space, name, {detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
+  }
+  TensorType type(uint32_t space, std::string_view name) const {
+    tenon_tensor_type t{};
+    detail::check(tenon_store_type(handle(), space, detail::str(name), &t));
+    return TensorType(t);
+  }
+  void get(uint32_t space, std::string_view name, void* data, uint64_t size) const {
+    detail::check(tenon_store_get(handle(), space, detail::str(name), data, size));
+  }
+  template <class T>
+  std::vector<T> get(uint32_t space, std::string_view name) const {
+    const TensorType t = type(space, name);
+    if (t.dtype != detail::dtype_of<T>()) throw Error(TENON_DTYPE_MISMATCH, "store: '" + std::string(name) + "' has another dtype");
+    std::vector<T> out(static_cast<size_t>(t.elements()));
+    get(space, name, out.data(), out.size() * sizeof(T));
+    return out;
+  }
+  std::vector<std::string> names(uint32_t space) const {
+    std::vector<std::string> out;
+    for (uint32_t i = 0; i < tenon_store_count(handle(), space); ++i) {
+      tenon_text* text = nullptr;
+      detail::check(tenon_store_name(handle(), space, i, &text));
+      out.push_back(detail::take(text));
+    }
+    return out;
+  }
+  void add_missing(const Graph& graph) { detail::check(tenon_store_add_missing(handle(), graph.handle())); }
+  void load(uint32_t space, std::string_view path) { detail::check(tenon_store_load(handle(), space, detail::str(path))); }
+  void save(uint32_t space, std::string_view path,
+            const std::vector<std::pair<std::string, std::string>>& metadata = {}) const {
+    std::vector<tenon_str> pairs;
+    for (const auto& [key, value] : metadata) pairs.push_back(detail::str(key)), pairs.push_back(detail::str(value));
+    detail::check(tenon_store_save(handle(), space, detail::str(path), pairs.data(), static_cast<uint32_t>(metadata.size())));
+  }
+
+ private:
+  detail::Handle<tenon_store, tenon_store_destroy> handle_;
+};
+
+inline std::string safetensors_metadata(std::string_view path) {
+  tenon_text* text = nullptr;
+  detail::check(tenon_safetensors_metadata(detail::str(path), &text));
+  return detail::take(text);
+}
+
+struct ExecutableOptions {
+  std::string device = "auto";
+  bool allow_fallback = true;
+  bool simplify = true;
+  bool decompose_all = false;   // tests: every op in primitives
+};
+
+class Executable {
+ public:
+  Executable(const Runtime& runtime, const Graph& graph, const Store& store, const ExecutableOptions& options = {}) {
+    tenon_executable_options o{};
+    o.struct_size = sizeof o;
+    o.device = detail::str(options.device);
+    o.fallback = options.allow_fallback ? TENON_FALLBACK_ALLOW : TENON_FALLBACK_DENY;
+    o.flags = (options.simplify ? 0 : TENON_COMPILE_NO_SIMPLIFY) |
+              (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0);
+    tenon_executable* handle = nullptr;
+    detail::check(tenon_executable_create(runtime.handle(), graph.handle(), store.handle(), &o, &handle));
+    handle_.reset(handle);
+  }
+  tenon_executable* handle() const { return handle_.get(); }
+  // JSON: see tenon_executable_report.
+  std::string report(const std::vector<std::pair<std::string, int64_t>>& symbols = {}) const {
+    std::vector<tenon_str> names;
+    std::vector<int64_t> numbers;
+    for (const auto& [name, number] : symbols) names.push_back(detail::str(name)), numbers.push_back(number);
+    tenon_text* text = nullptr;
+    detail::check(tenon_executable_report(handle(), names.data(), numbers.data(), static_cast<uint32_t>(names.size()), &text));
+    return detail::take(text);
+  }
+
+ private:
+  detail::Handle<tenon_executable, tenon_executable_destroy> handle_;
+};
+
+class Context {
+ public:
+  explicit Context(const Executable& executable) {
+    tenon_context* handle = nullptr;
+    detail::check(tenon_context_create(executable.handle(), &handle));
+    handle_.reset(handle);
+  }
+  tenon_context* handle() const { return handle_.get(); }
+
+  void set(std::string_view input, const TensorType& t, const void* data, uint64_t size,
+           const int64_t* strides = nullptr) {
+    const tenon_tensor x = detail::tensor(t, data, size, strides);
+    detail::check(tenon_context_set(handle(), detail::str(input), &x));
+  }
+  template <class T>
+  void set(std::string_view input, std::vector<int64_t> dims, const std::vector<T>& data) {
+    set(input, {detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
+  }
+  template <class T>
+  void set(std::string_view input, const std::vector<T>& data) {
+    set(input, {static_cast<int64_t>(data.size())}, data);
+  }
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  void set(std::string_view input, T scalar) { set(input, {detail::dtype_of<T>(), {}}, &scalar, sizeof scalar); }
+
+  void run() { detail::check(tenon_context_run(handle())); }
+  void run_async() { detail::check(tenon_context_run_async(handle())); }
+  bool done() {
+    uint32_t done = 0;
+    detail::check(tenon_context_query(handle(), &done));
+    return done != 0;
+  }
+  void wait() { detail::check(tenon_context_wait(handle())); }
+
+  TensorType output_type(std::string_view output) {
+    tenon_tensor_type t{};
+    detail::check(tenon_context_output_type(handle(), detail::str(output), &t));
+    return TensorType(t);
+  }
+  void get(std::string_view output, void* data, uint64_t size) {
+    detail::check(tenon_context_get(handle(), detail::str(output), data, size));
+  }
+  template <class T>
+  std::vector<T> get(std::string_view output) {
+    const TensorType t = output_type(output);
+    if (t.dtype != detail::dtype_of<T>()) throw Error(TENON_DTYPE_MISMATCH, "output '" + std::string(output) + "' has another dtype");
+    std::vector<T> out(static_cast<size_t>(t.elements()));
+    get(output, out.data(), out.size() * sizeof(T));
+    return out;
+  }
+  template <class T>
+  T get_scalar(std::string_view output) {
+    const std::vector<T> all = get<T>(output);
+    if (all.size() != 1) throw Error(TENON_SHAPE_MISMATCH, "output '" + std::string(output) + "' is no scalar");
+    return all[0];
+  }
+
+ private:
+  detail::Handle<tenon_context, tenon_context_destroy> handle_;
+};
+
+}  // namespace tenon
