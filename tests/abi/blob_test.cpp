@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header-only reader: what it rejects, and that no byte can make it (or a plugin behind it)
+// read out of bounds.
+#include <doctest/doctest.h>
+
+#include "fake_host.hpp"
+
+namespace tenon::test {
+
+namespace {
+
+// y = transpose(a + constant), with an attribute list, a string attribute and a constant's content.
+BlobBuilder small_graph() {
+  BlobBuilder b;
+  const uint32_t a = b.input({TENON_DTYPE_F32, {2, 3}});
+  const uint32_t c = b.constant<float>({TENON_DTYPE_F32, {3}}, {1, 2, 3});
+  const uint32_t sum = b.node("binary", {a, c}, {{TENON_DTYPE_F32, {2, 3}}}, {{"kind", "add"}});
+  b.output(b.node("transpose", {sum}, {{TENON_DTYPE_F32, {3, 2}}},
+                  {{"perm", std::vector<int64_t>{1, 0}}}));
+  return b;
+}
+
+std::string open(const std::vector<uint64_t>& words, uint64_t size) {
+  tenon_blob blob;
+  const char* bad = tenon_blob_open(words.data(), size, &blob);
+  return bad ? bad : "";
+}
+std::string open(const std::vector<uint64_t>& words) { return open(words, words.size() * 8); }
+
+template <class T>
+T& at(std::vector<uint64_t>& words, uint64_t offset) {
+  return *reinterpret_cast<T*>(reinterpret_cast<char*>(words.data()) + offset);
+}
+tenon_blob_function& function(std::vector<uint64_t>& words) {
+  return at<tenon_blob_function>(words, at<tenon_blob_header>(words, 0).functions);
+}
+tenon_blob_node& node(std::vector<uint64_t>& words, uint64_t k) {
+  return at<tenon_blob_node>(words, function(words).nodes + k * sizeof(tenon_blob_node));
+}
+tenon_blob_value& value(std::vector<uint64_t>& words, uint64_t k) {
+  return at<tenon_blob_value>(words, function(words).values + k * sizeof(tenon_blob_value));
+}
+
+// Reads all that an accepted blob holds.
+uint64_t read_all(const std::vector<uint64_t>& words) {
+  tenon_blob b;
+  uint64_t sum = 0;
+  if (tenon_blob_open(words.data(), words.size() * 8, &b)) return 0;
+  const auto read = [&](tenon_str s) {
+    for (uint64_t i = 0; i < s.size; ++i) sum += static_cast<unsigned char>(s.data[i]);
+  };
+  for (uint32_t f = 0; f < b.function_count; ++f) {
+    const tenon_blob_function& fn = b.functions[f];
+    for (uint32_t v = 0; v < fn.value_count; ++v) {
+      const tenon_blob_value* value = tenon_blob_values(&b, &fn) + v;
+      sum += static_cast<uint64_t>(tenon_blob_elements(&b, value));
+      for (uint64_t i = 0; i < (value->data ? value->data_size : 0); ++i)
+        sum += b.bytes[value->data + i];
+    }
+    for (uint32_t n = 0; n < fn.node_count; ++n) {
+      tenon_node_view view = tenon_node_at(&b, f, n);
+      read(tenon_blob_str(&b, view.node->op));
+      for (uint32_t k = 0; k < view.node->operand_count; ++k)
+        sum += tenon_node_operand(&view, k) != nullptr;
+      read(tenon_node_str(&view, "kind", ""));
+      uint32_t count = 0;
+      const int64_t* perm = tenon_node_ints(&view, "perm", &count);
+      for (uint32_t i = 0; i < count; ++i) sum += static_cast<uint64_t>(perm[i]);
+      tenon_str name;
+      if (tenon_node_unknown(&view, &name)) read(name);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_SUITE("abi/blob") {
+  TEST_CASE("open: a sound blob is accepted") { CHECK(open(small_graph().bytes()) == ""); }
+
+  TEST_CASE("open: every truncation is rejected") {
+    const std::vector<uint64_t> words = small_graph().bytes();
+    for (uint64_t size = 0; size < words.size() * 8; ++size) CHECK_FALSE(open(words, size).empty());
+  }
+
+  TEST_CASE("open: broken fields are named") {
+    const std::vector<uint64_t> sound = small_graph().bytes();
+    const auto breaks = [&](auto change) {
+      std::vector<uint64_t> words = sound;
+      change(words);
+      return open(words);
+    };
+    using Words = std::vector<uint64_t>;
+    CHECK(breaks([](Words& w) { w[0] ^= 1; }) == "the bytes are not a graph blob");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).version = 2; }) ==
+          "the blob's version is unknown");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).function_count = 0; }) ==
+          "the blob has no function");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).functions = w.size() * 8; }) ==
+          "functions are out of bounds");
+    CHECK(breaks([](Words& w) { function(w).value_count = 1u << 30; }) ==
+          "values are out of bounds");
+    CHECK(breaks([](Words& w) { function(w).nodes += 4; }) == "nodes are out of bounds");
+    CHECK(breaks([](Words& w) { value(w, 0).dtype = 99; }) == "a value's dtype is unknown");
+    CHECK(breaks([](Words& w) { value(w, 0).rank = 9; }) == "a value's rank exceeds 8");
+    CHECK(breaks([](Words& w) { at<int64_t>(w, value(w, 0).dims) = -1; }) ==
+          "a value's dim is negative");
+    CHECK(breaks([](Words& w) { at<int64_t>(w, value(w, 0).dims) = INT64_MAX / 2; }) ==
+          "a value's size overflows");
+    CHECK(breaks([](Words& w) { value(w, 1).data_size = 8; }) ==
+          "a constant's content has the wrong size");
+    CHECK(breaks([](Words& w) { value(w, 3).output = 1; }) == "a value and its node disagree");
+    CHECK(breaks([](Words& w) { at<uint32_t>(w, node(w, 0).operands) = 3; }) ==
+          "a node reads a value that is made after it");
+    CHECK(breaks([](Words& w) { at<uint32_t>(w, node(w, 0).operands) = 77; }) ==
+          "a node's operand does not exist");
+    CHECK(breaks([](Words& w) { node(w, 0).attr_count = 65; }) == "a node has too many attributes");
+    CHECK(breaks([](Words& w) { at<tenon_blob_attr>(w, node(w, 0).attrs).bits = w.size() * 8; }) ==
+          "an attribute's string is out of bounds");
+    CHECK(breaks([](Words& w) { at<tenon_blob_attr>(w, node(w, 1).attrs).count = 1u << 20; }) ==
+          "an attribute's list is out of bounds");
+    CHECK(breaks([](Words& w) { at<uint32_t>(w, function(w).outputs) = 4; }) ==
+          "an output does not exist");
+  }
+
+  TEST_CASE("open: misaligned bytes are rejected") {
+    const std::vector<uint64_t> words = small_graph().bytes();
+    tenon_blob blob;
+    CHECK(tenon_blob_open(reinterpret_cast<const char*>(words.data()) + 4, words.size() * 8 - 8,
+                          &blob) != nullptr);
+  }
+
+  TEST_CASE(
+      "mutation: every byte, set to several values, is rejected or read within bounds, and so by a "
+      "plugin") {
+    const Plugin plugin(TENON_TEMPLATE_PLUGIN);
+    const std::vector<uint64_t> sound = small_graph().bytes();
+    int accepted = 0, rejected = 0;
+    for (size_t i = 0; i < sound.size() * 8; ++i) {
+      for (unsigned flip : {0x01u, 0x80u, 0xFFu, 0x04u}) {
+        std::vector<uint64_t> words = sound;
+        at<unsigned char>(words, i) ^= static_cast<unsigned char>(flip);
+        ++(open(words).empty() ? accepted : rejected);
+        read_all(words);
+        const tenon_query_result* result = nullptr;
+        const Problem query = Plugin::problem(
+            plugin.table().query(plugin.device(), words.data(), words.size() * 8, &result));
+        CHECK((query.code == TENON_CORRUPT) == !open(words).empty());
+        if (result) plugin.table().query_release(plugin.device(), result);
+        tenon_program* program = nullptr;
+        const tenon_compile_options options{sizeof(options), 0, 0, 0};
+        const Problem compile = Plugin::problem(plugin.table().compile(
+            plugin.device(), words.data(), words.size() * 8, &options, &program));
+        CHECK((compile.code == TENON_OK) == (program != nullptr));
+        if (program) plugin.table().program_destroy(program);
+      }
+    }
+    CHECK(accepted > 0);
+    CHECK(rejected > accepted / 4);
+    CHECK(live_statuses() == 0);
+  }
+}
+
+}  // namespace tenon::test
