@@ -20,6 +20,7 @@ namespace {
   join(index_rows());
   join(matmul_rows());
   join(optimizer_rows());
+  join(order_rows());
   join(shape_rows());
   return true;
 }();
