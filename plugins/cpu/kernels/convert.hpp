@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage types of the half-precision floats and their conversion from and to float, one by one and in bulk.
+// Storage types of the half-precision floats and their conversion from and to float, one by one and
+// in bulk.
 #pragma once
 
 #include <bit>
@@ -36,15 +37,19 @@ inline Bf16 to_bf16(float x) {
   return {static_cast<uint16_t>((u + 0x7FFFu + (u >> 16 & 1)) >> 16)};
 }
 inline F16 to_f16(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7FFFFFFFu;
+  const uint32_t u = std::bit_cast<uint32_t>(x), sign = u >> 16 & 0x8000u,
+                 magnitude = u & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u)
     return {static_cast<uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x1FFu))};
-  if (magnitude >= 0x477FF000u) return {static_cast<uint16_t>(sign | 0x7C00u)};  // rounds to 2^16 and above
-  if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
+  if (magnitude >= 0x477FF000u)
+    return {static_cast<uint16_t>(sign | 0x7C00u)};  // rounds to 2^16 and above
+  if (magnitude <
+      0x38800000u) {  // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u))};
   }
-  return {static_cast<uint16_t>(sign | ((magnitude + 0xFFFu + (magnitude >> 13 & 1) - 0x38000000u) >> 13))};
+  return {static_cast<uint16_t>(
+      sign | ((magnitude + 0xFFFu + (magnitude >> 13 & 1) - 0x38000000u) >> 13))};
 }
 inline void from_float(float x, float* to) { *to = x; }
 inline void from_float(float x, Bf16* to) { *to = to_bf16(x); }
@@ -56,7 +61,8 @@ inline float round_to_odd(double x) {
   if (std::isnan(f) || static_cast<double>(f) == x) return f;
   const uint32_t u = std::bit_cast<uint32_t>(f);
   if (u & 1) return f;
-  // f is even and not x: the neighbour on x's side is odd. From infinity it is the greatest finite one.
+  // f is even and not x: the neighbour on x's side is odd. From infinity it is the greatest finite
+  // one.
   return std::bit_cast<float>(std::fabs(static_cast<double>(f)) > std::fabs(x) ? u - 1 : u + 1);
 }
 

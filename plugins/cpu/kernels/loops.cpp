@@ -2,21 +2,12 @@
 // Collapsing of dims, gathering of runs, and the strided copy.
 #include "loops.hpp"
 
+#include <string>
+
 namespace tenon::cpu {
 namespace {
 
 using sdk::Dims;
-
-// Calls f with a value of an unsigned type of `size` bytes.
-template <class F>
-void with_size(int64_t size, F&& f) {
-  switch (size) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    default: return f(uint64_t{});
-  }
-}
 
 template <class T>
 void copy_run(const T* from, int64_t stride, int64_t n, T* to) {
@@ -60,14 +51,26 @@ void gather_run_of(const Loop& loop, int k, const T* base, int64_t flat, int64_t
   }
 }
 
-// Rows [i0, i1) of one block column: out[i][j] = in[i + j * stride], in blocks that fit the cache both ways.
+// Rows [i0, i1) of one block column: out[i][j] = in[i + j * stride], in blocks that fit the cache
+// both ways.
 template <class T>
-void transpose_rows(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t columns) {
+void transpose_rows(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
+                    int64_t columns) {
   constexpr int64_t kBlock = 64 / sizeof(T);
   for (int64_t j0 = 0; j0 < columns; j0 += kBlock) {
     const int64_t j1 = std::min(columns, j0 + kBlock);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = j0; j < j1; ++j) out[i * out_stride + j] = in[i + j * in_stride];
+  }
+}
+
+void check_broadcast(const sdk::Type& t, std::span<const int64_t> shape) {
+  const int rank = static_cast<int>(shape.size());
+  for (int i = 0; i < t.rank; ++i) {
+    const int at = i + rank - t.rank;
+    if (at < 0 || (t.dims[i] != 1 && t.dims[i] != shape[at]))
+      throw sdk::Refusal::shape("an operand's dim " + std::to_string(i) + " of " +
+                                std::to_string(t.dims[i]) + " does not broadcast to the result");
   }
 }
 
@@ -83,6 +86,7 @@ int64_t Loop::offset(int k, int64_t flat) const {
 }
 
 Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands) {
+  for (const sdk::Type* t : operands) check_broadcast(*t, shape);
   Loop loop;
   const int rank = static_cast<int>(shape.size());
   const int operand_count = static_cast<int>(operands.size());
@@ -97,7 +101,8 @@ Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::
       const int own = i - (rank - t->rank);
       stride[k++] = own < 0 || t->dims[own] == 1 ? 0 : t->strides[own];
     }
-    // An outer dim whose step is exactly one walk over this dim, for all operands, becomes one with it.
+    // An outer dim whose step is exactly one walk over this dim, for all operands, becomes one with
+    // it.
     bool merge = loop.rank > 0;
     for (k = 0; merge && k < operand_count; ++k)
       merge = loop.strides[k][loop.rank - 1] == stride[k] * shape[i];
@@ -119,7 +124,8 @@ Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::
   return loop;
 }
 
-void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n, void* to) {
+void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n,
+                void* to) {
   with_size(static_cast<int64_t>(size), [&]<class T>(T) {
     const T* from = static_cast<const T*>(base);
     if (loop.scalar[k]) {
@@ -131,7 +137,8 @@ void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t 
 }
 
 StridedCopy::StridedCopy(const sdk::Type& type)
-    : loop_(make_loop(type.shape(), {&type})), size_(tenon_dtype_bits(type.dtype) / 8),
+    : loop_(make_loop(type.shape(), {&type})),
+      size_(tenon_dtype_bits(type.dtype) / 8),
       bytes_(static_cast<int64_t>(type.bytes())) {
   const Dims& strides = loop_.strides[0];
   const int last = loop_.rank - 1;
@@ -144,7 +151,8 @@ void StridedCopy::run(const void* in, void* out) const {
   if (bytes_ == 0) return;
   if (loop_.dense[0]) {
     parallel_for(bytes_, 256 << 10, [&](int64_t begin, int64_t end) {
-      std::memcpy(static_cast<char*>(out) + begin, static_cast<const char*>(in) + begin, end - begin);
+      std::memcpy(static_cast<char*>(out) + begin, static_cast<const char*>(in) + begin,
+                  end - begin);
     });
   } else if (fast_ >= 0) {
     run_transposed(in, out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking strided and broadcast operands beside a dense result: dims are collapsed once, in make; a run then goes
-// through the result in flat order, tile by tile, and every operand offers each tile as contiguous elements.
+// Walking strided and broadcast operands beside a dense result: dims are collapsed once, in make; a
+// run then goes through the result in flat order, tile by tile, and every operand offers each tile
+// as contiguous elements.
 #pragma once
 
 #include <algorithm>
@@ -20,22 +21,38 @@ namespace tenon::cpu {
 // Elements of a tile: operands, result and what lies between stay in the first-level cache.
 inline constexpr int64_t kTile = 1024;
 
+// Calls f with a value of an unsigned type of `size` bytes.
+template <class F>
+void with_size(int64_t size, F&& f) {
+  switch (size) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
 // The iteration over a dense result and up to kMaxOperands operands that broadcast to it.
 struct Loop {
   static constexpr int kMaxOperands = 4;
 
-  int rank = 1;                                      // after collapsing, >= 1
-  int64_t count = 0;                                 // elements of the result
+  int rank = 1;       // after collapsing, >= 1
+  int64_t count = 0;  // elements of the result
   sdk::Dims dims{};
-  std::array<sdk::Dims, kMaxOperands> strides{};     // in elements, 0 on broadcast dims
-  std::array<bool, kMaxOperands> dense{};            // the operand lies exactly as the result does
-  std::array<bool, kMaxOperands> scalar{};           // one element serves all
+  std::array<sdk::Dims, kMaxOperands> strides{};  // in elements, 0 on broadcast dims
+  std::array<bool, kMaxOperands> dense{};         // the operand lies exactly as the result does
+  std::array<bool, kMaxOperands> scalar{};        // one element serves all
 
   int64_t inner() const { return dims[rank - 1]; }
-  int64_t offset(int k, int64_t flat) const;         // of the result's element `flat` in operand k
+  int64_t offset(int k, int64_t flat) const;  // of the result's element `flat` in operand k
 };
 
-// Operands are aligned to the last dim of `shape`, as NumPy broadcasts; their shapes have been checked.
+// Operands are aligned to the last dim of `shape`, as NumPy broadcasts. Refuses one that does not
+// broadcast.
 Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands);
 
 // Is the operand dense and of the result's shape, so that the result may be written over it?
@@ -44,10 +61,12 @@ inline bool replaceable(const sdk::Type& operand, const sdk::Type& result) {
 }
 
 // Elements [flat, flat + n) of operand k, whose elements have `size` bytes, as contiguous elements.
-void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n, void* to);
+void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n,
+                void* to);
 
-// Calls body(flat, n) for tiles of at most kTile elements over [begin, end). Where the inner dim is long no tile
-// crosses its border, so that an operand broadcast over the outer dims is read in place.
+// Calls body(flat, n) for tiles of at most kTile elements over [begin, end). Where the inner dim is
+// long no tile crosses its border, so that an operand broadcast over the outer dims is read in
+// place.
 template <class Body>
 void for_tiles(const Loop& loop, int64_t begin, int64_t end, Body&& body) {
   const int64_t inner = loop.inner();
@@ -71,7 +90,10 @@ inline int64_t tile_grain(int64_t bytes) { return (grain_for(bytes) + kTile - 1)
 class TileReader {
  public:
   TileReader(const Loop& loop, int k, const void* base, tenon_dtype dtype)
-      : loop_(loop), k_(k), base_(static_cast<const char*>(base)), dtype_(dtype),
+      : loop_(loop),
+        k_(k),
+        base_(static_cast<const char*>(base)),
+        dtype_(dtype),
         size_(tenon_dtype_bits(dtype) / 8) {}
 
   // Elements [flat, flat + n), n <= kTile, in their own dtype.
@@ -111,7 +133,8 @@ class TileReader {
   alignas(64) float wide_[kTile];
 };
 
-// Takes the tiles of the dense result: direct when T is its own type, rounded from float for f16 and bf16.
+// Takes the tiles of the dense result: direct when T is its own type, rounded from float for f16
+// and bf16.
 class TileWriter {
  public:
   TileWriter(void* base, tenon_dtype dtype)
@@ -134,8 +157,8 @@ class TileWriter {
   alignas(64) float wide_[kTile];
 };
 
-// A strided view made dense: runs are copied, a transposition goes in blocks. dtype of 1, 2, 4 or 8 bytes; the
-// two-per-byte ones only when dense.
+// A strided view made dense: runs are copied, a transposition goes in blocks. dtype of 1, 2, 4 or 8
+// bytes; the two-per-byte ones only when dense.
 class StridedCopy {
  public:
   explicit StridedCopy(const sdk::Type& type);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of the accumulation type loaded from and stored to any float dtype, whole or cut short at the end of a row.
-// Per target: include after foreach_target.h, inside no namespace. Functions live in tenon::cpu::HWY_NAMESPACE.
+// Vectors of the accumulation type loaded from and stored to any float dtype, whole or cut short at
+// the end of a row. Per target: include after foreach_target.h, inside no namespace. Functions live
+// in tenon::cpu::HWY_NAMESPACE.
 #if defined(TENON_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_SIMD_INL_H_
 #undef TENON_CPU_SIMD_INL_H_
@@ -68,8 +69,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, Bf16* p) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
-  const auto chosen = hn::IfThenElse(hn::MaskFromVec(hn::BitCast(du, hn::VecFromMask(d, hn::IsNaN(v)))), quiet,
-                                     rounded);
+  const auto chosen = hn::IfThenElse(
+      hn::MaskFromVec(hn::BitCast(du, hn::VecFromMask(d, hn::IsNaN(v)))), quiet, rounded);
   const auto high = hn::BitCast(di, hn::ShiftRight<16>(chosen));
   hn::StoreU(hn::DemoteTo(du16, high), du16, reinterpret_cast<uint16_t*>(p));
 }
@@ -85,7 +86,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, F16* p) {
 #endif
 }
 
-// ---- the first n lanes, n < Lanes(d); the others are `fill` (zero when left out) resp. not touched
+// ---- the first n lanes, n < Lanes(d); the others are `fill` (zero when left out) resp. not
+// touched
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n, T fill = T{}) {
   alignas(64) T lanes[hn::MaxLanes(d)];
@@ -100,7 +102,8 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, size_t n) {
   std::memcpy(p, lanes, n * sizeof(T));
 }
 
-// y[i] = f(d, x0[i], x1[i]...) for i in [0, n): vectors, the rest through the same code. In place is fine.
+// y[i] = f(d, x0[i], x1[i]...) for i in [0, n): vectors, the rest through the same code. In place
+// is fine.
 template <class D, class Y, class F, class... X>
 HWY_INLINE void map(D d, int64_t n, F&& f, Y* y, const X*... x) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

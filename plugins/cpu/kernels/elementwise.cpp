@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the elementwise family, and copy.
+#include "elementwise.hpp"
+
+#include "../kernels.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Refusal;
+
+sdk::Kernel make_copy(const sdk::op::copy& n, const sdk::Node& node) {
+  const sdk::Type& type = n.x.type();
+  const sdk::Type& out = node.out(0).type();
+  if (out.dtype != type.dtype) throw Refusal::dtype("y", out.dtype);
+  if (!out.same_shape(type)) throw Refusal::shape("copy: x and y differ in shape");
+  // Elements of half a byte cannot be moved one by one.
+  if (tenon_dtype_bits(type.dtype) < 8 && !type.dense()) throw Refusal::dtype("x", type.dtype);
+  return {.run = [copy = StridedCopy(type), position = n.x.position()](const sdk::Call& c) {
+    copy.run(c.inputs[position], c.outputs[0]);
+  }};
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::binary, make_binary>(sdk::kStrided),
+    sdk::row<sdk::op::compare, make_compare>(sdk::kStrided),
+    sdk::row<sdk::op::logical, make_logical>(sdk::kStrided),
+    sdk::row<sdk::op::unary, make_unary>(sdk::kStrided),
+    sdk::row<sdk::op::activation_backward, make_activation_backward>(sdk::kStrided),
+    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided),
+    sdk::row<sdk::op::copy, make_copy>(sdk::kStrided),
+    sdk::row<sdk::op::where, make_where>(sdk::kStrided),
+    sdk::row<sdk::op::swiglu, make_swiglu>(),
+    sdk::row<sdk::op::swiglu_backward, make_swiglu_backward>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> elementwise_rows() { return kRows; }
+
+}  // namespace tenon::cpu

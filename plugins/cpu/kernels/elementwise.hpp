@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the elementwise family share: the functions of `unary` tile by tile, and the
+// frame that walks broadcast operands and hands tiles to a kernel.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "loops.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+// A kind of unary with its parameters filled in.
+struct Activation {
+  UnaryKind kind{};
+  double alpha = 0;
+  double beta = 0;
+  bool ste = false;
+  bool from_output = false;  // the slope is asked for at y, not at x
+};
+// Refuses an unknown kind; the parameters' defaults are the kind's.
+Activation make_activation(std::string_view kind, double alpha = TENON_UNSET,
+                           double beta = TENON_UNSET);
+
+// y = f(x), and dx = dy f'(x) with x the forward's input or output. In place is fine.
+double unary_value(const Activation& f, double x);
+double unary_slope(const Activation& f, double x);
+void unary_tile(const Activation& f, const float* x, float* y, int64_t n);
+void unary_tile(const Activation& f, const double* x, double* y, int64_t n);
+void slope_tile(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
+void slope_tile(const Activation& f, const double* x, const double* dy, double* dx, int64_t n);
+// The vector forms alone; false where a kind has none.
+bool unary_vector(const Activation& f, const float* x, float* y, int64_t n);
+bool slope_vector(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
+
+enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, atan2 };
+void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
+void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
+bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
+
+sdk::Kernel make_binary(const sdk::op::binary& n, const sdk::Node& node);
+sdk::Kernel make_compare(const sdk::op::compare& n, const sdk::Node& node);
+sdk::Kernel make_logical(const sdk::op::logical& n, const sdk::Node& node);
+sdk::Kernel make_unary(const sdk::op::unary& n, const sdk::Node& node);
+sdk::Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk::Node& node);
+sdk::Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node);
+sdk::Kernel make_where(const sdk::op::where& n, const sdk::Node& node);
+sdk::Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node);
+sdk::Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node& node);
+
+// Calls f(T{}) with the accumulation type of a float dtype; refuses others as operand `name`.
+template <class F>
+auto with_float(std::string_view name, tenon_dtype t, F&& f) {
+  if (t == TENON_DTYPE_F64) return f(double{});
+  if (t == TENON_DTYPE_F32 || is_half(t)) return f(float{});
+  throw sdk::Refusal::dtype(name, t);
+}
+// Calls f(T{}) with the type of an integer dtype.
+template <class F>
+auto with_integer(std::string_view name, tenon_dtype t, F&& f) {
+  switch (t) {
+    case TENON_DTYPE_I8:
+      return f(int8_t{});
+    case TENON_DTYPE_I16:
+      return f(int16_t{});
+    case TENON_DTYPE_I32:
+      return f(int32_t{});
+    case TENON_DTYPE_I64:
+      return f(int64_t{});
+    case TENON_DTYPE_U8:
+      return f(uint8_t{});
+    case TENON_DTYPE_U16:
+      return f(uint16_t{});
+    case TENON_DTYPE_U32:
+      return f(uint32_t{});
+    case TENON_DTYPE_U64:
+      return f(uint64_t{});
+    default:
+      throw sdk::Refusal::dtype(name, t);
+  }
+}
+inline bool is_float(tenon_dtype t) {
+  return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t);
+}
+
+// A kernel whose result is f of N operands of one dtype, element by element. T is the operands'
+// type in tiles, R the result's; f(x, y, n) with x an array of N tiles.
+template <class T, class R, size_t N, class F>
+sdk::Kernel map_kernel(std::array<sdk::Value, N> in, const sdk::Type& out, F f) {
+  std::array<tenon_dtype, N> dtypes;
+  std::array<int, N> positions;
+  sdk::Kernel kernel;
+  int64_t bytes = tenon_dtype_bits(out.dtype) / 8;
+  for (size_t k = 0; k < N; ++k) {
+    if (in[k].type().dtype != in[0].type().dtype)
+      throw sdk::Refusal(
+          TENON_REASON_DTYPE,
+          "operands differ in dtype: " + std::string(sdk::dtype_name(in[0].type().dtype)) +
+              " and " + std::string(sdk::dtype_name(in[k].type().dtype)));
+    dtypes[k] = in[k].type().dtype;
+    positions[k] = in[k].position();
+    bytes += tenon_dtype_bits(dtypes[k]) / 8;
+    if (replaceable(in[k].type(), out)) kernel.in_place.push_back({positions[k], 0});
+  }
+  const Loop loop = [&]<size_t... K>(std::index_sequence<K...>) {
+    return make_loop(out.shape(), {&in[K].type()...});
+  }
+  (std::make_index_sequence<N>());
+  kernel.run = [=, dtype = out.dtype](const sdk::Call& c) {
+    parallel_for(loop.count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
+      [&]<size_t... K>(std::index_sequence<K...>) {
+        TileReader readers[] = {
+            TileReader(loop, static_cast<int>(K), c.inputs[positions[K]], dtypes[K])...};
+        TileWriter writer(c.outputs[0], dtype);
+        for_tiles(loop, begin, end, [&](int64_t flat, int64_t n) {
+          const std::array<const T*, N> x{readers[K].template as<T>(flat, n)...};
+          f(x, writer.at<R>(flat), n);
+          writer.commit(flat, n);
+        });
+      }
+      (std::make_index_sequence<N>());
+    });
+  };
+  return kernel;
+}
+
+}  // namespace tenon::cpu

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// binary, compare, logical and where. Integer arithmetic is defined for every operand: see
+// integer_div and friends.
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "elementwise.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Kernel;
+using sdk::Refusal;
+
+template <class Kind, size_t N>
+Kind find_kind(std::string_view op, const std::array<std::string_view, N>& names,
+               std::string_view name) {
+  for (size_t i = 0; i < N; ++i)
+    if (names[i] == name) return static_cast<Kind>(i);
+  throw Refusal::unknown(std::string(op) + " kind", name);
+}
+
+constexpr std::array<std::string_view, 10> kBinaryNames = {"add", "sub", "mul", "div",  "max",
+                                                           "min", "pow", "mod", "fmod", "atan2"};
+
+// Floor modulo: the sign of the divisor.
+template <class T>
+T float_mod(T a, T b) {
+  const T r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+template <class T>
+T nan_max(T a, T b) {
+  return a > b || std::isnan(a) ? a : b;
+}
+template <class T>
+T nan_min(T a, T b) {
+  return a < b || std::isnan(a) ? a : b;
+}
+
+template <class T>
+void float_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
+  const auto run = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+  };
+  switch (kind) {
+    case BinaryKind::add:
+      return run([](T u, T v) { return u + v; });
+    case BinaryKind::sub:
+      return run([](T u, T v) { return u - v; });
+    case BinaryKind::mul:
+      return run([](T u, T v) { return u * v; });
+    case BinaryKind::div:
+      return run([](T u, T v) { return u / v; });
+    case BinaryKind::max:
+      return run([](T u, T v) { return nan_max(u, v); });
+    case BinaryKind::min:
+      return run([](T u, T v) { return nan_min(u, v); });
+    case BinaryKind::pow:
+      return run([](T u, T v) { return std::pow(u, v); });
+    case BinaryKind::mod:
+      return run([](T u, T v) { return float_mod(u, v); });
+    case BinaryKind::fmod:
+      return run([](T u, T v) { return std::fmod(u, v); });
+    case BinaryKind::atan2:
+      return run([](T u, T v) { return std::atan2(u, v); });
+  }
+}
+
+// x / 0 has all bits set, x mod 0 = x, the smallest integer / -1 is itself and mod -1 is 0.
+template <class T>
+T integer_div(T a, T b) {
+  if (b == 0) return static_cast<T>(~T{0});
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1)
+      return static_cast<T>(std::make_unsigned_t<T>(0) - static_cast<std::make_unsigned_t<T>>(a));
+  return static_cast<T>(a / b);
+}
+template <class T>
+T integer_fmod(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return 0;
+  return static_cast<T>(a % b);
+}
+template <class T>
+T integer_mod(T a, T b) {
+  const T r = integer_fmod(a, b);
+  return b != 0 && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+}
+// Wraps; with a negative exponent: +-1 for base +-1, else 0.
+template <class T>
+T integer_pow(T base, T exponent) {
+  if (exponent < 0) {
+    if (base == 1) return 1;
+    if constexpr (std::is_signed_v<T>)
+      if (base == -1) return exponent & 1 ? static_cast<T>(-1) : T{1};
+    return 0;
+  }
+  uint64_t result = 1, power = static_cast<uint64_t>(base);
+  for (auto e = static_cast<uint64_t>(exponent); e; e >>= 1, power *= power)
+    if (e & 1) result *= power;
+  return static_cast<T>(result);
+}
+
+template <class T>
+void integer_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
+  // Unsigned and never promoted to int: wraps.
+  using U = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
+  const auto run = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(f(a[i], b[i]));
+  };
+  switch (kind) {
+    case BinaryKind::add:
+      return run([](T u, T v) { return static_cast<U>(u) + static_cast<U>(v); });
+    case BinaryKind::sub:
+      return run([](T u, T v) { return static_cast<U>(u) - static_cast<U>(v); });
+    case BinaryKind::mul:
+      return run([](T u, T v) { return static_cast<U>(u) * static_cast<U>(v); });
+    case BinaryKind::div:
+      return run([](T u, T v) { return integer_div(u, v); });
+    case BinaryKind::max:
+      return run([](T u, T v) { return u > v ? u : v; });
+    case BinaryKind::min:
+      return run([](T u, T v) { return u < v ? u : v; });
+    case BinaryKind::pow:
+      return run([](T u, T v) { return integer_pow(u, v); });
+    case BinaryKind::mod:
+      return run([](T u, T v) { return integer_mod(u, v); });
+    default:
+      return run([](T u, T v) { return integer_fmod(u, v); });  // fmod; atan2 is refused
+  }
+}
+
+enum class Relation : uint8_t { eq, ne, lt, le, gt, ge };
+constexpr std::array<std::string_view, 6> kRelationNames = {"eq", "ne", "lt", "le", "gt", "ge"};
+
+template <class T>
+void compare_tile(Relation relation, const T* a, const T* b, uint8_t* y, int64_t n) {
+  const auto run = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+  };
+  switch (relation) {
+    case Relation::eq:
+      return run([](T u, T v) { return u == v; });
+    case Relation::ne:
+      return run([](T u, T v) { return u != v; });
+    case Relation::lt:
+      return run([](T u, T v) { return u < v; });
+    case Relation::le:
+      return run([](T u, T v) { return u <= v; });
+    case Relation::gt:
+      return run([](T u, T v) { return u > v; });
+    case Relation::ge:
+      return run([](T u, T v) { return u >= v; });
+  }
+}
+
+// Calls f(T{}) with the type in which elements of a dtype are compared.
+template <class F>
+auto with_comparable(std::string_view name, tenon_dtype t, F&& f) {
+  if (is_float(t)) return with_float(name, t, f);
+  return with_integer(name, t == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : t, f);
+}
+
+}  // namespace
+
+void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
+  if (!binary_vector(kind, a, b, y, n)) float_tile(kind, a, b, y, n);
+}
+void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n) {
+  float_tile(kind, a, b, y, n);
+}
+
+Kernel make_binary(const sdk::op::binary& n, const sdk::Node& node) {
+  const auto kind = find_kind<BinaryKind>("binary", kBinaryNames, n.kind);
+  const sdk::Type& out = node.out(0).type();
+  const tenon_dtype dtype = n.a.type().dtype;
+  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  if (is_float(dtype)) {
+    return with_float("a", dtype, [&]<class T>(T) {
+      return map_kernel<T, T>(
+          std::array{n.a, n.b}, out,
+          [kind](const auto& x, T* y, int64_t count) { binary_tile(kind, x[0], x[1], y, count); });
+    });
+  }
+  const bool extreme = kind == BinaryKind::max || kind == BinaryKind::min;
+  if (kind == BinaryKind::atan2 || (dtype == TENON_DTYPE_BOOL && !extreme))
+    throw Refusal::dtype("a", dtype);
+  return with_comparable("a", dtype, [&]<class T>(T) -> Kernel {
+    if constexpr (std::is_integral_v<T>) {
+      return map_kernel<T, T>(
+          std::array{n.a, n.b}, out,
+          [kind](const auto& x, T* y, int64_t count) { integer_tile(kind, x[0], x[1], y, count); });
+    }
+    throw Refusal::dtype("a", dtype);
+  });
+}
+
+Kernel make_compare(const sdk::op::compare& n, const sdk::Node& node) {
+  const auto relation = find_kind<Relation>("compare", kRelationNames, n.kind);
+  const sdk::Type& out = node.out(0).type();
+  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
+  return with_comparable("a", n.a.type().dtype, [&]<class T>(T) {
+    return map_kernel<T, uint8_t>(std::array{n.a, n.b}, out,
+                                  [relation](const auto& x, uint8_t* y, int64_t count) {
+                                    compare_tile(relation, x[0], x[1], y, count);
+                                  });
+  });
+}
+
+Kernel make_logical(const sdk::op::logical& n, const sdk::Node& node) {
+  enum class Kind : uint8_t { and_, or_, xor_, not_ };
+  const auto kind = find_kind<Kind>(
+      "logical", std::array<std::string_view, 4>{"and", "or", "xor", "not"}, n.kind);
+  const sdk::Type& out = node.out(0).type();
+  if (n.a.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("a", n.a.type().dtype);
+  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
+  if ((kind == Kind::not_) == static_cast<bool>(n.b))
+    throw Refusal::attribute("kind", n.kind + (n.b ? " with operand b" : " without operand b"));
+  if (kind == Kind::not_) {
+    return map_kernel<uint8_t, uint8_t>(std::array{n.a}, out,
+                                        [](const auto& x, uint8_t* y, int64_t count) {
+                                          for (int64_t i = 0; i < count; ++i) y[i] = x[0][i] ^ 1;
+                                        });
+  }
+  return map_kernel<uint8_t, uint8_t>(std::array{n.a, n.b}, out,
+                                      [kind](const auto& x, uint8_t* y, int64_t count) {
+                                        const uint8_t* a = x[0];
+                                        const uint8_t* b = x[1];
+                                        if (kind == Kind::and_) {
+                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] & b[i];
+                                        } else if (kind == Kind::or_) {
+                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] | b[i];
+                                        } else {
+                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] ^ b[i];
+                                        }
+                                      });
+}
+
+Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
+  const sdk::Type& out = node.out(0).type();
+  const tenon_dtype dtype = n.a.type().dtype;
+  if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
+  if (n.b.type().dtype != dtype) throw Refusal::dtype("b", n.b.type().dtype);
+  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  if (size == 0) throw Refusal::dtype("a", dtype);
+  const Loop loop = make_loop(out.shape(), {&n.cond.type(), &n.a.type(), &n.b.type()});
+  Kernel kernel;
+  for (const sdk::Value& v : {n.a, n.b})
+    if (replaceable(v.type(), out)) kernel.in_place.push_back({v.position(), 0});
+  const std::array positions = {n.cond.position(), n.a.position(), n.b.position()};
+  kernel.run = [=](const sdk::Call& c) {
+    parallel_for(loop.count, tile_grain(3 * size + 1), [&](int64_t begin, int64_t end) {
+      TileReader cond(loop, 0, c.inputs[positions[0]], TENON_DTYPE_BOOL);
+      TileReader a(loop, 1, c.inputs[positions[1]], dtype),
+          b(loop, 2, c.inputs[positions[2]], dtype);
+      const auto run = [&]<class T>(T) {  // a select moves bits: one type of the right size serves
+        T* y = static_cast<T*>(c.outputs[0]);
+        for_tiles(loop, begin, end, [&](int64_t flat, int64_t count) {
+          const uint8_t* choose = static_cast<const uint8_t*>(cond.raw(flat, count));
+          const T* yes = static_cast<const T*>(a.raw(flat, count));
+          const T* no = static_cast<const T*>(b.raw(flat, count));
+          for (int64_t i = 0; i < count; ++i) y[flat + i] = choose[i] ? yes[i] : no[i];
+        });
+      };
+      with_size(size, run);
+    });
+  };
+  return kernel;
+}
+
+}  // namespace tenon::cpu

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// cast: every pair of dtypes, through the widest type of the source's kind (double, int64_t or
+// uint64_t) so that each result is rounded once. The pairs of mixed-precision training have direct
+// forms.
+#include <cmath>
+#include <limits>
+
+#include "elementwise.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Kernel;
+using sdk::Refusal;
+
+// ---- eight-bit floats: sign, exponent of kExponentBits, fraction; e4m3 has no infinity and one
+// NaN (0x7F)
+template <int kExponentBits, bool kHasInfinity>
+struct F8 {
+  static constexpr int kFractionBits = 7 - kExponentBits, kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr uint8_t kNan = 0x7F;
+  static constexpr uint8_t kLargest = kHasInfinity ? 0x7B : 0x7E;
+
+  static double to_double(uint8_t bits) {
+    const int magnitude = bits & 0x7F, exponent = magnitude >> kFractionBits;
+    const int fraction = magnitude & ((1 << kFractionBits) - 1);
+    double value;
+    if (kHasInfinity ? exponent == (1 << kExponentBits) - 1 : magnitude == kNan) {
+      value = kHasInfinity && fraction == 0 ? std::numeric_limits<double>::infinity()
+                                            : std::numeric_limits<double>::quiet_NaN();
+    } else if (exponent == 0) {
+      value = std::ldexp(fraction, 1 - kBias - kFractionBits);
+    } else {
+      value = std::ldexp(fraction + (1 << kFractionBits), exponent - kBias - kFractionBits);
+    }
+    return bits & 0x80 ? -value : value;
+  }
+  // Out of range: the largest with saturate, else infinity or, in e4m3, NaN.
+  static uint8_t from_double(double x, bool saturate) {
+    const uint8_t sign = std::signbit(x) ? 0x80 : 0;
+    if (std::isnan(x)) return sign | kNan;
+    const double a = std::fabs(x);
+    int exponent = 0;
+    if (a != 0 && !std::isinf(a)) std::frexp(a, &exponent);
+    const int unit = std::max(exponent - 1, 1 - kBias) - kFractionBits;  // of the last place
+    const double rounded = std::isinf(a) ? a : std::nearbyint(std::ldexp(a, -unit));
+    if (rounded == 0) return sign;
+    if (std::isinf(a) || std::ldexp(rounded, unit) > to_double(kLargest))
+      return sign | (saturate ? kLargest : kHasInfinity ? uint8_t{0x7C} : kNan);
+    const auto steps = static_cast<int>(rounded);  // below 2^(kFractionBits + 1), that included
+    const int biased = unit + kFractionBits + kBias;
+    return static_cast<uint8_t>(sign | (((biased - 1) << kFractionBits) + steps));
+  }
+};
+using F8E4M3 = F8<4, false>;
+using F8E5M2 = F8<5, true>;
+
+// ---- one element from the wide type W
+template <class T, class W>
+T to_integer(W x) {
+  if constexpr (std::is_floating_point_v<W>) {
+    // The bounds are powers of two, so they are exact in double.
+    constexpr double kHigh = std::numeric_limits<T>::digits == 64 ? 0x1p64
+                             : std::numeric_limits<T>::digits == 63
+                                 ? 0x1p63
+                                 : static_cast<double>(std::numeric_limits<T>::max()) + 1;
+    constexpr double kLow = static_cast<double>(std::numeric_limits<T>::min());
+    if (std::isnan(x)) return 0;
+    if (x >= kHigh) return std::numeric_limits<T>::max();
+    if (x <= kLow) return std::numeric_limits<T>::min();
+    return static_cast<T>(x);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+// x as a double or a float of more bits than any half has, so that one more rounding is the only
+// one.
+template <class W>
+float odd_float(W x) {
+  if constexpr (std::is_floating_point_v<W>) {
+    return round_to_odd(x);
+  } else {
+    // Above 2^53 the double is made odd as well: bits that it cannot hold are kept as one sticky
+    // bit.
+    constexpr W kLow = 0x7FF;
+    const W high = x >> 53;
+    const W kept = high != 0 && high != static_cast<W>(-1)
+                       ? static_cast<W>((x & ~kLow) | ((x & kLow) != 0 ? kLow + 1 : 0))
+                       : x;
+    return round_to_odd(static_cast<double>(kept));
+  }
+}
+
+template <class W>
+void store_wide(tenon_dtype to, bool saturate, const W* x, void* out, int64_t n) {
+  const auto run = [&]<class T>(T*, auto f) {
+    for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = f(x[i]);
+  };
+  switch (to) {
+    case TENON_DTYPE_F32:
+      return run((float*)nullptr, [](W v) { return static_cast<float>(v); });
+    case TENON_DTYPE_F64:
+      return run((double*)nullptr, [](W v) { return static_cast<double>(v); });
+    case TENON_DTYPE_F16:
+      return run((F16*)nullptr, [](W v) { return to_f16(odd_float(v)); });
+    case TENON_DTYPE_BF16:
+      return run((Bf16*)nullptr, [](W v) { return to_bf16(odd_float(v)); });
+    case TENON_DTYPE_F8E4M3:
+      return run((uint8_t*)nullptr,
+                 [=](W v) { return F8E4M3::from_double(odd_float(v), saturate); });
+    case TENON_DTYPE_F8E5M2:
+      return run((uint8_t*)nullptr,
+                 [=](W v) { return F8E5M2::from_double(odd_float(v), saturate); });
+    case TENON_DTYPE_BOOL:
+      return run((uint8_t*)nullptr, [](W v) { return v != 0; });
+    default:
+      with_integer("y", to,
+                   [&]<class T>(T) { run((T*)nullptr, [](W v) { return to_integer<T>(v); }); });
+  }
+}
+
+template <class W, class T>
+const W* load_wide_as(const void* in, W* wide, int64_t n) {
+  const T* x = static_cast<const T*>(in);
+  for (int64_t i = 0; i < n; ++i) wide[i] = static_cast<W>(x[i]);
+  return wide;
+}
+
+void load_double(tenon_dtype from, const void* in, double* wide, int64_t n) {
+  const auto run = [&]<class T>(const T* x, auto f) {
+    for (int64_t i = 0; i < n; ++i) wide[i] = f(x[i]);
+  };
+  switch (from) {
+    case TENON_DTYPE_F32:
+      return run(static_cast<const float*>(in), [](float v) { return v; });
+    case TENON_DTYPE_F16:
+      return run(static_cast<const F16*>(in), [](F16 v) { return to_float(v); });
+    case TENON_DTYPE_BF16:
+      return run(static_cast<const Bf16*>(in), [](Bf16 v) { return to_float(v); });
+    case TENON_DTYPE_F8E4M3:
+      return run(static_cast<const uint8_t*>(in), F8E4M3::to_double);
+    case TENON_DTYPE_F8E5M2:
+      return run(static_cast<const uint8_t*>(in), F8E5M2::to_double);
+    default:
+      return run(static_cast<const double*>(in), [](double v) { return v; });
+  }
+}
+
+bool is_any_float(tenon_dtype t) {
+  return is_float(t) || t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2;
+}
+
+void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, void* out,
+               int64_t n) {
+  if (to == TENON_DTYPE_F32 && is_half(from)) return widen(from, in, static_cast<float*>(out), n);
+  if (from == TENON_DTYPE_F32 && is_half(to))
+    return narrow(to, static_cast<const float*>(in), out, n);
+  if (from == TENON_DTYPE_BOOL && to == TENON_DTYPE_F32) {
+    for (int64_t i = 0; i < n; ++i)
+      static_cast<float*>(out)[i] = static_cast<const uint8_t*>(in)[i];
+    return;
+  }
+  if (is_any_float(from)) {
+    double wide[kTile];
+    load_double(from, in, wide, n);
+    return store_wide(to, saturate, wide, out, n);
+  }
+  with_integer("x", from == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : from, [&]<class T>(T) {
+    using W = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+    W wide[kTile];
+    store_wide(to, saturate, load_wide_as<W, T>(in, wide, n), out, n);
+  });
+}
+
+bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTYPE_C64; }
+
+}  // namespace
+
+Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node) {
+  const tenon_dtype from = n.x.type().dtype, to = n.to;
+  const sdk::Type& out = node.out(0).type();
+  if (!castable(from)) throw Refusal::dtype("x", from);
+  if (!castable(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
+  if (out.dtype != to) throw Refusal::dtype("y", out.dtype);
+  const int64_t from_size = tenon_dtype_bits(from) / 8, to_size = tenon_dtype_bits(to) / 8;
+  const Loop loop = make_loop(out.shape(), {&n.x.type()});
+  Kernel kernel;
+  kernel.run = [=, position = n.x.position(), saturate = n.saturate](const sdk::Call& c) {
+    parallel_for(loop.count, tile_grain(from_size + to_size), [&](int64_t begin, int64_t end) {
+      TileReader x(loop, 0, c.inputs[position], from);
+      for_tiles(loop, begin, end, [&](int64_t flat, int64_t count) {
+        void* y = static_cast<char*>(c.outputs[0]) + flat * to_size;
+        if (from == to) {
+          std::memcpy(y, x.raw(flat, count), count * to_size);
+        } else {
+          cast_tile(from, to, saturate, x.raw(flat, count), y, count);
+        }
+      });
+    });
+  };
+  return kernel;
+}
+
+}  // namespace tenon::cpu

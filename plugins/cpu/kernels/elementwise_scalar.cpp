@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of unary and their slopes in double: they serve f64, and the other float dtypes
+// where a kind has no vector form.
+#include <cmath>
+#include <limits>
+
+#include "elementwise.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+constexpr double kSqrt2 = 1.4142135623730951;
+constexpr double kInvSqrt2Pi = 0.39894228040143268;
+constexpr double kTwoOverSqrtPi = 1.1283791670955126;
+constexpr double kGeluScale = 1.5957691216057308;  // 2 sqrt(2/pi)
+
+// 1/(1 + e^-x) without overflow.
+double sigmoid(double x) {
+  if (x < 0) {
+    const double e = std::exp(x);
+    return e / (1 + e);
+  }
+  return 1 / (1 + std::exp(-x));
+}
+double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double normal_cdf(double x) { return std::erfc(-x / kSqrt2) / 2; }
+double gelu_tanh_argument(double x) { return kGeluScale * (x + 0.044715 * x * x * x); }
+// e (e + 2): tanh(softplus x) = w / (w + 2).
+double mish_weight(double e) { return e * (e + 2); }
+
+double slope_at_output(const Activation& f, double y) {
+  switch (f.kind) {
+    case UnaryKind::sigmoid:
+      return y * (1 - y);
+    case UnaryKind::tanh:
+      return (1 - y) * (1 + y);
+    case UnaryKind::exp:
+      return y;
+    case UnaryKind::sqrt:
+      return 0.5 / y;
+    case UnaryKind::rsqrt:
+      return -0.5 * y * y * y;
+    case UnaryKind::reciprocal:
+      return -y * y;
+    default:
+      return y > 0 ? 1 : 0;  // relu
+  }
+}
+
+}  // namespace
+
+double unary_value(const Activation& f, double x) {
+  const double a = f.alpha, b = f.beta;
+  switch (f.kind) {
+    case UnaryKind::neg:
+      return -x;
+    case UnaryKind::abs:
+      return std::fabs(x);
+    case UnaryKind::sign:
+      return sign(x);
+    case UnaryKind::exp:
+      return std::exp(x);
+    case UnaryKind::expm1:
+      return std::expm1(x);
+    case UnaryKind::log:
+      return std::log(x);
+    case UnaryKind::log1p:
+      return std::log1p(x);
+    case UnaryKind::sqrt:
+      return std::sqrt(x);
+    case UnaryKind::rsqrt:
+      return 1 / std::sqrt(x);
+    case UnaryKind::floor:
+      return std::floor(x);
+    case UnaryKind::ceil:
+      return std::ceil(x);
+    case UnaryKind::trunc:
+      return std::trunc(x);
+    case UnaryKind::round:
+      return std::nearbyint(x);
+    case UnaryKind::sin:
+      return std::sin(x);
+    case UnaryKind::cos:
+      return std::cos(x);
+    case UnaryKind::tan:
+      return std::tan(x);
+    case UnaryKind::atan:
+      return std::atan(x);
+    case UnaryKind::asin:
+      return std::asin(x);
+    case UnaryKind::acos:
+      return std::acos(x);
+    case UnaryKind::sinh:
+      return std::sinh(x);
+    case UnaryKind::cosh:
+      return std::cosh(x);
+    case UnaryKind::tanh:
+      return std::tanh(x);
+    case UnaryKind::erf:
+      return std::erf(x);
+    case UnaryKind::erfc:
+      return std::erfc(x);
+    case UnaryKind::is_nan:
+      return std::isnan(x);
+    case UnaryKind::is_inf:
+      return std::isinf(x);
+    case UnaryKind::reciprocal:
+      return 1 / x;
+    case UnaryKind::square:
+      return x * x;
+    case UnaryKind::relu:
+      return x <= 0 ? 0 : x;
+    case UnaryKind::leaky_relu:
+      return x < 0 ? a * x : x;
+    case UnaryKind::elu:
+      return x < 0 ? a * std::expm1(x) : x;
+    case UnaryKind::selu:
+      return b * (x < 0 ? a * std::expm1(x) : x);
+    case UnaryKind::sigmoid:
+      return sigmoid(x);
+    case UnaryKind::hard_sigmoid:
+      return clamp01(a * x + b);
+    case UnaryKind::softplus:
+      return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
+    case UnaryKind::softsign:
+      return x / (1 + std::fabs(x));
+    case UnaryKind::silu:
+      return x * sigmoid(a * x);
+    case UnaryKind::hard_swish:
+      return x * clamp01(x / 6 + 0.5);
+    case UnaryKind::mish: {
+      const double w = mish_weight(std::exp(x > 60 ? 60 : x));
+      return x * (w / (w + 2));
+    }
+    case UnaryKind::gelu:
+      return x * normal_cdf(x);
+    case UnaryKind::gelu_tanh:
+      return x * sigmoid(gelu_tanh_argument(x));
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+double unary_slope(const Activation& f, double x) {
+  if (f.from_output) return slope_at_output(f, x);
+  const double a = f.alpha, b = f.beta;
+  switch (f.kind) {
+    case UnaryKind::neg:
+      return -1;
+    case UnaryKind::abs:
+      return sign(x);
+    case UnaryKind::sign:
+      return 0;
+    case UnaryKind::exp:
+    case UnaryKind::expm1:
+      return std::exp(x);
+    case UnaryKind::log:
+      return 1 / x;
+    case UnaryKind::log1p:
+      return 1 / (1 + x);
+    case UnaryKind::sqrt:
+      return 0.5 / std::sqrt(x);
+    case UnaryKind::rsqrt: {
+      const double y = 1 / std::sqrt(x);
+      return -0.5 * y * y * y;
+    }
+    case UnaryKind::floor:
+    case UnaryKind::ceil:
+    case UnaryKind::trunc:
+    case UnaryKind::round:
+      return f.ste ? 1 : 0;
+    case UnaryKind::sin:
+      return std::cos(x);
+    case UnaryKind::cos:
+      return -std::sin(x);
+    case UnaryKind::tan: {
+      const double y = std::tan(x);
+      return 1 + y * y;
+    }
+    case UnaryKind::atan:
+      return 1 / (1 + x * x);
+    case UnaryKind::asin:
+      return 1 / std::sqrt((1 - x) * (1 + x));
+    case UnaryKind::acos:
+      return -1 / std::sqrt((1 - x) * (1 + x));
+    case UnaryKind::sinh:
+      return std::cosh(x);
+    case UnaryKind::cosh:
+      return std::sinh(x);
+    case UnaryKind::tanh:
+      return 4 * sigmoid(2 * x) * sigmoid(-2 * x);
+    case UnaryKind::erf:
+      return kTwoOverSqrtPi * std::exp(-x * x);
+    case UnaryKind::erfc:
+      return -kTwoOverSqrtPi * std::exp(-x * x);
+    case UnaryKind::is_nan:
+    case UnaryKind::is_inf:
+      return 0;
+    case UnaryKind::reciprocal:
+      return -1 / (x * x);
+    case UnaryKind::square:
+      return 2 * x;
+    case UnaryKind::relu:
+      return x > 0 ? 1 : 0;
+    case UnaryKind::leaky_relu:
+      return x < 0 ? a : 1;
+    case UnaryKind::elu:
+      return x < 0 ? a * std::exp(x) : 1;
+    case UnaryKind::selu:
+      return b * (x < 0 ? a * std::exp(x) : 1);
+    case UnaryKind::sigmoid:
+      return sigmoid(x) * sigmoid(-x);
+    case UnaryKind::hard_sigmoid:
+      return a * x + b > 0 && a * x + b < 1 ? a : 0;
+    case UnaryKind::softplus:
+      return sigmoid(x);
+    case UnaryKind::softsign: {
+      const double r = 1 / (1 + std::fabs(x));
+      return r * r;
+    }
+    case UnaryKind::silu:
+      return sigmoid(a * x) * (1 + a * x * sigmoid(-a * x));
+    case UnaryKind::hard_swish:
+      return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5;
+    case UnaryKind::mish: {
+      const double e = std::exp(x > 60 ? 60 : x), w = mish_weight(e);
+      return w / (w + 2) + x * (x > 60 ? 0 : 4 * (e / (w + 2)) * ((e + 1) / (w + 2)));
+    }
+    case UnaryKind::gelu:
+      return normal_cdf(x) + x * kInvSqrt2Pi * std::exp(-x * x / 2);
+    case UnaryKind::gelu_tanh: {
+      const double u = gelu_tanh_argument(x), limited = x > 1e6 ? 1e6 : x < -1e6 ? -1e6 : x;
+      return sigmoid(u) +
+             x * sigmoid(-u) * sigmoid(u) * kGeluScale * (1 + 0.134145 * limited * limited);
+    }
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+void unary_tile(const Activation& f, const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = unary_value(f, x[i]);
+}
+void unary_tile(const Activation& f, const float* x, float* y, int64_t n) {
+  if (unary_vector(f, x, y, n)) return;
+  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(unary_value(f, x[i]));
+}
+void slope_tile(const Activation& f, const double* x, const double* dy, double* dx, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * unary_slope(f, x[i]);
+}
+void slope_tile(const Activation& f, const float* x, const float* dy, float* dx, int64_t n) {
+  if (slope_vector(f, x, dy, dx, n)) return;
+  for (int64_t i = 0; i < n; ++i) dx[i] = static_cast<float>(dy[i] * unary_slope(f, x[i]));
+}
+
+}  // namespace tenon::cpu

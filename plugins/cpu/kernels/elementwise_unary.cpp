@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// unary, activation_backward, swiglu and swiglu_backward: which kernel serves which dtype.
+#include <cmath>
+#include <string>
+
+#include "elementwise.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Refusal;
+
+// neg, abs, sign, square, relu on integers: wrapping where the result does not fit.
+template <class T>
+void integer_tile(UnaryKind kind, const T* x, T* y, int64_t n) {
+  using U = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
+  const auto run = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(f(x[i]));
+  };
+  switch (kind) {
+    case UnaryKind::neg:
+      return run([](T v) { return U{0} - static_cast<U>(v); });
+    case UnaryKind::abs:
+      return run([](T v) { return v < 0 ? U{0} - static_cast<U>(v) : static_cast<U>(v); });
+    case UnaryKind::sign:
+      return run([](T v) { return (v > 0) - (v < 0); });
+    case UnaryKind::square:
+      return run([](T v) { return static_cast<U>(v) * static_cast<U>(v); });
+    default:
+      return run([](T v) { return v > 0 ? v : T{0}; });  // relu
+  }
+}
+
+Kernel make_is_kind(const sdk::op::unary& n, const sdk::Type& out, UnaryKind kind) {
+  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
+  return with_float("x", n.x.type().dtype, [&]<class T>(T) {
+    return map_kernel<T, uint8_t>(std::array{n.x}, out,
+                                  [kind](const auto& x, uint8_t* y, int64_t count) {
+                                    if (kind == UnaryKind::is_nan) {
+                                      for (int64_t i = 0; i < count; ++i)
+                                        y[i] = std::isnan(x[0][i]);
+                                    } else {
+                                      for (int64_t i = 0; i < count; ++i)
+                                        y[i] = std::isinf(x[0][i]);
+                                    }
+                                  });
+  });
+}
+
+Activation make_gate(const std::string& act) {
+  const Activation f = make_activation(act);
+  switch (f.kind) {
+    case UnaryKind::silu:
+    case UnaryKind::gelu:
+    case UnaryKind::gelu_tanh:
+    case UnaryKind::relu:
+    case UnaryKind::sigmoid:
+      return f;
+    default:
+      throw Refusal::attribute("act", act);
+  }
+}
+
+// Where gate and up of element i lie: two tensors, or the halves of the rows of one.
+struct Gated {
+  int64_t count = 0;   // elements of the result
+  int64_t row = 0;     // contiguous elements of gate, then of up
+  int64_t stride = 0;  // from row to row, of gate and of up alike
+  int64_t gate = 0;    // offsets of the first row
+  int64_t up = 0;
+};
+
+Gated make_gated(const sdk::Value& gate, const sdk::Value& up, bool gate_first,
+                 const sdk::Type& y) {
+  const sdk::Type& g = gate.type();
+  if (up) {
+    if (!g.same_shape(up.type()) || !g.same_shape(y))
+      throw Refusal::shape("swiglu: gate and up differ in shape");
+    const int64_t count = g.elements();
+    return {count, count, count, 0, 0};
+  }
+  const int64_t width = g.rank == 0 ? 1 : g.dims[g.rank - 1];
+  if (g.rank == 0 || width % 2 != 0)
+    throw Refusal::shape("swiglu: packed gate needs an even last dim, got " +
+                         std::to_string(width));
+  const int64_t half = width / 2;
+  return {g.elements() / 2, half, width, gate_first ? 0 : half, gate_first ? half : 0};
+}
+
+// Calls body(first element, flat result index, n) for pieces of rows of at most kTile elements.
+template <class Body>
+void for_gated(const Gated& s, int64_t begin, int64_t end, Body&& body) {
+  for (int64_t i = begin; i < end;) {
+    const int64_t at = i % s.row, n = std::min({kTile, s.row - at, end - i});
+    body(i / s.row * s.stride + at, i, n);
+    i += n;
+  }
+}
+
+// A dense operand's elements as the accumulation type.
+template <class T>
+const T* widened(tenon_dtype dtype, const void* base, int64_t at, int64_t n, float* wide) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_half(dtype)) {
+      widen(dtype, static_cast<const uint16_t*>(base) + at, wide, n);
+      return wide;
+    }
+  }
+  return static_cast<const T*>(base) + at;
+}
+
+}  // namespace
+
+Activation make_activation(std::string_view kind, double alpha, double beta) {
+  const UnaryInfo* info = find_unary(kind);
+  if (!info) throw Refusal::unknown("unary kind", kind);
+  return {info->kind, unary_alpha(*info, alpha), unary_beta(*info, beta)};
+}
+
+Kernel make_unary(const sdk::op::unary& n, const sdk::Node& node) {
+  const Activation f = make_activation(n.kind, n.alpha, n.beta);
+  const sdk::Type out = node.out(0).type();
+  if (f.kind == UnaryKind::is_nan || f.kind == UnaryKind::is_inf)
+    return make_is_kind(n, out, f.kind);
+  const tenon_dtype dtype = n.x.type().dtype;
+  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  if (!is_float(dtype) && find_unary(n.kind)->integer) {
+    return with_integer("x", dtype, [&]<class T>(T) {
+      return map_kernel<T, T>(std::array{n.x}, out,
+                              [kind = f.kind](const auto& x, T* y, int64_t count) {
+                                integer_tile(kind, x[0], y, count);
+                              });
+    });
+  }
+  return with_float("x", dtype, [&]<class T>(T) {
+    return map_kernel<T, T>(std::array{n.x}, out, [f](const auto& x, T* y, int64_t count) {
+      unary_tile(f, x[0], y, count);
+    });
+  });
+}
+
+Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk::Node& node) {
+  Activation f = make_activation(n.kind, n.alpha, n.beta);
+  f.ste = n.ste;
+  f.from_output = n.from_output;
+  if (f.from_output && !find_unary(n.kind)->from_output)
+    throw Refusal::attribute("from_output", "true");
+  if (f.kind == UnaryKind::is_nan || f.kind == UnaryKind::is_inf)
+    throw Refusal::attribute("kind", n.kind);
+  const sdk::Type out = node.out(0).type();
+  const tenon_dtype dtype = n.x.type().dtype;
+  if (n.dy.type().dtype != dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
+  return with_float("x", dtype, [&]<class T>(T) {
+    return map_kernel<T, T>(std::array{n.x, n.dy}, out, [f](const auto& x, T* dx, int64_t count) {
+      slope_tile(f, x[0], x[1], dx, count);
+    });
+  });
+}
+
+Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node) {
+  const Activation f = make_gate(n.act);
+  const tenon_dtype dtype = n.gate.type().dtype;
+  if (n.up && n.up.type().dtype != dtype) throw Refusal::dtype("up", n.up.type().dtype);
+  const sdk::Type& out = node.out(0).type();
+  const Gated s = make_gated(n.gate, n.up, n.gate_first, out);
+  const int gate_at = n.gate.position(), up_at = n.up ? n.up.position() : gate_at;
+  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  Kernel kernel;
+  if (n.up) kernel.in_place = {{gate_at, 0}, {up_at, 0}};
+  kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {
+    return [=](const Call& c) {
+      parallel_for(s.count, tile_grain(3 * size), [&](int64_t begin, int64_t end) {
+        alignas(64) T act[kTile];
+        alignas(64) float wide[2][kTile];
+        TileWriter writer(c.outputs[0], dtype);
+        for_gated(s, begin, end, [&](int64_t at, int64_t flat, int64_t count) {
+          const T* gate = widened<T>(dtype, c.inputs[gate_at], s.gate + at, count, wide[0]);
+          const T* up = widened<T>(dtype, c.inputs[up_at], s.up + at, count, wide[1]);
+          unary_tile(f, gate, act, count);
+          binary_tile(BinaryKind::mul, act, up, writer.at<T>(flat), count);
+          writer.commit(flat, count);
+        });
+      });
+    };
+  });
+  return kernel;
+}
+
+Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node&) {
+  const Activation f = make_gate(n.act);
+  const tenon_dtype dtype = n.gate.type().dtype;
+  const Gated s = make_gated(n.gate, n.up, n.gate_first, n.dy.type());
+  const bool packed = !n.up;
+  if (!packed && !n.want_dup) throw Refusal::shape("swiglu_backward: dup is not wanted");
+  if (n.dy.type().dtype != dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
+  if (n.up && n.up.type().dtype != dtype) throw Refusal::dtype("up", n.up.type().dtype);
+  const int dy_at = n.dy.position(), gate_at = n.gate.position(),
+            up_at = packed ? gate_at : n.up.position();
+  const int dgate_at = 0, dup_at = packed ? 0 : 1;
+  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  Kernel kernel;
+  // A tile's dup is written last, after all but dy have been read for the last time.
+  kernel.in_place = {{gate_at, 0}};
+  if (!packed) kernel.in_place = {{gate_at, 0}, {up_at, 0}, {gate_at, 1}, {up_at, 1}, {dy_at, 1}};
+  kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {
+    return [=](const Call& c) {
+      parallel_for(s.count, tile_grain(5 * size), [&](int64_t begin, int64_t end) {
+        alignas(64) T product[kTile], act[kTile];
+        alignas(64) float wide[3][kTile];
+        TileWriter dgate(c.outputs[dgate_at], dtype), dup(c.outputs[dup_at], dtype);
+        for_gated(s, begin, end, [&](int64_t at, int64_t flat, int64_t count) {
+          const T* dy = widened<T>(dtype, c.inputs[dy_at], flat, count, wide[0]);
+          const T* gate = widened<T>(dtype, c.inputs[gate_at], s.gate + at, count, wide[1]);
+          const T* up = widened<T>(dtype, c.inputs[up_at], s.up + at, count, wide[2]);
+          binary_tile(BinaryKind::mul, dy, up, product, count);
+          unary_tile(f, gate, act, count);
+          slope_tile(f, gate, product, dgate.at<T>(s.gate + at), count);
+          binary_tile(BinaryKind::mul, act, dy, dup.at<T>(s.up + at), count);
+          dgate.commit(s.gate + at, count);
+          dup.commit(s.up + at, count);
+        });
+      });
+    };
+  });
+  return kernel;
+}
+
+}  // namespace tenon::cpu
