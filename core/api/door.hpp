@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every C door shares: the objects behind the handles, and how exceptions become statuses.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "exec/context.hpp"
+#include "host/status.hpp"
+#include "ir/graph.hpp"
+#include "tenon/tenon.h"
+
+struct tenon_text {
+  std::string text;
+};
+struct tenon_graph {
+  tenon::core::Graph graph;
+};
+struct tenon_runtime {
+  std::shared_ptr<tenon::core::Runtime> runtime;
+  std::vector<tenon::core::DeviceInfo> devices;   // as they were at load: what entries point into
+};
+struct tenon_store {
+  std::shared_ptr<tenon::core::Runtime> runtime;
+  std::shared_ptr<tenon::core::Store> store;
+};
+struct tenon_executable {
+  std::shared_ptr<tenon::core::Executable> executable;
+};
+struct tenon_context {
+  explicit tenon_context(std::shared_ptr<tenon::core::Executable> executable) : context(std::move(executable)) {}
+  tenon::core::Context context;
+};
+
+namespace tenon::core {
+
+inline tenon_str c_str(std::string_view s) { return {s.data(), s.size()}; }
+inline std::string_view view(tenon_str s) { return {s.data ? s.data : "", s.size}; }
+
+tenon_status* status_of_current_exception(const char* door) noexcept;
+
+// Runs the body of a door; what it throws becomes the status.
+template <class Body>
+tenon_status* door(const char* name, Body&& body) noexcept {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return status_of_current_exception(name);
+  }
+}
+
+template <class T>
+T& need(T* pointer, std::string_view what) {
+  if (!pointer) fail(Code::invalid_argument, what, " is NULL");
+  return *pointer;
+}
+
+// A shape from the caller's rank and dims; negative dims are symbols of a graph, or wrong.
+Shape shape_from(uint32_t rank, const int64_t* dims);
+tenon_tensor_type to_c(const Type& type);
+
+// Dense bytes of a tensor of the caller's: checked, strides resolved.
+struct HostTensor {
+  Type type;
+  Bytes gathered;                       // when it was strided
+  std::span<const std::byte> content;
+};
+HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
+
+// Fills what the caller's version of a struct has room for.
+template <class T>
+void give(T& out, T filled, std::string_view what) {
+  if (out.struct_size < sizeof(uint64_t)) fail(Code::invalid_argument, what, ": struct_size is not set");
+  const uint64_t size = std::min<uint64_t>(out.struct_size, sizeof(T));
+  filled.struct_size = out.struct_size;
+  std::memcpy(&out, &filled, size);
+}
+// Reads what the caller's version of a struct has; the rest is zero.
+template <class T>
+T taken(const T* given, std::string_view what) {
+  T all{};
+  if (!given) return all;
+  if (given->struct_size < sizeof(uint64_t)) fail(Code::invalid_argument, what, ": struct_size is not set");
+  std::memcpy(&all, given, std::min<uint64_t>(given->struct_size, sizeof(T)));
+  return all;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doors of the graph.
+#include "api/door.hpp"
+#include "api/optimizer.hpp"
+#include "ir/text.hpp"
+#include "ops/record.hpp"
+
+using namespace tenon::core;
+
+namespace {
+
+Value value_in(const Graph& graph, tenon_value v, std::string_view what) {
+  if (v >= graph.value_count()) fail(Code::invalid_argument, what, ": no value of this graph");
+  return {v};
+}
+
+Type type_from(tenon_dtype dtype, uint32_t rank, const int64_t* dims) { return {dtype, shape_from(rank, dims)}; }
+
+AttrValue attr_value(const tenon_arg& a) {
+  switch (a.type) {
+    case TENON_ARG_I64: return a.i64;
+    case TENON_ARG_F64: return a.f64;
+    case TENON_ARG_BOOL: return a.i64 != 0;
+    case TENON_ARG_STR: return std::string(view(a.str));
+    case TENON_ARG_INTS: return a.count ? std::vector<int64_t>(&need(a.ints, "ints"), a.ints + a.count) : std::vector<int64_t>{};
+    case TENON_ARG_FLOATS:
+      return a.count ? std::vector<double>(&need(a.floats, "floats"), a.floats + a.count) : std::vector<double>{};
+    case TENON_ARG_DTYPE: return DTypeAttr{static_cast<DType>(a.i64)};
+    default: fail(Code::invalid_argument, "attribute ", view(a.name), ": type ", a.type, " is unknown");
+  }
+}
+
+const std::vector<Value>& values_of(const Graph& graph, uint32_t space) {
+  static const std::vector<Value> none;
+  switch (space) {
+    case TENON_SPACE_INPUT: return graph.inputs();
+    case TENON_SPACE_WEIGHT: return graph.weights();
+    case TENON_SPACE_STATE: return graph.states();
+    default: return none;
+  }
+}
+
+}  // namespace
+
+tenon_status* tenon_graph_create(tenon_str name, tenon_graph** out_graph) {
+  return door("tenon_graph_create", [&] {
+    auto graph = std::make_unique<tenon_graph>();
+    graph->graph.name = view(name);
+    need(out_graph, "out_graph") = graph.release();
+  });
+}
+
+void tenon_graph_destroy(tenon_graph* graph) { delete graph; }
+
+tenon_status* tenon_graph_parse(tenon_str text, tenon_str file_name, tenon_graph** out_graph) {
+  return door("tenon_graph_parse", [&] {
+    auto graph = std::make_unique<tenon_graph>();
+    graph->graph = parse(view(text), view(file_name));
+    need(out_graph, "out_graph") = graph.release();
+  });
+}
+
+tenon_status* tenon_graph_print(const tenon_graph* graph, tenon_text** out_text) {
+  return door("tenon_graph_print", [&] {
+    need(out_text, "out_text") = new tenon_text{print(need(graph, "graph").graph)};
+  });
+}
+
+tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* out_dim) {
+  return door("tenon_graph_symbol", [&] {
+    need(out_dim, "out_dim") = need(graph, "graph").graph.symbol(view(name));
+  });
+}
+
+tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
+                                const int64_t* dims, tenon_value* out_value) {
+  return door("tenon_graph_input", [&] {
+    need(out_value, "out_value") = need(graph, "graph").graph.input(view(name), type_from(dtype, rank, dims)).id;
+  });
+}
+
+tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
+                                 const int64_t* dims, uint32_t trainable, tenon_value* out_value) {
+  return door("tenon_graph_weight", [&] {
+    need(out_value, "out_value") =
+        need(graph, "graph").graph.weight(view(name), type_from(dtype, rank, dims), trainable != 0).id;
+  });
+}
+
+tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
+                                const int64_t* dims, tenon_value* out_value) {
+  return door("tenon_graph_state", [&] {
+    need(out_value, "out_value") = need(graph, "graph").graph.state(view(name), type_from(dtype, rank, dims)).id;
+  });
+}
+
+tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank, const int64_t* dims,
+                                   const void* data, uint64_t size, tenon_value* out_value) {
+  return door("tenon_graph_constant", [&] {
+    if (size && !data) fail(Code::invalid_argument, "constant: data is NULL");
+    const Type type = type_from(dtype, rank, dims);
+    if (tenon_dtype_bits(dtype) == 0) fail(Code::dtype_mismatch, "constant: the dtype is unknown");
+    if (!type.shape.numeric()) fail(Code::shape_mismatch, "constant: a dim is negative");
+    const auto* bytes = static_cast<const std::byte*>(data);
+    need(out_value, "out_value") =
+        need(graph, "graph").graph.constant(type, std::make_shared<Bytes>(bytes, bytes + size)).id;
+  });
+}
+
+tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op, uint32_t version,
+                                   const tenon_value* operands, uint32_t operand_count, const tenon_arg* attributes,
+                                   uint32_t attribute_count, const uint8_t* want, uint32_t output_count,
+                                   tenon_str provenance, tenon_value* out_values) {
+  return door("tenon_graph_add_node", [&] {
+    Graph& g = need(graph, "graph").graph;
+    if (operand_count) need(operands, "operands");
+    if (attribute_count) need(attributes, "attributes");
+    need(out_values, "out_values");
+    const OpRecord* record = find_record(view(domain), view(op), version);
+    if (!record) {
+      if (find_record(view(domain), view(op)))
+        fail(Code::unsupported, "op ", view(op), ": version ", version, " is not known here");
+      fail(Code::not_found, "op '", view(op), "' of domain '", view(domain), "' is not known here");
+    }
+    if (record->schema->level == tenon::OpLevel::meta)
+      fail(Code::invalid_argument, "op ", view(op), ": use tenon_graph_gradients");
+    std::vector<Value> values;
+    for (uint32_t i = 0; i < operand_count; ++i) values.push_back({operands[i]});
+    Attrs attrs;
+    for (uint32_t i = 0; i < attribute_count; ++i)
+      attrs.push_back({std::string(view(attributes[i].name)), attr_value(attributes[i])});
+    std::vector<bool> outputs;
+    for (const tenon::OpPart& p : record->schema->parts()) {
+      const bool optional = p.kind == tenon::OpPart::Kind::optional_output;
+      if (p.kind != tenon::OpPart::Kind::output && !optional) continue;
+      const size_t k = outputs.size();
+      outputs.push_back(want && k < output_count ? want[k] != 0 : !optional);
+    }
+    if (output_count != outputs.size())
+      fail(Code::invalid_argument, "op ", view(op), ": has ", outputs.size(), " outputs, got room for ", output_count);
+    const NodeId n = g.add_node(*record, std::move(values), std::move(attrs), outputs, view(provenance));
+    for (uint32_t k = 0; k < output_count; ++k)
+      out_values[k] = k < g[n].outputs.size() ? g[n].outputs[k].id : TENON_NONE;
+  });
+}
+
+tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const tenon_value* wrt, uint32_t count,
+                                    tenon_value* out_gradients) {
+  return door("tenon_graph_gradients", [&] {
+    Graph& g = need(graph, "graph").graph;
+    if (count) need(wrt, "wrt"), need(out_gradients, "out_gradients");
+    op::grad request{.loss = value_in(g, loss, "loss")};
+    for (uint32_t i = 0; i < count; ++i) request.wrt.push_back(value_in(g, wrt[i], "wrt"));
+    const NodeId n = g.add(request, "gradients");
+    for (uint32_t i = 0; i < count; ++i) out_gradients[i] = g[n].outputs[i].id;
+  });
+}
+
+tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, tenon_value value) {
+  return door("tenon_graph_output", [&] {
+    Graph& g = need(graph, "graph").graph;
+    g.output(view(name), value_in(g, value, "output"));
+  });
+}
+
+tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target, tenon_value value) {
+  return door("tenon_graph_update", [&] {
+    Graph& g = need(graph, "graph").graph;
+    g.update(value_in(g, target, "update"), value_in(g, value, "update"));
+  });
+}
+
+tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value, tenon_tensor_type* out_type) {
+  return door("tenon_graph_type", [&] {
+    const Graph& g = need(graph, "graph").graph;
+    need(out_type, "out_type") = to_c(g.type(value_in(g, value, "type")));
+  });
+}
+
+uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space) {
+  return graph ? static_cast<uint32_t>(values_of(graph->graph, space).size()) : 0;
+}
+
+tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index, tenon_str* out_name,
+                               tenon_value* out_value, uint32_t* out_trainable) {
+  return door("tenon_graph_name", [&] {
+    const Graph& g = need(graph, "graph").graph;
+    const auto& values = values_of(g, space);
+    if (index >= values.size()) fail(Code::not_found, "name ", index, ": there are ", values.size());
+    const Value v = values[index];
+    need(out_name, "out_name") = c_str(g[v].name);
+    if (out_value) *out_value = v.id;
+    if (out_trainable) *out_trainable = g[v].trainable;
+  });
+}
+
+tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss, const tenon_optimizer* optimizer,
+                                   tenon_value* out_norm) {
+  return door("tenon_graph_minimize", [&] {
+    Graph& g = need(graph, "graph").graph;
+    need(optimizer, "optimizer");
+    const Value norm = minimize(g, value_in(g, loss, "loss"), taken(optimizer, "tenon_optimizer"));
+    if (out_norm) *out_norm = norm.id;
+  });
+}

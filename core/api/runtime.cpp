@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doors of the runtime and of the list of ops.
+#include "api/door.hpp"
+#include "ops/record.hpp"
+
+using namespace tenon::core;
+
+namespace {
+
+std::vector<std::string> strings(const tenon_str* list, uint32_t count, std::string_view what) {
+  if (count && !list) fail(Code::invalid_argument, what, " is NULL");
+  std::vector<std::string> out;
+  for (uint32_t i = 0; i < count; ++i) out.emplace_back(view(list[i]));
+  return out;
+}
+
+std::string default_text(const tenon::OpPart& part) {
+  switch (part.attr_type) {
+    case TENON_ATTR_I64: return part.default_int == INT64_MIN ? "none" : std::to_string(part.default_int);
+    case TENON_ATTR_F64: return tenon::is_unset(part.default_float) ? "unset" : cat(part.default_float);
+    case TENON_ATTR_BOOL: return part.default_int ? "true" : "false";
+    case TENON_ATTR_DTYPE: return part.default_int ? std::string(dtype_name(static_cast<DType>(part.default_int))) : "none";
+    case TENON_ATTR_INTS: return "[]";
+    default: return part.name == "kind" ? "?" : cat("\"", part.default_str, "\"");
+  }
+}
+
+std::string signature(const tenon::OpSchema& schema) {
+  std::string operands, attrs, outputs;
+  const auto list = [](std::string& to, const auto&... parts) { to += cat(to.empty() ? "" : ", ", parts...); };
+  using Kind = tenon::OpPart::Kind;
+  for (const tenon::OpPart& p : schema.parts()) {
+    switch (p.kind) {
+      case Kind::operand: list(operands, p.name); break;
+      case Kind::optional_operand: list(operands, p.name, "?"); break;
+      case Kind::operand_list: list(operands, p.name, "..."); break;
+      case Kind::attr: list(attrs, p.name, "=", default_text(p)); break;
+      case Kind::output: list(outputs, p.name); break;
+      case Kind::optional_output: list(outputs, p.name, "?"); break;
+      case Kind::output_list: list(outputs, p.name, "..."); break;
+      default: break;
+    }
+  }
+  return cat(schema.name, "(", operands, ")", attrs.empty() ? "" : " {", attrs, attrs.empty() ? "" : "}", " -> (", outputs, ")");
+}
+
+const std::vector<std::string>& signatures() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> out;
+    for (const OpRecord* r : all_records()) out.push_back(signature(*r->schema));
+    return out;
+  }();
+  return all;
+}
+
+}  // namespace
+
+tenon_status* tenon_runtime_create(const tenon_runtime_options* given, tenon_runtime** out_runtime) {
+  return door("tenon_runtime_create", [&] {
+    const tenon_runtime_options o = taken(given, "tenon_runtime_options");
+    Host::Options options;
+    options.plugin_dirs = strings(o.plugin_dirs, o.plugin_dir_count, "plugin_dirs");
+    options.plugin_files = strings(o.plugin_files, o.plugin_file_count, "plugin_files");
+    options.threads = o.threads;
+    options.use_environment = !(o.flags & TENON_RUNTIME_NO_ENVIRONMENT);
+    options.use_builtin_dir = !(o.flags & TENON_RUNTIME_NO_BUILTIN);
+    auto out = std::make_unique<tenon_runtime>();
+    out->runtime = std::make_shared<Runtime>(std::move(options));
+    out->devices = out->runtime->host.devices();
+    need(out_runtime, "out_runtime") = out.release();
+  });
+}
+
+void tenon_runtime_destroy(tenon_runtime* runtime) { delete runtime; }
+
+uint32_t tenon_runtime_device_count(const tenon_runtime* runtime) {
+  return runtime ? static_cast<uint32_t>(runtime->devices.size()) : 0;
+}
+
+tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index, tenon_device_entry* out) {
+  return door("tenon_runtime_device", [&] {
+    const auto& devices = need(runtime, "runtime").devices;
+    if (index >= devices.size()) fail(Code::not_found, "device ", index, ": there are ", devices.size());
+    const DeviceInfo& d = devices[index];
+    tenon_device_entry e{};
+    e.id = c_str(d.id);
+    e.kind = c_str(d.kind);
+    e.name = c_str(d.name);
+    e.plugin = c_str(d.plugin);
+    e.reason = c_str(d.reason);
+    e.memory_size = d.memory_size;
+    e.max_allocation = d.max_allocation;
+    e.host_addressable = d.host_addressable;
+    give(need(out, "out"), e, "tenon_device_entry");
+  });
+}
+
+uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime) {
+  return runtime ? static_cast<uint32_t>(runtime->runtime->host.report().candidates.size()) : 0;
+}
+
+tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index, tenon_plugin_entry* out) {
+  return door("tenon_runtime_plugin", [&] {
+    const auto& all = need(runtime, "runtime").runtime->host.report().candidates;
+    if (index >= all.size()) fail(Code::not_found, "plugin ", index, ": the report has ", all.size());
+    const LoadCandidate& c = all[index];
+    tenon_plugin_entry e{};
+    e.path = c_str(c.path);
+    e.stage = c_str(stage_name(c.stage));
+    e.text = c_str(c.stage == LoadStage::loaded ? c.note : c.text);
+    e.name = c_str(c.plugin);
+    e.version = c_str(c.version);
+    e.code = static_cast<tenon_code>(c.code);
+    e.device_count = static_cast<uint32_t>(c.devices.size());
+    give(need(out, "out"), e, "tenon_plugin_entry");
+  });
+}
+
+uint32_t tenon_op_count(void) { return static_cast<uint32_t>(all_records().size()); }
+
+tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
+  return door("tenon_op", [&] {
+    const auto& records = all_records();
+    if (index >= records.size()) fail(Code::not_found, "op ", index, ": there are ", records.size());
+    const OpRecord& r = *records[index];
+    constexpr std::string_view levels[] = {"primitive", "core", "meta"};
+    tenon_op_entry e{};
+    e.domain = c_str(r.domain);
+    e.name = c_str(r.name());
+    e.family = c_str(r.schema->family);
+    e.level = c_str(levels[static_cast<size_t>(r.schema->level)]);
+    e.signature = c_str(signatures()[index]);
+    e.version = r.schema->version;
+    e.has_gradient = r.grad != nullptr;
+    e.has_decomposition = r.lower != nullptr;
+    give(need(out, "out"), e, "tenon_op_entry");
+  });
+}

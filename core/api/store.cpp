@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doors of the store and of its files.
+#include "api/door.hpp"
+#include "import/safetensors.hpp"
+
+using namespace tenon::core;
+
+namespace {
+Space space_from(uint32_t space) {
+  if (space != TENON_SPACE_WEIGHT && space != TENON_SPACE_STATE)
+    fail(Code::invalid_argument, "a store holds weights and state, got space ", space);
+  return static_cast<Space>(space);
+}
+}  // namespace
+
+tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store) {
+  return door("tenon_store_create", [&] {
+    auto store = std::make_unique<tenon_store>();
+    store->runtime = need(runtime, "runtime").runtime;
+    store->store = std::make_shared<Store>();
+    need(out_store, "out_store") = store.release();
+  });
+}
+
+void tenon_store_destroy(tenon_store* store) { delete store; }
+
+tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name, const tenon_tensor* tensor) {
+  return door("tenon_store_set", [&] {
+    const HostTensor t = host_tensor(tensor, view(name));
+    need(store, "store").store->set(space_from(space), std::string(view(name)), t.type, t.content);
+  });
+}
+
+tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name, void* data, uint64_t size) {
+  return door("tenon_store_get", [&] {
+    if (size) need(static_cast<char*>(data), "data");
+    need(store, "store").store->get(space_from(space), std::string(view(name)), data, size);
+  });
+}
+
+tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name, tenon_tensor_type* out_type) {
+  return door("tenon_store_type", [&] {
+    need(out_type, "out_type") = to_c(need(store, "store").store->type(space_from(space), std::string(view(name))));
+  });
+}
+
+uint32_t tenon_store_count(tenon_store* store, uint32_t space) {
+  if (!store || (space != TENON_SPACE_WEIGHT && space != TENON_SPACE_STATE)) return 0;
+  return static_cast<uint32_t>(store->store->names(static_cast<Space>(space)).size());
+}
+
+tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index, tenon_text** out_name) {
+  return door("tenon_store_name", [&] {
+    auto names = need(store, "store").store->names(space_from(space));
+    if (index >= names.size()) fail(Code::not_found, "name ", index, ": the store has ", names.size());
+    need(out_name, "out_name") = new tenon_text{std::move(names[index])};
+  });
+}
+
+tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* graph) {
+  return door("tenon_store_add_missing", [&] {
+    const Graph& g = need(graph, "graph").graph;
+    Store& s = *need(store, "store").store;
+    for (Value v : g.states())
+      if (!s.has(Space::state, g[v].name)) s.set(Space::state, g[v].name, g.type(v), Bytes(type_bytes(g.type(v))));
+  });
+}
+
+tenon_status* tenon_store_load(tenon_store* store, uint32_t space, tenon_str path) {
+  return door("tenon_store_load", [&] {
+    Store& s = *need(store, "store").store;
+    const Space sp = space_from(space);
+    const SafetensorsFile file{std::string(view(path))};
+    for (const auto& t : file.tensors()) s.set(sp, t.name, t.type, file.content(t));
+  });
+}
+
+tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path, const tenon_str* metadata,
+                               uint32_t count) {
+  return door("tenon_store_save", [&] {
+    Store& s = *need(store, "store").store;
+    const Space sp = space_from(space);
+    if (count) need(metadata, "metadata");
+    std::map<std::string, std::string> pairs;
+    for (uint32_t i = 0; i < count; ++i) pairs.emplace(view(metadata[2 * i]), view(metadata[2 * i + 1]));
+    std::vector<SafetensorsEntry> entries;
+    for (const std::string& name : s.names(sp)) entries.push_back({name, s.type(sp, name), 0, 0});
+    write_safetensors(std::string(view(path)), std::move(entries), pairs, [&](const SafetensorsEntry& e) {
+      Bytes bytes(type_bytes(e.type));
+      s.get(sp, e.name, bytes.data(), bytes.size());
+      return bytes;
+    });
+  });
+}
+
+tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json) {
+  return door("tenon_safetensors_metadata", [&] {
+    need(out_json, "out_json") = new tenon_text{SafetensorsFile{std::string(view(path))}.metadata_json()};
+  });
+}
