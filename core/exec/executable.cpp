@@ -43,7 +43,7 @@ std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbe
 std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) const {
   const Graph bound = bind(graph_, numbers);
   // Constants are folded on the device that takes everything, so that folding never changes where the rest may run.
-  const EvaluateConstants evaluate = [&](const Graph& constants) {
+  const Evaluate evaluate = [&](const Graph& constants) {
     ExecutableOptions options{.device = devices_.back()->info().id, .plan = {.simplify = false}};
     const auto executable = std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
     Context context(executable);

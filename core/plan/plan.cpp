@@ -9,7 +9,6 @@
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
-#include "plan/simplify.hpp"
 
 namespace tenon::core {
 namespace {
@@ -39,7 +38,7 @@ Graph copy_what_passes_through(const Graph& from) {
 }  // namespace
 
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices, const PlanOptions& options,
-               const EvaluateConstants& evaluate) {
+               const Evaluate& evaluate) {
   verify(graph);
   Graph g = expand_grads(graph);
   if (options.simplify) g = simplify(g, evaluate);

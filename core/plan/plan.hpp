@@ -12,6 +12,7 @@
 #include "ir/graph.hpp"
 #include "plan/layout.hpp"
 #include "plan/legalize.hpp"
+#include "plan/simplify.hpp"
 
 namespace tenon::core {
 
@@ -96,13 +97,10 @@ struct PlanOptions {
   bool allow_fallback = true;
 };
 
-// Computes a graph of constants alone, for constant folding; empty = none.
-using EvaluateConstants = std::function<std::vector<Bytes>(const Graph& graph)>;
-
 // The passes in their order: gradients, simplify, legalize, partition, compile, memory. graph: bound (numbers only).
 // devices: the wanted one, then, where fallback is allowed, the one that takes what it refuses.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices, const PlanOptions& options,
-               const EvaluateConstants& evaluate = {});
+               const Evaluate& evaluate = {});
 
 // The last pass: compiled regions get places. Exposed for tests.
 void place_values(const LegalGraph& legal, Plan& plan);
