@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lm/model.hpp"
+
+#include <cmath>
+
+namespace tenon::lm {
+namespace {
+
+void require(bool holds, const std::string& text) {
+  if (!holds) throw Error(TENON_INVALID_ARGUMENT, "config: " + text);
+}
+
+// What every graph of the model shares. x is [batch, time, dim]; heads stay in the layout [batch, time, head, dim], so
+// that nothing is transposed.
+class Builder {
+ public:
+  Builder(Graph& graph, const Config& config, bool trainable) : g_(graph), c_(config) {
+    for (const WeightSpec& w : weight_specs(config))
+      weights_.emplace_back(w.name, g_.weight(w.name, {f32, w.dims}, trainable));
+  }
+
+  Value embed(Value tokens) {
+    return g_.add(op::gather{.data = weight("model.embed_tokens.weight"), .indices = tokens}, "model.embed_tokens");
+  }
+
+  // cos and sin of the rope, [context, head_dim / 2].
+  void make_rope() {
+    const int64_t half = c_.head_dim() / 2;
+    std::vector<float> cos, sin;
+    for (int64_t p = 0; p < c_.context; ++p)
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) * std::pow(c_.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
+        cos.push_back(static_cast<float>(std::cos(angle)));
+        sin.push_back(static_cast<float>(std::sin(angle)));
+      }
+    cos_ = g_.constant({c_.context, half}, cos);
+    sin_ = g_.constant({c_.context, half}, sin);
+  }
+
+  struct Attended {
+    Value q, k, v;   // [batch, time, heads, head_dim], q and k rotated
+  };
+
+  // One layer; attend turns q, k, v into the attention's output [batch, time, heads, head_dim].
+  template <class Attend>
+  Value layer(int64_t i, Value x, int64_t batch, int64_t time, Value positions, Attend attend) {
+    const std::string name = "model.layers." + std::to_string(i);
+    const Value n = norm(x, name + ".input_layernorm");
+    const auto heads_of = [&](const std::string& w, int64_t heads) {
+      const Value flat = project(n, name + ".self_attn." + w);
+      return reshape(flat, {batch, time, heads, c_.head_dim()});
+    };
+    Attended a;
+    a.q = rotate(heads_of("q_proj", c_.heads), positions, name + ".self_attn.q_rope");
+    a.k = rotate(heads_of("k_proj", c_.kv_heads), positions, name + ".self_attn.k_rope");
+    a.v = heads_of("v_proj", c_.kv_heads);
+    const Value o = reshape(attend(a, name + ".self_attn"), {batch, time, c_.dim});
+    const Value mixed = project(o, name + ".self_attn.o_proj", x);
+    const Value m = norm(mixed, name + ".post_attention_layernorm");
+    const Value gated = g_.add(op::swiglu{.gate = project(m, name + ".mlp.gate_proj"), .up = project(m, name + ".mlp.up_proj")},
+                               name + ".mlp.act");
+    return project(gated, name + ".mlp.down_proj", mixed);
+  }
+
+  Value logits(Value x) {
+    const Value n = norm(x, "model.norm");
+    const Value w = weight(c_.tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    return g_.add(op::matmul{.trans_b = true, .a = n, .b = w}, "lm_head");
+  }
+
+  // Whole sequences with nothing before them.
+  Value decoder(Value tokens, int64_t batch, int64_t time) {
+    make_rope();
+    Value x = embed(tokens);
+    for (int64_t i = 0; i < c_.layers; ++i)
+      x = layer(i, x, batch, time, {}, [&](const Attended& a, const std::string& name) -> Value {
+        return g_.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v}, name);
+      });
+    return logits(x);
+  }
+
+  Value loss(Value tokens, int64_t batch) {
+    const int64_t t = c_.context;
+    const Value x = g_.add(op::narrow{.start = {0, 0}, .len = {batch, t}, .x = tokens}, "inputs");
+    const Value y = g_.add(op::narrow{.start = {0, 1}, .len = {batch, t}, .x = tokens}, "labels");
+    return g_.add(op::cross_entropy{.logits = decoder(x, batch, t), .labels = y}, "loss");
+  }
+
+  Value reshape(Value x, std::vector<int64_t> shape) { return g_.add(op::reshape{.shape = std::move(shape), .x = x}); }
+
+ private:
+  Value weight(const std::string& name) const {
+    for (const auto& [known, value] : weights_)
+      if (known == name) return value;
+    throw Error(TENON_INTERNAL, "model: no weight " + name);
+  }
+  Value norm(Value x, const std::string& name) {
+    return g_.add(op::rms_norm{.eps = c_.norm_eps, .x = x, .gamma = weight(name + ".weight")}, name);
+  }
+  // x times the transposed weight, plus the residual in the same pass.
+  Value project(Value x, const std::string& name, Value residual = {}) {
+    if (!residual) return g_.add(op::matmul{.trans_b = true, .a = x, .b = weight(name + ".weight")}, name);
+    return g_.add(op::linear{.trans_b = true, .a = x, .b = weight(name + ".weight"), .residual = residual}, name);
+  }
+  Value rotate(Value x, Value positions, const std::string& name) {
+    return g_.add(op::rope{.x = x, .cos = cos_, .sin = sin_, .position_ids = positions}, name);
+  }
+
+  Graph& g_;
+  const Config& c_;
+  std::vector<std::pair<std::string, Value>> weights_;
+  Value cos_, sin_;
+};
+
+// The state of generation, and how a step advances it.
+struct Generation {
+  Graph& g;
+  const Config& c;
+  Value token, length, rng;
+
+  Generation(Graph& graph, const Config& config) : g(graph), c(config) {
+    token = g.state("token", {i64, {1, 1}});
+    length = g.state("length", {i64, {1}});
+    rng = g.state("rng", {i64, {2}});
+  }
+
+  // Appends k and v [1, time, heads, dim] at `at` i64 [1] and returns the caches.
+  std::pair<Value, Value> append(int64_t layer, Value k, Value v, Value at) {
+    const std::string name = "cache." + std::to_string(layer);
+    const TensorType type{f32, {1, c.context, c.kv_heads, c.head_dim()}};
+    const Value zero = g.constant<int64_t>({1}, {0});
+    const Value start = g.add(op::concat{.xs = {zero, at, zero, zero}}, name + ".start");
+    const auto push = [&](const std::string& which, Value update) {
+      const Value old = g.state(name + which, type);
+      const Value now = g.add(op::dynamic_update_slice{.base = old, .update = update, .start = start}, name + which);
+      g.update(old, now);
+      return now;
+    };
+    const Value keys = push(".k", k);
+    return {keys, push(".v", v)};
+  }
+
+  // logits [1, vocab] -> the next token; the state moves on by `count` i64 [1].
+  void advance(Value logits, Value new_length, const SampleOptions& o) {
+    const Value ids = g.add(op::sample{.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .logits = logits, .rng = rng},
+                            "sample");
+    g.output("token", ids);
+    g.update(token, g.add(op::reshape{.shape = {1, 1}, .x = ids}));
+    g.update(length, new_length);
+    const Value step = g.constant<int64_t>({2}, {0, 1});
+    g.update(rng, g.add(op::binary{.kind = "add", .a = rng, .b = step}, "rng"));
+  }
+};
+
+}  // namespace
+
+void Config::check() const {
+  const auto positive = [](int64_t v, const char* name) { require(v > 0 && v <= (int64_t{1} << 30), std::string(name) + " must be positive, got " + std::to_string(v)); };
+  positive(vocab, "vocab_size");
+  positive(dim, "hidden_size");
+  positive(layers, "num_hidden_layers");
+  positive(heads, "num_attention_heads");
+  positive(kv_heads, "num_key_value_heads");
+  positive(ffn, "intermediate_size");
+  positive(context, "max_position_embeddings");
+  require(dim % heads == 0, "hidden_size " + std::to_string(dim) + " is no multiple of num_attention_heads " + std::to_string(heads));
+  require(head_dim() % 2 == 0, "hidden_size / num_attention_heads = " + std::to_string(head_dim()) + " must be even for rope");
+  require(heads % kv_heads == 0, "num_attention_heads " + std::to_string(heads) + " is no multiple of num_key_value_heads " + std::to_string(kv_heads));
+  require(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta must be positive");
+  require(std::isfinite(norm_eps) && norm_eps >= 0, "rms_norm_eps must be at least 0");
+}
+
+std::vector<WeightSpec> weight_specs(const Config& c) {
+  using Init = WeightSpec::Init;
+  std::vector<WeightSpec> specs;
+  const double scale = 0.02;
+  // What adds to the residual stream starts smaller, so that its sum over the layers does not grow with their number.
+  const double residual_scale = scale / std::sqrt(2.0 * static_cast<double>(c.layers));
+  const int64_t kv = c.kv_heads * c.head_dim();
+  specs.push_back({"model.embed_tokens.weight", {c.vocab, c.dim}, Init::normal, scale});
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string n = "model.layers." + std::to_string(i) + ".";
+    specs.push_back({n + "input_layernorm.weight", {c.dim}, Init::ones, 0});
+    specs.push_back({n + "self_attn.q_proj.weight", {c.dim, c.dim}, Init::normal, scale});
+    specs.push_back({n + "self_attn.k_proj.weight", {kv, c.dim}, Init::normal, scale});
+    specs.push_back({n + "self_attn.v_proj.weight", {kv, c.dim}, Init::normal, scale});
+    specs.push_back({n + "self_attn.o_proj.weight", {c.dim, c.dim}, Init::normal, residual_scale});
+    specs.push_back({n + "post_attention_layernorm.weight", {c.dim}, Init::ones, 0});
+    specs.push_back({n + "mlp.gate_proj.weight", {c.ffn, c.dim}, Init::normal, scale});
+    specs.push_back({n + "mlp.up_proj.weight", {c.ffn, c.dim}, Init::normal, scale});
+    specs.push_back({n + "mlp.down_proj.weight", {c.dim, c.ffn}, Init::normal, residual_scale});
+  }
+  specs.push_back({"model.norm.weight", {c.dim}, Init::ones, 0});
+  if (!c.tied) specs.push_back({"lm_head.weight", {c.vocab, c.dim}, Init::normal, scale});
+  return specs;
+}
+
+Graph train_graph(const Config& config, const TrainOptions& o) {
+  Graph g("lm.train");
+  Builder b(g, config, true);
+  const Value tokens = g.input("tokens", {i32, {o.batch, config.context + 1}});
+  const Value lr = g.input("lr", {f32, {}});
+  const Value loss = b.loss(tokens, o.batch);
+  g.output("loss", loss);
+  g.output("norm", g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW, .learning_rate = lr, .beta1 = o.beta1, .beta2 = o.beta2,
+                                     .eps = o.eps, .weight_decay = o.weight_decay, .clip_norm = o.clip_norm,
+                                     .decay_min_rank = 2}));
+  return g;
+}
+
+Graph eval_graph(const Config& config, int64_t batch) {
+  Graph g("lm.eval");
+  Builder b(g, config, false);
+  g.output("loss", b.loss(g.input("tokens", {i32, {batch, config.context + 1}}), batch));
+  return g;
+}
+
+Graph logits_graph(const Config& config, int64_t length) {
+  Graph g("lm.logits");
+  Builder b(g, config, false);
+  g.output("logits", b.decoder(g.input("tokens", {i64, {1, length}}), 1, length));
+  return g;
+}
+
+Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& o) {
+  Graph g("lm.prefill." + std::to_string(bucket));
+  Builder b(g, config, false);
+  Generation s(g, config);
+  const Value prompt = g.input("prompt", {i64, {1, bucket}});
+  const Value count = g.input("count", {i64, {1}});
+  b.make_rope();
+  Value x = b.embed(prompt);
+  const Value zero = g.constant<int64_t>({1}, {0});
+  for (int64_t i = 0; i < config.layers; ++i)
+    x = b.layer(i, x, 1, bucket, {}, [&](const auto& a, const std::string& name) -> Value {
+      s.append(i, a.k, a.v, zero);   // padding lands behind the length, where decode overwrites it before it is read
+      return g.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v}, name);
+    });
+  const Value last = g.add(op::binary{.kind = "sub", .a = count, .b = g.constant<int64_t>({1}, {1})}, "last");
+  const Value row = g.add(op::gather{.axis = 1, .data = x, .indices = last}, "last_row");   // [1, 1, dim]
+  s.advance(b.reshape(b.logits(row), {1, config.vocab}), count, o);
+  return g;
+}
+
+Graph decode_graph(const Config& config, const SampleOptions& o) {
+  Graph g("lm.decode");
+  Builder b(g, config, false);
+  Generation s(g, config);
+  b.make_rope();
+  Value x = b.embed(s.token);
+  const Value position = b.reshape(s.length, {1, 1});
+  const Value length = g.add(op::binary{.kind = "add", .a = s.length, .b = g.constant<int64_t>({1}, {1})}, "length");
+  for (int64_t i = 0; i < config.layers; ++i)
+    x = b.layer(i, x, 1, 1, position, [&](const auto& a, const std::string& name) -> Value {
+      const auto [keys, values] = s.append(i, a.k, a.v, s.length);
+      return g.add(op::attention{.layout = "bshd", .q = a.q, .k = keys, .v = values, .kv_len = length}, name);
+    });
+  s.advance(b.reshape(b.logits(x), {1, config.vocab}), length, o);
+  return g;
+}
+
+}  // namespace tenon::lm
