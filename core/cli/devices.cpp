@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon devices: every plugin that was looked at, loaded or not and why, and every device.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+
+namespace tenon::cli {
+namespace {
+
+std::string size_text(uint64_t bytes) {
+  if (bytes == 0) return "unknown";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+void print_json(const Runtime& runtime) {
+  nlohmann::json j;
+  j["devices"] = nlohmann::json::array();
+  for (const DeviceEntry& d : runtime.devices())
+    j["devices"].push_back({{"id", d.id}, {"kind", d.kind}, {"name", d.name}, {"plugin", d.plugin}, {"reason", d.reason},
+                            {"memory_size", d.memory_size}, {"max_allocation", d.max_allocation}, {"host_addressable", d.host_addressable}});
+  j["plugins"] = nlohmann::json::array();
+  for (const PluginEntry& p : runtime.plugins())
+    j["plugins"].push_back({{"path", p.path}, {"loaded", p.code == TENON_OK}, {"stage", p.stage}, {"code", code_name(p.code)},
+                            {"text", p.text}, {"name", p.name}, {"version", p.version}, {"devices", p.device_count}});
+  std::cout << j.dump(2) << "\n";
+}
+
+int devices(const Args& args) {
+  const Runtime runtime = make_runtime(args);
+  if (args.has("--json")) {
+    print_json(runtime);
+    return 0;
+  }
+  std::cout << "devices:\n";
+  for (const DeviceEntry& d : runtime.devices()) {
+    std::cout << "  " << d.id << "  " << d.name << ", " << size_text(d.memory_size) << ", plugin " << d.plugin;
+    if (!d.reason.empty()) std::cout << "; cannot be used: " << d.reason;
+    std::cout << "\n";
+  }
+  if (runtime.devices().empty()) std::cout << "  none\n";
+  std::cout << "plugins:\n";
+  for (const PluginEntry& p : runtime.plugins()) {
+    std::cout << "  " << p.path << "\n    ";
+    if (p.code == TENON_OK) {
+      std::cout << "loaded: " << p.name << " " << p.version << ", " << p.device_count << " device" << (p.device_count == 1 ? "" : "s");
+      if (!p.text.empty()) std::cout << " (" << p.text << ")";
+    } else {
+      std::cout << "not loaded (" << p.stage << "): " << p.text;
+    }
+    std::cout << "\n";
+  }
+  if (runtime.plugins().empty()) std::cout << "  none found\n";
+  return 0;
+}
+
+}  // namespace
+
+Command devices_command() {
+  return {.name = "devices",
+          .summary = "list devices, and every plugin that was found, loaded or not",
+          .usage = "[--json]",
+          .options = {{"--json", "", "as JSON"}},
+          .examples = "  tenon devices\n  tenon devices --plugin-dir ./build/plugins --json\n",
+          .run = devices};
+}
+
+}  // namespace tenon::cli

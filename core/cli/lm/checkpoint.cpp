@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lm/checkpoint.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/lm/chart.hpp"
+
+namespace tenon::lm {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+json read_json(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR, file + ": open: " + std::strerror(errno));
+  json j = json::parse(in, nullptr, false);
+  if (in.bad()) throw Error(TENON_IO_ERROR, file + ": read failed");
+  if (!j.is_object()) throw Error(TENON_CORRUPT, file + ": is no JSON object");
+  return j;
+}
+
+// A field of a JSON object, or a default; of the wrong type it is named.
+template <class T>
+T field(const json& j, const std::string& file, const char* name, const T* otherwise = nullptr) {
+  const auto at = j.find(name);
+  if (at == j.end() || at->is_null()) {
+    if (otherwise) return *otherwise;
+    throw Error(TENON_CORRUPT, file + ": '" + name + "' is missing");
+  }
+  const bool fits = std::is_same_v<T, bool> ? at->is_boolean()
+                    : std::is_integral_v<T> ? at->is_number_integer()
+                    : std::is_floating_point_v<T> ? at->is_number()
+                                                  : true;
+  try {
+    if (fits) return at->get<T>();
+  } catch (const json::exception&) {
+  }
+  throw Error(TENON_CORRUPT, file + ": '" + name + "' has the wrong form: " + at->dump().substr(0, 80));
+}
+
+json config_json(const Config& c) {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", c.vocab},
+          {"hidden_size", c.dim},
+          {"intermediate_size", c.ffn},
+          {"num_hidden_layers", c.layers},
+          {"num_attention_heads", c.heads},
+          {"num_key_value_heads", c.kv_heads},
+          {"head_dim", c.head_dim()},
+          {"hidden_act", "silu"},
+          {"max_position_embeddings", c.context},
+          {"rms_norm_eps", c.norm_eps},
+          {"rope_theta", c.rope_theta},
+          {"tie_word_embeddings", c.tied},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"attention_dropout", 0.0},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", nullptr},
+          {"torch_dtype", "float32"}};
+}
+
+// The printable character that stands for a byte in byte-level tokenizers: itself where it prints, else from U+0100 on.
+std::string byte_character(int byte) {
+  const auto prints = [](int b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF); };
+  int code = byte;
+  if (!prints(byte)) {
+    code = 0x100;
+    for (int b = 0; b < byte; ++b) code += !prints(b);
+  }
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+json tokenizer_json() {
+  json vocab = json::object();
+  for (int b = 0; b < 256; ++b) vocab[byte_character(b)] = b;
+  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", byte_level},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model",
+           {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
+            {"vocab", vocab}, {"merges", json::array()}}}};
+}
+
+json training_json(const TrainingState& s) {
+  return {{"total_steps", s.total_steps}, {"done_steps", s.done_steps}, {"batch", s.batch}, {"warmup", s.warmup},
+          {"lr", s.lr}, {"seed", s.seed}, {"files", s.files}, {"data_checksum", s.data_checksum},
+          {"losses", s.losses}, {"held_out", s.held_out}};
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  size_t written = 0;
+  bool good = file >= 0;
+  while (good && written < text.size()) {
+    const ssize_t n = ::write(file, text.data() + written, text.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    good = n >= 0;
+    if (good) written += static_cast<size_t>(n);
+  }
+  good = good && ::fsync(file) == 0;
+  const int number = errno;
+  if (file >= 0) ::close(file);
+  if (!good) throw Error(TENON_IO_ERROR, path.string() + ": write: " + std::strerror(number));
+}
+
+// A folder inside the target that goes away with what is still in it.
+class Staging {
+ public:
+  explicit Staging(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) throw Error(TENON_IO_ERROR, folder.string() + ": create: " + error.message());
+    std::string name = (folder / ".saving-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw Error(TENON_IO_ERROR, folder.string() + ": create a folder inside: " + std::strerror(errno));
+    path_ = name;
+  }
+  ~Staging() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+Config read_config(const std::string& file) {
+  const json j = read_json(file);
+  const std::string type = field<std::string>(j, file, "model_type");
+  if (type != "llama") throw Error(TENON_UNSUPPORTED, file + ": model_type is '" + type + "', expected 'llama'");
+  Config c;
+  c.vocab = field<int64_t>(j, file, "vocab_size");
+  c.dim = field<int64_t>(j, file, "hidden_size");
+  c.ffn = field<int64_t>(j, file, "intermediate_size");
+  c.layers = field<int64_t>(j, file, "num_hidden_layers");
+  c.heads = field<int64_t>(j, file, "num_attention_heads");
+  c.kv_heads = field<int64_t>(j, file, "num_key_value_heads", &c.heads);
+  c.context = field<int64_t>(j, file, "max_position_embeddings");
+  c.norm_eps = field<double>(j, file, "rms_norm_eps", &c.norm_eps);
+  c.rope_theta = field<double>(j, file, "rope_theta", &c.rope_theta);
+  c.tied = field<bool>(j, file, "tie_word_embeddings", &c.tied);
+  try {
+    c.check();
+  } catch (const Error& e) {
+    throw Error(e.code(), file + ": " + e.what());
+  }
+  const int64_t own = c.head_dim();
+  if (const int64_t given = field<int64_t>(j, file, "head_dim", &own); given != own)
+    throw Error(TENON_UNSUPPORTED, file + ": head_dim is " + std::to_string(given) + ", expected hidden_size / num_attention_heads = " + std::to_string(own));
+  if (j.contains("rope_scaling") && !j["rope_scaling"].is_null())
+    throw Error(TENON_UNSUPPORTED, file + ": rope_scaling is not supported");
+  if (c.vocab != 256) throw Error(TENON_UNSUPPORTED, file + ": vocab_size is " + std::to_string(c.vocab) + ", expected 256: tokens are bytes");
+  return c;
+}
+
+Config load_model(const std::string& folder, Store& store) {
+  const Config config = read_config(folder + "/config.json");
+  const std::string file = folder + "/model.safetensors";
+  store.load(TENON_SPACE_WEIGHT, file);
+  for (const WeightSpec& w : weight_specs(config)) {
+    TensorType found;
+    try {
+      found = store.type(TENON_SPACE_WEIGHT, w.name);
+    } catch (const Error&) {
+      throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
+    }
+    if (found != TensorType(f32, w.dims)) throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' does not fit config.json");
+  }
+  return config;
+}
+
+TrainingState load_training(const std::string& folder, Store& store) {
+  const std::string file = folder + "/training.json";
+  const json j = read_json(file);
+  TrainingState s;
+  s.total_steps = field<int64_t>(j, file, "total_steps");
+  s.done_steps = field<int64_t>(j, file, "done_steps");
+  s.batch = field<int64_t>(j, file, "batch");
+  s.warmup = field<int64_t>(j, file, "warmup");
+  s.lr = field<double>(j, file, "lr");
+  s.seed = field<uint64_t>(j, file, "seed");
+  s.files = field<std::vector<std::string>>(j, file, "files");
+  s.data_checksum = field<uint64_t>(j, file, "data_checksum");
+  s.losses = field<decltype(s.losses)>(j, file, "losses");
+  s.held_out = field<decltype(s.held_out)>(j, file, "held_out");
+  if (s.total_steps < 0 || s.done_steps < 0 || s.done_steps > s.total_steps || s.batch <= 0 || s.warmup < 0)
+    throw Error(TENON_CORRUPT, file + ": total_steps, done_steps, batch or warmup make no sense");
+  const std::string optimizer = folder + "/optimizer.safetensors";
+  store.load(TENON_SPACE_STATE, optimizer);
+  const int64_t step = store.get<int64_t>(TENON_SPACE_STATE, "optimizer.step").at(0);
+  if (step != s.done_steps)
+    throw Error(TENON_CORRUPT, optimizer + ": is of step " + std::to_string(step) + ", training.json says " + std::to_string(s.done_steps));
+  return s;
+}
+
+void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store) {
+  const Staging staging(folder);
+  const fs::path& at = staging.path();
+  store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(), {{"format", "pt"}});
+  store.save(TENON_SPACE_STATE, (at / "optimizer.safetensors").string());
+  write_text(at / "config.json", config_json(config).dump(2) + "\n");
+  write_text(at / "tokenizer.json", tokenizer_json().dump(1) + "\n");
+  write_text(at / "tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", config.context},
+                                                {"clean_up_tokenization_spaces", false}}.dump(2) + "\n");
+  write_text(at / "loss.svg", loss_chart(state));
+  write_text(at / "training.json", training_json(state).dump(1) + "\n");
+  // All bytes are on the disk; renames need no more room. training.json comes last: it says which step the others are of.
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg", "model.safetensors",
+                           "optimizer.safetensors", "training.json"}) {
+    std::error_code error;
+    fs::rename(at / name, fs::path(folder) / name, error);
+    if (error) throw Error(TENON_IO_ERROR, folder + "/" + name + ": replace: " + error.message());
+  }
+}
+
+}  // namespace tenon::lm

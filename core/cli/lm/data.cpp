@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lm/data.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/lm/random.hpp"
+#include "tenon/tenon.hpp"
+
+namespace tenon::lm {
+namespace {
+
+std::vector<uint8_t> read_file(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) throw Error(TENON_IO_ERROR, path + ": is a directory, expected a text file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(TENON_IO_ERROR, path + ": open: " + std::strerror(errno));
+  std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) throw Error(TENON_IO_ERROR, path + ": read failed");
+  return bytes;
+}
+
+}  // namespace
+
+TextData::TextData(const std::vector<std::string>& files) {
+  for (const std::string& f : files) {
+    std::error_code error;
+    const std::string canonical = std::filesystem::canonical(f, error).string();
+    if (error) throw Error(TENON_NOT_FOUND, f + ": " + error.message());
+    if (std::find(files_.begin(), files_.end(), canonical) != files_.end()) continue;
+    files_.push_back(canonical);
+    const std::vector<uint8_t> bytes = read_file(canonical);
+    const auto held = static_cast<ptrdiff_t>(bytes.size() / 10);
+    train_.insert(train_.end(), bytes.begin(), bytes.end() - held);
+    held_out_.insert(held_out_.end(), bytes.end() - held, bytes.end());
+    checksum_ = mix(checksum_, bytes.size());
+    for (size_t i = 0; i < bytes.size(); i += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + i, std::min<size_t>(8, bytes.size() - i));
+      checksum_ = mix(checksum_ ^ word, i);
+    }
+  }
+}
+
+std::vector<int32_t> TextData::batch(uint64_t seed, int64_t step, int64_t batch, int64_t context) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(batch * (context + 1)));
+  const auto starts = static_cast<uint64_t>(train_size() - context);
+  for (int64_t r = 0; r < batch; ++r) {
+    const auto at = static_cast<ptrdiff_t>(mix(seed, static_cast<uint64_t>(step * batch + r)) % starts);
+    tokens.insert(tokens.end(), train_.begin() + at, train_.begin() + at + context + 1);
+  }
+  return tokens;
+}
+
+int64_t TextData::held_out_windows(int64_t context) const { return held_out_size() > context ? (held_out_size() - 1) / context : 0; }
+
+std::vector<int32_t> TextData::held_out(int64_t first, int64_t windows, int64_t context) const {
+  std::vector<int32_t> tokens;
+  for (int64_t w = first; w < first + windows; ++w)
+    tokens.insert(tokens.end(), held_out_.begin() + w * context, held_out_.begin() + w * context + context + 1);
+  return tokens;
+}
+
+}  // namespace tenon::lm

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter and cache are state
+// that the graph advances; the host only reads the tokens.
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/lm/checkpoint.hpp"
+#include "cli/lm/interrupt.hpp"
+#include "cli/lm/model.hpp"
+
+namespace tenon::cli {
+namespace {
+
+using namespace tenon::lm;
+
+const std::vector<Option>& generate_options() {
+  static const std::vector<Option> options = {
+      {"--model", "DIR", "model folder, as lm train writes it"},
+      {"--prompt", "TEXT", "what to continue"},
+      {"--tokens", "N", "bytes to generate (default 256)"},
+      {"--temperature", "X", "0 = always the likeliest byte (default 0.8)"},
+      {"--top-k", "N", "sample from the N likeliest; 0 = all (default 0)"},
+      {"--top-p", "X", "sample from the likeliest that sum up to X (default 1)"},
+      {"--seed", "N", "of the sampling (default 0)"},
+  };
+  return options;
+}
+
+class Generator {
+ public:
+  Generator(const Runtime& runtime, Store& store, const Config& config, const SampleOptions& options, std::string device)
+      : runtime_(runtime), store_(store), config_(config), options_(options), device_(std::move(device)) {}
+
+  // Reads the tokens so far into an empty cache; returns the next one.
+  int64_t prefill(const std::vector<int64_t>& tokens) {
+    const auto count = static_cast<int64_t>(tokens.size());
+    int64_t bucket = std::min<int64_t>(16, config_.context);
+    while (bucket < count) bucket = std::min(bucket * 2, config_.context);
+    Runner& runner = runner_for(bucket);
+    std::vector<int64_t> padded(tokens);
+    padded.resize(static_cast<size_t>(bucket), 0);
+    runner.context->set("prompt", {1, bucket}, padded);
+    runner.context->set("count", std::vector<int64_t>{count});
+    runner.context->run();
+    return runner.context->get_scalar<int64_t>("token");
+  }
+  int64_t decode() {
+    Runner& runner = runner_for(0);
+    runner.context->run();
+    return runner.context->get_scalar<int64_t>("token");
+  }
+
+ private:
+  struct Runner {
+    std::unique_ptr<Executable> executable;
+    std::unique_ptr<Context> context;
+  };
+  // bucket 0: the decode step.
+  Runner& runner_for(int64_t bucket) {
+    Runner& r = runners_[bucket];
+    if (!r.context) {
+      const Graph graph = bucket ? prefill_graph(config_, bucket, options_) : decode_graph(config_, options_);
+      store_.add_missing(graph);
+      r.executable = std::make_unique<Executable>(runtime_, graph, store_, ExecutableOptions{.device = device_});
+      r.context = std::make_unique<Context>(*r.executable);
+    }
+    return r;
+  }
+
+  const Runtime& runtime_;
+  Store& store_;
+  const Config& config_;
+  SampleOptions options_;
+  std::string device_;
+  std::map<int64_t, Runner> runners_;
+};
+
+int generate(const Args& args) {
+  if (!args.has("--model")) throw UsageError("--model is missing: the folder of a model");
+  if (!args.has("--prompt")) throw UsageError("--prompt is missing: what to continue");
+  const std::string prompt = args.text("--prompt");
+  if (prompt.empty()) throw UsageError("--prompt is empty: at least one byte is needed");
+  const SampleOptions options{.temperature = args.number("--temperature", 0.8, 0, 1e6),
+                              .top_k = args.integer("--top-k", 0, 0, 1 << 20),
+                              .top_p = args.number("--top-p", 1, 0, 1)};
+  const int64_t count = args.integer("--tokens", 256, 0, 1 << 30);
+  const int64_t seed = args.integer("--seed", 0, INT64_MIN, INT64_MAX);
+
+  const Runtime runtime = make_runtime(args);
+  Store store(runtime);
+  const Config config = load_model(args.text("--model"), store);
+  store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});
+  Generator generator(runtime, store, config, options, device_of(args));
+
+  std::vector<int64_t> tokens;
+  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
+  const auto keep_last = [&](int64_t most) {
+    if (static_cast<int64_t>(tokens.size()) > most) tokens.erase(tokens.begin(), tokens.end() - most);
+  };
+  const InterruptFlag interrupt;
+  std::cout << prompt << std::flush;
+  int64_t in_cache = 0;   // 0: to be filled
+  for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
+    int64_t next;
+    if (in_cache == 0 || in_cache == config.context) {
+      // A full cache starts again with the younger half of what it has seen.
+      keep_last(in_cache == 0 ? config.context : std::max<int64_t>(config.context / 2, 1));
+      next = generator.prefill(tokens);
+      in_cache = static_cast<int64_t>(tokens.size());
+    } else {
+      next = generator.decode();
+      ++in_cache;
+    }
+    tokens.push_back(next);
+    std::cout << static_cast<char>(next) << std::flush;
+  }
+  std::cout << "\n";
+  return interrupt.raised() ? kInterrupted : 0;
+}
+
+}  // namespace
+
+Command lm_generate_command() {
+  return {.name = "lm generate",
+          .summary = "continue a prompt with a trained model",
+          .usage = "--model DIR --prompt TEXT [options]",
+          .options = generate_options(),
+          .examples = "  tenon lm generate --model model --prompt 'The licens' --tokens 300\n"
+                      "  tenon lm generate --model model --prompt 'You may' --temperature 0\n",
+          .run = generate};
+}
+
+}  // namespace tenon::cli

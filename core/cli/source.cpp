@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/source.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/lm/checkpoint.hpp"
+
+namespace tenon::cli {
+
+Graph graph_from(const std::string& what, const std::string& part) {
+  if (std::filesystem::is_directory(what)) {
+    const lm::Config c = lm::read_config(what + "/config.json");
+    if (part == "train") return lm::train_graph(c, {.batch = 1});
+    if (part == "eval") return lm::eval_graph(c, 1);
+    if (part == "decode") return lm::decode_graph(c, {});
+    if (part == "prefill") return lm::prefill_graph(c, std::min<int64_t>(16, c.context), {});
+    throw UsageError("--part " + part + ": expected " + std::string(kParts));
+  }
+  std::ifstream in(what, std::ios::binary);
+  if (!in) throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR, what + ": open: " + std::strerror(errno));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) throw Error(TENON_IO_ERROR, what + ": read failed");
+  return Graph::parse(text, what);
+}
+
+std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const std::string& b : args.list("--bind")) {
+    const size_t at = b.find('=');
+    int64_t number = 0;
+    const char* end = b.data() + b.size();
+    if (at == std::string::npos || std::from_chars(b.data() + at + 1, end, number).ptr != end || at + 1 == b.size())
+      throw UsageError("--bind " + b + ": expected NAME=NUMBER");
+    out.emplace_back(b.substr(0, at), number);
+  }
+  return out;
+}
+
+}  // namespace tenon::cli

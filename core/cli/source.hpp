@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph that a command line names: a text file, or a part of a model folder.
+#pragma once
+
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace tenon::cli {
+
+// --part of a model folder.
+inline constexpr std::string_view kParts = "train, eval, decode or prefill";
+
+// what: a graph's text file, or a folder with config.json (then part counts).
+Graph graph_from(const std::string& what, const std::string& part);
+// The numbers of "--bind N=4".
+std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args);
+
+}  // namespace tenon::cli
