@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <string_view>
+#include <utility>
 
 #include "tenon/blob.h"
 

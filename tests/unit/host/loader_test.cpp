@@ -79,15 +79,15 @@ LoadCandidate outcome(const fs::path& file) {
 
 }  // namespace
 
-#define CHECK_OUTCOME(candidate, at, words)                         \
-  do {                                                              \
-    const LoadCandidate c = candidate;                              \
-    CHECK_MESSAGE(c.stage == LoadStage::at, stage_name(c.stage));   \
-    CHECK_MESSAGE(c.text.find(words) != std::string::npos, c.text); \
-    CHECK((c.code == Code::ok) == (c.stage == LoadStage::loaded));  \
+#define CHECK_OUTCOME(candidate, at, words)                                       \
+  do {                                                                            \
+    const LoadCandidate outcome_ = candidate;                                     \
+    CHECK_MESSAGE(outcome_.stage == LoadStage::at, stage_name(outcome_.stage));   \
+    CHECK_MESSAGE(outcome_.text.find(words) != std::string::npos, outcome_.text); \
+    CHECK((outcome_.code == Code::ok) == (outcome_.stage == LoadStage::loaded));  \
   } while (false)
 #define CHECK_FAILS(expression, words) \
-  CHECK_THROWS_WITH_AS(expression, doctest::Contains(words), Error)
+  CHECK_THROWS_WITH_AS(expression, doctest::Contains(std::string(words).c_str()), Error)
 
 TEST_SUITE("host/loader") {
   TEST_CASE("search: a folder of bad plugins loads the good ones and reports each other") {

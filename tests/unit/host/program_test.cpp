@@ -113,8 +113,8 @@ TEST_SUITE("host/program") {
   TEST_CASE("values: source, size and alignment") {
     CHECK_SAYS(refusal([] { answers.values[4].source = 9; }),
                "value 4 stands for value 9 of a graph of 4");
-    CHECK_SAYS(refusal([] { answers.values[2].size = 12; }),
-               "value 2 (of the graph: 2 c) has 12 bytes, its type has 16");
+    CHECK_SAYS(refusal([] { answers.values[2].size = 24; }),
+               "value 2 (of the graph: 2 c) has 24 bytes, its type has 16");
     CHECK_SAYS(refusal([] { answers.values[4].size = ~0ull; }), "value 4 has 18446744073709551615");
     CHECK_SAYS(refusal([] { answers.values[0].alignment = 24; }), "value 0 has alignment 24");
     CHECK_SAYS(refusal([] { answers.values[4].source = 2; }), "is listed twice");
