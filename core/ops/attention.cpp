@@ -214,8 +214,6 @@ void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_ba
 }
 
 void attention_grad(Grad& g, const op::attention& n) {
-  if (g.wants(n.kv_len)) g.refuse("kv_len", "integers have no gradient");
-  if (g.wants(n.past_len)) g.refuse("past_len", "integers have no gradient");
   if (!g.wants(n.q) && !g.wants(n.k) && !g.wants(n.v) && !g.wants(n.mask)) return;
   Builder& b = g.b;
   op::attention_backward back{.layout = n.layout,

@@ -80,7 +80,6 @@ void gather_shape(Infer& i, const op::gather& n) {
 }
 
 void gather_grad(Grad& g, const op::gather& n) {
-  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
   if (!g.wants(n.data)) return;
   const Shape& data = g.b.shape(n.data);
   const int axis = normalize_axis(n.axis, data.rank(), "gather");
@@ -150,7 +149,6 @@ void scatter_shape(Infer& i, const op::scatter& n) {
 }
 
 void scatter_grad(Grad& g, const op::scatter& n) {
-  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
   if (!g.wants(n.base) && !g.wants(n.updates)) return;
   Builder& b = g.b;
   const Shape base = b.shape(n.base), index = b.shape(n.indices);
@@ -208,7 +206,6 @@ void scatter_add_shape(Infer& i, const op::scatter_add& n) {
 }
 
 void scatter_add_grad(Grad& g, const op::scatter_add& n) {
-  if (g.wants(n.indices)) g.refuse("indices", "integers have no gradient");
   const Value dy = g.dy();
   if (g.wants(n.updates))
     g.give(n.updates,
@@ -248,7 +245,6 @@ void dynamic_slice_shape(Infer& i, const op::dynamic_slice& n) {
 }
 
 void dynamic_slice_grad(Grad& g, const op::dynamic_slice& n) {
-  if (g.wants(n.start)) g.refuse("start", "integers have no gradient");
   if (!g.wants(n.x)) return;
   const Value zeros = g.b.zeros(g.b.type(n.x));
   g.give(n.x, g.b.add(op::dynamic_update_slice{
@@ -272,7 +268,6 @@ void dynamic_update_slice_shape(Infer& i, const op::dynamic_update_slice& n) {
 }
 
 void dynamic_update_slice_grad(Grad& g, const op::dynamic_update_slice& n) {
-  if (g.wants(n.start)) g.refuse("start", "integers have no gradient");
   Builder& b = g.b;
   const Value dy = g.dy();
   const Type block = b.type(n.update);

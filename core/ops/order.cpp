@@ -29,11 +29,6 @@ void arg_shape(Infer& i, const Op& n) {
 }
 
 template <class Op>
-void arg_grad(Grad& g, const Op& n) {
-  if (g.wants(n.x)) g.refuse("x", "an index has no gradient");
-}
-
-template <class Op>
 bool arg_lower(Lower& l, const Op& n) {
   Builder& b = l.b;
   const Shape shape = b.shape(n.x);
@@ -62,10 +57,10 @@ bool arg_lower(Lower& l, const Op& n) {
   return true;
 }
 
-constexpr Record<op::argmax> kArgmax{
-    .shape = arg_shape<op::argmax>, .grad = arg_grad<op::argmax>, .lower = arg_lower<op::argmax>};
-constexpr Record<op::argmin> kArgmin{
-    .shape = arg_shape<op::argmin>, .grad = arg_grad<op::argmin>, .lower = arg_lower<op::argmin>};
+constexpr Record<op::argmax> kArgmax{.shape = arg_shape<op::argmax>,
+                                     .lower = arg_lower<op::argmax>};
+constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
+                                     .lower = arg_lower<op::argmin>};
 
 // ---- topk
 

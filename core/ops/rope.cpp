@@ -144,7 +144,6 @@ Value to_table(Builder& b, const op::rope& n, const Axes& axes, Value terms) {
 }
 
 void rope_grad(Grad& g, const op::rope& n) {
-  if (g.wants(n.position_ids)) g.refuse("position_ids", "integers have no gradient");
   Builder& b = g.b;
   if (g.wants(n.x)) {
     op::rope back = n;

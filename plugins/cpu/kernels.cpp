@@ -21,6 +21,8 @@ namespace {
   join(index_rows());
   join(matmul_rows());
   join(optimizer_rows());
+  join(order_rows());
+  join(random_rows());
   join(shape_rows());
   return true;
 }();

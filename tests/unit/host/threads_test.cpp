@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "host/host_table.hpp"
+#include "host/threads.hpp"
+
+using namespace tenon::core;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    char name[] = "/tmp/tenon-threads-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { fs::remove_all(path); }
+  void write(const fs::path& file, const char* text) const {
+    fs::create_directories((path / file).parent_path());
+    std::ofstream(path / file) << text;
+  }
+};
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+}  // namespace
+
+TEST_SUITE("host/threads") {
+  TEST_CASE("control groups, version 2: the tightest around the group, rounded up") {
+    const Folder root;
+    root.write("cpu.max", "max 100000\n");
+    root.write("a/cpu.max", "250000 100000\n");
+    root.write("a/b/cpu.max", "800000 100000\n");
+    CHECK(control_group_threads(root.path, "0::/\n") == kNone);
+    CHECK(control_group_threads(root.path, "0::/a/b\n") == 3);
+    root.write("a/b/cpu.max", "1000 100000\n");
+    CHECK(control_group_threads(root.path, "0::/a/b\n") == 1);
+  }
+
+  TEST_CASE("control groups, version 1: by the cpu controller, also under its joint name") {
+    const Folder root;
+    root.write("cpu,cpuacct/job/cpu.cfs_quota_us", "400000\n");
+    root.write("cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+    CHECK(control_group_threads(root.path, "3:cpuset:/job\n2:cpu,cpuacct:/job\n") == 4);
+    CHECK(control_group_threads(root.path, "3:cpuset:/job\n2:cpuacct:/job\n") == kNone);
+    root.write("cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+    CHECK(control_group_threads(root.path, "2:cpu,cpuacct:/job\n") == kNone);
+  }
+
+  TEST_CASE("control groups: nonsense is no quota") {
+    const Folder root;
+    root.write("cpu.max", "0 0\n");
+    CHECK(control_group_threads(root.path, "") == kNone);
+    CHECK(control_group_threads(root.path, "nonsense\n0::\n:::\n0::/../..\n") == kNone);
+    root.write("cpu.max", "");
+    CHECK(control_group_threads(root.path, "0::/") == kNone);
+  }
+
+  TEST_CASE("thread budget: what is available, unless a number was given") {
+    CHECK(host_table()->thread_budget() == available_threads());
+    CHECK(available_threads() >= 1);
+    CHECK(available_threads() <= static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_CONF)));
+    set_thread_budget(3);
+    CHECK(host_table()->thread_budget() == 3);
+  }
+}
