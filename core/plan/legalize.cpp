@@ -84,18 +84,20 @@ class Legalizer {
     NodeReport& r = report(n);
     const bool whole = verdict.native && !(options_.decompose_all && can_lower(from_, node));
     if (whole) {
-      rewriter_.copy(n);
+      if (!refused_count_) rewriter_.copy(n);
       assign(n, d);
       return {};
     }
     const std::string reason = verdict.native ? "decomposition was asked for" : verdict.text;
     const Recipe& recipe = recipe_for(from_, node, d);
     if (!recipe.legal) return recipe.why.empty() ? reason : cat(reason, " (", recipe.why, ")");
-    std::vector<Value> operands;
-    for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
-    const std::vector<Value> results = inline_recipe(recipe.graph, operands, rewriter_.to, node);
-    for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (node.outputs[k]) rewriter_.replace(node.outputs[k], results[k]);
+    if (!refused_count_) {   // after a refusal the rest is only asked, for the message
+      std::vector<Value> operands;
+      for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
+      const std::vector<Value> results = inline_recipe(recipe.graph, operands, rewriter_.to, node);
+      for (size_t k = 0; k < node.outputs.size(); ++k)
+        if (node.outputs[k]) rewriter_.replace(node.outputs[k], results[k]);
+    }
     assign(n, d);
     r.verdict = NodeVerdict::decomposed;
     r.reason = reason;
