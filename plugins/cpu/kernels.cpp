@@ -23,6 +23,7 @@ namespace {
   join(optimizer_rows());
   join(order_rows());
   join(random_rows());
+  join(scan_rows());
   join(shape_rows());
   return true;
 }();
