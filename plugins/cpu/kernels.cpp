@@ -17,6 +17,7 @@ namespace {
     if (family.size() > static_cast<size_t>(row_table + kRowCapacity - end)) std::abort();
     end = std::ranges::copy(family, end).out;
   };
+  join(attention_rows());
   join(elementwise_rows());
   join(index_rows());
   join(matmul_rows());
