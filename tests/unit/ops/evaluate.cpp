@@ -136,12 +136,24 @@ void reduce(const op::reduce& n, const Tensor& x, Tensor& y) {
     y.data[k] = rounded(y.type.dtype, reduced(n.kind, sets[k]));
 }
 
-// Operands of rank 2 or more.
-void matmul(const op::matmul& n, const Tensor& a, const Tensor& b, Tensor& y) {
-  const int ra = a.type.shape.rank(), rb = b.type.shape.rank();
-  check(ra > 1 && rb > 1, "evaluate: matmul of vectors");
+// A vector is a row on the left and a column on the right.
+void matmul(const op::matmul& n, Tensor a, Tensor b, Tensor& y) {
+  Shape full = y.type.shape;
+  if (a.type.shape.rank() == 1) {
+    a.type.shape = {1, a.type.shape[0]};
+    const Shape old = full;
+    full = Shape(old.dims().first(static_cast<size_t>(old.rank() - (b.type.shape.rank() > 1))));
+    full.push(1);
+    if (b.type.shape.rank() > 1) full.push(old[old.rank() - 1]);
+  }
+  if (b.type.shape.rank() == 1) {
+    b.type.shape = {b.type.shape[0], 1};
+    full.push(1);
+  }
+  Tensor matrix = made({y.type.dtype, full});
+  const int ra = a.type.shape.rank();
   const Dim inner = a.type.shape[n.trans_a ? ra - 2 : ra - 1];
-  each(y, [&](std::vector<Dim> p) {
+  each(matrix, [&](std::vector<Dim> p) {
     double sum = 0;
     const size_t r = p.size();
     const Dim row = p[r - 2], col = p[r - 1];
@@ -153,6 +165,7 @@ void matmul(const op::matmul& n, const Tensor& a, const Tensor& b, Tensor& y) {
     }
     return n.alpha * sum;
   });
+  y.data = std::move(matrix.data);
 }
 
 void gather(const op::gather& n, const Tensor& data, const Tensor& indices, Tensor& y) {
