@@ -26,6 +26,10 @@ Value one_minus(Builder& b, Value x) { return b.minus(one(b, x), x); }
 Value split(Builder& b, Value x, Value below, Value otherwise) {
   return b.where(b.compare("lt", x, 0), below, otherwise);
 }
+// [x > 0]
+Value step(Builder& b, Value x) {
+  return b.where(b.compare("gt", x, 0), b.unary("sign", x), zero(b, x));
+}
 // clamp(x, 0, 1)
 Value clamp01(Builder& b, Value x) { return b.min(b.max(x, zero(b, x)), one(b, x)); }
 
@@ -78,7 +82,7 @@ Value hard_swish_slope(Builder& b, Value x) {
 Value hard_sigmoid_slope(Builder& b, const Activation& act, Value x) {
   const Value z = b.plus(b.times(x, act.alpha), act.beta);
   const Value inside = b.logical("and", b.compare("gt", z, 0), b.compare("lt", z, 1));
-  return b.where(inside, b.scalar(b.dtype(x), act.alpha), zero(b, x));
+  return b.where(inside, b.times(b.unary("sign", z), act.alpha), zero(b, x));
 }
 
 // αe^x below 0; the exponent is bounded so that the branch not taken stays finite.
@@ -232,9 +236,9 @@ Value activation_slope(Builder& b, const Activation& act, bool ste, Value x) {
     case square:
       return b.times(x, 2);
     case relu:
-      return b.where(b.compare("gt", x, 0), one(b, x), zero(b, x));
+      return step(b, x);
     case leaky_relu:
-      return split(b, x, b.scalar(b.dtype(x), act.alpha), one(b, x));
+      return split(b, x, b.times(b.unary("sign", x), -act.alpha), one(b, x));
     case elu:
       return elu_slope(b, x, act.alpha, 1);
     case selu:
@@ -276,7 +280,7 @@ Value activation_slope_from_output(Builder& b, const Activation& act, Value y) {
     case reciprocal:
       return b.neg(squared(b, y));
     case relu:
-      return b.where(b.compare("gt", y, 0), one(b, y), zero(b, y));
+      return step(b, y);
     case sigmoid:
       return b.times(y, one_minus(b, y));
     default:

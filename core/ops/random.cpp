@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "ops/check.hpp"
 #include "ops/place.hpp"
@@ -60,6 +61,20 @@ bool random_uniform_lower(Lower& l, const op::random_uniform& n) {
 constexpr Record<op::random_uniform> kRandomUniform{.shape = random_float_shape<op::random_uniform>,
                                                     .lower = random_uniform_lower};
 
+// Cosine and sine of a full turn's fraction u. The turn is reduced to an eighth before it becomes
+// an angle, so that both keep their digits near their zeros.
+std::pair<Value, Value> cos_sin_turn(Builder& b, Value u) {
+  const Value quarter = b.unary("round", b.times(u, 4.0));
+  const Value angle = b.times(b.minus(u, b.times(quarter, 0.25)), 2 * std::numbers::pi);
+  const Value c = b.unary("cos", angle), s = b.unary("sin", angle);
+  const Value one = b.compare("eq", quarter, 1.0), two = b.compare("eq", quarter, 2.0);
+  const Value odd = b.logical("or", one, b.compare("eq", quarter, 3.0));
+  const Value x = b.where(odd, s, c), y = b.where(odd, c, s);
+  const Value left = b.logical("or", one, two);
+  const Value below = b.logical("or", two, b.compare("eq", quarter, 3.0));
+  return {b.where(left, b.neg(x), x), b.where(below, b.neg(y), y)};
+}
+
 // Box-Muller: elements 2j and 2j + 1 are the cosine and sine of uniforms 2j and 2j + 1.
 bool random_normal_lower(Lower& l, const op::random_normal& n) {
   Builder& b = l.b;
@@ -67,10 +82,9 @@ bool random_normal_lower(Lower& l, const op::random_normal& n) {
   const int64_t count = shape.elements(), pairs = (count + 1) / 2;
   const Value u = b.add(op::random_uniform{.shape = {pairs, 2}, .dtype = n.dtype, .rng = n.rng});
   const Value u1 = b.minus(b.scalar(n.dtype, 1), b.narrow(u, 1, 0, 1));  // in (0, 1]
-  const Value angle = b.times(b.narrow(u, 1, 1, 1), 2 * std::numbers::pi);
   const Value radius = b.unary("sqrt", b.times(b.log(u1), -2.0));
-  const Value both =
-      b.concat({b.times(radius, b.unary("cos", angle)), b.times(radius, b.unary("sin", angle))}, 1);
+  const auto [cos, sin] = cos_sin_turn(b, b.narrow(u, 1, 1, 1));
+  const Value both = b.concat({b.times(radius, cos), b.times(radius, sin)}, 1);
   l.out(0, b.reshape(b.narrow(b.reshape(both, {2 * pairs}), 0, 0, count), shape));
   return true;
 }

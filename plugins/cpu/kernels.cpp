@@ -17,12 +17,15 @@ namespace {
     if (family.size() > static_cast<size_t>(row_table + kRowCapacity - end)) std::abort();
     end = std::ranges::copy(family, end).out;
   };
+  join(attention_rows());
   join(elementwise_rows());
   join(index_rows());
   join(matmul_rows());
   join(optimizer_rows());
   join(order_rows());
   join(random_rows());
+  join(scan_rows());
+  join(rope_rows());
   join(shape_rows());
   return true;
 }();

@@ -4,6 +4,7 @@
 
 #include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
@@ -12,11 +13,18 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <optional>
 #include <utility>
 
 #ifdef TENON_CPU_TSAN
-extern "C" void __tsan_acquire(void* address);
-extern "C" void __tsan_release(void* address);
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 namespace tenon::cpu {
@@ -32,6 +40,37 @@ struct Handover {
   void release() {}
 #endif
   char address = 0;
+};
+
+// What libtbb touches is its own business, what it calls back is ours: accesses of this thread are looked at or not for
+// the life of the object.
+class Watched {
+ public:
+  explicit Watched(bool watched) : before_(current_) { set(watched); }
+  ~Watched() { set(before_); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  static void set([[maybe_unused]] bool watched) {
+#ifdef TENON_CPU_TSAN
+    if (watched == current_) return;
+    current_ = watched;
+    if (watched) {
+      AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+      AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    } else {
+      AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+      AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    }
+#endif
+  }
+#ifdef TENON_CPU_TSAN
+  static inline thread_local bool current_ = true;
+#else
+  static constexpr bool current_ = true;
+#endif
+  bool before_;
 };
 
 // The first exception of several threads. Kept out of TBB, whose own capture would be one more hidden hand-over.
@@ -57,21 +96,33 @@ constexpr int64_t kPiecesPerThread = 4;  // enough to even out a busy core, few 
 }  // namespace
 
 struct Arena::Impl {
-  explicit Impl(int width) : arena(width) {}
+  explicit Impl(int width) : arena(width) {
+    // TBB gives no more threads than there are cores, unless told.
+    if (width > tbb::info::default_concurrency())
+      limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(width));
+  }
+  std::optional<tbb::global_control> limit;
   tbb::task_arena arena;
 };
 
-Arena::Arena(int width) : impl_(std::make_unique<Impl>(std::max(width, 1))) {
+Arena::Arena(int width) {
+  const Watched library(false);
+  impl_ = std::make_unique<Impl>(std::max(width, 1));
   for (int seen = widest; seen < width && !widest.compare_exchange_weak(seen, width);) {
   }
 }
-Arena::~Arena() = default;
+Arena::~Arena() {
+  const Watched library(false);
+  impl_.reset();
+}
 
 void Arena::execute(FunctionRef<void()> work) {
   Handover fork, join;
   FirstFailure failure;
   fork.release();
+  const Watched library(false);
   impl_->arena.execute([&] {
+    const Watched ours(true);
     fork.acquire();
     try {
       work();
@@ -108,6 +159,7 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(in
   FirstFailure failure;
   Handover fork, join;
   const auto draw = [&](int slot) {
+    const Watched ours(true);
     fork.acquire();
     for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
       try {
@@ -119,6 +171,7 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(in
     join.release();
   };
   fork.release();
+  const Watched library(false);
   tbb::parallel_for(
       tbb::blocked_range<int>(0, static_cast<int>(std::min(threads, pieces)), 1),
       [&](const tbb::blocked_range<int>& slot) { draw(slot.begin()); }, tbb::simple_partitioner());

@@ -2,9 +2,11 @@
 // A tensor seen along one axis, [outer, length, inner], and the checks that ops with an axis share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
+#include "../parallel.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
@@ -27,6 +29,23 @@ inline AxisView along_axis(const sdk::Type& type, int64_t axis) {
   v.length = type.dims[v.axis];
   for (int i = v.axis + 1; i < type.rank; ++i) v.inner *= type.dims[i];
   return v;
+}
+
+// Calls body(outer, begin, end) for stretches of columns in [0, inner) of every outer index, on all
+// threads. Columns of one cache line (`line` elements) stay together; one costs about `cost` (see
+// grain_for). With inner 1 a column is a row.
+template <class Body>
+void for_columns(const AxisView& v, int64_t line, int64_t cost, Body&& body) {
+  if (v.inner == 1) line = 1;
+  const int64_t groups = (v.inner + line - 1) / line;
+  parallel_for(v.outer * groups, grain_for(cost * line), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t outer = begin / groups, from = begin - outer * groups;
+      const int64_t to = std::min(from + end - begin, groups);
+      body(outer, from * line, std::min(to * line, v.inner));
+      begin += to - from;
+    }
+  });
 }
 
 // Bytes of one element; dtypes that share a byte are not moved element by element.

@@ -35,17 +35,18 @@ HWY_INLINE V multiply_add(V x, V y, V z) {
   }
 }
 
-// Where a tile finds a's element (row, step): packed panels hold the rows of one step side by side.
+// Where a tile finds a's element (row, step): one of the two lies side by side.
 template <class T>
-struct PackedRows {
+struct RowsTogether {
   const T* base;
-  T at(int row, int64_t step) const { return base[step * kTileRows + row]; }
+  int64_t step_stride;
+  T at(int row, int64_t step) const { return base[step * step_stride + row]; }
 };
 template <class T>
-struct StridedRows {
+struct StepsTogether {
   const T* base;
-  int64_t stride;
-  T at(int row, int64_t step) const { return base[row * stride + step]; }
+  int64_t row_stride;
+  T at(int row, int64_t step) const { return base[row * row_stride + step]; }
 };
 
 // One tile: store(row, vector, sum) takes the results. b's rows are b_stride apart.

@@ -25,6 +25,17 @@ const void* element(const void* base, tenon_dtype dtype, int64_t offset) {
   return static_cast<const char*>(base) + offset * dtype_bytes(dtype);
 }
 
+// Rows of packed a times packed b, into or onto c.
+void panels_product(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const char* a, const char* b, char* c,
+                    int64_t ldc, bool add) {
+  const GemmPanels panels = gemm_panels(sum);
+  const int64_t size = dtype_bytes(sum);
+  for (int64_t i = 0; i < m; i += panels.rows)
+    tile_products({sum, add ? TileMode::add : TileMode::set, std::min(panels.rows, m - i), n, steps,
+                   a + i * steps * size, 1, panels.rows, b, panels.cols * steps, panels.cols, c + i * ldc * size, ldc,
+                   nullptr});
+}
+
 }  // namespace
 
 struct Gemm::Work {
@@ -42,7 +53,7 @@ Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool d
   slots_ = widest_arena();
   if (k == 0) {
     sums_ = direct ? 0 : aligned(n * sum_size_);
-  } else if ((m <= kSkinny && (b.row == 1 || b.col == 1)) || (n <= kSkinny && (a.row == 1 || a.col == 1))) {
+  } else if (sum_ != TENON_DTYPE_I32 && ((m <= kSkinny && (b.row == 1 || b.col == 1)) || (n <= kSkinny && (a.row == 1 || a.col == 1)))) {
     plan_skinny();
   } else {
     plan_panels();
@@ -164,7 +175,7 @@ void Gemm::run_share_a(const Work& work) const {
         const int64_t steps = std::min(steps_, k_ - s);
         gemm_pack(b_.dtype, element(work.b, b_.dtype, s * b_.row + j * b_.col), b_.col, b_.row, cols, steps,
                   col_panel_, packed);
-        gemm_panels_product(sum_, m_, cols, steps, work.scratch + s * padded * sum_size_, packed, sums, ld, s > 0);
+        panels_product(sum_, m_, cols, steps, work.scratch + s * padded * sum_size_, packed, sums, ld, s > 0);
       }
       work.sink({sums, ld, 0, j, m_, cols});
     }
@@ -203,7 +214,7 @@ void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padde
     const int64_t ld = direct_ ? n_ : cols;
     for (int64_t s = 0; s < k_; s += steps_) {
       const int64_t steps = std::min(steps_, k_ - s);
-      gemm_panels_product(sum_, rows, cols, steps, packed + s * padded * sum_size_,
+      panels_product(sum_, rows, cols, steps, packed + s * padded * sum_size_,
                           work.scratch + (s * padded_cols + j * steps) * sum_size_, sums, ld, s > 0);
     }
     work.sink({sums, ld, i, j, rows, cols});

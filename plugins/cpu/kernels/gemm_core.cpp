@@ -148,97 +148,107 @@ void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step
 
 // ---- panels
 
-// A tile of kRows x kVectors at c, of which `cols` columns exist.
-template <int kRows, int kVectors, class T>
-HWY_INLINE void tile(int64_t steps, const T* a, const T* b, T* c, int64_t ldc, int64_t cols, bool add) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t panel = kTileVectors * lanes;
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) hwy::Prefetch(c + r * ldc + v * lanes);
-  if (cols == kVectors * lanes) {
-    if (add) {
-      tile_product<kRows, kVectors>(d, steps, PackedRows<T>{a}, b, panel, [&](int r, int v, auto sum) HWY_ATTR {
-        T* const at = c + r * ldc + v * lanes;
-        hn::StoreU(hn::Add(hn::LoadU(d, at), sum), d, at);
-      });
-    } else {
-      tile_product<kRows, kVectors>(d, steps, PackedRows<T>{a}, b, panel, [&](int r, int v, auto sum) HWY_ATTR {
-        hn::StoreU(sum, d, c + r * ldc + v * lanes);
-      });
-    }
-    return;
-  }
-  alignas(64) T sums[kRows][kVectors * hn::MaxLanes(d)];
-  tile_product<kRows, kVectors>(d, steps, PackedRows<T>{a}, b, panel,
-                                [&](int r, int v, auto sum) HWY_ATTR { hn::Store(sum, d, sums[r] + v * lanes); });
-  for (int r = 0; r < kRows; ++r)
-    for (int64_t j = 0; j < cols; ++j) c[r * ldc + j] = add ? add_product(sums[r][j], c[r * ldc + j], T{1}) : sums[r][j];
+template <class T, class A>
+struct Tiles {
+  A a;
+  const T* b;
+  int64_t b_panel, b_step, steps;
+  T* c;
+  int64_t ldc;
+  const T* scale;
+  TileMode mode;
+};
+
+template <class D, class T>
+HWY_INLINE void put(D d, TileMode mode, hn::Vec<D> sum, T* c, const T* scale) {
+  if (mode == TileMode::add) sum = hn::Add(hn::LoadU(d, c), sum);
+  if (mode == TileMode::scale_add) sum = multiply_add(hn::LoadU(d, c), hn::LoadU(d, scale), sum);
+  hn::StoreU(sum, d, c);
 }
 
-template <int kRows, class T>
-void row_of_tiles(int64_t n, int64_t steps, const T* a, const T* b, T* c, int64_t ldc, bool add) {
+// The tile of kRows x kVectors at column j, of which `cols` columns exist.
+template <int kRows, int kVectors, class T, class A>
+HWY_INLINE void tile(const Tiles<T, A>& t, int64_t j, const T* b, int64_t cols) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kWidth = kVectors * hn::MaxLanes(d);
+  alignas(64) T sums[kRows][kWidth], scales[kWidth];
+  T* c = t.c + j;
+  const T* scale = t.scale + j;
+  int64_t ldc = t.ldc;
+  const bool whole = cols == kVectors * lanes;
+  if (whole) {
+    for (int r = 0; r < kRows; ++r)
+      for (int v = 0; v < kVectors; ++v) hwy::Prefetch(c + r * ldc + v * lanes);
+  } else {
+    std::fill_n(sums[0], kRows * kWidth, T{});
+    std::fill_n(scales, kWidth, T{});
+    if (t.mode == TileMode::scale_add) std::copy_n(scale, cols, scales);
+    if (t.mode != TileMode::set)
+      for (int r = 0; r < kRows; ++r) std::copy_n(c + r * ldc, cols, sums[r]);
+    c = sums[0], ldc = kWidth, scale = scales;
+  }
+  tile_product<kRows, kVectors>(d, t.steps, t.a, b, t.b_step, [&](int r, int v, auto sum) HWY_ATTR {
+    put(d, t.mode, sum, c + r * ldc + v * lanes, scale + v * lanes);
+  });
+  if (!whole)
+    for (int r = 0; r < kRows; ++r) std::copy_n(sums[r], cols, t.c + r * t.ldc + j);
+}
+
+template <int kRows, class T, class A>
+void row_of_tiles(const Tiles<T, A>& t, int64_t n) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t panel = kTileVectors * lanes;
-  for (int64_t j = 0; j < n; j += panel, b += panel * steps) {
+  const T* b = t.b;
+  for (int64_t j = 0; j < n; j += panel, b += t.b_panel) {
     const int64_t cols = std::min(panel, n - j);
-    if (cols <= lanes) {
-      tile<kRows, 1>(steps, a, b, c + j, ldc, cols, add);
-    } else if (cols <= 2 * lanes) {
-      tile<kRows, 2>(steps, a, b, c + j, ldc, cols, add);
-    } else {
-      tile<kRows, 3>(steps, a, b, c + j, ldc, cols, add);
+    if constexpr (std::is_same_v<T, float>) {
+      if (cols <= lanes) {
+        tile<kRows, 1>(t, j, b, cols);
+        continue;
+      }
+      if (cols <= 2 * lanes) {
+        tile<kRows, 2>(t, j, b, cols);
+        continue;
+      }
     }
+    tile<kRows, 3>(t, j, b, cols);
   }
+}
+
+template <class T, class A>
+void rows_of_tiles(Tiles<T, A> t, int64_t m, int64_t n, int64_t a_row) {
+  static_assert(kTileVectors == 3);
+  const auto next = [&](int rows) { t.a.base += rows * a_row, t.c += rows * t.ldc, m -= rows; };
+  for (; m >= kTileRows; next(kTileRows)) row_of_tiles<kTileRows>(t, n);
+  if constexpr (std::is_same_v<T, float> && kTileRows > 4)
+    if (m >= 4) row_of_tiles<4>(t, n), next(4);
+  for (; m > 0; next(1)) row_of_tiles<1>(t, n);
 }
 
 template <class T>
-void panels_product(int64_t m, int64_t n, int64_t steps, const T* a, const T* b, T* c, int64_t ldc, bool add) {
-  static_assert(kTileVectors == 3 && (kTileRows == 4 || kTileRows == 8));
-  for (int64_t i = 0; i < m; i += kTileRows, a += kTileRows * steps) {
-    const int64_t rows = std::min<int64_t>(kTileRows, m - i);
-    if (rows == kTileRows) {
-      row_of_tiles<kTileRows>(n, steps, a, b, c + i * ldc, ldc, add);
-      continue;
-    }
-    int64_t r = 0;
-    if (rows & 4) row_of_tiles<4>(n, steps, a, b, c + i * ldc, ldc, add), r = 4;
-    if (rows & 2) row_of_tiles<2>(n, steps, a + r, b, c + (i + r) * ldc, ldc, add), r += 2;
-    if (rows & 1) row_of_tiles<1>(n, steps, a + r, b, c + (i + r) * ldc, ldc, add);
-  }
+void tile_products_of(const TileProduct& p) {
+  const T* a = static_cast<const T*>(p.a);
+  const auto run = [&](auto rows) {
+    rows_of_tiles(Tiles<T, decltype(rows)>{rows, static_cast<const T*>(p.b), p.b_panel, p.b_step, p.steps,
+                                           static_cast<T*>(p.c), p.ldc, static_cast<const T*>(p.scale), p.mode},
+                  p.m, p.n, p.a_row);
+  };
+  if constexpr (!std::is_same_v<T, int32_t>)
+    if (p.a_row != 1) return run(StepsTogether<T>{a, p.a_row});
+  run(RowsTogether<T>{a, p.a_step});
 }
 
-void PanelsProduct(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const void* a, const void* b, void* c,
-                   int64_t ldc, bool add) {
-  const auto as = [&](auto type) {
-    using T = decltype(type);
-    panels_product(m, n, steps, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(c), ldc, add);
-  };
-  switch (sum) {
-    case TENON_DTYPE_F32: return as(float{});
-    case TENON_DTYPE_F64: return as(double{});
-    case TENON_DTYPE_I32: return as(int32_t{});
+void TileProducts(const TileProduct& p) {
+  switch (p.sum) {
+    case TENON_DTYPE_F32: return tile_products_of<float>(p);
+    case TENON_DTYPE_F64: return tile_products_of<double>(p);
+    case TENON_DTYPE_I32: return tile_products_of<int32_t>(p);
   }
 }
 
 // ---- skinny
-
-template <class D, class From>
-HWY_INLINE hn::Vec<D> load_wide(D d, const From* p) {
-  if constexpr (sizeof(From) == 1) {
-    const hn::Rebind<From, D> narrow;
-    return hn::PromoteTo(d, hn::LoadU(narrow, p));
-  } else {
-    return load(d, p);
-  }
-}
-template <class D, class From>
-HWY_INLINE hn::Vec<D> load_wide_n(D d, const From* p, int64_t n) {
-  alignas(64) From lanes[hn::MaxLanes(d)] = {};
-  std::memcpy(lanes, p, n * sizeof(From));
-  return load_wide(d, lanes);
-}
 
 // kRows sums for the columns of many that lie side by side: eight steps at a time, so that a sum is loaded and stored
 // once per eight products; `sums` is [kRows][n].
@@ -260,7 +270,7 @@ void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const Fro
         for (int r = 0; r < kRows; ++r) sum[r] = hn::LoadU(d, sums + r * sums_stride + j);
 #pragma GCC unroll 8
         for (int64_t t = 0; t < kSteps; ++t) {
-          const auto row = load_wide(d, from + t * k_stride + j);
+          const auto row = load(d, from + t * k_stride + j);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) sum[r] = multiply_add(hn::Set(d, few[r * few_stride + s + t]), row, sum[r]);
         }
@@ -296,16 +306,16 @@ void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t
     for (int r = 0; r < kRows; ++r) factor[r] = hn::LoadU(d, few + r * few_stride + s);
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
-      const auto run = load_wide(d, many + c * n_stride + s);
+      const auto run = load(d, many + c * n_stride + s);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[c][r] = multiply_add(factor[r], run, sum[c][r]);
     }
   }
   if (s < k)
     for (int c = 0; c < kCols; ++c) {
-      const auto run = load_wide_n(d, many + c * n_stride + s, k - s);
+      const auto run = load_n(d, many + c * n_stride + s, k - s);
       for (int r = 0; r < kRows; ++r)
-        sum[c][r] = multiply_add(load_wide_n(d, few + r * few_stride + s, k - s), run, sum[c][r]);
+        sum[c][r] = multiply_add(load_n(d, few + r * few_stride + s, k - s), run, sum[c][r]);
     }
   for (int c = 0; c < kCols; ++c)
     for (int r = 0; r < kRows; ++r) out[r * out_row + c * out_col] = hn::GetLane(hn::SumOfLanes(d, sum[c][r]));
@@ -344,9 +354,8 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
     const From* x = static_cast<const From*>(many);
     T* y = static_cast<T*>(out);
     for (int64_t left = m; left > 0;) {
-      const int rows = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+      const int rows = left >= 4 ? 4 : 1;
       if (rows == 4) skinny_rows<4>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
-      if (rows == 2) skinny_rows<2>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
       if (rows == 1) skinny_rows<1>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
       left -= rows, f += rows * k, y += rows * out_row;
     }
@@ -356,8 +365,6 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
     case TENON_DTYPE_F64: return as(double{});
     case TENON_DTYPE_F16: return as(F16{});
     case TENON_DTYPE_BF16: return as(Bf16{});
-    case TENON_DTYPE_I8: return as(int8_t{});
-    case TENON_DTYPE_U8: return as(uint8_t{});
   }
 }
 
@@ -373,7 +380,7 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::cpu {
 
 HWY_EXPORT(Pack);
-HWY_EXPORT(PanelsProduct);
+HWY_EXPORT(TileProducts);
 HWY_EXPORT(Skinny);
 HWY_EXPORT(Panels);
 
@@ -382,10 +389,7 @@ void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t
                int64_t steps, int64_t panel, void* packed) {
   HWY_DYNAMIC_DISPATCH(Pack)(from, data, width_stride, step_stride, width, steps, panel, packed);
 }
-void gemm_panels_product(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const void* a, const void* b, void* c,
-                         int64_t ldc, bool add) {
-  HWY_DYNAMIC_DISPATCH(PanelsProduct)(sum, m, n, steps, a, b, c, ldc, add);
-}
+void tile_products(const TileProduct& product) { HWY_DYNAMIC_DISPATCH(TileProducts)(product); }
 void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
                  int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col) {
   HWY_DYNAMIC_DISPATCH(Skinny)(from, m, n, k, few, many, k_stride, n_stride, out, out_row, out_col);

@@ -19,11 +19,26 @@ GemmPanels gemm_panels(tenon_dtype sum);
 void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride, int64_t width,
                int64_t steps, int64_t panel, void* packed);
 
-// c[m x n], rows ldc apart, = or += packed a times packed b.
-void gemm_panels_product(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const void* a, const void* b, void* c,
-                         int64_t ldc, bool add);
+// c[m x n] from a·b. a's element (i, s) is a[i * a_row + s * a_step], one of the strides being
+// 1 (integers: a_row). b's columns come in
+// panels of gemm_panels().cols: row s of panel p begins at b[p * b_panel + s * b_step], and whole vectors are read there.
+// mode set: c = a·b; add: c += a·b; scale_add: c = c * scale[column] + a·b.
+enum class TileMode : uint8_t { set, add, scale_add };
+struct TileProduct {
+  tenon_dtype sum;
+  TileMode mode;
+  int64_t m, n, steps;
+  const void* a;
+  int64_t a_row, a_step;
+  const void* b;
+  int64_t b_panel, b_step;
+  void* c;
+  int64_t ldc;
+  const void* scale;
+};
+void tile_products(const TileProduct& product);
 
-// out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n` columns. few is dense in the type of
+// For floats: out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n` columns. few is dense in the type of
 // the sums; `many` is read once, in the order in which it lies: one of its strides is 1.
 inline constexpr int64_t kSkinny = 8;
 void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,

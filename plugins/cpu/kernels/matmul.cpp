@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul and linear: from a node's shapes to products, with batches folded where they can be.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "../kernels.hpp"
+#include "elementwise.hpp"
 #include "epilogue.hpp"
 #include "gemm.hpp"
-#include "loops.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -60,7 +61,6 @@ std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<co
   return offsets;
 }
 
-bool is_float(tenon_dtype t) { return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t); }
 bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
 
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
@@ -83,9 +83,10 @@ struct Epilogue {
   double alpha = 1;
   int bias = -1, residual = -1, pre_act = -1;
   tenon_dtype bias_dtype = TENON_DTYPE_NONE;
+  std::optional<Activation> act;
   int64_t n = 0;  // columns of y
 
-  bool plain() const { return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && sum == y; }
+  bool plain() const { return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y; }
 
   void run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
     const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
@@ -95,8 +96,19 @@ struct Epilogue {
       const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
       if (row_bias != nullptr || alpha != 1) epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
       if (pre_act >= 0) epilogue_store(sum, sums, c.out<char>(pre_act) + at, y, block.cols);
+      if (act) activate(sums, block.cols);
       if (residual >= 0) epilogue_add(sum, sums, c.in<char>(residual) + at, y, block.cols);
       epilogue_store(sum, sums, c.out<char>(0) + at, y, block.cols);
+    }
+  }
+  void activate(void* sums, int64_t count) const {
+    const auto tiles = [&](auto* x) {
+      for (int64_t i = 0; i < count; i += kTile) unary_tile(*act, x + i, x + i, std::min(kTile, count - i));
+    };
+    if (sum == TENON_DTYPE_F64) {
+      tiles(static_cast<double*>(sums));
+    } else {
+      tiles(static_cast<float*>(sums));
     }
   }
 };
@@ -174,7 +186,7 @@ sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
   const sdk::Type& y = node.out(0).type();
   Epilogue epilogue{};
   if (is_integer_product(n.a.type().dtype)) throw sdk::Refusal::dtype("a", n.a.type().dtype);
-  if (n.act != "none") throw sdk::Refusal::attribute("act", n.act);
+  if (n.act != "none") epilogue.act = make_activation(n.act, n.act_alpha, n.act_beta);
   if (n.bias) {
     epilogue.bias = n.bias.position(), epilogue.bias_dtype = n.bias.type().dtype;
     if (epilogue.bias_dtype != y.dtype && epilogue.bias_dtype != TENON_DTYPE_F32)

@@ -172,28 +172,17 @@ sdk::Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest)
     throw sdk::Refusal::shape("the axis searched has length 0");
   const int64_t bytes = element_bytes("x", x.dtype);
   return {.run = [view, kernels, bytes, last](const sdk::Call& c) {
-    const auto columns = [&](int64_t outer, int64_t begin, int64_t end) {
-      const int64_t first = outer * view.length * view.inner + begin;
-      const ArgRows rows{c.in<char>(0) + first * bytes,
-                         c.out<int64_t>(0) + outer * view.inner + begin,
-                         view.length,
-                         view.inner,
-                         end - begin,
-                         last};
-      (view.inner == 1 ? kernels.row : kernels.columns)(rows);
-    };
-    const int64_t line =
-        view.inner == 1 ? 1 : 64 / bytes;  // columns of one cache line stay together
-    const int64_t groups = (view.inner + line - 1) / line;
-    parallel_for(view.outer * groups, grain_for(view.length * line * bytes),
-                 [&](int64_t begin, int64_t end) {
-                   while (begin < end) {
-                     const int64_t outer = begin / groups, from = begin - outer * groups;
-                     const int64_t to = std::min(from + end - begin, groups);
-                     columns(outer, from * line, std::min(to * line, view.inner));
-                     begin += to - from;
-                   }
-                 });
+    for_columns(view, 64 / bytes, view.length * bytes,
+                [&](int64_t outer, int64_t begin, int64_t end) {
+                  const int64_t first = outer * view.length * view.inner + begin;
+                  const ArgRows rows{c.in<char>(0) + first * bytes,
+                                     c.out<int64_t>(0) + outer * view.inner + begin,
+                                     view.length,
+                                     view.inner,
+                                     end - begin,
+                                     last};
+                  (view.inner == 1 ? kernels.row : kernels.columns)(rows);
+                });
   }};
 }
 

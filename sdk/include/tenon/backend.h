@@ -157,9 +157,9 @@ typedef struct tenon_query_result {
 
 /* ---- Programs ----------------------------------------------------------------------------------------------- */
 
-/* A value of a program: a value of the region's graph, or one of the program's own (source TENON_NONE).
- * Only what has storage of its own or is a view needs to be listed; values that a fused step keeps in registers
- * are left out. Inputs, weights, constants, state and outputs of the region must be listed. */
+/* A value of a program: a value of the region's graph, or one of the program's own (source TENON_NONE). Only storage
+ * and views need be listed, not what a fused step keeps in registers; inputs, weights, constants, state and outputs of
+ * the region always. An output that no node makes (an input that leaves) stands twice: as given, and as its copy. */
 typedef struct tenon_program_value {
   uint32_t source;     /* value index in function 0 of the blob, or TENON_NONE */
   uint32_t flags;      /* 0 */
@@ -168,7 +168,7 @@ typedef struct tenon_program_value {
 } tenon_program_value;
 
 /* to may share from's storage. VIEW: to is from's bytes beginning at offset, always (nothing is computed); its
- * layout is the program's own business, and a region output is never a view. IN_PLACE: the step still is right
+ * layout is the program's own business, a region output is none, no step writes it. IN_PLACE: the step still is right
  * when core gives both the same address, and core may. */
 #define TENON_ALIAS_VIEW UINT32_C(1)
 #define TENON_ALIAS_IN_PLACE UINT32_C(2)

@@ -330,6 +330,7 @@ class Lowering {
     const uint32_t root = from.root;
     places_[v] = {{value, -low}, type, root};
     seal(program_.bodies.emplace_back(std::move(step)), false);
+    program_.bodies.back().writes.clear();  // a view is not computed
   }
 
   std::span<const Row> rows_;

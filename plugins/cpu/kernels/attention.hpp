@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention and its gradient share: the problem's sizes and strides, tiles of query rows, and what each row may
+// attend to. The Hq/Hk query heads of a key head lie side by side, so that a tile reads its keys once for all of them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "attention_core.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+// Elements from one batch, head, step to the next; the last axis is dense.
+struct HeadStrides {
+  int64_t batch, head, step;
+  int64_t at(int64_t b, int64_t h, int64_t s) const { return b * batch + h * head + s * step; }
+};
+
+// Query rows [begin, begin + count) of a key head.
+struct AttentionTile {
+  int64_t batch, k_head, begin, count;
+};
+struct AttentionRow {
+  int64_t head, step;
+};
+
+struct AttentionProblem {
+  tenon_dtype dtype, sum;
+  int64_t size, sum_size;  // bytes of an element
+  int64_t batch, q_heads, k_heads, q_len, k_len, dim, v_dim, group;
+  HeadStrides q, k, v, o;
+  double scale, softcap;
+  bool causal;
+  int64_t left, right, offset;  // windows: -1 = none
+  int q_in, k_in, v_in, mask_in = -1, kv_len_in = -1, past_len_in = -1;  // positions, -1 = absent
+  tenon_dtype mask_dtype = TENON_DTYPE_NONE, kv_len_dtype = TENON_DTYPE_NONE, past_len_dtype = TENON_DTYPE_NONE;
+  std::array<int64_t, 4> mask_strides{};
+  int64_t width, vector;  // rows of a tile, of one vector
+
+  int64_t rows() const { return q_len * group; }  // of one key head
+  int64_t tiles() const { return (rows() + width - 1) / width; }
+  AttentionTile tile(int64_t batch_index, int64_t k_head, int64_t index) const {
+    return {batch_index, k_head, index * width, std::min(width, rows() - index * width)};
+  }
+  AttentionRow row(const AttentionTile& t, int64_t lane) const {
+    const int64_t r = t.begin + lane;
+    return {t.k_head * group + r % group, r / group};
+  }
+  int64_t padded(int64_t lanes) const { return (lanes + vector - 1) / vector * vector; }
+};
+
+template <class Op>
+AttentionProblem attention_problem(const Op& n);  // attention and attention_backward; may refuse
+
+// Keys of one step of the inner loop: a tile's scores stay in the first-level cache.
+inline constexpr int64_t kKeyBlock = 96;
+inline constexpr int64_t kMostWidth = 64;
+
+// The keys that each lane of a tile may attend to, masks aside, and their union.
+struct AttentionLimits {
+  int64_t first[kMostWidth], last[kMostWidth];
+  int64_t begin, end;
+
+  AttentionLimits(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t);
+  // Does some lane not allow some of the keys [key, key + keys)?
+  bool edges(const AttentionTile& t, int64_t key, int64_t keys) const;
+};
+
+// Scratch cut into blocks; counts first, hands out in a second pass.
+class Carver {
+ public:
+  explicit Carver(void* base = nullptr) : base_(static_cast<char*>(base)) {}
+  char* take(int64_t bytes) {
+    char* const at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += (bytes + 63) / 64 * 64;
+    return at;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+// k or v of one head as rows of the accumulation type: in place, or converted block by block.
+class KeyRows {
+ public:
+  KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides, int64_t cols,
+          const AttentionTile& t, char* buffer);
+  const char* block(int64_t key, int64_t keys);
+  int64_t stride() const { return stride_; }  // elements between rows
+
+ private:
+  tenon_dtype dtype_;
+  bool direct_;
+  const char* base_;
+  int64_t size_, step_, cols_, stride_;
+  char* buffer_;
+};
+
+// The mask over a tile's rows and a block of keys, as attention_core wants it.
+class MaskBlock {
+ public:
+  static int64_t bytes(const AttentionProblem& p) { return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size; }
+  MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer);
+  // Fills in s.added or s.attend for s.key and s.keys.
+  void fill(AttentionScores* s) const;
+
+ private:
+  template <class T, class Get>
+  void gather(const AttentionScores& s, T* to, Get get) const;
+
+  const AttentionProblem& p_;
+  const char* mask_;
+  char* buffer_;
+  int64_t lanes_;
+  bool shared_ = false;  // one row of the mask for all lanes
+  int64_t rows_[kMostWidth];
+};
+
+// One row widened to, or rounded from, the accumulation type.
+void attention_widen(const AttentionProblem& p, const char* from, char* to, int64_t n);
+
+sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node);
+sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node);
+
+}  // namespace tenon::cpu

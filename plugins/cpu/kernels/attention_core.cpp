@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of a tile of attention and its gradient, compiled for each instruction set.
+#include "attention_core.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention_core.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "gemm-inl.h"
+#include "math-inl.h"
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// For double, which is here for its accuracy only, lane by lane.
+template <class V, class F>
+HWY_INLINE V by_lane(V x, F&& f) {
+  const hn::DFromV<V> d;
+  alignas(64) hn::TFromV<V> lanes[hn::MaxLanes(d)];
+  hn::Store(x, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
+  return hn::Load(d, lanes);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> weight(D d, hn::Vec<D> x) {
+  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
+    return vexp_weight(d, x);
+  } else {
+    return by_lane(x, [](double v) { return std::exp(v); });
+  }
+}
+template <class D>
+HWY_INLINE hn::Vec<D> tanh_of(D d, hn::Vec<D> x) {
+  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
+    return vtanh(d, x);
+  } else {
+    return by_lane(x, [](double v) { return std::tanh(v); });
+  }
+}
+
+template <class T>
+void transpose(const T* from, int64_t from_stride, int64_t rows, int64_t cols, double scale, T* to,
+               int64_t to_stride) {
+  const T factor = static_cast<T>(scale);
+  int64_t r = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    const hn::CappedTag<T, 4> d;
+    const auto f = hn::Set(d, factor);
+    for (; hn::Lanes(d) == 4 && r + 4 <= rows; r += 4) {
+      int64_t c = 0;
+      for (; c + 4 <= cols; c += 4) {
+        const T* const at = from + r * from_stride + c;
+        const auto r0 = hn::Mul(f, hn::LoadU(d, at)), r1 = hn::Mul(f, hn::LoadU(d, at + from_stride));
+        const auto r2 = hn::Mul(f, hn::LoadU(d, at + 2 * from_stride));
+        const auto r3 = hn::Mul(f, hn::LoadU(d, at + 3 * from_stride));
+        const auto low01 = hn::InterleaveLower(d, r0, r1), high01 = hn::InterleaveUpper(d, r0, r1);
+        const auto low23 = hn::InterleaveLower(d, r2, r3), high23 = hn::InterleaveUpper(d, r2, r3);
+        T* const out = to + c * to_stride + r;
+        hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, out);
+        hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, out + to_stride);
+        hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, out + 2 * to_stride);
+        hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, out + 3 * to_stride);
+      }
+      for (; c < cols; ++c)
+        for (int64_t i = r; i < r + 4; ++i) to[c * to_stride + i] = factor * from[i * from_stride + c];
+    }
+  }
+  for (; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) to[c * to_stride + r] = factor * from[r * from_stride + c];
+}
+
+// One vector of lanes through all keys: the limits of its lanes as vectors of the lanes' own type, exact since keys
+// are counted from the tile's first.
+template <class D>
+struct LaneKeys {
+  hn::Vec<D> first, last;
+
+  LaneKeys(D d, const AttentionScores& s, int64_t lane) {
+    using T = hn::TFromD<D>;
+    alignas(64) T low[hn::MaxLanes(d)] = {}, high[hn::MaxLanes(d)] = {};
+    const auto within = [&](int64_t limit) { return static_cast<T>(std::clamp<int64_t>(limit - s.key, 0, s.keys)); };
+    const int64_t n = std::min<int64_t>(static_cast<int64_t>(hn::Lanes(d)), s.lanes - lane);
+    for (int64_t i = 0; i < n; ++i) low[i] = within(s.first[lane + i]), high[i] = within(s.last[lane + i]);
+    first = hn::Load(d, low), last = hn::Load(d, high);
+  }
+  hn::Mask<D> allow(D d, int64_t j) const {
+    const auto key = hn::Set(d, static_cast<hn::TFromD<D>>(j));
+    return hn::And(hn::Ge(key, first), hn::Lt(key, last));
+  }
+};
+
+// The score of key j from the product at `at`; without what the mask adds when kCapped.
+template <class D>
+HWY_INLINE hn::Vec<D> capped(D d, const AttentionScores& s, hn::Vec<D> z) {
+  using T = hn::TFromD<D>;
+  if (s.softcap == 0) return z;
+  return hn::Mul(hn::Set(d, static_cast<T>(s.softcap)), tanh_of(d, hn::Div(z, hn::Set(d, static_cast<T>(s.softcap)))));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& lanes, hn::Vec<D> score, int64_t j,
+                             int64_t at) {
+  using T = hn::TFromD<D>;
+  const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
+  if (s.added != nullptr) score = hn::Add(score, hn::LoadU(d, static_cast<const T*>(s.added) + at));
+  if (s.attend != nullptr) {
+    alignas(64) T attend[hn::MaxLanes(d)];
+    for (size_t i = 0; i < hn::Lanes(d); ++i) attend[i] = static_cast<T>(s.attend[at + static_cast<int64_t>(i)]);
+    score = hn::IfThenElse(hn::Ne(hn::Load(d, attend), hn::Zero(d)), score, never);
+  }
+  if (s.edges) score = hn::IfThenElse(lanes.allow(d, j), score, never);
+  return score;
+}
+
+template <class T>
+void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
+  const hn::ScalableTag<T> d;
+  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
+  const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
+  const bool plain = s.softcap == 0 && s.added == nullptr && s.attend == nullptr && !s.edges;
+  for (int64_t lane = 0; lane < s.lanes; lane += step) {
+    const LaneKeys<hn::ScalableTag<T>> lanes(d, s, lane);
+    auto top0 = never, top1 = never;
+    for (int64_t j = 0; j < s.keys; ++j) {
+      T* const at = scores + j * s.width + lane;
+      auto score = hn::LoadU(d, at);
+      if (!plain) {
+        score = masked(d, s, lanes, capped(d, s, score), j, j * s.width + lane);
+        hn::StoreU(score, d, at);
+      }
+      if (j & 1) {
+        top1 = hn::Max(top1, score);
+      } else {
+        top0 = hn::Max(top0, score);
+      }
+    }
+    // A NaN that Max loses comes back with its weight. Without any key yet m stays -inf, and 0 stands for it.
+    const auto old = hn::LoadU(d, m + lane);
+    const auto top = hn::Max(old, hn::Max(top0, top1));
+    const auto base = hn::IfThenElse(hn::Eq(top, never), hn::Zero(d), top);
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    for (int64_t j = 0; j < s.keys; ++j) {
+      T* const at = scores + j * s.width + lane;
+      const auto p = weight(d, hn::Sub(hn::LoadU(d, at), base));
+      hn::StoreU(p, d, at);
+      if (j & 1) {
+        sum1 = hn::Add(sum1, p);
+      } else {
+        sum0 = hn::Add(sum0, p);
+      }
+    }
+    const auto factor = weight(d, hn::Sub(old, base));
+    hn::StoreU(factor, d, correction + lane);
+    hn::StoreU(top, d, m + lane);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, l + lane), factor, hn::Add(sum0, sum1)), d, l + lane);
+  }
+}
+
+template <class T>
+void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const T* delta, T* added_slopes) {
+  const hn::ScalableTag<T> d;
+  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
+  const auto one = hn::Set(d, T{1});
+  const auto softcap = hn::Set(d, static_cast<T>(s.softcap));
+  for (int64_t lane = 0; lane < s.lanes; lane += step) {
+    const LaneKeys<hn::ScalableTag<T>> lanes(d, s, lane);
+    const auto norm = hn::LoadU(d, lse + lane), shift = hn::LoadU(d, delta + lane);
+    const auto none = hn::Eq(norm, hn::Set(d, -std::numeric_limits<T>::infinity()));
+    for (int64_t j = 0; j < s.keys; ++j) {
+      const int64_t at = j * s.width + lane;
+      const auto cap = capped(d, s, hn::LoadU(d, scores + at));
+      const auto score = masked(d, s, lanes, cap, j, at);
+      const auto p = hn::IfThenZeroElse(none, weight(d, hn::Sub(score, norm)));
+      // Where nothing is attended the gradient is 0, whatever k and v hold there.
+      auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), shift)));
+      if (added_slopes != nullptr) hn::StoreU(ds, d, added_slopes + at);
+      if (s.softcap != 0) {
+        const auto ratio = hn::Div(cap, softcap);
+        ds = hn::Mul(ds, hn::NegMulAdd(ratio, ratio, one));
+      }
+      hn::StoreU(p, d, scores + at);
+      hn::StoreU(ds, d, slopes + at);
+    }
+  }
+}
+
+// Calls f with a pointer's type for the sums.
+template <class F>
+void with_sum(tenon_dtype sum, F&& f) {
+  if (sum == TENON_DTYPE_F64) {
+    f(double{});
+  } else {
+    f(float{});
+  }
+}
+
+int64_t Width(tenon_dtype sum) {
+  return kTileVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<uint8_t>())) /
+         (sum == TENON_DTYPE_F64 ? 8 : 4);
+}
+void Transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols, double scale,
+               void* to, int64_t to_stride) {
+  with_sum(sum, [&](auto type) {
+    using T = decltype(type);
+    transpose(static_cast<const T*>(from), from_stride, rows, cols, scale, static_cast<T*>(to), to_stride);
+  });
+}
+void Weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
+  with_sum(s.sum, [&](auto type) {
+    using T = decltype(type);
+    weights(s, static_cast<T*>(scores), static_cast<T*>(m), static_cast<T*>(l), static_cast<T*>(correction));
+  });
+}
+void Slopes(const AttentionScores& s, void* scores, void* slopes_, const void* lse, const void* delta,
+            void* added_slopes) {
+  with_sum(s.sum, [&](auto type) {
+    using T = decltype(type);
+    slopes(s, static_cast<T*>(scores), static_cast<T*>(slopes_), static_cast<const T*>(lse),
+           static_cast<const T*>(delta), static_cast<T*>(added_slopes));
+  });
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(Width);
+HWY_EXPORT(Transpose);
+HWY_EXPORT(Weights);
+HWY_EXPORT(Slopes);
+
+int64_t attention_width(tenon_dtype sum) { return HWY_DYNAMIC_DISPATCH(Width)(sum); }
+void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols,
+                         double scale, void* to, int64_t to_stride) {
+  HWY_DYNAMIC_DISPATCH(Transpose)(sum, from, from_stride, rows, cols, scale, to, to_stride);
+}
+void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
+  HWY_DYNAMIC_DISPATCH(Weights)(s, scores, m, l, correction);
+}
+void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse, const void* delta,
+                      void* added_slopes) {
+  HWY_DYNAMIC_DISPATCH(Slopes)(s, scores, slopes, lse, delta, added_slopes);
+}
+
+}  // namespace tenon::cpu
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention: blocks of keys with a running maximum and sum. Where there are few tiles the keys of each are split over
+// threads and the parts merged: how, depends on shapes and lengths alone.
+#include <cmath>
+#include <limits>
+
+#include "../parallel.hpp"
+#include "attention.hpp"
+#include "epilogue.hpp"
+#include "gemm_core.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+constexpr double kPieceFlops = 2e6;
+constexpr int64_t kFewTiles = 8, kManyTiles = 16, kFewestKeys = 256;
+
+// What one pass over some keys leaves of a tile.
+struct Partial {
+  char *m, *l, *o;  // [width], [width], [v_dim][width]
+
+  static Partial take(const AttentionProblem& p, Carver& carver) {
+    const int64_t row = p.width * p.sum_size;
+    return {carver.take(row), carver.take(row), carver.take(p.v_dim * row)};
+  }
+};
+
+// A thread's own work area.
+struct Area {
+  char *rows, *q, *scores, *correction, *mask, *k, *v;
+  Partial partial;
+
+  static Area take(const AttentionProblem& p, Carver& carver) {
+    const int64_t row = p.width * p.sum_size;
+    const bool convert = p.dtype != p.sum;
+    Area a;
+    a.rows = carver.take(p.width * std::max(p.dim, p.v_dim) * p.sum_size);
+    a.q = carver.take(p.dim * row), a.scores = carver.take(kKeyBlock * row), a.correction = carver.take(row);
+    a.mask = carver.take(MaskBlock::bytes(p));
+    a.k = carver.take(convert ? kKeyBlock * p.dim * p.sum_size : 0);
+    a.v = carver.take(convert ? kKeyBlock * p.v_dim * p.sum_size : 0);
+    a.partial = Partial::take(p, carver);
+    return a;
+  }
+};
+
+struct Forward {
+  AttentionProblem p;
+  int lse_out;      // -1 = not wanted
+  int64_t parts;    // of each tile's keys
+  int slots;
+  int64_t area, partial;  // bytes
+
+  int64_t tiles() const { return p.batch * p.k_heads * p.tiles(); }
+  AttentionTile tile(int64_t index) const {
+    const int64_t head = index / p.tiles();
+    return p.tile(head / p.k_heads, head % p.k_heads, index % p.tiles());
+  }
+  void run(const sdk::Call& c) const;
+  void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a, const Partial& to) const;
+  void merge(const AttentionTile& t, char* partials, const Partial& to) const;
+  template <class T>
+  void merge_as(const AttentionTile& t, char* partials, const Partial& to) const;
+  void finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
+  template <class T>
+  void finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
+};
+
+template <class T>
+void fill(char* to, int64_t n, double value) {
+  std::fill_n(reinterpret_cast<T*>(to), n, static_cast<T>(value));
+}
+void fill(tenon_dtype sum, char* to, int64_t n, double value) {
+  if (sum == TENON_DTYPE_F64) {
+    fill<double>(to, n, value);
+  } else {
+    fill<float>(to, n, value);
+  }
+}
+
+void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
+                     const Partial& to) const {
+  fill(p.sum, to.m, p.width, -std::numeric_limits<double>::infinity());
+  fill(p.sum, to.l, p.width, 0);
+  fill(p.sum, to.o, p.v_dim * p.width, 0);
+  const AttentionLimits limits(p, c, t);
+  if (limits.begin >= limits.end) return;
+  const int64_t span = limits.end - limits.begin;
+  const int64_t begin = limits.begin + span * part / parts, end = limits.begin + span * (part + 1) / parts;
+
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const AttentionRow row = p.row(t, lane);
+    attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size,
+                    a.rows + lane * p.dim * p.sum_size, p.dim);
+  }
+  if (t.count < p.width) fill(p.sum, a.q, p.dim * p.width, 0);
+  attention_transpose(p.sum, a.rows, p.dim, t.count, p.dim, p.scale, a.q, p.width);
+
+  const MaskBlock mask(p, c, t, a.mask);
+  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k), v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
+  const int64_t lanes = p.padded(t.count);
+  for (int64_t key = begin; key < end; key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, end - key);
+    tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1, a.q, p.width, p.width,
+                   a.scores, p.width, nullptr});
+    AttentionScores s{p.sum, p.width, t.count, key, keys, p.softcap, nullptr, nullptr, limits.first, limits.last,
+                      limits.edges(t, key, keys)};
+    mask.fill(&s);
+    attention_weights(s, a.scores, to.m, to.l, a.correction);
+    tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1, v.stride(), a.scores,
+                   p.width, p.width, to.o, p.width, a.correction});
+  }
+}
+
+template <class T>
+void Forward::merge_as(const AttentionTile& t, char* partials, const Partial& to) const {
+  const auto of = [&](int64_t part) {
+    Carver carver(partials + part * partial);
+    return Partial::take(p, carver);
+  };
+  const auto at = [](char* x, int64_t i) -> T& { return reinterpret_cast<T*>(x)[i]; };
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    T top = -std::numeric_limits<T>::infinity(), sum = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+      const T m = at(of(i).m, lane);
+      if (m > top || std::isnan(m)) top = m;
+    }
+    for (int64_t d = 0; d < p.v_dim; ++d) at(to.o, d * p.width + lane) = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+      const Partial from = of(i);
+      if (at(from.l, lane) == 0) continue;  // no key
+      const T factor = std::exp(at(from.m, lane) - top);
+      sum += factor * at(from.l, lane);
+      for (int64_t d = 0; d < p.v_dim; ++d) at(to.o, d * p.width + lane) += factor * at(from.o, d * p.width + lane);
+    }
+    at(to.m, lane) = top, at(to.l, lane) = sum;
+  }
+}
+void Forward::merge(const AttentionTile& t, char* partials, const Partial& to) const {
+  if (p.sum == TENON_DTYPE_F64) return merge_as<double>(t, partials, to);
+  merge_as<float>(t, partials, to);
+}
+
+template <class T>
+void Forward::finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const {
+  const T* m = reinterpret_cast<const T*>(from.m);
+  const T* l = reinterpret_cast<const T*>(from.l);
+  attention_transpose(p.sum, from.o, p.width, p.v_dim, t.count, 1, a.rows, p.v_dim);
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const AttentionRow row = p.row(t, lane);
+    char* const sums = a.rows + lane * p.v_dim * p.sum_size;
+    // A row without keys: its sums are 0 already.
+    if (l[lane] != 0) epilogue_scale(p.sum, sums, 1.0 / static_cast<double>(l[lane]), nullptr, p.sum, p.v_dim);
+    epilogue_store(p.sum, sums, c.out<char>(0) + p.o.at(t.batch, row.head, row.step) * p.size, p.dtype, p.v_dim);
+    if (lse_out >= 0) c.out<T>(lse_out)[(t.batch * p.q_heads + row.head) * p.q_len + row.step] = m[lane] + std::log(l[lane]);
+  }
+}
+void Forward::finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const {
+  if (p.sum == TENON_DTYPE_F64) return finish_as<double>(c, t, a, from);
+  finish_as<float>(c, t, a, from);
+}
+
+void Forward::run(const sdk::Call& c) const {
+  const auto area_of = [&](int slot) {
+    Carver carver(static_cast<char*>(c.scratch) + slot * area);
+    return Area::take(p, carver);
+  };
+  const double flops = 2.0 * static_cast<double>(p.width * p.k_len * (p.dim + p.v_dim)) / static_cast<double>(parts);
+  const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kPieceFlops / std::max(flops, 1.0)));
+  char* const partials = static_cast<char*>(c.scratch) + slots * area;
+  parallel_for_slots(tiles() * parts, grain, slots, [&](int slot, int64_t begin, int64_t end) {
+    const Area a = area_of(slot);
+    for (int64_t i = begin; i < end; ++i) {
+      const AttentionTile t = tile(i / parts);
+      if (parts == 1) {
+        attend(c, t, 0, a, a.partial);
+        finish(c, t, a, a.partial);
+      } else {
+        Carver carver(partials + i * partial);
+        attend(c, t, i % parts, a, Partial::take(p, carver));
+      }
+    }
+  });
+  if (parts == 1) return;
+  parallel_for_slots(tiles(), 1, slots, [&](int slot, int64_t begin, int64_t end) {
+    const Area a = area_of(slot);
+    for (int64_t i = begin; i < end; ++i) {
+      merge(tile(i), partials + i * parts * partial, a.partial);
+      finish(c, tile(i), a, a.partial);
+    }
+  });
+}
+
+}  // namespace
+
+sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
+  Forward work{};
+  const AttentionProblem& p = work.p = attention_problem(n);
+  work.lse_out = n.want_lse ? node.out(1).position() : -1;
+  work.parts = 1;
+  if (work.tiles() > 0 && work.tiles() < kFewTiles && p.k_len >= 2 * kFewestKeys)
+    work.parts = std::min((kManyTiles - 1) / work.tiles() + 1, p.k_len / kFewestKeys);
+  work.slots = widest_arena();
+  Carver area, partial;
+  Area::take(p, area);
+  Partial::take(p, partial);
+  work.area = area.used(), work.partial = partial.used();
+
+  sdk::Kernel kernel;
+  kernel.scratch = work.slots * work.area + (work.parts > 1 ? work.tiles() * work.parts * work.partial : 0);
+  kernel.cost = 2.0 * static_cast<double>(work.tiles() * p.width * p.k_len * (p.dim + p.v_dim)) / 1e11;
+  kernel.run = [work](const sdk::Call& c) { work.run(c); };
+  return kernel;
+}
+
+}  // namespace tenon::cpu

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotates pairs of a head by the angles of its position, compiled for each instruction set.
+#include "rope_core.hpp"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rope_core.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// x1 c - x2 s and x2 c + x1 s; sign is -1 for the inverse.
+template <class D>
+struct Turned {
+  hn::Vec<D> first, second;
+  Turned(hn::Vec<D> x1, hn::Vec<D> x2, hn::Vec<D> c, hn::Vec<D> s)
+      : first(hn::NegMulAdd(x2, s, hn::Mul(x1, c))), second(hn::MulAdd(x1, s, hn::Mul(x2, c))) {}
+};
+
+template <class T, class A>
+void turn_halves(int64_t half, const T* x, T* y, const A* cos, const A* sin, A sign) {
+  const hn::ScalableTag<A> d;
+  using D = hn::ScalableTag<A>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, sign);
+  int64_t i = 0;
+  for (; i + lanes <= half; i += lanes) {
+    const Turned<D> t(load(d, x + i), load(d, x + half + i), hn::LoadU(d, cos + i),
+                      hn::Mul(factor, hn::LoadU(d, sin + i)));
+    store(d, t.first, y + i);
+    store(d, t.second, y + half + i);
+  }
+  if (const int64_t n = half - i; n > 0) {
+    const Turned<D> t(load_n(d, x + i, n), load_n(d, x + half + i, n), load_n(d, cos + i, n),
+                      hn::Mul(factor, load_n(d, sin + i, n)));
+    store_n(d, t.first, y + i, n);
+    store_n(d, t.second, y + half + i, n);
+  }
+}
+
+template <class T, class A>
+void turn_neighbours(int64_t half, const T* x, T* y, const A* cos, const A* sin, A sign) {
+  const hn::ScalableTag<A> d;
+  using D = hn::ScalableTag<A>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, sign);
+  alignas(64) A wide[2 * hn::MaxLanes(d)];
+  alignas(64) T pairs[2 * hn::MaxLanes(d)];
+  for (int64_t i = 0; i < half; i += lanes) {
+    const int64_t n = std::min(lanes, half - i);
+    const bool whole = n == lanes;
+    if (!whole) std::fill_n(pairs, 2 * lanes, T{});
+    std::memcpy(pairs, x + 2 * i, 2 * n * sizeof(T));
+    hn::Store(load(d, pairs), d, wide);
+    hn::Store(load(d, pairs + lanes), d, wide + lanes);
+    hn::Vec<D> first, second;
+    hn::LoadInterleaved2(d, wide, first, second);
+    const Turned<D> t(first, second, whole ? hn::LoadU(d, cos + i) : load_n(d, cos + i, n),
+                      hn::Mul(factor, whole ? hn::LoadU(d, sin + i) : load_n(d, sin + i, n)));
+    hn::StoreInterleaved2(t.first, t.second, d, wide);
+    store(d, hn::Load(d, wide), pairs);
+    store(d, hn::Load(d, wide + lanes), pairs + lanes);
+    std::memcpy(y + 2 * i, pairs, 2 * n * sizeof(T));
+  }
+}
+
+template <class T>
+void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
+  using A = Acc<T>;
+  const A sign = r.inverse ? A{-1} : A{1};
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t step = r.heads_first ? row % r.steps : row / r.heads % r.steps;
+    const int64_t batch = row / (r.steps * r.heads);
+    const int64_t position = r.positions != nullptr ? r.positions[batch * r.steps + step] : r.offset + step;
+    const A* const cos = static_cast<const A*>(r.cos) + position * r.half;
+    const A* const sin = static_cast<const A*>(r.sin) + position * r.half;
+    const T* const from = x + row * r.dim;
+    T* const to = y + row * r.dim;
+    if (r.interleaved) {
+      turn_neighbours(r.half, from, to, cos, sin, sign);
+    } else {
+      turn_halves(r.half, from, to, cos, sin, sign);
+    }
+    if (from != to) std::copy(from + 2 * r.half, from + r.dim, to + 2 * r.half);
+  }
+}
+
+void Rows(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end) {
+  const auto as = [&](auto type) {
+    using T = decltype(type);
+    rows(r, static_cast<const T*>(x), static_cast<T*>(y), begin, end);
+  };
+  switch (r.dtype) {
+    case TENON_DTYPE_F32: return as(float{});
+    case TENON_DTYPE_F64: return as(double{});
+    case TENON_DTYPE_F16: return as(F16{});
+    case TENON_DTYPE_BF16: return as(Bf16{});
+  }
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(Rows);
+
+void rope_turn(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(Rows)(r, x, y, begin, end);
+}
+
+}  // namespace tenon::cpu
+#endif
