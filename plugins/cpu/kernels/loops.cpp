@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "transpose.hpp"
+
 namespace tenon::cpu {
 namespace {
 
@@ -48,19 +50,6 @@ void gather_run_of(const Loop& loop, int k, const T* base, int64_t flat, int64_t
       offset -= at[i] * strides[i];
       at[i] = 0;
     }
-  }
-}
-
-// Rows [i0, i1) of one block column: out[i][j] = in[i + j * stride], in blocks that fit the cache
-// both ways.
-template <class T>
-void transpose_rows(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
-                    int64_t columns) {
-  constexpr int64_t kBlock = 64 / sizeof(T);
-  for (int64_t j0 = 0; j0 < columns; j0 += kBlock) {
-    const int64_t j1 = std::min(columns, j0 + kBlock);
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = j0; j < j1; ++j) out[i * out_stride + j] = in[i + j * in_stride];
   }
 }
 
@@ -167,26 +156,31 @@ void StridedCopy::run_transposed(const void* in, void* out) const {
   const Dims& strides = loop_.strides[0];
   const int last = loop_.rank - 1;
   const int64_t rows = loop_.dims[fast_], columns = loop_.dims[last];
-  // The other dims with the block of rows as the innermost are one flat range of work.
-  const int64_t block = 64 / size_, blocks = (rows + block - 1) / block;
+  // The other dims with the blocks of rows and columns as the innermost are one flat range of work.
+  constexpr int64_t kColumns = 1024;
+  constexpr uint64_t kBeyondCache = 4 << 20;
+  const int64_t block = 512 / size_, row_blocks = (rows + block - 1) / block;
+  const int64_t blocks = row_blocks * ((columns + kColumns - 1) / kColumns);
+  const bool stream = static_cast<uint64_t>(bytes_) >= kBeyondCache;
   Dims out_strides{};
   int64_t step = 1;
   for (int i = last; i >= 0; --i) out_strides[i] = step, step *= loop_.dims[i];
   const int64_t work = loop_.count / rows / columns * blocks;
-  parallel_for(work, grain_for(2 * size_ * block * columns), [&](int64_t begin, int64_t end) {
+  const int64_t cost = 2 * size_ * std::min(block, rows) * std::min(kColumns, columns);
+  parallel_for(work, grain_for(cost), [&](int64_t begin, int64_t end) {
     for (int64_t w = begin; w < end; ++w) {
-      const int64_t first = w % blocks * block;
-      int64_t rest = w / blocks, from = first, to = first * out_strides[fast_];
+      const int64_t row = w % row_blocks * block, column = w % blocks / row_blocks * kColumns;
+      int64_t from = row + column * strides[last], to = row * out_strides[fast_] + column;
+      int64_t rest = w / blocks;
       for (int i = last - 1; i >= 0; --i) {
         if (i == fast_) continue;
         from += rest % loop_.dims[i] * strides[i];
         to += rest % loop_.dims[i] * out_strides[i];
         rest /= loop_.dims[i];
       }
-      with_size(size_, [&]<class T>(T) {
-        transpose_rows(static_cast<const T*>(in) + from, strides[last], static_cast<T*>(out) + to,
-                       out_strides[fast_], std::min(block, rows - first), columns);
-      });
+      transpose(static_cast<const char*>(in) + from * size_, strides[last],
+                static_cast<char*>(out) + to * size_, out_strides[fast_],
+                std::min(block, rows - row), std::min(kColumns, columns - column), size_, stream);
     }
   });
 }
