@@ -21,6 +21,7 @@ namespace {
   join(elementwise_rows());
   join(index_rows());
   join(matmul_rows());
+  join(norm_rows());
   join(optimizer_rows());
   join(order_rows());
   join(random_rows());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "axis.hpp"
 #include "loops.hpp"
 #include "tenon/kernel.hpp"
 
@@ -81,10 +82,6 @@ auto with_integer(std::string_view name, tenon_dtype t, F&& f) {
       throw sdk::Refusal::dtype(name, t);
   }
 }
-inline bool is_float(tenon_dtype t) {
-  return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t);
-}
-
 // A kernel whose result is f of N operands of one dtype, element by element. T is the operands'
 // type in tiles, R the result's; f(x, y, n) with x an array of N tiles.
 template <class T, class R, size_t N, class F>

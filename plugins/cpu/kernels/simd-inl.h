@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "convert.hpp"
 
@@ -86,17 +87,22 @@ HWY_INLINE void store(D d, hn::Vec<D> v, F16* p) {
 #endif
 }
 
-// ---- the first n lanes, n < Lanes(d); the others are `fill` (zero when left out) resp. not
-// touched
+// ---- the first n lanes, n < Lanes(d); the others are zero resp. not touched
 template <class D, class T>
-HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n, T fill = T{}) {
-  alignas(64) T lanes[hn::MaxLanes(d)];
-  std::fill_n(lanes, hn::MaxLanes(d), fill);
+HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n) {
+#if HWY_TARGET <= HWY_AVX2  // masked loads that do not fault
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+#endif
+  alignas(64) T lanes[hn::MaxLanes(d)] = {};
   std::memcpy(lanes, p, n * sizeof(T));
   return load(d, lanes);
 }
 template <class D, class T>
 HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, size_t n) {
+#if HWY_TARGET <= HWY_AVX2
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>)
+    return hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+#endif
   alignas(64) T lanes[hn::MaxLanes(d)];
   store(d, v, lanes);
   std::memcpy(p, lanes, n * sizeof(T));

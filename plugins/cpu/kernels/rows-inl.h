@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes over a row: one body for whole vectors and for what is left at the end, and sums of low
+// error whose order depends on the row's length alone. Per target, as simd-inl.h.
+#if defined(TENON_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_CPU_ROWS_INL_H_
+#undef TENON_CPU_ROWS_INL_H_
+#else
+#define TENON_CPU_ROWS_INL_H_
+#endif
+
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// Where in the row a vector lies: Whole, or Rest, of which only the first n lanes exist.
+struct Whole {
+  int64_t i;
+};
+struct Rest {
+  int64_t i;
+  size_t n;
+};
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load(D d, const T* p, Whole at) {
+  return load(d, p + at.i);
+}
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load(D d, const T* p, Rest at) {
+  return load_n(d, p + at.i, at.n);
+}
+template <class D, class T>
+HWY_INLINE void store(D d, hn::Vec<D> v, T* p, Whole at) {
+  store(d, v, p + at.i);
+}
+template <class D, class T>
+HWY_INLINE void store(D d, hn::Vec<D> v, T* p, Rest at) {
+  store_n(d, v, p + at.i, at.n);
+}
+// Lanes that do not exist become `other`.
+template <class D>
+HWY_INLINE hn::Vec<D> existing(D, hn::Vec<D> v, hn::Vec<D>, Whole) {
+  return v;
+}
+template <class D>
+HWY_INLINE hn::Vec<D> existing(D d, hn::Vec<D> v, hn::Vec<D> other, Rest at) {
+  return hn::IfThenElse(hn::FirstN(d, at.n), v, other);
+}
+
+// Calls f(at) over [begin, end).
+template <class D, class F>
+HWY_INLINE void each(D d, int64_t begin, int64_t end, F&& f) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) f(Whole{i});
+  if (i < end) f(Rest{i, static_cast<size_t>(end - i)});
+}
+
+// Folds N values at once: f(at) gives an array of N vectors, `join` puts two vectors together lane
+// by lane, starting from `start`. Four partial results hide the latency.
+template <size_t N, class D, class F, class Join>
+HWY_INLINE std::array<hn::Vec<D>, N> fold(D d, int64_t begin, int64_t end, hn::Vec<D> start, F&& f,
+                                          Join&& join) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  std::array<hn::Vec<D>, N> a, b, c, e;
+  for (size_t k = 0; k < N; ++k) a[k] = b[k] = c[k] = e[k] = start;
+  const auto take = [&](std::array<hn::Vec<D>, N>& into, auto at) HWY_ATTR {
+    const std::array<hn::Vec<D>, N> v = f(at);
+    for (size_t k = 0; k < N; ++k) into[k] = join(into[k], existing(d, v[k], start, at));
+  };
+  int64_t i = begin;
+  for (; i + 4 * lanes <= end; i += 4 * lanes) {
+    take(a, Whole{i});
+    take(b, Whole{i + lanes});
+    take(c, Whole{i + 2 * lanes});
+    take(e, Whole{i + 3 * lanes});
+  }
+  for (; i + lanes <= end; i += lanes) take(a, Whole{i});
+  if (i < end) take(b, Rest{i, static_cast<size_t>(end - i)});
+  for (size_t k = 0; k < N; ++k) a[k] = join(join(a[k], b[k]), join(c[k], e[k]));
+  return a;
+}
+
+// Sums over [0, n) in double, of blocks short enough that their own sum loses little.
+template <size_t N, class D, class F>
+HWY_INLINE std::array<double, N> sums(D d, int64_t n, F&& f) {
+  constexpr int64_t kBlock = 8192;
+  std::array<double, N> total{};
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const auto part = fold<N>(d, begin, std::min(n, begin + kBlock), hn::Zero(d), f,
+                              [](auto u, auto v) HWY_ATTR { return hn::Add(u, v); });
+    for (size_t k = 0; k < N; ++k) total[k] += hn::GetLane(hn::SumOfLanes(d, part[k]));
+  }
+  return total;
+}
+
+// The greatest of f(at) over [0, n), NaN if one is NaN, -inf for n = 0.
+template <class D, class F>
+HWY_INLINE hn::TFromD<D> greatest(D d, int64_t n, F&& f) {
+  const auto lowest = hn::Set(d, -static_cast<hn::TFromD<D>>(__builtin_inf()));
+  const auto v = fold<1>(
+      d, 0, n, lowest, [&](auto at) HWY_ATTR { return std::array{f(at)}; },
+      [&](auto u, auto w) HWY_ATTR { return max_nan(d, u, w); })[0];
+  alignas(64) hn::TFromD<D> lanes[hn::MaxLanes(d)];
+  hn::Store(v, d, lanes);
+  hn::TFromD<D> most = lanes[0];
+  for (size_t k = 1; k < hn::Lanes(d); ++k)
+    most = lanes[k] > most || lanes[k] != lanes[k] ? lanes[k] : most;
+  return most;
+}
+
+// Calls f(T{}) with the storage type of a float dtype, which has been checked.
+template <class F>
+HWY_INLINE void with_storage(tenon_dtype t, F&& f) {
+  switch (t) {
+    case TENON_DTYPE_F32:
+      return f(float{});
+    case TENON_DTYPE_F16:
+      return f(F16{});
+    case TENON_DTYPE_BF16:
+      return f(Bf16{});
+    default:
+      return f(double{});
+  }
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
