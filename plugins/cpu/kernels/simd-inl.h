@@ -97,6 +97,11 @@ HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n) {
   std::memcpy(lanes, p, n * sizeof(T));
   return load(d, lanes);
 }
+// The others are `fill`.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n, hn::TFromD<D> fill) {
+  return hn::IfThenElse(hn::FirstN(d, n), load_n(d, p, n), hn::Set(d, fill));
+}
 template <class D, class T>
 HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, size_t n) {
 #if HWY_TARGET <= HWY_AVX2
