@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Side by side with PyTorch eager on one machine in one run: training steps and decoding of the three reference models.
+
+compare_lm.py BIN_DIR [--rounds N] [--only TEXT] [--threads N]
+tenon and PyTorch alternate; each round times both, the table shows the median of the rounds' ratios (time of tenon over
+time of PyTorch: below 1 tenon is faster). Needs torch for this Python."""
+import argparse, json, pathlib, re, statistics, subprocess, sys, tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+CASES = [f"lm_{size}_{what}" for size in "sml" for what in ("train_step", "decode_token")]
+TOKENS = {"lm_s_train_step": 16 * 128, "lm_m_train_step": 8 * 256, "lm_l_train_step": 4 * 512}
+
+
+def tenon_us(binary, case, threads):
+    out = subprocess.run([binary, "bench", "--only", case, "--json", "--seconds", "2", "--threads", str(threads), "--device",
+                          "cpu"], check=True, capture_output=True, text=True).stdout
+    return json.loads(out)[0]["median_us"]
+
+
+def torch_us(case, threads):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([sys.executable, HERE / "torch_cpu.py", "--threads", str(threads), "--only", f"^{case}$",
+                        "--no-compile", "--json", file.name], check=True, capture_output=True)
+        return json.loads(pathlib.Path(file.name).read_text())["cases"][case]["eager_us"]
+
+
+def cpu_model():
+    found = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return found.group(1) if found else "unknown"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin_dir")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--threads", type=int, default=2)
+    a = parser.parse_args()
+    print(f"{cpu_model()}, {a.threads} threads, {a.rounds} rounds, f32; PyTorch eager", flush=True)
+    print(f"{'case':22s} {'tenon us':>12s} {'PyTorch us':>12s} {'ratio':>7s} {'tenon tok/s':>12s} {'PyTorch tok/s':>14s}")
+    for case in (c for c in CASES if a.only in c):
+        ours, theirs = [], []
+        for _ in range(a.rounds):
+            ours.append(tenon_us(f"{a.bin_dir}/tenon", case, a.threads))
+            theirs.append(torch_us(case, a.threads))
+        ratio = statistics.median(o / t for o, t in zip(ours, theirs))
+        us, them = statistics.median(ours), statistics.median(theirs)
+        tokens = TOKENS.get(case, 1) * 1e6
+        print(f"{case:22s} {us:12.1f} {them:12.1f} {ratio:7.2f} {tokens / us:12.0f} {tokens / them:14.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
