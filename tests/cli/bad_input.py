@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bad_input.py TENON BAD_PLUGIN_DIR: what a user, a file or a plugin does wrong ends with a message that names the culprit and
+an exit status that is not 0, and loses nothing. Each case runs the command; none may die of a signal."""
+import json, os, pathlib, random, resource, shutil, signal, struct, subprocess, sys, tempfile
+
+TENON, BAD_PLUGINS = sys.argv[1], pathlib.Path(sys.argv[2])
+TEXT = "/usr/share/common-licenses/Apache-2.0"
+SIZES = "--dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --steps 4 --warmup 1".split()
+failures = 0
+
+
+def run(*args, **more):
+    return subprocess.run([TENON, *map(str, args)], capture_output=True, text=True, errors="replace", timeout=120, **more)
+
+
+def expect(name, result, status, *words):
+    """The exit status, and every word in what was said."""
+    global failures
+    said = result.stdout + result.stderr
+    missing = [w for w in words if w not in said]
+    good = result.returncode == status and not missing
+    failures += not good
+    if not good:
+        print(f"BAD {name}: status {result.returncode}, expected {status}; missing {missing}; said:\n{said[:800]}")
+    else:
+        print(f"ok  {name}")
+
+
+def as_nobody():
+    """Permission checks do not bind root."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+def small_files():
+    """Writes beyond 16 KiB fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, 16 << 10))
+
+
+def usage():
+    expect("no command", run(), 2, "usage: tenon")
+    expect("unknown command", run("fly"), 2, "unknown command 'fly'")
+    expect("unknown option", run("devices", "--wings"), 2, "--wings")
+    expect("a number that is none", run("lm", "train", "--text", TEXT, "--out", "x", "--steps", "many"), 2, "--steps", "'many'")
+    expect("a number out of range", run("lm", "train", "--text", TEXT, "--out", "x", "--layers", "0"), 2, "--layers")
+    expect("a value is missing", run("lm", "train", "--text", TEXT, "--out"), 2, "--out")
+    expect("an option twice", run("devices", "--threads", "1", "--threads", "2"), 2, "--threads")
+    expect("text is missing", run("lm", "train", "--out", "x"), 2, "--text")
+    expect("sizes that do not fit", run("lm", "train", "--text", TEXT, "--out", "x", "--dim", "30", "--heads", "4"), 2, "30", "4")
+    expect("no such device", run("inspect", "--device", "tpu:0", MODEL), 1, "tpu")
+
+
+def texts_and_out(work):
+    expect("no such text", run("lm", "train", "--text", work / "none.txt", "--out", work / "o"), 1, "none.txt")
+    expect("a folder as text", run("lm", "train", "--text", work, "--out", work / "o", *SIZES), 1, str(work))
+    short = work / "short.txt"
+    short.write_text("too short")
+    expect("a text that is too short", run("lm", "train", "--text", short, "--out", work / "o", *SIZES), 1, "too short")
+    expect("out under a file", run("lm", "train", "--text", TEXT, "--out", short / "x", *SIZES), 1, "short.txt")
+    closed = work / "closed"
+    closed.mkdir(mode=0o555)
+    os.chmod(work, 0o755)
+    expect("out that may not be written", run("lm", "train", "--text", TEXT, "--out", closed, *SIZES, preexec_fn=as_nobody), 1, "closed")
+
+
+def full_disk(work):
+    folder = work / "full"
+    shutil.copytree(MODEL, folder)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    result = run("lm", "train", "--text", TEXT, "--out", folder, *SIZES, preexec_fn=small_files)
+    after = {p.name: p.read_bytes() for p in folder.iterdir()}
+    expect("a full disk while saving", result, 1, "safetensors")
+    expect("the old checkpoint is whole", subprocess.CompletedProcess([], int(before != after), "", str(after.keys())), 0)
+
+
+def with_file(work, name, content):
+    folder = work / "broken"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(MODEL, folder)
+    (folder / name).write_bytes(content)
+    return folder
+
+
+def generate(folder):
+    return run("lm", "generate", "--model", folder, "--prompt", "a", "--tokens", "1")
+
+
+def safetensors(work):
+    good = (MODEL / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", good[:8])[0]
+    header = json.loads(good[8:8 + size])
+    for cut in (0, 7, 8, 9, 8 + size // 2, 8 + size, len(good) - 1):
+        expect(f"weights cut at {cut}", generate(with_file(work, "model.safetensors", good[:cut])), 1, "model.safetensors")
+    expect("trailing bytes", generate(with_file(work, "model.safetensors", good + b"x")), 1, "model.safetensors")
+    expect("a huge header", generate(with_file(work, "model.safetensors", struct.pack("<Q", 1 << 63) + good[8:])), 1, "header")
+
+    def rewritten(change):
+        changed = json.loads(json.dumps(header))
+        change(changed)
+        text = json.dumps(changed).encode()
+        return with_file(work, "model.safetensors", struct.pack("<Q", len(text)) + text + good[8 + size:])
+    name = "model.norm.weight"
+    for case, change in {
+        "offsets outside": lambda h: h[name].update(data_offsets=[0, 1 << 62]),
+        "offsets backwards": lambda h: h[name].update(data_offsets=[8, 0]),
+        "offsets that overlap": lambda h: h[name].update(data_offsets=h["lm_head.weight"]["data_offsets"]),
+        "a negative dim": lambda h: h[name].update(shape=[-32]),
+        "dims that overflow": lambda h: h[name].update(shape=[1 << 40, 1 << 40]),
+        "an unknown dtype": lambda h: h[name].update(dtype="F128"),
+        "a wrong dtype": lambda h: h[name].update(dtype="I32"),
+        "a wrong shape": lambda h: h[name].update(shape=[16, 2]),
+        "no offsets": lambda h: h[name].pop("data_offsets"),
+        "an entry that is no object": lambda h: h.update({name: 3}),
+    }.items():
+        expect(f"weights with {case}", generate(rewritten(change)), 1, "model.safetensors", name)
+
+    def rename(h):
+        h["model.norm.weigth"] = h.pop(name)
+    expect("a misspelt weight", generate(rewritten(rename)), 1, name, "missing")
+    expect("a header that is no JSON", generate(with_file(work, "model.safetensors", struct.pack("<Q", 4) + b"{{{{")), 1, "model.safetensors")
+
+
+def config(work):
+    good = json.loads((MODEL / "config.json").read_text())
+    expect("a config that is no JSON", generate(with_file(work, "config.json", b"{")), 1, "config.json")
+    expect("an empty config", generate(with_file(work, "config.json", b"")), 1, "config.json")
+    expect("deep JSON", generate(with_file(work, "config.json", b"[" * 100000)), 1, "config.json")
+    for field, value in (("hidden_size", "wide"), ("hidden_size", -4), ("hidden_size", 0), ("hidden_size", 1 << 60), ("num_attention_heads", 5),
+                         ("num_key_value_heads", 3), ("model_type", "gpt2"), ("vocab_size", 50000), ("rope_theta", -1.0),
+                         ("max_position_embeddings", None), ("num_hidden_layers", 2.5)):
+        text = json.dumps({**good, field: value}).encode()
+        expect(f"config with {field} {value}", generate(with_file(work, "config.json", text)), 1, "config.json", field)
+    expect("config that does not fit the weights", generate(with_file(work, "config.json", json.dumps({**good, "intermediate_size": 64}).encode())), 1,
+           "model.safetensors", "mlp")
+    missing = run("lm", "generate", "--model", work / "nowhere", "--prompt", "a")
+    expect("no such model", missing, 1, "nowhere")
+
+
+def resume(work):
+    def go_on(name, content):
+        return run("lm", "train", "--resume", with_file(work, name, content))
+    state = json.loads((MODEL / "training.json").read_text())
+    expect("training.json cut", go_on("training.json", b'{"total'), 1, "training.json")
+    expect("training.json of another step", go_on("training.json", json.dumps({**state, "done_steps": 1}).encode()), 1, "optimizer.safetensors")
+    expect("training.json that makes no sense", go_on("training.json", json.dumps({**state, "batch": -1}).encode()), 1, "training.json")
+    expect("optimizer state cut", go_on("optimizer.safetensors", b"12345678"), 1, "optimizer.safetensors")
+    expect("other texts", run("lm", "train", "--resume", MODEL, "--text", "/usr/share/common-licenses/GPL-3"), 1, "texts")
+
+
+def graph_text(work):
+    file = work / "graph.tng"
+    good = run("inspect", "--text", "--part", "decode", MODEL).stdout
+    file.write_text(good)
+    expect("a graph's text, unharmed", run("inspect", file, "--device", "cpu"), 0, "verdicts")
+    expect("no such graph", run("inspect", work / "no.tng"), 1, "no.tng")
+    random.seed(7)
+    harmed = [good[:len(good) // 2], good.replace("rms_norm", "rms_nrom"), good.replace("f32", "f33"), "", "{" * 10000, "\0" * 100,
+              good.replace("eps", "esp"), good.replace("[1,1]", "[1,99999999999999999999]")]
+    for _ in range(25):
+        at = random.randrange(len(good))
+        harmed.append(good[:at] + random.choice("}{)(,=%\"@[]x9-\n") * random.randrange(1, 4) + good[at + random.randrange(3):])
+    for i, text in enumerate(harmed):
+        file.write_text(text)
+        result = run("inspect", file, "--device", "cpu")
+        if i < 8 and text != good:
+            expect(f"harmed graph {i}", result, 1, "graph.tng")
+        else:
+            expect(f"harmed graph {i}", subprocess.CompletedProcess([], int(result.returncode not in (0, 1)), "", result.stderr), 0)
+
+
+def plugins(work):
+    folder = work / "plugins"
+    folder.mkdir(mode=0o755)
+    (folder / "text.so").write_text("not a plugin")
+    os.chmod(folder / "text.so", 0o644)
+    expect("a bad plugin in a searched folder", run("devices", "--plugin-dir", folder), 0, "text.so", "not loaded")
+    expect("a bad plugin by name", run("devices", "--plugin", folder / "text.so"), 1, "text.so")
+    expect("no such plugin", run("devices", "--plugin", folder / "none.so"), 1, "none.so")
+    found = sorted(BAD_PLUGINS.glob("*.so"))
+    expect("the bad plugins are there", subprocess.CompletedProcess([], int(not found), "", str(BAD_PLUGINS)), 0)
+    for so in found:
+        copy = folder / so.name
+        shutil.copy(so, copy)
+        os.chmod(copy, 0o755)
+        result = run("devices", "--plugin", copy)
+        good = result.returncode == 0 or (result.returncode == 1 and so.name in result.stderr)
+        expect(f"plugin {so.name}", subprocess.CompletedProcess([], int(not good), "", f"{result.returncode} {result.stderr}"), 0)
+    victim = folder / found[0].name
+    os.chmod(victim, 0o777)
+    expect("a plugin that others may write", run("devices", "--plugin", victim), 1, victim.name, "writ")
+    os.chmod(victim, 0o000)
+    for p in (folder, work):
+        os.chmod(p, 0o755)
+    if os.getuid() == 0 and subprocess.run([TENON, "--version"], preexec_fn=as_nobody, capture_output=True).returncode == 0:
+        expect("a plugin that may not be read", run("devices", "--plugin", victim, preexec_fn=as_nobody), 1, victim.name)
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    WORK = pathlib.Path(temporary)
+    MODEL = WORK / "model"
+    made = run("lm", "train", "--text", TEXT, "--out", MODEL, *SIZES)
+    expect("a small model", made, 0, "saved")
+    if made.returncode == 0:
+        usage()
+        texts_and_out(WORK)
+        full_disk(WORK)
+        safetensors(WORK)
+        config(WORK)
+        resume(WORK)
+        graph_text(WORK)
+        plugins(WORK)
+print(f"{failures} failures")
+sys.exit(1 if failures else 0)
