@@ -25,6 +25,7 @@ namespace {
   join(optimizer_rows());
   join(order_rows());
   join(random_rows());
+  join(reduce_rows());
   join(scan_rows());
   join(rope_rows());
   join(shape_rows());

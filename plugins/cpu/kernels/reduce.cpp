@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// reduce: how axes become rows or columns and how the work is spread. Borders depend on shapes
+// alone, so results do not depend on threads.
+#include "reduce.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../kernels.hpp"
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "block_copy.hpp"
+#include "convert.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+using sdk::Type;
+
+// x as [outer, n, inner], n being reduced; `copy` puts it so when its axes do not lie so.
+struct Layout {
+  int64_t outer = 1, n = 1, inner = 1;
+  std::optional<BlockCopy> copy;
+};
+
+struct Group {
+  int64_t size, stride;
+  bool reduced;
+};
+
+// Neighbouring axes of one sort are one; axes of length 1 are none.
+std::vector<Group> groups_of(const sdk::op::reduce& op, const Type& x) {
+  std::array<bool, sdk::kMaxRank> reduced{};
+  if (op.axes.empty() && !op.noop_with_empty_axes) reduced.fill(true);
+  for (int64_t axis : op.axes) reduced[static_cast<size_t>(along_axis(x, axis).axis)] = true;
+  std::vector<Group> groups;
+  for (int i = 0; i < x.rank; ++i) {
+    if (x.dims[i] == 1) continue;
+    const bool r = reduced[static_cast<size_t>(i)];
+    if (!groups.empty() && groups.back().reduced == r) {
+      groups.back().size *= x.dims[i];
+      groups.back().stride = x.strides[i];
+    } else {
+      groups.push_back({x.dims[i], x.strides[i], r});
+    }
+  }
+  return groups;
+}
+
+Layout layout_of(const sdk::op::reduce& op, const Type& x, bool rows_only) {
+  std::vector<Group> groups = groups_of(op, x);
+  Layout l;
+  const auto count = std::count_if(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; });
+  if (count <= 1) {
+    bool after = false;
+    for (const Group& g : groups) {
+      (g.reduced ? l.n : after ? l.inner : l.outer) *= g.size;
+      after |= g.reduced;
+    }
+    if (count == 0) std::swap(l.outer, l.inner), l.outer = 1;
+    if (l.inner == 1 || !rows_only) return l;
+  }
+  // Kept axes first, reduced ones behind them.
+  std::stable_partition(groups.begin(), groups.end(), [](const Group& g) { return !g.reduced; });
+  l = {};
+  std::vector<int64_t> dims, from, to;
+  for (const Group& g : groups) {
+    (g.reduced ? l.n : l.outer) *= g.size;
+    dims.push_back(g.size);
+    from.push_back(g.stride);
+    to.push_back(0);
+  }
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) to[i] = stride, stride *= std::max<int64_t>(dims[i], 1);
+  l.copy = block_copy(dims, from, to, element_bytes("x", x.dtype));
+  return l;
+}
+
+// ---- floats
+
+struct FloatReduce {
+  ReduceKind kind;
+  bool mean = false, root = false;
+  tenon_dtype dtype;
+  int64_t outer, n, inner;
+  int64_t bytes;    // of an element
+  int64_t pieces;   // of each row, or of the rows of columns; > 1 when outputs are too few
+  int64_t piece;    // elements, or rows, of one
+
+  Partial join(Partial a, Partial b) const {
+    switch (kind) {
+      case ReduceKind::max:
+        return {b.value > a.value || std::isnan(b.value) ? b.value : a.value};
+      case ReduceKind::min:
+        return {b.value < a.value || std::isnan(b.value) ? b.value : a.value};
+      case ReduceKind::prod:
+        return {a.value * b.value};
+      case ReduceKind::logsumexp: {
+        const double m = b.value > a.value || std::isnan(b.value) ? b.value : a.value;
+        const auto part = [&](const Partial& p) {
+          return p.value == m ? p.scale : p.scale * std::exp(p.value - m);
+        };
+        return std::isfinite(m) ? Partial{m, part(a) + part(b)} : Partial{m, m < 0 ? 0.0 : 1.0};
+      }
+      default:
+        return {a.value + b.value};
+    }
+  }
+  double finish(Partial p) const {
+    double v = p.value;
+    if (kind == ReduceKind::logsumexp)
+      v = std::isfinite(v) ? v + std::log(p.scale) : v;
+    if (mean) v = n == 0 ? std::numeric_limits<double>::quiet_NaN() : v / static_cast<double>(n);
+    return root ? std::sqrt(v) : v;
+  }
+  void store(double v, void* y, int64_t i) const {
+    switch (dtype) {
+      case TENON_DTYPE_F64:
+        static_cast<double*>(y)[i] = v;
+        return;
+      case TENON_DTYPE_F32:
+        static_cast<float*>(y)[i] = static_cast<float>(v);
+        return;
+      case TENON_DTYPE_F16:
+        static_cast<F16*>(y)[i] = to_f16(round_to_odd(v));
+        return;
+      default:
+        static_cast<Bf16*>(y)[i] = to_bf16(round_to_odd(v));
+    }
+  }
+  uint64_t scratch() const {
+    if (inner == 1) return pieces > 1 ? static_cast<uint64_t>(outer * pieces) * sizeof(Partial) : 0;
+    return static_cast<uint64_t>(outer * pieces * inner) * sizeof(double);
+  }
+
+  void rows(const char* x, void* y, Partial* partials) const {
+    if (pieces == 1) {
+      parallel_for(outer, grain_for(n * bytes), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r)
+          store(finish(reduce_run(kind, dtype, x + r * n * bytes, n)), y, r);
+      });
+      return;
+    }
+    parallel_for(outer * pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / pieces, from = i % pieces * piece;
+        partials[i] = reduce_run(kind, dtype, x + (row * n + from) * bytes, std::min(piece, n - from));
+      }
+    });
+    for (int64_t r = 0; r < outer; ++r) {
+      Partial all = partials[r * pieces];
+      for (int64_t p = 1; p < pieces; ++p) all = join(all, partials[r * pieces + p]);
+      store(finish(all), y, r);
+    }
+  }
+
+  void columns(const char* x, void* y, double* partials) const {
+    constexpr int64_t kLine = 128;   // columns that one call takes at least, where there are so many
+    const int64_t stretches = (inner + kLine - 1) / kLine;
+    parallel_for(outer * pieces * stretches, grain_for(piece * kLine * bytes), [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t block = begin / stretches, first = begin % stretches;
+        const int64_t last = std::min(stretches, first + end - begin);
+        const int64_t o = block / pieces, row = block % pieces * piece;
+        const int64_t c = first * kLine, width = std::min(inner, last * kLine) - c;
+        reduce_columns(kind, dtype, x + ((o * n + row) * inner + c) * bytes, std::min(piece, n - row),
+                       inner, width, partials + block * inner + c);
+        begin += last - first;
+      }
+    });
+    parallel_for(outer * inner, grain_for(pieces * 8), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const double* at = partials + i / inner * pieces * inner + i % inner;
+        Partial all{at[0]};
+        for (int64_t p = 1; p < pieces; ++p) all = join(all, {at[p * inner]});
+        store(finish(all), y, i);
+      }
+    });
+  }
+};
+
+std::optional<FloatReduce> float_reduce(const std::string& kind) {
+  const auto make = [](ReduceKind k, bool mean = false, bool root = false) {
+    FloatReduce r{};
+    r.kind = k;
+    r.mean = mean;
+    r.root = root;
+    return r;
+  };
+  if (kind == "sum") return make(ReduceKind::sum);
+  if (kind == "mean") return make(ReduceKind::sum, true);
+  if (kind == "max") return make(ReduceKind::max);
+  if (kind == "min") return make(ReduceKind::min);
+  if (kind == "prod") return make(ReduceKind::prod);
+  if (kind == "sum_square") return make(ReduceKind::sum_square);
+  if (kind == "l1") return make(ReduceKind::l1);
+  if (kind == "l2") return make(ReduceKind::sum_square, false, true);
+  if (kind == "logsumexp") return make(ReduceKind::logsumexp);
+  return std::nullopt;
+}
+
+uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+Kernel make_float(const sdk::op::reduce& op, const Type& x) {
+  std::optional<FloatReduce> known = float_reduce(op.kind);
+  if (!known) throw Refusal::attribute("kind", op.kind);
+  FloatReduce r = *known;
+  const bool rows_only = r.kind == ReduceKind::prod || r.kind == ReduceKind::logsumexp;
+  const Layout l = layout_of(op, x, rows_only);
+  r.dtype = x.dtype;
+  r.outer = l.outer;
+  r.n = l.n;
+  r.inner = l.inner;
+  r.bytes = element_bytes("x", x.dtype);
+  // Few outputs of many elements: each is made in pieces.
+  constexpr int64_t kFewOutputs = 64, kPieceBytes = 256 << 10;
+  r.piece = std::max<int64_t>(r.n, 1);
+  if (r.outer * ((r.inner + 127) / 128) < kFewOutputs)
+    r.piece = std::clamp<int64_t>(kPieceBytes / (r.inner * r.bytes), 1, r.piece);
+  r.pieces = (std::max<int64_t>(r.n, 1) + r.piece - 1) / r.piece;
+
+  const uint64_t moved = l.copy ? padded(x.bytes()) : 0;
+  return {.run =
+              [r, copy = l.copy, moved](const Call& c) {
+                auto* scratch = static_cast<char*>(c.scratch);
+                const auto* from = c.in<char>(0);
+                if (copy) {
+                  (*copy)(from, scratch);
+                  from = scratch;
+                }
+                void* work = scratch + moved;
+                if (r.inner == 1)
+                  r.rows(from, c.outputs[0], static_cast<Partial*>(work));
+                else
+                  r.columns(from, c.outputs[0], static_cast<double*>(work));
+              },
+          .scratch = moved + r.scratch()};
+}
+
+// ---- integers and bool
+
+// Over columns of [n, inner]: acc[c] = op(acc[c], x[r][c]), wrapping in 64 unsigned bits.
+template <class T, class Op>
+void fold_columns(const T* x, int64_t n, int64_t inner, int64_t begin, int64_t end, uint64_t* acc, Op op) {
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t c = begin; c < end; ++c) acc[c - begin] = op(acc[c - begin], x[r * inner + c]);
+}
+
+template <class T>
+void reduce_integers(const std::string& kind, const T* x, int64_t n, int64_t inner, int64_t begin, int64_t end, T* y) {
+  constexpr int64_t kTileColumns = 256;
+  for (int64_t from = begin; from < end; from += kTileColumns) {
+    const int64_t to = std::min(end, from + kTileColumns);
+    uint64_t acc[kTileColumns];
+    const auto fold = [&](uint64_t start, auto op) {
+      std::fill_n(acc, to - from, start);
+      fold_columns(x, n, inner, from, to, acc, op);
+    };
+    const auto wide = [](T v) { return static_cast<uint64_t>(v); };
+    using Limits = std::numeric_limits<T>;
+    if (kind == "max")
+      fold(wide(Limits::lowest()), [&](uint64_t a, T v) { return static_cast<T>(a) < v ? wide(v) : a; });
+    else if (kind == "min")
+      fold(wide(Limits::max()), [&](uint64_t a, T v) { return v < static_cast<T>(a) ? wide(v) : a; });
+    else if (kind == "prod")
+      fold(1, [&](uint64_t a, T v) { return a * wide(v); });
+    else if (kind == "sum_square")
+      fold(0, [&](uint64_t a, T v) { return a + wide(v) * wide(v); });
+    else if (kind == "l1")
+      fold(0, [&](uint64_t a, T v) { return a + (v < T{0} ? -wide(v) : wide(v)); });
+    else
+      fold(0, [&](uint64_t a, T v) { return a + wide(v); });
+    for (int64_t c = from; c < to; ++c) {
+      const uint64_t a = acc[c - from];
+      if (kind != "mean")
+        y[c] = static_cast<T>(a);
+      else if (n == 0)
+        y[c] = 0;
+      else if (std::is_signed_v<T>)
+        y[c] = static_cast<T>(static_cast<int64_t>(a) / n);
+      else
+        y[c] = static_cast<T>(a / static_cast<uint64_t>(n));
+    }
+  }
+}
+
+void reduce_bools(bool any, const uint8_t* x, int64_t n, int64_t inner, int64_t begin, int64_t end, uint8_t* y) {
+  for (int64_t c = begin; c < end; ++c) {
+    bool result = !any;
+    for (int64_t r = 0; r < n && result != any; ++r) result = (x[r * inner + c] != 0) == any ? any : !any;
+    y[c] = result;
+  }
+}
+
+template <class T, class Body>
+Kernel make_exact(const sdk::op::reduce& op, const Type& x, Body body) {
+  const Layout l = layout_of(op, x, false);
+  const AxisView view{.axis = 0, .outer = l.outer, .length = l.n, .inner = l.inner};
+  return {.run =
+              [view, copy = l.copy, body](const Call& c) {
+                const T* from = c.in<T>(0);
+                if (copy) {
+                  (*copy)(from, c.scratch);
+                  from = static_cast<const T*>(c.scratch);
+                }
+                const int64_t cost = std::max<int64_t>(view.length, 1) * static_cast<int64_t>(sizeof(T));
+                for_columns(view, 64, cost, [&](int64_t outer, int64_t begin, int64_t end) {
+                  body(from + outer * view.length * view.inner, view.length, view.inner, begin, end,
+                       c.out<T>(0) + outer * view.inner);
+                });
+              },
+          .scratch = l.copy ? padded(x.bytes()) : 0};
+}
+
+template <class T>
+Kernel make_integer(const sdk::op::reduce& op, const Type& x) {
+  for (const char* kind : {"sum", "mean", "max", "min", "prod", "sum_square", "l1"})
+    if (op.kind == kind)
+      return make_exact<T>(op, x, [kind = op.kind](const T* from, int64_t n, int64_t inner, int64_t begin,
+                                                   int64_t end, T* y) {
+        reduce_integers(kind, from, n, inner, begin, end, y);
+      });
+  throw Refusal::attribute("kind", op.kind);
+}
+
+Kernel make_bool(const sdk::op::reduce& op, const Type& x) {
+  const bool any = op.kind == "any" || op.kind == "max";
+  if (!any && op.kind != "all" && op.kind != "min") throw Refusal::attribute("kind", op.kind);
+  return make_exact<uint8_t>(op, x, [any](const uint8_t* from, int64_t n, int64_t inner, int64_t begin,
+                                          int64_t end, uint8_t* y) {
+    reduce_bools(any, from, n, inner, begin, end, y);
+  });
+}
+
+Kernel make_reduce(const sdk::op::reduce& op, const Node&) {
+  const Type& x = op.x.type();
+  switch (x.dtype) {
+    case TENON_DTYPE_F32:
+    case TENON_DTYPE_F16:
+    case TENON_DTYPE_BF16:
+    case TENON_DTYPE_F64:
+      return make_float(op, x);
+    case TENON_DTYPE_I8:
+      return make_integer<int8_t>(op, x);
+    case TENON_DTYPE_I16:
+      return make_integer<int16_t>(op, x);
+    case TENON_DTYPE_I32:
+      return make_integer<int32_t>(op, x);
+    case TENON_DTYPE_I64:
+      return make_integer<int64_t>(op, x);
+    case TENON_DTYPE_U8:
+      return make_integer<uint8_t>(op, x);
+    case TENON_DTYPE_U16:
+      return make_integer<uint16_t>(op, x);
+    case TENON_DTYPE_U32:
+      return make_integer<uint32_t>(op, x);
+    case TENON_DTYPE_U64:
+      return make_integer<uint64_t>(op, x);
+    case TENON_DTYPE_BOOL:
+      return make_bool(op, x);
+    default:
+      throw Refusal::dtype("x", x.dtype);
+  }
+}
+
+constexpr sdk::Row kRows[] = {sdk::row<sdk::op::reduce, make_reduce>()};
+
+}  // namespace
+
+std::span<const sdk::Row> reduce_rows() { return kRows; }
+
+}  // namespace tenon::cpu

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vector code of the float reductions. Sums are exact to about the rounding of short blocks: blocks
+// are summed in the accumulation type, and added up in double.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "reduce.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// after foreach_target
+#include "math-inl.h"
+#include "rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+template <class T>
+double product(const T* x, int64_t n) {
+  double p = 1;
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<T, double>)
+      p *= x[i];
+    else
+      p *= to_float(x[i]);
+  }
+  return p;
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> term(ReduceKind kind, D, hn::Vec<D> v) {
+  if (kind == ReduceKind::sum_square) return hn::Mul(v, v);
+  if (kind == ReduceKind::l1) return hn::Abs(v);
+  return v;
+}
+
+template <class T>
+Partial run_of(ReduceKind kind, const T* x, int64_t n) {
+  const hn::ScalableTag<Acc<T>> d;
+  switch (kind) {
+    case ReduceKind::max:
+      return {greatest(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); })};
+    case ReduceKind::min:
+      return {-greatest(d, n, [&](auto at) HWY_ATTR { return hn::Neg(load(d, x, at)); })};
+    case ReduceKind::prod:
+      return {product(x, n)};
+    case ReduceKind::logsumexp: {
+      const auto most = greatest(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); });
+      if (!std::isfinite(most)) return {most, most == most && most < 0 ? 0.0 : 1.0};
+      if constexpr (std::is_same_v<T, double>) {
+        double scale = 0;
+        for (int64_t i = 0; i < n; ++i) scale += std::exp(x[i] - most);
+        return {most, scale};
+      } else {
+        const auto m = hn::Set(d, most);
+        return {most, sums<1>(d, n, [&](auto at) HWY_ATTR {
+                        return std::array{vexp(d, hn::Sub(load(d, x, at), m))};
+                      })[0]};
+      }
+    }
+    default:
+      return {sums<1>(d, n, [&](auto at) HWY_ATTR {
+                return std::array{term(kind, d, load(d, x, at))};
+              })[0]};
+  }
+}
+
+Partial run_target(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n) {
+  Partial p;
+  with_storage(dtype, [&]<class T>(T) { p = run_of(kind, static_cast<const T*>(x), n); });
+  return p;
+}
+
+// A tile of columns stays in the first-level cache: `acc` takes a block of rows, `total` the blocks.
+constexpr int64_t kColumns = 512, kBlockRows = 256;
+
+template <class T>
+void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t stride, int64_t n, double* y) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const bool most = kind == ReduceKind::max, least = kind == ReduceKind::min;
+  const A start = most ? -static_cast<A>(INFINITY) : least ? static_cast<A>(INFINITY) : A{0};
+  alignas(64) A acc[kColumns];
+  for (int64_t from = 0; from < n; from += kColumns) {
+    const int64_t width = std::min(kColumns, n - from);
+    double* total = y + from;
+    std::fill_n(total, width, static_cast<double>(start));
+    for (int64_t row = 0; row < rows; row += kBlockRows) {
+      std::fill_n(acc, width, start);
+      for (int64_t r = row; r < std::min(rows, row + kBlockRows); ++r) {
+        const T* line = x + r * stride + from;
+        each(d, 0, width, [&](auto at) HWY_ATTR {
+          const auto old = load(d, acc, at), v = load(d, line, at);
+          const auto now = most    ? max_nan(d, old, v)
+                           : least ? min_nan(d, old, v)
+                                   : hn::Add(old, term(kind, d, v));
+          store(d, now, acc, at);
+        });
+      }
+      for (int64_t c = 0; c < width; ++c) {
+        const double v = acc[c];
+        if (most)
+          total[c] = v > total[c] || v != v ? v : total[c];
+        else if (least)
+          total[c] = v < total[c] || v != v ? v : total[c];
+        else
+          total[c] += v;
+      }
+    }
+  }
+}
+
+void columns_target(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t rows, int64_t stride,
+                    int64_t n, double* y) {
+  with_storage(dtype, [&]<class T>(T) {
+    columns_of(kind, static_cast<const T*>(x), rows, stride, n, y);
+  });
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(run_target);
+HWY_EXPORT(columns_target);
+
+Partial reduce_run(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(run_target)(kind, dtype, x, n);
+}
+void reduce_columns(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t rows, int64_t stride,
+                    int64_t n, double* y) {
+  HWY_DYNAMIC_DISPATCH(columns_target)(kind, dtype, x, rows, stride, n, y);
+}
+
+}  // namespace tenon::cpu
+#endif
