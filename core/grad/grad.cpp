@@ -14,13 +14,15 @@ std::string node_text(const NodeInfo& node) {
                                  : cat(node.op->name(), " '", node.provenance, "'");
 }
 std::string grad_provenance(const NodeInfo& node) {
-  return cat("grad of ", node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
+  return cat("grad of ",
+             node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
 }
 
 // What lies between some values and a loss, of the nodes before `end`.
 struct Path {
-  std::vector<bool> depends;   // by value: a float that is one of the values or made from one through floats
-  std::vector<bool> nodes;     // reaches the loss through values that depend
+  std::vector<bool>
+      depends;  // by value: a float that is one of the values or made from one through floats
+  std::vector<bool> nodes;  // reaches the loss through values that depend
 };
 
 Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> from) {
@@ -60,7 +62,7 @@ class Walk final : public Grad {
       : Grad(builder), path_(path), gradients_(path.depends.size()) {}
 
   void run(Value loss) {
-    b.provenance = "grad";
+    b.provenance = "grad of loss";
     gradients_[loss.id] = b.full(b.type(loss), 1);
     for (NodeId n = static_cast<NodeId>(path_.nodes.size()); n-- > 0;)
       if (path_.nodes[n]) visit_node(n);
@@ -68,15 +70,17 @@ class Walk final : public Grad {
   // Absent when nothing was given.
   Value gradient(Value v) const { return v.id < gradients_.size() ? gradients_[v.id] : Value{}; }
 
-  Value dy(size_t k) override { return k < node_.outputs.size() && node_.outputs[k] ? gradient(node_.outputs[k]) : Value{}; }
+  Value dy(size_t k) override {
+    return k < node_.outputs.size() && node_.outputs[k] ? gradient(node_.outputs[k]) : Value{};
+  }
   Value y(size_t k) override { return b.graph.want_output(id_, static_cast<uint32_t>(k)); }
   bool wants(Value operand) const override {
     return operand && operand.id < path_.depends.size() && path_.depends[operand.id];
   }
   void give(Value operand, Value gradient) override {
     if (!gradient || !wants(operand)) return;
-    check(b.type(gradient) == b.type(operand), node_text(node_), ": its gradient rule gives ", b.type(gradient).text(),
-          " for an operand of type ", b.type(operand).text());
+    check(b.type(gradient) == b.type(operand), node_text(node_), ": its gradient rule gives ",
+          b.type(gradient).text(), " for an operand of type ", b.type(operand).text());
     Value& sum = gradients_[operand.id];
     sum = sum ? b.plus(sum, gradient) : gradient;
   }
@@ -87,26 +91,29 @@ class Walk final : public Grad {
  private:
   void visit_node(NodeId id) {
     const auto& outputs = b.graph[id].outputs;
-    if (std::none_of(outputs.begin(), outputs.end(), [&](Value v) { return v && gradient(v); })) return;
+    if (std::none_of(outputs.begin(), outputs.end(), [&](Value v) { return v && gradient(v); }))
+      return;
     id_ = id;
-    node_ = b.graph[id];   // a copy: the rule appends to the graph
-    if (!node_.op->grad) fail(Code::unsupported, node_text(node_), ": has no gradient and no decomposition");
+    node_ = b.graph[id];  // a copy: the rule appends to the graph
+    if (!node_.op->grad)
+      fail(Code::unsupported, node_text(node_), ": has no gradient and no decomposition");
     b.provenance = grad_provenance(node_);
     node_.op->grad(*this, b.graph, node_);
   }
 
   const Path& path_;
-  std::vector<Value> gradients_;   // by value of the graph as it was before the walk
+  std::vector<Value> gradients_;  // by value of the graph as it was before the walk
   NodeId id_ = kNone;
   NodeInfo node_;
 };
 
-// Refuses a wrt whose way to the loss is cut by something that has no gradient; else it plainly does not reach it.
+// Refuses a wrt whose way to the loss is cut by something that has no gradient; else it plainly
+// does not reach it.
 void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
   const std::vector<bool> above = ancestors(g, end, loss);
   const Path path = find_path(g, end, loss, std::span(&wrt, 1));
   for (NodeId n = 0; n < end; ++n) {
-    if (path.nodes[n]) return;   // there is a way, and its gradient is zero
+    if (path.nodes[n]) return;  // there is a way, and its gradient is zero
   }
   auto depends = [&](Value v) { return v && path.depends[v.id]; };
   for (NodeId n = 0; n < end; ++n) {
@@ -114,7 +121,8 @@ void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
     if (above[n] && std::any_of(node.operands.begin(), node.operands.end(), depends) &&
         std::none_of(node.outputs.begin(), node.outputs.end(), depends))
       fail(Code::unsupported, node_text(node), ": has no gradient, and the way from ",
-           g[wrt].name.empty() ? "a wrt" : cat("wrt '", g[wrt].name, "'"), " to the loss leads through it");
+           g[wrt].name.empty() ? "a wrt" : cat("wrt '", g[wrt].name, "'"),
+           " to the loss leads through it");
   }
 }
 
@@ -209,7 +217,8 @@ Graph expand_grads(const Graph& from, ValueMap* map) {
   ValueMap total = ValueMap::identity(from.value_count());
   for (NodeId request; (request = first_request(graph)) != kNone;) {
     for (Value v : graph[request].operands)
-      check(graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric(), "grad: shapes are not bound yet");
+      check(graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric(),
+            "grad: shapes are not bound yet");
     lower_way(graph, &total);
     ValueMap step;
     graph = expand(graph, first_request(graph), &step);

@@ -95,7 +95,8 @@ class Writer {
 
   uint32_t function(const FunctionAttr& body) {
     check(body != nullptr, "blob: a function attribute is empty");
-    if (++function_count_ > 65535) fail(Code::unsupported, "graph: more than 65535 function bodies");
+    if (++function_count_ > 65535)
+      fail(Code::unsupported, "graph: more than 65535 function bodies");
     queue_.push_back(whole(*body));
     return function_count_;
   }
@@ -103,16 +104,24 @@ class Writer {
   tenon_blob_attr attr(const Attr& a) {
     tenon_blob_attr out{};
     out.name = string(a.name);
-    out.type = static_cast<uint32_t>(a.value.index()) + 1;   // alternatives stand in the order of TENON_ATTR_*
+    out.type = static_cast<uint32_t>(a.value.index()) +
+               1;  // alternatives stand in the order of TENON_ATTR_*
     std::visit(
         [&]<class T>(const T& v) {
-          if constexpr (std::is_same_v<T, int64_t>) out.bits = static_cast<uint64_t>(v);
-          else if constexpr (std::is_same_v<T, double>) out.bits = std::bit_cast<uint64_t>(v);
-          else if constexpr (std::is_same_v<T, bool>) out.bits = v;
-          else if constexpr (std::is_same_v<T, std::string>) out.bits = string(v);
-          else if constexpr (std::is_same_v<T, DTypeAttr>) out.bits = v.dtype;
-          else if constexpr (std::is_same_v<T, FunctionAttr>) out.bits = function(v);
-          else out.bits = array(std::span(v)), out.count = static_cast<uint32_t>(v.size());
+          if constexpr (std::is_same_v<T, int64_t>)
+            out.bits = static_cast<uint64_t>(v);
+          else if constexpr (std::is_same_v<T, double>)
+            out.bits = std::bit_cast<uint64_t>(v);
+          else if constexpr (std::is_same_v<T, bool>)
+            out.bits = v;
+          else if constexpr (std::is_same_v<T, std::string>)
+            out.bits = string(v);
+          else if constexpr (std::is_same_v<T, DTypeAttr>)
+            out.bits = v.dtype;
+          else if constexpr (std::is_same_v<T, FunctionAttr>)
+            out.bits = function(v);
+          else
+            out.bits = array(std::span(v)), out.count = static_cast<uint32_t>(v.size());
         },
         a.value);
     return out;
@@ -120,8 +129,8 @@ class Writer {
 
   tenon_blob_value value(const Graph& g, Value v, uint32_t node, uint32_t output) {
     const ValueInfo& info = g[v];
-    check(info.type.dtype != TENON_DTYPE_NONE && info.type.shape.numeric(), "blob: value '", info.name,
-          "' has no numeric type");
+    check(info.type.dtype != TENON_DTYPE_NONE && info.type.shape.numeric(), "blob: value '",
+          info.name, "' has no numeric type");
     tenon_blob_value out{};
     out.dtype = info.type.dtype;
     const bool outside = info.space == Space::node && node == kNone;
@@ -140,7 +149,7 @@ class Writer {
   }
 
   tenon_blob_function write_function(const Piece& p, RegionBlob& maps) {
-    std::unordered_map<uint32_t, uint32_t> index;   // of the graph's values
+    std::unordered_map<uint32_t, uint32_t> index;  // of the graph's values
     std::vector<tenon_blob_value> values;
     auto add = [&](Value v, uint32_t node, uint32_t output) {
       check(index.emplace(v.id, values.size()).second, "blob: a value stands twice");
@@ -165,7 +174,8 @@ class Writer {
       std::vector<tenon_blob_attr> attrs;
       for (Value v : n.operands) operands.push_back(find(v, n.op->name()));
       for (uint32_t k = 0; k < n.outputs.size(); ++k)
-        results.push_back(n.outputs[k] ? add(n.outputs[k], static_cast<uint32_t>(nodes.size()), k) : kNone);
+        results.push_back(n.outputs[k] ? add(n.outputs[k], static_cast<uint32_t>(nodes.size()), k)
+                                       : kNone);
       for (const Attr& a : n.attrs) attrs.push_back(attr(a));
       nodes.push_back({.domain = string(n.op->domain),
                        .op = string(n.op->name()),
@@ -194,7 +204,7 @@ class Writer {
   std::vector<uint64_t> words_;
   std::unordered_map<std::string, uint64_t> strings_;
   std::deque<Piece> queue_;
-  uint32_t function_count_ = 0;   // bodies seen; function 0 not counted
+  uint32_t function_count_ = 0;  // bodies seen; function 0 not counted
 };
 
 RegionBlob write(Piece piece) {
@@ -207,9 +217,12 @@ RegionBlob write(Piece piece) {
 
 RegionBlob write_blob(const Graph& graph) { return write(whole(graph)); }
 
-RegionBlob write_region(const Graph& graph, std::span<const NodeId> nodes, std::span<const Value> inputs,
-                        std::span<const Value> outputs) {
-  return write({graph, {nodes.begin(), nodes.end()}, {inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}});
+RegionBlob write_region(const Graph& graph, std::span<const NodeId> nodes,
+                        std::span<const Value> inputs, std::span<const Value> outputs) {
+  return write({graph,
+                {nodes.begin(), nodes.end()},
+                {inputs.begin(), inputs.end()},
+                {outputs.begin(), outputs.end()}});
 }
 
 }  // namespace tenon::core

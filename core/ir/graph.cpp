@@ -9,7 +9,8 @@ namespace tenon::core {
 namespace {
 
 std::string_view attr_type_name(uint32_t type) {
-  constexpr std::string_view names[] = {"?", "i64", "f64", "bool", "string", "ints", "floats", "dtype", "function"};
+  constexpr std::string_view names[] = {"?",    "i64",    "f64",   "bool",    "string",
+                                        "ints", "floats", "dtype", "function"};
   return type < std::size(names) ? names[type] : names[0];
 }
 
@@ -18,16 +19,22 @@ uint32_t attr_type(const AttrValue& v) { return static_cast<uint32_t>(v.index())
 
 bool is_default(const OpPart& part, const AttrValue& v) {
   switch (part.attr_type) {
-    case TENON_ATTR_I64: return std::get<int64_t>(v) == part.default_int;
+    case TENON_ATTR_I64:
+      return std::get<int64_t>(v) == part.default_int;
     case TENON_ATTR_F64: {
       const double d = std::get<double>(v);
       return d == part.default_float || (is_unset(d) && is_unset(part.default_float));
     }
-    case TENON_ATTR_BOOL: return std::get<bool>(v) == (part.default_int != 0);
-    case TENON_ATTR_STR: return std::get<std::string>(v) == part.default_str;
-    case TENON_ATTR_INTS: return std::get<std::vector<int64_t>>(v).empty();
-    case TENON_ATTR_DTYPE: return std::get<DTypeAttr>(v).dtype == part.default_int;
-    default: return false;
+    case TENON_ATTR_BOOL:
+      return std::get<bool>(v) == (part.default_int != 0);
+    case TENON_ATTR_STR:
+      return std::get<std::string>(v) == part.default_str;
+    case TENON_ATTR_INTS:
+      return std::get<std::vector<int64_t>>(v).empty();
+    case TENON_ATTR_DTYPE:
+      return std::get<DTypeAttr>(v).dtype == part.default_int;
+    default:
+      return false;
   }
 }
 
@@ -40,7 +47,8 @@ Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
   size_t known = 0;
   for (const OpPart& part : op.schema->parts()) {
     if (part.kind != OpPart::Kind::attr) continue;
-    auto found = std::find_if(attrs.begin(), attrs.end(), [&](const Attr& a) { return a.name == part.name; });
+    auto found = std::find_if(attrs.begin(), attrs.end(),
+                              [&](const Attr& a) { return a.name == part.name; });
     if (found == attrs.end()) {
       if (part.name == "kind") fail(Code::invalid_argument, who, ": attribute kind is required");
       continue;
@@ -50,14 +58,16 @@ Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
     if (part.attr_type == TENON_ATTR_F64 && attr_type(value) == TENON_ATTR_I64)
       value = static_cast<double>(std::get<int64_t>(value));
     if (attr_type(value) != part.attr_type)
-      fail(Code::invalid_argument, who, ": attribute ", part.name, ": expected ", attr_type_name(part.attr_type),
-           ", got ", attr_type_name(attr_type(value)));
+      fail(Code::invalid_argument, who, ": attribute ", part.name, ": expected ",
+           attr_type_name(part.attr_type), ", got ", attr_type_name(attr_type(value)));
     if (!is_default(part, value)) out.push_back({std::string(part.name), std::move(value)});
   }
   if (known != attrs.size())
     for (const Attr& a : attrs) {
-      if (!op.schema->attr(a.name)) fail(Code::invalid_argument, who, ": has no attribute '", a.name, "'");
-      if (std::count_if(attrs.begin(), attrs.end(), [&](const Attr& o) { return o.name == a.name; }) > 1)
+      if (!op.schema->attr(a.name))
+        fail(Code::invalid_argument, who, ": has no attribute '", a.name, "'");
+      if (std::count_if(attrs.begin(), attrs.end(),
+                        [&](const Attr& o) { return o.name == a.name; }) > 1)
         fail(Code::invalid_argument, who, ": attribute ", a.name, " is given twice");
     }
   return out;
@@ -74,27 +84,35 @@ void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint
     } else if (part.kind == OpPart::Kind::optional_operand) {
       ++k;
     } else if (part.kind == OpPart::Kind::operand_list) {
-      if (k >= operands.size()) fail(Code::invalid_argument, who, ": operand ", part.name, " is an empty list");
+      if (k >= operands.size())
+        fail(Code::invalid_argument, who, ": operand ", part.name, " is an empty list");
       for (; k < operands.size(); ++k)
-        if (!operands[k]) fail(Code::invalid_argument, who, ": operand ", part.name, " has an absent entry");
+        if (!operands[k])
+          fail(Code::invalid_argument, who, ": operand ", part.name, " has an absent entry");
     }
   }
-  if (operands.size() > k && std::any_of(operands.begin() + static_cast<ptrdiff_t>(k), operands.end(), [](Value v) { return bool(v); }))
-    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the op takes at most ", k);
+  if (operands.size() > k && std::any_of(operands.begin() + static_cast<ptrdiff_t>(k),
+                                         operands.end(), [](Value v) { return bool(v); }))
+    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the op takes at most ",
+         k);
   if (operands.size() > TENON_BLOB_MAX_OPERANDS)
-    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the limit is ", TENON_BLOB_MAX_OPERANDS);
+    fail(Code::invalid_argument, who, ": got ", operands.size(), " operands, the limit is ",
+         TENON_BLOB_MAX_OPERANDS);
   for (Value v : operands)
-    if (v && v.id >= value_count) fail(Code::invalid_argument, who, ": an operand is no value of this graph");
+    if (v && v.id >= value_count)
+      fail(Code::invalid_argument, who, ": an operand is no value of this graph");
 }
 
 // At full length; only optional outputs may be unwanted.
-std::vector<bool> checked_outputs(const OpRecord& op, std::vector<bool> wanted, const std::string& who) {
+std::vector<bool> checked_outputs(const OpRecord& op, std::vector<bool> wanted,
+                                  const std::string& who) {
   const size_t count = output_count(op);
   const bool list = has_output_list(op);
   if (wanted.size() > count && !list)
     fail(Code::invalid_argument, who, ": got ", wanted.size(), " outputs, the op has ", count);
   if (wanted.size() > TENON_BLOB_MAX_OPERANDS)
-    fail(Code::invalid_argument, who, ": got ", wanted.size(), " outputs, the limit is ", TENON_BLOB_MAX_OPERANDS);
+    fail(Code::invalid_argument, who, ": got ", wanted.size(), " outputs, the limit is ",
+         TENON_BLOB_MAX_OPERANDS);
   if (wanted.size() < count) wanted.resize(count, false);
   size_t k = 0;
   for (const OpPart& p : op.schema->parts()) {
@@ -113,7 +131,8 @@ void check_types(const NodeInfo& node, const std::vector<Type>& types, const std
     const Type& t = types[k];
     const bool wanted = k < node.outputs.size() && node.outputs[k];
     if (wanted && tenon_dtype_bits(t.dtype) == 0)
-      fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k), " has no type here");
+      fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k),
+           " has no type here");
     for (Dim d : t.shape) check(d >= 0, who, ": its shape rule gave a negative dim");
     t.shape.elements();  // fails where it overflows
   }
@@ -168,15 +187,19 @@ Value Graph::add_value(ValueInfo info) {
   return {static_cast<uint32_t>(values_.size() - 1)};
 }
 
-Value Graph::add_named(Space space, std::string_view value_name, const Type& type, std::vector<Value>& list) {
+Value Graph::add_named(Space space, std::string_view value_name, const Type& type,
+                       std::vector<Value>& list) {
   constexpr std::string_view words[] = {"node", "input", "weight", "constant", "state"};
   const std::string_view word = words[static_cast<size_t>(space)];
   if (value_name.empty()) fail(Code::invalid_argument, word, ": the name is empty");
-  if (tenon_dtype_bits(type.dtype) == 0) fail(Code::dtype_mismatch, word, " '", value_name, "': the dtype is unknown");
-  if (find(space, value_name)) fail(Code::invalid_argument, word, " '", value_name, "' exists already");
+  if (tenon_dtype_bits(type.dtype) == 0)
+    fail(Code::dtype_mismatch, word, " '", value_name, "': the dtype is unknown");
+  if (find(space, value_name))
+    fail(Code::invalid_argument, word, " '", value_name, "' exists already");
   for (Dim d : type.shape)
     if (is_symbol(d) && static_cast<size_t>(~d) >= symbols_.size())
-      fail(Code::invalid_argument, word, " '", value_name, "': a dim is negative and no symbol of the graph");
+      fail(Code::invalid_argument, word, " '", value_name,
+           "': a dim is negative and no symbol of the graph");
   if (type.shape.numeric()) {
     type.shape.elements();  // fails where it overflows
   } else if (space != Space::input) {
@@ -188,7 +211,9 @@ Value Graph::add_named(Space space, std::string_view value_name, const Type& typ
   return v;
 }
 
-Value Graph::input(std::string_view value_name, const Type& type) { return add_named(Space::input, value_name, type, inputs_); }
+Value Graph::input(std::string_view value_name, const Type& type) {
+  return add_named(Space::input, value_name, type, inputs_);
+}
 
 Value Graph::weight(std::string_view value_name, const Type& type, bool trainable) {
   const Value v = add_named(Space::weight, value_name, type, weights_);
@@ -196,20 +221,25 @@ Value Graph::weight(std::string_view value_name, const Type& type, bool trainabl
   return v;
 }
 
-Value Graph::state(std::string_view value_name, const Type& type) { return add_named(Space::state, value_name, type, states_); }
+Value Graph::state(std::string_view value_name, const Type& type) {
+  return add_named(Space::state, value_name, type, states_);
+}
 
 Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
   const uint64_t size = type_bytes(type);
   if (!data || data->size() != size)
-    fail(Code::invalid_argument, "constant ", type.text(), ": expected ", size, " bytes, got ", data ? data->size() : 0);
+    fail(Code::invalid_argument, "constant ", type.text(), ": expected ", size, " bytes, got ",
+         data ? data->size() : 0);
   return add_value({.type = type, .space = Space::constant, .data = std::move(data)});
 }
 
-NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, std::vector<bool> wanted,
-                       std::string_view provenance) {
+NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs,
+                       std::vector<bool> wanted, std::string_view provenance) {
   const std::string who = node_text(op, provenance);
   check_operands(op, operands, value_count(), who);
-  NodeInfo node{.op = &op, .operands = std::move(operands), .attrs = checked_attrs(op, std::move(attrs), who),
+  NodeInfo node{.op = &op,
+                .operands = std::move(operands),
+                .attrs = checked_attrs(op, std::move(attrs), who),
                 .provenance = std::string(provenance)};
   cut_absent(node.operands);
   wanted = checked_outputs(op, std::move(wanted), who);
@@ -222,7 +252,8 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
   if (operands_typed(*this, node)) {
     types = infer_types(*this, node, wanted.size());
   } else if (op.schema->level == OpLevel::meta) {
-    // A request's outputs are like its operands, and those of weights are known before shapes are bound.
+    // A request's outputs are like its operands, and those of weights are known before shapes are
+    // bound.
     for (size_t k = 0; k < types.size() && k + 1 < node.operands.size(); ++k) {
       const Type& t = type(node.operands[k + 1]);
       if (t.shape.numeric()) types[k] = t;
@@ -242,7 +273,7 @@ Value Graph::want_output(NodeId id, uint32_t k) {
   const size_t count = output_count(*node.op);
   check(k < count, node.op->name(), ": has no output ", k);
   if (node.outputs.size() <= k) node.outputs.resize(k + 1);
-  node.outputs[k] = Value{value_count()};   // so that the shape rule sees it wanted
+  node.outputs[k] = Value{value_count()};  // so that the shape rule sees it wanted
   const std::vector<Type> types = infer_types(*this, node, count);
   const Value v = add_value({.type = types[k], .node = id, .output = k});
   nodes_[id].outputs[k] = v;
@@ -251,8 +282,10 @@ Value Graph::want_output(NodeId id, uint32_t k) {
 
 void Graph::output(std::string_view output_name, Value value) {
   if (output_name.empty()) fail(Code::invalid_argument, "output: the name is empty");
-  if (value.id >= value_count()) fail(Code::invalid_argument, "output '", output_name, "': no value of this graph");
-  if (!output_names_.emplace(std::string(output_name), static_cast<uint32_t>(outputs_.size())).second)
+  if (value.id >= value_count())
+    fail(Code::invalid_argument, "output '", output_name, "': no value of this graph");
+  if (!output_names_.emplace(std::string(output_name), static_cast<uint32_t>(outputs_.size()))
+           .second)
     fail(Code::invalid_argument, "output '", output_name, "' exists already");
   outputs_.push_back({std::string(output_name), value});
 }
@@ -266,9 +299,10 @@ void Graph::update(Value target, Value value) {
   const Type& given = type(value);
   // One that is unknown yet is checked when shapes are bound.
   if (given.dtype != TENON_DTYPE_NONE && given.shape.numeric() && given != t.type)
-    fail(given.dtype != t.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "update '", t.name, "': expected ",
-         t.type.text(), ", got ", given.text());
-  if (!update_of_.emplace(target, value).second) fail(Code::invalid_argument, "update '", t.name, "' exists already");
+    fail(given.dtype != t.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "update '",
+         t.name, "': expected ", t.type.text(), ", got ", given.text());
+  if (!update_of_.emplace(target, value).second)
+    fail(Code::invalid_argument, "update '", t.name, "' exists already");
   updates_.push_back({target, value});
 }
 

@@ -44,7 +44,8 @@ std::string quoted(std::string_view text) {
 std::string Token::shown() const {
   if (kind == Kind::end) return "the end of the text";
   const std::string_view head = text.substr(0, 40);
-  std::string out = kind == Kind::string ? quoted(std::string_view(value).substr(0, 40)) : cat("'", head, "'");
+  std::string out =
+      kind == Kind::string ? quoted(std::string_view(value).substr(0, 40)) : cat("'", head, "'");
   return head.size() < text.size() ? out + " ..." : out;
 }
 
@@ -57,8 +58,10 @@ void Lexer::bad(std::string_view what) const {
 }
 
 void Lexer::step() {
-  if (at(pos_) == '\n') ++line_, column_ = 1;
-  else ++column_;
+  if (at(pos_) == '\n')
+    ++line_, column_ = 1;
+  else
+    ++column_;
   ++pos_;
 }
 
@@ -76,9 +79,10 @@ void Lexer::skip_blank() {
 }
 
 void Lexer::read_string() {
-  step();   // the opening quote
+  step();  // the opening quote
   while (at(pos_) != '"') {
-    if (pos_ >= text_.size() || text_[pos_] == '\n') bad("expected a closing quote, got the end of the line");
+    if (pos_ >= text_.size() || text_[pos_] == '\n')
+      bad("expected a closing quote, got the end of the line");
     char c = text_[pos_];
     if (c == '\\') {
       step();
@@ -116,7 +120,8 @@ void Lexer::advance() {
     const bool hex = c == '0' && at(pos_ + 1) == 'x';
     step();
     // 1e-06: a sign belongs to the exponent.
-    while (is_word_char(at(pos_)) || (!hex && (at(pos_) == '-' || at(pos_) == '+') && (at(pos_ - 1) == 'e' || at(pos_ - 1) == 'E')))
+    while (is_word_char(at(pos_)) || (!hex && (at(pos_) == '-' || at(pos_) == '+') &&
+                                      (at(pos_ - 1) == 'e' || at(pos_ - 1) == 'E')))
       step();
   } else if (is_letter(c) || (c == '%' && is_word_char(at(pos_ + 1)))) {
     next_.kind = c == '%' ? Token::Kind::percent : Token::Kind::word;

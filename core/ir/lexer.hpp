@@ -12,12 +12,14 @@ namespace tenon::core {
 struct Token {
   enum class Kind : uint8_t { end, word, percent, number, string, mark };
   Kind kind = Kind::end;
-  std::string_view text{};   // as written; a percent word with its %
-  std::string value{};       // string: what it says
+  std::string_view text{};  // as written; a percent word with its %
+  std::string value{};      // string: what it says
   uint32_t line = 1, column = 1;
 
-  bool is(std::string_view mark) const { return (kind == Kind::mark || kind == Kind::word) && text == mark; }
-  std::string shown() const;   // for "got ..."
+  bool is(std::string_view mark) const {
+    return (kind == Kind::mark || kind == Kind::word) && text == mark;
+  }
+  std::string shown() const;  // for "got ..."
 };
 
 // Can this be written as a word: a letter or _, then letters, digits, _ and .
@@ -37,7 +39,7 @@ class Lexer {
   }
   // Opens a message with where the token stands.
   std::string where(const Token& t) const { return cat(file_, ":", t.line, ":", t.column); }
-  [[noreturn]] void expected(std::string_view what) const;   // at the next token
+  [[noreturn]] void expected(std::string_view what) const;  // at the next token
 
  private:
   void advance();

@@ -10,15 +10,17 @@ namespace tenon::core {
 namespace {
 
 using Kind = Token::Kind;
-constexpr int kMaxDepth = 8;   // function bodies inside function bodies
+constexpr int kMaxDepth = 8;  // function bodies inside function bodies
 
 class Parser {
  public:
-  Parser(Lexer& lexer, const FindRecord& find, int depth) : lex_(lexer), find_(find), depth_(depth) {}
+  Parser(Lexer& lexer, const FindRecord& find, int depth)
+      : lex_(lexer), find_(find), depth_(depth) {}
 
   // graph ["name"] { statements }
   Graph run() {
-    if (depth_ > kMaxDepth) lex_.expected(cat("at most ", kMaxDepth, " function bodies inside each other"));
+    if (depth_ > kMaxDepth)
+      lex_.expected(cat("at most ", kMaxDepth, " function bodies inside each other"));
     expect("graph");
     if (lex_.peek().kind == Kind::string) g_.name = lex_.take().value;
     expect("{");
@@ -50,7 +52,8 @@ class Parser {
     const std::string_view text = lex_.peek().text;
     Number value{};
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (lex_.peek().kind == Kind::string || error != std::errc() || stop != text.data() + text.size())
+    if (lex_.peek().kind == Kind::string || error != std::errc() ||
+        stop != text.data() + text.size())
       lex_.expected(what);
     lex_.take();
     return value;
@@ -76,11 +79,14 @@ class Parser {
     if (d.at.kind != Kind::word && d.at.kind != Kind::percent) lex_.expected("a value's name");
     d.ident = lex_.take().text;
     if (text_detail::is_reserved(d.ident))
-      fail(Code::invalid_argument, lex_.where(d.at), ": expected a value's name, got the keyword '", d.ident, "'");
-    if (!values_.emplace(d.ident, Value{}).second)   // absent until its statement is through
+      fail(Code::invalid_argument, lex_.where(d.at), ": expected a value's name, got the keyword '",
+           d.ident, "'");
+    if (!values_.emplace(d.ident, Value{}).second)  // absent until its statement is through
       fail(Code::invalid_argument, lex_.where(d.at), ": value '", d.ident, "' exists already");
-    if (d.at.kind == Kind::word) d.name = d.ident;
-    else if (lex_.peek().kind == Kind::string) d.name = lex_.take().value;
+    if (d.at.kind == Kind::word)
+      d.name = d.ident;
+    else if (lex_.peek().kind == Kind::string)
+      d.name = lex_.take().value;
     return d;
   }
   Value use() {
@@ -89,14 +95,16 @@ class Parser {
     lex_.take();
     const auto found = values_.find(std::string(at.text));
     if (found == values_.end() || !found->second)
-      fail(Code::invalid_argument, lex_.where(at), ": expected a value defined above, got ", at.shown());
+      fail(Code::invalid_argument, lex_.where(at), ": expected a value defined above, got ",
+           at.shown());
     return found->second;
   }
 
   // ---- types
 
   DType dtype() {
-    const auto t = lex_.peek().kind == Kind::word ? dtype_from_name(lex_.peek().text) : std::nullopt;
+    const auto t =
+        lex_.peek().kind == Kind::word ? dtype_from_name(lex_.peek().text) : std::nullopt;
     if (!t || tenon_dtype_bits(*t) == 0) lex_.expected("a dtype such as f32");
     lex_.take();
     return *t;
@@ -111,8 +119,10 @@ class Parser {
       const Kind kind = lex_.peek().kind;
       const bool named = kind == Kind::word || kind == Kind::string;
       const Token dim = lex_.peek();
-      const Dim d = named ? checked(dim, [&] { return g_.symbol(name("a symbol")); }) : number<int64_t>("a dim");
-      if (!named && d < 0) fail(Code::invalid_argument, lex_.where(dim), ": expected a dim >= 0, got ", dim.text);
+      const Dim d = named ? checked(dim, [&] { return g_.symbol(name("a symbol")); })
+                          : number<int64_t>("a dim");
+      if (!named && d < 0)
+        fail(Code::invalid_argument, lex_.where(dim), ": expected a dim >= 0, got ", dim.text);
       t.shape.push(d);
     }
     if (t.shape.numeric()) checked(at, [&] { return t.shape.elements(); });
@@ -128,14 +138,15 @@ class Parser {
     if (t.is("const")) return constant();
     if (t.is("output")) return output();
     if (t.is("update")) return update();
-    if (t.is("(") || t.is("_") || t.kind == Kind::percent || (t.kind == Kind::word && !text_detail::is_reserved(t.text)))
+    if (t.is("(") || t.is("_") || t.kind == Kind::percent ||
+        (t.kind == Kind::word && !text_detail::is_reserved(t.text)))
       return node();
     lex_.expected("a statement or '}'");
   }
 
   void symbols() {
     do {
-      lex_.take();   // "symbols" or ","
+      lex_.take();  // "symbols" or ","
       const Token at = lex_.peek();
       checked(at, [&] { return g_.symbol(name("a symbol")); });
     } while (lex_.peek().is(","));
@@ -159,7 +170,8 @@ class Parser {
     expect(":");
     const Token at = lex_.peek();
     const Type t = type();
-    if (!t.shape.numeric()) fail(Code::invalid_argument, lex_.where(at), ": a constant with a symbolic dim");
+    if (!t.shape.numeric())
+      fail(Code::invalid_argument, lex_.where(at), ": a constant with a symbolic dim");
     expect("=");
     auto data = std::make_shared<Bytes>(lex_.peek().is("{") ? list(t) : hex(t));
     const Value v = checked(d.at, [&] { return g_.constant(t, std::move(data)); });
@@ -177,7 +189,8 @@ class Parser {
       if (i) expect(",");
       data.resize(data.size() + each);
       const Token& word = lex_.peek();
-      if (word.kind == Kind::string || !text_detail::read_element(t.dtype, word.text, data.data() + data.size() - each))
+      if (word.kind == Kind::string ||
+          !text_detail::read_element(t.dtype, word.text, data.data() + data.size() - each))
         lex_.expected(cat("element ", i, " of ", t.text()));
       lex_.take();
     }
@@ -188,13 +201,15 @@ class Parser {
   Bytes hex(const Type& t) {
     const std::string_view text = lex_.peek().text;
     const uint64_t size = type_bytes(t);
-    if (lex_.peek().kind != Kind::number || !text.starts_with("0x") || (text.size() - 2) / 2 != size || text.size() % 2)
+    if (lex_.peek().kind != Kind::number || !text.starts_with("0x") ||
+        (text.size() - 2) / 2 != size || text.size() % 2)
       lex_.expected(cat("a list, or 0x and ", size, " bytes"));
     Bytes data(size);
     for (size_t i = 0; i < size; ++i) {
       uint8_t byte = 0;
       const char* digits = text.data() + 2 + i * 2;
-      if (std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) lex_.expected("hexadecimal digits");
+      if (std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
+        lex_.expected("hexadecimal digits");
       data[i] = std::byte{byte};
     }
     lex_.take();
@@ -230,8 +245,9 @@ class Parser {
     const uint32_t version = accept("/") ? number<uint32_t>("a version") : 0;
     const OpRecord* record = find_(domain, written, version);
     if (!record)
-      fail(Code::invalid_argument, lex_.where(at), ": there is no op '", domain == "tenon" ? "" : domain + ":", written,
-           "'", version ? cat(" of version ", version) : std::string());
+      fail(Code::invalid_argument, lex_.where(at), ": there is no op '",
+           domain == "tenon" ? "" : domain + ":", written, "'",
+           version ? cat(" of version ", version) : std::string());
     return *record;
   }
 
@@ -287,10 +303,13 @@ class Parser {
       const Token at = lex_.peek();
       std::string attr_name = name("an attribute's name");
       const OpPart* part = record.schema->attr(attr_name);
-      if (!part) fail(Code::invalid_argument, lex_.where(at), ": ", op_name, ": has no attribute '", attr_name, "'");
+      if (!part)
+        fail(Code::invalid_argument, lex_.where(at), ": ", op_name, ": has no attribute '",
+             attr_name, "'");
       for (const Attr& a : attrs)
         if (a.name == attr_name)
-          fail(Code::invalid_argument, lex_.where(at), ": ", op_name, ": attribute ", attr_name, " is given twice");
+          fail(Code::invalid_argument, lex_.where(at), ": ", op_name, ": attribute ", attr_name,
+               " is given twice");
       expect("=");
       attrs.push_back({std::move(attr_name), attribute(part->attr_type)});
     } while (accept(","));
@@ -311,8 +330,10 @@ class Parser {
 
   AttrValue attribute(uint32_t type) {
     switch (type) {
-      case TENON_ATTR_I64: return number<int64_t>("an integer");
-      case TENON_ATTR_F64: return number<double>("a number");
+      case TENON_ATTR_I64:
+        return number<int64_t>("an integer");
+      case TENON_ATTR_F64:
+        return number<double>("a number");
       case TENON_ATTR_BOOL:
         if (accept("true")) return true;
         if (accept("false")) return false;
@@ -320,11 +341,16 @@ class Parser {
       case TENON_ATTR_STR:
         if (lex_.peek().kind != Kind::string) lex_.expected("a string");
         return lex_.take().value;
-      case TENON_ATTR_INTS: return numbers<int64_t>("an integer");
-      case TENON_ATTR_FLOATS: return numbers<double>("a number");
-      case TENON_ATTR_DTYPE: return accept("none") ? DTypeAttr{TENON_DTYPE_NONE} : DTypeAttr{dtype()};
-      case TENON_ATTR_FUNCTION: return std::make_shared<const Graph>(Parser(lex_, find_, depth_ + 1).run());
-      default: lex_.expected("an attribute of a known type");
+      case TENON_ATTR_INTS:
+        return numbers<int64_t>("an integer");
+      case TENON_ATTR_FLOATS:
+        return numbers<double>("a number");
+      case TENON_ATTR_DTYPE:
+        return accept("none") ? DTypeAttr{TENON_DTYPE_NONE} : DTypeAttr{dtype()};
+      case TENON_ATTR_FUNCTION:
+        return std::make_shared<const Graph>(Parser(lex_, find_, depth_ + 1).run());
+      default:
+        lex_.expected("an attribute of a known type");
     }
   }
 
@@ -332,7 +358,7 @@ class Parser {
   const FindRecord& find_;
   const int depth_;
   Graph g_;
-  std::unordered_map<std::string, Value> values_;   // by identifier
+  std::unordered_map<std::string, Value> values_;  // by identifier
 };
 
 }  // namespace
@@ -344,6 +370,8 @@ Graph parse(std::string_view text, std::string_view file_name, const FindRecord&
   return graph;
 }
 
-Graph parse(std::string_view text, std::string_view file_name) { return parse(text, file_name, find_record); }
+Graph parse(std::string_view text, std::string_view file_name) {
+  return parse(text, file_name, find_record);
+}
 
 }  // namespace tenon::core

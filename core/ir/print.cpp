@@ -46,8 +46,9 @@ std::string element_text(DType t, const std::byte* at) {
     std::memcpy(&v, at, size);
     const int unused = static_cast<int>(64 - size * 8);
     const bool is_signed = t >= kI8 && t <= kI64;
-    std::string text = is_signed ? shortest(static_cast<int64_t>(static_cast<uint64_t>(v) << unused) >> unused)
-                                 : shortest(static_cast<uint64_t>(v));
+    std::string text =
+        is_signed ? shortest(static_cast<int64_t>(static_cast<uint64_t>(v) << unused) >> unused)
+                  : shortest(static_cast<uint64_t>(v));
     return same(text) ? text : std::string();
   }
   double v = 0;
@@ -65,7 +66,8 @@ std::string content_text(const Type& type, const Bytes& data) {
   if (!text_detail::lists(type.dtype) || count > kListedElements) return hex_text(data);
   std::string list = "{";
   for (size_t i = 0; i < count; ++i) {
-    const std::string element = element_text(type.dtype, data.data() + i * (tenon_dtype_bits(type.dtype) / 8));
+    const std::string element =
+        element_text(type.dtype, data.data() + i * (tenon_dtype_bits(type.dtype) / 8));
     if (element.empty()) return hex_text(data);
     list += cat(i ? ", " : "", element);
   }
@@ -75,7 +77,10 @@ std::string content_text(const Type& type, const Bytes& data) {
 class Printer {
  public:
   Printer(const Graph& graph, bool with_types, std::string indent)
-      : g_(graph), with_types_(with_types), indent_(std::move(indent)), idents_(graph.value_count()) {}
+      : g_(graph),
+        with_types_(with_types),
+        indent_(std::move(indent)),
+        idents_(graph.value_count()) {}
 
   std::string run() {
     out_ = "graph ";
@@ -83,21 +88,26 @@ class Printer {
     out_ += "{\n";
     if (!g_.symbols().empty()) {
       begin("symbols ");
-      for (size_t i = 0; i < g_.symbols().size(); ++i) out_ += cat(i ? ", " : "", name_text(g_.symbols()[i]));
+      for (size_t i = 0; i < g_.symbols().size(); ++i)
+        out_ += cat(i ? ", " : "", name_text(g_.symbols()[i]));
       out_ += '\n';
     }
     for (uint32_t v = 0; v < g_.value_count(); ++v)
       if (g_[Value{v}].space != Space::node) print_value({v});
     for (NodeId n = 0; n < g_.node_count(); ++n) print_node(g_[n]);
-    for (const Output& o : g_.outputs()) begin(cat("output ", quoted(o.name), " = ", ident(o.value), "\n"));
-    for (const Update& u : g_.updates()) begin(cat("update ", ident(u.target), " = ", ident(u.value), "\n"));
+    for (const Output& o : g_.outputs())
+      begin(cat("output ", quoted(o.name), " = ", ident(o.value), "\n"));
+    for (const Update& u : g_.updates())
+      begin(cat("update ", ident(u.target), " = ", ident(u.value), "\n"));
     return out_ + indent_ + "}";
   }
 
  private:
   void begin(std::string_view text) { out_ += cat(indent_, "  ", text); }
 
-  static std::string name_text(std::string_view name) { return is_word(name) ? std::string(name) : quoted(name); }
+  static std::string name_text(std::string_view name) {
+    return is_word(name) ? std::string(name) : quoted(name);
+  }
 
   std::string ident(Value v) const { return v ? idents_[v.id] : "_"; }
 
@@ -105,7 +115,8 @@ class Printer {
   std::string define(Value v) {
     const std::string& name = g_[v].name;
     std::string& ident = idents_[v.id];
-    if (is_word(name) && !text_detail::is_reserved(name) && taken_.insert(name).second) return ident = name;
+    if (is_word(name) && !text_detail::is_reserved(name) && taken_.insert(name).second)
+      return ident = name;
     ident = cat("%", next_++);
     return name.empty() ? ident : cat(ident, " ", quoted(name));
   }
@@ -155,8 +166,10 @@ class Printer {
             std::string list = "[";
             for (auto number : v) {
               if (list.size() > 1) list += ", ";
-              if constexpr (std::is_same_v<T, std::vector<double>>) list += float_text(number);
-              else list += cat(number);
+              if constexpr (std::is_same_v<T, std::vector<double>>)
+                list += float_text(number);
+              else
+                list += cat(number);
             }
             return list + "]";
           }
@@ -170,10 +183,12 @@ class Printer {
       results += cat(k ? ", " : "", node.outputs[k] ? define(node.outputs[k]) : "_");
     begin(node.outputs.size() == 1 ? results : "(" + results + ")");
     out_ += cat(" = ", op_text(*node.op), "(");
-    for (size_t k = 0; k < node.operands.size(); ++k) out_ += cat(k ? ", " : "", ident(node.operands[k]));
+    for (size_t k = 0; k < node.operands.size(); ++k)
+      out_ += cat(k ? ", " : "", ident(node.operands[k]));
     out_ += ")";
     for (size_t k = 0; k < node.attrs.size(); ++k)
-      out_ += cat(k ? ", " : " {", name_text(node.attrs[k].name), "=", attr_text(node.attrs[k].value));
+      out_ +=
+          cat(k ? ", " : " {", name_text(node.attrs[k].name), "=", attr_text(node.attrs[k].value));
     if (!node.attrs.empty()) out_ += "}";
     if (!node.provenance.empty()) out_ += " @" + quoted(node.provenance);
     if (node.clone) out_ += cat(" clone ", node.clone);
@@ -192,13 +207,15 @@ class Printer {
   const bool with_types_;
   const std::string indent_;
   std::string out_;
-  std::vector<std::string> idents_;   // by value
+  std::vector<std::string> idents_;  // by value
   std::unordered_set<std::string> taken_;
   uint32_t next_ = 0;
 };
 
 }  // namespace
 
-std::string print(const Graph& graph, bool with_types) { return Printer(graph, with_types, "").run() + "\n"; }
+std::string print(const Graph& graph, bool with_types) {
+  return Printer(graph, with_types, "").run() + "\n";
+}
 
 }  // namespace tenon::core

@@ -47,7 +47,8 @@ Rewriter::Rewriter(const Graph& from, std::span<const Type> input_types)
     const ValueInfo& v = from[from.inputs()[k]];
     values_.set(from.inputs()[k], to.input(v.name, input_types.empty() ? v.type : input_types[k]));
   }
-  for (Value w : from.weights()) values_.set(w, to.weight(from[w].name, from[w].type, from[w].trainable));
+  for (Value w : from.weights())
+    values_.set(w, to.weight(from[w].name, from[w].type, from[w].trainable));
   for (Value s : from.states()) values_.set(s, to.state(from[s].name, from[s].type));
 }
 
@@ -71,7 +72,8 @@ std::vector<Value> Rewriter::map(std::span<const Value> old) {
 
 NodeId Rewriter::copy(NodeId id) {
   const NodeInfo& node = from_[id];
-  const NodeId now = to.add_node(*node.op, map(node.operands), node.attrs, wanted_outputs(node), node.provenance);
+  const NodeId now =
+      to.add_node(*node.op, map(node.operands), node.attrs, wanted_outputs(node), node.provenance);
   if (node.clone) to.set_clone(now, node.clone);
   for (size_t k = 0; k < node.outputs.size(); ++k)
     if (node.outputs[k]) replace(node.outputs[k], to[now].outputs[k]);

@@ -13,9 +13,10 @@
 //     update n = m
 //   }
 //
-// An identifier is also the value's name; a value without a name, or with one that is no identifier or is taken, is
-// %<number>, followed by its name as a string where it has one. Another domain's op is domain:name; an op of an older
-// version name/version. # begins a comment.
+// An identifier is also the value's name; a value without a name, or with one that is no identifier
+// or is taken, is
+// %<number>, followed by its name as a string where it has one. Another domain's op is domain:name;
+// an op of an older version name/version. # begins a comment.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,8 @@ namespace tenon::core {
 std::string print(const Graph& graph, bool with_types = false);
 
 // Finds an op's record; version 0 is the newest.
-using FindRecord = std::function<const OpRecord*(std::string_view domain, std::string_view name, uint32_t version)>;
+using FindRecord = std::function<const OpRecord*(std::string_view domain, std::string_view name,
+                                                 uint32_t version)>;
 
 // Throws an Error that opens with file_name:line:column. Safe on any bytes.
 Graph parse(std::string_view text, std::string_view file_name);

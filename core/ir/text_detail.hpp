@@ -17,8 +17,8 @@ namespace tenon::core::text_detail {
 
 // Words that begin or end something: never a value's identifier.
 inline bool is_reserved(std::string_view word) {
-  constexpr std::string_view words[] = {"_",      "graph",  "symbols",   "input", "weight", "state",
-                                        "const",  "output", "trainable", "clone", "update"};
+  constexpr std::string_view words[] = {"_",     "graph",  "symbols",   "input", "weight", "state",
+                                        "const", "output", "trainable", "clone", "update"};
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 
@@ -39,7 +39,7 @@ inline bool read_element(DType t, std::string_view text, std::byte* at) {
     const auto [stop, error] = std::from_chars(text.data(), end, v);
     const int64_t most = INT64_MAX >> (64 - bits);
     if (error != std::errc() || stop != end || v > most || v < -most - 1) return false;
-    std::memcpy(at, &v, bits / 8);   // little-endian: the low bytes
+    std::memcpy(at, &v, bits / 8);  // little-endian: the low bytes
   } else {
     uint64_t v = 0;
     const auto [stop, error] = std::from_chars(text.data(), end, v);

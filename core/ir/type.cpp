@@ -5,9 +5,9 @@
 
 namespace tenon::core {
 namespace {
-constexpr std::string_view kNames[TENON_DTYPE_COUNT] = {"?",   "f32", "f16", "bf16", "f64", "i8",   "i16",
-                                                        "i32", "i64", "u8",  "u16",  "u32", "u64",  "i4",
-                                                        "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
+constexpr std::string_view kNames[TENON_DTYPE_COUNT] = {
+    "?",   "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
+    "u16", "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
 }
 
 std::string_view dtype_name(DType t) { return t < TENON_DTYPE_COUNT ? kNames[t] : kNames[0]; }
@@ -45,7 +45,9 @@ std::string Shape::text() const {
 
 std::string Type::text() const { return cat(dtype_name(dtype), shape.text()); }
 
-uint64_t type_bytes(const Type& type) { return tenon_dense_bytes(type.dtype, type.shape.elements()); }
+uint64_t type_bytes(const Type& type) {
+  return tenon_dense_bytes(type.dtype, type.shape.elements());
+}
 
 int normalize_axis(int64_t axis, int rank, std::string_view who) {
   if (axis < -rank || axis >= rank)
@@ -60,7 +62,8 @@ Shape broadcast(const Shape& a, const Shape& b, std::string_view who) {
     const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
     const Dim da = ia < 0 ? 1 : a[ia], db = ib < 0 ? 1 : b[ib];
     if (da != db && da != 1 && db != 1)
-      fail(Code::shape_mismatch, who, ": shapes ", a.text(), " and ", b.text(), " do not broadcast");
+      fail(Code::shape_mismatch, who, ": shapes ", a.text(), " and ", b.text(),
+           " do not broadcast");
     out.push(da == 1 ? db : da);
   }
   return out;

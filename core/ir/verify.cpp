@@ -50,13 +50,15 @@ class Verifier {
     for (Dim d : info.type.shape) {
       if (!is_symbol(d)) continue;
       if (info.space != Space::input) bad(value_text(v), ": only inputs may have symbolic dims");
-      if (static_cast<size_t>(~d) >= g_.symbols().size()) bad(value_text(v), ": a dim is no symbol of the graph");
+      if (static_cast<size_t>(~d) >= g_.symbols().size())
+        bad(value_text(v), ": a dim is no symbol of the graph");
     }
     if ((info.space == Space::constant) != bool(info.data))
-      bad(value_text(v), info.data ? ": has content and is no constant" : ": a constant without content");
+      bad(value_text(v),
+          info.data ? ": has content and is no constant" : ": a constant without content");
     if (info.data && info.data->size() != type_bytes(info.type))
-      bad(value_text(v), ": ", info.type.text(), " takes ", type_bytes(info.type), " bytes, its content has ",
-          info.data->size());
+      bad(value_text(v), ": ", info.type.text(), " takes ", type_bytes(info.type),
+          " bytes, its content has ", info.data->size());
   }
 
   void check_node(NodeId id) const {
@@ -84,21 +86,23 @@ class Verifier {
     if (!operands_typed(g_, node)) {
       if (node.op->schema->level == OpLevel::meta) return;
       for (Value v : node.outputs)
-        if (v && g_.type(v).dtype != TENON_DTYPE_NONE) bad(who, ": has a type before its operands have theirs");
+        if (v && g_.type(v).dtype != TENON_DTYPE_NONE)
+          bad(who, ": has a type before its operands have theirs");
       return;
     }
     const size_t count = std::max(output_count(*node.op), node.outputs.size());
     const std::vector<Type> types = infer_types(g_, node, count);
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (node.outputs[k] && g_.type(node.outputs[k]) != types[k])
-        bad(who, ": output ", node.op->schema->output_name(k), ": expected ", types[k].text(), ", got ",
-            g_.type(node.outputs[k]).text());
+        bad(who, ": output ", node.op->schema->output_name(k), ": expected ", types[k].text(),
+            ", got ", g_.type(node.outputs[k]).text());
   }
 
   void check_list(Space space, const std::vector<Value>& list) const {
     std::set<std::string_view> names;
     for (Value v : list) {
-      if (v.id >= g_.value_count() || g_[v].space != space) bad("a named value stands in the wrong list");
+      if (v.id >= g_.value_count() || g_[v].space != space)
+        bad("a named value stands in the wrong list");
       if (g_[v].name.empty()) bad(value_text(v), ": its name is empty");
       if (!names.insert(g_[v].name).second) bad(value_text(v), ": its name is used twice");
       if (g_.find(space, g_[v].name) != v) bad(value_text(v), ": is not found by its name");
@@ -108,7 +112,8 @@ class Verifier {
   void check_outputs() const {
     std::set<std::string_view> names;
     for (const Output& o : g_.outputs()) {
-      if (o.name.empty() || !names.insert(o.name).second) bad("output '", o.name, "': name empty or used twice");
+      if (o.name.empty() || !names.insert(o.name).second)
+        bad("output '", o.name, "': name empty or used twice");
       if (o.value.id >= g_.value_count()) bad("output '", o.name, "' does not exist");
     }
   }
@@ -116,14 +121,17 @@ class Verifier {
   void check_updates() const {
     std::set<Value> targets;
     for (const Update& u : g_.updates()) {
-      if (u.target.id >= g_.value_count() || u.value.id >= g_.value_count()) bad("an update does not exist");
+      if (u.target.id >= g_.value_count() || u.value.id >= g_.value_count())
+        bad("an update does not exist");
       const ValueInfo& t = g_[u.target];
       if (t.space != Space::weight && t.space != Space::state)
         bad("update of ", value_text(u.target), ": is neither a weight nor state");
-      if (!targets.insert(u.target).second) bad("update of ", value_text(u.target), " stands twice");
+      if (!targets.insert(u.target).second)
+        bad("update of ", value_text(u.target), " stands twice");
       const Type& given = g_.type(u.value);
       if (given.dtype != TENON_DTYPE_NONE && given.shape.numeric() && given != t.type)
-        bad("update of ", value_text(u.target), ": expected ", t.type.text(), ", got ", given.text());
+        bad("update of ", value_text(u.target), ": expected ", t.type.text(), ", got ",
+            given.text());
     }
   }
 
@@ -142,25 +150,36 @@ void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
       case OpPart::Kind::operand:
         if (!has(node.operands, operand)) bad(who, ": operand ", p.name, " is missing");
         [[fallthrough]];
-      case OpPart::Kind::optional_operand: ++operand; break;
-      case OpPart::Kind::operand_list: operand_list = true; break;
+      case OpPart::Kind::optional_operand:
+        ++operand;
+        break;
+      case OpPart::Kind::operand_list:
+        operand_list = true;
+        break;
       case OpPart::Kind::output:
         if (!has(node.outputs, output)) bad(who, ": output ", p.name, " is missing");
         [[fallthrough]];
-      case OpPart::Kind::optional_output: ++output; break;
-      case OpPart::Kind::output_list: output_list = true; break;
+      case OpPart::Kind::optional_output:
+        ++output;
+        break;
+      case OpPart::Kind::output_list:
+        output_list = true;
+        break;
       case OpPart::Kind::attr:
         if (attr < node.attrs.size() && node.attrs[attr].name == p.name) {
-          if (node.attrs[attr].value.index() + 1 != p.attr_type) bad(who, ": attribute ", p.name, " has the wrong type");
+          if (node.attrs[attr].value.index() + 1 != p.attr_type)
+            bad(who, ": attribute ", p.name, " has the wrong type");
           ++attr;
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
   if (node.operands.size() > operand && !operand_list) bad(who, ": has too many operands");
   if (node.outputs.size() > output && !output_list) bad(who, ": has too many outputs");
-  if (attr != node.attrs.size()) bad(who, ": attribute ", node.attrs[attr].name, " is unknown or out of order");
+  if (attr != node.attrs.size())
+    bad(who, ": attribute ", node.attrs[attr].name, " is unknown or out of order");
 }
 
 }  // namespace

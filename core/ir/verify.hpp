@@ -6,9 +6,10 @@
 
 namespace tenon::core {
 
-// Throws an Error that names the node or value: operands exist and are made before they are read, arity and attributes
-// fit the op's entry, types are what the shape rules say, values and nodes agree, names are unique, outputs and updates
-// exist and fit. A passing graph may still have symbols.
+// Throws an Error that names the node or value: operands exist and are made before they are read,
+// arity and attributes fit the op's entry, types are what the shape rules say, values and nodes
+// agree, names are unique, outputs and updates exist and fit. A passing graph may still have
+// symbols.
 void verify(const Graph& graph);
 
 }  // namespace tenon::core

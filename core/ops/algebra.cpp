@@ -20,7 +20,8 @@ const NodeInfo* made_by(const Graph& g, Value v) {
 
 // The number that every element of a constant is, also behind views that repeat it.
 std::optional<double> uniform(const Graph& g, Value v) {
-  for (const NodeInfo* n; (n = made_by<op::expand>(g, v)) || (n = made_by<op::reshape>(g, v));) v = n->operands[0];
+  for (const NodeInfo* n; (n = made_by<op::expand>(g, v)) || (n = made_by<op::reshape>(g, v));)
+    v = n->operands[0];
   const ValueInfo& info = g[v];
   const int64_t count = info.space == Space::constant ? info.type.shape.elements() : 0;
   if (count < 1 || count > 4096) return std::nullopt;
@@ -35,7 +36,8 @@ std::optional<double> uniform(const Graph& g, Value v) {
   return first;
 }
 
-// Broadcasting does what an expanded operand's expand does: drops one where the result keeps its shape.
+// Broadcasting does what an expanded operand's expand does: drops one where the result keeps its
+// shape.
 bool drop_expand(const Builder& b, std::vector<Value>& operands, const Shape& out) {
   for (Value& v : operands) {
     const NodeInfo* expand = made_by<op::expand>(b.graph, v);
@@ -75,7 +77,8 @@ Value simpler_binary(Builder& b, const NodeInfo& node, const Type& out) {
 Value simpler_unary(Builder& b, const NodeInfo& node, const Type&) {
   const auto n = decode<op::unary>(node);
   const NodeInfo* inner = made_by<op::unary>(b.graph, n.x);
-  if (n.kind == "neg" && inner && decode<op::unary>(*inner).kind == "neg") return inner->operands[0];
+  if (n.kind == "neg" && inner && decode<op::unary>(*inner).kind == "neg")
+    return inner->operands[0];
   return {};
 }
 
@@ -95,7 +98,9 @@ Value simpler_where(Builder& b, const NodeInfo& node, const Type& out) {
 }
 
 // Bits of an integer that a float holds exactly, its sign apart.
-int exact_bits(DType t) { return t == kF64 ? 53 : t == kF32 ? 24 : t == kF16 ? 11 : t == kBF16 ? 8 : 0; }
+int exact_bits(DType t) {
+  return t == kF64 ? 53 : t == kF32 ? 24 : t == kF16 ? 11 : t == kBF16 ? 8 : 0;
+}
 
 // Does every value of `from` have its equal in `to`, so that going there and back changes nothing?
 bool lossless(DType from, DType to) {
@@ -119,9 +124,11 @@ Value simpler_cast(Builder& b, const NodeInfo& node, const Type& out) {
   const DType from = b.dtype(source), via = b.dtype(x), to = out.dtype;
   if (!lossless(from, via)) return {};
   if (from == to) return source;
-  // A float to an integer saturates, an integer to an integer wraps: not the same way where the result does not fit.
+  // A float to an integer saturates, an integer to an integer wraps: not the same way where the
+  // result does not fit.
   const bool known = is_float(to) || is_integer(to) || to == kBool;
-  const bool same_way = from == kBool || is_float(from) == is_float(via) || !is_integer(to) || lossless(from, to);
+  const bool same_way =
+      from == kBool || is_float(from) == is_float(via) || !is_integer(to) || lossless(from, to);
   return known && same_way ? Value(b.add(op::cast{.to = to, .x = source})) : Value{};
 }
 
@@ -229,7 +236,8 @@ bool commutes(const NodeInfo& node) {
   if (node.op->domain != "tenon" || !node.op->schema->attr("kind")) return false;
   const std::string_view name = node.op->name();
   const std::string& kind = std::get<std::string>(*node.attr("kind"));
-  if (name == op::binary::kName) return kind == "add" || kind == "mul" || kind == "max" || kind == "min";
+  if (name == op::binary::kName)
+    return kind == "add" || kind == "mul" || kind == "max" || kind == "min";
   if (name == op::compare::kName) return kind == "eq" || kind == "ne";
   return name == op::logical::kName && kind != "not";
 }

@@ -14,8 +14,8 @@ bool lower_into(Builder& b, const NodeInfo& node, std::vector<Value>& results) {
     if (!node.outputs[k]) continue;
     const std::string_view name = node.op->schema->output_name(k);
     check(bool(results[k]), node.op->name(), ": its decomposition leaves out output ", name);
-    check(b.type(results[k]) == types[k], node.op->name(), ": its decomposition gives output ", name, " as ",
-          b.type(results[k]).text(), ", expected ", types[k].text());
+    check(b.type(results[k]) == types[k], node.op->name(), ": its decomposition gives output ",
+          name, " as ", b.type(results[k]).text(), ", expected ", types[k].text());
   }
   return true;
 }

@@ -15,8 +15,11 @@ std::string known_symbols(const Graph& graph) {
 void check_symbols(const Graph& graph, const std::map<std::string, int64_t>& symbols) {
   for (const auto& [name, number] : symbols) {
     if (std::find(graph.symbols().begin(), graph.symbols().end(), name) == graph.symbols().end())
-      fail(Code::invalid_argument, "bind: the graph has no symbol '", name, "'; it has ", known_symbols(graph));
-    if (number < 0) fail(Code::invalid_argument, "bind: symbol '", name, "': expected a number >= 0, got ", number);
+      fail(Code::invalid_argument, "bind: the graph has no symbol '", name, "'; it has ",
+           known_symbols(graph));
+    if (number < 0)
+      fail(Code::invalid_argument, "bind: symbol '", name, "': expected a number >= 0, got ",
+           number);
   }
 }
 

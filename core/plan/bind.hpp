@@ -8,8 +8,9 @@
 
 namespace tenon::core {
 
-// Fails by name for a symbol that is missing, unknown or negative, and where shapes do not fit. A graph without symbols
-// passes through. `map`, when given, gets old value -> new value.
-Graph bind(const Graph& graph, const std::map<std::string, int64_t>& symbols, ValueMap* map = nullptr);
+// Fails by name for a symbol that is missing, unknown or negative, and where shapes do not fit. A
+// graph without symbols passes through. `map`, when given, gets old value -> new value.
+Graph bind(const Graph& graph, const std::map<std::string, int64_t>& symbols,
+           ValueMap* map = nullptr);
 
 }  // namespace tenon::core

@@ -40,7 +40,8 @@ std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted) {
   append(key, node.op);
   append(key, node.clone);
   std::vector<Value> operands = node.operands;
-  if (operands.size() >= 2 && operands[1] < operands[0] && commutes(node)) std::swap(operands[0], operands[1]);
+  if (operands.size() >= 2 && operands[1] < operands[0] && commutes(node))
+    std::swap(operands[0], operands[1]);
   append(key, operands.size());
   for (Value v : operands) append(key, v.id);
   for (bool w : wanted) key += w ? '1' : '0';
@@ -53,8 +54,10 @@ std::string constant_key(const ValueInfo& v) {
   append(key, v.type.dtype);
   append(key, v.type.shape.rank());
   for (Dim d : v.type.shape) append(key, d);
-  if (v.data->size() > kFoldLimit) append(key, v.data.get());
-  else key.append(reinterpret_cast<const char*>(v.data->data()), v.data->size());
+  if (v.data->size() > kFoldLimit)
+    append(key, v.data.get());
+  else
+    key.append(reinterpret_cast<const char*>(v.data->data()), v.data->size());
   return key;
 }
 
@@ -70,8 +73,10 @@ class Sweep {
     const std::vector<bool> live = live_nodes(from_);
     count_uses(live);
     for (NodeId n = 0; n < from_.node_count(); ++n) {
-      if (live[n]) visit(n);
-      else changed = true;
+      if (live[n])
+        visit(n);
+      else
+        changed = true;
     }
     for (const Output& o : from_.outputs()) map_value(o.value);
     for (const Update& u : from_.updates()) map_value(u.value);
@@ -93,7 +98,8 @@ class Sweep {
 
   // As the rewriter's map, but equal constants become one.
   Value map_value(Value old) {
-    if (!old || from_[old].space != Space::constant || rewriter_.values()[old]) return rewriter_.map(old);
+    if (!old || from_[old].space != Space::constant || rewriter_.values()[old])
+      return rewriter_.map(old);
     const auto [at, fresh] = constants_.try_emplace(constant_key(from_[old]), Value{});
     if (fresh) return at->second = rewriter_.map(old);
     changed = true;
@@ -107,7 +113,8 @@ class Sweep {
     if (node.op->traits & kOrdered) return out;
     size_t k = 0;
     for (const OpPart& p : node.op->schema->parts()) {
-      if (p.kind == OpPart::Kind::optional_output && k < out.size() && out[k] && !used_[node.outputs[k].id]) {
+      if (p.kind == OpPart::Kind::optional_output && k < out.size() && out[k] &&
+          !used_[node.outputs[k].id]) {
         out[k] = false;
         changed = true;
       }
@@ -118,7 +125,7 @@ class Sweep {
 
   void visit(NodeId id) {
     const NodeInfo& old = from_[id];
-    NodeInfo node = old;   // as it will be: operands of the new graph
+    NodeInfo node = old;  // as it will be: operands of the new graph
     for (Value& v : node.operands) v = map_value(v);
     const bool fixed = old.op->traits & kOrdered || old.op->schema->level == OpLevel::meta;
     if (!fixed && (apply_identity(old, node) || fold(old, node))) {
@@ -133,7 +140,8 @@ class Sweep {
         return take_outputs(old, at->second);
       }
     }
-    const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands), std::move(node.attrs), wants, node.provenance);
+    const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands),
+                                              std::move(node.attrs), wants, node.provenance);
     if (node.clone) rewriter_.to.set_clone(made, node.clone);
     take_outputs(old, made);
   }
@@ -141,7 +149,8 @@ class Sweep {
   void take_outputs(const NodeInfo& old, NodeId made) {
     const std::vector<Value> outputs = rewriter_.to[made].outputs;
     for (size_t k = 0; k < old.outputs.size(); ++k)
-      if (old.outputs[k] && k < outputs.size() && outputs[k]) rewriter_.replace(old.outputs[k], outputs[k]);
+      if (old.outputs[k] && k < outputs.size() && outputs[k])
+        rewriter_.replace(old.outputs[k], outputs[k]);
   }
 
   // Identities, again on what they give while that is a new node.
@@ -162,8 +171,8 @@ class Sweep {
       if (!better) break;
       result = better;
     }
-    check(b.type(result) == type, node.op->name(), ": an identity changes its type from ", type.text(), " to ",
-          b.type(result).text());
+    check(b.type(result) == type, node.op->name(), ": an identity changes its type from ",
+          type.text(), " to ", b.type(result).text());
     rewriter_.replace(old.outputs[0], result);
     return true;
   }
@@ -189,7 +198,8 @@ class Sweep {
     std::vector<Value> operands;
     for (Value v : node.operands)
       operands.push_back(v ? one.constant(rewriter_.to.type(v), rewriter_.to[v].data) : Value{});
-    const NodeId made = one.add_node(*node.op, std::move(operands), node.attrs, wanted_outputs(old), node.provenance);
+    const NodeId made = one.add_node(*node.op, std::move(operands), node.attrs, wanted_outputs(old),
+                                     node.provenance);
     std::vector<Value> results;
     for (Value v : old.outputs)
       if (v) results.push_back(v);
@@ -199,20 +209,21 @@ class Sweep {
     try {
       contents = evaluate_(one);
     } catch (const Error&) {
-      return false;   // it fails as it would have failed: in the run
+      return false;  // it fails as it would have failed: in the run
     }
-    check(contents.size() == results.size(), "simplify: evaluating ", node.op->name(), " gave ", contents.size(),
-          " results, expected ", results.size());
+    check(contents.size() == results.size(), "simplify: evaluating ", node.op->name(), " gave ",
+          contents.size(), " results, expected ", results.size());
     for (size_t k = 0; k < results.size(); ++k)
-      rewriter_.replace(results[k], rewriter_.to.constant(from_.type(results[k]),
-                                                          std::make_shared<const Bytes>(std::move(contents[k]))));
+      rewriter_.replace(
+          results[k], rewriter_.to.constant(from_.type(results[k]),
+                                            std::make_shared<const Bytes>(std::move(contents[k]))));
     return true;
   }
 
   const Graph& from_;
   const Evaluate& evaluate_;
   Rewriter rewriter_;
-  std::vector<bool> used_;   // by value: read by a live node, or leaves
+  std::vector<bool> used_;  // by value: read by a live node, or leaves
   std::unordered_map<std::string, NodeId> nodes_;
   std::unordered_map<std::string, Value> constants_;
 };
@@ -222,7 +233,8 @@ class Sweep {
 Graph simplify(const Graph& from, const Evaluate& evaluate, ValueMap* map) {
   Graph graph = from;
   ValueMap total = ValueMap::identity(from.value_count());
-  // What a sweep makes may be merged, or found dead, by the next. Few are ever needed; the bound is for the odd graph.
+  // What a sweep makes may be merged, or found dead, by the next. Few are ever needed; the bound is
+  // for the odd graph.
   for (int round = 0; round < 8; ++round) {
     Sweep sweep(graph, evaluate);
     ValueMap step;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graphs.hpp"
 #include "ir/blob.hpp"
+#include "graphs.hpp"
 
 using namespace tenon::core;
 
@@ -123,11 +123,14 @@ TEST_SUITE("ir/blob") {
   }
 
   TEST_CASE("write_blob: every attribute type, and bodies as functions behind their parent") {
-    auto inner = std::make_shared<Graph>(graph_of("graph \"inner\" { input a: f32[2] y = unary(a) {kind=\"exp\"} output \"y\" = y }"));
+    auto inner = std::make_shared<Graph>(graph_of(
+        "graph \"inner\" { input a: f32[2] y = unary(a) {kind=\"exp\"} output \"y\" = y }"));
     auto outer = std::make_shared<Graph>();
     outer->name = "outer";
     const Value a = outer->input("a", {kF32, {2}});
-    outer->output("y", (*outer)[outer->add_node(every_attr_op(), {a}, {{"fn", FunctionAttr(inner)}}, {true})].outputs[0]);
+    outer->output(
+        "y", (*outer)[outer->add_node(every_attr_op(), {a}, {{"fn", FunctionAttr(inner)}}, {true})]
+                 .outputs[0]);
     Graph g;
     const Value x = g.input("x", {kF32, {2}});
     g.add_node(every_attr_op(), {x},
@@ -174,16 +177,18 @@ TEST_SUITE("ir/blob") {
 
   TEST_CASE("write_region: another node's value becomes an input, the other spaces stay") {
     const Graph g = graph_of(kStep);
-    const Value h = g[NodeId{0}].outputs[0], fixed = g.find(Space::weight, "fixed"), n = g.find(Space::state, "n");
-    const Value y = g[NodeId{4}].outputs[0], m = g[NodeId{2}].outputs[0], one = g[NodeId{2}].operands[1];
+    const Value h = g[NodeId{0}].outputs[0], fixed = g.find(Space::weight, "fixed"),
+                n = g.find(Space::state, "n");
+    const Value y = g[NodeId{4}].outputs[0], m = g[NodeId{2}].outputs[0],
+                one = g[NodeId{2}].operands[1];
     const NodeId nodes[] = {2, 4};
     const Value inputs[] = {h, fixed, n, one}, outputs[] = {y, m};
     const RegionBlob r = write_region(g, nodes, inputs, outputs);
     const tenon_blob b = open(r.blob);
     CHECK(r.nodes == std::vector<NodeId>{2, 4});
     CHECK(r.values == std::vector<Value>{h, fixed, n, one, m, y});
-    const int spaces[] = {TENON_SPACE_INPUT, TENON_SPACE_WEIGHT, TENON_SPACE_STATE, TENON_SPACE_CONSTANT, TENON_SPACE_NODE,
-                          TENON_SPACE_NODE};
+    const int spaces[] = {TENON_SPACE_INPUT,    TENON_SPACE_WEIGHT, TENON_SPACE_STATE,
+                          TENON_SPACE_CONSTANT, TENON_SPACE_NODE,   TENON_SPACE_NODE};
     for (uint32_t v = 0; v < 6; ++v) CHECK(value(b, v).space == spaces[v]);
     CHECK(value(b, 2).flags == TENON_VALUE_UPDATED);
     const tenon_blob_function& f = b.functions[0];
@@ -197,7 +202,8 @@ TEST_SUITE("ir/blob") {
   TEST_CASE("write_region: a value from outside that is no input is a bug that is said") {
     const Graph g = graph_of(kStep);
     const NodeId nodes[] = {4};
-    CHECK_SAYS(refusal([&] { write_region(g, nodes, {}, {}); }, Code::internal), "binary reads a value from outside");
+    CHECK_SAYS(refusal([&] { write_region(g, nodes, {}, {}); }, Code::internal),
+               "binary reads a value from outside");
   }
 
   TEST_CASE("write_blob: requests and symbols must be gone") {

@@ -9,7 +9,8 @@ TEST_SUITE("ir/type") {
     CHECK(broadcast({}, {2}, "t") == Shape{2});
     CHECK(broadcast({0}, {1}, "t") == Shape{0});
     CHECK(broadcast({2, 0}, {2, 1}, "t") == Shape{2, 0});
-    CHECK_SAYS(refusal([] { broadcast({0}, {2}, "t"); }, Code::shape_mismatch), "t: shapes [0] and [2] do not broadcast");
+    CHECK_SAYS(refusal([] { broadcast({0}, {2}, "t"); }, Code::shape_mismatch),
+               "t: shapes [0] and [2] do not broadcast");
   }
 
   TEST_CASE("type_bytes: sub-byte dtypes round up, large shapes stay exact") {
@@ -39,8 +40,16 @@ TEST_SUITE("ir/graph") {
     g.weight("x", {kF32, {}});
     CHECK_SAYS(refusal([&] { g.input("x", {kF32, {}}); }), "input 'x' exists already");
     CHECK_SAYS(refusal([&] { g.state("", {kF32, {}}); }), "state: the name is empty");
-    CHECK_SAYS(refusal([&] { g.input("y", {TENON_DTYPE_NONE, {}}); }, Code::dtype_mismatch), "dtype");
-    CHECK_SAYS(refusal([&] { g.weight("w", {kF32, {g.symbol("N")}}); }), "only inputs may have symbolic dims");
+    CHECK_SAYS(refusal(
+                   [&] {
+                     g.input("y", {TENON_DTYPE_NONE, {}});
+                   },
+                   Code::dtype_mismatch),
+               "dtype");
+    CHECK_SAYS(refusal([&] {
+                 g.weight("w", {kF32, {g.symbol("N")}});
+               }),
+               "only inputs may have symbolic dims");
   }
 
   TEST_CASE("symbols: the same name is the same symbol") {
@@ -53,22 +62,27 @@ TEST_SUITE("ir/graph") {
   TEST_CASE("add_node: attributes equal to their default are left out, in the entry's order") {
     Graph g;
     const Value x = g.input("x", {kF32, {2, 3}});
-    const NodeId n = g.add_node(record_of("topk"), {x}, {{"axis", int64_t{-1}}, {"k", int64_t{2}}}, {true, true});
+    const NodeId n = g.add_node(record_of("topk"), {x}, {{"axis", int64_t{-1}}, {"k", int64_t{2}}},
+                                {true, true});
     REQUIRE(g[n].attrs.size() == 1);
     CHECK(g[n].attrs[0].name == "k");
-    CHECK(g.type(g[n].outputs[1]).text() == "i64[2,2]" );
+    CHECK(g.type(g[n].outputs[1]).text() == "i64[2,2]");
   }
 
   TEST_CASE("add_node: an integer serves where a float attribute is meant, nothing else does") {
     Graph g;
     const Value x = g.input("x", {kF32, {2}});
-    const NodeId n = g.add_node(record_of("unary"), {x}, {{"kind", std::string("elu")}, {"alpha", int64_t{2}}}, {true});
+    const NodeId n = g.add_node(record_of("unary"), {x},
+                                {{"kind", std::string("elu")}, {"alpha", int64_t{2}}}, {true});
     CHECK(std::get<double>(*g[n].attr("alpha")) == 2.0);
-    auto bad = [&](Attrs attrs) { return refusal([&] { g.add_node(record_of("unary"), {x}, std::move(attrs), {true}); }); };
+    auto bad = [&](Attrs attrs) {
+      return refusal([&] { g.add_node(record_of("unary"), {x}, std::move(attrs), {true}); });
+    };
     CHECK_SAYS(bad({{"kind", true}}), "unary: attribute kind: expected string, got bool");
     CHECK_SAYS(bad({}), "unary: attribute kind is required");
     CHECK_SAYS(bad({{"kind", std::string("exp")}, {"k", true}}), "unary: has no attribute 'k'");
-    CHECK_SAYS(bad({{"kind", std::string("exp")}, {"kind", std::string("exp")}}), "attribute kind is given twice");
+    CHECK_SAYS(bad({{"kind", std::string("exp")}, {"kind", std::string("exp")}}),
+               "attribute kind is given twice");
   }
 
   TEST_CASE("add_node: arity is checked") {
@@ -76,7 +90,8 @@ TEST_SUITE("ir/graph") {
     const Value x = g.input("x", {kF32, {2}});
     auto bad = [&](std::vector<Value> operands, std::vector<bool> outputs) {
       return refusal([&] {
-        g.add_node(record_of("binary"), std::move(operands), {{"kind", std::string("add")}}, std::move(outputs), "here");
+        g.add_node(record_of("binary"), std::move(operands), {{"kind", std::string("add")}},
+                   std::move(outputs), "here");
       });
     };
     CHECK_SAYS(bad({x}, {true}), "binary 'here': operand b is missing");
@@ -114,13 +129,16 @@ TEST_SUITE("ir/graph") {
     CHECK(g.update_of(s) == x);
     CHECK_SAYS(refusal([&] { g.update(s, x); }), "update 's' exists already");
     const Value t = g.state("t", {kF32, {2}});
-    g.update(t, n);   // known once N is
+    g.update(t, n);  // known once N is
     CHECK(g.update_of(t) == n);
   }
 
   TEST_CASE("constant: content must fill the type") {
     Graph g;
-    CHECK_SAYS(refusal([&] { g.constant({kF32, {2}}, bytes_of({1})); }), "constant f32[2]: expected 8 bytes, got 4");
+    CHECK_SAYS(refusal([&] {
+                 g.constant({kF32, {2}}, bytes_of({1}));
+               }),
+               "constant f32[2]: expected 8 bytes, got 4");
     CHECK_SAYS(refusal([&] { g.constant({kF32, {2}}, nullptr); }), "expected 8 bytes, got 0");
   }
 }

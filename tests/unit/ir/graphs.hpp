@@ -39,17 +39,24 @@ inline const OpRecord& every_attr_op() {
       {.kind = K::output, .name = "y"},
       {.kind = K::optional_output, .name = "extra"},
   };
-  static constexpr OpSchema schema{.name = "every", .family = "test", .version = 3, .level = OpLevel::core,
-                                   .first = parts, .part_count = std::size(parts)};
-  static const OpRecord record{.domain = "org.example", .schema = &schema,
+  static constexpr OpSchema schema{.name = "every",
+                                   .family = "test",
+                                   .version = 3,
+                                   .level = OpLevel::core,
+                                   .first = parts,
+                                   .part_count = std::size(parts)};
+  static const OpRecord record{.domain = "org.example",
+                               .schema = &schema,
                                .shape = [](Infer& i, const Graph& g, const NodeInfo& n) {
                                  i.out(0, g.type(n.operands[0]));
                                  i.out(1, g.type(n.operands[0]));
                                }};
   return record;
 }
-inline const OpRecord* find_every(std::string_view domain, std::string_view name, uint32_t version) {
-  if (domain == "org.example") return name == "every" && (version == 0 || version == 3) ? &every_attr_op() : nullptr;
+inline const OpRecord* find_every(std::string_view domain, std::string_view name,
+                                  uint32_t version) {
+  if (domain == "org.example")
+    return name == "every" && (version == 0 || version == 3) ? &every_attr_op() : nullptr;
   return find_record(domain, name, version);
 }
 
@@ -57,7 +64,8 @@ inline const OpRecord* find_every(std::string_view domain, std::string_view name
 inline Graph chain(uint32_t length, std::string_view kind = "exp") {
   Graph g;
   Value v = g.input("x", {kF32, {}});
-  for (uint32_t i = 0; i < length; ++i) v = g[g.add(op::unary{.kind = std::string(kind), .x = v})].outputs[0];
+  for (uint32_t i = 0; i < length; ++i)
+    v = g[g.add(op::unary{.kind = std::string(kind), .x = v})].outputs[0];
   g.output("y", v);
   return g;
 }
@@ -75,6 +83,7 @@ std::string refusal(Call call, Code code = Code::invalid_argument) {
 }
 
 // A substring check that shows both sides.
-#define CHECK_SAYS(text, words) CHECK_MESSAGE((text).find(words) != std::string::npos, "said: ", (text))
+#define CHECK_SAYS(text, words) \
+  CHECK_MESSAGE((text).find(words) != std::string::npos, "said: ", (text))
 
 }  // namespace tenon::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graphs.hpp"
 #include "ir/rewrite.hpp"
+#include "graphs.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 
@@ -36,21 +36,25 @@ TEST_SUITE("ir/rewrite") {
   }
 
   TEST_CASE("replace: readers see the new value, which takes the old one's name") {
-    const Graph g = graph_of("graph { input x: f32[2] a = unary(x) {kind=\"gelu\"} b = unary(a) {kind=\"exp\"} output \"b\" = b }");
+    const Graph g = graph_of(
+        "graph { input x: f32[2] a = unary(x) {kind=\"gelu\"} b = unary(a) {kind=\"exp\"} output "
+        "\"b\" = b }");
     Rewriter r(g);
     Builder b(r.to);
     r.replace(g[NodeId{0}].outputs[0], b.neg(r.map(g.inputs()[0])));
     r.copy(1);
     const Graph out = r.finish();
     CHECK(print(out) ==
-          "graph {\n  input x: f32[2]\n  a = unary(x) {kind=\"neg\"}\n  b = unary(a) {kind=\"exp\"}\n  output \"b\" = b\n}\n");
+          "graph {\n  input x: f32[2]\n  a = unary(x) {kind=\"neg\"}\n  b = unary(a) "
+          "{kind=\"exp\"}\n  output \"b\" = b\n}\n");
     CHECK(r.values()[g[NodeId{1}].outputs[0]] == out.outputs()[0].value);
     verify(out);
   }
 
   TEST_CASE("map: constants come when they are used, once") {
     const Graph g = graph_of(
-        "graph { const c: f32[] = {1.0} const unused: f32[] = {2.0} a = unary(c) {kind=\"exp\"} b = unary(c) {kind=\"neg\"} }");
+        "graph { const c: f32[] = {1.0} const unused: f32[] = {2.0} a = unary(c) {kind=\"exp\"} b "
+        "= unary(c) {kind=\"neg\"} }");
     ValueMap map;
     const Graph out = copy_all(g, &map);
     CHECK(out.value_count() == 3);
@@ -77,7 +81,8 @@ TEST_SUITE("ir/rewrite") {
 
   TEST_CASE("live: what outputs, updates and what they read need") {
     const Graph g = graph_of(
-        "graph { input x: f32[] state s: f32[] a = unary(x) {kind=\"exp\"} dead = unary(a) {kind=\"exp\"}"
+        "graph { input x: f32[] state s: f32[] a = unary(x) {kind=\"exp\"} dead = unary(a) "
+        "{kind=\"exp\"}"
         " b = unary(x) {kind=\"neg\"} update s = b output \"a\" = a }");
     CHECK(live_nodes(g) == std::vector<bool>{true, false, true});
   }

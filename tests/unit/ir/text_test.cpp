@@ -106,10 +106,14 @@ TEST_SUITE("ir/text") {
     const Case cases[] = {
         {{kF32, {2}}, bytes_of({0.1f, -0.0f}), "{0.1, -0.0}"},
         {{kF32, {2}}, bytes_of({INFINITY, 1e-45f}), "{inf, 1e-45}"},
-        {{kF32, {1}}, raw({1, 0, 0xc0, 0x7f}), "0x0100c07f"},   // a NaN with a payload
+        {{kF32, {1}}, raw({1, 0, 0xc0, 0x7f}), "0x0100c07f"},  // a NaN with a payload
         {{kF16, {1}}, raw({0x66, 0x2e}), "{0.0999755859375}"},
-        {{kI64, {1}}, raw({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}), "{9223372036854775807}"},
-        {{kU64, {1}}, raw({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), "{18446744073709551615}"},
+        {{kI64, {1}},
+         raw({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}),
+         "{9223372036854775807}"},
+        {{kU64, {1}},
+         raw({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
+         "{18446744073709551615}"},
         {{kI8, {2}}, raw({0x80, 0x7f}), "{-128, 127}"},
         {{kBool, {2}}, raw({0, 1}), "{0, 1}"},
         {{kBool, {1}}, raw({2}), "0x02"},
@@ -175,7 +179,8 @@ TEST_SUITE("ir/text") {
     CHECK(!n.operands[3]);
     CHECK(n.operands[5]);
     CHECK(!n.outputs[0]);
-    CHECK_SAYS(refusal([&] { graph_of(text); }), "test:5:39: expected a value defined above, got 'r0'");
+    CHECK_SAYS(refusal([&] { graph_of(text); }),
+               "test:5:39: expected a value defined above, got 'r0'");
   }
 
   TEST_CASE("print: types stand behind the nodes when asked for") {
@@ -185,7 +190,9 @@ TEST_SUITE("ir/text") {
   }
 
   TEST_CASE("parse: blanks, line ends and comments do not matter") {
-    const Graph g = graph_of("# first\ngraph{input x:f32[ 2 , 3 ]# shape\r\n\ty=unary(x){kind=\"exp\"}output\"y\"=y}#end");
+    const Graph g = graph_of(
+        "# first\ngraph{input x:f32[ 2 , 3 ]# "
+        "shape\r\n\ty=unary(x){kind=\"exp\"}output\"y\"=y}#end");
     CHECK(g.type(g.outputs()[0].value).text() == "f32[2,3]");
   }
 
@@ -201,8 +208,10 @@ TEST_SUITE("ir/text") {
         {"graph { input x: f31[2] }", "test:1:18: expected a dtype such as f32, got 'f31'"},
         {"graph { input x: f32[-2] }", "test:1:22: expected a dim >= 0, got -2"},
         {"graph { input x: f32[1,1,1,1,1,1,1,1,1] }", "expected at most 8 dims, got '1'"},
-        {"graph { input x: f32[4294967296,4294967296] }", "test:1:18: shape [4294967296,4294967296]: its size overflows"},
-        {"graph { input x: f32[99999999999999999999] }", "expected a dim, got '99999999999999999999'"},
+        {"graph { input x: f32[4294967296,4294967296] }",
+         "test:1:18: shape [4294967296,4294967296]: its size overflows"},
+        {"graph { input x: f32[99999999999999999999] }",
+         "expected a dim, got '99999999999999999999'"},
         {"graph { input x: f32[2] input x: f32[2] }", "test:1:31: value 'x' exists already"},
         {"graph { weight w: f32[N] }", "test:1:16: weight 'w': only inputs may have symbolic dims"},
         {"graph { const c: f32[2] = {1.0} }", "test:1:31: expected ',', got '}'"},
@@ -210,27 +219,38 @@ TEST_SUITE("ir/text") {
         {"graph { const c: i8[1] = {200} }", "expected element 0 of i8[1], got '200'"},
         {"graph { const c: u8[1] = {-1} }", "expected element 0 of u8[1], got '-1'"},
         {"graph { const c: f32[1] = 0x00 }", "expected a list, or 0x and 4 bytes, got '0x00'"},
-        {"graph { const c: f32[1] = 0x0000000g }", "test:1:27: expected hexadecimal digits, got '0x0000000g'"},
+        {"graph { const c: f32[1] = 0x0000000g }",
+         "test:1:27: expected hexadecimal digits, got '0x0000000g'"},
         {"graph { const c: f32[1000000000000] = {1.0 }", "expected ',', got '}'"},
         {"graph { y = nothing() }", "test:1:13: there is no op 'nothing'"},
         {"graph { y = other:unary() }", "there is no op 'other:unary'"},
         {"graph { input x: f32[] y = unary/9(x) }", "there is no op 'unary' of version 9"},
-        {"graph { input x: f32[] y = unary(x) {kind=\"exp\", knd=1} }", "test:1:50: unary: has no attribute 'knd'"},
+        {"graph { input x: f32[] y = unary(x) {kind=\"exp\", knd=1} }",
+         "test:1:50: unary: has no attribute 'knd'"},
         {"graph { input x: f32[] y = unary(x) {kind=exp} }", "expected a string, got 'exp'"},
-        {"graph { input x: f32[] y = unary(x) {kind=\"exp\", kind=\"exp\"} }", "unary: attribute kind is given twice"},
-        {"graph { input x: f32[] y = unary(x) {kind=\"foo\"} @\"p\" }", "test:1:24: unary 'p': attribute kind"},
-        {"graph { y = unary(y) {kind=\"exp\"} }", "test:1:19: expected a value defined above, got 'y'"},
-        {"graph { input x: f32[2,3] (v, v) = topk(x) {k=1} }", "test:1:31: value 'v' exists already"},
-        {"graph { input x: f32[2,3] (_, v) = topk(x) {k=1} }", "topk: output values is not optional"},
-        {"graph { input x: f32[2,3] (a, b, c) = topk(x) {k=1} }", "topk: got 3 outputs, the op has 2"},
-        {"graph { input x: f32[] output \"y\" = x output \"y\" = x }", "test:1:39: output 'y' exists already"},
-        {"graph { input x: f32[] update x = x }", "update: the target is neither a weight nor state"},
-        {"graph { state s: f32[2] input x: f32[3] update s = x }", "update 's': expected f32[2], got f32[3]",
-         Code::shape_mismatch},
+        {"graph { input x: f32[] y = unary(x) {kind=\"exp\", kind=\"exp\"} }",
+         "unary: attribute kind is given twice"},
+        {"graph { input x: f32[] y = unary(x) {kind=\"foo\"} @\"p\" }",
+         "test:1:24: unary 'p': attribute kind"},
+        {"graph { y = unary(y) {kind=\"exp\"} }",
+         "test:1:19: expected a value defined above, got 'y'"},
+        {"graph { input x: f32[2,3] (v, v) = topk(x) {k=1} }",
+         "test:1:31: value 'v' exists already"},
+        {"graph { input x: f32[2,3] (_, v) = topk(x) {k=1} }",
+         "topk: output values is not optional"},
+        {"graph { input x: f32[2,3] (a, b, c) = topk(x) {k=1} }",
+         "topk: got 3 outputs, the op has 2"},
+        {"graph { input x: f32[] output \"y\" = x output \"y\" = x }",
+         "test:1:39: output 'y' exists already"},
+        {"graph { input x: f32[] update x = x }",
+         "update: the target is neither a weight nor state"},
+        {"graph { state s: f32[2] input x: f32[3] update s = x }",
+         "update 's': expected f32[2], got f32[3]", Code::shape_mismatch},
         {"graph { input x: f32[2] input z: f32[3] y = binary(x, z) {kind=\"add\"} }",
          "test:1:41: binary: shapes [2] and [3] do not broadcast", Code::shape_mismatch},
         {"graph { input \"x\": f32[] }", "expected a value's name, got \"x\""},
-        {"graph { input state: f32[] }", "test:1:15: expected a value's name, got the keyword 'state'"},
+        {"graph { input state: f32[] }",
+         "test:1:15: expected a value's name, got the keyword 'state'"},
         {"graph { input %0: f32[] }", "test:1:15: input: the name is empty"},
         {"graph { } x", "test:1:11: expected the end of the text, got 'x'"},
         {"graph { output \"a", "test:1:18: expected a closing quote"},
@@ -248,7 +268,8 @@ TEST_SUITE("ir/text") {
     std::string text = "graph { input x: f32[] y = org.example:every(x) {fn=";
     std::string open;
     for (int i = 0; i < 100000; ++i) open += text;
-    CHECK_SAYS(refusal([&] { parse_every(open); }), "expected at most 8 function bodies inside each other");
+    CHECK_SAYS(refusal([&] { parse_every(open); }),
+               "expected at most 8 function bodies inside each other");
   }
 
   TEST_CASE("parse: 100,000 nodes come back in near-linear time") {
@@ -290,9 +311,12 @@ TEST_SUITE("ir/text") {
   update s = %0
 }
 )";
-    const std::string_view pieces[] = {"graph", "{",  "}",    "(",    ")",   "[",  "]",       "=",        ",",       "\"",
-                                       "@",     "_",  "-1",   "0",    "8",   "%0", "f32",     "i64",      "bool",    "x",
-                                       "nan",   "0x", "null", "1e99", "sum", "/1", "9999999", "\"topk\"", "clone 1", "-9223372036854775808"};
+    const std::string_view pieces[] = {
+        "graph", "{",  "}",       "(",        ")",       "[",
+        "]",     "=",  ",",       "\"",       "@",       "_",
+        "-1",    "0",  "8",       "%0",       "f32",     "i64",
+        "bool",  "x",  "nan",     "0x",       "null",    "1e99",
+        "sum",   "/1", "9999999", "\"topk\"", "clone 1", "-9223372036854775808"};
     std::mt19937 random(7);
     auto below = [&](size_t n) { return n == 0 ? 0 : static_cast<size_t>(random() % n); };
     int parsed = 0, refused = 0;
@@ -303,11 +327,21 @@ TEST_SUITE("ir/text") {
         for (size_t edits = 1 + below(3); edits > 0; --edits) {
           const size_t at = below(bad.size()), length = std::min(bad.size() - at, below(12));
           switch (below(5)) {
-            case 0: bad[at] = static_cast<char>(random()); break;
-            case 1: bad.erase(at, length); break;
-            case 2: bad.insert(at, bad.substr(below(bad.size() - length), length)); break;
-            case 3: bad.replace(at, std::min<size_t>(length, 3), pieces[below(std::size(pieces))]); break;
-            default: bad.resize(std::max<size_t>(at, 1)); break;
+            case 0:
+              bad[at] = static_cast<char>(random());
+              break;
+            case 1:
+              bad.erase(at, length);
+              break;
+            case 2:
+              bad.insert(at, bad.substr(below(bad.size() - length), length));
+              break;
+            case 3:
+              bad.replace(at, std::min<size_t>(length, 3), pieces[below(std::size(pieces))]);
+              break;
+            default:
+              bad.resize(std::max<size_t>(at, 1));
+              break;
           }
           if (bad.empty()) bad = "g";
         }

@@ -28,7 +28,9 @@ std::string simplified(std::string_view text) {
 }
 // What output "y" is after the pass, when that is no node: its name.
 std::string becomes(std::string_view body) {
-  const Graph out = simplify(graph_of(cat("graph { input x: f32[2,3] input n: i32[2,3] input b: bool[2,3] ", body, " output \"y\" = y }")));
+  const Graph out =
+      simplify(graph_of(cat("graph { input x: f32[2,3] input n: i32[2,3] input b: bool[2,3] ", body,
+                            " output \"y\" = y }")));
   verify(out);
   const ValueInfo& v = out[out.outputs()[0].value];
   return v.space == Space::node ? nodes_of(out) : v.name;
@@ -62,27 +64,34 @@ struct Adder {
 
 TEST_SUITE("plan/simplify") {
   TEST_CASE("dead code: goes, with the optional outputs that nobody reads") {
-    CHECK(simplified("graph { input x: f32[2,4] weight w: f32[4] (y, r) = rms_norm(x, w) dead = unary(r) {kind=\"exp\"}"
+    CHECK(simplified("graph { input x: f32[2,4] weight w: f32[4] (y, r) = rms_norm(x, w) dead = "
+                     "unary(r) {kind=\"exp\"}"
                      " output \"y\" = y }") == "y = rms_norm(x, w)\n");
-    CHECK(simplified("graph { input x: f32[2,4] weight w: f32[4] (y, r) = rms_norm(x, w) output \"y\" = y output \"r\" = r }") ==
-          "(y, r) = rms_norm(x, w)\n");
-    CHECK(simplified("graph { input x: f32[2,4] (v, i) = topk(x) {k=1} output \"v\" = v }") == "(v, i) = topk(x) {k=1}\n");
+    CHECK(simplified("graph { input x: f32[2,4] weight w: f32[4] (y, r) = rms_norm(x, w) output "
+                     "\"y\" = y output \"r\" = r }") == "(y, r) = rms_norm(x, w)\n");
+    CHECK(simplified("graph { input x: f32[2,4] (v, i) = topk(x) {k=1} output \"v\" = v }") ==
+          "(v, i) = topk(x) {k=1}\n");
   }
 
   TEST_CASE("dead code: what an update needs stays; named values stay") {
-    const Graph g = simplify(graph_of("graph { input unused: f32[] state s: f32[] y = unary(s) {kind=\"exp\"} update s = y }"));
+    const Graph g = simplify(graph_of(
+        "graph { input unused: f32[] state s: f32[] y = unary(s) {kind=\"exp\"} update s = y }"));
     CHECK(g.node_count() == 1);
     CHECK(g.inputs().size() == 1);
   }
 
   TEST_CASE("common subexpressions: equal op, attributes and operands; commuted too") {
-    CHECK(simplified("graph { input x: f32[] input z: f32[] a = binary(x, z) {kind=\"add\"} b = binary(z, x) {kind=\"add\"}"
+    CHECK(simplified("graph { input x: f32[] input z: f32[] a = binary(x, z) {kind=\"add\"} b = "
+                     "binary(z, x) {kind=\"add\"}"
                      " c = binary(a, b) {kind=\"mul\"} output \"c\" = c }") ==
           "a = binary(x, z) {kind=\"add\"}\nc = binary(a, a) {kind=\"mul\"}\n");
-    CHECK(simplified("graph { input x: f32[] input z: f32[] a = binary(x, z) {kind=\"sub\"} b = binary(z, x) {kind=\"sub\"}"
+    CHECK(simplified("graph { input x: f32[] input z: f32[] a = binary(x, z) {kind=\"sub\"} b = "
+                     "binary(z, x) {kind=\"sub\"}"
                      " c = binary(a, b) {kind=\"mul\"} output \"c\" = c }") ==
-          "a = binary(x, z) {kind=\"sub\"}\nb = binary(z, x) {kind=\"sub\"}\nc = binary(a, b) {kind=\"mul\"}\n");
-    CHECK(simplified("graph { input x: f32[] a = unary(x) {kind=\"elu\", alpha=2.0} b = unary(x) {kind=\"elu\", alpha=3.0}"
+          "a = binary(x, z) {kind=\"sub\"}\nb = binary(z, x) {kind=\"sub\"}\nc = binary(a, b) "
+          "{kind=\"mul\"}\n");
+    CHECK(simplified("graph { input x: f32[] a = unary(x) {kind=\"elu\", alpha=2.0} b = unary(x) "
+                     "{kind=\"elu\", alpha=3.0}"
                      " output \"a\" = a output \"b\" = b }") ==
           "a = unary(x) {kind=\"elu\", alpha=2.0}\nb = unary(x) {kind=\"elu\", alpha=3.0}\n");
   }
@@ -90,7 +99,8 @@ TEST_SUITE("plan/simplify") {
   TEST_CASE("common subexpressions: chains merge, and every name still finds its value") {
     const Graph g = graph_of(
         "graph { input x: f32[] a = unary(x) {kind=\"exp\"} b = unary(a) {kind=\"log1p\"}"
-        " c = unary(x) {kind=\"exp\"} d = unary(c) {kind=\"log1p\"} output \"b\" = b output \"d\" = d }");
+        " c = unary(x) {kind=\"exp\"} d = unary(c) {kind=\"log1p\"} output \"b\" = b output \"d\" "
+        "= d }");
     ValueMap map;
     const Graph out = simplify(g, {}, &map);
     CHECK(out.node_count() == 2);
@@ -100,26 +110,37 @@ TEST_SUITE("plan/simplify") {
   }
 
   TEST_CASE("common subexpressions: clones merge only with their own number") {
-    CHECK(simplified("graph { input x: f32[] a = unary(x) {kind=\"exp\"} b = unary(x) {kind=\"exp\"} clone 1"
-                     " c = unary(x) {kind=\"exp\"} clone 1 output \"a\" = a output \"b\" = b output \"c\" = c }") ==
-          "a = unary(x) {kind=\"exp\"}\nb = unary(x) {kind=\"exp\"} clone 1\n");
+    CHECK(
+        simplified(
+            "graph { input x: f32[] a = unary(x) {kind=\"exp\"} b = unary(x) {kind=\"exp\"} clone 1"
+            " c = unary(x) {kind=\"exp\"} clone 1 output \"a\" = a output \"b\" = b output \"c\" = "
+            "c }") == "a = unary(x) {kind=\"exp\"}\nb = unary(x) {kind=\"exp\"} clone 1\n");
   }
 
   TEST_CASE("common subexpressions: equal constants are one, by content and type") {
-    const Graph g = simplify(graph_of(
-        "graph { input x: f32[2] const a: f32[2] = {1.0, 2.0} const b: f32[2] = {1.0, 2.0} const c: i32[2] = {1065353216, 1073741824}"
-        " p = binary(x, a) {kind=\"div\"} q = binary(x, b) {kind=\"div\"} output \"p\" = p output \"q\" = q output \"c\" = c }"));
+    const Graph g =
+        simplify(graph_of("graph { input x: f32[2] const a: f32[2] = {1.0, 2.0} const b: f32[2] = "
+                          "{1.0, 2.0} const c: i32[2] = {1065353216, 1073741824}"
+                          " p = binary(x, a) {kind=\"div\"} q = binary(x, b) {kind=\"div\"} output "
+                          "\"p\" = p output \"q\" = q output \"c\" = c }"));
     CHECK(g.node_count() == 1);
     CHECK(g.outputs()[0].value == g.outputs()[1].value);
     CHECK(g.type(g.outputs()[2].value).dtype == kI32);
   }
 
   TEST_CASE("ordered nodes are never merged or dropped") {
-    static constexpr tenon::OpPart parts[] = {{.kind = tenon::OpPart::Kind::operand, .name = "x"}, {.kind = tenon::OpPart::Kind::output, .name = "y"}};
-    static constexpr tenon::OpSchema schema{.name = "send", .family = "test", .version = 1, .level = tenon::OpLevel::core,
-                                     .first = parts, .part_count = 2};
-    static const OpRecord send{.domain = "test", .schema = &schema,
-                               .shape = [](Infer& i, const Graph& g, const NodeInfo& n) { i.out(0, g.type(n.operands[0])); },
+    static constexpr tenon::OpPart parts[] = {{.kind = tenon::OpPart::Kind::operand, .name = "x"},
+                                              {.kind = tenon::OpPart::Kind::output, .name = "y"}};
+    static constexpr tenon::OpSchema schema{.name = "send",
+                                            .family = "test",
+                                            .version = 1,
+                                            .level = tenon::OpLevel::core,
+                                            .first = parts,
+                                            .part_count = 2};
+    static const OpRecord send{.domain = "test",
+                               .schema = &schema,
+                               .shape = [](Infer& i, const Graph& g,
+                                           const NodeInfo& n) { i.out(0, g.type(n.operands[0])); },
                                .traits = kOrdered};
     Graph g;
     const Value x = g.input("x", {kF32, {}});
@@ -149,25 +170,33 @@ TEST_SUITE("plan/simplify") {
   }
 
   TEST_CASE("algebra: what could change a NaN, an infinity, a shape or a dtype stays") {
-    CHECK(becomes("const k: f32[] = {0.0} y = binary(x, k) {kind=\"mul\"}") == "y = binary(x, k) {kind=\"mul\"}\n" );
+    CHECK(becomes("const k: f32[] = {0.0} y = binary(x, k) {kind=\"mul\"}") ==
+          "y = binary(x, k) {kind=\"mul\"}\n");
     CHECK(becomes("y = binary(x, x) {kind=\"sub\"}") == "y = binary(x, x) {kind=\"sub\"}\n");
     CHECK(becomes("y = binary(x, x) {kind=\"div\"}") == "y = binary(x, x) {kind=\"div\"}\n");
     CHECK(becomes("y = compare(x, x) {kind=\"eq\"}") == "y = compare(x, x) {kind=\"eq\"}\n");
     CHECK(becomes("y = binary(x, x) {kind=\"max\"}") == "y = binary(x, x) {kind=\"max\"}\n");
-    CHECK(becomes("const k: f32[] = {1.0} y = binary(k, x) {kind=\"div\"}").find("div") != std::string::npos);
-    CHECK(becomes("const k: f32[] = {0.0} y = binary(k, x) {kind=\"sub\"}").find("sub") != std::string::npos);
-    CHECK(becomes("const k: f32[2,2,3] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1} y = binary(x, k) {kind=\"mul\"}").find("mul") !=
+    CHECK(becomes("const k: f32[] = {1.0} y = binary(k, x) {kind=\"div\"}").find("div") !=
           std::string::npos);
-    CHECK(becomes("const k: f32[] = {nan} y = binary(x, k) {kind=\"mul\"}").find("mul") != std::string::npos);
-    CHECK(becomes("const k: bool[] = {1} z = unary(x) {kind=\"exp\"} y = where(b, x, z)").find("where") != std::string::npos);
-    CHECK(becomes("y = narrow(x) {start=[1, 2], len=[2, 3], step=[-1, -1]}").find("narrow") != std::string::npos);
+    CHECK(becomes("const k: f32[] = {0.0} y = binary(k, x) {kind=\"sub\"}").find("sub") !=
+          std::string::npos);
+    CHECK(becomes("const k: f32[2,2,3] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1} y = binary(x, k) "
+                  "{kind=\"mul\"}")
+              .find("mul") != std::string::npos);
+    CHECK(becomes("const k: f32[] = {nan} y = binary(x, k) {kind=\"mul\"}").find("mul") !=
+          std::string::npos);
+    CHECK(becomes("const k: bool[] = {1} z = unary(x) {kind=\"exp\"} y = where(b, x, z)")
+              .find("where") != std::string::npos);
+    CHECK(becomes("y = narrow(x) {start=[1, 2], len=[2, 3], step=[-1, -1]}").find("narrow") !=
+          std::string::npos);
     CHECK(becomes("y = copy(x)") == "y = copy(x)\n");
   }
 
   TEST_CASE("algebra: casts there and back only where nothing is lost") {
     auto through = [](std::string_view from, std::string_view via, std::string_view to) {
-      const Graph out = simplify(graph_of(cat("graph { input x: ", from, "[2] a = cast(x) {to=", via, "} y = cast(a) {to=", to,
-                                              "} output \"y\" = y }")));
+      const Graph out =
+          simplify(graph_of(cat("graph { input x: ", from, "[2] a = cast(x) {to=", via,
+                                "} y = cast(a) {to=", to, "} output \"y\" = y }")));
       return out.node_count();
     };
     CHECK(through("bf16", "f32", "bf16") == 0);
@@ -186,40 +215,51 @@ TEST_SUITE("plan/simplify") {
     CHECK(through("u32", "i32", "u32") == 2);
     CHECK(through("i16", "bf16", "i16") == 2);
     CHECK(through("f32", "i32", "f32") == 2);
-    CHECK(through("i32", "f64", "i8") == 2);   // saturates on this way, would wrap on the short one
+    CHECK(through("i32", "f64", "i8") == 2);  // saturates on this way, would wrap on the short one
     CHECK(through("i32", "f64", "bool") == 1);
     CHECK(through("f32", "bool", "f32") == 2);
   }
 
   TEST_CASE("algebra: shape ops join") {
-    CHECK(simplified("graph { input x: f32[2,3,4] a = transpose(x) {perm=[1, 2, 0]} y = transpose(a) {perm=[1, 0, 2]} output \"y\" = y }") ==
+    CHECK(simplified("graph { input x: f32[2,3,4] a = transpose(x) {perm=[1, 2, 0]} y = "
+                     "transpose(a) {perm=[1, 0, 2]} output \"y\" = y }") ==
           "y = transpose(x) {perm=[2, 1, 0]}\n");
-    CHECK(simplified("graph { input x: f32[1,3,1,4] y = transpose(x) {perm=[1, 0, 3, 2]} output \"y\" = y }") ==
-          "y = reshape(x) {shape=[3, 1, 4, 1], allow_zero=true}\n");
-    CHECK(simplified("graph { input x: f32[2,6] a = reshape(x) {shape=[12]} y = reshape(a) {shape=[3, 4]} output \"y\" = y }") ==
+    CHECK(simplified("graph { input x: f32[1,3,1,4] y = transpose(x) {perm=[1, 0, 3, 2]} output "
+                     "\"y\" = y }") == "y = reshape(x) {shape=[3, 1, 4, 1], allow_zero=true}\n");
+    CHECK(simplified("graph { input x: f32[2,6] a = reshape(x) {shape=[12]} y = reshape(a) "
+                     "{shape=[3, 4]} output \"y\" = y }") ==
           "y = reshape(x) {shape=[3, 4], allow_zero=true}\n");
-    CHECK(simplified("graph { input x: f32[1] a = expand(x) {shape=[3, 1]} y = expand(a) {shape=[2, 3, 5]} output \"y\" = y }") ==
+    CHECK(simplified("graph { input x: f32[1] a = expand(x) {shape=[3, 1]} y = expand(a) "
+                     "{shape=[2, 3, 5]} output \"y\" = y }") ==
           "y = expand(x) {shape=[2, 3, 5]}\n");
-    CHECK(simplified("graph { input x: f32[1,3] y = reduce(x) {kind=\"sum\", axes=[0]} output \"y\" = y }") ==
-          "y = reshape(x) {shape=[3], allow_zero=true}\n");
-    CHECK(simplified("graph { input x: f32[1,3] y = reduce(x) {kind=\"l1\", axes=[0]} output \"y\" = y }") ==
-          "y = reduce(x) {kind=\"l1\", axes=[0]}\n");
+    CHECK(simplified("graph { input x: f32[1,3] y = reduce(x) {kind=\"sum\", axes=[0]} output "
+                     "\"y\" = y }") == "y = reshape(x) {shape=[3], allow_zero=true}\n");
+    CHECK(
+        simplified(
+            "graph { input x: f32[1,3] y = reduce(x) {kind=\"l1\", axes=[0]} output \"y\" = y }") ==
+        "y = reduce(x) {kind=\"l1\", axes=[0]}\n");
   }
 
   TEST_CASE("algebra: broadcasting makes an expand needless, unless the shape needs it") {
-    CHECK(simplified("graph { input x: f32[2,3] input s: f32[] e = expand(s) {shape=[2, 3]} y = binary(x, e) {kind=\"sub\"} output \"y\" = y }") ==
+    CHECK(simplified("graph { input x: f32[2,3] input s: f32[] e = expand(s) {shape=[2, 3]} y = "
+                     "binary(x, e) {kind=\"sub\"} output \"y\" = y }") ==
           "y = binary(x, s) {kind=\"sub\"}\n");
-    CHECK(simplified("graph { input t: f32[3] input s: f32[] e = expand(s) {shape=[2, 3]} y = binary(t, e) {kind=\"sub\"} output \"y\" = y }") ==
+    CHECK(simplified("graph { input t: f32[3] input s: f32[] e = expand(s) {shape=[2, 3]} y = "
+                     "binary(t, e) {kind=\"sub\"} output \"y\" = y }") ==
           "e = expand(s) {shape=[2, 3]}\ny = binary(t, e) {kind=\"sub\"}\n");
-    CHECK(simplified("graph { input x: f32[2,3] const one: f32[] = {1.0} e = expand(one) {shape=[2, 3]} y = binary(e, x) {kind=\"mul\"}"
-                     " output \"y\" = y }").empty());
+    CHECK(simplified("graph { input x: f32[2,3] const one: f32[] = {1.0} e = expand(one) "
+                     "{shape=[2, 3]} y = binary(e, x) {kind=\"mul\"}"
+                     " output \"y\" = y }")
+              .empty());
   }
 
   TEST_CASE("fold: what is constant is computed once") {
     Adder adder;
     const Graph g = graph_of(
-        "graph { input x: f32[2] const a: f32[2] = {1.0, 2.0} const b: f32[] = {0.5} s = binary(a, b) {kind=\"add\"}"
-        " t = binary(s, b) {kind=\"add\"} y = binary(x, t) {kind=\"mul\"} output \"y\" = y output \"t\" = t }");
+        "graph { input x: f32[2] const a: f32[2] = {1.0, 2.0} const b: f32[] = {0.5} s = binary(a, "
+        "b) {kind=\"add\"}"
+        " t = binary(s, b) {kind=\"add\"} y = binary(x, t) {kind=\"mul\"} output \"y\" = y output "
+        "\"t\" = t }");
     ValueMap map;
     const Graph out = simplify(g, std::ref(adder), &map);
     verify(out);
@@ -228,12 +268,15 @@ TEST_SUITE("plan/simplify") {
     CHECK(*out[t].data == *bytes_of({2, 3}));
     CHECK(map[g[NodeId{1}].outputs[0]] == t);
     CHECK(adder.calls == 2);
-    CHECK(simplify(g).node_count() == 3);   // without a callback nothing is folded
+    CHECK(simplify(g).node_count() == 3);  // without a callback nothing is folded
   }
 
   TEST_CASE("fold: a node that cannot be computed stays") {
     Adder adder;
-    const Graph out = simplify(graph_of("graph { const a: f32[2] = {1.0, 2.0} y = unary(a) {kind=\"exp\"} output \"y\" = y }"), std::ref(adder));
+    const Graph out = simplify(
+        graph_of(
+            "graph { const a: f32[2] = {1.0, 2.0} y = unary(a) {kind=\"exp\"} output \"y\" = y }"),
+        std::ref(adder));
     CHECK(out.node_count() == 1);
     CHECK(adder.calls >= 1);
   }
@@ -241,10 +284,20 @@ TEST_SUITE("plan/simplify") {
   TEST_CASE("fold: not above the limit, not random, and no view that only repeats") {
     Adder adder;
     const Evaluate evaluate = std::ref(adder);
-    CHECK(simplify(graph_of("graph { const a: f32[] = {1.0} y = expand(a) {shape=[100]} output \"y\" = y }"), evaluate).node_count() == 1);
-    CHECK(simplify(graph_of("graph { const r: i64[2] = {1, 2} y = random_bits(r) {shape=[4]} output \"y\" = y }"), evaluate).node_count() == 1);
-    CHECK(simplify(graph_of("graph { const a: f32[1,200] = 0x" + std::string(1600, '0') + " const b: f32[200,1] = 0x" + std::string(1600, '0') +
-                            " y = binary(a, b) {kind=\"add\"} output \"y\" = y }"), evaluate).node_count() == 1);
+    CHECK(simplify(
+              graph_of(
+                  "graph { const a: f32[] = {1.0} y = expand(a) {shape=[100]} output \"y\" = y }"),
+              evaluate)
+              .node_count() == 1);
+    CHECK(simplify(graph_of("graph { const r: i64[2] = {1, 2} y = random_bits(r) {shape=[4]} "
+                            "output \"y\" = y }"),
+                   evaluate)
+              .node_count() == 1);
+    CHECK(simplify(graph_of("graph { const a: f32[1,200] = 0x" + std::string(1600, '0') +
+                            " const b: f32[200,1] = 0x" + std::string(1600, '0') +
+                            " y = binary(a, b) {kind=\"add\"} output \"y\" = y }"),
+                   evaluate)
+              .node_count() == 1);
     CHECK(adder.calls == 0);
   }
 
