@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# install.sh BUILD_DIR: what is installed is enough. Outside the tree: plugins from the templates (C++ by find_package, C by
+# pkg-config) load in the installed command and run the model; host apps in C11 and C++20 build and train.
+set -euo pipefail
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+unset TENON_PLUGIN_PATH LD_LIBRARY_PATH PKG_CONFIG_PATH
+
+cmake --install "$build" --prefix "$work/first" > "$work/log"
+mv "$work/first" "$work/prefix"   # an installed tree can be moved
+prefix=$work/prefix
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name tenon.pc)")
+export PKG_CONFIG_PATH
+pkg() { pkg-config "$@"; }
+libdir=$(pkg --variable=libdir tenon)
+
+echo "== plugin from the C++ template, find_package"
+cp -r "$prefix/share/tenon/template" "$work/template"
+cmake -S "$work/template" -B "$work/template/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >> "$work/log"
+cmake --build "$work/template/build" -j2 >> "$work/log"
+mkdir "$work/plugins"
+find "$work/template/build" -name "*template*.so" -exec cp {} "$work/plugins/" \;
+
+echo "== plugin from the C template, pkg-config"
+# shellcheck disable=SC2046
+gcc -std=c11 -Wall -Wextra -Werror -O1 -fPIC -fvisibility=hidden -shared $(pkg --cflags tenon-sdk) \
+  -Wl,-z,defs -Wl,--version-script="$(pkg --variable=versionscript tenon-sdk)" \
+  "$prefix/share/tenon/template_c/plugin.c" -o "$work/plugins/tenon_plugin_template_c.so"
+
+echo "== the installed command"
+tenon=$prefix/bin/tenon
+"$tenon" devices --plugin-dir "$work/plugins" | tee "$work/devices"
+for device in cpu:0 template:0 template_c:0; do grep -q "^  $device " "$work/devices" || { echo "no device $device"; exit 1; }; done
+for device in cpu template template_c; do
+  "$tenon" lm train --text /usr/share/common-licenses/Apache-2.0 --out "$work/model-$device" --device "$device" \
+    --plugin-dir "$work/plugins" --dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --steps 10 \
+    --warmup 2 | tail -2 | head -1
+done
+python3 - "$work" <<'PY'
+import json, sys
+losses = {d: json.load(open(f"{sys.argv[1]}/model-{d}/training.json"))["losses"] for d in ("cpu", "template", "template_c")}
+for d in ("template", "template_c"):
+    worst = max(abs(a[1] - b[1]) / b[1] for a, b in zip(losses[d], losses["cpu"]))
+    print(f"losses of {d} against cpu: {worst:.1e}")
+    assert worst < 1e-4, d
+PY
+"$tenon" lm generate --model "$work/model-cpu" --device template --plugin-dir "$work/plugins" --prompt "The" --tokens 20 > /dev/null
+
+echo "== host apps"
+# shellcheck disable=SC2046
+gcc -std=c11 -Wall -Wextra -Werror -pedantic "$here/host.c" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/host_c"
+"$work/host_c"
+mkdir "$work/host"
+cp "$here/host.cpp" "$work/host/"
+cp "$here/host.cmake.in" "$work/host/CMakeLists.txt"
+cmake -S "$work/host" -B "$work/host/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >> "$work/log"
+cmake --build "$work/host/build" >> "$work/log"
+"$work/host/build/host_cpp"
+
+echo "== the README's example"
+awk '/^```cpp/{f=1;next}/^```/{f=0}f' "$prefix/share/doc/tenon/README.md" > "$work/readme.cpp"
+# shellcheck disable=SC2046
+g++ -std=c++20 -Wall -Wextra -Werror "$work/readme.cpp" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/readme"
+"$work/readme"
+echo "ok"
