@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "judge.hpp"
+
+#include <cmath>
+
+namespace tenon::conform {
+namespace {
+
+// Flat index into a tensor that broadcasts to `dims`.
+size_t broadcast_index(const std::vector<int64_t>& dims, const std::vector<int64_t>& from,
+                       size_t flat) {
+  size_t out = 0, stride = 1;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const size_t axis = dims.size() - 1 - k;
+    const auto at = flat % static_cast<size_t>(dims[axis]);
+    flat /= static_cast<size_t>(dims[axis]);
+    if (k >= from.size()) continue;
+    const int64_t d = from[from.size() - 1 - k];
+    if (d != 1) out += at * stride;
+    stride *= static_cast<size_t>(d);
+  }
+  return out;
+}
+
+// Two computations in f64 stand against each other, so both may err.
+double both_err(tenon_dtype dtype) { return dtype == f64 ? 2 : 1; }
+
+double bound_of(tenon_dtype out, double want, double scale, const Tolerance& t,
+                const Verdict& how) {
+  if (t.is_exact) return 0;
+  const bool half = out == f16 || out == bf16;
+  double bound = t.ulps * both_err(out) * ulp(out, want);
+  if (half && t.ulps > 0) bound = ulp(out, want);
+  if (t.factor > 0)
+    bound += both_err(how.dtype) * (t.factor * unit_roundoff(acc_dtype(how.dtype)) * scale +
+                                    unit_roundoff(out) * std::fabs(want)) + ulp(out, 0);
+  return how.times * bound;
+}
+
+bool near_enough(tenon_dtype out, double got, double want, double bound) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  const double rounded = round_to(out, want);
+  if (got == rounded) return true;
+  if (std::isinf(want)) return false;
+  // At the edge of the range either side of the border is right within the bound.
+  if (std::isinf(got)) return std::fabs(want) + bound >= largest(out) && (got > 0) == (want > 0);
+  if (std::isinf(rounded)) return std::fabs(got) + bound >= largest(out) && (got > 0) == (want > 0);
+  return std::fabs(got - want) <= bound;
+}
+
+}  // namespace
+
+std::string judge(const std::string& name, const HostTensor& got, const HostTensor& want,
+                  const HostTensor* scale, const Tolerance& tolerance, const Verdict& how) {
+  const tenon_dtype out = got.type.dtype;
+  const bool real = is_float(out);
+  if (got.type.dims != want.type.dims || (real ? !is_float(want.type.dtype) : out != want.type.dtype))
+    return "output " + name + ": expected " + dtype_text(want.type.dtype) +
+           place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
+           dtype_text(out) + " of " + std::to_string(got.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const std::string at = name + place(got.type.dims, i);
+    if (!real) {
+      if (got.integer(i) != want.integer(i))
+        return "output " + at + ": expected " + want.text(i) + ", got " + got.text(i);
+      continue;
+    }
+    const double w = want.real(i);
+    double s = std::fabs(w);
+    if (scale) s = scale->real(broadcast_index(got.type.dims, scale->type.dims, i));
+    const double bound = std::isfinite(w) ? bound_of(out, w, s, tolerance, how) : 0;
+    if (near_enough(out, got.real(i), w, bound)) continue;
+    char text[160];
+    std::snprintf(text, sizeof text, ": expected %.10g within %.3g, got %.10g, off by %.3g", w, bound,
+                  got.real(i), std::fabs(got.real(i) - w));
+    return "output " + at + text;
+  }
+  return {};
+}
+
+}  // namespace tenon::conform

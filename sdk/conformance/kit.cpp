@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tenon::conform {
+namespace {
+
+// splitmix64: small, and the same everywhere.
+class Random {
+ public:
+  explicit Random(std::string_view seed) {
+    for (const char c : seed) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  uint64_t bits() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  double normal() {
+    const double u = 1 - unit();
+    return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * unit());
+  }
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+HostTensor Fill::make(const TensorType& type, std::string_view seed, double scale) const {
+  Random random(seed);
+  HostTensor out(type);
+  const size_t n = out.size();
+  const double factor = fixed_ ? 1 : scale;
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (kind_ == Kind::distinct)
+    for (size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.bits() % i]);
+  for (size_t i = 0; i < n; ++i) {
+    switch (kind_) {
+      case Kind::uniform: out.set_real(i, factor * (lo_ + (hi_ - lo_) * random.unit())); break;
+      case Kind::normal: out.set_real(i, factor * hi_ * random.normal()); break;
+      case Kind::distinct:
+        out.set_real(i, factor * (lo_ + (hi_ - lo_) * (static_cast<double>(order[i]) + 0.5) /
+                                            static_cast<double>(n)));
+        break;
+      case Kind::integers:
+        out.set_real(i, factor * std::floor(lo_ + (hi_ - lo_ + 1) * random.unit()));
+        break;
+      case Kind::list: out.set_real(i, factor * values_[i % values_.size()]); break;
+      case Kind::exact: out.set_integer(i, exact_[i % exact_.size()]); break;
+    }
+  }
+  for (size_t k = 0; k < specials_.size() && k < n; ++k)
+    out.set_real((k * n / specials_.size() + k) % n, specials_[k]);
+  return out;
+}
+
+Tolerance sum_of(int64_t terms) {
+  return scaled(2 * std::log2(std::max<double>(1, static_cast<double>(terms))) + 16);
+}
+Tolerance product_of(int64_t terms) { return scaled(2 * std::sqrt(static_cast<double>(terms)) + 16); }
+
+DTypes operator+(const DTypes& a, const DTypes& b) {
+  DTypes all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+Value CaseBuilder::number(double x) {
+  HostTensor t({dtype(), {}});
+  t.set_real(0, x);
+  return graph_.constant(t.type, t.bytes.data(), t.bytes.size());
+}
+
+void CaseBuilder::expect(std::string_view name, std::vector<double> values) {
+  for (Output& o : outputs_)
+    if (o.name == name) {
+      o.expected = std::move(values);
+      o.has_expected = true;
+    }
+}
+
+Value CaseBuilder::input(std::string_view name, tenon_dtype dtype, const Dims& dims,
+                         const Fill& fill) {
+  HostTensor content = fill.make({dtype, dims}, mode_.seed + "/" + std::string(name), mode_.scale);
+  if (as(dtype) != dtype) {
+    HostTensor wide({as(dtype), dims});
+    for (size_t i = 0; i < wide.size(); ++i) wide.set_real(i, content.real(i));
+    content = std::move(wide);
+  }
+  const size_t n = content.size();
+  const bool differentiable = is_float(dtype) && !fill.is_fixed();
+  if (!mode_.strided || dims.empty() || n == 0) {
+    const Value v = graph_.input(name, content.type);
+    inputs_.push_back({std::string(name), std::move(content), differentiable, v});
+    return v;
+  }
+  if (dims.size() == 1) {   // every second element, the others are never to be read into a result
+    HostTensor gaps({content.type.dtype, {2 * dims[0]}});
+    std::vector<int64_t> from(2 * n);
+    for (size_t i = 0; i < 2 * n; ++i) from[i] = static_cast<int64_t>((i / 2 + i % 2) % n);
+    gaps = picked(content, gaps.type.dims, from);
+    for (size_t i = 1; i < 2 * n; i += 2)
+      if (is_float(dtype)) gaps.set_real(i, std::nan(""));
+    const Value v = graph_.input(name, gaps.type);
+    inputs_.push_back({std::string(name), std::move(gaps), differentiable, v});
+    return graph_.add(op::narrow{.start = {0}, .len = dims, .step = {2}, .x = v});
+  }
+  const Dims reversed(dims.rbegin(), dims.rend());
+  std::vector<int64_t> from(n), index(dims.size(), 0);
+  for (size_t k = 0; k < n; ++k) {
+    int64_t flat = 0;
+    for (size_t a = 0; a < dims.size(); ++a) flat = flat * dims[a] + index[dims.size() - 1 - a];
+    from[k] = flat;
+    for (size_t a = dims.size(); a-- > 0;) {
+      if (++index[a] < reversed[a]) break;
+      index[a] = 0;
+    }
+  }
+  HostTensor turned = picked(content, reversed, from);
+  const Value v = graph_.input(name, turned.type);
+  inputs_.push_back({std::string(name), std::move(turned), differentiable, v});
+  return graph_.add(op::transpose{.x = v});
+}
+
+}  // namespace tenon::conform

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon_conform: proves the cases of the kit on a device.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "proof.hpp"
+
+namespace tenon::conform {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: tenon_conform [options]\n"
+    "  --plugin FILE           loads this plugin; repeatable\n"
+    "  --device ID             the device to judge (cpu)\n"
+    "  --oracle-device ID      the reference (template)\n"
+    "  --family NAME           only this family; repeatable\n"
+    "  --case GLOB             only cases whose id matches, * and ?; repeatable\n"
+    "  --list                  prints ids and sentences, proves nothing\n"
+    "  --json FILE             writes every result, - for standard output\n"
+    "  --jobs N                cases at once (2)\n"
+    "  --verbose               prints each case\n"
+    "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
+
+struct Options {
+  RuntimeOptions runtime{.use_environment = false};
+  std::string device = "cpu", oracle = "template", json;
+  std::vector<std::string> families, globs;
+  unsigned jobs = 2;
+  bool list = false, verbose = false;
+};
+
+struct Usage : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+bool matches(const char* glob, const char* s) {
+  for (; *glob; ++glob, ++s) {
+    if (*glob == '*') {
+      for (;; ++s) {
+        if (matches(glob + 1, s)) return true;
+        if (!*s) return false;
+      }
+    }
+    if (!*s || (*glob != '?' && *glob != *s)) return false;
+  }
+  return !*s;
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int k = 1; k < argc; ++k) {
+    const std::string name = argv[k];
+    const auto value = [&]() -> std::string {
+      if (k + 1 >= argc) throw Usage(name + ": its value is missing");
+      return argv[++k];
+    };
+    if (name == "--plugin") o.runtime.plugin_files.push_back(std::filesystem::absolute(value()));
+    else if (name == "--device") o.device = value();
+    else if (name == "--oracle-device") o.oracle = value();
+    else if (name == "--family") o.families.push_back(value());
+    else if (name == "--case") o.globs.push_back(value());
+    else if (name == "--json") o.json = value();
+    else if (name == "--jobs") {
+      const std::string n = value();
+      o.jobs = static_cast<unsigned>(std::strtoul(n.c_str(), nullptr, 10));
+      if (o.jobs < 1 || o.jobs > 256) throw Usage("--jobs: expected 1 to 256, got '" + n + "'");
+    } else if (name == "--list") o.list = true;
+    else if (name == "--verbose") o.verbose = true;
+    else if (name == "--help") { std::cout << kUsage; std::exit(0); }
+    else throw Usage(name + ": no such option");
+  }
+  for (const std::string& f : o.families)
+    if (std::none_of(families().begin(), families().end(), [&](const Family& k) { return k.name == f; }))
+      throw Usage("--family: no family '" + f + "'");
+  return o;
+}
+
+Suite suite_of(const Options& o) {
+  Suite suite;
+  for (const Family& f : families()) {
+    if (!o.families.empty() && std::find(o.families.begin(), o.families.end(), f.name) == o.families.end()) continue;
+    suite.begin(f.name);
+    f.cases(suite);
+  }
+  std::set<std::string> ids;
+  for (const Unit& u : units_of(suite))
+    for (const std::string& id : u.ids())
+      if (!ids.insert(id).second) throw std::logic_error("two cases are called " + id);
+  return suite;
+}
+
+void print(const Result& r, bool verbose) {
+  static constexpr const char* words[] = {"pass", "FAIL", "skip"};
+  if (r.outcome == Outcome::pass && !verbose) return;
+  if (r.outcome == Outcome::skip && !verbose) return;
+  std::printf("%s %s: %s%s%s\n", words[static_cast<int>(r.outcome)], r.id.c_str(), r.sentence.c_str(),
+              r.reason.empty() ? "" : "\n       ", r.reason.c_str());
+}
+
+void write_json(const std::string& file, const Options& o, const std::vector<Result>& results) {
+  static constexpr const char* words[] = {"pass", "fail", "skip"};
+  nlohmann::json out{{"device", o.device}, {"oracle", o.oracle}, {"cases", nlohmann::json::array()}};
+  for (const Result& r : results)
+    out["cases"].push_back({{"id", r.id}, {"family", r.family}, {"sentence", r.sentence},
+                            {"result", words[static_cast<int>(r.outcome)]}, {"reason", r.reason},
+                            {"milliseconds", r.milliseconds}});
+  const std::string text = out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (file == "-") {
+    std::cout << text << "\n";
+    return;
+  }
+  std::ofstream stream(file);
+  stream << text << "\n";
+  if (!stream.flush()) throw std::runtime_error("--json: cannot write " + file);
+}
+
+int prove_all(const Options& o, const Suite& suite) {
+  const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
+    return o.globs.empty() || std::any_of(o.globs.begin(), o.globs.end(), [&](const std::string& g) {
+             return matches(g.c_str(), id.c_str());
+           });
+  };
+  const Runtime runtime(o.runtime);
+  const Bench bench{runtime, o.device, o.oracle};
+  std::vector<Unit> units = units_of(suite);
+  std::erase_if(units, [&](const Unit& u) {
+    const auto ids = u.ids();
+    return std::none_of(ids.begin(), ids.end(), wanted);
+  });
+  std::vector<std::vector<Result>> per_unit(units.size());
+  std::atomic<size_t> next = 0;
+  std::mutex printing;
+  const auto work = [&] {
+    for (size_t k; (k = next++) < units.size();) {
+      per_unit[k] = prove(bench, units[k], wanted);
+      const std::lock_guard lock(printing);
+      if (o.json != "-")
+        for (const Result& r : per_unit[k]) print(r, o.verbose);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned k = 1; k < o.jobs; ++k) threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  std::vector<Result> results;
+  size_t counts[3] = {};
+  for (auto& some : per_unit)
+    for (Result& r : some) {
+      if (r.outcome == Outcome::skip && r.reason.empty()) continue;   // nothing to prove
+      ++counts[static_cast<size_t>(r.outcome)];
+      results.push_back(std::move(r));
+    }
+  if (!o.json.empty()) write_json(o.json, o, results);
+  std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0], counts[1], counts[2]);
+  if (counts[0] + counts[1] + counts[2] == 0) throw Usage("no case has such an id");
+  return counts[1] ? 1 : 0;
+}
+
+int run(int argc, char** argv) {
+  const Options o = parse(argc, argv);
+  const Suite suite = suite_of(o);
+  if (!o.list) return prove_all(o, suite);
+  for (const Unit& u : units_of(suite))
+    for (const std::string& id : u.ids()) std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tenon::conform
+
+int main(int argc, char** argv) {
+  try {
+    return tenon::conform::run(argc, argv);
+  } catch (const tenon::conform::Usage& e) {
+    std::fprintf(stderr, "tenon_conform: %s\n%s", e.what(), tenon::conform::kUsage);
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tenon_conform: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "number.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace tenon::conform {
+namespace {
+
+struct Format {
+  int digits;    // of the significand, with the hidden one
+  int exponent;  // of the smallest normal number
+};
+
+Format format_of(tenon_dtype dtype) {
+  switch (dtype) {
+    case f16: return {11, -14};
+    case bf16: return {8, -126};
+    case f32: return {24, -126};
+    default: return {53, -1022};
+  }
+}
+
+uint16_t pack16(tenon_dtype dtype, double rounded) {
+  const Format f = format_of(dtype);
+  const int bits = f.digits - 1;
+  const auto sign = static_cast<uint16_t>(std::signbit(rounded) ? 0x8000 : 0);
+  const auto inf = static_cast<uint16_t>(0x7fff & ~((1 << bits) - 1));
+  if (std::isnan(rounded)) return static_cast<uint16_t>(sign | inf | 1 << (bits - 1));
+  const double a = std::fabs(rounded);
+  if (std::isinf(a)) return sign | inf;
+  if (a == 0) return sign;
+  const int e = std::max(std::ilogb(a), f.exponent);
+  const auto significand = static_cast<int>(std::ldexp(a, bits - e));
+  const int biased = significand >> bits ? e - f.exponent + 1 : 0;
+  return static_cast<uint16_t>(sign | biased << bits | (significand & ((1 << bits) - 1)));
+}
+
+double unpack16(tenon_dtype dtype, uint16_t raw) {
+  const Format f = format_of(dtype);
+  const int bits = f.digits - 1;
+  const int biased = (raw & 0x7fff) >> bits, fraction = raw & ((1 << bits) - 1);
+  const double sign = raw & 0x8000 ? -1 : 1;
+  if (biased == 0x7fff >> bits)
+    return fraction ? std::numeric_limits<double>::quiet_NaN()
+                    : sign * std::numeric_limits<double>::infinity();
+  if (biased == 0) return sign * std::ldexp(fraction, f.exponent - bits);
+  return sign * std::ldexp(fraction | 1 << bits, f.exponent + biased - 1 - bits);
+}
+
+template <class T>
+T load(const std::vector<std::byte>& bytes, size_t i) {
+  T out;
+  std::memcpy(&out, bytes.data() + i * sizeof(T), sizeof(T));
+  return out;
+}
+template <class T, class From>
+void save(std::vector<std::byte>& bytes, size_t i, From x) {
+  const T value = static_cast<T>(x);
+  std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+}
+
+size_t width(tenon_dtype dtype) { return static_cast<size_t>(tenon_dense_bytes(dtype, 1)); }
+
+}  // namespace
+
+bool is_float(tenon_dtype dtype) {
+  return dtype == f32 || dtype == f16 || dtype == bf16 || dtype == f64;
+}
+
+const char* dtype_text(tenon_dtype dtype) {
+  static constexpr std::array<const char*, TENON_DTYPE_COUNT> names = {
+      "none", "f32", "f16", "bf16", "f64", "i8", "i16",  "i32", "i64",   "u8",
+      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
+  return dtype < names.size() ? names[dtype] : "?";
+}
+
+tenon_dtype acc_dtype(tenon_dtype dtype) { return dtype == f64 ? f64 : f32; }
+
+double largest(tenon_dtype dtype) {
+  switch (dtype) {
+    case f16: return 65504;
+    case bf16: return std::ldexp(255, 120);
+    case f32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
+double ulp(tenon_dtype dtype, double x) {
+  const Format f = format_of(dtype);
+  const double a = std::min(std::fabs(x), largest(dtype));
+  const int e = a == 0 ? f.exponent : std::max(std::ilogb(a), f.exponent);
+  return std::ldexp(1, e - f.digits + 1);
+}
+
+double unit_roundoff(tenon_dtype dtype) { return std::ldexp(1, -format_of(dtype).digits); }
+
+double round_to(tenon_dtype dtype, double x) {
+  if (dtype == f64 || !std::isfinite(x)) return x;
+  const double u = ulp(dtype, x);
+  const double r = std::nearbyint(x / u) * u;
+  return std::fabs(r) > largest(dtype) ? std::copysign(std::numeric_limits<double>::infinity(), x)
+                                       : r;
+}
+
+HostTensor::HostTensor(TensorType t) : type(std::move(t)), bytes(type.bytes()) {}
+
+int64_t HostTensor::integer(size_t i) const {
+  switch (type.dtype) {
+    case i8: return load<int8_t>(bytes, i);
+    case i16: return load<int16_t>(bytes, i);
+    case i32: return load<int32_t>(bytes, i);
+    case i64: return load<int64_t>(bytes, i);
+    case u8: case boolean: return load<uint8_t>(bytes, i);
+    case u16: return load<uint16_t>(bytes, i);
+    case u32: return load<uint32_t>(bytes, i);
+    default: return static_cast<int64_t>(load<uint64_t>(bytes, i));
+  }
+}
+
+double HostTensor::real(size_t i) const {
+  switch (type.dtype) {
+    case f32: return static_cast<double>(load<float>(bytes, i));
+    case f64: return load<double>(bytes, i);
+    case f16: case bf16: return unpack16(type.dtype, load<uint16_t>(bytes, i));
+    case u64: return static_cast<double>(load<uint64_t>(bytes, i));
+    default: return static_cast<double>(integer(i));
+  }
+}
+
+void HostTensor::set_real(size_t i, double x) {
+  switch (type.dtype) {
+    case f32: return save<float>(bytes, i, round_to(f32, x));
+    case f64: return save<double>(bytes, i, x);
+    case f16: case bf16: return save<uint16_t>(bytes, i, pack16(type.dtype, round_to(type.dtype, x)));
+    default: return set_integer(i, static_cast<int64_t>(x));
+  }
+}
+
+void HostTensor::set_integer(size_t i, int64_t x) {
+  switch (width(type.dtype)) {
+    case 1: return save<uint8_t>(bytes, i, x);
+    case 2: return save<uint16_t>(bytes, i, x);
+    case 4: return save<uint32_t>(bytes, i, x);
+    default: return save<int64_t>(bytes, i, x);
+  }
+}
+
+std::string HostTensor::text(size_t i) const {
+  if (type.dtype == u64) return std::to_string(static_cast<uint64_t>(integer(i)));
+  if (!is_float(type.dtype)) return std::to_string(integer(i));
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "%.17g", real(i));
+  return buffer;
+}
+
+HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,
+                  const std::vector<int64_t>& from) {
+  HostTensor out({x.type.dtype, dims});
+  const size_t w = width(x.type.dtype);
+  for (size_t k = 0; k < from.size(); ++k)
+    std::memcpy(out.bytes.data() + k * w, x.bytes.data() + static_cast<size_t>(from[k]) * w, w);
+  return out;
+}
+
+std::string place(const std::vector<int64_t>& dims, size_t flat) {
+  std::string out;
+  for (size_t k = dims.size(); k-- > 0;) {
+    const auto d = static_cast<size_t>(dims[k]);
+    out = std::to_string(flat % d) + (out.empty() ? "" : ",") + out;
+    flat /= d;
+  }
+  return "[" + out + "]";
+}
+
+}  // namespace tenon::conform

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of every dtype on the host: rounding, the unit in the last place, tensors as bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tenon/tenon.hpp>
+
+namespace tenon::conform {
+
+bool is_float(tenon_dtype dtype);
+const char* dtype_text(tenon_dtype dtype);
+// The dtype that sums of this one are made in.
+tenon_dtype acc_dtype(tenon_dtype dtype);
+
+// Of float dtypes. round_to goes to nearest even, and to infinity beyond the largest.
+double round_to(tenon_dtype dtype, double x);
+double ulp(tenon_dtype dtype, double x);
+double unit_roundoff(tenon_dtype dtype);
+double largest(tenon_dtype dtype);
+
+struct HostTensor {
+  TensorType type{};
+  std::vector<std::byte> bytes{};
+
+  HostTensor() = default;
+  explicit HostTensor(TensorType t);
+  size_t size() const { return static_cast<size_t>(type.elements()); }
+  double real(size_t i) const;       // of any dtype
+  int64_t integer(size_t i) const;   // of integer dtypes and bool
+  void set_real(size_t i, double x);       // rounds
+  void set_integer(size_t i, int64_t x);   // wraps
+  std::string text(size_t i) const;
+};
+
+// Element k of the result is element from[k] of x.
+HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,
+                  const std::vector<int64_t>& from);
+// "[1,0,2]": the place of a flat index.
+std::string place(const std::vector<int64_t>& dims, size_t flat);
+
+}  // namespace tenon::conform

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proof.hpp"
+
+#include <chrono>
+
+#include "judge.hpp"
+
+namespace tenon::conform {
+namespace {
+
+using Tensors = std::map<std::string, HostTensor>;
+
+std::string stem(const CaseRow& row, tenon_dtype dtype) {
+  return row.dtypes.size() > 1 ? row.id + "-" + dtype_text(dtype) : row.id;
+}
+std::string scale_text(double scale) {
+  std::string out = std::to_string(scale);
+  out.erase(out.find_last_not_of('0') + 1);
+  if (out.back() == '.') out.pop_back();
+  return out;
+}
+
+struct Ran {
+  Tensors outputs{};
+  std::string report{};
+};
+
+size_t count_of(const std::string& text, std::string_view word) {
+  size_t n = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+  return n;
+}
+
+Ran run(const Bench& bench, CaseBuilder& b, const std::string& device, bool decompose) {
+  for (const auto& o : b.outputs()) b.graph().output(o.name, o.value);
+  for (const auto& [name, value] : b.scales()) b.graph().output("scale of " + name, value);
+  Store store(bench.runtime);
+  const Executable exe(bench.runtime, b.graph(), store,
+                       {.device = device, .allow_fallback = false, .simplify = decompose,
+                        .decompose_all = decompose});
+  Context context(exe);
+  for (const auto& in : b.inputs())
+    context.set(in.name, in.content.type, in.content.bytes.data(), in.content.bytes.size());
+  context.run();
+  Ran out{.report = exe.report()};
+  const auto take = [&](const std::string& name) {
+    HostTensor t(context.output_type(name));
+    context.get(name, t.bytes.data(), t.bytes.size());
+    out.outputs.emplace(name, std::move(t));
+  };
+  for (const auto& o : b.outputs()) take(o.name);
+  for (const auto& [name, value] : b.scales()) take("scale of " + name);
+  return out;
+}
+
+// The proofs of a row at one dtype.
+class Prover {
+ public:
+  Prover(const Bench& bench, const FamilyRow& row, tenon_dtype dtype,
+         const std::function<bool(const std::string&)>& wanted)
+      : bench_(bench), family_(row.family), row_(row.row), dtype_(dtype), wanted_(wanted) {}
+
+  std::vector<Result> run_all() {
+    const std::string id = stem(row_, dtype_);
+    if (row_.error != TENON_OK) {
+      prove_one(id, "", [&] { return expect_error(); });
+      return std::move(results_);
+    }
+    prove_one(id, "", [&] { return against_reference(built(false), 1, false); });
+    if (row_.strided)
+      prove_one(id + "-strided", ", operands with strides",
+                [&] { return against_reference(built(true), 1, false); });
+    if (has_composite_)
+      prove_one(id + "-decomposed", ", in primitives", [&] { return decomposed(); });
+    return std::move(results_);
+  }
+
+ private:
+  CaseBuilder built(bool strided, bool reference = false) {
+    CaseBuilder b({.seed = row_.id, .dtype = dtype_, .reference = reference, .strided = strided});
+    row_.build(b);
+    has_composite_ = b.has_composite();
+    return b;
+  }
+
+  template <class Proof>
+  void prove_one(const std::string& id, const std::string& how, Proof proof) {
+    if (!wanted_(id)) {
+      has_composite_ = true;   // not known yet: the filter decides
+      return;
+    }
+    Result r{.id = id, .sentence = row_.sentence + how, .family = family_};
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      r.reason = proof();
+      if (!r.reason.empty()) r.outcome = Outcome::fail;
+      if (r.reason.starts_with(kSkip)) {
+        r.outcome = Outcome::skip;
+        r.reason.erase(0, kSkip.size());
+      }
+    } catch (const Error& e) {
+      r.outcome = Outcome::fail;
+      r.reason = code_name(e.code()) + ": " + e.what();
+    }
+    r.milliseconds =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    results_.push_back(std::move(r));
+  }
+
+  const Tensors& reference() {
+    if (!reference_) {
+      CaseBuilder b = built(false, true);
+      reference_ = run(bench_, b, bench_.reference, false).outputs;
+    }
+    return *reference_;
+  }
+
+  std::string compare(const CaseBuilder& b, const Tensors& got, double times) {
+    const Tensors& want = reference();
+    for (const auto& o : b.outputs()) {
+      const auto scale = want.find("scale of " + o.name);
+      const Tolerance t = o.tolerance.value_or(row_.tolerance);
+      const Verdict how{.dtype = dtype_, .times = times};
+      const HostTensor* s = scale == want.end() ? nullptr : &scale->second;
+      std::string off = judge(o.name, got.at(o.name), want.at(o.name), s, t, how);
+      if (off.empty() && o.has_expected) off = known(o, got.at(o.name), want.at(o.name), s, t, how);
+      if (!off.empty()) return off;
+    }
+    return {};
+  }
+
+  // Both the result and the reference must be what the case says.
+  static std::string known(const CaseBuilder::Output& o, const HostTensor& got,
+                           const HostTensor& reference, const HostTensor* s, const Tolerance& t,
+                           const Verdict& how) {
+    HostTensor want(reference.type);
+    if (want.size() != o.expected.size())
+      return "output " + o.name + ": expected " + std::to_string(o.expected.size()) +
+             " elements, got " + std::to_string(want.size());
+    for (size_t i = 0; i < want.size(); ++i) want.set_real(i, o.expected[i]);
+    std::string off = judge(o.name, got, want, s, t, how);
+    if (!off.empty()) return off + " (known value)";
+    // What a half input holds is not quite what the case wrote down: the reference has it exact.
+    off = judge(o.name, reference, want, s, t.is_exact ? t : scaled(1e7), {.dtype = f64});
+    return off.empty() || got.type.dtype != f64 ? "" : "reference: " + off + " (known value)";
+  }
+
+  std::string against_reference(CaseBuilder b, double times, bool decompose) {
+    return compare(b, run(bench_, b, bench_.device, decompose).outputs, times);
+  }
+
+  std::string decomposed() {
+    CaseBuilder native = built(false), primitive = built(false);
+    if (!native.has_composite()) return std::string(kSkip);
+    const Ran a = run(bench_, native, bench_.device, false);
+    if (!count_of(a.report, "\"native\""))
+      return std::string(kSkip) + "the device has no kernel of its own";
+    const Ran p = run(bench_, primitive, bench_.device, true);
+    if (count_of(p.report, "\"verdict\":\"decomposed\"") <= count_of(a.report, "\"verdict\":\"decomposed\""))
+      return std::string(kSkip) + "the device has no kernel of its own";
+    // The native result is within 1 of the reference, so the two are within the sum.
+    return compare(primitive, p.outputs, row_.decomposed);
+  }
+
+  std::string expect_error() {
+    const std::string wanted = code_name(row_.error) + " with '" + row_.error_text + "'";
+    try {
+      CaseBuilder b = built(false);
+      run(bench_, b, bench_.device, false);
+    } catch (const Error& e) {
+      if (e.code() == row_.error && std::string_view(e.what()).find(row_.error_text) != std::string::npos)
+        return {};
+      return "expected " + wanted + ", got " + code_name(e.code()) + ": " + e.what();
+    }
+    return "expected " + wanted + ", but it ran";
+  }
+
+  static constexpr std::string_view kSkip = "skip: ";
+  const Bench& bench_;
+  std::string_view family_;
+  const CaseRow& row_;
+  tenon_dtype dtype_;
+  const std::function<bool(const std::string&)>& wanted_;
+  std::optional<Tensors> reference_{};
+  std::vector<Result> results_{};
+  bool has_composite_ = false;
+};
+
+struct GradientCase {
+  std::string id, how;
+  double scale;
+  int order;
+};
+std::vector<GradientCase> gradient_cases(const CaseRow& row) {
+  std::vector<GradientCase> out;
+  for (const double s : row.scales)
+    if (row.gradient)
+      out.push_back({row.id + "-grad-" + scale_text(s), ", gradient at scale " + scale_text(s), s, 1});
+  if (row.second_order) out.push_back({row.id + "-grad-grad", ", second order", 1, 2});
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> Unit::ids() const {
+  const CaseRow& r = row->row;
+  if (dtype != TENON_DTYPE_NONE) {
+    const std::string id = stem(r, dtype);
+    if (r.error != TENON_OK) return {id};
+    return {id, id + "-strided", id + "-decomposed"};
+  }
+  std::vector<std::string> out;
+  for (const auto& c : gradient_cases(r)) out.push_back(c.id);
+  return out;
+}
+
+std::vector<Unit> units_of(const Suite& suite) {
+  std::vector<Unit> out;
+  for (const FamilyRow& r : suite.rows()) {
+    for (const tenon_dtype d : r.row.dtypes) out.push_back({&r, d});
+    if (r.row.gradient || r.row.second_order) out.push_back({&r, TENON_DTYPE_NONE});
+  }
+  return out;
+}
+
+std::vector<Result> prove(const Bench& bench, const Unit& unit,
+                          const std::function<bool(const std::string&)>& wanted) {
+  if (unit.dtype != TENON_DTYPE_NONE) return Prover(bench, *unit.row, unit.dtype, wanted).run_all();
+  std::vector<Result> out;
+  const CaseRow& row = unit.row->row;
+  for (const auto& c : gradient_cases(row)) {
+    if (!wanted(c.id)) continue;
+    Result r{.id = c.id, .sentence = row.sentence + c.how, .family = unit.row->family};
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      r.reason = prove_gradient(bench, row, c.scale, c.order);
+    } catch (const Error& e) {
+      r.reason = code_name(e.code()) + ": " + e.what();
+    }
+    if (!r.reason.empty()) r.outcome = Outcome::fail;
+    r.milliseconds =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+}  // namespace tenon::conform
