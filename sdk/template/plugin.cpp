@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Name, version, device: what the host is told. The kernels are in kernels/, the memory in
 // device.cpp.
+#include <unistd.h>
 #include <tenon/plugin.hpp>
 
 #include "device.hpp"
@@ -9,7 +10,9 @@
 namespace tenon::sample {
 
 static std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
-  return {{.kind = "template", .name = "scalar loops in double"}};
+  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return {{.kind = "template", .name = "scalar loops in double", .memory_size = pages * page}};
 }
 
 static constexpr sdk::PluginSpec kSpec{

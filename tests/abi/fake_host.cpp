@@ -59,13 +59,17 @@ static void require(tenon_status* s) {
   if (p.code != TENON_OK) throw std::runtime_error(p.origin + ": " + p.text);
 }
 
-Plugin::Plugin(const std::string& path) : host_(host_table()) {
+static tenon_backend_entry_fn entry_of(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw std::runtime_error(dlerror());
-  const auto entry =
-      reinterpret_cast<tenon_backend_entry_fn>(dlsym(library, TENON_BACKEND_ENTRY_NAME));
+  void* entry = dlsym(library, TENON_BACKEND_ENTRY_NAME);
   if (!entry) throw std::runtime_error(path + " has no entry");
-  table_ = entry(&host_);
+  return reinterpret_cast<tenon_backend_entry_fn>(entry);
+}
+
+Plugin::Plugin(const std::string& path) : Plugin(entry_of(path)) {}
+
+Plugin::Plugin(tenon_backend_entry_fn entry) : host_(host_table()), table_(entry(&host_)) {
   if (!table_) throw std::runtime_error(refusal);
   require(table_->create(&host_, TENON_ABI_MINOR, &plugin_));
   const tenon_device_list* devices = nullptr;

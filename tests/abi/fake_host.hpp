@@ -63,6 +63,7 @@ const std::string& last_refusal();
 class Plugin {
  public:
   explicit Plugin(const std::string& path);
+  explicit Plugin(tenon_backend_entry_fn entry);
   ~Plugin();
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;

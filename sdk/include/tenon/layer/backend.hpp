@@ -216,6 +216,8 @@ inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& 
     throw;
   } catch (const std::exception& e) {
     refuse(TENON_REASON_OTHER, e.what());
+  } catch (...) {
+    refuse(TENON_REASON_OTHER, "an exception of unknown type");
   }
   return v;
 }

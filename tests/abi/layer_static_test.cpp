@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comfort layer over a plugin that misbehaves on request, linked into the test: what authors'
+// code may throw, and how the layer answers.
+#define TENON_ENTRY_SYMBOL naughty_entry
+#include <doctest/doctest.h>
+#include <tenon/plugin.hpp>
+
+#include "fake_host.hpp"
+
+namespace tenon::test {
+
+namespace {
+
+using sdk::Kernel;
+using sdk::Node;
+namespace op = sdk::op;
+constexpr tenon_dtype kF32 = TENON_DTYPE_F32;
+using Floats = std::vector<float>;
+using Ints = std::vector<int64_t>;
+
+int runs = 0, shutdowns = 0;
+bool no_memory = false;
+
+class Naughty final : public sdk::Device {
+ public:
+  void* allocate(uint64_t bytes, uint64_t alignment) override {
+    if (no_memory) throw std::bad_alloc();
+    return ::operator new(bytes, std::align_val_t(alignment));
+  }
+  void deallocate(void* memory, uint64_t) noexcept override {
+    ::operator delete(memory, std::align_val_t(64));
+  }
+  void run(void (*body)(void*), void* arg) override {
+    ++runs;
+    body(arg);
+  }
+};
+
+// kind says what goes wrong.
+Kernel make_unary(const op::unary& n, const Node&) {
+  if (n.kind == "throws") throw std::logic_error("make is broken");
+  if (n.kind == "throws an int") throw 5;
+  if (n.kind == "empty") return {};
+  const auto run = [kind = n.kind, count = n.x.type().elements()](const sdk::Call& c) {
+    if (kind == "no memory") throw std::bad_alloc();
+    if (kind == "bug") throw std::logic_error("run is broken");
+    if (kind == "int") throw 5;
+    for (int64_t i = 0; i < count; ++i) c.out<float>(0)[i] = c.in<float>(0)[i] + 1;
+  };
+  return {.run = run, .label = "unary_" + n.kind};
+}
+
+// Takes transposed operands, but none that skip elements.
+int strided_makes = 0;
+Kernel make_square(const op::activation_backward& n, const Node&) {
+  const sdk::Type& x = n.x.type();
+  if (x.rank == 1 && x.strides[0] != 1) throw sdk::Refusal::shape("no gaps, please");
+  ++strided_makes;
+  const auto run = [count = x.elements()](const sdk::Call& c) {
+    for (int64_t i = 0; i < count; ++i) c.out<float>(0)[i] = c.in<float>(0)[i] * c.in<float>(0)[i];
+  };
+  return {.run = run};
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<op::unary, make_unary>(),
+    sdk::row<op::activation_backward, make_square>(sdk::kStrided),
+    sdk::row<op::narrow, sdk::view_narrow>(sdk::kStrided),
+};
+std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+  return {{.kind = "naughty", .name = "ready"},
+          {.kind = "naughty", .name = "asleep", .reason = "it sleeps"}};
+}
+std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+  return std::make_unique<Naughty>();
+}
+constexpr sdk::PluginSpec kSpec{.name = "naughty",
+                                .version = "3.0",
+                                .vendor = "tests",
+                                .rows = kRows,
+                                .devices = devices,
+                                .open = open,
+                                .shutdown = [] { ++shutdowns; }};
+
+}  // namespace
+}  // namespace tenon::test
+
+TENON_PLUGIN(tenon::test::kSpec, "naughty", TENON_ISA_BASELINE)
+
+namespace tenon::test {
+
+TEST_SUITE("abi/layer/static") {
+  TEST_CASE("run: one Device::run per run, around all steps; shutdown is told") {
+    shutdowns = runs = 0;
+    {
+      const Plugin plugin(naughty_entry);
+      BlobBuilder b;
+      const uint32_t x = b.input({kF32, {2}}),
+                     y = b.node("unary", {x}, {{kF32, {2}}}, {{"kind", "a"}});
+      b.output(b.node("unary", {y}, {{kF32, {2}}}, {{"kind", "b"}}));
+      CHECK(list_of<float>(plugin.run(b, {bytes_of(Floats{1, 2})})[0]) == Floats{3, 4});
+      CHECK(runs == 1);
+    }
+    CHECK(shutdowns == 1);
+  }
+
+  TEST_CASE("run: whatever a kernel throws becomes a status of its step") {
+    const Plugin plugin(naughty_entry);
+    const auto problem_of = [&](const std::string& kind) {
+      BlobBuilder b;
+      b.output(b.node("unary", {b.input({kF32, {1}})}, {{kF32, {1}}}, {{"kind", kind}}));
+      Problem p;
+      plugin.run(b, {bytes_of(Floats{1})}, &p);
+      return p;
+    };
+    const Problem memory = problem_of("no memory"), bug = problem_of("bug"),
+                  number = problem_of("int");
+    CHECK(memory.code == TENON_OUT_OF_MEMORY);
+    CHECK((memory.flags & TENON_STATUS_RETRYABLE) != 0);
+    CHECK(bug.code == TENON_INTERNAL);
+    CHECK(bug.text == "unary_bug: run is broken");
+    CHECK(bug.step == 0);
+    CHECK(bug.run_id == 1);
+    CHECK(bug.origin == "naughty: run");
+    CHECK(number.code == TENON_INTERNAL);
+  }
+
+  TEST_CASE("query: whatever a maker throws is a refusal; an empty kernel is a refusal") {
+    const Plugin plugin(naughty_entry);
+    BlobBuilder b;
+    const uint32_t x = b.input({kF32, {1}});
+    b.node("unary", {x}, {{kF32, {1}}}, {{"kind", "throws"}});
+    b.node("unary", {x}, {{kF32, {1}}}, {{"kind", "empty"}});
+    b.node("unary", {x}, {{kF32, {1}}}, {{"kind", "fine"}});
+    b.node("unary", {x}, {{kF32, {1}}}, {{"kind", "throws an int"}});
+    const std::vector<Verdict> v = plugin.query(b);
+    CHECK(v[0].reason == TENON_REASON_OTHER);
+    CHECK(v[0].text == "make is broken");
+    CHECK(v[1].text == "its kernel is empty");
+    CHECK(v[2].native);
+    CHECK(v[3].text == "an exception of unknown type");
+  }
+
+  TEST_CASE("strides: a maker that refuses them is asked again with a copy") {
+    const Plugin plugin(naughty_entry);
+    BlobBuilder b;
+    const uint32_t x = b.input({kF32, {4}});
+    const uint32_t gaps =
+        b.node("narrow", {x}, {{kF32, {2}}}, {{"len", Ints{2}}, {"step", Ints{2}}});
+    const uint32_t head = b.node("narrow", {x}, {{kF32, {2}}}, {{"len", Ints{2}}});
+    b.output(b.node("activation_backward", {gaps, x}, {{kF32, {2}}}));
+    b.output(b.node("activation_backward", {head, x}, {{kF32, {2}}}));
+    const std::vector<Bytes> out = plugin.run(b, {bytes_of(Floats{1, 2, 3, 4})});
+    CHECK(list_of<float>(out[0]) == Floats{1, 9});
+    CHECK(list_of<float>(out[1]) == Floats{1, 4});
+    // Two views, two kernels, one copy; the plugin has no copy row, so the layer's own runs.
+    CHECK(Bound(plugin, b).info().step_count == 5);
+  }
+
+  TEST_CASE("device_open: a device that is not ready says why") {
+    const Plugin plugin(naughty_entry);
+    tenon_device* device = nullptr;
+    const Problem p =
+        Plugin::problem(plugin.table().device_open(plugin.state(), 1, nullptr, &device));
+    CHECK(p.code == TENON_UNSUPPORTED);
+    CHECK(p.text == "asleep: it sleeps");
+  }
+
+  TEST_CASE("buffer_create: no memory is out of memory, to be tried again") {
+    const Plugin plugin(naughty_entry);
+    tenon_buffer* buffer = nullptr;
+    no_memory = true;
+    const Problem p = Plugin::problem(plugin.table().buffer_create(plugin.device(), 64, &buffer));
+    no_memory = false;
+    CHECK(p.code == TENON_OUT_OF_MEMORY);
+    CHECK((p.flags & TENON_STATUS_RETRYABLE) != 0);
+    CHECK(live_statuses() == 0);
+  }
+}
+
+}  // namespace tenon::test
