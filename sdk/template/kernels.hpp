@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table: which op runs here, and whether its kernel reads strided operands.
-// kernels/<family>.cpp defines the makers.
+// The makers of all kernels: kernels/<family>.cpp defines them, plugin.cpp lists them.
 #pragma once
 
-#include <tenon/plugin.hpp>
+#include <tenon/kernel.hpp>
 
 namespace tenon::sample {
 
 using sdk::Kernel;
-using sdk::kStrided;
 using sdk::Node;
-using sdk::row;
 namespace op = sdk::op;
 
 Kernel make_binary(const op::binary&, const Node&);
@@ -32,32 +29,5 @@ Kernel make_dynamic_update_slice(const op::dynamic_update_slice&, const Node&);
 Kernel make_concat(const op::concat&, const Node&);
 Kernel make_pad(const op::pad&, const Node&);
 Kernel make_iota(const op::iota&, const Node&);
-
-inline constexpr sdk::Row kRows[] = {
-    row<op::binary, make_binary>(kStrided),
-    row<op::compare, make_compare>(kStrided),
-    row<op::logical, make_logical>(kStrided),
-    row<op::unary, make_unary>(kStrided),
-    row<op::cast, make_cast>(kStrided),
-    row<op::copy, sdk::strided_copy>(kStrided),
-    row<op::where, make_where>(kStrided),
-    row<op::matmul, make_matmul>(kStrided),
-    row<op::reduce, make_reduce>(kStrided),
-    row<op::sort, make_sort>(),
-    row<op::cumsum, make_cumsum>(),
-    row<op::random_bits, make_random_bits>(),
-    row<op::gather, make_gather>(),
-    row<op::scatter, make_scatter>(),
-    row<op::scatter_add, make_scatter_add>(),
-    row<op::dynamic_slice, make_dynamic_slice>(kStrided),
-    row<op::dynamic_update_slice, make_dynamic_update_slice>(),
-    row<op::narrow, sdk::view_narrow>(kStrided),
-    row<op::concat, make_concat>(),
-    row<op::transpose, sdk::view_transpose>(kStrided),
-    row<op::expand, sdk::view_expand>(kStrided),
-    row<op::reshape, sdk::view_reshape>(kStrided),
-    row<op::pad, make_pad>(kStrided),
-    row<op::iota, make_iota>(),
-};
 
 }  // namespace tenon::sample

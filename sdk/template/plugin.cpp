@@ -1,13 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name, version, device: what the host is told. The kernels are in kernels/, the memory in
-// device.cpp.
-#include <unistd.h>
+// Name, version, device, and the table of kernels: all that the host is told. The memory is in device.cpp.
 #include <tenon/plugin.hpp>
+#include <unistd.h>
 
 #include "device.hpp"
 #include "kernels.hpp"
 
 namespace tenon::sample {
+
+using sdk::kStrided;
+using sdk::row;
+
+// kStrided: reads strided operands as they are.
+static constexpr sdk::Row kRows[] = {
+    row<op::binary, make_binary>(kStrided),
+    row<op::compare, make_compare>(kStrided),
+    row<op::logical, make_logical>(kStrided),
+    row<op::unary, make_unary>(kStrided),
+    row<op::cast, make_cast>(kStrided),
+    row<op::copy, sdk::strided_copy>(kStrided),
+    row<op::where, make_where>(kStrided),
+    row<op::matmul, make_matmul>(kStrided),
+    row<op::reduce, make_reduce>(kStrided),
+    row<op::sort, make_sort>(),
+    row<op::cumsum, make_cumsum>(),
+    row<op::random_bits, make_random_bits>(),
+    row<op::gather, make_gather>(),
+    row<op::scatter, make_scatter>(),
+    row<op::scatter_add, make_scatter_add>(),
+    row<op::dynamic_slice, make_dynamic_slice>(kStrided),
+    row<op::dynamic_update_slice, make_dynamic_update_slice>(),
+    row<op::narrow, sdk::view_narrow>(kStrided),
+    row<op::concat, make_concat>(),
+    row<op::transpose, sdk::view_transpose>(kStrided),
+    row<op::expand, sdk::view_expand>(kStrided),
+    row<op::reshape, sdk::view_reshape>(kStrided),
+    row<op::pad, make_pad>(kStrided),
+    row<op::iota, make_iota>(),
+};
 
 static std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
   const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));

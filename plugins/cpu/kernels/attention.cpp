@@ -122,7 +122,7 @@ KeyRows::KeyRows(const AttentionProblem& p, const char* data, const HeadStrides&
       size_(p.size), step_(strides.step), cols_(cols), stride_(direct_ ? step_ : cols), buffer_(buffer) {}
 
 const char* KeyRows::block(int64_t key, int64_t keys) {
-  const char* const from = base_ + key * step_ * size_;
+  const char* const from = raw(key);
   if (direct_) return from;
   for (int64_t j = 0; j < keys; ++j)
     widen(dtype_, from + j * step_ * size_, reinterpret_cast<float*>(buffer_) + j * cols_, cols_);

@@ -90,6 +90,7 @@ class KeyRows {
   KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides, int64_t cols,
           const AttentionTile& t, char* buffer);
   const char* block(int64_t key, int64_t keys);
+  const char* raw(int64_t key) const { return base_ + key * step_ * size_; }  // as it lies
   int64_t stride() const { return stride_; }  // elements between rows
 
  private:

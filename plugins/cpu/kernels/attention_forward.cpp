@@ -13,6 +13,7 @@ namespace tenon::cpu {
 namespace {
 
 constexpr double kPieceFlops = 2e6;
+constexpr int64_t kFewRows = kSkinny;  // up to which k and v are streamed in row by row
 constexpr int64_t kFewTiles = 8, kManyTiles = 16, kFewestKeys = 256;
 
 // What one pass over some keys leaves of a tile.
@@ -27,7 +28,7 @@ struct Partial {
 
 // A thread's own work area.
 struct Area {
-  char *rows, *q, *scores, *correction, *mask, *k, *v;
+  char *rows, *q, *scores, *weights, *correction, *mask, *k, *v;
   Partial partial;
 
   static Area take(const AttentionProblem& p, Carver& carver) {
@@ -36,6 +37,7 @@ struct Area {
     Area a;
     a.rows = carver.take(p.width * std::max(p.dim, p.v_dim) * p.sum_size);
     a.q = carver.take(p.dim * row), a.scores = carver.take(kKeyBlock * row), a.correction = carver.take(row);
+    a.weights = carver.take(kFewRows * (kKeyBlock + p.v_dim) * p.sum_size);
     a.mask = carver.take(MaskBlock::bytes(p));
     a.k = carver.take(convert ? kKeyBlock * p.dim * p.sum_size : 0);
     a.v = carver.take(convert ? kKeyBlock * p.v_dim * p.sum_size : 0);
@@ -58,6 +60,10 @@ struct Forward {
   }
   void run(const sdk::Call& c) const;
   void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a, const Partial& to) const;
+  void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const;
+  template <class T>
+  void add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const;
   void merge(const AttentionTile& t, char* partials, const Partial& to) const;
   template <class T>
   void merge_as(const AttentionTile& t, char* partials, const Partial& to) const;
@@ -78,6 +84,19 @@ void fill(tenon_dtype sum, char* to, int64_t n, double value) {
   }
 }
 
+// Query rows scaled, one after the other, and for tiles also lane by lane.
+void Forward::load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const AttentionRow row = p.row(t, lane);
+    char* const to = a.rows + lane * p.dim * p.sum_size;
+    attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size, to, p.dim);
+    epilogue_scale(p.sum, to, p.scale, nullptr, p.sum, p.dim);
+  }
+  if (t.count <= kFewRows) return;
+  if (t.count < p.width) fill(p.sum, a.q, p.dim * p.width, 0);
+  attention_transpose(p.sum, a.rows, p.dim, t.count, p.dim, 1, a.q, p.width);
+}
+
 void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
                      const Partial& to) const {
   fill(p.sum, to.m, p.width, -std::numeric_limits<double>::infinity());
@@ -87,29 +106,52 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
   if (limits.begin >= limits.end) return;
   const int64_t span = limits.end - limits.begin;
   const int64_t begin = limits.begin + span * part / parts, end = limits.begin + span * (part + 1) / parts;
-
-  for (int64_t lane = 0; lane < t.count; ++lane) {
-    const AttentionRow row = p.row(t, lane);
-    attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size,
-                    a.rows + lane * p.dim * p.sum_size, p.dim);
-  }
-  if (t.count < p.width) fill(p.sum, a.q, p.dim * p.width, 0);
-  attention_transpose(p.sum, a.rows, p.dim, t.count, p.dim, p.scale, a.q, p.width);
-
+  load_rows(c, t, a);
   const MaskBlock mask(p, c, t, a.mask);
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k), v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count);
+  const bool few = t.count <= kFewRows;
   for (int64_t key = begin; key < end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - key);
-    tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1, a.q, p.width, p.width,
-                   a.scores, p.width, nullptr});
+    if (few) {
+      gemm_skinny(p.dtype, t.count, keys, p.dim, a.rows, k.raw(key), 1, p.k.step, a.scores, 1, p.width);
+    } else {
+      tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1, a.q, p.width,
+                     p.width, a.scores, p.width, nullptr});
+    }
     AttentionScores s{p.sum, p.width, t.count, key, keys, p.softcap, nullptr, nullptr, limits.first, limits.last,
                       limits.edges(t, key, keys)};
     mask.fill(&s);
     attention_weights(s, a.scores, to.m, to.l, a.correction);
-    tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1, v.stride(), a.scores,
-                   p.width, p.width, to.o, p.width, a.correction});
+    if (few) {
+      add_few(t, keys, v.raw(key), a, to);
+    } else {
+      tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1, v.stride(), a.scores,
+                     p.width, p.width, to.o, p.width, a.correction});
+    }
   }
+}
+
+// o = o * correction + weights·v for a few rows.
+template <class T>
+void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const {
+  T* const weights = reinterpret_cast<T*>(a.weights);
+  T* const sums = weights + kFewRows * kKeyBlock;
+  const T* const scores = reinterpret_cast<const T*>(a.scores);
+  const T* const correction = reinterpret_cast<const T*>(a.correction);
+  T* const o = reinterpret_cast<T*>(to.o);
+  for (int64_t lane = 0; lane < t.count; ++lane)
+    for (int64_t j = 0; j < keys; ++j) weights[lane * keys + j] = scores[j * p.width + lane];
+  gemm_skinny(p.dtype, t.count, p.v_dim, keys, weights, v, p.v.step, 1, sums, p.v_dim, 1);
+  for (int64_t lane = 0; lane < t.count; ++lane)
+    for (int64_t d = 0; d < p.v_dim; ++d) {
+      T& at = o[d * p.width + lane];
+      at = at * correction[lane] + sums[lane * p.v_dim + d];
+    }
+}
+void Forward::add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const {
+  if (p.sum == TENON_DTYPE_F64) return add_few_as<double>(t, keys, v, a, to);
+  add_few_as<float>(t, keys, v, a, to);
 }
 
 template <class T>

@@ -113,19 +113,25 @@ template <class From>
 void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps, int64_t panel,
           void* packed) {
   using To = typename SumOf<From>::type;
-  To* to = static_cast<To*>(packed);
-  for (int64_t w = 0; w < width; w += panel, to += panel * steps) {
+  To* const to = static_cast<To*>(packed);
+  if (const int64_t last = width / panel * panel; last < width)
+    std::fill_n(to + last * steps, panel * steps, To{});
+  if (width_stride == 1) {
+    // Row by row, as memory lies.
+    for (int64_t s = 0; s < steps; ++s)
+      for (int64_t w = 0; w < width; w += panel)
+        widen_run(data + s * step_stride + w, std::min(panel, width - w), to + w * steps + s * panel);
+    return;
+  }
+  for (int64_t w = 0; w < width; w += panel) {
     const int64_t n = std::min(panel, width - w);
-    const From* from = data + w * width_stride;
-    if (n < panel) std::fill_n(to, panel * steps, To{});
-    if (width_stride == 1) {
-      for (int64_t s = 0; s < steps; ++s) widen_run(from + s * step_stride, n, to + s * panel);
-    } else if (step_stride == 1) {
-      pack_along_steps(from, width_stride, n, steps, panel, to);
+    const From* const from = data + w * width_stride;
+    if (step_stride == 1) {
+      pack_along_steps(from, width_stride, n, steps, panel, to + w * steps);
     } else {
       for (int64_t s = 0; s < steps; ++s)
         for (int64_t i = 0; i < n; ++i)
-          to[s * panel + i] = widened<From, To>(from[i * width_stride + s * step_stride]);
+          to[w * steps + s * panel + i] = widened<From, To>(from[i * width_stride + s * step_stride]);
     }
   }
 }
@@ -211,6 +217,12 @@ void row_of_tiles(const Tiles<T, A>& t, int64_t n) {
       if (cols <= 2 * lanes) {
         tile<kRows, 2>(t, j, b, cols);
         continue;
+      }
+      // Four vectors that lie on in memory: two and two rather than three and one.
+      if (n - j == 4 * lanes && t.b_panel == panel) {
+        tile<kRows, 2>(t, j, b, 2 * lanes);
+        tile<kRows, 2>(t, j + 2 * lanes, b + 2 * lanes, 2 * lanes);
+        return;
       }
     }
     tile<kRows, 3>(t, j, b, cols);
@@ -354,8 +366,11 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
     const From* x = static_cast<const From*>(many);
     T* y = static_cast<T*>(out);
     for (int64_t left = m; left > 0;) {
-      const int rows = left >= 4 ? 4 : 1;
-      if (rows == 4) skinny_rows<4>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
+      const int rows = std::is_same_v<From, double> ? 1 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+      if constexpr (!std::is_same_v<From, double>) {
+        if (rows == 4) skinny_rows<4>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
+        if (rows == 2) skinny_rows<2>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
+      }
       if (rows == 1) skinny_rows<1>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
       left -= rows, f += rows * k, y += rows * out_row;
     }

@@ -40,7 +40,7 @@ void tile_products(const TileProduct& product);
 
 // For floats: out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n` columns. few is dense in the type of
 // the sums; `many` is read once, in the order in which it lies: one of its strides is 1.
-inline constexpr int64_t kSkinny = 8;
+inline constexpr int64_t kSkinny = 4;
 void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
                  int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col);
 

@@ -111,15 +111,22 @@ template <class D>
 HWY_INLINE hn::Vec<D> vexp(D d, hn::Vec<D> x) {
   return vexp_parts(d, x, hn::Zero(d)).value();
 }
-// e^x for x <= 0, normal results only: below e^-87 it is 0. For sums whose greatest term is 1.
+// e^x for x <= 0 (or just above), normal results only: below e^-87 it is 0. For sums whose greatest
+// term is 1.
 template <class D>
 HWY_INLINE hn::Vec<D> vexp_weight(D d, hn::Vec<D> x) {
-  const auto reduced = reduce_exponent(
-      d, hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.f)), hn::Set(d, -87.f), x), hn::Zero(d));
-  const auto p = polynomial(d, reduced.r, 4.999999404e-01f, 1.666651964e-01f, 4.166839272e-02f,
+  // Adding 1.5 2^23 rounds to an integer and leaves it in the low bits, the exponent's bias with it.
+  // What this makes of a large or infinite x is thrown away; NaN stays in r.
+  const hn::RebindToUnsigned<D> du;
+  const auto magic = hn::Set(d, 12582912.f + 127.f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const auto n = hn::Sub(shifted, magic);
+  const auto r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f),
+                               hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
+  const auto p = polynomial(d, r, 1.f, 1.f, 4.999999404e-01f, 1.666651964e-01f, 4.166839272e-02f,
                             8.368778042e-03f, 1.381463720e-03f);
-  const auto y = hn::Add(hn::MulAdd(hn::Mul(reduced.r, reduced.r), p, reduced.r), hn::Set(d, 1.f));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.f)), hn::Mul(y, power_of_two(d, reduced.n)));
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.f)), hn::Mul(p, power));
 }
 
 template <class D>
