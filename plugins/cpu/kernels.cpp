@@ -29,6 +29,7 @@ namespace {
   join(scan_rows());
   join(rope_rows());
   join(shape_rows());
+  join(softmax_rows());
   return true;
 }();
 

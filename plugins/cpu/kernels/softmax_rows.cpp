@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines of softmax, forward and backward. A row is read from the cache in each pass but the first.
+#include <array>
+#include <cmath>
+
+#include "softmax.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/softmax_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// after foreach_target
+#include "softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+template <class T>
+void forward_row(const T* x, T* y, int64_t n, bool log) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const auto max = hn::Set(d, row_max(d, x, n));
+  if (log) {
+    const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
+      return std::array{exponential<true>(d, hn::Sub(load(d, x, at), max))};
+    })[0];
+    const auto log_sum = hn::Set(d, static_cast<A>(std::log(sum)));
+    each(d, 0, n, [&](auto at) HWY_ATTR {
+      store(d, hn::Sub(hn::Sub(load(d, x, at), max), log_sum), y, at);
+    });
+    return;
+  }
+  // Half-precision results cannot keep the exponentials between the passes.
+  constexpr bool kKeep = std::is_same_v<T, A>;
+  const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
+    const auto e = exponential<!kKeep>(d, hn::Sub(load(d, x, at), max));
+    if constexpr (kKeep) store(d, e, y, at);
+    return std::array{e};
+  })[0];
+  const auto factor = hn::Set(d, static_cast<A>(1 / sum));
+  each(d, 0, n, [&](auto at) HWY_ATTR {
+    if constexpr (kKeep) {
+      store(d, hn::Mul(load(d, y, at), factor), y, at);
+    } else {
+      store(d, hn::Mul(exponential(d, hn::Sub(load(d, x, at), max)), factor), y, at);
+    }
+  });
+}
+
+template <class T>
+void forward_columns(const Lines& l, const T* x, T* y, bool log) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  HWY_ALIGN A max[kMostLines];
+  HWY_ALIGN A part[kMostLines];
+  double sum[kMostLines];
+  sum_columns(l, x, max, sum);
+  for (int64_t c = 0; c < l.count; ++c)
+    part[c] = static_cast<A>(log ? std::log(sum[c]) : 1 / sum[c]);
+  for (int64_t k = 0; k < l.length; ++k)
+    each(d, 0, l.count, [&](auto at) HWY_ATTR {
+      const auto v = hn::Sub(load(d, x + k * l.inner, at), load(d, max, at));
+      const auto p = load(d, part, at);
+      store(d, log ? hn::Sub(v, p) : hn::Mul(exponential(d, v), p), y + k * l.inner, at);
+    });
+}
+
+void forward_target(tenon_dtype dtype, const Lines& l, bool log, const void* x, void* y) {
+  with_storage(dtype, [&]<class T>(T) {
+    const T* from = static_cast<const T*>(x) + l.start(0);
+    T* to = static_cast<T*>(y) + l.start(0);
+    if (l.inner != 1) return forward_columns(l, from, to, log);
+    for (int64_t i = 0; i < l.count; ++i)
+      forward_row(from + i * l.length, to + i * l.length, l.length, log);
+  });
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> slope(D d, bool log, hn::Vec<D> dy, hn::Vec<D> y, hn::Vec<D> sum) {
+  return log ? hn::NegMulAdd(exponential(d, y), sum, dy) : hn::Mul(y, hn::Sub(dy, sum));
+}
+
+template <class T>
+void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool log) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const double total = sums<1>(d, n, [&](auto at) HWY_ATTR {
+    const auto up = load(d, dy, at);
+    return std::array{log ? up : hn::Mul(up, load(d, y, at))};
+  })[0];
+  const auto sum = hn::Set(d, static_cast<A>(total));
+  each(d, 0, n, [&](auto at) HWY_ATTR {
+    store(d, slope(d, log, load(d, dy, at), load(d, y, at), sum), dx, at);
+  });
+}
+
+template <class T>
+void backward_columns(const Lines& l, const T* dy, const T* y, T* dx, bool log) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  HWY_ALIGN A part[kMostLines];
+  double total[kMostLines];
+  add_columns<A>(l, total, [&](int64_t k, auto at) HWY_ATTR {
+    const auto up = load(d, dy + k * l.inner, at);
+    return log ? up : hn::Mul(up, load(d, y + k * l.inner, at));
+  });
+  for (int64_t c = 0; c < l.count; ++c) part[c] = static_cast<A>(total[c]);
+  for (int64_t k = 0; k < l.length; ++k)
+    each(d, 0, l.count, [&](auto at) HWY_ATTR {
+      const auto up = load(d, dy + k * l.inner, at), out = load(d, y + k * l.inner, at);
+      store(d, slope(d, log, up, out, load(d, part, at)), dx + k * l.inner, at);
+    });
+}
+
+void backward_target(tenon_dtype dtype, const Lines& l, bool log, const void* dy, const void* y,
+                     void* dx) {
+  with_storage(dtype, [&]<class T>(T) {
+    const T* up = static_cast<const T*>(dy) + l.start(0);
+    const T* out = static_cast<const T*>(y) + l.start(0);
+    T* to = static_cast<T*>(dx) + l.start(0);
+    if (l.inner != 1) return backward_columns(l, up, out, to, log);
+    for (int64_t at = 0; at < l.count * l.length; at += l.length)
+      backward_row(up + at, out + at, to + at, l.length, log);
+  });
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(forward_target);
+HWY_EXPORT(backward_target);
+
+void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, const void* x, void* y) {
+  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(forward_target)(dtype, lines, log, x, y);
+}
+void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, const void* dy,
+                      const void* y, void* dx) {
+  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(backward_target)(dtype, lines, log, dy, y, dx);
+}
+
+}  // namespace tenon::cpu
+#endif
