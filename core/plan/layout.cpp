@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two placements are tried and the lower one kept: in order of time with best fit among the gaps (near-linear), and, for
-// arenas of a moderate number of objects, largest first at the lowest free offset (quadratic, usually at the bound).
+// Placements are tried until one meets the bound, and the lowest is kept: in order of time with
+// best fit among the gaps (near-linear), and, for arenas of a moderate number of objects, at the
+// lowest free offset in three orders: by size, by length of life, by their product (quadratic).
 #include "plan/layout.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -41,7 +43,8 @@ class Gaps {
       return at;
     }
     uint64_t from = top_;
-    if (!by_begin_.empty() && std::prev(by_begin_.end())->second == top_) {  // grow the gap at the top
+    if (!by_begin_.empty() &&
+        std::prev(by_begin_.end())->second == top_) {  // grow the gap at the top
       from = std::prev(by_begin_.end())->first;
       erase(from, top_);
     }
@@ -84,7 +87,8 @@ class Gaps {
 std::vector<uint32_t> order_by(std::span<const ArenaObject> objects, auto less) {
   std::vector<uint32_t> order(objects.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return less(objects[a], objects[b]); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return less(objects[a], objects[b]); });
   return order;
 }
 
@@ -92,7 +96,8 @@ void place_by_time(std::span<ArenaObject> objects, uint64_t chunk_limit) {
   const auto starts = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) {
     return a.first != b.first ? a.first < b.first : a.size > b.size;
   });
-  const auto ends = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.last < b.last; });
+  const auto ends =
+      order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.last < b.last; });
   Gaps gaps(chunk_limit);
   size_t next_end = 0;
   for (uint32_t i : starts) {
@@ -105,8 +110,9 @@ void place_by_time(std::span<ArenaObject> objects, uint64_t chunk_limit) {
   }
 }
 
-void place_by_size(std::span<ArenaObject> objects, uint64_t chunk_limit) {
-  const auto order = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.size > b.size; });
+// Each at the lowest offset that is free for its whole life.
+void place_in_order(std::span<ArenaObject> objects, uint64_t chunk_limit,
+                    const std::vector<uint32_t>& order) {
   std::vector<uint32_t> placed;  // by offset
   for (uint32_t i : order) {
     ArenaObject& o = objects[i];
@@ -120,7 +126,9 @@ void place_by_size(std::span<ArenaObject> objects, uint64_t chunk_limit) {
     }
     o.offset = at;
     placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](uint32_t a, uint32_t b) { return objects[a].offset < objects[b].offset; }),
+                                   [&](uint32_t a, uint32_t b) {
+                                     return objects[a].offset < objects[b].offset;
+                                   }),
                   i);
   }
 }
@@ -141,7 +149,8 @@ uint64_t arena_bound(std::span<const ArenaObject> objects) {
     events.emplace_back(2 * uint64_t{o.first}, static_cast<int64_t>(o.size));
     events.emplace_back(2 * uint64_t{o.last} + 1, -static_cast<int64_t>(o.size));
   }
-  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(events.begin(), events.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t alive = 0, most = 0;
   for (const auto& [time, bytes] : events) most = std::max(most, alive += bytes);
   return static_cast<uint64_t>(most);
@@ -150,15 +159,24 @@ uint64_t arena_bound(std::span<const ArenaObject> objects) {
 ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
   for (const ArenaObject& o : objects)
     if (chunk_limit && o.size > chunk_limit)
-      fail(Code::out_of_memory, "memory plan: one value of ", o.size, " bytes exceeds the device's largest allocation of ",
-           chunk_limit, " bytes");
+      fail(Code::out_of_memory, "memory plan: one value of ", o.size,
+           " bytes exceeds the device's largest allocation of ", chunk_limit, " bytes");
   ArenaLayout out;
   out.bound = arena_bound(objects);
   place_by_time(objects, chunk_limit);
   out.peak = peak_of(objects);
-  if (out.peak > out.bound && objects.size() <= kSmallArena) {
+  const auto life = [](const ArenaObject& o) { return uint64_t{o.last} - o.first + 1; };
+  const std::function<bool(const ArenaObject&, const ArenaObject&)> orders[] = {
+      [&](const ArenaObject& a, const ArenaObject& b) { return a.size > b.size; },
+      [&](const ArenaObject& a, const ArenaObject& b) { return life(a) > life(b); },
+      [&](const ArenaObject& a, const ArenaObject& b) {
+        return a.size * life(a) > b.size * life(b);
+      },
+  };
+  for (const auto& less : orders) {
+    if (out.peak <= out.bound || objects.size() > kSmallArena) break;
     std::vector<ArenaObject> other(objects.begin(), objects.end());
-    place_by_size(other, chunk_limit);
+    place_in_order(other, chunk_limit, order_by(objects, less));
     if (const uint64_t peak = peak_of(other); peak < out.peak) {
       std::copy(other.begin(), other.end(), objects.begin());
       out.peak = peak;
@@ -178,14 +196,16 @@ ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
 }
 
 std::string check_layout(std::span<const ArenaObject> objects, uint64_t chunk_limit) {
-  const auto starts = order_by(objects, [](const ArenaObject& a, const ArenaObject& b) { return a.first < b.first; });
-  std::multimap<uint32_t, uint32_t> ends;               // last step -> object
-  std::map<uint64_t, uint32_t> alive;                   // offset -> object
+  const auto starts = order_by(
+      objects, [](const ArenaObject& a, const ArenaObject& b) { return a.first < b.first; });
+  std::multimap<uint32_t, uint32_t> ends;  // last step -> object
+  std::map<uint64_t, uint32_t> alive;      // offset -> object
   for (uint32_t i : starts) {
     const ArenaObject& o = objects[i];
     if (o.size == 0) continue;
     if (o.first > o.last) return cat("object ", i, " ends before it begins");
-    if (o.offset % o.alignment) return cat("object ", i, " at ", o.offset, " is not aligned to ", o.alignment);
+    if (o.offset % o.alignment)
+      return cat("object ", i, " at ", o.offset, " is not aligned to ", o.alignment);
     if (chunk_limit && o.offset / chunk_limit != (o.offset + o.size - 1) / chunk_limit)
       return cat("object ", i, " crosses a chunk border");
     while (!ends.empty() && ends.begin()->first < o.first) {
@@ -193,10 +213,12 @@ std::string check_layout(std::span<const ArenaObject> objects, uint64_t chunk_li
       ends.erase(ends.begin());
     }
     const auto next = alive.lower_bound(o.offset);
-    if (next != alive.end() && next->first < o.offset + o.size) return cat("objects ", i, " and ", next->second, " overlap");
+    if (next != alive.end() && next->first < o.offset + o.size)
+      return cat("objects ", i, " and ", next->second, " overlap");
     if (next != alive.begin()) {
       const ArenaObject& before = objects[std::prev(next)->second];
-      if (before.offset + before.size > o.offset) return cat("objects ", i, " and ", std::prev(next)->second, " overlap");
+      if (before.offset + before.size > o.offset)
+        return cat("objects ", i, " and ", std::prev(next)->second, " overlap");
     }
     alive.emplace(o.offset, i);
     ends.emplace(o.last, i);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verdicts with devices that are lists of refused ops, and regions of random graphs.
+#include "plan/legalize.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "ir/verify.hpp"
+#include "ops/build.hpp"
+#include "ops/record.hpp"
+#include "plan/partition.hpp"
+
+using namespace tenon::core;
+
+namespace {
+
+// A device that refuses these ops, and counts what it is asked.
+struct Refusing {
+  std::vector<std::set<std::string, std::less<>>> refused;  // per device
+  std::vector<std::string> asked;
+
+  Query query() {
+    return [this](const Graph& graph, uint32_t d) {
+      std::vector<Verdict> verdicts;
+      for (NodeId n = 0; n < graph.node_count(); ++n) {
+        const std::string name(graph[n].op->name());
+        asked.push_back(name);
+        Verdict v;
+        v.native = !refused[d].contains(name);
+        if (!v.native)
+          v.reason = TENON_REASON_OP, v.text = "device " + std::to_string(d) + " has no " + name;
+        verdicts.push_back(v);
+      }
+      return verdicts;
+    };
+  }
+};
+
+Graph three_ops() {
+  Graph g;
+  Builder b(g, "first");
+  const Value x = g.input("x", {kF32, {4, 8}});
+  const Value e = b.exp(x);
+  b.provenance = "second";
+  const Value s = b.add(op::softmax{.axis = 1, .x = e});
+  b.provenance = "third";
+  const Value c = b.add(op::cumsum{.axis = 1, .x = s});
+  g.output("y", c);
+  return g;
+}
+
+const NodeReport& of(const LegalGraph& legal, std::string_view name) {
+  for (const NodeReport& r : legal.reports)
+    if (r.name == name) return r;
+  FAIL("no report of ", std::string(name));
+  return legal.reports[0];
+}
+
+}  // namespace
+
+TEST_SUITE("plan/legalize") {
+  TEST_CASE("verdicts: native, decomposed and fallback, each with its reason") {
+    Refusing device{.refused = {{"softmax", "cumsum"}, {}}, .asked = {}};
+    const LegalGraph legal = legalize(three_ops(), {.devices = 2}, device.query());
+    CHECK_NOTHROW(verify(legal.graph));
+    CHECK(of(legal, "first").verdict == NodeVerdict::native);
+    CHECK(of(legal, "first").reason == "");
+    CHECK(of(legal, "second").verdict == NodeVerdict::decomposed);
+    CHECK(of(legal, "second").reason == "device 0 has no softmax");
+    CHECK(of(legal, "second").device == 0);
+    CHECK(of(legal, "third").verdict == NodeVerdict::fallback);
+    CHECK(of(legal, "third").reason == "device 0 has no cumsum");
+    CHECK(of(legal, "third").device == 1);
+    REQUIRE(legal.device.size() == legal.graph.node_count());
+    for (NodeId n = 0; n < legal.graph.node_count(); ++n) {
+      const std::string_view name = legal.graph[n].op->name();
+      CHECK(name != "softmax");
+      CHECK(legal.device[n] == (name == "cumsum" ? 1u : 0u));
+      CHECK(legal.reports[legal.report_of[n]].device == legal.device[n]);
+    }
+    CHECK(legal.graph.type(legal.graph.outputs()[0].value).text() == "f32[4,8]");
+  }
+
+  TEST_CASE("verdicts: without a second device the refusal names op, node and reason") {
+    Refusing device{.refused = {{"cumsum"}}, .asked = {}};
+    try {
+      legalize(three_ops(), {.devices = 1}, device.query());
+      FAIL("accepted");
+    } catch (const Error& e) {
+      CHECK(e.code() == Code::unsupported);
+      for (const char* word : {"cumsum", "third", "device 0 has no cumsum"})
+        CHECK_MESSAGE(std::string(e.what()).find(word) != std::string::npos, e.what());
+    }
+  }
+
+  TEST_CASE(
+      "verdicts: a refusal by both devices gives both reasons, and what the decomposition lacked") {
+    Refusing device{.refused = {{"softmax", "reduce"}, {"softmax", "binary"}}, .asked = {}};
+    try {
+      legalize(three_ops(), {.devices = 2}, device.query());
+      FAIL("accepted");
+    } catch (const Error& e) {
+      for (const char* word :
+           {"second", "device 0 has no softmax", "device 0 has no reduce", "device 1 has no"})
+        CHECK_MESSAGE(std::string(e.what()).find(word) != std::string::npos, e.what());
+    }
+  }
+
+  TEST_CASE("decompose_all: only primitives are left, and equal nodes are asked for once") {
+    Graph g;
+    Builder b(g);
+    Value x = g.input("x", {kF32, {4, 8}});
+    for (int i = 0; i < 20; ++i) x = b.add(op::softmax{.axis = 1, .x = x});
+    g.output("y", x);
+    Refusing device{.refused = {{}}, .asked = {}};
+    const LegalGraph legal = legalize(g, {.devices = 1, .decompose_all = true}, device.query());
+    for (NodeId n = 0; n < legal.graph.node_count(); ++n) CHECK(legal.graph[n].op->primitive());
+    CHECK(legal.reports.size() == 20);
+    for (const NodeReport& r : legal.reports) CHECK(r.verdict == NodeVerdict::decomposed);
+    CHECK(device.asked.size() < 60);  // 20 nodes, and one decomposition
+  }
+}
+
+namespace {
+
+// A random graph of sums; each node on one of `devices`.
+Graph random_graph(std::mt19937& random, uint32_t count, uint32_t devices,
+                   std::vector<uint32_t>& device) {
+  Graph g;
+  Builder b(g);
+  std::vector<Value> values = {g.input("x", {kF32, {2}}), g.weight("w", {kF32, {2}})};
+  const auto any = [&] {
+    return values[values.size() - 1 - random() % std::min<size_t>(values.size(), 12)];
+  };
+  for (uint32_t i = 0; i < count; ++i) {
+    values.push_back(b.plus(any(), any()));
+    device.push_back(random() % devices);
+  }
+  g.output("last", values.back());
+  g.output("some", values[2 + random() % count]);
+  return g;
+}
+
+}  // namespace
+
+TEST_SUITE("plan/partition") {
+  TEST_CASE(
+      "regions: every node once, all that a region reads was made before it, all that others read "
+      "leaves") {
+    std::mt19937 random(3);
+    for (int round = 0; round < 60; ++round) {
+      std::vector<uint32_t> device;
+      const uint32_t devices = random() % 3 + 1;
+      const Graph g = random_graph(random, random() % 80 + 1, devices, device);
+      const std::vector<Region> regions = partition(g, device);
+      std::set<Value> made, needed_later;
+      size_t count = 0;
+      std::map<Value, size_t> maker;
+      for (size_t r = 0; r < regions.size(); ++r) {
+        const Region& region = regions[r];
+        const std::set<Value> inputs(region.inputs.begin(), region.inputs.end());
+        CHECK(inputs.size() == region.inputs.size());
+        for (const Value v : inputs)
+          if (g[v].space == Space::node) {
+            REQUIRE(made.contains(v));  // by an earlier region: no cycle between regions
+            const auto& leaving = regions[maker[v]].outputs;
+            CHECK(std::count(leaving.begin(), leaving.end(), v) == 1);
+          }
+        std::set<Value> inside = inputs;
+        for (const NodeId n : region.nodes) {
+          CHECK(device[n] == region.device);
+          for (const Value v : g[n].operands) CHECK(inside.contains(v));
+          for (const Value v : g[n].outputs) inside.insert(v), made.insert(v), maker[v] = r;
+          ++count;
+        }
+      }
+      CHECK(count == g.node_count());
+      CHECK(made.size() == g.node_count());
+      for (const Output& o : g.outputs()) {
+        const auto& leaving = regions[maker[o.value]].outputs;
+        CHECK(std::count(leaving.begin(), leaving.end(), o.value) == 1);
+      }
+    }
+  }
+
+  TEST_CASE("regions: independent chains on two devices are two regions") {
+    Graph g;
+    Builder b(g);
+    Value a = g.input("a", {kF32, {2}}), c = g.input("c", {kF32, {2}});
+    std::vector<uint32_t> device;
+    for (int i = 0; i < 10; ++i) {
+      a = b.exp(a), device.push_back(0);
+      c = b.exp(c), device.push_back(1);
+    }
+    g.output("a", a);
+    g.output("c", c);
+    CHECK(partition(g, device).size() == 2);
+  }
+}
