@@ -279,6 +279,10 @@ class Placer {
         owners.push_back(s);
       }
       const uint64_t limit = info.max_allocation / info.alignment * info.alignment;
+      for (uint32_t s : owners)
+        if (storages_[s].size > limit)
+          fail(Code::out_of_memory, "memory plan: ", content_of(s), " takes ", storages_[s].size, " bytes, the largest buffer of ",
+               info.id, " has ", info.max_allocation);
       ArenaLayout layout = lay_out(objects, limit);
       const std::string wrong = check_layout(objects, limit);
       check(wrong.empty(), "memory plan: ", wrong);
@@ -286,6 +290,17 @@ class Placer {
         storages_[owners[i]].place = {Home::arena, static_cast<uint32_t>(objects[i].offset / limit), objects[i].offset % limit};
       plan_.arenas[d] = {std::move(layout.chunks), layout.peak, layout.bound};
     }
+  }
+
+  // What lies in a storage, for messages.
+  std::string content_of(uint32_t s) const {
+    for (const auto& [value, storage] : at_) {
+      const NodeId node = graph_[value.first].node;
+      if (storage != s || node == kNone) continue;
+      const NodeReport& report = legal_.reports[legal_.report_of[node]];
+      return cat("a value of type ", graph_.type(value.first).text(), " of ", report.op, " '", report.name, "'");
+    }
+    return "scratch or a value within a program";
   }
 
   // ---- results
