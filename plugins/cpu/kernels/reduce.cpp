@@ -224,7 +224,7 @@ Kernel make_float(const sdk::op::reduce& op, const Type& x) {
   constexpr int64_t kFewOutputs = 64, kPieceBytes = 256 << 10;
   r.piece = std::max<int64_t>(r.n, 1);
   if (r.outer * ((r.inner + 127) / 128) < kFewOutputs)
-    r.piece = std::clamp<int64_t>(kPieceBytes / (r.inner * r.bytes), 1, r.piece);
+    r.piece = std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(r.inner * r.bytes, 1), 1, r.piece);
   r.pieces = (std::max<int64_t>(r.n, 1) + r.piece - 1) / r.piece;
 
   const uint64_t moved = l.copy ? padded(x.bytes()) : 0;
