@@ -110,7 +110,9 @@ class CaseBuilder {
 
   Graph& graph() { return graph_; }
   tenon_dtype dtype() const { return as(mode_.dtype); }
-  tenon_dtype acc() const { return as(acc_dtype(mode_.dtype)); }
+  // The case's dtype, and the one its sums are made in: what inputs are rounded to.
+  tenon_dtype own() const { return mode_.dtype; }
+  tenon_dtype own_acc() const { return acc_dtype(mode_.dtype); }
   // A dtype as this graph has it.
   tenon_dtype as(tenon_dtype dtype) const {
     return mode_.reference && is_float(dtype) ? f64 : dtype;

@@ -6,6 +6,19 @@ namespace tenon::conform {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"elementwise", elementwise_cases},
+      {"activation", activation_cases},
+      {"matmul", matmul_cases},
+      {"reduce", reduce_cases},
+      {"softmax", softmax_cases},
+      {"order", order_cases},
+      {"scan", scan_cases},
+      {"random", random_cases},
+      {"norm", norm_cases},
+      {"rope", rope_cases},
+      {"attention", attention_cases},
+      {"index", index_cases},
+      {"shape", shape_cases},
+      {"optimizer", optimizer_cases},
   };
   return all;
 }

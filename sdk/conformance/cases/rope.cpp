@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// rope: layouts, pairings, tables and positions.
+#include <cmath>
+
+#include "cases/families.hpp"
+
+namespace tenon::conform {
+namespace {
+
+struct Form {
+  const char* id;
+  const char* sentence;
+  Dims x;
+  const char* layout = "bshd";
+  int64_t n_rot = 0;
+  bool interleaved = false, inverse = false;
+  int64_t offset = 0, heads = 0;
+  enum class Positions : uint8_t { counted, given, per_token } positions = Positions::counted;
+};
+
+const std::vector<Form>& forms() {
+  using enum Form::Positions;
+  static const std::vector<Form> all = {
+      {"bshd", "batch, steps, heads", {2, 5, 3, 8}},
+      {"bhsd", "batch, heads, steps", {2, 3, 5, 8}, "bhsd"},
+      {"bsh", "heads folded into the last axis", {2, 5, 24}, "bsh", 0, false, false, 0, 3},
+      {"interleaved", "neighbours are pairs", {2, 5, 3, 8}, "bshd", 0, true},
+      {"partial", "half of the head turns, the rest is copied", {2, 5, 3, 8}, "bshd", 4},
+      {"partial-interleaved", "a part, in neighbours", {2, 3, 5, 10}, "bhsd", 6, true},
+      {"inverse", "turns back", {2, 5, 3, 8}, "bshd", 0, false, true},
+      {"inverse-interleaved", "turns back, in neighbours", {2, 5, 24}, "bsh", 4, true, true, 0, 3},
+      {"offset", "starts at a later position", {2, 5, 3, 8}, "bshd", 0, false, false, 4},
+      {"ids", "positions given", {2, 5, 3, 8}, "bshd", 0, false, false, 0, 0, given},
+      {"ids-bhsd", "positions given", {2, 3, 5, 8}, "bhsd", 4, false, false, 0, 0, given},
+      {"per-token", "tables per token", {2, 5, 3, 8}, "bshd", 4, false, false, 0, 0, per_token},
+      {"per-token-bhsd", "tables per token", {2, 3, 5, 8}, "bhsd", 0, true, false, 0, 0, per_token},
+      {"wide", "heads of 64", {1, 33, 4, 64}},
+      {"no-steps", "no steps", {2, 0, 3, 8}},
+  };
+  return all;
+}
+
+op::rope built(CaseBuilder& b, const Form& f) {
+  op::rope n{.layout = f.layout, .n_rot = f.n_rot, .interleaved = f.interleaved, .inverse = f.inverse,
+             .offset = f.offset, .num_heads = f.heads};
+  n.x = b.input("x", f.x);
+  const bool bhsd = std::string_view(f.layout) == "bhsd", bsh = std::string_view(f.layout) == "bsh";
+  const int64_t batch = f.x[0], steps = f.x[bhsd ? 2 : 1], dim = bsh ? f.x[2] / f.heads : f.x[3];
+  const int64_t half = (f.n_rot ? f.n_rot : dim) / 2;
+  const bool token = f.positions == Form::Positions::per_token;
+  const Dims table = token ? Dims{batch, steps, half} : Dims{steps + f.offset + 4, half};
+  // Any numbers do; as a rotation they would hide an error in the scale.
+  n.cos = b.input("cos", b.own_acc(), table, Fill::uniform(-1, 1));
+  n.sin = b.input("sin", b.own_acc(), table, Fill::uniform(-1, 1));
+  if (f.positions == Form::Positions::given) n.position_ids = b.ints("ids", {batch, steps}, {3, 0, 8, 1, 3, 7, 5, 2, 2, 6});
+  return n;
+}
+
+}  // namespace
+
+void rope_cases(Suite& s) {
+  for (const Form& f : forms())
+    s.add({.id = std::string("rope-") + f.id,
+           .sentence = std::string("rope: ") + f.sentence,
+           .build = [=](CaseBuilder& b) {
+             const op::rope n = built(b, f);
+             b.output("y", b.add(n));
+             b.scale("y", [&] { return b.number(8); });
+           },
+           .tolerance = scaled(4), .gradient = f.x[1] > 0 && f.x.back() < 60, .scales = {0.05, 4}});
+  struct Bad { const char* id; const char* text; tenon_code code; std::vector<int64_t> ids; };
+  for (const Bad& bad : {Bad{"too-large", "position", TENON_INDEX_OUT_OF_RANGE, {0, 9, 1}}, Bad{"negative", "position", TENON_INDEX_OUT_OF_RANGE, {0, -1, 1}}})
+    s.add({.id = std::string("rope-id-") + bad.id,
+           .sentence = "a position outside of the tables is an error, a negative one too",
+           .dtypes = {f32},
+           .build = [=](CaseBuilder& b) {
+             op::rope n{};
+             n.x = b.input("x", {1, 3, 2, 4});
+             n.cos = b.input("cos", f32, {9, 2}, Fill::normal());
+             n.sin = b.input("sin", f32, {9, 2}, Fill::normal());
+             n.position_ids = b.ints("ids", {1, 3}, bad.ids, i32);
+             b.output("y", b.add(n));
+           },
+           .error = bad.code, .error_text = ""});
+  struct Shape { const char* id; int64_t n_rot, offset; Dims table; };
+  for (const Shape& c : {Shape{"odd", 3, 0, {9, 2}}, Shape{"too-wide", 6, 0, {9, 3}}, Shape{"past-tables", 0, 7, {9, 2}}, Shape{"table-width", 0, 0, {9, 4}}})
+    s.add({.id = std::string("rope-refused-") + c.id,
+           .sentence = "n_rot, offset and tables that do not fit are refused",
+           .dtypes = {f32},
+           .build = [=](CaseBuilder& b) {
+             op::rope n{.n_rot = c.n_rot, .offset = c.offset};
+             n.x = b.input("x", {1, 3, 2, 4});
+             n.cos = b.input("cos", f32, c.table, Fill::normal());
+             n.sin = b.input("sin", f32, c.table, Fill::normal());
+             b.output("y", b.add(n));
+           },
+           .error = TENON_SHAPE_MISMATCH, .error_text = "rope"});
+}
+
+}  // namespace tenon::conform
