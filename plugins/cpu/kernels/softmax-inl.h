@@ -22,7 +22,9 @@ template <bool weight = false, class D>
 HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
     if constexpr (weight) return vexp_weight(d, x);
-    return vexp(d, x);
+    // Most vectors hold neither subnormal results nor anything vexp_weight does not take.
+    const auto usual = hn::And(hn::Ge(x, hn::Set(d, -87.f)), hn::Le(x, hn::Set(d, 1.f)));
+    return HWY_LIKELY(hn::AllTrue(d, usual)) ? vexp_weight(d, x) : vexp(d, x);
   } else {
     alignas(64) double lanes[hn::MaxLanes(d)];
     hn::Store(x, d, lanes);
@@ -46,7 +48,7 @@ HWY_INLINE hn::TFromD<D> row_max(D d, const T* x, int64_t n) {
 // Sums of term(k, at) over k in [0, length), for each of a run of columns.
 template <class A, class F>
 HWY_INLINE void add_columns(const Lines& l, double* total, F&& term) {
-  constexpr int64_t kBlock = 256;  // terms of a sum in the accumulation type
+  constexpr int64_t kBlock = 32;  // terms of a sum in the accumulation type
   const hn::ScalableTag<A> d;
   HWY_ALIGN A part[kMostLines];
   std::fill_n(total, l.count, 0.0);
