@@ -3,6 +3,8 @@
 // alone, against the cpu.
 #include "rig.hpp"
 
+#include <algorithm>
+
 using namespace tenon;
 using namespace tenon::test;
 
@@ -71,6 +73,27 @@ TEST_SUITE("exec/adversary") {
     const auto expected = generate("cpu:0", 20, 0, {.temperature = 0});
     CHECK(generate("adversary:0", 20, 0, {.temperature = 0}) == expected);
     CHECK(generate("adversary:1", 20, 0, {.temperature = 0}) == expected);
+  }
+
+  TEST_CASE("generation: prefill and decode on one cache give what the whole sequence gives") {
+    for (const char* device : {"cpu:0", "adversary:0"}) {
+      CAPTURE(std::string(device));
+      Store store(runtime());
+      set_weights(store, small_model(), 6);
+      std::vector<int64_t> tokens = kPrompt;
+      for (const int64_t next : generate(device, store, 8, 0, {.temperature = 0})) {
+        const auto length = static_cast<int64_t>(tokens.size());
+        const Executable whole(runtime(), lm::logits_graph(small_model(), length), store,
+                               {.device = device});
+        Context context(whole);
+        context.set("tokens", {1, length}, tokens);
+        context.run();
+        const auto logits = context.get<float>("logits");
+        const auto last = logits.end() - small_model().vocab;
+        CHECK(next == std::max_element(last, logits.end()) - last);
+        tokens.push_back(next);
+      }
+    }
   }
 
   TEST_CASE("generation: sampling, which falls back, depends on the seed alone") {

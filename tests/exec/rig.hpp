@@ -100,11 +100,12 @@ inline std::vector<float> train(const std::string& device, int64_t steps,
   return Trainer(device, store, config).steps(steps);
 }
 
+inline const std::vector<int64_t> kPrompt = {84, 104, 101, 32, 108};
+
 // Prefill, then decode on the same cache.
 inline std::vector<int64_t> generate(const std::string& device, Store& store, int64_t count,
                                      int64_t seed, const lm::SampleOptions& options,
                                      const lm::Config& config = small_model()) {
-  const std::vector<int64_t> prompt = {84, 104, 101, 32, 108};
   const int64_t bucket = 8;
   store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});
   const Graph prefill = lm::prefill_graph(config, bucket, options),
@@ -114,10 +115,10 @@ inline std::vector<int64_t> generate(const std::string& device, Store& store, in
   const Executable first(runtime(), prefill, store, {.device = device});
   const Executable next(runtime(), decode, store, {.device = device});
   Context start(first), go_on(next);
-  std::vector<int64_t> padded = prompt;
+  std::vector<int64_t> padded = kPrompt;
   padded.resize(static_cast<size_t>(bucket), 0);
   start.set("prompt", {1, bucket}, padded);
-  start.set("count", std::vector<int64_t>{static_cast<int64_t>(prompt.size())});
+  start.set("count", std::vector<int64_t>{static_cast<int64_t>(kPrompt.size())});
   start.run();
   std::vector<int64_t> tokens = {start.get_scalar<int64_t>("token")};
   while (static_cast<int64_t>(tokens.size()) < count) {
