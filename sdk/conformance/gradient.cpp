@@ -8,7 +8,7 @@ namespace tenon::conform {
 namespace {
 
 constexpr double kStep = 1e-6;
-constexpr size_t kMostElements = 160;   // of one input, evenly spread
+constexpr size_t kMostElements = 160;  // of one input, evenly spread
 
 // sum of x * weights, the weights fixed and irregular.
 Value weighted(CaseBuilder& b, Value x, const std::string& seed) {
@@ -42,7 +42,7 @@ Value loss_of(CaseBuilder& b, const std::vector<Value>& wrt, int order) {
 
 struct Built {
   CaseBuilder builder;
-  std::vector<size_t> wrt{};   // inputs
+  std::vector<size_t> wrt{};  // inputs
 };
 
 Built build(const CaseRow& row, double scale, int order, bool gradients) {
@@ -113,7 +113,7 @@ std::string compare(Forward& forward, const CaseBuilder::Input& in, const HostTe
                   want, bound, got, at);
     return "gradient of " + in.name + place(x.type.dims, i) + text;
   }
-  forward.loss(in, x);   // as it was, for the next input
+  forward.loss(in, x);  // as it was, for the next input
   return {};
 }
 

@@ -33,7 +33,8 @@ double bound_of(tenon_dtype out, double want, double scale, const Tolerance& t,
   if (half && t.ulps > 0) bound = ulp(out, want);
   if (t.factor > 0)
     bound += both_err(how.dtype) * (t.factor * unit_roundoff(acc_dtype(how.dtype)) * scale +
-                                    unit_roundoff(out) * std::fabs(want)) + ulp(out, 0);
+                                    unit_roundoff(out) * std::fabs(want)) +
+             ulp(out, 0);
   return how.times * bound;
 }
 
@@ -54,7 +55,8 @@ std::string judge(const std::string& name, const HostTensor& got, const HostTens
                   const HostTensor* scale, const Tolerance& tolerance, const Verdict& how) {
   const tenon_dtype out = got.type.dtype;
   const bool real = is_float(out);
-  if (got.type.dims != want.type.dims || (real ? !is_float(want.type.dtype) : out != want.type.dtype))
+  if (got.type.dims != want.type.dims ||
+      (real ? !is_float(want.type.dtype) : out != want.type.dtype))
     return "output " + name + ": expected " + dtype_text(want.type.dtype) +
            place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
            dtype_text(out) + " of " + std::to_string(got.size());
@@ -71,8 +73,8 @@ std::string judge(const std::string& name, const HostTensor& got, const HostTens
     const double bound = std::isfinite(w) ? bound_of(out, w, s, tolerance, how) : 0;
     if (near_enough(out, got.real(i), w, bound)) continue;
     char text[160];
-    std::snprintf(text, sizeof text, ": expected %.10g within %.3g, got %.10g, off by %.3g", w, bound,
-                  got.real(i), std::fabs(got.real(i) - w));
+    std::snprintf(text, sizeof text, ": expected %.10g within %.3g, got %.10g, off by %.3g", w,
+                  bound, got.real(i), std::fabs(got.real(i) - w));
     return "output " + at + text;
   }
   return {};

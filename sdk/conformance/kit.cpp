@@ -43,8 +43,12 @@ HostTensor Fill::make(const TensorType& type, std::string_view seed, double scal
     for (size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.bits() % i]);
   for (size_t i = 0; i < n; ++i) {
     switch (kind_) {
-      case Kind::uniform: out.set_real(i, factor * (lo_ + (hi_ - lo_) * random.unit())); break;
-      case Kind::normal: out.set_real(i, factor * hi_ * random.normal()); break;
+      case Kind::uniform:
+        out.set_real(i, factor * (lo_ + (hi_ - lo_) * random.unit()));
+        break;
+      case Kind::normal:
+        out.set_real(i, factor * hi_ * random.normal());
+        break;
       case Kind::distinct:
         out.set_real(i, factor * (lo_ + (hi_ - lo_) * (static_cast<double>(order[i]) + 0.5) /
                                             static_cast<double>(n)));
@@ -52,8 +56,12 @@ HostTensor Fill::make(const TensorType& type, std::string_view seed, double scal
       case Kind::integers:
         out.set_real(i, factor * std::floor(lo_ + (hi_ - lo_ + 1) * random.unit()));
         break;
-      case Kind::list: out.set_real(i, factor * values_[i % values_.size()]); break;
-      case Kind::exact: out.set_integer(i, exact_[i % exact_.size()]); break;
+      case Kind::list:
+        out.set_real(i, factor * values_[i % values_.size()]);
+        break;
+      case Kind::exact:
+        out.set_integer(i, exact_[i % exact_.size()]);
+        break;
     }
   }
   for (size_t k = 0; k < specials_.size() && k < n; ++k)
@@ -64,7 +72,9 @@ HostTensor Fill::make(const TensorType& type, std::string_view seed, double scal
 Tolerance sum_of(int64_t terms) {
   return scaled(2 * std::log2(std::max<double>(1, static_cast<double>(terms))) + 16);
 }
-Tolerance product_of(int64_t terms) { return scaled(2 * std::sqrt(static_cast<double>(terms)) + 16); }
+Tolerance product_of(int64_t terms) {
+  return scaled(2 * std::sqrt(static_cast<double>(terms)) + 16);
+}
 
 DTypes operator+(const DTypes& a, const DTypes& b) {
   DTypes all = a;
@@ -101,7 +111,7 @@ Value CaseBuilder::input(std::string_view name, tenon_dtype dtype, const Dims& d
     inputs_.push_back({std::string(name), std::move(content), differentiable, v});
     return v;
   }
-  if (dims.size() == 1) {   // every second element, the others are never to be read into a result
+  if (dims.size() == 1) {  // every second element, the others are never to be read into a result
     HostTensor gaps({content.type.dtype, {2 * dims[0]}});
     std::vector<int64_t> from(2 * n);
     for (size_t i = 0; i < 2 * n; ++i) from[i] = static_cast<int64_t>((i / 2 + i % 2) % n);

@@ -86,10 +86,10 @@ class CaseBuilder {
  public:
   struct Mode {
     std::string seed;
-    tenon_dtype dtype = f32;    // whose rounding the inputs have
-    bool reference = false;     // floats are f64, and the error scales are computed
-    bool strided = false;       // inputs arrive transposed or with gaps, the graph restores them
-    double scale = 1;           // of inputs that are not fixed
+    tenon_dtype dtype = f32;  // whose rounding the inputs have
+    bool reference = false;   // floats are f64, and the error scales are computed
+    bool strided = false;     // inputs arrive transposed or with gaps, the graph restores them
+    double scale = 1;         // of inputs that are not fixed
   };
   struct Input {
     std::string name;
@@ -150,7 +150,7 @@ class CaseBuilder {
     return graph_.add(
         op::reduce{.kind = std::string(kind), .axes = axes, .keepdims = keepdims, .x = x});
   }
-  Value number(double x);   // of the data dtype
+  Value number(double x);  // of the data dtype
 
   void output(std::string_view name, Value v, std::optional<Tolerance> tolerance = {}) {
     outputs_.push_back({std::string(name), v, tolerance, true, {}, false});
@@ -190,17 +190,17 @@ inline const DTypes kSigned = {i8, i16, i32, i64};
 DTypes operator+(const DTypes& a, const DTypes& b);
 
 struct CaseRow {
-  std::string id;            // kebab, stable
+  std::string id;  // kebab, stable
   std::string sentence;
-  DTypes dtypes = kFloats;   // one case each
+  DTypes dtypes = kFloats;  // one case each
   Build build;
   Tolerance tolerance = kExact;
-  double decomposed = 1;     // the decomposition's tolerance, times the kernel's
+  double decomposed = 1;  // the decomposition's tolerance, times the kernel's
   bool strided = true;
-  bool gradient = false;     // finite differences, in f64 on the reference device
+  bool gradient = false;  // finite differences, in f64 on the reference device
   bool second_order = false;
-  std::vector<double> scales = {0.05, 1, 4};   // of the inputs in gradients
-  tenon_code error = TENON_OK;                 // expected failure: code and a part of its text
+  std::vector<double> scales = {0.05, 1, 4};  // of the inputs in gradients
+  tenon_code error = TENON_OK;                // expected failure: code and a part of its text
   std::string error_text{};
 };
 

@@ -64,23 +64,35 @@ Options parse(int argc, char** argv) {
       if (k + 1 >= argc) throw Usage(name + ": its value is missing");
       return argv[++k];
     };
-    if (name == "--plugin") o.runtime.plugin_files.push_back(std::filesystem::absolute(value()));
-    else if (name == "--device") o.device = value();
-    else if (name == "--oracle-device") o.oracle = value();
-    else if (name == "--family") o.families.push_back(value());
-    else if (name == "--case") o.globs.push_back(value());
-    else if (name == "--json") o.json = value();
+    if (name == "--plugin")
+      o.runtime.plugin_files.push_back(std::filesystem::absolute(value()));
+    else if (name == "--device")
+      o.device = value();
+    else if (name == "--oracle-device")
+      o.oracle = value();
+    else if (name == "--family")
+      o.families.push_back(value());
+    else if (name == "--case")
+      o.globs.push_back(value());
+    else if (name == "--json")
+      o.json = value();
     else if (name == "--jobs") {
       const std::string n = value();
       o.jobs = static_cast<unsigned>(std::strtoul(n.c_str(), nullptr, 10));
       if (o.jobs < 1 || o.jobs > 256) throw Usage("--jobs: expected 1 to 256, got '" + n + "'");
-    } else if (name == "--list") o.list = true;
-    else if (name == "--verbose") o.verbose = true;
-    else if (name == "--help") { std::cout << kUsage; std::exit(0); }
-    else throw Usage(name + ": no such option");
+    } else if (name == "--list")
+      o.list = true;
+    else if (name == "--verbose")
+      o.verbose = true;
+    else if (name == "--help") {
+      std::cout << kUsage;
+      std::exit(0);
+    } else
+      throw Usage(name + ": no such option");
   }
   for (const std::string& f : o.families)
-    if (std::none_of(families().begin(), families().end(), [&](const Family& k) { return k.name == f; }))
+    if (std::none_of(families().begin(), families().end(),
+                     [&](const Family& k) { return k.name == f; }))
       throw Usage("--family: no family '" + f + "'");
   return o;
 }
@@ -88,7 +100,9 @@ Options parse(int argc, char** argv) {
 Suite suite_of(const Options& o) {
   Suite suite;
   for (const Family& f : families()) {
-    if (!o.families.empty() && std::find(o.families.begin(), o.families.end(), f.name) == o.families.end()) continue;
+    if (!o.families.empty() &&
+        std::find(o.families.begin(), o.families.end(), f.name) == o.families.end())
+      continue;
     suite.begin(f.name);
     f.cases(suite);
   }
@@ -103,16 +117,20 @@ void print(const Result& r, bool verbose) {
   static constexpr const char* words[] = {"pass", "FAIL", "skip"};
   if (r.outcome == Outcome::pass && !verbose) return;
   if (r.outcome == Outcome::skip && !verbose) return;
-  std::printf("%s %s: %s%s%s\n", words[static_cast<int>(r.outcome)], r.id.c_str(), r.sentence.c_str(),
-              r.reason.empty() ? "" : "\n       ", r.reason.c_str());
+  std::printf("%s %s: %s%s%s\n", words[static_cast<int>(r.outcome)], r.id.c_str(),
+              r.sentence.c_str(), r.reason.empty() ? "" : "\n       ", r.reason.c_str());
 }
 
 void write_json(const std::string& file, const Options& o, const std::vector<Result>& results) {
   static constexpr const char* words[] = {"pass", "fail", "skip"};
-  nlohmann::json out{{"device", o.device}, {"oracle", o.oracle}, {"cases", nlohmann::json::array()}};
+  nlohmann::json out{
+      {"device", o.device}, {"oracle", o.oracle}, {"cases", nlohmann::json::array()}};
   for (const Result& r : results)
-    out["cases"].push_back({{"id", r.id}, {"family", r.family}, {"sentence", r.sentence},
-                            {"result", words[static_cast<int>(r.outcome)]}, {"reason", r.reason},
+    out["cases"].push_back({{"id", r.id},
+                            {"family", r.family},
+                            {"sentence", r.sentence},
+                            {"result", words[static_cast<int>(r.outcome)]},
+                            {"reason", r.reason},
                             {"milliseconds", r.milliseconds}});
   const std::string text = out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (file == "-") {
@@ -126,9 +144,9 @@ void write_json(const std::string& file, const Options& o, const std::vector<Res
 
 int prove_all(const Options& o, const Suite& suite) {
   const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
-    return o.globs.empty() || std::any_of(o.globs.begin(), o.globs.end(), [&](const std::string& g) {
-             return matches(g.c_str(), id.c_str());
-           });
+    return o.globs.empty() ||
+           std::any_of(o.globs.begin(), o.globs.end(),
+                       [&](const std::string& g) { return matches(g.c_str(), id.c_str()); });
   };
   const Runtime runtime(o.runtime);
   const Bench bench{runtime, o.device, o.oracle};
@@ -156,12 +174,13 @@ int prove_all(const Options& o, const Suite& suite) {
   size_t counts[3] = {};
   for (auto& some : per_unit)
     for (Result& r : some) {
-      if (r.outcome == Outcome::skip && r.reason.empty()) continue;   // nothing to prove
+      if (r.outcome == Outcome::skip && r.reason.empty()) continue;  // nothing to prove
       ++counts[static_cast<size_t>(r.outcome)];
       results.push_back(std::move(r));
     }
   if (!o.json.empty()) write_json(o.json, o, results);
-  std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0], counts[1], counts[2]);
+  std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0],
+               counts[1], counts[2]);
   if (counts[0] + counts[1] + counts[2] == 0) throw Usage("no case has such an id");
   return counts[1] ? 1 : 0;
 }
@@ -171,7 +190,8 @@ int run(int argc, char** argv) {
   const Suite suite = suite_of(o);
   if (!o.list) return prove_all(o, suite);
   for (const Unit& u : units_of(suite))
-    for (const std::string& id : u.ids()) std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
+    for (const std::string& id : u.ids())
+      std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
   return 0;
 }
 

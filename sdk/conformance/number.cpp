@@ -17,10 +17,14 @@ struct Format {
 
 Format format_of(tenon_dtype dtype) {
   switch (dtype) {
-    case f16: return {11, -14};
-    case bf16: return {8, -126};
-    case f32: return {24, -126};
-    default: return {53, -1022};
+    case f16:
+      return {11, -14};
+    case bf16:
+      return {8, -126};
+    case f32:
+      return {24, -126};
+    default:
+      return {53, -1022};
   }
 }
 
@@ -73,7 +77,7 @@ bool is_float(tenon_dtype dtype) {
 
 const char* dtype_text(tenon_dtype dtype) {
   static constexpr std::array<const char*, TENON_DTYPE_COUNT> names = {
-      "none", "f32", "f16", "bf16", "f64", "i8", "i16",  "i32", "i64",   "u8",
+      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
       "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
   return dtype < names.size() ? names[dtype] : "?";
 }
@@ -82,10 +86,14 @@ tenon_dtype acc_dtype(tenon_dtype dtype) { return dtype == f64 ? f64 : f32; }
 
 double largest(tenon_dtype dtype) {
   switch (dtype) {
-    case f16: return 65504;
-    case bf16: return std::ldexp(255, 120);
-    case f32: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
+    case f16:
+      return 65504;
+    case bf16:
+      return std::ldexp(255, 120);
+    case f32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
   }
 }
 
@@ -110,42 +118,66 @@ HostTensor::HostTensor(TensorType t) : type(std::move(t)), bytes(type.bytes()) {
 
 int64_t HostTensor::integer(size_t i) const {
   switch (type.dtype) {
-    case i8: return load<int8_t>(bytes, i);
-    case i16: return load<int16_t>(bytes, i);
-    case i32: return load<int32_t>(bytes, i);
-    case i64: return load<int64_t>(bytes, i);
-    case u8: case boolean: return load<uint8_t>(bytes, i);
-    case u16: return load<uint16_t>(bytes, i);
-    case u32: return load<uint32_t>(bytes, i);
-    default: return static_cast<int64_t>(load<uint64_t>(bytes, i));
+    case i8:
+      return load<int8_t>(bytes, i);
+    case i16:
+      return load<int16_t>(bytes, i);
+    case i32:
+      return load<int32_t>(bytes, i);
+    case i64:
+      return load<int64_t>(bytes, i);
+    case u8:
+    case boolean:
+      return load<uint8_t>(bytes, i);
+    case u16:
+      return load<uint16_t>(bytes, i);
+    case u32:
+      return load<uint32_t>(bytes, i);
+    default:
+      return static_cast<int64_t>(load<uint64_t>(bytes, i));
   }
 }
 
 double HostTensor::real(size_t i) const {
   switch (type.dtype) {
-    case f32: return static_cast<double>(load<float>(bytes, i));
-    case f64: return load<double>(bytes, i);
-    case f16: case bf16: return unpack16(type.dtype, load<uint16_t>(bytes, i));
-    case u64: return static_cast<double>(load<uint64_t>(bytes, i));
-    default: return static_cast<double>(integer(i));
+    case f32:
+      return static_cast<double>(load<float>(bytes, i));
+    case f64:
+      return load<double>(bytes, i);
+    case f16:
+    case bf16:
+      return unpack16(type.dtype, load<uint16_t>(bytes, i));
+    case u64:
+      return static_cast<double>(load<uint64_t>(bytes, i));
+    default:
+      return static_cast<double>(integer(i));
   }
 }
 
 void HostTensor::set_real(size_t i, double x) {
   switch (type.dtype) {
-    case f32: return save<float>(bytes, i, round_to(f32, x));
-    case f64: return save<double>(bytes, i, x);
-    case f16: case bf16: return save<uint16_t>(bytes, i, pack16(type.dtype, round_to(type.dtype, x)));
-    default: return set_integer(i, static_cast<int64_t>(x));
+    case f32:
+      return save<float>(bytes, i, round_to(f32, x));
+    case f64:
+      return save<double>(bytes, i, x);
+    case f16:
+    case bf16:
+      return save<uint16_t>(bytes, i, pack16(type.dtype, round_to(type.dtype, x)));
+    default:
+      return set_integer(i, static_cast<int64_t>(x));
   }
 }
 
 void HostTensor::set_integer(size_t i, int64_t x) {
   switch (width(type.dtype)) {
-    case 1: return save<uint8_t>(bytes, i, x);
-    case 2: return save<uint16_t>(bytes, i, x);
-    case 4: return save<uint32_t>(bytes, i, x);
-    default: return save<int64_t>(bytes, i, x);
+    case 1:
+      return save<uint8_t>(bytes, i, x);
+    case 2:
+      return save<uint16_t>(bytes, i, x);
+    case 4:
+      return save<uint32_t>(bytes, i, x);
+    default:
+      return save<int64_t>(bytes, i, x);
   }
 }
 

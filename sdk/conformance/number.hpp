@@ -29,10 +29,10 @@ struct HostTensor {
   HostTensor() = default;
   explicit HostTensor(TensorType t);
   size_t size() const { return static_cast<size_t>(type.elements()); }
-  double real(size_t i) const;       // of any dtype
-  int64_t integer(size_t i) const;   // of integer dtypes and bool
-  void set_real(size_t i, double x);       // rounds
-  void set_integer(size_t i, int64_t x);   // wraps
+  double real(size_t i) const;            // of any dtype
+  int64_t integer(size_t i) const;        // of integer dtypes and bool
+  void set_real(size_t i, double x);      // rounds
+  void set_integer(size_t i, int64_t x);  // wraps
   std::string text(size_t i) const;
 };
 

@@ -36,7 +36,9 @@ Ran run(const Bench& bench, CaseBuilder& b, const std::string& device, bool deco
   for (const auto& [name, value] : b.scales()) b.graph().output("scale of " + name, value);
   Store store(bench.runtime);
   const Executable exe(bench.runtime, b.graph(), store,
-                       {.device = device, .allow_fallback = false, .simplify = decompose,
+                       {.device = device,
+                        .allow_fallback = false,
+                        .simplify = decompose,
                         .decompose_all = decompose});
   Context context(exe);
   for (const auto& in : b.inputs())
@@ -86,7 +88,7 @@ class Prover {
   template <class Proof>
   void prove_one(const std::string& id, const std::string& how, Proof proof) {
     if (!wanted_(id)) {
-      has_composite_ = true;   // not known yet: the filter decides
+      has_composite_ = true;  // not known yet: the filter decides
       return;
     }
     Result r{.id = id, .sentence = row_.sentence + how, .family = family_};
@@ -171,8 +173,10 @@ class Prover {
       run(bench_, b, bench_.device, false);
     } catch (const Error& e) {
       // Primitives have but one way to refuse data: an index that is out of range.
-      const bool primitive = row_.error == TENON_NUMERIC_ERROR && e.code() == TENON_INDEX_OUT_OF_RANGE;
-      if ((e.code() == row_.error || primitive) && std::string_view(e.what()).find(row_.error_text) != std::string::npos)
+      const bool primitive =
+          row_.error == TENON_NUMERIC_ERROR && e.code() == TENON_INDEX_OUT_OF_RANGE;
+      if ((e.code() == row_.error || primitive) &&
+          std::string_view(e.what()).find(row_.error_text) != std::string::npos)
         return {};
       return "expected " + wanted + ", got " + code_name(e.code()) + ": " + e.what();
     }
@@ -200,7 +204,8 @@ std::vector<GradientCase> gradient_cases(const CaseRow& row) {
   std::vector<GradientCase> out;
   for (const double s : row.scales)
     if (row.gradient)
-      out.push_back({row.id + "-grad-" + scale_text(s), ", gradient at scale " + scale_text(s), s, 1});
+      out.push_back(
+          {row.id + "-grad-" + scale_text(s), ", gradient at scale " + scale_text(s), s, 1});
   if (row.second_order) out.push_back({row.id + "-grad-grad", ", second order", 1, 2});
   return out;
 }

@@ -7,10 +7,10 @@
 
 namespace tenon::conform {
 
-struct Bench {   // where the proofs run
+struct Bench {  // where the proofs run
   const Runtime& runtime;
-  std::string device;      // judged
-  std::string reference;   // the oracle
+  std::string device;     // judged
+  std::string reference;  // the oracle
 };
 
 enum class Outcome : uint8_t { pass, fail, skip };
@@ -26,7 +26,7 @@ struct Result {
 // A piece of work whose proofs share the reference's result: a row at one dtype, or its gradients.
 struct Unit {
   const FamilyRow* row;
-  tenon_dtype dtype;         // NONE: the gradients
+  tenon_dtype dtype;  // NONE: the gradients
   std::vector<std::string> ids() const;
 };
 std::vector<Unit> units_of(const Suite& suite);

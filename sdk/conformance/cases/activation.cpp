@@ -36,7 +36,8 @@ std::vector<double> scales_of(std::string_view kind) {
 
 Tolerance forward_tolerance(const UnaryInfo& info) {
   if (exact(info.name)) return kExact;
-  if (info.name == "hard_sigmoid") return {.ulps = 8, .factor = 4};   // 0.2x + 0.5 cancels: of size one
+  if (info.name == "hard_sigmoid")
+    return {.ulps = 8, .factor = 4};  // 0.2x + 0.5 cancels: of size one
   return ulps(info.primitive || info.name == "square" || info.name == "reciprocal" ? 4 : 8);
 }
 
@@ -55,40 +56,56 @@ void forward_rows(Suite& s, const UnaryInfo& info) {
   const bool smooth = !rounding(kind) && kind != "is_nan" && kind != "is_inf";
   s.add({.id = "unary-" + kind,
          .sentence = kind + " over its domain, with zeros, infinities and NaN",
-         .build = [=](CaseBuilder& b) {
-           const Fill f = domain(kind).with({0, -0.0, kInf, -kInf, kNan, 1e-6, -1e-6, 1, -1, 0.5, 2.5, -2.5});
-           judged(b, kind, b.add(op::unary{.kind = kind, .x = b.input("x", {5, 67}, f)}));
-         },
-         .tolerance = t, .decomposed = decomposed_cost(kind)});
+         .build =
+             [=](CaseBuilder& b) {
+               const Fill f = domain(kind).with(
+                   {0, -0.0, kInf, -kInf, kNan, 1e-6, -1e-6, 1, -1, 0.5, 2.5, -2.5});
+               judged(b, kind, b.add(op::unary{.kind = kind, .x = b.input("x", {5, 67}, f)}));
+             },
+         .tolerance = t,
+         .decomposed = decomposed_cost(kind)});
   s.add({.id = "unary-" + kind + "-tails",
          .sentence = kind + " far from zero",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", {4, 50}, Fill::distinct(-100, 100).with({-11.5, -9.25, -6.5, -5, 88, -87, 20}));
-           judged(b, kind, b.add(op::unary{.kind = kind, .x = x}));
-         },
-         .tolerance = t, .decomposed = decomposed_cost(kind), .strided = false});
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x =
+                   b.input("x", {4, 50},
+                           Fill::distinct(-100, 100).with({-11.5, -9.25, -6.5, -5, 88, -87, 20}));
+               judged(b, kind, b.add(op::unary{.kind = kind, .x = x}));
+             },
+         .tolerance = t,
+         .decomposed = decomposed_cost(kind),
+         .strided = false});
   s.add({.id = "unary-" + kind + "-empty",
          .sentence = kind + " of nothing",
          .dtypes = {f32, f16},
-         .build = [=](CaseBuilder& b) {
-           b.output("y", b.add(op::unary{.kind = kind, .x = b.input("x", {3, 0})}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               b.output("y", b.add(op::unary{.kind = kind, .x = b.input("x", {3, 0})}));
+             },
          .strided = false});
   if (smooth)
     s.add({.id = "unary-" + kind + "-slope",
            .sentence = "the slope of " + kind,
            .dtypes = {f64},
-           .build = [=](CaseBuilder& b) {
-             judged(b, kind, b.add(op::unary{.kind = kind, .x = b.input("x", {3, 7}, domain(kind))}));
-           },
-           .tolerance = t, .decomposed = decomposed_cost(kind), .strided = false, .gradient = true, .second_order = true,
+           .build =
+               [=](CaseBuilder& b) {
+                 judged(b, kind,
+                        b.add(op::unary{.kind = kind, .x = b.input("x", {3, 7}, domain(kind))}));
+               },
+           .tolerance = t,
+           .decomposed = decomposed_cost(kind),
+           .strided = false,
+           .gradient = true,
+           .second_order = true,
            .scales = scales_of(kind)});
   if (info.integer)
     s.add({.id = "unary-" + kind,
            .sentence = kind + " of integers, wrapping at the least",
            .dtypes = kInts,
            .build = [=](CaseBuilder& b) {
-             const Fill f = Fill::exact({0, 1, -1, 5, -7, 127, -128, 255, -32768, 32767, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX});
+             const Fill f = Fill::exact({0, 1, -1, 5, -7, 127, -128, 255, -32768, 32767, INT32_MIN,
+                                         INT32_MAX, INT64_MIN, INT64_MAX});
              b.output("y", b.add(op::unary{.kind = kind, .x = b.input("x", {3, 14}, f)}));
            }});
 }
@@ -104,13 +121,18 @@ Value slope_scale(CaseBuilder& b, const std::string& kind, Value x, Value dy) {
     const Value far = b.binary("add", one, b.binary("mul", x, x));
     const Value bell = b.unary("exp", b.binary("mul", b.number(-0.5), b.binary("mul", x, x)));
     const Value tail = b.binary("mul", b.binary("mul", a, far), bell);
-    s = b.binary("add", b.binary("mul", b.number(0.5), b.unary("erfc", b.binary("mul", b.number(-0.7071067811865476), x))), tail);
+    s = b.binary("add",
+                 b.binary("mul", b.number(0.5),
+                          b.unary("erfc", b.binary("mul", b.number(-0.7071067811865476), x))),
+                 tail);
   }
-  if (kind == "mish") s = b.binary("mul", b.binary("min", one, b.unary("exp", x)), b.binary("add", one, a));
+  if (kind == "mish")
+    s = b.binary("mul", b.binary("min", one, b.unary("exp", x)), b.binary("add", one, a));
   return b.binary("mul", b.abs(dy), s);
 }
 bool crosses_zero(std::string_view kind) {
-  return kind == "silu" || kind == "gelu" || kind == "gelu_tanh" || kind == "mish" || kind == "hard_swish";
+  return kind == "silu" || kind == "gelu" || kind == "gelu_tanh" || kind == "mish" ||
+         kind == "hard_swish";
 }
 
 void backward_rows(Suite& s, const UnaryInfo& info) {
@@ -123,41 +145,53 @@ void backward_rows(Suite& s, const UnaryInfo& info) {
     const std::string id = "activation-backward-" + kind + (from_output ? "-from-output" : "");
     s.add({.id = id,
            .sentence = "gradient of " + kind + (from_output ? " from its output" : ""),
-           .build = [=](CaseBuilder& b) {
-             Fill f = from_output ? Fill::uniform(0.05, 0.95) : domain(kind);
-             if (!from_output) f = f.with({0, kNan, -6, 6, -9, 1e-6});
-             const Value x = b.input("x", {5, 67}, f), dy = b.input("dy", {5, 67});
-             b.output("dx", b.add(op::activation_backward{.kind = kind, .from_output = from_output, .x = x, .dy = dy}));
-             if (crosses_zero(kind)) b.scale("dx", [&] { return slope_scale(b, kind, x, dy); });
-           },
-           .tolerance = t, .decomposed = std::max(8.0, decomposed_cost(kind))});
+           .build =
+               [=](CaseBuilder& b) {
+                 Fill f = from_output ? Fill::uniform(0.05, 0.95) : domain(kind);
+                 if (!from_output) f = f.with({0, kNan, -6, 6, -9, 1e-6});
+                 const Value x = b.input("x", {5, 67}, f), dy = b.input("dy", {5, 67});
+                 b.output("dx", b.add(op::activation_backward{
+                                    .kind = kind, .from_output = from_output, .x = x, .dy = dy}));
+                 if (crosses_zero(kind)) b.scale("dx", [&] { return slope_scale(b, kind, x, dy); });
+               },
+           .tolerance = t,
+           .decomposed = std::max(8.0, decomposed_cost(kind))});
   }
 }
 
 void parameter_rows(Suite& s) {
-  struct Parameters { const char* kind; double alpha, beta; };
-  for (const Parameters& p : {Parameters{"leaky_relu", 0.3, TENON_UNSET}, Parameters{"elu", 1.7, TENON_UNSET},
-                              Parameters{"selu", 1.5, 1.1}, Parameters{"hard_sigmoid", 1.0 / 6, 0.5},
-                              Parameters{"silu", 1.702, TENON_UNSET}}) {
+  struct Parameters {
+    const char* kind;
+    double alpha, beta;
+  };
+  for (const Parameters& p :
+       {Parameters{"leaky_relu", 0.3, TENON_UNSET}, Parameters{"elu", 1.7, TENON_UNSET},
+        Parameters{"selu", 1.5, 1.1}, Parameters{"hard_sigmoid", 1.0 / 6, 0.5},
+        Parameters{"silu", 1.702, TENON_UNSET}}) {
     s.add({.id = std::string("unary-") + p.kind + "-parameters",
            .sentence = std::string(p.kind) + " with parameters of its own",
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("x", {3, 21}, Fill::normal(3));
-             const Value y = b.add(op::unary{.kind = p.kind, .alpha = p.alpha, .beta = p.beta, .x = x});
-             b.output("y", y);
-             const bool hard = std::string_view(p.kind) == "hard_sigmoid";
-             if (hard) b.scale("y", [&] { return b.binary("add", b.number(1), b.abs(y)); });
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("x", {3, 21}, Fill::normal(3));
+                 const Value y =
+                     b.add(op::unary{.kind = p.kind, .alpha = p.alpha, .beta = p.beta, .x = x});
+                 b.output("y", y);
+                 const bool hard = std::string_view(p.kind) == "hard_sigmoid";
+                 if (hard) b.scale("y", [&] { return b.binary("add", b.number(1), b.abs(y)); });
+               },
            // α = 1/6 has no exact f32: its rounding is a part of x's size.
-           .tolerance = {.ulps = 8, .factor = 8}, .decomposed = 2, .gradient = true});
+           .tolerance = {.ulps = 8, .factor = 8},
+           .decomposed = 2,
+           .gradient = true});
   }
-  s.add({.id = "unary-round-known",
-         .sentence = "round goes half to even",
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("x", {8}, Fill::list({0.5, 1.5, 2.5, -0.5, -1.5, 3.25, -2.75, 4}));
-           b.output("y", b.add(op::unary{.kind = "round", .x = x}));
-           b.expect("y", {0, 2, 2, 0, -2, 3, -3, 4});
-         }});
+  s.add(
+      {.id = "unary-round-known",
+       .sentence = "round goes half to even",
+       .build = [](CaseBuilder& b) {
+         const Value x = b.input("x", {8}, Fill::list({0.5, 1.5, 2.5, -0.5, -1.5, 3.25, -2.75, 4}));
+         b.output("y", b.add(op::unary{.kind = "round", .x = x}));
+         b.expect("y", {0, 2, 2, 0, -2, 3, -3, 4});
+       }});
   for (const char* kind : {"floor", "ceil", "trunc", "round"})
     s.add({.id = std::string("unary-") + kind + "-straight-through",
            .sentence = std::string(kind) + " with ste passes gradients through",
@@ -173,8 +207,13 @@ void parameter_rows(Suite& s) {
          .dtypes = {f32, f64},
          .build = [](CaseBuilder& b) {
            const Value x = b.input("x", {1}, Fill::list({0}));
-           for (const auto& [kind, slope] : {std::pair("relu", 0.0), {"abs", 0.0}, {"leaky_relu", 1.0}, {"elu", 1.0},
-                                             {"sqrt", kInf}, {"reciprocal", -kInf}, {"rsqrt", -kInf}}) {
+           for (const auto& [kind, slope] : {std::pair("relu", 0.0),
+                                             {"abs", 0.0},
+                                             {"leaky_relu", 1.0},
+                                             {"elu", 1.0},
+                                             {"sqrt", kInf},
+                                             {"reciprocal", -kInf},
+                                             {"rsqrt", -kInf}}) {
              const Value y = b.add(op::unary{.kind = kind, .x = x});
              const std::string name = std::string("slope of ") + kind;
              b.output(name, b.graph().gradients(b.reduce("sum", y, {}, false), {x})[0]);
@@ -185,21 +224,28 @@ void parameter_rows(Suite& s) {
     s.add({.id = std::string("unary-") + kind + "-large",
            .sentence = std::string(kind) + " reduces large arguments fully",
            .dtypes = {f32, bf16, f64},
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("x", {64}, Fill::uniform(-1e6, 1e6).with({1e8, -3e10, 1e20, 39001, 1e30, -2.5e37}));
-             b.output("y", b.add(op::unary{.kind = kind, .x = x}));
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input(
+                     "x", {64},
+                     Fill::uniform(-1e6, 1e6).with({1e8, -3e10, 1e20, 39001, 1e30, -2.5e37}));
+                 b.output("y", b.add(op::unary{.kind = kind, .x = x}));
+               },
            .tolerance = ulps(4)});
   s.add({.id = "unary-kind-refused",
          .sentence = "an unknown kind is refused by name",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::unary{.kind = "nope", .x = b.input("x", {3})})); },
-         .error = TENON_INVALID_ARGUMENT, .error_text = "nope"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::unary{.kind = "nope", .x = b.input("x", {3})}));
+             },
+         .error = TENON_INVALID_ARGUMENT,
+         .error_text = "nope"});
 }
 
 void swiglu_rows(Suite& s) {
   for (const char* act : {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"}) {
-    for (const int form : {0, 1, 2}) {   // two operands, packed, packed with the gate last
+    for (const int form : {0, 1, 2}) {  // two operands, packed, packed with the gate last
       static constexpr const char* kForm[] = {"", "-packed", "-packed-gate-last"};
       const std::string kind = act, id = kind + kForm[form];
       const auto operands = [form](CaseBuilder& b, auto& n) {
@@ -213,33 +259,43 @@ void swiglu_rows(Suite& s) {
       };
       s.add({.id = "swiglu-" + id,
              .sentence = kind + "(gate) times up",
-             .build = [=](CaseBuilder& b) {
-               op::swiglu n{.act = kind};
-               operands(b, n);
-               b.output("y", b.add(n));
-             },
-             .tolerance = ulps(10), .decomposed = decomposed_cost(kind), .gradient = true, .scales = {0.05, 4}});
+             .build =
+                 [=](CaseBuilder& b) {
+                   op::swiglu n{.act = kind};
+                   operands(b, n);
+                   b.output("y", b.add(n));
+                 },
+             .tolerance = ulps(10),
+             .decomposed = decomposed_cost(kind),
+             .gradient = true,
+             .scales = {0.05, 4}});
       s.add({.id = "swiglu-backward-" + id,
              .sentence = "gradient of " + kind + "(gate) times up",
-             .build = [=](CaseBuilder& b) {
-               op::swiglu_backward n{.act = kind, .want_dup = form == 0};
-               operands(b, n);
-               n.dy = b.input("dy", {3, 5, 9});
-               const Node d = b.add(n);
-               b.output("dgate", d[0]);
-               b.scale("dgate", [&] { return largest_of(b, d[0]); });
-               if (form != 0) return;
-               b.output("dup", d[1]);
-               b.scale("dup", [&] { return largest_of(b, d[1]); });
-             },
-             .tolerance = {.ulps = 10, .factor = 16}, .decomposed = 3});
+             .build =
+                 [=](CaseBuilder& b) {
+                   op::swiglu_backward n{.act = kind, .want_dup = form == 0};
+                   operands(b, n);
+                   n.dy = b.input("dy", {3, 5, 9});
+                   const Node d = b.add(n);
+                   b.output("dgate", d[0]);
+                   b.scale("dgate", [&] { return largest_of(b, d[0]); });
+                   if (form != 0) return;
+                   b.output("dup", d[1]);
+                   b.scale("dup", [&] { return largest_of(b, d[1]); });
+                 },
+             .tolerance = {.ulps = 10, .factor = 16},
+             .decomposed = 3});
     }
   }
   s.add({.id = "swiglu-odd-refused",
          .sentence = "a packed operand of odd width is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::swiglu{.gate = b.input("gate", {2, 5})})); },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "swiglu"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::swiglu{.gate = b.input("gate", {2, 5})}));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "swiglu"});
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Form {
   int64_t offset = 0, left = -1, right = -1;
   double scale = TENON_UNSET, softcap = 0;
   bool kv_len = false, past_len = false, bshd = false;
-  bool dead_rows = false;   // rows without a key: lse is -inf
+  bool dead_rows = false;  // rows without a key: lse is -inf
 };
 
 std::vector<Form> forms() {
@@ -35,34 +35,109 @@ std::vector<Form> forms() {
   add("plain", "every key", [](Form&) {});
   add("bshd", "heads behind steps", [](Form& f) { f.bshd = true; });
   add("grouped", "three query heads per key head", [](Form& f) { f.q_heads = 6; });
-  add("grouped-bshd", "grouped, heads behind steps, causal", [](Form& f) { f.q_heads = 6; f.bshd = f.causal = true; });
-  add("multi-query", "one key head", [](Form& f) { f.q_heads = 3; f.k_heads = 1; });
-  add("odd", "odd sizes, v of another width", [](Form& f) { f.dim = 5; f.v_dim = 3; f.q_len = 3; });
+  add("grouped-bshd", "grouped, heads behind steps, causal", [](Form& f) {
+    f.q_heads = 6;
+    f.bshd = f.causal = true;
+  });
+  add("multi-query", "one key head", [](Form& f) {
+    f.q_heads = 3;
+    f.k_heads = 1;
+  });
+  add("odd", "odd sizes, v of another width", [](Form& f) {
+    f.dim = 5;
+    f.v_dim = 3;
+    f.q_len = 3;
+  });
   add("causal", "no key after the query", [](Form& f) { f.causal = true; });
-  add("causal-offset", "causal, aligned at the end", [](Form& f) { f.causal = true; f.offset = 2; });
-  add("causal-early", "a negative offset leaves rows without keys", [](Form& f) { f.causal = true; f.offset = -2; f.dead_rows = true; });
-  add("window-left", "a sliding window", [](Form& f) { f.causal = true; f.left = 2; f.offset = 2; });
+  add("causal-offset", "causal, aligned at the end", [](Form& f) {
+    f.causal = true;
+    f.offset = 2;
+  });
+  add("causal-early", "a negative offset leaves rows without keys", [](Form& f) {
+    f.causal = true;
+    f.offset = -2;
+    f.dead_rows = true;
+  });
+  add("window-left", "a sliding window", [](Form& f) {
+    f.causal = true;
+    f.left = 2;
+    f.offset = 2;
+  });
   add("window-right", "a window ahead", [](Form& f) { f.right = 1; });
-  add("window-both", "a window both ways", [](Form& f) { f.left = 1; f.right = 2; f.offset = 1; });
-  add("mask", "a bool mask", [](Form& f) { f.mask = Mask::flags; f.dead_rows = true; });
-  add("mask-keys", "key padding, [B,1,1,Sk]", [](Form& f) { f.mask = Mask::keys; f.q_heads = 4; });
+  add("window-both", "a window both ways", [](Form& f) {
+    f.left = 1;
+    f.right = 2;
+    f.offset = 1;
+  });
+  add("mask", "a bool mask", [](Form& f) {
+    f.mask = Mask::flags;
+    f.dead_rows = true;
+  });
+  add("mask-keys", "key padding, [B,1,1,Sk]", [](Form& f) {
+    f.mask = Mask::keys;
+    f.q_heads = 4;
+  });
   add("mask-row", "a float mask of one row", [](Form& f) { f.mask = Mask::row; });
   add("mask-float", "a float mask that is added", [](Form& f) { f.mask = Mask::numbers; });
-  add("mask-float-inf", "a float mask with -inf", [](Form& f) { f.mask = Mask::numbers_inf; f.dead_rows = true; });
+  add("mask-float-inf", "a float mask with -inf", [](Form& f) {
+    f.mask = Mask::numbers_inf;
+    f.dead_rows = true;
+  });
   add("softcap", "capped scores", [](Form& f) { f.softcap = 0.8; });
-  add("softcap-mask", "capped scores, a float mask, causal", [](Form& f) { f.softcap = 1.5; f.mask = Mask::numbers; f.causal = true; });
+  add("softcap-mask", "capped scores, a float mask, causal", [](Form& f) {
+    f.softcap = 1.5;
+    f.mask = Mask::numbers;
+    f.causal = true;
+  });
   add("scale", "a scale of its own", [](Form& f) { f.scale = 0.13; });
   add("kv-len", "lengths per batch, what is beyond may be NaN", [](Form& f) { f.kv_len = true; });
-  add("kv-len-none", "a length of zero leaves rows without keys", [](Form& f) { f.kv_len = f.dead_rows = true; f.batch = 3; });
-  add("decode", "one query after past_len keys", [](Form& f) { f.q_len = 1; f.causal = f.past_len = f.kv_len = true; f.q_heads = 4; });
-  add("decode-window", "one query, a window, grouped", [](Form& f) { f.q_len = 1; f.causal = f.past_len = true; f.left = 2; f.q_heads = 4; });
-  add("append", "three queries after past_len keys", [](Form& f) { f.q_len = 3; f.causal = f.past_len = f.kv_len = true; });
+  add("kv-len-none", "a length of zero leaves rows without keys", [](Form& f) {
+    f.kv_len = f.dead_rows = true;
+    f.batch = 3;
+  });
+  add("decode", "one query after past_len keys", [](Form& f) {
+    f.q_len = 1;
+    f.causal = f.past_len = f.kv_len = true;
+    f.q_heads = 4;
+  });
+  add("decode-window", "one query, a window, grouped", [](Form& f) {
+    f.q_len = 1;
+    f.causal = f.past_len = true;
+    f.left = 2;
+    f.q_heads = 4;
+  });
+  add("append", "three queries after past_len keys", [](Form& f) {
+    f.q_len = 3;
+    f.causal = f.past_len = f.kv_len = true;
+  });
   add("one-key", "one key", [](Form& f) { f.k_len = 1; });
-  add("no-keys", "no keys at all", [](Form& f) { f.k_len = 0; f.dead_rows = true; });
+  add("no-keys", "no keys at all", [](Form& f) {
+    f.k_len = 0;
+    f.dead_rows = true;
+  });
   add("no-queries", "no queries", [](Form& f) { f.q_len = 0; });
-  add("long", "several blocks of queries and keys", [](Form& f) { f.batch = 1; f.q_len = 70; f.k_len = 133; f.dim = f.v_dim = 32; f.causal = true; f.offset = 63; });
-  add("long-window", "blocks outside of a window", [](Form& f) { f.batch = 1; f.q_len = f.k_len = 150; f.dim = f.v_dim = 16; f.causal = true; f.left = 20; });
-  add("long-decode", "one query and many keys", [](Form& f) { f.q_len = 1; f.k_len = 700; f.dim = f.v_dim = 64; f.q_heads = 8; f.past_len = f.kv_len = f.causal = true; });
+  add("long", "several blocks of queries and keys", [](Form& f) {
+    f.batch = 1;
+    f.q_len = 70;
+    f.k_len = 133;
+    f.dim = f.v_dim = 32;
+    f.causal = true;
+    f.offset = 63;
+  });
+  add("long-window", "blocks outside of a window", [](Form& f) {
+    f.batch = 1;
+    f.q_len = f.k_len = 150;
+    f.dim = f.v_dim = 16;
+    f.causal = true;
+    f.left = 20;
+  });
+  add("long-decode", "one query and many keys", [](Form& f) {
+    f.q_len = 1;
+    f.k_len = 700;
+    f.dim = f.v_dim = 64;
+    f.q_heads = 8;
+    f.past_len = f.kv_len = f.causal = true;
+  });
   return all;
 }
 
@@ -78,18 +153,26 @@ Value mask_of(CaseBuilder& b, const Form& f) {
     case Mask::flags: {
       // The first query row of each head sees nothing.
       std::vector<double> flags(static_cast<size_t>(f.q_len * f.k_len));
-      for (size_t k = 0; k < flags.size(); ++k) flags[k] = k >= static_cast<size_t>(f.k_len) && k % 3 != 1;
+      for (size_t k = 0; k < flags.size(); ++k)
+        flags[k] = k >= static_cast<size_t>(f.k_len) && k % 3 != 1;
       return b.input("mask", boolean, {f.q_len, f.k_len}, Fill::list(flags).fixed());
     }
-    case Mask::numbers: return b.input("mask", {f.batch, 1, f.q_len, f.k_len});
+    case Mask::numbers:
+      return b.input("mask", {f.batch, 1, f.q_len, f.k_len});
     case Mask::numbers_inf: {
       std::vector<double> m(static_cast<size_t>(f.q_len * f.k_len));
-      for (size_t k = 0; k < m.size(); ++k) m[k] = k < static_cast<size_t>(f.k_len) || k % 4 == 2 ? -kInf : 0.1 * static_cast<double>(k % 7);
+      for (size_t k = 0; k < m.size(); ++k)
+        m[k] = k < static_cast<size_t>(f.k_len) || k % 4 == 2 ? -kInf
+                                                              : 0.1 * static_cast<double>(k % 7);
       return b.input("mask", {f.q_len, f.k_len}, Fill::list(m).fixed());
     }
-    case Mask::keys: return b.input("mask", boolean, {f.batch, 1, 1, f.k_len}, Fill::list({1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1}).fixed());
-    case Mask::row: return b.input("mask", {f.k_len});
-    default: return {};
+    case Mask::keys:
+      return b.input("mask", boolean, {f.batch, 1, 1, f.k_len},
+                     Fill::list({1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1}).fixed());
+    case Mask::row:
+      return b.input("mask", {f.k_len});
+    default:
+      return {};
   }
 }
 
@@ -107,56 +190,81 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
   n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim));
   n.mask = mask_of(b, f);
   const int64_t last = f.k_len - 2;
-  if (f.kv_len) n.kv_len = b.ints("kv_len", {f.batch}, f.batch == 3 ? std::vector<int64_t>{0, f.k_len, 3} : std::vector<int64_t>{last, f.k_len}, i32);
-  if (f.past_len) n.past_len = b.ints("past_len", {f.batch}, {last - f.q_len, f.k_len - f.q_len}, i32);
+  if (f.kv_len)
+    n.kv_len = b.ints(
+        "kv_len", {f.batch},
+        f.batch == 3 ? std::vector<int64_t>{0, f.k_len, 3} : std::vector<int64_t>{last, f.k_len},
+        i32);
+  if (f.past_len)
+    n.past_len = b.ints("past_len", {f.batch}, {last - f.q_len, f.k_len - f.q_len}, i32);
 }
 
 // The exponent's error grows with the scores.
 double cost(const Form& f) { return 64 + 4 * std::sqrt(static_cast<double>(f.k_len)); }
 
 void forward_row(Suite& s, const Form& f) {
-  s.add({.id = std::string("attention-") + f.id,
-         .sentence = std::string("attention: ") + f.sentence,
-         .build = [=](CaseBuilder& b) {
-           op::attention n{.want_lse = true};
-           set_operands(b, f, n);
-           const Node y = b.add(n);
-           b.output("o", y[0]);
-           b.scale("o", [&] { return b.number(3); });
-           if (f.dead_rows) b.side_output("lse", y[1]);
-           else b.output("lse", y[1]);
-           b.scale("lse", [&] { return b.number(8); });
-         },
-         .tolerance = scaled(cost(f)), .decomposed = 2, .gradient = !big(f) && f.q_len > 0 && f.k_len > 0,
-         .scales = f.mask == Mask::none ? std::vector<double>{0.05, 1, 4} : std::vector<double>{1}});
+  s.add(
+      {.id = std::string("attention-") + f.id,
+       .sentence = std::string("attention: ") + f.sentence,
+       .build =
+           [=](CaseBuilder& b) {
+             op::attention n{.want_lse = true};
+             set_operands(b, f, n);
+             const Node y = b.add(n);
+             b.output("o", y[0]);
+             b.scale("o", [&] { return b.number(3); });
+             if (f.dead_rows)
+               b.side_output("lse", y[1]);
+             else
+               b.output("lse", y[1]);
+             b.scale("lse", [&] { return b.number(8); });
+           },
+       .tolerance = scaled(cost(f)),
+       .decomposed = 2,
+       .gradient = !big(f) && f.q_len > 0 && f.k_len > 0,
+       .scales = f.mask == Mask::none ? std::vector<double>{0.05, 1, 4} : std::vector<double>{1}});
 }
 
 void backward_row(Suite& s, const Form& f) {
   s.add({.id = std::string("attention-backward-") + f.id,
          .sentence = std::string("gradient of attention: ") + f.sentence,
-         .build = [=](CaseBuilder& b) {
-           op::attention_backward n{};
-           set_operands(b, f, n);
-           n.dout = b.input("dout", laid_out(f, f.q_heads, f.q_len, f.v_dim));
-           const Node y = b.add(op::attention{.layout = n.layout, .scale = n.scale, .softcap = n.softcap, .causal = n.causal,
-                                              .left_window = n.left_window, .right_window = n.right_window, .offset = n.offset,
-                                              .q = n.q, .k = n.k, .v = n.v, .mask = n.mask, .kv_len = n.kv_len,
-                                              .past_len = n.past_len, .want_lse = true});
-           n.o = y[0];
-           n.lse = y[1];
-           n.want_dmask = f.mask == Mask::numbers || f.mask == Mask::numbers_inf || f.mask == Mask::row;
-           const Node d = b.add(n);
-           static constexpr const char* kNames[] = {"dq", "dk", "dv", "dmask"};
-           // o was rounded to the dtype, and the gradients have lost that much.
-           const double rounded = unit_roundoff(b.own()) / unit_roundoff(b.own_acc());
-           for (size_t k = 0; k < (n.want_dmask ? 4 : 3); ++k) {
-             b.output(kNames[k], d[k]);
-             b.scale(kNames[k], [&] {
-               return b.binary("mul", b.number(1 + rounded / 16), b.binary("max", largest_of(b, d[k]), b.number(1)));
-             });
-           }
-         },
-         .tolerance = scaled(2 * cost(f)), .decomposed = 2});
+         .build =
+             [=](CaseBuilder& b) {
+               op::attention_backward n{};
+               set_operands(b, f, n);
+               n.dout = b.input("dout", laid_out(f, f.q_heads, f.q_len, f.v_dim));
+               const Node y = b.add(op::attention{.layout = n.layout,
+                                                  .scale = n.scale,
+                                                  .softcap = n.softcap,
+                                                  .causal = n.causal,
+                                                  .left_window = n.left_window,
+                                                  .right_window = n.right_window,
+                                                  .offset = n.offset,
+                                                  .q = n.q,
+                                                  .k = n.k,
+                                                  .v = n.v,
+                                                  .mask = n.mask,
+                                                  .kv_len = n.kv_len,
+                                                  .past_len = n.past_len,
+                                                  .want_lse = true});
+               n.o = y[0];
+               n.lse = y[1];
+               n.want_dmask =
+                   f.mask == Mask::numbers || f.mask == Mask::numbers_inf || f.mask == Mask::row;
+               const Node d = b.add(n);
+               static constexpr const char* kNames[] = {"dq", "dk", "dv", "dmask"};
+               // o was rounded to the dtype, and the gradients have lost that much.
+               const double rounded = unit_roundoff(b.own()) / unit_roundoff(b.own_acc());
+               for (size_t k = 0; k < (n.want_dmask ? 4 : 3); ++k) {
+                 b.output(kNames[k], d[k]);
+                 b.scale(kNames[k], [&] {
+                   return b.binary("mul", b.number(1 + rounded / 16),
+                                   b.binary("max", largest_of(b, d[k]), b.number(1)));
+                 });
+               }
+             },
+         .tolerance = scaled(2 * cost(f)),
+         .decomposed = 2});
 }
 
 }  // namespace
@@ -168,42 +276,53 @@ void attention_cases(Suite& s) {
   }
   s.add({.id = "attention-beyond-length",
          .sentence = "keys and values beyond kv_len may hold NaN and infinities",
-         .build = [](CaseBuilder& b) {
-           std::vector<double> k(40), v(40);
-           for (size_t i = 0; i < 40; ++i) {
-             const bool beyond = i % 20 >= 12;   // steps 3 and 4 of five, four wide
-             k[i] = beyond ? kNan : 0.1 * static_cast<double>(i % 7);
-             v[i] = beyond ? (i % 2 ? kInf : kNan) : 0.3 * static_cast<double>(i % 5);
-           }
-           op::attention n{.want_lse = true};
-           n.q = b.input("q", {1, 4, 3, 4});
-           n.k = b.input("k", {1, 2, 5, 4}, Fill::list(k));
-           n.v = b.input("v", {1, 2, 5, 4}, Fill::list(v));
-           n.kv_len = b.ints("kv_len", {1}, {3});
-           const Node y = b.add(n);
-           b.output("o", y[0]);
-           b.scale("o", [&] { return b.number(2); });
-           b.output("lse", y[1]);
-           b.scale("lse", [&] { return b.number(4); });
-         },
-         .tolerance = scaled(64), .decomposed = 2, .strided = false});
+         .build =
+             [](CaseBuilder& b) {
+               std::vector<double> k(40), v(40);
+               for (size_t i = 0; i < 40; ++i) {
+                 const bool beyond = i % 20 >= 12;  // steps 3 and 4 of five, four wide
+                 k[i] = beyond ? kNan : 0.1 * static_cast<double>(i % 7);
+                 v[i] = beyond ? (i % 2 ? kInf : kNan) : 0.3 * static_cast<double>(i % 5);
+               }
+               op::attention n{.want_lse = true};
+               n.q = b.input("q", {1, 4, 3, 4});
+               n.k = b.input("k", {1, 2, 5, 4}, Fill::list(k));
+               n.v = b.input("v", {1, 2, 5, 4}, Fill::list(v));
+               n.kv_len = b.ints("kv_len", {1}, {3});
+               const Node y = b.add(n);
+               b.output("o", y[0]);
+               b.scale("o", [&] { return b.number(2); });
+               b.output("lse", y[1]);
+               b.scale("lse", [&] { return b.number(4); });
+             },
+         .tolerance = scaled(64),
+         .decomposed = 2,
+         .strided = false});
   s.add({.id = "attention-dead-row-known",
          .sentence = "a row without a key gives zeros, not a mean",
-         .build = [](CaseBuilder& b) {
-           const Node y = b.add(op::attention{.q = b.input("q", {1, 1, 2, 2}), .k = b.input("k", {1, 1, 2, 2}),
-                                              .v = b.input("v", {1, 1, 2, 1}, Fill::list({3, 5})),
-                                              .mask = b.input("mask", boolean, {2, 2}, Fill::list({0, 0, 0, 1}).fixed()), .want_lse = true});
-           b.output("o", y[0]);
-           b.expect("o", {0, 5});
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Node y = b.add(op::attention{
+                   .q = b.input("q", {1, 1, 2, 2}),
+                   .k = b.input("k", {1, 1, 2, 2}),
+                   .v = b.input("v", {1, 1, 2, 1}, Fill::list({3, 5})),
+                   .mask = b.input("mask", boolean, {2, 2}, Fill::list({0, 0, 0, 1}).fixed()),
+                   .want_lse = true});
+               b.output("o", y[0]);
+               b.expect("o", {0, 5});
+             },
          .tolerance = ulps(4)});
   s.add({.id = "attention-heads-refused",
          .sentence = "query heads that are no multiple of the key heads are refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           b.output("o", b.add(op::attention{.q = b.input("q", {1, 3, 2, 4}), .k = b.input("k", {1, 2, 2, 4}), .v = b.input("v", {1, 2, 2, 4})}));
-         },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "heads"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("o", b.add(op::attention{.q = b.input("q", {1, 3, 2, 4}),
+                                                 .k = b.input("k", {1, 2, 2, 4}),
+                                                 .v = b.input("v", {1, 2, 2, 4})}));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "heads"});
 }
 
 }  // namespace tenon::conform

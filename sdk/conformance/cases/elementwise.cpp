@@ -14,8 +14,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // Every pair of these meets.
 const std::vector<double> kSpecials = {0,    -0.0, 1,    -1,    2,    -2.5,  0.5, 3,
                                        1e-7, 6e4,  kInf, -kInf, kNan, -7.25, 10,  1e-40};
-const std::vector<int64_t> kIntSpecials = {0, 1, -1, 2, -3, 7, 5, INT64_MIN, INT64_MAX,
-                                           INT32_MIN, INT32_MAX, -32768, 32767, -128, 127, 255};
+const std::vector<int64_t> kIntSpecials = {
+    0,         1,         -1,        2,      -3,    7,    5,   INT64_MIN,
+    INT64_MAX, INT32_MIN, INT32_MAX, -32768, 32767, -128, 127, 255};
 
 Tolerance binary_tolerance(const std::string& kind) {
   if (kind == "max" || kind == "min" || kind == "fmod") return kExact;
@@ -25,39 +26,44 @@ Tolerance binary_tolerance(const std::string& kind) {
 void binary_float(Suite& s, const std::string& kind) {
   const bool pow = kind == "pow";
   const Fill left = pow ? Fill::uniform(0.3, 2.5) : Fill::normal(3);
-  const Fill right = kind == "div" || kind == "mod" || kind == "fmod"
-                         ? Fill::uniform(0.5, 3) : Fill::normal(2);
+  const Fill right =
+      kind == "div" || kind == "mod" || kind == "fmod" ? Fill::uniform(0.5, 3) : Fill::normal(2);
   const Tolerance t = binary_tolerance(kind);
   s.add({.id = "binary-" + kind,
          .sentence = kind + " of two operands, broadcast both ways",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("a", {3, 1, 7}, left), y = b.input("b", {5, 1}, right);
-           b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
-         },
-         .tolerance = t, .gradient = true});
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("a", {3, 1, 7}, left), y = b.input("b", {5, 1}, right);
+               b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
+             },
+         .tolerance = t,
+         .gradient = true});
   s.add({.id = "binary-" + kind + "-long",
          .sentence = kind + " of equal shapes, longer than a vector and not a multiple of one",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("a", {5, 203}, left), y = b.input("b", {5, 203}, right);
-           b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("a", {5, 203}, left), y = b.input("b", {5, 203}, right);
+               b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
+             },
          .tolerance = t});
   s.add({.id = "binary-" + kind + "-specials",
          .sentence = kind + " of every pair of zeros, infinities, NaN and small numbers",
-         .build = [=](CaseBuilder& b) {
-           const auto n = static_cast<int64_t>(kSpecials.size());
-           const Value x = b.input("a", {n, 1}, Fill::list(kSpecials));
-           const Value y = b.input("b", {1, n}, Fill::list(kSpecials));
-           b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const auto n = static_cast<int64_t>(kSpecials.size());
+               const Value x = b.input("a", {n, 1}, Fill::list(kSpecials));
+               const Value y = b.input("b", {1, n}, Fill::list(kSpecials));
+               b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
+             },
          .tolerance = t});
   s.add({.id = "binary-" + kind + "-empty",
          .sentence = kind + " with a dimension of zero",
          .dtypes = {f32, bf16},
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("a", {4, 0, 3}), y = b.input("b", {1, 3});
-           b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("a", {4, 0, 3}), y = b.input("b", {1, 3});
+               b.output("y", b.add(op::binary{.kind = kind, .a = x, .b = y}));
+             },
          .tolerance = t});
 }
 
@@ -92,7 +98,8 @@ void binary_cases(Suite& s) {
   for (const char* kind : {"add", "sub", "mul", "div", "max", "min", "mod", "fmod", "pow"})
     binary_int(s, kind);
   const int64_t least = INT32_MIN;
-  known_ints(s, "div", {7, -7, 7, 0, -5, least}, {0, 2, -2, 3, 0, -1}, {-1, -3, -3, 0, -1, -2147483648.0});
+  known_ints(s, "div", {7, -7, 7, 0, -5, least}, {0, 2, -2, 3, 0, -1},
+             {-1, -3, -3, 0, -1, -2147483648.0});
   known_ints(s, "mod", {7, -7, 7, -7, 5, least}, {3, 3, -3, -3, 0, -1}, {1, 2, -2, -1, 5, 0});
   known_ints(s, "fmod", {7, -7, 7, -7, least}, {3, 3, -3, -3, -1}, {1, -1, 1, -1, 0});
   known_ints(s, "pow", {2, -1, -1, 1, 3, 0, 2, 0}, {10, -3, -4, -9, -1, 0, 31, 5},
@@ -102,11 +109,12 @@ void binary_cases(Suite& s) {
     s.add({.id = "binary-" + k + "-ties",
            .sentence = k + " where operands are equal: each gets half of the gradient",
            .dtypes = {f32},
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("a", {2, 3}, Fill::list({1, -2, 0, 3, 0.5, 7}));
-             const Value y = b.input("b", {2, 3}, Fill::list({1, -2, 0, 2, 0.5, 9}));
-             b.output("y", b.add(op::binary{.kind = k, .a = x, .b = y}));
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("a", {2, 3}, Fill::list({1, -2, 0, 3, 0.5, 7}));
+                 const Value y = b.input("b", {2, 3}, Fill::list({1, -2, 0, 2, 0.5, 9}));
+                 b.output("y", b.add(op::binary{.kind = k, .a = x, .b = y}));
+               },
            .gradient = true});
     s.add({.id = "binary-" + k + "-bool",
            .sentence = k + " of bools is " + (k == "max" ? "or" : "and"),
@@ -115,39 +123,45 @@ void binary_cases(Suite& s) {
              const Value x = b.input("a", {4}, Fill::list({0, 0, 1, 1}));
              const Value y = b.input("b", {4}, Fill::list({0, 1, 0, 1}));
              b.output("y", b.add(op::binary{.kind = k, .a = x, .b = y}));
-             b.expect("y", k == "max" ? std::vector<double>{0, 1, 1, 1} : std::vector<double>{0, 0, 0, 1});
+             b.expect("y", k == "max" ? std::vector<double>{0, 1, 1, 1}
+                                      : std::vector<double>{0, 0, 0, 1});
            }});
   }
   s.add({.id = "binary-pow-gradient-at-zero",
          .sentence = "pow at a = 0: no NaN, and db = 0 where b >= 0",
          .dtypes = {f32, f64},
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {4}, Fill::list({0, 0, 2, 0}));
-           const Value y = b.input("b", {4}, Fill::list({2, 1, 0, 0}));
-           const Value p = b.add(op::binary{.kind = "pow", .a = x, .b = y});
-           const auto g = b.graph().gradients(b.reduce("sum", p, {}, false), {x, y});
-           b.output("da", g[0]);
-           b.expect("da", {0, 1, 0, 0});
-           b.output("db", g[1]);
-           b.expect("db", {0, 0, std::log(2.0), 0});
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {4}, Fill::list({0, 0, 2, 0}));
+               const Value y = b.input("b", {4}, Fill::list({2, 1, 0, 0}));
+               const Value p = b.add(op::binary{.kind = "pow", .a = x, .b = y});
+               const auto g = b.graph().gradients(b.reduce("sum", p, {}, false), {x, y});
+               b.output("da", g[0]);
+               b.expect("da", {0, 1, 0, 0});
+               b.output("db", g[1]);
+               b.expect("db", {0, 0, std::log(2.0), 0});
+             },
          .tolerance = ulps(8)});
   s.add({.id = "binary-shapes-refused",
          .sentence = "operands that do not broadcast are refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {3, 4}), y = b.input("b", {3});
-           b.output("y", b.add(op::binary{.kind = "add", .a = x, .b = y}));
-         },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "binary"});
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {3, 4}), y = b.input("b", {3});
+               b.output("y", b.add(op::binary{.kind = "add", .a = x, .b = y}));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "binary"});
   s.add({.id = "binary-dtypes-refused",
          .sentence = "operands of two dtypes are refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {3}), y = b.input("b", i32, {3}, Fill::integers(0, 3));
-           b.output("y", b.add(op::binary{.kind = "add", .a = x, .b = y}));
-         },
-         .error = TENON_DTYPE_MISMATCH, .error_text = "operand b"});
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {3}), y = b.input("b", i32, {3}, Fill::integers(0, 3));
+               b.output("y", b.add(op::binary{.kind = "add", .a = x, .b = y}));
+             },
+         .error = TENON_DTYPE_MISMATCH,
+         .error_text = "operand b"});
 }
 
 void compare_cases(Suite& s) {
@@ -191,26 +205,30 @@ const DTypes& all_dtypes() {
 
 void cast_cases(Suite& s) {
   for (const tenon_dtype from : all_dtypes()) {
-    s.add({.id = std::string("cast-from-") + dtype_text(from),
-           .sentence = std::string("cast of ") + dtype_text(from) + " to every dtype",
-           .dtypes = {from},
-           .build = [=](CaseBuilder& b) {
-             // Below 2^53, so that f64 holds every integer.
-             const Fill f = is_float(from)
-                 ? Fill::normal(100).with({0, -0.0, kInf, -kInf, kNan, 1e-9, 2.5, -3.5, 70000, 3e9, -1e10, 1e30, 255.5, -129})
-                 : from == boolean ? Fill::integers(0, 1)
-                 : Fill::exact({0, 1, -1, 127, 128, -129, 255, 256, 32767, 65535, 16777217, -16777219, 2049, INT32_MAX,
-                                INT32_MIN, int64_t{1} << 40, -(int64_t{1} << 52)});
-             const Value x = b.input("x", {3, 17}, f);
-             for (const tenon_dtype to : all_dtypes())
-               b.output(std::string("to ") + dtype_text(to), b.add(op::cast{.to = b.as(to), .x = x}));
-           }});
+    s.add(
+        {.id = std::string("cast-from-") + dtype_text(from),
+         .sentence = std::string("cast of ") + dtype_text(from) + " to every dtype",
+         .dtypes = {from},
+         .build = [=](CaseBuilder& b) {
+           // Below 2^53, so that f64 holds every integer.
+           const Fill f =
+               is_float(from) ? Fill::normal(100).with({0, -0.0, kInf, -kInf, kNan, 1e-9, 2.5, -3.5,
+                                                        70000, 3e9, -1e10, 1e30, 255.5, -129})
+               : from == boolean ? Fill::integers(0, 1)
+                                 : Fill::exact({0, 1, -1, 127, 128, -129, 255, 256, 32767, 65535,
+                                                16777217, -16777219, 2049, INT32_MAX, INT32_MIN,
+                                                int64_t{1} << 40, -(int64_t{1} << 52)});
+           const Value x = b.input("x", {3, 17}, f);
+           for (const tenon_dtype to : all_dtypes())
+             b.output(std::string("to ") + dtype_text(to), b.add(op::cast{.to = b.as(to), .x = x}));
+         }});
   }
   s.add({.id = "cast-known",
          .sentence = "float to integer truncates, saturates, and NaN gives 0",
          .dtypes = {f32, f64},
          .build = [](CaseBuilder& b) {
-           const Value x = b.input("x", {8}, Fill::list({2.9, -2.9, 300, -300, kNan, kInf, -kInf, 0.4}));
+           const Value x =
+               b.input("x", {8}, Fill::list({2.9, -2.9, 300, -300, kNan, kInf, -kInf, 0.4}));
            b.output("i8", b.add(op::cast{.to = i8, .x = x}));
            b.expect("i8", {2, -2, 127, -128, 0, 127, -128, 0});
            b.output("u8", b.add(op::cast{.to = u8, .x = x}));
@@ -230,11 +248,13 @@ void cast_cases(Suite& s) {
   s.add({.id = "copy",
          .sentence = "copy keeps every value",
          .dtypes = all_dtypes(),
-         .build = [](CaseBuilder& b) {
-           const bool flag = b.dtype() == boolean;
-           const Fill f = is_float(b.dtype()) ? Fill::normal().with({kNan, kInf, -0.0}) : Fill::integers(0, flag ? 1 : 100);
-           b.output("y", b.add(op::copy{.x = b.input("x", {3, 5, 7}, f)}));
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const bool flag = b.dtype() == boolean;
+               const Fill f = is_float(b.dtype()) ? Fill::normal().with({kNan, kInf, -0.0})
+                                                  : Fill::integers(0, flag ? 1 : 100);
+               b.output("y", b.add(op::copy{.x = b.input("x", {3, 5, 7}, f)}));
+             },
          .gradient = false});
 }
 
@@ -252,11 +272,12 @@ void where_cases(Suite& s) {
   s.add({.id = "where-select",
          .sentence = "where sends its gradient to the branch that was taken",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           const Value c = b.input("cond", boolean, {3, 1, 5}, Fill::integers(0, 1).fixed());
-           const Value x = b.input("a", {4, 1}), y = b.input("b", {1});
-           b.output("y", b.add(op::where{.cond = c, .a = x, .b = y}));
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value c = b.input("cond", boolean, {3, 1, 5}, Fill::integers(0, 1).fixed());
+               const Value x = b.input("a", {4, 1}), y = b.input("b", {1});
+               b.output("y", b.add(op::where{.cond = c, .a = x, .b = y}));
+             },
          .gradient = true});
 }
 

@@ -23,7 +23,7 @@ struct Place {
   std::vector<int64_t> values;
   const char* oob = "error";
   tenon_dtype index = i64;
-  Dims rows() const {   // of updates
+  Dims rows() const {  // of updates
     Dims out(data.begin(), data.begin() + at());
     out.insert(out.end(), ids.begin(), ids.end());
     out.insert(out.end(), data.begin() + at() + 1, data.end());
@@ -36,10 +36,20 @@ const std::vector<Place>& places() {
   static const std::vector<Place> all = {
       {"rows", "rows of a table", {9, 5}, {4}, 0, {3, 0, 8, 3}},
       {"i32", "i32 indices", {9, 5}, {4}, 0, {3, 0, 8, 3}, "error", i32},
-      {"table", "a two-dimensional index tensor", {9, 5}, {3, 4}, 0, {3, 0, 8, 3, 1, 1, 7, 2, 5, 4, 6, 0}},
+      {"table",
+       "a two-dimensional index tensor",
+       {9, 5},
+       {3, 4},
+       0,
+       {3, 0, 8, 3, 1, 1, 7, 2, 5, 4, 6, 0}},
       {"negative", "negative indices count from the end", {9, 5}, {4}, 0, {-1, -9, 8, -3}},
       {"middle", "a middle axis", {3, 9, 5}, {4}, 1, {3, 0, 8, 3}},
-      {"middle-table", "a middle axis, two-dimensional indices", {3, 7, 4}, {2, 3}, 1, {3, 0, 6, 3, -1, 2}},
+      {"middle-table",
+       "a middle axis, two-dimensional indices",
+       {3, 7, 4},
+       {2, 3},
+       1,
+       {3, 0, 6, 3, -1, 2}},
       {"last", "the last axis", {3, 9}, {5}, -1, {3, 0, 8, 3, 1}},
       {"scalar", "a single index", {9, 5}, {}, 0, {4}},
       {"vector", "a vector", {9}, {6}, 0, {3, 0, 8, 3, 1, 3}},
@@ -53,61 +63,86 @@ const std::vector<Place>& places() {
   return all;
 }
 
-bool small(const Place& p) { return p.data.back() > 0 && p.data.back() < 100 && (p.ids.empty() || p.ids[0] > 0); }
+bool small(const Place& p) {
+  return p.data.back() > 0 && p.data.back() < 100 && (p.ids.empty() || p.ids[0] > 0);
+}
 
 void place_rows(Suite& s, const Place& p) {
   s.add({.id = std::string("gather-") + p.id,
          .sentence = std::string("gather: ") + p.sentence,
          .dtypes = movable(),
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("data", p.data, content(b)), i = b.ints("indices", p.ids, p.values, p.index);
-           b.output("y", b.add(op::gather{.axis = p.axis, .oob = p.oob, .data = x, .indices = i}));
-         },
-         .gradient = small(p), .second_order = false, .scales = {1}});
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("data", p.data, content(b)),
+                           i = b.ints("indices", p.ids, p.values, p.index);
+               b.output("y",
+                        b.add(op::gather{.axis = p.axis, .oob = p.oob, .data = x, .indices = i}));
+             },
+         .gradient = small(p),
+         .second_order = false,
+         .scales = {1}});
   for (const bool padding : {false, true})
     s.add({.id = std::string("gather-backward-") + p.id + (padding ? "-padding" : ""),
            .sentence = std::string("gradient of gather: ") + p.sentence,
-           .build = [=](CaseBuilder& b) {
-             const Value dy = b.input("dy", p.rows()), i = b.ints("indices", p.ids, p.values, p.index);
-             op::gather_backward n{.axis = p.axis, .dim = p.data[static_cast<size_t>(p.at())], .oob = p.oob, .dy = dy, .indices = i};
-             if (padding) n.padding_idx = 3;
-             b.output("ddata", b.add(n));
-             b.scale("ddata", [&] {
-               op::gather_backward m = n;
-               m.dy = b.abs(dy);
-               return b.add(m);
-             });
-           },
-           .tolerance = sum_of(8), .decomposed = 2});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value dy = b.input("dy", p.rows()),
+                             i = b.ints("indices", p.ids, p.values, p.index);
+                 op::gather_backward n{.axis = p.axis,
+                                       .dim = p.data[static_cast<size_t>(p.at())],
+                                       .oob = p.oob,
+                                       .dy = dy,
+                                       .indices = i};
+                 if (padding) n.padding_idx = 3;
+                 b.output("ddata", b.add(n));
+                 b.scale("ddata", [&] {
+                   op::gather_backward m = n;
+                   m.dy = b.abs(dy);
+                   return b.add(m);
+                 });
+               },
+           .tolerance = sum_of(8),
+           .decomposed = 2});
   if (std::string_view(p.oob) != "clamp")
     for (const bool base : {false, true})
       s.add({.id = std::string("scatter-add-") + p.id + (base ? "-base" : ""),
              .sentence = std::string("scatter_add, duplicates accumulate: ") + p.sentence,
              .dtypes = kFloats + DTypes{i32, i64, u8},
-             .build = [=](CaseBuilder& b) {
-               const Value u = b.input("updates", p.rows(), content(b)), i = b.ints("indices", p.ids, p.values, p.index);
-               op::scatter_add n{.axis = p.axis, .oob = p.oob, .updates = u, .indices = i};
-               if (base) n.base = b.input("base", p.data, content(b));
-               else n.dim = p.data[static_cast<size_t>(p.at())];
-               b.output("y", b.add(n));
-               if (is_float(b.own()))
-                 b.scale("y", [&] {
-                   op::scatter_add m = n;
-                   m.updates = b.abs(u);
-                   if (base) m.base = b.abs(n.base);
-                   return b.add(m);
-                 });
-             },
-             .tolerance = sum_of(8), .gradient = small(p), .scales = {1}});
+             .build =
+                 [=](CaseBuilder& b) {
+                   const Value u = b.input("updates", p.rows(), content(b)),
+                               i = b.ints("indices", p.ids, p.values, p.index);
+                   op::scatter_add n{.axis = p.axis, .oob = p.oob, .updates = u, .indices = i};
+                   if (base)
+                     n.base = b.input("base", p.data, content(b));
+                   else
+                     n.dim = p.data[static_cast<size_t>(p.at())];
+                   b.output("y", b.add(n));
+                   if (is_float(b.own()))
+                     b.scale("y", [&] {
+                       op::scatter_add m = n;
+                       m.updates = b.abs(u);
+                       if (base) m.base = b.abs(n.base);
+                       return b.add(m);
+                     });
+                 },
+             .tolerance = sum_of(8),
+             .gradient = small(p),
+             .scales = {1}});
   s.add({.id = std::string("scatter-") + p.id,
          .sentence = std::string("scatter, the last of equal indices wins: ") + p.sentence,
          .dtypes = movable(),
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("base", p.data, content(b)), u = b.input("updates", p.rows(), content(b));
-           const Value i = b.ints("indices", p.ids, p.values, p.index);
-           b.output("y", b.add(op::scatter{.axis = p.axis, .oob = p.oob, .base = x, .indices = i, .updates = u}));
-         },
-         .gradient = small(p), .scales = {1}});
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("base", p.data, content(b)),
+                           u = b.input("updates", p.rows(), content(b));
+               const Value i = b.ints("indices", p.ids, p.values, p.index);
+               b.output("y",
+                        b.add(op::scatter{
+                            .axis = p.axis, .oob = p.oob, .base = x, .indices = i, .updates = u}));
+             },
+         .gradient = small(p),
+         .scales = {1}});
 }
 
 void range_errors(Suite& s) {
@@ -122,31 +157,45 @@ void range_errors(Suite& s) {
              .error_text = ""});
     };
     error("gather", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::gather{.data = b.input("data", {9, 3}), .indices = b.ints("indices", {3}, {0, index, 1})}));
+      b.output("y", b.add(op::gather{.data = b.input("data", {9, 3}),
+                                     .indices = b.ints("indices", {3}, {0, index, 1})}));
     });
     error("scatter", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::scatter{.base = b.input("base", {9, 3}), .indices = b.ints("indices", {3}, {0, index, 1}),
+      b.output("y", b.add(op::scatter{.base = b.input("base", {9, 3}),
+                                      .indices = b.ints("indices", {3}, {0, index, 1}),
                                       .updates = b.input("updates", {3, 3})}));
     });
     error("scatter-add", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::scatter_add{.dim = 9, .updates = b.input("updates", {3, 3}), .indices = b.ints("indices", {3}, {0, index, 1})}));
+      b.output("y", b.add(op::scatter_add{.dim = 9,
+                                          .updates = b.input("updates", {3, 3}),
+                                          .indices = b.ints("indices", {3}, {0, index, 1})}));
     });
     error("gather-backward", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::gather_backward{.dim = 9, .dy = b.input("dy", {3, 3}), .indices = b.ints("indices", {3}, {0, index, 1})}));
+      b.output("y", b.add(op::gather_backward{.dim = 9,
+                                              .dy = b.input("dy", {3, 3}),
+                                              .indices = b.ints("indices", {3}, {0, index, 1})}));
     });
     error("dynamic-slice", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::dynamic_slice{.size = {2, 3}, .x = b.input("x", {9, 3}), .start = b.ints("start", {2}, {index, 0})}));
+      b.output("y", b.add(op::dynamic_slice{.size = {2, 3},
+                                            .x = b.input("x", {9, 3}),
+                                            .start = b.ints("start", {2}, {index, 0})}));
     });
     error("dynamic-update-slice", [=](CaseBuilder& b) {
-      b.output("y", b.add(op::dynamic_update_slice{.base = b.input("base", {9, 3}), .update = b.input("update", {2, 3}),
+      b.output("y", b.add(op::dynamic_update_slice{.base = b.input("base", {9, 3}),
+                                                   .update = b.input("update", {2, 3}),
                                                    .start = b.ints("start", {2}, {index, 0})}));
     });
   }
   s.add({.id = "gather-float-indices",
          .sentence = "indices must be integers",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::gather{.data = b.input("data", {9, 3}), .indices = b.input("indices", {3})})); },
-         .error = TENON_DTYPE_MISMATCH, .error_text = "indices"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::gather{.data = b.input("data", {9, 3}),
+                                              .indices = b.input("indices", {3})}));
+             },
+         .error = TENON_DTYPE_MISMATCH,
+         .error_text = "indices"});
 }
 
 struct Slice {
@@ -159,27 +208,43 @@ struct Slice {
 };
 
 void slice_rows(Suite& s) {
-  for (const Slice& c : {Slice{"block", "a block inside", {5, 7, 3}, {2, 4, 3}, {3, 1, 0}}, Slice{"i32", "i32 start", {5, 7}, {2, 4}, {0, 3}, "error", i32},
-                         Slice{"whole", "all of it", {5, 7}, {5, 7}, {0, 0}}, Slice{"row", "one row of a cache", {9, 33}, {1, 33}, {6, 0}},
-                         Slice{"vector", "of a vector", {9}, {4}, {5}}, Slice{"clamp-high", "a start beyond the end, clamped", {5, 7}, {2, 4}, {9, 5}, "clamp"},
-                         Slice{"clamp-low", "a negative start, clamped", {5, 7}, {2, 4}, {-3, -1}, "clamp", i32}, Slice{"none", "an empty block", {5, 7}, {0, 4}, {5, 1}}}) {
+  for (const Slice& c :
+       {Slice{"block", "a block inside", {5, 7, 3}, {2, 4, 3}, {3, 1, 0}},
+        Slice{"i32", "i32 start", {5, 7}, {2, 4}, {0, 3}, "error", i32},
+        Slice{"whole", "all of it", {5, 7}, {5, 7}, {0, 0}},
+        Slice{"row", "one row of a cache", {9, 33}, {1, 33}, {6, 0}},
+        Slice{"vector", "of a vector", {9}, {4}, {5}},
+        Slice{"clamp-high", "a start beyond the end, clamped", {5, 7}, {2, 4}, {9, 5}, "clamp"},
+        Slice{"clamp-low", "a negative start, clamped", {5, 7}, {2, 4}, {-3, -1}, "clamp", i32},
+        Slice{"none", "an empty block", {5, 7}, {0, 4}, {5, 1}}}) {
     s.add({.id = std::string("dynamic-slice-") + c.id,
            .sentence = std::string("dynamic_slice: ") + c.sentence,
            .dtypes = movable(),
-           .build = [=](CaseBuilder& b) {
-             const Value start = b.ints("start", {static_cast<int64_t>(c.start.size())}, c.start, c.index);
-             b.output("y", b.add(op::dynamic_slice{.size = c.size, .oob = c.oob, .x = b.input("x", c.x, content(b)), .start = start}));
-           },
-           .gradient = c.size[0] > 0, .scales = {1}});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value start =
+                     b.ints("start", {static_cast<int64_t>(c.start.size())}, c.start, c.index);
+                 b.output("y", b.add(op::dynamic_slice{.size = c.size,
+                                                       .oob = c.oob,
+                                                       .x = b.input("x", c.x, content(b)),
+                                                       .start = start}));
+               },
+           .gradient = c.size[0] > 0,
+           .scales = {1}});
     s.add({.id = std::string("dynamic-update-slice-") + c.id,
            .sentence = std::string("dynamic_update_slice: ") + c.sentence,
            .dtypes = movable(),
-           .build = [=](CaseBuilder& b) {
-             const Value start = b.ints("start", {static_cast<int64_t>(c.start.size())}, c.start, c.index);
-             const Value x = b.input("base", c.x, content(b)), u = b.input("update", c.size, content(b));
-             b.output("y", b.add(op::dynamic_update_slice{.oob = c.oob, .base = x, .update = u, .start = start}));
-           },
-           .gradient = c.size[0] > 0, .scales = {1}});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value start =
+                     b.ints("start", {static_cast<int64_t>(c.start.size())}, c.start, c.index);
+                 const Value x = b.input("base", c.x, content(b)),
+                             u = b.input("update", c.size, content(b));
+                 b.output("y", b.add(op::dynamic_update_slice{
+                                   .oob = c.oob, .base = x, .update = u, .start = start}));
+               },
+           .gradient = c.size[0] > 0,
+           .scales = {1}});
   }
 }
 

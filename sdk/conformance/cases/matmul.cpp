@@ -45,38 +45,47 @@ void product_rows(Suite& s) {
     const bool small = c.terms() < 60 && c.terms() > 0 && c.a[0] > 0;
     s.add({.id = c.id,
            .sentence = std::string("matmul: ") + c.sentence,
-           .build = [c](CaseBuilder& b) {
-             const Value x = b.input("a", c.a), y = b.input("b", c.b);
-             const op::matmul n{.trans_a = c.trans_a, .trans_b = c.trans_b, .a = x, .b = y};
-             b.output("y", b.add(n));
-             b.scale("y", [&] {
-               op::matmul m = n;
-               m.a = b.abs(x);
-               m.b = b.abs(y);
-               return b.add(m);
-             });
-           },
-           .tolerance = product_of(c.terms()), .gradient = small, .scales = {0.05, 4}});
+           .build =
+               [c](CaseBuilder& b) {
+                 const Value x = b.input("a", c.a), y = b.input("b", c.b);
+                 const op::matmul n{.trans_a = c.trans_a, .trans_b = c.trans_b, .a = x, .b = y};
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] {
+                   op::matmul m = n;
+                   m.a = b.abs(x);
+                   m.b = b.abs(y);
+                   return b.add(m);
+                 });
+               },
+           .tolerance = product_of(c.terms()),
+           .gradient = small,
+           .scales = {0.05, 4}});
   }
 }
 
 void option_rows(Suite& s) {
   s.add({.id = "matmul-alpha",
          .sentence = "matmul: alpha scales the product",
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {4, 9}), y = b.input("b", {9, 5});
-           b.output("y", b.add(op::matmul{.alpha = -0.37, .a = x, .b = y}));
-           b.scale("y", [&] { return b.add(op::matmul{.alpha = 0.37, .a = b.abs(x), .b = b.abs(y)}); });
-         },
-         .tolerance = product_of(9), .gradient = true, .scales = {1}});
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {4, 9}), y = b.input("b", {9, 5});
+               b.output("y", b.add(op::matmul{.alpha = -0.37, .a = x, .b = y}));
+               b.scale("y", [&] {
+                 return b.add(op::matmul{.alpha = 0.37, .a = b.abs(x), .b = b.abs(y)});
+               });
+             },
+         .tolerance = product_of(9),
+         .gradient = true,
+         .scales = {1}});
   s.add({.id = "matmul-out-f32",
          .sentence = "matmul: half operands, f32 result",
          .dtypes = kHalves,
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {6, 33}), y = b.input("b", {33, 5});
-           b.output("y", b.add(op::matmul{.out_dtype = b.as(f32), .a = x, .b = y}));
-           b.scale("y", [&] { return b.add(op::matmul{.a = b.abs(x), .b = b.abs(y)}); });
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {6, 33}), y = b.input("b", {33, 5});
+               b.output("y", b.add(op::matmul{.out_dtype = b.as(f32), .a = x, .b = y}));
+               b.scale("y", [&] { return b.add(op::matmul{.a = b.abs(x), .b = b.abs(y)}); });
+             },
          .tolerance = product_of(33)});
   s.add({.id = "matmul-integers",
          .sentence = "matmul of bytes into i32 is exact",
@@ -88,66 +97,91 @@ void option_rows(Suite& s) {
          }});
   s.add({.id = "matmul-zero-times-inf",
          .sentence = "matmul: zero times infinity is NaN, zeros are not skipped",
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("a", {2, 2}, Fill::list({0, 1, 1, 2}));
-           const Value y = b.input("b", {2, 2}, Fill::list({kInf, 3, 4, 5}));
-           b.output("y", b.add(op::matmul{.a = x, .b = y}));
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {2, 2}, Fill::list({0, 1, 1, 2}));
+               const Value y = b.input("b", {2, 2}, Fill::list({kInf, 3, 4, 5}));
+               b.output("y", b.add(op::matmul{.a = x, .b = y}));
+             },
          .tolerance = product_of(2)});
-  s.add({.id = "matmul-shapes-refused",
-         .sentence = "matmul: contracted lengths that differ are refused",
-         .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           b.output("y", b.add(op::matmul{.a = b.input("a", {3, 4}), .b = b.input("b", {5, 2})}));
-         },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "operand b"});
+  s.add(
+      {.id = "matmul-shapes-refused",
+       .sentence = "matmul: contracted lengths that differ are refused",
+       .dtypes = {f32},
+       .build =
+           [](CaseBuilder& b) {
+             b.output("y", b.add(op::matmul{.a = b.input("a", {3, 4}), .b = b.input("b", {5, 2})}));
+           },
+       .error = TENON_SHAPE_MISMATCH,
+       .error_text = "operand b"});
 }
 
 void linear_rows(Suite& s) {
   for (const UnaryInfo& info : kUnaryKinds) {
     const std::string act(info.name);
     if (act.starts_with("is_")) continue;
-    const bool rounds = act == "floor" || act == "ceil" || act == "trunc" || act == "round" || act == "sign";
-    if (rounds || act == "tan" || act == "asin" || act == "acos" || act == "reciprocal" || act == "rsqrt" ||
-        act == "log" || act == "log1p" || act == "sqrt" || act == "sinh" || act == "cosh" || act == "expm1" || act == "square")
-      continue;   // jumps, poles and steep slopes: their error has no simple bound; unary has them
-    s.add({.id = "linear-" + act,
-           .sentence = "linear: bias, " + act + ", residual and what went into it",
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("a", {3, 5, 7}, Fill::uniform(-0.7, 0.7)), w = b.input("b", {7, 4}, Fill::uniform(-0.7, 0.7));
-             const Value bias = b.input("bias", {4}), r = b.input("residual", {3, 5, 4});
-             const Node y = b.add(op::linear{.act = act, .a = x, .b = w, .bias = bias, .residual = r, .want_pre_act = true});
-             b.output("y", y[0]);
-             b.output("z", y[1]);
-             const auto size = [&] { return b.binary("add", b.add(op::matmul{.a = b.abs(x), .b = b.abs(w)}), b.abs(bias)); };
-             b.scale("z", size);
-             b.scale("y", [&] {
-               const Value steep = act == "exp" ? b.binary("mul", size(), b.abs(y[0])) : size();
-               return b.binary("add", b.binary("add", steep, b.abs(r)), b.abs(y[0]));
-             });
-           },
-           .tolerance = product_of(7), .decomposed = 2, .gradient = act == "gelu" || act == "silu" || act == "relu" || act == "tanh",
-           .scales = {0.05, 1}});
+    const bool rounds =
+        act == "floor" || act == "ceil" || act == "trunc" || act == "round" || act == "sign";
+    if (rounds || act == "tan" || act == "asin" || act == "acos" || act == "reciprocal" ||
+        act == "rsqrt" || act == "log" || act == "log1p" || act == "sqrt" || act == "sinh" ||
+        act == "cosh" || act == "expm1" || act == "square")
+      continue;  // jumps, poles and steep slopes: their error has no simple bound; unary has them
+    s.add(
+        {.id = "linear-" + act,
+         .sentence = "linear: bias, " + act + ", residual and what went into it",
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("a", {3, 5, 7}, Fill::uniform(-0.7, 0.7)),
+                           w = b.input("b", {7, 4}, Fill::uniform(-0.7, 0.7));
+               const Value bias = b.input("bias", {4}), r = b.input("residual", {3, 5, 4});
+               const Node y = b.add(op::linear{
+                   .act = act, .a = x, .b = w, .bias = bias, .residual = r, .want_pre_act = true});
+               b.output("y", y[0]);
+               b.output("z", y[1]);
+               const auto size = [&] {
+                 return b.binary("add", b.add(op::matmul{.a = b.abs(x), .b = b.abs(w)}),
+                                 b.abs(bias));
+               };
+               b.scale("z", size);
+               b.scale("y", [&] {
+                 const Value steep = act == "exp" ? b.binary("mul", size(), b.abs(y[0])) : size();
+                 return b.binary("add", b.binary("add", steep, b.abs(r)), b.abs(y[0]));
+               });
+             },
+         .tolerance = product_of(7),
+         .decomposed = 2,
+         .gradient = act == "gelu" || act == "silu" || act == "relu" || act == "tanh",
+         .scales = {0.05, 1}});
   }
-  struct Form { const char* id; bool bias, residual, f32_bias, trans_b; };
-  for (const Form& f : {Form{"plain", false, false, false, false}, Form{"bias", true, false, false, false},
-                        Form{"bias-f32", true, false, true, false}, Form{"residual", false, true, false, false},
-                        Form{"tb", true, true, false, true}}) {
+  struct Form {
+    const char* id;
+    bool bias, residual, f32_bias, trans_b;
+  };
+  for (const Form& f :
+       {Form{"plain", false, false, false, false}, Form{"bias", true, false, false, false},
+        Form{"bias-f32", true, false, true, false}, Form{"residual", false, true, false, false},
+        Form{"tb", true, true, false, true}}) {
     s.add({.id = std::string("linear-") + f.id,
            .sentence = std::string("linear: ") + f.id,
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("a", {2, 9, 33}), w = b.input("b", f.trans_b ? Dims{17, 33} : Dims{33, 17});
-             op::linear n{.trans_b = f.trans_b, .a = x, .b = w};
-             if (f.bias) n.bias = b.input("bias", f.f32_bias ? b.own_acc() : b.own(), {17}, Fill::normal());
-             if (f.residual) n.residual = b.input("residual", {2, 9, 17});
-             b.output("y", b.add(n));
-             b.scale("y", [&] {
-               Value size = b.add(op::matmul{.trans_b = f.trans_b, .a = b.abs(x), .b = b.abs(w)});
-               if (n.bias) size = b.binary("add", size, b.abs(n.bias));
-               return n.residual ? b.binary("add", size, b.abs(n.residual)) : size;
-             });
-           },
-           .tolerance = product_of(33), .decomposed = 2});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("a", {2, 9, 33}),
+                             w = b.input("b", f.trans_b ? Dims{17, 33} : Dims{33, 17});
+                 op::linear n{.trans_b = f.trans_b, .a = x, .b = w};
+                 if (f.bias)
+                   n.bias =
+                       b.input("bias", f.f32_bias ? b.own_acc() : b.own(), {17}, Fill::normal());
+                 if (f.residual) n.residual = b.input("residual", {2, 9, 17});
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] {
+                   Value size =
+                       b.add(op::matmul{.trans_b = f.trans_b, .a = b.abs(x), .b = b.abs(w)});
+                   if (n.bias) size = b.binary("add", size, b.abs(n.bias));
+                   return n.residual ? b.binary("add", size, b.abs(n.residual)) : size;
+                 });
+               },
+           .tolerance = product_of(33),
+           .decomposed = 2});
   }
 }
 

@@ -16,16 +16,19 @@ struct Form {
   Dims dims;
   int64_t axis = -1;
   bool gamma = true, beta = true;
-  bool wide_parameters = false;   // f32 beside half data
+  bool wide_parameters = false;  // f32 beside half data
   double mean = 0;
   double eps = 1e-5;
   int64_t terms() const {
     int64_t n = 1;
-    for (size_t k = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis); k < dims.size(); ++k) n *= dims[k];
+    for (size_t k = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
+         k < dims.size(); ++k)
+      n *= dims[k];
     return n;
   }
   Dims parameter_dims() const {
-    return {dims.begin() + (axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis), dims.end()};
+    return {dims.begin() + (axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis),
+            dims.end()};
   }
   Fill data() const { return mean == 0 ? Fill::normal() : Fill::uniform(mean - 2, mean + 2); }
 };
@@ -45,15 +48,17 @@ const std::vector<Form>& forms() {
 }
 
 template <class Op>
-constexpr bool kRms = std::is_same_v<Op, op::rms_norm> || std::is_same_v<Op, op::rms_norm_backward> ||
-                      std::is_same_v<Op, op::residual_rms_norm>;
+constexpr bool kRms =
+    std::is_same_v<Op, op::rms_norm> || std::is_same_v<Op, op::rms_norm_backward> ||
+    std::is_same_v<Op, op::residual_rms_norm>;
 
 template <class Op>
 void set_parameters(CaseBuilder& b, const Form& f, Op& n) {
   n.axis = f.axis;
   n.eps = f.eps;
   const tenon_dtype t = f.wide_parameters ? b.own_acc() : b.own();
-  if (f.gamma || kRms<Op>) n.gamma = b.input("gamma", t, f.parameter_dims(), Fill::uniform(0.5, 1.5));
+  if (f.gamma || kRms<Op>)
+    n.gamma = b.input("gamma", t, f.parameter_dims(), Fill::uniform(0.5, 1.5));
   if constexpr (requires { n.beta; })
     if (f.beta) n.beta = b.input("beta", t, f.parameter_dims(), Fill::normal());
 }
@@ -90,65 +95,76 @@ void forward_rows(Suite& s, const std::string& name) {
     s.add({.id = name + "-" + f.id,
            .sentence = name + ": " + f.sentence,
            .dtypes = f.mean == 0 ? kFloats : DTypes{f32, f64},
-           .build = [=](CaseBuilder& b) {
-             Op n{};
-             n.x = b.input("x", f.dims, f.data());
-             set_parameters(b, f, n);
-             if constexpr (requires { n.want_mean; }) n.want_mean = n.want_inv_std = true;
-             else n.want_inv_rms = true;
-             const Node y = b.add(n);
-             b.output("y", y[0]);
-             b.scale("y", [&] { return forward_scale(b, f, n.x, n, y.outputs.back()); });
-             stats(b, n, y, n.x);
-           },
-           .tolerance = sum_of(f.terms()), .decomposed = 2, .gradient = small && f.terms() > 1,
+           .build =
+               [=](CaseBuilder& b) {
+                 Op n{};
+                 n.x = b.input("x", f.dims, f.data());
+                 set_parameters(b, f, n);
+                 if constexpr (requires { n.want_mean; })
+                   n.want_mean = n.want_inv_std = true;
+                 else
+                   n.want_inv_rms = true;
+                 const Node y = b.add(n);
+                 b.output("y", y[0]);
+                 b.scale("y", [&] { return forward_scale(b, f, n.x, n, y.outputs.back()); });
+                 stats(b, n, y, n.x);
+               },
+           .tolerance = sum_of(f.terms()),
+           .decomposed = 2,
+           .gradient = small && f.terms() > 1,
            .second_order = small && f.terms() > 1});
   }
   s.add({.id = name + "-edges",
          .sentence = name + ": a constant row, a NaN that poisons its row only, zeros",
-         .build = [](CaseBuilder& b) {
-           Op n{};
-           n.x = b.input("x", {4, 3}, Fill::list({2, 2, 2, 1, kNan, 3, 0, 0, 0, 1, 2, 4}));
-           n.gamma = b.input("gamma", {3}, Fill::list({1, 2, 0.5}));
-           const Node y = b.add(n);
-           b.output("y", y[0]);
-           b.scale("y", [&] { return b.number(8); });
-         },
+         .build =
+             [](CaseBuilder& b) {
+               Op n{};
+               n.x = b.input("x", {4, 3}, Fill::list({2, 2, 2, 1, kNan, 3, 0, 0, 0, 1, 2, 4}));
+               n.gamma = b.input("gamma", {3}, Fill::list({1, 2, 0.5}));
+               const Node y = b.add(n);
+               b.output("y", y[0]);
+               b.scale("y", [&] { return b.number(8); });
+             },
          .tolerance = sum_of(3)});
   s.add({.id = name + "-empty",
          .sentence = name + " of empty rows and of no rows",
          .dtypes = {f32, bf16},
-         .build = [](CaseBuilder& b) {
-           Op n{}, m{};
-           n.x = b.input("x", {3, 0});
-           n.gamma = b.input("gamma", {0});
-           m.x = b.input("z", {0, 3});
-           m.gamma = b.input("gamma3", {3});
-           b.output("y", b.add(n)[0]);
-           b.output("w", b.add(m)[0]);
-         },
+         .build =
+             [](CaseBuilder& b) {
+               Op n{}, m{};
+               n.x = b.input("x", {3, 0});
+               n.gamma = b.input("gamma", {0});
+               m.x = b.input("z", {0, 3});
+               m.gamma = b.input("gamma3", {3});
+               b.output("y", b.add(n)[0]);
+               b.output("w", b.add(m)[0]);
+             },
          .strided = false});
   s.add({.id = name + "-eps-refused",
          .sentence = name + ": a negative eps is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           Op n{};
-           n.eps = -1;
-           n.x = b.input("x", {3, 4});
-           n.gamma = b.input("gamma", {4});
-           b.output("y", b.add(n)[0]);
-         },
-         .error = TENON_INVALID_ARGUMENT, .error_text = "eps"});
+         .build =
+             [](CaseBuilder& b) {
+               Op n{};
+               n.eps = -1;
+               n.x = b.input("x", {3, 4});
+               n.gamma = b.input("gamma", {4});
+               b.output("y", b.add(n)[0]);
+             },
+         .error = TENON_INVALID_ARGUMENT,
+         .error_text = "eps"});
   s.add({.id = name + "-gamma-refused",
          .sentence = name + ": gamma of another length is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           Op n{};
-           n.x = b.input("x", {3, 4});
-           n.gamma = b.input("gamma", {3});
-           b.output("y", b.add(n)[0]);
-         },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "gamma"});
+         .build =
+             [](CaseBuilder& b) {
+               Op n{};
+               n.x = b.input("x", {3, 4});
+               n.gamma = b.input("gamma", {3});
+               b.output("y", b.add(n)[0]);
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "gamma"});
 }
 
 template <class Op>
@@ -159,105 +175,127 @@ void residual_rows(Suite& s, const std::string& name) {
       if (bias && !small) continue;
       s.add({.id = name + "-" + f.id + (bias ? "-bias" : ""),
              .sentence = name + ": " + f.sentence,
-             .build = [=](CaseBuilder& b) {
-               Op n{};
-               n.x = b.input("x", f.dims);
-               n.residual = b.input("residual", f.dims);
-               if (bias) n.bias = b.input("bias", f.parameter_dims());
-               set_parameters(b, f, n);
-               n.want_sum = true;
-               if constexpr (requires { n.want_mean; }) n.want_mean = n.want_inv_std = true;
-               else n.want_inv_rms = true;
-               const Node y = b.add(n);
-               b.output("y", y[0]);
-               b.scale("y", [&] {
-                 Value size = b.binary("add", b.abs(n.x), b.abs(n.residual));
-                 if (bias) size = b.binary("add", size, b.abs(n.bias));
-                 return forward_scale(b, f, size, n, y.outputs.back());
-               });
-               b.output("sum", y[1]);
-               b.scale("sum", [&] { return largest_of(b, y[1]); });
-               for (size_t k = 2; k < y.outputs.size(); ++k) {
-                 const std::string stat = "stat " + std::to_string(k);
-                 b.output(stat, y[k]);
-                 b.scale(stat, [&] { return b.binary("add", b.abs(y[k]), b.number(kRms<Op> ? 0 : 1)); });
-               }
-             },
-             .tolerance = sum_of(f.terms()), .decomposed = 2, .gradient = small && f.terms() > 1, .scales = {0.05, 4}});
+             .build =
+                 [=](CaseBuilder& b) {
+                   Op n{};
+                   n.x = b.input("x", f.dims);
+                   n.residual = b.input("residual", f.dims);
+                   if (bias) n.bias = b.input("bias", f.parameter_dims());
+                   set_parameters(b, f, n);
+                   n.want_sum = true;
+                   if constexpr (requires { n.want_mean; })
+                     n.want_mean = n.want_inv_std = true;
+                   else
+                     n.want_inv_rms = true;
+                   const Node y = b.add(n);
+                   b.output("y", y[0]);
+                   b.scale("y", [&] {
+                     Value size = b.binary("add", b.abs(n.x), b.abs(n.residual));
+                     if (bias) size = b.binary("add", size, b.abs(n.bias));
+                     return forward_scale(b, f, size, n, y.outputs.back());
+                   });
+                   b.output("sum", y[1]);
+                   b.scale("sum", [&] { return largest_of(b, y[1]); });
+                   for (size_t k = 2; k < y.outputs.size(); ++k) {
+                     const std::string stat = "stat " + std::to_string(k);
+                     b.output(stat, y[k]);
+                     b.scale(stat, [&] {
+                       return b.binary("add", b.abs(y[k]), b.number(kRms<Op> ? 0 : 1));
+                     });
+                   }
+                 },
+             .tolerance = sum_of(f.terms()),
+             .decomposed = 2,
+             .gradient = small && f.terms() > 1,
+             .scales = {0.05, 4}});
     }
 }
 
 template <class Op>
 void backward_rows(Suite& s, const std::string& name) {
   for (const Form& f : forms()) {
-    for (const int given : {0, 1, 2}) {   // nothing, the statistics, and dsum too
+    for (const int given : {0, 1, 2}) {  // nothing, the statistics, and dsum too
       if (given == 2 && f.dims[0] > 100) continue;
       static constexpr const char* kGiven[] = {"", "-stats", "-dsum"};
       s.add({.id = name + "-" + f.id + kGiven[given],
              .sentence = name + ": " + f.sentence,
-             .build = [=](CaseBuilder& b) {
-               Op n{};
-               n.dy = b.input("dy", f.dims);
-               n.x = b.input("x", f.dims);
-               set_parameters(b, f, n);
-               if (given > 0) {
-                 if constexpr (kRms<Op>) {
-                   n.inv_rms = b.add(op::rms_norm{.axis = f.axis, .eps = f.eps, .x = n.x, .gamma = n.gamma, .want_inv_rms = true})[1];
-                 } else {
-                   const Node y = b.add(op::layer_norm{.axis = f.axis, .eps = f.eps, .x = n.x, .want_mean = true, .want_inv_std = true});
-                   n.mean = y[1];
-                   n.inv_std = y[2];
-                 }
-               }
-               if (given > 1) n.dsum = b.input("dsum", f.dims);
-               n.want_dx = n.want_dgamma = n.want_dbeta = true;
-               const Node d = b.add(n);
-               static constexpr const char* kNames[] = {"dx", "dgamma", "dbeta"};
-               for (size_t k = 0; k < 3; ++k) {
-                 b.output(kNames[k], d[k]);
-                 // Rows of one element cancel to nothing: their terms are of size 1 / sqrt(eps).
-                 b.scale(kNames[k], [&] {
-                   const double least = f.terms() == 1 ? 400 : 1;
-                   return b.binary("max", largest_of(b, d[k]), b.number(least));
-                 });
-               }
-             },
-             .tolerance = sum_of(std::max(f.terms(), f.dims[0] * 4)), .decomposed = 2});
+             .build =
+                 [=](CaseBuilder& b) {
+                   Op n{};
+                   n.dy = b.input("dy", f.dims);
+                   n.x = b.input("x", f.dims);
+                   set_parameters(b, f, n);
+                   if (given > 0) {
+                     if constexpr (kRms<Op>) {
+                       n.inv_rms = b.add(op::rms_norm{.axis = f.axis,
+                                                      .eps = f.eps,
+                                                      .x = n.x,
+                                                      .gamma = n.gamma,
+                                                      .want_inv_rms = true})[1];
+                     } else {
+                       const Node y = b.add(op::layer_norm{.axis = f.axis,
+                                                           .eps = f.eps,
+                                                           .x = n.x,
+                                                           .want_mean = true,
+                                                           .want_inv_std = true});
+                       n.mean = y[1];
+                       n.inv_std = y[2];
+                     }
+                   }
+                   if (given > 1) n.dsum = b.input("dsum", f.dims);
+                   n.want_dx = n.want_dgamma = n.want_dbeta = true;
+                   const Node d = b.add(n);
+                   static constexpr const char* kNames[] = {"dx", "dgamma", "dbeta"};
+                   for (size_t k = 0; k < 3; ++k) {
+                     b.output(kNames[k], d[k]);
+                     // Rows of one element cancel to nothing: their terms are of size 1 /
+                     // sqrt(eps).
+                     b.scale(kNames[k], [&] {
+                       const double least = f.terms() == 1 ? 400 : 1;
+                       return b.binary("max", largest_of(b, d[k]), b.number(least));
+                     });
+                   }
+                 },
+             .tolerance = sum_of(std::max(f.terms(), f.dims[0] * 4)),
+             .decomposed = 2});
     }
   }
   s.add({.id = name + "-parts",
          .sentence = name + ": only some of the outputs",
-         .build = [=](CaseBuilder& b) {
-           Op n{};
-           n.dy = b.input("dy", {3, 4, 7});
-           n.x = b.input("x", {3, 4, 7});
-           n.gamma = b.input("gamma", {7}, Fill::uniform(0.5, 1.5));
-           Op m = n;
-           n.want_dx = true;
-           m.want_dgamma = true;
-           const Value dx = b.add(n)[0], dgamma = b.add(m)[1];
-           b.output("dx", dx);
-           b.scale("dx", [&] { return largest_of(b, dx); });
-           b.output("dgamma", dgamma);
-           b.scale("dgamma", [&] { return largest_of(b, dgamma); });
-         },
-         .tolerance = sum_of(28), .decomposed = 2});
+         .build =
+             [=](CaseBuilder& b) {
+               Op n{};
+               n.dy = b.input("dy", {3, 4, 7});
+               n.x = b.input("x", {3, 4, 7});
+               n.gamma = b.input("gamma", {7}, Fill::uniform(0.5, 1.5));
+               Op m = n;
+               n.want_dx = true;
+               m.want_dgamma = true;
+               const Value dx = b.add(n)[0], dgamma = b.add(m)[1];
+               b.output("dx", dx);
+               b.scale("dx", [&] { return largest_of(b, dx); });
+               b.output("dgamma", dgamma);
+               b.scale("dgamma", [&] { return largest_of(b, dgamma); });
+             },
+         .tolerance = sum_of(28),
+         .decomposed = 2});
   s.add({.id = name + "-empty",
          .sentence = name + " of empty rows and of no rows: parameter gradients are zero",
          .dtypes = {f32},
-         .build = [=](CaseBuilder& b) {
-           Op n{};
-           n.dy = b.input("dy", {0, 3});
-           n.x = b.input("x", {0, 3});
-           n.gamma = b.input("gamma", {3});
-           n.want_dx = n.want_dgamma = n.want_dbeta = true;
-           const Node d = b.add(n);
-           b.output("dx", d[0]);
-           b.output("dgamma", d[1]);
-           b.expect("dgamma", {0, 0, 0});
-           b.output("dbeta", d[2]);
-           b.expect("dbeta", {0, 0, 0});
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               Op n{};
+               n.dy = b.input("dy", {0, 3});
+               n.x = b.input("x", {0, 3});
+               n.gamma = b.input("gamma", {3});
+               n.want_dx = n.want_dgamma = n.want_dbeta = true;
+               const Node d = b.add(n);
+               b.output("dx", d[0]);
+               b.output("dgamma", d[1]);
+               b.expect("dgamma", {0, 0, 0});
+               b.output("dbeta", d[2]);
+               b.expect("dbeta", {0, 0, 0});
+             },
          .strided = false});
 }
 

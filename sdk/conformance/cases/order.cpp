@@ -24,7 +24,11 @@ const std::vector<Content>& contents() {
       {"first", "the first axis", {9, 5}, 0, Fill::normal()},
       {"middle", "a middle axis", {3, 9, 4}, 1, Fill::normal()},
       {"ties", "many equal elements", {4, 33}, 1, Fill::integers(-2, 2)},
-      {"nan", "NaN above +inf, infinities, both zeros", {3, 17}, 1, Fill::normal().with({kNan, -kInf, kInf, 0, -0.0, kNan, kInf, -kInf, -0.0, 0})},
+      {"nan",
+       "NaN above +inf, infinities, both zeros",
+       {3, 17},
+       1,
+       Fill::normal().with({kNan, -kInf, kInf, 0, -0.0, kNan, kInf, -kInf, -0.0, 0})},
       {"one", "one element", {5, 1}, 1, Fill::normal()},
       {"long", "long rows", {2, 3001}, 1, Fill::normal()},
       {"long-ties", "long rows of few values", {2, 3001}, 1, Fill::integers(0, 9)},
@@ -40,25 +44,35 @@ void arg_rows(Suite& s, const std::string& name) {
              .sentence = name + ": " + c.sentence,
              .build = [=](CaseBuilder& b) {
                const Value x = b.input("x", c.dims, c.fill);
-               b.output("y", b.add(Op{.axis = c.axis, .keepdims = last, .select_last = last, .x = x}));
+               b.output("y",
+                        b.add(Op{.axis = c.axis, .keepdims = last, .select_last = last, .x = x}));
              }});
   s.add({.id = name + "-int",
          .sentence = name + " of integers",
          .dtypes = kInts,
          .build = [](CaseBuilder& b) {
-           const Value x = b.input("x", {5, 9}, Fill::exact({3, -7, 100, 0, 5, -128, 127, 100, 2, INT64_MIN, INT64_MAX}));
+           const Value x =
+               b.input("x", {5, 9},
+                       Fill::exact({3, -7, 100, 0, 5, -128, 127, 100, 2, INT64_MIN, INT64_MAX}));
            b.output("y", b.add(Op{.axis = 0, .x = x}));
            b.output("z", b.add(Op{.axis = 1, .select_last = true, .x = x}));
          }});
   s.add({.id = name + "-empty-refused",
          .sentence = name + " over no elements is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(Op{.axis = 1, .x = b.input("x", {3, 0})})); },
-         .error = TENON_SHAPE_MISMATCH, .error_text = "operand x"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(Op{.axis = 1, .x = b.input("x", {3, 0})}));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "operand x"});
   s.add({.id = name + "-no-rows",
          .sentence = name + " of no rows is empty",
          .dtypes = {f32, i32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(Op{.axis = 1, .x = b.input("x", {0, 3})})); },
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(Op{.axis = 1, .x = b.input("x", {0, 3})}));
+             },
          .strided = false});
 }
 
@@ -71,20 +85,21 @@ void topk_rows(Suite& s) {
         if (k != 1 && k == length / 2 + 1 && k == length) continue;
         if (length == 1 && k != 1) continue;
         const std::string what = k == length && length > 1 ? "-all" : k == 1 ? "-one" : "-half";
-        s.add({.id = std::string("topk-") + c.id + (largest ? "" : "-smallest") + what,
-               .sentence = std::string("topk: ") + c.sentence,
-               .build = [=](CaseBuilder& b) {
-                 const Node y = b.add(op::topk{.k = k, .axis = c.axis, .largest = largest, .x = b.input("x", c.dims, c.fill)});
-                 b.output("values", y[0]);
-                 b.output("indices", y[1]);
-               }});
+        s.add(
+            {.id = std::string("topk-") + c.id + (largest ? "" : "-smallest") + what,
+             .sentence = std::string("topk: ") + c.sentence,
+             .build = [=](CaseBuilder& b) {
+               const Node y = b.add(op::topk{
+                   .k = k, .axis = c.axis, .largest = largest, .x = b.input("x", c.dims, c.fill)});
+               b.output("values", y[0]);
+               b.output("indices", y[1]);
+             }});
         if (length == 1) break;
       }
   }
-  s.add({.id = "topk-40-of-3001",
-         .sentence = "a few of long rows",
-         .build = [](CaseBuilder& b) {
-           const Node y = b.add(op::topk{.k = 40, .x = b.input("x", {3, 3001}, Fill::normal().with({kNan, -kInf, kInf}))});
+  s.add({.id = "topk-40-of-3001", .sentence = "a few of long rows", .build = [](CaseBuilder& b) {
+           const Node y = b.add(op::topk{
+               .k = 40, .x = b.input("x", {3, 3001}, Fill::normal().with({kNan, -kInf, kInf}))});
            b.output("values", y[0]);
            b.output("indices", y[1]);
          }});
@@ -92,18 +107,24 @@ void topk_rows(Suite& s) {
          .sentence = "topk of integers",
          .dtypes = kInts,
          .build = [](CaseBuilder& b) {
-           const Node y = b.add(op::topk{.k = 4, .axis = 0, .x = b.input("x", {9, 3}, Fill::exact({3, -7, 100, 0, 5, -128, 127, 100, 2, INT64_MIN, INT64_MAX}))});
+           const Node y = b.add(op::topk{.k = 4,
+                                         .axis = 0,
+                                         .x = b.input("x", {9, 3},
+                                                      Fill::exact({3, -7, 100, 0, 5, -128, 127, 100,
+                                                                   2, INT64_MIN, INT64_MAX}))});
            b.output("values", y[0]);
            b.output("indices", y[1]);
          }});
   s.add({.id = "topk-slope",
          .sentence = "the gradient of topk goes to the chosen",
          .dtypes = {f64},
-         .build = [](CaseBuilder& b) {
-           const Node y = b.add(op::topk{.k = 3, .axis = 1, .x = b.input("x", {3, 7, 2}, Fill::distinct(-2, 2))});
-           b.output("values", y[0]);
-           b.output("indices", y[1]);
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Node y = b.add(op::topk{
+                   .k = 3, .axis = 1, .x = b.input("x", {3, 7, 2}, Fill::distinct(-2, 2))});
+               b.output("values", y[0]);
+               b.output("indices", y[1]);
+             },
          .gradient = true});
   s.add({.id = "topk-none",
          .sentence = "k = 0 is empty",
@@ -116,8 +137,12 @@ void topk_rows(Suite& s) {
   s.add({.id = "topk-too-many",
          .sentence = "k beyond the axis is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::topk{.k = 6, .x = b.input("x", {3, 5})})); },
-         .error = TENON_INVALID_ARGUMENT, .error_text = "attribute k"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::topk{.k = 6, .x = b.input("x", {3, 5})}));
+             },
+         .error = TENON_INVALID_ARGUMENT,
+         .error_text = "attribute k"});
 }
 
 void sort_rows(Suite& s) {
@@ -126,7 +151,8 @@ void sort_rows(Suite& s) {
       s.add({.id = std::string("sort-") + c.id + (descending ? "-descending" : ""),
              .sentence = std::string("sort: ") + c.sentence,
              .build = [=](CaseBuilder& b) {
-               const Node y = b.add(op::sort{.axis = c.axis, .descending = descending, .x = b.input("x", c.dims, c.fill)});
+               const Node y = b.add(op::sort{
+                   .axis = c.axis, .descending = descending, .x = b.input("x", c.dims, c.fill)});
                b.output("values", y[0]);
                b.output("indices", y[1]);
              }});
@@ -135,27 +161,32 @@ void sort_rows(Suite& s) {
            .sentence = "sort of integers",
            .dtypes = kInts,
            .build = [=](CaseBuilder& b) {
-             const Fill f = Fill::exact({3, -7, 100, 0, 5, -128, 127, 100, 2, INT64_MIN, INT64_MAX, -1, INT32_MIN});
-             const Node y = b.add(op::sort{.axis = 0, .descending = descending, .x = b.input("x", {37, 2}, f)});
+             const Fill f = Fill::exact(
+                 {3, -7, 100, 0, 5, -128, 127, 100, 2, INT64_MIN, INT64_MAX, -1, INT32_MIN});
+             const Node y = b.add(
+                 op::sort{.axis = 0, .descending = descending, .x = b.input("x", {37, 2}, f)});
              b.output("values", y[0]);
              b.output("indices", y[1]);
            }});
   s.add({.id = "sort-slope",
          .sentence = "the gradient of sort goes back to where elements came from",
          .dtypes = {f64},
-         .build = [](CaseBuilder& b) {
-           const Node y = b.add(op::sort{.axis = 1, .x = b.input("x", {3, 7, 2}, Fill::distinct(-2, 2))});
-           b.output("values", y[0]);
-           b.output("indices", y[1]);
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Node y =
+                   b.add(op::sort{.axis = 1, .x = b.input("x", {3, 7, 2}, Fill::distinct(-2, 2))});
+               b.output("values", y[0]);
+               b.output("indices", y[1]);
+             },
          .gradient = true});
   s.add({.id = "sort-empty",
          .sentence = "sort of empty rows and of no rows",
          .dtypes = {f32, i64},
-         .build = [](CaseBuilder& b) {
-           b.output("y", b.add(op::sort{.x = b.input("x", {3, 0})}));
-           b.output("z", b.add(op::sort{.x = b.input("z", {0, 3})}));
-         },
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::sort{.x = b.input("x", {3, 0})}));
+               b.output("z", b.add(op::sort{.x = b.input("z", {0, 3})}));
+             },
          .strided = false});
 }
 

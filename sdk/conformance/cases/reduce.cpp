@@ -50,37 +50,55 @@ void float_rows(Suite& s, const std::string& kind) {
   for (const Dims& axes : subsets) {
     s.add({.id = "reduce-" + kind + text_of(axes),
            .sentence = kind + " over axes" + text_of(axes),
-           .build = [=](CaseBuilder& b) {
-             judged(b, kind, {.kind = kind, .axes = axes, .keepdims = axes.size() == 1, .x = b.input("x", {3, 5, 7}, fill_of(kind))});
-           },
-           .tolerance = tolerance_of(kind, 105), .gradient = true});
+           .build =
+               [=](CaseBuilder& b) {
+                 judged(b, kind,
+                        {.kind = kind,
+                         .axes = axes,
+                         .keepdims = axes.size() == 1,
+                         .x = b.input("x", {3, 5, 7}, fill_of(kind))});
+               },
+           .tolerance = tolerance_of(kind, 105),
+           .gradient = true});
   }
-  struct Long { const char* id; Dims dims, axes; int64_t terms; };
-  for (const Long& c : {Long{"-long-last", {3, 1031}, {1}, 1031}, Long{"-long-first", {1031, 5}, {0}, 1031},
-                        Long{"-long-middle", {2, 517, 9}, {1}, 517}}) {
-    if (kind == "prod") continue;   // leaves the range of f16
+  struct Long {
+    const char* id;
+    Dims dims, axes;
+    int64_t terms;
+  };
+  for (const Long& c :
+       {Long{"-long-last", {3, 1031}, {1}, 1031}, Long{"-long-first", {1031, 5}, {0}, 1031},
+        Long{"-long-middle", {2, 517, 9}, {1}, 517}}) {
+    if (kind == "prod") continue;  // leaves the range of f16
     s.add({.id = "reduce-" + kind + c.id,
            .sentence = kind + " over a long axis",
-           .build = [=](CaseBuilder& b) {
-             judged(b, kind, {.kind = kind, .axes = c.axes, .x = b.input("x", c.dims, fill_of(kind))});
-           },
-           .tolerance = tolerance_of(kind, c.terms), .strided = false});
+           .build =
+               [=](CaseBuilder& b) {
+                 judged(b, kind,
+                        {.kind = kind, .axes = c.axes, .x = b.input("x", c.dims, fill_of(kind))});
+               },
+           .tolerance = tolerance_of(kind, c.terms),
+           .strided = false});
   }
   s.add({.id = "reduce-" + kind + "-specials",
          .sentence = kind + " with a NaN, both infinities, all infinite",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", {6, 4}, Fill::list({1, kNan, 2, 3, 1, kInf, 2, 3, 1, -kInf, 2, 3, kInf, -kInf, 1, 2,
-                                                            -kInf, -kInf, -kInf, -kInf, kInf, kInf, kNan, 0}));
-           judged(b, kind, {.kind = kind, .axes = {1}, .x = x});
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input(
+                   "x", {6, 4}, Fill::list({1,     kNan,  2,     3,     1,    kInf,  2,    3,
+                                            1,     -kInf, 2,     3,     kInf, -kInf, 1,    2,
+                                            -kInf, -kInf, -kInf, -kInf, kInf, kInf,  kNan, 0}));
+               judged(b, kind, {.kind = kind, .axes = {1}, .x = x});
+             },
          .tolerance = tolerance_of(kind, 4)});
   s.add({.id = "reduce-" + kind + "-empty",
          .sentence = kind + " over nothing gives its identity; of no rows, nothing",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", {3, 0, 2});
-           b.output("y", b.add(op::reduce{.kind = kind, .axes = {1}, .x = x}));
-           b.output("none", b.add(op::reduce{.kind = kind, .axes = {0}, .x = x}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", {3, 0, 2});
+               b.output("y", b.add(op::reduce{.kind = kind, .axes = {1}, .x = x}));
+               b.output("none", b.add(op::reduce{.kind = kind, .axes = {0}, .x = x}));
+             },
          .strided = false});
 }
 
@@ -89,7 +107,8 @@ void int_rows(Suite& s, const std::string& kind) {
          .sentence = kind + " of integers wraps, mean truncates",
          .dtypes = kInts,
          .build = [=](CaseBuilder& b) {
-           const Fill f = Fill::exact({3, -7, 100, 0, 5, -1, 127, -128, 32767, 2, INT32_MIN, 9, INT32_MAX, -4});
+           const Fill f = Fill::exact(
+               {3, -7, 100, 0, 5, -1, 127, -128, 32767, 2, INT32_MIN, 9, INT32_MAX, -4});
            const Value x = b.input("x", {3, 5, 7}, f);
            b.output("y", b.add(op::reduce{.kind = kind, .axes = {1}, .x = x}));
            b.output("all", b.add(op::reduce{.kind = kind, .keepdims = true, .x = x}));
@@ -97,15 +116,27 @@ void int_rows(Suite& s, const std::string& kind) {
 }
 
 void known_rows(Suite& s) {
-  struct Known { const char* kind; double value; };
-  for (const Known& k : {Known{"sum", 0}, {"mean", kNan}, {"prod", 1}, {"max", -kInf}, {"min", kInf}, {"logsumexp", -kInf},
-                         {"l1", 0}, {"l2", 0}, {"sum_square", 0}})
+  struct Known {
+    const char* kind;
+    double value;
+  };
+  for (const Known& k : {Known{"sum", 0},
+                         {"mean", kNan},
+                         {"prod", 1},
+                         {"max", -kInf},
+                         {"min", kInf},
+                         {"logsumexp", -kInf},
+                         {"l1", 0},
+                         {"l2", 0},
+                         {"sum_square", 0}})
     s.add({.id = std::string("reduce-") + k.kind + "-identity",
            .sentence = std::string("the identity of ") + k.kind,
-           .build = [=](CaseBuilder& b) {
-             b.output("y", b.add(op::reduce{.kind = k.kind, .axes = {0}, .x = b.input("x", {0, 2})}));
-             b.expect("y", {k.value, k.value});
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", b.add(op::reduce{
+                                   .kind = k.kind, .axes = {0}, .x = b.input("x", {0, 2})}));
+                 b.expect("y", {k.value, k.value});
+               },
            .strided = false});
   for (const char* kind : {"any", "all"}) {
     for (const Dims& axes : std::vector<Dims>{{}, {0}, {1}, {0, 2}})
@@ -114,65 +145,93 @@ void known_rows(Suite& s) {
              .dtypes = {boolean},
              .build = [=](CaseBuilder& b) {
                const double rare = std::string_view(kind) == "any" ? 0 : 1;
-               const Value x = b.input("x", {3, 5, 7}, Fill::list({rare, rare, rare, 1 - rare, rare, rare, rare, rare, rare}));
+               const Value x =
+                   b.input("x", {3, 5, 7},
+                           Fill::list({rare, rare, rare, 1 - rare, rare, rare, rare, rare, rare}));
                b.output("y", b.add(op::reduce{.kind = kind, .axes = axes, .x = x}));
              }});
     s.add({.id = std::string("reduce-") + kind + "-identity",
            .sentence = std::string(kind) + " of nothing",
            .dtypes = {boolean},
-           .build = [=](CaseBuilder& b) {
-             b.output("y", b.add(op::reduce{.kind = kind, .axes = {1}, .x = b.input("x", {2, 0}, Fill::integers(0, 1))}));
-             const double y = std::string_view(kind) == "all";
-             b.expect("y", {y, y});
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", b.add(op::reduce{.kind = kind,
+                                                .axes = {1},
+                                                .x = b.input("x", {2, 0}, Fill::integers(0, 1))}));
+                 const double y = std::string_view(kind) == "all";
+                 b.expect("y", {y, y});
+               },
            .strided = false});
   }
   s.add({.id = "reduce-noop",
          .sentence = "no axes with noop_with_empty_axes is the identity",
-         .build = [](CaseBuilder& b) {
-           b.output("y", b.add(op::reduce{.kind = "sum", .noop_with_empty_axes = true, .x = b.input("x", {3, 5})}));
-         },
-         .gradient = true, .scales = {1}});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::reduce{.kind = "sum",
+                                              .noop_with_empty_axes = true,
+                                              .x = b.input("x", {3, 5})}));
+             },
+         .gradient = true,
+         .scales = {1}});
   s.add({.id = "reduce-prod-zeros",
          .sentence = "prod with one zero and with two: the gradient does not divide",
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("x", {3, 4}, Fill::list({2, 0, 3, 0.5, 0, 2, 0, 1.5, 1, 2, 3, 4}));
-           b.output("y", b.add(op::reduce{.kind = "prod", .axes = {1}, .x = x}));
-         },
-         .tolerance = scaled(8), .gradient = true});
+         .build =
+             [](CaseBuilder& b) {
+               const Value x =
+                   b.input("x", {3, 4}, Fill::list({2, 0, 3, 0.5, 0, 2, 0, 1.5, 1, 2, 3, 4}));
+               b.output("y", b.add(op::reduce{.kind = "prod", .axes = {1}, .x = x}));
+             },
+         .tolerance = scaled(8),
+         .gradient = true});
   s.add({.id = "reduce-ties-known",
          .sentence = "max and min share the gradient among equals; l2 has none at zero",
          .dtypes = {f32, f64},
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("x", {2, 3}, Fill::list({2, 2, 2, 1, 5, 5}));
-           const Value z = b.input("z", {2}, Fill::list({0, 0}));
-           const auto slope = [&](const char* kind, Value v) {
-             return b.graph().gradients(b.reduce("sum", b.add(op::reduce{.kind = kind, .axes = {-1}, .x = v}), {}, false), {v})[0];
-           };
-           b.output("max", slope("max", x));
-           b.expect("max", {1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 0.5, 0.5});
-           b.output("min", slope("min", x));
-           b.expect("min", {1.0 / 3, 1.0 / 3, 1.0 / 3, 1, 0, 0});
-           b.output("l2", slope("l2", z));
-           b.expect("l2", {0, 0});
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("x", {2, 3}, Fill::list({2, 2, 2, 1, 5, 5}));
+               const Value z = b.input("z", {2}, Fill::list({0, 0}));
+               const auto slope = [&](const char* kind, Value v) {
+                 return b.graph().gradients(
+                     b.reduce("sum", b.add(op::reduce{.kind = kind, .axes = {-1}, .x = v}), {},
+                              false),
+                     {v})[0];
+               };
+               b.output("max", slope("max", x));
+               b.expect("max", {1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 0.5, 0.5});
+               b.output("min", slope("min", x));
+               b.expect("min", {1.0 / 3, 1.0 / 3, 1.0 / 3, 1, 0, 0});
+               b.output("l2", slope("l2", z));
+               b.expect("l2", {0, 0});
+             },
          .tolerance = ulps(4)});
   s.add({.id = "reduce-axis-refused",
          .sentence = "an axis out of range is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::reduce{.kind = "sum", .axes = {2}, .x = b.input("x", {3, 4})})); },
-         .error = TENON_INVALID_ARGUMENT, .error_text = "reduce"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y",
+                        b.add(op::reduce{.kind = "sum", .axes = {2}, .x = b.input("x", {3, 4})}));
+             },
+         .error = TENON_INVALID_ARGUMENT,
+         .error_text = "reduce"});
   s.add({.id = "reduce-axis-repeated",
          .sentence = "an axis given twice is refused",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) { b.output("y", b.add(op::reduce{.kind = "sum", .axes = {1, -1}, .x = b.input("x", {3, 4})})); },
-         .error = TENON_INVALID_ARGUMENT, .error_text = "repeated"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::reduce{
+                                 .kind = "sum", .axes = {1, -1}, .x = b.input("x", {3, 4})}));
+             },
+         .error = TENON_INVALID_ARGUMENT,
+         .error_text = "repeated"});
 }
 
 }  // namespace
 
 void reduce_cases(Suite& s) {
-  for (const char* kind : {"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp"}) float_rows(s, kind);
+  for (const char* kind :
+       {"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp"})
+    float_rows(s, kind);
   for (const char* kind : {"sum", "mean", "max", "min", "prod"}) int_rows(s, kind);
   known_rows(s);
 }

@@ -41,8 +41,12 @@ const std::vector<Form>& forms() {
 }
 
 op::rope built(CaseBuilder& b, const Form& f) {
-  op::rope n{.layout = f.layout, .n_rot = f.n_rot, .interleaved = f.interleaved, .inverse = f.inverse,
-             .offset = f.offset, .num_heads = f.heads};
+  op::rope n{.layout = f.layout,
+             .n_rot = f.n_rot,
+             .interleaved = f.interleaved,
+             .inverse = f.inverse,
+             .offset = f.offset,
+             .num_heads = f.heads};
   n.x = b.input("x", f.x);
   const bool bhsd = std::string_view(f.layout) == "bhsd", bsh = std::string_view(f.layout) == "bsh";
   const int64_t batch = f.x[0], steps = f.x[bhsd ? 2 : 1], dim = bsh ? f.x[2] / f.heads : f.x[3];
@@ -52,7 +56,8 @@ op::rope built(CaseBuilder& b, const Form& f) {
   // Any numbers do; as a rotation they would hide an error in the scale.
   n.cos = b.input("cos", b.own_acc(), table, Fill::uniform(-1, 1));
   n.sin = b.input("sin", b.own_acc(), table, Fill::uniform(-1, 1));
-  if (f.positions == Form::Positions::given) n.position_ids = b.ints("ids", {batch, steps}, {3, 0, 8, 1, 3, 7, 5, 2, 2, 6});
+  if (f.positions == Form::Positions::given)
+    n.position_ids = b.ints("ids", {batch, steps}, {3, 0, 8, 1, 3, 7, 5, 2, 2, 6});
   return n;
 }
 
@@ -62,39 +67,57 @@ void rope_cases(Suite& s) {
   for (const Form& f : forms())
     s.add({.id = std::string("rope-") + f.id,
            .sentence = std::string("rope: ") + f.sentence,
-           .build = [=](CaseBuilder& b) {
-             const op::rope n = built(b, f);
-             b.output("y", b.add(n));
-             b.scale("y", [&] { return b.number(8); });
-           },
-           .tolerance = scaled(4), .gradient = f.x[1] > 0 && f.x.back() < 60, .scales = {0.05, 4}});
-  struct Bad { const char* id; const char* text; tenon_code code; std::vector<int64_t> ids; };
-  for (const Bad& bad : {Bad{"too-large", "position", TENON_INDEX_OUT_OF_RANGE, {0, 9, 1}}, Bad{"negative", "position", TENON_INDEX_OUT_OF_RANGE, {0, -1, 1}}})
+           .build =
+               [=](CaseBuilder& b) {
+                 const op::rope n = built(b, f);
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] { return b.number(8); });
+               },
+           .tolerance = scaled(4),
+           .gradient = f.x[1] > 0 && f.x.back() < 60,
+           .scales = {0.05, 4}});
+  struct Bad {
+    const char* id;
+    const char* text;
+    tenon_code code;
+    std::vector<int64_t> ids;
+  };
+  for (const Bad& bad : {Bad{"too-large", "position", TENON_INDEX_OUT_OF_RANGE, {0, 9, 1}},
+                         Bad{"negative", "position", TENON_INDEX_OUT_OF_RANGE, {0, -1, 1}}})
     s.add({.id = std::string("rope-id-") + bad.id,
            .sentence = "a position outside of the tables is an error, a negative one too",
            .dtypes = {f32},
-           .build = [=](CaseBuilder& b) {
-             op::rope n{};
-             n.x = b.input("x", {1, 3, 2, 4});
-             n.cos = b.input("cos", f32, {9, 2}, Fill::normal());
-             n.sin = b.input("sin", f32, {9, 2}, Fill::normal());
-             n.position_ids = b.ints("ids", {1, 3}, bad.ids, i32);
-             b.output("y", b.add(n));
-           },
-           .error = bad.code, .error_text = ""});
-  struct Shape { const char* id; int64_t n_rot, offset; Dims table; };
-  for (const Shape& c : {Shape{"odd", 3, 0, {9, 2}}, Shape{"too-wide", 6, 0, {9, 3}}, Shape{"past-tables", 0, 7, {9, 2}}, Shape{"table-width", 0, 0, {9, 4}}})
+           .build =
+               [=](CaseBuilder& b) {
+                 op::rope n{};
+                 n.x = b.input("x", {1, 3, 2, 4});
+                 n.cos = b.input("cos", f32, {9, 2}, Fill::normal());
+                 n.sin = b.input("sin", f32, {9, 2}, Fill::normal());
+                 n.position_ids = b.ints("ids", {1, 3}, bad.ids, i32);
+                 b.output("y", b.add(n));
+               },
+           .error = bad.code,
+           .error_text = ""});
+  struct Shape {
+    const char* id;
+    int64_t n_rot, offset;
+    Dims table;
+  };
+  for (const Shape& c : {Shape{"odd", 3, 0, {9, 2}}, Shape{"too-wide", 6, 0, {9, 3}},
+                         Shape{"past-tables", 0, 7, {9, 2}}, Shape{"table-width", 0, 0, {9, 4}}})
     s.add({.id = std::string("rope-refused-") + c.id,
            .sentence = "n_rot, offset and tables that do not fit are refused",
            .dtypes = {f32},
-           .build = [=](CaseBuilder& b) {
-             op::rope n{.n_rot = c.n_rot, .offset = c.offset};
-             n.x = b.input("x", {1, 3, 2, 4});
-             n.cos = b.input("cos", f32, c.table, Fill::normal());
-             n.sin = b.input("sin", f32, c.table, Fill::normal());
-             b.output("y", b.add(n));
-           },
-           .error = TENON_SHAPE_MISMATCH, .error_text = "rope"});
+           .build =
+               [=](CaseBuilder& b) {
+                 op::rope n{.n_rot = c.n_rot, .offset = c.offset};
+                 n.x = b.input("x", {1, 3, 2, 4});
+                 n.cos = b.input("cos", f32, c.table, Fill::normal());
+                 n.sin = b.input("sin", f32, c.table, Fill::normal());
+                 b.output("y", b.add(n));
+               },
+           .error = TENON_SHAPE_MISMATCH,
+           .error_text = "rope"});
 }
 
 }  // namespace tenon::conform

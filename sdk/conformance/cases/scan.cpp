@@ -16,52 +16,72 @@ struct Mode {
 };
 
 void rows(Suite& s, const Mode& m) {
-  struct Shape { const char* id; Dims dims; int64_t axis; bool gradient; };
-  for (const Shape& c : {Shape{"-last", {3, 4, 7}, -1, true}, Shape{"-first", {7, 5}, 0, true}, Shape{"-middle", {3, 7, 4}, 1, true},
-                         Shape{"-long", {3, 2053}, 1, false}, Shape{"-long-first", {2053, 3}, 0, false}, Shape{"-one", {4, 1}, 1, true}}) {
+  struct Shape {
+    const char* id;
+    Dims dims;
+    int64_t axis;
+    bool gradient;
+  };
+  for (const Shape& c :
+       {Shape{"-last", {3, 4, 7}, -1, true}, Shape{"-first", {7, 5}, 0, true},
+        Shape{"-middle", {3, 7, 4}, 1, true}, Shape{"-long", {3, 2053}, 1, false},
+        Shape{"-long-first", {2053, 3}, 0, false}, Shape{"-one", {4, 1}, 1, true}}) {
     s.add({.id = std::string("cumsum") + m.id + c.id,
            .sentence = std::string("cumulative sum along an axis") + m.id,
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("x", c.dims);
-             const op::cumsum n{.axis = c.axis, .exclusive = m.exclusive, .reverse = m.reverse, .x = x};
-             b.output("y", b.add(n));
-             b.scale("y", [&] {
-               op::cumsum size = n;
-               size.x = b.abs(x);
-               return b.add(size);
-             });
-           },
-           .tolerance = sum_of(2053), .gradient = c.gradient});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("x", c.dims);
+                 const op::cumsum n{
+                     .axis = c.axis, .exclusive = m.exclusive, .reverse = m.reverse, .x = x};
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] {
+                   op::cumsum size = n;
+                   size.x = b.abs(x);
+                   return b.add(size);
+                 });
+               },
+           .tolerance = sum_of(2053),
+           .gradient = c.gradient});
   }
   s.add({.id = std::string("cumsum") + m.id + "-int",
          .sentence = "cumulative sum of integers wraps",
          .dtypes = kInts,
          .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", {3, 11, 2}, Fill::exact({100, -7, 127, 1, INT32_MAX, INT64_MAX, 5, -128, 3}));
-           b.output("y", b.add(op::cumsum{.axis = 1, .exclusive = m.exclusive, .reverse = m.reverse, .x = x}));
+           const Value x = b.input(
+               "x", {3, 11, 2}, Fill::exact({100, -7, 127, 1, INT32_MAX, INT64_MAX, 5, -128, 3}));
+           b.output("y", b.add(op::cumsum{
+                             .axis = 1, .exclusive = m.exclusive, .reverse = m.reverse, .x = x}));
          }});
   s.add({.id = std::string("cumsum") + m.id + "-specials",
          .sentence = "an infinity or a NaN stays from where it came in",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", {3, 4}, Fill::list({1, -kInf, kInf, 2, 1, kNan, 3, 4, 1, kInf, 2, 3}));
-           b.output("y", b.add(op::cumsum{.exclusive = m.exclusive, .reverse = m.reverse, .x = x}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input(
+                   "x", {3, 4}, Fill::list({1, -kInf, kInf, 2, 1, kNan, 3, 4, 1, kInf, 2, 3}));
+               b.output("y",
+                        b.add(op::cumsum{.exclusive = m.exclusive, .reverse = m.reverse, .x = x}));
+             },
          .tolerance = sum_of(4)});
   s.add({.id = std::string("cumsum") + m.id + "-empty",
          .sentence = "cumulative sum of nothing",
          .dtypes = {f32, i32},
-         .build = [=](CaseBuilder& b) {
-           b.output("y", b.add(op::cumsum{.exclusive = m.exclusive, .reverse = m.reverse, .x = b.input("x", {3, 0})}));
-           b.output("z", b.add(op::cumsum{.exclusive = m.exclusive, .reverse = m.reverse, .x = b.input("z", {0, 3})}));
-         },
+         .build =
+             [=](CaseBuilder& b) {
+               b.output("y", b.add(op::cumsum{.exclusive = m.exclusive,
+                                              .reverse = m.reverse,
+                                              .x = b.input("x", {3, 0})}));
+               b.output("z", b.add(op::cumsum{.exclusive = m.exclusive,
+                                              .reverse = m.reverse,
+                                              .x = b.input("z", {0, 3})}));
+             },
          .strided = false});
 }
 
 }  // namespace
 
 void scan_cases(Suite& s) {
-  for (const Mode& m : {Mode{"", false, false}, Mode{"-exclusive", true, false}, Mode{"-reverse", false, true},
-                        Mode{"-exclusive-reverse", true, true}})
+  for (const Mode& m : {Mode{"", false, false}, Mode{"-exclusive", true, false},
+                        Mode{"-reverse", false, true}, Mode{"-exclusive-reverse", true, true}})
     rows(s, m);
 }
 

@@ -23,65 +23,85 @@ struct Shape {
   Dims dims;
   int64_t axis;
   bool gradient;
-  int64_t terms() const { return dims[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis)]; }
+  int64_t terms() const {
+    return dims[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis)];
+  }
 };
 
 void softmax_rows(Suite& s, bool log, const Shape& c) {
   const std::string name = log ? "log-softmax" : "softmax";
   s.add({.id = name + c.id,
          .sentence = name + " along an axis",
-         .build = [=](CaseBuilder& b) {
-           const Value x = b.input("x", c.dims, Fill::normal(3));
-           const Value y = b.add(op::softmax{.axis = c.axis, .log = log, .x = x});
-           b.output("y", y);
-           b.scale("y", [&] { return softmax_scale(b, x, y, c.axis, log); });
-         },
-         .tolerance = sum_of(c.terms()), .decomposed = 2, .gradient = c.gradient,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", c.dims, Fill::normal(3));
+               const Value y = b.add(op::softmax{.axis = c.axis, .log = log, .x = x});
+               b.output("y", y);
+               b.scale("y", [&] { return softmax_scale(b, x, y, c.axis, log); });
+             },
+         .tolerance = sum_of(c.terms()),
+         .decomposed = 2,
+         .gradient = c.gradient,
          .second_order = c.gradient && c.terms() > 1});
   s.add({.id = name + "-backward" + c.id,
          .sentence = "gradient of " + name + " along an axis",
-         .build = [=](CaseBuilder& b) {
-           const Value dy = b.input("dy", c.dims);
-           // As results of the forward, though a row's sum is not quite one.
-           const double n = static_cast<double>(c.terms());
-           const Value y = b.input("y", c.dims, log ? Fill::uniform(-2 - std::log(n), -std::log(n)) : Fill::uniform(0, 2 / n));
-           b.output("dx", b.add(op::softmax_backward{.axis = c.axis, .log = log, .dy = dy, .y = y}));
-           b.scale("dx", [&] {
-             const Value p = log ? b.unary("exp", y) : b.abs(y);
-             const Value sum = b.reduce("sum", log ? b.abs(dy) : b.binary("mul", b.abs(dy), p), {c.axis});
-             return log ? b.binary("add", b.abs(dy), b.binary("mul", p, sum))
-                        : b.binary("mul", p, b.binary("add", b.abs(dy), sum));
-           });
-         },
-         .tolerance = sum_of(c.terms()), .decomposed = 2, .gradient = c.gradient, .scales = {1}});
+         .build =
+             [=](CaseBuilder& b) {
+               const Value dy = b.input("dy", c.dims);
+               // As results of the forward, though a row's sum is not quite one.
+               const double n = static_cast<double>(c.terms());
+               const Value y = b.input(
+                   "y", c.dims,
+                   log ? Fill::uniform(-2 - std::log(n), -std::log(n)) : Fill::uniform(0, 2 / n));
+               b.output("dx",
+                        b.add(op::softmax_backward{.axis = c.axis, .log = log, .dy = dy, .y = y}));
+               b.scale("dx", [&] {
+                 const Value p = log ? b.unary("exp", y) : b.abs(y);
+                 const Value sum =
+                     b.reduce("sum", log ? b.abs(dy) : b.binary("mul", b.abs(dy), p), {c.axis});
+                 return log ? b.binary("add", b.abs(dy), b.binary("mul", p, sum))
+                            : b.binary("mul", p, b.binary("add", b.abs(dy), sum));
+               });
+             },
+         .tolerance = sum_of(c.terms()),
+         .decomposed = 2,
+         .gradient = c.gradient,
+         .scales = {1}});
 }
 
 void edge_rows(Suite& s) {
   for (const bool log : {false, true}) {
     const std::string name = log ? "log-softmax" : "softmax";
     s.add({.id = name + "-specials",
-           .sentence = name + ": -inf counts for nothing; +inf, NaN or nothing finite makes the row NaN",
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("x", {5, 3}, Fill::list({-kInf, 1, 2, kInf, 1, 2, kNan, 1, 2, -kInf, -kInf, -kInf, -kInf, -kInf, 3}));
-             b.output("y", b.add(op::softmax{.log = log, .x = x}));
-             if (!log) return;
-             b.scale("y", [&] { return b.number(8); });
-           },
+           .sentence =
+               name + ": -inf counts for nothing; +inf, NaN or nothing finite makes the row NaN",
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("x", {5, 3},
+                                         Fill::list({-kInf, 1, 2, kInf, 1, 2, kNan, 1, 2, -kInf,
+                                                     -kInf, -kInf, -kInf, -kInf, 3}));
+                 b.output("y", b.add(op::softmax{.log = log, .x = x}));
+                 if (!log) return;
+                 b.scale("y", [&] { return b.number(8); });
+               },
            .tolerance = sum_of(3)});
     s.add({.id = name + "-large",
            .sentence = name + " of numbers whose exponentials overflow",
-           .build = [=](CaseBuilder& b) {
-             const Value x = b.input("x", {2, 3}, Fill::list({1000, 1001, 999, -1000, -1001, -1000}));
-             b.output("y", b.add(op::softmax{.log = log, .x = x}));
-             b.scale("y", [&] { return b.number(1000); });
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x =
+                     b.input("x", {2, 3}, Fill::list({1000, 1001, 999, -1000, -1001, -1000}));
+                 b.output("y", b.add(op::softmax{.log = log, .x = x}));
+                 b.scale("y", [&] { return b.number(1000); });
+               },
            .tolerance = sum_of(3)});
     s.add({.id = name + "-empty",
            .sentence = name + " of empty rows and of no rows",
-           .build = [=](CaseBuilder& b) {
-             b.output("y", b.add(op::softmax{.log = log, .x = b.input("x", {3, 0})}));
-             b.output("z", b.add(op::softmax{.log = log, .x = b.input("z", {0, 3})}));
-           },
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", b.add(op::softmax{.log = log, .x = b.input("x", {3, 0})}));
+                 b.output("z", b.add(op::softmax{.log = log, .x = b.input("z", {0, 3})}));
+               },
            .strided = false});
   }
 }
@@ -108,7 +128,9 @@ void set_loss(CaseBuilder& b, const Loss& c, Op& n) {
   const size_t axis = c.axis < 0 ? c.dims.size() - 1 : static_cast<size_t>(c.axis);
   for (size_t k = 0; k < c.dims.size(); ++k)
     if (k != axis) items.push_back(c.dims[k]);
-  n.labels = b.ints("labels", items, c.ignore == 2 ? std::vector<int64_t>{0, 2, 4, 1, 2, 3, 3} : std::vector<int64_t>{0, 2, 4, 1, -100, 3, 2});
+  n.labels = b.ints("labels", items,
+                    c.ignore == 2 ? std::vector<int64_t>{0, 2, 4, 1, 2, 3, 3}
+                                  : std::vector<int64_t>{0, 2, 4, 1, -100, 3, 2});
   if (c.weight) n.weight = b.input("weight", {c.dims[axis]}, Fill::uniform(0.3, 2).fixed());
 }
 
@@ -130,80 +152,105 @@ const std::vector<Loss>& losses() {
 
 void loss_rows(Suite& s, const Loss& c) {
   const int64_t n = c.dims[0] * 32 + c.dims[1];
-  const double size = std::string_view(c.reduction) == "sum" ? 10.0 * static_cast<double>(c.dims[0]) : 10;
+  const double size =
+      std::string_view(c.reduction) == "sum" ? 10.0 * static_cast<double>(c.dims[0]) : 10;
   s.add({.id = std::string("cross-entropy-") + c.id,
          .sentence = std::string("cross entropy: ") + c.sentence,
-         .build = [=](CaseBuilder& b) {
-           op::cross_entropy e{.want_lse = true};
-           set_loss(b, c, e);
-           const Node out = b.add(e);
-           b.output("loss", out[0]);
-           b.scale("loss", [&] { return b.number(size); });
-           b.output("lse", out[1]);
-           b.scale("lse", [&] { return b.number(10); });
-         },
-         .tolerance = sum_of(n), .decomposed = 2, .gradient = c.dims[1] < 1000});
+         .build =
+             [=](CaseBuilder& b) {
+               op::cross_entropy e{.want_lse = true};
+               set_loss(b, c, e);
+               const Node out = b.add(e);
+               b.output("loss", out[0]);
+               b.scale("loss", [&] { return b.number(size); });
+               b.output("lse", out[1]);
+               b.scale("lse", [&] { return b.number(10); });
+             },
+         .tolerance = sum_of(n),
+         .decomposed = 2,
+         .gradient = c.dims[1] < 1000});
   for (const bool lse : {false, true}) {
     s.add({.id = std::string("cross-entropy-backward-") + c.id + (lse ? "-lse" : ""),
            .sentence = std::string("gradient of cross entropy: ") + c.sentence,
-           .build = [=](CaseBuilder& b) {
-             op::cross_entropy_backward e{};
-             set_loss(b, c, e);
-             const bool none = std::string_view(c.reduction) == "none";
-             e.dy = b.input("dy", b.own_acc(), none ? b.graph().type(e.labels).dims : Dims{}, Fill::normal());
-             if (lse) {
-               op::cross_entropy f{.axis = c.axis, .ignore_index = c.ignore, .logits = e.logits, .labels = e.labels, .want_lse = true};
-               e.lse = b.add(f)[1];
-             }
-             b.output("dx", b.add(e));
-             b.scale("dx", [&] { return b.number(std::string_view(c.reduction) == "mean" ? 2.0 : 8.0); });
-           },
-           .tolerance = sum_of(c.dims[1]), .decomposed = 2});
+           .build =
+               [=](CaseBuilder& b) {
+                 op::cross_entropy_backward e{};
+                 set_loss(b, c, e);
+                 const bool none = std::string_view(c.reduction) == "none";
+                 e.dy = b.input("dy", b.own_acc(), none ? b.graph().type(e.labels).dims : Dims{},
+                                Fill::normal());
+                 if (lse) {
+                   op::cross_entropy f{.axis = c.axis,
+                                       .ignore_index = c.ignore,
+                                       .logits = e.logits,
+                                       .labels = e.labels,
+                                       .want_lse = true};
+                   e.lse = b.add(f)[1];
+                 }
+                 b.output("dx", b.add(e));
+                 b.scale("dx", [&] {
+                   return b.number(std::string_view(c.reduction) == "mean" ? 2.0 : 8.0);
+                 });
+               },
+           .tolerance = sum_of(c.dims[1]),
+           .decomposed = 2});
   }
 }
 
 void known_losses(Suite& s) {
   s.add({.id = "cross-entropy-known",
          .sentence = "a -inf logit at the label gives inf, an all -inf row NaN, an ignored item 0",
-         .build = [](CaseBuilder& b) {
-           const Value x = b.input("logits", {4, 2}, Fill::list({-kInf, 1, -kInf, -kInf, 3, 4, 0, 0}));
-           const Value y = b.ints("labels", {4}, {0, 0, -100, 1}, i32);
-           b.output("loss", b.add(op::cross_entropy{.reduction = "none", .logits = x, .labels = y}));
-           b.expect("loss", {kInf, kNan, 0, 0.6931471805599453});
-         },
+         .build =
+             [](CaseBuilder& b) {
+               const Value x =
+                   b.input("logits", {4, 2}, Fill::list({-kInf, 1, -kInf, -kInf, 3, 4, 0, 0}));
+               const Value y = b.ints("labels", {4}, {0, 0, -100, 1}, i32);
+               b.output("loss",
+                        b.add(op::cross_entropy{.reduction = "none", .logits = x, .labels = y}));
+               b.expect("loss", {kInf, kNan, 0, 0.6931471805599453});
+             },
          .tolerance = ulps(8)});
   s.add({.id = "cross-entropy-all-ignored",
          .sentence = "the mean over no kept item is NaN",
          .build = [](CaseBuilder& b) {
            const Value y = b.ints("labels", {3}, {-100});
-           b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, 4}), .labels = y}));
+           b.output("loss",
+                    b.add(op::cross_entropy{.logits = b.input("logits", {3, 4}), .labels = y}));
            b.expect("loss", {kNan});
          }});
   for (const int64_t label : {5, -1})
     s.add({.id = std::string("cross-entropy-label-") + (label < 0 ? "negative" : "too-large"),
            .sentence = "a label outside of the classes is an error, a negative one too",
            .dtypes = {f32},
-           .build = [=](CaseBuilder& b) {
-             const Value y = b.ints("labels", {3}, {0, label, 1});
-             b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, 5}), .labels = y}));
-           },
-           .error = TENON_INDEX_OUT_OF_RANGE, .error_text = ""});
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value y = b.ints("labels", {3}, {0, label, 1});
+                 b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, 5}),
+                                                          .labels = y}));
+               },
+           .error = TENON_INDEX_OUT_OF_RANGE,
+           .error_text = ""});
   s.add({.id = "cross-entropy-float-labels",
          .sentence = "labels must be integers",
          .dtypes = {f32},
-         .build = [](CaseBuilder& b) {
-           b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, 5}), .labels = b.input("labels", {3})}));
-         },
-         .error = TENON_DTYPE_MISMATCH, .error_text = "labels"});
+         .build =
+             [](CaseBuilder& b) {
+               b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, 5}),
+                                                        .labels = b.input("labels", {3})}));
+             },
+         .error = TENON_DTYPE_MISMATCH,
+         .error_text = "labels"});
 }
 
 }  // namespace
 
 void softmax_cases(Suite& s) {
   for (const bool log : {false, true})
-    for (const Shape& c : {Shape{"-axis0", {5, 3, 4}, 0, true}, Shape{"-axis1", {3, 5, 7}, 1, true}, Shape{"-last", {3, 2, 7}, -1, true},
-                           Shape{"-vector", {13}, 0, true}, Shape{"-one", {4, 1}, 1, true}, Shape{"-long", {3, 1031}, 1, false},
-                           Shape{"-long-first", {517, 3}, 0, false}, Shape{"-wide", {67, 64}, 1, false}})
+    for (const Shape& c :
+         {Shape{"-axis0", {5, 3, 4}, 0, true}, Shape{"-axis1", {3, 5, 7}, 1, true},
+          Shape{"-last", {3, 2, 7}, -1, true}, Shape{"-vector", {13}, 0, true},
+          Shape{"-one", {4, 1}, 1, true}, Shape{"-long", {3, 1031}, 1, false},
+          Shape{"-long-first", {517, 3}, 0, false}, Shape{"-wide", {67, 64}, 1, false}})
       softmax_rows(s, log, c);
   edge_rows(s);
   for (const Loss& c : losses()) loss_rows(s, c);
