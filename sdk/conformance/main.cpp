@@ -28,6 +28,7 @@ constexpr const char* kUsage =
     "  --list                  prints ids and sentences, proves nothing\n"
     "  --json FILE             writes every result, - for standard output\n"
     "  --jobs N                cases at once (2)\n"
+    "  --partial               a case that the device refuses is skipped, not failed\n"
     "  --verbose               prints each case\n"
     "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
 
@@ -36,7 +37,7 @@ struct Options {
   std::string device = "cpu", oracle = "template", json;
   std::vector<std::string> families, globs;
   unsigned jobs = 2;
-  bool list = false, verbose = false;
+  bool list = false, partial = false, verbose = false;
 };
 
 struct Usage : std::runtime_error {
@@ -82,6 +83,8 @@ Options parse(int argc, char** argv) {
       if (o.jobs < 1 || o.jobs > 256) throw Usage("--jobs: expected 1 to 256, got '" + n + "'");
     } else if (name == "--list")
       o.list = true;
+    else if (name == "--partial")
+      o.partial = true;
     else if (name == "--verbose")
       o.verbose = true;
     else if (name == "--help") {
@@ -149,7 +152,7 @@ int prove_all(const Options& o, const Suite& suite) {
                        [&](const std::string& g) { return matches(g.c_str(), id.c_str()); });
   };
   const Runtime runtime(o.runtime);
-  const Bench bench{runtime, o.device, o.oracle};
+  const Bench bench{runtime, o.device, o.oracle, o.partial};
   std::vector<Unit> units = units_of(suite);
   std::erase_if(units, [&](const Unit& u) {
     const auto ids = u.ids();

@@ -101,7 +101,8 @@ class Prover {
         r.reason.erase(0, kSkip.size());
       }
     } catch (const Error& e) {
-      r.outcome = Outcome::fail;
+      const bool refused = bench_.partial && e.code() == TENON_UNSUPPORTED;
+      r.outcome = refused ? Outcome::skip : Outcome::fail;
       r.reason = code_name(e.code()) + ": " + e.what();
     }
     r.milliseconds =
@@ -172,6 +173,7 @@ class Prover {
       CaseBuilder b = built(false);
       run(bench_, b, bench_.device, false);
     } catch (const Error& e) {
+      if (bench_.partial && e.code() == TENON_UNSUPPORTED) throw;
       // Primitives have but one way to refuse data: an index that is out of range.
       const bool primitive =
           row_.error == TENON_NUMERIC_ERROR && e.code() == TENON_INDEX_OUT_OF_RANGE;

@@ -11,6 +11,7 @@ struct Bench {  // where the proofs run
   const Runtime& runtime;
   std::string device;     // judged
   std::string reference;  // the oracle
+  bool partial = false;   // what the judged device refuses is skipped
 };
 
 enum class Outcome : uint8_t { pass, fail, skip };

@@ -50,6 +50,10 @@ for d in ("template", "template_c"):
 PY
 "$tenon" lm generate --model "$work/model-cpu" --device template --plugin-dir "$work/plugins" --prompt "The" --tokens 20 > /dev/null
 
+echo "== the installed kit judges a plugin of others"
+"$prefix/bin/tenon_conform" --plugin "$work/plugins/tenon_plugin_template.so" --plugin "$work/plugins/tenon_plugin_template_c.so" \
+  --device template_c:0 --family elementwise --family matmul --partial
+
 echo "== host apps"
 # shellcheck disable=SC2046
 gcc -std=c11 -Wall -Wextra -Werror -pedantic "$here/host.c" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/host_c"
