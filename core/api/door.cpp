@@ -54,6 +54,25 @@ tenon_tensor_type to_c(const Type& type) {
   return out;
 }
 
+namespace {
+
+// Every element that the strides reach must be one of the `room` elements behind data.
+void check_reach(const Shape& shape, const int64_t* strides, uint64_t room, std::string_view what) {
+  if (shape.elements() == 0) return;
+  int64_t lowest = 0, highest = 0;
+  bool overflow = false;
+  for (int i = 0; i < shape.rank(); ++i) {
+    int64_t span = 0;
+    overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &span);
+    int64_t& end = span < 0 ? lowest : highest;
+    overflow |= __builtin_add_overflow(end, span, &end);
+  }
+  if (overflow || lowest < 0 || static_cast<uint64_t>(highest) >= room)
+    fail(Code::invalid_argument, what, ": its strides leave the ", room, " elements of data");
+}
+
+}  // namespace
+
 HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
   if (!given) fail(Code::invalid_argument, what, ": the tensor is NULL");
   const tenon_tensor t = taken(given, what);
@@ -71,15 +90,14 @@ HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
   }
   const uint64_t each = tenon_dtype_bits(t.dtype) / 8;
   if (each == 0) fail(Code::unsupported, what, ": strides on a dtype of less than a byte");
-  out.gathered.resize(dense);
-  out.content = out.gathered;
   const int rank = out.type.shape.rank();
   const int64_t elements = out.type.shape.elements();
+  check_reach(out.type.shape, t.strides, t.size / each, what);
+  out.gathered.resize(dense);
+  out.content = out.gathered;
   std::array<int64_t, TENON_MAX_RANK> index{};
   int64_t offset = 0;
   for (int64_t i = 0; i < elements; ++i) {
-    if (offset < 0 || (static_cast<uint64_t>(offset) + 1) * each > t.size)
-      fail(Code::invalid_argument, what, ": its strides leave the ", t.size, " bytes of data");
     std::memcpy(out.gathered.data() + static_cast<uint64_t>(i) * each, bytes + static_cast<uint64_t>(offset) * each, each);
     for (int k = rank - 1; k >= 0; --k) {
       const auto axis = static_cast<size_t>(k);

@@ -53,7 +53,8 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
     options.plan.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.decompose_all = o.flags & TENON_COMPILE_DECOMPOSE_ALL;
-    need(out_executable, "out_executable") = new tenon_executable{
+    need(out_executable, "out_executable");
+    *out_executable = new tenon_executable{
         std::make_shared<Executable>(need(runtime, "runtime").runtime, need(graph, "graph").graph,
                                      need(store, "store").store, std::move(options))};
   });
@@ -68,13 +69,15 @@ tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_
     SymbolNumbers binding;
     for (uint32_t i = 0; i < count; ++i) binding.emplace(view(symbols[i]), numbers[i]);
     const auto bound = need(executable, "executable").executable->plan_for(binding);
-    need(out_json, "out_json") = new tenon_text{report_json(bound->plan).dump()};
+    need(out_json, "out_json");
+    *out_json = new tenon_text{report_json(bound->plan).dump()};
   });
 }
 
 tenon_status* tenon_context_create(tenon_executable* executable, tenon_context** out_context) {
   return door("tenon_context_create", [&] {
-    need(out_context, "out_context") = new tenon_context(need(executable, "executable").executable);
+    need(out_context, "out_context");
+    *out_context = new tenon_context(need(executable, "executable").executable);
   });
 }
 
@@ -99,7 +102,8 @@ tenon_status* tenon_context_query(tenon_context* context, uint32_t* out_done) {
   return door("tenon_context_query", [&] {
     Context& c = need(context, "context").context;
     const bool done = c.done();
-    need(out_done, "out_done") = done;
+    need(out_done, "out_done");
+    *out_done = done;
     if (done) c.wait();
   });
 }
@@ -110,7 +114,8 @@ tenon_status* tenon_context_wait(tenon_context* context) {
 
 tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output, tenon_tensor_type* out_type) {
   return door("tenon_context_output_type", [&] {
-    need(out_type, "out_type") = to_c(need(context, "context").context.output_type(view(output)));
+    need(out_type, "out_type");
+    *out_type = to_c(need(context, "context").context.output_type(view(output)));
   });
 }
 

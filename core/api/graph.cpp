@@ -46,7 +46,8 @@ tenon_status* tenon_graph_create(tenon_str name, tenon_graph** out_graph) {
   return door("tenon_graph_create", [&] {
     auto graph = std::make_unique<tenon_graph>();
     graph->graph.name = view(name);
-    need(out_graph, "out_graph") = graph.release();
+    need(out_graph, "out_graph");
+    *out_graph = graph.release();
   });
 }
 
@@ -56,33 +57,38 @@ tenon_status* tenon_graph_parse(tenon_str text, tenon_str file_name, tenon_graph
   return door("tenon_graph_parse", [&] {
     auto graph = std::make_unique<tenon_graph>();
     graph->graph = parse(view(text), view(file_name));
-    need(out_graph, "out_graph") = graph.release();
+    need(out_graph, "out_graph");
+    *out_graph = graph.release();
   });
 }
 
 tenon_status* tenon_graph_print(const tenon_graph* graph, tenon_text** out_text) {
   return door("tenon_graph_print", [&] {
-    need(out_text, "out_text") = new tenon_text{print(need(graph, "graph").graph)};
+    need(out_text, "out_text");
+    *out_text = new tenon_text{print(need(graph, "graph").graph)};
   });
 }
 
 tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* out_dim) {
   return door("tenon_graph_symbol", [&] {
-    need(out_dim, "out_dim") = need(graph, "graph").graph.symbol(view(name));
+    need(out_dim, "out_dim");
+    *out_dim = need(graph, "graph").graph.symbol(view(name));
   });
 }
 
 tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
                                 const int64_t* dims, tenon_value* out_value) {
   return door("tenon_graph_input", [&] {
-    need(out_value, "out_value") = need(graph, "graph").graph.input(view(name), type_from(dtype, rank, dims)).id;
+    need(out_value, "out_value");
+    *out_value = need(graph, "graph").graph.input(view(name), type_from(dtype, rank, dims)).id;
   });
 }
 
 tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
                                  const int64_t* dims, uint32_t trainable, tenon_value* out_value) {
   return door("tenon_graph_weight", [&] {
-    need(out_value, "out_value") =
+    need(out_value, "out_value");
+    *out_value =
         need(graph, "graph").graph.weight(view(name), type_from(dtype, rank, dims), trainable != 0).id;
   });
 }
@@ -90,7 +96,8 @@ tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype
 tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
                                 const int64_t* dims, tenon_value* out_value) {
   return door("tenon_graph_state", [&] {
-    need(out_value, "out_value") = need(graph, "graph").graph.state(view(name), type_from(dtype, rank, dims)).id;
+    need(out_value, "out_value");
+    *out_value = need(graph, "graph").graph.state(view(name), type_from(dtype, rank, dims)).id;
   });
 }
 
@@ -102,7 +109,8 @@ tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32
     if (tenon_dtype_bits(dtype) == 0) fail(Code::dtype_mismatch, "constant: the dtype is unknown");
     if (!type.shape.numeric()) fail(Code::shape_mismatch, "constant: a dim is negative");
     const auto* bytes = static_cast<const std::byte*>(data);
-    need(out_value, "out_value") =
+    need(out_value, "out_value");
+    *out_value =
         need(graph, "graph").graph.constant(type, std::make_shared<Bytes>(bytes, bytes + size)).id;
   });
 }
@@ -173,7 +181,8 @@ tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target, tenon_v
 tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value, tenon_tensor_type* out_type) {
   return door("tenon_graph_type", [&] {
     const Graph& g = need(graph, "graph").graph;
-    need(out_type, "out_type") = to_c(g.type(value_in(g, value, "type")));
+    need(out_type, "out_type");
+    *out_type = to_c(g.type(value_in(g, value, "type")));
   });
 }
 
@@ -188,7 +197,8 @@ tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_
     const auto& values = values_of(g, space);
     if (index >= values.size()) fail(Code::not_found, "name ", index, ": there are ", values.size());
     const Value v = values[index];
-    need(out_name, "out_name") = c_str(g[v].name);
+    need(out_name, "out_name");
+    *out_name = c_str(g[v].name);
     if (out_value) *out_value = v.id;
     if (out_trainable) *out_trainable = g[v].trainable;
   });

@@ -67,7 +67,8 @@ tenon_status* tenon_runtime_create(const tenon_runtime_options* given, tenon_run
     auto out = std::make_unique<tenon_runtime>();
     out->runtime = std::make_shared<Runtime>(std::move(options));
     out->devices = out->runtime->host.devices();
-    need(out_runtime, "out_runtime") = out.release();
+    need(out_runtime, "out_runtime");
+    *out_runtime = out.release();
   });
 }
 

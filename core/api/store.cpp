@@ -18,7 +18,8 @@ tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store
     auto store = std::make_unique<tenon_store>();
     store->runtime = need(runtime, "runtime").runtime;
     store->store = std::make_shared<Store>();
-    need(out_store, "out_store") = store.release();
+    need(out_store, "out_store");
+    *out_store = store.release();
   });
 }
 
@@ -40,7 +41,8 @@ tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name
 
 tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name, tenon_tensor_type* out_type) {
   return door("tenon_store_type", [&] {
-    need(out_type, "out_type") = to_c(need(store, "store").store->type(space_from(space), std::string(view(name))));
+    need(out_type, "out_type");
+    *out_type = to_c(need(store, "store").store->type(space_from(space), std::string(view(name))));
   });
 }
 
@@ -53,7 +55,8 @@ tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t inde
   return door("tenon_store_name", [&] {
     auto names = need(store, "store").store->names(space_from(space));
     if (index >= names.size()) fail(Code::not_found, "name ", index, ": the store has ", names.size());
-    need(out_name, "out_name") = new tenon_text{std::move(names[index])};
+    need(out_name, "out_name");
+    *out_name = new tenon_text{std::move(names[index])};
   });
 }
 
@@ -95,6 +98,7 @@ tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str pat
 
 tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json) {
   return door("tenon_safetensors_metadata", [&] {
-    need(out_json, "out_json") = new tenon_text{SafetensorsFile{std::string(view(path))}.metadata_json()};
+    need(out_json, "out_json");
+    *out_json = new tenon_text{SafetensorsFile{std::string(view(path))}.metadata_json()};
   });
 }

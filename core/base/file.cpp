@@ -50,12 +50,13 @@ void unmap_file(std::span<const std::byte> bytes) noexcept {
   if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
 }
 
-FileWriter::FileWriter(const std::string& path) : path_(path), temporary_(path + ".XXXXXX.tmp") {
-  file_ = ::mkostemps(temporary_.data(), 4, O_CLOEXEC);
-  if (file_ < 0) system_error(path, "create");
-  const mode_t mask = ::umask(0);   // mkostemps makes private files; give what an ordinary creation gives
-  ::umask(mask);
-  ::fchmod(file_, 0666 & ~mask);
+FileWriter::FileWriter(const std::string& path) : path_(path) {
+  // Not mkstemp: the file gets the mode that any new file gets.
+  for (unsigned attempt = 0; file_ < 0; ++attempt) {
+    temporary_ = cat(path, ".", ::getpid(), "-", attempt, ".tmp");
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0 && (errno != EEXIST || attempt == 1000)) system_error(path, "create");
+  }
 }
 
 FileWriter::~FileWriter() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/lm/model.hpp"
@@ -96,19 +97,21 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const std:
 }
 
 Timing bench_graph(const Runtime& runtime, const std::string& what, const Args& args, double seconds) {
-  const Graph graph = graph_from(what, args.text("--part", "decode"));
+  Graph graph = graph_from(what, args.text("--part", "decode"));
   Store store(runtime);
   fill(store, graph);
   const Executable executable(runtime, graph, store, {.device = device_of(args)});
   Context run(executable);
+  std::map<int64_t, int64_t> numbers;   // symbolic dim -> number
+  for (const auto& [name, number] : bindings_from(args)) numbers[graph.symbol(name)] = number;
   for (const auto& in : graph.named(TENON_SPACE_INPUT)) {
     TensorType type = graph.type(in.value);
-    const auto bindings = bindings_from(args);
-    for (int64_t& d : type.dims)
-      if (d < 0) {
-        if (static_cast<size_t>(~d) >= bindings.size()) throw UsageError("the graph has symbols: give each a number with --bind, in their order");
-        d = bindings[static_cast<size_t>(~d)].second;
-      }
+    for (int64_t& d : type.dims) {
+      if (d >= 0) continue;
+      const auto found = numbers.find(d);
+      if (found == numbers.end()) throw UsageError("input '" + in.name + "' has a symbol that --bind gives no number");
+      d = found->second;
+    }
     const auto bytes = content(type);
     run.set(in.name, type, bytes.data(), bytes.size());
   }
@@ -155,7 +158,7 @@ Command bench_command() {
           .options = {{"--only", "TEXT", "of the language models, those with TEXT in their name: lm_s_train_step ..."},
                       {"--seconds", "X", "per case (default 3)"},
                       {"--part", "NAME", "of a model folder: train, eval, decode or prefill (default decode)"},
-                      {"--bind", "NAME=N", "a number for a symbol of the graph, in the order of the symbols; repeatable", true},
+                      {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
                       {"--json", "", "as JSON"}},
           .examples = "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n",
           .words = 1,

@@ -34,7 +34,9 @@ std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
     const size_t at = b.find('=');
     int64_t number = 0;
     const char* end = b.data() + b.size();
-    if (at == std::string::npos || std::from_chars(b.data() + at + 1, end, number).ptr != end || at + 1 == b.size())
+    const auto parsed = at == std::string::npos ? std::from_chars_result{b.data(), std::errc::invalid_argument}
+                                                : std::from_chars(b.data() + at + 1, end, number);
+    if (parsed.ec != std::errc() || parsed.ptr != end)
       throw UsageError("--bind " + b + ": expected NAME=NUMBER");
     out.emplace_back(b.substr(0, at), number);
   }

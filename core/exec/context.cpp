@@ -82,11 +82,15 @@ Lease& Context::prepare() {
     }
     lease->arenas.resize(devices);
     if (streams_.empty()) {
-      arenas_.resize(devices);
+      std::vector<std::shared_ptr<Stream>> streams;
+      std::vector<std::shared_ptr<Event>> events;
       for (const auto& device : plan.devices) {
-        streams_.push_back(device->has_streams() ? device->stream() : nullptr);
-        events_.push_back(device->has_streams() ? device->event() : nullptr);
+        streams.push_back(device->has_streams() ? device->stream() : nullptr);
+        events.push_back(device->has_streams() ? device->event() : nullptr);
       }
+      arenas_.resize(devices);
+      streams_ = std::move(streams);
+      events_ = std::move(events);
     }
     leases_.insert(leases_.begin(), std::move(lease));
     if (leases_.size() > kMostLeases) leases_.pop_back();
@@ -118,7 +122,6 @@ Lease& Context::prepare() {
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease) {
   const Plan& plan = lease.bound->plan;
-  bool moved = !lease.ready;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Input& input = inputs_.find(plan.inputs[i].name)->second;
     if (lease.input_versions[i] == input.version) continue;
@@ -131,7 +134,7 @@ void Context::bind(Lease& lease) {
     auto& bound = lease.entry_buffers[e];
     bound.resize(plan.devices.size());
     const auto use = [&](uint32_t d, std::shared_ptr<Buffer> buffer) {
-      if (bound[d] != buffer) bound[d] = std::move(buffer), moved = true;
+      if (bound[d] != buffer) bound[d] = std::move(buffer), lease.ready = false;
     };
     for (uint32_t d : plan.entries[e].devices) use(d, lease.entries[e]->current(*plan.devices[d]));
     if (plan.entries[e].updated) {
@@ -146,10 +149,9 @@ void Context::bind(Lease& lease) {
     for (size_t c = 0; c < chunks.size(); ++c)
       if (!pool[c] || pool[c]->size() < chunks[c]) pool[c] = plan.devices[d]->buffer(chunks[c]);
     std::vector<std::shared_ptr<Buffer>> now(pool.begin(), pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
-    if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), moved = true;
+    if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), lease.ready = false;
   }
-  if (!moved) return;
-  lease.ready = false;
+  if (lease.ready) return;
 
   lease.instances.resize(plan.regions.size());
   for (size_t r = 0; r < plan.regions.size(); ++r) {
@@ -165,8 +167,8 @@ void Context::bind(Lease& lease) {
 
 std::shared_ptr<Flight> Context::launch() {
   forbid_in_flight("a run is started");
+  wait();   // the failure of a run that nobody waited for is told now
   has_results_ = false;
-  flight_ = nullptr;
   Lease& lease = prepare();
   last_ = leases_.front();
   flight_ = std::make_shared<Flight>(*this, lease);

@@ -68,7 +68,6 @@ bool Flight::wait_in_line() {
 }
 
 void Flight::begin() {
-  for (const auto& e : lease_.updates) e->check_defined();
   context_.bind(lease_);
   began_ = true;
 }

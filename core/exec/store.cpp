@@ -65,15 +65,20 @@ void Entry::mark_undefined(const std::string& why) {
 
 void Entry::write_host(std::span<const std::byte> content) {
   std::lock_guard lock(mutex_);
-  undefined_.reset();
+  undefined_ = "setting it failed";
   // In place where a device has it already, so that addresses stay; else kept here until a device asks.
   bool kept = false;
   for (auto& [device, copy] : copies_) {
-    copy.current = copy.buffer && !kept;
-    if (copy.current) copy.buffer->write(0, content.data(), content.size()), kept = true;
+    copy.current = false;
+    if (!copy.buffer || kept) continue;
+    copy.buffer->write(0, content.data(), content.size());
+    copy.current = kept = true;
   }
+  Bytes host;
+  if (!kept) host.assign(content.begin(), content.end());
+  host_.swap(host);
   host_current_ = !kept;
-  if (host_current_) host_.assign(content.begin(), content.end());
+  undefined_.reset();
 }
 
 void Entry::read_host(void* out) {

@@ -33,7 +33,15 @@ class Workers {
   void post(std::function<void()> work) {
     std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    if (queue_.size() > idle_ && threads_.size() < kMost) threads_.emplace_back([this] { loop(); });
+    if (queue_.size() > idle_ && threads_.size() < kMost) {
+      try {
+        threads_.emplace_back([this] { loop(); });
+      } catch (...) {   // the threads that there are will come to it
+        if (!threads_.empty()) return;
+        queue_.pop_back();
+        throw;
+      }
+    }
     wake_.notify_one();
   }
 

@@ -275,7 +275,8 @@ class QueryAnswer {
     }
     if (node_count == 0) return {};
     if (!result_->verdicts) plugin.lied("query", "says ", node_count, " verdicts, but gives none");
-    if (result_->verdict_stride < sizeof(tenon_verdict) || result_->verdict_stride % 8 != 0) {
+    if (result_->verdict_stride < sizeof(tenon_verdict) || result_->verdict_stride % 8 != 0 ||
+        result_->verdict_stride > 1 << 20) {
       plugin.lied("query", "verdicts are ", result_->verdict_stride,
                   " bytes apart, expected a multiple of 8 from ", sizeof(tenon_verdict));
     }

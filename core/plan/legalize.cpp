@@ -164,6 +164,8 @@ class Legalizer {
     for (size_t k = 0; k < results.size(); ++k)
       if (node.outputs[k]) {
         check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ", k, " out");
+        // A result that is an operand itself gets a node: what leaves a graph is made in it.
+        if (lowered[results[k]].space != Space::node) results[k] = Builder(lowered, node.provenance).copy(results[k]);
         check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(), ": its decomposition gives ",
               lowered.type(results[k]).text(), " for output ", k, " of type ", g.type(node.outputs[k]).text());
         lowered.output(std::to_string(k), results[k]);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ir/blob.hpp"
+#include "ops/record.hpp"
 #include "plan/partition.hpp"
 #include "plan/plan.hpp"
 
@@ -60,7 +61,7 @@ class Placer {
 
     const RegionBlob written = write_region(graph_, region.nodes, region.inputs, region.outputs);
     Device& device = *plan_.devices[region.device];
-    check_claims(device, written);
+    check_claims(device, written.blob, written.nodes);
     planned.program = device.compile(written.blob.data(), written.blob.size());
 
     std::vector<Located> located = locate_values(region, written, *planned.program);
@@ -74,11 +75,12 @@ class Placer {
   }
 
   // What is claimed for the whole region must be so; a plugin that takes a claim back is told by name.
-  static void check_claims(Device& device, const RegionBlob& written) {
-    const std::vector<Verdict> verdicts = device.query(written.blob.data(), written.blob.size());
-    for (const Verdict& v : verdicts)
-      if (!v.native)
-        fail(Code::internal, "plugin ", device.info().plugin, ": refuses in a region what it claimed before: ", v.text);
+  void check_claims(Device& device, const Blob& blob, std::span<const NodeId> nodes) const {
+    const std::vector<Verdict> verdicts = device.query(blob.data(), blob.size());
+    for (size_t i = 0; i < verdicts.size(); ++i)
+      if (!verdicts[i].native)
+        fail(Code::internal, "plugin ", device.info().plugin, ": refuses ", graph_[nodes[i]].op->name(), " '",
+             graph_[nodes[i]].provenance, "' in a region after claiming it: ", verdicts[i].text);
   }
 
   void bring_over(const Region& region, uint32_t time, PlannedRegion& planned) {
@@ -252,13 +254,16 @@ class Placer {
   }
 
   void merge_in_place() {
+    std::map<uint32_t, uint32_t> taken;   // storage -> step that took it last: one output only may have its bytes
     for (const InPlaceOffer& offer : offers_) {
       const uint32_t from = root(offer.from);
+      if (const auto t = taken.find(from); t != taken.end() && t->second == offer.time) continue;
       Storage& f = storages_[from];
       Storage& t = storages_[offer.to];
       if (from == offer.to || t.merged_into != kNone || t.first != offer.time) continue;
       if (f.place.home != Home::arena || t.place.home != Home::arena || f.last != offer.time) continue;
       t.merged_into = from;
+      taken[from] = offer.time;
       f.last = t.last;
       f.alignment = std::max(f.alignment, t.alignment);
     }
@@ -278,7 +283,9 @@ class Placer {
                            .first = storage.first, .last = storage.last});
         owners.push_back(s);
       }
-      const uint64_t limit = info.max_allocation / info.alignment * info.alignment;
+      uint64_t alignment = info.alignment;   // of a buffer's begin and of all that lies in it
+      for (const ArenaObject& o : objects) alignment = std::max(alignment, o.alignment);
+      const uint64_t limit = std::max(info.max_allocation / alignment, uint64_t{1}) * alignment;
       for (uint32_t s : owners)
         if (storages_[s].size > limit)
           fail(Code::out_of_memory, "memory plan: ", content_of(s), " takes ", storages_[s].size, " bytes, the largest buffer of ",

@@ -144,7 +144,7 @@ def resume(work):
         return run("lm", "train", "--resume", with_file(work, name, content))
     state = json.loads((MODEL / "training.json").read_text())
     expect("training.json cut", go_on("training.json", b'{"total'), 1, "training.json")
-    expect("training.json of another step", go_on("training.json", json.dumps({**state, "done_steps": 1}).encode()), 1, "optimizer.safetensors")
+    expect("training.json of another step", go_on("training.json", json.dumps({**state, "done_steps": 1}).encode()), 1, "model.safetensors")
     expect("training.json that makes no sense", go_on("training.json", json.dumps({**state, "batch": -1}).encode()), 1, "training.json")
     expect("optimizer state cut", go_on("optimizer.safetensors", b"12345678"), 1, "optimizer.safetensors")
     expect("other texts", run("lm", "train", "--resume", MODEL, "--text", "/usr/share/common-licenses/GPL-3"), 1, "texts")

@@ -106,6 +106,12 @@ json training_json(const TrainingState& s) {
           {"losses", s.losses}, {"held_out", s.held_out}};
 }
 
+std::string shape_text(const std::vector<int64_t>& dims) {
+  std::string text;
+  for (const int64_t d : dims) text += (text.empty() ? "" : " x ") + std::to_string(d);
+  return text;
+}
+
 void write_text(const fs::path& path, const std::string& text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   size_t written = 0;
@@ -187,7 +193,7 @@ Config load_model(const std::string& folder, Store& store) {
     } catch (const Error&) {
       throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
     }
-    if (found != TensorType(f32, w.dims)) throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' does not fit config.json");
+    if (found != TensorType(f32, w.dims)) throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " + shape_text(w.dims) + " of f32 that config.json asks for");
   }
   return config;
 }
@@ -209,25 +215,29 @@ TrainingState load_training(const std::string& folder, Store& store) {
   if (s.total_steps < 0 || s.done_steps < 0 || s.done_steps > s.total_steps || s.batch <= 0 || s.warmup < 0)
     throw Error(TENON_CORRUPT, file + ": total_steps, done_steps, batch or warmup make no sense");
   const std::string optimizer = folder + "/optimizer.safetensors";
+  for (const std::string& part : {folder + "/model.safetensors", optimizer}) {
+    const std::string step = json::parse(safetensors_metadata(part)).value("step", "?");
+    if (step != std::to_string(s.done_steps))
+      throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " + std::to_string(s.done_steps));
+  }
   store.load(TENON_SPACE_STATE, optimizer);
-  const int64_t step = store.get<int64_t>(TENON_SPACE_STATE, "optimizer.step").at(0);
-  if (step != s.done_steps)
-    throw Error(TENON_CORRUPT, optimizer + ": is of step " + std::to_string(step) + ", training.json says " + std::to_string(s.done_steps));
   return s;
 }
 
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store) {
   const Staging staging(folder);
   const fs::path& at = staging.path();
-  store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(), {{"format", "pt"}});
-  store.save(TENON_SPACE_STATE, (at / "optimizer.safetensors").string());
+  const std::string step = std::to_string(state.done_steps);
+  store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(), {{"format", "pt"}, {"step", step}});
+  store.save(TENON_SPACE_STATE, (at / "optimizer.safetensors").string(), {{"step", step}});
   write_text(at / "config.json", config_json(config).dump(2) + "\n");
   write_text(at / "tokenizer.json", tokenizer_json().dump(1) + "\n");
   write_text(at / "tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", config.context},
                                                 {"clean_up_tokenization_spaces", false}}.dump(2) + "\n");
   write_text(at / "loss.svg", loss_chart(state));
   write_text(at / "training.json", training_json(state).dump(1) + "\n");
-  // All bytes are on the disk; renames need no more room. training.json comes last: it says which step the others are of.
+  // All bytes are on the disk; renames need no more room. Each file says which step it is of, so that a folder in which
+  // only some were replaced is found out.
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg", "model.safetensors",
                            "optimizer.safetensors", "training.json"}) {
     std::error_code error;

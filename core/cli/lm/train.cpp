@@ -165,6 +165,17 @@ void try_out(const std::string& folder) {
   if (::access(folder.c_str(), W_OK) != 0) throw Error(TENON_IO_ERROR, folder + ": cannot be written");
 }
 
+// A resumed training needs all of its state; none is made up.
+void check_state(const std::string& folder, const Graph& graph, const Store& store) {
+  const std::vector<std::string> have = store.names(TENON_SPACE_STATE);
+  for (const auto& s : graph.named(TENON_SPACE_STATE)) {
+    if (!std::binary_search(have.begin(), have.end(), s.name))
+      throw Error(TENON_NOT_FOUND, folder + "/optimizer.safetensors: state '" + s.name + "' is missing");
+    if (store.type(TENON_SPACE_STATE, s.name) != graph.type(s.value))
+      throw Error(TENON_SHAPE_MISMATCH, folder + "/optimizer.safetensors: state '" + s.name + "' does not fit the model");
+  }
+}
+
 class HeldOut {
  public:
   HeldOut(const Runtime& runtime, const Store& store, const TextData& data, const Config& config, int64_t batch,
@@ -203,7 +214,8 @@ int train(const Args& args) {
 
   const std::string device = device_of(args);
   const Graph graph = train_graph(t.config, {.batch = s.batch});
-  store.add_missing(graph);
+  if (args.has("--resume")) check_state(args.text("--resume"), graph, store);
+  else store.add_missing(graph);
   const Executable executable(runtime, graph, store, {.device = device});
   Context run(executable);
   HeldOut held_out(runtime, store, *data, t.config, s.batch, device);

@@ -362,8 +362,8 @@ static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* nam
   *out_count = a ? a->count : 0;
   return a ? (const int64_t*)tenon_blob_at(n->blob, a->bits) : NULL;
 }
-/* NULL when everything that the node carries was looked at; else the name of the first attribute that was not, or
- * "operands" or "outputs". */
+/* NULL when everything that the node carries was looked at; else what was not: "attribute" (its name in out_name),
+ * "operand" or "output". */
 static inline const char* tenon_node_unknown(const tenon_node_view* n, tenon_str* out_name) {
   const tenon_blob_attr* a = (const tenon_blob_attr*)tenon_blob_at(n->blob, n->node->attrs);
   out_name->data = "";

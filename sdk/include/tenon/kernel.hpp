@@ -252,6 +252,4 @@ constexpr Row row(uint32_t flags = 0) {
           }};
 }
 
-// Attribute by name, for an op that is not in ops.def, is tenon_node_*(&view, ...): write a Row by hand.
-
 }  // namespace tenon::sdk

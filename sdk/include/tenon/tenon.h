@@ -50,7 +50,8 @@ TENON_API tenon_str tenon_version(void);
 TENON_API uint32_t tenon_api_version(void);      /* major << 16 | minor */
 TENON_API uint32_t tenon_abi_version(void);      /* backend ABI, likewise */
 
-/* Where log lines go; NULL: warnings and errors to standard error. level 0 debug .. 3 error. [any thread] */
+/* Where log lines go; NULL: warnings and errors to standard error. level 0 debug .. 3 error. The sink may not call tenon.
+ * Set it before other threads use tenon. */
 TENON_API void tenon_log_to(void (*sink)(void* user, uint32_t level, tenon_str text), void* user);
 
 /* ---- Runtime: plugins and devices --------------------------------------------------------------------------- */
