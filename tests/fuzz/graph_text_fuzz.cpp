@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes as graph text: refused with an Error, or a sound graph that prints and parses back,
+// binds, differentiates, simplifies and becomes a blob that its reader accepts.
+#include <cstdio>
+#include <cstdlib>
+
+#include "grad/grad.hpp"
+#include "ir/blob.hpp"
+#include "ir/text.hpp"
+#include "ir/verify.hpp"
+#include "plan/bind.hpp"
+#include "plan/simplify.hpp"
+
+using namespace tenon::core;
+
+namespace {
+
+void must(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+void plan(const Graph& graph) {
+  std::map<std::string, int64_t> symbols;
+  for (const std::string& s : graph.symbols()) symbols[s] = 3;
+  const Graph bound = tenon::core::bind(graph, symbols);
+  verify(bound);
+  const Graph expanded = expand_grads(bound);
+  verify(expanded);
+  const Graph small = simplify(expanded);
+  verify(small);
+  const RegionBlob written = write_blob(small);
+  tenon_blob blob;
+  must(tenon_blob_open(written.blob.data(), written.blob.size(), &blob) == nullptr,
+       "the reader refuses our blob");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const Graph graph = parse({reinterpret_cast<const char*>(data), size}, "fuzz");
+    verify(graph);
+    const std::string text = print(graph);
+    must(print(parse(text, "again")) == text, "print and parse disagree");
+    plan(graph);
+  } catch (const Error& e) {
+    must(e.code() != Code::internal, e.what());
+  }
+  return 0;
+}
