@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "gemm_core.hpp"
-#include "onednn.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::cpu {
@@ -56,8 +55,6 @@ Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool d
     sums_ = direct ? 0 : aligned(n * sum_size_);
   } else if (sum_ != TENON_DTYPE_I32 && ((m <= kSkinny && (b.row == 1 || b.col == 1)) || (n <= kSkinny && (a.row == 1 || a.col == 1)))) {
     plan_skinny();
-  } else if (fits_library()) {
-    plan_library();
   } else {
     plan_panels();
   }
@@ -74,7 +71,6 @@ void Gemm::run(const void* a, const void* b, void* c, void* scratch, GemmSink si
   switch (method_) {
     case Method::empty: return run_empty(work);
     case Method::skinny: return run_skinny(work);
-    case Method::library: return run_library(work);
     case Method::share_a: return run_share_a(work);
     case Method::share_b: return run_share_b(work);
   }
@@ -126,46 +122,6 @@ void Gemm::run_skinny(const Work& work) const {
       } else {
         work.sink({sums, few_out, 0, j, m_, cols});
       }
-    }
-  });
-}
-
-// ---- oneDNN: pieces of rows, or of columns where rows are few; their borders depend on the shapes alone
-
-bool Gemm::fits_library() const {
-  const auto plain = [](const GemmOperand& o) { return o.dtype == TENON_DTYPE_F32 && (o.row == 1 || o.col == 1); };
-  return plain(a_) && plain(b_);
-}
-
-void Gemm::plan_library() {
-  method_ = Method::library;
-  // The library packs b anew for each piece: pieces are as large as the balance between threads allows.
-  constexpr int64_t kLeastRows = 64, kMostRows = 512, kLeastCols = 192, kPieces = 8;
-  block_rows_ = m_, block_cols_ = n_;
-  if (m_ >= 2 * kLeastRows) {
-    block_rows_ = std::clamp(round_up((m_ + kPieces - 1) / kPieces, 8), kLeastRows, kMostRows);
-  } else if (n_ >= 2 * kLeastCols) {
-    block_cols_ = std::max(round_up((n_ + kPieces - 1) / kPieces, 48), kLeastCols);
-  }
-  if (!direct_) sums_ = aligned(block_rows_ * block_cols_ * sum_size_);
-}
-
-void Gemm::run_library(const Work& work) const {
-  const auto operand = [](const void* data, const GemmOperand& o, int64_t i, int64_t j) {
-    const bool transposed = o.col != 1;
-    return LibraryOperand{static_cast<const float*>(data) + i * o.row + j * o.col,
-                          std::max<int64_t>(transposed ? o.col : o.row, 1), transposed};
-  };
-  const int64_t across = (n_ + block_cols_ - 1) / block_cols_, down = (m_ + block_rows_ - 1) / block_rows_;
-  loop(work, across * down, 1, [&](int slot, int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t i = piece / across * block_rows_, j = piece % across * block_cols_;
-      const int64_t rows = std::min(block_rows_, m_ - i), cols = std::min(block_cols_, n_ - j);
-      float* const sums = direct_ ? static_cast<float*>(work.c) + i * n_ + j
-                                  : reinterpret_cast<float*>(work.scratch + shared_ + slot * (pack_ + sums_));
-      const int64_t ld = direct_ ? n_ : cols;
-      library_product(rows, cols, k_, operand(work.a, a_, i, 0), operand(work.b, b_, 0, j), sums, ld);
-      work.sink({sums, ld, i, j, rows, cols});
     }
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product under matmul and linear: c = a·b, by oneDNN for f32, else packed into panels and computed in
-// register tiles. Sums are float for f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit integers.
+// The matrix product under matmul and linear: c = a·b, packed into panels and computed in register tiles. float for
+// f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit integers.
 #pragma once
 
 #include <cstdint>
@@ -45,17 +45,14 @@ class Gemm {
   double flops() const { return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_); }
 
  private:
-  enum class Method : uint8_t { empty, skinny, library, share_a, share_b };
+  enum class Method : uint8_t { empty, skinny, share_a, share_b };
   struct Work;
   void run_empty(const Work& work) const;
   void run_skinny(const Work& work) const;
-  void run_library(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
   void share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols, char* packed) const;
   void plan_skinny();
-  bool fits_library() const;
-  void plan_library();
   void plan_panels();
   void loop(const Work& work, int64_t n, int64_t grain, FunctionRef<void(int, int64_t, int64_t)> body) const;
 
