@@ -38,7 +38,8 @@ HWY_INLINE To widened(From x) {
 template <class T>
 HWY_INLINE T add_product(T sum, T x, T y) {
   if constexpr (std::is_same_v<T, int32_t>) {
-    return static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(x) * static_cast<uint32_t>(y));
+    return static_cast<int32_t>(static_cast<uint32_t>(sum) +
+                                static_cast<uint32_t>(x) * static_cast<uint32_t>(y));
   } else {
     return sum + x * y;
   }
@@ -82,7 +83,8 @@ void interleave4(const T* const* runs, int64_t steps, int64_t panel, T* to) {
 
 // One panel whose elements lie along k: four rows at a time, converted in short runs.
 template <class From, class To>
-void pack_along_steps(const From* data, int64_t width_stride, int64_t width, int64_t steps, int64_t panel, To* to) {
+void pack_along_steps(const From* data, int64_t width_stride, int64_t width, int64_t steps,
+                      int64_t panel, To* to) {
   constexpr int64_t kRun = 256;
   alignas(64) To buffer[4][kRun];
   for (int64_t w = 0; w < width; w += 4) {
@@ -109,20 +111,39 @@ void pack_along_steps(const From* data, int64_t width_stride, int64_t width, int
   }
 }
 
+// Elements that lie along the width, a few rows at a time: each is read in the order of memory, and
+// a panel receives whole cache lines.
+template <class From, class To>
+void pack_along_width(const From* data, int64_t step_stride, int64_t width, int64_t steps,
+                      int64_t panel, To* to) {
+  constexpr int64_t kRows = 8;
+  const hn::CappedTag<To, kTileRows> d;  // of which panels of more than one are multiples
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t first = 0; first < steps; first += kRows) {
+    const int64_t last = std::min(steps, first + kRows);
+    for (int64_t w = 0; w < width; w += panel)
+      for (int64_t s = first; s < last; ++s) {
+        const From* const from = data + s * step_stride + w;
+        To* const at = to + w * steps + s * panel;
+        if constexpr (hwy::IsFloat<To>()) {
+          if (panel >= lanes && w + panel <= width) {
+            for (int64_t i = 0; i < panel; i += lanes) hn::StoreU(load(d, from + i), d, at + i);
+            continue;
+          }
+        }
+        for (int64_t i = 0; i < std::min(panel, width - w); ++i) at[i] = widened<From, To>(from[i]);
+      }
+  }
+}
+
 template <class From>
-void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps, int64_t panel,
-          void* packed) {
+void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps,
+          int64_t panel, void* packed) {
   using To = typename SumOf<From>::type;
   To* const to = static_cast<To*>(packed);
   if (const int64_t last = width / panel * panel; last < width)
     std::fill_n(to + last * steps, panel * steps, To{});
-  if (width_stride == 1) {
-    // Row by row, as memory lies.
-    for (int64_t s = 0; s < steps; ++s)
-      for (int64_t w = 0; w < width; w += panel)
-        widen_run(data + s * step_stride + w, std::min(panel, width - w), to + w * steps + s * panel);
-    return;
-  }
+  if (width_stride == 1) return pack_along_width(data, step_stride, width, steps, panel, to);
   for (int64_t w = 0; w < width; w += panel) {
     const int64_t n = std::min(panel, width - w);
     const From* const from = data + w * width_stride;
@@ -131,24 +152,31 @@ void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t w
     } else {
       for (int64_t s = 0; s < steps; ++s)
         for (int64_t i = 0; i < n; ++i)
-          to[w * steps + s * panel + i] = widened<From, To>(from[i * width_stride + s * step_stride]);
+          to[w * steps + s * panel + i] =
+              widened<From, To>(from[i * width_stride + s * step_stride]);
     }
   }
 }
 
-void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps,
-          int64_t panel, void* packed) {
+void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
+          int64_t width, int64_t steps, int64_t panel, void* packed) {
   const auto as = [&](auto type) {
     using From = decltype(type);
     pack(static_cast<const From*>(data), width_stride, step_stride, width, steps, panel, packed);
   };
   switch (from) {
-    case TENON_DTYPE_F32: return as(float{});
-    case TENON_DTYPE_F64: return as(double{});
-    case TENON_DTYPE_F16: return as(F16{});
-    case TENON_DTYPE_BF16: return as(Bf16{});
-    case TENON_DTYPE_I8: return as(int8_t{});
-    case TENON_DTYPE_U8: return as(uint8_t{});
+    case TENON_DTYPE_F32:
+      return as(float{});
+    case TENON_DTYPE_F64:
+      return as(double{});
+    case TENON_DTYPE_F16:
+      return as(F16{});
+    case TENON_DTYPE_BF16:
+      return as(Bf16{});
+    case TENON_DTYPE_I8:
+      return as(int8_t{});
+    case TENON_DTYPE_U8:
+      return as(uint8_t{});
   }
 }
 
@@ -243,8 +271,9 @@ template <class T>
 void tile_products_of(const TileProduct& p) {
   const T* a = static_cast<const T*>(p.a);
   const auto run = [&](auto rows) {
-    rows_of_tiles(Tiles<T, decltype(rows)>{rows, static_cast<const T*>(p.b), p.b_panel, p.b_step, p.steps,
-                                           static_cast<T*>(p.c), p.ldc, static_cast<const T*>(p.scale), p.mode},
+    rows_of_tiles(Tiles<T, decltype(rows)>{rows, static_cast<const T*>(p.b), p.b_panel, p.b_step,
+                                           p.steps, static_cast<T*>(p.c), p.ldc,
+                                           static_cast<const T*>(p.scale), p.mode},
                   p.m, p.n, p.a_row);
   };
   if constexpr (!std::is_same_v<T, int32_t>)
@@ -254,19 +283,22 @@ void tile_products_of(const TileProduct& p) {
 
 void TileProducts(const TileProduct& p) {
   switch (p.sum) {
-    case TENON_DTYPE_F32: return tile_products_of<float>(p);
-    case TENON_DTYPE_F64: return tile_products_of<double>(p);
-    case TENON_DTYPE_I32: return tile_products_of<int32_t>(p);
+    case TENON_DTYPE_F32:
+      return tile_products_of<float>(p);
+    case TENON_DTYPE_F64:
+      return tile_products_of<double>(p);
+    case TENON_DTYPE_I32:
+      return tile_products_of<int32_t>(p);
   }
 }
 
 // ---- skinny
 
-// kRows sums for the columns of many that lie side by side: eight steps at a time, so that a sum is loaded and stored
-// once per eight products; `sums` is [kRows][n].
+// kRows sums for the columns of many that lie side by side: eight steps at a time, so that a sum is
+// loaded and stored once per eight products; `sums` is [kRows][n].
 template <int kRows, class From, class T>
-void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const From* many, int64_t k_stride, T* sums,
-               int64_t sums_stride) {
+void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const From* many,
+               int64_t k_stride, T* sums, int64_t sums_stride) {
   constexpr int64_t kSteps = 8;
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -284,7 +316,8 @@ void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const Fro
         for (int64_t t = 0; t < kSteps; ++t) {
           const auto row = load(d, from + t * k_stride + j);
 #pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) sum[r] = multiply_add(hn::Set(d, few[r * few_stride + s + t]), row, sum[r]);
+          for (int r = 0; r < kRows; ++r)
+            sum[r] = multiply_add(hn::Set(d, few[r * few_stride + s + t]), row, sum[r]);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, sums + r * sums_stride + j);
@@ -294,7 +327,8 @@ void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const Fro
       for (int r = 0; r < kRows; ++r) {
         T sum = sums[r * sums_stride + j];
         for (int64_t t = 0; t < steps; ++t)
-          sum = add_product(sum, few[r * few_stride + s + t], widened<From, T>(from[t * k_stride + j]));
+          sum = add_product(sum, few[r * few_stride + s + t],
+                            widened<From, T>(from[t * k_stride + j]));
         sums[r * sums_stride + j] = sum;
       }
   }
@@ -302,8 +336,8 @@ void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const Fro
 
 // kRows x kCols dot products of runs along k.
 template <int kRows, int kCols, class From, class T>
-void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t n_stride, T* out, int64_t out_row,
-          int64_t out_col) {
+void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t n_stride, T* out,
+          int64_t out_row, int64_t out_col) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<decltype(d)> sum[kCols][kRows];
@@ -330,17 +364,19 @@ void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t
         sum[c][r] = multiply_add(load_n(d, few + r * few_stride + s, k - s), run, sum[c][r]);
     }
   for (int c = 0; c < kCols; ++c)
-    for (int r = 0; r < kRows; ++r) out[r * out_row + c * out_col] = hn::GetLane(hn::SumOfLanes(d, sum[c][r]));
+    for (int r = 0; r < kRows; ++r)
+      out[r * out_row + c * out_col] = hn::GetLane(hn::SumOfLanes(d, sum[c][r]));
 }
 
 template <int kRows, class From, class T>
-void skinny_rows(int64_t n, int64_t k, const T* few, const From* many, int64_t k_stride, int64_t n_stride, T* out,
-                 int64_t out_row, int64_t out_col) {
+void skinny_rows(int64_t n, int64_t k, const T* few, const From* many, int64_t k_stride,
+                 int64_t n_stride, T* out, int64_t out_row, int64_t out_col) {
   if (k_stride == 1) {
     int64_t j = 0;
     for (; j + 4 <= n; j += 4)
       dots<kRows, 4>(k, few, k, many + j * n_stride, n_stride, out + j * out_col, out_row, out_col);
-    for (; j < n; ++j) dots<kRows, 1>(k, few, k, many + j * n_stride, n_stride, out + j * out_col, out_row, out_col);
+    for (; j < n; ++j)
+      dots<kRows, 1>(k, few, k, many + j * n_stride, n_stride, out + j * out_col, out_row, out_col);
     return;
   }
   constexpr int64_t kColumns = 1024;  // the sums stay in the first-level cache
@@ -353,12 +389,13 @@ void skinny_rows(int64_t n, int64_t k, const T* few, const From* many, int64_t k
     }
     add_steps<kRows>(cols, k, few, k, many + j, k_stride, sums, kColumns);
     for (int r = 0; r < kRows; ++r)
-      for (int64_t i = 0; i < cols; ++i) out[r * out_row + (j + i) * out_col] = sums[r * kColumns + i];
+      for (int64_t i = 0; i < cols; ++i)
+        out[r * out_row + (j + i) * out_col] = sums[r * kColumns + i];
   }
 }
 
-void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many, int64_t k_stride,
-            int64_t n_stride, void* out, int64_t out_row, int64_t out_col) {
+void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
+            int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col) {
   const auto as = [&](auto type) {
     using From = decltype(type);
     using T = typename SumOf<From>::type;
@@ -376,10 +413,14 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
     }
   };
   switch (from) {
-    case TENON_DTYPE_F32: return as(float{});
-    case TENON_DTYPE_F64: return as(double{});
-    case TENON_DTYPE_F16: return as(F16{});
-    case TENON_DTYPE_BF16: return as(Bf16{});
+    case TENON_DTYPE_F32:
+      return as(float{});
+    case TENON_DTYPE_F64:
+      return as(double{});
+    case TENON_DTYPE_F16:
+      return as(F16{});
+    case TENON_DTYPE_BF16:
+      return as(Bf16{});
   }
 }
 
@@ -400,13 +441,14 @@ HWY_EXPORT(Skinny);
 HWY_EXPORT(Panels);
 
 GemmPanels gemm_panels(tenon_dtype sum) { return HWY_DYNAMIC_DISPATCH(Panels)(sum); }
-void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride, int64_t width,
-               int64_t steps, int64_t panel, void* packed) {
+void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
+               int64_t width, int64_t steps, int64_t panel, void* packed) {
   HWY_DYNAMIC_DISPATCH(Pack)(from, data, width_stride, step_stride, width, steps, panel, packed);
 }
 void tile_products(const TileProduct& product) { HWY_DYNAMIC_DISPATCH(TileProducts)(product); }
-void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
-                 int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col) {
+void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few,
+                 const void* many, int64_t k_stride, int64_t n_stride, void* out, int64_t out_row,
+                 int64_t out_col) {
   HWY_DYNAMIC_DISPATCH(Skinny)(from, m, n, k, few, many, k_stride, n_stride, out, out_row, out_col);
 }
 
