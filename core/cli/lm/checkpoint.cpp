@@ -128,6 +128,15 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!good) throw Error(TENON_IO_ERROR, path.string() + ": write: " + std::strerror(number));
 }
 
+// Renames are on the disk when their folder is. A file system that cannot sync a folder (EINVAL) has no more to give.
+void sync_folder(const fs::path& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool good = folder >= 0 && (::fsync(folder) == 0 || errno == EINVAL);
+  const int number = errno;
+  if (folder >= 0) ::close(folder);
+  if (!good) throw Error(TENON_IO_ERROR, path.string() + ": sync: " + std::strerror(number));
+}
+
 // A folder inside the target that goes away with what is still in it.
 class Staging {
  public:
@@ -140,15 +149,18 @@ class Staging {
     path_ = name;
   }
   ~Staging() {
+    if (keep_) return;
     std::error_code error;
     fs::remove_all(path_, error);
   }
+  void keep() { keep_ = true; }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   const fs::path& path() const { return path_; }
 
  private:
   fs::path path_;
+  bool keep_ = false;
 };
 
 }  // namespace
@@ -225,7 +237,7 @@ TrainingState load_training(const std::string& folder, Store& store) {
 }
 
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store) {
-  const Staging staging(folder);
+  Staging staging(folder);
   const fs::path& at = staging.path();
   const std::string step = std::to_string(state.done_steps);
   store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(), {{"format", "pt"}, {"step", step}});
@@ -238,12 +250,19 @@ void save_checkpoint(const std::string& folder, const Config& config, const Trai
   write_text(at / "training.json", training_json(state).dump(1) + "\n");
   // All bytes are on the disk; renames need no more room. Each file says which step it is of, so that a folder in which
   // only some were replaced is found out.
+  bool begun = false;
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg", "model.safetensors",
                            "optimizer.safetensors", "training.json"}) {
     std::error_code error;
     fs::rename(at / name, fs::path(folder) / name, error);
-    if (error) throw Error(TENON_IO_ERROR, folder + "/" + name + ": replace: " + error.message());
+    if (error) {
+      if (begun) staging.keep();
+      throw Error(TENON_IO_ERROR, folder + "/" + name + ": replace: " + error.message() +
+                                      (begun ? "; the files not yet moved are in " + at.string() : ""));
+    }
+    begun = true;
   }
+  sync_folder(folder);
 }
 
 }  // namespace tenon::lm
