@@ -15,7 +15,7 @@ nlohmann::json report_json(const Plan& plan) {
   out["nodes"] = json::array();
   for (const NodeReport& r : plan.reports)
     out["nodes"].push_back({{"name", r.name}, {"op", r.op}, {"device", id(r.device)},
-                            {"verdict", verdict_name(r.verdict)}, {"reason", r.reason}});
+                            {"verdict", verdict_name(r.verdict)}, {"reason", r.reason}, {"note", r.note}});
   out["regions"] = json::array();
   out["steps"] = json::array();
   for (size_t r = 0; r < plan.regions.size(); ++r) {
@@ -48,10 +48,13 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
   return door("tenon_executable_create", [&] {
     const tenon_executable_options o = taken(given, "tenon_executable_options");
     if (o.fallback > TENON_FALLBACK_DENY) fail(Code::invalid_argument, "fallback ", o.fallback, " is unknown");
+    constexpr uint32_t kFlags = TENON_COMPILE_NO_SIMPLIFY | TENON_COMPILE_DECOMPOSE_ALL | TENON_COMPILE_NO_FUSE;
+    if (o.flags & ~kFlags) fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
     if (o.device.size) options.device = view(o.device);
     options.plan.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
+    options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);
     options.plan.decompose_all = o.flags & TENON_COMPILE_DECOMPOSE_ALL;
     need(out_executable, "out_executable");
     *out_executable = new tenon_executable{

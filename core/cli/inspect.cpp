@@ -25,7 +25,8 @@ void print(const json& report, bool steps) {
     ++counts[verdict];
     std::cout << "  " << std::left << std::setw(11) << verdict << std::setw(8) << n["device"].get<std::string>() << std::setw(24)
               << n["op"].get<std::string>() << n["name"].get<std::string>();
-    if (const std::string reason = n["reason"]; !reason.empty()) std::cout << "  (" << reason << ")";
+    for (const char* why : {"reason", "note"})
+      if (const std::string text = n[why]; !text.empty()) std::cout << "  (" << text << ")";
     std::cout << "\n";
   }
   std::cout << "verdicts:";

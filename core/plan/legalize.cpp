@@ -7,46 +7,18 @@
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
+#include "plan/key.hpp"
 
 namespace tenon::core {
 namespace {
 
-// A node written in ops that its device takes: inputs "0", "1", ... (present operands by position), outputs likewise.
+// A node written in ops that its device takes: inputs "0", "1", ... (present operands by position),
+// outputs likewise.
 struct Recipe {
   bool legal = false;
-  std::string why;   // when not legal: what no device op could be found for
+  std::string why;  // when not legal: what no device op could be found for
   Graph graph;
 };
-
-void append_attr(std::string& key, const AttrValue& value) {
-  key += static_cast<char>('a' + value.index());
-  const auto raw = [&](const void* data, size_t size) { key.append(static_cast<const char*>(data), size); };
-  std::visit(
-      [&](const auto& v) {
-        using T = std::remove_cvref_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::string>) key += v;
-        else if constexpr (std::is_same_v<T, FunctionAttr>) { const void* p = v.get(); raw(&p, sizeof p); }
-        else if constexpr (std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>)
-          raw(v.data(), v.size() * 8);
-        else raw(&v, sizeof v);
-      },
-      value);
-  key += '\0';
-}
-
-// What a decomposition may depend on: op, attributes, operand types, wanted outputs, device.
-std::string recipe_key(const Graph& g, const NodeInfo& node, uint32_t device) {
-  std::string key = cat(node.op->domain, "/", node.op->name(), "/", node.op->schema->version, "/", device, ":");
-  for (const Attr& a : node.attrs) {
-    key += a.name;
-    key += '=';
-    append_attr(key, a.value);
-  }
-  for (Value v : node.operands) key += v ? g.type(v).text() + ";" : "-;";
-  key += ">";
-  for (Value v : node.outputs) key += v ? '1' : '0';
-  return key;
-}
 
 class Legalizer {
  public:
@@ -58,7 +30,8 @@ class Legalizer {
     for (NodeId n = 0; n < from_.node_count(); ++n) {
       const std::string why = try_device(n, 0, first[n]);
       if (why.empty() || try_fallback(n, why)) continue;
-      refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name, "': ", report(n).reason);
+      refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name,
+                      "': ", report(n).reason);
       if (++refused_count_ == 10) break;
     }
     if (refused_count_) fail(Code::unsupported, "no device takes ", refused_);
@@ -73,7 +46,10 @@ class Legalizer {
       std::string name = node.provenance;
       for (Value v : node.outputs)
         if (name.empty() && v) name = from_[v].name.empty() ? cat("%", v.id) : from_[v].name;
-      out_.reports.push_back({.name = std::move(name), .op = std::string(node.op->name()), .reason = {}});
+      out_.reports.push_back({.name = std::move(name),
+                              .op = std::string(node.op->name()),
+                              .reason = {},
+                              .note = node.note});
     }
     return out_.reports[n];
   }
@@ -91,7 +67,7 @@ class Legalizer {
     const std::string reason = verdict.native ? "decomposition was asked for" : verdict.text;
     const Recipe& recipe = recipe_for(from_, node, d);
     if (!recipe.legal) return recipe.why.empty() ? reason : cat(reason, " (", recipe.why, ")");
-    if (!refused_count_) {   // after a refusal the rest is only asked, for the message
+    if (!refused_count_) {  // after a refusal the rest is only asked, for the message
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
       const std::vector<Value> results = inline_recipe(recipe.graph, operands, rewriter_.to, node);
@@ -135,10 +111,12 @@ class Legalizer {
   }
 
   // A graph of the node's decomposition over inputs of the operands' types; false for a primitive.
-  static bool lower_alone(const Graph& g, const NodeInfo& node, Graph& alone, std::vector<Value>& results) {
+  static bool lower_alone(const Graph& g, const NodeInfo& node, Graph& alone,
+                          std::vector<Value>& results) {
     NodeInfo mapped = node;
     for (size_t k = 0; k < node.operands.size(); ++k)
-      if (node.operands[k]) mapped.operands[k] = alone.input(std::to_string(k), g.type(node.operands[k]));
+      if (node.operands[k])
+        mapped.operands[k] = alone.input(std::to_string(k), g.type(node.operands[k]));
     results.assign(node.outputs.size(), {});
     Builder b(alone, node.provenance);
     Lower lower(b, mapped, results);
@@ -146,7 +124,8 @@ class Legalizer {
   }
 
   const Recipe& recipe_for(const Graph& g, const NodeInfo& node, uint32_t d) {
-    const std::string key = recipe_key(g, node, d);
+    std::string key = form_key(g, node);
+    append_key(key, d);
     if (const auto found = recipes_.find(key); found != recipes_.end()) return found->second;
     Recipe recipe = make_recipe(g, node, d);
     return recipes_.emplace(key, std::move(recipe)).first->second;
@@ -163,11 +142,14 @@ class Legalizer {
     if (!lower_alone(g, node, lowered, results)) return out;
     for (size_t k = 0; k < results.size(); ++k)
       if (node.outputs[k]) {
-        check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ", k, " out");
+        check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ",
+              k, " out");
         // A result that is an operand itself gets a node: what leaves a graph is made in it.
-        if (lowered[results[k]].space != Space::node) results[k] = Builder(lowered, node.provenance).copy(results[k]);
-        check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(), ": its decomposition gives ",
-              lowered.type(results[k]).text(), " for output ", k, " of type ", g.type(node.outputs[k]).text());
+        if (lowered[results[k]].space != Space::node)
+          results[k] = Builder(lowered, node.provenance).copy(results[k]);
+        check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(),
+              ": its decomposition gives ", lowered.type(results[k]).text(), " for output ", k,
+              " of type ", g.type(node.outputs[k]).text());
         lowered.output(std::to_string(k), results[k]);
       }
     // The decomposition's own nodes: native, or decomposed in turn.
@@ -197,21 +179,24 @@ class Legalizer {
   }
 
   // Copies a recipe's nodes into `to`; operands and results by position.
-  static std::vector<Value> inline_recipe(const Graph& recipe, const std::vector<Value>& operands, Graph& to,
-                                          const NodeInfo& node) {
+  static std::vector<Value> inline_recipe(const Graph& recipe, const std::vector<Value>& operands,
+                                          Graph& to, const NodeInfo& node) {
     std::vector<Value> map(recipe.value_count());
     for (Value v : recipe.inputs()) map[v.id] = operands[std::stoul(recipe[v].name)];
     const auto mapped = [&](Value v) -> Value {
       if (!v) return {};
       Value& m = map[v.id];
-      if (!m) m = to.constant(recipe.type(v), recipe[v].data);   // what is neither input nor made is constant
+      if (!m)
+        m = to.constant(recipe.type(v),
+                        recipe[v].data);  // what is neither input nor made is constant
       return m;
     };
     for (NodeId n = 0; n < recipe.node_count(); ++n) {
       const NodeInfo& part = recipe[n];
       std::vector<Value> part_operands;
       for (Value v : part.operands) part_operands.push_back(mapped(v));
-      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs, wanted_outputs(part), node.provenance);
+      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs,
+                                      wanted_outputs(part), node.provenance);
       to.set_clone(made, node.clone);
       for (size_t k = 0; k < part.outputs.size(); ++k)
         if (part.outputs[k]) map[part.outputs[k].id] = to[made].outputs[k];

@@ -21,6 +21,7 @@ struct NodeReport {
   std::string op;
   NodeVerdict verdict = NodeVerdict::native;
   std::string reason;      // why it is not native
+  std::string note;        // what was joined in it, or why it was not joined into another
   uint32_t device = 0;
 };
 

@@ -9,11 +9,13 @@
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
+#include "plan/fuse.hpp"
 
 namespace tenon::core {
 namespace {
 
-// Outputs and updates leave from storage of their own: one that names an input, a weight, a constant or state gets a copy.
+// Outputs and updates leave from storage of their own: one that names an input, a weight, a
+// constant or state gets a copy.
 Graph copy_what_passes_through(const Graph& from) {
   Rewriter rw(from);
   for (NodeId n = 0; n < from.node_count(); ++n) rw.copy(n);
@@ -37,18 +39,24 @@ Graph copy_what_passes_through(const Graph& from) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices, const PlanOptions& options,
-               const Evaluate& evaluate) {
+Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
+               const PlanOptions& options, const Evaluate& evaluate) {
   verify(graph);
-  Graph g = expand_grads(graph);
-  if (options.simplify) g = simplify(g, evaluate);
-  g = copy_what_passes_through(g);
-  verify(g);
-
   const Query query = [&](const Graph& asked, uint32_t d) {
     const Blob blob = write_blob(asked).blob;
     return devices[d]->query(blob.data(), blob.size());
   };
+  const bool fuses = options.fuse && options.simplify && !options.decompose_all;
+  Graph g = graph;
+  // Before the gradient, so that composites get their own, and after it, for what the gradient
+  // wrote.
+  if (fuses) g = fuse(g, query);
+  g = expand_grads(g);
+  if (options.simplify) g = simplify(g, evaluate);
+  if (fuses) g = fuse(g, query);
+  g = copy_what_passes_through(g);
+  verify(g);
+
   const LegalizeOptions legal_options{
       .devices = options.allow_fallback && devices.size() > 1 && devices[0] != devices[1] ? 2u : 1u,
       .decompose_all = options.decompose_all};

@@ -5,57 +5,33 @@
 #include <unordered_map>
 
 #include "ops/algebra.hpp"
+#include "plan/key.hpp"
 
 namespace tenon::core {
 namespace {
 
-template <class T>
-void append(std::string& key, const T& plain) {
-  key.append(reinterpret_cast<const char*>(&plain), sizeof plain);
-}
-
-void append_attr(std::string& key, const Attr& a) {
-  append(key, a.name.size());
-  key += a.name;
-  append(key, a.value.index());
-  std::visit(
-      [&]<class T>(const T& v) {
-        if constexpr (std::is_same_v<T, FunctionAttr>) {
-          append(key, v.get());
-        } else if constexpr (std::is_same_v<T, DTypeAttr>) {
-          append(key, v.dtype);
-        } else if constexpr (std::is_arithmetic_v<T>) {
-          append(key, v);
-        } else {
-          append(key, v.size());
-          key.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof *v.data());
-        }
-      },
-      a.value);
-}
-
 // Nodes with equal keys compute the same.
 std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted) {
   std::string key;
-  append(key, node.op);
-  append(key, node.clone);
+  append_key(key, node.op);
+  append_key(key, node.clone);
   std::vector<Value> operands = node.operands;
   if (operands.size() >= 2 && operands[1] < operands[0] && commutes(node))
     std::swap(operands[0], operands[1]);
-  append(key, operands.size());
-  for (Value v : operands) append(key, v.id);
+  append_key(key, operands.size());
+  for (Value v : operands) append_key(key, v.id);
   for (bool w : wanted) key += w ? '1' : '0';
-  for (const Attr& a : node.attrs) append_attr(key, a);
+  for (const Attr& a : node.attrs) append_key(key, a);
   return key;
 }
 
 std::string constant_key(const ValueInfo& v) {
   std::string key;
-  append(key, v.type.dtype);
-  append(key, v.type.shape.rank());
-  for (Dim d : v.type.shape) append(key, d);
+  append_key(key, v.type.dtype);
+  append_key(key, v.type.shape.rank());
+  for (Dim d : v.type.shape) append_key(key, d);
   if (v.data->size() > kFoldLimit)
-    append(key, v.data.get());
+    append_key(key, v.data.get());
   else
     key.append(reinterpret_cast<const char*>(v.data->data()), v.data->size());
   return key;
@@ -143,6 +119,7 @@ class Sweep {
     const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands),
                                               std::move(node.attrs), wants, node.provenance);
     if (node.clone) rewriter_.to.set_clone(made, node.clone);
+    if (!node.note.empty()) rewriter_.to.set_note(made, node.note);
     take_outputs(old, made);
   }
 

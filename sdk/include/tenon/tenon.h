@@ -255,8 +255,9 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
 #define TENON_FALLBACK_ALLOW UINT32_C(0)  /* what the device refuses runs on the cpu plugin, and is reported */
 #define TENON_FALLBACK_DENY UINT32_C(1)   /* is an error */
 
-#define TENON_COMPILE_NO_SIMPLIFY UINT32_C(1)    /* run the graph as it stands */
-#define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  /* write every op in primitives (tests) */
+#define TENON_COMPILE_NO_SIMPLIFY UINT32_C(1)    /* run the graph as it stands; implies NO_FUSE */
+#define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  /* write every op in primitives (tests); implies NO_FUSE */
+#define TENON_COMPILE_NO_FUSE UINT32_C(4)        /* join no nodes into composite ops */
 
 typedef struct tenon_executable_options {
   uint64_t struct_size;
@@ -270,7 +271,7 @@ TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const te
                                                 const tenon_executable_options* options,
                                                 tenon_executable** out_executable);
 TENON_API void tenon_executable_destroy(tenon_executable* executable);
-/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason}], regions [{device, nodes, steps}],
+/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note}], regions [{device, nodes, steps}],
  * steps [{region, label, node, scratch}], memory [{device, peak, bound, weights, state}]. With symbols: of the binding
  * given by names and numbers. */
 TENON_API tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_str* symbols,

@@ -470,6 +470,7 @@ struct ExecutableOptions {
   std::string device = "auto";
   bool allow_fallback = true;
   bool simplify = true;
+  bool fuse = true;
   bool decompose_all = false;   // tests: every op in primitives
 };
 
@@ -481,6 +482,7 @@ class Executable {
     o.device = detail::str(options.device);
     o.fallback = options.allow_fallback ? TENON_FALLBACK_ALLOW : TENON_FALLBACK_DENY;
     o.flags = (options.simplify ? 0 : TENON_COMPILE_NO_SIMPLIFY) |
+              (options.fuse ? 0 : TENON_COMPILE_NO_FUSE) |
               (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0);
     tenon_executable* handle = nullptr;
     detail::check(tenon_executable_create(runtime.handle(), graph.handle(), store.handle(), &o, &handle));

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins nodes into the composite ops that a device claims: a product with its bias, activation and
+// residual, a sum with the norm that reads it, a gate with what it gates. Only what the device
+// answers `native` to is joined, and a value that others read, or that leaves the graph, stays.
+#pragma once
+
+#include "plan/legalize.hpp"
+
+namespace tenon::core {
+
+// Asks `query` for device 0, a graph of one node at a time, each kind of node once. Types must be
+// numeric. What was joined, and why a candidate was not, stands in the nodes' notes.
+Graph fuse(const Graph& graph, const Query& query);
+
+}  // namespace tenon::core

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte strings that are equal where nodes are: keys of the tables of passes.
+#pragma once
+
+#include "ir/graph.hpp"
+
+namespace tenon::core {
+
+template <class T>
+void append_key(std::string& key, const T& plain) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  key.append(reinterpret_cast<const char*>(&plain), sizeof plain);
+}
+void append_key(std::string& key, const Attr& attr);
+
+// What a verdict or a decomposition may depend on: op, attributes, operand types, wanted outputs.
+std::string form_key(const Graph& graph, const NodeInfo& node);
+
+}  // namespace tenon::core
