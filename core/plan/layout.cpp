@@ -15,6 +15,7 @@
 namespace tenon::core {
 namespace {
 
+constexpr int kGapTries = 32;
 constexpr size_t kSmallArena = 4000;  // objects up to which the quadratic placement is affordable
 
 uint64_t align_up(uint64_t v, uint64_t alignment) { return (v + alignment - 1) & ~(alignment - 1); }
@@ -32,15 +33,19 @@ class Gaps {
  public:
   explicit Gaps(uint64_t chunk_limit) : chunk_limit_(chunk_limit) {}
   uint64_t take(const ArenaObject& o) {
-    // Smallest gap that holds the object; equal sizes: the lowest.
-    for (auto i = by_size_.lower_bound({o.size, 0}); i != by_size_.end(); ++i) {
-      const auto [size, begin] = *i;
-      const uint64_t at = fit(begin, o, chunk_limit_);
-      if (at + o.size > begin + size) continue;
-      erase(begin, begin + size);
-      if (at > begin) insert(begin, at);
-      if (at + o.size < begin + size) insert(at + o.size, begin + size);
-      return at;
+    // Smallest gap that holds the object; equal sizes: the lowest. Alignment and chunk borders make some too small that
+    // are long enough: few are tried, then those that alignment cannot spoil.
+    for (const uint64_t least : {o.size, o.size + o.alignment - 1}) {
+      int tries = kGapTries;
+      for (auto i = by_size_.lower_bound({least, 0}); i != by_size_.end() && tries > 0; ++i, --tries) {
+        const auto [size, begin] = *i;
+        const uint64_t at = fit(begin, o, chunk_limit_);
+        if (at + o.size > begin + size) continue;
+        erase(begin, begin + size);
+        if (at > begin) insert(begin, at);
+        if (at + o.size < begin + size) insert(at + o.size, begin + size);
+        return at;
+      }
     }
     uint64_t from = top_;
     if (!by_begin_.empty() &&

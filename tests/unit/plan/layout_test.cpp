@@ -130,6 +130,19 @@ TEST_SUITE("plan/layout") {
     }
   }
 
+  TEST_CASE("lay_out: 100,000 values whose gaps alignment makes useless") {
+    std::vector<ArenaObject> objects(100000);
+    // Each lives as long as a chain's values live for its gradient.
+    for (uint32_t i = 0; i < objects.size(); ++i)
+      objects[i] = {.size = 32, .first = i, .last = 2 * 100000 - i};
+    const std::clock_t start = std::clock();
+    const ArenaLayout layout = lay_out(objects, 0);
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    CHECK(seconds < 3);
+    CHECK(check_layout(objects, 0) == "");
+    CHECK(layout.peak == 64 * 100000 - 32);
+  }
+
   TEST_CASE("check_layout: finds every kind of fault") {
     const std::vector<ArenaObject> good = {{.size = 128, .first = 0, .last = 2, .offset = 0},
                                            {.size = 128, .first = 1, .last = 3, .offset = 128},
