@@ -78,6 +78,9 @@ void SafetensorsFile::read_header(const std::string& path) {
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
       if (!entry.is_object()) fail(Code::corrupt, path, ": __metadata__ is no JSON object");
+      // Also keeps dump from depths that the file chooses.
+      for (const auto& [key, value] : entry.items())
+        if (!value.is_string()) fail(Code::corrupt, path, ": __metadata__: '", key, "' is no string");
       metadata_ = entry.dump();
       continue;
     }
