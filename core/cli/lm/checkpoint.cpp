@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,24 @@ json read_json(const std::string& file) {
   return j;
 }
 
+using Points = decltype(TrainingState::losses);
+using Strings = std::vector<std::string>;
+
+// Whether j is a T without loss. json's own conversions cut numbers that do not fit.
+template <class T>
+bool holds(const json& j) {
+  if constexpr (std::is_same_v<T, bool>) return j.is_boolean();
+  else if constexpr (std::is_same_v<T, uint64_t>) return j.is_number_unsigned();
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return j.is_number_unsigned() ? j.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX) : j.is_number_integer();
+  else if constexpr (std::is_same_v<T, double>) return j.is_number();
+  else if constexpr (std::is_same_v<T, std::string>) return j.is_string();
+  else if constexpr (std::is_same_v<T, Points::value_type>)
+    return j.is_array() && j.size() == 2 && holds<int64_t>(j[0]) && holds<double>(j[1]);
+  else
+    return j.is_array() && std::all_of(j.begin(), j.end(), [](const json& e) { return holds<typename T::value_type>(e); });
+}
+
 // A field of a JSON object, or a default; of the wrong type it is named.
 template <class T>
 T field(const json& j, const std::string& file, const char* name, const T* otherwise = nullptr) {
@@ -36,15 +55,10 @@ T field(const json& j, const std::string& file, const char* name, const T* other
     if (otherwise) return *otherwise;
     throw Error(TENON_CORRUPT, file + ": '" + name + "' is missing");
   }
-  const bool fits = std::is_same_v<T, bool> ? at->is_boolean()
-                    : std::is_integral_v<T> ? at->is_number_integer()
-                    : std::is_floating_point_v<T> ? at->is_number()
-                                                  : true;
-  try {
-    if (fits) return at->get<T>();
-  } catch (const json::exception&) {
-  }
-  throw Error(TENON_CORRUPT, file + ": '" + name + "' has the wrong form: " + at->dump().substr(0, 80));
+  if (holds<T>(*at)) return at->get<T>();
+  // Lists are not shown: how deep they are is up to the file, and dump calls itself for each level.
+  const std::string shown = at->is_structured() ? std::string("a list or an object") : at->dump().substr(0, 80);
+  throw Error(TENON_CORRUPT, file + ": '" + name + "' has the wrong form: " + shown);
 }
 
 json config_json(const Config& c) {
@@ -198,6 +212,9 @@ Config load_model(const std::string& folder, Store& store) {
   const Config config = read_config(folder + "/config.json");
   const std::string file = folder + "/model.safetensors";
   store.load(TENON_SPACE_WEIGHT, file);
+  // Before the list of them is made: its length is up to config.json.
+  if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size()); config.layers > count)
+    throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) + " weights, config.json asks for " + std::to_string(config.layers) + " layers");
   for (const WeightSpec& w : weight_specs(config)) {
     TensorType found;
     try {
@@ -220,12 +237,20 @@ TrainingState load_training(const std::string& folder, Store& store) {
   s.warmup = field<int64_t>(j, file, "warmup");
   s.lr = field<double>(j, file, "lr");
   s.seed = field<uint64_t>(j, file, "seed");
-  s.files = field<std::vector<std::string>>(j, file, "files");
+  s.files = field<Strings>(j, file, "files");
   s.data_checksum = field<uint64_t>(j, file, "data_checksum");
-  s.losses = field<decltype(s.losses)>(j, file, "losses");
-  s.held_out = field<decltype(s.held_out)>(j, file, "held_out");
-  if (s.total_steps < 0 || s.done_steps < 0 || s.done_steps > s.total_steps || s.batch <= 0 || s.warmup < 0)
-    throw Error(TENON_CORRUPT, file + ": total_steps, done_steps, batch or warmup make no sense");
+  s.losses = field<Points>(j, file, "losses");
+  s.held_out = field<Points>(j, file, "held_out");
+  // The limits are those of lm train's options.
+  const auto limit = [&](const char* name, auto value, decltype(value) least, decltype(value) most) {
+    if (!(value >= least && value <= most))
+      throw Error(TENON_CORRUPT, file + ": '" + name + "' is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
+  };
+  limit("total_steps", s.total_steps, int64_t{0}, int64_t{1} << 30);
+  limit("done_steps", s.done_steps, int64_t{0}, s.total_steps);
+  limit("batch", s.batch, int64_t{1}, int64_t{1} << 20);
+  limit("warmup", s.warmup, int64_t{0}, int64_t{1} << 30);
+  limit("lr", s.lr, 0.0, 1e3);
   const std::string optimizer = folder + "/optimizer.safetensors";
   for (const std::string& part : {folder + "/model.safetensors", optimizer}) {
     const std::string step = json::parse(safetensors_metadata(part)).value("step", "?");

@@ -155,7 +155,10 @@ struct Generation {
 }  // namespace
 
 void Config::check() const {
-  const auto positive = [](int64_t v, const char* name) { require(v > 0 && v <= (int64_t{1} << 30), std::string(name) + " must be positive, got " + std::to_string(v)); };
+  constexpr int64_t most = int64_t{1} << 20;
+  const auto positive = [](int64_t v, const char* name) {
+    require(v > 0 && v <= most, std::string(name) + " is " + std::to_string(v) + ", expected 1 to " + std::to_string(most));
+  };
   positive(vocab, "vocab_size");
   positive(dim, "hidden_size");
   positive(layers, "num_hidden_layers");
