@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// fuzz_seeds FOLDER: the seeds that are no text: blobs for blob_bytes, files for plugin_manifest.
+#include <elf.h>
+#include <tenon/manifest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "../abi/blob_builder.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace tenon::test;
+
+void write(const fs::path& file, const void* bytes, size_t size) {
+  fs::create_directories(file.parent_path());
+  std::ofstream out(file, std::ios::binary);
+  out.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
+  if (!out.flush()) throw std::runtime_error(file.string() + ": write failed");
+}
+void write(const fs::path& file, const std::vector<uint64_t>& words) {
+  write(file, words.data(), words.size() * 8);
+}
+
+std::vector<uint64_t> one_node() {
+  BlobBuilder b;
+  const uint32_t x = b.input({TENON_DTYPE_F32, {2, 3}});
+  b.output(b.node("reduce", {x}, {{TENON_DTYPE_F32, {3}}},
+                  {{"kind", std::string("sum")}, {"axes", std::vector<int64_t>{0}}}));
+  return b.bytes();
+}
+
+std::vector<uint64_t> every_attribute() {
+  BlobBuilder b;
+  const uint32_t c = b.constant<float>({TENON_DTYPE_F32, {2}}, {1, 2});
+  const uint32_t w = b.input({TENON_DTYPE_BF16, {0, 1 << 20}}, TENON_SPACE_WEIGHT);
+  b.output(b.node("op", {c, TENON_NONE, w}, {{TENON_DTYPE_F32, {}}, {TENON_DTYPE_I64, {2}}},
+                  {{"axis", int64_t{-1}},
+                   {"eps", 1e-5},
+                   {"causal", true},
+                   {"dtype", tenon_dtype{TENON_DTYPE_F32}}},
+                  2, "other"));
+  return b.bytes();
+}
+
+// The node's first attribute becomes a second function, which is empty.
+std::vector<uint64_t> two_functions() {
+  std::vector<uint64_t> words = every_attribute();
+  auto* header = reinterpret_cast<tenon_blob_header*>(words.data());
+  const uint64_t at = header->size;
+  tenon_blob_function functions[2] = {};
+  std::memcpy(&functions[0], words.data() + header->functions / 8, sizeof functions[0]);
+  tenon_blob_node node;
+  std::memcpy(&node, words.data() + functions[0].nodes / 8, sizeof node);
+  auto* attr = reinterpret_cast<tenon_blob_attr*>(words.data() + node.attrs / 8);
+  attr->type = TENON_ATTR_FUNCTION;
+  attr->bits = 1;
+  header->functions = at;
+  header->function_count = 2;
+  header->size = at + sizeof functions;
+  words.resize(header->size / 8);
+  std::memcpy(words.data() + at / 8, functions, sizeof functions);
+  return words;
+}
+
+// A file that holds nothing but its headers and notes; the first one is another owner's.
+struct PluginFile {
+  Elf64_Ehdr head;
+  Elf64_Phdr segments[2];
+  struct {
+    uint32_t owner_size, size, type;
+    char owner[4];
+    uint32_t content;
+  } other;
+  tenon_manifest_note note;
+};
+
+PluginFile plugin_file() {
+  PluginFile f{};
+  std::memcpy(f.head.e_ident, ELFMAG, SELFMAG);
+  f.head.e_ident[EI_CLASS] = ELFCLASS64;
+  f.head.e_ident[EI_DATA] = ELFDATA2LSB;
+  f.head.e_type = ET_DYN;
+  f.head.e_machine = TENON_MANIFEST_ARCH;
+  f.head.e_phoff = offsetof(PluginFile, segments);
+  f.head.e_phentsize = sizeof(Elf64_Phdr);
+  f.head.e_phnum = 2;
+  f.segments[0].p_type = PT_LOAD;
+  f.segments[0].p_filesz = sizeof f;
+  f.segments[1].p_type = PT_NOTE;
+  f.segments[1].p_offset = offsetof(PluginFile, other);
+  f.segments[1].p_filesz = sizeof f.other + sizeof f.note;
+  f.other = {4, 4, 1, "GNU", 0};
+  f.note = {sizeof TENON_MANIFEST_OWNER,
+            sizeof(tenon_manifest),
+            TENON_MANIFEST_NOTE_TYPE,
+            TENON_MANIFEST_OWNER,
+            {TENON_MANIFEST_MAGIC, sizeof(tenon_manifest), TENON_ABI_MAJOR, TENON_ABI_MINOR,
+             TENON_ABI_MINOR, TENON_MANIFEST_ARCH, 0, 0, TENON_ISA_BASELINE, "seed", "1.0.0",
+             "tenon", "cpu"}};
+  return f;
+}
+
+void write_plugin_files(const fs::path& folder) {
+  PluginFile f = plugin_file();
+  write(folder / "sound.bin", &f, sizeof f);
+  write(folder / "cut.bin", &f, sizeof f - 8);
+  f.note.manifest_size = UINT32_MAX;
+  write(folder / "huge_note.bin", &f, sizeof f);
+  f = plugin_file();
+  f.other.size = UINT32_MAX;
+  write(folder / "huge_other_note.bin", &f, sizeof f);
+  f = plugin_file();
+  std::memset(f.note.manifest.name, 'x', sizeof f.note.manifest.name);
+  std::strcpy(f.note.manifest.isa, TENON_ISA_X86_64_V4);
+  f.note.manifest.sanitizers = UINT32_MAX;
+  write(folder / "unterminated_name.bin", &f, sizeof f);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_seeds FOLDER\n");
+    return 2;
+  }
+  const fs::path folder = argv[1];
+  write(folder / "blob_bytes" / "one_node.bin", one_node());
+  write(folder / "blob_bytes" / "every_attribute.bin", every_attribute());
+  write(folder / "blob_bytes" / "two_functions.bin", two_functions());
+  write_plugin_files(folder / "plugin_manifest");
+  return 0;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());
+  return 1;
+}
