@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as graph text: refused with an Error, or a sound graph that prints and parses back,
 // binds, differentiates, simplifies and becomes a blob that its reader accepts.
-#include <cstdio>
-#include <cstdlib>
-
+#include "check.hpp"
 #include "grad/grad.hpp"
 #include "ir/blob.hpp"
 #include "ir/text.hpp"
@@ -12,14 +10,9 @@
 #include "plan/simplify.hpp"
 
 using namespace tenon::core;
+using tenon::fuzz::must;
 
 namespace {
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
-}
 
 void plan(const Graph& graph) {
   std::map<std::string, int64_t> symbols;
