@@ -130,9 +130,14 @@ def config(work):
     expect("deep JSON", generate(with_file(work, "config.json", b"[" * 100000)), 1, "config.json")
     for field, value in (("hidden_size", "wide"), ("hidden_size", -4), ("hidden_size", 0), ("hidden_size", 1 << 60), ("num_attention_heads", 5),
                          ("num_key_value_heads", 3), ("model_type", "gpt2"), ("vocab_size", 50000), ("rope_theta", -1.0),
-                         ("max_position_embeddings", None), ("num_hidden_layers", 2.5)):
+                         ("max_position_embeddings", None), ("max_position_embeddings", 1 << 30), ("num_hidden_layers", 2.5),
+                         ("num_hidden_layers", 1 << 30), ("num_hidden_layers", (1 << 63) + 1)):
         text = json.dumps({**good, field: value}).encode()
         expect(f"config with {field} {value}", generate(with_file(work, "config.json", text)), 1, "config.json", field)
+    deep = json.dumps({**good, "model_type": "DEEP"}).replace('"DEEP"', "[" * 200000 + "]" * 200000).encode()
+    expect("config with a deep model_type", generate(with_file(work, "config.json", deep)), 1, "config.json", "model_type")
+    expect("config of more layers than weights", generate(with_file(work, "config.json", json.dumps({**good, "num_hidden_layers": 1 << 20}).encode())), 1,
+           "model.safetensors", "1048576")
     expect("config that does not fit the weights", generate(with_file(work, "config.json", json.dumps({**good, "intermediate_size": 64}).encode())), 1,
            "model.safetensors", "mlp")
     missing = run("lm", "generate", "--model", work / "nowhere", "--prompt", "a")
@@ -146,6 +151,8 @@ def resume(work):
     expect("training.json cut", go_on("training.json", b'{"total'), 1, "training.json")
     expect("training.json of another step", go_on("training.json", json.dumps({**state, "done_steps": 1}).encode()), 1, "model.safetensors")
     expect("training.json that makes no sense", go_on("training.json", json.dumps({**state, "batch": -1}).encode()), 1, "training.json")
+    for field, value in (("batch", 1 << 62), ("lr", -1), ("lr", 1e300), ("losses", [[1e300, 1]]), ("seed", -1)):
+        expect(f"training.json with {field} {value}", go_on("training.json", json.dumps({**state, field: value}).encode()), 1, "training.json", field)
     expect("optimizer state cut", go_on("optimizer.safetensors", b"12345678"), 1, "optimizer.safetensors")
     expect("other texts", run("lm", "train", "--resume", MODEL, "--text", "/usr/share/common-licenses/GPL-3"), 1, "texts")
 
