@@ -119,6 +119,16 @@ Lease& Context::prepare() {
   return lease;
 }
 
+// The other leases let go of the working memory they were bound to; they are bound anew when they run.
+void Context::give_up_arena(size_t device, const Lease& keep) {
+  for (const auto& lease : leases_) {
+    if (lease.get() == &keep || lease->arenas[device].empty()) continue;
+    lease->arenas[device].clear();
+    lease->instances.clear();
+    lease->ready = false;
+  }
+}
+
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease) {
   const Plan& plan = lease.bound->plan;
@@ -146,8 +156,12 @@ void Context::bind(Lease& lease) {
     const auto& chunks = plan.arenas[d].chunks;
     auto& pool = arenas_[d];
     if (pool.size() < chunks.size()) pool.resize(chunks.size());
-    for (size_t c = 0; c < chunks.size(); ++c)
-      if (!pool[c] || pool[c]->size() < chunks[c]) pool[c] = plan.devices[d]->buffer(chunks[c]);
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      if (pool[c] && pool[c]->size() >= chunks[c]) continue;
+      give_up_arena(d, lease);
+      pool[c] = nullptr;   // before the larger one is made
+      pool[c] = plan.devices[d]->buffer(chunks[c]);
+    }
     std::vector<std::shared_ptr<Buffer>> now(pool.begin(), pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
     if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), lease.ready = false;
   }

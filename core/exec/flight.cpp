@@ -148,14 +148,16 @@ void Flight::end_well() {
 }
 
 void Flight::end_badly(std::exception_ptr error) {
-  // Nothing may go on using buffers that the context gives up.
-  for (uint32_t d = 0; d < pending_.size(); ++d)
-    if (pending_[d] != kNone) {
-      try {
-        context_.events_[d]->wait();
-      } catch (const std::exception&) {   // the first failure is the one to tell
+  // Nothing may go on using buffers that the context gives up: neither a region under way, nor what a region that failed
+  // had enqueued before. Only here does a run that does not block its caller wait for a device.
+  if (began_)
+    for (const auto& stream : context_.streams_)
+      if (stream) {
+        try {
+          stream->synchronize();
+        } catch (const std::exception&) {   // the first failure is the one to tell
+        }
       }
-    }
   error_ = error;
   if (began_) {
     std::string why = "the run that would have updated it failed";

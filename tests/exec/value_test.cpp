@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run reads, updates and gives, by value, on every kind of device; and what it says when
 // something is wrong.
+#include <fstream>
+
 #include "rig.hpp"
 
 using namespace tenon;
@@ -415,4 +417,36 @@ TEST_SUITE("exec/failure") {
     r.g.output("y", r.times(r.g.input("x", {f32, {1}}), 2));
     CHECK(says(error_of([&] { r.ready(); }), {"quantum:3"}));
   }
+
+  // The sanitizers keep freed memory for a while.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  TEST_CASE("symbols: growing sizes keep one working memory, that of the largest") {
+    const auto resident = [] {
+      std::ifstream statm("/proc/self/statm");
+      int64_t pages = 0;
+      statm >> pages >> pages;
+      return pages * 4096;
+    };
+    Graph g("grows");
+    const Value x = g.input("x", {f32, {g.symbol("n")}});
+    const auto reversed = [&](Value v) {  // cannot be written over its operand
+      return Value(g.add(op::cumsum{.reverse = true, .x = v}));
+    };
+    g.output("y", g.add(op::reduce{.kind = "max", .x = reversed(reversed(reversed(x)))}));
+    const Store store(runtime());
+    const Executable executable(runtime(), g, store, {.device = "cpu:0"});
+    Context run(executable);
+    const int64_t before = resident();
+    constexpr int64_t kLargest = 4 << 20;
+    for (int64_t k = 1; k <= 8; ++k) {
+      const int64_t n = kLargest / 8 * k;
+      run.set("x", {n}, Floats(static_cast<size_t>(n), 0.0f));
+      run.run();
+      CHECK(run.get_scalar<float>("y") == 0);
+    }
+    // Inputs stay per size: 1/8 to 8/8 of the largest, with the host's copy. The arena, twice the largest, stands once.
+    const int64_t inputs = 4 * (kLargest / 8 * 36 + kLargest), arena = 4 * 2 * kLargest;
+    CHECK(resident() - before < inputs + 2 * arena);
+  }
+#endif
 }

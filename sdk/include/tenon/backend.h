@@ -303,7 +303,8 @@ typedef struct tenon_backend {
   tenon_status* (*rebind)(tenon_instance* instance, const tenon_binding* binding);
   /* (required) [object] Runs all steps. Without a stream: returns when done, with the failure if there is one.
    * With a stream: enqueues; a failure of the data (an index out of range) is reported by the wait on the
-   * stream or event behind it, with run_id, step and index. One run of an instance is under way at a time. */
+   * stream or event behind it, with run_id, step and index. A run that fails to enqueue may leave steps behind on the stream: the host
+   * synchronizes it before it uses a buffer again. One run of an instance is under way at a time. */
   tenon_status* (*run)(tenon_instance* instance, const tenon_run_args* args);
 
   /* Streams and events: all or none of them. A plugin without is called from workers of the host. */
