@@ -195,6 +195,12 @@ TEST_SUITE("plan/fuse") {
     CHECK(f.outputs()[1].value == norm.outputs[2]);
     CHECK(f[NodeId{1}].operands[0] == norm.outputs[1]);
 
+    Graph own;  // the sum is gamma too
+    Builder ob(own);
+    const Value both = ob.plus(own.input("a", {kF32, {8}}), own.input("c", {kF32, {8}}));
+    own.output("y", ob.add(op::rms_norm{.x = both, .gamma = both}));
+    CHECK(ops_of(fused(own)) == "binary rms_norm");
+
     Graph g;
     Builder b(g);
     const Value a = g.input("a", {kF32, {4, 8}}), c = g.input("c", {kF32, {4, 8}});
