@@ -73,7 +73,7 @@ tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_
     for (uint32_t i = 0; i < count; ++i) binding.emplace(view(symbols[i]), numbers[i]);
     const auto bound = need(executable, "executable").executable->plan_for(binding);
     need(out_json, "out_json");
-    *out_json = new tenon_text{report_json(bound->plan).dump()};
+    *out_json = new tenon_text{report_json(bound->plan).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   });
 }
 

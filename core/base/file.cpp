@@ -87,12 +87,15 @@ void FileWriter::commit() {
     errno = number;
     system_error(path_, "replace");
   }
-  // The rename is on the disk when its folder is; where that cannot be asked for, the file stands all the same.
+  // The rename is on the disk when its folder is. Some file systems cannot be asked for that (EINVAL).
   const size_t slash = path_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
   if (const int number = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); number >= 0) {
-    ::fsync(number);
+    const bool good = ::fsync(number) == 0 || errno == EINVAL;
+    const int why = errno;
     ::close(number);
+    errno = why;
+    if (!good) system_error(path_, "sync the folder");
   }
 }
 

@@ -138,7 +138,7 @@ int bench(const Args& args) {
     nlohmann::json j = nlohmann::json::array();
     for (const Timing& t : timings)
       j.push_back({{"name", t.name}, {"median_us", t.median_us}, {"best_us", t.best_us}, {"runs", t.runs}, {"tokens_per_second", t.tokens_per_second}});
-    std::cout << j.dump(2) << "\n";
+    std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return 0;
   }
   for (const Timing& t : timings) {

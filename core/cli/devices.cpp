@@ -26,7 +26,7 @@ void print_json(const Runtime& runtime) {
   for (const PluginEntry& p : runtime.plugins())
     j["plugins"].push_back({{"path", p.path}, {"loaded", p.code == TENON_OK}, {"stage", p.stage}, {"code", code_name(p.code)},
                             {"text", p.text}, {"name", p.name}, {"version", p.version}, {"devices", p.device_count}});
-  std::cout << j.dump(2) << "\n";
+  std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
 int devices(const Args& args) {

@@ -82,6 +82,9 @@ int main(int argc, char** argv) {
   } catch (const tenon::Error& e) {
     std::cerr << "tenon: " << tenon::code_name(e.code()) << ": " << e.what() << "\n";
     return kFailure;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "tenon: " << tenon::code_name(TENON_OUT_OF_MEMORY) << ": the host has no room for what was asked\n";
+    return kFailure;
   } catch (const std::exception& e) {
     std::cerr << "tenon: " << e.what() << "\n";
     return kFailure;

@@ -36,8 +36,8 @@ std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
     const char* end = b.data() + b.size();
     const auto parsed = at == std::string::npos ? std::from_chars_result{b.data(), std::errc::invalid_argument}
                                                 : std::from_chars(b.data() + at + 1, end, number);
-    if (parsed.ec != std::errc() || parsed.ptr != end)
-      throw UsageError("--bind " + b + ": expected NAME=NUMBER");
+    if (parsed.ec != std::errc() || parsed.ptr != end || number < 0)
+      throw UsageError("--bind " + b + ": expected NAME=NUMBER, 0 or more");
     out.emplace_back(b.substr(0, at), number);
   }
   return out;

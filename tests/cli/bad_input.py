@@ -50,6 +50,12 @@ def usage():
     expect("an option twice", run("devices", "--threads", "1", "--threads", "2"), 2, "--threads")
     expect("text is missing", run("lm", "train", "--out", "x"), 2, "--text")
     expect("sizes that do not fit", run("lm", "train", "--text", TEXT, "--out", "x", "--dim", "30", "--heads", "4"), 2, "30", "4")
+    graph = pathlib.Path(MODEL) / "symbolic.tng"
+    graph.write_text('graph "g" {\n  input x: f32[n]\n  %0 = unary(x) {kind="exp"}\n  output "y" = %0\n}\n')
+    for number in ("-1", "x"):
+        expect(f"a symbol bound to {number}", run("bench", graph, "--bind", f"n={number}"), 2, "--bind", number)
+    expect("a symbol beyond memory", run("bench", graph, "--bind", f"n={1 << 60}"), 1, "tenon: ")
+    graph.unlink()
     expect("no such device", run("inspect", "--device", "tpu:0", MODEL), 1, "tpu")
 
 
@@ -60,6 +66,14 @@ def texts_and_out(work):
     short.write_text("too short")
     expect("a text that is too short", run("lm", "train", "--text", short, "--out", work / "o", *SIZES), 1, "too short")
     expect("out under a file", run("lm", "train", "--text", TEXT, "--out", short / "x", *SIZES), 1, "short.txt")
+    odd = os.fsencode(work) + b"/odd\xff.txt"
+    shutil.copy(TEXT, odd)
+    expect("a text whose name JSON cannot hold", run("lm", "train", "--text", os.fsdecode(odd), "--out", work / "o", *SIZES), 1, "UTF-8")
+    folder = work / "diverged"
+    shutil.copytree(MODEL, folder)
+    before = (folder / "model.safetensors").read_bytes()
+    expect("a training that diverges", run("lm", "train", "--text", TEXT, "--out", folder, *SIZES[:-4], "--steps", "60", "--lr", "1000"), 1, "not finite")
+    expect("it leaves the checkpoint", subprocess.CompletedProcess([], int(before != (folder / "model.safetensors").read_bytes()), "", ""), 0)
     closed = work / "closed"
     closed.mkdir(mode=0o555)
     os.chmod(work, 0o755)

@@ -151,6 +151,8 @@ void sync_folder(const fs::path& path) {
   if (!good) throw Error(TENON_IO_ERROR, path.string() + ": sync: " + std::strerror(number));
 }
 
+constexpr std::string_view kStagingPrefix = ".saving-";
+
 // A folder inside the target that goes away with what is still in it.
 class Staging {
  public:
@@ -158,7 +160,7 @@ class Staging {
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw Error(TENON_IO_ERROR, folder.string() + ": create: " + error.message());
-    std::string name = (folder / ".saving-XXXXXX").string();
+    std::string name = (folder / (std::string(kStagingPrefix) + "XXXXXX")).string();
     if (!::mkdtemp(name.data())) throw Error(TENON_IO_ERROR, folder.string() + ": create a folder inside: " + std::strerror(errno));
     path_ = name;
   }
@@ -227,6 +229,17 @@ Config load_model(const std::string& folder, Store& store) {
   return config;
 }
 
+namespace {
+// Where a save that was cut off between two renames left the rest, for a message.
+std::string unfinished_save(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error))
+    if (i->path().filename().string().starts_with(kStagingPrefix))
+      return "; the files that an interrupted save did not move are in " + i->path().string();
+  return {};
+}
+}  // namespace
+
 TrainingState load_training(const std::string& folder, Store& store) {
   const std::string file = folder + "/training.json";
   const json j = read_json(file);
@@ -255,10 +268,21 @@ TrainingState load_training(const std::string& folder, Store& store) {
   for (const std::string& part : {folder + "/model.safetensors", optimizer}) {
     const std::string step = json::parse(safetensors_metadata(part)).value("step", "?");
     if (step != std::to_string(s.done_steps))
-      throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " + std::to_string(s.done_steps));
+      throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " + std::to_string(s.done_steps) +
+                                     unfinished_save(folder));
   }
   store.load(TENON_SPACE_STATE, optimizer);
   return s;
+}
+
+void check_storable(const TrainingState& state) {
+  for (const std::string& file : state.files) {
+    try {
+      static_cast<void>(json(file).dump());
+    } catch (const json::type_error&) {
+      throw Error(TENON_INVALID_ARGUMENT, file + ": the file's name is not UTF-8, and training.json must name it");
+    }
+  }
 }
 
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store) {

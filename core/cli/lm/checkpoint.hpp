@@ -30,6 +30,8 @@ Config read_config(const std::string& file);
 Config load_model(const std::string& folder, Store& store);
 TrainingState load_training(const std::string& folder, Store& store);
 
+// Throws where training.json could not hold a state: JSON knows file names in UTF-8 only.
+void check_storable(const TrainingState& state);
 // Writes all files beside the folder's, then renames them: on any failure what was there stays.
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store);
 

@@ -47,6 +47,8 @@ class Generator {
     runner.context->run();
     return runner.context->get_scalar<int64_t>("token");
   }
+  // What the device refuses is told before anything is printed.
+  void prepare() { runner_for(0); }
   int64_t decode() {
     Runner& runner = runner_for(0);
     runner.context->run();
@@ -100,6 +102,7 @@ int generate(const Args& args) {
   const auto keep_last = [&](int64_t most) {
     if (static_cast<int64_t>(tokens.size()) > most) tokens.erase(tokens.begin(), tokens.end() - most);
   };
+  generator.prepare();
   const InterruptFlag interrupt;
   std::cout << prompt << std::flush;
   int64_t in_cache = 0;   // 0: to be filled

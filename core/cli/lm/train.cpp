@@ -145,6 +145,7 @@ Training start(const Args& args, Store& store, std::optional<TextData>& data) {
     data.emplace(args.list("--text"));
     t.state.files = data->files();
     t.state.data_checksum = data->checksum();
+    check_storable(t.state);
     t.out = args.text("--out");
     set_initial_weights(store, t.config, t.state.seed);
   }
@@ -265,6 +266,8 @@ int train(const Args& args) {
   }
   if (s.held_out.back().first != s.done_steps) report(progress.seconds() - mark, steps_since);
   progress.clear();
+  if (!std::isfinite(s.held_out.back().second))
+    throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) + ": the held-out loss is not finite; nothing was saved");
   save_checkpoint(t.out, t.config, s, store);
   std::printf("saved %s at step %lld\n", t.out.c_str(), static_cast<long long>(s.done_steps));
   if (interrupt.raised()) {
