@@ -165,6 +165,8 @@ void Loader::load_file(const std::string& path, bool named, bool builtin) {
     c.stage = LoadStage::dlopen;
     boost::dll::shared_library& library = open_library(c.path);
     c.stage = LoadStage::symbol;
+    if (!library.has(TENON_BACKEND_ENTRY_NAME))
+      fail(Code::incompatible, "undefined symbol: ", TENON_BACKEND_ENTRY_NAME);
     auto& entry = library.get<const tenon_backend*(const tenon_host*)>(TENON_BACKEND_ENTRY_NAME);
     return start(&entry, c, &manifest);
   });

@@ -145,6 +145,19 @@ void write_json(const std::string& file, const Options& o, const std::vector<Res
   if (!stream.flush()) throw std::runtime_error("--json: cannot write " + file);
 }
 
+// A device that is not there is one mistake, not a failure of every case.
+void check_device(const Runtime& runtime, const std::string& id) {
+  std::string known;
+  for (const DeviceEntry& d : runtime.devices()) {
+    if (d.id == id || (d.kind == id && d.id == d.kind + ":0")) {
+      if (d.reason.empty()) return;
+      throw std::runtime_error("device " + id + " cannot be used: " + d.reason);
+    }
+    known += " " + d.id;
+  }
+  throw std::runtime_error("no device " + id + "; there are:" + (known.empty() ? " none" : known));
+}
+
 int prove_all(const Options& o, const Suite& suite) {
   const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
     return o.globs.empty() ||
@@ -152,6 +165,7 @@ int prove_all(const Options& o, const Suite& suite) {
                        [&](const std::string& g) { return matches(g.c_str(), id.c_str()); });
   };
   const Runtime runtime(o.runtime);
+  for (const std::string& id : {o.device, o.oracle}) check_device(runtime, id);
   const Bench bench{runtime, o.device, o.oracle, o.partial};
   std::vector<Unit> units = units_of(suite);
   std::erase_if(units, [&](const Unit& u) {

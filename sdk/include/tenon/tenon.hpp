@@ -95,10 +95,17 @@ struct TensorType {
   TensorType() = default;
   TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_) : dtype(dtype_), dims(std::move(dims_)) {}
   explicit TensorType(const tenon_tensor_type& t) : dtype(t.dtype), dims(t.dims, t.dims + t.rank) {}
+  // Throws where the shape has symbols or more elements than a size can count.
   int64_t elements() const {
     int64_t n = 1;
-    for (int64_t d : dims) n *= d;
-    return n;
+    bool zero = false;
+    for (int64_t d : dims) {
+      if (d < 0) throw Error(TENON_INVALID_ARGUMENT, "elements of a type with symbols");
+      if (d == 0) zero = true;
+      else if (n > (INT64_MAX >> 7) / d) throw Error(TENON_INVALID_ARGUMENT, "a shape whose size overflows");
+      else n *= d;
+    }
+    return zero ? 0 : n;
   }
   uint64_t bytes() const { return tenon_dense_bytes(dtype, elements()); }
   friend bool operator==(const TensorType&, const TensorType&) = default;
