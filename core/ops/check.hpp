@@ -48,6 +48,19 @@ inline void want_number(const Infer& i, Value v, std::string_view operand) {
            i.type(v).text());
 }
 
+inline void want_ranked(const Infer& i, Value v, std::string_view operand) {
+  if (i.shape(v).rank() == 0)
+    i.fail(Code::shape_mismatch, "operand ", operand, ": expected rank >= 1, got ",
+           i.type(v).text());
+}
+
+// No index can be right where the axis is empty.
+inline void want_reachable(const Infer& i, int64_t dim, Value indices, const std::string& oob) {
+  if (dim == 0 && i.shape(indices).elements() != 0 && oob != "skip")
+    i.fail(Code::index_out_of_range, "operand indices: expected none for an axis of length 0, got ",
+           i.type(indices).text());
+}
+
 // The state of the random ops: seed and offset.
 inline void want_rng(const Infer& i, Value rng) {
   i.want_dtype(rng, "rng", kI64);

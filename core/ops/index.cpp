@@ -47,19 +47,6 @@ int target_rank(const Infer& i, Value updates, std::string_view operand, Value i
   return rank;
 }
 
-void want_ranked(const Infer& i, Value v, std::string_view operand) {
-  if (i.shape(v).rank() == 0)
-    i.fail(Code::shape_mismatch, "operand ", operand, ": expected rank >= 1, got ",
-           i.type(v).text());
-}
-
-// No index can be right where the axis is empty.
-void want_reachable(const Infer& i, int64_t dim, Value indices, const std::string& oob) {
-  if (dim == 0 && i.shape(indices).elements() != 0 && oob != "skip")
-    i.fail(Code::index_out_of_range, "operand indices: expected none for an axis of length 0, got ",
-           i.type(indices).text());
-}
-
 // A condition per index, to be broadcast over rows: `trailing` axes follow those of indices.
 Value per_row(Builder& b, Value cond, int trailing) {
   Shape to = b.shape(cond);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul linear: specification 2.1 and 2.2.
+// matmul linear lora_matmul: specification 2.1, 2.2 and 2.4.
 #include <cmath>
 
 #include "ops/activation.hpp"
@@ -237,9 +237,76 @@ bool linear_lower(Lower& l, const op::linear& n) {
 constexpr Record<op::linear> kLinear{
     .shape = linear_shape, .grad = linear_grad, .lower = linear_lower};
 
+// ---- lora_matmul
+
+void lora_matmul_shape(Infer& i, const op::lora_matmul& n) {
+  i.want_float(n.x, "x");
+  if (!std::isfinite(n.scale))
+    i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", n.scale);
+  const Shape& x = i.shape(n.x);
+  if (x.rank() == 0)
+    i.fail(Code::shape_mismatch, "operand x: expected rank 1 or more, got ", i.type(n.x).text());
+  const int64_t in = x[x.rank() - 1];
+  for (const auto& [v, operand] : {std::pair(n.w, "w"), {n.a, "a"}, {n.b, "b"}}) {
+    i.want_same_dtype(n.x, "x", v, operand);
+    i.want_rank(v, operand, 2);
+  }
+  const int64_t out = i.shape(n.w)[1], rank = i.shape(n.a)[1];
+  i.want_shape(n.w, "w", {in, out});
+  i.want_shape(n.a, "a", {in, rank});
+  i.want_shape(n.b, "b", {rank, out});
+  Shape y = x;
+  y[x.rank() - 1] = out;
+  i.out(0, {i.dtype(n.x), y});
+}
+
+// p + scale·q in the accumulation type, rounded once.
+Value adapted(Builder& g, Value p, Value q, double scale, DType to) {
+  return g.cast(g.plus(p, g.times(q, scale)), to);
+}
+
+bool lora_matmul_lower(Lower& l, const op::lora_matmul& n) {
+  Builder& b = l.b;
+  const DType t = l.type(n.x).dtype, wide = acc_dtype(t);
+  const Value whole = b.matmul(n.x, n.w, false, false, 1, wide);
+  const Value inner = b.matmul(n.x, n.a, false, false, 1, wide);
+  l.out(0, adapted(b, whole, b.matmul(inner, b.cast(n.b, wide)), n.scale, t));
+  return true;
+}
+
+void lora_matmul_grad(Grad& grad, const op::lora_matmul& n) {
+  Builder& g = grad.b;
+  const Type x = g.type(n.x);
+  const DType wide = acc_dtype(x.dtype);
+  const int64_t in = x.shape[x.shape.rank() - 1], out = g.shape(n.w)[1];
+  int64_t rows = 1;
+  for (int k = 0; k + 1 < x.shape.rank(); ++k) rows *= x.shape[k];
+  const Value flat = g.reshape(n.x, {rows, in}), dy = g.reshape(grad.dy(), {rows, out});
+  const Value back = g.matmul(dy, n.b, false, true, 1, wide);  // dy·bᵀ
+  if (grad.wants(n.x)) {
+    const Value whole = g.matmul(dy, n.w, false, true, 1, wide);
+    const Value inner = g.matmul(back, g.cast(n.a, wide), false, true);
+    grad.give(n.x, g.reshape(adapted(g, whole, inner, n.scale, x.dtype), x.shape));
+  }
+  if (grad.wants(n.w)) grad.give(n.w, g.matmul(flat, dy, true));
+  if (grad.wants(n.a)) {
+    const Value da = g.matmul(g.widen(flat), back, true, false, n.scale);
+    grad.give(n.a, g.cast(da, x.dtype));
+  }
+  if (grad.wants(n.b)) {
+    const Value inner = g.matmul(flat, n.a, false, false, 1, wide);
+    const Value db = g.matmul(inner, g.widen(dy), true, false, n.scale);
+    grad.give(n.b, g.cast(db, x.dtype));
+  }
+}
+
+constexpr Record<op::lora_matmul> kLoraMatmul{
+    .shape = lora_matmul_shape, .grad = lora_matmul_grad, .lower = lora_matmul_lower};
+
 }  // namespace
 
 constinit const OpRecord matmul_def = record<op::matmul, kMatmul>();
 constinit const OpRecord linear_def = record<op::linear, kLinear>();
+constinit const OpRecord lora_matmul_def = record<op::lora_matmul, kLoraMatmul>();
 
 }  // namespace tenon::core

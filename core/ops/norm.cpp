@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // layer_norm rms_norm, their residual forms and backward ops: specification 4.1 to 4.6.
-#include <cmath>
+#include "ops/norm.hpp"
 
 #include "ops/table.hpp"
 
@@ -30,25 +30,11 @@ Split split_of(int64_t axis, const Shape& x, std::string_view who) {
   return s;
 }
 
-void want_parameter(const Infer& i, Value p, std::string_view operand, DType x, const Split& s) {
-  if (!p) return;
-  if (i.dtype(p) != x && i.dtype(p) != kF32)
-    i.fail(Code::dtype_mismatch, "operand ", operand, ": expected ", dtype_name(x), " or f32, got ",
-           i.type(p).text());
-  i.want_shape(p, operand, s.dims);
-}
-
-void want_like(const Infer& i, Value v, std::string_view operand, const Type& type) {
-  i.want_dtype(v, operand, type.dtype);
-  i.want_shape(v, operand, type.shape);
-}
-
 // Checks x and the attributes of a norm and splits its axes.
 template <class Op>
 Split want_norm(const Infer& i, const Op& n) {
   i.want_float(n.x, "x");
-  if (!(n.eps >= 0) || std::isinf(n.eps))
-    i.fail(Code::invalid_argument, "attribute eps: expected a finite number >= 0, given ", n.eps);
+  want_eps(i, n.eps);
   return split_of(n.axis, i.shape(n.x), i.who());
 }
 
@@ -59,10 +45,10 @@ void want_affine(const Infer& i, const Op& n, const Split& s) {
   const DType t = i.dtype(n.x);
   if constexpr (requires { n.residual; }) {
     want_like(i, n.residual, "residual", i.type(n.x));
-    want_parameter(i, n.bias, "bias", t, s);
+    want_norm_parameter(i, n.bias, "bias", t, s.dims);
   }
-  want_parameter(i, n.gamma, "gamma", t, s);
-  want_parameter(i, n.beta, "beta", t, s);
+  want_norm_parameter(i, n.gamma, "gamma", t, s.dims);
+  want_norm_parameter(i, n.beta, "beta", t, s.dims);
 }
 
 void layer_norm_shape(Infer& i, const op::layer_norm& n) {
@@ -106,7 +92,7 @@ Split want_backward(Infer& i, const Op& n) {
   const Type x = i.type(n.x);
   want_like(i, n.dy, "dy", x);
   want_like(i, n.dsum, "dsum", x);
-  want_parameter(i, n.gamma, "gamma", x.dtype, s);
+  want_norm_parameter(i, n.gamma, "gamma", x.dtype, s.dims);
   const Type parameter{n.gamma ? i.dtype(n.gamma) : x.dtype, s.dims};
   i.out(0, x);
   i.out(1, parameter);
@@ -127,23 +113,6 @@ void rms_norm_backward_shape(Infer& i, const op::rms_norm_backward& n) {
 
 // ---- decomposition
 
-// 1/sqrt(mean(v²) + eps)
-Value inverse_root(Builder& b, Value v, const Ints& axes, double eps) {
-  return b.unary("rsqrt", b.plus(b.mean(b.times(v, v), axes), eps));
-}
-
-struct Centred {
-  Value values, mean;
-};
-// x - mean(x), where the mean may be given. A second step takes away the rounding of the first
-// mean, which matters where the mean is large against the deviation.
-Centred centre(Builder& b, Value x, const Ints& axes, Value mean = {}) {
-  const Value first = mean ? mean : b.mean(x, axes);
-  const Value near = b.minus(x, first);
-  const Value rest = b.mean(near, axes);
-  return {b.minus(near, rest), b.plus(first, rest)};
-}
-
 // x̂·γ + β in the wide type.
 Value affine(Builder& b, Value x_hat, Value gamma, Value beta) {
   const DType wide = b.dtype(x_hat);
@@ -157,10 +126,6 @@ template <class Op>
 Value residual_sum(Builder& b, const Op& n) {
   const Value sum = b.plus(b.widen(n.x), b.widen(n.residual));
   return n.bias ? b.plus(sum, b.cast(n.bias, b.dtype(sum))) : sum;
-}
-
-void out_if_wanted(Lower& l, size_t k, Value v) {
-  if (l.wanted(k)) l.out(k, v);
 }
 
 // Outputs: y, then mean and inv_std from position `stats`.
@@ -255,28 +220,6 @@ bool rms_norm_backward_lower(Lower& l, const op::rms_norm_backward& n) {
 
 // ---- gradient
 
-// The statistics' upstream gradients carried to the normalized values: mean(x) gives dmean/n, and
-// r = (mean(c²) + eps)^-½ gives -dr·r³·c/n. Absent where there are none. Without mean, c is x.
-struct StatsUpstream {
-  Value dmean, dinverse, mean, inverse;
-};
-Value stats_gradient(Builder& b, const Split& s, Value x, const StatsUpstream& up) {
-  if (!up.dmean && !up.dinverse) return {};
-  const Type t = b.type(x);
-  Value dx;
-  if (up.dinverse) {
-    const Value wide = b.widen(x);
-    const Value c = up.mean ? centre(b, wide, s.axes, up.mean).values : wide;
-    const Value cube = b.times(b.times(up.inverse, up.inverse), up.inverse);
-    dx = b.times(c, b.over(b.times(b.neg(up.dinverse), cube), s.count));
-  }
-  if (up.dmean) {
-    const Value each = b.over(up.dmean, s.count);
-    dx = dx ? b.plus(dx, each) : b.expand(each, t.shape);
-  }
-  return b.cast(dx, t.dtype);
-}
-
 Value sum_given(Builder& b, Value a, Value c) { return a && c ? b.plus(a, c) : a ? a : c; }
 
 // Does anything want the gradient of the normalized values?
@@ -298,7 +241,7 @@ NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, 
   const Split s = split_of(n.axis, b.shape(x), Op::kName);
   StatsUpstream up{.dmean = g.dy(stats), .dinverse = g.dy(stats + 1), .mean = {}, .inverse = {}};
   if (up.dinverse || g.dy(0)) up.mean = g.y(stats), up.inverse = g.y(stats + 1);
-  extra = sum_given(b, extra, stats_gradient(b, s, x, up));
+  extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
   const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
   const Results r = b.add(op::layer_norm_backward{.axis = n.axis,
@@ -321,7 +264,7 @@ NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Va
   const Split s = split_of(n.axis, b.shape(x), Op::kName);
   const Value r = g.y(stats);
   const StatsUpstream up{.dmean = {}, .dinverse = g.dy(stats), .mean = {}, .inverse = r};
-  extra = sum_given(b, extra, stats_gradient(b, s, x, up));
+  extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
   const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
   const Results out = b.add(op::rms_norm_backward{.axis = n.axis,
