@@ -18,12 +18,16 @@ namespace {
     end = std::ranges::copy(family, end).out;
   };
   join(attention_rows());
+  join(channel_norm_rows());
   join(elementwise_rows());
+  join(grouped_matmul_rows());
   join(index_rows());
+  join(index_elements_rows());
   join(matmul_rows());
   join(norm_rows());
   join(optimizer_rows());
   join(order_rows());
+  join(pool_rows());
   join(random_rows());
   join(reduce_rows());
   join(scan_rows());

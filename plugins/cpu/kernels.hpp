@@ -9,12 +9,16 @@
 namespace tenon::cpu {
 
 std::span<const sdk::Row> attention_rows();
+std::span<const sdk::Row> channel_norm_rows();
 std::span<const sdk::Row> elementwise_rows();
+std::span<const sdk::Row> grouped_matmul_rows();
 std::span<const sdk::Row> index_rows();
+std::span<const sdk::Row> index_elements_rows();
 std::span<const sdk::Row> matmul_rows();
 std::span<const sdk::Row> norm_rows();
 std::span<const sdk::Row> optimizer_rows();
 std::span<const sdk::Row> order_rows();
+std::span<const sdk::Row> pool_rows();
 std::span<const sdk::Row> random_rows();
 std::span<const sdk::Row> reduce_rows();
 std::span<const sdk::Row> rope_rows();

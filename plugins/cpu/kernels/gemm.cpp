@@ -47,10 +47,10 @@ struct Gemm::Work {
   bool serial;
 };
 
-Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct)
-    : m_(m), n_(n), k_(k), a_(a), b_(b), direct_(direct), sum_(gemm_sum_dtype(a.dtype)), sum_size_(dtype_bytes(sum_)) {
+Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots)
+    : m_(m), n_(n), k_(k), a_(a), b_(b), direct_(direct), sum_(gemm_sum_dtype(a.dtype)), sum_size_(dtype_bytes(sum_)),
+      slots_(slots) {
   if (m == 0 || n == 0) return;
-  slots_ = widest_arena();
   if (k == 0) {
     sums_ = direct ? 0 : aligned(n * sum_size_);
   } else if (sum_ != TENON_DTYPE_I32 && ((m <= kSkinny && (b.row == 1 || b.col == 1)) || (n <= kSkinny && (a.row == 1 || a.col == 1)))) {

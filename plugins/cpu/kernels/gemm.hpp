@@ -35,7 +35,8 @@ using GemmSink = FunctionRef<void(const GemmBlock&)>;
 class Gemm {
  public:
   Gemm() = default;
-  Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct);
+  // slots: most pieces under way at once. One that is made in a run takes the slots of the one its scratch came from.
+  Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots = widest_arena());
 
   uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
   uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul and linear: from a node's shapes to products, with batches folded where they can be.
+// matmul and linear: from a node's shapes to products, with batches folded where they can be. lora_matmul is in lora.cpp.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -8,6 +8,7 @@
 #include "elementwise.hpp"
 #include "epilogue.hpp"
 #include "gemm.hpp"
+#include "matmul.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -204,6 +205,7 @@ sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::matmul, make_matmul>(),
     sdk::row<sdk::op::linear, make_linear>(),
+    sdk::row<sdk::op::lora_matmul, make_lora_matmul>(),
 };
 
 }  // namespace

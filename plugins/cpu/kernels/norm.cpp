@@ -22,9 +22,6 @@ using sdk::Refusal;
 using sdk::Type;
 using sdk::Value;
 
-tenon_dtype acc_dtype(tenon_dtype t) { return t == TENON_DTYPE_F64 ? t : TENON_DTYPE_F32; }
-int64_t bytes_of(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
-
 // x as rows of n elements, axes [axis, rank) being normalized.
 struct Rows {
   tenon_dtype dtype{}, acc{};
@@ -64,41 +61,6 @@ struct Rows {
   }
 };
 
-// A parameter of one row in the accumulation type: as it is, or converted into scratch at the start
-// of a run.
-struct Parameter {
-  int position = -1;  // of the operand, -1 = absent
-  tenon_dtype dtype{};
-  int64_t n = 0;
-  int64_t scratch = -1;  // offset, -1 = used as it is
-
-  Parameter() = default;
-  Parameter(const Value& v, const Rows& rows, uint64_t& scratch_bytes) {
-    if (!v) return;
-    position = v.position();
-    dtype = v.type().dtype;
-    n = rows.n;
-    if (dtype == rows.acc) return;
-    scratch = static_cast<int64_t>(scratch_bytes);
-    scratch_bytes += (n * bytes_of(rows.acc) + 63) / 64 * 64;
-  }
-  const void* prepare(const Call& c) const {
-    if (position < 0 || scratch < 0) return position < 0 ? nullptr : c.inputs[position];
-    void* to = static_cast<char*>(c.scratch) + scratch;
-    if (is_half(dtype)) {
-      widen(dtype, c.inputs[position], static_cast<float*>(to), n);
-    } else {  // f32 beside f64 data
-      std::copy_n(c.in<float>(position), n, static_cast<double*>(to));
-    }
-    return to;
-  }
-};
-
-const void* input(const Call& c, int position) {
-  return position < 0 ? nullptr : c.inputs[position];
-}
-void* output(const Call& c, int position) { return position < 0 ? nullptr : c.outputs[position]; }
-
 struct ForwardParts {
   Value x, residual, bias, gamma, beta;
   int sum = -1, mean = -1, inv = -1;  // output positions, -1 = not wanted
@@ -111,8 +73,11 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p) {
   rows.check_parameter("gamma", p.gamma);
   rows.check_parameter("beta", p.beta);
   Kernel kernel;
-  const Parameter bias(p.bias, rows, kernel.scratch), gamma(p.gamma, rows, kernel.scratch),
-      beta(p.beta, rows, kernel.scratch);
+  const auto parameter = [&](const Value& v) {
+    return NormParameter(v, rows.n, rows.acc, kernel.scratch);
+  };
+  const NormParameter bias = parameter(p.bias), gamma = parameter(p.gamma),
+                      beta = parameter(p.beta);
   const int x = p.x.position(), residual = p.residual ? p.residual.position() : -1;
   for (const int from : {x, residual}) {
     if (from < 0) continue;
@@ -213,11 +178,11 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   rows.check_statistic("mean", p.mean);
   rows.check_statistic(rms ? "inv_rms" : "inv_std", p.inv);
   Kernel kernel;
-  const Parameter gamma(p.gamma, rows, kernel.scratch);
+  const NormParameter gamma(p.gamma, rows.n, rows.acc, kernel.scratch);
   const Partials dgamma(rows, node, p.dgamma, kernel.scratch),
       dbeta(rows, node, p.dbeta, kernel.scratch);
-  const auto at = [](const Value& v) { return v ? v.position() : -1; };
-  const int dy = at(p.dy), x = at(p.x), mean = at(p.mean), inv = at(p.inv), dsum = at(p.dsum);
+  const int dy = position_of(p.dy), x = position_of(p.x), mean = position_of(p.mean),
+            inv = position_of(p.inv), dsum = position_of(p.dsum);
   if (p.dx >= 0)
     for (const int from : {dy, x, dsum})
       if (from >= 0) kernel.in_place.push_back({from, p.dx});

@@ -1,12 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norms of rows: what a run hands to the vector code. `rms` leaves the mean out.
+// The norms: what their families share, and what a run over rows hands to the vector code. `rms`
+// leaves the mean out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "convert.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
+
+inline tenon_dtype acc_dtype(tenon_dtype t) { return t == TENON_DTYPE_F64 ? t : TENON_DTYPE_F32; }
+inline int64_t bytes_of(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
+
+// A parameter of n elements in the accumulation type: as it is, or converted into scratch at the
+// start of a run.
+struct NormParameter {
+  int position = -1;  // of the operand, -1 = absent
+  tenon_dtype dtype{};
+  int64_t n = 0;
+  int64_t scratch = -1;  // offset, -1 = used as it is
+
+  NormParameter() = default;
+  NormParameter(const sdk::Value& v, int64_t count, tenon_dtype acc, uint64_t& scratch_bytes) {
+    if (!v) return;
+    position = v.position();
+    dtype = v.type().dtype;
+    n = count;
+    if (dtype == acc) return;
+    scratch = static_cast<int64_t>(scratch_bytes);
+    scratch_bytes += (n * bytes_of(acc) + 63) / 64 * 64;
+  }
+  const void* prepare(const sdk::Call& c) const {
+    if (position < 0 || scratch < 0) return position < 0 ? nullptr : c.inputs[position];
+    void* to = static_cast<char*>(c.scratch) + scratch;
+    if (is_half(dtype)) {
+      widen(dtype, c.inputs[position], static_cast<float*>(to), n);
+    } else {  // f32 beside f64 data
+      std::copy_n(c.in<float>(position), n, static_cast<double*>(to));
+    }
+    return to;
+  }
+};
+
+// Operands and outputs that may be absent.
+inline int position_of(const sdk::Value& v) { return v ? v.position() : -1; }
+inline const void* input(const sdk::Call& c, int position) {
+  return position < 0 ? nullptr : c.inputs[position];
+}
+inline void* output(const sdk::Call& c, int position) {
+  return position < 0 ? nullptr : c.outputs[position];
+}
 
 // Pointers may be null where the op's operand or output is optional. Those called "acc" are in the
 // accumulation type.

@@ -11,20 +11,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // after foreach_target
-#include "rows-inl.h"
+#include "norm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// A double as two numbers of the accumulation type.
-template <class D>
-struct Split {
-  HWY_INLINE Split(D d, double v)
-      : hi(hn::Set(d, static_cast<hn::TFromD<D>>(v))),
-        lo(hn::Set(d, static_cast<hn::TFromD<D>>(v - static_cast<hn::TFromD<D>>(v)))) {}
-  HWY_INLINE hn::Vec<D> taken_from(hn::Vec<D> v) const { return hn::Sub(hn::Sub(v, hi), lo); }
-  hn::Vec<D> hi, lo;
-};
 
 template <class A>
 const A* row_of(const void* base, int64_t row, int64_t n) {
@@ -35,22 +25,14 @@ A* row_of(void* base, int64_t row, int64_t n) {
   return base ? static_cast<A*>(base) + row * n : nullptr;
 }
 
-// Mean (0 with rms) and 1/sqrt(variance + eps) of value(at) over a row. The mean is taken of the
-// distances from the row's first value: exact for a constant row, and a large mean costs no bits.
+// Mean (0 with rms) and 1/sqrt(variance + eps) of value(at) over a row.
 struct Statistics {
   double mean, inv;
 };
 template <class D, class F>
 HWY_INLINE Statistics statistics(D d, bool rms, int64_t n, double eps, F&& value) {
   if (n == 0) return {NAN, NAN};
-  double mean = 0;
-  if (!rms) {
-    const auto first = hn::GetLane(value(Rest{0, 1}));
-    const auto pivot = hn::Set(d, first);
-    const double distances =
-        sums<1>(d, n, [&](auto at) HWY_ATTR { return std::array{hn::Sub(value(at), pivot)}; })[0];
-    mean = first + distances / n;
-  }
+  const double mean = rms ? 0 : mean_of(d, n, value);
   const Split<D> middle(d, mean);
   const double squares = sums<1>(d, n, [&](auto at) HWY_ATTR {
     const auto v = rms ? value(at) : middle.taken_from(value(at));

@@ -8,12 +8,16 @@ namespace tenon::conform {
 
 void activation_cases(Suite& s);
 void attention_cases(Suite& s);
+void channel_norm_cases(Suite& s);
 void elementwise_cases(Suite& s);
+void grouped_matmul_cases(Suite& s);
 void index_cases(Suite& s);
+void index_elements_cases(Suite& s);
 void matmul_cases(Suite& s);
 void norm_cases(Suite& s);
 void optimizer_cases(Suite& s);
 void order_cases(Suite& s);
+void pool_cases(Suite& s);
 void random_cases(Suite& s);
 void reduce_cases(Suite& s);
 void rope_cases(Suite& s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul linear. The error scale is the product of absolute values.
+// matmul linear lora_matmul. The error scale is the product of absolute values.
 #include <cmath>
 #include <limits>
 
@@ -185,12 +185,68 @@ void linear_rows(Suite& s) {
   }
 }
 
+void lora_rows(Suite& s) {
+  struct Form {
+    const char* id;
+    const char* sentence;
+    Dims x;
+    int64_t rank, out;
+    double scale = 1;
+  };
+  for (const Form& f :
+       {Form{"plain", "odd sizes", {5, 7}, 2, 4}, Form{"scale", "a factor", {5, 7}, 3, 4, -0.4},
+        Form{"batch", "a batch of rows", {2, 3, 9}, 2, 5, 2},
+        Form{"vector", "a vector", {17}, 4, 9, 0.5},
+        Form{"no-rank", "an adapter of rank zero", {4, 5}, 0, 3},
+        Form{"no-rows", "no rows", {0, 5}, 2, 3},
+        Form{"no-terms", "a sum of nothing", {4, 0}, 2, 3},
+        Form{"tile", "sizes over a tile", {67, 130}, 16, 65, 0.7}}) {
+    const int64_t in = f.x.back();
+    s.add({.id = std::string("lora-matmul-") + f.id,
+           .sentence = std::string("lora_matmul: ") + f.sentence,
+           .build =
+               [=](CaseBuilder& b) {
+                 const op::lora_matmul n{.scale = f.scale,
+                                         .x = b.input("x", f.x),
+                                         .w = b.input("w", {in, f.out}),
+                                         .a = b.input("a", {in, f.rank}),
+                                         .b = b.input("b", {f.rank, f.out})};
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] {
+                   return b.add(op::lora_matmul{.scale = std::fabs(f.scale),
+                                                .x = b.abs(n.x),
+                                                .w = b.abs(n.w),
+                                                .a = b.abs(n.a),
+                                                .b = b.abs(n.b)});
+                 });
+               },
+           .tolerance = product_of(std::max<int64_t>(in, f.rank)),
+           .decomposed = 2,
+           .gradient = in < 20 && in > 0 && f.x[0] > 0,
+           .second_order = f.scale != 1 && in < 20,
+           .scales = {0.05, 1}});
+  }
+  s.add({.id = "lora-matmul-shapes-refused",
+         .sentence = "lora_matmul: an adapter that does not fit is refused",
+         .dtypes = {f32},
+         .build =
+             [](CaseBuilder& b) {
+               b.output("y", b.add(op::lora_matmul{.x = b.input("x", {3, 4}),
+                                                   .w = b.input("w", {4, 5}),
+                                                   .a = b.input("a", {4, 2}),
+                                                   .b = b.input("b", {3, 5})}));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "operand b"});
+}
+
 }  // namespace
 
 void matmul_cases(Suite& s) {
   product_rows(s);
   option_rows(s);
   linear_rows(s);
+  lora_rows(s);
 }
 
 }  // namespace tenon::conform

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector code of group_norm (along a plane) and of layer_norm2d (pixels in lanes, channels one
+// after the other).
+#include <array>
+#include <cmath>
+
+#include "channel_norm.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/channel_norm_vector.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// after foreach_target
+#include "norm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// ---- planes
+
+void moments_target(tenon_dtype dtype, const void* data, int64_t n, PlaneMoments& out) {
+  with_storage(dtype, [&]<class T>(T) {
+    const hn::ScalableTag<Acc<T>> d;
+    const T* x = static_cast<const T*>(data);
+    const auto value = [&](auto at) HWY_ATTR { return load(d, x, at); };
+    out.mean = mean_of(d, n, value);
+    const Split<decltype(d)> middle(d, out.mean);
+    out.squares = sums<1>(d, n, [&](auto at) HWY_ATTR {
+      const auto v = middle.taken_from(value(at));
+      return std::array{hn::Mul(v, v)};
+    })[0];
+  });
+}
+
+// A plane's normalized values.
+template <class D, class T>
+struct Normalized {
+  HWY_INLINE Normalized(D tag, const T* data, double mean, double scale)
+      : d(tag), x(data), middle(tag, mean), inv(hn::Set(tag, static_cast<hn::TFromD<D>>(scale))) {}
+  template <class At>
+  HWY_INLINE hn::Vec<D> operator()(At at) const {
+    return hn::Mul(middle.taken_from(load(d, x, at)), inv);
+  }
+  D d;
+  const T* x;
+  Split<D> middle;
+  hn::Vec<D> inv;
+};
+
+void normalize_target(tenon_dtype dtype, const void* data, void* result, int64_t n,
+                      const PlaneScale& s) {
+  with_storage(dtype, [&]<class T>(T) {
+    using A = Acc<T>;
+    const hn::ScalableTag<A> d;
+    const Normalized<decltype(d), T> x_hat(d, static_cast<const T*>(data), s.mean, s.inv);
+    const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
+    const auto beta = hn::Set(d, static_cast<A>(s.beta));
+    T* y = static_cast<T*>(result);
+    each(d, 0, n, [&](auto at) HWY_ATTR { store(d, hn::MulAdd(x_hat(at), gamma, beta), y, at); });
+  });
+}
+
+void sums_target(tenon_dtype dtype, const void* upstream, const void* data, int64_t n, double mean,
+                 double inv, PlaneSums& out) {
+  with_storage(dtype, [&]<class T>(T) {
+    const hn::ScalableTag<Acc<T>> d;
+    const Normalized<decltype(d), T> x_hat(d, static_cast<const T*>(data), mean, inv);
+    const T* dy = static_cast<const T*>(upstream);
+    const auto total = sums<2>(d, n, [&](auto at) HWY_ATTR {
+      const auto v = load(d, dy, at);
+      return std::array{v, hn::Mul(v, x_hat(at))};
+    });
+    out = {total[0], total[1]};
+  });
+}
+
+void gradient_target(tenon_dtype dtype, const void* upstream, const void* data, void* result,
+                     int64_t n, const PlaneScale& s, double mean_of_g, double mean_of_gx) {
+  with_storage(dtype, [&]<class T>(T) {
+    using A = Acc<T>;
+    const hn::ScalableTag<A> d;
+    const Normalized<decltype(d), T> x_hat(d, static_cast<const T*>(data), s.mean, s.inv);
+    const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
+    const auto mean_g = hn::Set(d, static_cast<A>(mean_of_g));
+    const auto mean_gx = hn::Set(d, static_cast<A>(mean_of_gx));
+    const T* dy = static_cast<const T*>(upstream);
+    T* dx = static_cast<T*>(result);
+    each(d, 0, n, [&](auto at) HWY_ATTR {
+      const auto g = hn::MulSub(load(d, dy, at), gamma, mean_g);
+      store(d, hn::Mul(x_hat.inv, hn::NegMulAdd(x_hat(at), mean_gx, g)), dx, at);
+    });
+  });
+}
+
+// ---- pixels
+
+// The sum of f(channel): of blocks short enough that their own sum loses little.
+template <class D, class F>
+HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
+  constexpr int64_t kBlock = 64;
+  auto total = hn::Zero(d);
+  for (int64_t begin = 0; begin < channels; begin += kBlock) {
+    const int64_t end = std::min(channels, begin + kBlock);
+    auto even = hn::Zero(d), odd = hn::Zero(d);
+    int64_t c = begin;
+    for (; c + 2 <= end; c += 2) {
+      even = hn::Add(even, f(c));
+      odd = hn::Add(odd, f(c + 1));
+    }
+    if (c < end) even = hn::Add(even, f(c));
+    total = hn::Add(total, hn::Add(even, odd));
+  }
+  return total;
+}
+
+// Distances of a vector of pixels from their means, as (x - pivot) - rest: the pivot is their first
+// channel, so that a large mean costs no bits, or a mean that is given.
+template <class D, class T, class At>
+struct Pixels {
+  using V = hn::Vec<D>;
+  HWY_INLINE Pixels(D tag, const PixelNorm& p, const void* data, At place, const void* mean,
+                    const void* scale)
+      : d(tag), at(place), x(static_cast<const T*>(data)), step(p.pixels) {
+    using A = hn::TFromD<D>;
+    const auto count = hn::Set(d, static_cast<A>(p.channels));
+    if (mean) {
+      pivot = load(d, static_cast<const A*>(mean), at);
+      rest = hn::Zero(d);
+    } else {
+      pivot = load(d, x, at);
+      const auto from_pivot = [&](int64_t c)
+                                  HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
+      rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);
+    }
+    if (scale) {
+      inv = load(d, static_cast<const A*>(scale), at);
+    } else {
+      const auto squared = [&](int64_t c) HWY_ATTR {
+        const auto v = distance(c);
+        return hn::Mul(v, v);
+      };
+      const auto variance = hn::Div(channel_sum(d, p.channels, squared), count);
+      const auto root = hn::Sqrt(hn::Add(variance, hn::Set(d, static_cast<A>(p.eps))));
+      inv = hn::Div(hn::Set(d, A{1}), root);
+    }
+  }
+  HWY_INLINE V distance(int64_t c) const {
+    return hn::Sub(hn::Sub(load(d, x + c * step, at), pivot), rest);
+  }
+  HWY_INLINE V normalized(int64_t c) const { return hn::Mul(distance(c), inv); }
+
+  D d;
+  At at;
+  const T* x;
+  int64_t step;
+  V pivot, rest, inv;
+};
+
+template <class T>
+void forward_pixels(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const A* gamma = static_cast<const A*>(a.gamma);
+  const A* beta = static_cast<const A*>(a.beta);
+  T* y = static_cast<T*>(a.y);
+  each(d, begin, end, [&](auto at) HWY_ATTR {
+    const Pixels<decltype(d), T, decltype(at)> pixels(d, p, a.x, at, nullptr, nullptr);
+    for (int64_t c = 0; c < p.channels; ++c) {
+      auto v = pixels.normalized(c);
+      if (gamma) v = hn::Mul(v, hn::Set(d, gamma[c]));
+      if (beta) v = hn::Add(v, hn::Set(d, beta[c]));
+      store(d, v, y + c * p.pixels, at);
+    }
+    if (a.mean) store(d, hn::Add(pixels.pivot, pixels.rest), static_cast<A*>(a.mean), at);
+    if (a.inv) store(d, pixels.inv, static_cast<A*>(a.inv), at);
+  });
+}
+void forward_target(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
+  with_storage(p.dtype, [&]<class T>(T) { forward_pixels<T>(p, a, begin, end); });
+}
+
+template <class T>
+void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const A* gamma = static_cast<const A*>(a.gamma);
+  const T* dy = static_cast<const T*>(a.dy);
+  T* dx = static_cast<T*>(a.dx);
+  const auto add = [&](void* sums, int64_t c, auto v) HWY_ATTR {
+    A* to = reinterpret_cast<A*>(static_cast<char*>(sums) + c * kPixelSumBytes);
+    hn::Store(hn::Add(hn::Load(d, to), v), d, to);
+  };
+  each(d, begin, end, [&](auto at) HWY_ATTR {
+    const Pixels<decltype(d), T, decltype(at)> pixels(d, p, a.x, at, a.mean, a.inv);
+    const auto up = [&](int64_t c) HWY_ATTR { return load(d, dy + c * p.pixels, at); };
+    const auto scaled = [&](int64_t c) HWY_ATTR {
+      return gamma ? hn::Mul(up(c), hn::Set(d, gamma[c])) : up(c);
+    };
+    for (int64_t c = 0; c < p.channels && (a.dgamma || a.dbeta); ++c) {
+      const auto v = up(c), zero = hn::Zero(d);
+      if (a.dgamma) add(a.dgamma, c, existing(d, hn::Mul(v, pixels.normalized(c)), zero, at));
+      if (a.dbeta) add(a.dbeta, c, existing(d, v, zero, at));
+    }
+    if (!dx) return;
+    const auto count = hn::Set(d, static_cast<A>(p.channels));
+    const auto along = [&](int64_t c) HWY_ATTR { return hn::Mul(scaled(c), pixels.normalized(c)); };
+    const auto mean_g = hn::Div(channel_sum(d, p.channels, scaled), count);
+    const auto mean_gx = hn::Div(channel_sum(d, p.channels, along), count);
+    for (int64_t c = 0; c < p.channels; ++c) {
+      const auto g = hn::NegMulAdd(pixels.normalized(c), mean_gx, hn::Sub(scaled(c), mean_g));
+      store(d, hn::Mul(pixels.inv, g), dx + c * p.pixels, at);
+    }
+  });
+}
+void backward_target(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end) {
+  with_storage(p.dtype, [&]<class T>(T) { backward_pixels<T>(p, a, begin, end); });
+}
+
+template <class A>
+double lanes_of(const void* sums, int64_t channel) {
+  const hn::ScalableTag<A> d;
+  const char* from = static_cast<const char*>(sums) + channel * kPixelSumBytes;
+  alignas(64) A lanes[hn::MaxLanes(d)];
+  hn::Store(hn::Load(d, reinterpret_cast<const A*>(from)), d, lanes);
+  double total = 0;
+  for (size_t k = 0; k < hn::Lanes(d); ++k) total += lanes[k];
+  return total;
+}
+double pixel_sum_target(tenon_dtype dtype, const void* sums, int64_t channel) {
+  if (dtype == TENON_DTYPE_F64) return lanes_of<double>(sums, channel);
+  return lanes_of<float>(sums, channel);
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(moments_target);
+HWY_EXPORT(normalize_target);
+HWY_EXPORT(sums_target);
+HWY_EXPORT(gradient_target);
+HWY_EXPORT(forward_target);
+HWY_EXPORT(backward_target);
+HWY_EXPORT(pixel_sum_target);
+
+PlaneMoments plane_moments(tenon_dtype dtype, const void* x, int64_t n) {
+  PlaneMoments out{};
+  HWY_DYNAMIC_DISPATCH(moments_target)(dtype, x, n, out);
+  return out;
+}
+void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s) {
+  HWY_DYNAMIC_DISPATCH(normalize_target)(dtype, x, y, n, s);
+}
+PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n, double mean,
+                     double inv) {
+  PlaneSums out{};
+  HWY_DYNAMIC_DISPATCH(sums_target)(dtype, dy, x, n, mean, inv, out);
+  return out;
+}
+void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
+                    const PlaneScale& s, double mean_g, double mean_gx) {
+  HWY_DYNAMIC_DISPATCH(gradient_target)(dtype, dy, x, dx, n, s, mean_g, mean_gx);
+}
+void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(forward_target)(p, a, begin, end);
+}
+void pixel_backward(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(backward_target)(p, a, begin, end);
+}
+double pixel_sum(tenon_dtype dtype, const void* sums, int64_t channel) {
+  return HWY_DYNAMIC_DISPATCH(pixel_sum_target)(dtype, sums, channel);
+}
+
+}  // namespace tenon::cpu
+#endif

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows sorted by expert, for the products of grouped_matmul and of its gradients.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "gemm.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+inline int64_t bytes_of_dtype(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
+
+// Areas of scratch, one after the other.
+class Scratch {
+ public:
+  // Offset of a new area.
+  int64_t take(uint64_t bytes) {
+    const uint64_t at = size_;
+    size_ += (bytes + 63) / 64 * 64;
+    return static_cast<int64_t>(at);
+  }
+  uint64_t size() const { return size_; }
+
+ private:
+  uint64_t size_ = 0;
+};
+
+// The rows of each expert in order, in scratch: order[starts[e]..starts[e + 1]) are those of expert
+// e, and what is left from starts[E] on belongs to none.
+struct RowGroups {
+  int64_t rows = 0, experts = 0;
+  int64_t in = 0, out = 0;  // lengths of a row of x and of y
+  bool trans_w = false;
+  tenon_dtype dtype{}, index{}, p_dtype = TENON_DTYPE_NONE;
+  int ids = -1, offsets = -1, p = -1;  // operands
+  int64_t starts_at = 0, order_at = 0;
+
+  struct Sorted {
+    const int64_t* starts;
+    const int64_t* order;
+  };
+  // Throws when the indices are none, before anything else is written.
+  Sorted sort(const sdk::Call& c) const;
+  double scale(const sdk::Call& c, int64_t row) const;
+
+  // An expert's matrix [in, out], and the same transposed.
+  GemmOperand matrix() const {
+    return trans_w ? GemmOperand{dtype, 1, in} : GemmOperand{dtype, out, 1};
+  }
+  GemmOperand transposed() const {
+    const GemmOperand m = matrix();
+    return {dtype, m.col, m.row};
+  }
+};
+
+// What both ops share; x, w, ids, offsets and p are checked.
+RowGroups row_groups(const sdk::Value& x, const sdk::Value& w, const sdk::Value& ids,
+                     const sdk::Value& offsets, const sdk::Value& p, bool trans_w,
+                     Scratch& scratch);
+
+// Rows that are gathered and multiplied at a time.
+inline constexpr int64_t kGroupRows = 1024;
+
+// The most scratch of make(1) to make(count), which are products of one family.
+template <class Make>
+uint64_t most_scratch(int64_t count, Make&& make) {
+  uint64_t most = 0;
+  for (int64_t k = 1; k <= count; ++k) most = std::max(most, make(k).scratch());
+  return most;
+}
+
+// Rows order[0, count) of x, of n elements each, one after the other.
+void gather_rows(const void* x, tenon_dtype dtype, int64_t n, const int64_t* order, int64_t count,
+                 void* to);
+// Row `row` of a dense matrix.
+inline const char* row_at(const void* x, tenon_dtype dtype, int64_t n, int64_t row) {
+  return static_cast<const char*>(x) + row * n * bytes_of_dtype(dtype);
+}
+inline char* row_at(void* x, tenon_dtype dtype, int64_t n, int64_t row) {
+  return static_cast<char*>(x) + row * n * bytes_of_dtype(dtype);
+}
+
+sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward& n,
+                                         const sdk::Node& node);
+
+}  // namespace tenon::cpu

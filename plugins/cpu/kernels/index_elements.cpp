@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather_elements and scatter_elements_add: an index for each element. A scatter's lines along the
+// axis are independent, so that each belongs to one thread and takes its updates in order.
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+#include "../kernels.hpp"
+#include "../parallel.hpp"
+#include "axis.hpp"
+#include "convert.hpp"
+#include "index_policy.hpp"
+#include "loops.hpp"
+#include "slots.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+
+// The indexed tensor `whole` and the indices, which are no longer than it off the axis.
+struct Elements {
+  IndexAxis axis;
+  int rank = 0;
+  sdk::Dims whole{}, indices{};  // dims
+  sdk::Dims whole_steps{}, index_steps{};
+  int64_t count = 0;  // indices
+
+  Elements(const sdk::Type& data, const sdk::Type& at, int64_t given_axis, std::string_view oob)
+      : rank(data.rank), whole(data.dims), indices(at.dims), count(at.elements()) {
+    const AxisView view = along_axis(data, given_axis);
+    axis = {view.axis, view.length, parse_oob(oob)};
+    check_index_dtype("indices", at.dtype);
+    if (at.rank != rank) throw sdk::Refusal::shape("indices must have the rank of the data");
+    int64_t step = 1, index_step = 1;
+    for (int k = rank - 1; k >= 0; --k) {
+      whole_steps[k] = step, index_steps[k] = index_step;
+      step *= whole[k], index_step *= indices[k];
+      if (k != axis.axis && indices[k] > whole[k])
+        throw sdk::Refusal::shape("indices are longer than the data on axis " + std::to_string(k));
+    }
+  }
+  bool along_last() const { return axis.axis == rank - 1; }
+};
+
+// ---- gather_elements
+
+// The rows of the indices one after the other, and where their elements with index 0 begin in the
+// data.
+class Rows {
+ public:
+  Rows(const Elements& e, int64_t row) : e_(e) {
+    for (int k = e.rank - 2; k >= 0; --k) {
+      at_[k] = row % e.indices[k];
+      row /= e.indices[k];
+      base_ += at_[k] * step(k);
+    }
+  }
+  int64_t base() const { return base_; }
+  void next() {
+    for (int k = e_.rank - 2; k >= 0; --k) {
+      base_ += step(k);
+      if (++at_[k] < e_.indices[k]) return;
+      base_ -= at_[k] * step(k);
+      at_[k] = 0;
+    }
+  }
+
+ private:
+  int64_t step(int k) const { return k == e_.axis.axis ? 0 : e_.whole_steps[k]; }
+  const Elements& e_;
+  sdk::Dims at_{};
+  int64_t base_ = 0;
+};
+
+template <class T, class X>
+void gather_range(const Elements& e, const T* data, const X* indices, T* y, int64_t begin,
+                  int64_t end) {
+  const int64_t length = e.indices[e.rank - 1];
+  const int64_t step = e.whole_steps[e.axis.axis], across = e.along_last() ? 0 : 1;
+  Rows row(e, begin / length);
+  for (int64_t j = begin % length; begin < end; j = 0, row.next()) {
+    const int64_t n = std::min(length - j, end - begin);
+    const T* from = data + row.base() + j * across;
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t at = e.axis.resolve(indices[begin + k]);
+      y[begin + k] = at < 0 ? T{} : from[at * step + k * across];
+    }
+    begin += n;
+  }
+}
+
+Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node&) {
+  const Elements e(n.data.type(), n.indices.type(), n.axis, n.oob);
+  const tenon_dtype index = n.indices.type().dtype;
+  const int64_t size = element_bytes("data", n.data.type().dtype);
+  if (size > 8) throw sdk::Refusal::dtype("data", n.data.type().dtype);
+  return {.run = [e, index, size](const Call& c) {
+    with_indices(index, c.inputs[1], [&](const auto* indices) {
+      e.axis.check(indices, e.count);
+      with_size(size, [&]<class T>(T) {
+        parallel_for(e.count, grain_for(2 * size + 8), [&](int64_t begin, int64_t end) {
+          gather_range(e, c.in<T>(0), indices, c.out<T>(0), begin, end);
+        });
+      });
+    });
+  }};
+}
+
+// ---- scatter_elements_add
+
+// Sums are doubles, or integers that wrap.
+template <class T>
+using SumOf = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+
+template <class T>
+SumOf<T> widened(T v) {
+  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>) {
+    return static_cast<double>(to_float(v));
+  } else {
+    return static_cast<SumOf<T>>(v);
+  }
+}
+template <class T>
+T narrowed(SumOf<T> v) {
+  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>) {
+    T out;
+    from_float(round_to_odd(v), &out);
+    return out;
+  } else {
+    return static_cast<T>(v);
+  }
+}
+
+// Calls f with the element type; signed and unsigned sums wrap alike.
+template <class F>
+void with_number(tenon_dtype dtype, F&& f) {
+  switch (dtype) {
+    case TENON_DTYPE_F32:
+      return f(float{});
+    case TENON_DTYPE_F64:
+      return f(double{});
+    case TENON_DTYPE_F16:
+      return f(F16{});
+    case TENON_DTYPE_BF16:
+      return f(Bf16{});
+    default:
+      return with_size(tenon_dtype_bits(dtype) / 8, std::forward<F>(f));
+  }
+}
+
+// A piece of work: one position on the leading axes, and a stretch of columns of the last; where
+// the axis is the last there is one column.
+struct Scatter {
+  Elements e;
+  int64_t columns = 1, width = 1, stretches = 1;
+  Slots slots;
+
+  explicit Scatter(const Elements& elements) : e(elements) {
+    constexpr int64_t kSums = 8192;  // at a time, in the first-level caches
+    const int64_t length = std::max<int64_t>(e.axis.length, 1);
+    columns = e.along_last() ? 1 : e.whole[e.rank - 1];
+    width = std::clamp<int64_t>(kSums / length, 1, std::max<int64_t>(columns, 1));
+    stretches = (columns + width - 1) / width;
+    int64_t lines = 1;
+    for (int k = 0; k < e.rank - 1; ++k)
+      if (k != e.axis.axis) lines *= e.whole[k];
+    const int64_t bytes = length * width * int64_t{sizeof(double)};
+    slots = make_slots(lines * stretches, bytes, 3 * bytes);
+  }
+
+  template <class T, class X>
+  void run_piece(const X* indices, const T* updates, const T* base, T* y, int64_t piece,
+                 SumOf<T>* sums) const {
+    int64_t line = piece / stretches, from = 0, index_from = 0;
+    const int64_t first = (piece - line * stretches) * width, n = std::min(width, columns - first);
+    bool reached = true;
+    for (int k = e.rank - 2; k >= 0; --k) {
+      if (k == e.axis.axis) continue;
+      const int64_t at = line % e.whole[k];
+      line /= e.whole[k];
+      from += at * e.whole_steps[k], index_from += at * e.index_steps[k];
+      reached = reached && at < e.indices[k];
+    }
+    from += first, index_from += first;
+    const int64_t step = e.whole_steps[e.axis.axis];
+    for (int64_t i = 0; i < e.axis.length; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        sums[i * n + j] = base ? widened(base[from + i * step + j]) : SumOf<T>{};
+    const int64_t index_columns = e.along_last() ? 1 : e.indices[e.rank - 1] - first;
+    if (reached) add_updates(indices + index_from, updates + index_from, n, index_columns, sums);
+    for (int64_t i = 0; i < e.axis.length; ++i)
+      for (int64_t j = 0; j < n; ++j) y[from + i * step + j] = narrowed<T>(sums[i * n + j]);
+  }
+
+ private:
+  template <class T, class X>
+  void add_updates(const X* indices, const T* updates, int64_t n, int64_t index_columns,
+                   SumOf<T>* sums) const {
+    const int64_t step = e.index_steps[e.axis.axis];
+    for (int64_t k = 0; k < e.indices[e.axis.axis]; ++k)
+      for (int64_t j = 0; j < std::min(n, index_columns); ++j) {
+        const int64_t at = e.axis.resolve(indices[k * step + j]);
+        if (at >= 0) sums[at * n + j] += widened(updates[k * step + j]);
+      }
+  }
+};
+
+Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  const tenon_dtype dtype = y.dtype, index = n.indices.type().dtype;
+  if (n.updates.type().dtype != dtype) throw sdk::Refusal::dtype("updates", n.updates.type().dtype);
+  const bool integer = dtype >= TENON_DTYPE_I8 && dtype <= TENON_DTYPE_U64;
+  if (!is_float(dtype) && !integer) throw sdk::Refusal::dtype("updates", dtype);
+  if (!n.updates.type().same_shape(n.indices.type()))
+    throw sdk::Refusal::shape("updates must have the shape of indices");
+  if (n.base && (n.base.type().dtype != dtype || !n.base.type().same_shape(y)))
+    throw sdk::Refusal::shape("base must have the type of y");
+  const Scatter s(Elements(y, n.indices.type(), n.axis, n.oob));
+  const bool has_base = static_cast<bool>(n.base), empty = y.elements() == 0;
+  Kernel kernel;
+  kernel.scratch = s.slots.scratch();
+  kernel.run = [s, dtype, index, has_base, empty](const Call& c) {
+    with_indices(index, c.inputs[1], [&](const auto* indices) {
+      s.e.axis.check(indices, s.e.count);
+      if (empty) return;
+      with_number(dtype, [&]<class T>(T) {
+        const T* base = has_base ? c.in<T>(2) : nullptr;
+        s.slots.run(c.scratch, [&](int64_t begin, int64_t end, void* area) {
+          for (int64_t piece = begin; piece < end; ++piece)
+            s.run_piece(indices, c.in<T>(0), base, c.out<T>(0), piece,
+                        static_cast<SumOf<T>*>(area));
+        });
+      });
+    });
+  };
+  if (has_base) kernel.in_place = {{2, 0}};
+  return kernel;
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::gather_elements, make_gather_elements>(),
+    sdk::row<sdk::op::scatter_elements_add, make_scatter_elements_add>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> index_elements_rows() { return kRows; }
+
+}  // namespace tenon::cpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Means of rows and distances from them, without the bits that the accumulation type drops. Per
+// target, as simd-inl.h.
+#if defined(TENON_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_CPU_NORM_INL_H_
+#undef TENON_CPU_NORM_INL_H_
+#else
+#define TENON_CPU_NORM_INL_H_
+#endif
+
+#include <array>
+
+#include "rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// A double as two numbers of the accumulation type.
+template <class D>
+struct Split {
+  HWY_INLINE Split(D d, double v)
+      : hi(hn::Set(d, static_cast<hn::TFromD<D>>(v))),
+        lo(hn::Set(d, static_cast<hn::TFromD<D>>(v - static_cast<hn::TFromD<D>>(v)))) {}
+  HWY_INLINE hn::Vec<D> taken_from(hn::Vec<D> v) const { return hn::Sub(hn::Sub(v, hi), lo); }
+  hn::Vec<D> hi, lo;
+};
+
+// The mean of value(at) over a row of n > 0 elements. It is taken of the distances from the row's
+// first value: exact for a constant row, and a large mean costs no bits.
+template <class D, class F>
+HWY_INLINE double mean_of(D d, int64_t n, F&& value) {
+  const auto first = hn::GetLane(value(Rest{0, 1}));
+  const auto pivot = hn::Set(d, first);
+  const double distances =
+      sums<1>(d, n, [&](auto at) HWY_ATTR { return std::array{hn::Sub(value(at), pivot)}; })[0];
+  return first + distances / n;
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

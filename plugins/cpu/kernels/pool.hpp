@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The windows of 2d pools, and what the files of the family owe each other.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "pool_vector.hpp"
+#include "slots.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+// Windows along one axis: window o has its taps at first(o) + k·dilation, k < kernel.
+struct PoolLine {
+  int64_t kernel = 1, stride = 1, before = 0, after = 0, dilation = 1;
+  int64_t size = 0, count = 0;
+
+  int64_t first(int64_t o) const { return o * stride - before; }
+  // The taps [begin, end) of a window that lie in [low, high).
+  struct Range {
+    int64_t begin, end;
+    int64_t count() const { return std::max<int64_t>(end - begin, 0); }
+  };
+  Range within(int64_t o, int64_t low, int64_t high) const {
+    const auto up_to = [&](int64_t limit) {  // taps before that position
+      const int64_t room = limit - first(o);
+      return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
+    };
+    return {up_to(low), up_to(high)};
+  }
+  Range taps(int64_t o) const { return within(o, 0, size); }
+};
+
+struct PoolWindows {
+  int64_t planes = 0;
+  PoolLine h, w;
+  int64_t pixels() const { return h.size * w.size; }
+  int64_t windows() const { return h.count * w.count; }
+};
+
+// Of a node whose x has shape [N, C, height, width] and whose y has y's shape.
+template <class Op>
+PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_t width) {
+  const auto entries = [](const char* name, const std::vector<int64_t>& list, size_t count,
+                          bool may_be_empty, int64_t least) {
+    if (list.empty() && may_be_empty) return;
+    bool fine = list.size() == count;
+    for (const int64_t v : list)
+      fine = fine && v >= least && v <= std::numeric_limits<int32_t>::max();
+    if (!fine) throw sdk::Refusal::attribute(name, "(" + std::to_string(list.size()) + " entries)");
+  };
+  entries("kernel", n.kernel, 2, false, 1);
+  entries("stride", n.stride, 2, true, 1);
+  entries("pads", n.pads, 4, true, 0);
+  entries("dilation", n.dilation, 2, true, 1);
+  if (y.rank != 4) throw sdk::Refusal::shape("y must have rank 4");
+  const auto line = [&](size_t k, int64_t size) {
+    PoolLine w{.kernel = n.kernel[k], .stride = n.kernel[k]};
+    if (!n.stride.empty()) w.stride = n.stride[k];
+    if (!n.pads.empty()) w.before = n.pads[k], w.after = n.pads[k + 2];
+    if (!n.dilation.empty()) w.dilation = n.dilation[k];
+    w.size = size, w.count = y.dims[k + 2];
+    constexpr int64_t kMost = 1 << 24;
+    if (w.kernel > kMost / w.dilation || w.before > kMost)
+      throw sdk::Refusal::shape("a window wider than 2^24 pixels");
+    return w;
+  };
+  return {y.dims[0] * y.dims[1], line(0, height), line(1, width)};
+}
+
+// Rows of windows, reduced down the image and then across: what both forward pools share. The
+// columns of a row are spread by phase, column t - before at [t % stride][t / stride].
+class PoolRows {
+ public:
+  // The identity stands where padding does. divide_rows and divide_columns (of the count of windows
+  // on each axis) are for sums.
+  PoolRows(const PoolWindows& windows, tenon_dtype dtype, PoolKind kind,
+           std::vector<double> divide_rows, std::vector<double> divide_columns);
+  uint64_t scratch() const { return slots_.scratch(); }
+  void run(const void* x, void* y, void* scratch) const;
+
+ private:
+  template <class A>
+  void run_rows(const char* x, char* y, int64_t begin, int64_t end, A* area) const;
+
+  PoolWindows windows_;
+  tenon_dtype dtype_;
+  PoolKind kind_;
+  std::vector<double> divide_rows_, divide_columns_;
+  std::vector<int64_t> offsets_;  // of the taps in the spread columns
+  int64_t phase_ = 0;             // columns of one phase
+  Slots slots_;
+};
+
+sdk::Kernel make_avgpool2d(const sdk::op::avgpool2d& n, const sdk::Node& node);
+sdk::Kernel make_avgpool2d_backward(const sdk::op::avgpool2d_backward& n, const sdk::Node& node);
+
+}  // namespace tenon::cpu
