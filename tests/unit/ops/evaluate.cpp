@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/number.hpp"
+#include "evaluate_index.hpp"
 #include "grad/grad.hpp"
 #include "ops/lower.hpp"
 
@@ -113,6 +114,7 @@ double reduced(std::string_view kind, const std::vector<double>& xs) {
          : kind == "prod"       ? product
          : kind == "sum_square" ? squares
          : kind == "l1"         ? absolute
+         : kind == "all"        ? min != 0
                                 : std::sqrt(squares);
 }
 
@@ -166,19 +168,6 @@ void matmul(const op::matmul& n, Tensor a, Tensor b, Tensor& y) {
     return n.alpha * sum;
   });
   y.data = std::move(matrix.data);
-}
-
-void gather(const op::gather& n, const Tensor& data, const Tensor& indices, Tensor& y) {
-  const int axis = static_cast<int>(n.axis), q = indices.type.shape.rank();
-  each(y, [&](const std::vector<Dim>& p) {
-    double index = at(indices, {p.begin() + axis, p.begin() + axis + q});
-    const double dim = static_cast<double>(data.type.shape[axis]);
-    if (index < -dim || index >= dim) fail(Code::index_out_of_range, "gather: index ", index);
-    std::vector<Dim> from(p.begin(), p.begin() + axis);
-    from.push_back(static_cast<Dim>(index < 0 ? index + dim : index));
-    from.insert(from.end(), p.begin() + axis + q, p.end());
-    return at(data, from);
-  });
 }
 
 void concat(const op::concat& n, const std::vector<Tensor>& xs, Tensor& y) {
@@ -261,7 +250,11 @@ void primitive(const NodeInfo& node, const std::vector<Tensor>& x, Tensor& y) {
   } else if (name == "reduce") {
     reduce(decode<op::reduce>(node), x[0], y);
   } else if (name == "gather") {
-    gather(decode<op::gather>(node), x[0], x[1], y);
+    evaluate_gather(decode<op::gather>(node), x[0], x[1], y);
+  } else if (name == "scatter_add") {
+    evaluate_scatter_add(decode<op::scatter_add>(node), x[0], x[1], x.size() > 2 ? &x[2] : nullptr,
+                         y);
+    for (double& v : y.data) v = rounded(y.type.dtype, v);
   } else {
     fail(Code::internal, "evaluate: does not know ", name);
   }

@@ -200,3 +200,41 @@ TEST_CASE("linear: gradient through both y and pre_act") {
   };
   CHECK(gradient_error(only_pre, {noise({3, 4}, 1, 1), noise({4, 2}, 1, 2)}) < 2e-6);
 }
+
+TEST_CASE("lora_matmul: types and refusals") {
+  Rig r;
+  const Value x = r(kBF16, {4, 3, 5}), w = r(kBF16, {5, 2}), a = r(kBF16, {5, 1}),
+              b = r(kBF16, {1, 2});
+  using Op = op::lora_matmul;
+  CHECK(r.infer(Op{.x = x, .w = w, .a = a, .b = b}) == "bf16[4,3,2]");
+  CHECK(r.infer(Op{.x = r(kBF16, {5}), .w = w, .a = r(kBF16, {5, 0}), .b = r(kBF16, {0, 2})}) ==
+        "bf16[2]");
+  r.refuses(Op{.x = x, .w = r(kBF16, {4, 2}), .a = a, .b = b}, Code::shape_mismatch,
+            {"operand w", "[5,2]", "bf16[4,2]"});
+  r.refuses(Op{.x = x, .w = w, .a = a, .b = r(kBF16, {2, 2})}, Code::shape_mismatch,
+            {"operand b", "[1,2]", "bf16[2,2]"});
+  r.refuses(Op{.x = x, .w = w, .a = r(kF32, {5, 1}), .b = b}, Code::dtype_mismatch,
+            {"operand a", "bf16", "f32[5,1]"});
+  r.refuses(Op{.x = r(kBF16, {}), .w = w, .a = a, .b = b}, Code::shape_mismatch,
+            {"operand x", "rank 1"});
+  r.refuses(Op{.scale = INFINITY, .x = x, .w = w, .a = a, .b = b}, Code::invalid_argument,
+            {"scale", "inf"});
+}
+
+TEST_CASE("lora_matmul: value by hand, one rounding of the sum, gradients") {
+  const auto f = [](Builder& b, const std::vector<Value>& in) -> Value {
+    return b.add(op::lora_matmul{.scale = 0.5, .x = in[0], .w = in[1], .a = in[2], .b = in[3]});
+  };
+  const Tensor y = forward(f, {tensor(kF32, {2}, {1, 2}), tensor(kF32, {2, 1}, {3, 4}),
+                               tensor(kF32, {2, 1}, {5, 6}), tensor(kF32, {1, 1}, {7})});
+  CHECK(y.data == std::vector<double>{11 + 0.5 * 17 * 7});
+  // 256 + (1 + 2^-8): 257 + 2^-8 rounds up to 258; the inner product alone would be 1 in bf16.
+  const Tensor half = forward(f, {tensor(kBF16, {1, 2}, {1, 1}), tensor(kBF16, {2, 1}, {256, 0}),
+                                  tensor(kBF16, {2, 1}, {1, 0x1p-8}), tensor(kBF16, {1, 1}, {2})});
+  CHECK(half.data == std::vector<double>{258});
+  for (const double scale : {0.05, 2.0})
+    CHECK(gradient_error(f, {noise({2, 3, 4}, scale, 1), noise({4, 5}, scale, 2),
+                             noise({4, 2}, scale, 3), noise({2, 5}, scale, 4)}) < 2e-6);
+  CHECK(second_order_error(f, {noise({2, 3}, 1, 1), noise({3, 2}, 1, 2), noise({3, 1}, 1, 3),
+                               noise({1, 2}, 1, 4)}) < 1e-5);
+}
