@@ -113,8 +113,9 @@ HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
   return total;
 }
 
-// Distances of a vector of pixels from their means, as (x - pivot) - rest: the pivot is their first
-// channel, so that a large mean costs no bits, or a mean that is given.
+// Distances of a vector of pixels from their means, as (x - pivot) - rest, so that a large mean
+// costs no bits: the pivot is a mean that is given, whose rounding is then made good, or their
+// first channel.
 template <class D, class T, class At>
 struct Pixels {
   using V = hn::Vec<D>;
@@ -123,15 +124,10 @@ struct Pixels {
       : d(tag), at(place), x(static_cast<const T*>(data)), step(p.pixels) {
     using A = hn::TFromD<D>;
     const auto count = hn::Set(d, static_cast<A>(p.channels));
-    if (mean) {
-      pivot = load(d, static_cast<const A*>(mean), at);
-      rest = hn::Zero(d);
-    } else {
-      pivot = load(d, x, at);
-      const auto from_pivot = [&](int64_t c)
-                                  HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
-      rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);
-    }
+    pivot = mean ? load(d, static_cast<const A*>(mean), at) : load(d, x, at);
+    const auto from_pivot = [&](int64_t c)
+                                HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
+    rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);
     if (scale) {
       inv = load(d, static_cast<const A*>(scale), at);
     } else {
