@@ -181,13 +181,13 @@ constexpr Record<Op> kBackward{.shape = backward_shape<Op>, .lower = backward_lo
 
 }  // namespace
 
-constinit const OpRecord group_norm_def =
+const OpRecord group_norm_def =
     record<op::group_norm, kForward<op::group_norm, op::group_norm_backward>>();
-constinit const OpRecord group_norm_backward_def =
+const OpRecord group_norm_backward_def =
     record<op::group_norm_backward, kBackward<op::group_norm_backward>>();
-constinit const OpRecord layer_norm2d_def =
+const OpRecord layer_norm2d_def =
     record<op::layer_norm2d, kForward<op::layer_norm2d, op::layer_norm2d_backward>>();
-constinit const OpRecord layer_norm2d_backward_def =
+const OpRecord layer_norm2d_backward_def =
     record<op::layer_norm2d_backward, kBackward<op::layer_norm2d_backward>>();
 
 }  // namespace tenon::core

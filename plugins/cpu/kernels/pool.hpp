@@ -3,10 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "convert.hpp"
 #include "pool_vector.hpp"
 #include "slots.hpp"
 #include "tenon/kernel.hpp"
@@ -32,6 +35,19 @@ struct PoolLine {
     return {up_to(low), up_to(high)};
   }
   Range taps(int64_t o) const { return within(o, 0, size); }
+
+  // Elements of a phase of the spread columns (PoolSpread), and where each tap begins in them.
+  int64_t phase() const {
+    const int64_t reach = (kernel - 1) * dilation;
+    return std::max(count + reach / stride, (size + before - 1) / stride + 1);
+  }
+  PoolSpread spread() const { return {size, before, stride, phase()}; }
+  std::vector<int64_t> tap_offsets() const {
+    std::vector<int64_t> offsets;
+    for (int64_t k = 0; k < kernel; ++k)
+      offsets.push_back(k * dilation % stride * phase() + k * dilation / stride);
+    return offsets;
+  }
 };
 
 struct PoolWindows {
@@ -71,8 +87,7 @@ PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_
   return {y.dims[0] * y.dims[1], line(0, height), line(1, width)};
 }
 
-// Rows of windows, reduced down the image and then across: what both forward pools share. The
-// columns of a row are spread by phase, column t - before at [t % stride][t / stride].
+// Rows of windows, reduced down the image and then across: what both forward pools share.
 class PoolRows {
  public:
   // The identity stands where padding does. divide_rows and divide_columns (of the count of windows
@@ -95,6 +110,54 @@ class PoolRows {
   Slots slots_;
 };
 
+// Calls f with the element type of a float dtype.
+template <class F>
+void with_float(tenon_dtype dtype, F&& f) {
+  switch (dtype) {
+    case TENON_DTYPE_F32:
+      return f(float{});
+    case TENON_DTYPE_F16:
+      return f(F16{});
+    case TENON_DTYPE_BF16:
+      return f(Bf16{});
+    default:
+      return f(double{});
+  }
+}
+template <class T>
+using PoolAcc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T>
+PoolAcc<T> pool_wide(T v) {
+  if constexpr (std::is_same_v<T, double>) {
+    return v;
+  } else {
+    return to_float(v);
+  }
+}
+
+template <class A>
+struct Maximum {
+  A value;
+  int64_t row, column;  // -1 without taps
+};
+// The greatest tap of a window: of equal ones the first, of NaNs the last.
+template <class T>
+Maximum<PoolAcc<T>> search_window(const PoolWindows& p, const T* plane, int64_t i, int64_t j) {
+  using A = PoolAcc<T>;
+  const PoolLine::Range rows = p.h.taps(i), columns = p.w.taps(j);
+  Maximum<A> best{-std::numeric_limits<A>::infinity(), -1, -1};
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const int64_t row = p.h.first(i) + r * p.h.dilation;
+    for (int64_t k = columns.begin; k < columns.end; ++k) {
+      const int64_t column = p.w.first(j) + k * p.w.dilation;
+      const A v = pool_wide(plane[row * p.w.size + column]);
+      if (v > best.value || std::isnan(v) || best.row < 0) best = {v, row, column};
+    }
+  }
+  return best;
+}
+
+sdk::Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const sdk::Node& node);
 sdk::Kernel make_avgpool2d(const sdk::op::avgpool2d& n, const sdk::Node& node);
 sdk::Kernel make_avgpool2d_backward(const sdk::op::avgpool2d_backward& n, const sdk::Node& node);
 

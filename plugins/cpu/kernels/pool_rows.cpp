@@ -14,12 +14,8 @@ PoolRows::PoolRows(const PoolWindows& windows, tenon_dtype dtype, PoolKind kind,
       divide_rows_(std::move(divide_rows)),
       divide_columns_(std::move(divide_columns)) {
   const PoolLine& w = windows.w;
-  const int64_t reach = (w.kernel - 1) * w.dilation;
-  phase_ = std::max(w.count + reach / w.stride, (w.size + w.before - 1) / w.stride + 1);
-  for (int64_t k = 0; k < w.kernel; ++k) {
-    const int64_t t = k * w.dilation;
-    offsets_.push_back(t % w.stride * phase_ + t / w.stride);
-  }
+  phase_ = w.phase();
+  offsets_ = w.tap_offsets();
   const int64_t numbers = w.stride * phase_ + w.size + w.count;
   slots_ = make_slots(windows.planes * windows.h.count, numbers * bytes_of(acc_dtype(dtype)),
                       (windows.h.kernel + 2) * w.size * bytes_of(dtype));
@@ -52,13 +48,7 @@ void PoolRows::run_rows(const char* x, char* y, int64_t begin, int64_t end, A* a
     A* to = w.stride == 1 ? area + w.before : columns;
     pool_down(dtype_, kind_, x + (taps.count() > 0 ? top * w.size * size : 0), h.dilation * w.size,
               taps.count(), w.size, to);
-    if (w.stride != 1) {
-      int64_t phase = w.before % w.stride, at = w.before / w.stride;
-      for (int64_t k = 0; k < w.size; ++k) {
-        area[phase * phase_ + at] = columns[k];
-        if (++phase == w.stride) phase = 0, ++at;
-      }
-    }
+    if (w.stride != 1) pool_spread(acc_dtype(dtype_), w.spread(), columns, area);
     const double divisor = divide_rows_.empty() ? 1 : divide_rows_[static_cast<size_t>(o)];
     pool_across(dtype_, kind_, area, offsets_.data(), w.kernel, w.count, divisor, divisors,
                 y + row * w.count * size);

@@ -97,6 +97,128 @@ void across_target(tenon_dtype dtype, PoolKind kind, const void* columns, const 
   });
 }
 
+// ---- spread columns
+
+// Where the columns 0, 2, .. and 1, 3, .. begin when the stride is 2.
+template <class A>
+struct TwoPhases {
+  A *even, *odd;
+  TwoPhases(const PoolSpread& s, A* to)
+      : even(to + s.before % 2 * s.phase + s.before / 2),
+        odd(to + (s.before + 1) % 2 * s.phase + (s.before + 1) / 2) {}
+};
+template <class A, class F>
+HWY_INLINE void each_column(const PoolSpread& s, int64_t first, A* to, F&& f) {
+  int64_t phase = (s.before + first) % s.stride, at = (s.before + first) / s.stride;
+  for (int64_t k = first; k < s.n; ++k) {
+    f(k, to[phase * s.phase + at]);
+    if (++phase == s.stride) phase = 0, ++at;
+  }
+}
+
+template <class T>
+Acc<T> wide(T v) {
+  if constexpr (std::is_same_v<T, double>)
+    return v;
+  else
+    return to_float(v);
+}
+template <class T>
+void set_narrow(Acc<T> v, T* to) {
+  if constexpr (std::is_same_v<T, double>)
+    *to = v;
+  else
+    from_float(v, to);
+}
+
+template <class T>
+void spread_row(const PoolSpread& s, const T* row, Acc<T>* to) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  if (s.stride == 1) {
+    map(
+        d, s.n, [](auto, auto v) HWY_ATTR { return v; }, to + s.before, row);
+    return;
+  }
+  int64_t k = 0;
+  if constexpr (std::is_same_v<T, A>) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const TwoPhases<A> two(s, to);
+    for (; s.stride == 2 && k + 2 * lanes <= s.n; k += 2 * lanes) {
+      hn::Vec<decltype(d)> even, odd;
+      hn::LoadInterleaved2(d, row + k, even, odd);
+      hn::StoreU(even, d, two.even + k / 2);
+      hn::StoreU(odd, d, two.odd + k / 2);
+    }
+  }
+  each_column(s, k, to, [&](int64_t at, A& column) { column = wide(row[at]); });
+}
+template <class T>
+void join_row(const PoolSpread& s, Acc<T>* from, T* row) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  if (s.stride == 1) {
+    map(
+        d, s.n, [](auto, auto v) HWY_ATTR { return v; }, row, from + s.before);
+    return;
+  }
+  int64_t k = 0;
+  if constexpr (std::is_same_v<T, A>) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const TwoPhases<A> two(s, from);
+    for (; s.stride == 2 && k + 2 * lanes <= s.n; k += 2 * lanes)
+      hn::StoreInterleaved2(hn::LoadU(d, two.even + k / 2), hn::LoadU(d, two.odd + k / 2), d,
+                            row + k);
+  }
+  each_column(s, k, from, [&](int64_t at, A& column) { set_narrow(column, row + at); });
+}
+
+void spread_target(tenon_dtype dtype, const PoolSpread& s, const void* row, void* to) {
+  with_storage(dtype, [&]<class T>(T) {
+    spread_row(s, static_cast<const T*>(row), static_cast<Acc<T>*>(to));
+  });
+}
+void join_target(tenon_dtype dtype, const PoolSpread& s, void* from, void* row) {
+  with_storage(dtype,
+               [&]<class T>(T) { join_row(s, static_cast<Acc<T>*>(from), static_cast<T*>(row)); });
+}
+
+// Taps are numbered in the order that decides between equal ones.
+template <class T>
+bool route(const PoolRoute& r, const T* dy) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const A* x = static_cast<const A*>(r.x);
+  A* dx = static_cast<A*>(r.dx);
+  const auto none = hn::Set(d, A{-1});
+  bool missed = false;
+  each(d, 0, r.n, [&](auto at) HWY_ATTR {
+    auto best = identity<PoolKind::max>(d), tap = none;
+    A number = 0;
+    for (int64_t i = 0; i < r.rows; ++i)
+      for (int64_t k = 0; k < r.taps; ++k, ++number) {
+        const auto v = load(d, x + i * r.row_step + r.offsets[k], at);
+        const auto better = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
+        best = hn::IfThenElse(better, v, best);
+        tap = hn::IfThenElse(better, hn::Set(d, number), tap);
+      }
+    const auto present = existing(d, tap, hn::Zero(d), at);
+    missed = missed || !hn::AllFalse(d, hn::Eq(present, none));
+    const auto up = load(d, dy, at);
+    number = 0;
+    for (int64_t i = 0; i < r.rows; ++i)
+      for (int64_t k = 0; k < r.taps; ++k, ++number) {
+        A* to = dx + i * r.row_step + r.offsets[k];
+        const auto mine = hn::IfThenElseZero(hn::Eq(tap, hn::Set(d, number)), up);
+        store(d, hn::Add(load(d, to, at), mine), to, at);
+      }
+  });
+  return missed;
+}
+void route_target(tenon_dtype dtype, const PoolRoute& r, const void* dy, bool& missed) {
+  with_storage(dtype, [&]<class T>(T) { missed = route(r, static_cast<const T*>(dy)); });
+}
+
 void add_row_target(tenon_dtype dtype, const void* row, int64_t n, double divisor, void* sums) {
   with_storage(dtype, [&]<class T>(T) {
     using A = Acc<T>;
@@ -117,6 +239,9 @@ namespace tenon::cpu {
 
 HWY_EXPORT(down_target);
 HWY_EXPORT(across_target);
+HWY_EXPORT(spread_target);
+HWY_EXPORT(join_target);
+HWY_EXPORT(route_target);
 HWY_EXPORT(add_row_target);
 
 void pool_down(tenon_dtype dtype, PoolKind kind, const void* x, int64_t step, int64_t taps,
@@ -126,6 +251,17 @@ void pool_down(tenon_dtype dtype, PoolKind kind, const void* x, int64_t step, in
 void pool_across(tenon_dtype dtype, PoolKind kind, const void* columns, const int64_t* offsets,
                  int64_t taps, int64_t n, double divisor, const void* divisors, void* y) {
   HWY_DYNAMIC_DISPATCH(across_target)(dtype, kind, columns, offsets, taps, n, divisor, divisors, y);
+}
+void pool_spread(tenon_dtype dtype, const PoolSpread& s, const void* row, void* to) {
+  HWY_DYNAMIC_DISPATCH(spread_target)(dtype, s, row, to);
+}
+void pool_join(tenon_dtype dtype, const PoolSpread& s, void* from, void* row) {
+  HWY_DYNAMIC_DISPATCH(join_target)(dtype, s, from, row);
+}
+bool pool_route(tenon_dtype dtype, const PoolRoute& r, const void* dy) {
+  bool missed = false;
+  HWY_DYNAMIC_DISPATCH(route_target)(dtype, r, dy, missed);
+  return missed;
 }
 void pool_add_row(tenon_dtype dtype, const void* row, int64_t n, double divisor, void* sums) {
   HWY_DYNAMIC_DISPATCH(add_row_target)(dtype, row, n, divisor, sums);
