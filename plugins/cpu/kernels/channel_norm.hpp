@@ -31,13 +31,16 @@ PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n
 void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
                     const PlaneScale& s, double mean_g, double mean_gx);
 
-// ---- layer_norm2d: pixels of one image, whose channels lie `pixels` elements apart
+// ---- layer_norm2d: pixels of one image, whose channels lie `pixels` elements apart. A tile of
+// them is copied together first: channels that far apart share few places of the cache.
 
 struct PixelNorm {
   tenon_dtype dtype{};
   int64_t channels = 0, pixels = 0;
   double eps = 0;
 };
+inline constexpr int64_t kTilePixels = 64;
+
 // Pointers are those of the image; null where the op's operand or output is absent.
 struct PixelForward {
   const void* x;
@@ -46,7 +49,9 @@ struct PixelForward {
   void* y;
   void* mean;  // acc
   void* inv;   // acc
+  void* tile;  // kTilePixels numbers (acc) for each channel
 };
+// Pixels [begin, end), at most kTilePixels.
 void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end);
 
 // Bytes of one channel in the sums of parameter gradients: a whole vector.
@@ -60,6 +65,7 @@ struct PixelBackward {
   void* dx;
   void* dgamma;  // kPixelSumBytes for each channel, added to
   void* dbeta;
+  void* tile;  // twice that of the forward op
 };
 void pixel_backward(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end);
 // The lanes of one channel's sums.

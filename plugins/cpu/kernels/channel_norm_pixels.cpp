@@ -6,23 +6,25 @@
 #include "../parallel.hpp"
 #include "channel_norm.hpp"
 #include "channel_norm_image.hpp"
+#include "slots.hpp"
 
 namespace tenon::cpu {
 namespace {
 
 // Tiles of pixels of one image.
 struct Tiles {
-  static constexpr int64_t kPixels = 64;
   int64_t of_image = 0, count = 0, pixels = 0;
 
   explicit Tiles(const Image& m)
-      : of_image((m.pixels + kPixels - 1) / kPixels), count(m.batch * of_image), pixels(m.pixels) {}
+      : of_image((m.pixels + kTilePixels - 1) / kTilePixels),
+        count(m.batch * of_image),
+        pixels(m.pixels) {}
   // Calls body(image, first pixel, end pixel).
   template <class Body>
   void run(int64_t begin, int64_t end, Body&& body) const {
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t image = t / of_image, first = (t - image * of_image) * kPixels;
-      body(image, first, std::min(first + kPixels, pixels));
+      const int64_t image = t / of_image, first = (t - image * of_image) * kTilePixels;
+      body(image, first, std::min(first + kTilePixels, pixels));
     }
   }
 };
@@ -68,28 +70,32 @@ sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node&) 
   sdk::Kernel kernel;
   const NormParameter gamma = m.parameter(n.gamma, kernel.scratch);
   const NormParameter beta = m.parameter(n.beta, kernel.scratch);
+  const Tiles tiles(m);
+  const uint64_t parameters = kernel.scratch;
+  const int64_t bytes = m.channels * kTilePixels * bytes_of(m.acc);
+  const Slots slots = make_slots(tiles.count, bytes, 3 * bytes);
+  kernel.scratch += slots.scratch();
   kernel.in_place = {{n.x.position(), 0}};
   kernel.run = [=, x = n.x.position(), mean = n.want_mean ? 1 : -1,
                 inv = n.want_inv_std ? 2 : -1](const sdk::Call& c) {
     const PixelNorm p{m.dtype, m.channels, m.pixels, m.eps};
     const void* gammas = gamma.prepare(c);
     const void* betas = beta.prepare(c);
-    const Tiles tiles(m);
-    const int64_t cost = m.channels * Tiles::kPixels * bytes_of(m.dtype) * 3;
     const auto stats_of = [&](int position, int64_t image) -> void* {
       if (position < 0) return nullptr;
       return c.out<char>(position) + image * m.pixels * bytes_of(m.acc);
     };
-    parallel_for(tiles.count, grain_for(cost), [&](int64_t begin, int64_t end) {
-      tiles.run(begin, end, [&](int64_t image, int64_t first, int64_t last) {
-        const int64_t plane = image * m.channels;
-        pixel_forward(
-            p,
-            {plane_of(m, c.inputs[x], plane), gammas, betas, plane_of(m, c.outputs[0], plane),
-             stats_of(mean, image), stats_of(inv, image)},
-            first, last);
-      });
-    });
+    slots.run(
+        static_cast<char*>(c.scratch) + parameters, [&](int64_t begin, int64_t end, void* tile) {
+          tiles.run(begin, end, [&](int64_t image, int64_t first, int64_t last) {
+            const int64_t plane = image * m.channels;
+            pixel_forward(
+                p,
+                {plane_of(m, c.inputs[x], plane), gammas, betas, plane_of(m, c.outputs[0], plane),
+                 stats_of(mean, image), stats_of(inv, image), tile},
+                first, last);
+          });
+        });
   };
   return kernel;
 }
@@ -108,6 +114,10 @@ sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
   const Tiles tiles(m);
   const TileSums gamma_sums(m, tiles, n.want_dgamma, kernel.scratch),
       beta_sums(m, tiles, n.want_dbeta, kernel.scratch);
+  const uint64_t sums = kernel.scratch;
+  const int64_t bytes = 2 * m.channels * kTilePixels * bytes_of(m.acc);
+  const Slots slots = make_slots(gamma_sums.blocks, bytes, 3 * gamma_sums.tiles_in_block * bytes);
+  kernel.scratch += slots.scratch();
   if (n.want_dx) kernel.in_place = {{n.dy.position(), 0}, {n.x.position(), 0}};
   // Both or neither: the kernel centres by the mean that inv_std was made with.
   const bool given = n.mean && n.inv_std;
@@ -125,18 +135,18 @@ sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
       return sums;
     };
     const int64_t per = gamma_sums.tiles_in_block;
-    const int64_t cost = per * m.channels * Tiles::kPixels * bytes_of(m.dtype) * 4;
-    parallel_for(gamma_sums.blocks, grain_for(cost), [&](int64_t k, int64_t end) {
+    slots.run(static_cast<char*>(c.scratch) + sums, [&](int64_t k, int64_t end, void* tile) {
       for (; k < end; ++k) {
         char *to_gamma = start(gamma_sums.block(c, k)), *to_beta = start(beta_sums.block(c, k));
         const int64_t last_tile = std::min(tiles.count, (k + 1) * per);
         tiles.run(k * per, last_tile, [&](int64_t image, int64_t first, int64_t last) {
           const int64_t plane = image * m.channels;
-          pixel_backward(p,
-                         {plane_of(m, c.inputs[dy], plane), plane_of(m, c.inputs[x], plane), gammas,
-                          stats_of(mean, image), stats_of(inv, image),
-                          dx < 0 ? nullptr : plane_of(m, c.outputs[dx], plane), to_gamma, to_beta},
-                         first, last);
+          pixel_backward(
+              p,
+              {plane_of(m, c.inputs[dy], plane), plane_of(m, c.inputs[x], plane), gammas,
+               stats_of(mean, image), stats_of(inv, image),
+               dx < 0 ? nullptr : plane_of(m, c.outputs[dx], plane), to_gamma, to_beta, tile},
+              first, last);
         });
       }
     });

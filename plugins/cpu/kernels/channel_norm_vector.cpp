@@ -113,23 +113,42 @@ HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
   return total;
 }
 
+// A tile: kTilePixels numbers for each channel. n of them are taken from an image and given back.
+template <class T>
+HWY_INLINE void take_tile(const PixelNorm& p, const T* image, int64_t n, Acc<T>* tile) {
+  const hn::ScalableTag<Acc<T>> d;
+  for (int64_t c = 0; c < p.channels; ++c)
+    each(d, 0, n, [&](auto at) HWY_ATTR {
+      store(d, load(d, image + c * p.pixels, at), tile + c * kTilePixels, at);
+    });
+}
+template <class T>
+HWY_INLINE void give_tile(const PixelNorm& p, const Acc<T>* tile, int64_t n, T* image) {
+  const hn::ScalableTag<Acc<T>> d;
+  for (int64_t c = 0; c < p.channels; ++c)
+    each(d, 0, n, [&](auto at) HWY_ATTR {
+      store(d, load(d, tile + c * kTilePixels, at), image + c * p.pixels, at);
+    });
+}
+
 // Distances of a vector of pixels from their means, as (x - pivot) - rest, so that a large mean
 // costs no bits: the pivot is a mean that is given, whose rounding is then made good, or their
 // first channel.
-template <class D, class T, class At>
+template <class D, class At>
 struct Pixels {
   using V = hn::Vec<D>;
-  HWY_INLINE Pixels(D tag, const PixelNorm& p, const void* data, At place, const void* mean,
-                    const void* scale)
-      : d(tag), at(place), x(static_cast<const T*>(data)), step(p.pixels) {
-    using A = hn::TFromD<D>;
+  using A = hn::TFromD<D>;
+  HWY_INLINE Pixels(D tag, const PixelNorm& p, const A* tile, At place, const A* mean,
+                    const A* scale)
+      : d(tag), at(place), x(tile) {
     const auto count = hn::Set(d, static_cast<A>(p.channels));
-    pivot = mean ? load(d, static_cast<const A*>(mean), at) : load(d, x, at);
-    const auto from_pivot = [&](int64_t c)
-                                HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
+    pivot = mean ? load(d, mean, at) : load(d, x, at);
+    const auto from_pivot = [&](int64_t c) HWY_ATTR {
+      return hn::Sub(load(d, x + c * kTilePixels, at), pivot);
+    };
     rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);
     if (scale) {
-      inv = load(d, static_cast<const A*>(scale), at);
+      inv = load(d, scale, at);
     } else {
       const auto squared = [&](int64_t c) HWY_ATTR {
         const auto v = distance(c);
@@ -141,54 +160,69 @@ struct Pixels {
     }
   }
   HWY_INLINE V distance(int64_t c) const {
-    return hn::Sub(hn::Sub(load(d, x + c * step, at), pivot), rest);
+    return hn::Sub(hn::Sub(load(d, x + c * kTilePixels, at), pivot), rest);
   }
   HWY_INLINE V normalized(int64_t c) const { return hn::Mul(distance(c), inv); }
 
   D d;
   At at;
-  const T* x;
-  int64_t step;
+  const A* x;
   V pivot, rest, inv;
 };
 
+// A pointer to an image or its statistics, moved to a pixel; null stays null.
 template <class T>
-void forward_pixels(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
+T* moved(void* base, int64_t begin) {
+  return base ? static_cast<T*>(base) + begin : nullptr;
+}
+template <class T>
+const T* moved(const void* base, int64_t begin) {
+  return base ? static_cast<const T*>(base) + begin : nullptr;
+}
+
+template <class T>
+void forward_pixels(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t n) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
   const A* gamma = static_cast<const A*>(a.gamma);
   const A* beta = static_cast<const A*>(a.beta);
-  T* y = static_cast<T*>(a.y);
-  each(d, begin, end, [&](auto at) HWY_ATTR {
-    const Pixels<decltype(d), T, decltype(at)> pixels(d, p, a.x, at, nullptr, nullptr);
+  A* mean = moved<A>(a.mean, begin);
+  A* inv = moved<A>(a.inv, begin);
+  A* tile = static_cast<A*>(a.tile);
+  take_tile(p, moved<T>(a.x, begin), n, tile);
+  each(d, 0, n, [&](auto at) HWY_ATTR {
+    const Pixels pixels(d, p, tile, at, nullptr, nullptr);
     for (int64_t c = 0; c < p.channels; ++c) {
       auto v = pixels.normalized(c);
       if (gamma) v = hn::Mul(v, hn::Set(d, gamma[c]));
       if (beta) v = hn::Add(v, hn::Set(d, beta[c]));
-      store(d, v, y + c * p.pixels, at);
+      store(d, v, tile + c * kTilePixels, at);
     }
-    if (a.mean) store(d, hn::Add(pixels.pivot, pixels.rest), static_cast<A*>(a.mean), at);
-    if (a.inv) store(d, pixels.inv, static_cast<A*>(a.inv), at);
+    if (mean) store(d, hn::Add(pixels.pivot, pixels.rest), mean, at);
+    if (inv) store(d, pixels.inv, inv, at);
   });
+  give_tile(p, tile, n, moved<T>(a.y, begin));
 }
 void forward_target(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
-  with_storage(p.dtype, [&]<class T>(T) { forward_pixels<T>(p, a, begin, end); });
+  with_storage(p.dtype, [&]<class T>(T) { forward_pixels<T>(p, a, begin, end - begin); });
 }
 
 template <class T>
-void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end) {
+void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t n) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
   const A* gamma = static_cast<const A*>(a.gamma);
-  const T* dy = static_cast<const T*>(a.dy);
-  T* dx = static_cast<T*>(a.dx);
+  A* x = static_cast<A*>(a.tile);
+  A* dy = x + p.channels * kTilePixels;
+  take_tile(p, moved<T>(a.x, begin), n, x);
+  take_tile(p, moved<T>(a.dy, begin), n, dy);
   const auto add = [&](void* sums, int64_t c, auto v) HWY_ATTR {
     A* to = reinterpret_cast<A*>(static_cast<char*>(sums) + c * kPixelSumBytes);
     hn::Store(hn::Add(hn::Load(d, to), v), d, to);
   };
-  each(d, begin, end, [&](auto at) HWY_ATTR {
-    const Pixels<decltype(d), T, decltype(at)> pixels(d, p, a.x, at, a.mean, a.inv);
-    const auto up = [&](int64_t c) HWY_ATTR { return load(d, dy + c * p.pixels, at); };
+  each(d, 0, n, [&](auto at) HWY_ATTR {
+    const Pixels pixels(d, p, x, at, moved<A>(a.mean, begin), moved<A>(a.inv, begin));
+    const auto up = [&](int64_t c) HWY_ATTR { return load(d, dy + c * kTilePixels, at); };
     const auto scaled = [&](int64_t c) HWY_ATTR {
       return gamma ? hn::Mul(up(c), hn::Set(d, gamma[c])) : up(c);
     };
@@ -197,19 +231,20 @@ void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, 
       if (a.dgamma) add(a.dgamma, c, existing(d, hn::Mul(v, pixels.normalized(c)), zero, at));
       if (a.dbeta) add(a.dbeta, c, existing(d, v, zero, at));
     }
-    if (!dx) return;
+    if (!a.dx) return;
     const auto count = hn::Set(d, static_cast<A>(p.channels));
     const auto along = [&](int64_t c) HWY_ATTR { return hn::Mul(scaled(c), pixels.normalized(c)); };
     const auto mean_g = hn::Div(channel_sum(d, p.channels, scaled), count);
     const auto mean_gx = hn::Div(channel_sum(d, p.channels, along), count);
     for (int64_t c = 0; c < p.channels; ++c) {
       const auto g = hn::NegMulAdd(pixels.normalized(c), mean_gx, hn::Sub(scaled(c), mean_g));
-      store(d, hn::Mul(pixels.inv, g), dx + c * p.pixels, at);
+      store(d, hn::Mul(pixels.inv, g), x + c * kTilePixels, at);
     }
   });
+  if (a.dx) give_tile(p, x, n, moved<T>(a.dx, begin));
 }
 void backward_target(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end) {
-  with_storage(p.dtype, [&]<class T>(T) { backward_pixels<T>(p, a, begin, end); });
+  with_storage(p.dtype, [&]<class T>(T) { backward_pixels<T>(p, a, begin, end - begin); });
 }
 
 template <class A>

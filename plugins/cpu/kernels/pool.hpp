@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The windows of 2d pools, and what the files of the family owe each other.
+// What the files of the pool family owe each other.
 #pragma once
 
 #include <algorithm>
@@ -15,47 +15,6 @@
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
-
-// Windows along one axis: window o has its taps at first(o) + k·dilation, k < kernel.
-struct PoolLine {
-  int64_t kernel = 1, stride = 1, before = 0, after = 0, dilation = 1;
-  int64_t size = 0, count = 0;
-
-  int64_t first(int64_t o) const { return o * stride - before; }
-  // The taps [begin, end) of a window that lie in [low, high).
-  struct Range {
-    int64_t begin, end;
-    int64_t count() const { return std::max<int64_t>(end - begin, 0); }
-  };
-  Range within(int64_t o, int64_t low, int64_t high) const {
-    const auto up_to = [&](int64_t limit) {  // taps before that position
-      const int64_t room = limit - first(o);
-      return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
-    };
-    return {up_to(low), up_to(high)};
-  }
-  Range taps(int64_t o) const { return within(o, 0, size); }
-
-  // Elements of a phase of the spread columns (PoolSpread), and where each tap begins in them.
-  int64_t phase() const {
-    const int64_t reach = (kernel - 1) * dilation;
-    return std::max(count + reach / stride, (size + before - 1) / stride + 1);
-  }
-  PoolSpread spread() const { return {size, before, stride, phase()}; }
-  std::vector<int64_t> tap_offsets() const {
-    std::vector<int64_t> offsets;
-    for (int64_t k = 0; k < kernel; ++k)
-      offsets.push_back(k * dilation % stride * phase() + k * dilation / stride);
-    return offsets;
-  }
-};
-
-struct PoolWindows {
-  int64_t planes = 0;
-  PoolLine h, w;
-  int64_t pixels() const { return h.size * w.size; }
-  int64_t windows() const { return h.count * w.count; }
-};
 
 // Of a node whose x has shape [N, C, height, width] and whose y has y's shape.
 template <class Op>
@@ -87,26 +46,21 @@ PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_
   return {y.dims[0] * y.dims[1], line(0, height), line(1, width)};
 }
 
-// Rows of windows, reduced down the image and then across: what both forward pools share.
+// A forward pool: rows of windows, reduced down the image and then across.
 class PoolRows {
  public:
-  // The identity stands where padding does. divide_rows and divide_columns (of the count of windows
-  // on each axis) are for sums.
+  // divide_rows and divide_columns (of the count of windows on each axis) are for sums.
   PoolRows(const PoolWindows& windows, tenon_dtype dtype, PoolKind kind,
            std::vector<double> divide_rows, std::vector<double> divide_columns);
   uint64_t scratch() const { return slots_.scratch(); }
   void run(const void* x, void* y, void* scratch) const;
 
  private:
-  template <class A>
-  void run_rows(const char* x, char* y, int64_t begin, int64_t end, A* area) const;
-
   PoolWindows windows_;
   tenon_dtype dtype_;
   PoolKind kind_;
   std::vector<double> divide_rows_, divide_columns_;
-  std::vector<int64_t> offsets_;  // of the taps in the spread columns
-  int64_t phase_ = 0;             // columns of one phase
+  std::vector<int64_t> offsets_;
   Slots slots_;
 };
 

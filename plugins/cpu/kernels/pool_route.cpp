@@ -12,48 +12,36 @@ namespace {
 struct Router {
   PoolWindows p;
   tenon_dtype dtype{};
-  PoolSpread spread{};
   std::vector<int64_t> offsets;
 
-  int64_t row_numbers() const { return spread.stride * spread.phase; }
-  int64_t plane_numbers() const { return p.h.size * row_numbers(); }
+  int64_t plane_numbers() const { return p.h.size * p.w.spread(); }
+  PoolPlan plan() const { return {dtype, PoolKind::max, p, offsets.data(), nullptr, nullptr}; }
 
-  // area: the spread x, then the spread dx. Padding is -inf, which no tap is below.
+  // Planes [plane, end). area: the spread x, then the spread dx. Padding is -inf, which no tap is
+  // below.
   template <class T>
-  void run_plane(const T* dy, const T* x, T* dx, PoolAcc<T>* area) const {
+  void run(const T* dy, const T* x, T* dx, int64_t plane, int64_t end, PoolAcc<T>* area) const {
     using A = PoolAcc<T>;
     A* const sums = area + plane_numbers();
-    std::fill_n(sums, plane_numbers(), A{0});
-    for (int64_t r = 0; r < p.h.size; ++r)
-      pool_spread(dtype, spread, x + r * p.w.size, area + r * row_numbers());
-    for (int64_t i = 0; i < p.h.count; ++i) {
-      const PoolLine::Range taps = p.h.taps(i);
-      if (taps.count() == 0) continue;
-      const int64_t top = (p.h.first(i) + taps.begin * p.h.dilation) * row_numbers();
-      const PoolRoute route{.x = area + top,
-                            .dx = sums + top,
-                            .rows = taps.count(),
-                            .row_step = p.h.dilation * row_numbers(),
-                            .offsets = offsets.data(),
-                            .taps = p.w.kernel,
-                            .n = p.w.count};
-      if (pool_route(dtype, route, dy + i * p.w.count)) add_lowest(dy, x, i, sums);
+    std::fill(area, sums, -std::numeric_limits<A>::infinity());
+    for (; plane < end; ++plane) {
+      const T *own_dy = dy + plane * p.windows(), *own_x = x + plane * p.pixels();
+      if (pool_route(plan(), own_dy, own_x, area, sums)) add_lowest(own_dy, own_x, sums);
+      pool_join(plan(), sums, dx + plane * p.pixels());
     }
-    for (int64_t r = 0; r < p.h.size; ++r)
-      pool_join(dtype, spread, sums + r * row_numbers(), dx + r * p.w.size);
   }
 
-  // Windows of a row in which all is -inf: their first tap has the gradient.
+  // Windows in which all is -inf: their first tap has the gradient.
   template <class T>
-  void add_lowest(const T* dy, const T* x, int64_t i, PoolAcc<T>* sums) const {
+  void add_lowest(const T* dy, const T* x, PoolAcc<T>* sums) const {
     using A = PoolAcc<T>;
-    for (int64_t j = 0; j < p.w.count; ++j) {
-      const Maximum<A> best = search_window(p, x, i, j);
-      if (best.row < 0 || best.value != -std::numeric_limits<A>::infinity()) continue;
-      const int64_t t = best.column + spread.before;
-      sums[best.row * row_numbers() + t % spread.stride * spread.phase + t / spread.stride] +=
-          pool_wide(dy[i * p.w.count + j]);
-    }
+    for (int64_t i = 0; i < p.h.count; ++i)
+      for (int64_t j = 0; j < p.w.count; ++j) {
+        const Maximum<A> best = search_window(p, x, i, j);
+        if (best.row < 0 || best.value != -std::numeric_limits<A>::infinity()) continue;
+        sums[best.row * p.w.spread() + p.w.spread_at(best.column)] +=
+            pool_wide(dy[i * p.w.count + j]);
+      }
   }
 };
 
@@ -69,22 +57,15 @@ sdk::Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const 
   const PoolWindows& p = router.p;
   // Taps are numbered in floats.
   if (p.h.kernel > (1 << 22) / p.w.kernel) throw sdk::Refusal::shape("more than 2^22 taps");
-  router.spread = p.w.spread();
   router.offsets = p.w.tap_offsets();
   const int64_t bytes = 2 * router.plane_numbers() * bytes_of(acc_dtype(x.dtype));
   const Slots slots = make_slots(p.planes, bytes, 2 * bytes);
   return {.run =
               [router, slots](const sdk::Call& c) {
                 with_float(router.dtype, [&]<class T>(T) {
-                  using A = PoolAcc<T>;
-                  const PoolWindows& p = router.p;
                   slots.run(c.scratch, [&](int64_t plane, int64_t end, void* area) {
-                    std::fill_n(static_cast<A*>(area), router.plane_numbers(),
-                                -std::numeric_limits<A>::infinity());
-                    for (; plane < end; ++plane)
-                      router.run_plane(c.in<T>(0) + plane * p.windows(),
-                                       c.in<T>(1) + plane * p.pixels(),
-                                       c.out<T>(0) + plane * p.pixels(), static_cast<A*>(area));
+                    router.run(c.in<T>(0), c.in<T>(1), c.out<T>(0), plane, end,
+                               static_cast<PoolAcc<T>*>(area));
                   });
                 });
               },
