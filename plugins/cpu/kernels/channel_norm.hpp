@@ -38,8 +38,8 @@ struct PixelNorm {
   tenon_dtype dtype{};
   int64_t channels = 0, pixels = 0;
   double eps = 0;
+  int64_t tile = 0;  // pixels
 };
-inline constexpr int64_t kTilePixels = 64;
 
 // Pointers are those of the image; null where the op's operand or output is absent.
 struct PixelForward {
@@ -49,9 +49,9 @@ struct PixelForward {
   void* y;
   void* mean;  // acc
   void* inv;   // acc
-  void* tile;  // kTilePixels numbers (acc) for each channel
+  void* tile;  // PixelNorm::tile numbers (acc) for each channel
 };
-// Pixels [begin, end), at most kTilePixels.
+// Pixels [begin, end), at most a tile.
 void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end);
 
 // Bytes of one channel in the sums of parameter gradients: a whole vector.

@@ -113,13 +113,13 @@ HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
   return total;
 }
 
-// A tile: kTilePixels numbers for each channel. n of them are taken from an image and given back.
+// A tile: p.tile numbers for each channel. n of them are taken from an image and given back.
 template <class T>
 HWY_INLINE void take_tile(const PixelNorm& p, const T* image, int64_t n, Acc<T>* tile) {
   const hn::ScalableTag<Acc<T>> d;
   for (int64_t c = 0; c < p.channels; ++c)
     each(d, 0, n, [&](auto at) HWY_ATTR {
-      store(d, load(d, image + c * p.pixels, at), tile + c * kTilePixels, at);
+      store(d, load(d, image + c * p.pixels, at), tile + c * p.tile, at);
     });
 }
 template <class T>
@@ -127,7 +127,7 @@ HWY_INLINE void give_tile(const PixelNorm& p, const Acc<T>* tile, int64_t n, T* 
   const hn::ScalableTag<Acc<T>> d;
   for (int64_t c = 0; c < p.channels; ++c)
     each(d, 0, n, [&](auto at) HWY_ATTR {
-      store(d, load(d, tile + c * kTilePixels, at), image + c * p.pixels, at);
+      store(d, load(d, tile + c * p.tile, at), image + c * p.pixels, at);
     });
 }
 
@@ -140,12 +140,11 @@ struct Pixels {
   using A = hn::TFromD<D>;
   HWY_INLINE Pixels(D tag, const PixelNorm& p, const A* tile, At place, const A* mean,
                     const A* scale)
-      : d(tag), at(place), x(tile) {
+      : d(tag), at(place), x(tile), step(p.tile) {
     const auto count = hn::Set(d, static_cast<A>(p.channels));
     pivot = mean ? load(d, mean, at) : load(d, x, at);
-    const auto from_pivot = [&](int64_t c) HWY_ATTR {
-      return hn::Sub(load(d, x + c * kTilePixels, at), pivot);
-    };
+    const auto from_pivot = [&](int64_t c)
+                                HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
     rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);
     if (scale) {
       inv = load(d, scale, at);
@@ -160,13 +159,14 @@ struct Pixels {
     }
   }
   HWY_INLINE V distance(int64_t c) const {
-    return hn::Sub(hn::Sub(load(d, x + c * kTilePixels, at), pivot), rest);
+    return hn::Sub(hn::Sub(load(d, x + c * step, at), pivot), rest);
   }
   HWY_INLINE V normalized(int64_t c) const { return hn::Mul(distance(c), inv); }
 
   D d;
   At at;
   const A* x;
+  int64_t step;
   V pivot, rest, inv;
 };
 
@@ -196,7 +196,7 @@ void forward_pixels(const PixelNorm& p, const PixelForward& a, int64_t begin, in
       auto v = pixels.normalized(c);
       if (gamma) v = hn::Mul(v, hn::Set(d, gamma[c]));
       if (beta) v = hn::Add(v, hn::Set(d, beta[c]));
-      store(d, v, tile + c * kTilePixels, at);
+      store(d, v, tile + c * p.tile, at);
     }
     if (mean) store(d, hn::Add(pixels.pivot, pixels.rest), mean, at);
     if (inv) store(d, pixels.inv, inv, at);
@@ -213,7 +213,7 @@ void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, 
   const hn::ScalableTag<A> d;
   const A* gamma = static_cast<const A*>(a.gamma);
   A* x = static_cast<A*>(a.tile);
-  A* dy = x + p.channels * kTilePixels;
+  A* dy = x + p.channels * p.tile;
   take_tile(p, moved<T>(a.x, begin), n, x);
   take_tile(p, moved<T>(a.dy, begin), n, dy);
   const auto add = [&](void* sums, int64_t c, auto v) HWY_ATTR {
@@ -222,7 +222,7 @@ void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, 
   };
   each(d, 0, n, [&](auto at) HWY_ATTR {
     const Pixels pixels(d, p, x, at, moved<A>(a.mean, begin), moved<A>(a.inv, begin));
-    const auto up = [&](int64_t c) HWY_ATTR { return load(d, dy + c * kTilePixels, at); };
+    const auto up = [&](int64_t c) HWY_ATTR { return load(d, dy + c * p.tile, at); };
     const auto scaled = [&](int64_t c) HWY_ATTR {
       return gamma ? hn::Mul(up(c), hn::Set(d, gamma[c])) : up(c);
     };
@@ -238,7 +238,7 @@ void backward_pixels(const PixelNorm& p, const PixelBackward& a, int64_t begin, 
     const auto mean_gx = hn::Div(channel_sum(d, p.channels, along), count);
     for (int64_t c = 0; c < p.channels; ++c) {
       const auto g = hn::NegMulAdd(pixels.normalized(c), mean_gx, hn::Sub(scaled(c), mean_g));
-      store(d, hn::Mul(pixels.inv, g), x + c * kTilePixels, at);
+      store(d, hn::Mul(pixels.inv, g), x + c * p.tile, at);
     }
   });
   if (a.dx) give_tile(p, x, n, moved<T>(a.dx, begin));
