@@ -48,8 +48,8 @@ struct Gemm::Work {
 };
 
 Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots)
-    : m_(m), n_(n), k_(k), a_(a), b_(b), direct_(direct), sum_(gemm_sum_dtype(a.dtype)), sum_size_(dtype_bytes(sum_)),
-      slots_(slots) {
+    : m_(m), n_(n), k_(k), a_(a), b_(b), direct_(direct), sum_(gemm_sum_dtype(a.dtype)),
+      sum_size_(dtype_bytes(sum_)), slots_(slots) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     sums_ = direct ? 0 : aligned(n * sum_size_);

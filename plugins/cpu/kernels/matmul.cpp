@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul and linear: from a node's shapes to products, with batches folded where they can be. lora_matmul is in lora.cpp.
+// matmul and linear: from a node's shapes to products, with batches folded where they can be.
+// lora_matmul is in lora.cpp.
 #include <algorithm>
 #include <optional>
 #include <vector>
