@@ -84,7 +84,9 @@ HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
   if (dense && !t.data) fail(Code::invalid_argument, what, ": data is NULL");
   const auto* bytes = static_cast<const std::byte*>(t.data);
   if (!t.strides) {
-    if (t.size < dense) fail(Code::invalid_argument, what, ": ", out.type.text(), " has ", dense, " bytes, got ", t.size);
+    if (t.size < dense)
+      fail(Code::invalid_argument, what, ": ", out.type.text(), " has ", dense, " bytes, got ",
+           t.size);
     out.content = {bytes, dense};
     return out;
   }
@@ -98,7 +100,8 @@ HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
   std::array<int64_t, TENON_MAX_RANK> index{};
   int64_t offset = 0;
   for (int64_t i = 0; i < elements; ++i) {
-    std::memcpy(out.gathered.data() + static_cast<uint64_t>(i) * each, bytes + static_cast<uint64_t>(offset) * each, each);
+    std::memcpy(out.gathered.data() + static_cast<uint64_t>(i) * each,
+                bytes + static_cast<uint64_t>(offset) * each, each);
     for (int k = rank - 1; k >= 0; --k) {
       const auto axis = static_cast<size_t>(k);
       offset += t.strides[axis];
@@ -119,20 +122,35 @@ tenon_str tenon_status_text(const tenon_status* status) { return status_text(sta
 void tenon_status_release(tenon_status* status) { release_status(status); }
 
 tenon_str tenon_code_name(tenon_code code) {
-  constexpr std::string_view names[] = {"ok",           "invalid_argument", "shape_mismatch",     "dtype_mismatch",
-                                        "unsupported",  "index_out_of_range", "numeric_error",    "out_of_memory",
-                                        "not_found",    "io_error",         "corrupt",            "incompatible",
-                                        "undefined_state", "device_lost",   "cancelled",          "internal"};
+  constexpr std::string_view names[] = {"ok",
+                                        "invalid_argument",
+                                        "shape_mismatch",
+                                        "dtype_mismatch",
+                                        "unsupported",
+                                        "index_out_of_range",
+                                        "numeric_error",
+                                        "out_of_memory",
+                                        "not_found",
+                                        "io_error",
+                                        "corrupt",
+                                        "incompatible",
+                                        "undefined_state",
+                                        "device_lost",
+                                        "cancelled",
+                                        "internal"};
   return c_str(code < std::size(names) ? names[code] : "unknown");
 }
 
-tenon_str tenon_text_str(const tenon_text* text) { return text ? c_str(text->text) : tenon_str{"", 0}; }
+tenon_str tenon_text_str(const tenon_text* text) {
+  return text ? c_str(text->text) : tenon_str{"", 0};
+}
 void tenon_text_destroy(tenon_text* text) { delete text; }
 
 #define TENON_QUOTE(x) #x
 #define TENON_STRING(x) TENON_QUOTE(x)
 tenon_str tenon_version(void) {
-  return c_str(TENON_STRING(TENON_VERSION_MAJOR) "." TENON_STRING(TENON_VERSION_MINOR) "." TENON_STRING(TENON_VERSION_PATCH));
+  return c_str(TENON_STRING(TENON_VERSION_MAJOR) "." TENON_STRING(
+      TENON_VERSION_MINOR) "." TENON_STRING(TENON_VERSION_PATCH));
 }
 uint32_t tenon_api_version(void) { return TENON_API_MAJOR << 16 | TENON_API_MINOR; }
 uint32_t tenon_abi_version(void) { return TENON_ABI_MAJOR << 16 | TENON_ABI_MINOR; }
@@ -148,7 +166,7 @@ void tenon_log_to(void (*call)(void* user, uint32_t level, tenon_str text), void
   set_log_sink(nullptr, nullptr);
   sink = {call, user};
   if (call)
-    set_log_sink([](LogLevel level, std::string_view text, void*) {
-      sink.call(sink.user, static_cast<uint32_t>(level), c_str(text));
-    }, nullptr);
+    set_log_sink([](LogLevel level, std::string_view text,
+                    void*) { sink.call(sink.user, static_cast<uint32_t>(level), c_str(text)); },
+                 nullptr);
 }

@@ -21,7 +21,7 @@ struct tenon_graph {
 };
 struct tenon_runtime {
   std::shared_ptr<tenon::core::Runtime> runtime;
-  std::vector<tenon::core::DeviceInfo> devices;   // as they were at load: what entries point into
+  std::vector<tenon::core::DeviceInfo> devices;  // as they were at load: what entries point into
 };
 struct tenon_store {
   std::shared_ptr<tenon::core::Runtime> runtime;
@@ -31,7 +31,8 @@ struct tenon_executable {
   std::shared_ptr<tenon::core::Executable> executable;
 };
 struct tenon_context {
-  explicit tenon_context(std::shared_ptr<tenon::core::Executable> executable) : context(std::move(executable)) {}
+  explicit tenon_context(std::shared_ptr<tenon::core::Executable> executable)
+      : context(std::move(executable)) {}
   tenon::core::Context context;
 };
 
@@ -66,7 +67,7 @@ tenon_tensor_type to_c(const Type& type);
 // Dense bytes of a tensor of the caller's: checked, strides resolved.
 struct HostTensor {
   Type type;
-  Bytes gathered;                       // when it was strided
+  Bytes gathered;  // when it was strided
   std::span<const std::byte> content;
 };
 HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
@@ -74,7 +75,8 @@ HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
 // Fills what the caller's version of a struct has room for.
 template <class T>
 void give(T& out, T filled, std::string_view what) {
-  if (out.struct_size < sizeof(uint64_t)) fail(Code::invalid_argument, what, ": struct_size is not set");
+  if (out.struct_size < sizeof(uint64_t))
+    fail(Code::invalid_argument, what, ": struct_size is not set");
   const uint64_t size = std::min<uint64_t>(out.struct_size, sizeof(T));
   filled.struct_size = out.struct_size;
   std::memcpy(&out, &filled, size);
@@ -84,7 +86,8 @@ template <class T>
 T taken(const T* given, std::string_view what) {
   T all{};
   if (!given) return all;
-  if (given->struct_size < sizeof(uint64_t)) fail(Code::invalid_argument, what, ": struct_size is not set");
+  if (given->struct_size < sizeof(uint64_t))
+    fail(Code::invalid_argument, what, ": struct_size is not set");
   std::memcpy(&all, given, std::min<uint64_t>(given->struct_size, sizeof(T)));
   return all;
 }

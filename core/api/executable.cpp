@@ -14,17 +14,25 @@ nlohmann::json report_json(const Plan& plan) {
   json out;
   out["nodes"] = json::array();
   for (const NodeReport& r : plan.reports)
-    out["nodes"].push_back({{"name", r.name}, {"op", r.op}, {"device", id(r.device)},
-                            {"verdict", verdict_name(r.verdict)}, {"reason", r.reason}, {"note", r.note}});
+    out["nodes"].push_back({{"name", r.name},
+                            {"op", r.op},
+                            {"device", id(r.device)},
+                            {"verdict", verdict_name(r.verdict)},
+                            {"reason", r.reason},
+                            {"note", r.note}});
   out["regions"] = json::array();
   out["steps"] = json::array();
   for (size_t r = 0; r < plan.regions.size(); ++r) {
     const PlannedRegion& region = plan.regions[r];
     const auto& steps = region.program->steps();
-    out["regions"].push_back({{"device", id(region.device)}, {"steps", steps.size()}, {"transfers_in", region.before.size()}});
+    out["regions"].push_back({{"device", id(region.device)},
+                              {"steps", steps.size()},
+                              {"transfers_in", region.before.size()}});
     for (size_t s = 0; s < steps.size(); ++s) {
       const uint32_t node = region.report_of_step[s];
-      out["steps"].push_back({{"region", r}, {"label", steps[s].label}, {"scratch", steps[s].scratch},
+      out["steps"].push_back({{"region", r},
+                              {"label", steps[s].label},
+                              {"scratch", steps[s].scratch},
                               {"node", node == kNone ? "" : plan.reports[node].name}});
     }
   }
@@ -32,24 +40,32 @@ nlohmann::json report_json(const Plan& plan) {
   for (uint32_t d = 0; d < plan.devices.size(); ++d) {
     uint64_t weights = 0, state = 0;
     for (const PlannedEntry& e : plan.entries) {
-      const bool here = std::find(e.devices.begin(), e.devices.end(), d) != e.devices.end() || (e.updated && e.update_device == d);
+      const bool here = std::find(e.devices.begin(), e.devices.end(), d) != e.devices.end() ||
+                        (e.updated && e.update_device == d);
       if (here) (e.space == Space::weight ? weights : state) += type_bytes(e.type);
     }
-    out["memory"].push_back({{"device", id(d)}, {"peak", plan.arenas[d].peak}, {"bound", plan.arenas[d].bound},
-                             {"weights", weights}, {"state", state}});
+    out["memory"].push_back({{"device", id(d)},
+                             {"peak", plan.arenas[d].peak},
+                             {"bound", plan.arenas[d].bound},
+                             {"weights", weights},
+                             {"state", state}});
   }
   return out;
 }
 
 }  // namespace
 
-tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph, tenon_store* store,
-                                      const tenon_executable_options* given, tenon_executable** out_executable) {
+tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph,
+                                      tenon_store* store, const tenon_executable_options* given,
+                                      tenon_executable** out_executable) {
   return door("tenon_executable_create", [&] {
     const tenon_executable_options o = taken(given, "tenon_executable_options");
-    if (o.fallback > TENON_FALLBACK_DENY) fail(Code::invalid_argument, "fallback ", o.fallback, " is unknown");
-    constexpr uint32_t kFlags = TENON_COMPILE_NO_SIMPLIFY | TENON_COMPILE_DECOMPOSE_ALL | TENON_COMPILE_NO_FUSE;
-    if (o.flags & ~kFlags) fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
+    if (o.fallback > TENON_FALLBACK_DENY)
+      fail(Code::invalid_argument, "fallback ", o.fallback, " is unknown");
+    constexpr uint32_t kFlags =
+        TENON_COMPILE_NO_SIMPLIFY | TENON_COMPILE_DECOMPOSE_ALL | TENON_COMPILE_NO_FUSE;
+    if (o.flags & ~kFlags)
+      fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
     if (o.device.size) options.device = view(o.device);
     options.plan.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
@@ -65,15 +81,17 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
 
 void tenon_executable_destroy(tenon_executable* executable) { delete executable; }
 
-tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_str* symbols, const int64_t* numbers,
-                                      uint32_t count, tenon_text** out_json) {
+tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_str* symbols,
+                                      const int64_t* numbers, uint32_t count,
+                                      tenon_text** out_json) {
   return door("tenon_executable_report", [&] {
     if (count) need(symbols, "symbols"), need(numbers, "numbers");
     SymbolNumbers binding;
     for (uint32_t i = 0; i < count; ++i) binding.emplace(view(symbols[i]), numbers[i]);
     const auto bound = need(executable, "executable").executable->plan_for(binding);
     need(out_json, "out_json");
-    *out_json = new tenon_text{report_json(bound->plan).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+    *out_json = new tenon_text{
+        report_json(bound->plan).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   });
 }
 
@@ -86,7 +104,8 @@ tenon_status* tenon_context_create(tenon_executable* executable, tenon_context**
 
 void tenon_context_destroy(tenon_context* context) { delete context; }
 
-tenon_status* tenon_context_set(tenon_context* context, tenon_str input, const tenon_tensor* tensor) {
+tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
+                                const tenon_tensor* tensor) {
   return door("tenon_context_set", [&] {
     const HostTensor t = host_tensor(tensor, cat("input '", view(input), "'"));
     need(context, "context").context.set(view(input), t.type, t.content);
@@ -115,14 +134,16 @@ tenon_status* tenon_context_wait(tenon_context* context) {
   return door("tenon_context_wait", [&] { need(context, "context").context.wait(); });
 }
 
-tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output, tenon_tensor_type* out_type) {
+tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output,
+                                        tenon_tensor_type* out_type) {
   return door("tenon_context_output_type", [&] {
     need(out_type, "out_type");
     *out_type = to_c(need(context, "context").context.output_type(view(output)));
   });
 }
 
-tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data, uint64_t size) {
+tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data,
+                                uint64_t size) {
   return door("tenon_context_get", [&] {
     if (size) need(static_cast<char*>(data), "data");
     need(context, "context").context.get(view(output), data, size);

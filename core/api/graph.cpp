@@ -14,29 +14,44 @@ Value value_in(const Graph& graph, tenon_value v, std::string_view what) {
   return {v};
 }
 
-Type type_from(tenon_dtype dtype, uint32_t rank, const int64_t* dims) { return {dtype, shape_from(rank, dims)}; }
+Type type_from(tenon_dtype dtype, uint32_t rank, const int64_t* dims) {
+  return {dtype, shape_from(rank, dims)};
+}
 
 AttrValue attr_value(const tenon_arg& a) {
   switch (a.type) {
-    case TENON_ARG_I64: return a.i64;
-    case TENON_ARG_F64: return a.f64;
-    case TENON_ARG_BOOL: return a.i64 != 0;
-    case TENON_ARG_STR: return std::string(view(a.str));
-    case TENON_ARG_INTS: return a.count ? std::vector<int64_t>(&need(a.ints, "ints"), a.ints + a.count) : std::vector<int64_t>{};
+    case TENON_ARG_I64:
+      return a.i64;
+    case TENON_ARG_F64:
+      return a.f64;
+    case TENON_ARG_BOOL:
+      return a.i64 != 0;
+    case TENON_ARG_STR:
+      return std::string(view(a.str));
+    case TENON_ARG_INTS:
+      return a.count ? std::vector<int64_t>(&need(a.ints, "ints"), a.ints + a.count)
+                     : std::vector<int64_t>{};
     case TENON_ARG_FLOATS:
-      return a.count ? std::vector<double>(&need(a.floats, "floats"), a.floats + a.count) : std::vector<double>{};
-    case TENON_ARG_DTYPE: return DTypeAttr{static_cast<DType>(a.i64)};
-    default: fail(Code::invalid_argument, "attribute ", view(a.name), ": type ", a.type, " is unknown");
+      return a.count ? std::vector<double>(&need(a.floats, "floats"), a.floats + a.count)
+                     : std::vector<double>{};
+    case TENON_ARG_DTYPE:
+      return DTypeAttr{static_cast<DType>(a.i64)};
+    default:
+      fail(Code::invalid_argument, "attribute ", view(a.name), ": type ", a.type, " is unknown");
   }
 }
 
 const std::vector<Value>& values_of(const Graph& graph, uint32_t space) {
   static const std::vector<Value> none;
   switch (space) {
-    case TENON_SPACE_INPUT: return graph.inputs();
-    case TENON_SPACE_WEIGHT: return graph.weights();
-    case TENON_SPACE_STATE: return graph.states();
-    default: return none;
+    case TENON_SPACE_INPUT:
+      return graph.inputs();
+    case TENON_SPACE_WEIGHT:
+      return graph.weights();
+    case TENON_SPACE_STATE:
+      return graph.states();
+    default:
+      return none;
   }
 }
 
@@ -76,33 +91,36 @@ tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* ou
   });
 }
 
-tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                const int64_t* dims, tenon_value* out_value) {
+tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                uint32_t rank, const int64_t* dims, tenon_value* out_value) {
   return door("tenon_graph_input", [&] {
     need(out_value, "out_value");
     *out_value = need(graph, "graph").graph.input(view(name), type_from(dtype, rank, dims)).id;
   });
 }
 
-tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                 const int64_t* dims, uint32_t trainable, tenon_value* out_value) {
+tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                 uint32_t rank, const int64_t* dims, uint32_t trainable,
+                                 tenon_value* out_value) {
   return door("tenon_graph_weight", [&] {
     need(out_value, "out_value");
-    *out_value =
-        need(graph, "graph").graph.weight(view(name), type_from(dtype, rank, dims), trainable != 0).id;
+    *out_value = need(graph, "graph")
+                     .graph.weight(view(name), type_from(dtype, rank, dims), trainable != 0)
+                     .id;
   });
 }
 
-tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                const int64_t* dims, tenon_value* out_value) {
+tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                uint32_t rank, const int64_t* dims, tenon_value* out_value) {
   return door("tenon_graph_state", [&] {
     need(out_value, "out_value");
     *out_value = need(graph, "graph").graph.state(view(name), type_from(dtype, rank, dims)).id;
   });
 }
 
-tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank, const int64_t* dims,
-                                   const void* data, uint64_t size, tenon_value* out_value) {
+tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank,
+                                   const int64_t* dims, const void* data, uint64_t size,
+                                   tenon_value* out_value) {
   return door("tenon_graph_constant", [&] {
     if (size && !data) fail(Code::invalid_argument, "constant: data is NULL");
     const Type type = type_from(dtype, rank, dims);
@@ -115,10 +133,12 @@ tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32
   });
 }
 
-tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op, uint32_t version,
-                                   const tenon_value* operands, uint32_t operand_count, const tenon_arg* attributes,
-                                   uint32_t attribute_count, const uint8_t* want, uint32_t output_count,
-                                   tenon_str provenance, tenon_value* out_values) {
+tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op,
+                                   uint32_t version, const tenon_value* operands,
+                                   uint32_t operand_count, const tenon_arg* attributes,
+                                   uint32_t attribute_count, const uint8_t* want,
+                                   uint32_t output_count, tenon_str provenance,
+                                   tenon_value* out_values) {
   return door("tenon_graph_add_node", [&] {
     Graph& g = need(graph, "graph").graph;
     if (operand_count) need(operands, "operands");
@@ -145,15 +165,17 @@ tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_s
       outputs.push_back(want && k < output_count ? want[k] != 0 : !optional);
     }
     if (output_count != outputs.size())
-      fail(Code::invalid_argument, "op ", view(op), ": has ", outputs.size(), " outputs, got room for ", output_count);
-    const NodeId n = g.add_node(*record, std::move(values), std::move(attrs), outputs, view(provenance));
+      fail(Code::invalid_argument, "op ", view(op), ": has ", outputs.size(),
+           " outputs, got room for ", output_count);
+    const NodeId n =
+        g.add_node(*record, std::move(values), std::move(attrs), outputs, view(provenance));
     for (uint32_t k = 0; k < output_count; ++k)
       out_values[k] = k < g[n].outputs.size() ? g[n].outputs[k].id : TENON_NONE;
   });
 }
 
-tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const tenon_value* wrt, uint32_t count,
-                                    tenon_value* out_gradients) {
+tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const tenon_value* wrt,
+                                    uint32_t count, tenon_value* out_gradients) {
   return door("tenon_graph_gradients", [&] {
     Graph& g = need(graph, "graph").graph;
     if (count) need(wrt, "wrt"), need(out_gradients, "out_gradients");
@@ -178,7 +200,8 @@ tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target, tenon_v
   });
 }
 
-tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value, tenon_tensor_type* out_type) {
+tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
+                               tenon_tensor_type* out_type) {
   return door("tenon_graph_type", [&] {
     const Graph& g = need(graph, "graph").graph;
     need(out_type, "out_type");
@@ -190,12 +213,14 @@ uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space) {
   return graph ? static_cast<uint32_t>(values_of(graph->graph, space).size()) : 0;
 }
 
-tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index, tenon_str* out_name,
-                               tenon_value* out_value, uint32_t* out_trainable) {
+tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index,
+                               tenon_str* out_name, tenon_value* out_value,
+                               uint32_t* out_trainable) {
   return door("tenon_graph_name", [&] {
     const Graph& g = need(graph, "graph").graph;
     const auto& values = values_of(g, space);
-    if (index >= values.size()) fail(Code::not_found, "name ", index, ": there are ", values.size());
+    if (index >= values.size())
+      fail(Code::not_found, "name ", index, ": there are ", values.size());
     const Value v = values[index];
     need(out_name, "out_name");
     *out_name = c_str(g[v].name);
@@ -204,8 +229,8 @@ tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_
   });
 }
 
-tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss, const tenon_optimizer* optimizer,
-                                   tenon_value* out_norm) {
+tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
+                                   const tenon_optimizer* optimizer, tenon_value* out_norm) {
   return door("tenon_graph_minimize", [&] {
     Graph& g = need(graph, "graph").graph;
     need(optimizer, "optimizer");

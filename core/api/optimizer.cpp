@@ -13,7 +13,8 @@ Type moment_type(const Type& weight) { return {acc_dtype(weight.dtype), weight.s
 
 class Minimizer {
  public:
-  Minimizer(Graph& graph, const tenon_optimizer& optimizer) : graph_(graph), o_(optimizer), b_(graph, "optimizer") {
+  Minimizer(Graph& graph, const tenon_optimizer& optimizer)
+      : graph_(graph), o_(optimizer), b_(graph, "optimizer") {
     check_options();
   }
 
@@ -21,7 +22,8 @@ class Minimizer {
     op::grad request{.loss = loss};
     for (Value w : graph_.weights())
       if (graph_[w].trainable) request.wrt.push_back(w);
-    if (request.wrt.empty()) fail(Code::invalid_argument, "minimize: the graph has no trainable weight");
+    if (request.wrt.empty())
+      fail(Code::invalid_argument, "minimize: the graph has no trainable weight");
     const std::vector<Value> weights = request.wrt;
     const std::vector<Value> grads = graph_[graph_.add(request, "gradients")].outputs;
 
@@ -47,9 +49,11 @@ class Minimizer {
       fail(Code::invalid_argument, "minimize: learning_rate is no value of this graph");
     const auto in_unit = [](double v) { return v >= 0 && v < 1; };
     if (o_.kind != TENON_OPTIMIZER_SGD && (!in_unit(o_.beta1) || !in_unit(o_.beta2)))
-      fail(Code::invalid_argument, "minimize: beta1 and beta2 must be in [0, 1), got ", o_.beta1, " and ", o_.beta2);
+      fail(Code::invalid_argument, "minimize: beta1 and beta2 must be in [0, 1), got ", o_.beta1,
+           " and ", o_.beta2);
     if (!(o_.eps >= 0) || !(o_.weight_decay >= 0) || !(o_.clip_norm >= 0) || !(o_.momentum >= 0))
-      fail(Code::invalid_argument, "minimize: eps, weight_decay, clip_norm and momentum must be at least 0");
+      fail(Code::invalid_argument,
+           "minimize: eps, weight_decay, clip_norm and momentum must be at least 0");
   }
 
   // Square root of the sum of squares over all gradients, in f32.
@@ -72,25 +76,52 @@ class Minimizer {
   void update(Value w, Value g) {
     const std::string name = graph_[w].name;
     const Type& type = graph_.type(w);
-    const double decay = type.shape.rank() < static_cast<int>(o_.decay_min_rank) ? 0.0 : o_.weight_decay;
+    const double decay =
+        type.shape.rank() < static_cast<int>(o_.decay_min_rank) ? 0.0 : o_.weight_decay;
     const Value lr{o_.learning_rate};
     b_.provenance = cat("optimizer of ", name);
     if (o_.kind == TENON_OPTIMIZER_ADAMW) {
-      const Value m = graph_.state(name + ".m", moment_type(type)), v = graph_.state(name + ".v", moment_type(type));
-      const auto r = b_.add(op::adamw{.beta1 = o_.beta1, .beta2 = o_.beta2, .eps = o_.eps, .weight_decay = decay, .w = w,
-                                      .g = g, .m = m, .v = v, .lr = lr, .step = step_, .grad_scale = scale_, .apply = apply_});
+      const Value m = graph_.state(name + ".m", moment_type(type)),
+                  v = graph_.state(name + ".v", moment_type(type));
+      const auto r = b_.add(op::adamw{.beta1 = o_.beta1,
+                                      .beta2 = o_.beta2,
+                                      .eps = o_.eps,
+                                      .weight_decay = decay,
+                                      .w = w,
+                                      .g = g,
+                                      .m = m,
+                                      .v = v,
+                                      .lr = lr,
+                                      .step = step_,
+                                      .grad_scale = scale_,
+                                      .apply = apply_});
       graph_.update(w, r[0]);
       graph_.update(m, r[1]);
       graph_.update(v, r[2]);
     } else if (o_.kind == TENON_OPTIMIZER_LION) {
       const Value m = graph_.state(name + ".m", moment_type(type));
-      const auto r = b_.add(op::lion{.beta1 = o_.beta1, .beta2 = o_.beta2, .weight_decay = decay, .w = w, .g = g, .m = m,
-                                     .lr = lr, .grad_scale = scale_, .apply = apply_});
+      const auto r = b_.add(op::lion{.beta1 = o_.beta1,
+                                     .beta2 = o_.beta2,
+                                     .weight_decay = decay,
+                                     .w = w,
+                                     .g = g,
+                                     .m = m,
+                                     .lr = lr,
+                                     .grad_scale = scale_,
+                                     .apply = apply_});
       graph_.update(w, r[0]);
       graph_.update(m, r[1]);
     } else {
-      op::sgd step{.momentum = o_.momentum, .dampening = o_.dampening, .nesterov = o_.nesterov != 0,
-                   .weight_decay = decay, .w = w, .g = g, .lr = lr, .step = step_, .grad_scale = scale_, .apply = apply_};
+      op::sgd step{.momentum = o_.momentum,
+                   .dampening = o_.dampening,
+                   .nesterov = o_.nesterov != 0,
+                   .weight_decay = decay,
+                   .w = w,
+                   .g = g,
+                   .lr = lr,
+                   .step = step_,
+                   .grad_scale = scale_,
+                   .apply = apply_};
       if (o_.momentum != 0) {
         step.momentum_buf = graph_.state(name + ".m", moment_type(type));
         step.want_momentum_buf_out = true;

@@ -7,7 +7,8 @@
 
 namespace tenon::core {
 
-// Gradients of loss for every trainable weight, clipping by the global norm, the optimizer, the updates. Returns the norm.
+// Gradients of loss for every trainable weight, clipping by the global norm, the optimizer, the
+// updates. Returns the norm.
 Value minimize(Graph& graph, Value loss, const tenon_optimizer& optimizer);
 
 }  // namespace tenon::core

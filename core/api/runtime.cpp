@@ -16,32 +16,57 @@ std::vector<std::string> strings(const tenon_str* list, uint32_t count, std::str
 
 std::string default_text(const tenon::OpPart& part) {
   switch (part.attr_type) {
-    case TENON_ATTR_I64: return part.default_int == INT64_MIN ? "none" : std::to_string(part.default_int);
-    case TENON_ATTR_F64: return tenon::is_unset(part.default_float) ? "unset" : cat(part.default_float);
-    case TENON_ATTR_BOOL: return part.default_int ? "true" : "false";
-    case TENON_ATTR_DTYPE: return part.default_int ? std::string(dtype_name(static_cast<DType>(part.default_int))) : "none";
-    case TENON_ATTR_INTS: return "[]";
-    default: return part.name == "kind" ? "?" : cat("\"", part.default_str, "\"");
+    case TENON_ATTR_I64:
+      return part.default_int == INT64_MIN ? "none" : std::to_string(part.default_int);
+    case TENON_ATTR_F64:
+      return tenon::is_unset(part.default_float) ? "unset" : cat(part.default_float);
+    case TENON_ATTR_BOOL:
+      return part.default_int ? "true" : "false";
+    case TENON_ATTR_DTYPE:
+      return part.default_int ? std::string(dtype_name(static_cast<DType>(part.default_int)))
+                              : "none";
+    case TENON_ATTR_INTS:
+      return "[]";
+    default:
+      return part.name == "kind" ? "?" : cat("\"", part.default_str, "\"");
   }
 }
 
 std::string signature(const tenon::OpSchema& schema) {
   std::string operands, attrs, outputs;
-  const auto list = [](std::string& to, const auto&... parts) { to += cat(to.empty() ? "" : ", ", parts...); };
+  const auto list = [](std::string& to, const auto&... parts) {
+    to += cat(to.empty() ? "" : ", ", parts...);
+  };
   using Kind = tenon::OpPart::Kind;
   for (const tenon::OpPart& p : schema.parts()) {
     switch (p.kind) {
-      case Kind::operand: list(operands, p.name); break;
-      case Kind::optional_operand: list(operands, p.name, "?"); break;
-      case Kind::operand_list: list(operands, p.name, "..."); break;
-      case Kind::attr: list(attrs, p.name, "=", default_text(p)); break;
-      case Kind::output: list(outputs, p.name); break;
-      case Kind::optional_output: list(outputs, p.name, "?"); break;
-      case Kind::output_list: list(outputs, p.name, "..."); break;
-      default: break;
+      case Kind::operand:
+        list(operands, p.name);
+        break;
+      case Kind::optional_operand:
+        list(operands, p.name, "?");
+        break;
+      case Kind::operand_list:
+        list(operands, p.name, "...");
+        break;
+      case Kind::attr:
+        list(attrs, p.name, "=", default_text(p));
+        break;
+      case Kind::output:
+        list(outputs, p.name);
+        break;
+      case Kind::optional_output:
+        list(outputs, p.name, "?");
+        break;
+      case Kind::output_list:
+        list(outputs, p.name, "...");
+        break;
+      default:
+        break;
     }
   }
-  return cat(schema.name, "(", operands, ")", attrs.empty() ? "" : " {", attrs, attrs.empty() ? "" : "}", " -> (", outputs, ")");
+  return cat(schema.name, "(", operands, ")", attrs.empty() ? "" : " {", attrs,
+             attrs.empty() ? "" : "}", " -> (", outputs, ")");
 }
 
 const std::vector<std::string>& signatures() {
@@ -55,7 +80,8 @@ const std::vector<std::string>& signatures() {
 
 }  // namespace
 
-tenon_status* tenon_runtime_create(const tenon_runtime_options* given, tenon_runtime** out_runtime) {
+tenon_status* tenon_runtime_create(const tenon_runtime_options* given,
+                                   tenon_runtime** out_runtime) {
   return door("tenon_runtime_create", [&] {
     const tenon_runtime_options o = taken(given, "tenon_runtime_options");
     Host::Options options;
@@ -78,10 +104,12 @@ uint32_t tenon_runtime_device_count(const tenon_runtime* runtime) {
   return runtime ? static_cast<uint32_t>(runtime->devices.size()) : 0;
 }
 
-tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index, tenon_device_entry* out) {
+tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
+                                   tenon_device_entry* out) {
   return door("tenon_runtime_device", [&] {
     const auto& devices = need(runtime, "runtime").devices;
-    if (index >= devices.size()) fail(Code::not_found, "device ", index, ": there are ", devices.size());
+    if (index >= devices.size())
+      fail(Code::not_found, "device ", index, ": there are ", devices.size());
     const DeviceInfo& d = devices[index];
     tenon_device_entry e{};
     e.id = c_str(d.id);
@@ -100,10 +128,12 @@ uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime) {
   return runtime ? static_cast<uint32_t>(runtime->runtime->host.report().candidates.size()) : 0;
 }
 
-tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index, tenon_plugin_entry* out) {
+tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
+                                   tenon_plugin_entry* out) {
   return door("tenon_runtime_plugin", [&] {
     const auto& all = need(runtime, "runtime").runtime->host.report().candidates;
-    if (index >= all.size()) fail(Code::not_found, "plugin ", index, ": the report has ", all.size());
+    if (index >= all.size())
+      fail(Code::not_found, "plugin ", index, ": the report has ", all.size());
     const LoadCandidate& c = all[index];
     tenon_plugin_entry e{};
     e.path = c_str(c.path);
@@ -122,7 +152,8 @@ uint32_t tenon_op_count(void) { return static_cast<uint32_t>(all_records().size(
 tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
   return door("tenon_op", [&] {
     const auto& records = all_records();
-    if (index >= records.size()) fail(Code::not_found, "op ", index, ": there are ", records.size());
+    if (index >= records.size())
+      fail(Code::not_found, "op ", index, ": there are ", records.size());
     const OpRecord& r = *records[index];
     constexpr std::string_view levels[] = {"primitive", "core", "meta"};
     tenon_op_entry e{};

@@ -25,21 +25,24 @@ tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store
 
 void tenon_store_destroy(tenon_store* store) { delete store; }
 
-tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name, const tenon_tensor* tensor) {
+tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name,
+                              const tenon_tensor* tensor) {
   return door("tenon_store_set", [&] {
     const HostTensor t = host_tensor(tensor, view(name));
     need(store, "store").store->set(space_from(space), std::string(view(name)), t.type, t.content);
   });
 }
 
-tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name, void* data, uint64_t size) {
+tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name, void* data,
+                              uint64_t size) {
   return door("tenon_store_get", [&] {
     if (size) need(static_cast<char*>(data), "data");
     need(store, "store").store->get(space_from(space), std::string(view(name)), data, size);
   });
 }
 
-tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name, tenon_tensor_type* out_type) {
+tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
+                               tenon_tensor_type* out_type) {
   return door("tenon_store_type", [&] {
     need(out_type, "out_type");
     *out_type = to_c(need(store, "store").store->type(space_from(space), std::string(view(name))));
@@ -51,10 +54,12 @@ uint32_t tenon_store_count(tenon_store* store, uint32_t space) {
   return static_cast<uint32_t>(store->store->names(static_cast<Space>(space)).size());
 }
 
-tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index, tenon_text** out_name) {
+tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
+                               tenon_text** out_name) {
   return door("tenon_store_name", [&] {
     auto names = need(store, "store").store->names(space_from(space));
-    if (index >= names.size()) fail(Code::not_found, "name ", index, ": the store has ", names.size());
+    if (index >= names.size())
+      fail(Code::not_found, "name ", index, ": the store has ", names.size());
     need(out_name, "out_name");
     *out_name = new tenon_text{std::move(names[index])};
   });
@@ -65,7 +70,8 @@ tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* gra
     const Graph& g = need(graph, "graph").graph;
     Store& s = *need(store, "store").store;
     for (Value v : g.states())
-      if (!s.has(Space::state, g[v].name)) s.set(Space::state, g[v].name, g.type(v), Bytes(type_bytes(g.type(v))));
+      if (!s.has(Space::state, g[v].name))
+        s.set(Space::state, g[v].name, g.type(v), Bytes(type_bytes(g.type(v))));
   });
 }
 
@@ -78,21 +84,23 @@ tenon_status* tenon_store_load(tenon_store* store, uint32_t space, tenon_str pat
   });
 }
 
-tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path, const tenon_str* metadata,
-                               uint32_t count) {
+tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path,
+                               const tenon_str* metadata, uint32_t count) {
   return door("tenon_store_save", [&] {
     Store& s = *need(store, "store").store;
     const Space sp = space_from(space);
     if (count) need(metadata, "metadata");
     std::map<std::string, std::string> pairs;
-    for (uint32_t i = 0; i < count; ++i) pairs.emplace(view(metadata[2 * i]), view(metadata[2 * i + 1]));
+    for (uint32_t i = 0; i < count; ++i)
+      pairs.emplace(view(metadata[2 * i]), view(metadata[2 * i + 1]));
     std::vector<SafetensorsEntry> entries;
     for (const std::string& name : s.names(sp)) entries.push_back({name, s.type(sp, name), 0, 0});
-    write_safetensors(std::string(view(path)), std::move(entries), pairs, [&](const SafetensorsEntry& e) {
-      Bytes bytes(type_bytes(e.type));
-      s.get(sp, e.name, bytes.data(), bytes.size());
-      return bytes;
-    });
+    write_safetensors(std::string(view(path)), std::move(entries), pairs,
+                      [&](const SafetensorsEntry& e) {
+                        Bytes bytes(type_bytes(e.type));
+                        s.get(sp, e.name, bytes.data(), bytes.size());
+                        return bytes;
+                      });
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of the host, and the way to word it: fail(Code::shape_mismatch, "rms_norm: operand gamma: ", ...).
+// The one exception of the host, and the way to word it: fail(Code::shape_mismatch, "rms_norm:
+// operand gamma: ", ...).
 #pragma once
 
 #include <charconv>
@@ -44,7 +45,7 @@ class Error : public std::runtime_error {
 namespace detail {
 inline void append(std::string& to, std::string_view part) { to += part; }
 template <class Scalar>
-  requires std::is_arithmetic_v<Scalar>
+requires std::is_arithmetic_v<Scalar>
 void append(std::string& to, Scalar part) {
   if constexpr (std::is_same_v<Scalar, bool>) {
     to += part ? "true" : "false";

@@ -20,7 +20,8 @@ namespace {
 
 [[noreturn]] void system_error(const std::string& path, const char* doing) {
   const int number = errno;
-  fail(number == ENOENT ? Code::not_found : Code::io_error, path, ": ", doing, ": ", std::generic_category().message(number));
+  fail(number == ENOENT ? Code::not_found : Code::io_error, path, ": ", doing, ": ",
+       std::generic_category().message(number));
 }
 
 // Closes on every way out.
@@ -87,7 +88,8 @@ void FileWriter::commit() {
     errno = number;
     system_error(path_, "replace");
   }
-  // The rename is on the disk when its folder is. Some file systems cannot be asked for that (EINVAL).
+  // The rename is on the disk when its folder is. Some file systems cannot be asked for that
+  // (EINVAL).
   const size_t slash = path_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
   if (const int number = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); number >= 0) {

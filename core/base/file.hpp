@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: mapped for reading, written beside and renamed. Every failure is an io_error with the path and the system's word.
+// Files: mapped for reading, written beside and renamed. Every failure is an io_error with the path
+// and the system's word.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@ namespace tenon::core {
 std::span<const std::byte> map_file(const std::string& path);
 void unmap_file(std::span<const std::byte> bytes) noexcept;
 
-// Writes path.<something>.tmp; commit() makes it path, after its bytes are on the disk. Without commit the temporary goes
-// away and path stays as it was.
+// Writes path.<something>.tmp; commit() makes it path, after its bytes are on the disk. Without
+// commit the temporary goes away and path stays as it was.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);

@@ -13,8 +13,9 @@
 
 namespace tenon::core {
 
-// Rounds to nearest even in one step from double; NaN stays NaN, overflow gives infinity, subnormals are kept.
-// mantissa: stored bits of the fraction; bias and the width of the exponent follow from 16 - 1 - mantissa.
+// Rounds to nearest even in one step from double; NaN stays NaN, overflow gives infinity,
+// subnormals are kept. mantissa: stored bits of the fraction; bias and the width of the exponent
+// follow from 16 - 1 - mantissa.
 inline uint16_t encode_half(double value, int mantissa) {
   const int exponent_bits = 15 - mantissa;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -31,8 +32,9 @@ inline uint16_t encode_half(double value, int mantissa) {
   if (exponent > bias) return sign | infinity;
   const auto bits = static_cast<uint32_t>(units);
   const uint32_t hidden = 1u << mantissa;
-  if (bits < hidden) return static_cast<uint16_t>(sign | bits);   // subnormal
-  return static_cast<uint16_t>(sign | (static_cast<uint32_t>(exponent + bias) << mantissa) | (bits - hidden));
+  if (bits < hidden) return static_cast<uint16_t>(sign | bits);  // subnormal
+  return static_cast<uint16_t>(sign | (static_cast<uint32_t>(exponent + bias) << mantissa) |
+                               (bits - hidden));
 }
 inline double decode_half(uint16_t bits, int mantissa) {
   const int exponent_bits = 15 - mantissa;
@@ -41,9 +43,12 @@ inline double decode_half(uint16_t bits, int mantissa) {
   const int fraction = bits & ((1 << mantissa) - 1);
   double v;
   if (exponent == (1 << exponent_bits) - 1)
-    v = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-  else if (exponent == 0) v = std::ldexp(fraction, 1 - bias - mantissa);
-  else v = std::ldexp(fraction + (1 << mantissa), exponent - bias - mantissa);
+    v = fraction ? std::numeric_limits<double>::quiet_NaN()
+                 : std::numeric_limits<double>::infinity();
+  else if (exponent == 0)
+    v = std::ldexp(fraction, 1 - bias - mantissa);
+  else
+    v = std::ldexp(fraction + (1 << mantissa), exponent - bias - mantissa);
   return bits & 0x8000 ? -v : v;
 }
 inline uint16_t encode_f16(double v) { return encode_half(v, 10); }
@@ -59,10 +64,14 @@ void store_as(void* at, double value) {
     // As the op cast: truncates toward zero, saturates, NaN gives 0.
     constexpr double lowest = static_cast<double>(std::numeric_limits<T>::lowest());
     constexpr double highest = static_cast<double>(std::numeric_limits<T>::max());
-    if (std::isnan(value)) v = 0;
-    else if (value <= lowest) v = std::numeric_limits<T>::lowest();
-    else if (value >= highest) v = std::numeric_limits<T>::max();
-    else v = static_cast<T>(value);
+    if (std::isnan(value))
+      v = 0;
+    else if (value <= lowest)
+      v = std::numeric_limits<T>::lowest();
+    else if (value >= highest)
+      v = std::numeric_limits<T>::max();
+    else
+      v = static_cast<T>(value);
   } else {
     v = static_cast<T>(value);
   }
@@ -80,39 +89,97 @@ double load_as(const void* at) {
 inline bool store_number(tenon_dtype t, void* at, double value) {
   uint16_t half;
   switch (t) {
-    case TENON_DTYPE_F32: detail::store_as<float>(at, value); return true;
-    case TENON_DTYPE_F64: detail::store_as<double>(at, value); return true;
-    case TENON_DTYPE_F16: half = encode_f16(value); std::memcpy(at, &half, 2); return true;
-    case TENON_DTYPE_BF16: half = encode_bf16(value); std::memcpy(at, &half, 2); return true;
-    case TENON_DTYPE_I8: detail::store_as<int8_t>(at, value); return true;
-    case TENON_DTYPE_I16: detail::store_as<int16_t>(at, value); return true;
-    case TENON_DTYPE_I32: detail::store_as<int32_t>(at, value); return true;
-    case TENON_DTYPE_I64: detail::store_as<int64_t>(at, value); return true;
-    case TENON_DTYPE_U8: detail::store_as<uint8_t>(at, value); return true;
-    case TENON_DTYPE_U16: detail::store_as<uint16_t>(at, value); return true;
-    case TENON_DTYPE_U32: detail::store_as<uint32_t>(at, value); return true;
-    case TENON_DTYPE_U64: detail::store_as<uint64_t>(at, value); return true;
-    case TENON_DTYPE_BOOL: *static_cast<uint8_t*>(at) = value != 0; return true;
-    default: return false;
+    case TENON_DTYPE_F32:
+      detail::store_as<float>(at, value);
+      return true;
+    case TENON_DTYPE_F64:
+      detail::store_as<double>(at, value);
+      return true;
+    case TENON_DTYPE_F16:
+      half = encode_f16(value);
+      std::memcpy(at, &half, 2);
+      return true;
+    case TENON_DTYPE_BF16:
+      half = encode_bf16(value);
+      std::memcpy(at, &half, 2);
+      return true;
+    case TENON_DTYPE_I8:
+      detail::store_as<int8_t>(at, value);
+      return true;
+    case TENON_DTYPE_I16:
+      detail::store_as<int16_t>(at, value);
+      return true;
+    case TENON_DTYPE_I32:
+      detail::store_as<int32_t>(at, value);
+      return true;
+    case TENON_DTYPE_I64:
+      detail::store_as<int64_t>(at, value);
+      return true;
+    case TENON_DTYPE_U8:
+      detail::store_as<uint8_t>(at, value);
+      return true;
+    case TENON_DTYPE_U16:
+      detail::store_as<uint16_t>(at, value);
+      return true;
+    case TENON_DTYPE_U32:
+      detail::store_as<uint32_t>(at, value);
+      return true;
+    case TENON_DTYPE_U64:
+      detail::store_as<uint64_t>(at, value);
+      return true;
+    case TENON_DTYPE_BOOL:
+      *static_cast<uint8_t*>(at) = value != 0;
+      return true;
+    default:
+      return false;
   }
 }
 inline bool load_number(tenon_dtype t, const void* at, double* out) {
   uint16_t half;
   switch (t) {
-    case TENON_DTYPE_F32: *out = detail::load_as<float>(at); return true;
-    case TENON_DTYPE_F64: *out = detail::load_as<double>(at); return true;
-    case TENON_DTYPE_F16: std::memcpy(&half, at, 2); *out = decode_f16(half); return true;
-    case TENON_DTYPE_BF16: std::memcpy(&half, at, 2); *out = decode_bf16(half); return true;
-    case TENON_DTYPE_I8: *out = detail::load_as<int8_t>(at); return true;
-    case TENON_DTYPE_I16: *out = detail::load_as<int16_t>(at); return true;
-    case TENON_DTYPE_I32: *out = detail::load_as<int32_t>(at); return true;
-    case TENON_DTYPE_I64: *out = detail::load_as<int64_t>(at); return true;
-    case TENON_DTYPE_U8: *out = detail::load_as<uint8_t>(at); return true;
-    case TENON_DTYPE_U16: *out = detail::load_as<uint16_t>(at); return true;
-    case TENON_DTYPE_U32: *out = detail::load_as<uint32_t>(at); return true;
-    case TENON_DTYPE_U64: *out = detail::load_as<uint64_t>(at); return true;
-    case TENON_DTYPE_BOOL: *out = detail::load_as<uint8_t>(at); return true;
-    default: return false;
+    case TENON_DTYPE_F32:
+      *out = detail::load_as<float>(at);
+      return true;
+    case TENON_DTYPE_F64:
+      *out = detail::load_as<double>(at);
+      return true;
+    case TENON_DTYPE_F16:
+      std::memcpy(&half, at, 2);
+      *out = decode_f16(half);
+      return true;
+    case TENON_DTYPE_BF16:
+      std::memcpy(&half, at, 2);
+      *out = decode_bf16(half);
+      return true;
+    case TENON_DTYPE_I8:
+      *out = detail::load_as<int8_t>(at);
+      return true;
+    case TENON_DTYPE_I16:
+      *out = detail::load_as<int16_t>(at);
+      return true;
+    case TENON_DTYPE_I32:
+      *out = detail::load_as<int32_t>(at);
+      return true;
+    case TENON_DTYPE_I64:
+      *out = detail::load_as<int64_t>(at);
+      return true;
+    case TENON_DTYPE_U8:
+      *out = detail::load_as<uint8_t>(at);
+      return true;
+    case TENON_DTYPE_U16:
+      *out = detail::load_as<uint16_t>(at);
+      return true;
+    case TENON_DTYPE_U32:
+      *out = detail::load_as<uint32_t>(at);
+      return true;
+    case TENON_DTYPE_U64:
+      *out = detail::load_as<uint64_t>(at);
+      return true;
+    case TENON_DTYPE_BOOL:
+      *out = detail::load_as<uint8_t>(at);
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -19,13 +19,15 @@ Number parse_number(std::string_view name, const std::string& text, Number least
   if (error != std::errc() || end != text.data() + text.size() || text.empty())
     throw UsageError(std::string(name) + ": expected a number, got '" + text + "'");
   if (!(value >= least && value <= most))
-    throw UsageError(std::string(name) + ": expected " + show(least) + " to " + show(most) + ", got " + text);
+    throw UsageError(std::string(name) + ": expected " + show(least) + " to " + show(most) +
+                     ", got " + text);
   return value;
 }
 
 }  // namespace
 
-Args::Args(const std::vector<std::string>& words, const std::vector<Option>& options, size_t allowed_words) {
+Args::Args(const std::vector<std::string>& words, const std::vector<Option>& options,
+           size_t allowed_words) {
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
     if (!word.starts_with("--") || word == "--") {
@@ -33,11 +35,14 @@ Args::Args(const std::vector<std::string>& words, const std::vector<Option>& opt
       words_.push_back(word);
       continue;
     }
-    std::optional<std::string> joined;   // --name=value
-    if (const size_t at = word.find('='); at != std::string::npos) joined = word.substr(at + 1), word.resize(at);
-    const auto option = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == word; });
+    std::optional<std::string> joined;  // --name=value
+    if (const size_t at = word.find('='); at != std::string::npos)
+      joined = word.substr(at + 1), word.resize(at);
+    const auto option = std::find_if(options.begin(), options.end(),
+                                     [&](const Option& o) { return o.name == word; });
     if (option == options.end()) throw UsageError("unknown option '" + word + "'");
-    if (has(word) && !option->repeats && !option->greedy) throw UsageError("option " + word + " is given twice");
+    if (has(word) && !option->repeats && !option->greedy)
+      throw UsageError("option " + word + " is given twice");
     auto& values = given_[word];
     if (option->value.empty()) {
       if (joined) throw UsageError("option " + word + " takes no value");
@@ -46,16 +51,19 @@ Args::Args(const std::vector<std::string>& words, const std::vector<Option>& opt
     if (joined) {
       values.push_back(*joined);
     } else {
-      if (i + 1 == words.size()) throw UsageError("option " + word + " needs a value: " + std::string(option->value));
+      if (i + 1 == words.size())
+        throw UsageError("option " + word + " needs a value: " + std::string(option->value));
       values.push_back(words[++i]);
     }
-    while (option->greedy && i + 1 < words.size() && !words[i + 1].starts_with("--")) values.push_back(words[++i]);
+    while (option->greedy && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+      values.push_back(words[++i]);
   }
 }
 
 std::string Args::text(std::string_view name, std::string_view otherwise) const {
   const auto found = given_.find(name);
-  return found == given_.end() || found->second.empty() ? std::string(otherwise) : found->second.back();
+  return found == given_.end() || found->second.empty() ? std::string(otherwise)
+                                                        : found->second.back();
 }
 
 std::vector<std::string> Args::list(std::string_view name) const {

@@ -19,17 +19,18 @@ class UsageError : public std::runtime_error {
 };
 
 struct Option {
-  std::string_view name;       // "--steps"
-  std::string_view value;      // what stands behind it in the help; empty = a switch
+  std::string_view name;   // "--steps"
+  std::string_view value;  // what stands behind it in the help; empty = a switch
   std::string_view help;
-  bool repeats = false;        // may come several times
-  bool greedy = false;         // takes all words up to the next option
+  bool repeats = false;  // may come several times
+  bool greedy = false;   // takes all words up to the next option
 };
 
 class Args {
  public:
   // words: what follows the command. allowed_words: how many words that are no option may come.
-  Args(const std::vector<std::string>& words, const std::vector<Option>& options, size_t allowed_words = 0);
+  Args(const std::vector<std::string>& words, const std::vector<Option>& options,
+       size_t allowed_words = 0);
 
   bool has(std::string_view name) const { return given_.contains(name); }
   std::string text(std::string_view name, std::string_view otherwise = "") const;

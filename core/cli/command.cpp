@@ -19,9 +19,12 @@ const std::vector<Option>& common_options() {
 
 Runtime make_runtime(const Args& args) {
   RuntimeOptions options;
-  // The loader takes absolute paths only; a relative one on a command line means the working directory, said explicitly.
-  for (const std::string& d : args.list("--plugin-dir")) options.plugin_dirs.push_back(std::filesystem::absolute(d));
-  for (const std::string& f : args.list("--plugin")) options.plugin_files.push_back(std::filesystem::absolute(f));
+  // The loader takes absolute paths only; a relative one on a command line means the working
+  // directory, said explicitly.
+  for (const std::string& d : args.list("--plugin-dir"))
+    options.plugin_dirs.push_back(std::filesystem::absolute(d));
+  for (const std::string& f : args.list("--plugin"))
+    options.plugin_files.push_back(std::filesystem::absolute(f));
   options.threads = static_cast<uint32_t>(args.integer("--threads", 0, 1, 4096));
   return Runtime(options);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every subcommand shares: its entry in the table of commands, the common options, exit statuses.
+// What every subcommand shares: its entry in the table of commands, the common options, exit
+// statuses.
 #pragma once
 
 #include <span>
@@ -12,17 +13,17 @@
 
 namespace tenon::cli {
 
-inline constexpr int kFailure = 1;       // something did not work
+inline constexpr int kFailure = 1;  // something did not work
 inline constexpr int kWrongUsage = 2;
-inline constexpr int kInterrupted = 130; // Ctrl-C
+inline constexpr int kInterrupted = 130;  // Ctrl-C
 
 struct Command {
-  std::string_view name;                 // "devices", "lm train"
-  std::string_view summary;              // one line
-  std::string_view usage;                // what follows the name
-  std::vector<Option> options;           // its own; the common ones are added
+  std::string_view name;        // "devices", "lm train"
+  std::string_view summary;     // one line
+  std::string_view usage;       // what follows the name
+  std::vector<Option> options;  // its own; the common ones are added
   std::string_view examples;
-  size_t words = 0;                      // arguments that are no options
+  size_t words = 0;  // arguments that are no options
   int (*run)(const Args& args);
 };
 
@@ -35,8 +36,8 @@ Command lm_generate_command();
 
 // --plugin-dir, --plugin, --threads, --device, --help: every command takes them.
 const std::vector<Option>& common_options();
-// Loads plugins as the common options say. A file named by --plugin that fails throws; a bad one in a directory is told
-// on standard error.
+// Loads plugins as the common options say. A file named by --plugin that fails throws; a bad one in
+// a directory is told on standard error.
 Runtime make_runtime(const Args& args);
 std::string device_of(const Args& args);
 

@@ -20,12 +20,24 @@ void print_json(const Runtime& runtime) {
   nlohmann::json j;
   j["devices"] = nlohmann::json::array();
   for (const DeviceEntry& d : runtime.devices())
-    j["devices"].push_back({{"id", d.id}, {"kind", d.kind}, {"name", d.name}, {"plugin", d.plugin}, {"reason", d.reason},
-                            {"memory_size", d.memory_size}, {"max_allocation", d.max_allocation}, {"host_addressable", d.host_addressable}});
+    j["devices"].push_back({{"id", d.id},
+                            {"kind", d.kind},
+                            {"name", d.name},
+                            {"plugin", d.plugin},
+                            {"reason", d.reason},
+                            {"memory_size", d.memory_size},
+                            {"max_allocation", d.max_allocation},
+                            {"host_addressable", d.host_addressable}});
   j["plugins"] = nlohmann::json::array();
   for (const PluginEntry& p : runtime.plugins())
-    j["plugins"].push_back({{"path", p.path}, {"loaded", p.code == TENON_OK}, {"stage", p.stage}, {"code", code_name(p.code)},
-                            {"text", p.text}, {"name", p.name}, {"version", p.version}, {"devices", p.device_count}});
+    j["plugins"].push_back({{"path", p.path},
+                            {"loaded", p.code == TENON_OK},
+                            {"stage", p.stage},
+                            {"code", code_name(p.code)},
+                            {"text", p.text},
+                            {"name", p.name},
+                            {"version", p.version},
+                            {"devices", p.device_count}});
   std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
@@ -37,7 +49,8 @@ int devices(const Args& args) {
   }
   std::cout << "devices:\n";
   for (const DeviceEntry& d : runtime.devices()) {
-    std::cout << "  " << d.id << "  " << d.name << ", " << size_text(d.memory_size) << ", plugin " << d.plugin;
+    std::cout << "  " << d.id << "  " << d.name << ", " << size_text(d.memory_size) << ", plugin "
+              << d.plugin;
     if (!d.reason.empty()) std::cout << "; cannot be used: " << d.reason;
     std::cout << "\n";
   }
@@ -46,7 +59,8 @@ int devices(const Args& args) {
   for (const PluginEntry& p : runtime.plugins()) {
     std::cout << "  " << p.path << "\n    ";
     if (p.code == TENON_OK) {
-      std::cout << "loaded: " << p.name << " " << p.version << ", " << p.device_count << " device" << (p.device_count == 1 ? "" : "s");
+      std::cout << "loaded: " << p.name << " " << p.version << ", " << p.device_count << " device"
+                << (p.device_count == 1 ? "" : "s");
       if (!p.text.empty()) std::cout << " (" << p.text << ")";
     } else {
       std::cout << "not loaded (" << p.stage << "): " << p.text;

@@ -23,8 +23,9 @@ void print(const json& report, bool steps) {
   for (const json& n : report["nodes"]) {
     const std::string verdict = n["verdict"];
     ++counts[verdict];
-    std::cout << "  " << std::left << std::setw(11) << verdict << std::setw(12) << n["device"].get<std::string>() << std::setw(24)
-              << n["op"].get<std::string>() << n["name"].get<std::string>();
+    std::cout << "  " << std::left << std::setw(11) << verdict << std::setw(12)
+              << n["device"].get<std::string>() << std::setw(24) << n["op"].get<std::string>()
+              << n["name"].get<std::string>();
     for (const char* why : {"reason", "note"})
       if (const std::string text = n[why]; !text.empty()) std::cout << "  (" << text << ")";
     std::cout << "\n";
@@ -33,21 +34,25 @@ void print(const json& report, bool steps) {
   for (const auto& [verdict, count] : counts) std::cout << " " << count << " " << verdict;
   std::cout << "\nregions:\n";
   for (const json& r : report["regions"])
-    std::cout << "  " << r["device"].get<std::string>() << ": " << r["steps"] << " steps, " << r["transfers_in"] << " values brought over\n";
+    std::cout << "  " << r["device"].get<std::string>() << ": " << r["steps"] << " steps, "
+              << r["transfers_in"] << " values brought over\n";
   if (steps) {
     std::cout << "steps:\n";
     for (const json& s : report["steps"])
-      std::cout << "  region " << s["region"] << "  " << std::left << std::setw(28) << s["label"].get<std::string>() << s["node"].get<std::string>()
+      std::cout << "  region " << s["region"] << "  " << std::left << std::setw(28)
+                << s["label"].get<std::string>() << s["node"].get<std::string>()
                 << (s["scratch"] == 0 ? "" : "  scratch " + mib(s["scratch"])) << "\n";
   }
   std::cout << "memory:\n";
   for (const json& m : report["memory"])
-    std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"]) << " (bound " << mib(m["bound"])
-              << "), weights " << mib(m["weights"]) << ", state " << mib(m["state"]) << "\n";
+    std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"])
+              << " (bound " << mib(m["bound"]) << "), weights " << mib(m["weights"]) << ", state "
+              << mib(m["state"]) << "\n";
 }
 
 int inspect(const Args& args) {
-  if (args.words().empty()) throw UsageError("what to inspect is missing: a model folder or a graph text file");
+  if (args.words().empty())
+    throw UsageError("what to inspect is missing: a model folder or a graph text file");
   const Runtime runtime = make_runtime(args);
   const Graph graph = graph_from(args.words()[0], args.text("--part", "decode"));
   if (args.has("--text")) {
@@ -55,10 +60,14 @@ int inspect(const Args& args) {
     return 0;
   }
   const Store store(runtime);
-  const Executable executable(runtime, graph, store, {.device = device_of(args), .allow_fallback = !args.has("--no-fallback")});
+  const Executable executable(
+      runtime, graph, store,
+      {.device = device_of(args), .allow_fallback = !args.has("--no-fallback")});
   const std::string report = executable.report(bindings_from(args));
-  if (args.has("--json")) std::cout << report << "\n";
-  else print(json::parse(report), args.has("--steps"));
+  if (args.has("--json"))
+    std::cout << report << "\n";
+  else
+    print(json::parse(report), args.has("--steps"));
   return 0;
 }
 
@@ -68,13 +77,16 @@ Command inspect_command() {
   return {.name = "inspect",
           .summary = "show verdicts, regions, steps and memory of a graph on a device",
           .usage = "MODEL_DIR | GRAPH_FILE [options]",
-          .options = {{"--part", "NAME", "of a model folder: train, eval, decode or prefill (default decode)"},
+          .options = {{"--part", "NAME",
+                       "of a model folder: train, eval, decode or prefill (default decode)"},
                       {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
                       {"--no-fallback", "", "refuse instead of falling back to the cpu"},
                       {"--steps", "", "also list the steps"},
                       {"--text", "", "print the graph's text form instead"},
                       {"--json", "", "the report as JSON"}},
-          .examples = "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind N=4 --steps\n",
+          .examples =
+              "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind "
+              "N=4 --steps\n",
           .words = 1,
           .run = inspect};
 }

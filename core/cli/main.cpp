@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `tenon` command: finds the subcommand, parses, runs, turns exceptions into messages and exit statuses.
+// The `tenon` command: finds the subcommand, parses, runs, turns exceptions into messages and exit
+// statuses.
 #include <cstdio>
 #include <iostream>
 
@@ -9,28 +10,38 @@ namespace tenon::cli {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {devices_command(), ops_command(), inspect_command(), bench_command(), lm_train_command(), lm_generate_command()};
+  return {devices_command(), ops_command(),      inspect_command(),
+          bench_command(),   lm_train_command(), lm_generate_command()};
 }
 
 std::string overview() {
-  std::string text = "tenon: runs and trains tensor programs on plugin backends\n\nusage: tenon COMMAND [options]\n\ncommands:\n";
+  std::string text =
+      "tenon: runs and trains tensor programs on plugin backends\n\nusage: tenon COMMAND "
+      "[options]\n\ncommands:\n";
   for (const Command& c : all_commands()) {
     std::string left(c.name);
     left.resize(14, ' ');
     text += "  " + left + std::string(c.summary) + "\n";
   }
-  return text + "\n  tenon COMMAND --help   options and examples of a command\n  tenon --version        versions of the program, the backend ABI and the host API\n";
+  return text +
+         "\n  tenon COMMAND --help   options and examples of a command\n  tenon --version        "
+         "versions of the program, the backend ABI and the host API\n";
 }
 
 std::string help_of(const Command& c) {
-  return "tenon " + std::string(c.name) + ": " + std::string(c.summary) + "\n\nusage: tenon " + std::string(c.name) + " " +
-         std::string(c.usage) + "\n\n" + (c.options.empty() ? "" : "options:\n" + options_help(c.options) + "\n") + "common options:\n" +
-         options_help(common_options()) + "\nexamples:\n" + std::string(c.examples);
+  return "tenon " + std::string(c.name) + ": " + std::string(c.summary) + "\n\nusage: tenon " +
+         std::string(c.name) + " " + std::string(c.usage) + "\n\n" +
+         (c.options.empty() ? "" : "options:\n" + options_help(c.options) + "\n") +
+         "common options:\n" + options_help(common_options()) + "\nexamples:\n" +
+         std::string(c.examples);
 }
 
 std::string versions() {
-  const auto pair = [](uint32_t v) { return std::to_string(v >> 16) + "." + std::to_string(v & 0xFFFF); };
-  return "tenon " + version() + "\nbackend ABI " + pair(tenon_abi_version()) + "\nhost API " + pair(tenon_api_version()) + "\n";
+  const auto pair = [](uint32_t v) {
+    return std::to_string(v >> 16) + "." + std::to_string(v & 0xFFFF);
+  };
+  return "tenon " + version() + "\nbackend ABI " + pair(tenon_abi_version()) + "\nhost API " +
+         pair(tenon_api_version()) + "\n";
 }
 
 int run(const std::vector<std::string>& words) {
@@ -49,7 +60,9 @@ int run(const std::vector<std::string>& words) {
   // A command's name is one word or two.
   const std::string two = words.size() > 1 ? words[0] + " " + words[1] : words[0];
   for (const Command& c : all_commands()) {
-    const size_t used = c.name == two ? std::min<size_t>(words.size(), 2) : c.name == words[0] ? 1 : 0;
+    const size_t used = c.name == two        ? std::min<size_t>(words.size(), 2)
+                        : c.name == words[0] ? 1
+                                             : 0;
     if (used == 0) continue;
     std::vector<Option> options = c.options;
     options.insert(options.end(), common_options().begin(), common_options().end());
@@ -83,7 +96,8 @@ int main(int argc, char** argv) {
     std::cerr << "tenon: " << tenon::code_name(e.code()) << ": " << e.what() << "\n";
     return kFailure;
   } catch (const std::bad_alloc&) {
-    std::cerr << "tenon: " << tenon::code_name(TENON_OUT_OF_MEMORY) << ": the host has no room for what was asked\n";
+    std::cerr << "tenon: " << tenon::code_name(TENON_OUT_OF_MEMORY)
+              << ": the host has no room for what was asked\n";
     return kFailure;
   } catch (const std::exception& e) {
     std::cerr << "tenon: " << e.what() << "\n";

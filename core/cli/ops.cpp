@@ -9,30 +9,40 @@ namespace tenon::cli {
 namespace {
 
 int ops(const Args& args) {
-  if (args.has("--json") && args.has("--markdown")) throw UsageError("--json and --markdown exclude each other");
+  if (args.has("--json") && args.has("--markdown"))
+    throw UsageError("--json and --markdown exclude each other");
   const std::vector<OpEntry> all = list_ops();
   if (args.has("--json")) {
     nlohmann::json j = nlohmann::json::array();
     for (const OpEntry& o : all)
-      j.push_back({{"domain", o.domain}, {"name", o.name}, {"version", o.version}, {"family", o.family}, {"level", o.level},
-                   {"signature", o.signature}, {"gradient", o.has_gradient}, {"decomposition", o.has_decomposition}});
+      j.push_back({{"domain", o.domain},
+                   {"name", o.name},
+                   {"version", o.version},
+                   {"family", o.family},
+                   {"level", o.level},
+                   {"signature", o.signature},
+                   {"gradient", o.has_gradient},
+                   {"decomposition", o.has_decomposition}});
     std::cout << j.dump(2) << "\n";
     return 0;
   }
   const bool markdown = args.has("--markdown");
-  if (markdown) std::cout << "| family | op | level | gradient | decomposition |\n| --- | --- | --- | --- | --- |\n";
+  if (markdown)
+    std::cout
+        << "| family | op | level | gradient | decomposition |\n| --- | --- | --- | --- | --- |\n";
   std::string family;
   for (const OpEntry& o : all) {
     const char* gradient = o.has_gradient ? "yes" : "-";
     const char* decomposition = o.has_decomposition ? "yes" : "-";
     if (markdown) {
-      std::cout << "| " << o.family << " | `" << o.signature << "` | " << o.level << " | " << gradient << " | " << decomposition << " |\n";
+      std::cout << "| " << o.family << " | `" << o.signature << "` | " << o.level << " | "
+                << gradient << " | " << decomposition << " |\n";
       continue;
     }
     if (o.family != family) std::cout << (family.empty() ? "" : "\n") << o.family << "\n";
     family = o.family;
-    std::cout << "  " << o.signature << "\n      " << o.level << ", version " << o.version << ", gradient " << gradient
-              << ", decomposition " << decomposition << "\n";
+    std::cout << "  " << o.signature << "\n      " << o.level << ", version " << o.version
+              << ", gradient " << gradient << ", decomposition " << decomposition << "\n";
   }
   return 0;
 }

@@ -2,8 +2,8 @@
 #include "cli/source.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -22,7 +22,9 @@ Graph graph_from(const std::string& what, const std::string& part) {
     throw UsageError("--part " + part + ": expected " + std::string(kParts));
   }
   std::ifstream in(what, std::ios::binary);
-  if (!in) throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR, what + ": open: " + std::strerror(errno));
+  if (!in)
+    throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR,
+                what + ": open: " + std::strerror(errno));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) throw Error(TENON_IO_ERROR, what + ": read failed");
   return Graph::parse(text, what);
@@ -34,8 +36,9 @@ std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
     const size_t at = b.find('=');
     int64_t number = 0;
     const char* end = b.data() + b.size();
-    const auto parsed = at == std::string::npos ? std::from_chars_result{b.data(), std::errc::invalid_argument}
-                                                : std::from_chars(b.data() + at + 1, end, number);
+    const auto parsed = at == std::string::npos
+                            ? std::from_chars_result{b.data(), std::errc::invalid_argument}
+                            : std::from_chars(b.data() + at + 1, end, number);
     if (parsed.ec != std::errc() || parsed.ptr != end || number < 0)
       throw UsageError("--bind " + b + ": expected NAME=NUMBER, 0 or more");
     out.emplace_back(b.substr(0, at), number);

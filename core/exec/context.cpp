@@ -24,7 +24,8 @@ Context::~Context() {
 
 void Context::forbid_in_flight(const char* what) {
   if (!flight_) return;
-  if (!flight_->done()) fail(Code::invalid_argument, "context: ", what, " while a run is under way; wait for it first");
+  if (!flight_->done())
+    fail(Code::invalid_argument, "context: ", what, " while a run is under way; wait for it first");
 }
 
 void Context::set(std::string_view name, const Type& type, std::span<const std::byte> content) {
@@ -34,16 +35,22 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
   if (!v) {
     std::string known;
     for (Value i : graph.inputs()) known += cat(known.empty() ? "" : ", ", "'", graph[i].name, "'");
-    fail(Code::not_found, "input '", name, "': the graph has no such input", known.empty() ? "" : "; it has ", known);
+    fail(Code::not_found, "input '", name, "': the graph has no such input",
+         known.empty() ? "" : "; it has ", known);
   }
   const Type& wanted = graph.type(v);
   if (type.dtype != wanted.dtype)
-    fail(Code::dtype_mismatch, "input '", name, "': expected ", wanted.text(), ", got ", type.text());
+    fail(Code::dtype_mismatch, "input '", name, "': expected ", wanted.text(), ", got ",
+         type.text());
   bool fits = type.shape.rank() == wanted.shape.rank();
-  for (int i = 0; fits && i < type.shape.rank(); ++i) fits = is_symbol(wanted.shape[i]) || wanted.shape[i] == type.shape[i];
-  if (!fits) fail(Code::shape_mismatch, "input '", name, "': expected ", wanted.text(), ", got ", type.text());
+  for (int i = 0; fits && i < type.shape.rank(); ++i)
+    fits = is_symbol(wanted.shape[i]) || wanted.shape[i] == type.shape[i];
+  if (!fits)
+    fail(Code::shape_mismatch, "input '", name, "': expected ", wanted.text(), ", got ",
+         type.text());
   if (const uint64_t size = type_bytes(type); content.size() != size)
-    fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ", content.size());
+    fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ",
+         content.size());
   Input& input = inputs_[std::string(name)];
   input.type = type;
   input.content.assign(content.begin(), content.end());
@@ -56,16 +63,22 @@ Lease& Context::prepare() {
   std::string missing;
   for (Value v : graph.inputs()) {
     const auto found = inputs_.find(graph[v].name);
-    if (found == inputs_.end()) missing += cat(missing.empty() ? "'" : ", '", graph[v].name, "'");
-    else if (!graph.symbols().empty()) types.emplace(graph[v].name, found->second.type);
+    if (found == inputs_.end())
+      missing += cat(missing.empty() ? "'" : ", '", graph[v].name, "'");
+    else if (!graph.symbols().empty())
+      types.emplace(graph[v].name, found->second.type);
   }
-  if (!missing.empty()) fail(Code::invalid_argument, "run of graph '", graph.name, "': input ", missing, " is not set");
+  if (!missing.empty())
+    fail(Code::invalid_argument, "run of graph '", graph.name, "': input ", missing, " is not set");
 
   std::shared_ptr<const BoundPlan> bound;
-  if (graph.symbols().empty() && !leases_.empty()) bound = leases_.front()->bound;
-  else bound = executable_->plan_for(executable_->bind_inputs(types));
+  if (graph.symbols().empty() && !leases_.empty())
+    bound = leases_.front()->bound;
+  else
+    bound = executable_->plan_for(executable_->bind_inputs(types));
   const Plan& plan = bound->plan;
-  auto found = std::find_if(leases_.begin(), leases_.end(), [&](const auto& l) { return l->bound == bound; });
+  auto found = std::find_if(leases_.begin(), leases_.end(),
+                            [&](const auto& l) { return l->bound == bound; });
   if (found == leases_.end()) {
     auto lease = std::make_shared<Lease>();
     lease->bound = bound;
@@ -106,10 +119,13 @@ Lease& Context::prepare() {
     lease.updates.clear();
     for (const PlannedEntry& e : plan.entries) {
       auto entry = store.find(e.space, e.name);
-      if (!entry) fail(Code::not_found, "run of graph '", graph.name, "': ", space_name(e.space), " '", e.name, "' is not in the store");
+      if (!entry)
+        fail(Code::not_found, "run of graph '", graph.name, "': ", space_name(e.space), " '",
+             e.name, "' is not in the store");
       if (entry->type() != e.type)
-        fail(entry->type().dtype != e.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "run of graph '", graph.name,
-             "': ", space_name(e.space), " '", e.name, "': expected ", e.type.text(), ", the store has ", entry->type().text());
+        fail(entry->type().dtype != e.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch,
+             "run of graph '", graph.name, "': ", space_name(e.space), " '", e.name, "': expected ",
+             e.type.text(), ", the store has ", entry->type().text());
       if (!e.devices.empty()) lease.reads.push_back(entry);
       if (e.updated) lease.updates.push_back(entry);
       lease.entries.push_back(std::move(entry));
@@ -119,7 +135,8 @@ Lease& Context::prepare() {
   return lease;
 }
 
-// The other leases let go of the working memory they were bound to; they are bound anew when they run.
+// The other leases let go of the working memory they were bound to; they are bound anew when they
+// run.
 void Context::give_up_arena(size_t device, const Lease& keep) {
   for (const auto& lease : leases_) {
     if (lease.get() == &keep || lease->arenas[device].empty()) continue;
@@ -159,10 +176,11 @@ void Context::bind(Lease& lease) {
     for (size_t c = 0; c < chunks.size(); ++c) {
       if (pool[c] && pool[c]->size() >= chunks[c]) continue;
       give_up_arena(d, lease);
-      pool[c] = nullptr;   // before the larger one is made
+      pool[c] = nullptr;  // before the larger one is made
       pool[c] = plan.devices[d]->buffer(chunks[c]);
     }
-    std::vector<std::shared_ptr<Buffer>> now(pool.begin(), pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
+    std::vector<std::shared_ptr<Buffer>> now(pool.begin(),
+                                             pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
     if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), lease.ready = false;
   }
   if (lease.ready) return;
@@ -172,16 +190,19 @@ void Context::bind(Lease& lease) {
     const PlannedRegion& region = plan.regions[r];
     Binding binding;
     for (const Place& p : region.values) binding.values.push_back(slot_at(lease, p, region.device));
-    for (const Place& p : region.scratch) binding.scratch.push_back(slot_at(lease, p, region.device));
-    if (lease.instances[r]) lease.instances[r]->rebind(binding);
-    else lease.instances[r] = plan.devices[region.device]->instantiate(region.program, binding);
+    for (const Place& p : region.scratch)
+      binding.scratch.push_back(slot_at(lease, p, region.device));
+    if (lease.instances[r])
+      lease.instances[r]->rebind(binding);
+    else
+      lease.instances[r] = plan.devices[region.device]->instantiate(region.program, binding);
   }
   lease.ready = true;
 }
 
 std::shared_ptr<Flight> Context::launch() {
   forbid_in_flight("a run is started");
-  wait();   // the failure of a run that nobody waited for is told now
+  wait();  // the failure of a run that nobody waited for is told now
   has_results_ = false;
   Lease& lease = prepare();
   last_ = leases_.front();
@@ -212,7 +233,9 @@ void Context::wait() {
 uint32_t Context::slot_of(std::string_view output) {
   forbid_in_flight("an output is read");
   if (flight_) wait();
-  if (!has_results_) fail(Code::invalid_argument, "output '", output, "': no run of this context has ended well yet");
+  if (!has_results_)
+    fail(Code::invalid_argument, "output '", output,
+         "': no run of this context has ended well yet");
   for (const NamedOutput& o : last_->bound->plan.outputs)
     if (o.name == output) return o.slot;
   fail(Code::not_found, "output '", output, "': the graph has no such output");
@@ -227,7 +250,8 @@ void Context::get(std::string_view output, void* data, uint64_t size) {
   const uint32_t slot = slot_of(output);
   const Type& type = last_->bound->plan.output_slots[slot].type;
   if (size != type_bytes(type))
-    fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type), " bytes, got room for ", size);
+    fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type),
+         " bytes, got room for ", size);
   if (size) last_->outputs[slot]->read(0, data, size);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A context: what one run in flight owns. Inputs, outputs, working memory and the programs' instances, so that contexts of
-// one executable never see each other's data.
+// A context: what one run in flight owns. Inputs, outputs, working memory and the programs'
+// instances, so that contexts of one executable never see each other's data.
 #pragma once
 
 #include <map>
@@ -14,7 +14,8 @@
 
 namespace tenon::core {
 
-// One run from its place in line to its end. Drives itself: blocking in the caller's thread, or from worker to worker.
+// One run from its place in line to its end. Drives itself: blocking in the caller's thread, or
+// from worker to worker.
 class Flight;
 // The buffers and instances of a context for one plan.
 struct Lease;
@@ -22,14 +23,14 @@ struct Lease;
 class Context {
  public:
   explicit Context(std::shared_ptr<Executable> executable);
-  ~Context();   // waits for a run under way
+  ~Context();  // waits for a run under way
 
   // dense content; strides are the caller's business.
   void set(std::string_view input, const Type& type, std::span<const std::byte> content);
   void run();
   void run_async();
   bool done();
-  void wait();   // throws the run's failure, once
+  void wait();  // throws the run's failure, once
   Type output_type(std::string_view output);
   void get(std::string_view output, void* data, uint64_t size);
   Executable& executable() const { return *executable_; }
@@ -39,7 +40,7 @@ class Context {
   struct Input {
     Type type;
     Bytes content;
-    uint64_t version = 0;   // 0: not set
+    uint64_t version = 0;  // 0: not set
   };
   Lease& prepare();
   void bind(Lease& lease);
@@ -50,12 +51,13 @@ class Context {
 
   std::shared_ptr<Executable> executable_;
   std::map<std::string, Input, std::less<>> inputs_;
-  std::vector<std::vector<std::shared_ptr<Buffer>>> arenas_;   // [device][chunk], shared by all leases
-  std::vector<std::shared_ptr<Stream>> streams_;               // [device], null where the plugin has none
+  std::vector<std::vector<std::shared_ptr<Buffer>>>
+      arenas_;                                    // [device][chunk], shared by all leases
+  std::vector<std::shared_ptr<Stream>> streams_;  // [device], null where the plugin has none
   std::vector<std::shared_ptr<Event>> events_;
-  std::vector<std::shared_ptr<Lease>> leases_;                 // last used first
-  std::shared_ptr<Lease> last_;                                // of the run under way, or the last one
-  bool has_results_ = false;                                   // it went well
+  std::vector<std::shared_ptr<Lease>> leases_;  // last used first
+  std::shared_ptr<Lease> last_;                 // of the run under way, or the last one
+  bool has_results_ = false;                    // it went well
   std::shared_ptr<Flight> flight_;
 };
 

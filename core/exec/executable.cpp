@@ -8,7 +8,8 @@ namespace tenon::core {
 namespace {
 
 // Devices for a choice of the user's: that one, and the cpu for what it refuses.
-std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string& id, bool fallback) {
+std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string& id,
+                                                  bool fallback) {
   std::vector<std::shared_ptr<Device>> devices{host.open(id.empty() ? "auto" : id)};
   if (!fallback || devices[0]->info().kind == "cpu") return devices;
   for (const DeviceInfo& info : host.devices())
@@ -21,8 +22,12 @@ std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string&
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::shared_ptr<Store> store, ExecutableOptions options)
-    : runtime_(std::move(runtime)), graph_(std::move(graph)), store_(std::move(store)), options_(std::move(options)),
+Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::shared_ptr<Store> store,
+                       ExecutableOptions options)
+    : runtime_(std::move(runtime)),
+      graph_(std::move(graph)),
+      store_(std::move(store)),
+      options_(std::move(options)),
       devices_(open_devices(runtime_->host, options_.device, options_.plan.allow_fallback)) {
   if (graph_.symbols().empty()) plan_for({});
 }
@@ -42,10 +47,12 @@ std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbe
 
 std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) const {
   const Graph bound = bind(graph_, numbers);
-  // Constants are folded on the device that takes everything, so that folding never changes where the rest may run.
+  // Constants are folded on the device that takes everything, so that folding never changes where
+  // the rest may run.
   const Evaluate evaluate = [&](const Graph& constants) {
     ExecutableOptions options{.device = devices_.back()->info().id, .plan = {.simplify = false}};
-    const auto executable = std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
+    const auto executable =
+        std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
     Context context(executable);
     context.run();
     std::vector<Bytes> results;
@@ -77,15 +84,15 @@ SymbolNumbers Executable::bind_inputs(const std::map<std::string, Type, std::les
   for (Value v : graph_.inputs()) {
     const ValueInfo& info = graph_[v];
     const auto given = types.find(info.name);
-    if (given == types.end()) continue;   // missing inputs are named by the caller
+    if (given == types.end()) continue;  // missing inputs are named by the caller
     for (int i = 0; i < info.type.shape.rank(); ++i) {
       const Dim dim = info.type.shape[i];
       if (!is_symbol(dim)) continue;
       const std::string name(graph_.symbol_name(dim));
       const auto [at, fresh] = numbers.emplace(name, given->second.shape[i]);
       if (at->second != given->second.shape[i])
-        fail(Code::shape_mismatch, "input '", info.name, "': dim ", i, " (", name, ") is ", given->second.shape[i],
-             ", another input says ", at->second);
+        fail(Code::shape_mismatch, "input '", info.name, "': dim ", i, " (", name, ") is ",
+             given->second.shape[i], ", another input says ", at->second);
     }
   }
   return numbers;

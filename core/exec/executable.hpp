@@ -23,7 +23,8 @@ struct ExecutableOptions {
 // A plan and the buffers of its constants, shared by all contexts.
 struct BoundPlan {
   Plan plan;
-  std::vector<std::vector<std::shared_ptr<Buffer>>> constants;   // [device][constant], null where not read
+  std::vector<std::vector<std::shared_ptr<Buffer>>>
+      constants;  // [device][constant], null where not read
 };
 
 using SymbolNumbers = std::map<std::string, int64_t>;
@@ -31,14 +32,16 @@ using SymbolNumbers = std::map<std::string, int64_t>;
 class Executable {
  public:
   // Compiles at once when the graph has no symbols.
-  Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::shared_ptr<Store> store, ExecutableOptions options);
+  Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::shared_ptr<Store> store,
+             ExecutableOptions options);
 
   const Graph& graph() const { return graph_; }
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
   // One plan per binding; the last kMostPlans are kept. [any thread]
   std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers);
-  // The numbers that these input types give the graph's symbols; fails where they contradict it or each other.
+  // The numbers that these input types give the graph's symbols; fails where they contradict it or
+  // each other.
   SymbolNumbers bind_inputs(const std::map<std::string, Type, std::less<>>& types) const;
 
  private:
@@ -49,10 +52,10 @@ class Executable {
   Graph graph_;
   std::shared_ptr<Store> store_;
   ExecutableOptions options_;
-  std::vector<std::shared_ptr<Device>> devices_;   // the wanted one, then who takes what it refuses
+  std::vector<std::shared_ptr<Device>> devices_;  // the wanted one, then who takes what it refuses
 
   std::mutex mutex_;
-  std::list<std::pair<SymbolNumbers, std::shared_ptr<const BoundPlan>>> plans_;   // last used first
+  std::list<std::pair<SymbolNumbers, std::shared_ptr<const BoundPlan>>> plans_;  // last used first
 };
 
 }  // namespace tenon::core

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run. The same steps serve a caller that blocks and workers that do not: what has to be waited for is either waited
-// for, or asked to call back.
+// One run. The same steps serve a caller that blocks and workers that do not: what has to be waited
+// for is either waited for, or asked to call back.
 #include "exec/flight.hpp"
 
 namespace tenon::core {
 
 std::shared_ptr<Buffer> Lease::buffer_at(const Place& place, uint32_t device) const {
   switch (place.home) {
-    case Home::none: return nullptr;
-    case Home::arena: return arenas[device][place.index];
-    case Home::input: return inputs[place.index][device];
-    case Home::output: return outputs[place.index];
-    case Home::entry: return entry_buffers[place.index][device];
-    case Home::constant: return bound->constants[device][place.index];
+    case Home::none:
+      return nullptr;
+    case Home::arena:
+      return arenas[device][place.index];
+    case Home::input:
+      return inputs[place.index][device];
+    case Home::output:
+      return outputs[place.index];
+    case Home::entry:
+      return entry_buffers[place.index][device];
+    case Home::constant:
+      return bound->constants[device][place.index];
   }
   return nullptr;
 }
 
 Flight::Flight(Context& context, Lease& lease)
-    : context_(context), executable_(*context.executable_), lease_(lease),
-      id_(executable_.runtime().next_run.fetch_add(1)), pending_(lease_.bound->plan.devices.size(), kNone) {
+    : context_(context),
+      executable_(*context.executable_),
+      lease_(lease),
+      id_(executable_.runtime().next_run.fetch_add(1)),
+      pending_(lease_.bound->plan.devices.size(), kNone) {
   waits_ = executable_.store()->enter(lease_.reads, lease_.updates, end_);
 }
 
@@ -137,25 +146,28 @@ bool Flight::settle_all() {
 
 void Flight::do_copy(const PlannedCopy& c) {
   if (c.size == 0) return;
-  core::copy(*lease_.buffer_at(c.to, c.to_device), c.to.offset, *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);
+  core::copy(*lease_.buffer_at(c.to, c.to_device), c.to.offset,
+             *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);
 }
 
 void Flight::end_well() {
   const Plan& plan = lease_.bound->plan;
   for (size_t e = 0; e < plan.entries.size(); ++e)
-    if (plan.entries[e].updated) lease_.entries[e]->updated_on(*plan.devices[plan.entries[e].update_device]);
+    if (plan.entries[e].updated)
+      lease_.entries[e]->updated_on(*plan.devices[plan.entries[e].update_device]);
   end_->finish();
 }
 
 void Flight::end_badly(std::exception_ptr error) {
-  // Nothing may go on using buffers that the context gives up: neither a region under way, nor what a region that failed
-  // had enqueued before. Only here does a run that does not block its caller wait for a device.
+  // Nothing may go on using buffers that the context gives up: neither a region under way, nor what
+  // a region that failed had enqueued before. Only here does a run that does not block its caller
+  // wait for a device.
   if (began_)
     for (const auto& stream : context_.streams_)
       if (stream) {
         try {
           stream->synchronize();
-        } catch (const std::exception&) {   // the first failure is the one to tell
+        } catch (const std::exception&) {  // the first failure is the one to tell
         }
       }
   error_ = error;
@@ -174,11 +186,13 @@ void Flight::end_badly(std::exception_ptr error) {
 // Step -> the node that people know.
 void Flight::explain(const DeviceError& error, uint32_t region) const {
   const PlannedRegion& planned = lease_.bound->plan.regions[region];
-  const uint32_t report = error.step() < planned.report_of_step.size() ? planned.report_of_step[error.step()] : kNone;
+  const uint32_t report =
+      error.step() < planned.report_of_step.size() ? planned.report_of_step[error.step()] : kNone;
   if (report == kNone) throw DeviceError(error);
   const NodeReport& node = lease_.bound->plan.reports[report];
-  throw DeviceError(error.code(), cat("run ", id_, ": ", node.op, " '", node.name, "': ", error.what()), error.run_id(),
-                    error.step(), error.index(), error.retryable());
+  throw DeviceError(error.code(),
+                    cat("run ", id_, ": ", node.op, " '", node.name, "': ", error.what()),
+                    error.run_id(), error.step(), error.index(), error.retryable());
 }
 
 }  // namespace tenon::core

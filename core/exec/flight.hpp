@@ -10,16 +10,17 @@ namespace tenon::core {
 
 struct Lease {
   std::shared_ptr<const BoundPlan> bound;
-  std::vector<std::vector<std::shared_ptr<Buffer>>> inputs;    // [input][device]
-  std::vector<uint64_t> input_versions;                        // what the buffers hold
-  std::vector<std::shared_ptr<Buffer>> outputs;                // [slot]
-  std::vector<std::shared_ptr<Entry>> entries;                 // [entry]
-  std::vector<std::vector<std::shared_ptr<Buffer>>> entry_buffers;   // [entry][device]: what the instances are bound to
-  std::vector<std::vector<std::shared_ptr<Buffer>>> arenas;    // [device][chunk]: likewise
-  std::vector<std::shared_ptr<Instance>> instances;            // [region]
-  std::vector<std::shared_ptr<Entry>> reads, updates;          // for the store's order
+  std::vector<std::vector<std::shared_ptr<Buffer>>> inputs;  // [input][device]
+  std::vector<uint64_t> input_versions;                      // what the buffers hold
+  std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
+  std::vector<std::shared_ptr<Entry>> entries;               // [entry]
+  std::vector<std::vector<std::shared_ptr<Buffer>>>
+      entry_buffers;  // [entry][device]: what the instances are bound to
+  std::vector<std::vector<std::shared_ptr<Buffer>>> arenas;  // [device][chunk]: likewise
+  std::vector<std::shared_ptr<Instance>> instances;          // [region]
+  std::vector<std::shared_ptr<Entry>> reads, updates;        // for the store's order
   uint64_t store_version = 0;
-  bool ready = false;                                          // the instances are bound to the buffers above
+  bool ready = false;  // the instances are bound to the buffers above
 
   std::shared_ptr<Buffer> buffer_at(const Place& place, uint32_t device) const;
 };
@@ -36,10 +37,10 @@ class Flight : public std::enable_shared_from_this<Flight> {
   }
 
  private:
-  // Goes on until the end or, when not blocking, until there is something to wait for: then false, and a worker goes on
-  // when it is there.
+  // Goes on until the end or, when not blocking, until there is something to wait for: then false,
+  // and a worker goes on when it is there.
   bool advance();
-  void drive();          // advance to the end, errors kept
+  void drive();  // advance to the end, errors kept
   bool wait_in_line();
   void begin();
   bool do_region();
@@ -50,8 +51,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
   void end_badly(std::exception_ptr error);
   [[noreturn]] void explain(const DeviceError& error, uint32_t region) const;
 
-  // The context outlives the run and keeps the lease: a worker that drops the last reference to this object must not
-  // take devices and plugins with it.
+  // The context outlives the run and keeps the lease: a worker that drops the last reference to
+  // this object must not take devices and plugins with it.
   Context& context_;
   Executable& executable_;
   Lease& lease_;
@@ -60,9 +61,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
   std::exception_ptr error_;
   uint64_t id_;
   bool blocking_ = true;
-  bool began_ = false;       // something may have been written
+  bool began_ = false;  // something may have been written
   size_t next_wait_ = 0, next_region_ = 0, next_copy_ = 0;
-  std::vector<uint32_t> pending_;   // [device]: region under way on its stream, kNone = none
+  std::vector<uint32_t> pending_;  // [device]: region under way on its stream, kNone = none
 };
 
 }  // namespace tenon::core

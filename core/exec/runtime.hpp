@@ -14,7 +14,7 @@ struct Runtime {
   explicit Runtime(Host::Options options) : host(std::move(options)) {}
   Host host;
   std::atomic<uint64_t> next_run{1};
-  Workers workers;   // last: its threads end before the plugins do
+  Workers workers;  // last: its threads end before the plugins do
 };
 
 }  // namespace tenon::core

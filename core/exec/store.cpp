@@ -28,7 +28,9 @@ Entry::Copy* Entry::any_current() {
 
 void Entry::check_defined() const {
   std::lock_guard lock(mutex_);
-  if (undefined_) fail(Code::undefined_state, space_name(space_), " '", name_, "' is undefined: ", *undefined_, "; set or load it again");
+  if (undefined_)
+    fail(Code::undefined_state, space_name(space_), " '", name_, "' is undefined: ", *undefined_,
+         "; set or load it again");
 }
 
 std::shared_ptr<Buffer> Entry::current(Device& device) {
@@ -37,10 +39,12 @@ std::shared_ptr<Buffer> Entry::current(Device& device) {
   Copy& copy = copy_on(device);
   if (copy.current || !copy.buffer) return copy.buffer;
   const uint64_t size = copy.buffer->size();
-  if (Copy* from = any_current()) core::copy(*copy.buffer, 0, *from->buffer, 0, size);
-  else copy.buffer->write(0, host_.data(), size);
+  if (Copy* from = any_current())
+    core::copy(*copy.buffer, 0, *from->buffer, 0, size);
+  else
+    copy.buffer->write(0, host_.data(), size);
   copy.current = true;
-  host_current_ = false;      // one copy is enough; the device's is the one in use
+  host_current_ = false;  // one copy is enough; the device's is the one in use
   Bytes().swap(host_);
   return copy.buffer;
 }
@@ -66,7 +70,8 @@ void Entry::mark_undefined(const std::string& why) {
 void Entry::write_host(std::span<const std::byte> content) {
   std::lock_guard lock(mutex_);
   undefined_ = "setting it failed";
-  // In place where a device has it already, so that addresses stay; else kept here until a device asks.
+  // In place where a device has it already, so that addresses stay; else kept here until a device
+  // asks.
   bool kept = false;
   for (auto& [device, copy] : copies_) {
     copy.current = false;
@@ -86,8 +91,10 @@ void Entry::read_host(void* out) {
   std::lock_guard lock(mutex_);
   const uint64_t size = type_bytes(type_);
   if (size == 0) return;
-  if (Copy* from = any_current()) from->buffer->read(0, out, size);
-  else std::memcpy(out, host_.data(), size);
+  if (Copy* from = any_current())
+    from->buffer->read(0, out, size);
+  else
+    std::memcpy(out, host_.data(), size);
 }
 
 // ---- Store
@@ -98,9 +105,9 @@ std::shared_ptr<Entry> Store::find(Space space, const std::string& name) const {
   return found == entries_.end() ? nullptr : found->second;
 }
 
-std::vector<std::shared_ptr<Completion>> Store::enter(std::span<const std::shared_ptr<Entry>> reads,
-                                                      std::span<const std::shared_ptr<Entry>> updates,
-                                                      const std::shared_ptr<Completion>& mine) {
+std::vector<std::shared_ptr<Completion>> Store::enter(
+    std::span<const std::shared_ptr<Entry>> reads, std::span<const std::shared_ptr<Entry>> updates,
+    const std::shared_ptr<Completion>& mine) {
   std::vector<std::shared_ptr<Completion>> wait_for;
   const auto add = [&](const std::shared_ptr<Completion>& c) {
     if (c && c != mine && !c->done()) wait_for.push_back(c);
@@ -130,17 +137,19 @@ struct FinishOnExit {
 };
 }  // namespace
 
-void Store::set(Space space, const std::string& name, const Type& type, std::span<const std::byte> content) {
+void Store::set(Space space, const std::string& name, const Type& type,
+                std::span<const std::byte> content) {
   if (name.empty()) fail(Code::invalid_argument, space_name(space), ": the name is empty");
   if (const uint64_t size = type_bytes(type); size != content.size())
-    fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ", type.text(), ", got ", content.size());
+    fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ",
+         type.text(), ", got ", content.size());
   std::shared_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex_);
     auto& slot = entries_[{space, name}];
     if (!slot || slot->type() != type) {
       slot = std::make_shared<Entry>(space, name, type);
-      slot->write_host(content);       // nobody else has it yet
+      slot->write_host(content);  // nobody else has it yet
       version_.fetch_add(1, std::memory_order_release);
       return;
     }
@@ -157,7 +166,8 @@ void Store::get(Space space, const std::string& name, void* out, uint64_t size) 
   const auto entry = find(space, name);
   if (!entry) fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
   if (const uint64_t expected = type_bytes(entry->type()); expected != size)
-    fail(Code::invalid_argument, space_name(space), " '", name, "': ", entry->type().text(), " has ", expected, " bytes, got room for ", size);
+    fail(Code::invalid_argument, space_name(space), " '", name, "': ", entry->type().text(),
+         " has ", expected, " bytes, got room for ", size);
   const auto mine = std::make_shared<Completion>();
   const auto waits = enter(std::span(&entry, 1), {}, mine);
   const FinishOnExit finish{*mine};

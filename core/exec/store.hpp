@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store: named weights and state that executables share. It knows where each content is current (host memory,
-// devices) and orders the runs that read and update it.
+// The store: named weights and state that executables share. It knows where each content is current
+// (host memory, devices) and orders the runs that read and update it.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,19 @@
 
 namespace tenon::core {
 
-// One weight or state. Its content may lie on several devices and in host memory; at least one of them is current.
+// One weight or state. Its content may lie on several devices and in host memory; at least one of
+// them is current.
 class Entry {
  public:
-  Entry(Space space, std::string name, const Type& type) : space_(space), name_(std::move(name)), type_(type) {}
+  Entry(Space space, std::string name, const Type& type)
+      : space_(space), name_(std::move(name)), type_(type) {}
   Space space() const { return space_; }
   const std::string& name() const { return name_; }
   const Type& type() const { return type_; }
 
   // The calls below come from runs that the store has ordered, or from the store itself.
-  // The buffer on a device, with current content; fails, by name, when a failed run left it undefined.
+  // The buffer on a device, with current content; fails, by name, when a failed run left it
+  // undefined.
   std::shared_ptr<Buffer> current(Device& device);
   // The buffer on a device that a run will overwrite; its content counts for nothing.
   std::shared_ptr<Buffer> target(Device& device);
@@ -52,9 +55,9 @@ class Entry {
 
   // Order of runs; guarded by the store's mutex.
   std::shared_ptr<Completion> last_write_;
-  std::vector<std::shared_ptr<Completion>> reads_;   // since last_write_
+  std::vector<std::shared_ptr<Completion>> reads_;  // since last_write_
 
-  mutable std::mutex mutex_;                          // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::map<Device*, Copy> copies_;
   Bytes host_;
   bool host_current_ = false;
@@ -64,18 +67,20 @@ class Entry {
 class Store {
  public:
   // Sets or replaces; waits for runs that use the old content.
-  void set(Space space, const std::string& name, const Type& type, std::span<const std::byte> content);
+  void set(Space space, const std::string& name, const Type& type,
+           std::span<const std::byte> content);
   void get(Space space, const std::string& name, void* out, uint64_t size);
   Type type(Space space, const std::string& name) const;
   std::vector<std::string> names(Space space) const;
   bool has(Space space, const std::string& name) const { return find(space, name) != nullptr; }
   // nullptr when there is none.
   std::shared_ptr<Entry> find(Space space, const std::string& name) const;
-  // Changes when an entry comes or is replaced by one of another type: what find returned may be stale.
+  // Changes when an entry comes or is replaced by one of another type: what find returned may be
+  // stale.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // Takes a place in line: `mine` finishes after all that it must wait for. Returns what to wait for. Updated entries are
-  // in both lists or in updates alone.
+  // Takes a place in line: `mine` finishes after all that it must wait for. Returns what to wait
+  // for. Updated entries are in both lists or in updates alone.
   std::vector<std::shared_ptr<Completion>> enter(std::span<const std::shared_ptr<Entry>> reads,
                                                  std::span<const std::shared_ptr<Entry>> updates,
                                                  const std::shared_ptr<Completion>& mine);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's own threads: they carry asynchronous runs on, and compute those of plugins without streams. Made when
-// needed, at most kMost; posted work starts in order.
+// The host's own threads: they carry asynchronous runs on, and compute those of plugins without
+// streams. Made when needed, at most kMost; posted work starts in order.
 #pragma once
 
 #include <condition_variable>
@@ -36,7 +36,7 @@ class Workers {
     if (queue_.size() > idle_ && threads_.size() < kMost) {
       try {
         threads_.emplace_back([this] { loop(); });
-      } catch (...) {   // the threads that there are will come to it
+      } catch (...) {  // the threads that there are will come to it
         if (!threads_.empty()) return;
         queue_.pop_back();
         throw;

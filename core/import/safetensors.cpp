@@ -11,16 +11,30 @@
 namespace tenon::core {
 namespace {
 
-constexpr uint64_t kMostHeader = 100 << 20;   // the format's own limit
+constexpr uint64_t kMostHeader = 100 << 20;  // the format's own limit
 
-constexpr std::pair<std::string_view, DType> kDTypes[] = {
-    {"F64", kF64}, {"F32", kF32}, {"F16", kF16}, {"BF16", kBF16}, {"I64", kI64}, {"I32", kI32}, {"I16", kI16},
-    {"I8", kI8},   {"U64", kU64}, {"U32", kU32}, {"U16", kU16},   {"U8", kU8},   {"BOOL", kBool},
-    {"F8_E4M3", TENON_DTYPE_F8E4M3}, {"F8_E5M2", TENON_DTYPE_F8E5M2}};
+constexpr std::pair<std::string_view, DType> kDTypes[] = {{"F64", kF64},
+                                                          {"F32", kF32},
+                                                          {"F16", kF16},
+                                                          {"BF16", kBF16},
+                                                          {"I64", kI64},
+                                                          {"I32", kI32},
+                                                          {"I16", kI16},
+                                                          {"I8", kI8},
+                                                          {"U64", kU64},
+                                                          {"U32", kU32},
+                                                          {"U16", kU16},
+                                                          {"U8", kU8},
+                                                          {"BOOL", kBool},
+                                                          {"F8_E4M3", TENON_DTYPE_F8E4M3},
+                                                          {"F8_E5M2", TENON_DTYPE_F8E5M2}};
 
 // One entry of the header; every complaint names the file and the tensor.
-SafetensorsEntry read_entry(const std::string& path, const std::string& name, const nlohmann::json& j, uint64_t data_size) {
-  const auto bad = [&](std::string_view what) { fail(Code::corrupt, path, ": tensor '", name, "': ", what); };
+SafetensorsEntry read_entry(const std::string& path, const std::string& name,
+                            const nlohmann::json& j, uint64_t data_size) {
+  const auto bad = [&](std::string_view what) {
+    fail(Code::corrupt, path, ": tensor '", name, "': ", what);
+  };
   if (!j.is_object() || !j.contains("dtype") || !j.contains("shape") || !j.contains("data_offsets"))
     bad("expected dtype, shape and data_offsets");
   const auto &dtype = j["dtype"], &shape = j["shape"], &offsets = j["data_offsets"];
@@ -31,16 +45,20 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name, co
   const std::string text = dtype.get<std::string>();
   for (const auto& [word, t] : kDTypes)
     if (word == text) e.type.dtype = t;
-  if (e.type.dtype == TENON_DTYPE_NONE) fail(Code::unsupported, path, ": tensor '", name, "': dtype ", text, " is not known");
-  if (shape.size() > TENON_MAX_RANK) fail(Code::unsupported, path, ": tensor '", name, "': rank ", shape.size(), " is over 8");
+  if (e.type.dtype == TENON_DTYPE_NONE)
+    fail(Code::unsupported, path, ": tensor '", name, "': dtype ", text, " is not known");
+  if (shape.size() > TENON_MAX_RANK)
+    fail(Code::unsupported, path, ": tensor '", name, "': rank ", shape.size(), " is over 8");
   for (const auto& d : shape) {
-    if (!d.is_number_unsigned() || d.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) bad("a dim is no size");
+    if (!d.is_number_unsigned() || d.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+      bad("a dim is no size");
     e.type.shape.push(d.get<int64_t>());
   }
   e.begin = offsets[0].get<uint64_t>();
   e.end = offsets[1].get<uint64_t>();
   if (e.begin > e.end || e.end > data_size)
-    fail(Code::corrupt, path, ": tensor '", name, "': bytes ", e.begin, " to ", e.end, " leave the file's ", data_size, " bytes of data");
+    fail(Code::corrupt, path, ": tensor '", name, "': bytes ", e.begin, " to ", e.end,
+         " leave the file's ", data_size, " bytes of data");
   uint64_t size = 0;
   try {
     size = type_bytes(e.type);
@@ -48,7 +66,8 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name, co
     bad("its size overflows");
   }
   if (e.end - e.begin != size)
-    fail(Code::corrupt, path, ": tensor '", name, "': ", e.type.text(), " has ", size, " bytes, the file gives it ", e.end - e.begin);
+    fail(Code::corrupt, path, ": tensor '", name, "': ", e.type.text(), " has ", size,
+         " bytes, the file gives it ", e.end - e.begin);
   return e;
 }
 
@@ -67,10 +86,12 @@ SafetensorsFile::~SafetensorsFile() { unmap_file(file_); }
 
 void SafetensorsFile::read_header(const std::string& path) {
   uint64_t header_size = 0;
-  if (file_.size() < 8) fail(Code::corrupt, path, ": is no safetensors file: it has ", file_.size(), " bytes");
+  if (file_.size() < 8)
+    fail(Code::corrupt, path, ": is no safetensors file: it has ", file_.size(), " bytes");
   std::memcpy(&header_size, file_.data(), 8);
   if (header_size > kMostHeader || header_size > file_.size() - 8)
-    fail(Code::corrupt, path, ": the header of ", header_size, " bytes does not fit the file of ", file_.size(), " bytes");
+    fail(Code::corrupt, path, ": the header of ", header_size, " bytes does not fit the file of ",
+         file_.size(), " bytes");
   const auto* text = reinterpret_cast<const char*>(file_.data()) + 8;
   data_ = file_.subspan(8 + header_size);
   const auto header = nlohmann::json::parse(text, text + header_size, nullptr, false);
@@ -80,7 +101,8 @@ void SafetensorsFile::read_header(const std::string& path) {
       if (!entry.is_object()) fail(Code::corrupt, path, ": __metadata__ is no JSON object");
       // Also keeps dump from depths that the file chooses.
       for (const auto& [key, value] : entry.items())
-        if (!value.is_string()) fail(Code::corrupt, path, ": __metadata__: '", key, "' is no string");
+        if (!value.is_string())
+          fail(Code::corrupt, path, ": __metadata__: '", key, "' is no string");
       metadata_ = entry.dump();
       continue;
     }
@@ -88,13 +110,17 @@ void SafetensorsFile::read_header(const std::string& path) {
   }
   std::vector<const SafetensorsEntry*> by_place;
   for (const auto& e : tensors_) by_place.push_back(&e);
-  std::sort(by_place.begin(), by_place.end(), [](auto* a, auto* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+  std::sort(by_place.begin(), by_place.end(), [](auto* a, auto* b) {
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  });
   uint64_t at = 0;
   for (const auto* e : by_place) {
-    if (e->begin != at) fail(Code::corrupt, path, ": tensor '", e->name, "': overlaps another or leaves a hole");
+    if (e->begin != at)
+      fail(Code::corrupt, path, ": tensor '", e->name, "': overlaps another or leaves a hole");
     at = e->end;
   }
-  if (at != data_.size()) fail(Code::corrupt, path, ": ", data_.size() - at, " bytes at the end belong to no tensor");
+  if (at != data_.size())
+    fail(Code::corrupt, path, ": ", data_.size() - at, " bytes at the end belong to no tensor");
 }
 
 void write_safetensors(const std::string& path, std::vector<SafetensorsEntry> entries,
@@ -110,9 +136,13 @@ void write_safetensors(const std::string& path, std::vector<SafetensorsEntry> en
   for (SafetensorsEntry& e : entries) {
     e.begin = at;
     e.end = at += type_bytes(e.type);
-    const auto word = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const auto& d) { return d.second == e.type.dtype; });
-    if (word == std::end(kDTypes)) fail(Code::unsupported, path, ": '", e.name, "' of dtype ", dtype_name(e.type.dtype), " has no form in safetensors");
-    header[e.name] = {{"dtype", word->first}, {"shape", std::vector<int64_t>(e.type.shape.begin(), e.type.shape.end())},
+    const auto word = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                   [&](const auto& d) { return d.second == e.type.dtype; });
+    if (word == std::end(kDTypes))
+      fail(Code::unsupported, path, ": '", e.name, "' of dtype ", dtype_name(e.type.dtype),
+           " has no form in safetensors");
+    header[e.name] = {{"dtype", word->first},
+                      {"shape", std::vector<int64_t>(e.type.shape.begin(), e.type.shape.end())},
                       {"data_offsets", {e.begin, e.end}}};
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -124,7 +154,8 @@ void write_safetensors(const std::string& path, std::vector<SafetensorsEntry> en
   out.write(text.data(), text.size());
   for (const SafetensorsEntry& e : entries) {
     const Bytes bytes = content(e);
-    check(bytes.size() == e.end - e.begin, path, ": '", e.name, "' changed its size while it was written");
+    check(bytes.size() == e.end - e.begin, path, ": '", e.name,
+          "' changed its size while it was written");
     out.write(bytes.data(), bytes.size());
   }
   out.commit();

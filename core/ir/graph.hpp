@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph: values and nodes in an order in which they may run. Append-only; a pass writes a new graph and a map from
-// the old values to the new ones (rewrite.hpp), which is how handles survive.
+// The graph: values and nodes in an order in which they may run. Append-only; a pass writes a new
+// graph and a map from the old values to the new ones (rewrite.hpp), which is how handles survive.
 #pragma once
 
 #include <map>
@@ -40,8 +40,8 @@ struct DTypeAttr {
   friend bool operator==(const DTypeAttr&, const DTypeAttr&) = default;
 };
 using FunctionAttr = std::shared_ptr<const Graph>;
-using AttrValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<double>, DTypeAttr,
-                               FunctionAttr>;
+using AttrValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
+                               std::vector<double>, DTypeAttr, FunctionAttr>;
 
 struct Attr {
   std::string name;
@@ -61,23 +61,23 @@ enum class Space : uint8_t {
 using Bytes = std::vector<std::byte>;
 
 struct ValueInfo {
-  Type type{};                         // dtype NONE until it can be inferred (an input has symbols)
+  Type type{};  // dtype NONE until it can be inferred (an input has symbols)
   Space space = Space::node;
-  bool trainable = false;              // weights
-  NodeId node = kNone;                 // maker, for Space::node
-  uint32_t output = 0;                 // position among the maker's outputs
-  std::string name{};                  // input, weight, state: their name; else a hint or empty
-  std::shared_ptr<const Bytes> data{}; // constants: dense content
+  bool trainable = false;               // weights
+  NodeId node = kNone;                  // maker, for Space::node
+  uint32_t output = 0;                  // position among the maker's outputs
+  std::string name{};                   // input, weight, state: their name; else a hint or empty
+  std::shared_ptr<const Bytes> data{};  // constants: dense content
 };
 
 struct NodeInfo {
   const OpRecord* op = nullptr;
-  std::vector<Value> operands{};       // fixed positions, absent ones inside; trailing absent ones cut
-  std::vector<Value> outputs{};        // likewise: absent = not wanted
+  std::vector<Value> operands{};  // fixed positions, absent ones inside; trailing absent ones cut
+  std::vector<Value> outputs{};   // likewise: absent = not wanted
   Attrs attrs{};
-  std::string provenance{};            // name in the source file, or of the call that made it
-  uint32_t clone = 0;                  // != 0: recomputed copy, never merged with a node of another number
-  std::string note{};                  // what a pass says of it, for reports
+  std::string provenance{};  // name in the source file, or of the call that made it
+  uint32_t clone = 0;        // != 0: recomputed copy, never merged with a node of another number
+  std::string note{};        // what a pass says of it, for reports
 
   const AttrValue* attr(std::string_view name) const {
     for (const Attr& a : attrs)
@@ -91,8 +91,8 @@ struct Output {
   Value value;
 };
 struct Update {
-  Value target;                        // a weight or state
-  Value value;                         // what it is after the run
+  Value target;  // a weight or state
+  Value value;   // what it is after the run
 };
 
 class Graph {
@@ -110,19 +110,21 @@ class Graph {
   Value state(std::string_view name, const Type& type);
   Value constant(const Type& type, std::shared_ptr<const Bytes> data);
 
-  // Checks arity and attributes against the op's entry, drops attributes equal to their default, and infers the
-  // outputs' types where the operands' are known. wanted[k] false = output k is absent; so are those beyond its end.
-  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs, std::vector<bool> wanted,
-                  std::string_view provenance = {});
+  // Checks arity and attributes against the op's entry, drops attributes equal to their default,
+  // and infers the outputs' types where the operands' are known. wanted[k] false = output k is
+  // absent; so are those beyond its end.
+  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs,
+                  std::vector<bool> wanted, std::string_view provenance = {});
   // Makes optional output k of a node wanted, if it is not.
   Value want_output(NodeId node, uint32_t k);
   // From an op struct. Defined in ops/build.hpp.
   template <class Op>
   NodeId add(const Op& op, std::string_view provenance = {});
 
-  void output(std::string_view name, Value value);   // names are unique; a value may leave under several
-  void update(Value target, Value value);            // types must agree; one update per target
-  void set_name(Value value, std::string_view name); // a hint for reports
+  void output(std::string_view name,
+              Value value);                // names are unique; a value may leave under several
+  void update(Value target, Value value);  // types must agree; one update per target
+  void set_name(Value value, std::string_view name);  // a hint for reports
   void set_clone(NodeId node, uint32_t clone) { nodes_[node].clone = clone; }
   void set_note(NodeId node, std::string note) { nodes_[node].note = std::move(note); }
 
@@ -133,14 +135,14 @@ class Graph {
   uint32_t node_count() const { return static_cast<uint32_t>(nodes_.size()); }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::vector<Update>& updates() const { return updates_; }
-  const std::vector<Value>& inputs() const { return inputs_; }     // in the order of their making
+  const std::vector<Value>& inputs() const { return inputs_; }  // in the order of their making
   const std::vector<Value>& weights() const { return weights_; }
   const std::vector<Value>& states() const { return states_; }
-  Value find(Space space, std::string_view name) const;            // absent when there is none
-  Value update_of(Value target) const;                             // the new value, or absent
+  Value find(Space space, std::string_view name) const;  // absent when there is none
+  Value update_of(Value target) const;                   // the new value, or absent
 
  private:
-  friend struct GraphSurgery;   // tests only: makes what the checks above refuse
+  friend struct GraphSurgery;  // tests only: makes what the checks above refuse
   Value add_value(ValueInfo info);
   Value add_named(Space space, std::string_view name, const Type& type, std::vector<Value>& list);
 
@@ -159,7 +161,8 @@ class Graph {
 // Outputs of an op's entry, list outputs not counted.
 size_t output_count(const OpRecord& op);
 bool has_output_list(const OpRecord& op);
-// Runs the shape rule: the types of the first `count` outputs, checked. Every operand's type must be known.
+// Runs the shape rule: the types of the first `count` outputs, checked. Every operand's type must
+// be known.
 std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count);
 bool operands_typed(const Graph& graph, const NodeInfo& node);
 

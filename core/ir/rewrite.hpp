@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a pass writes a new graph from an old one: everything that has a name is there from the start, nodes are copied
-// or replaced one by one, and the map from old values to new ones says where each went.
+// How a pass writes a new graph from an old one: everything that has a name is there from the
+// start, nodes are copied or replaced one by one, and the map from old values to new ones says
+// where each went.
 #pragma once
 
 #include <span>
@@ -27,12 +28,13 @@ class ValueMap {
 
 class Rewriter {
  public:
-  // Copies symbols, inputs, weights and states. input_types, when given, replace the inputs' types (by position), and
-  // the symbols go.
+  // Copies symbols, inputs, weights and states. input_types, when given, replace the inputs' types
+  // (by position), and the symbols go.
   explicit Rewriter(const Graph& from, std::span<const Type> input_types = {});
   Graph to;
 
-  // The new value of an old one; constants are copied at their first use. A node's value must have been made.
+  // The new value of an old one; constants are copied at their first use. A node's value must have
+  // been made.
   Value map(Value old);
   std::vector<Value> map(std::span<const Value> old);
   // The node with mapped operands; maps its outputs.

@@ -22,15 +22,16 @@ inline constexpr DType kF32 = TENON_DTYPE_F32, kF16 = TENON_DTYPE_F16, kBF16 = T
                        kU16 = TENON_DTYPE_U16, kU32 = TENON_DTYPE_U32, kU64 = TENON_DTYPE_U64,
                        kBool = TENON_DTYPE_BOOL;
 
-std::string_view dtype_name(DType t);                        // "f32"; "?" for a number that is none
+std::string_view dtype_name(DType t);  // "f32"; "?" for a number that is none
 std::optional<DType> dtype_from_name(std::string_view name);
-constexpr bool is_float(DType t) { return t == kF32 || t == kF16 || t == kBF16 || t == kF64; }   // F
-constexpr bool is_half(DType t) { return t == kF16 || t == kBF16; }                              // H
-constexpr bool is_integer(DType t) { return t >= kI8 && t <= kU64; }                             // I
-constexpr bool is_index(DType t) { return t == kI32 || t == kI64; }                              // X
-constexpr DType acc_dtype(DType t) { return is_half(t) ? kF32 : t; }                             // acc(T)
+constexpr bool is_float(DType t) { return t == kF32 || t == kF16 || t == kBF16 || t == kF64; }  // F
+constexpr bool is_half(DType t) { return t == kF16 || t == kBF16; }                             // H
+constexpr bool is_integer(DType t) { return t >= kI8 && t <= kU64; }                            // I
+constexpr bool is_index(DType t) { return t == kI32 || t == kI64; }                             // X
+constexpr DType acc_dtype(DType t) { return is_half(t) ? kF32 : t; }  // acc(T)
 
-// A dim is a number >= 0, or a symbol: ~s for symbol s of the graph. Symbols live in types of inputs only.
+// A dim is a number >= 0, or a symbol: ~s for symbol s of the graph. Symbols live in types of
+// inputs only.
 using Dim = int64_t;
 constexpr bool is_symbol(Dim d) { return d < 0; }
 
@@ -40,7 +41,8 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<Dim> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const Dim> dims) {
-    if (dims.size() > TENON_MAX_RANK) fail(Code::unsupported, "rank ", dims.size(), " is over the limit of 8");
+    if (dims.size() > TENON_MAX_RANK)
+      fail(Code::unsupported, "rank ", dims.size(), " is over the limit of 8");
     for (Dim d : dims) dims_[rank_++] = d;
   }
   int rank() const { return rank_; }
@@ -58,8 +60,8 @@ class Shape {
       if (is_symbol(d)) return false;
     return true;
   }
-  int64_t elements() const;      // of a numeric shape; fails where the product overflows
-  std::string text() const;      // "[4,256]"; symbols as "?"
+  int64_t elements() const;  // of a numeric shape; fails where the product overflows
+  std::string text() const;  // "[4,256]"; symbols as "?"
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
@@ -70,7 +72,7 @@ class Shape {
 struct Type {
   DType dtype = TENON_DTYPE_NONE;
   Shape shape;
-  std::string text() const;      // "f32[4,256]"
+  std::string text() const;  // "f32[4,256]"
   friend bool operator==(const Type&, const Type&) = default;
 };
 

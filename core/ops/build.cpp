@@ -14,30 +14,37 @@ namespace tenon::core {
 // ---- Infer
 
 std::string Infer::who() const {
-  return node_.provenance.empty() ? std::string(node_.op->name()) : cat(node_.op->name(), " '", node_.provenance, "'");
+  return node_.provenance.empty() ? std::string(node_.op->name())
+                                  : cat(node_.op->name(), " '", node_.provenance, "'");
 }
 void Infer::want_float(Value v, std::string_view operand) const {
-  if (v && !is_float(dtype(v))) fail(Code::dtype_mismatch, "operand ", operand, ": expected a float, got ", type(v).text());
+  if (v && !is_float(dtype(v)))
+    fail(Code::dtype_mismatch, "operand ", operand, ": expected a float, got ", type(v).text());
 }
 void Infer::want_index(Value v, std::string_view operand) const {
-  if (v && !is_index(dtype(v))) fail(Code::dtype_mismatch, "operand ", operand, ": expected i32 or i64, got ", type(v).text());
+  if (v && !is_index(dtype(v)))
+    fail(Code::dtype_mismatch, "operand ", operand, ": expected i32 or i64, got ", type(v).text());
 }
 void Infer::want_dtype(Value v, std::string_view operand, DType expected) const {
   if (v && dtype(v) != expected)
-    fail(Code::dtype_mismatch, "operand ", operand, ": expected ", dtype_name(expected), ", got ", type(v).text());
+    fail(Code::dtype_mismatch, "operand ", operand, ": expected ", dtype_name(expected), ", got ",
+         type(v).text());
 }
-void Infer::want_same_dtype(Value a, std::string_view operand_a, Value b, std::string_view operand_b) const {
+void Infer::want_same_dtype(Value a, std::string_view operand_a, Value b,
+                            std::string_view operand_b) const {
   if (a && b && dtype(a) != dtype(b))
-    fail(Code::dtype_mismatch, "operand ", operand_b, ": expected ", dtype_name(dtype(a)), " as operand ", operand_a,
-         ", got ", type(b).text());
+    fail(Code::dtype_mismatch, "operand ", operand_b, ": expected ", dtype_name(dtype(a)),
+         " as operand ", operand_a, ", got ", type(b).text());
 }
 void Infer::want_shape(Value v, std::string_view operand, const Shape& expected) const {
   if (v && shape(v) != expected)
-    fail(Code::shape_mismatch, "operand ", operand, ": expected shape ", expected.text(), ", got ", type(v).text());
+    fail(Code::shape_mismatch, "operand ", operand, ": expected shape ", expected.text(), ", got ",
+         type(v).text());
 }
 void Infer::want_rank(Value v, std::string_view operand, int rank) const {
   if (v && shape(v).rank() != rank)
-    fail(Code::shape_mismatch, "operand ", operand, ": expected rank ", rank, ", got ", type(v).text());
+    fail(Code::shape_mismatch, "operand ", operand, ": expected rank ", rank, ", got ",
+         type(v).text());
 }
 
 // ---- Builder
@@ -54,8 +61,10 @@ Value Builder::scalar(DType t, double value) { return graph.constant({t, {}}, by
 
 Value Builder::scalar_int(DType t, int64_t value) {
   auto data = std::make_shared<Bytes>(tenon_dense_bytes(t, 1));
-  if (is_integer(t)) std::memcpy(data->data(), &value, data->size());   // little-endian: the low bytes
-  else store_number(t, data->data(), static_cast<double>(value));
+  if (is_integer(t))
+    std::memcpy(data->data(), &value, data->size());  // little-endian: the low bytes
+  else
+    store_number(t, data->data(), static_cast<double>(value));
   return graph.constant({t, {}}, std::move(data));
 }
 
@@ -72,16 +81,22 @@ Value Builder::full(Type t, double value) { return expand(scalar(t.dtype, value)
 Value Builder::binary(std::string_view kind, Value a, Value b) {
   return add(op::binary{.kind = std::string(kind), .a = a, .b = b});
 }
-Value Builder::unary(std::string_view kind, Value x) { return add(op::unary{.kind = std::string(kind), .x = x}); }
+Value Builder::unary(std::string_view kind, Value x) {
+  return add(op::unary{.kind = std::string(kind), .x = x});
+}
 Value Builder::compare(std::string_view kind, Value a, Value b) {
   return add(op::compare{.kind = std::string(kind), .a = a, .b = b});
 }
 Value Builder::logical(std::string_view kind, Value a, Value b) {
   return add(op::logical{.kind = std::string(kind), .a = a, .b = b});
 }
-Value Builder::where(Value cond, Value a, Value b) { return add(op::where{.cond = cond, .a = a, .b = b}); }
+Value Builder::where(Value cond, Value a, Value b) {
+  return add(op::where{.cond = cond, .a = a, .b = b});
+}
 Value Builder::copy(Value x) { return add(op::copy{.x = x}); }
-Value Builder::cast(Value x, DType to) { return dtype(x) == to ? x : Value(add(op::cast{.to = to, .x = x})); }
+Value Builder::cast(Value x, DType to) {
+  return dtype(x) == to ? x : Value(add(op::cast{.to = to, .x = x}));
+}
 
 Value Builder::reshape(Value x, Shape to) {
   if (shape(x) == to) return x;
@@ -113,11 +128,13 @@ Value Builder::unsqueeze(Value x, int axis) {
 Value Builder::narrow(Value x, int axis, int64_t start, int64_t len, int64_t step) {
   const Shape& s = shape(x);
   if (start == 0 && step == 1 && len == s[axis]) return x;
-  Ints starts(static_cast<size_t>(s.rank()), 0), lens(s.begin(), s.end()), steps(static_cast<size_t>(s.rank()), 1);
+  Ints starts(static_cast<size_t>(s.rank()), 0), lens(s.begin(), s.end()),
+      steps(static_cast<size_t>(s.rank()), 1);
   starts[static_cast<size_t>(axis)] = start;
   lens[static_cast<size_t>(axis)] = len;
   steps[static_cast<size_t>(axis)] = step;
-  return add(op::narrow{.start = std::move(starts), .len = std::move(lens), .step = std::move(steps), .x = x});
+  return add(op::narrow{
+      .start = std::move(starts), .len = std::move(lens), .step = std::move(steps), .x = x});
 }
 Value Builder::concat(std::vector<Value> xs, int axis) {
   return xs.size() == 1 ? xs[0] : Value(add(op::concat{.axis = axis, .xs = std::move(xs)}));
@@ -125,8 +142,11 @@ Value Builder::concat(std::vector<Value> xs, int axis) {
 
 Value Builder::reduce(std::string_view kind, Value x, Ints axes, bool keepdims) {
   const bool none = axes.empty();
-  return add(op::reduce{.kind = std::string(kind), .axes = std::move(axes), .keepdims = keepdims,
-                        .noop_with_empty_axes = none, .x = x});
+  return add(op::reduce{.kind = std::string(kind),
+                        .axes = std::move(axes),
+                        .keepdims = keepdims,
+                        .noop_with_empty_axes = none,
+                        .x = x});
 }
 
 Value Builder::sum_to(Value x, Shape to) {
@@ -140,10 +160,16 @@ Value Builder::sum_to(Value x, Shape to) {
 }
 
 Value Builder::matmul(Value a, Value b, bool trans_a, bool trans_b, double alpha, DType out_dtype) {
-  return add(op::matmul{.trans_a = trans_a, .trans_b = trans_b, .alpha = alpha, .out_dtype = out_dtype, .a = a, .b = b});
+  return add(op::matmul{.trans_a = trans_a,
+                        .trans_b = trans_b,
+                        .alpha = alpha,
+                        .out_dtype = out_dtype,
+                        .a = a,
+                        .b = b});
 }
 Value Builder::iota(Shape s, int axis, DType t, double start, double step) {
-  return add(op::iota{.shape = Ints(s.begin(), s.end()), .axis = axis, .dtype = t, .start = start, .step = step});
+  return add(op::iota{
+      .shape = Ints(s.begin(), s.end()), .axis = axis, .dtype = t, .start = start, .step = step});
 }
 
 }  // namespace tenon::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing graphs in ops, as records and passes do: op structs to nodes and back, and short names for what decompositions
-// and gradients say all the time.
+// Writing graphs in ops, as records and passes do: op structs to nodes and back, and short names
+// for what decompositions and gradients say all the time.
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +10,7 @@
 
 namespace tenon::core {
 
-const OpRecord& record_of(std::string_view name);   // of domain tenon; must exist
+const OpRecord& record_of(std::string_view name);  // of domain tenon; must exist
 
 // Op struct -> operands, attributes, wanted outputs.
 struct Encoder {
@@ -24,12 +24,16 @@ struct Encoder {
     } else {
       if (field == otherwise) return;
     }
-    if constexpr (std::is_same_v<T, tenon_dtype>) attrs.push_back({name, DTypeAttr{field}});
-    else attrs.push_back({name, field});
+    if constexpr (std::is_same_v<T, tenon_dtype>)
+      attrs.push_back({name, DTypeAttr{field}});
+    else
+      attrs.push_back({name, field});
   }
   void operand(const char*, Value v) { operands.push_back(v); }
   void optional(const char*, Value v) { operands.push_back(v); }
-  void list(const char*, const std::vector<Value>& vs) { operands.insert(operands.end(), vs.begin(), vs.end()); }
+  void list(const char*, const std::vector<Value>& vs) {
+    operands.insert(operands.end(), vs.begin(), vs.end());
+  }
   void output(const char*, bool want = true) { outputs.push_back(want); }
   void output_list(const char*) { list_output_ = true; }
   bool list_output_ = false;
@@ -42,17 +46,25 @@ struct NodeDecoder {
   template <class T>
   void attr(const char* name, T& field, const T& otherwise) {
     const AttrValue* v = node.attr(name);
-    if constexpr (std::is_same_v<T, tenon_dtype>) field = v ? std::get<DTypeAttr>(*v).dtype : otherwise;
-    else field = v ? std::get<T>(*v) : otherwise;
+    if constexpr (std::is_same_v<T, tenon_dtype>)
+      field = v ? std::get<DTypeAttr>(*v).dtype : otherwise;
+    else
+      field = v ? std::get<T>(*v) : otherwise;
   }
-  Value next() { const size_t k = input++; return k < node.operands.size() ? node.operands[k] : Value{}; }
+  Value next() {
+    const size_t k = input++;
+    return k < node.operands.size() ? node.operands[k] : Value{};
+  }
   void operand(const char*, Value& v) { v = next(); }
   void optional(const char*, Value& v) { v = next(); }
   void list(const char*, std::vector<Value>& vs) {
     while (input < node.operands.size()) vs.push_back(next());
   }
   void output(const char*) { ++out; }
-  void output(const char*, bool& want) { want = out < node.outputs.size() && node.outputs[out]; ++out; }
+  void output(const char*, bool& want) {
+    want = out < node.outputs.size() && node.outputs[out];
+    ++out;
+  }
   void output_list(const char*) {}
 };
 template <class Op>
@@ -67,7 +79,8 @@ NodeId Graph::add(const Op& op, std::string_view provenance) {
   Encoder e;
   visit(op, e);
   if constexpr (requires { op.wrt; }) e.outputs.assign(op.wrt.size(), true);
-  return add_node(record_of(Op::kName), std::move(e.operands), std::move(e.attrs), e.outputs, provenance);
+  return add_node(record_of(Op::kName), std::move(e.operands), std::move(e.attrs), e.outputs,
+                  provenance);
 }
 
 // Outputs of a node just made; converts to its first.
@@ -79,11 +92,12 @@ struct Results {
 
 using Ints = std::vector<int64_t>;
 
-// Appends to a graph. Types must be numeric (after bind). Shapes and types are taken by value: what type() and shape()
-// refer to moves when a value is added.
+// Appends to a graph. Types must be numeric (after bind). Shapes and types are taken by value: what
+// type() and shape() refer to moves when a value is added.
 class Builder {
  public:
-  explicit Builder(Graph& graph, std::string_view provenance = {}) : graph(graph), provenance(provenance) {}
+  explicit Builder(Graph& graph, std::string_view provenance = {})
+      : graph(graph), provenance(provenance) {}
   Graph& graph;
   std::string provenance;
   uint32_t clone = 0;
@@ -101,13 +115,15 @@ class Builder {
   // Constants. Scalars are rank 0 and broadcast; full has a shape (an expanded scalar).
   Value scalar(DType dtype, double value);
   Value scalar_int(DType dtype, int64_t value);
-  Value ints(DType dtype, std::span<const int64_t> values);   // rank 1
+  Value ints(DType dtype, std::span<const int64_t> values);  // rank 1
   Value full(Type type, double value);
   Value zeros(Type type) { return full(type, 0); }
 
   // Elementwise. The second operand of the double forms is a scalar of a's dtype.
   Value binary(std::string_view kind, Value a, Value b);
-  Value binary(std::string_view kind, Value a, double b) { return binary(kind, a, scalar(dtype(a), b)); }
+  Value binary(std::string_view kind, Value a, double b) {
+    return binary(kind, a, scalar(dtype(a), b));
+  }
   Value plus(Value a, Value b) { return binary("add", a, b); }
   Value plus(Value a, double b) { return binary("add", a, b); }
   Value minus(Value a, Value b) { return binary("sub", a, b); }
@@ -123,17 +139,19 @@ class Builder {
   Value exp(Value x) { return unary("exp", x); }
   Value log(Value x) { return unary("log", x); }
   Value compare(std::string_view kind, Value a, Value b);
-  Value compare(std::string_view kind, Value a, double b) { return compare(kind, a, scalar(dtype(a), b)); }
+  Value compare(std::string_view kind, Value a, double b) {
+    return compare(kind, a, scalar(dtype(a), b));
+  }
   Value logical(std::string_view kind, Value a, Value b = {});
   Value where(Value cond, Value a, Value b);
   Value copy(Value x);
-  Value cast(Value x, DType to);                   // x itself when it has that dtype
-  Value widen(Value x) { return cast(x, acc_dtype(dtype(x))); }   // to the accumulation dtype
+  Value cast(Value x, DType to);                                 // x itself when it has that dtype
+  Value widen(Value x) { return cast(x, acc_dtype(dtype(x))); }  // to the accumulation dtype
 
   // Shape. Each returns x itself when there is nothing to do.
   Value reshape(Value x, Shape shape);
   Value transpose(Value x, Ints perm);
-  Value swap_last(Value x);                        // matrix transpose of the last two axes
+  Value swap_last(Value x);  // matrix transpose of the last two axes
   Value expand(Value x, Shape shape);
   Value unsqueeze(Value x, int axis);
   Value narrow(Value x, int axis, int64_t start, int64_t len, int64_t step = 1);
@@ -141,8 +159,12 @@ class Builder {
 
   // Reductions; axes as given, keepdims.
   Value reduce(std::string_view kind, Value x, Ints axes, bool keepdims);
-  Value sum(Value x, Ints axes, bool keepdims = true) { return reduce("sum", x, std::move(axes), keepdims); }
-  Value mean(Value x, Ints axes, bool keepdims = true) { return reduce("mean", x, std::move(axes), keepdims); }
+  Value sum(Value x, Ints axes, bool keepdims = true) {
+    return reduce("sum", x, std::move(axes), keepdims);
+  }
+  Value mean(Value x, Ints axes, bool keepdims = true) {
+    return reduce("mean", x, std::move(axes), keepdims);
+  }
   // Sums a gradient of a broadcast operand back to its shape, in the accumulation type.
   Value sum_to(Value x, Shape shape);
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request for gradients: a node until shapes are numbers, then replaced by the reverse walk (core/grad).
+// The request for gradients: a node until shapes are numbers, then replaced by the reverse walk
+// (core/grad).
 #include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
 
 void grad_shape(Infer& i, const op::grad& n) {
-  if (!is_float(i.dtype(n.loss))) i.fail(Code::dtype_mismatch, "operand loss: expected a float, got ", i.type(n.loss).text());
+  if (!is_float(i.dtype(n.loss)))
+    i.fail(Code::dtype_mismatch, "operand loss: expected a float, got ", i.type(n.loss).text());
   if (i.shape(n.loss).elements() != 1)
     i.fail(Code::shape_mismatch, "operand loss: expected one element, got ", i.type(n.loss).text());
   for (size_t k = 0; k < n.wrt.size(); ++k) {

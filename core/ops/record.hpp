@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// An op's record: shape rule, gradient, decomposition and traits, side by side. Families (elementwise.cpp, norm.cpp,
-// ...) define one <op>_def per op of ops.def; table.cpp joins them, so a forgotten op does not link.
+// An op's record: shape rule, gradient, decomposition and traits, side by side. Families
+// (elementwise.cpp, norm.cpp,
+// ...) define one <op>_def per op of ops.def; table.cpp joins them, so a forgotten op does not
+// link.
 //
 //   void rms_norm_shape(Infer& i, const op::rms_norm& n) { i.out(0, i.type(n.x)); ... }
-//   constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape, .grad = rms_norm_grad, .lower = rms_norm_lower};
-//   const OpRecord rms_norm_def = record<op::rms_norm, kRmsNorm>();
+//   constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape, .grad = rms_norm_grad, .lower
+//   = rms_norm_lower}; const OpRecord rms_norm_def = record<op::rms_norm, kRmsNorm>();
 #pragma once
 
 #include "ir/graph.hpp"
@@ -13,7 +15,8 @@
 namespace tenon::core {
 
 // Traits.
-inline constexpr uint32_t kElementwise = 1;  // each output element depends on the operands' element there (broadcast)
+inline constexpr uint32_t kElementwise =
+    1;  // each output element depends on the operands' element there (broadcast)
 inline constexpr uint32_t kCommutative = 2;  // first two operands may change places
 inline constexpr uint32_t kOrdered = 4;      // keeps its order, is never merged, dropped or doubled
 inline constexpr uint32_t kView = 8;         // moves no data where strides permit
@@ -21,38 +24,43 @@ inline constexpr uint32_t kView = 8;         // moves no data where strides perm
 // What a shape rule sees. Every operand's type is numeric here. fail() names op and node.
 class Infer {
  public:
-  Infer(const Graph& graph, const NodeInfo& node, std::vector<Type>& outs) : graph_(graph), node_(node), outs_(outs) {}
+  Infer(const Graph& graph, const NodeInfo& node, std::vector<Type>& outs)
+      : graph_(graph), node_(node), outs_(outs) {}
   const Type& type(Value v) const { return graph_.type(v); }
   const Shape& shape(Value v) const { return graph_.type(v).shape; }
   DType dtype(Value v) const { return graph_.type(v).dtype; }
   // Every output of the entry must be given a type, wanted or not.
   void out(size_t k, const Type& type) {
-    if (k >= outs_.size()) fail(Code::invalid_argument, "gives output ", k, ", the node has ", outs_.size());
+    if (k >= outs_.size())
+      fail(Code::invalid_argument, "gives output ", k, ", the node has ", outs_.size());
     outs_[k] = type;
   }
-  size_t out_count() const { return outs_.size(); }   // list outputs: as many as the node has
+  size_t out_count() const { return outs_.size(); }  // list outputs: as many as the node has
 
-  std::string who() const;   // "rms_norm 'layers.0.norm'"
+  std::string who() const;  // "rms_norm 'layers.0.norm'"
   template <class... Parts>
   [[noreturn]] void fail(Code code, const Parts&... parts) const {
     core::fail(code, who(), ": ", parts...);
   }
   // The checks that most rules need; `operand` is its name in the entry.
-  void want_float(Value v, std::string_view operand) const;                       // F
-  void want_index(Value v, std::string_view operand) const;                       // X
+  void want_float(Value v, std::string_view operand) const;  // F
+  void want_index(Value v, std::string_view operand) const;  // X
   void want_dtype(Value v, std::string_view operand, DType dtype) const;
-  void want_same_dtype(Value a, std::string_view operand_a, Value b, std::string_view operand_b) const;
-  void want_shape(Value v, std::string_view operand, const Shape& shape) const;   // shape_mismatch
+  void want_same_dtype(Value a, std::string_view operand_a, Value b,
+                       std::string_view operand_b) const;
+  void want_shape(Value v, std::string_view operand, const Shape& shape) const;  // shape_mismatch
   void want_rank(Value v, std::string_view operand, int rank) const;
   int axis(int64_t axis, int rank) const { return normalize_axis(axis, rank, who()); }
   // A string attribute that must be one of a list, such as a kind.
-  void want_one_of(std::string_view attr, std::string_view given, std::initializer_list<std::string_view> list) const {
+  void want_one_of(std::string_view attr, std::string_view given,
+                   std::initializer_list<std::string_view> list) const {
     std::string all;
     for (const std::string_view s : list) {
       if (s == given) return;
       all += cat(all.empty() ? "" : " ", s);
     }
-    fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", given, "'");
+    fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", given,
+         "'");
   }
 
  private:
@@ -61,8 +69,9 @@ class Infer {
   std::vector<Type>& outs_;
 };
 
-// What a gradient rule sees. It gives a gradient to each operand that wants one; gradients of several readers are
-// summed by the walk. Shapes and dtypes given must be the operand's: use b.sum_to for broadcast operands.
+// What a gradient rule sees. It gives a gradient to each operand that wants one; gradients of
+// several readers are summed by the walk. Shapes and dtypes given must be the operand's: use
+// b.sum_to for broadcast operands.
 class Grad {
  public:
   virtual ~Grad() = default;
@@ -84,7 +93,8 @@ class Grad {
 // What a decomposition sees: writes the node in other ops; every wanted output gets its value.
 class Lower {
  public:
-  Lower(Builder& builder, const NodeInfo& node, std::vector<Value>& results) : b(builder), node_(node), results_(results) {}
+  Lower(Builder& builder, const NodeInfo& node, std::vector<Value>& results)
+      : b(builder), node_(node), results_(results) {}
   Builder& b;
   const Type& type(Value v) const { return b.type(v); }
   bool wanted(size_t k) const { return k < node_.outputs.size() && node_.outputs[k]; }
@@ -95,7 +105,8 @@ class Lower {
   std::vector<Value>& results_;
 };
 
-// An op's record, typed as its author writes it. Empty slots are honest: the op is refused by name when asked for it.
+// An op's record, typed as its author writes it. Empty slots are honest: the op is refused by name
+// when asked for it.
 template <class Op>
 struct Record {
   void (*shape)(Infer&, const Op&) = nullptr;
@@ -129,8 +140,10 @@ template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
   OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
   out.shape = [](Infer& i, const Graph&, const NodeInfo& n) { r.shape(i, decode<Op>(n)); };
-  if (has(r.grad)) out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
-  if (has(r.lower)) out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
+  if (has(r.grad))
+    out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
+  if (has(r.lower))
+    out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
   return out;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records by name: <op>_def for each op of ops.def. A family's file includes this and defines its own.
+// The records by name: <op>_def for each op of ops.def. A family's file includes this and defines
+// its own.
 #pragma once
 
 #include "ops/record.hpp"

@@ -274,7 +274,8 @@ void join_norm(Finder& f, NodeId n) {
   if (!sum || sum->kind != "add" || g.type(sum->a) != g.type(norm->x) ||
       g.type(sum->b) != g.type(norm->x))
     return;
-  if (norm->gamma == norm->x || norm->beta == norm->x) return;  // the composite would read its own output
+  if (norm->gamma == norm->x || norm->beta == norm->x)
+    return;  // the composite would read its own output
   if (!f.same_clone(m, n) || !f.may_wait(norm->x, n)) return;
   Joined joined{.axis = norm->axis,
                 .eps = norm->eps,

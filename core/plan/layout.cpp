@@ -33,11 +33,12 @@ class Gaps {
  public:
   explicit Gaps(uint64_t chunk_limit) : chunk_limit_(chunk_limit) {}
   uint64_t take(const ArenaObject& o) {
-    // Smallest gap that holds the object; equal sizes: the lowest. Alignment and chunk borders make some too small that
-    // are long enough: few are tried, then those that alignment cannot spoil.
+    // Smallest gap that holds the object; equal sizes: the lowest. Alignment and chunk borders make
+    // some too small that are long enough: few are tried, then those that alignment cannot spoil.
     for (const uint64_t least : {o.size, o.size + o.alignment - 1}) {
       int tries = kGapTries;
-      for (auto i = by_size_.lower_bound({least, 0}); i != by_size_.end() && tries > 0; ++i, --tries) {
+      for (auto i = by_size_.lower_bound({least, 0}); i != by_size_.end() && tries > 0;
+           ++i, --tries) {
         const auto [size, begin] = *i;
         const uint64_t at = fit(begin, o, chunk_limit_);
         if (at + o.size > begin + size) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a graph legal for the devices at hand: each node is native on the wanted device, else decomposed there, else it
-// falls back to the second device, else it is refused. Says so for every node, with the reason.
+// Makes a graph legal for the devices at hand: each node is native on the wanted device, else
+// decomposed there, else it falls back to the second device, else it is refused. Says so for every
+// node, with the reason.
 #pragma once
 
 #include <functional>
@@ -17,24 +18,24 @@ std::string_view verdict_name(NodeVerdict v);
 
 // One line per node of the graph as it was asked for.
 struct NodeReport {
-  std::string name;        // provenance, or the name of its first output
+  std::string name;  // provenance, or the name of its first output
   std::string op;
   NodeVerdict verdict = NodeVerdict::native;
-  std::string reason;      // why it is not native
-  std::string note;        // what was joined in it, or why it was not joined into another
+  std::string reason;  // why it is not native
+  std::string note;    // what was joined in it, or why it was not joined into another
   uint32_t device = 0;
 };
 
 struct LegalGraph {
   Graph graph;
-  std::vector<uint32_t> device;      // of each node of graph
+  std::vector<uint32_t> device;  // of each node of graph
   std::vector<NodeReport> reports;
-  std::vector<uint32_t> report_of;   // of each node of graph: index into reports
+  std::vector<uint32_t> report_of;  // of each node of graph: index into reports
 };
 
 struct LegalizeOptions {
-  uint32_t devices = 1;              // 2: device 1 takes what device 0 refuses
-  bool decompose_all = false;        // write every op in primitives
+  uint32_t devices = 1;        // 2: device 1 takes what device 0 refuses
+  bool decompose_all = false;  // write every op in primitives
 };
 
 // What does device `d` say of each node of this graph?

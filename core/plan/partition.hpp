@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a placed graph into regions: parts that one device runs in one go, in an order in which they may run.
+// Cuts a placed graph into regions: parts that one device runs in one go, in an order in which they
+// may run.
 #pragma once
 
 #include <span>
@@ -11,13 +12,15 @@ namespace tenon::core {
 
 struct Region {
   uint32_t device = 0;
-  std::vector<NodeId> nodes;    // in an order in which they may run
-  std::vector<Value> inputs;    // what they read and do not make, each once
-  std::vector<Value> outputs;   // what leaves: read by another region, an output or an update of the graph
+  std::vector<NodeId> nodes;  // in an order in which they may run
+  std::vector<Value> inputs;  // what they read and do not make, each once
+  std::vector<Value>
+      outputs;  // what leaves: read by another region, an output or an update of the graph
 };
 
-// Stays on a device as long as it has a node that may run, so that regions are few; within a device nodes keep the
-// graph's order. Regions are convex: all that a region reads was made before it begins.
+// Stays on a device as long as it has a node that may run, so that regions are few; within a device
+// nodes keep the graph's order. Regions are convex: all that a region reads was made before it
+// begins.
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node);
 
 }  // namespace tenon::core

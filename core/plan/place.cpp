@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the regions and gives every value of their programs a place: what is named lies with its name, what two values
-// may share they share (views, in place, updates written where the old content was), the rest goes to the arenas.
+// Compiles the regions and gives every value of their programs a place: what is named lies with its
+// name, what two values may share they share (views, in place, updates written where the old
+// content was), the rest goes to the arenas.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,7 +17,7 @@ namespace {
 // Bytes with a lifetime on one device; time counts steps over all regions.
 struct Storage {
   uint32_t device = 0;
-  Place place;                 // final for all homes but arena
+  Place place;  // final for all homes but arena
   uint64_t size = 0;
   uint64_t alignment = 1;
   uint32_t first = kNone;
@@ -32,7 +33,7 @@ struct Located {
 
 struct InPlaceOffer {
   uint32_t time;
-  uint32_t from, to;           // storages
+  uint32_t from, to;  // storages
 };
 
 class Placer {
@@ -74,13 +75,15 @@ class Placer {
     plan_.regions.push_back(std::move(planned));
   }
 
-  // What is claimed for the whole region must be so; a plugin that takes a claim back is told by name.
+  // What is claimed for the whole region must be so; a plugin that takes a claim back is told by
+  // name.
   void check_claims(Device& device, const Blob& blob, std::span<const NodeId> nodes) const {
     const std::vector<Verdict> verdicts = device.query(blob.data(), blob.size());
     for (size_t i = 0; i < verdicts.size(); ++i)
       if (!verdicts[i].native)
-        fail(Code::internal, "plugin ", device.info().plugin, ": refuses ", graph_[nodes[i]].op->name(), " '",
-             graph_[nodes[i]].provenance, "' in a region after claiming it: ", verdicts[i].text);
+        fail(Code::internal, "plugin ", device.info().plugin, ": refuses ",
+             graph_[nodes[i]].op->name(), " '", graph_[nodes[i]].provenance,
+             "' in a region after claiming it: ", verdicts[i].text);
   }
 
   void bring_over(const Region& region, uint32_t time, PlannedRegion& planned) {
@@ -88,12 +91,17 @@ class Placer {
       if (graph_[v].space != Space::node || at_.contains({v, region.device})) continue;
       const uint32_t from_device = legal_.device[graph_[v].node];
       const uint32_t from = at_.at({v, from_device});
-      const uint32_t to = new_storage(region.device, {.home = Home::arena}, type_bytes(graph_.type(v)));
+      const uint32_t to =
+          new_storage(region.device, {.home = Home::arena}, type_bytes(graph_.type(v)));
       touch(from, time);
       touch(to, time);
       at_[{v, region.device}] = to;
-      pending_copies_.push_back({static_cast<uint32_t>(plan_.regions.size()), planned.before.size(), from, to});
-      planned.before.push_back({.from_device = from_device, .to_device = region.device, .from = {}, .to = {},
+      pending_copies_.push_back(
+          {static_cast<uint32_t>(plan_.regions.size()), planned.before.size(), from, to});
+      planned.before.push_back({.from_device = from_device,
+                                .to_device = region.device,
+                                .from = {},
+                                .to = {},
                                 .size = storages_[to].size});
     }
   }
@@ -120,7 +128,8 @@ class Placer {
   }
 
   uint32_t entry_of(Value v) {
-    return index_of(v, plan_.entries, PlannedEntry{graph_[v].space, graph_[v].name, graph_[v].type, {}, false, 0});
+    return index_of(v, plan_.entries,
+                    PlannedEntry{graph_[v].space, graph_[v].name, graph_[v].type, {}, false, 0});
   }
 
   template <class Item>
@@ -131,7 +140,8 @@ class Placer {
   }
 
   // Storages of a program's values, but for views, which their step resolves.
-  std::vector<Located> locate_values(const Region& region, const RegionBlob& written, const Program& program) {
+  std::vector<Located> locate_values(const Region& region, const RegionBlob& written,
+                                     const Program& program) {
     std::vector<bool> made(program.values().size(), false);
     for (const Step& step : program.steps()) {
       for (uint32_t w : step.writes) made[w] = true;
@@ -149,7 +159,9 @@ class Placer {
       const Value v = value.source == TENON_NONE ? Value{} : written.values[value.source];
       if (view[p]) continue;
       if (!made[p]) {
-        if (v) located[p].storage = graph_[v].space == Space::node ? at_.at({v, region.device}) : named_storage(v, region.device);
+        if (v)
+          located[p].storage = graph_[v].space == Space::node ? at_.at({v, region.device})
+                                                              : named_storage(v, region.device);
         continue;
       }
       Place place{.home = Home::arena};
@@ -180,13 +192,16 @@ class Placer {
       if (!a.view) offer_in_place(step, a, located, now);
   }
 
-  // Sharing is safe where the operand is all of its storage and the step reads that storage through it alone.
-  void offer_in_place(const Step& step, const Alias& alias, const std::vector<Located>& located, uint32_t now) {
+  // Sharing is safe where the operand is all of its storage and the step reads that storage through
+  // it alone.
+  void offer_in_place(const Step& step, const Alias& alias, const std::vector<Located>& located,
+                      uint32_t now) {
     const Located from = located[alias.from], to = located[alias.to];
     if (from.storage == kNone || to.storage == kNone || from.offset != 0) return;
     if (storages_[from.storage].size != storages_[to.storage].size) return;
-    const auto reads = std::count_if(step.reads.begin(), step.reads.end(),
-                                     [&](uint32_t p) { return located[p].storage == from.storage; });
+    const auto reads = std::count_if(step.reads.begin(), step.reads.end(), [&](uint32_t p) {
+      return located[p].storage == from.storage;
+    });
     if (reads == 1) offers_.push_back({now, from.storage, to.storage});
   }
 
@@ -208,7 +223,7 @@ class Placer {
       const uint32_t s = at_.at({o.value, legal_.device[graph_[o.value].node]});
       plan_.outputs.push_back({o.name, storages_[s].place.index});
     }
-    for (Value v : graph_.inputs())   // an input that nothing reads is still an input
+    for (Value v : graph_.inputs())  // an input that nothing reads is still an input
       index_of(v, plan_.inputs, PlannedInput{graph_[v].name, graph_[v].type, {}});
   }
 
@@ -229,13 +244,16 @@ class Placer {
       touch(s, end);
       if (type_bytes(graph_.type(u.value)) == 0) continue;
       pending_copies_.push_back({kNone, plan_.after.size(), s, kNone});
-      plan_.after.push_back({.from_device = device, .to_device = device, .from = {}, .to = {Home::entry, e, 0},
+      plan_.after.push_back({.from_device = device,
+                             .to_device = device,
+                             .from = {},
+                             .to = {Home::entry, e, 0},
                              .size = type_bytes(graph_.type(u.value))});
     }
   }
 
-  // May the new content be written where the old is? Only when its last reader is past, or is the step that writes it and
-  // offers to do so in place.
+  // May the new content be written where the old is? Only when its last reader is past, or is the
+  // step that writes it and offers to do so in place.
   bool may_overwrite(uint32_t fresh, uint32_t old) const {
     if (old == kNone) return true;
     const uint32_t write = storages_[fresh].first;
@@ -254,14 +272,16 @@ class Placer {
   }
 
   void merge_in_place() {
-    std::map<uint32_t, uint32_t> taken;   // storage -> step that took it last: one output only may have its bytes
+    std::map<uint32_t, uint32_t>
+        taken;  // storage -> step that took it last: one output only may have its bytes
     for (const InPlaceOffer& offer : offers_) {
       const uint32_t from = root(offer.from);
       if (const auto t = taken.find(from); t != taken.end() && t->second == offer.time) continue;
       Storage& f = storages_[from];
       Storage& t = storages_[offer.to];
       if (from == offer.to || t.merged_into != kNone || t.first != offer.time) continue;
-      if (f.place.home != Home::arena || t.place.home != Home::arena || f.last != offer.time) continue;
+      if (f.place.home != Home::arena || t.place.home != Home::arena || f.last != offer.time)
+        continue;
       t.merged_into = from;
       taken[from] = offer.time;
       f.last = t.last;
@@ -277,24 +297,29 @@ class Placer {
       std::vector<uint32_t> owners;
       for (uint32_t s = 0; s < storages_.size(); ++s) {
         const Storage& storage = storages_[s];
-        if (storage.device != d || storage.place.home != Home::arena || storage.merged_into != kNone) continue;
+        if (storage.device != d || storage.place.home != Home::arena ||
+            storage.merged_into != kNone)
+          continue;
         if (storage.first == kNone) continue;  // declared, never touched
-        objects.push_back({.size = storage.size, .alignment = std::max(storage.alignment, info.alignment),
-                           .first = storage.first, .last = storage.last});
+        objects.push_back({.size = storage.size,
+                           .alignment = std::max(storage.alignment, info.alignment),
+                           .first = storage.first,
+                           .last = storage.last});
         owners.push_back(s);
       }
-      uint64_t alignment = info.alignment;   // of a buffer's begin and of all that lies in it
+      uint64_t alignment = info.alignment;  // of a buffer's begin and of all that lies in it
       for (const ArenaObject& o : objects) alignment = std::max(alignment, o.alignment);
       const uint64_t limit = std::max(info.max_allocation / alignment, uint64_t{1}) * alignment;
       for (uint32_t s : owners)
         if (storages_[s].size > limit)
-          fail(Code::out_of_memory, "memory plan: ", content_of(s), " takes ", storages_[s].size, " bytes, the largest buffer of ",
-               info.id, " has ", info.max_allocation);
+          fail(Code::out_of_memory, "memory plan: ", content_of(s), " takes ", storages_[s].size,
+               " bytes, the largest buffer of ", info.id, " has ", info.max_allocation);
       ArenaLayout layout = lay_out(objects, limit);
       const std::string wrong = check_layout(objects, limit);
       check(wrong.empty(), "memory plan: ", wrong);
       for (size_t i = 0; i < objects.size(); ++i)
-        storages_[owners[i]].place = {Home::arena, static_cast<uint32_t>(objects[i].offset / limit), objects[i].offset % limit};
+        storages_[owners[i]].place = {Home::arena, static_cast<uint32_t>(objects[i].offset / limit),
+                                      objects[i].offset % limit};
       plan_.arenas[d] = {std::move(layout.chunks), layout.peak, layout.bound};
     }
   }
@@ -305,7 +330,8 @@ class Placer {
       const NodeId node = graph_[value.first].node;
       if (storage != s || node == kNone) continue;
       const NodeReport& report = legal_.reports[legal_.report_of[node]];
-      return cat("a value of type ", graph_.type(value.first).text(), " of ", report.op, " '", report.name, "'");
+      return cat("a value of type ", graph_.type(value.first).text(), " of ", report.op, " '",
+                 report.name, "'");
     }
     return "scratch or a value within a program";
   }
@@ -326,19 +352,21 @@ class Placer {
     for (uint32_t r = 0; r < plan_.regions.size(); ++r) {
       PlannedRegion& region = plan_.regions[r];
       for (const Located& l : located_[r]) region.values.push_back(place_of(l.storage, l.offset));
-      for (size_t k = 0; k < region.program->steps().size(); ++k) region.scratch.push_back(place_of(scratch_[step++]));
+      for (size_t k = 0; k < region.program->steps().size(); ++k)
+        region.scratch.push_back(place_of(scratch_[step++]));
     }
     for (const PendingCopy& c : pending_copies_) {
-      PlannedCopy& copy = c.region == kNone ? plan_.after[c.index] : plan_.regions[c.region].before[c.index];
+      PlannedCopy& copy =
+          c.region == kNone ? plan_.after[c.index] : plan_.regions[c.region].before[c.index];
       copy.from = place_of(c.from);
       if (c.to != kNone) copy.to = place_of(c.to);
     }
   }
 
   struct PendingCopy {
-    uint32_t region;   // kNone: after the run
+    uint32_t region;  // kNone: after the run
     size_t index;
-    uint32_t from, to; // storages
+    uint32_t from, to;  // storages
   };
 
   const LegalGraph& legal_;
@@ -346,11 +374,11 @@ class Placer {
   Plan& plan_;
   uint32_t time_ = 0;
   std::vector<Storage> storages_;
-  std::map<std::pair<Value, uint32_t>, uint32_t> at_;   // value on a device -> storage
-  std::map<Value, uint32_t> index_;                     // named value -> index in its list of the plan
+  std::map<std::pair<Value, uint32_t>, uint32_t> at_;  // value on a device -> storage
+  std::map<Value, uint32_t> index_;  // named value -> index in its list of the plan
   std::vector<bool> is_output_;
-  std::vector<std::vector<Located>> located_;           // per region, per program value
-  std::vector<uint32_t> scratch_;                       // per step over all regions
+  std::vector<std::vector<Located>> located_;  // per region, per program value
+  std::vector<uint32_t> scratch_;              // per step over all regions
   std::vector<InPlaceOffer> offers_;
   std::vector<PendingCopy> pending_copies_;
 };

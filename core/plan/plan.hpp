@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan: a graph cut into regions, compiled, with every value given a place. Made once per binding of symbols, immutable,
-// shared by all contexts that run it. exec/ gives it buffers.
+// A plan: a graph cut into regions, compiled, with every value given a place. Made once per binding
+// of symbols, immutable, shared by all contexts that run it. exec/ gives it buffers.
 #pragma once
 
 #include <functional>
@@ -41,24 +41,24 @@ struct PlannedCopy {
 struct PlannedRegion {
   uint32_t device = 0;
   std::shared_ptr<Program> program{};
-  std::vector<Place> values{};              // per program value
-  std::vector<Place> scratch{};             // per step
-  std::vector<PlannedCopy> before{};        // what comes over from other devices
-  std::vector<uint32_t> report_of_step{};   // into Plan::reports, kNone = several nodes
+  std::vector<Place> values{};             // per program value
+  std::vector<Place> scratch{};            // per step
+  std::vector<PlannedCopy> before{};       // what comes over from other devices
+  std::vector<uint32_t> report_of_step{};  // into Plan::reports, kNone = several nodes
 };
 
 struct PlannedInput {
   std::string name;
   Type type;
-  std::vector<uint32_t> devices;          // that read it
+  std::vector<uint32_t> devices;  // that read it
 };
 struct PlannedEntry {
   Space space = Space::weight;
   std::string name;
   Type type;
-  std::vector<uint32_t> devices;          // that read it
+  std::vector<uint32_t> devices;  // that read it
   bool updated = false;
-  uint32_t update_device = 0;             // whose copy holds the new content after the run
+  uint32_t update_device = 0;  // whose copy holds the new content after the run
 };
 struct PlannedConstant {
   std::shared_ptr<const Bytes> data;
@@ -73,35 +73,36 @@ struct NamedOutput {
   uint32_t slot = 0;
 };
 struct DeviceArena {
-  std::vector<uint64_t> chunks;           // sizes of the buffers to make
+  std::vector<uint64_t> chunks;  // sizes of the buffers to make
   uint64_t peak = 0, bound = 0;
 };
 
 struct Plan {
   std::vector<std::shared_ptr<Device>> devices;
   std::vector<PlannedRegion> regions;
-  std::vector<PlannedCopy> after;         // updates that could not be written in place
-  std::vector<DeviceArena> arenas;        // per device
+  std::vector<PlannedCopy> after;   // updates that could not be written in place
+  std::vector<DeviceArena> arenas;  // per device
   std::vector<PlannedInput> inputs;
   std::vector<PlannedEntry> entries;
   std::vector<PlannedConstant> constants;
   std::vector<OutputSlot> output_slots;
   std::vector<NamedOutput> outputs;
-  std::vector<NodeReport> reports;        // per node of the simplified graph
+  std::vector<NodeReport> reports;  // per node of the simplified graph
   uint64_t graph_nodes = 0;
 };
 
 struct PlanOptions {
   bool simplify = true;
-  bool fuse = true;            // only with simplify, and not with decompose_all
+  bool fuse = true;  // only with simplify, and not with decompose_all
   bool decompose_all = false;
   bool allow_fallback = true;
 };
 
-// The passes in their order: fuse, gradients, simplify, fuse, legalize, partition, compile, memory. graph: bound (numbers only).
-// devices: the wanted one, then, where fallback is allowed, the one that takes what it refuses.
-Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices, const PlanOptions& options,
-               const Evaluate& evaluate = {});
+// The passes in their order: fuse, gradients, simplify, fuse, legalize, partition, compile, memory.
+// graph: bound (numbers only). devices: the wanted one, then, where fallback is allowed, the one
+// that takes what it refuses.
+Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
+               const PlanOptions& options, const Evaluate& evaluate = {});
 
 // The last pass: compiled regions get places. Exposed for tests.
 void place_values(const LegalGraph& legal, Plan& plan);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes and opens the device. Each opened device has an arena of its own, so that its width is its own.
+// Describes and opens the device. Each opened device has an arena of its own, so that its width is
+// its own.
 #include "device.hpp"
 
 #include <sys/sysinfo.h>
@@ -32,7 +33,9 @@ class CpuDevice final : public sdk::Device {
  public:
   explicit CpuDevice(uint32_t threads) : arena_(static_cast<int>(threads)) {}
 
-  void* allocate(uint64_t bytes, uint64_t alignment) override { return allocate_memory(bytes, alignment); }
+  void* allocate(uint64_t bytes, uint64_t alignment) override {
+    return allocate_memory(bytes, alignment);
+  }
   void deallocate(void* memory, uint64_t) noexcept override { free_memory(memory); }
   void run(void (*body)(void*), void* arg) override {
     arena_.execute([&] { body(arg); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the families' rows. A family that is not listed is not native yet: the planner decomposes its ops.
+// Joins the families' rows. A family that is not listed is not native yet: the planner decomposes
+// its ops.
 #include "kernels.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: aligned for the widest vectors; large ones ask the kernel for huge pages, which spares page faults and
-// translation misses in kernels that stream.
+// Buffers: aligned for the widest vectors; large ones ask the kernel for huge pages, which spares
+// page faults and translation misses in kernels that stream.
 #include "memory.hpp"
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that includes TBB: arenas, the parallel loop, and what ThreadSanitizer must be told about both.
+// The only file that includes TBB: arenas, the parallel loop, and what ThreadSanitizer must be told
+// about both.
 #include "parallel.hpp"
 
 #include <oneapi/tbb/blocked_range.h>
@@ -30,7 +31,8 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 namespace tenon::cpu {
 namespace {
 
-// What happened before a fork is seen by its pieces, what happened in the pieces is seen after the join.
+// What happened before a fork is seen by its pieces, what happened in the pieces is seen after the
+// join.
 struct Handover {
 #ifdef TENON_CPU_TSAN
   void acquire() { __tsan_acquire(this); }
@@ -42,8 +44,8 @@ struct Handover {
   char address = 0;
 };
 
-// What libtbb touches is its own business, what it calls back is ours: accesses of this thread are looked at or not for
-// the life of the object.
+// What libtbb touches is its own business, what it calls back is ours: accesses of this thread are
+// looked at or not for the life of the object.
 class Watched {
  public:
   explicit Watched(bool watched) : before_(current_) { set(watched); }
@@ -73,7 +75,8 @@ class Watched {
   bool before_;
 };
 
-// The first exception of several threads. Kept out of TBB, whose own capture would be one more hidden hand-over.
+// The first exception of several threads. Kept out of TBB, whose own capture would be one more
+// hidden hand-over.
 class FirstFailure {
  public:
   void capture() {
@@ -91,7 +94,8 @@ class FirstFailure {
 
 std::atomic<int> widest{1};
 
-constexpr int64_t kPiecesPerThread = 4;  // enough to even out a busy core, few enough to cost nothing
+constexpr int64_t kPiecesPerThread =
+    4;  // enough to even out a busy core, few enough to cost nothing
 
 }  // namespace
 
@@ -146,9 +150,10 @@ int width() { return tbb::this_task_arena::max_concurrency(); }
 
 int widest_arena() { return widest.load(std::memory_order_relaxed); }
 
-// The pieces are fixed; the threads draw them from a counter. So a loop costs width - 1 tasks whatever its length, and
-// a thread that comes late takes what is left.
-void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(int, int64_t, int64_t)> body) {
+// The pieces are fixed; the threads draw them from a counter. So a loop costs width - 1 tasks
+// whatever its length, and a thread that comes late takes what is left.
+void parallel_for_slots(int64_t n, int64_t grain, int slots,
+                        FunctionRef<void(int, int64_t, int64_t)> body) {
   if (n <= 0) return;
   const int64_t threads = std::min(width(), slots);
   const int64_t grains = (n + grain - 1) / grain;
@@ -161,9 +166,11 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots, FunctionRef<void(in
   const auto draw = [&](int slot) {
     const Watched ours(true);
     fork.acquire();
-    for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
+    for (int64_t piece;
+         (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
       try {
-        body(slot, grains * piece / pieces * grain, std::min(n, grains * (piece + 1) / pieces * grain));
+        body(slot, grains * piece / pieces * grain,
+             std::min(n, grains * (piece + 1) / pieces * grain));
       } catch (...) {
         failure.capture();
       }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin's description and its one exported symbol. Worker threads live from create to shutdown.
+// The plugin's description and its one exported symbol. Worker threads live from create to
+// shutdown.
 #include <utility>
 
 #include "device.hpp"

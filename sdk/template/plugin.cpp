@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name, version, device, and the table of kernels: all that the host is told. The memory is in device.cpp.
-#include <tenon/plugin.hpp>
+// Name, version, device, and the table of kernels: all that the host is told. The memory is in
+// device.cpp.
 #include <unistd.h>
+#include <tenon/plugin.hpp>
 
 #include "device.hpp"
 #include "kernels.hpp"

@@ -444,7 +444,8 @@ TEST_SUITE("exec/failure") {
       run.run();
       CHECK(run.get_scalar<float>("y") == 0);
     }
-    // Inputs stay per size: 1/8 to 8/8 of the largest, with the host's copy. The arena, twice the largest, stands once.
+    // Inputs stay per size: 1/8 to 8/8 of the largest, with the host's copy. The arena, twice the
+    // largest, stands once.
     const int64_t inputs = 4 * (kLargest / 8 * 36 + kLargest), arena = 4 * 2 * kLargest;
     CHECK(resident() - before < inputs + 2 * arena);
   }

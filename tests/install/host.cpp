@@ -12,7 +12,8 @@ int main() try {
   const auto w = g.weight("w", {tenon::f32, {2, 1}});
   const tenon::Value y = g.add(tenon::op::matmul{.a = x, .b = w});
   const tenon::Value d = g.add(tenon::op::binary{.kind = "sub", .a = y, .b = t});
-  const tenon::Value loss = g.add(tenon::op::reduce{.kind = "mean", .x = g.add(tenon::op::unary{.kind = "square", .x = d})});
+  const tenon::Value loss = g.add(
+      tenon::op::reduce{.kind = "mean", .x = g.add(tenon::op::unary{.kind = "square", .x = d})});
   g.output("loss", loss);
   g.output("y", y);
   g.minimize(loss, {.learning_rate = g.input("lr", {tenon::f32, {}}), .weight_decay = 0});
@@ -27,7 +28,8 @@ int main() try {
   run.set("lr", 0.05f);
   for (int i = 0; i < 500; ++i) run.run();
   const auto weights = store.get<float>(TENON_SPACE_WEIGHT, "w");
-  std::printf("host.cpp: loss %g, w = %g %g\n", run.get_scalar<float>("loss"), weights[0], weights[1]);
+  std::printf("host.cpp: loss %g, w = %g %g\n", run.get_scalar<float>("loss"), weights[0],
+              weights[1]);
   const bool learned = run.get_scalar<float>("loss") < 1e-3f && run.get<float>("y").size() == 4;
 
   try {
@@ -36,7 +38,8 @@ int main() try {
   } catch (const tenon::Error& e) {
     const std::string text = e.what();
     std::printf("host.cpp: as expected: %s\n", e.what());
-    return learned && e.code() == TENON_SHAPE_MISMATCH && text.find("'x'") != std::string::npos ? 0 : 1;
+    return learned && e.code() == TENON_SHAPE_MISMATCH && text.find("'x'") != std::string::npos ? 0
+                                                                                                : 1;
   }
 } catch (const std::exception& e) {
   std::fprintf(stderr, "host.cpp: %s\n", e.what());

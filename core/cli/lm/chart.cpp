@@ -21,18 +21,24 @@ std::string number(double v, int digits = 1) {
 struct Scale {
   double steps, low, high;
   double x(double step) const { return kLeft + (kWidth - kLeft - kRight) * step / steps; }
-  double y(double loss) const { return kHeight - kBottom - (kHeight - kTop - kBottom) * (loss - low) / (high - low); }
+  double y(double loss) const {
+    return kHeight - kBottom - (kHeight - kTop - kBottom) * (loss - low) / (high - low);
+  }
 };
 
 std::string polyline(const Points& points, const Scale& scale, const char* color, double width) {
-  std::string line = "<polyline fill=\"none\" stroke=\"" + std::string(color) + "\" stroke-width=\"" + number(width) + "\" points=\"";
+  std::string line = "<polyline fill=\"none\" stroke=\"" + std::string(color) +
+                     "\" stroke-width=\"" + number(width) + "\" points=\"";
   for (const auto& [step, loss] : points)
-    if (std::isfinite(loss)) line += number(scale.x(static_cast<double>(step))) + "," + number(scale.y(loss)) + " ";
+    if (std::isfinite(loss))
+      line += number(scale.x(static_cast<double>(step))) + "," + number(scale.y(loss)) + " ";
   return line + "\"/>\n";
 }
 
-std::string label(double x, double y, const char* anchor, const std::string& text, const char* color = "#444") {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\" fill=\"" + color + "\">" + text + "</text>\n";
+std::string label(double x, double y, const char* anchor, const std::string& text,
+                  const char* color = "#444") {
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor +
+         "\" fill=\"" + color + "\">" + text + "</text>\n";
 }
 
 }  // namespace
@@ -47,11 +53,14 @@ std::string loss_chart(const TrainingState& state) {
   high = std::max(std::ceil(high * 2) / 2, low + 0.5);
   const Scale scale{static_cast<double>(std::max<int64_t>(state.total_steps, 1)), low, high};
 
-  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 400\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                    "<rect width=\"720\" height=\"400\" fill=\"white\"/>\n";
+  std::string svg =
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 400\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"720\" height=\"400\" fill=\"white\"/>\n";
   for (int i = 0; i <= 4; ++i) {
     const double loss = low + (high - low) * i / 4, step = scale.steps * i / 4;
-    svg += "<line x1=\"60\" x2=\"700\" y1=\"" + number(scale.y(loss)) + "\" y2=\"" + number(scale.y(loss)) + "\" stroke=\"#ddd\"/>\n";
+    svg += "<line x1=\"60\" x2=\"700\" y1=\"" + number(scale.y(loss)) + "\" y2=\"" +
+           number(scale.y(loss)) + "\" stroke=\"#ddd\"/>\n";
     svg += label(kLeft - 8, scale.y(loss) + 4, "end", number(loss, 2));
     svg += label(scale.x(step), kHeight - kBottom + 18, "middle", number(step, 0));
   }

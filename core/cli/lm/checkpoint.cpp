@@ -22,7 +22,9 @@ namespace fs = std::filesystem;
 
 json read_json(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR, file + ": open: " + std::strerror(errno));
+  if (!in)
+    throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR,
+                file + ": open: " + std::strerror(errno));
   json j = json::parse(in, nullptr, false);
   if (in.bad()) throw Error(TENON_IO_ERROR, file + ": read failed");
   if (!j.is_object()) throw Error(TENON_CORRUPT, file + ": is no JSON object");
@@ -35,16 +37,23 @@ using Strings = std::vector<std::string>;
 // Whether j is a T without loss. json's own conversions cut numbers that do not fit.
 template <class T>
 bool holds(const json& j) {
-  if constexpr (std::is_same_v<T, bool>) return j.is_boolean();
-  else if constexpr (std::is_same_v<T, uint64_t>) return j.is_number_unsigned();
+  if constexpr (std::is_same_v<T, bool>)
+    return j.is_boolean();
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return j.is_number_unsigned();
   else if constexpr (std::is_same_v<T, int64_t>)
-    return j.is_number_unsigned() ? j.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX) : j.is_number_integer();
-  else if constexpr (std::is_same_v<T, double>) return j.is_number();
-  else if constexpr (std::is_same_v<T, std::string>) return j.is_string();
+    return j.is_number_unsigned() ? j.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
+                                  : j.is_number_integer();
+  else if constexpr (std::is_same_v<T, double>)
+    return j.is_number();
+  else if constexpr (std::is_same_v<T, std::string>)
+    return j.is_string();
   else if constexpr (std::is_same_v<T, Points::value_type>)
     return j.is_array() && j.size() == 2 && holds<int64_t>(j[0]) && holds<double>(j[1]);
   else
-    return j.is_array() && std::all_of(j.begin(), j.end(), [](const json& e) { return holds<typename T::value_type>(e); });
+    return j.is_array() && std::all_of(j.begin(), j.end(), [](const json& e) {
+             return holds<typename T::value_type>(e);
+           });
 }
 
 // A field of a JSON object, or a default; of the wrong type it is named.
@@ -57,7 +66,8 @@ T field(const json& j, const std::string& file, const char* name, const T* other
   }
   if (holds<T>(*at)) return at->get<T>();
   // Lists are not shown: how deep they are is up to the file, and dump calls itself for each level.
-  const std::string shown = at->is_structured() ? std::string("a list or an object") : at->dump().substr(0, 80);
+  const std::string shown =
+      at->is_structured() ? std::string("a list or an object") : at->dump().substr(0, 80);
   throw Error(TENON_CORRUPT, file + ": '" + name + "' has the wrong form: " + shown);
 }
 
@@ -84,9 +94,12 @@ json config_json(const Config& c) {
           {"torch_dtype", "float32"}};
 }
 
-// The printable character that stands for a byte in byte-level tokenizers: itself where it prints, else from U+0100 on.
+// The printable character that stands for a byte in byte-level tokenizers: itself where it prints,
+// else from U+0100 on.
 std::string byte_character(int byte) {
-  const auto prints = [](int b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF); };
+  const auto prints = [](int b) {
+    return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+  };
   int code = byte;
   if (!prints(byte)) {
     code = 0x100;
@@ -99,7 +112,10 @@ std::string byte_character(int byte) {
 json tokenizer_json() {
   json vocab = json::object();
   for (int b = 0; b < 256; ++b) vocab[byte_character(b)] = b;
-  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", false}};
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},
@@ -109,15 +125,29 @@ json tokenizer_json() {
           {"post_processor", nullptr},
           {"decoder", byte_level},
           {"model",
-           {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-            {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
-            {"vocab", vocab}, {"merges", json::array()}}}};
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", false},
+            {"vocab", vocab},
+            {"merges", json::array()}}}};
 }
 
 json training_json(const TrainingState& s) {
-  return {{"total_steps", s.total_steps}, {"done_steps", s.done_steps}, {"batch", s.batch}, {"warmup", s.warmup},
-          {"lr", s.lr}, {"seed", s.seed}, {"files", s.files}, {"data_checksum", s.data_checksum},
-          {"losses", s.losses}, {"held_out", s.held_out}};
+  return {{"total_steps", s.total_steps},
+          {"done_steps", s.done_steps},
+          {"batch", s.batch},
+          {"warmup", s.warmup},
+          {"lr", s.lr},
+          {"seed", s.seed},
+          {"files", s.files},
+          {"data_checksum", s.data_checksum},
+          {"losses", s.losses},
+          {"held_out", s.held_out}};
 }
 
 std::string shape_text(const std::vector<int64_t>& dims) {
@@ -142,7 +172,8 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!good) throw Error(TENON_IO_ERROR, path.string() + ": write: " + std::strerror(number));
 }
 
-// Renames are on the disk when their folder is. A file system that cannot sync a folder (EINVAL) has no more to give.
+// Renames are on the disk when their folder is. A file system that cannot sync a folder (EINVAL)
+// has no more to give.
 void sync_folder(const fs::path& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool good = folder >= 0 && (::fsync(folder) == 0 || errno == EINVAL);
@@ -161,7 +192,9 @@ class Staging {
     fs::create_directories(folder, error);
     if (error) throw Error(TENON_IO_ERROR, folder.string() + ": create: " + error.message());
     std::string name = (folder / (std::string(kStagingPrefix) + "XXXXXX")).string();
-    if (!::mkdtemp(name.data())) throw Error(TENON_IO_ERROR, folder.string() + ": create a folder inside: " + std::strerror(errno));
+    if (!::mkdtemp(name.data()))
+      throw Error(TENON_IO_ERROR,
+                  folder.string() + ": create a folder inside: " + std::strerror(errno));
     path_ = name;
   }
   ~Staging() {
@@ -184,7 +217,8 @@ class Staging {
 Config read_config(const std::string& file) {
   const json j = read_json(file);
   const std::string type = field<std::string>(j, file, "model_type");
-  if (type != "llama") throw Error(TENON_UNSUPPORTED, file + ": model_type is '" + type + "', expected 'llama'");
+  if (type != "llama")
+    throw Error(TENON_UNSUPPORTED, file + ": model_type is '" + type + "', expected 'llama'");
   Config c;
   c.vocab = field<int64_t>(j, file, "vocab_size");
   c.dim = field<int64_t>(j, file, "hidden_size");
@@ -203,10 +237,14 @@ Config read_config(const std::string& file) {
   }
   const int64_t own = c.head_dim();
   if (const int64_t given = field<int64_t>(j, file, "head_dim", &own); given != own)
-    throw Error(TENON_UNSUPPORTED, file + ": head_dim is " + std::to_string(given) + ", expected hidden_size / num_attention_heads = " + std::to_string(own));
+    throw Error(TENON_UNSUPPORTED,
+                file + ": head_dim is " + std::to_string(given) +
+                    ", expected hidden_size / num_attention_heads = " + std::to_string(own));
   if (j.contains("rope_scaling") && !j["rope_scaling"].is_null())
     throw Error(TENON_UNSUPPORTED, file + ": rope_scaling is not supported");
-  if (c.vocab != 256) throw Error(TENON_UNSUPPORTED, file + ": vocab_size is " + std::to_string(c.vocab) + ", expected 256: tokens are bytes");
+  if (c.vocab != 256)
+    throw Error(TENON_UNSUPPORTED, file + ": vocab_size is " + std::to_string(c.vocab) +
+                                       ", expected 256: tokens are bytes");
   return c;
 }
 
@@ -215,8 +253,11 @@ Config load_model(const std::string& folder, Store& store) {
   const std::string file = folder + "/model.safetensors";
   store.load(TENON_SPACE_WEIGHT, file);
   // Before the list of them is made: its length is up to config.json.
-  if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size()); config.layers > count)
-    throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) + " weights, config.json asks for " + std::to_string(config.layers) + " layers");
+  if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size());
+      config.layers > count)
+    throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) +
+                                     " weights, config.json asks for " +
+                                     std::to_string(config.layers) + " layers");
   for (const WeightSpec& w : weight_specs(config)) {
     TensorType found;
     try {
@@ -224,7 +265,10 @@ Config load_model(const std::string& folder, Store& store) {
     } catch (const Error&) {
       throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
     }
-    if (found != TensorType(f32, w.dims)) throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " + shape_text(w.dims) + " of f32 that config.json asks for");
+    if (found != TensorType(f32, w.dims))
+      throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " +
+                                            shape_text(w.dims) +
+                                            " of f32 that config.json asks for");
   }
   return config;
 }
@@ -255,9 +299,12 @@ TrainingState load_training(const std::string& folder, Store& store) {
   s.losses = field<Points>(j, file, "losses");
   s.held_out = field<Points>(j, file, "held_out");
   // The limits are those of lm train's options.
-  const auto limit = [&](const char* name, auto value, decltype(value) least, decltype(value) most) {
+  const auto limit = [&](const char* name, auto value, decltype(value) least,
+                         decltype(value) most) {
     if (!(value >= least && value <= most))
-      throw Error(TENON_CORRUPT, file + ": '" + name + "' is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
+      throw Error(TENON_CORRUPT, file + ": '" + name + "' is " + std::to_string(value) +
+                                     ", expected " + std::to_string(least) + " to " +
+                                     std::to_string(most));
   };
   limit("total_steps", s.total_steps, int64_t{0}, int64_t{1} << 30);
   limit("done_steps", s.done_steps, int64_t{0}, s.total_steps);
@@ -268,8 +315,8 @@ TrainingState load_training(const std::string& folder, Store& store) {
   for (const std::string& part : {folder + "/model.safetensors", optimizer}) {
     const std::string step = json::parse(safetensors_metadata(part)).value("step", "?");
     if (step != std::to_string(s.done_steps))
-      throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " + std::to_string(s.done_steps) +
-                                     unfinished_save(folder));
+      throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " +
+                                     std::to_string(s.done_steps) + unfinished_save(folder));
   }
   store.load(TENON_SPACE_STATE, optimizer);
   return s;
@@ -280,34 +327,41 @@ void check_storable(const TrainingState& state) {
     try {
       static_cast<void>(json(file).dump());
     } catch (const json::type_error&) {
-      throw Error(TENON_INVALID_ARGUMENT, file + ": the file's name is not UTF-8, and training.json must name it");
+      throw Error(TENON_INVALID_ARGUMENT,
+                  file + ": the file's name is not UTF-8, and training.json must name it");
     }
   }
 }
 
-void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store) {
+void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state,
+                     const Store& store) {
   Staging staging(folder);
   const fs::path& at = staging.path();
   const std::string step = std::to_string(state.done_steps);
-  store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(), {{"format", "pt"}, {"step", step}});
+  store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(),
+             {{"format", "pt"}, {"step", step}});
   store.save(TENON_SPACE_STATE, (at / "optimizer.safetensors").string(), {{"step", step}});
   write_text(at / "config.json", config_json(config).dump(2) + "\n");
   write_text(at / "tokenizer.json", tokenizer_json().dump(1) + "\n");
-  write_text(at / "tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", config.context},
-                                                {"clean_up_tokenization_spaces", false}}.dump(2) + "\n");
+  write_text(at / "tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                {"model_max_length", config.context},
+                                                {"clean_up_tokenization_spaces", false}}
+                                                   .dump(2) +
+                                               "\n");
   write_text(at / "loss.svg", loss_chart(state));
   write_text(at / "training.json", training_json(state).dump(1) + "\n");
-  // All bytes are on the disk; renames need no more room. Each file says which step it is of, so that a folder in which
-  // only some were replaced is found out.
+  // All bytes are on the disk; renames need no more room. Each file says which step it is of, so
+  // that a folder in which only some were replaced is found out.
   bool begun = false;
-  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg", "model.safetensors",
-                           "optimizer.safetensors", "training.json"}) {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg",
+                           "model.safetensors", "optimizer.safetensors", "training.json"}) {
     std::error_code error;
     fs::rename(at / name, fs::path(folder) / name, error);
     if (error) {
       if (begun) staging.keep();
-      throw Error(TENON_IO_ERROR, folder + "/" + name + ": replace: " + error.message() +
-                                      (begun ? "; the files not yet moved are in " + at.string() : ""));
+      throw Error(TENON_IO_ERROR,
+                  folder + "/" + name + ": replace: " + error.message() +
+                      (begun ? "; the files not yet moved are in " + at.string() : ""));
     }
     begun = true;
   }

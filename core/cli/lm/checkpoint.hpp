@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model folder: model.safetensors, config.json, tokenizer.json (Hugging Face's names and layout), and what training
-// needs to go on: optimizer.safetensors, training.json, loss.svg.
+// The model folder: model.safetensors, config.json, tokenizer.json (Hugging Face's names and
+// layout), and what training needs to go on: optimizer.safetensors, training.json, loss.svg.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace tenon::lm {
 
 // How a training run was asked for, and how far it is.
 struct TrainingState {
-  int64_t total_steps = 0;       // also the schedule's horizon
+  int64_t total_steps = 0;  // also the schedule's horizon
   int64_t done_steps = 0;
   int64_t batch = 0;
   int64_t warmup = 0;
@@ -21,8 +21,8 @@ struct TrainingState {
   uint64_t seed = 0;
   std::vector<std::string> files;
   uint64_t data_checksum = 0;
-  std::vector<std::pair<int64_t, double>> losses;     // step, training loss
-  std::vector<std::pair<int64_t, double>> held_out;   // step, held-out loss
+  std::vector<std::pair<int64_t, double>> losses;    // step, training loss
+  std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };
 
 Config read_config(const std::string& file);
@@ -33,6 +33,7 @@ TrainingState load_training(const std::string& folder, Store& store);
 // Throws where training.json could not hold a state: JSON knows file names in UTF-8 only.
 void check_storable(const TrainingState& state);
 // Writes all files beside the folder's, then renames them: on any failure what was there stays.
-void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state, const Store& store);
+void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state,
+                     const Store& store);
 
 }  // namespace tenon::lm

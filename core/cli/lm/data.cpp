@@ -15,7 +15,8 @@ namespace {
 
 std::vector<uint8_t> read_file(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) throw Error(TENON_IO_ERROR, path + ": is a directory, expected a text file");
+  if (std::filesystem::is_directory(path, error))
+    throw Error(TENON_IO_ERROR, path + ": is a directory, expected a text file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(TENON_IO_ERROR, path + ": open: " + std::strerror(errno));
   std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
@@ -45,23 +46,28 @@ TextData::TextData(const std::vector<std::string>& files) {
   }
 }
 
-std::vector<int32_t> TextData::batch(uint64_t seed, int64_t step, int64_t batch, int64_t context) const {
+std::vector<int32_t> TextData::batch(uint64_t seed, int64_t step, int64_t batch,
+                                     int64_t context) const {
   std::vector<int32_t> tokens;
   tokens.reserve(static_cast<size_t>(batch * (context + 1)));
   const auto starts = static_cast<uint64_t>(train_size() - context);
   for (int64_t r = 0; r < batch; ++r) {
-    const auto at = static_cast<ptrdiff_t>(mix(seed, static_cast<uint64_t>(step * batch + r)) % starts);
+    const auto at =
+        static_cast<ptrdiff_t>(mix(seed, static_cast<uint64_t>(step * batch + r)) % starts);
     tokens.insert(tokens.end(), train_.begin() + at, train_.begin() + at + context + 1);
   }
   return tokens;
 }
 
-int64_t TextData::held_out_windows(int64_t context) const { return held_out_size() > context ? (held_out_size() - 1) / context : 0; }
+int64_t TextData::held_out_windows(int64_t context) const {
+  return held_out_size() > context ? (held_out_size() - 1) / context : 0;
+}
 
 std::vector<int32_t> TextData::held_out(int64_t first, int64_t windows, int64_t context) const {
   std::vector<int32_t> tokens;
   for (int64_t w = first; w < first + windows; ++w)
-    tokens.insert(tokens.end(), held_out_.begin() + w * context, held_out_.begin() + w * context + context + 1);
+    tokens.insert(tokens.end(), held_out_.begin() + w * context,
+                  held_out_.begin() + w * context + context + 1);
   return tokens;
 }
 

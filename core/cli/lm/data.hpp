@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts: bytes are tokens. The last tenth of each file is held out; the rest, file after file, is trained on.
+// The texts: bytes are tokens. The last tenth of each file is held out; the rest, file after file,
+// is trained on.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,12 @@ class TextData {
   // Files that are the same after symlinks count once.
   explicit TextData(const std::vector<std::string>& files);
 
-  const std::vector<std::string>& files() const { return files_; }   // canonical paths, as given, each once
+  const std::vector<std::string>& files() const {
+    return files_;
+  }  // canonical paths, as given, each once
   int64_t train_size() const { return static_cast<int64_t>(train_.size()); }
   int64_t held_out_size() const { return static_cast<int64_t>(held_out_.size()); }
-  uint64_t checksum() const { return checksum_; }                     // of all bytes
+  uint64_t checksum() const { return checksum_; }  // of all bytes
 
   // Batch of a step: row r starts at mix(seed, step * batch + r) mod (train_size - context).
   std::vector<int32_t> batch(uint64_t seed, int64_t step, int64_t batch, int64_t context) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter and cache are state
-// that the graph advances; the host only reads the tokens.
+// tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter
+// and cache are state that the graph advances; the host only reads the tokens.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -31,8 +31,13 @@ const std::vector<Option>& generate_options() {
 
 class Generator {
  public:
-  Generator(const Runtime& runtime, Store& store, const Config& config, const SampleOptions& options, std::string device)
-      : runtime_(runtime), store_(store), config_(config), options_(options), device_(std::move(device)) {}
+  Generator(const Runtime& runtime, Store& store, const Config& config,
+            const SampleOptions& options, std::string device)
+      : runtime_(runtime),
+        store_(store),
+        config_(config),
+        options_(options),
+        device_(std::move(device)) {}
 
   // Reads the tokens so far into an empty cache; returns the next one.
   int64_t prefill(const std::vector<int64_t>& tokens) {
@@ -64,9 +69,11 @@ class Generator {
   Runner& runner_for(int64_t bucket) {
     Runner& r = runners_[bucket];
     if (!r.context) {
-      const Graph graph = bucket ? prefill_graph(config_, bucket, options_) : decode_graph(config_, options_);
+      const Graph graph =
+          bucket ? prefill_graph(config_, bucket, options_) : decode_graph(config_, options_);
       store_.add_missing(graph);
-      r.executable = std::make_unique<Executable>(runtime_, graph, store_, ExecutableOptions{.device = device_});
+      r.executable = std::make_unique<Executable>(runtime_, graph, store_,
+                                                  ExecutableOptions{.device = device_});
       r.context = std::make_unique<Context>(*r.executable);
     }
     return r;
@@ -100,12 +107,13 @@ int generate(const Args& args) {
   std::vector<int64_t> tokens;
   for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
   const auto keep_last = [&](int64_t most) {
-    if (static_cast<int64_t>(tokens.size()) > most) tokens.erase(tokens.begin(), tokens.end() - most);
+    if (static_cast<int64_t>(tokens.size()) > most)
+      tokens.erase(tokens.begin(), tokens.end() - most);
   };
   generator.prepare();
   const InterruptFlag interrupt;
   std::cout << prompt << std::flush;
-  int64_t in_cache = 0;   // 0: to be filled
+  int64_t in_cache = 0;  // 0: to be filled
   for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
     int64_t next;
     if (in_cache == 0 || in_cache == config.context) {
@@ -131,8 +139,9 @@ Command lm_generate_command() {
           .summary = "continue a prompt with a trained model",
           .usage = "--model DIR --prompt TEXT [options]",
           .options = generate_options(),
-          .examples = "  tenon lm generate --model model --prompt 'The licens' --tokens 300\n"
-                      "  tenon lm generate --model model --prompt 'You may' --temperature 0\n",
+          .examples =
+              "  tenon lm generate --model model --prompt 'The licens' --tokens 300\n"
+              "  tenon lm generate --model model --prompt 'You may' --temperature 0\n",
           .run = generate};
 }
 

@@ -27,7 +27,8 @@ class InterruptFlag {
 
  private:
   static inline volatile std::sig_atomic_t raised_ = 0;
-  struct sigaction old_int_ {}, old_term_ {};
+  struct sigaction old_int_ {
+  }, old_term_{};
 };
 
 }  // namespace tenon::cli

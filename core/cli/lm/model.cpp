@@ -10,8 +10,8 @@ void require(bool holds, const std::string& text) {
   if (!holds) throw Error(TENON_INVALID_ARGUMENT, "config: " + text);
 }
 
-// What every graph of the model shares. x is [batch, time, dim]; heads stay in the layout [batch, time, head, dim], so
-// that nothing is transposed.
+// What every graph of the model shares. x is [batch, time, dim]; heads stay in the layout [batch,
+// time, head, dim], so that nothing is transposed.
 class Builder {
  public:
   Builder(Graph& graph, const Config& config, bool trainable) : g_(graph), c_(config) {
@@ -20,7 +20,8 @@ class Builder {
   }
 
   Value embed(Value tokens) {
-    return g_.add(op::gather{.data = weight("model.embed_tokens.weight"), .indices = tokens}, "model.embed_tokens");
+    return g_.add(op::gather{.data = weight("model.embed_tokens.weight"), .indices = tokens},
+                  "model.embed_tokens");
   }
 
   // cos and sin of the rope, [context, head_dim / 2].
@@ -29,7 +30,9 @@ class Builder {
     std::vector<float> cos, sin;
     for (int64_t p = 0; p < c_.context; ++p)
       for (int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(p) * std::pow(c_.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
+        const double angle =
+            static_cast<double>(p) *
+            std::pow(c_.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
         cos.push_back(static_cast<float>(std::cos(angle)));
         sin.push_back(static_cast<float>(std::sin(angle)));
       }
@@ -38,7 +41,7 @@ class Builder {
   }
 
   struct Attended {
-    Value q, k, v;   // [batch, time, heads, head_dim], q and k rotated
+    Value q, k, v;  // [batch, time, heads, head_dim], q and k rotated
   };
 
   // One layer; attend turns q, k, v into the attention's output [batch, time, heads, head_dim].
@@ -57,7 +60,8 @@ class Builder {
     const Value o = reshape(attend(a, name + ".self_attn"), {batch, time, c_.dim});
     const Value mixed = project(o, name + ".self_attn.o_proj", x);
     const Value m = norm(mixed, name + ".post_attention_layernorm");
-    const Value gated = g_.add(op::swiglu{.gate = project(m, name + ".mlp.gate_proj"), .up = project(m, name + ".mlp.up_proj")},
+    const Value gated = g_.add(op::swiglu{.gate = project(m, name + ".mlp.gate_proj"),
+                                          .up = project(m, name + ".mlp.up_proj")},
                                name + ".mlp.act");
     return project(gated, name + ".mlp.down_proj", mixed);
   }
@@ -74,7 +78,8 @@ class Builder {
     Value x = embed(tokens);
     for (int64_t i = 0; i < c_.layers; ++i)
       x = layer(i, x, batch, time, {}, [&](const Attended& a, const std::string& name) -> Value {
-        return g_.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v}, name);
+        return g_.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v},
+                      name);
       });
     return logits(x);
   }
@@ -86,7 +91,9 @@ class Builder {
     return g_.add(op::cross_entropy{.logits = decoder(x, batch, t), .labels = y}, "loss");
   }
 
-  Value reshape(Value x, std::vector<int64_t> shape) { return g_.add(op::reshape{.shape = std::move(shape), .x = x}); }
+  Value reshape(Value x, std::vector<int64_t> shape) {
+    return g_.add(op::reshape{.shape = std::move(shape), .x = x});
+  }
 
  private:
   Value weight(const std::string& name) const {
@@ -95,12 +102,16 @@ class Builder {
     throw Error(TENON_INTERNAL, "model: no weight " + name);
   }
   Value norm(Value x, const std::string& name) {
-    return g_.add(op::rms_norm{.eps = c_.norm_eps, .x = x, .gamma = weight(name + ".weight")}, name);
+    return g_.add(op::rms_norm{.eps = c_.norm_eps, .x = x, .gamma = weight(name + ".weight")},
+                  name);
   }
   // x times the transposed weight, plus the residual in the same pass.
   Value project(Value x, const std::string& name, Value residual = {}) {
-    if (!residual) return g_.add(op::matmul{.trans_b = true, .a = x, .b = weight(name + ".weight")}, name);
-    return g_.add(op::linear{.trans_b = true, .a = x, .b = weight(name + ".weight"), .residual = residual}, name);
+    if (!residual)
+      return g_.add(op::matmul{.trans_b = true, .a = x, .b = weight(name + ".weight")}, name);
+    return g_.add(
+        op::linear{.trans_b = true, .a = x, .b = weight(name + ".weight"), .residual = residual},
+        name);
   }
   Value rotate(Value x, Value positions, const std::string& name) {
     return g_.add(op::rope{.x = x, .cos = cos_, .sin = sin_, .position_ids = positions}, name);
@@ -132,7 +143,8 @@ struct Generation {
     const Value start = g.add(op::concat{.xs = {zero, at, zero, zero}}, name + ".start");
     const auto push = [&](const std::string& which, Value update) {
       const Value old = g.state(name + which, type);
-      const Value now = g.add(op::dynamic_update_slice{.base = old, .update = update, .start = start}, name + which);
+      const Value now = g.add(
+          op::dynamic_update_slice{.base = old, .update = update, .start = start}, name + which);
       g.update(old, now);
       return now;
     };
@@ -142,7 +154,11 @@ struct Generation {
 
   // logits [1, vocab] -> the next token; the state moves on by `count` i64 [1].
   void advance(Value logits, Value new_length, const SampleOptions& o) {
-    const Value ids = g.add(op::sample{.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .logits = logits, .rng = rng},
+    const Value ids = g.add(op::sample{.temperature = o.temperature,
+                                       .top_k = o.top_k,
+                                       .top_p = o.top_p,
+                                       .logits = logits,
+                                       .rng = rng},
                             "sample");
     g.output("token", ids);
     g.update(token, g.add(op::reshape{.shape = {1, 1}, .x = ids}));
@@ -157,7 +173,8 @@ struct Generation {
 void Config::check() const {
   constexpr int64_t most = int64_t{1} << 20;
   const auto positive = [](int64_t v, const char* name) {
-    require(v > 0 && v <= most, std::string(name) + " is " + std::to_string(v) + ", expected 1 to " + std::to_string(most));
+    require(v > 0 && v <= most, std::string(name) + " is " + std::to_string(v) +
+                                    ", expected 1 to " + std::to_string(most));
   };
   positive(vocab, "vocab_size");
   positive(dim, "hidden_size");
@@ -166,9 +183,13 @@ void Config::check() const {
   positive(kv_heads, "num_key_value_heads");
   positive(ffn, "intermediate_size");
   positive(context, "max_position_embeddings");
-  require(dim % heads == 0, "hidden_size " + std::to_string(dim) + " is no multiple of num_attention_heads " + std::to_string(heads));
-  require(head_dim() % 2 == 0, "hidden_size / num_attention_heads = " + std::to_string(head_dim()) + " must be even for rope");
-  require(heads % kv_heads == 0, "num_attention_heads " + std::to_string(heads) + " is no multiple of num_key_value_heads " + std::to_string(kv_heads));
+  require(dim % heads == 0, "hidden_size " + std::to_string(dim) +
+                                " is no multiple of num_attention_heads " + std::to_string(heads));
+  require(head_dim() % 2 == 0, "hidden_size / num_attention_heads = " + std::to_string(head_dim()) +
+                                   " must be even for rope");
+  require(heads % kv_heads == 0, "num_attention_heads " + std::to_string(heads) +
+                                     " is no multiple of num_key_value_heads " +
+                                     std::to_string(kv_heads));
   require(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta must be positive");
   require(std::isfinite(norm_eps) && norm_eps >= 0, "rms_norm_eps must be at least 0");
 }
@@ -177,7 +198,8 @@ std::vector<WeightSpec> weight_specs(const Config& c) {
   using Init = WeightSpec::Init;
   std::vector<WeightSpec> specs;
   const double scale = 0.02;
-  // What adds to the residual stream starts smaller, so that its sum over the layers does not grow with their number.
+  // What adds to the residual stream starts smaller, so that its sum over the layers does not grow
+  // with their number.
   const double residual_scale = scale / std::sqrt(2.0 * static_cast<double>(c.layers));
   const int64_t kv = c.kv_heads * c.head_dim();
   specs.push_back({"model.embed_tokens.weight", {c.vocab, c.dim}, Init::normal, scale});
@@ -205,8 +227,13 @@ Graph train_graph(const Config& config, const TrainOptions& o) {
   const Value lr = g.input("lr", {f32, {}});
   const Value loss = b.loss(tokens, o.batch);
   g.output("loss", loss);
-  g.output("norm", g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW, .learning_rate = lr, .beta1 = o.beta1, .beta2 = o.beta2,
-                                     .eps = o.eps, .weight_decay = o.weight_decay, .clip_norm = o.clip_norm,
+  g.output("norm", g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW,
+                                     .learning_rate = lr,
+                                     .beta1 = o.beta1,
+                                     .beta2 = o.beta2,
+                                     .eps = o.eps,
+                                     .weight_decay = o.weight_decay,
+                                     .clip_norm = o.clip_norm,
                                      .decay_min_rank = 2}));
   return g;
 }
@@ -236,11 +263,16 @@ Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& o
   const Value zero = g.constant<int64_t>({1}, {0});
   for (int64_t i = 0; i < config.layers; ++i)
     x = b.layer(i, x, 1, bucket, {}, [&](const auto& a, const std::string& name) -> Value {
-      s.append(i, a.k, a.v, zero);   // padding lands behind the length, where decode overwrites it before it is read
-      return g.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v}, name);
+      s.append(
+          i, a.k, a.v,
+          zero);  // padding lands behind the length, where decode overwrites it before it is read
+      return g.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v},
+                   name);
     });
-  const Value last = g.add(op::binary{.kind = "sub", .a = count, .b = g.constant<int64_t>({1}, {1})}, "last");
-  const Value row = g.add(op::gather{.axis = 1, .data = x, .indices = last}, "last_row");   // [1, 1, dim]
+  const Value last =
+      g.add(op::binary{.kind = "sub", .a = count, .b = g.constant<int64_t>({1}, {1})}, "last");
+  const Value row =
+      g.add(op::gather{.axis = 1, .data = x, .indices = last}, "last_row");  // [1, 1, dim]
   s.advance(b.reshape(b.logits(row), {1, config.vocab}), count, o);
   return g;
 }
@@ -252,11 +284,14 @@ Graph decode_graph(const Config& config, const SampleOptions& o) {
   b.make_rope();
   Value x = b.embed(s.token);
   const Value position = b.reshape(s.length, {1, 1});
-  const Value length = g.add(op::binary{.kind = "add", .a = s.length, .b = g.constant<int64_t>({1}, {1})}, "length");
+  const Value length =
+      g.add(op::binary{.kind = "add", .a = s.length, .b = g.constant<int64_t>({1}, {1})}, "length");
   for (int64_t i = 0; i < config.layers; ++i)
     x = b.layer(i, x, 1, 1, position, [&](const auto& a, const std::string& name) -> Value {
       const auto [keys, values] = s.append(i, a.k, a.v, s.length);
-      return g.add(op::attention{.layout = "bshd", .q = a.q, .k = keys, .v = values, .kv_len = length}, name);
+      return g.add(
+          op::attention{.layout = "bshd", .q = a.q, .k = keys, .v = values, .kv_len = length},
+          name);
     });
   s.advance(b.reshape(b.logits(x), {1, config.vocab}), length, o);
   return g;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama-style decoder as tenon graphs: training, evaluation, prefill and decode. Weights have the names and layout of
-// Hugging Face's LlamaForCausalLM.
+// A Llama-style decoder as tenon graphs: training, evaluation, prefill and decode. Weights have the
+// names and layout of Hugging Face's LlamaForCausalLM.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct Config {
   int64_t heads = 8;
   int64_t kv_heads = 4;
   int64_t ffn = 688;
-  int64_t context = 256;      // positions of the rope tables, capacity of the cache
+  int64_t context = 256;  // positions of the rope tables, capacity of the cache
   double rope_theta = 10000;
   double norm_eps = 1e-5;
-  bool tied = false;          // the head is the embedding
+  bool tied = false;  // the head is the embedding
 
   int64_t head_dim() const { return dim / heads; }
   // Throws Error(invalid_argument) naming the field.
@@ -32,7 +32,7 @@ struct WeightSpec {
   std::string name;
   std::vector<int64_t> dims;
   enum class Init { ones, normal } init;
-  double scale;               // standard deviation for normal
+  double scale;  // standard deviation for normal
 };
 // Every weight of the model, in the order of the layers.
 std::vector<WeightSpec> weight_specs(const Config& config);
@@ -44,7 +44,8 @@ struct TrainOptions {
   double clip_norm = 1.0;
 };
 
-// Inputs: tokens i32 [batch, context + 1], lr f32 []. Outputs: loss f32 [], norm f32 []. Updates weights and moments.
+// Inputs: tokens i32 [batch, context + 1], lr f32 []. Outputs: loss f32 [], norm f32 []. Updates
+// weights and moments.
 Graph train_graph(const Config& config, const TrainOptions& options);
 
 // Inputs: tokens i32 [batch, context + 1]. Output: loss f32 [] (mean over all tokens).
@@ -56,15 +57,16 @@ struct SampleOptions {
   double top_p = 1.0;
 };
 
-// Generation has state: token i64 [1, 1], length i64 [1], rng i64 [2] (seed, offset), cache.<layer>.k and .v
-// f32 [1, context, kv_heads, head_dim]. Each graph gives the next token as output token i64 [1] and advances the state.
-// Inputs of prefill: prompt i64 [1, bucket] (padded at the end), count i64 [1]: how many of them count.
+// Generation has state: token i64 [1, 1], length i64 [1], rng i64 [2] (seed, offset),
+// cache.<layer>.k and .v f32 [1, context, kv_heads, head_dim]. Each graph gives the next token as
+// output token i64 [1] and advances the state. Inputs of prefill: prompt i64 [1, bucket] (padded at
+// the end), count i64 [1]: how many of them count.
 Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& options);
 // No input at all.
 Graph decode_graph(const Config& config, const SampleOptions& options);
 
-// Logits of a whole sequence, for comparison with other implementations. Input: tokens i64 [1, length]; output: logits
-// f32 [1, length, vocab].
+// Logits of a whole sequence, for comparison with other implementations. Input: tokens i64 [1,
+// length]; output: logits f32 [1, length, vocab].
 Graph logits_graph(const Config& config, int64_t length);
 
 }  // namespace tenon::lm

@@ -25,8 +25,8 @@ class Progress {
     const int filled = total_ > 0 ? static_cast<int>(kWidth * done / total_) : kWidth;
     std::string bar(static_cast<size_t>(filled), '=');
     bar.resize(kWidth, ' ');
-    std::fprintf(stderr, "\r\033[K%lld/%lld [%s] %s  %s left", static_cast<long long>(done), static_cast<long long>(total_),
-                 bar.c_str(), remarks.c_str(), left(done).c_str());
+    std::fprintf(stderr, "\r\033[K%lld/%lld [%s] %s  %s left", static_cast<long long>(done),
+                 static_cast<long long>(total_), bar.c_str(), remarks.c_str(), left(done).c_str());
     std::fflush(stderr);
     shown_ = true;
   }
@@ -44,7 +44,8 @@ class Progress {
     const double per_step = seconds() / static_cast<double>(done - first_);
     const auto s = static_cast<int64_t>(per_step * static_cast<double>(total_ - done) + 0.5);
     char text[32];
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
+    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(s / 60),
+                  static_cast<long long>(s % 60));
     return text;
   }
   int64_t first_, total_;

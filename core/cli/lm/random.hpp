@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for initial weights and for the order of the data: a function of a seed and a counter, so that a resumed run
-// goes on exactly where it stopped and other programs can follow it.
+// Numbers for initial weights and for the order of the data: a function of a seed and a counter, so
+// that a resumed run goes on exactly where it stopped and other programs can follow it.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,8 @@
 
 namespace tenon::lm {
 
-// splitmix64's mixing of seed + (counter + 1) * golden ratio (Steele, Lea, Flood: doi.org/10.1145/2714064.2660195).
+// splitmix64's mixing of seed + (counter + 1) * golden ratio (Steele, Lea, Flood:
+// doi.org/10.1145/2714064.2660195).
 inline uint64_t mix(uint64_t seed, uint64_t counter) {
   uint64_t z = seed + (counter + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -17,7 +18,9 @@ inline uint64_t mix(uint64_t seed, uint64_t counter) {
   return z ^ (z >> 31);
 }
 // Uniform in [0, 1).
-inline double uniform(uint64_t seed, uint64_t counter) { return static_cast<double>(mix(seed, counter) >> 11) * 0x1p-53; }
+inline double uniform(uint64_t seed, uint64_t counter) {
+  return static_cast<double>(mix(seed, counter) >> 11) * 0x1p-53;
+}
 // Standard normal (Box-Muller on two counters).
 inline double normal(uint64_t seed, uint64_t counter) {
   const double u = 1 - uniform(seed, 2 * counter), v = uniform(seed, 2 * counter + 1);

@@ -33,7 +33,8 @@ std::array<int64_t, 4> mask_strides(const sdk::Type& mask) {
 }
 
 int64_t index_at(const void* data, tenon_dtype dtype, int64_t i) {
-  return dtype == TENON_DTYPE_I32 ? static_cast<const int32_t*>(data)[i] : static_cast<const int64_t*>(data)[i];
+  return dtype == TENON_DTYPE_I32 ? static_cast<const int32_t*>(data)[i]
+                                  : static_cast<const int64_t*>(data)[i];
 }
 
 tenon_dtype index_dtype(std::string_view operand, const sdk::Value& v) {
@@ -53,7 +54,8 @@ AttentionProblem attention_problem(const Op& n) {
     throw sdk::Refusal::dtype("q", q.dtype);
   if (k.dtype != q.dtype) throw sdk::Refusal::dtype("k", k.dtype);
   if (v.dtype != q.dtype) throw sdk::Refusal::dtype("v", v.dtype);
-  if (q.rank != 4 || k.rank != 4 || v.rank != 4) throw sdk::Refusal::shape("q, k and v must have rank 4");
+  if (q.rank != 4 || k.rank != 4 || v.rank != 4)
+    throw sdk::Refusal::shape("q, k and v must have rank 4");
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw sdk::Refusal::attribute("layout", n.layout);
   const int heads = bshd ? 2 : 1, len = 3 - heads;
@@ -63,32 +65,39 @@ AttentionProblem attention_problem(const Op& n) {
   if (p.k_heads == 0 ? p.q_heads != 0 : p.q_heads % p.k_heads != 0)
     throw sdk::Refusal::shape("the heads of q must be a multiple of the heads of k");
   p.group = p.k_heads == 0 ? 1 : p.q_heads / p.k_heads;
-  p.q = head_strides(bshd, p.q_heads, p.q_len, p.dim), p.o = head_strides(bshd, p.q_heads, p.q_len, p.v_dim);
-  p.k = head_strides(bshd, p.k_heads, p.k_len, p.dim), p.v = head_strides(bshd, p.k_heads, p.k_len, p.v_dim);
+  p.q = head_strides(bshd, p.q_heads, p.q_len, p.dim),
+  p.o = head_strides(bshd, p.q_heads, p.q_len, p.v_dim);
+  p.k = head_strides(bshd, p.k_heads, p.k_len, p.dim),
+  p.v = head_strides(bshd, p.k_heads, p.k_len, p.v_dim);
   p.scale = is_unset(n.scale) ? 1 / std::sqrt(static_cast<double>(p.dim)) : n.scale;
   p.softcap = n.softcap, p.causal = n.causal, p.offset = n.offset;
-  p.left = n.left_window >= kFar ? -1 : n.left_window, p.right = n.right_window >= kFar ? -1 : n.right_window;
+  p.left = n.left_window >= kFar ? -1 : n.left_window,
+  p.right = n.right_window >= kFar ? -1 : n.right_window;
   p.q_in = n.q.position(), p.k_in = n.k.position(), p.v_in = n.v.position();
   if (n.mask) {
     p.mask_in = n.mask.position(), p.mask_dtype = n.mask.type().dtype;
     p.mask_strides = mask_strides(n.mask.type());
-    if (p.mask_dtype != TENON_DTYPE_BOOL && p.mask_dtype != p.dtype) throw sdk::Refusal::dtype("mask", p.mask_dtype);
+    if (p.mask_dtype != TENON_DTYPE_BOOL && p.mask_dtype != p.dtype)
+      throw sdk::Refusal::dtype("mask", p.mask_dtype);
   }
   if (n.kv_len) p.kv_len_in = n.kv_len.position(), p.kv_len_dtype = index_dtype("kv_len", n.kv_len);
-  if (n.past_len) p.past_len_in = n.past_len.position(), p.past_len_dtype = index_dtype("past_len", n.past_len);
+  if (n.past_len)
+    p.past_len_in = n.past_len.position(), p.past_len_dtype = index_dtype("past_len", n.past_len);
   p.width = attention_width(p.sum), p.vector = p.width / 3;
   return p;
 }
 template AttentionProblem attention_problem(const sdk::op::attention&);
 template AttentionProblem attention_problem(const sdk::op::attention_backward&);
 
-AttentionLimits::AttentionLimits(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t) {
-  const int64_t keys = p.kv_len_in < 0 ? p.k_len
-                                       : std::clamp<int64_t>(index_at(c.inputs[p.kv_len_in], p.kv_len_dtype, t.batch),
-                                                             0, p.k_len);
-  const int64_t offset =
-      std::clamp(p.past_len_in < 0 ? p.offset : index_at(c.inputs[p.past_len_in], p.past_len_dtype, t.batch), -kFar,
-                 kFar);
+AttentionLimits::AttentionLimits(const AttentionProblem& p, const sdk::Call& c,
+                                 const AttentionTile& t) {
+  const int64_t keys =
+      p.kv_len_in < 0 ? p.k_len
+                      : std::clamp<int64_t>(
+                            index_at(c.inputs[p.kv_len_in], p.kv_len_dtype, t.batch), 0, p.k_len);
+  const int64_t offset = std::clamp(
+      p.past_len_in < 0 ? p.offset : index_at(c.inputs[p.past_len_in], p.past_len_dtype, t.batch),
+      -kFar, kFar);
   begin = keys, end = 0;
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const int64_t at = p.row(t, lane).step + offset;
@@ -116,10 +125,16 @@ void attention_widen(const AttentionProblem& p, const char* from, char* to, int6
   }
 }
 
-KeyRows::KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides, int64_t cols,
-                 const AttentionTile& t, char* buffer)
-    : dtype_(p.dtype), direct_(p.dtype == p.sum), base_(data + strides.at(t.batch, t.k_head, 0) * p.size),
-      size_(p.size), step_(strides.step), cols_(cols), stride_(direct_ ? step_ : cols), buffer_(buffer) {}
+KeyRows::KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides,
+                 int64_t cols, const AttentionTile& t, char* buffer)
+    : dtype_(p.dtype),
+      direct_(p.dtype == p.sum),
+      base_(data + strides.at(t.batch, t.k_head, 0) * p.size),
+      size_(p.size),
+      step_(strides.step),
+      cols_(cols),
+      stride_(direct_ ? step_ : cols),
+      buffer_(buffer) {}
 
 const char* KeyRows::block(int64_t key, int64_t keys) {
   const char* const from = raw(key);
@@ -129,13 +144,18 @@ const char* KeyRows::block(int64_t key, int64_t keys) {
   return buffer_;
 }
 
-MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer)
-    : p_(p), mask_(p.mask_in < 0 ? nullptr : c.in<char>(p.mask_in)), buffer_(buffer), lanes_(t.count) {
+MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t,
+                     char* buffer)
+    : p_(p),
+      mask_(p.mask_in < 0 ? nullptr : c.in<char>(p.mask_in)),
+      buffer_(buffer),
+      lanes_(t.count) {
   if (mask_ == nullptr) return;
   shared_ = p.mask_strides[2] == 0 && (p.mask_strides[1] == 0 || p.group == 1);
   for (int64_t lane = 0; lane < lanes_; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    rows_[lane] = t.batch * p.mask_strides[0] + row.head * p.mask_strides[1] + row.step * p.mask_strides[2];
+    rows_[lane] =
+        t.batch * p.mask_strides[0] + row.head * p.mask_strides[1] + row.step * p.mask_strides[2];
   }
 }
 
@@ -165,11 +185,21 @@ void MaskBlock::fill(AttentionScores* s) const {
   };
   float* const single = reinterpret_cast<float*>(buffer_);
   switch (p_.mask_dtype) {
-    case TENON_DTYPE_BOOL: gather(*s, reinterpret_cast<uint8_t*>(buffer_), from(uint8_t{})); break;
-    case TENON_DTYPE_F32: gather(*s, single, from(float{})); break;
-    case TENON_DTYPE_F16: gather(*s, single, from(F16{})); break;
-    case TENON_DTYPE_BF16: gather(*s, single, from(Bf16{})); break;
-    case TENON_DTYPE_F64: gather(*s, reinterpret_cast<double*>(buffer_), from(double{})); break;
+    case TENON_DTYPE_BOOL:
+      gather(*s, reinterpret_cast<uint8_t*>(buffer_), from(uint8_t{}));
+      break;
+    case TENON_DTYPE_F32:
+      gather(*s, single, from(float{}));
+      break;
+    case TENON_DTYPE_F16:
+      gather(*s, single, from(F16{}));
+      break;
+    case TENON_DTYPE_BF16:
+      gather(*s, single, from(Bf16{}));
+      break;
+    case TENON_DTYPE_F64:
+      gather(*s, reinterpret_cast<double*>(buffer_), from(double{}));
+      break;
   }
   if (p_.mask_dtype == TENON_DTYPE_BOOL) {
     s->attend = reinterpret_cast<const uint8_t*>(buffer_);

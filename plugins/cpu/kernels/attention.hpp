@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention and its gradient share: the problem's sizes and strides, tiles of query rows, and what each row may
-// attend to. The Hq/Hk query heads of a key head lie side by side, so that a tile reads its keys once for all of them.
+// What attention and its gradient share: the problem's sizes and strides, tiles of query rows, and
+// what each row may attend to. The Hq/Hk query heads of a key head lie side by side, so that a tile
+// reads its keys once for all of them.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +34,10 @@ struct AttentionProblem {
   HeadStrides q, k, v, o;
   double scale, softcap;
   bool causal;
-  int64_t left, right, offset;  // windows: -1 = none
+  int64_t left, right, offset;                                           // windows: -1 = none
   int q_in, k_in, v_in, mask_in = -1, kv_len_in = -1, past_len_in = -1;  // positions, -1 = absent
-  tenon_dtype mask_dtype = TENON_DTYPE_NONE, kv_len_dtype = TENON_DTYPE_NONE, past_len_dtype = TENON_DTYPE_NONE;
+  tenon_dtype mask_dtype = TENON_DTYPE_NONE, kv_len_dtype = TENON_DTYPE_NONE,
+              past_len_dtype = TENON_DTYPE_NONE;
   std::array<int64_t, 4> mask_strides{};
   int64_t width, vector;  // rows of a tile, of one vector
 
@@ -104,7 +106,9 @@ class KeyRows {
 // The mask over a tile's rows and a block of keys, as attention_core wants it.
 class MaskBlock {
  public:
-  static int64_t bytes(const AttentionProblem& p) { return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size; }
+  static int64_t bytes(const AttentionProblem& p) {
+    return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size;
+  }
   MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer);
   // Fills in s.added or s.attend for s.key and s.keys.
   void fill(AttentionScores* s) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_backward: a piece of work takes some keys of one key head through all of its query rows, so that dk and dv
-// have one writer. The parts of dq that several pieces give are added in order.
+// attention_backward: a piece of work takes some keys of one key head through all of its query
+// rows, so that dk and dv have one writer. The parts of dq that several pieces give are added in
+// order.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,13 +16,15 @@ namespace {
 
 constexpr int64_t kManyPieces = 16, kFewestKeys = 256;
 
-// A thread's own work area. Rows are [lanes][dim], a lane's row padded to whole panels where a product reads it.
+// A thread's own work area. Rows are [lanes][dim], a lane's row padded to whole panels where a
+// product reads it.
 struct Area {
-  char *q_rows, *dout_rows, *row;   // q scaled
-  char *q, *dout, *dq;              // [dim][width]
-  char *scores, *slopes, *added;    // [kKeyBlock][width]
-  char *lse, *delta;                // [width]
-  char *mask, *k, *v, *dk, *dv;     // dk, dv: sums of a piece's keys, where the outputs are of another dtype
+  char *q_rows, *dout_rows, *row;  // q scaled
+  char *q, *dout, *dq;             // [dim][width]
+  char *scores, *slopes, *added;   // [kKeyBlock][width]
+  char *lse, *delta;               // [width]
+  char *mask, *k, *v, *dk,
+      *dv;  // dk, dv: sums of a piece's keys, where the outputs are of another dtype
 };
 
 struct Backward {
@@ -29,11 +32,11 @@ struct Backward {
   int dout_in, o_in, lse_in;
   bool want_dmask;
   int64_t mask_count;
-  int64_t splits;   // of the keys
-  int64_t span;     // keys of a split
+  int64_t splits;  // of the keys
+  int64_t span;    // keys of a split
   int slots;
   int64_t area_size;
-  bool by_batch;    // dmask: a batch is one piece; else one piece does all
+  bool by_batch;  // dmask: a batch is one piece; else one piece does all
 
   bool convert() const { return p.dtype != p.sum; }
   Area take(Carver& carver) const;
@@ -42,17 +45,21 @@ struct Backward {
   void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
   template <class T>
   void load_sums(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
-  void run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end, int64_t split, const Area& a,
-                char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const;
+  void run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end,
+                int64_t split, const Area& a, char* dk, char* dv, int64_t dk_stride,
+                int64_t dv_stride) const;
   void store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const;
   template <class T>
-  void add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys, const Area& a) const;
+  void add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys,
+                 const Area& a) const;
 
   // Scratch: areas, then dq of each split in q's layout, then dmask's sums.
   char* partial_dq(const sdk::Call& c, int64_t split) const {
     return static_cast<char*>(c.scratch) + slots * area_size + split * dq_bytes();
   }
-  int64_t dq_bytes() const { return splits == 1 ? 0 : (p.batch * p.q_heads * p.q_len * p.dim * p.sum_size + 63) / 64 * 64; }
+  int64_t dq_bytes() const {
+    return splits == 1 ? 0 : (p.batch * p.q_heads * p.q_len * p.dim * p.sum_size + 63) / 64 * 64;
+  }
   char* dmask_sums(const sdk::Call& c) const { return partial_dq(c, splits); }
 };
 
@@ -62,12 +69,14 @@ Area Backward::take(Carver& carver) const {
   Area a;
   a.q_rows = carver.take(padded(p.dim)), a.dout_rows = carver.take(padded(p.v_dim));
   a.row = carver.take(p.v_dim * p.sum_size);
-  a.q = carver.take(p.dim * row), a.dout = carver.take(p.v_dim * row), a.dq = carver.take(p.dim * row);
+  a.q = carver.take(p.dim * row), a.dout = carver.take(p.v_dim * row),
+  a.dq = carver.take(p.dim * row);
   a.scores = carver.take(kKeyBlock * row), a.slopes = carver.take(kKeyBlock * row);
   a.added = carver.take(want_dmask ? kKeyBlock * row : 0);
   a.lse = carver.take(row), a.delta = carver.take(row);
   a.mask = carver.take(MaskBlock::bytes(p));
-  const int64_t keys = convert() ? kKeyBlock * p.sum_size : 0, sums = convert() ? span * p.sum_size : 0;
+  const int64_t keys = convert() ? kKeyBlock * p.sum_size : 0,
+                sums = convert() ? span * p.sum_size : 0;
   a.k = carver.take(keys * p.dim), a.v = carver.take(keys * p.v_dim);
   a.dk = carver.take(sums * p.dim), a.dv = carver.take(sums * p.v_dim);
   return a;
@@ -101,7 +110,8 @@ void Backward::load_sums(const sdk::Call& c, const AttentionTile& t, const Area&
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
     lse[lane] = c.in<T>(lse_in)[(t.batch * p.q_heads + row.head) * p.q_len + row.step];
-    attention_widen(p, c.in<char>(o_in) + p.o.at(t.batch, row.head, row.step) * p.size, a.row, p.v_dim);
+    attention_widen(p, c.in<char>(o_in) + p.o.at(t.batch, row.head, row.step) * p.size, a.row,
+                    p.v_dim);
     const T* const dout = reinterpret_cast<const T*>(a.dout_rows) + lane * p.v_dim;
     T sum = 0;
     for (int64_t d = 0; d < p.v_dim; ++d) sum += dout[d] * o[d];
@@ -110,8 +120,9 @@ void Backward::load_sums(const sdk::Call& c, const AttentionTile& t, const Area&
 }
 
 // Adds to dk and dv of keys [begin, end), which begin at `dk` and `dv`, and gives dq its part.
-void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end, int64_t split,
-                        const Area& a, char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const {
+void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end,
+                        int64_t split, const Area& a, char* dk, char* dv, int64_t dk_stride,
+                        int64_t dv_stride) const {
   const AttentionLimits limits(p, c, t);
   const int64_t from = std::max(begin, limits.begin), to = std::min(end, limits.end);
   std::memset(a.dq, 0, p.dim * p.width * p.sum_size);
@@ -124,16 +135,26 @@ void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begi
     }
   }
   const MaskBlock mask(p, c, t, a.mask);
-  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k), v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
+  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
+      v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count), width = p.width;
   for (int64_t key = from; key < to; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, to - key);
     const char* const k_rows = k.block(key, keys);
-    tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k_rows, k.stride(), 1, a.q, width, width, a.scores,
-                   width, nullptr});
-    tile_products({p.sum, TileMode::set, keys, lanes, p.v_dim, v.block(key, keys), v.stride(), 1, a.dout, width,
-                   width, a.slopes, width, nullptr});
-    AttentionScores s{p.sum, width, t.count, key, keys, p.softcap, nullptr, nullptr, limits.first, limits.last,
+    tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k_rows, k.stride(), 1, a.q, width,
+                   width, a.scores, width, nullptr});
+    tile_products({p.sum, TileMode::set, keys, lanes, p.v_dim, v.block(key, keys), v.stride(), 1,
+                   a.dout, width, width, a.slopes, width, nullptr});
+    AttentionScores s{p.sum,
+                      width,
+                      t.count,
+                      key,
+                      keys,
+                      p.softcap,
+                      nullptr,
+                      nullptr,
+                      limits.first,
+                      limits.last,
                       limits.edges(t, key, keys)};
     mask.fill(&s);
     attention_slopes(s, a.scores, a.slopes, a.lse, a.delta, want_dmask ? a.added : nullptr);
@@ -144,17 +165,19 @@ void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begi
         add_dmask<float>(c, t, key, keys, a);
       }
     }
-    tile_products({p.sum, TileMode::add, keys, p.v_dim, t.count, a.scores, width, 1, a.dout_rows, width, p.v_dim,
-                   dv + (key - begin) * dv_stride * p.sum_size, dv_stride, nullptr});
-    tile_products({p.sum, TileMode::add, keys, p.dim, t.count, a.slopes, width, 1, a.q_rows, width, p.dim,
-                   dk + (key - begin) * dk_stride * p.sum_size, dk_stride, nullptr});
-    tile_products({p.sum, TileMode::add, p.dim, lanes, keys, k_rows, 1, k.stride(), a.slopes, width, width, a.dq,
-                   width, nullptr});
+    tile_products({p.sum, TileMode::add, keys, p.v_dim, t.count, a.scores, width, 1, a.dout_rows,
+                   width, p.v_dim, dv + (key - begin) * dv_stride * p.sum_size, dv_stride,
+                   nullptr});
+    tile_products({p.sum, TileMode::add, keys, p.dim, t.count, a.slopes, width, 1, a.q_rows, width,
+                   p.dim, dk + (key - begin) * dk_stride * p.sum_size, dk_stride, nullptr});
+    tile_products({p.sum, TileMode::add, p.dim, lanes, keys, k_rows, 1, k.stride(), a.slopes, width,
+                   width, a.dq, width, nullptr});
   }
   store_dq(c, t, split, a);
 }
 
-void Backward::store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const {
+void Backward::store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split,
+                        const Area& a) const {
   attention_transpose(p.sum, a.dq, p.width, p.dim, t.count, p.scale, a.q_rows, p.dim);
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
@@ -169,13 +192,16 @@ void Backward::store_dq(const sdk::Call& c, const AttentionTile& t, int64_t spli
 }
 
 template <class T>
-void Backward::add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys, const Area& a) const {
+void Backward::add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys,
+                         const Area& a) const {
   T* const sums = reinterpret_cast<T*>(dmask_sums(c));
   const T* const slopes = reinterpret_cast<const T*>(a.added);
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    T* const to = sums + t.batch * p.mask_strides[0] + row.head * p.mask_strides[1] + row.step * p.mask_strides[2];
-    for (int64_t j = 0; j < keys; ++j) to[(key + j) * p.mask_strides[3]] += slopes[j * p.width + lane];
+    T* const to = sums + t.batch * p.mask_strides[0] + row.head * p.mask_strides[1] +
+                  row.step * p.mask_strides[2];
+    for (int64_t j = 0; j < keys; ++j)
+      to[(key + j) * p.mask_strides[3]] += slopes[j * p.width + lane];
   }
 }
 
@@ -187,16 +213,20 @@ void Backward::run_piece(const sdk::Call& c, int64_t head, int64_t split, const 
   char* const v_out = c.out<char>(2) + p.v.at(b, h, begin) * p.size;
   char* const dk = convert() ? a.dk : k_out;
   char* const dv = convert() ? a.dv : v_out;
-  const int64_t dk_stride = convert() ? p.dim : p.k.step, dv_stride = convert() ? p.v_dim : p.v.step;
+  const int64_t dk_stride = convert() ? p.dim : p.k.step,
+                dv_stride = convert() ? p.v_dim : p.v.step;
   for (int64_t j = 0; j < end - begin; ++j) {
     std::memset(dk + j * dk_stride * p.sum_size, 0, p.dim * p.sum_size);
     std::memset(dv + j * dv_stride * p.sum_size, 0, p.v_dim * p.sum_size);
   }
-  for (int64_t i = 0; i < p.tiles(); ++i) run_tile(c, p.tile(b, h, i), begin, end, split, a, dk, dv, dk_stride, dv_stride);
+  for (int64_t i = 0; i < p.tiles(); ++i)
+    run_tile(c, p.tile(b, h, i), begin, end, split, a, dk, dv, dk_stride, dv_stride);
   if (!convert()) return;
   for (int64_t j = 0; j < end - begin; ++j) {
-    epilogue_store(p.sum, dk + j * p.dim * p.sum_size, k_out + j * p.k.step * p.size, p.dtype, p.dim);
-    epilogue_store(p.sum, dv + j * p.v_dim * p.sum_size, v_out + j * p.v.step * p.size, p.dtype, p.v_dim);
+    epilogue_store(p.sum, dk + j * p.dim * p.sum_size, k_out + j * p.k.step * p.size, p.dtype,
+                   p.dim);
+    epilogue_store(p.sum, dv + j * p.v_dim * p.sum_size, v_out + j * p.v.step * p.size, p.dtype,
+                   p.v_dim);
   }
 }
 
@@ -210,10 +240,12 @@ void Backward::run(const sdk::Call& c) const {
   // Where the mask's gradient is wanted, one thread does all heads that share an element of it.
   const int64_t together = !want_dmask ? 1 : by_batch ? p.k_heads * splits : heads * splits;
   if (together > 0)
-    parallel_for_slots(heads * splits / together, 1, slots, [&](int slot, int64_t begin, int64_t end) {
-      const Area a = area_of(slot);
-      for (int64_t i = begin * together; i < end * together; ++i) run_piece(c, i / splits, i % splits, a);
-    });
+    parallel_for_slots(heads * splits / together, 1, slots,
+                       [&](int slot, int64_t begin, int64_t end) {
+                         const Area a = area_of(slot);
+                         for (int64_t i = begin * together; i < end * together; ++i)
+                           run_piece(c, i / splits, i % splits, a);
+                       });
   if (splits > 1) {
     const int64_t count = p.batch * p.q_heads * p.q_len * p.dim;
     parallel_for(count, grain_for((splits + 1) * p.sum_size), [&](int64_t begin, int64_t end) {
@@ -235,7 +267,8 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   if (n.lse.type().dtype != p.sum) throw sdk::Refusal::dtype("lse", n.lse.type().dtype);
   work.want_dmask = n.want_dmask;
   if (n.want_dmask) {
-    if (!n.mask || p.mask_dtype == TENON_DTYPE_BOOL) throw sdk::Refusal::shape("dmask is for a float mask");
+    if (!n.mask || p.mask_dtype == TENON_DTYPE_BOOL)
+      throw sdk::Refusal::shape("dmask is for a float mask");
     work.mask_count = n.mask.type().elements();
     work.by_batch = p.mask_strides[0] != 0;
   }

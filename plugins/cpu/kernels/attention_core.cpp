@@ -55,7 +55,8 @@ void transpose(const T* from, int64_t from_stride, int64_t rows, int64_t cols, d
       int64_t c = 0;
       for (; c + 4 <= cols; c += 4) {
         const T* const at = from + r * from_stride + c;
-        const auto r0 = hn::Mul(f, hn::LoadU(d, at)), r1 = hn::Mul(f, hn::LoadU(d, at + from_stride));
+        const auto r0 = hn::Mul(f, hn::LoadU(d, at)),
+                   r1 = hn::Mul(f, hn::LoadU(d, at + from_stride));
         const auto r2 = hn::Mul(f, hn::LoadU(d, at + 2 * from_stride));
         const auto r3 = hn::Mul(f, hn::LoadU(d, at + 3 * from_stride));
         const auto low01 = hn::InterleaveLower(d, r0, r1), high01 = hn::InterleaveUpper(d, r0, r1);
@@ -67,15 +68,16 @@ void transpose(const T* from, int64_t from_stride, int64_t rows, int64_t cols, d
         hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, out + 3 * to_stride);
       }
       for (; c < cols; ++c)
-        for (int64_t i = r; i < r + 4; ++i) to[c * to_stride + i] = factor * from[i * from_stride + c];
+        for (int64_t i = r; i < r + 4; ++i)
+          to[c * to_stride + i] = factor * from[i * from_stride + c];
     }
   }
   for (; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) to[c * to_stride + r] = factor * from[r * from_stride + c];
 }
 
-// One vector of lanes through all keys: the limits of its lanes as vectors of the lanes' own type, exact since keys
-// are counted from the tile's first.
+// One vector of lanes through all keys: the limits of its lanes as vectors of the lanes' own type,
+// exact since keys are counted from the tile's first.
 template <class D>
 struct LaneKeys {
   hn::Vec<D> first, last;
@@ -83,9 +85,12 @@ struct LaneKeys {
   LaneKeys(D d, const AttentionScores& s, int64_t lane) {
     using T = hn::TFromD<D>;
     alignas(64) T low[hn::MaxLanes(d)] = {}, high[hn::MaxLanes(d)] = {};
-    const auto within = [&](int64_t limit) { return static_cast<T>(std::clamp<int64_t>(limit - s.key, 0, s.keys)); };
+    const auto within = [&](int64_t limit) {
+      return static_cast<T>(std::clamp<int64_t>(limit - s.key, 0, s.keys));
+    };
     const int64_t n = std::min<int64_t>(static_cast<int64_t>(hn::Lanes(d)), s.lanes - lane);
-    for (int64_t i = 0; i < n; ++i) low[i] = within(s.first[lane + i]), high[i] = within(s.last[lane + i]);
+    for (int64_t i = 0; i < n; ++i)
+      low[i] = within(s.first[lane + i]), high[i] = within(s.last[lane + i]);
     first = hn::Load(d, low), last = hn::Load(d, high);
   }
   hn::Mask<D> allow(D d, int64_t j) const {
@@ -99,17 +104,19 @@ template <class D>
 HWY_INLINE hn::Vec<D> capped(D d, const AttentionScores& s, hn::Vec<D> z) {
   using T = hn::TFromD<D>;
   if (s.softcap == 0) return z;
-  return hn::Mul(hn::Set(d, static_cast<T>(s.softcap)), tanh_of(d, hn::Div(z, hn::Set(d, static_cast<T>(s.softcap)))));
+  return hn::Mul(hn::Set(d, static_cast<T>(s.softcap)),
+                 tanh_of(d, hn::Div(z, hn::Set(d, static_cast<T>(s.softcap)))));
 }
 template <class D>
-HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& lanes, hn::Vec<D> score, int64_t j,
-                             int64_t at) {
+HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& lanes,
+                             hn::Vec<D> score, int64_t j, int64_t at) {
   using T = hn::TFromD<D>;
   const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
   if (s.added != nullptr) score = hn::Add(score, hn::LoadU(d, static_cast<const T*>(s.added) + at));
   if (s.attend != nullptr) {
     alignas(64) T attend[hn::MaxLanes(d)];
-    for (size_t i = 0; i < hn::Lanes(d); ++i) attend[i] = static_cast<T>(s.attend[at + static_cast<int64_t>(i)]);
+    for (size_t i = 0; i < hn::Lanes(d); ++i)
+      attend[i] = static_cast<T>(s.attend[at + static_cast<int64_t>(i)]);
     score = hn::IfThenElse(hn::Ne(hn::Load(d, attend), hn::Zero(d)), score, never);
   }
   if (s.edges) score = hn::IfThenElse(lanes.allow(d, j), score, never);
@@ -138,7 +145,8 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
         top0 = hn::Max(top0, score);
       }
     }
-    // A NaN that Max loses comes back with its weight. Without any key yet m stays -inf, and 0 stands for it.
+    // A NaN that Max loses comes back with its weight. Without any key yet m stays -inf, and 0
+    // stands for it.
     const auto old = hn::LoadU(d, m + lane);
     const auto top = hn::Max(old, hn::Max(top0, top1));
     const auto base = hn::IfThenElse(hn::Eq(top, never), hn::Zero(d), top);
@@ -161,7 +169,8 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
 }
 
 template <class T>
-void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const T* delta, T* added_slopes) {
+void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const T* delta,
+            T* added_slopes) {
   const hn::ScalableTag<T> d;
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   const auto one = hn::Set(d, T{1});
@@ -176,7 +185,8 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const 
       const auto score = masked(d, s, lanes, cap, j, at);
       const auto p = hn::IfThenZeroElse(none, weight(d, hn::Sub(score, norm)));
       // Where nothing is attended the gradient is 0, whatever k and v hold there.
-      auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), shift)));
+      auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)),
+                                   hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), shift)));
       if (added_slopes != nullptr) hn::StoreU(ds, d, added_slopes + at);
       if (s.softcap != 0) {
         const auto ratio = hn::Div(cap, softcap);
@@ -202,21 +212,23 @@ int64_t Width(tenon_dtype sum) {
   return kTileVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<uint8_t>())) /
          (sum == TENON_DTYPE_F64 ? 8 : 4);
 }
-void Transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols, double scale,
-               void* to, int64_t to_stride) {
+void Transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols,
+               double scale, void* to, int64_t to_stride) {
   with_sum(sum, [&](auto type) {
     using T = decltype(type);
-    transpose(static_cast<const T*>(from), from_stride, rows, cols, scale, static_cast<T*>(to), to_stride);
+    transpose(static_cast<const T*>(from), from_stride, rows, cols, scale, static_cast<T*>(to),
+              to_stride);
   });
 }
 void Weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   with_sum(s.sum, [&](auto type) {
     using T = decltype(type);
-    weights(s, static_cast<T*>(scores), static_cast<T*>(m), static_cast<T*>(l), static_cast<T*>(correction));
+    weights(s, static_cast<T*>(scores), static_cast<T*>(m), static_cast<T*>(l),
+            static_cast<T*>(correction));
   });
 }
-void Slopes(const AttentionScores& s, void* scores, void* slopes_, const void* lse, const void* delta,
-            void* added_slopes) {
+void Slopes(const AttentionScores& s, void* scores, void* slopes_, const void* lse,
+            const void* delta, void* added_slopes) {
   with_sum(s.sum, [&](auto type) {
     using T = decltype(type);
     slopes(s, static_cast<T*>(scores), static_cast<T*>(slopes_), static_cast<const T*>(lse),
@@ -236,15 +248,15 @@ HWY_EXPORT(Weights);
 HWY_EXPORT(Slopes);
 
 int64_t attention_width(tenon_dtype sum) { return HWY_DYNAMIC_DISPATCH(Width)(sum); }
-void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols,
-                         double scale, void* to, int64_t to_stride) {
+void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows,
+                         int64_t cols, double scale, void* to, int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(Transpose)(sum, from, from_stride, rows, cols, scale, to, to_stride);
 }
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   HWY_DYNAMIC_DISPATCH(Weights)(s, scores, m, l, correction);
 }
-void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse, const void* delta,
-                      void* added_slopes) {
+void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse,
+                      const void* delta, void* added_slopes) {
   HWY_DYNAMIC_DISPATCH(Slopes)(s, scores, slopes, lse, delta, added_slopes);
 }
 

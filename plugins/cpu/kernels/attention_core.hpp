@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector steps of attention on one tile, dispatched by instruction set. A tile holds up to `width` query rows side by
-// side, a row a lane: scores, weights and sums over keys are then vertical, and k and v are read as they lie.
-// Blocks are [n][width] in the accumulation type (float or double, told by `sum`).
+// The vector steps of attention on one tile, dispatched by instruction set. A tile holds up to
+// `width` query rows side by side, a row a lane: scores, weights and sums over keys are then
+// vertical, and k and v are read as they lie. Blocks are [n][width] in the accumulation type (float
+// or double, told by `sum`).
 #pragma once
 
 #include <cstdint>
@@ -14,30 +15,31 @@ namespace tenon::cpu {
 int64_t attention_width(tenon_dtype sum);
 
 // to[c * to_stride + r] = scale * from[r * from_stride + c].
-void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows, int64_t cols,
-                         double scale, void* to, int64_t to_stride);
+void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows,
+                         int64_t cols, double scale, void* to, int64_t to_stride);
 
 // What turns products into scores, for keys [key, key + keys).
 struct AttentionScores {
   tenon_dtype sum;
-  int64_t width, lanes;      // of the blocks; lanes in use
+  int64_t width, lanes;  // of the blocks; lanes in use
   int64_t key, keys;
-  double softcap;            // 0 = off
-  const void* added;         // block or nullptr: added to the scores
-  const uint8_t* attend;     // block or nullptr: 0 = not allowed
-  const int64_t* first;      // per lane: the keys [first, last) are allowed
+  double softcap;         // 0 = off
+  const void* added;      // block or nullptr: added to the scores
+  const uint8_t* attend;  // block or nullptr: 0 = not allowed
+  const int64_t* first;   // per lane: the keys [first, last) are allowed
   const int64_t* last;
-  bool edges;                // some lane does not allow some of these keys
+  bool edges;  // some lane does not allow some of these keys
 };
 
-// scores becomes softcap, mask and edges applied (-inf where not allowed), then weights e^(s - m) for the running
-// maximum m, whose update scales the running sum l; correction is what the weighted sum so far is to be multiplied by.
+// scores becomes softcap, mask and edges applied (-inf where not allowed), then weights e^(s - m)
+// for the running maximum m, whose update scales the running sum l; correction is what the weighted
+// sum so far is to be multiplied by.
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction);
 
-// scores becomes the weights e^(s - lse), zero where not allowed; slopes, which holds dout·v, becomes
-// weights * (slopes - delta) * (1 - (capped / softcap)^2). added_slopes, if given, gets the same without the factor of
-// the softcap.
-void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse, const void* delta,
-                      void* added_slopes);
+// scores becomes the weights e^(s - lse), zero where not allowed; slopes, which holds dout·v,
+// becomes weights * (slopes - delta) * (1 - (capped / softcap)^2). added_slopes, if given, gets the
+// same without the factor of the softcap.
+void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse,
+                      const void* delta, void* added_slopes);
 
 }  // namespace tenon::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention: blocks of keys with a running maximum and sum. Where there are few tiles the keys of each are split over
-// threads and the parts merged: how, depends on shapes and lengths alone.
+// attention: blocks of keys with a running maximum and sum. Where there are few tiles the keys of
+// each are split over threads and the parts merged: how, depends on shapes and lengths alone.
 #include <cmath>
 #include <limits>
 
@@ -36,7 +36,8 @@ struct Area {
     const bool convert = p.dtype != p.sum;
     Area a;
     a.rows = carver.take(p.width * std::max(p.dim, p.v_dim) * p.sum_size);
-    a.q = carver.take(p.dim * row), a.scores = carver.take(kKeyBlock * row), a.correction = carver.take(row);
+    a.q = carver.take(p.dim * row), a.scores = carver.take(kKeyBlock * row),
+    a.correction = carver.take(row);
     a.weights = carver.take(kFewRows * (kKeyBlock + p.v_dim) * p.sum_size);
     a.mask = carver.take(MaskBlock::bytes(p));
     a.k = carver.take(convert ? kKeyBlock * p.dim * p.sum_size : 0);
@@ -48,8 +49,8 @@ struct Area {
 
 struct Forward {
   AttentionProblem p;
-  int lse_out;      // -1 = not wanted
-  int64_t parts;    // of each tile's keys
+  int lse_out;    // -1 = not wanted
+  int64_t parts;  // of each tile's keys
   int slots;
   int64_t area, partial;  // bytes
 
@@ -59,17 +60,21 @@ struct Forward {
     return p.tile(head / p.k_heads, head % p.k_heads, index % p.tiles());
   }
   void run(const sdk::Call& c) const;
-  void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a, const Partial& to) const;
+  void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
+              const Partial& to) const;
   void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
-  void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const;
+  void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+               const Partial& to) const;
   template <class T>
-  void add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const;
+  void add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+                  const Partial& to) const;
   void merge(const AttentionTile& t, char* partials, const Partial& to) const;
   template <class T>
   void merge_as(const AttentionTile& t, char* partials, const Partial& to) const;
   void finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
   template <class T>
-  void finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
+  void finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a,
+                 const Partial& from) const;
 };
 
 template <class T>
@@ -89,7 +94,8 @@ void Forward::load_rows(const sdk::Call& c, const AttentionTile& t, const Area& 
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
     char* const to = a.rows + lane * p.dim * p.sum_size;
-    attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size, to, p.dim);
+    attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size, to,
+                    p.dim);
     epilogue_scale(p.sum, to, p.scale, nullptr, p.sum, p.dim);
   }
   if (t.count <= kFewRows) return;
@@ -105,36 +111,49 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
   const AttentionLimits limits(p, c, t);
   if (limits.begin >= limits.end) return;
   const int64_t span = limits.end - limits.begin;
-  const int64_t begin = limits.begin + span * part / parts, end = limits.begin + span * (part + 1) / parts;
+  const int64_t begin = limits.begin + span * part / parts,
+                end = limits.begin + span * (part + 1) / parts;
   load_rows(c, t, a);
   const MaskBlock mask(p, c, t, a.mask);
-  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k), v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
+  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
+      v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count);
   const bool few = t.count <= kFewRows;
   for (int64_t key = begin; key < end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - key);
     if (few) {
-      gemm_skinny(p.dtype, t.count, keys, p.dim, a.rows, k.raw(key), 1, p.k.step, a.scores, 1, p.width);
+      gemm_skinny(p.dtype, t.count, keys, p.dim, a.rows, k.raw(key), 1, p.k.step, a.scores, 1,
+                  p.width);
     } else {
-      tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1, a.q, p.width,
-                     p.width, a.scores, p.width, nullptr});
+      tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1,
+                     a.q, p.width, p.width, a.scores, p.width, nullptr});
     }
-    AttentionScores s{p.sum, p.width, t.count, key, keys, p.softcap, nullptr, nullptr, limits.first, limits.last,
+    AttentionScores s{p.sum,
+                      p.width,
+                      t.count,
+                      key,
+                      keys,
+                      p.softcap,
+                      nullptr,
+                      nullptr,
+                      limits.first,
+                      limits.last,
                       limits.edges(t, key, keys)};
     mask.fill(&s);
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
       add_few(t, keys, v.raw(key), a, to);
     } else {
-      tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1, v.stride(), a.scores,
-                     p.width, p.width, to.o, p.width, a.correction});
+      tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1,
+                     v.stride(), a.scores, p.width, p.width, to.o, p.width, a.correction});
     }
   }
 }
 
 // o = o * correction + weights·v for a few rows.
 template <class T>
-void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const {
+void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+                         const Partial& to) const {
   T* const weights = reinterpret_cast<T*>(a.weights);
   T* const sums = weights + kFewRows * kKeyBlock;
   const T* const scores = reinterpret_cast<const T*>(a.scores);
@@ -149,7 +168,8 @@ void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, co
       at = at * correction[lane] + sums[lane * p.v_dim + d];
     }
 }
-void Forward::add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a, const Partial& to) const {
+void Forward::add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+                      const Partial& to) const {
   if (p.sum == TENON_DTYPE_F64) return add_few_as<double>(t, keys, v, a, to);
   add_few_as<float>(t, keys, v, a, to);
 }
@@ -173,7 +193,8 @@ void Forward::merge_as(const AttentionTile& t, char* partials, const Partial& to
       if (at(from.l, lane) == 0) continue;  // no key
       const T factor = std::exp(at(from.m, lane) - top);
       sum += factor * at(from.l, lane);
-      for (int64_t d = 0; d < p.v_dim; ++d) at(to.o, d * p.width + lane) += factor * at(from.o, d * p.width + lane);
+      for (int64_t d = 0; d < p.v_dim; ++d)
+        at(to.o, d * p.width + lane) += factor * at(from.o, d * p.width + lane);
     }
     at(to.m, lane) = top, at(to.l, lane) = sum;
   }
@@ -184,7 +205,8 @@ void Forward::merge(const AttentionTile& t, char* partials, const Partial& to) c
 }
 
 template <class T>
-void Forward::finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const {
+void Forward::finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a,
+                        const Partial& from) const {
   const T* m = reinterpret_cast<const T*>(from.m);
   const T* l = reinterpret_cast<const T*>(from.l);
   attention_transpose(p.sum, from.o, p.width, p.v_dim, t.count, 1, a.rows, p.v_dim);
@@ -192,12 +214,17 @@ void Forward::finish_as(const sdk::Call& c, const AttentionTile& t, const Area& 
     const AttentionRow row = p.row(t, lane);
     char* const sums = a.rows + lane * p.v_dim * p.sum_size;
     // A row without keys: its sums are 0 already.
-    if (l[lane] != 0) epilogue_scale(p.sum, sums, 1.0 / static_cast<double>(l[lane]), nullptr, p.sum, p.v_dim);
-    epilogue_store(p.sum, sums, c.out<char>(0) + p.o.at(t.batch, row.head, row.step) * p.size, p.dtype, p.v_dim);
-    if (lse_out >= 0) c.out<T>(lse_out)[(t.batch * p.q_heads + row.head) * p.q_len + row.step] = m[lane] + std::log(l[lane]);
+    if (l[lane] != 0)
+      epilogue_scale(p.sum, sums, 1.0 / static_cast<double>(l[lane]), nullptr, p.sum, p.v_dim);
+    epilogue_store(p.sum, sums, c.out<char>(0) + p.o.at(t.batch, row.head, row.step) * p.size,
+                   p.dtype, p.v_dim);
+    if (lse_out >= 0)
+      c.out<T>(lse_out)[(t.batch * p.q_heads + row.head) * p.q_len + row.step] =
+          m[lane] + std::log(l[lane]);
   }
 }
-void Forward::finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const {
+void Forward::finish(const sdk::Call& c, const AttentionTile& t, const Area& a,
+                     const Partial& from) const {
   if (p.sum == TENON_DTYPE_F64) return finish_as<double>(c, t, a, from);
   finish_as<float>(c, t, a, from);
 }
@@ -207,8 +234,10 @@ void Forward::run(const sdk::Call& c) const {
     Carver carver(static_cast<char*>(c.scratch) + slot * area);
     return Area::take(p, carver);
   };
-  const double flops = 2.0 * static_cast<double>(p.width * p.k_len * (p.dim + p.v_dim)) / static_cast<double>(parts);
-  const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kPieceFlops / std::max(flops, 1.0)));
+  const double flops =
+      2.0 * static_cast<double>(p.width * p.k_len * (p.dim + p.v_dim)) / static_cast<double>(parts);
+  const int64_t grain =
+      std::max<int64_t>(1, static_cast<int64_t>(kPieceFlops / std::max(flops, 1.0)));
   char* const partials = static_cast<char*>(c.scratch) + slots * area;
   parallel_for_slots(tiles() * parts, grain, slots, [&](int slot, int64_t begin, int64_t end) {
     const Area a = area_of(slot);
@@ -249,8 +278,10 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   work.area = area.used(), work.partial = partial.used();
 
   sdk::Kernel kernel;
-  kernel.scratch = work.slots * work.area + (work.parts > 1 ? work.tiles() * work.parts * work.partial : 0);
-  kernel.cost = 2.0 * static_cast<double>(work.tiles() * p.width * p.k_len * (p.dim + p.v_dim)) / 1e11;
+  kernel.scratch =
+      work.slots * work.area + (work.parts > 1 ? work.tiles() * work.parts * work.partial : 0);
+  kernel.cost =
+      2.0 * static_cast<double>(work.tiles() * p.width * p.k_len * (p.dim + p.v_dim)) / 1e11;
   kernel.run = [work](const sdk::Call& c) { work.run(c); };
   return kernel;
 }

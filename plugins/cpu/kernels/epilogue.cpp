@@ -30,19 +30,24 @@ void add_scaled(T* sums, double alpha, const void* x, tenon_dtype dtype, int64_t
   const hn::ScalableTag<T> d;
   const auto factor = hn::Set(d, static_cast<T>(alpha));
   if (x == nullptr) {
-    if (alpha != 1) map(d, n, [&](auto, auto s) HWY_ATTR { return hn::Mul(factor, s); }, sums, sums);
+    if (alpha != 1)
+      map(
+          d, n, [&](auto, auto s) HWY_ATTR { return hn::Mul(factor, s); }, sums, sums);
     return;
   }
   with_operand<T>(x, dtype, [&](const auto* operand) {
     if constexpr (std::is_same_v<decltype(operand), const float*> && std::is_same_v<T, double>) {
       for (int64_t i = 0; i < n; ++i) sums[i] = alpha * sums[i] + operand[i];
     } else {
-      map(d, n, [&](auto, auto s, auto b) HWY_ATTR { return hn::MulAdd(factor, s, b); }, sums, sums, operand);
+      map(
+          d, n, [&](auto, auto s, auto b) HWY_ATTR { return hn::MulAdd(factor, s, b); }, sums, sums,
+          operand);
     }
   });
 }
 
-void AddScaled(tenon_dtype sum, void* sums, double alpha, const void* x, tenon_dtype dtype, int64_t n) {
+void AddScaled(tenon_dtype sum, void* sums, double alpha, const void* x, tenon_dtype dtype,
+               int64_t n) {
   if (sum == TENON_DTYPE_F64) {
     add_scaled(static_cast<double*>(sums), alpha, x, dtype, n);
   } else {
@@ -67,7 +72,8 @@ namespace tenon::cpu {
 HWY_EXPORT(AddScaled);
 HWY_EXPORT(Store);
 
-void epilogue_scale(tenon_dtype sum, void* sums, double alpha, const void* bias, tenon_dtype bias_dtype, int64_t n) {
+void epilogue_scale(tenon_dtype sum, void* sums, double alpha, const void* bias,
+                    tenon_dtype bias_dtype, int64_t n) {
   HWY_DYNAMIC_DISPATCH(AddScaled)(sum, sums, alpha, bias, bias_dtype, n);
 }
 void epilogue_add(tenon_dtype sum, void* sums, const void* x, tenon_dtype dtype, int64_t n) {

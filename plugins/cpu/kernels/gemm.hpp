@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product under matmul and linear: c = a·b, packed into panels and computed in register tiles. float for
-// f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit integers.
+// The matrix product under matmul and linear: c = a·b, packed into panels and computed in register
+// tiles. float for f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit
+// integers.
 #pragma once
 
 #include <cstdint>
@@ -30,20 +31,26 @@ struct GemmBlock {
 };
 using GemmSink = FunctionRef<void(const GemmBlock&)>;
 
-// A product with its blocking, fixed when the shapes are known. With `direct` the sums are built up in c itself, which
-// then is of the accumulation type; else they reach the sink from scratch. c is dense, m x n.
+// A product with its blocking, fixed when the shapes are known. With `direct` the sums are built up
+// in c itself, which then is of the accumulation type; else they reach the sink from scratch. c is
+// dense, m x n.
 class Gemm {
  public:
   Gemm() = default;
-  // slots: most pieces under way at once. One that is made in a run takes the slots of the one its scratch came from.
-  Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots = widest_arena());
+  // slots: most pieces under way at once. One that is made in a run takes the slots of the one its
+  // scratch came from.
+  Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
+       int slots = widest_arena());
 
   uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
   uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }
-  // Once; its pieces are spread over the arena unless serial. sink may be called by several threads at once.
+  // Once; its pieces are spread over the arena unless serial. sink may be called by several threads
+  // at once.
   void run(const void* a, const void* b, void* c, void* scratch, GemmSink sink, bool serial) const;
 
-  double flops() const { return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_); }
+  double flops() const {
+    return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_);
+  }
 
  private:
   enum class Method : uint8_t { empty, skinny, share_a, share_b };
@@ -52,10 +59,12 @@ class Gemm {
   void run_skinny(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
-  void share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols, char* packed) const;
+  void share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols,
+                    char* packed) const;
   void plan_skinny();
   void plan_panels();
-  void loop(const Work& work, int64_t n, int64_t grain, FunctionRef<void(int, int64_t, int64_t)> body) const;
+  void loop(const Work& work, int64_t n, int64_t grain,
+            FunctionRef<void(int, int64_t, int64_t)> body) const;
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
   GemmOperand a_, b_;
@@ -65,9 +74,9 @@ class Gemm {
   tenon_dtype sum_ = TENON_DTYPE_NONE;
   int64_t sum_size_ = 0;
   int slots_ = 1;
-  int64_t row_panel_ = 0, col_panel_ = 0;    // elements of a panel of a, of b
-  int64_t steps_ = 0;                        // of k at a time
-  int64_t block_rows_ = 0, block_cols_ = 0;  // computed at a time
+  int64_t row_panel_ = 0, col_panel_ = 0;      // elements of a panel of a, of b
+  int64_t steps_ = 0;                          // of k at a time
+  int64_t block_rows_ = 0, block_cols_ = 0;    // computed at a time
   uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: once, and per slot twice
 };
 

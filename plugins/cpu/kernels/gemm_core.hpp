@@ -14,15 +14,15 @@ struct GemmPanels {
 };
 GemmPanels gemm_panels(tenon_dtype sum);
 
-// Panels of `width` elements (the last one padded with zeros) by `steps` steps, converted to the type of the sums.
-// Element (w, s) is data[w * width_stride + s * step_stride].
-void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride, int64_t width,
-               int64_t steps, int64_t panel, void* packed);
+// Panels of `width` elements (the last one padded with zeros) by `steps` steps, converted to the
+// type of the sums. Element (w, s) is data[w * width_stride + s * step_stride].
+void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
+               int64_t width, int64_t steps, int64_t panel, void* packed);
 
 // c[m x n] from a·b. a's element (i, s) is a[i * a_row + s * a_step], one of the strides being
 // 1 (integers: a_row). b's columns come in
-// panels of gemm_panels().cols: row s of panel p begins at b[p * b_panel + s * b_step], and whole vectors are read there.
-// mode set: c = a·b; add: c += a·b; scale_add: c = c * scale[column] + a·b.
+// panels of gemm_panels().cols: row s of panel p begins at b[p * b_panel + s * b_step], and whole
+// vectors are read there. mode set: c = a·b; add: c += a·b; scale_add: c = c * scale[column] + a·b.
 enum class TileMode : uint8_t { set, add, scale_add };
 struct TileProduct {
   tenon_dtype sum;
@@ -38,10 +38,12 @@ struct TileProduct {
 };
 void tile_products(const TileProduct& product);
 
-// For floats: out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n` columns. few is dense in the type of
-// the sums; `many` is read once, in the order in which it lies: one of its strides is 1.
+// For floats: out[i][j] = sum over k of few[i][k]·many(k, j) for `m` <= kSkinny rows and `n`
+// columns. few is dense in the type of the sums; `many` is read once, in the order in which it
+// lies: one of its strides is 1.
 inline constexpr int64_t kSkinny = 4;
-void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
-                 int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col);
+void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few,
+                 const void* many, int64_t k_stride, int64_t n_stride, void* out, int64_t out_row,
+                 int64_t out_col);
 
 }  // namespace tenon::cpu

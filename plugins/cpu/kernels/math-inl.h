@@ -115,14 +115,14 @@ HWY_INLINE hn::Vec<D> vexp(D d, hn::Vec<D> x) {
 // term is 1.
 template <class D>
 HWY_INLINE hn::Vec<D> vexp_weight(D d, hn::Vec<D> x) {
-  // Adding 1.5 2^23 rounds to an integer and leaves it in the low bits, the exponent's bias with it.
-  // What this makes of a large or infinite x is thrown away; NaN stays in r.
+  // Adding 1.5 2^23 rounds to an integer and leaves it in the low bits, the exponent's bias with
+  // it. What this makes of a large or infinite x is thrown away; NaN stays in r.
   const hn::RebindToUnsigned<D> du;
   const auto magic = hn::Set(d, 12582912.f + 127.f);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
   const auto n = hn::Sub(shifted, magic);
-  const auto r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f),
-                               hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
+  const auto r =
+      hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
   const auto p = polynomial(d, r, 1.f, 1.f, 4.999999404e-01f, 1.666651964e-01f, 4.166839272e-02f,
                             8.368778042e-03f, 1.381463720e-03f);
   const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));

@@ -47,7 +47,8 @@ int64_t product(std::span<const int64_t> dims) {
 }
 
 // Offset in elements of each batch of the result in an operand whose batch dims broadcast to it.
-std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims, int64_t size) {
+std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims,
+                                   int64_t size) {
   std::vector<int64_t> offsets(1, 0);
   offsets.reserve(product(result));
   const size_t missing = result.size() - dims.size();
@@ -66,7 +67,8 @@ std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<co
 bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
 
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
-  if (at.precision != "ieee" && at.precision != "tf32") throw sdk::Refusal::attribute("f32_precision", at.precision);
+  if (at.precision != "ieee" && at.precision != "tf32")
+    throw sdk::Refusal::attribute("f32_precision", at.precision);
   if (a.rank == 0 || b.rank == 0) throw sdk::Refusal::shape("an operand of rank 0 has no product");
   if (is_integer_product(a.dtype)) {
     if (!is_integer_product(b.dtype)) throw sdk::Refusal::dtype("b", b.dtype);
@@ -76,7 +78,8 @@ void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, c
   }
   if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
   if (b.dtype != a.dtype) throw sdk::Refusal::dtype("b", b.dtype);
-  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32)) throw sdk::Refusal::dtype("y", y.dtype);
+  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
+    throw sdk::Refusal::dtype("y", y.dtype);
 }
 
 // The steps after the sums; positions are -1 where an operand is absent.
@@ -88,7 +91,9 @@ struct Epilogue {
   std::optional<Activation> act;
   int64_t n = 0;  // columns of y
 
-  bool plain() const { return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y; }
+  bool plain() const {
+    return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y;
+  }
 
   void run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
     const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
@@ -96,7 +101,8 @@ struct Epilogue {
       char* sums = static_cast<char*>(block.sums) + i * block.ld * (tenon_dtype_bits(sum) / 8);
       const int64_t at = ((first_row + block.i0 + i) * n + block.j0) * size;
       const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
-      if (row_bias != nullptr || alpha != 1) epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
+      if (row_bias != nullptr || alpha != 1)
+        epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
       if (pre_act >= 0) epilogue_store(sum, sums, c.out<char>(pre_act) + at, y, block.cols);
       if (act) activate(sums, block.cols);
       if (residual >= 0) epilogue_add(sum, sums, c.in<char>(residual) + at, y, block.cols);
@@ -105,7 +111,8 @@ struct Epilogue {
   }
   void activate(void* sums, int64_t count) const {
     const auto tiles = [&](auto* x) {
-      for (int64_t i = 0; i < count; i += kTile) unary_tile(*act, x + i, x + i, std::min(kTile, count - i));
+      for (int64_t i = 0; i < count; i += kTile)
+        unary_tile(*act, x + i, x + i, std::min(kTile, count - i));
     };
     if (sum == TENON_DTYPE_F64) {
       tiles(static_cast<double*>(sums));
@@ -121,16 +128,16 @@ struct Batch {
   std::vector<int64_t> a_offsets, b_offsets;
   int64_t a_size, b_size, y_size;  // bytes of an element
   int64_t m, n;
-  int a, b;                        // positions
-  int slots;                       // > 0: products are spread over threads, each computed by one
+  int a, b;   // positions
+  int slots;  // > 0: products are spread over threads, each computed by one
   Epilogue epilogue;
 
   void run_one(const sdk::Call& c, int64_t index, void* scratch, bool serial) const {
     const auto sink = [&](const GemmBlock& block) { epilogue.run(c, block, index * m); };
     const auto nothing = [](const GemmBlock&) {};
     gemm.run(c.in<char>(a) + a_offsets[index] * a_size, c.in<char>(b) + b_offsets[index] * b_size,
-             c.out<char>(0) + index * m * n * y_size, scratch, epilogue.plain() ? GemmSink(nothing) : GemmSink(sink),
-             serial);
+             c.out<char>(0) + index * m * n * y_size, scratch,
+             epilogue.plain() ? GemmSink(nothing) : GemmSink(sink), serial);
   }
   void run(const sdk::Call& c) const {
     const int64_t count = static_cast<int64_t>(a_offsets.size());
@@ -138,7 +145,8 @@ struct Batch {
       for (int64_t i = 0; i < count; ++i) run_one(c, i, c.scratch, false);
       return;
     }
-    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(500e3 / std::max(gemm.flops(), 1.0)));
+    const int64_t grain =
+        std::max<int64_t>(1, static_cast<int64_t>(500e3 / std::max(gemm.flops(), 1.0)));
     parallel_for_slots(count, grain, slots, [&](int slot, int64_t begin, int64_t end) {
       void* scratch = static_cast<char*>(c.scratch) + slot * gemm.serial_scratch();
       for (int64_t i = begin; i < end; ++i) run_one(c, i, scratch, true);
@@ -146,14 +154,16 @@ struct Batch {
   }
 };
 
-sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::Value& b, const sdk::Type& y,
-                         Epilogue epilogue) {
+sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::Value& b,
+                         const sdk::Type& y, Epilogue epilogue) {
   check_types(at, a.type(), b.type(), y);
-  Matrix left = matrix_of(a.type(), true, at.trans_a), right = matrix_of(b.type(), false, at.trans_b);
+  Matrix left = matrix_of(a.type(), true, at.trans_a),
+         right = matrix_of(b.type(), false, at.trans_b);
   const int core_dims = (a.type().rank > 1) + (b.type().rank > 1);
   std::span<const int64_t> batch = y.shape().first(y.rank - core_dims);
   // One b for all: the batch becomes rows.
-  if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 && product(left.batch) == product(batch)) {
+  if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 &&
+      product(left.batch) == product(batch)) {
     left.rows *= product(batch);
     left.batch = batch = {};
   }
@@ -169,7 +179,8 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   epilogue.sum = gemm_sum_dtype(a.type().dtype), epilogue.y = y.dtype;
   epilogue.alpha = at.alpha, epilogue.n = right.cols;
   work.epilogue = epilogue;
-  work.gemm = Gemm(left.rows, right.cols, left.cols, left.layout, right.layout, epilogue.sum == y.dtype);
+  work.gemm =
+      Gemm(left.rows, right.cols, left.cols, left.layout, right.layout, epilogue.sum == y.dtype);
   const bool spread = work.a_offsets.size() > 1 && work.gemm.flops() < 32e6;
   work.slots = spread ? widest_arena() : 0;
 
@@ -181,7 +192,8 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
 }
 
 sdk::Kernel make_matmul(const sdk::op::matmul& n, const sdk::Node& node) {
-  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b, node.out(0).type(), {});
+  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b,
+                      node.out(0).type(), {});
 }
 
 sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
@@ -195,12 +207,15 @@ sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
       throw sdk::Refusal::dtype("bias", epilogue.bias_dtype);
   }
   if (n.residual) {
-    if (n.residual.type().dtype != y.dtype) throw sdk::Refusal::dtype("residual", n.residual.type().dtype);
-    if (!n.residual.type().same_shape(y)) throw sdk::Refusal::shape("residual must have the shape of y");
+    if (n.residual.type().dtype != y.dtype)
+      throw sdk::Refusal::dtype("residual", n.residual.type().dtype);
+    if (!n.residual.type().same_shape(y))
+      throw sdk::Refusal::shape("residual must have the shape of y");
     epilogue.residual = n.residual.position();
   }
   if (n.want_pre_act) epilogue.pre_act = node.out(1).position();
-  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b, y, epilogue);
+  return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b, y,
+                      epilogue);
 }
 
 constexpr sdk::Row kRows[] = {

@@ -58,7 +58,8 @@ std::vector<Group> groups_of(const sdk::op::reduce& op, const Type& x) {
 Layout layout_of(const sdk::op::reduce& op, const Type& x, bool rows_only) {
   std::vector<Group> groups = groups_of(op, x);
   Layout l;
-  const auto count = std::count_if(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; });
+  const auto count =
+      std::count_if(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; });
   if (count <= 1) {
     bool after = false;
     for (const Group& g : groups) {
@@ -91,9 +92,9 @@ struct FloatReduce {
   bool mean = false, root = false;
   tenon_dtype dtype;
   int64_t outer, n, inner;
-  int64_t bytes;    // of an element
-  int64_t pieces;   // of each row, or of the rows of columns; > 1 when outputs are too few
-  int64_t piece;    // elements, or rows, of one
+  int64_t bytes;   // of an element
+  int64_t pieces;  // of each row, or of the rows of columns; > 1 when outputs are too few
+  int64_t piece;   // elements, or rows, of one
 
   Partial join(Partial a, Partial b) const {
     switch (kind) {
@@ -116,8 +117,7 @@ struct FloatReduce {
   }
   double finish(Partial p) const {
     double v = p.value;
-    if (kind == ReduceKind::logsumexp)
-      v = std::isfinite(v) ? v + std::log(p.scale) : v;
+    if (kind == ReduceKind::logsumexp) v = std::isfinite(v) ? v + std::log(p.scale) : v;
     if (mean) v = n == 0 ? std::numeric_limits<double>::quiet_NaN() : v / static_cast<double>(n);
     return root ? std::sqrt(v) : v;
   }
@@ -152,7 +152,8 @@ struct FloatReduce {
     parallel_for(outer * pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / pieces, from = i % pieces * piece;
-        partials[i] = reduce_run(kind, dtype, x + (row * n + from) * bytes, std::min(piece, n - from));
+        partials[i] =
+            reduce_run(kind, dtype, x + (row * n + from) * bytes, std::min(piece, n - from));
       }
     });
     for (int64_t r = 0; r < outer; ++r) {
@@ -163,19 +164,21 @@ struct FloatReduce {
   }
 
   void columns(const char* x, void* y, double* partials) const {
-    constexpr int64_t kLine = 128;   // columns that one call takes at least, where there are so many
+    constexpr int64_t kLine = 128;  // columns that one call takes at least, where there are so many
     const int64_t stretches = (inner + kLine - 1) / kLine;
-    parallel_for(outer * pieces * stretches, grain_for(piece * kLine * bytes), [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t block = begin / stretches, first = begin % stretches;
-        const int64_t last = std::min(stretches, first + end - begin);
-        const int64_t o = block / pieces, row = block % pieces * piece;
-        const int64_t c = first * kLine, width = std::min(inner, last * kLine) - c;
-        reduce_columns(kind, dtype, x + ((o * n + row) * inner + c) * bytes, std::min(piece, n - row),
-                       inner, width, partials + block * inner + c);
-        begin += last - first;
-      }
-    });
+    parallel_for(outer * pieces * stretches, grain_for(piece * kLine * bytes),
+                 [&](int64_t begin, int64_t end) {
+                   while (begin < end) {
+                     const int64_t block = begin / stretches, first = begin % stretches;
+                     const int64_t last = std::min(stretches, first + end - begin);
+                     const int64_t o = block / pieces, row = block % pieces * piece;
+                     const int64_t c = first * kLine, width = std::min(inner, last * kLine) - c;
+                     reduce_columns(kind, dtype, x + ((o * n + row) * inner + c) * bytes,
+                                    std::min(piece, n - row), inner, width,
+                                    partials + block * inner + c);
+                     begin += last - first;
+                   }
+                 });
     parallel_for(outer * inner, grain_for(pieces * 8), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const double* at = partials + i / inner * pieces * inner + i % inner;
@@ -224,7 +227,8 @@ Kernel make_float(const sdk::op::reduce& op, const Type& x) {
   constexpr int64_t kFewOutputs = 64, kPieceBytes = 256 << 10;
   r.piece = std::max<int64_t>(r.n, 1);
   if (r.outer * ((r.inner + 127) / 128) < kFewOutputs)
-    r.piece = std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(r.inner * r.bytes, 1), 1, r.piece);
+    r.piece =
+        std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(r.inner * r.bytes, 1), 1, r.piece);
   r.pieces = (std::max<int64_t>(r.n, 1) + r.piece - 1) / r.piece;
 
   const uint64_t moved = l.copy ? padded(x.bytes()) : 0;
@@ -249,13 +253,15 @@ Kernel make_float(const sdk::op::reduce& op, const Type& x) {
 
 // Over columns of [n, inner]: acc[c] = op(acc[c], x[r][c]), wrapping in 64 unsigned bits.
 template <class T, class Op>
-void fold_columns(const T* x, int64_t n, int64_t inner, int64_t begin, int64_t end, uint64_t* acc, Op op) {
+void fold_columns(const T* x, int64_t n, int64_t inner, int64_t begin, int64_t end, uint64_t* acc,
+                  Op op) {
   for (int64_t r = 0; r < n; ++r)
     for (int64_t c = begin; c < end; ++c) acc[c - begin] = op(acc[c - begin], x[r * inner + c]);
 }
 
 template <class T>
-void reduce_integers(const std::string& kind, const T* x, int64_t n, int64_t inner, int64_t begin, int64_t end, T* y) {
+void reduce_integers(const std::string& kind, const T* x, int64_t n, int64_t inner, int64_t begin,
+                     int64_t end, T* y) {
   constexpr int64_t kTileColumns = 256;
   for (int64_t from = begin; from < end; from += kTileColumns) {
     const int64_t to = std::min(end, from + kTileColumns);
@@ -267,9 +273,11 @@ void reduce_integers(const std::string& kind, const T* x, int64_t n, int64_t inn
     const auto wide = [](T v) { return static_cast<uint64_t>(v); };
     using Limits = std::numeric_limits<T>;
     if (kind == "max")
-      fold(wide(Limits::lowest()), [&](uint64_t a, T v) { return static_cast<T>(a) < v ? wide(v) : a; });
+      fold(wide(Limits::lowest()),
+           [&](uint64_t a, T v) { return static_cast<T>(a) < v ? wide(v) : a; });
     else if (kind == "min")
-      fold(wide(Limits::max()), [&](uint64_t a, T v) { return v < static_cast<T>(a) ? wide(v) : a; });
+      fold(wide(Limits::max()),
+           [&](uint64_t a, T v) { return v < static_cast<T>(a) ? wide(v) : a; });
     else if (kind == "prod")
       fold(1, [&](uint64_t a, T v) { return a * wide(v); });
     else if (kind == "sum_square")
@@ -292,10 +300,12 @@ void reduce_integers(const std::string& kind, const T* x, int64_t n, int64_t inn
   }
 }
 
-void reduce_bools(bool any, const uint8_t* x, int64_t n, int64_t inner, int64_t begin, int64_t end, uint8_t* y) {
+void reduce_bools(bool any, const uint8_t* x, int64_t n, int64_t inner, int64_t begin, int64_t end,
+                  uint8_t* y) {
   for (int64_t c = begin; c < end; ++c) {
     bool result = !any;
-    for (int64_t r = 0; r < n && result != any; ++r) result = (x[r * inner + c] != 0) == any ? any : !any;
+    for (int64_t r = 0; r < n && result != any; ++r)
+      result = (x[r * inner + c] != 0) == any ? any : !any;
     y[c] = result;
   }
 }
@@ -311,7 +321,8 @@ Kernel make_exact(const sdk::op::reduce& op, const Type& x, Body body) {
                   (*copy)(from, c.scratch);
                   from = static_cast<const T*>(c.scratch);
                 }
-                const int64_t cost = std::max<int64_t>(view.length, 1) * static_cast<int64_t>(sizeof(T));
+                const int64_t cost =
+                    std::max<int64_t>(view.length, 1) * static_cast<int64_t>(sizeof(T));
                 for_columns(view, 64, cost, [&](int64_t outer, int64_t begin, int64_t end) {
                   body(from + outer * view.length * view.inner, view.length, view.inner, begin, end,
                        c.out<T>(0) + outer * view.inner);
@@ -324,20 +335,21 @@ template <class T>
 Kernel make_integer(const sdk::op::reduce& op, const Type& x) {
   for (const char* kind : {"sum", "mean", "max", "min", "prod", "sum_square", "l1"})
     if (op.kind == kind)
-      return make_exact<T>(op, x, [kind = op.kind](const T* from, int64_t n, int64_t inner, int64_t begin,
-                                                   int64_t end, T* y) {
-        reduce_integers(kind, from, n, inner, begin, end, y);
-      });
+      return make_exact<T>(
+          op, x,
+          [kind = op.kind](const T* from, int64_t n, int64_t inner, int64_t begin, int64_t end,
+                           T* y) { reduce_integers(kind, from, n, inner, begin, end, y); });
   throw Refusal::attribute("kind", op.kind);
 }
 
 Kernel make_bool(const sdk::op::reduce& op, const Type& x) {
   const bool any = op.kind == "any" || op.kind == "max";
   if (!any && op.kind != "all" && op.kind != "min") throw Refusal::attribute("kind", op.kind);
-  return make_exact<uint8_t>(op, x, [any](const uint8_t* from, int64_t n, int64_t inner, int64_t begin,
-                                          int64_t end, uint8_t* y) {
-    reduce_bools(any, from, n, inner, begin, end, y);
-  });
+  return make_exact<uint8_t>(
+      op, x,
+      [any](const uint8_t* from, int64_t n, int64_t inner, int64_t begin, int64_t end, uint8_t* y) {
+        reduce_bools(any, from, n, inner, begin, end, y);
+      });
 }
 
 Kernel make_reduce(const sdk::op::reduce& op, const Node&) {

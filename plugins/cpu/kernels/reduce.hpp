@@ -20,8 +20,8 @@ struct Partial {
 // Of n contiguous elements of a float dtype; n = 0 gives the identity.
 Partial reduce_run(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n);
 
-// Columns [0, n) of `rows` rows that lie `stride` elements apart, as doubles. Kinds sum, sum_square,
-// l1, max and min.
+// Columns [0, n) of `rows` rows that lie `stride` elements apart, as doubles. Kinds sum,
+// sum_square, l1, max and min.
 void reduce_columns(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t rows, int64_t stride,
                     int64_t n, double* y);
 

@@ -57,14 +57,13 @@ Partial run_of(ReduceKind kind, const T* x, int64_t n) {
       } else {
         const auto m = hn::Set(d, most);
         return {most, sums<1>(d, n, [&](auto at) HWY_ATTR {
-                        return std::array{vexp(d, hn::Sub(load(d, x, at), m))};
-                      })[0]};
+                  return std::array{vexp(d, hn::Sub(load(d, x, at), m))};
+                })[0]};
       }
     }
     default:
-      return {sums<1>(d, n, [&](auto at) HWY_ATTR {
-                return std::array{term(kind, d, load(d, x, at))};
-              })[0]};
+      return {sums<1>(
+          d, n, [&](auto at) HWY_ATTR { return std::array{term(kind, d, load(d, x, at))}; })[0]};
   }
 }
 
@@ -74,7 +73,8 @@ Partial run_target(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n)
   return p;
 }
 
-// A tile of columns stays in the first-level cache: `acc` takes a block of rows, `total` the blocks.
+// A tile of columns stays in the first-level cache: `acc` takes a block of rows, `total` the
+// blocks.
 constexpr int64_t kColumns = 512, kBlockRows = 256;
 
 template <class T>
@@ -115,9 +115,8 @@ void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t stride, int64
 
 void columns_target(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t rows, int64_t stride,
                     int64_t n, double* y) {
-  with_storage(dtype, [&]<class T>(T) {
-    columns_of(kind, static_cast<const T*>(x), rows, stride, n, y);
-  });
+  with_storage(dtype,
+               [&]<class T>(T) { columns_of(kind, static_cast<const T*>(x), rows, stride, n, y); });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

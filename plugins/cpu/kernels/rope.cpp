@@ -23,8 +23,9 @@ struct Rope {
       to[i] = ids_dtype == TENON_DTYPE_I32 ? c.in<int32_t>(ids)[i] : c.in<int64_t>(ids)[i];
       if (to[i] < 0 || to[i] >= table_rows)
         throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
-                           "operand position_ids: " + std::to_string(to[i]) + " at " + std::to_string(i) +
-                               " is outside the tables' [0, " + std::to_string(table_rows) + ")",
+                           "operand position_ids: " + std::to_string(to[i]) + " at " +
+                               std::to_string(i) + " is outside the tables' [0, " +
+                               std::to_string(table_rows) + ")",
                            i);
     }
   }
@@ -50,9 +51,12 @@ sdk::Kernel make_rope(const sdk::op::rope& n, const sdk::Node&) {
   if (table.dtype != acc) throw sdk::Refusal::dtype("cos", table.dtype);
   if (n.sin.type().dtype != acc) throw sdk::Refusal::dtype("sin", n.sin.type().dtype);
   const bool flat = n.layout == "bsh", heads_first = n.layout == "bhsd";
-  if (!flat && !heads_first && n.layout != "bshd") throw sdk::Refusal::attribute("layout", n.layout);
-  if (x.rank != (flat ? 3 : 4)) throw sdk::Refusal::shape("x must have rank " + std::to_string(flat ? 3 : 4));
-  if (flat && n.num_heads < 1) throw sdk::Refusal::attribute("num_heads", std::to_string(n.num_heads));
+  if (!flat && !heads_first && n.layout != "bshd")
+    throw sdk::Refusal::attribute("layout", n.layout);
+  if (x.rank != (flat ? 3 : 4))
+    throw sdk::Refusal::shape("x must have rank " + std::to_string(flat ? 3 : 4));
+  if (flat && n.num_heads < 1)
+    throw sdk::Refusal::attribute("num_heads", std::to_string(n.num_heads));
 
   Rope work{};
   work.batch = x.dims[0];
@@ -72,7 +76,8 @@ sdk::Kernel make_rope(const sdk::op::rope& n, const sdk::Node&) {
   }
 
   sdk::Kernel kernel;
-  if (n.position_ids || work.per_token) kernel.scratch = work.batch * work.rows.steps * sizeof(int64_t);
+  if (n.position_ids || work.per_token)
+    kernel.scratch = work.batch * work.rows.steps * sizeof(int64_t);
   kernel.in_place = {{work.x, 0}};
   kernel.run = [work](const sdk::Call& c) { work.run(c); };
   return kernel;

@@ -75,7 +75,8 @@ void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t step = r.heads_first ? row % r.steps : row / r.heads % r.steps;
     const int64_t batch = row / (r.steps * r.heads);
-    const int64_t position = r.positions != nullptr ? r.positions[batch * r.steps + step] : r.offset + step;
+    const int64_t position =
+        r.positions != nullptr ? r.positions[batch * r.steps + step] : r.offset + step;
     const A* const cos = static_cast<const A*>(r.cos) + position * r.half;
     const A* const sin = static_cast<const A*>(r.sin) + position * r.half;
     const T* const from = x + row * r.dim;
@@ -95,10 +96,14 @@ void Rows(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end)
     rows(r, static_cast<const T*>(x), static_cast<T*>(y), begin, end);
   };
   switch (r.dtype) {
-    case TENON_DTYPE_F32: return as(float{});
-    case TENON_DTYPE_F64: return as(double{});
-    case TENON_DTYPE_F16: return as(F16{});
-    case TENON_DTYPE_BF16: return as(Bf16{});
+    case TENON_DTYPE_F32:
+      return as(float{});
+    case TENON_DTYPE_F64:
+      return as(double{});
+    case TENON_DTYPE_F16:
+      return as(F16{});
+    case TENON_DTYPE_BF16:
+      return as(Bf16{});
   }
 }
 

@@ -10,12 +10,12 @@ namespace tenon::cpu {
 
 struct RopeRows {
   tenon_dtype dtype;
-  int64_t dim, half;            // elements of a head; rotated pairs
+  int64_t dim, half;  // elements of a head; rotated pairs
   bool interleaved, inverse;
-  int64_t steps, heads;         // rows go by batch, then steps and heads in the order of the layout
+  int64_t steps, heads;  // rows go by batch, then steps and heads in the order of the layout
   bool heads_first;
-  const void *cos, *sin;        // rows of half, in the accumulation type
-  const int64_t* positions;     // table row of each (batch, step), or nullptr: offset + step
+  const void *cos, *sin;     // rows of half, in the accumulation type
+  const int64_t* positions;  // table row of each (batch, step), or nullptr: offset + step
   int64_t offset;
 };
 

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The graph blob: how a graph crosses the ABI. One flat, little-endian, position-independent run of bytes that can
- * be saved, hashed, fuzzed and sent. This header is the format and its reader, in plain C11.
+ * The graph blob: how a graph crosses the ABI. One flat, little-endian, position-independent run of
+ * bytes that can be saved, hashed, fuzzed and sent. This header is the format and its reader, in
+ * plain C11.
  *
- * A blob is a list of functions; function 0 is the graph (or region) itself, the others are bodies that attributes
- * refer to (elementwise regions today, control flow later). Values and nodes of a function are indexed from 0;
- * nodes stand in an order in which they may run. Shapes are numbers here, never symbols. Weights stay outside.
+ * A blob is a list of functions; function 0 is the graph (or region) itself, the others are bodies
+ * that attributes refer to (elementwise regions today, control flow later). Values and nodes of a
+ * function are indexed from 0; nodes stand in an order in which they may run. Shapes are numbers
+ * here, never symbols. Weights stay outside.
  *
- * tenon_blob_open checks everything once (bounds, counts, indices, order, strings), so the accessors below are
- * plain arithmetic and safe on any bytes that it accepted. Offsets are from the blob's start and 8-aligned.
+ * tenon_blob_open checks everything once (bounds, counts, indices, order, strings), so the
+ * accessors below are plain arithmetic and safe on any bytes that it accepted. Offsets are from the
+ * blob's start and 8-aligned.
  *
- * Must understand: operands and outputs have fixed positions per op (absent: TENON_NONE), an attribute equal to its
- * default is left out, and who claims a node must know everything that it carries. tenon_node_view keeps marks of
- * what was looked at; tenon_node_unknown says whether anything was left. */
+ * Must understand: operands and outputs have fixed positions per op (absent: TENON_NONE), an
+ * attribute equal to its default is left out, and who claims a node must know everything that it
+ * carries. tenon_node_view keeps marks of what was looked at; tenon_node_unknown says whether
+ * anything was left. */
 #ifndef TENON_BLOB_H
 #define TENON_BLOB_H
 
@@ -28,14 +32,15 @@ extern "C" {
 #define TENON_BLOB_MAX_OPERANDS 1024u
 
 /* Attribute types. */
-#define TENON_ATTR_I64 UINT32_C(1)      /* bits: the number */
-#define TENON_ATTR_F64 UINT32_C(2)      /* bits: the number's bits */
-#define TENON_ATTR_BOOL UINT32_C(3)     /* bits: 0 or 1 */
-#define TENON_ATTR_STR UINT32_C(4)      /* bits: offset of a string */
-#define TENON_ATTR_INTS UINT32_C(5)     /* bits: offset of count i64 */
-#define TENON_ATTR_FLOATS UINT32_C(6)   /* bits: offset of count f64 */
-#define TENON_ATTR_DTYPE UINT32_C(7)    /* bits: tenon_dtype */
-#define TENON_ATTR_FUNCTION UINT32_C(8) /* bits: function index, greater than the function it stands in */
+#define TENON_ATTR_I64 UINT32_C(1)    /* bits: the number */
+#define TENON_ATTR_F64 UINT32_C(2)    /* bits: the number's bits */
+#define TENON_ATTR_BOOL UINT32_C(3)   /* bits: 0 or 1 */
+#define TENON_ATTR_STR UINT32_C(4)    /* bits: offset of a string */
+#define TENON_ATTR_INTS UINT32_C(5)   /* bits: offset of count i64 */
+#define TENON_ATTR_FLOATS UINT32_C(6) /* bits: offset of count f64 */
+#define TENON_ATTR_DTYPE UINT32_C(7)  /* bits: tenon_dtype */
+#define TENON_ATTR_FUNCTION \
+  UINT32_C(8) /* bits: function index, greater than the function it stands in */
 
 /* A string in the blob: u32 size, then the bytes. Offset 0 is the empty string. */
 
@@ -43,18 +48,18 @@ typedef struct tenon_blob_header {
   uint64_t magic;
   uint32_t version;
   uint32_t function_count;
-  uint64_t size;            /* of the whole blob */
-  uint64_t functions;       /* offset of tenon_blob_function[function_count] */
-  uint64_t name;            /* string: for messages */
-  uint64_t reserved[3];     /* 0 */
+  uint64_t size;        /* of the whole blob */
+  uint64_t functions;   /* offset of tenon_blob_function[function_count] */
+  uint64_t name;        /* string: for messages */
+  uint64_t reserved[3]; /* 0 */
 } tenon_blob_header;
 
 typedef struct tenon_blob_function {
-  uint64_t name;            /* string */
-  uint64_t values;          /* tenon_blob_value[value_count] */
-  uint64_t nodes;           /* tenon_blob_node[node_count] */
-  uint64_t inputs;          /* u32[input_count]: values that no node makes, in the order of a call */
-  uint64_t outputs;         /* u32[output_count]: values that leave */
+  uint64_t name;    /* string */
+  uint64_t values;  /* tenon_blob_value[value_count] */
+  uint64_t nodes;   /* tenon_blob_node[node_count] */
+  uint64_t inputs;  /* u32[input_count]: values that no node makes, in the order of a call */
+  uint64_t outputs; /* u32[output_count]: values that leave */
   uint32_t value_count;
   uint32_t node_count;
   uint32_t input_count;
@@ -62,38 +67,39 @@ typedef struct tenon_blob_function {
 } tenon_blob_function;
 
 typedef struct tenon_blob_value {
-  uint16_t dtype;           /* TENON_DTYPE_* */
-  uint16_t scheme;          /* 0 dense; block schemes of weights have numbers of their own */
-  uint8_t space;            /* TENON_SPACE_* */
+  uint16_t dtype;  /* TENON_DTYPE_* */
+  uint16_t scheme; /* 0 dense; block schemes of weights have numbers of their own */
+  uint8_t space;   /* TENON_SPACE_* */
   uint8_t rank;
-  uint16_t flags;           /* TENON_VALUE_* */
-  uint32_t node;            /* who makes it, TENON_NONE for the other spaces */
-  uint32_t output;          /* position among that node's outputs */
-  uint64_t dims;            /* i64[rank] */
-  uint64_t name;            /* string, for messages */
-  uint64_t data;            /* CONSTANT: content (small ones only), 0 = not in the blob */
-  uint64_t data_size;       /* bytes of a constant's content when data is not 0 */
+  uint16_t flags;     /* TENON_VALUE_* */
+  uint32_t node;      /* who makes it, TENON_NONE for the other spaces */
+  uint32_t output;    /* position among that node's outputs */
+  uint64_t dims;      /* i64[rank] */
+  uint64_t name;      /* string, for messages */
+  uint64_t data;      /* CONSTANT: content (small ones only), 0 = not in the blob */
+  uint64_t data_size; /* bytes of a constant's content when data is not 0 */
 } tenon_blob_value;
-#define TENON_VALUE_UPDATED UINT16_C(1) /* a weight or state that this executable updates: never pack it */
+#define TENON_VALUE_UPDATED \
+  UINT16_C(1) /* a weight or state that this executable updates: never pack it */
 
 typedef struct tenon_blob_node {
-  uint64_t domain;          /* string: "tenon" for ops.def */
-  uint64_t op;              /* string */
-  uint64_t operands;        /* u32[operand_count], TENON_NONE = absent */
-  uint64_t outputs;         /* u32[output_count], TENON_NONE = not wanted */
-  uint64_t attrs;           /* tenon_blob_attr[attr_count] */
-  uint64_t provenance;      /* string: where in the source it came from */
-  uint32_t version;         /* of the op */
+  uint64_t domain;     /* string: "tenon" for ops.def */
+  uint64_t op;         /* string */
+  uint64_t operands;   /* u32[operand_count], TENON_NONE = absent */
+  uint64_t outputs;    /* u32[output_count], TENON_NONE = not wanted */
+  uint64_t attrs;      /* tenon_blob_attr[attr_count] */
+  uint64_t provenance; /* string: where in the source it came from */
+  uint32_t version;    /* of the op */
   uint32_t operand_count;
   uint32_t output_count;
-  uint32_t attr_count;      /* at most 64 */
+  uint32_t attr_count; /* at most 64 */
 } tenon_blob_node;
 
 typedef struct tenon_blob_attr {
-  uint64_t name;            /* string */
-  uint64_t bits;            /* by type */
-  uint32_t type;            /* TENON_ATTR_* */
-  uint32_t count;           /* INTS and FLOATS: elements */
+  uint64_t name;  /* string */
+  uint64_t bits;  /* by type */
+  uint32_t type;  /* TENON_ATTR_* */
+  uint32_t count; /* INTS and FLOATS: elements */
 } tenon_blob_attr;
 
 /* Bits of one element of a dtype, 0 for a number that is no dtype. */
@@ -111,7 +117,9 @@ typedef struct tenon_blob {
   const tenon_blob_function* functions;
 } tenon_blob;
 
-static inline const void* tenon_blob_at(const tenon_blob* b, uint64_t offset) { return b->bytes + offset; }
+static inline const void* tenon_blob_at(const tenon_blob* b, uint64_t offset) {
+  return b->bytes + offset;
+}
 static inline tenon_str tenon_blob_str(const tenon_blob* b, uint64_t offset) {
   tenon_str s = {"", 0};
   if (offset) {
@@ -122,10 +130,12 @@ static inline tenon_str tenon_blob_str(const tenon_blob* b, uint64_t offset) {
   }
   return s;
 }
-static inline const tenon_blob_value* tenon_blob_values(const tenon_blob* b, const tenon_blob_function* f) {
+static inline const tenon_blob_value* tenon_blob_values(const tenon_blob* b,
+                                                        const tenon_blob_function* f) {
   return (const tenon_blob_value*)tenon_blob_at(b, f->values);
 }
-static inline const tenon_blob_node* tenon_blob_nodes(const tenon_blob* b, const tenon_blob_function* f) {
+static inline const tenon_blob_node* tenon_blob_nodes(const tenon_blob* b,
+                                                      const tenon_blob_function* f) {
   return (const tenon_blob_node*)tenon_blob_at(b, f->nodes);
 }
 static inline const uint32_t* tenon_blob_indices(const tenon_blob* b, uint64_t offset) {
@@ -134,7 +144,8 @@ static inline const uint32_t* tenon_blob_indices(const tenon_blob* b, uint64_t o
 static inline const int64_t* tenon_blob_dims(const tenon_blob* b, const tenon_blob_value* v) {
   return (const int64_t*)tenon_blob_at(b, v->dims);
 }
-/* Elements of a value; open has checked that neither this nor the size in bytes overflows 63 bits. */
+/* Elements of a value; open has checked that neither this nor the size in bytes overflows 63 bits.
+ */
 static inline int64_t tenon_blob_elements(const tenon_blob* b, const tenon_blob_value* v) {
   int64_t n = 1;
   for (uint32_t i = 0; i < v->rank; ++i) n *= tenon_blob_dims(b, v)[i];
@@ -148,9 +159,12 @@ static inline int tenon_str_is(tenon_str s, const char* literal) {
   return s.size == n && (n == 0 || memcmp(s.data, literal, n) == 0);
 }
 
-/* ---- Opening ------------------------------------------------------------------------------------------------ */
+/* ---- Opening
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static inline int tenon_blob_range_(const tenon_blob* b, uint64_t offset, uint64_t count, uint64_t each) {
+static inline int tenon_blob_range_(const tenon_blob* b, uint64_t offset, uint64_t count,
+                                    uint64_t each) {
   if (offset % 8 != 0 || offset > b->size) return 0;
   return count <= (b->size - offset) / each;
 }
@@ -173,16 +187,21 @@ static inline const char* tenon_blob_check_value_(const tenon_blob* b, const ten
   for (uint32_t i = 0; i < v->rank; ++i) {
     const int64_t d = tenon_blob_dims(b, v)[i];
     if (d < 0) return "a value's dim is negative";
-    if (d == 0) zero = 1;
-    else if (elements > (INT64_MAX >> 7) / d) return "a value's size overflows";
-    else elements *= d;
+    if (d == 0)
+      zero = 1;
+    else if (elements > (INT64_MAX >> 7) / d)
+      return "a value's size overflows";
+    else
+      elements *= d;
   }
   if (zero) elements = 0;
   if (!tenon_blob_str_ok_(b, v->name)) return "a value's name is out of bounds";
   if (v->data != 0) {
     if (v->space != TENON_SPACE_CONSTANT) return "a value that is no constant has content";
-    if (v->data_size != tenon_dense_bytes(v->dtype, elements)) return "a constant's content has the wrong size";
-    if (!tenon_blob_range_(b, v->data, v->data_size, 1)) return "a constant's content is out of bounds";
+    if (v->data_size != tenon_dense_bytes(v->dtype, elements))
+      return "a constant's content has the wrong size";
+    if (!tenon_blob_range_(b, v->data, v->data_size, 1))
+      return "a constant's content is out of bounds";
   }
   if (v->space == TENON_SPACE_NODE) {
     const tenon_blob_node* n;
@@ -195,22 +214,27 @@ static inline const char* tenon_blob_check_value_(const tenon_blob* b, const ten
   }
   return NULL;
 }
-static inline const char* tenon_blob_check_node_(const tenon_blob* b, const tenon_blob_function* f, uint32_t index) {
+static inline const char* tenon_blob_check_node_(const tenon_blob* b, const tenon_blob_function* f,
+                                                 uint32_t index) {
   const tenon_blob_node* n = tenon_blob_nodes(b, f) + index;
-  if (!tenon_blob_str_ok_(b, n->domain) || !tenon_blob_str_ok_(b, n->op) || !tenon_blob_str_ok_(b, n->provenance))
+  if (!tenon_blob_str_ok_(b, n->domain) || !tenon_blob_str_ok_(b, n->op) ||
+      !tenon_blob_str_ok_(b, n->provenance))
     return "a node's string is out of bounds";
   if (n->operand_count > TENON_BLOB_MAX_OPERANDS || n->output_count > TENON_BLOB_MAX_OPERANDS)
     return "a node has too many operands or outputs";
   if (n->attr_count > 64) return "a node has too many attributes";
-  if (!tenon_blob_range_(b, n->operands, n->operand_count, 4)) return "a node's operands are out of bounds";
-  if (!tenon_blob_range_(b, n->outputs, n->output_count, 4)) return "a node's outputs are out of bounds";
+  if (!tenon_blob_range_(b, n->operands, n->operand_count, 4))
+    return "a node's operands are out of bounds";
+  if (!tenon_blob_range_(b, n->outputs, n->output_count, 4))
+    return "a node's outputs are out of bounds";
   if (!tenon_blob_range_(b, n->attrs, n->attr_count, sizeof(tenon_blob_attr)))
     return "a node's attributes are out of bounds";
   for (uint32_t i = 0; i < n->output_count; ++i) {
     const uint32_t v = tenon_blob_indices(b, n->outputs)[i];
     if (v == TENON_NONE) continue;
     if (v >= f->value_count) return "a node's output does not exist";
-    if (tenon_blob_values(b, f)[v].space != TENON_SPACE_NODE || tenon_blob_values(b, f)[v].node != index)
+    if (tenon_blob_values(b, f)[v].space != TENON_SPACE_NODE ||
+        tenon_blob_values(b, f)[v].node != index)
       return "a node and its output disagree";
   }
   for (uint32_t i = 0; i < n->attr_count; ++i) {
@@ -222,7 +246,8 @@ static inline const char* tenon_blob_check_node_(const tenon_blob* b, const teno
         break;
       case TENON_ATTR_INTS:
       case TENON_ATTR_FLOATS:
-        if (!tenon_blob_range_(b, a->bits, a->count, 8)) return "an attribute's list is out of bounds";
+        if (!tenon_blob_range_(b, a->bits, a->count, 8))
+          return "an attribute's list is out of bounds";
         break;
       case TENON_ATTR_FUNCTION:
         if (a->bits >= b->function_count || a->bits <= (uint64_t)(f - b->functions))
@@ -234,20 +259,25 @@ static inline const char* tenon_blob_check_node_(const tenon_blob* b, const teno
       case TENON_ATTR_DTYPE:
         if (a->bits >= TENON_DTYPE_COUNT) return "an attribute's dtype is unknown";
         break;
-      default: break; /* numbers need no check; a type from the future is refused by who claims the node */
+      default:
+        break; /* numbers need no check; a type from the future is refused by who claims the node */
     }
   }
   return NULL;
 }
-static inline const char* tenon_blob_check_function_(const tenon_blob* b, const tenon_blob_function* f) {
+static inline const char* tenon_blob_check_function_(const tenon_blob* b,
+                                                     const tenon_blob_function* f) {
   const char* bad = NULL;
   if (!tenon_blob_str_ok_(b, f->name)) return "a function's name is out of bounds";
-  if (!tenon_blob_range_(b, f->values, f->value_count, sizeof(tenon_blob_value))) return "values are out of bounds";
-  if (!tenon_blob_range_(b, f->nodes, f->node_count, sizeof(tenon_blob_node))) return "nodes are out of bounds";
+  if (!tenon_blob_range_(b, f->values, f->value_count, sizeof(tenon_blob_value)))
+    return "values are out of bounds";
+  if (!tenon_blob_range_(b, f->nodes, f->node_count, sizeof(tenon_blob_node)))
+    return "nodes are out of bounds";
   if (!tenon_blob_range_(b, f->inputs, f->input_count, 4)) return "inputs are out of bounds";
   if (!tenon_blob_range_(b, f->outputs, f->output_count, 4)) return "outputs are out of bounds";
   for (uint32_t i = 0; i < f->node_count && !bad; ++i) bad = tenon_blob_check_node_(b, f, i);
-  for (uint32_t i = 0; i < f->value_count && !bad; ++i) bad = tenon_blob_check_value_(b, f, tenon_blob_values(b, f) + i, i);
+  for (uint32_t i = 0; i < f->value_count && !bad; ++i)
+    bad = tenon_blob_check_value_(b, f, tenon_blob_values(b, f) + i, i);
   if (bad) return bad;
   for (uint32_t i = 0; i < f->node_count; ++i) {
     const tenon_blob_node* n = tenon_blob_nodes(b, f) + i;
@@ -255,20 +285,23 @@ static inline const char* tenon_blob_check_function_(const tenon_blob* b, const 
       const uint32_t v = tenon_blob_indices(b, n->operands)[k];
       if (v == TENON_NONE) continue;
       if (v >= f->value_count) return "a node's operand does not exist";
-      if (tenon_blob_values(b, f)[v].space == TENON_SPACE_NODE && tenon_blob_values(b, f)[v].node >= i)
+      if (tenon_blob_values(b, f)[v].space == TENON_SPACE_NODE &&
+          tenon_blob_values(b, f)[v].node >= i)
         return "a node reads a value that is made after it";
     }
   }
   for (uint32_t i = 0; i < f->input_count; ++i) {
     const uint32_t v = tenon_blob_indices(b, f->inputs)[i];
-    if (v >= f->value_count || tenon_blob_values(b, f)[v].space == TENON_SPACE_NODE) return "an input does not exist";
+    if (v >= f->value_count || tenon_blob_values(b, f)[v].space == TENON_SPACE_NODE)
+      return "an input does not exist";
   }
   for (uint32_t i = 0; i < f->output_count; ++i)
     if (tenon_blob_indices(b, f->outputs)[i] >= f->value_count) return "an output does not exist";
   return NULL;
 }
 
-/* Accepts bytes (8-aligned, alive while the blob is used) or says why not: NULL is success, else a static text. */
+/* Accepts bytes (8-aligned, alive while the blob is used) or says why not: NULL is success, else a
+ * static text. */
 static inline const char* tenon_blob_open(const void* bytes, uint64_t size, tenon_blob* out) {
   tenon_blob b;
   const tenon_blob_header* h = (const tenon_blob_header*)bytes;
@@ -293,14 +326,15 @@ static inline const char* tenon_blob_open(const void* bytes, uint64_t size, teno
   return NULL;
 }
 
-/* ---- One node, with marks of what was looked at ------------------------------------------------------------- */
+/* ---- One node, with marks of what was looked at
+ * ------------------------------------------------------------- */
 
 typedef struct tenon_node_view {
   const tenon_blob* blob;
   const tenon_blob_function* function;
   const tenon_blob_node* node;
-  uint64_t attrs_seen;      /* bit i: attribute i */
-  uint32_t operands_seen;   /* positions below this were looked at */
+  uint64_t attrs_seen;    /* bit i: attribute i */
+  uint32_t operands_seen; /* positions below this were looked at */
   uint32_t outputs_seen;
 } tenon_node_view;
 
@@ -326,7 +360,8 @@ static inline const tenon_blob_value* tenon_node_output(tenon_node_view* n, uint
   return v == TENON_NONE ? NULL : tenon_blob_values(n->blob, n->function) + v;
 }
 /* Attribute by name and type; NULL when left out (or of another type, which then stays unseen). */
-static inline const tenon_blob_attr* tenon_node_attr(tenon_node_view* n, const char* name, uint32_t type) {
+static inline const tenon_blob_attr* tenon_node_attr(tenon_node_view* n, const char* name,
+                                                     uint32_t type) {
   const tenon_blob_attr* a = (const tenon_blob_attr*)tenon_blob_at(n->blob, n->node->attrs);
   for (uint32_t i = 0; i < n->node->attr_count; ++i)
     if (a[i].type == type && tenon_str_is(tenon_blob_str(n->blob, a[i].name), name)) {
@@ -348,22 +383,25 @@ static inline int tenon_node_bool(tenon_node_view* n, const char* name, int othe
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_BOOL);
   return a ? (int)a->bits : otherwise;
 }
-static inline tenon_dtype tenon_node_dtype(tenon_node_view* n, const char* name, tenon_dtype otherwise) {
+static inline tenon_dtype tenon_node_dtype(tenon_node_view* n, const char* name,
+                                           tenon_dtype otherwise) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_DTYPE);
   return a ? (tenon_dtype)a->bits : otherwise;
 }
-static inline tenon_str tenon_node_str(tenon_node_view* n, const char* name, const char* otherwise) {
+static inline tenon_str tenon_node_str(tenon_node_view* n, const char* name,
+                                       const char* otherwise) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_STR);
   tenon_str s = {otherwise, strlen(otherwise)};
   return a ? tenon_blob_str(n->blob, a->bits) : s;
 }
-static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* name, uint32_t* out_count) {
+static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* name,
+                                             uint32_t* out_count) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_INTS);
   *out_count = a ? a->count : 0;
   return a ? (const int64_t*)tenon_blob_at(n->blob, a->bits) : NULL;
 }
-/* NULL when everything that the node carries was looked at; else what was not: "attribute" (its name in out_name),
- * "operand" or "output". */
+/* NULL when everything that the node carries was looked at; else what was not: "attribute" (its
+ * name in out_name), "operand" or "output". */
 static inline const char* tenon_node_unknown(const tenon_node_view* n, tenon_str* out_name) {
   const tenon_blob_attr* a = (const tenon_blob_attr*)tenon_blob_at(n->blob, n->node->attrs);
   out_name->data = "";

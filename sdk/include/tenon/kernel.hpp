@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an author of kernels writes against. A plugin is a table of rows "op -> make"; make looks at one node and either
-// returns the Kernel that will run it or refuses with a reason. The same make answers query and serves compile, so a
-// claim is kept by construction. plugin.hpp turns the table into the C ABI.
+// What an author of kernels writes against. A plugin is a table of rows "op -> make"; make looks at
+// one node and either returns the Kernel that will run it or refuses with a reason. The same make
+// answers query and serves compile, so a claim is kept by construction. plugin.hpp turns the table
+// into the C ABI.
 //
 //   Kernel make_relu(const op::unary& n, const Node& node) {
 //     if (n.kind != "relu") throw Refusal::attribute("kind", n.kind);
@@ -11,8 +12,9 @@
 //   }
 //   constexpr Row kRows[] = {row<op::unary, make_relu>()};
 //
-// make is called from any thread and must be pure; run is called with addresses only: all that depends on shapes is
-// decided in make. A kernel that finds bad data (an index out of range) throws Failure before it writes anything.
+// make is called from any thread and must be pure; run is called with addresses only: all that
+// depends on shapes is decided in make. A kernel that finds bad data (an index out of range) throws
+// Failure before it writes anything.
 #pragma once
 
 #include <array>
@@ -77,11 +79,12 @@ struct Type {
 class Value {
  public:
   Value() = default;
-  Value(const Type* type, int position, const void* content) : type_(type), position_(position), content_(content) {}
+  Value(const Type* type, int position, const void* content)
+      : type_(type), position_(position), content_(content) {}
   explicit operator bool() const { return type_ != nullptr; }
   const Type& type() const { return *type_; }
-  int position() const { return position_; }             // index for Call::in / Call::out
-  const void* content() const { return content_; }       // a small constant's bytes, or nullptr
+  int position() const { return position_; }        // index for Call::in / Call::out
+  const void* content() const { return content_; }  // a small constant's bytes, or nullptr
 
  private:
   const Type* type_ = nullptr;
@@ -102,10 +105,12 @@ class Refusal : public std::runtime_error {
   static Refusal dtype(std::string_view operand, tenon_dtype t);
   static Refusal shape(const std::string& text) { return {TENON_REASON_SHAPE, text}; }
   static Refusal attribute(std::string_view name, std::string_view value) {
-    return {TENON_REASON_ATTRIBUTE, "attribute " + std::string(name) + "=" + std::string(value) + " is not taken"};
+    return {TENON_REASON_ATTRIBUTE,
+            "attribute " + std::string(name) + "=" + std::string(value) + " is not taken"};
   }
   static Refusal unknown(std::string_view what, std::string_view name) {
-    return {TENON_REASON_UNKNOWN, std::string(what) + " '" + std::string(name) + "' is not known to this plugin"};
+    return {TENON_REASON_UNKNOWN,
+            std::string(what) + " '" + std::string(name) + "' is not known to this plugin"};
   }
 
  private:
@@ -126,27 +131,31 @@ class Failure : public std::runtime_error {
 };
 
 inline std::string_view dtype_name(tenon_dtype t) {
-  constexpr std::string_view names[TENON_DTYPE_COUNT] = {"none", "f32", "f16", "bf16", "f64", "i8", "i16",
-                                                         "i32",  "i64", "u8",  "u16",  "u32", "u64", "i4",
-                                                         "u4",   "bool", "c64", "f8e4m3", "f8e5m2"};
+  constexpr std::string_view names[TENON_DTYPE_COUNT] = {
+      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
+      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
   return t < TENON_DTYPE_COUNT ? names[t] : "unknown";
 }
 inline Refusal Refusal::dtype(std::string_view operand, tenon_dtype t) {
-  return {TENON_REASON_DTYPE, "operand " + std::string(operand) + " of dtype " + std::string(dtype_name(t)) +
-                                  " is not taken"};
+  return {TENON_REASON_DTYPE, "operand " + std::string(operand) + " of dtype " +
+                                  std::string(dtype_name(t)) + " is not taken"};
 }
 
 // Addresses of one run, by position; nullptr for an absent operand or an output that is not wanted.
 struct Call {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
-  void* scratch = nullptr;   // Kernel::scratch bytes, aligned as the device says
-  void* stream = nullptr;    // native stream of an asynchronous plugin
+  void* scratch = nullptr;  // Kernel::scratch bytes, aligned as the device says
+  void* stream = nullptr;   // native stream of an asynchronous plugin
 
   template <class T>
-  const T* in(int k) const { return static_cast<const T*>(inputs[k]); }
+  const T* in(int k) const {
+    return static_cast<const T*>(inputs[k]);
+  }
   template <class T>
-  T* out(int k) const { return static_cast<T*>(outputs[k]); }
+  T* out(int k) const {
+    return static_cast<T*>(outputs[k]);
+  }
 };
 
 // Output `output` may be written over operand `input` (same address).
@@ -157,30 +166,34 @@ struct InPlace {
 
 // Output 0 is operand 0 seen otherwise: nothing runs.
 struct View {
-  Dims strides{};        // of the output, in elements
-  int64_t offset = 0;    // in elements
+  Dims strides{};      // of the output, in elements
+  int64_t offset = 0;  // in elements
 };
 
 struct Kernel {
   std::function<void(const Call&)> run{};
-  uint64_t scratch = 0;             // bytes
+  uint64_t scratch = 0;  // bytes
   std::vector<InPlace> in_place{};
-  std::vector<View> view{};         // empty, or one View, and then run is not called
-  std::string label{};              // for reports; empty = the op's name
-  double cost = 0;                  // seconds, estimated; 0 = unknown
+  std::vector<View> view{};  // empty, or one View, and then run is not called
+  std::string label{};       // for reports; empty = the op's name
+  double cost = 0;           // seconds, estimated; 0 = unknown
 };
 
-// One node, decoded. Values are described by type; strided() inputs appear only to rows that take strides.
+// One node, decoded. Values are described by type; strided() inputs appear only to rows that take
+// strides.
 class Node {
  public:
-  Node(std::string_view domain, std::string_view op, uint32_t version) : domain_(domain), op_(op), version_(version) {}
+  Node(std::string_view domain, std::string_view op, uint32_t version)
+      : domain_(domain), op_(op), version_(version) {}
   std::string_view domain() const { return domain_; }
   std::string_view op() const { return op_; }
   uint32_t version() const { return version_; }
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
   Value in(size_t k) const { return k < inputs_.size() ? inputs_[k] : Value{}; }
-  Value out(size_t k) const { return k < outputs_.size() ? outputs_[k] : Value{}; }  // false = not wanted
+  Value out(size_t k) const {
+    return k < outputs_.size() ? outputs_[k] : Value{};
+  }  // false = not wanted
 
  private:
   friend class NodeReader;
@@ -189,7 +202,8 @@ class Node {
   std::vector<Value> inputs_, outputs_;
 };
 
-// A table row. Flags: kStrided = operands may have any strides (else the layer inserts a copy and all are dense).
+// A table row. Flags: kStrided = operands may have any strides (else the layer inserts a copy and
+// all are dense).
 inline constexpr uint32_t kStrided = 1;
 struct Row {
   std::string_view op;
@@ -199,7 +213,8 @@ struct Row {
   Kernel (*make)(tenon_node_view& view, const Node& node);
 };
 
-// Fills an op struct from a node: what is left out gets its default, what is known is marked as seen.
+// Fills an op struct from a node: what is left out gets its default, what is known is marked as
+// seen.
 class Decoder {
  public:
   Decoder(tenon_node_view& view, const Node& node) : view_(view), node_(node) {}
@@ -207,9 +222,15 @@ class Decoder {
     const tenon_str s = tenon_node_str(&view_, name, otherwise.c_str());
     field.assign(s.data, s.size);
   }
-  void attr(const char* name, int64_t& field, int64_t otherwise) { field = tenon_node_i64(&view_, name, otherwise); }
-  void attr(const char* name, double& field, double otherwise) { field = tenon_node_f64(&view_, name, otherwise); }
-  void attr(const char* name, bool& field, bool otherwise) { field = tenon_node_bool(&view_, name, otherwise) != 0; }
+  void attr(const char* name, int64_t& field, int64_t otherwise) {
+    field = tenon_node_i64(&view_, name, otherwise);
+  }
+  void attr(const char* name, double& field, double otherwise) {
+    field = tenon_node_f64(&view_, name, otherwise);
+  }
+  void attr(const char* name, bool& field, bool otherwise) {
+    field = tenon_node_bool(&view_, name, otherwise) != 0;
+  }
   void attr(const char* name, tenon_dtype& field, tenon_dtype otherwise) {
     field = tenon_node_dtype(&view_, name, otherwise);
   }

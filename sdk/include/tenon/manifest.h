@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The manifest: what a plugin says about itself in an ELF note, so that a host can refuse the file before any code of
- * it runs (constructors run inside dlopen). C11 and C++; the note lies in a loaded segment, so strip keeps it, and
- * linkers keep note sections under --gc-sections.
+ * The manifest: what a plugin says about itself in an ELF note, so that a host can refuse the file
+ * before any code of it runs (constructors run inside dlopen). C11 and C++; the note lies in a
+ * loaded segment, so strip keeps it, and linkers keep note sections under --gc-sections.
  *
- * A C plugin writes TENON_MANIFEST("name", "1.0.0", "vendor", "kind", TENON_ISA_BASELINE) once, at file scope;
- * TENON_PLUGIN of plugin.hpp writes it for C++ ones. */
+ * A C plugin writes TENON_MANIFEST("name", "1.0.0", "vendor", "kind", TENON_ISA_BASELINE) once, at
+ * file scope; TENON_PLUGIN of plugin.hpp writes it for C++ ones. */
 #ifndef TENON_MANIFEST_H
 #define TENON_MANIFEST_H
 
@@ -25,8 +25,8 @@ extern "C" {
 #define TENON_ARCH_X86_64 UINT32_C(62)
 #define TENON_ARCH_AARCH64 UINT32_C(183)
 
-/* isa: the least that loading the file needs (what it dispatches to at run time does not count). A host that does not
- * know the word refuses it. */
+/* isa: the least that loading the file needs (what it dispatches to at run time does not count). A
+ * host that does not know the word refuses it. */
 #define TENON_ISA_BASELINE "baseline"
 #define TENON_ISA_X86_64_V2 "x86-64-v2"
 #define TENON_ISA_X86_64_V3 "x86-64-v3"
@@ -43,14 +43,14 @@ typedef struct tenon_manifest {
   uint32_t abi_major;
   uint32_t abi_minor_min;
   uint32_t abi_minor_max;
-  uint32_t arch;          /* TENON_ARCH_* */
-  uint32_t sanitizers;    /* TENON_SANITIZER_* */
+  uint32_t arch;       /* TENON_ARCH_* */
+  uint32_t sanitizers; /* TENON_SANITIZER_* */
   uint32_t reserved0;
-  char isa[32];           /* TENON_ISA_* */
-  char name[32];          /* as in tenon_backend */
+  char isa[32];  /* TENON_ISA_* */
+  char name[32]; /* as in tenon_backend */
   char version[32];
   char vendor[64];
-  char kinds[64];         /* device kinds, separated by commas: "cpu" */
+  char kinds[64]; /* device kinds, separated by commas: "cpu" */
 } tenon_manifest;
 
 /* The note as the file holds it: 4-aligned, so no field is wider. */
@@ -107,27 +107,30 @@ typedef struct tenon_manifest_note {
   TENON_NO_RED_ZONE_ __attribute__((section(".note.tenon"), used, aligned(4)))
 
 /* For plugins in C. name, version, vendor, kinds and isa are string literals. */
-#define TENON_MANIFEST(name, version, vendor, kinds, isa)                                                \
-  TENON_MANIFEST_PLACED static const tenon_manifest_note tenon_manifest_note_ = {                        \
-      sizeof(TENON_MANIFEST_OWNER),                                                                      \
-      sizeof(tenon_manifest),                                                                            \
-      TENON_MANIFEST_NOTE_TYPE,                                                                          \
-      TENON_MANIFEST_OWNER,                                                                              \
-      {TENON_MANIFEST_MAGIC, sizeof(tenon_manifest), TENON_ABI_MAJOR, TENON_ABI_MINOR, TENON_ABI_MINOR,  \
-       TENON_MANIFEST_ARCH, TENON_MANIFEST_SANITIZERS, 0, isa, name, version, vendor, kinds}}
+#define TENON_MANIFEST(name, version, vendor, kinds, isa)                                      \
+  TENON_MANIFEST_PLACED static const tenon_manifest_note tenon_manifest_note_ = {              \
+      sizeof(TENON_MANIFEST_OWNER),                                                            \
+      sizeof(tenon_manifest),                                                                  \
+      TENON_MANIFEST_NOTE_TYPE,                                                                \
+      TENON_MANIFEST_OWNER,                                                                    \
+      {TENON_MANIFEST_MAGIC, sizeof(tenon_manifest), TENON_ABI_MAJOR, TENON_ABI_MINOR,         \
+       TENON_ABI_MINOR, TENON_MANIFEST_ARCH, TENON_MANIFEST_SANITIZERS, 0, isa, name, version, \
+       vendor, kinds}}
 
-/* ---- Reading ------------------------------------------------------------------------------------------------ */
+/* ---- Reading
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static inline int tenon_manifest_take_(void* to, const unsigned char* bytes, uint64_t size, uint64_t offset,
-                                       uint64_t count) {
+static inline int tenon_manifest_take_(void* to, const unsigned char* bytes, uint64_t size,
+                                       uint64_t offset, uint64_t count) {
   if (offset > size || count > size - offset) return 0;
   memcpy(to, bytes + offset, (size_t)count);
   return 1;
 }
 
 /* One note segment. Returns 1 when the manifest was found, 0 when not, -1 when it is damaged. */
-static inline int tenon_manifest_in_notes_(const unsigned char* bytes, uint64_t size, uint64_t begin, uint64_t end,
-                                           tenon_manifest* out) {
+static inline int tenon_manifest_in_notes_(const unsigned char* bytes, uint64_t size,
+                                           uint64_t begin, uint64_t end, tenon_manifest* out) {
   while (begin < end && end - begin >= 12) {
     uint32_t head[3];
     uint64_t content;
@@ -153,14 +156,16 @@ static inline int tenon_manifest_in_notes_(const unsigned char* bytes, uint64_t 
   return 0;
 }
 
-/* Finds the manifest in the bytes of a file: NULL is success, else a static text says what is wrong. Any bytes are
- * safe. Fields beyond the found struct_size are zero. */
-static inline const char* tenon_manifest_find(const void* file, uint64_t size, tenon_manifest* out) {
+/* Finds the manifest in the bytes of a file: NULL is success, else a static text says what is
+ * wrong. Any bytes are safe. Fields beyond the found struct_size are zero. */
+static inline const char* tenon_manifest_find(const void* file, uint64_t size,
+                                              tenon_manifest* out) {
   const unsigned char* bytes = (const unsigned char*)file;
   static const unsigned char ident[6] = {0x7F, 'E', 'L', 'F', 2, 1}; /* 64-bit, little-endian */
   uint64_t headers;
   uint16_t each, count;
-  if (size < 64 || memcmp(bytes, ident, sizeof(ident)) != 0) return "not a 64-bit little-endian ELF file";
+  if (size < 64 || memcmp(bytes, ident, sizeof(ident)) != 0)
+    return "not a 64-bit little-endian ELF file";
   memcpy(&headers, bytes + 32, 8);
   memcpy(&each, bytes + 54, 2);
   memcpy(&count, bytes + 56, 2);
@@ -170,7 +175,8 @@ static inline const char* tenon_manifest_find(const void* file, uint64_t size, t
     uint32_t type;
     uint64_t begin, length;
     int found;
-    if (headers > size || !tenon_manifest_take_(header, bytes, size, headers + (uint64_t)i * each, sizeof(header)))
+    if (headers > size ||
+        !tenon_manifest_take_(header, bytes, size, headers + (uint64_t)i * each, sizeof(header)))
       return "the ELF program headers are out of bounds";
     memcpy(&type, header, 4);
     memcpy(&begin, header + 8, 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of ops as data: find_op("rms_norm") tells operands, attributes with defaults, and outputs. Header-only,
-// constant-initialized, no static with a destructor.
+// The list of ops as data: find_op("rms_norm") tells operands, attributes with defaults, and
+// outputs. Header-only, constant-initialized, no static with a destructor.
 #pragma once
 
 #include <array>
@@ -26,15 +26,24 @@ enum class OpLevel : uint8_t { primitive, core, meta };
 
 // One line of an op's entry.
 struct OpPart {
-  enum class Kind : uint8_t { begin, operand, optional_operand, operand_list, attr, output, optional_output,
-                              output_list, end };
+  enum class Kind : uint8_t {
+    begin,
+    operand,
+    optional_operand,
+    operand_list,
+    attr,
+    output,
+    optional_output,
+    output_list,
+    end
+  };
   Kind kind{};
   std::string_view name{};
-  uint32_t attr_type = 0;        // TENON_ATTR_*, for attr
-  int64_t default_int = 0;       // I64, BOOL, DTYPE
-  double default_float = 0;      // F64
+  uint32_t attr_type = 0;    // TENON_ATTR_*, for attr
+  int64_t default_int = 0;   // I64, BOOL, DTYPE
+  double default_float = 0;  // F64
   std::string_view default_str{};
-  uint32_t version = 0;          // for begin
+  uint32_t version = 0;  // for begin
   std::string_view family{};
   OpLevel level{};
 };
@@ -46,11 +55,16 @@ inline constexpr OpPart kOpParts[] = {
 #define TENON_IN(n) {.kind = OpPart::Kind::operand, .name = #n},
 #define TENON_IN_OPT(n) {.kind = OpPart::Kind::optional_operand, .name = #n},
 #define TENON_IN_LIST(n) {.kind = OpPart::Kind::operand_list, .name = #n},
-#define TENON_STR(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_STR, .default_str = d},
-#define TENON_I64(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_I64, .default_int = d},
-#define TENON_F64(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_F64, .default_float = d},
-#define TENON_BOOL(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_BOOL, .default_int = d},
-#define TENON_DTYPE(n, d) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_DTYPE, .default_int = d},
+#define TENON_STR(n, d) \
+  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_STR, .default_str = d},
+#define TENON_I64(n, d) \
+  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_I64, .default_int = d},
+#define TENON_F64(n, d) \
+  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_F64, .default_float = d},
+#define TENON_BOOL(n, d) \
+  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_BOOL, .default_int = d},
+#define TENON_DTYPE(n, d) \
+  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_DTYPE, .default_int = d},
 #define TENON_INTS(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_INTS},
 #define TENON_OUT(n) {.kind = OpPart::Kind::output, .name = #n},
 #define TENON_OUT_OPT(n) {.kind = OpPart::Kind::optional_output, .name = #n},
@@ -84,8 +98,12 @@ struct OpSchema {
     return nullptr;
   }
   // Name of operand or output k, for messages; a list's name serves all of its positions.
-  constexpr std::string_view operand_name(size_t k) const { return position(k, OpPart::Kind::operand, OpPart::Kind::operand_list); }
-  constexpr std::string_view output_name(size_t k) const { return position(k, OpPart::Kind::output, OpPart::Kind::output_list); }
+  constexpr std::string_view operand_name(size_t k) const {
+    return position(k, OpPart::Kind::operand, OpPart::Kind::operand_list);
+  }
+  constexpr std::string_view output_name(size_t k) const {
+    return position(k, OpPart::Kind::output, OpPart::Kind::output_list);
+  }
 
  private:
   constexpr std::string_view position(size_t k, OpPart::Kind from, OpPart::Kind to) const {

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The host C API: build or read a graph, differentiate it, compile it for the devices at hand, run it.
+ * The host C API: build or read a graph, differentiate it, compile it for the devices at hand, run
+ * it.
  *
- * Objects. runtime: the loaded plugins and their devices. graph: what to compute. store: named weights and state,
- * shared by executables. executable: a graph compiled for a device over a store. context: what one run in flight owns
- * (its inputs, outputs, working memory). Each *_create gives ownership, *_destroy takes it back, NULL is allowed there;
- * an object keeps what it needs alive, so they may be destroyed in any order.
+ * Objects. runtime: the loaded plugins and their devices. graph: what to compute. store: named
+ * weights and state, shared by executables. executable: a graph compiled for a device over a store.
+ * context: what one run in flight owns (its inputs, outputs, working memory). Each *_create gives
+ * ownership, *_destroy takes it back, NULL is allowed there; an object keeps what it needs alive,
+ * so they may be destroyed in any order.
  *
- * Errors. What can fail returns tenon_status*: NULL is success; else read it with tenon_status_code / _text and give it
- * back with tenon_status_release. Out-parameters are written only on success. No call crashes on bad arguments other
- * than pointers that point nowhere.
+ * Errors. What can fail returns tenon_status*: NULL is success; else read it with tenon_status_code
+ * / _text and give it back with tenon_status_release. Out-parameters are written only on success.
+ * No call crashes on bad arguments other than pointers that point nowhere.
  *
- * Threads. A graph and a context belong to one thread at a time. Everything else may be used from many threads at once.
- * Each thread that runs an executable makes a context of its own.
+ * Threads. A graph and a context belong to one thread at a time. Everything else may be used from
+ * many threads at once. Each thread that runs an executable makes a context of its own.
  *
- * Strings are UTF-8 with a length, borrowed for the call; those that the API returns live as long as their owner.
- * Shapes are row-major, rank 0 to 8. Sizes are bytes, dims and strides elements. */
+ * Strings are UTF-8 with a length, borrowed for the call; those that the API returns live as long
+ * as their owner. Shapes are row-major, rank 0 to 8. Sizes are bytes, dims and strides elements. */
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 
@@ -35,85 +37,95 @@ typedef struct tenon_executable tenon_executable;
 typedef struct tenon_context tenon_context;
 typedef struct tenon_text tenon_text;
 
-/* ---- Errors and texts --------------------------------------------------------------------------------------- */
+/* ---- Errors and texts
+ * --------------------------------------------------------------------------------------- */
 
-TENON_API tenon_code tenon_status_code(const tenon_status* status);  /* TENON_OK for NULL */
+TENON_API tenon_code tenon_status_code(const tenon_status* status); /* TENON_OK for NULL */
 TENON_API tenon_str tenon_status_text(const tenon_status* status);
 TENON_API void tenon_status_release(tenon_status* status);
-TENON_API tenon_str tenon_code_name(tenon_code code);                /* "shape_mismatch" */
+TENON_API tenon_str tenon_code_name(tenon_code code); /* "shape_mismatch" */
 
 TENON_API tenon_str tenon_text_str(const tenon_text* text);
 TENON_API void tenon_text_destroy(tenon_text* text);
 
 /* Version of the library: "0.1.0"; numbers in version.h are those the caller was compiled with. */
 TENON_API tenon_str tenon_version(void);
-TENON_API uint32_t tenon_api_version(void);      /* major << 16 | minor */
-TENON_API uint32_t tenon_abi_version(void);      /* backend ABI, likewise */
+TENON_API uint32_t tenon_api_version(void); /* major << 16 | minor */
+TENON_API uint32_t tenon_abi_version(void); /* backend ABI, likewise */
 
-/* Where log lines go; NULL: warnings and errors to standard error. level 0 debug .. 3 error. The sink may not call tenon.
- * Set it before other threads use tenon. */
+/* Where log lines go; NULL: warnings and errors to standard error. level 0 debug .. 3 error. The
+ * sink may not call tenon. Set it before other threads use tenon. */
 TENON_API void tenon_log_to(void (*sink)(void* user, uint32_t level, tenon_str text), void* user);
 
-/* ---- Runtime: plugins and devices --------------------------------------------------------------------------- */
+/* ---- Runtime: plugins and devices
+ * --------------------------------------------------------------------------- */
 
-#define TENON_RUNTIME_NO_ENVIRONMENT UINT32_C(1)  /* ignore TENON_PLUGIN_PATH */
-#define TENON_RUNTIME_NO_BUILTIN UINT32_C(2)      /* do not search the directory that belongs to the library */
+#define TENON_RUNTIME_NO_ENVIRONMENT UINT32_C(1) /* ignore TENON_PLUGIN_PATH */
+#define TENON_RUNTIME_NO_BUILTIN \
+  UINT32_C(2) /* do not search the directory that belongs to the library */
 
 typedef struct tenon_runtime_options {
   uint64_t struct_size;
-  const tenon_str* plugin_dirs;    /* searched after the built-in one; a bad plugin there is a line in the report */
-  const tenon_str* plugin_files;   /* must load: a failure is the call's */
+  const tenon_str*
+      plugin_dirs; /* searched after the built-in one; a bad plugin there is a line in the report */
+  const tenon_str* plugin_files; /* must load: a failure is the call's */
   uint32_t plugin_dir_count;
   uint32_t plugin_file_count;
-  uint32_t threads;                /* computing threads, 0 = the smaller of affinity and cgroup quota */
+  uint32_t threads; /* computing threads, 0 = the smaller of affinity and cgroup quota */
   uint32_t flags;
 } tenon_runtime_options;
 
 /* options may be NULL. */
-TENON_API tenon_status* tenon_runtime_create(const tenon_runtime_options* options, tenon_runtime** out_runtime);
+TENON_API tenon_status* tenon_runtime_create(const tenon_runtime_options* options,
+                                             tenon_runtime** out_runtime);
 /* Shuts the plugins down when the last object that uses them is gone. */
 TENON_API void tenon_runtime_destroy(tenon_runtime* runtime);
 
 typedef struct tenon_device_entry {
   uint64_t struct_size;
-  tenon_str id;                    /* "cpu:0": what compile options name */
+  tenon_str id; /* "cpu:0": what compile options name */
   tenon_str kind;
-  tenon_str name;                  /* of the hardware */
+  tenon_str name; /* of the hardware */
   tenon_str plugin;
-  tenon_str reason;                /* not empty: cannot be used, and why */
-  uint64_t memory_size;            /* bytes, 0 = unknown */
+  tenon_str reason;     /* not empty: cannot be used, and why */
+  uint64_t memory_size; /* bytes, 0 = unknown */
   uint64_t max_allocation;
   uint32_t host_addressable;
   uint32_t reserved0;
 } tenon_device_entry;
 TENON_API uint32_t tenon_runtime_device_count(const tenon_runtime* runtime);
 /* The caller sets out->struct_size. */
-TENON_API tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index, tenon_device_entry* out);
+TENON_API tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
+                                             tenon_device_entry* out);
 
 /* The load report: one line per file that was looked at. */
 typedef struct tenon_plugin_entry {
   uint64_t struct_size;
   tenon_str path;
-  tenon_str stage;                 /* how far it came: permissions manifest dlopen symbol negotiate create enumerate loaded */
-  tenon_str text;                  /* why it stopped there, or the plugin's note */
-  tenon_str name;                  /* empty when not known */
+  tenon_str stage; /* how far it came: permissions manifest dlopen symbol negotiate create enumerate
+                      loaded */
+  tenon_str text;  /* why it stopped there, or the plugin's note */
+  tenon_str name;  /* empty when not known */
   tenon_str version;
-  tenon_code code;                 /* TENON_OK when loaded */
+  tenon_code code; /* TENON_OK when loaded */
   uint16_t reserved0;
   uint32_t device_count;
 } tenon_plugin_entry;
 TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
-TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index, tenon_plugin_entry* out);
+TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
+                                             tenon_plugin_entry* out);
 
-/* ---- The ops ------------------------------------------------------------------------------------------------ */
+/* ---- The ops
+ * ------------------------------------------------------------------------------------------------
+ */
 
 typedef struct tenon_op_entry {
   uint64_t struct_size;
   tenon_str domain;
   tenon_str name;
   tenon_str family;
-  tenon_str level;                 /* primitive core meta */
-  tenon_str signature;             /* "rms_norm(x, gamma, beta?) {axis=-1, eps=1e-05} -> (y, inv_rms?)" */
+  tenon_str level;     /* primitive core meta */
+  tenon_str signature; /* "rms_norm(x, gamma, beta?) {axis=-1, eps=1e-05} -> (y, inv_rms?)" */
   uint32_t version;
   uint32_t has_gradient;
   uint32_t has_decomposition;
@@ -122,27 +134,35 @@ typedef struct tenon_op_entry {
 TENON_API uint32_t tenon_op_count(void);
 TENON_API tenon_status* tenon_op(uint32_t index, tenon_op_entry* out);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+/* ---- Graphs
+ * -------------------------------------------------------------------------------------------------
+ */
 
-typedef uint32_t tenon_value;      /* of one graph; TENON_NONE = absent */
+typedef uint32_t tenon_value; /* of one graph; TENON_NONE = absent */
 
 TENON_API tenon_status* tenon_graph_create(tenon_str name, tenon_graph** out_graph);
 TENON_API void tenon_graph_destroy(tenon_graph* graph);
 /* The text form; file_name is for messages. */
-TENON_API tenon_status* tenon_graph_parse(tenon_str text, tenon_str file_name, tenon_graph** out_graph);
+TENON_API tenon_status* tenon_graph_parse(tenon_str text, tenon_str file_name,
+                                          tenon_graph** out_graph);
 TENON_API tenon_status* tenon_graph_print(const tenon_graph* graph, tenon_text** out_text);
 
-/* A symbolic dim for inputs: a negative number to stand among dims. The same name is the same symbol. */
+/* A symbolic dim for inputs: a negative number to stand among dims. The same name is the same
+ * symbol. */
 TENON_API tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* out_dim);
-TENON_API tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                          const int64_t* dims, tenon_value* out_value);
-TENON_API tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                           const int64_t* dims, uint32_t trainable, tenon_value* out_value);
-TENON_API tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype, uint32_t rank,
-                                          const int64_t* dims, tenon_value* out_value);
+TENON_API tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                          uint32_t rank, const int64_t* dims,
+                                          tenon_value* out_value);
+TENON_API tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                           uint32_t rank, const int64_t* dims, uint32_t trainable,
+                                           tenon_value* out_value);
+TENON_API tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                          uint32_t rank, const int64_t* dims,
+                                          tenon_value* out_value);
 /* data: dense, size bytes; copied. */
-TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank, const int64_t* dims,
-                                             const void* data, uint64_t size, tenon_value* out_value);
+TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank,
+                                             const int64_t* dims, const void* data, uint64_t size,
+                                             tenon_value* out_value);
 
 #define TENON_ARG_I64 UINT32_C(1)
 #define TENON_ARG_F64 UINT32_C(2)
@@ -153,76 +173,88 @@ TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dty
 #define TENON_ARG_DTYPE UINT32_C(7)
 typedef struct tenon_arg {
   tenon_str name;
-  uint32_t type;                   /* TENON_ARG_*: which field counts */
-  uint32_t count;                  /* INTS, FLOATS */
-  int64_t i64;                     /* I64, BOOL, DTYPE */
+  uint32_t type;  /* TENON_ARG_*: which field counts */
+  uint32_t count; /* INTS, FLOATS */
+  int64_t i64;    /* I64, BOOL, DTYPE */
   double f64;
   tenon_str str;
   const int64_t* ints;
   const double* floats;
 } tenon_arg;
 
-/* Appends a node. operands: fixed positions, TENON_NONE = absent. version 0 = the newest. out_values has one place per
- * output that the op's entry lists (for a list: as many as output_count says); want[k] 0 leaves optional output k out
- * (want NULL: only those that are not optional). Places of outputs left out get TENON_NONE. provenance names the call in
- * messages and reports, may be empty. Types are checked at once where they are known, else when symbols are bound. */
-TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op, uint32_t version,
-                                             const tenon_value* operands, uint32_t operand_count,
-                                             const tenon_arg* attributes, uint32_t attribute_count,
-                                             const uint8_t* want, uint32_t output_count, tenon_str provenance,
+/* Appends a node. operands: fixed positions, TENON_NONE = absent. version 0 = the newest.
+ * out_values has one place per output that the op's entry lists (for a list: as many as
+ * output_count says); want[k] 0 leaves optional output k out (want NULL: only those that are not
+ * optional). Places of outputs left out get TENON_NONE. provenance names the call in messages and
+ * reports, may be empty. Types are checked at once where they are known, else when symbols are
+ * bound. */
+TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op,
+                                             uint32_t version, const tenon_value* operands,
+                                             uint32_t operand_count, const tenon_arg* attributes,
+                                             uint32_t attribute_count, const uint8_t* want,
+                                             uint32_t output_count, tenon_str provenance,
                                              tenon_value* out_values);
-/* Gradients of a loss of one element, each with its value's type. A weight that the loss does not reach gets zeros. */
-TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const tenon_value* wrt,
-                                              uint32_t count, tenon_value* out_gradients);
+/* Gradients of a loss of one element, each with its value's type. A weight that the loss does not
+ * reach gets zeros. */
+TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss,
+                                              const tenon_value* wrt, uint32_t count,
+                                              tenon_value* out_gradients);
 TENON_API tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, tenon_value value);
 /* After the run, the weight or state `target` holds `value`. At most one update per target. */
-TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target, tenon_value value);
+TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target,
+                                           tenon_value value);
 
 typedef struct tenon_tensor_type {
-  tenon_dtype dtype;               /* TENON_DTYPE_NONE: depends on symbols that are not bound yet */
+  tenon_dtype dtype; /* TENON_DTYPE_NONE: depends on symbols that are not bound yet */
   uint16_t rank;
   uint32_t reserved0;
   int64_t dims[TENON_MAX_RANK];
 } tenon_tensor_type;
-TENON_API tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value, tenon_tensor_type* out_type);
+TENON_API tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
+                                         tenon_tensor_type* out_type);
 
 /* What a graph reads: space TENON_SPACE_INPUT, _WEIGHT or _STATE. */
 TENON_API uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space);
-TENON_API tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index, tenon_str* out_name,
-                                         tenon_value* out_value, uint32_t* out_trainable);
+TENON_API tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index,
+                                         tenon_str* out_name, tenon_value* out_value,
+                                         uint32_t* out_trainable);
 
-/* One training step for all trainable weights: gradients of loss, clipping, optimizer, updates (specification 9).
- * State is named "<weight>.m" and so on, the step counter "optimizer.step"; tenon_store_add_missing makes it. */
+/* One training step for all trainable weights: gradients of loss, clipping, optimizer, updates
+ * (specification 9). State is named "<weight>.m" and so on, the step counter "optimizer.step";
+ * tenon_store_add_missing makes it. */
 #define TENON_OPTIMIZER_SGD UINT32_C(1)
 #define TENON_OPTIMIZER_ADAMW UINT32_C(2)
 #define TENON_OPTIMIZER_LION UINT32_C(3)
 typedef struct tenon_optimizer {
   uint64_t struct_size;
   uint32_t kind;
-  uint32_t skip_nonfinite;         /* 1: a step whose gradient norm is not finite changes nothing */
-  tenon_value learning_rate;       /* f32 scalar: an input, or computed in the graph */
+  uint32_t skip_nonfinite;   /* 1: a step whose gradient norm is not finite changes nothing */
+  tenon_value learning_rate; /* f32 scalar: an input, or computed in the graph */
   uint32_t nesterov;
-  double beta1, beta2, eps;        /* adamw; lion takes beta1, beta2 */
-  double momentum, dampening;      /* sgd */
+  double beta1, beta2, eps;   /* adamw; lion takes beta1, beta2 */
+  double momentum, dampening; /* sgd */
   double weight_decay;
-  double clip_norm;                /* 0 = no clipping */
+  double clip_norm; /* 0 = no clipping */
   /* Weights that get no decay: those of rank < decay_min_rank (2: decay on matrices only). */
   uint32_t decay_min_rank;
   uint32_t reserved0;
 } tenon_optimizer;
 /* out_norm: the global gradient norm before clipping, f32 scalar; may be NULL. */
-TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss, const tenon_optimizer* optimizer,
+TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
+                                             const tenon_optimizer* optimizer,
                                              tenon_value* out_norm);
 
-/* ---- Stores ------------------------------------------------------------------------------------------------- */
+/* ---- Stores
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* A tensor in host memory. */
 typedef struct tenon_tensor {
   uint64_t struct_size;
   const int64_t* dims;
-  const int64_t* strides;          /* in elements, NULL = dense */
-  void* data;                      /* the API only reads it where it is an input */
-  uint64_t size;                   /* bytes behind data */
+  const int64_t* strides; /* in elements, NULL = dense */
+  void* data;             /* the API only reads it where it is an input */
+  uint64_t size;          /* bytes behind data */
   uint32_t rank;
   tenon_dtype dtype;
   uint16_t reserved0;
@@ -230,60 +262,77 @@ typedef struct tenon_tensor {
 
 TENON_API tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store);
 TENON_API void tenon_store_destroy(tenon_store* store);
-/* Sets or replaces the content of a weight (TENON_SPACE_WEIGHT) or state; copied. Runs under way keep what they have. */
-TENON_API tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name, const tenon_tensor* tensor);
+/* Sets or replaces the content of a weight (TENON_SPACE_WEIGHT) or state; copied. Runs under way
+ * keep what they have. */
+TENON_API tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name,
+                                        const tenon_tensor* tensor);
 /* Copies the content out, after the runs that write it; size must be the content's. */
-TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name, void* data, uint64_t size);
+TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name,
+                                        void* data, uint64_t size);
 TENON_API tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
                                          tenon_tensor_type* out_type);
 TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
 /* Names in sorted order. */
-TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index, tenon_text** out_name);
+TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
+                                         tenon_text** out_name);
 /* Zeros for every state of the graph that the store lacks (optimizer moments, caches, counters). */
 TENON_API tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* graph);
 
-/* safetensors. load sets what the file holds; types and names are the file's. save writes a temporary beside the file
- * and renames: on any failure an older file stays whole. metadata: count pairs of key and value. */
+/* safetensors. load sets what the file holds; types and names are the file's. save writes a
+ * temporary beside the file and renames: on any failure an older file stays whole. metadata: count
+ * pairs of key and value. */
 TENON_API tenon_status* tenon_store_load(tenon_store* store, uint32_t space, tenon_str path);
-TENON_API tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path, const tenon_str* metadata,
-                                         uint32_t count);
+TENON_API tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path,
+                                         const tenon_str* metadata, uint32_t count);
 /* The metadata of a safetensors file as a JSON object. */
 TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json);
 
-/* ---- Executables -------------------------------------------------------------------------------------------- */
+/* ---- Executables
+ * -------------------------------------------------------------------------------------------- */
 
-#define TENON_FALLBACK_ALLOW UINT32_C(0)  /* what the device refuses runs on the cpu plugin, and is reported */
-#define TENON_FALLBACK_DENY UINT32_C(1)   /* is an error */
+#define TENON_FALLBACK_ALLOW \
+  UINT32_C(0) /* what the device refuses runs on the cpu plugin, and is reported */
+#define TENON_FALLBACK_DENY UINT32_C(1) /* is an error */
 
-#define TENON_COMPILE_NO_SIMPLIFY UINT32_C(1)    /* run the graph as it stands; implies NO_FUSE */
-#define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  /* write every op in primitives (tests); implies NO_FUSE */
-#define TENON_COMPILE_NO_FUSE UINT32_C(4)        /* join no nodes into composite ops */
+#define TENON_COMPILE_NO_SIMPLIFY UINT32_C(1) /* run the graph as it stands; implies NO_FUSE */
+#define TENON_COMPILE_DECOMPOSE_ALL \
+  UINT32_C(2) /* write every op in primitives (tests); implies NO_FUSE */
+#define TENON_COMPILE_NO_FUSE UINT32_C(4) /* join no nodes into composite ops */
 
 typedef struct tenon_executable_options {
   uint64_t struct_size;
-  tenon_str device;                /* "auto", "cpu", "cuda:0"; empty = auto */
-  uint32_t fallback;               /* TENON_FALLBACK_* */
-  uint32_t flags;                  /* TENON_COMPILE_* */
+  tenon_str device;  /* "auto", "cpu", "cuda:0"; empty = auto */
+  uint32_t fallback; /* TENON_FALLBACK_* */
+  uint32_t flags;    /* TENON_COMPILE_* */
 } tenon_executable_options;
 
-/* The graph is copied. With symbols in it, each new set of numbers that a run brings is compiled once and kept. */
-TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph, tenon_store* store,
+/* The graph is copied. With symbols in it, each new set of numbers that a run brings is compiled
+ * once and kept. */
+TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph,
+                                                tenon_store* store,
                                                 const tenon_executable_options* options,
                                                 tenon_executable** out_executable);
 TENON_API void tenon_executable_destroy(tenon_executable* executable);
-/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note}], regions [{device, nodes, steps}],
- * steps [{region, label, node, scratch}], memory [{device, peak, bound, weights, state}]. With symbols: of the binding
- * given by names and numbers. */
-TENON_API tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_str* symbols,
-                                                const int64_t* numbers, uint32_t count, tenon_text** out_json);
+/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note}], regions
+ * [{device, nodes, steps}], steps [{region, label, node, scratch}], memory [{device, peak, bound,
+ * weights, state}]. With symbols: of the binding given by names and numbers. */
+TENON_API tenon_status* tenon_executable_report(tenon_executable* executable,
+                                                const tenon_str* symbols, const int64_t* numbers,
+                                                uint32_t count, tenon_text** out_json);
 
-/* ---- Runs --------------------------------------------------------------------------------------------------- */
+/* ---- Runs
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-TENON_API tenon_status* tenon_context_create(tenon_executable* executable, tenon_context** out_context);
+TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
+                                             tenon_context** out_context);
 TENON_API void tenon_context_destroy(tenon_context* context);
-/* Sets an input for the runs to come; checked for name, dtype and shape, copied. Not while a run is under way. */
-TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input, const tenon_tensor* tensor);
-/* Runs and waits. Runs over one store are ordered by what they read and update, in the order of these calls. */
+/* Sets an input for the runs to come; checked for name, dtype and shape, copied. Not while a run is
+ * under way. */
+TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
+                                          const tenon_tensor* tensor);
+/* Runs and waits. Runs over one store are ordered by what they read and update, in the order of
+ * these calls. */
 TENON_API tenon_status* tenon_context_run(tenon_context* context);
 /* Enqueues; wait before the context is touched again. */
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
@@ -292,9 +341,11 @@ TENON_API tenon_status* tenon_context_query(tenon_context* context, uint32_t* ou
 /* The failure of the run under way, NULL when there is none or it went well. */
 TENON_API tenon_status* tenon_context_wait(tenon_context* context);
 /* Type of an output of the last run. */
-TENON_API tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output, tenon_tensor_type* out_type);
+TENON_API tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output,
+                                                  tenon_tensor_type* out_type);
 /* Copies an output of the last run; size must be its size in bytes. */
-TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data, uint64_t size);
+TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data,
+                                          uint64_t size);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ face of tenon.h: the same objects with ownership, exceptions and typed ops. Header-only; needs libtenon at link.
+// The C++ face of tenon.h: the same objects with ownership, exceptions and typed ops. Header-only;
+// needs libtenon at link.
 //
 //   tenon::Runtime runtime;
 //   tenon::Graph g("scale");
@@ -63,19 +64,26 @@ inline std::string take(tenon_text* text) {
 template <auto destroy>
 struct Deleter {
   template <class T>
-  void operator()(T* p) const { destroy(p); }
+  void operator()(T* p) const {
+    destroy(p);
+  }
 };
 template <class T, auto destroy>
 using Handle = std::unique_ptr<T, Deleter<destroy>>;
 
 template <class T>
 constexpr tenon_dtype dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return TENON_DTYPE_F32;
-  else if constexpr (std::is_same_v<T, double>) return TENON_DTYPE_F64;
-  else if constexpr (std::is_same_v<T, bool>) return TENON_DTYPE_BOOL;
+  if constexpr (std::is_same_v<T, float>)
+    return TENON_DTYPE_F32;
+  else if constexpr (std::is_same_v<T, double>)
+    return TENON_DTYPE_F64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return TENON_DTYPE_BOOL;
   else if constexpr (std::is_integral_v<T>) {
-    constexpr tenon_dtype of_signed[] = {TENON_DTYPE_I8, TENON_DTYPE_I16, TENON_DTYPE_I32, TENON_DTYPE_I64};
-    constexpr tenon_dtype of_unsigned[] = {TENON_DTYPE_U8, TENON_DTYPE_U16, TENON_DTYPE_U32, TENON_DTYPE_U64};
+    constexpr tenon_dtype of_signed[] = {TENON_DTYPE_I8, TENON_DTYPE_I16, TENON_DTYPE_I32,
+                                         TENON_DTYPE_I64};
+    constexpr tenon_dtype of_unsigned[] = {TENON_DTYPE_U8, TENON_DTYPE_U16, TENON_DTYPE_U32,
+                                           TENON_DTYPE_U64};
     constexpr int k = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
     return std::is_signed_v<T> ? of_signed[k] : of_unsigned[k];
   } else {
@@ -93,7 +101,8 @@ struct TensorType {
   std::vector<int64_t> dims{};
 
   TensorType() = default;
-  TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_) : dtype(dtype_), dims(std::move(dims_)) {}
+  TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_)
+      : dtype(dtype_), dims(std::move(dims_)) {}
   explicit TensorType(const tenon_tensor_type& t) : dtype(t.dtype), dims(t.dims, t.dims + t.rank) {}
   // Throws where the shape has symbols or more elements than a size can count.
   int64_t elements() const {
@@ -101,9 +110,12 @@ struct TensorType {
     bool zero = false;
     for (int64_t d : dims) {
       if (d < 0) throw Error(TENON_INVALID_ARGUMENT, "elements of a type with symbols");
-      if (d == 0) zero = true;
-      else if (n > (INT64_MAX >> 7) / d) throw Error(TENON_INVALID_ARGUMENT, "a shape whose size overflows");
-      else n *= d;
+      if (d == 0)
+        zero = true;
+      else if (n > (INT64_MAX >> 7) / d)
+        throw Error(TENON_INVALID_ARGUMENT, "a shape whose size overflows");
+      else
+        n *= d;
     }
     return zero ? 0 : n;
   }
@@ -133,8 +145,9 @@ inline std::vector<OpEntry> list_ops() {
     tenon_op_entry e{};
     e.struct_size = sizeof e;
     detail::check(tenon_op(i, &e));
-    out.push_back({detail::string(e.domain), detail::string(e.name), detail::string(e.family), detail::string(e.level),
-                   detail::string(e.signature), e.version, e.has_gradient != 0, e.has_decomposition != 0});
+    out.push_back({detail::string(e.domain), detail::string(e.name), detail::string(e.family),
+                   detail::string(e.level), detail::string(e.signature), e.version,
+                   e.has_gradient != 0, e.has_decomposition != 0});
   }
   return out;
 }
@@ -174,8 +187,9 @@ class Runtime {
       tenon_device_entry e{};
       e.struct_size = sizeof e;
       detail::check(tenon_runtime_device(handle(), i, &e));
-      out.push_back({detail::string(e.id), detail::string(e.kind), detail::string(e.name), detail::string(e.plugin),
-                     detail::string(e.reason), e.memory_size, e.max_allocation, e.host_addressable != 0});
+      out.push_back({detail::string(e.id), detail::string(e.kind), detail::string(e.name),
+                     detail::string(e.plugin), detail::string(e.reason), e.memory_size,
+                     e.max_allocation, e.host_addressable != 0});
     }
     return out;
   }
@@ -185,8 +199,8 @@ class Runtime {
       tenon_plugin_entry e{};
       e.struct_size = sizeof e;
       detail::check(tenon_runtime_plugin(handle(), i, &e));
-      out.push_back({detail::string(e.path), detail::string(e.stage), detail::string(e.text), detail::string(e.name),
-                     detail::string(e.version), e.code, e.device_count});
+      out.push_back({detail::string(e.path), detail::string(e.stage), detail::string(e.text),
+                     detail::string(e.name), detail::string(e.version), e.code, e.device_count});
     }
     return out;
   }
@@ -261,13 +275,13 @@ struct NodeEncoder {
 
 struct Optimizer {
   uint32_t kind = TENON_OPTIMIZER_ADAMW;
-  Value learning_rate{};         // f32 scalar
+  Value learning_rate{};  // f32 scalar
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   double weight_decay = 0.01;
-  double clip_norm = 0;          // 0 = no clipping
-  uint32_t decay_min_rank = 0;   // weights of a lower rank get no decay
+  double clip_norm = 0;         // 0 = no clipping
+  uint32_t decay_min_rank = 0;  // weights of a lower rank get no decay
   bool skip_nonfinite = false;
 };
 
@@ -298,22 +312,26 @@ class Graph {
   }
   Value input(std::string_view name, const TensorType& t) {
     Value v;
-    detail::check(tenon_graph_input(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
+    detail::check(
+        tenon_graph_input(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
     return v;
   }
   Value weight(std::string_view name, const TensorType& t, bool trainable = true) {
     Value v;
-    detail::check(tenon_graph_weight(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), trainable, &v.id));
+    detail::check(tenon_graph_weight(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(),
+                                     trainable, &v.id));
     return v;
   }
   Value state(std::string_view name, const TensorType& t) {
     Value v;
-    detail::check(tenon_graph_state(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
+    detail::check(
+        tenon_graph_state(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
     return v;
   }
   Value constant(const TensorType& t, const void* data, uint64_t size) {
     Value v;
-    detail::check(tenon_graph_constant(handle(), t.dtype, rank(t), t.dims.data(), data, size, &v.id));
+    detail::check(
+        tenon_graph_constant(handle(), t.dtype, rank(t), t.dims.data(), data, size, &v.id));
     return v;
   }
   template <class T>
@@ -321,33 +339,39 @@ class Graph {
     return constant({detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
   }
   template <class T>
-  Value scalar(T value) { return constant({detail::dtype_of<T>(), {}}, &value, sizeof value); }
+  Value scalar(T value) {
+    return constant({detail::dtype_of<T>(), {}}, &value, sizeof value);
+  }
 
   // Appends a node; provenance names it in messages and reports.
   template <class Op>
   Node add(const Op& op, std::string_view provenance = {}) {
     detail::NodeEncoder e;
     visit(op, e);
-    static_assert(!requires { op.wrt; }, "use gradients()");
+    static_assert(
+        !requires { op.wrt; }, "use gradients()");
     Node node{std::vector<Value>(e.want.size())};
     static_assert(sizeof(Value) == sizeof(tenon_value));
     std::vector<tenon_value> out(e.want.size(), TENON_NONE);
-    detail::check(tenon_graph_add_node(handle(), detail::str("tenon"), detail::str(Op::kName), Op::kVersion,
-                                       e.operands.data(), static_cast<uint32_t>(e.operands.size()), e.args.data(),
-                                       static_cast<uint32_t>(e.args.size()), e.want.data(),
-                                       static_cast<uint32_t>(e.want.size()), detail::str(provenance), out.data()));
+    detail::check(tenon_graph_add_node(
+        handle(), detail::str("tenon"), detail::str(Op::kName), Op::kVersion, e.operands.data(),
+        static_cast<uint32_t>(e.operands.size()), e.args.data(),
+        static_cast<uint32_t>(e.args.size()), e.want.data(), static_cast<uint32_t>(e.want.size()),
+        detail::str(provenance), out.data()));
     for (size_t k = 0; k < out.size(); ++k) node.outputs[k].id = out[k];
     return node;
   }
   std::vector<Value> gradients(Value loss, const std::vector<Value>& wrt) {
     std::vector<tenon_value> ids, out(wrt.size(), TENON_NONE);
     for (Value v : wrt) ids.push_back(v.id);
-    detail::check(tenon_graph_gradients(handle(), loss.id, ids.data(), static_cast<uint32_t>(ids.size()), out.data()));
+    detail::check(tenon_graph_gradients(handle(), loss.id, ids.data(),
+                                        static_cast<uint32_t>(ids.size()), out.data()));
     std::vector<Value> values;
     for (tenon_value v : out) values.push_back({v});
     return values;
   }
-  // Adds one training step for all trainable weights; returns the global gradient norm before clipping.
+  // Adds one training step for all trainable weights; returns the global gradient norm before
+  // clipping.
   Value minimize(Value loss, const Optimizer& o) {
     tenon_optimizer c{};
     c.struct_size = sizeof c;
@@ -367,8 +391,12 @@ class Graph {
     detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
     return norm;
   }
-  void output(std::string_view name, Value v) { detail::check(tenon_graph_output(handle(), detail::str(name), v.id)); }
-  void update(Value target, Value v) { detail::check(tenon_graph_update(handle(), target.id, v.id)); }
+  void output(std::string_view name, Value v) {
+    detail::check(tenon_graph_output(handle(), detail::str(name), v.id));
+  }
+  void update(Value target, Value v) {
+    detail::check(tenon_graph_update(handle(), target.id, v.id));
+  }
   // dtype NONE while it depends on symbols.
   TensorType type(Value v) const {
     tenon_tensor_type t{};
@@ -400,7 +428,8 @@ class Graph {
 };
 
 namespace detail {
-inline tenon_tensor tensor(const TensorType& t, const void* data, uint64_t size, const int64_t* strides = nullptr) {
+inline tenon_tensor tensor(const TensorType& t, const void* data, uint64_t size,
+                           const int64_t* strides = nullptr) {
   tenon_tensor out{};
   out.struct_size = sizeof out;
   out.dims = t.dims.data();
@@ -421,13 +450,16 @@ class Store {
     handle_.reset(handle);
   }
   tenon_store* handle() const { return handle_.get(); }
-  void set(uint32_t space, std::string_view name, const TensorType& t, const void* data, uint64_t size) {
+  void set(uint32_t space, std::string_view name, const TensorType& t, const void* data,
+           uint64_t size) {
     const tenon_tensor x = detail::tensor(t, data, size);
     detail::check(tenon_store_set(handle(), space, detail::str(name), &x));
   }
   template <class T>
-  void set(uint32_t space, std::string_view name, std::vector<int64_t> dims, const std::vector<T>& data) {
-    set(space, name, {detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
+  void set(uint32_t space, std::string_view name, std::vector<int64_t> dims,
+           const std::vector<T>& data) {
+    set(space, name, {detail::dtype_of<T>(), std::move(dims)}, data.data(),
+        data.size() * sizeof(T));
   }
   TensorType type(uint32_t space, std::string_view name) const {
     tenon_tensor_type t{};
@@ -440,7 +472,8 @@ class Store {
   template <class T>
   std::vector<T> get(uint32_t space, std::string_view name) const {
     const TensorType t = type(space, name);
-    if (t.dtype != detail::dtype_of<T>()) throw Error(TENON_DTYPE_MISMATCH, "store: '" + std::string(name) + "' has another dtype");
+    if (t.dtype != detail::dtype_of<T>())
+      throw Error(TENON_DTYPE_MISMATCH, "store: '" + std::string(name) + "' has another dtype");
     std::vector<T> out(static_cast<size_t>(t.elements()));
     get(space, name, out.data(), out.size() * sizeof(T));
     return out;
@@ -454,13 +487,19 @@ class Store {
     }
     return out;
   }
-  void add_missing(const Graph& graph) { detail::check(tenon_store_add_missing(handle(), graph.handle())); }
-  void load(uint32_t space, std::string_view path) { detail::check(tenon_store_load(handle(), space, detail::str(path))); }
+  void add_missing(const Graph& graph) {
+    detail::check(tenon_store_add_missing(handle(), graph.handle()));
+  }
+  void load(uint32_t space, std::string_view path) {
+    detail::check(tenon_store_load(handle(), space, detail::str(path)));
+  }
   void save(uint32_t space, std::string_view path,
             const std::vector<std::pair<std::string, std::string>>& metadata = {}) const {
     std::vector<tenon_str> pairs;
-    for (const auto& [key, value] : metadata) pairs.push_back(detail::str(key)), pairs.push_back(detail::str(value));
-    detail::check(tenon_store_save(handle(), space, detail::str(path), pairs.data(), static_cast<uint32_t>(metadata.size())));
+    for (const auto& [key, value] : metadata)
+      pairs.push_back(detail::str(key)), pairs.push_back(detail::str(value));
+    detail::check(tenon_store_save(handle(), space, detail::str(path), pairs.data(),
+                                   static_cast<uint32_t>(metadata.size())));
   }
 
  private:
@@ -478,12 +517,13 @@ struct ExecutableOptions {
   bool allow_fallback = true;
   bool simplify = true;
   bool fuse = true;
-  bool decompose_all = false;   // tests: every op in primitives
+  bool decompose_all = false;  // tests: every op in primitives
 };
 
 class Executable {
  public:
-  Executable(const Runtime& runtime, const Graph& graph, const Store& store, const ExecutableOptions& options = {}) {
+  Executable(const Runtime& runtime, const Graph& graph, const Store& store,
+             const ExecutableOptions& options = {}) {
     tenon_executable_options o{};
     o.struct_size = sizeof o;
     o.device = detail::str(options.device);
@@ -492,7 +532,8 @@ class Executable {
               (options.fuse ? 0 : TENON_COMPILE_NO_FUSE) |
               (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0);
     tenon_executable* handle = nullptr;
-    detail::check(tenon_executable_create(runtime.handle(), graph.handle(), store.handle(), &o, &handle));
+    detail::check(
+        tenon_executable_create(runtime.handle(), graph.handle(), store.handle(), &o, &handle));
     handle_.reset(handle);
   }
   tenon_executable* handle() const { return handle_.get(); }
@@ -500,9 +541,11 @@ class Executable {
   std::string report(const std::vector<std::pair<std::string, int64_t>>& symbols = {}) const {
     std::vector<tenon_str> names;
     std::vector<int64_t> numbers;
-    for (const auto& [name, number] : symbols) names.push_back(detail::str(name)), numbers.push_back(number);
+    for (const auto& [name, number] : symbols)
+      names.push_back(detail::str(name)), numbers.push_back(number);
     tenon_text* text = nullptr;
-    detail::check(tenon_executable_report(handle(), names.data(), numbers.data(), static_cast<uint32_t>(names.size()), &text));
+    detail::check(tenon_executable_report(handle(), names.data(), numbers.data(),
+                                          static_cast<uint32_t>(names.size()), &text));
     return detail::take(text);
   }
 
@@ -533,8 +576,10 @@ class Context {
     set(input, {static_cast<int64_t>(data.size())}, data);
   }
   template <class T>
-    requires std::is_arithmetic_v<T>
-  void set(std::string_view input, T scalar) { set(input, {detail::dtype_of<T>(), {}}, &scalar, sizeof scalar); }
+  requires std::is_arithmetic_v<T>
+  void set(std::string_view input, T scalar) {
+    set(input, {detail::dtype_of<T>(), {}}, &scalar, sizeof scalar);
+  }
 
   void run() { detail::check(tenon_context_run(handle())); }
   void run_async() { detail::check(tenon_context_run_async(handle())); }
@@ -556,7 +601,8 @@ class Context {
   template <class T>
   std::vector<T> get(std::string_view output) {
     const TensorType t = output_type(output);
-    if (t.dtype != detail::dtype_of<T>()) throw Error(TENON_DTYPE_MISMATCH, "output '" + std::string(output) + "' has another dtype");
+    if (t.dtype != detail::dtype_of<T>())
+      throw Error(TENON_DTYPE_MISMATCH, "output '" + std::string(output) + "' has another dtype");
     std::vector<T> out(static_cast<size_t>(t.elements()));
     get(output, out.data(), out.size() * sizeof(T));
     return out;
@@ -564,7 +610,8 @@ class Context {
   template <class T>
   T get_scalar(std::string_view output) {
     const std::vector<T> all = get<T>(output);
-    if (all.size() != 1) throw Error(TENON_SHAPE_MISMATCH, "output '" + std::string(output) + "' is no scalar");
+    if (all.size() != 1)
+      throw Error(TENON_SHAPE_MISMATCH, "output '" + std::string(output) + "' is no scalar");
     return all[0];
   }
 

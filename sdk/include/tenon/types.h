@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The words that both C interfaces share: strings, dtypes, status codes. C11, no dependency.
- * Every code is a fixed-width integer with its value written out; lists are append-only and a reader
- * tolerates values that it does not know. */
+ * Every code is a fixed-width integer with its value written out; lists are append-only and a
+ * reader tolerates values that it does not know. */
 #ifndef TENON_TYPES_H
 #define TENON_TYPES_H
 
@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* UTF-8, not terminated, borrowed for the call unless the function says otherwise. data may be NULL when size is 0. */
+/* UTF-8, not terminated, borrowed for the call unless the function says otherwise. data may be NULL
+ * when size is 0. */
 typedef struct tenon_str {
   const char* data;
   uint64_t size;
@@ -24,7 +25,8 @@ typedef struct tenon_str {
 /* Highest rank of a tensor. */
 #define TENON_MAX_RANK 8
 
-/* dtypes. bool is one byte holding 0 or 1; i4 and u4 are two per byte, low nibble first; c64 is (re f32, im f32). */
+/* dtypes. bool is one byte holding 0 or 1; i4 and u4 are two per byte, low nibble first; c64 is (re
+ * f32, im f32). */
 typedef uint16_t tenon_dtype;
 #define TENON_DTYPE_NONE ((tenon_dtype)0)
 #define TENON_DTYPE_F32 ((tenon_dtype)1)
@@ -50,21 +52,22 @@ typedef uint16_t tenon_dtype;
 /* Status codes. */
 typedef uint16_t tenon_code;
 #define TENON_OK ((tenon_code)0)
-#define TENON_INVALID_ARGUMENT ((tenon_code)1)    /* an attribute, a name or a call is wrong */
-#define TENON_SHAPE_MISMATCH ((tenon_code)2)      /* rank or dims disagree */
-#define TENON_DTYPE_MISMATCH ((tenon_code)3)      /* dtype disagrees */
-#define TENON_UNSUPPORTED ((tenon_code)4)         /* valid, not offered */
-#define TENON_INDEX_OUT_OF_RANGE ((tenon_code)5)  /* an index in the data is outside its axis */
-#define TENON_NUMERIC_ERROR ((tenon_code)6)       /* the data has no answer: NaN logits, singular matrix */
+#define TENON_INVALID_ARGUMENT ((tenon_code)1)   /* an attribute, a name or a call is wrong */
+#define TENON_SHAPE_MISMATCH ((tenon_code)2)     /* rank or dims disagree */
+#define TENON_DTYPE_MISMATCH ((tenon_code)3)     /* dtype disagrees */
+#define TENON_UNSUPPORTED ((tenon_code)4)        /* valid, not offered */
+#define TENON_INDEX_OUT_OF_RANGE ((tenon_code)5) /* an index in the data is outside its axis */
+#define TENON_NUMERIC_ERROR \
+  ((tenon_code)6) /* the data has no answer: NaN logits, singular matrix */
 #define TENON_OUT_OF_MEMORY ((tenon_code)7)
-#define TENON_NOT_FOUND ((tenon_code)8)           /* no such name, file, device */
-#define TENON_IO_ERROR ((tenon_code)9)            /* the system refused a read or a write */
-#define TENON_CORRUPT ((tenon_code)10)            /* bytes that are not what they claim to be */
-#define TENON_INCOMPATIBLE ((tenon_code)11)       /* versions do not meet */
-#define TENON_UNDEFINED_STATE ((tenon_code)12)    /* state that a failed run left undefined */
+#define TENON_NOT_FOUND ((tenon_code)8)        /* no such name, file, device */
+#define TENON_IO_ERROR ((tenon_code)9)         /* the system refused a read or a write */
+#define TENON_CORRUPT ((tenon_code)10)         /* bytes that are not what they claim to be */
+#define TENON_INCOMPATIBLE ((tenon_code)11)    /* versions do not meet */
+#define TENON_UNDEFINED_STATE ((tenon_code)12) /* state that a failed run left undefined */
 #define TENON_DEVICE_LOST ((tenon_code)13)
 #define TENON_CANCELLED ((tenon_code)14)
-#define TENON_INTERNAL ((tenon_code)15)           /* a bug of ours or of a plugin */
+#define TENON_INTERNAL ((tenon_code)15) /* a bug of ours or of a plugin */
 
 /* Where a value comes from. */
 #define TENON_SPACE_NODE 0     /* output of a node */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of the ops `unary`, `activation_backward` and of every `act` attribute, with their parameters' defaults.
-// Formulas and derivatives: specification 1.3. A primitive kind has no decomposition; the others are written in them.
+// The kinds of the ops `unary`, `activation_backward` and of every `act` attribute, with their
+// parameters' defaults. Formulas and derivatives: specification 1.3. A primitive kind has no
+// decomposition; the others are written in them.
 #pragma once
 
 #include <span>
@@ -12,20 +13,57 @@ namespace tenon {
 
 enum class UnaryKind : uint8_t {
   // primitive
-  neg, abs, sign, exp, expm1, log, log1p, sqrt, rsqrt, floor, ceil, trunc, round, sin, cos, tan, atan, asin, acos,
-  sinh, cosh, tanh, erf, erfc, is_nan, is_inf,
+  neg,
+  abs,
+  sign,
+  exp,
+  expm1,
+  log,
+  log1p,
+  sqrt,
+  rsqrt,
+  floor,
+  ceil,
+  trunc,
+  round,
+  sin,
+  cos,
+  tan,
+  atan,
+  asin,
+  acos,
+  sinh,
+  cosh,
+  tanh,
+  erf,
+  erfc,
+  is_nan,
+  is_inf,
   // composite
-  reciprocal, square, relu, leaky_relu, elu, selu, sigmoid, hard_sigmoid, softplus, softsign, silu, hard_swish, mish,
-  gelu, gelu_tanh,
+  reciprocal,
+  square,
+  relu,
+  leaky_relu,
+  elu,
+  selu,
+  sigmoid,
+  hard_sigmoid,
+  softplus,
+  softsign,
+  silu,
+  hard_swish,
+  mish,
+  gelu,
+  gelu_tanh,
 };
 
 struct UnaryInfo {
   std::string_view name;
   UnaryKind kind;
   bool primitive;
-  bool integer;       // accepts integer dtypes (is_nan, is_inf and floor..round do not)
-  bool from_output;   // activation_backward can start from y
-  double alpha = 0;   // defaults of the parameters; 0 where there is none
+  bool integer;      // accepts integer dtypes (is_nan, is_inf and floor..round do not)
+  bool from_output;  // activation_backward can start from y
+  double alpha = 0;  // defaults of the parameters; 0 where there is none
   double beta = 0;
 };
 
@@ -79,7 +117,11 @@ constexpr const UnaryInfo* find_unary(std::string_view name) {
     if (u.name == name) return &u;
   return nullptr;
 }
-inline double unary_alpha(const UnaryInfo& u, double given) { return is_unset(given) ? u.alpha : given; }
-inline double unary_beta(const UnaryInfo& u, double given) { return is_unset(given) ? u.beta : given; }
+inline double unary_alpha(const UnaryInfo& u, double given) {
+  return is_unset(given) ? u.alpha : given;
+}
+inline double unary_beta(const UnaryInfo& u, double given) {
+  return is_unset(given) ? u.beta : given;
+}
 
 }  // namespace tenon

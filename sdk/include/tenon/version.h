@@ -7,7 +7,8 @@
 #define TENON_VERSION_MINOR 1
 #define TENON_VERSION_PATCH 0
 
-/* Backend ABI (backend.h, blob.h). Until the first tag the major is 0 and both numbers must match exactly. */
+/* Backend ABI (backend.h, blob.h). Until the first tag the major is 0 and both numbers must match
+ * exactly. */
 #define TENON_ABI_MAJOR 0
 #define TENON_ABI_MINOR 1
 

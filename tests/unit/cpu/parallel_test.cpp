@@ -24,7 +24,8 @@ TEST_SUITE("cpu/parallel") {
             std::vector<int> seen(n, 0);  // plain: what pieces write is seen after the loop
             std::atomic<bool> bordered = true;
             parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-              if (begin % grain != 0 || (end % grain != 0 && end != n) || begin >= end) bordered = false;
+              if (begin % grain != 0 || (end % grain != 0 && end != n) || begin >= end)
+                bordered = false;
               for (int64_t i = begin; i < end; ++i) ++seen[i];
             });
             CHECK(bordered);
