@@ -217,7 +217,12 @@ void Context::run() {
   has_results_ = true;
 }
 
-void Context::run_async() { launch()->run_async(); }
+void Context::run_async() {
+  const auto flight = launch();
+  flight_ = nullptr;  // none is under way when it does not start
+  flight->run_async();
+  flight_ = flight;
+}
 
 bool Context::done() { return !flight_ || flight_->done(); }
 

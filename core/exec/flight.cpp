@@ -39,7 +39,23 @@ void Flight::run_blocking() {
 
 void Flight::run_async() {
   blocking_ = false;
-  executable_.runtime().workers.post([self = shared_from_this()] { self->drive(); });
+  try {
+    // A run that its waiter took may be over, and its context gone, when the worker comes.
+    executable_.runtime().workers.post([self = shared_from_this()] {
+      if (self->take()) self->drive();
+    });
+  } catch (...) {
+    end_badly(std::current_exception());  // others may wait behind it
+    throw;
+  }
+}
+
+void Flight::wait() {
+  if (take()) {
+    blocking_ = true;
+    drive();
+  }
+  end_->wait();
 }
 
 void Flight::drive() {

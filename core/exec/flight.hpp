@@ -2,6 +2,7 @@
 // One run, and what a context keeps for the runs of one plan. Private to exec.
 #pragma once
 
+#include <atomic>
 #include <exception>
 
 #include "exec/context.hpp"
@@ -31,7 +32,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
   void run_blocking();
   void run_async();
   bool done() const { return end_->done(); }
-  void wait() const { end_->wait(); }
+  // A run that no worker has come to yet is done here: no hand-over and back.
+  void wait();
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }
@@ -40,6 +42,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // Goes on until the end or, when not blocking, until there is something to wait for: then false,
   // and a worker goes on when it is there.
   bool advance();
+  bool take() { return !taken_.exchange(true, std::memory_order_acq_rel); }
   void drive();  // advance to the end, errors kept
   bool wait_in_line();
   void begin();
@@ -60,6 +63,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   std::vector<std::shared_ptr<Completion>> waits_;
   std::exception_ptr error_;
   uint64_t id_;
+  std::atomic<bool> taken_{false};  // somebody drives it, or has
   bool blocking_ = true;
   bool began_ = false;  // something may have been written
   size_t next_wait_ = 0, next_region_ = 0, next_copy_ = 0;

@@ -100,6 +100,44 @@ TEST_SUITE("exec/thread") {
     }
   }
 
+  TEST_CASE(
+      "run_async: who waits before a worker came runs it himself, and the worker that comes late "
+      "finds nothing") {
+    for (const char* device : {"cpu:0", "adversary:0"}) {
+      CAPTURE(std::string(device));
+      Graph g("short");
+      const Value x = g.input("x", {f32, {4}}), total = g.state("total", {f32, {4}});
+      const Value sum = g.add(op::binary{.kind = "add", .a = total, .b = x});
+      g.update(total, sum);
+      g.output("sum", sum);
+      Store store(runtime());
+      store.add_missing(g);
+      const Executable executable(runtime(), g, store, {.device = device});
+      constexpr int kThreads = 4, kRuns = 150;
+      std::atomic<int> wrong = 0;
+      std::vector<std::thread> threads;
+      for (int t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+          float last = 0;
+          for (int i = 0; i < kRuns; ++i) {
+            Context context(executable);  // gone before the worker looks
+            context.set("x", std::vector<float>{1, 1, 1, 1});
+            context.run_async();
+            if ((i + t) % 3 == 0)
+              while (!context.done()) std::this_thread::yield();
+            context.wait();
+            const float now = context.get<float>("sum")[3];
+            wrong += !(now > last);
+            last = now;
+          }
+        });
+      for (auto& t : threads) t.join();
+      CHECK(wrong == 0);
+      CHECK(store.get<float>(TENON_SPACE_STATE, "total") ==
+            std::vector<float>(4, kThreads * kRuns));
+    }
+  }
+
   TEST_CASE("one executable: four threads, each with its own context and its own right answers") {
     for (const char* device : {"cpu:0", "template:0", "adversary:0"}) {
       CAPTURE(std::string(device));
