@@ -5,6 +5,7 @@
 #include "gemm.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "gemm_core.hpp"
 #include "tenon/blob.h"
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int64_t kSteps = 512;  // of k at a time, so that a tile's part of a stays in L1
 constexpr int64_t kBlockBytes = 640 << 10;  // of b at a time, and of a: in L2 together
+constexpr int64_t kBlockPanels = 16;        // of the tile unit at a time
+constexpr int64_t kRedoRows = 64;           // computed again at a time
 constexpr int64_t kPieceFlops = 2'000'000;  // below that a piece is not worth a task
 constexpr int64_t kPieceBytes = 128 << 10;  // for products bound by memory
 
@@ -24,6 +27,12 @@ int64_t dtype_bytes(tenon_dtype t) { return static_cast<int64_t>(tenon_dense_byt
 
 const void* element(const void* base, tenon_dtype dtype, int64_t offset) {
   return static_cast<const char*>(base) + offset * dtype_bytes(dtype);
+}
+
+void raise(std::atomic<uint32_t>& most, uint32_t to) {
+  uint32_t seen = most.load(std::memory_order_relaxed);
+  while (seen < to && !most.compare_exchange_weak(seen, to, std::memory_order_relaxed)) {
+  }
 }
 
 // Rows of packed a times packed b, into or onto c.
@@ -46,9 +55,11 @@ struct Gemm::Work {
   char* scratch;
   GemmSink sink;
   bool serial;
+  std::atomic<uint32_t>& shared_bits;  // of the operand packed once
 };
 
-Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots)
+Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots,
+           F32Precision precision)
     : m_(m),
       n_(n),
       k_(k),
@@ -65,6 +76,7 @@ Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool d
                                          (n <= kSkinny && (a.row == 1 || a.col == 1)))) {
     plan_skinny();
   } else {
+    plan_unit(precision);
     plan_panels();
   }
 }
@@ -78,7 +90,8 @@ void Gemm::loop(const Work& work, int64_t n, int64_t grain,
 void Gemm::run(const void* a, const void* b, void* c, void* scratch, GemmSink sink,
                bool serial) const {
   if (m_ == 0 || n_ == 0) return;
-  const Work work{a, b, c, static_cast<char*>(scratch), sink, serial};
+  std::atomic<uint32_t> shared_bits{0};
+  const Work work{a, b, c, static_cast<char*>(scratch), sink, serial, shared_bits};
   switch (method_) {
     case Method::empty:
       return run_empty(work);
@@ -145,105 +158,217 @@ void Gemm::run_skinny(const Work& work) const {
 
 // ---- panels
 
-void Gemm::plan_panels() {
+// One operand's elements [first, first + width) at the steps from s on, as they lie in memory.
+struct Gemm::Panels {
+  AmxSide side;
+  GemmOperand layout;  // row: along the width, col: along the steps
+  const void* data;
+  int64_t width, steps;
+};
+
+// The tile unit where it gains more than the padding of its panels costs.
+void Gemm::plan_unit(F32Precision precision) {
   const GemmPanels panels = gemm_panels(sum_);
-  row_panel_ = panels.rows, col_panel_ = panels.cols;
-  const int64_t parts = (k_ + kSteps - 1) / kSteps;
-  steps_ = (k_ + parts - 1) / parts;
-  const int64_t fitting = std::max<int64_t>(1, kBlockBytes / (steps_ * col_panel_ * sum_size_));
+  row_panel_ = panels.rows, col_panel_ = panels.cols, packed_size_ = sum_size_;
+  if (a_.dtype != b_.dtype) return;
+  const AmxNumber number = amx_number(a_.dtype, precision == F32Precision::tf32);
+  if (number == AmxNumber::none) return;
+  const double padded = static_cast<double>(round_up(m_, kAmxPanel / 2)) *
+                        static_cast<double>(round_up(n_, kAmxPanel / 2)) *
+                        static_cast<double>(round_up(k_, kAmxSteps));
+  const int gain = number == AmxNumber::bf16 ? 6 : 2;
+  if (2 * padded > flops() * gain) return;
+  unit_ = number;
+  row_panel_ = col_panel_ = kAmxPanel, step_unit_ = kAmxSteps;
+  packed_size_ = 2 * amx_parts(number);
+}
+
+void Gemm::plan_panels() {
+  const int64_t k_parts = (k_ + kSteps - 1) / kSteps;
+  steps_ = round_up((k_ + k_parts - 1) / k_parts, step_unit_);
+  const int64_t k = round_up(k_, step_unit_);
+  const int64_t most = on_unit() ? kBlockPanels : INT64_MAX / col_panel_;
+  const int64_t fitting =
+      std::clamp<int64_t>(kBlockBytes / (steps_ * col_panel_ * packed_size_), 1, most);
   block_cols_ = std::min(round_up(n_, col_panel_), fitting * col_panel_);
   // Where the sums are not built in c they must be few: then c's rows are split, unless they are
   // few themselves.
   if (m_ < n_ && (direct_ || m_ <= 512)) {
     method_ = Method::share_a;
-    shared_ = aligned(round_up(m_, row_panel_) * k_ * sum_size_);
-    pack_ = aligned(block_cols_ * steps_ * sum_size_);
+    shared_ = aligned(round_up(m_, row_panel_) * k * packed_size_);
+    pack_ = aligned(block_cols_ * steps_ * packed_size_);
     if (!direct_) sums_ = aligned(m_ * block_cols_ * sum_size_);
   } else {
     method_ = Method::share_b;
     const int64_t rows =
-        std::max<int64_t>(kBlockBytes / (k_ * sum_size_) / row_panel_, 4) * row_panel_;
-    block_rows_ = std::min({round_up(m_, row_panel_), rows, 32 * row_panel_});
-    shared_ = aligned(round_up(n_, col_panel_) * k_ * sum_size_);
-    pack_ = aligned(block_rows_ * k_ * sum_size_);
+        std::clamp<int64_t>(kBlockBytes / (k * packed_size_) / row_panel_, 4, on_unit() ? 8 : 32);
+    block_rows_ = std::min(round_up(m_, row_panel_), rows * row_panel_);
+    shared_ = aligned(round_up(n_, col_panel_) * k * packed_size_);
+    pack_ = aligned(block_rows_ * k * packed_size_);
     if (!direct_) sums_ = aligned(block_rows_ * block_cols_ * sum_size_);
+  }
+  if (on_unit())
+    redo_ = aligned((kRedoRows + gemm_panels(sum_).cols) * std::min(k_, kSteps) * sum_size_);
+  sums_ += redo_;
+}
+
+Gemm::Panels Gemm::rows_of(const Work& work, int64_t i, int64_t rows, int64_t s,
+                           int64_t steps) const {
+  return {AmxSide::a, a_, element(work.a, a_.dtype, i * a_.row + s * a_.col), rows, steps};
+}
+Gemm::Panels Gemm::cols_of(const Work& work, int64_t j, int64_t cols, int64_t s,
+                           int64_t steps) const {
+  return {AmxSide::b,
+          {b_.dtype, b_.col, b_.row},
+          element(work.b, b_.dtype, s * b_.row + j * b_.col),
+          cols,
+          steps};
+}
+
+// bits: of at most kBlockPanels panels; the register tiles need none.
+void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
+  if (on_unit()) {
+    amx_pack({p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps}, unit_, p.side,
+             to, bits);
+  } else {
+    gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps,
+              p.side == AmxSide::a ? row_panel_ : col_panel_, to);
   }
 }
 
-void Gemm::run_share_a(const Work& work) const {
-  const int64_t row_panels = round_up(m_, row_panel_) / row_panel_;
-  const int64_t padded = row_panels * row_panel_;
-  // a: for each part of k all panels, one after the other.
-  loop(work, row_panels, grain_for(row_panel_ * k_ * sum_size_),
+// Where the panels of the shared operand from element `first` on begin, at the steps from s on.
+char* Gemm::shared_at(const Work& work, int64_t s, int64_t first) const {
+  const int64_t padded =
+      method_ == Method::share_a ? round_up(m_, row_panel_) : round_up(n_, col_panel_);
+  const int64_t steps = round_up(std::min(steps_, k_ - s), step_unit_);
+  return work.scratch + (s * padded + first * steps) * packed_size_;
+}
+
+// For each part of k all panels, one after the other.
+void Gemm::share(const Work& work) const {
+  const bool a = method_ == Method::share_a;
+  const int64_t width = a ? m_ : n_, panel = a ? row_panel_ : col_panel_;
+  const int64_t most = on_unit() ? kBlockPanels * panel : width;
+  loop(work, (width + panel - 1) / panel, grain_for(panel * k_ * packed_size_),
        [&](int, int64_t begin, int64_t end) {
-         for (int64_t s = 0; s < k_; s += steps_) {
-           const int64_t steps = std::min(steps_, k_ - s), i = begin * row_panel_;
-           gemm_pack(a_.dtype, element(work.a, a_.dtype, i * a_.row + s * a_.col), a_.row, a_.col,
-                     std::min(m_, end * row_panel_) - i, steps, row_panel_,
-                     work.scratch + (s * padded + i * steps) * sum_size_);
-         }
+         const int64_t last = std::min(width, end * panel);
+         for (int64_t s = 0; s < k_; s += steps_)
+           for (int64_t first = begin * panel; first < last; first += most) {
+             const int64_t count = std::min(most, last - first), steps = std::min(steps_, k_ - s);
+             uint32_t bits[kBlockPanels] = {};
+             pack(a ? rows_of(work, first, count, s, steps) : cols_of(work, first, count, s, steps),
+                  shared_at(work, s, first), bits);
+             raise(work.shared_bits, *std::max_element(bits, bits + kBlockPanels));
+           }
        });
-  const int64_t grain = std::max<int64_t>(1, kPieceFlops / (2 * m_ * k_ * col_panel_));
+}
+
+void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* b, char* c,
+                    int64_t ld) const {
+  const int64_t steps = std::min(steps_, k_ - s);
+  if (on_unit()) {
+    amx_product({unit_, s > 0, m, n, steps, a, b, reinterpret_cast<float*>(c), ld});
+  } else {
+    panels_product(sum_, m, n, steps, a, b, c, ld, s > 0);
+  }
+}
+
+// The sums of a block in register tiles, from the operands themselves.
+void Gemm::in_registers(const Work& work, const GemmBlock& block, char* buffer) const {
+  const GemmPanels panels = gemm_panels(sum_);
+  const auto pack_side = [](const Panels& p, int64_t panel, char* to) {
+    gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps, panel, to);
+  };
+  for (int64_t s = 0; s < k_; s += kSteps) {
+    const int64_t steps = std::min(kSteps, k_ - s);
+    char* const b = buffer + kRedoRows * steps * sum_size_;
+    for (int64_t i = 0; i < block.rows; i += kRedoRows) {
+      const int64_t rows = std::min(kRedoRows, block.rows - i);
+      pack_side(rows_of(work, block.i0 + i, rows, s, steps), panels.rows, buffer);
+      for (int64_t j = 0; j < block.cols; j += panels.cols) {
+        const int64_t cols = std::min(panels.cols, block.cols - j);
+        pack_side(cols_of(work, block.j0 + j, cols, s, steps), panels.cols, b);
+        panels_product(sum_, rows, cols, steps, buffer, b,
+                       static_cast<char*>(block.sums) + (i * block.ld + j) * sum_size_, block.ld,
+                       s > 0);
+      }
+    }
+  }
+}
+
+// Hands on a block that the tile unit computed. What it could not, by the bits of the packed
+// panels, is computed again; which that is depends on the operands alone, not on the threads.
+void Gemm::finish(const Work& work, const GemmBlock& block, const uint32_t* bits,
+                  char* buffer) const {
+  if (on_unit() && !amx_ordinary(work.shared_bits.load(std::memory_order_relaxed))) {
+    in_registers(work, block, buffer);
+  } else if (on_unit()) {
+    const bool by_rows = method_ == Method::share_b;
+    const int64_t width = by_rows ? block.rows : block.cols;
+    for (int64_t w = 0; w < width; w += kAmxPanel) {
+      if (amx_ordinary(bits[w / kAmxPanel])) continue;
+      GemmBlock part = block;
+      (by_rows ? part.i0 : part.j0) += w;
+      (by_rows ? part.rows : part.cols) = std::min(kAmxPanel, width - w);
+      part.sums = static_cast<char*>(block.sums) + w * (by_rows ? block.ld : 1) * sum_size_;
+      in_registers(work, part, buffer);
+    }
+  }
+  work.sink(block);
+}
+
+void Gemm::run_share_a(const Work& work) const {
+  share(work);
+  const int64_t grain =
+      std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * m_ * k_ * col_panel_));
   loop(work, round_up(n_, col_panel_) / col_panel_, grain,
        [&](int slot, int64_t begin, int64_t end) {
          char* const packed = work.scratch + shared_ + slot * (pack_ + sums_);
          const int64_t last = std::min(n_, end * col_panel_);
-         for (int64_t j = begin * col_panel_; j < last; j += block_cols_) {
-           const int64_t cols = std::min(block_cols_, last - j);
-           char* const sums = direct_ ? static_cast<char*>(work.c) + j * sum_size_ : packed + pack_;
-           const int64_t ld = direct_ ? n_ : cols;
-           for (int64_t s = 0; s < k_; s += steps_) {
-             const int64_t steps = std::min(steps_, k_ - s);
-             gemm_pack(b_.dtype, element(work.b, b_.dtype, s * b_.row + j * b_.col), b_.col, b_.row,
-                       cols, steps, col_panel_, packed);
-             panels_product(sum_, m_, cols, steps, work.scratch + s * padded * sum_size_, packed,
-                            sums, ld, s > 0);
-           }
-           work.sink({sums, ld, 0, j, m_, cols});
-         }
+         for (int64_t j = begin * col_panel_; j < last; j += block_cols_)
+           share_a_cols(work, j, std::min(block_cols_, last - j), packed);
        });
 }
 
+void Gemm::share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const {
+  char* const sums = direct_ ? static_cast<char*>(work.c) + j * sum_size_ : packed + pack_;
+  const int64_t ld = direct_ ? n_ : cols;
+  uint32_t bits[kBlockPanels] = {};
+  for (int64_t s = 0; s < k_; s += steps_) {
+    pack(cols_of(work, j, cols, s, std::min(steps_, k_ - s)), packed, bits);
+    multiply(m_, cols, s, shared_at(work, s, 0), packed, sums, ld);
+  }
+  finish(work, {sums, ld, 0, j, m_, cols}, bits, packed + pack_ + sums_ - redo_);
+}
+
 void Gemm::run_share_b(const Work& work) const {
-  const int64_t col_panels = round_up(n_, col_panel_) / col_panel_;
-  const int64_t padded = col_panels * col_panel_;
-  loop(work, col_panels, grain_for(col_panel_ * k_ * sum_size_),
-       [&](int, int64_t begin, int64_t end) {
-         for (int64_t s = 0; s < k_; s += steps_) {
-           const int64_t steps = std::min(steps_, k_ - s), j = begin * col_panel_;
-           gemm_pack(b_.dtype, element(work.b, b_.dtype, s * b_.row + j * b_.col), b_.col, b_.row,
-                     std::min(n_, end * col_panel_) - j, steps, col_panel_,
-                     work.scratch + (s * padded + j * steps) * sum_size_);
-         }
-       });
-  const int64_t grain = std::max<int64_t>(1, kPieceFlops / (2 * n_ * k_ * row_panel_));
+  share(work);
+  const int64_t grain =
+      std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * n_ * k_ * row_panel_));
   loop(work, round_up(m_, row_panel_) / row_panel_, grain,
        [&](int slot, int64_t begin, int64_t end) {
          char* const packed = work.scratch + shared_ + slot * (pack_ + sums_);
          const int64_t last = std::min(m_, end * row_panel_);
          for (int64_t i = begin * row_panel_; i < last; i += block_rows_)
-           share_b_rows(work, i, std::min(block_rows_, last - i), padded, packed);
+           share_b_rows(work, i, std::min(block_rows_, last - i), packed);
        });
 }
 
 // Rows [i, i + rows): a packed whole, then block of columns by block of columns.
-void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols,
-                        char* packed) const {
+void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const {
   const int64_t padded = round_up(rows, row_panel_);
+  uint32_t bits[kBlockPanels] = {};
   for (int64_t s = 0; s < k_; s += steps_)
-    gemm_pack(a_.dtype, element(work.a, a_.dtype, i * a_.row + s * a_.col), a_.row, a_.col, rows,
-              std::min(steps_, k_ - s), row_panel_, packed + s * padded * sum_size_);
+    pack(rows_of(work, i, rows, s, std::min(steps_, k_ - s)), packed + s * padded * packed_size_,
+         bits);
   for (int64_t j = 0; j < n_; j += block_cols_) {
     const int64_t cols = std::min(block_cols_, n_ - j);
     char* const sums =
         direct_ ? static_cast<char*>(work.c) + (i * n_ + j) * sum_size_ : packed + pack_;
     const int64_t ld = direct_ ? n_ : cols;
-    for (int64_t s = 0; s < k_; s += steps_) {
-      const int64_t steps = std::min(steps_, k_ - s);
-      panels_product(sum_, rows, cols, steps, packed + s * padded * sum_size_,
-                     work.scratch + (s * padded_cols + j * steps) * sum_size_, sums, ld, s > 0);
-    }
-    work.sink({sums, ld, i, j, rows, cols});
+    for (int64_t s = 0; s < k_; s += steps_)
+      multiply(rows, cols, s, packed + s * padded * packed_size_, shared_at(work, s, j), sums, ld);
+    finish(work, {sums, ld, i, j, rows, cols}, bits, packed + pack_ + sums_ - redo_);
   }
 }
 

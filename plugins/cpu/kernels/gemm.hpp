@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix product under matmul and linear: c = a·b, packed into panels and computed in register
-// tiles. float for f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit
-// integers.
+// tiles, or on the processor's tile unit (gemm_amx.hpp). float for f32, f16 and bf16, double for
+// f64, int32 (exact, modulo 2^32) for 8-bit integers.
 #pragma once
 
 #include <cstdint>
 
 #include "../parallel.hpp"
+#include "gemm_amx.hpp"
 #include "tenon/types.h"
 
 namespace tenon::cpu {
@@ -31,6 +32,10 @@ struct GemmBlock {
 };
 using GemmSink = FunctionRef<void(const GemmBlock&)>;
 
+// ieee: sums as exact as f32 multiply-adds give; tf32: f32 operands may be cut to 16 bits of
+// significand. Other dtypes know no difference.
+enum class F32Precision : uint8_t { ieee, tf32 };
+
 // A product with its blocking, fixed when the shapes are known. With `direct` the sums are built up
 // in c itself, which then is of the accumulation type; else they reach the sink from scratch. c is
 // dense, m x n.
@@ -40,7 +45,7 @@ class Gemm {
   // slots: most pieces under way at once. One that is made in a run takes the slots of the one its
   // scratch came from.
   Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
-       int slots = widest_arena());
+       int slots = widest_arena(), F32Precision precision = F32Precision::ieee);
 
   uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
   uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }
@@ -55,14 +60,26 @@ class Gemm {
  private:
   enum class Method : uint8_t { empty, skinny, share_a, share_b };
   struct Work;
+  struct Panels;
   void run_empty(const Work& work) const;
   void run_skinny(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
-  void share_b_rows(const Work& work, int64_t i, int64_t rows, int64_t padded_cols,
-                    char* packed) const;
+  void share(const Work& work) const;
+  char* shared_at(const Work& work, int64_t s, int64_t first) const;
+  void share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const;
+  void share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const;
+  Panels rows_of(const Work& work, int64_t i, int64_t rows, int64_t s, int64_t steps) const;
+  Panels cols_of(const Work& work, int64_t j, int64_t cols, int64_t s, int64_t steps) const;
+  void pack(const Panels& panels, char* to, uint32_t* bits) const;
+  void multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* b, char* c,
+                int64_t ld) const;
+  void in_registers(const Work& work, const GemmBlock& block, char* buffer) const;
+  void finish(const Work& work, const GemmBlock& block, const uint32_t* bits, char* buffer) const;
+  bool on_unit() const { return unit_ != AmxNumber::none; }
   void plan_skinny();
   void plan_panels();
+  void plan_unit(F32Precision precision);
   void loop(const Work& work, int64_t n, int64_t grain,
             FunctionRef<void(int, int64_t, int64_t)> body) const;
 
@@ -74,10 +91,14 @@ class Gemm {
   tenon_dtype sum_ = TENON_DTYPE_NONE;
   int64_t sum_size_ = 0;
   int slots_ = 1;
+  AmxNumber unit_ = AmxNumber::none;           // none: register tiles
   int64_t row_panel_ = 0, col_panel_ = 0;      // elements of a panel of a, of b
+  int64_t packed_size_ = 0;                    // bytes of a packed element
+  int64_t step_unit_ = 1;                      // steps are padded to a multiple
   int64_t steps_ = 0;                          // of k at a time
   int64_t block_rows_ = 0, block_cols_ = 0;    // computed at a time
   uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: once, and per slot twice
+  uint64_t redo_ = 0;                          // of sums_: what in_registers works in
 };
 
 }  // namespace tenon::cpu

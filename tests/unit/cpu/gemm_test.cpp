@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products against sums in double, over shapes around the panels, every layout of the operands and
+// every float dtype; and what the tile unit must leave to the register tiles.
+#include "kernels/gemm.hpp"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tenon/blob.h"
+
+namespace tenon::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// A matrix in memory, and what it holds.
+struct Matrix {
+  int64_t rows, cols;
+  tenon_dtype dtype;
+  int64_t row_stride, col_stride;
+  std::vector<double> values;  // row by row
+  std::vector<std::byte> bytes;
+
+  Matrix(int64_t m, int64_t n, tenon_dtype t, bool turned, int64_t spacing = 1)
+      : rows(m),
+        cols(n),
+        dtype(t),
+        row_stride(turned ? spacing : n * spacing),
+        col_stride(turned ? m * spacing : spacing),
+        values(m * n),
+        bytes(m * n * spacing * tenon_dtype_bits(t) / 8) {}
+
+  void fill(std::mt19937& random, double scale) {
+    std::normal_distribution<double> normal(0, scale);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) set(i, j, normal(random));
+  }
+  // Rounded to the dtype: bf16 by cutting, f16 by a small fixed point, both exact in double.
+  void set(int64_t i, int64_t j, double x) {
+    const int64_t at = i * row_stride + j * col_stride;
+    switch (dtype) {
+      case TENON_DTYPE_F32: {
+        const float v = static_cast<float>(x);
+        std::memcpy(bytes.data() + at * 4, &v, 4);
+        values[i * cols + j] = v;
+        return;
+      }
+      case TENON_DTYPE_BF16: {
+        const uint32_t cut = std::bit_cast<uint32_t>(static_cast<float>(x)) & 0xFFFF0000;
+        const uint16_t v = static_cast<uint16_t>(cut >> 16);
+        std::memcpy(bytes.data() + at * 2, &v, 2);
+        values[i * cols + j] = std::bit_cast<float>(cut);
+        return;
+      }
+      case TENON_DTYPE_F16: {  // 1.mmmmmmmmmm in [1, 2), signed
+        const uint32_t fraction = static_cast<uint32_t>(std::abs(x) * 1e6) & 0x3FF;
+        const uint16_t v = static_cast<uint16_t>((x < 0 ? 0x8000 : 0) | 0x3C00 | fraction);
+        std::memcpy(bytes.data() + at * 2, &v, 2);
+        values[i * cols + j] = (x < 0 ? -1 : 1) * (1 + fraction / 1024.0);
+        return;
+      }
+    }
+    FAIL("no such dtype here");
+  }
+  GemmOperand operand() const { return {dtype, row_stride, col_stride}; }
+};
+
+std::vector<float> multiply(const Matrix& a, const Matrix& b, bool direct, bool serial,
+                            F32Precision precision = F32Precision::ieee) {
+  const Gemm gemm(a.rows, b.cols, a.cols, a.operand(), b.operand(), direct, 2, precision);
+  std::vector<std::byte> scratch(serial ? gemm.serial_scratch() : gemm.scratch());
+  std::vector<float> c(a.rows * b.cols, -7.0f);
+  const auto sink = [&](const GemmBlock& block) {
+    if (direct) return;
+    for (int64_t i = 0; i < block.rows; ++i)
+      for (int64_t j = 0; j < block.cols; ++j)
+        c[(block.i0 + i) * b.cols + block.j0 + j] =
+            static_cast<const float*>(block.sums)[i * block.ld + j];
+  };
+  gemm.run(a.bytes.data(), b.bytes.data(), c.data(), scratch.data(), sink, serial);
+  return c;
+}
+
+// The largest |error| over the sum of the products' magnitudes.
+double worst_error(const Matrix& a, const Matrix& b, const std::vector<float>& c) {
+  double worst = 0;
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t j = 0; j < b.cols; ++j) {
+      double sum = 0, size = 1e-300;
+      for (int64_t k = 0; k < a.cols; ++k) {
+        const double x = a.values[i * a.cols + k] * b.values[k * b.cols + j];
+        sum += x, size += std::abs(x);
+      }
+      worst = std::max(worst, std::abs(c[i * b.cols + j] - sum) / size);
+    }
+  return worst;
+}
+
+struct Shape {
+  int64_t m, n, k;
+};
+constexpr Shape kShapes[] = {{1, 7, 5},     {5, 16, 32},    {16, 16, 32}, {17, 31, 33},
+                             {32, 32, 64},  {33, 65, 100},  {48, 40, 70}, {200, 50, 530},
+                             {64, 700, 40}, {300, 70, 1100}};
+
+TEST_CASE("products are right for every shape, layout and dtype") {
+  std::mt19937 random(1);
+  for (const auto [m, n, k] : kShapes)
+    for (const tenon_dtype t : {TENON_DTYPE_F32, TENON_DTYPE_F16, TENON_DTYPE_BF16})
+      for (int layout = 0; layout < 6; ++layout) {
+        Matrix a(m, k, t, layout & 1, layout < 4 ? 1 : 2);
+        Matrix b(k, n, t, layout >> 1 & 1, layout < 4 ? 1 : 3);
+        a.fill(random, 1), b.fill(random, 0.05);
+        const bool direct = layout % 3 != 0, serial = layout % 2 == 0;
+        CAPTURE(m);
+        CAPTURE(n);
+        CAPTURE(k);
+        CAPTURE(t);
+        CAPTURE(layout);
+        // A sum of k rounded additions, each to 2^-24 of what is there.
+        CHECK(worst_error(a, b, multiply(a, b, direct, serial)) < 3e-7);
+      }
+}
+
+TEST_CASE("scale matters not, up to the ends of the range") {
+  std::mt19937 random(2);
+  for (const double scale : {1e-36, 1e-33, 1e-20, 1e18, 1e37}) {
+    Matrix a(64, 96, TENON_DTYPE_F32, false), b(96, 64, TENON_DTYPE_F32, false);
+    a.fill(random, scale), b.fill(random, scale < 1 ? 0.5 : 1e-3);
+    CAPTURE(scale);
+    CHECK(worst_error(a, b, multiply(a, b, true, true)) < 3e-7);
+  }
+}
+
+TEST_CASE("tf32 keeps at least eleven bits") {
+  std::mt19937 random(3);
+  Matrix a(64, 512, TENON_DTYPE_F32, false), b(512, 64, TENON_DTYPE_F32, true);
+  a.fill(random, 1), b.fill(random, 1);
+  CHECK(worst_error(a, b, multiply(a, b, true, false, F32Precision::tf32)) < 5e-4);
+}
+
+TEST_CASE("infinities, NaN and the largest numbers come out as from multiply-adds") {
+  std::mt19937 random(4);
+  for (const bool many_rows : {false, true}) {
+    const int64_t m = many_rows ? 200 : 40, n = many_rows ? 40 : 200, k = 64;
+    Matrix a(m, k, TENON_DTYPE_F32, false), b(k, n, TENON_DTYPE_F32, false);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t s = 0; s < k; ++s) a.set(i, s, 1);
+    for (int64_t s = 0; s < k; ++s)
+      for (int64_t j = 0; j < n; ++j) b.set(s, j, 1);
+    a.set(3, 5, kInf), a.set(7, 6, std::nan("")), a.set(9, 0, 3.4e38);
+    b.set(5, 11, 0), b.set(2, 13, -kInf);
+    const std::vector<float> c = multiply(a, b, true, true);
+    CHECK(c[0] == 64);
+    CHECK(c[3 * n] == kInf);
+    CHECK(std::isnan(c[3 * n + 11]));  // inf * 0
+    CHECK(std::isnan(c[3 * n + 13]));  // inf - inf
+    CHECK(std::isnan(c[7 * n + 1]));
+    CHECK(c[9 * n + 2] == 3.4e38f);
+    CHECK(c[13] == -kInf);
+    CHECK(c[(m - 1) * n + n - 1] == 64);
+  }
+}
+
+TEST_CASE("the same bits however the work is spread") {
+  std::mt19937 random(5);
+  Matrix a(300, 200, TENON_DTYPE_F32, false), b(200, 90, TENON_DTYPE_F32, false);
+  a.fill(random, 1), b.fill(random, 1);
+  a.set(100, 3, kInf);  // one panel is computed otherwise
+  const std::vector<float> alone = multiply(a, b, true, true);
+  Arena arena(2);
+  std::vector<float> spread;
+  arena.execute([&] { spread = multiply(a, b, true, false); });
+  CHECK(std::memcmp(alone.data(), spread.data(), alone.size() * sizeof(float)) == 0);
+}
+
+}  // namespace
+}  // namespace tenon::cpu
