@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <utility>
 
 namespace tenon::cli {
 
@@ -30,5 +34,32 @@ Runtime make_runtime(const Args& args) {
 }
 
 std::string device_of(const Args& args) { return args.text("--device", "auto"); }
+
+Option trace_option() {
+  return {"--trace", "FILE",
+          "write what ran when to FILE, for ui.perfetto.dev or chrome://tracing (JSON)"};
+}
+
+TraceFile::TraceFile(const Runtime& runtime, const Args& args)
+    : runtime_(runtime), path_(args.text("--trace")) {
+  if (path_.empty()) return;
+  std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  if (folder.empty()) folder = ".";
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw Error(TENON_IO_ERROR, path_ + ": its folder is not there or cannot be written");
+  runtime_.start_trace();
+}
+
+TraceFile::~TraceFile() {
+  try {
+    save();
+  } catch (const std::exception& e) {
+    std::cerr << "tenon: the trace is lost: " << e.what() << "\n";
+  }
+}
+
+void TraceFile::save() {
+  if (const std::string path = std::exchange(path_, {}); !path.empty()) runtime_.save_trace(path);
+}
 
 }  // namespace tenon::cli

@@ -41,4 +41,20 @@ const std::vector<Option>& common_options();
 Runtime make_runtime(const Args& args);
 std::string device_of(const Args& args);
 
+// --trace FILE, of the commands that run something.
+Option trace_option();
+// Records what runs do while it lives, when --trace asks for it.
+class TraceFile {
+ public:
+  TraceFile(const Runtime& runtime, const Args& args);  // a path that cannot be is told here
+  ~TraceFile();  // of a command that failed: what there is, saved as well as may be
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  void save();
+
+ private:
+  const Runtime& runtime_;
+  std::string path_;  // empty: no trace, or saved
+};
+
 }  // namespace tenon::cli

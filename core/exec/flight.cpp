@@ -29,6 +29,14 @@ Flight::Flight(Context& context, Lease& lease)
       lease_(lease),
       id_(executable_.runtime().next_run.fetch_add(1)),
       pending_(lease_.bound->plan.devices.size(), kNone) {
+  into_ = executable_.runtime().tracing.current();
+  if (into_) {
+    trace_ = std::make_unique<RunTrace>();
+    trace_->bound = lease_.bound;
+    trace_->graph = executable_.graph().name;
+    trace_->id = id_;
+    trace_->regions.resize(lease_.bound->plan.regions.size());
+  }
   waits_ = executable_.store()->enter(lease_.reads, lease_.updates, end_);
 }
 
@@ -60,7 +68,10 @@ void Flight::wait() {
 
 void Flight::drive() {
   try {
+    begin_part();
     if (!advance()) return;
+    end_part();
+    hand_in_trace();
     end_well();
   } catch (...) {
     end_badly(std::current_exception());
@@ -78,21 +89,43 @@ bool Flight::advance() {
   return true;
 }
 
+void Flight::begin_part() {
+  if (trace_) part_begin_ns_ = now_ns();
+}
+
+void Flight::end_part() {
+  if (!trace_) return;
+  trace_->add(Slice::Kind::run, part_begin_ns_);
+  part_begin_ns_ = now_ns();
+}
+
+void Flight::hand_in_trace() noexcept {
+  if (!trace_) return;
+  into_->add(std::move(*trace_));
+  trace_ = nullptr;
+  into_ = nullptr;
+}
+
 bool Flight::wait_in_line() {
   for (; next_wait_ < waits_.size(); ++next_wait_) {
     Completion& c = *waits_[next_wait_];
     if (blocking_) {
+      const Stretch wait(trace_.get(), Slice::Kind::wait);
       c.wait();
-    } else if (c.then([self = shared_from_this()] {
-                 self->executable_.runtime().workers.post([self] { self->drive(); });
-               })) {
-      return false;
+      continue;
     }
+    end_part();
+    if (c.then([self = shared_from_this()] {
+          self->executable_.runtime().workers.post([self] { self->drive(); });
+        }))
+      return false;
+    begin_part();
   }
   return true;
 }
 
 void Flight::begin() {
+  const Stretch bind(trace_.get(), Slice::Kind::bind);
   context_.bind(lease_);
   began_ = true;
 }
@@ -110,15 +143,38 @@ bool Flight::do_region() {
   try {
     if (Stream* stream = context_.streams_[d].get()) {
       if (!settle(d)) return false;
-      instance.run(id_, stream, context_.events_[d].get());
+      run_region(instance, stream, context_.events_[d].get());
       pending_[d] = static_cast<uint32_t>(next_region_);
     } else {
-      instance.run(id_);
+      run_region(instance, nullptr, nullptr);
+      region_is_done(static_cast<uint32_t>(next_region_));
     }
   } catch (const DeviceError& e) {
     explain(e, static_cast<uint32_t>(next_region_));
   }
   return true;
+}
+
+void Flight::run_region(Instance& instance, Stream* stream, Event* done) {
+  if (!trace_) return instance.run(id_, stream, done);
+  const Stretch region(trace_.get(), Slice::Kind::region, next_region_);
+  trace_->regions[next_region_].begin_ns = now_ns();
+  if (instance.can_measure())
+    instance.run_measured(id_, stream, done);
+  else
+    instance.run(id_, stream, done);
+}
+
+void Flight::region_is_done(uint32_t region) {
+  if (!trace_) return;
+  RegionTimes& times = trace_->regions[region];
+  times.end_ns = now_ns();
+  Instance& instance = *lease_.instances[region];
+  if (!instance.can_measure()) return;
+  try {
+    times.steps = instance.step_times(times.begin_ns, times.end_ns);
+  } catch (const std::exception&) {  // the run went well
+  }
 }
 
 // Waits for what is under way on a device's stream.
@@ -128,6 +184,7 @@ bool Flight::settle(uint32_t device) {
   const uint32_t region = pending_[device];
   try {
     if (!blocking_ && !event.done()) {
+      end_part();
       auto* keep = new std::shared_ptr<Flight>(shared_from_this());
       try {
         event.on_done(
@@ -146,7 +203,11 @@ bool Flight::settle(uint32_t device) {
       return false;
     }
     pending_[device] = kNone;
-    event.wait();
+    {
+      const Stretch wait(trace_.get(), Slice::Kind::wait);
+      event.wait();
+    }
+    region_is_done(region);
   } catch (const DeviceError& e) {
     pending_[device] = kNone;
     explain(e, region);
@@ -162,6 +223,7 @@ bool Flight::settle_all() {
 
 void Flight::do_copy(const PlannedCopy& c) {
   if (c.size == 0) return;
+  const Stretch copy(trace_.get(), Slice::Kind::copy, c.size);
   core::copy(*lease_.buffer_at(c.to, c.to_device), c.to.offset,
              *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);
 }
@@ -187,6 +249,11 @@ void Flight::end_badly(std::exception_ptr error) {
         }
       }
   error_ = error;
+  if (trace_) {
+    end_part();
+    trace_->failed = true;
+    hand_in_trace();
+  }
   if (began_) {
     std::string why = "the run that would have updated it failed";
     try {

@@ -47,9 +47,15 @@ class Flight : public std::enable_shared_from_this<Flight> {
   bool wait_in_line();
   void begin();
   bool do_region();
+  void run_region(Instance& instance, Stream* stream, Event* done);
+  void region_is_done(uint32_t region);
   bool settle(uint32_t device);
   bool settle_all();
   void do_copy(const PlannedCopy& copy);
+  // The trace's slice of what this thread does for the run. It ends before others may go on.
+  void begin_part();
+  void end_part();
+  void hand_in_trace() noexcept;
   void end_well();
   void end_badly(std::exception_ptr error);
   [[noreturn]] void explain(const DeviceError& error, uint32_t region) const;
@@ -63,6 +69,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
   std::vector<std::shared_ptr<Completion>> waits_;
   std::exception_ptr error_;
   uint64_t id_;
+  std::shared_ptr<Trace> into_;      // null: no trace
+  std::unique_ptr<RunTrace> trace_;  // likewise, until it is handed in
+  int64_t part_begin_ns_ = 0;
   std::atomic<bool> taken_{false};  // somebody drives it, or has
   bool blocking_ = true;
   bool began_ = false;  // something may have been written

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "exec/trace.hpp"
 #include "exec/workers.hpp"
 #include "host/host.hpp"
 
@@ -14,6 +15,7 @@ struct Runtime {
   explicit Runtime(Host::Options options) : host(std::move(options)) {}
   Host host;
   std::atomic<uint64_t> next_run{1};
+  Tracing tracing;
   Workers workers;  // last: its threads end before the plugins do
 };
 

@@ -189,6 +189,12 @@ struct Binding {
   std::vector<Slot> scratch;  // one per step
 };
 
+// When a step ran, in nanoseconds of the host's monotonic clock; 0 to 0: it was not measured.
+struct StepTime {
+  int64_t begin_ns = 0, end_ns = 0;
+  uint32_t lane = 0;
+};
+
 class Instance {
  public:
   Instance(std::shared_ptr<Program> program, const Binding& binding);
@@ -199,6 +205,13 @@ class Instance {
   // Without a stream: returns when done, throws the failure if there is one. With a stream:
   // enqueues, and records done behind the work when given.
   void run(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr);
+  // Does the plugin measure the steps of a run?
+  bool can_measure() const;
+  // As run, measured.
+  void run_measured(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr);
+  // Of the last measured run, which went well between these times, in the order of the program's
+  // steps. Empty when what the plugin says cannot be.
+  std::vector<StepTime> step_times(int64_t begin_ns, int64_t end_ns);
   // New addresses; not while it runs. Makes a new instance where the plugin cannot rebind.
   void rebind(const Binding& binding);
   Program& program() const { return *program_; }

@@ -139,6 +139,7 @@ Plugin::Plugin(const AgreedTable& agreed)
   const std::lock_guard lock(load_mutex());
   core::check(table_.create(host_table(), minor_, &handle_), *this, "create");
   // No check of handle_: a plugin without state may say null.
+  find_profiler();
 }
 
 Plugin::~Plugin() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "tenon/profiler.h"
 
 namespace tenon::core {
 
@@ -49,6 +50,8 @@ class Plugin {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   const std::string& note() const { return note_; }  // why there is no device, or a remark
   bool has_streams() const { return table_.stream_create != nullptr; }
+  // Null slots when the plugin does not measure steps.
+  const tenon_profiler& profiler() const { return profiler_; }
 
   // Throws: the plugin said something in slot that cannot be.
   template <class... Parts>
@@ -57,12 +60,14 @@ class Plugin {
   }
 
  private:
+  void find_profiler();
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
 
   tenon_backend table_;
   uint32_t minor_;
   std::string name_, version_, vendor_;
   tenon_plugin* handle_ = nullptr;
+  tenon_profiler profiler_{};
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };

@@ -47,6 +47,7 @@ class Legalizer {
       for (Value v : node.outputs)
         if (name.empty() && v) name = from_[v].name.empty() ? cat("%", v.id) : from_[v].name;
       out_.reports.push_back({.name = std::move(name),
+                              .provenance = node.provenance,
                               .op = std::string(node.op->name()),
                               .reason = {},
                               .note = node.note});

@@ -18,11 +18,13 @@ std::string_view verdict_name(NodeVerdict v);
 
 // One line per node of the graph as it was asked for.
 struct NodeReport {
-  std::string name;  // provenance, or the name of its first output
+  std::string name;        // provenance, or the name of its first output
+  std::string provenance;  // may be empty
   std::string op;
   NodeVerdict verdict = NodeVerdict::native;
   std::string reason;  // why it is not native
   std::string note;    // what was joined in it, or why it was not joined into another
+  double flops = 0;    // of its products
   uint32_t device = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <tenon/backend.h>
 #include <tenon/blob.h>
 #include <tenon/manifest.h>
+#include <tenon/profiler.h>
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " changed its size");
 #define AT(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field " moved");
@@ -244,3 +245,14 @@ AT(tenon_manifest_note, manifest_size, 4)
 AT(tenon_manifest_note, type, 8)
 AT(tenon_manifest_note, owner, 12)
 AT(tenon_manifest_note, manifest, 20)
+
+/* profiler.h */
+SIZE(tenon_step_time, 24)
+AT(tenon_step_time, begin_ns, 0)
+AT(tenon_step_time, end_ns, 8)
+AT(tenon_step_time, lane, 16)
+AT(tenon_step_time, reserved0, 20)
+SIZE(tenon_profiler, 24)
+AT(tenon_profiler, struct_size, 0)
+AT(tenon_profiler, run, 8)
+AT(tenon_profiler, times, 16)

@@ -25,6 +25,7 @@ const std::vector<Option>& generate_options() {
       {"--top-k", "N", "sample from the N likeliest; 0 = all (default 0)"},
       {"--top-p", "X", "sample from the likeliest that sum up to X (default 1)"},
       {"--seed", "N", "of the sampling (default 0)"},
+      trace_option(),
   };
   return options;
 }
@@ -111,6 +112,7 @@ int generate(const Args& args) {
       tokens.erase(tokens.begin(), tokens.end() - most);
   };
   generator.prepare();
+  TraceFile trace(runtime, args);
   const InterruptFlag interrupt;
   std::cout << prompt << std::flush;
   int64_t in_cache = 0;  // 0: to be filled
@@ -129,6 +131,7 @@ int generate(const Args& args) {
     std::cout << static_cast<char>(next) << std::flush;
   }
   std::cout << "\n";
+  trace.save();
   return interrupt.raised() ? kInterrupted : 0;
 }
 

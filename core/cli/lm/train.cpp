@@ -44,6 +44,7 @@ const std::vector<Option>& train_options() {
       {"--seed", "N", "of the initial weights and of the data's order (default 0)"},
       {"--eval-every", "N",
        "steps between measurements of the held-out loss (default: a tenth of the steps)"},
+      trace_option(),
   };
   return options;
 }
@@ -226,6 +227,7 @@ class HeldOut {
 
 int train(const Args& args) {
   const Runtime runtime = make_runtime(args);
+  TraceFile trace(runtime, args);
   Store store(runtime);
   std::optional<TextData> data;
   Training t = start(args, store, data);
@@ -299,6 +301,7 @@ int train(const Args& args) {
     throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
                                          ": the held-out loss is not finite; nothing was saved");
   save_checkpoint(t.out, t.config, s, store);
+  trace.save();
   std::printf("saved %s at step %lld\n", t.out.c_str(), static_cast<long long>(s.done_steps));
   if (interrupt.raised()) {
     std::printf("interrupted; go on with: tenon lm train --resume %s\n", t.out.c_str());

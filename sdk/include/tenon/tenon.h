@@ -115,6 +115,30 @@ TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
                                              tenon_plugin_entry* out);
 
+/* ---- Traces
+ * -------------------------------------------------------------------------------------------------
+ */
+
+typedef struct tenon_trace_options {
+  uint64_t struct_size;
+  uint64_t most_slices; /* runs beyond them are counted, not kept; 0 = a million */
+} tenon_trace_options;
+
+/* From here on the runs of this runtime, of all its executables and threads, leave a record: what
+ * they waited for and copied, each region, and each step where the device's plugin measures steps.
+ * Runs under way leave none. One trace at a time. While it records a step costs two readings of
+ * the clock, while none does a run looks at one flag. options may be NULL. May be called, as the
+ * calls below, while other threads run. */
+TENON_API tenon_status* tenon_trace_start(tenon_runtime* runtime,
+                                          const tenon_trace_options* options);
+/* Ends the trace. out_json: Chrome's trace event format, as Perfetto reads it: complete events, ts
+ * and dur in microseconds from the start; a step's args say op, node, provenance, device, bytes,
+ * flops where they are known, and the note of fusion. Runs that have not ended are not in it. */
+TENON_API tenon_status* tenon_trace_stop(tenon_runtime* runtime, tenon_text** out_json);
+/* The same into a file, by way of a temporary beside it: on a failure an older file stays whole. A
+ * path where nothing can be written is refused before the trace ends. */
+TENON_API tenon_status* tenon_trace_save(tenon_runtime* runtime, tenon_str path);
+
 /* ---- The ops
  * ------------------------------------------------------------------------------------------------
  */

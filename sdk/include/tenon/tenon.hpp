@@ -205,6 +205,20 @@ class Runtime {
     return out;
   }
 
+  // What runs do from here on, until one of the two below: see tenon_trace_start.
+  void start_trace(uint64_t most_slices = 0) const {
+    const tenon_trace_options o = {sizeof o, most_slices};
+    detail::check(tenon_trace_start(handle(), &o));
+  }
+  std::string stop_trace() const {
+    tenon_text* text = nullptr;
+    detail::check(tenon_trace_stop(handle(), &text));
+    return detail::take(text);
+  }
+  void save_trace(std::string_view path) const {
+    detail::check(tenon_trace_save(handle(), detail::str(path)));
+  }
+
  private:
   detail::Handle<tenon_runtime, tenon_runtime_destroy> handle_;
 };

@@ -4,6 +4,7 @@
 // at exit.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "instance.hpp"
@@ -293,24 +294,58 @@ inline tenon_status* rebind(tenon_instance* instance, const tenon_binding* bindi
   return guarded({i->program().device->plugin, "rebind"}, [&] { i->bind(*binding); });
 }
 
-inline tenon_status* run(tenon_instance* instance, const tenon_run_args* args) noexcept {
-  struct Job {
-    const Instance* instance;
-    uint64_t run_id;
-    tenon_status* failure;
-  } job{behind<Instance>(instance), args->run_id, nullptr};
+struct Job {
+  Instance* instance;
+  uint64_t run_id;
+  tenon_status* failure = nullptr;
+};
+
+// Lets a thread of the device do `body`, whose argument is the job.
+inline tenon_status* run_job(Job job, const tenon_run_args* args, void (*body)(void*)) noexcept {
   const DeviceState* device = job.instance->program().device;
   tenon_status* outside = guarded({device->plugin, "run", args->run_id}, [&] {
     no_stream(args->stream);
-    device->device->run(
-        [](void* arg) {
-          auto* j = static_cast<Job*>(arg);
-          j->instance->run(j->run_id, j->failure);
-        },
-        &job);
+    device->device->run(body, &job);
   });
   if (outside && job.failure) device->plugin->host->release_status(job.failure);
   return outside ? outside : job.failure;
+}
+
+inline tenon_status* run(tenon_instance* instance, const tenon_run_args* args) noexcept {
+  return run_job({behind<Instance>(instance), args->run_id}, args, [](void* arg) {
+    auto* j = static_cast<Job*>(arg);
+    j->instance->run(j->run_id, j->failure);
+  });
+}
+
+// ---- Profiler
+// ------------------------------------------------------------------------------------------------------
+
+inline tenon_status* run_measured(tenon_instance* instance, const tenon_run_args* args) noexcept {
+  auto* i = behind<Instance>(instance);
+  tenon_status* failure =
+      guarded({i->program().device->plugin, "run", args->run_id}, [&] { i->clear_times(); });
+  if (failure) return failure;
+  return run_job({i, args->run_id}, args, [](void* arg) {
+    auto* j = static_cast<Job*>(arg);
+    j->instance->run_measured(j->run_id, j->failure);
+  });
+}
+
+inline tenon_status* step_times(tenon_instance* instance, tenon_step_time* out,
+                                uint32_t count) noexcept {
+  auto* i = behind<Instance>(instance);
+  return guarded({i->program().device->plugin, "times"}, [&] {
+    check(count == i->times().size(), "times of " + std::to_string(count) +
+                                          " steps, measured are " +
+                                          std::to_string(i->times().size()));
+    std::copy(i->times().begin(), i->times().end(), out);
+  });
+}
+
+inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
+  static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), run_measured, step_times};
+  return text(id) == TENON_PROFILER_ID ? &profiler : nullptr;
 }
 
 // ---- The table and the manifest
@@ -346,6 +381,7 @@ constexpr tenon_backend backend_table(const PluginSpec& spec, CreateFunction cre
   t.instance_destroy = instance_destroy;
   t.rebind = rebind;
   t.run = run;
+  t.get_extension = get_extension;
   return t;
 }
 

@@ -2,6 +2,9 @@
 // A program with every address resolved: running it is a loop over prepared calls.
 #pragma once
 
+#include <chrono>
+
+#include "../profiler.h"
 #include "objects.hpp"
 
 namespace tenon::sdk::layer {
@@ -45,13 +48,38 @@ class Instance {
     }
     steps_.swap(steps);
     tables_.swap(tables);
+    times_.clear();
   }
 
   // Never throws: body of Device::run. The failure, if any, is left in failure.
   void run(uint64_t run_id, tenon_status*& failure) const noexcept {
+    each_step(run_id, failure, [](const Prepared& step) { (*step.run)(step.call); });
+  }
+  // The same, measured.
+  void run_measured(uint64_t run_id, tenon_status*& failure) noexcept {
+    each_step(run_id, failure, [this](const Prepared& step) {
+      tenon_step_time& time = times_[step.index];
+      time.begin_ns = now();
+      (*step.run)(step.call);
+      time.end_ns = now();
+    });
+  }
+  // Room for the times of a measured run, none of them known.
+  void clear_times() { times_.assign(program_->program.steps.size(), {}); }
+  const std::vector<tenon_step_time>& times() const { return times_; }
+
+ private:
+  struct Prepared {
+    const std::function<void(const Call&)>* run;
+    Call call;
+    uint32_t index;
+  };
+
+  template <class Do>
+  void each_step(uint64_t run_id, tenon_status*& failure, Do&& run) const noexcept {
     for (const Prepared& step : steps_) {
       try {
-        (*step.run)(step.call);
+        run(step);
       } catch (...) {
         failure = status_of_exception({program_->device->plugin, "run", run_id, step.index,
                                        &program_->program.bodies[step.index].label});
@@ -60,12 +88,11 @@ class Instance {
     }
   }
 
- private:
-  struct Prepared {
-    const std::function<void(const Call&)>* run;
-    Call call;
-    uint32_t index;
-  };
+  static int64_t now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
 
   static std::vector<bool> view_values(const Program& p) {
     std::vector<bool> views(p.values.size());
@@ -94,6 +121,7 @@ class Instance {
   const CompiledProgram* program_;
   std::vector<Prepared> steps_;
   std::vector<std::unique_ptr<void*[]>> tables_;
+  std::vector<tenon_step_time> times_;  // per step of the program, of the last measured run
 };
 
 }  // namespace tenon::sdk::layer
