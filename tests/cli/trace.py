@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert sum(e["name"].startswith("run ") for e in runs) == len(runs) >= 3 + 2, len(runs)
     ops = {e["args"]["op"] for e in steps}
     assert {"attention_backward", "adamw", "cross_entropy"} <= ops, ops
-    assert any("joined: " in e["args"].get("note", "") for e in steps)
+    assert any(e["args"]["node"].startswith("model.layers.1.self_attn") for e in steps)
     for run in {e["args"]["run"] for e in runs}:
         whole = sum(e["dur"] for e in runs if e["args"]["run"] == run)
         parts = sum(e["dur"] for e in steps if e["args"]["run"] == run)
