@@ -93,14 +93,14 @@ struct Plan {
 
 struct PlanOptions {
   bool simplify = true;
-  bool fuse = true;  // only with simplify, and not with decompose_all
+  bool fuse = true;  // and raise; only with simplify, and not with decompose_all
   bool decompose_all = false;
   bool allow_fallback = true;
 };
 
-// The passes in their order: fuse, gradients, simplify, fuse, legalize, partition, compile, memory.
-// graph: bound (numbers only). devices: the wanted one, then, where fallback is allowed, the one
-// that takes what it refuses.
+// The passes in their order: raise, fuse, gradients, simplify, fuse, legalize, partition, compile,
+// memory. graph: bound (numbers only). devices: the wanted one, then, where fallback is allowed,
+// the one that takes what it refuses.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate = {});
 

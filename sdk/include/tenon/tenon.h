@@ -321,7 +321,7 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
 #define TENON_COMPILE_NO_SIMPLIFY UINT32_C(1) /* run the graph as it stands; implies NO_FUSE */
 #define TENON_COMPILE_DECOMPOSE_ALL \
   UINT32_C(2) /* write every op in primitives (tests); implies NO_FUSE */
-#define TENON_COMPILE_NO_FUSE UINT32_C(4) /* join no nodes into composite ops */
+#define TENON_COMPILE_NO_FUSE UINT32_C(4) /* join no nodes into composite ops, raise none */
 
 typedef struct tenon_executable_options {
   uint64_t struct_size;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of forms, and the walk that applies it. A later round sees what an earlier one made.
+#include "plan/raise.hpp"
+
+#include <algorithm>
+
+#include "ir/rewrite.hpp"
+#include "ops/record.hpp"
+#include "plan/raise_match.hpp"
+
+namespace tenon::core {
+namespace {
+
+struct Found {
+  Raised raised;
+  std::vector<NodeId> nodes;
+};
+
+// Each round: forms tried in their order at every node.
+const std::vector<std::vector<Form>>& rounds() {
+  static const std::vector<std::vector<Form>> all = {
+      {raise_softmax, raise_log_softmax, raise_gelu, raise_sigmoid, raise_layer_norm,
+       raise_rms_norm},
+      {raise_silu, raise_scaled_norm, raise_cross_entropy, raise_attention},
+      {raise_scaled_norm},  // the offset, after the scale
+  };
+  return all;
+}
+
+std::string parts_of(const Graph& g, const std::vector<NodeId>& nodes) {
+  std::string parts;
+  for (NodeId n : nodes) {
+    parts += cat(parts.empty() ? "raised: " : " + ", g[n].op->name());
+    if (const AttrValue* kind = g[n].attr("kind")) parts += cat(" ", std::get<std::string>(*kind));
+  }
+  return parts;
+}
+
+// The new nodes since `from` carry what the old ones were known by.
+void label(Graph& to, NodeId from, const Graph& g, const Found& found) {
+  for (NodeId n = from; n < to.node_count(); ++n) {
+    to.set_clone(n, g[found.nodes.back()].clone);
+    to.set_note(n, parts_of(g, found.nodes));
+  }
+}
+
+Graph rewrite(const Graph& g, const std::unordered_map<NodeId, Found>& at,
+              const std::vector<bool>& gone) {
+  Rewriter rw(g);
+  for (NodeId n = 0; n < g.node_count(); ++n) {
+    const auto found = at.find(n);
+    if (found == at.end()) {
+      if (!gone[n]) rw.copy(n);
+      continue;
+    }
+    const NodeId before = rw.to.node_count();
+    Builder b(rw.to, g[n].provenance);
+    for (NodeId part : found->second.nodes)
+      if (b.provenance.empty()) b.provenance = g[part].provenance;
+    const Value made = found->second.raised.build(b, rw.map(found->second.raised.operands));
+    label(rw.to, before, g, found->second);
+    rw.replace(g[n].outputs[0], made);
+  }
+  return rw.finish();
+}
+
+// Its nodes are free, and it reads nothing of itself.
+bool can_stand(const Graph& g, const Found& found, const std::vector<bool>& gone) {
+  for (NodeId part : found.nodes)
+    if (gone[part]) return false;
+  for (Value v : found.raised.operands)
+    if (v && g[v].space == Space::node &&
+        std::binary_search(found.nodes.begin(), found.nodes.end(), g[v].node))
+      return false;
+  return true;
+}
+
+// One round; nothing when it found nothing.
+std::optional<Graph> raise_once(const Graph& g, const std::vector<Form>& forms) {
+  Matcher m(g);
+  std::unordered_map<NodeId, Found> at;
+  std::vector<bool> gone(g.node_count());
+  // Larger matches end later: from the end, so that a part does not hide the whole.
+  for (NodeId n = g.node_count(); n-- > 0;) {
+    if (gone[n] || g[n].outputs.size() != 1 || !g[n].outputs[0]) continue;
+    for (const Form form : forms) {
+      m.begin(n);
+      auto raised = form(m, g[n].outputs[0]);
+      if (!raised || !m.closed()) continue;
+      Found found{std::move(*raised), m.nodes()};
+      if (!can_stand(g, found, gone)) continue;
+      for (NodeId part : found.nodes) gone[part] = true;
+      at.emplace(n, std::move(found));
+      break;
+    }
+  }
+  if (at.empty()) return {};
+  return rewrite(g, at, gone);
+}
+
+}  // namespace
+
+Graph raise(const Graph& graph) {
+  Graph g = graph;
+  for (const auto& forms : rounds())
+    if (auto raised = raise_once(g, forms)) g = std::move(*raised);
+  return g;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simple ops that spell out a composite become it, before gradients are taken: softmax, gelu, silu,
+// norms, cross entropy, attention. Only what means the same on all data, NaN and infinities
+// included, with values in between that nobody else reads; up to rounding.
+#pragma once
+
+#include "ir/graph.hpp"
+
+namespace tenon::core {
+
+// Types must be numeric. What a node was made of stands in its note.
+Graph raise(const Graph& graph);
+
+}  // namespace tenon::core

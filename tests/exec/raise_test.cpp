@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composites spelt out in simple ops: raised where that means the same, with the same values and
+// gradients on ordinary data and on infinities; near-misses are left as they are.
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "rig.hpp"
+
+using namespace tenon;
+using namespace tenon::test;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// A graph under construction, in short words.
+struct Build {
+  Graph g{"spelt out"};
+  TensorType type;
+  std::vector<Value> inputs, wrt;
+  explicit Build(TensorType t) : type(std::move(t)) {}
+
+  Value input(std::vector<int64_t> dims) {
+    wrt.push_back(fixed(std::move(dims)));
+    return wrt.back();
+  }
+  Value fixed(std::vector<int64_t> dims) {  // no gradient is asked for
+    inputs.push_back(g.input("x" + std::to_string(inputs.size()), {type.dtype, std::move(dims)}));
+    return inputs.back();
+  }
+  Value number(double v) {
+    return type.dtype == f64 ? g.scalar(v) : g.scalar(static_cast<float>(v));
+  }
+  Value binary(const char* kind, Value a, Value b) {
+    return g.add(op::binary{.kind = kind, .a = a, .b = b});
+  }
+  Value binary(const char* kind, Value a, double b) { return binary(kind, a, number(b)); }
+  Value unary(const char* kind, Value x) { return g.add(op::unary{.kind = kind, .x = x}); }
+  Value reduce(const char* kind, Value x, std::vector<int64_t> axes = {-1}) {
+    return g.add(op::reduce{.kind = kind, .axes = std::move(axes), .keepdims = true, .x = x});
+  }
+  Value mul(Value a, Value b) { return binary("mul", a, b); }
+  Value mul(Value a, double b) { return binary("mul", a, b); }
+  Value add(Value a, Value b) { return binary("add", a, b); }
+  Value add(Value a, double b) { return binary("add", a, b); }
+  Value sub(Value a, Value b) { return binary("sub", a, b); }
+  Value div(Value a, Value b) { return binary("div", a, b); }
+
+  Value exp_shifted(Value x, int64_t axis) {
+    return unary("exp", sub(x, reduce("max", x, {axis})));
+  }
+  Value softmax(Value x, int64_t axis = -1) {
+    const Value e = exp_shifted(x, axis);
+    return div(e, reduce("sum", e, {axis}));
+  }
+  Value log_softmax(Value x) {
+    const Value d = sub(x, reduce("max", x));
+    return sub(d, unary("log", reduce("sum", unary("exp", d))));
+  }
+  Value rms(Value x, double eps) {
+    return unary("rsqrt", add(reduce("mean", unary("square", x)), eps));
+  }
+};
+
+using Maker = std::function<Value(Build&)>;
+struct Case {
+  const char* name;
+  std::string op;  // that it becomes; empty: it stays as it is
+  Maker make;
+};
+
+const Case kCases[] = {
+    {"softmax", "softmax",
+     [](Build& b) {
+       return b.softmax(b.input({3, 5}));
+     }},
+    {"softmax over a leading axis", "softmax",
+     [](Build& b) {
+       return b.softmax(b.input({3, 5}), 0);
+     }},
+    {"softmax by a reciprocal", "softmax",
+     [](Build& b) {
+       const Value e = b.exp_shifted(b.input({3, 5}), -1);
+       return b.mul(b.unary("reciprocal", b.reduce("sum", e)), e);
+     }},
+    {"softmax without the maximum", "",
+     [](Build& b) {
+       const Value e = b.unary("exp", b.input({3, 5}));
+       return b.div(e, b.reduce("sum", e));
+     }},
+    {"softmax over one axis, shifted over another", "",
+     [](Build& b) {
+       const Value e = b.exp_shifted(b.input({3, 5}), 0);
+       return b.div(e, b.reduce("sum", e, {1}));
+     }},
+    {"softmax whose exponentials leave", "",
+     [](Build& b) {
+       const Value e = b.exp_shifted(b.input({3, 5}), -1);
+       b.g.output("e", e);
+       return b.div(e, b.reduce("sum", e));
+     }},
+    {"log softmax", "softmax",
+     [](Build& b) {
+       return b.log_softmax(b.input({3, 5}));
+     }},
+    {"logarithm of e^x / Σ e^x", "",
+     [](Build& b) {
+       const Value x = b.input({3, 5});
+       return b.sub(x, b.unary("log", b.reduce("sum", b.unary("exp", x))));
+     }},
+    {"gelu", "unary gelu",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       return b.mul(b.mul(x, 0.5), b.add(b.unary("erf", b.mul(x, std::sqrt(0.5))), 1));
+     }},
+    {"gelu, divided", "unary gelu",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value t = b.add(b.unary("erf", b.binary("div", x, std::sqrt(2.0))), 1);
+       return b.mul(x, b.mul(t, 0.5));
+     }},
+    {"gelu with another factor inside", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       return b.mul(b.mul(x, 0.5), b.add(b.unary("erf", b.mul(x, 0.7)), 1));
+     }},
+    {"gelu_tanh", "unary gelu_tanh",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value u = b.mul(b.add(x, b.mul(b.binary("pow", x, 3), 0.044715)),
+                             std::sqrt(2 / 3.14159265358979323846));
+       return b.mul(b.mul(x, 0.5), b.add(b.unary("tanh", u), 1));
+     }},
+    {"gelu_tanh, factored", "unary gelu_tanh",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value inner = b.add(b.mul(b.mul(x, 0.044715), x), 1);
+       const Value u = b.mul(b.mul(x, std::sqrt(2 / 3.14159265358979323846)), inner);
+       return b.mul(b.mul(x, 0.5), b.add(b.unary("tanh", u), 1));
+     }},
+    {"gelu_tanh with a square for the cube", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value u = b.mul(b.add(x, b.mul(b.unary("square", x), 0.044715)),
+                             std::sqrt(2 / 3.14159265358979323846));
+       return b.mul(b.mul(x, 0.5), b.add(b.unary("tanh", u), 1));
+     }},
+    {"silu", "unary silu",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       return b.mul(b.unary("sigmoid", x), x);
+     }},
+    {"silu from exponentials", "unary silu",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       return b.div(x, b.add(b.unary("exp", b.unary("neg", x)), 1));
+     }},
+    {"a gate of another value", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), y = b.input({4, 6});
+       return b.div(x, b.add(b.unary("exp", b.unary("neg", y)), 1));
+     }},
+    {"rms_norm", "rms_norm",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), gamma = b.input({6});
+       return b.mul(b.mul(x, b.rms(x, 1e-3)), gamma);
+     }},
+    {"rms_norm over two axes, by a root", "rms_norm",
+     [](Build& b) {
+       const Value x = b.input({3, 4, 2}), gamma = b.input({4, 2});
+       const Value inside = b.add(b.reduce("mean", b.mul(x, x), {1, 2}), 0.5);
+       return b.mul(gamma, b.mul(b.unary("reciprocal", b.unary("sqrt", inside)), x));
+     }},
+    {"rms_norm of a leading axis", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), gamma = b.input({6});
+       const Value r = b.unary("rsqrt", b.add(b.reduce("mean", b.unary("square", x), {0}), 0.5));
+       return b.mul(b.mul(x, r), gamma);
+     }},
+    {"rms_norm by the root of another value", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), y = b.input({4, 6}), gamma = b.input({6});
+       return b.mul(b.mul(x, b.rms(y, 1e-3)), gamma);
+     }},
+    {"rms_norm with a scale per row", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), gamma = b.input({4, 1});
+       return b.mul(b.mul(x, b.rms(x, 1e-3)), gamma);
+     }},
+    {"layer_norm", "layer_norm",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), gamma = b.input({6}), beta = b.input({6});
+       const Value c = b.sub(x, b.reduce("mean", x));
+       return b.add(b.mul(b.mul(c, b.rms(c, 1e-3)), gamma), beta);
+     }},
+    {"layer_norm without parameters, by a division", "layer_norm",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value c = b.sub(x, b.reduce("mean", x));
+       return b.div(c, b.unary("sqrt", b.add(b.reduce("mean", b.mul(c, c)), 1e-3)));
+     }},
+    {"layer_norm whose centred values are read", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value c = b.sub(x, b.reduce("mean", x));
+       b.g.output("c", c);
+       return b.div(c, b.unary("sqrt", b.add(b.reduce("mean", b.mul(c, c)), 1e-3)));
+     }},
+    {"layer_norm by the mean of squares", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value mean = b.reduce("mean", x);
+       const Value var = b.sub(b.reduce("mean", b.mul(x, x)), b.mul(mean, mean));
+       return b.mul(b.sub(x, mean), b.unary("rsqrt", b.add(var, 1e-1)));
+     }},
+    {"a norm times itself", "layer_norm",
+     [](Build& b) {
+       const Value n = b.g.add(op::layer_norm{.x = b.input({6})});
+       return b.mul(n, n);
+     }},
+};
+
+struct Outcome {
+  std::map<std::string, std::vector<double>> values;
+  std::vector<std::string> ops;  // with their kinds where they were raised
+  bool raised = false;
+};
+
+// Runs y and the gradients of mean(y²) by the inputs. special: infinities and NaN among the data.
+Outcome run_case(const Maker& make, bool fuse, bool gradient, bool special) {
+  Build b({f64, {}});
+  const Value y = make(b);
+  b.g.output("y", y);
+  std::vector<std::string> names = {"y"};
+  if (gradient) {
+    const Value loss =
+        b.g.add(op::reduce{.kind = "mean", .x = b.g.add(op::unary{.kind = "square", .x = y})});
+    const auto slopes = b.g.gradients(loss, b.wrt);
+    for (size_t k = 0; k < slopes.size(); ++k) {
+      names.push_back("d" + std::to_string(k));
+      b.g.output(names.back(), slopes[k]);
+    }
+  }
+  const Store store(runtime());
+  const Executable executable(runtime(), b.g, store, {.device = "cpu:0", .fuse = fuse});
+  Context context(executable);
+  for (size_t k = 0; k < b.inputs.size(); ++k) {
+    const TensorType t = b.g.type(b.inputs[k]);
+    std::vector<double> data(static_cast<size_t>(t.elements()));
+    for (size_t i = 0; i < data.size(); ++i) data[i] = 3 * noise(k, i);
+    if (special && data.size() > 12) data[0] = -kInf, data[7] = kInf, data[12] = std::nan("");
+    if (special)
+      for (size_t i = data.size() - 3; i < data.size(); ++i) data[i] = -40;
+    context.set("x" + std::to_string(k), t.dims, data);
+  }
+  context.run();
+  Outcome out;
+  for (const std::string& name : names) out.values[name] = context.get<double>(name);
+  const auto report = nlohmann::json::parse(executable.report());
+  for (const auto& node : report.at("nodes")) {
+    out.ops.push_back(node.at("op"));
+    out.raised |= node.at("note").get<std::string>().find("raised: ") == 0;
+  }
+  return out;
+}
+
+void check_same(const Outcome& plain, const Outcome& raised) {
+  for (const auto& [name, expected] : plain.values) {
+    CAPTURE(name);
+    const std::vector<double>& given = raised.values.at(name);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      if (std::isnan(expected[i]))
+        CHECK(std::isnan(given[i]));
+      else if (std::isinf(expected[i]))
+        CHECK(given[i] == expected[i]);
+      else
+        CHECK(std::abs(given[i] - expected[i]) <= 1e-11 * (1 + std::abs(expected[i])));
+    }
+  }
+}
+
+bool has_op(const Outcome& o, const std::string& op) {
+  return std::find(o.ops.begin(), o.ops.end(), op.substr(0, op.find(' '))) != o.ops.end();
+}
+
+// q·kᵀ scaled, masked as the caller likes, softmax, ·v. [2,3,4,5] against 6 keys.
+Value attention(Build& b, const std::function<Value(Build&, Value)>& mask, bool composite = true) {
+  const Value q = b.input({2, 3, 4, 5}), k = b.input({2, 3, 6, 5}), v = b.input({2, 3, 6, 7});
+  const Value s = b.mul(b.g.add(op::matmul{.trans_b = true, .a = q, .b = k}), 0.3);
+  const Value masked = mask(b, s);
+  const Value p = composite ? Value(b.g.add(op::softmax{.x = masked})) : b.softmax(masked);
+  return b.g.add(op::matmul{.a = p, .b = v});
+}
+
+}  // namespace
+
+TEST_SUITE("exec/raise") {
+  TEST_CASE("forms: raised or not as they mean the same or not, equal in values and gradients") {
+    for (const Case& c : kCases) {
+      CAPTURE(std::string(c.name));
+      for (const bool gradient : {false, true})
+        for (const bool special : {false, true}) {
+          CAPTURE(gradient);
+          CAPTURE(special);
+          if (gradient && special) continue;  // a NaN spreads as each formula has it
+          const Outcome plain = run_case(c.make, false, gradient, special);
+          const Outcome raised = run_case(c.make, true, gradient, special);
+          check_same(plain, raised);
+          if (c.op.empty()) CHECK(!raised.raised);
+          if (!c.op.empty()) CHECK(has_op(raised, c.op));
+          if (c.op.starts_with("unary")) CHECK(raised.raised);
+          CHECK(!plain.raised);
+        }
+    }
+  }
+
+  TEST_CASE("attention: with a scale, causal, bool and float masks, rows without a key") {
+    using Mask = std::function<Value(Build&, Value)>;
+    const auto minus_inf = [](Build& b) { return b.number(-kInf); };
+    const Mask none = [](Build&, Value s) { return s; };
+    const Mask causal = [&](Build& b, Value s) {
+      const Value key = b.g.add(op::iota{.shape = {1, 6}, .axis = 1});
+      const Value query = b.g.add(op::iota{.shape = {4, 1}, .axis = 0});
+      const Value allowed = b.g.add(op::compare{.kind = "le", .a = key, .b = query});
+      return b.g.add(op::where{.cond = allowed, .a = s, .b = minus_inf(b)});
+    };
+    // The first query of each head sees no key: NaN, as softmax has it.
+    const Mask some = [&](Build& b, Value s) {
+      const Value m = b.g.add(op::compare{.kind = "gt", .a = b.fixed({4, 6}), .b = b.number(-9)});
+      return b.g.add(op::where{.cond = m, .a = s, .b = minus_inf(b)});
+    };
+    const Mask bias = [](Build& b, Value s) { return b.add(b.input({2, 1, 4, 6}), s); };
+    const Mask low = [](Build& b, Value s) {
+      const Value m = b.g.add(op::compare{.kind = "gt", .a = b.fixed({4, 6}), .b = b.number(0)});
+      return b.g.add(op::where{.cond = m, .a = s, .b = b.number(-1e9)});
+    };
+    struct {
+      const char* name;
+      Mask mask;
+      bool raised;
+    } const cases[] = {{"none", none, true},
+                       {"causal", causal, true},
+                       {"bool", some, true},
+                       {"float", bias, true},
+                       {"a low number for -inf", low, false}};
+    for (const auto& c : cases) {
+      CAPTURE(std::string(c.name));
+      for (const bool composite : {true, false})
+        for (const bool special : {false, true})
+          for (const bool gradient : {false, true}) {
+            if (special && gradient) continue;
+            CAPTURE(composite);
+            CAPTURE(special);
+            const Maker make = [&](Build& b) { return attention(b, c.mask, composite); };
+            const Outcome raised = run_case(make, true, gradient, special);
+            CHECK(has_op(raised, "attention") == c.raised);
+            if (!special) check_same(run_case(make, false, gradient, special), raised);
+          }
+    }
+    // A key mask that forbids all keys of two rows.
+    const Maker forbidding = [&](Build& b) {
+      return attention(b, [&](Build& bb, Value s) {
+        const std::vector<double> limit = {-1, 0, 9, -1};
+        const Value rows = bb.g.constant<double>({4, 1}, limit);
+        const Value keys = bb.g.constant<double>({1, 6}, {0, 1, 2, 3, 4, 5});
+        const Value m = bb.g.add(op::compare{.kind = "le", .a = keys, .b = rows});
+        return bb.g.add(op::where{.cond = m, .a = s, .b = bb.number(-kInf)});
+      });
+    };
+    const Outcome raised = run_case(forbidding, true, false, false);
+    CHECK(has_op(raised, "attention"));
+    check_same(run_case(forbidding, false, false, false), raised);
+    CHECK(std::isnan(raised.values.at("y")[0]));
+    CHECK(!std::isnan(raised.values.at("y")[7]));
+  }
+
+  TEST_CASE("cross entropy: labels picked from a log softmax, negative ones from the end") {
+    const auto make = [](Graph& g) {
+      const Value x = g.input("x", {f32, {3, 4}}), labels = g.input("labels", {i64, {3}});
+      const Value at = g.add(op::reshape{.shape = {3, 1}, .x = labels});
+      const Value log = g.add(op::softmax{.log = true, .x = x});
+      const Value picked = g.add(op::gather_elements{.axis = 1, .data = log, .indices = at});
+      const Value loss =
+          g.add(op::unary{.kind = "neg", .x = g.add(op::reduce{.kind = "mean", .x = picked})});
+      g.output("loss", loss);
+      g.output("dx", g.gradients(loss, {x})[0]);
+    };
+    Graph g("picked");
+    make(g);
+    const Store store(runtime());
+    const Executable plain(runtime(), g, store, {.device = "cpu:0", .fuse = false});
+    const Executable raised(runtime(), g, store, {.device = "cpu:0"});
+    CHECK(raised.report().find("\"cross_entropy\"") != std::string::npos);
+    CHECK(plain.report().find("\"cross_entropy\"") == std::string::npos);
+    Context a(plain), b(raised);
+    const auto set = [](Context& c, const std::vector<int64_t>& labels) {
+      c.set("x", {3, 4}, std::vector<float>{1, -2, 3, 0, 5, 4, -1, 2, 0, 0, 7, 1});
+      c.set("labels", labels);
+    };
+    for (const auto& labels : {std::vector<int64_t>{0, 3, 2}, std::vector<int64_t>{-1, -4, 1}}) {
+      set(a, labels), set(b, labels);
+      a.run(), b.run();
+      CHECK(furthest(b.get<float>("loss"), a.get<float>("loss")) < 1e-6);
+      const auto da = a.get<float>("dx"), db = b.get<float>("dx");
+      for (size_t i = 0; i < da.size(); ++i) CHECK(std::abs(da[i] - db[i]) < 1e-6f);
+    }
+    for (const auto& labels :
+         {std::vector<int64_t>{0, 4, 2}, std::vector<int64_t>{0, -5, 2},
+          std::vector<int64_t>{0, -100, 2}, std::vector<int64_t>{INT64_MIN, 0, 0}})
+      for (Context* c : {&a, &b}) {
+        set(*c, labels);
+        tenon_code code = TENON_OK;
+        error_of([&] { c->run(); }, &code);
+        CHECK(code == TENON_INDEX_OUT_OF_RANGE);
+      }
+  }
+
+  TEST_CASE("numbers: constants are read in each dtype, and must be right to its precision") {
+    struct {
+      tenon_dtype dtype;
+      std::vector<uint16_t> half, root, one, off;  // 0.5, √0.5, 1, and √0.5 two units off
+    } const dtypes[] = {{bf16, {0x3F00}, {0x3F35}, {0x3F80}, {0x3F37}},
+                        {f16, {0x3800}, {0x39A8}, {0x3C00}, {0x39AA}}};
+    for (const auto& d : dtypes)
+      for (const bool right : {true, false}) {
+        CAPTURE(d.dtype);
+        CAPTURE(right);
+        Graph g("half");
+        const auto number = [&](const std::vector<uint16_t>& bits) {
+          return g.constant({d.dtype, {}}, bits.data(), 2);
+        };
+        const auto binary = [&](const char* kind, Value a, Value b) {
+          return g.add(op::binary{.kind = kind, .a = a, .b = b});
+        };
+        const Value x = g.input("x", {d.dtype, {4}});
+        const Value u = binary("mul", x, number(right ? d.root : d.off));
+        const Value t = binary("add", g.add(op::unary{.kind = "erf", .x = u}), number(d.one));
+        g.output("y", binary("mul", binary("mul", x, number(d.half)), t));
+        const Store store(runtime());
+        const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
+        CHECK((report.find("raised: ") != std::string::npos) == right);
+      }
+  }
+
+  TEST_CASE("notes: a raised node says of what, and NO_FUSE raises nothing") {
+    Build b({f32, {}});
+    b.g.output("y", b.softmax(b.input({3, 5})));
+    const Store store(runtime());
+    const std::string raised = Executable(runtime(), b.g, store, {.device = "cpu:0"}).report();
+    CHECK(says(raised, {"raised: reduce max + binary sub + unary exp + reduce sum + binary div"}));
+    const Executable plain(runtime(), b.g, store, {.device = "cpu:0", .fuse = false});
+    CHECK(plain.report().find("raised") == std::string::npos);
+  }
+}
