@@ -51,7 +51,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   Graph g = graph;
   // Before the gradient, so that composites get their own, and after it, for what the gradient
   // wrote.
-  if (fuses) g = fuse(raise(g), query);
+  if (fuses) g = fuse(raise(std::move(g)), query);
   g = expand_grads(g);
   if (options.simplify) g = simplify(g, evaluate);
   if (fuses) g = fuse(g, query);

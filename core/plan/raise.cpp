@@ -100,8 +100,7 @@ std::optional<Graph> raise_once(const Graph& g, const std::vector<Form>& forms) 
 
 }  // namespace
 
-Graph raise(const Graph& graph) {
-  Graph g = graph;
+Graph raise(Graph g) {
   for (const auto& forms : rounds())
     if (auto raised = raise_once(g, forms)) g = std::move(*raised);
   return g;

@@ -9,6 +9,6 @@
 namespace tenon::core {
 
 // Types must be numeric. What a node was made of stands in its note.
-Graph raise(const Graph& graph);
+Graph raise(Graph g);
 
 }  // namespace tenon::core

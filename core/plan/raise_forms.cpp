@@ -120,70 +120,75 @@ std::optional<Raised> raise_cross_entropy(Matcher& m, Value y) {
 
 // ---- activations (1.3)
 
+namespace {
+
+bool is_multiple(Matcher& m, Value u, Value x, double number) {
+  const Matcher::Product p = m.product(u);
+  return p.factors.size() == 1 && p.factors[0] == x && m.near(p.number, number, m.type(x).dtype);
+}
+
+// How often a product has x as a factor, squares and cubes counted; -1 when it has others.
+int powers_of(Matcher& m, const Matcher::Product& p, Value x) {
+  int count = 0;
+  for (const Value f : p.factors) {
+    const size_t before = m.mark();
+    if (f == x) {
+      count += 1;
+    } else if (m.square(f) == x) {
+      count += 2;
+    } else {
+      m.back_to(before);
+      const auto cube = m.binary(f, "pow");
+      if (!cube || cube->first != x || !m.is_number(cube->second, 3)) return -1;
+      count += 3;
+    }
+  }
+  return count;
+}
+
+// √(2/π)(x + .044715x³), or √(2/π)·x·(1 + .044715x²).
+bool is_tanh_argument(Matcher& m, Value u, Value x) {
+  const DType dtype = m.type(x).dtype;
+  const Matcher::Product p = m.product(u);
+  if (!m.near(p.number, std::sqrt(2 / std::numbers::pi), dtype)) return false;
+  const auto is_cubic = [&](Value v, int powers) {
+    const Matcher::Product q = m.product(v);
+    return m.near(q.number, 0.044715, dtype) && powers_of(m, q, x) == powers;
+  };
+  if (p.factors.size() == 1) {
+    const auto sum = m.binary(p.factors[0], "add");
+    if (!sum || (sum->first != x && sum->second != x)) return false;
+    return is_cubic(sum->first == x ? sum->second : sum->first, 3);
+  }
+  if (p.factors.size() != 2 || (p.factors[0] != x && p.factors[1] != x)) return false;
+  const auto sum = m.plus_number(p.factors[p.factors[0] == x ? 1 : 0]);
+  return sum && sum->second == 1 && is_cubic(sum->first, 2);
+}
+
+// The kind whose x/2·t this is, or nullptr.
+const char* gelu_of(Matcher& m, Value x, Value t) {
+  constexpr double kRoot = std::numbers::sqrt2 / 2;
+  if (const Value u = m.unary(t, "erfc")) return is_multiple(m, u, x, -kRoot) ? "gelu" : nullptr;
+  const auto sum = m.plus_number(t);
+  if (!sum || sum->second != 1) return nullptr;
+  if (const Value u = m.unary(sum->first, "erf"))
+    return is_multiple(m, u, x, kRoot) ? "gelu" : nullptr;
+  const Value u = m.unary(sum->first, "tanh");
+  return u && is_tanh_argument(m, u, x) ? "gelu_tanh" : nullptr;
+}
+
+}  // namespace
+
 // x·Φ(x), with 1 + erf or erfc; x/2·(1 + tanh u), u = √(2/π)(x + .044715x³).
 std::optional<Raised> raise_gelu(Matcher& m, Value y) {
   const Matcher::Product p = m.product(y);
-  const DType dtype = m.type(y).dtype;
-  if (p.factors.size() != 2 || !m.near(p.number, 0.5, dtype)) return {};
+  if (p.factors.size() != 2 || !m.near(p.number, 0.5, m.type(y).dtype)) return {};
   const size_t before = m.mark();
   for (size_t k = 0; k < 2; ++k) {
     m.back_to(before);
-    const Value x = p.factors[k], t = p.factors[1 - k];
+    const Value x = p.factors[k];
     if (m.type(x) != m.type(y)) continue;
-    const auto is_x_times = [&](Value u, double number) {
-      const Matcher::Product q = m.product(u);
-      return q.factors.size() == 1 && q.factors[0] == x && m.near(q.number, number, dtype);
-    };
-    if (const Value u = m.unary(t, "erfc")) {
-      if (is_x_times(u, -std::numbers::sqrt2 / 2)) return activation_of(x, "gelu");
-      continue;
-    }
-    const auto sum = m.plus_number(t);
-    if (!sum || sum->second != 1) continue;
-    if (const Value u = m.unary(sum->first, "erf")) {
-      if (is_x_times(u, std::numbers::sqrt2 / 2)) return activation_of(x, "gelu");
-      continue;
-    }
-    const Value u = m.unary(sum->first, "tanh");
-    if (!u) continue;
-    // How often a product has x as a factor, or -1 when it has others.
-    const auto powers = [&](const Matcher::Product& q) {
-      int count = 0;
-      for (const Value f : q.factors) {
-        const size_t here = m.mark();
-        if (f == x)
-          ++count;
-        else if (m.square(f) == x)
-          count += 2;
-        else if (m.back_to(here); const auto cube = m.binary(f, "pow"))
-          if (cube->first == x && m.is_number(cube->second, 3))
-            count += 3;
-          else
-            return -1;
-        else
-          return -1;
-      }
-      return count;
-    };
-    const double root = std::sqrt(2 / std::numbers::pi), cubic = 0.044715;
-    const Matcher::Product q = m.product(u);
-    if (!m.near(q.number, root, dtype)) continue;
-    // (x + cubic·x³), or x·(1 + cubic·x²).
-    if (q.factors.size() == 1) {
-      const auto both = m.binary(q.factors[0], "add");
-      if (!both || (both->first != x && both->second != x)) continue;
-      const Matcher::Product third = m.product(both->first == x ? both->second : both->first);
-      if (m.near(third.number, cubic, dtype) && powers(third) == 3)
-        return activation_of(x, "gelu_tanh");
-    } else if (q.factors.size() == 2) {
-      const bool first = q.factors[0] == x;
-      if (!first && q.factors[1] != x) continue;
-      const auto both = m.plus_number(q.factors[first ? 1 : 0]);
-      if (!both || both->second != 1) continue;
-      const Matcher::Product second = m.product(both->first);
-      if (m.near(second.number, cubic, dtype) && powers(second) == 2)
-        return activation_of(x, "gelu_tanh");
-    }
+    if (const char* kind = gelu_of(m, x, p.factors[1 - k])) return activation_of(x, kind);
   }
   return {};
 }

@@ -119,6 +119,12 @@ const Case kCases[] = {
        const Value t = b.add(b.unary("erf", b.binary("div", x, std::sqrt(2.0))), 1);
        return b.mul(x, b.mul(t, 0.5));
      }},
+    {"gelu by erfc", "unary gelu",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value u = b.binary("div", b.unary("neg", x), std::sqrt(2.0));
+       return b.mul(b.mul(b.unary("erfc", u), x), 0.5);
+     }},
     {"gelu with another factor inside", "",
      [](Build& b) {
        const Value x = b.input({4, 6});
