@@ -16,13 +16,25 @@ struct Found {
   std::vector<NodeId> nodes;
 };
 
+struct Row {
+  std::string_view op;  // that it becomes
+  Form find;
+};
+
 // Each round: forms tried in their order at every node.
-const std::vector<std::vector<Form>>& rounds() {
-  static const std::vector<std::vector<Form>> all = {
-      {raise_softmax, raise_log_softmax, raise_gelu, raise_sigmoid, raise_layer_norm,
-       raise_rms_norm},
-      {raise_silu, raise_scaled_norm, raise_cross_entropy, raise_attention},
-      {raise_scaled_norm},  // the offset, after the scale
+const std::vector<std::vector<Row>>& rounds() {
+  static const std::vector<std::vector<Row>> all = {
+      {{"softmax", raise_softmax},
+       {"log softmax", raise_log_softmax},
+       {"gelu", raise_gelu},
+       {"sigmoid", raise_sigmoid},
+       {"layer_norm", raise_layer_norm},
+       {"rms_norm", raise_rms_norm}},
+      {{"silu", raise_silu},
+       {"scaled norm", raise_scaled_norm},
+       {"cross_entropy", raise_cross_entropy},
+       {"attention", raise_attention}},
+      {{"scaled norm", raise_scaled_norm}},  // the offset, after the scale
   };
   return all;
 }
@@ -75,20 +87,26 @@ bool can_stand(const Graph& g, const Found& found, const std::vector<bool>& gone
   return true;
 }
 
-// One round; nothing when it found nothing.
-std::optional<Graph> raise_once(const Graph& g, const std::vector<Form>& forms) {
+// One round; nothing when it found nothing. Says at a node why it was left as it is.
+std::optional<Graph> raise_once(Graph& g, const std::vector<Row>& rows) {
   Matcher m(g);
   std::unordered_map<NodeId, Found> at;
   std::vector<bool> gone(g.node_count());
   // Larger matches end later: from the end, so that a part does not hide the whole.
   for (NodeId n = g.node_count(); n-- > 0;) {
     if (gone[n] || g[n].outputs.size() != 1 || !g[n].outputs[0]) continue;
-    for (const Form form : forms) {
+    for (const Row& row : rows) {
       m.begin(n);
-      auto raised = form(m, g[n].outputs[0]);
-      if (!raised || !m.closed()) continue;
+      auto raised = row.find(m, g[n].outputs[0]);
+      if (!raised) continue;
       Found found{std::move(*raised), m.nodes()};
       if (!can_stand(g, found, gone)) continue;
+      if (!m.closed()) {
+        if (g[n].note.empty())
+          g.set_note(n,
+                     cat("not raised to ", row.op, ": a value in between is read by others too"));
+        continue;
+      }
       for (NodeId part : found.nodes) gone[part] = true;
       at.emplace(n, std::move(found));
       break;
@@ -101,8 +119,8 @@ std::optional<Graph> raise_once(const Graph& g, const std::vector<Form>& forms) 
 }  // namespace
 
 Graph raise(Graph g) {
-  for (const auto& forms : rounds())
-    if (auto raised = raise_once(g, forms)) g = std::move(*raised);
+  for (const auto& rows : rounds())
+    if (auto raised = raise_once(g, rows)) g = std::move(*raised);
   return g;
 }
 

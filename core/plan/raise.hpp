@@ -8,7 +8,7 @@
 
 namespace tenon::core {
 
-// Types must be numeric. What a node was made of stands in its note.
+// Types must be numeric. What a node was made of, and why a candidate was left, stands in the note.
 Graph raise(Graph g);
 
 }  // namespace tenon::core

@@ -95,7 +95,7 @@ class Matcher {
   std::vector<NodeId> seen_;
 };
 
-// A row of the table: the op to be made, for the note, and how it is found at a node.
+// How a composite is found at the node that makes y.
 using Form = std::optional<Raised> (*)(Matcher& m, Value y);
 
 std::optional<Raised> raise_softmax(Matcher& m, Value y);

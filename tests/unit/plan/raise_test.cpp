@@ -64,7 +64,9 @@ TEST_SUITE("plan/raise") {
       Spelt s;
       s.g.output("y", s.y);
       s.g.output("sum", s.sum);
-      CHECK(ops_of(raised(s.g)) == kAsItWas);
+      const Graph r = raised(s.g);
+      CHECK(ops_of(r) == kAsItWas);
+      CHECK(r[NodeId{4}].note == "not raised to softmax: a value in between is read by others too");
     }
     {
       Spelt s;
