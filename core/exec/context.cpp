@@ -126,7 +126,7 @@ Lease& Context::prepare() {
         fail(entry->type().dtype != e.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch,
              "run of graph '", graph.name, "': ", space_name(e.space), " '", e.name, "': expected ",
              e.type.text(), ", the store has ", entry->type().text());
-      if (!e.devices.empty()) lease.reads.push_back(entry);
+      if (e.read()) lease.reads.push_back(entry);
       if (e.updated) lease.updates.push_back(entry);
       lease.entries.push_back(std::move(entry));
     }
@@ -168,6 +168,15 @@ void Context::bind(Lease& lease) {
       const uint32_t d = plan.entries[e].update_device;
       use(d, lease.entries[e]->target(*plan.devices[d]));
     }
+  }
+  lease.derived.resize(plan.derived.size());
+  for (size_t i = 0; i < plan.derived.size(); ++i) {
+    const PlannedDerived& d = plan.derived[i];
+    const Program& program = *plan.regions[d.region].program;
+    auto buffer = lease.entries[d.entry]->derived(
+        *plan.devices[d.device], d.layout, d.size,
+        [&](Buffer& dense, Buffer& derived) { program.derive(d.value, dense, derived); });
+    if (lease.derived[i] != buffer) lease.derived[i] = std::move(buffer), lease.ready = false;
   }
   for (size_t d = 0; d < plan.devices.size(); ++d) {
     const auto& chunks = plan.arenas[d].chunks;

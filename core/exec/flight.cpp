@@ -19,6 +19,8 @@ std::shared_ptr<Buffer> Lease::buffer_at(const Place& place, uint32_t device) co
       return entry_buffers[place.index][device];
     case Home::constant:
       return bound->constants[device][place.index];
+    case Home::derived:
+      return derived[place.index];
   }
   return nullptr;
 }

@@ -16,7 +16,8 @@ struct Lease {
   std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
   std::vector<std::shared_ptr<Entry>> entries;               // [entry]
   std::vector<std::vector<std::shared_ptr<Buffer>>>
-      entry_buffers;  // [entry][device]: what the instances are bound to
+      entry_buffers;                             // [entry][device]: what the instances are bound to
+  std::vector<std::shared_ptr<Buffer>> derived;  // [derived weight]: likewise
   std::vector<std::vector<std::shared_ptr<Buffer>>> arenas;  // [device][chunk]: likewise
   std::vector<std::shared_ptr<Instance>> instances;          // [region]
   std::vector<std::shared_ptr<Entry>> reads, updates;        // for the store's order

@@ -38,15 +38,44 @@ std::shared_ptr<Buffer> Entry::current(Device& device) {
   std::lock_guard lock(mutex_);
   Copy& copy = copy_on(device);
   if (copy.current || !copy.buffer) return copy.buffer;
-  const uint64_t size = copy.buffer->size();
-  if (Copy* from = any_current())
-    core::copy(*copy.buffer, 0, *from->buffer, 0, size);
-  else
-    copy.buffer->write(0, host_.data(), size);
+  fill(*copy.buffer);
   copy.current = true;
   host_current_ = false;  // one copy is enough; the device's is the one in use
   Bytes().swap(host_);
   return copy.buffer;
+}
+
+// The content, from wherever it is current.
+void Entry::fill(Buffer& buffer) {
+  const uint64_t size = type_bytes(type_);
+  if (Copy* from = any_current())
+    core::copy(buffer, 0, *from->buffer, 0, size);
+  else
+    buffer.write(0, host_.data(), size);
+}
+
+std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout, uint64_t size,
+                                       const MakeDerived& make) {
+  check_defined();
+  std::lock_guard lock(mutex_);
+  DerivedCopy& derived = derived_[{&device, layout}];
+  std::shared_ptr<Buffer> buffer = derived.buffer.lock();
+  if (buffer && derived.current) return buffer;
+  if (!buffer) buffer = device.buffer(size);
+  if (const auto found = copies_.find(&device); found != copies_.end() && found->second.current) {
+    make(*found->second.buffer, *buffer);
+  } else {
+    const std::shared_ptr<Buffer> dense = device.buffer(type_bytes(type_));
+    fill(*dense);
+    make(*dense, *buffer);
+  }
+  derived = {buffer, true};
+  return buffer;
+}
+
+void Entry::outdate_derived() {
+  std::erase_if(derived_, [](const auto& d) { return d.second.buffer.expired(); });
+  for (auto& [key, derived] : derived_) derived.current = false;
 }
 
 std::shared_ptr<Buffer> Entry::target(Device& device) {
@@ -57,6 +86,7 @@ std::shared_ptr<Buffer> Entry::target(Device& device) {
 void Entry::updated_on(Device& device) {
   std::lock_guard lock(mutex_);
   for (auto& [other, copy] : copies_) copy.current = other == &device;
+  outdate_derived();
   host_current_ = false;
   Bytes().swap(host_);
   undefined_.reset();
@@ -70,6 +100,7 @@ void Entry::mark_undefined(const std::string& why) {
 void Entry::write_host(std::span<const std::byte> content) {
   std::lock_guard lock(mutex_);
   undefined_ = "setting it failed";
+  outdate_derived();
   // In place where a device has it already, so that addresses stay; else kept here until a device
   // asks.
   bool kept = false;

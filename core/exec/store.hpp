@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,11 @@ class Entry {
   std::shared_ptr<Buffer> current(Device& device);
   // The buffer on a device that a run will overwrite; its content counts for nothing.
   std::shared_ptr<Buffer> target(Device& device);
+  // The content as `make` lays it out, of `size` bytes on a device; made when there is none of that
+  // layout or the content is newer. It lives as long as somebody holds it.
+  using MakeDerived = std::function<void(Buffer& dense, Buffer& derived)>;
+  std::shared_ptr<Buffer> derived(Device& device, const std::string& layout, uint64_t size,
+                                  const MakeDerived& make);
   void updated_on(Device& device);
   void mark_undefined(const std::string& why);
   void check_defined() const;
@@ -46,7 +52,13 @@ class Entry {
     std::shared_ptr<Buffer> buffer;
     bool current = false;
   };
+  struct DerivedCopy {
+    std::weak_ptr<Buffer> buffer;
+    bool current = false;
+  };
   Copy& copy_on(Device& device);
+  void fill(Buffer& buffer);
+  void outdate_derived();
   Copy* any_current();
 
   const Space space_;
@@ -59,6 +71,7 @@ class Entry {
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<Device*, Copy> copies_;
+  std::map<std::pair<Device*, std::string>, DerivedCopy> derived_;  // by layout
   Bytes host_;
   bool host_current_ = false;
   std::optional<std::string> undefined_;

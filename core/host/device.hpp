@@ -136,6 +136,7 @@ struct ProgramValue {
   uint32_t source = TENON_NONE;  // value of the region's graph, or TENON_NONE
   uint64_t size = 0;             // bytes
   uint64_t alignment = 1;        // bytes, at least the device's; not for views
+  std::string layout{};          // not empty: a derived weight
 };
 
 struct Alias {
@@ -157,6 +158,8 @@ struct Step {
 //    outside and what leaves it is listed;
 //  - a source is listed once, except that one which enters and leaves may be listed twice: the copy
 //    that a step writes is what leaves;
+//  - a derived weight stands for a weight that the region's graph does not update, and its plugin
+//    can derive; it is only read;
 //  - every value is made once, by a step or as a view, before it is read; what enters is only read;
 //  - views lie inside their base, and what leaves is no view.
 class Program {
@@ -170,6 +173,8 @@ class Program {
   Device& device() const { return *device_; }
   const std::vector<ProgramValue>& values() const { return values_; }
   const std::vector<Step>& steps() const { return steps_; }
+  // Makes a derived weight of the dense content; both buffers are of the program's device.
+  void derive(uint32_t value, Buffer& dense, Buffer& derived) const;
   tenon_program* handle() const { return handle_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/log.hpp"
 #include "host/host_table.hpp"
 #include "host/status.hpp"
 #include "tenon/version.h"
@@ -140,6 +141,20 @@ Plugin::Plugin(const AgreedTable& agreed)
   core::check(table_.create(host_table(), minor_, &handle_), *this, "create");
   // No check of handle_: a plugin without state may say null.
   find_profiler();
+  find_derived_weights();
+}
+
+void Plugin::find_derived_weights() {
+  constexpr std::string_view kId = TENON_DERIVED_WEIGHTS_ID;
+  if (!table_.get_extension) return;
+  const auto* found = static_cast<const tenon_derived_weights*>(
+      table_.get_extension(handle_, {kId.data(), kId.size()}));
+  if (!found) return;
+  if (!TENON_HAS(tenon_derived_weights, found, derive) || !found->derive) {
+    log(LogLevel::warning, cat("plugin ", name_, ": its ", kId, " is not whole: not used"));
+    return;
+  }
+  derived_weights_ = *found;
 }
 
 Plugin::~Plugin() {

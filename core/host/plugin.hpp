@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "tenon/derived_weights.h"
 #include "tenon/profiler.h"
 
 namespace tenon::core {
@@ -52,6 +53,8 @@ class Plugin {
   bool has_streams() const { return table_.stream_create != nullptr; }
   // Null slots when the plugin does not measure steps.
   const tenon_profiler& profiler() const { return profiler_; }
+  // A null slot when the plugin derives none.
+  const tenon_derived_weights& derived_weights() const { return derived_weights_; }
 
   // Throws: the plugin said something in slot that cannot be.
   template <class... Parts>
@@ -61,6 +64,7 @@ class Plugin {
 
  private:
   void find_profiler();
+  void find_derived_weights();
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
 
   tenon_backend table_;
@@ -68,6 +72,7 @@ class Plugin {
   std::string name_, version_, vendor_;
   tenon_plugin* handle_ = nullptr;
   tenon_profiler profiler_{};
+  tenon_derived_weights derived_weights_{};
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };

@@ -78,7 +78,7 @@ class Declaration {
            offsetof(tenon_program_info, step_count) + sizeof(info_->step_count));
     }
     check_array("values", info_->value_count, info_->values, info_->value_stride,
-                sizeof(tenon_program_value));
+                offsetof(tenon_program_value, layout));
     check_array("steps", info_->step_count, info_->steps, info_->step_stride, sizeof(tenon_step));
   }
   void check_array(const char* what, uint32_t count, const void* data, uint64_t stride,
@@ -109,9 +109,24 @@ class Declaration {
       if (raw.alignment != 0 && (!is_power_of_two(raw.alignment) || raw.alignment > (1u << 30))) {
         lied("value ", i, " has alignment ", raw.alignment, ", expected a power of two up to 2^30");
       }
-      values_[i] = {raw.source, raw.size, std::max(raw.alignment, least_alignment_)};
+      values_[i] = {raw.source, raw.size, std::max(raw.alignment, least_alignment_), {}};
+      if (info_->value_stride >= sizeof raw && raw.layout.size != 0) read_layout(i, raw);
     }
   }
+  void read_layout(uint32_t i, const tenon_program_value& raw) {
+    values_[i].layout = copy_text(raw.layout);
+    if (!plugin_.derived_weights().derive) {
+      lied("value ", i, " is a derived weight, but the plugin has no " TENON_DERIVED_WEIGHTS_ID);
+    }
+    if (raw.source == TENON_NONE || graph_value(raw.source).space != TENON_SPACE_WEIGHT ||
+        (graph_value(raw.source).flags & TENON_VALUE_UPDATED) != 0) {
+      lied("value ", i, " is a derived weight of what is no weight, or is updated");
+    }
+    if (raw.size == 0 || tenon_blob_elements(&blob_, &graph_value(raw.source)) == 0) {
+      lied("value ", i, " is a derived weight of no bytes");
+    }
+  }
+  bool is_derived(uint32_t v) const { return !values_[v].layout.empty(); }
 
   void read_steps() {
     steps_.resize(info_->step_count);
@@ -192,6 +207,10 @@ class Declaration {
       if (source == TENON_NONE) continue;
       const bool given = is_given(source);
       if (given && !written[v]) origins_[v] = Origin::entered;
+      if (is_derived(v)) {
+        if (written[v]) lied(value_name(v), " is a derived weight, and written");
+        continue;
+      }
       const uint32_t first = std::exchange(listed[source], v);
       if (first == TENON_NONE) continue;
       // The one allowed pair: what is given, and its copy that leaves.
@@ -288,7 +307,7 @@ class Declaration {
   // A view's bytes are the program's own business; all else of the graph is dense.
   void check_sizes() const {
     for (uint32_t v = 0; v < values_.size(); ++v) {
-      if (values_[v].source == TENON_NONE || origins_[v] == Origin::view) continue;
+      if (values_[v].source == TENON_NONE || origins_[v] == Origin::view || is_derived(v)) continue;
       const tenon_blob_value& graph = graph_value(values_[v].source);
       const uint64_t wanted = tenon_dense_bytes(graph.dtype, tenon_blob_elements(&blob_, &graph));
       if (values_[v].size != wanted) {
@@ -302,7 +321,7 @@ class Declaration {
     std::vector<bool> made(graph_.value_count);
     for (uint32_t v = 0; v < values_.size(); ++v) {
       const uint32_t source = values_[v].source;
-      if (source == TENON_NONE || !leaves[source]) continue;
+      if (source == TENON_NONE || !leaves[source] || is_derived(v)) continue;
       if (origins_[v] == Origin::view) {
         lied("output ", value_name(v), " is a view, expected storage of its own");
       }
@@ -345,6 +364,12 @@ Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const vo
     throw;
   }
 }
+void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
+  const Plugin& plugin = device_->plugin();
+  const tenon_slot source{dense.handle(), 0}, target{derived.handle(), 0};
+  core::check(plugin.derived_weights().derive(handle_, value, &source, &target), plugin, "derive");
+}
+
 Program::~Program() { device_->plugin().table().program_destroy(handle_); }
 
 }  // namespace tenon::core

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ir/blob.hpp"
 #include "ops/record.hpp"
@@ -128,8 +129,9 @@ class Placer {
   }
 
   uint32_t entry_of(Value v) {
-    return index_of(v, plan_.entries,
-                    PlannedEntry{graph_[v].space, graph_[v].name, graph_[v].type, {}, false, 0});
+    return index_of(
+        v, plan_.entries,
+        PlannedEntry{graph_[v].space, graph_[v].name, graph_[v].type, {}, false, 0, false});
   }
 
   template <class Item>
@@ -137,6 +139,42 @@ class Placer {
     const auto [at, fresh] = index_.try_emplace(v, static_cast<uint32_t>(items.size()));
     if (fresh) items.push_back(std::move(item));
     return at->second;
+  }
+
+  // A weight in a layout of the program's own; programs of a device share it.
+  uint32_t derived_storage(Value v, uint32_t device, uint32_t program_value,
+                           const ProgramValue& value) {
+    const uint32_t entry = entry_of(v);
+    plan_.entries[entry].derived = true;
+    const auto same =
+        std::find_if(plan_.derived.begin(), plan_.derived.end(), [&](const PlannedDerived& d) {
+          return d.entry == entry && d.device == device && d.layout == value.layout &&
+                 d.size == value.size;
+        });
+    const auto index = static_cast<uint32_t>(same - plan_.derived.begin());
+    if (same == plan_.derived.end())
+      plan_.derived.push_back({entry, device, static_cast<uint32_t>(plan_.regions.size()),
+                               program_value, value.layout, value.size});
+    return new_storage(device, {Home::derived, index, 0}, value.size);
+  }
+
+  // Program values of weights that only their derived layouts are read of: the dense content need
+  // not be on the device.
+  static std::vector<bool> spared_weights(const Program& program) {
+    std::set<uint32_t> sources;
+    for (const ProgramValue& value : program.values())
+      if (!value.layout.empty()) sources.insert(value.source);
+    std::vector<bool> spared(program.values().size());
+    if (sources.empty()) return spared;
+    for (uint32_t p = 0; p < spared.size(); ++p)
+      spared[p] =
+          program.values()[p].layout.empty() && sources.contains(program.values()[p].source);
+    for (const Step& step : program.steps()) {
+      for (uint32_t p : step.reads) spared[p] = false;
+      for (uint32_t p : step.writes) spared[p] = false;
+      for (const Alias& a : step.aliases) spared[a.from] = spared[a.to] = false;
+    }
+    return spared;
   }
 
   // Storages of a program's values, but for views, which their step resolves.
@@ -154,10 +192,15 @@ class Placer {
         if (a.view) view[a.to] = true;
 
     std::vector<Located> located(program.values().size());
+    const std::vector<bool> spared = spared_weights(program);
     for (uint32_t p = 0; p < located.size(); ++p) {
       const ProgramValue& value = program.values()[p];
       const Value v = value.source == TENON_NONE ? Value{} : written.values[value.source];
-      if (view[p]) continue;
+      if (view[p] || spared[p]) continue;
+      if (!value.layout.empty()) {
+        located[p].storage = derived_storage(v, region.device, p, value);
+        continue;
+      }
       if (!made[p]) {
         if (v)
           located[p].storage = graph_[v].space == Space::node ? at_.at({v, region.device})

@@ -24,6 +24,7 @@ enum class Home : uint8_t {
   output,    // index into Plan::output_slots
   entry,     // index into Plan::entries: a weight or state of the store
   constant,  // index into Plan::constants
+  derived,   // index into Plan::derived
 };
 struct Place {
   Home home = Home::none;
@@ -56,9 +57,19 @@ struct PlannedEntry {
   Space space = Space::weight;
   std::string name;
   Type type;
-  std::vector<uint32_t> devices;  // that read it
+  std::vector<uint32_t> devices;  // that read its dense content
   bool updated = false;
   uint32_t update_device = 0;  // whose copy holds the new content after the run
+  bool derived = false;        // a device reads a layout of its own
+  bool read() const { return derived || !devices.empty(); }
+};
+// A weight in the layout of a program of its device.
+struct PlannedDerived {
+  uint32_t entry = 0;
+  uint32_t device = 0;
+  uint32_t region = 0, value = 0;  // who makes it: a region, a value of its program
+  std::string layout;
+  uint64_t size = 0;
 };
 struct PlannedConstant {
   std::shared_ptr<const Bytes> data;
@@ -84,6 +95,7 @@ struct Plan {
   std::vector<DeviceArena> arenas;  // per device
   std::vector<PlannedInput> inputs;
   std::vector<PlannedEntry> entries;
+  std::vector<PlannedDerived> derived;
   std::vector<PlannedConstant> constants;
   std::vector<OutputSlot> output_slots;
   std::vector<NamedOutput> outputs;

@@ -4,6 +4,7 @@
 #include <tenon/backend.h>
 #include <tenon/blob.h>
 #include <tenon/manifest.h>
+#include <tenon/derived_weights.h>
 #include <tenon/profiler.h>
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " changed its size");
@@ -75,11 +76,12 @@ AT(tenon_query_result, verdicts, 8)
 AT(tenon_query_result, verdict_stride, 16)
 AT(tenon_query_result, count, 24)
 AT(tenon_query_result, reserved0, 28)
-SIZE(tenon_program_value, 24)
+SIZE(tenon_program_value, 40)
 AT(tenon_program_value, source, 0)
 AT(tenon_program_value, flags, 4)
 AT(tenon_program_value, size, 8)
 AT(tenon_program_value, alignment, 16)
+AT(tenon_program_value, layout, 24)
 SIZE(tenon_alias, 24)
 AT(tenon_alias, kind, 0)
 AT(tenon_alias, from, 4)
@@ -245,6 +247,11 @@ AT(tenon_manifest_note, manifest_size, 4)
 AT(tenon_manifest_note, type, 8)
 AT(tenon_manifest_note, owner, 12)
 AT(tenon_manifest_note, manifest, 20)
+
+/* derived_weights.h */
+SIZE(tenon_derived_weights, 16)
+AT(tenon_derived_weights, struct_size, 0)
+AT(tenon_derived_weights, derive, 8)
 
 /* profiler.h */
 SIZE(tenon_step_time, 24)

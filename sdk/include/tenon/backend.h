@@ -187,6 +187,12 @@ typedef struct tenon_program_value {
   uint32_t flags;     /* 0 */
   uint64_t size;      /* bytes; for a value of the graph that is dense: its type's size */
   uint64_t alignment; /* bytes, 0 = the device's */
+  /* Not empty: a derived weight (derived_weights.h). source is a weight that the executable
+   * does not update, and the slot holds what derive made of it: size bytes of the plugin's own.
+   * Equal layouts of equal types hold equal bytes, so that programs share them: the text says all
+   * that they depend on. Never written; a source may be listed so beside its plain listing, and
+   * once per layout. */
+  tenon_str layout;
 } tenon_program_value;
 
 /* to may share from's storage. VIEW: to is from's bytes beginning at offset, always (nothing is
@@ -382,7 +388,7 @@ TENON_STATIC_ASSERT(offsetof(tenon_backend, create) == 72, "tenon_backend moved"
 TENON_STATIC_ASSERT(offsetof(tenon_backend, run) == 224, "tenon_backend moved");
 TENON_STATIC_ASSERT(sizeof(tenon_slot) == 16, "tenon_slot moved");
 TENON_STATIC_ASSERT(sizeof(tenon_verdict) == 40, "tenon_verdict moved");
-TENON_STATIC_ASSERT(sizeof(tenon_program_value) == 24, "tenon_program_value moved");
+TENON_STATIC_ASSERT(sizeof(tenon_program_value) == 40, "tenon_program_value moved");
 TENON_STATIC_ASSERT(sizeof(tenon_step) == 64, "tenon_step moved");
 
 #ifdef __cplusplus

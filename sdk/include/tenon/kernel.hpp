@@ -79,17 +79,20 @@ struct Type {
 class Value {
  public:
   Value() = default;
-  Value(const Type* type, int position, const void* content)
-      : type_(type), position_(position), content_(content) {}
+  Value(const Type* type, int position, const void* content, bool frozen = false)
+      : type_(type), position_(position), content_(content), frozen_(frozen) {}
   explicit operator bool() const { return type_ != nullptr; }
   const Type& type() const { return *type_; }
   int position() const { return position_; }        // index for Call::in / Call::out
   const void* content() const { return content_; }  // a small constant's bytes, or nullptr
+  // A weight that runs of this program only read: Kernel::derived may ask for it.
+  bool frozen() const { return frozen_; }
 
  private:
   const Type* type_ = nullptr;
   int position_ = -1;
   const void* content_ = nullptr;
+  bool frozen_ = false;
 };
 
 namespace op {
@@ -170,13 +173,24 @@ struct View {
   int64_t offset = 0;  // in elements
 };
 
+// Operand `input`, which is frozen, in a layout of the kernel's own: Call::in(input) is then `size`
+// bytes that `make` wrote once, from the dense weight. Equal layouts of equal types must mean equal
+// bytes: kernels share them.
+struct Derived {
+  int input;
+  std::string layout;
+  uint64_t size;  // bytes, > 0
+  std::function<void(const void* dense, void* derived)> make;
+};
+
 struct Kernel {
   std::function<void(const Call&)> run{};
   uint64_t scratch = 0;  // bytes
   std::vector<InPlace> in_place{};
   std::vector<View> view{};  // empty, or one View, and then run is not called
-  std::string label{};       // for reports; empty = the op's name
-  double cost = 0;           // seconds, estimated; 0 = unknown
+  std::vector<Derived> derived{};
+  std::string label{};  // for reports; empty = the op's name
+  double cost = 0;      // seconds, estimated; 0 = unknown
 };
 
 // One node, decoded. Values are described by type; strided() inputs appear only to rows that take

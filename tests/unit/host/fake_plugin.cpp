@@ -252,8 +252,8 @@ void Answers::publish() {
 }
 
 void declare_honest_program() {
-  answers.values = {{0, 0, 16, 0}, {1, 0, 16, 0},         {2, 0, 16, 0},
-                    {3, 0, 16, 0}, {TENON_NONE, 0, 8, 0}, {0, 0, 16, 0}};
+  answers.values = {{0, 0, 16, 0, {}}, {1, 0, 16, 0, {}},         {2, 0, 16, 0, {}},
+                    {3, 0, 16, 0, {}}, {TENON_NONE, 0, 8, 0, {}}, {0, 0, 16, 0, {}}};
   answers.steps = {{0, {0, 1}, {2}, {}, 32, "add"},
                    {1,
                     {2},

@@ -7,6 +7,7 @@
 
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
+#include "tenon/derived_weights.h"
 
 using namespace tenon::core;
 using fake::answers;
@@ -89,7 +90,7 @@ TEST_SUITE("host/program") {
 
   TEST_CASE("declaration: a view of the graph may have any size inside its base") {
     CHECK(refusal([] {
-            answers.values.push_back({2, 0, 4, 0});
+            answers.values.push_back({2, 0, 4, 0, {}});
             answers.values[2].source = TENON_NONE;
             answers.steps[1].reads = {2};
             answers.steps[1].aliases.push_back({TENON_ALIAS_VIEW, 2, 6, 0, 12});
@@ -119,10 +120,43 @@ TEST_SUITE("host/program") {
     CHECK_SAYS(refusal([] { answers.values[0].alignment = 24; }), "value 0 has alignment 24");
     CHECK_SAYS(refusal([] { answers.values[4].source = 2; }), "is listed twice");
     CHECK_SAYS(refusal([] {
-                 answers.values.push_back({0, 0, 16, 0});
+                 answers.values.push_back({0, 0, 16, 0, {}});
                  answers.steps[2].writes.push_back(6);
                }),
                "is listed twice");
+  }
+
+  TEST_CASE("values: derived weights") {
+    const auto add = [](uint32_t source, uint64_t size) {
+      answers.values.push_back({source, 0, size, 0, {"packed", 6}});
+      answers.steps[0].reads.push_back(6);
+    };
+    CHECK_SAYS(refusal([&] { add(1, 40); }),
+               "value 6 is a derived weight, but the plugin has no tenon.derived_weights/1");
+    static tenon_derived_weights derived{
+        sizeof derived,
+        [](tenon_program*, uint32_t, const tenon_slot*, const tenon_slot*) -> tenon_status* {
+          return nullptr;
+        }};
+    const auto offered = [&](const std::function<void()>& change) {
+      const std::string text = refusal([&] {
+        fake::table.get_extension = [](tenon_plugin*, tenon_str id) -> const void* {
+          return std::string_view(id.data, id.size) == TENON_DERIVED_WEIGHTS_ID ? &derived
+                                                                                : nullptr;
+        };
+        change();
+      });
+      return text;
+    };
+    CHECK_SAYS(offered([&] { add(1, 40); }), "accepted");
+    CHECK_SAYS(offered([&] { add(0, 40); }), "derived weight of what is no weight");
+    CHECK_SAYS(offered([&] { add(TENON_NONE, 40); }), "derived weight of what is no weight");
+    CHECK_SAYS(offered([&] { add(1, 0); }), "derived weight of no bytes");
+    CHECK_SAYS(offered([&] {
+                 add(1, 40);
+                 answers.steps[0].writes.push_back(6);
+               }),
+               "is a derived weight, and written");
   }
 
   TEST_CASE("values: what enters and leaves is listed") {

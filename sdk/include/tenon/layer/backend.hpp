@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../derived_weights.h"
 #include "instance.hpp"
 #include "lowering.hpp"
 #include "objects.hpp"
@@ -273,6 +274,40 @@ inline void program_destroy(tenon_program* program) noexcept {
   delete behind<CompiledProgram>(program);
 }
 
+// ---- Derived weights
+
+inline tenon_status* derive(tenon_program* program, uint32_t value, const tenon_slot* source,
+                            const tenon_slot* target) noexcept {
+  auto* p = behind<CompiledProgram>(program);
+  return guarded({p->device->plugin, "derive"}, [&] {
+    const auto wanted = std::ranges::find(p->program.derived, value, &DerivedValue::value);
+    check(wanted != p->program.derived.end(),
+          "value " + std::to_string(value) + " of the program is no derived weight");
+    const tenon_program_value& declared = p->program.values[value];
+    const auto dense = std::ranges::find_if(p->program.values, [&](const tenon_program_value& v) {
+      return v.source == declared.source && v.layout.size == 0;
+    });
+    struct Job {
+      const DerivedValue* wanted;
+      const unsigned char* from;
+      unsigned char* to;
+      std::exception_ptr failure;
+    } job{&*wanted, resolve(*p->device, *source, dense->size, false, "the weight"),
+          resolve(*p->device, *target, declared.size, false, "the derived weight"), nullptr};
+    p->device->device->run(
+        [](void* arg) {
+          auto* j = static_cast<Job*>(arg);
+          try {
+            j->wanted->make(j->from, j->to);
+          } catch (...) {
+            j->failure = std::current_exception();
+          }
+        },
+        &job);
+    if (job.failure) std::rethrow_exception(job.failure);
+  });
+}
+
 // ---- Instances
 // -----------------------------------------------------------------------------------------------------
 
@@ -345,7 +380,9 @@ inline tenon_status* step_times(tenon_instance* instance, tenon_step_time* out,
 
 inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), run_measured, step_times};
-  return text(id) == TENON_PROFILER_ID ? &profiler : nullptr;
+  static constexpr tenon_derived_weights derived = {sizeof(tenon_derived_weights), derive};
+  if (text(id) == TENON_PROFILER_ID) return &profiler;
+  return text(id) == TENON_DERIVED_WEIGHTS_ID ? &derived : nullptr;
 }
 
 // ---- The table and the manifest

@@ -9,6 +9,23 @@
 
 namespace tenon::sdk::layer {
 
+// The address of a slot that holds `size` bytes; throws when it does not.
+inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot, uint64_t size,
+                              bool view, const std::string& what) {
+  alignas(64) static unsigned char nothing[64];  // an address for tensors without elements
+  if (size == 0) return nothing;
+  check(slot.buffer != nullptr, what + " has no buffer");
+  const Buffer& buffer = *behind<Buffer>(slot.buffer);
+  check(slot.offset <= buffer.size && size <= buffer.size - slot.offset,
+        what + " needs " + std::to_string(size) + " bytes from " + std::to_string(slot.offset) +
+            " of a buffer of " + std::to_string(buffer.size));
+  const uint64_t alignment = device.spec.alignment;
+  check(view || slot.offset % alignment == 0, what + " lies at " + std::to_string(slot.offset) +
+                                                  ", not a multiple of " +
+                                                  std::to_string(alignment));
+  return buffer.bytes + slot.offset;
+}
+
 class Instance {
  public:
   explicit Instance(const CompiledProgram* program) : program_(program) {}
@@ -34,15 +51,15 @@ class Instance {
         if (at.value == TENON_NONE) continue;
         const std::string what =
             "value " + std::to_string(at.value) + " of step " + std::to_string(i);
-        table[k] =
-            resolve(binding.values[at.value], p.values[at.value].size, views[at.value], what) +
-            at.displacement;
+        table[k] = resolve(*program_->device, binding.values[at.value], p.values[at.value].size,
+                           views[at.value], what) +
+                   at.displacement;
       }
       Prepared step{
           .run = &body.kernel.run, .call = {.inputs = table, .outputs = table + in}, .index = i};
       if (body.kernel.scratch != 0) {
-        step.call.scratch = resolve(binding.scratch[i], body.kernel.scratch, false,
-                                    "scratch of step " + std::to_string(i));
+        step.call.scratch = resolve(*program_->device, binding.scratch[i], body.kernel.scratch,
+                                    false, "scratch of step " + std::to_string(i));
       }
       steps.push_back(step);
     }
@@ -100,22 +117,6 @@ class Instance {
       for (const tenon_alias& a : body.aliases)
         if (a.kind == TENON_ALIAS_VIEW) views[a.to] = true;
     return views;
-  }
-
-  unsigned char* resolve(const tenon_slot& slot, uint64_t size, bool view,
-                         const std::string& what) const {
-    alignas(64) static unsigned char nothing[64];  // an address for tensors without elements
-    if (size == 0) return nothing;
-    check(slot.buffer != nullptr, what + " has no buffer");
-    const Buffer& buffer = *behind<Buffer>(slot.buffer);
-    check(slot.offset <= buffer.size && size <= buffer.size - slot.offset,
-          what + " needs " + std::to_string(size) + " bytes from " + std::to_string(slot.offset) +
-              " of a buffer of " + std::to_string(buffer.size));
-    const uint64_t alignment = program_->device->spec.alignment;
-    check(view || slot.offset % alignment == 0, what + " lies at " + std::to_string(slot.offset) +
-                                                    ", not a multiple of " +
-                                                    std::to_string(alignment));
-    return buffer.bytes + slot.offset;
   }
 
   const CompiledProgram* program_;

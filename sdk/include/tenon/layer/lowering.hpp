@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -26,8 +27,8 @@ class NodeReader {
   static Node make(std::string_view domain, std::string_view op, uint32_t version) {
     return {domain, op, version};
   }
-  static void add_input(Node& n, const Type* type, const void* content) {
-    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content);
+  static void add_input(Node& n, const Type* type, const void* content, bool frozen = false) {
+    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content, frozen);
   }
   static void add_output(Node& n, const Type* type) {
     n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr);
@@ -193,7 +194,8 @@ class Lowering {
       const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
       types.push_back(dense ? declared_type(v) : places_[v].type);
       NodeReader::add_input(node, &types.back(),
-                            value.data ? tenon_blob_at(&blob_, value.data) : nullptr);
+                            value.data ? tenon_blob_at(&blob_, value.data) : nullptr,
+                            is_frozen(value));
     }
     for (uint32_t v : outputs(n)) {
       NodeReader::add_output(node,
@@ -210,8 +212,12 @@ class Lowering {
     return kernel;
   }
 
+  static bool is_frozen(const tenon_blob_value& value) {
+    return value.space == TENON_SPACE_WEIGHT && !(value.flags & TENON_VALUE_UPDATED);
+  }
+
   uint32_t add_value(uint32_t source, uint64_t size) {
-    program_.values.push_back({source, 0, size, 0});
+    program_.values.push_back({source, 0, size, 0, {}});
     return static_cast<uint32_t>(program_.values.size() - 1);
   }
   Place storage(uint32_t source, Type dense) {
@@ -286,11 +292,28 @@ class Lowering {
       step.outputs.push_back(v == TENON_NONE ? Location{} : places_[v].at);
       work |= v != TENON_NONE && places_[v].type.elements() != 0;
     }
+    for (const Derived& wanted : step.kernel.derived) use_derived(n, wanted, step);
     for (const InPlace& pair : step.kernel.in_place) alias_in_place(n, from, pair, step);
     step.label = step.kernel.label.empty() ? std::string(text(tenon_blob_str(&blob_, n.op)))
                                            : step.kernel.label;
     step.node = index;
     seal(program_.bodies.emplace_back(std::move(step)), work);
+  }
+
+  // The operand in the kernel's own layout, one program value per weight and layout.
+  void use_derived(const tenon_blob_node& n, const Derived& wanted, StepBody& step) {
+    const auto input = static_cast<size_t>(wanted.input);
+    const uint32_t source = input < operands(n).size() ? operands(n)[input] : TENON_NONE;
+    if (source == TENON_NONE || wanted.size == 0 || wanted.layout.empty() || !wanted.make ||
+        !is_frozen(tenon_blob_values(&blob_, &function_)[source]))
+      throw Refusal(TENON_REASON_OTHER,
+                    "operand " + std::to_string(wanted.input) + " cannot be a derived weight");
+    const auto [at, fresh] = derived_.try_emplace({source, wanted.layout}, TENON_NONE);
+    if (fresh) {
+      at->second = add_value(source, wanted.size);
+      program_.derived.push_back({at->second, wanted.layout, wanted.make});
+    }
+    step.inputs[input] = {at->second, 0};
   }
 
   // Only where no other operand shares the storage: it would be overwritten while it is read.
@@ -336,9 +359,10 @@ class Lowering {
   std::span<const Row> rows_;
   tenon_blob blob_;
   const tenon_blob_function& function_;
-  std::vector<Place> places_;                  // per value of the blob
-  std::unordered_map<uint32_t, Place> dense_;  // dense copies of strided values
-  std::unordered_set<uint32_t> leaves_;        // the region's outputs
+  std::vector<Place> places_;                                     // per value of the blob
+  std::unordered_map<uint32_t, Place> dense_;                     // dense copies of strided values
+  std::map<std::pair<uint32_t, std::string>, uint32_t> derived_;  // program values
+  std::unordered_set<uint32_t> leaves_;                           // the region's outputs
   Program program_;
 };
 

@@ -25,14 +25,23 @@ struct StepBody {
   uint32_t node = TENON_NONE;
 };
 
+struct DerivedValue {
+  uint32_t value;  // of the program
+  std::string layout;
+  std::function<void(const void*, void*)> make;
+};
+
 struct Program {
   std::vector<tenon_program_value> values;
+  std::vector<DerivedValue> derived;
   std::deque<StepBody> bodies;  // addresses stay
   std::vector<tenon_step> steps;
   tenon_program_info info{};
 
   // Called once, when everything is in place.
   void publish() {
+    for (const DerivedValue& d : derived)
+      values[d.value].layout = {d.layout.data(), d.layout.size()};
     steps.clear();
     for (const StepBody& b : bodies) {
       tenon_step s{};
