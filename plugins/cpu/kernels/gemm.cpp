@@ -236,17 +236,16 @@ void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
   }
 }
 
-// Where the panels of the shared operand from element `first` on begin, at the steps from s on.
-char* Gemm::shared_at(const Work& work, int64_t s, int64_t first) const {
-  const int64_t padded =
-      method_ == Method::share_a ? round_up(m_, row_panel_) : round_up(n_, col_panel_);
+// Where, in an operand packed whole, the panels from element `first` on begin at the steps from s
+// on: for each part of k all panels, one after the other.
+int64_t Gemm::panel_offset(AmxSide side, int64_t s, int64_t first) const {
+  const int64_t padded = side == AmxSide::a ? round_up(m_, row_panel_) : round_up(n_, col_panel_);
   const int64_t steps = round_up(std::min(steps_, k_ - s), step_unit_);
-  return work.scratch + (s * padded + first * steps) * packed_size_;
+  return (s * padded + first * steps) * packed_size_;
 }
 
-// For each part of k all panels, one after the other.
-void Gemm::share(const Work& work) const {
-  const bool a = method_ == Method::share_a;
+void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
+  const bool a = side == AmxSide::a;
   const int64_t width = a ? m_ : n_, panel = a ? row_panel_ : col_panel_;
   const int64_t most = on_unit() ? kBlockPanels * panel : width;
   loop(work, (width + panel - 1) / panel, grain_for(panel * k_ * packed_size_),
@@ -257,10 +256,48 @@ void Gemm::share(const Work& work) const {
              const int64_t count = std::min(most, last - first), steps = std::min(steps_, k_ - s);
              uint32_t bits[kBlockPanels] = {};
              pack(a ? rows_of(work, first, count, s, steps) : cols_of(work, first, count, s, steps),
-                  shared_at(work, s, first), bits);
+                  to + panel_offset(side, s, first), bits);
              raise(work.shared_bits, *std::max_element(bits, bits + kBlockPanels));
            }
        });
+}
+
+// ---- b packed before any run
+
+// Packing is a part of the work that shrinks with the rows. Numbers in several parts are left out:
+// what their panels hold is judged anew in every run.
+bool Gemm::wants_packed_b() const {
+  if (method_ != Method::share_a && method_ != Method::share_b) return false;
+  return unit_ == AmxNumber::bf16 ? m_ <= 1024 : unit_ == AmxNumber::none && m_ <= 128;
+}
+
+void Gemm::take_packed_b() {
+  b_packed_ = true;
+  (method_ == Method::share_a ? pack_ : shared_) = 0;
+}
+
+std::string Gemm::packed_layout() const {
+  std::string text = on_unit() ? "pairs" : "columns";
+  for (const int64_t n :
+       {static_cast<int64_t>(b_.dtype), k_, n_, b_.row, b_.col, col_panel_, steps_})
+    text += " " + std::to_string(n);
+  return text;
+}
+
+uint64_t Gemm::packed_bytes() const {
+  return aligned(round_up(n_, col_panel_) * round_up(k_, step_unit_) * packed_size_);
+}
+
+void Gemm::pack_b(const void* b, void* packed) const {
+  std::atomic<uint32_t> bits{0};
+  const auto nothing = [](const GemmBlock&) {};
+  pack_whole({nullptr, b, nullptr, nullptr, nothing, false, bits}, AmxSide::b,
+             static_cast<char*>(packed));
+}
+
+const char* Gemm::packed_b_at(const Work& work, int64_t s, int64_t j) const {
+  const char* const whole = b_packed_ ? static_cast<const char*>(work.b) : work.scratch;
+  return whole + panel_offset(AmxSide::b, s, j);
 }
 
 void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* b, char* c,
@@ -318,7 +355,7 @@ void Gemm::finish(const Work& work, const GemmBlock& block, const uint32_t* bits
 }
 
 void Gemm::run_share_a(const Work& work) const {
-  share(work);
+  pack_whole(work, AmxSide::a, work.scratch);
   const int64_t grain =
       std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * m_ * k_ * col_panel_));
   loop(work, round_up(n_, col_panel_) / col_panel_, grain,
@@ -335,14 +372,19 @@ void Gemm::share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed)
   const int64_t ld = direct_ ? n_ : cols;
   uint32_t bits[kBlockPanels] = {};
   for (int64_t s = 0; s < k_; s += steps_) {
-    pack(cols_of(work, j, cols, s, std::min(steps_, k_ - s)), packed, bits);
-    multiply(m_, cols, s, shared_at(work, s, 0), packed, sums, ld);
+    const char* b = packed;
+    if (b_packed_) {
+      b = packed_b_at(work, s, j);
+    } else {
+      pack(cols_of(work, j, cols, s, std::min(steps_, k_ - s)), packed, bits);
+    }
+    multiply(m_, cols, s, work.scratch + panel_offset(AmxSide::a, s, 0), b, sums, ld);
   }
   finish(work, {sums, ld, 0, j, m_, cols}, bits, packed + pack_ + sums_ - redo_);
 }
 
 void Gemm::run_share_b(const Work& work) const {
-  share(work);
+  if (!b_packed_) pack_whole(work, AmxSide::b, work.scratch);
   const int64_t grain =
       std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * n_ * k_ * row_panel_));
   loop(work, round_up(m_, row_panel_) / row_panel_, grain,
@@ -367,7 +409,8 @@ void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed)
         direct_ ? static_cast<char*>(work.c) + (i * n_ + j) * sum_size_ : packed + pack_;
     const int64_t ld = direct_ ? n_ : cols;
     for (int64_t s = 0; s < k_; s += steps_)
-      multiply(rows, cols, s, packed + s * padded * packed_size_, shared_at(work, s, j), sums, ld);
+      multiply(rows, cols, s, packed + s * padded * packed_size_, packed_b_at(work, s, j), sums,
+               ld);
     finish(work, {sums, ld, i, j, rows, cols}, bits, packed + pack_ + sums_ - redo_);
   }
 }

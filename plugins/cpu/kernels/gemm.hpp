@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "../parallel.hpp"
 #include "gemm_amx.hpp"
@@ -47,6 +48,15 @@ class Gemm {
   Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
        int slots = widest_arena(), F32Precision precision = F32Precision::ieee);
 
+  // b may come packed, where that pays: many runs with the same b, few rows each. From then on run
+  // takes as b what pack_b wrote, packed_bytes() of it. Of equal layouts every product reads equal
+  // bytes.
+  bool wants_packed_b() const;
+  void take_packed_b();
+  std::string packed_layout() const;
+  uint64_t packed_bytes() const;
+  void pack_b(const void* b, void* packed) const;
+
   uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
   uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }
   // Once; its pieces are spread over the arena unless serial. sink may be called by several threads
@@ -65,8 +75,9 @@ class Gemm {
   void run_skinny(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
-  void share(const Work& work) const;
-  char* shared_at(const Work& work, int64_t s, int64_t first) const;
+  int64_t panel_offset(AmxSide side, int64_t s, int64_t first) const;
+  void pack_whole(const Work& work, AmxSide side, char* to) const;
+  const char* packed_b_at(const Work& work, int64_t s, int64_t j) const;
   void share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const;
   void share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const;
   Panels rows_of(const Work& work, int64_t i, int64_t rows, int64_t s, int64_t steps) const;
@@ -86,7 +97,8 @@ class Gemm {
   int64_t m_ = 0, n_ = 0, k_ = 0;
   GemmOperand a_, b_;
   bool direct_ = false;
-  bool swapped_ = false;  // skinny: b is the one with few columns, and takes a's role
+  bool b_packed_ = false;  // what run is given as b
+  bool swapped_ = false;   // skinny: b is the one with few columns, and takes a's role
   Method method_ = Method::empty;
   tenon_dtype sum_ = TENON_DTYPE_NONE;
   int64_t sum_size_ = 0;

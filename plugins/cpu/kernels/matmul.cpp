@@ -186,6 +186,14 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   work.slots = spread ? widest_arena() : 0;
 
   sdk::Kernel kernel;
+  // A weight that stays as it is is packed once, for all runs.
+  if (b.frozen() && product(right.batch) == 1 && work.gemm.wants_packed_b()) {
+    const Gemm packer = work.gemm;
+    work.gemm.take_packed_b();
+    kernel.derived.push_back(
+        {b.position(), packer.packed_layout(), packer.packed_bytes(),
+         [packer](const void* dense, void* packed) { packer.pack_b(dense, packed); }});
+  }
   kernel.scratch = spread ? work.slots * work.gemm.serial_scratch() : work.gemm.scratch();
   kernel.cost = work.gemm.flops() * static_cast<double>(work.a_offsets.size()) / 1e11;
   kernel.run = [work = std::move(work)](const sdk::Call& c) { work.run(c); };
