@@ -36,6 +36,8 @@ AttrValue attr_value(const tenon_arg& a) {
                      : std::vector<double>{};
     case TENON_ARG_DTYPE:
       return DTypeAttr{static_cast<DType>(a.i64)};
+    case TENON_ARG_FUNCTION:
+      return std::make_shared<const Graph>(need(a.function, "function").graph);
     default:
       fail(Code::invalid_argument, "attribute ", view(a.name), ": type ", a.type, " is unknown");
   }
@@ -164,6 +166,8 @@ tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_s
       const size_t k = outputs.size();
       outputs.push_back(want && k < output_count ? want[k] != 0 : !optional);
     }
+    if (has_output_list(*record))
+      outputs.resize(std::max<size_t>(outputs.size(), output_count), true);
     if (output_count != outputs.size())
       fail(Code::invalid_argument, "op ", view(op), ": has ", outputs.size(),
            " outputs, got room for ", output_count);

@@ -27,6 +27,8 @@ std::string default_text(const tenon::OpPart& part) {
                               : "none";
     case TENON_ATTR_INTS:
       return "[]";
+    case TENON_ATTR_FUNCTION:
+      return "graph";
     default:
       return part.name == "kind" ? "?" : cat("\"", part.default_str, "\"");
   }

@@ -30,8 +30,11 @@ struct Value {
   friend auto operator<=>(const Value&, const Value&) = default;
 };
 
+using FunctionAttr = std::shared_ptr<const Graph>;
+
 // Op structs over Value: op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}.
 namespace op {
+using Function = FunctionAttr;
 #include "tenon/op_structs.inl"
 }  // namespace op
 
@@ -39,7 +42,6 @@ struct DTypeAttr {
   DType dtype;
   friend bool operator==(const DTypeAttr&, const DTypeAttr&) = default;
 };
-using FunctionAttr = std::shared_ptr<const Graph>;
 using AttrValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                                std::vector<double>, DTypeAttr, FunctionAttr>;
 

@@ -79,6 +79,11 @@ class Verifier {
         bad(node_text(id), ": output ", node.op->schema->output_name(k), " is not its own");
     }
     check_entry(node, node_text(id));
+    for (const Attr& a : node.attrs)
+      if (const auto* body = std::get_if<FunctionAttr>(&a.value)) {
+        if (!*body) bad(node_text(id), ": attribute ", a.name, " is empty");
+        Verifier(**body).run();
+      }
     check_types(node, node_text(id));
   }
 

@@ -35,8 +35,7 @@ struct Encoder {
     operands.insert(operands.end(), vs.begin(), vs.end());
   }
   void output(const char*, bool want = true) { outputs.push_back(want); }
-  void output_list(const char*) { list_output_ = true; }
-  bool list_output_ = false;
+  void output_list(const char*, size_t count) { outputs.insert(outputs.end(), count, true); }
 };
 
 // Node -> op struct.
@@ -65,7 +64,7 @@ struct NodeDecoder {
     want = out < node.outputs.size() && node.outputs[out];
     ++out;
   }
-  void output_list(const char*) {}
+  void output_list(const char*, size_t& count) { count = node.outputs.size() - out; }
 };
 template <class Op>
 Op decode(const NodeInfo& node) {

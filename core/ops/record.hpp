@@ -20,6 +20,7 @@ inline constexpr uint32_t kElementwise =
 inline constexpr uint32_t kCommutative = 2;  // first two operands may change places
 inline constexpr uint32_t kOrdered = 4;      // keeps its order, is never merged, dropped or doubled
 inline constexpr uint32_t kView = 8;         // moves no data where strides permit
+inline constexpr uint32_t kReduction = 16;   // folds axes of its only operand; may end a region
 
 // What a shape rule sees. Every operand's type is numeric here. fail() names op and node.
 class Infer {
@@ -36,6 +37,7 @@ class Infer {
     outs_[k] = type;
   }
   size_t out_count() const { return outs_.size(); }  // list outputs: as many as the node has
+  bool wanted(size_t k) const { return k < node_.outputs.size() && node_.outputs[k]; }
 
   std::string who() const;  // "rms_norm 'layers.0.norm'"
   template <class... Parts>

@@ -141,7 +141,8 @@ void reduce_grad(Grad& g, const op::reduce& n) {
   g.give(n.x, b.expand(dx, x.shape));
 }
 
-constexpr Record<op::reduce> kReduce{.shape = reduce_shape, .grad = reduce_grad};
+constexpr Record<op::reduce> kReduce{
+    .shape = reduce_shape, .grad = reduce_grad, .traits = kReduction};
 
 }  // namespace
 

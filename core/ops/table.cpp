@@ -18,6 +18,7 @@ const std::vector<const OpRecord*>& all_records() {
 #define TENON_BOOL(n, d)
 #define TENON_DTYPE(n, d)
 #define TENON_INTS(n)
+#define TENON_FN(n)
 #define TENON_OUT(n)
 #define TENON_OUT_OPT(n)
 #define TENON_OUT_LIST(n)

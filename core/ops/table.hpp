@@ -17,6 +17,7 @@ namespace tenon::core {
 #define TENON_BOOL(n, d)
 #define TENON_DTYPE(n, d)
 #define TENON_INTS(n)
+#define TENON_FN(n)
 #define TENON_OUT(n)
 #define TENON_OUT_OPT(n)
 #define TENON_OUT_LIST(n)

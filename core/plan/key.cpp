@@ -2,6 +2,38 @@
 #include "plan/key.hpp"
 
 namespace tenon::core {
+namespace {
+
+void append_type(std::string& key, const Type& type) {
+  append_key(key, type.dtype);
+  append_key(key, type.shape.rank());
+  for (Dim d : type.shape) append_key(key, d);
+}
+
+// A body by what it does, not by where it lies.
+void append_graph(std::string& key, const Graph& g) {
+  append_key(key, g.value_count());
+  for (uint32_t v = 0; v < g.value_count(); ++v) {
+    const ValueInfo& info = g[Value{v}];
+    append_key(key, info.space);
+    append_type(key, info.type);
+    if (info.data) key.append(reinterpret_cast<const char*>(info.data->data()), info.data->size());
+  }
+  append_key(key, g.node_count());
+  for (NodeId n = 0; n < g.node_count(); ++n) {
+    append_key(key, g[n].op);
+    append_key(key, g[n].attrs.size());
+    for (const Attr& a : g[n].attrs) append_key(key, a);
+    append_key(key, g[n].operands.size());
+    for (Value v : g[n].operands) append_key(key, v.id);
+    append_key(key, g[n].outputs.size());
+    for (Value v : g[n].outputs) append_key(key, v.id);
+  }
+  append_key(key, g.outputs().size());
+  for (const Output& o : g.outputs()) append_key(key, o.value.id);
+}
+
+}  // namespace
 
 void append_key(std::string& key, const Attr& attr) {
   append_key(key, attr.name.size());
@@ -10,7 +42,7 @@ void append_key(std::string& key, const Attr& attr) {
   std::visit(
       [&]<class T>(const T& v) {
         if constexpr (std::is_same_v<T, FunctionAttr>) {
-          append_key(key, v.get());
+          append_graph(key, *v);
         } else if constexpr (std::is_same_v<T, DTypeAttr>) {
           append_key(key, v.dtype);
         } else if constexpr (std::is_arithmetic_v<T>) {
@@ -30,10 +62,10 @@ std::string form_key(const Graph& graph, const NodeInfo& node) {
   for (const Attr& a : node.attrs) append_key(key, a);
   append_key(key, node.operands.size());
   for (Value v : node.operands) {
-    append_key(key, v ? graph.type(v).dtype : DType{TENON_DTYPE_NONE});
-    if (!v) continue;
-    append_key(key, graph.type(v).shape.rank());
-    for (Dim d : graph.type(v).shape) append_key(key, d);
+    if (v)
+      append_type(key, graph.type(v));
+    else
+      append_key(key, DType{TENON_DTYPE_NONE});
   }
   for (Value v : node.outputs) key += v ? '1' : '0';
   return key;

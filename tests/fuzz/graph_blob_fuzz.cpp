@@ -17,7 +17,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     y = rms_norm(x, w) {eps=1e-06} @"layers.0"
     r = reduce(y) {kind="sum", axes=[0]}
     s = binary(r, c) {kind="add"}
+    t = elementwise_region(x, s) {body=graph {
+      input a: f32[2,3] input b: f32[3] const k: f32[] = {1.5}
+      m = binary(a, b) {kind="mul"} n = binary(m, k) {kind="max"} output "n" = n
+    }}
     output "s" = s
+    output "t" = t
   })",
                                              "base"))
                                 .blob;

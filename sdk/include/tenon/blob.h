@@ -400,6 +400,11 @@ static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* nam
   *out_count = a ? a->count : 0;
   return a ? (const int64_t*)tenon_blob_at(n->blob, a->bits) : NULL;
 }
+/* The function that an attribute names, or TENON_NONE. */
+static inline uint32_t tenon_node_function(tenon_node_view* n, const char* name) {
+  const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_FUNCTION);
+  return a ? (uint32_t)a->bits : TENON_NONE;
+}
 /* NULL when everything that the node carries was looked at; else what was not: "attribute" (its
  * name in out_name), "operand" or "output". */
 static inline const char* tenon_node_unknown(const tenon_node_view* n, tenon_str* out_name) {

@@ -95,6 +95,13 @@ class Value {
   bool frozen_ = false;
 };
 
+// A function of the blob, the value of an attribute; body.hpp reads it.
+struct Function {
+  const tenon_blob* blob = nullptr;
+  uint32_t index = 0;
+  explicit operator bool() const { return blob != nullptr; }
+};
+
 namespace op {
 #include "op_structs.inl"
 }  // namespace op
@@ -253,6 +260,10 @@ class Decoder {
     const int64_t* list = tenon_node_ints(&view_, name, &count);
     field.assign(list, list + count);
   }
+  void attr(const char* name, Function& field, const Function& otherwise) {
+    const uint32_t index = tenon_node_function(&view_, name);
+    field = index == TENON_NONE ? otherwise : Function{view_.blob, index};
+  }
   void operand(const char*, Value& field) { field = next_input(); }
   void optional(const char*, Value& field) { field = next_input(); }
   void list(const char*, std::vector<Value>& field) {
@@ -260,8 +271,8 @@ class Decoder {
   }
   void output(const char*) { next_output(); }
   void output(const char*, bool& want) { want = next_output(); }
-  void output_list(const char*) {
-    while (output_ < node_.output_count()) next_output();
+  void output_list(const char*, size_t& count) {
+    for (; output_ < node_.output_count(); ++count) next_output();
   }
 
  private:

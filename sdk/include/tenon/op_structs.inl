@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One struct per op, made from ops.def: attributes (with their defaults), then operands, then want_<name> for each
-// optional output. Included inside a namespace in which `Value` is what stands for an operand there (default: absent),
-// so that builders, core's records and kernels all write op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}.
+// optional output and count_<name> for a list of them. Included inside a namespace in which `Value` is what stands for
+// an operand there and `Function` for a function (default: absent), so that builders, core's records and kernels all write op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}.
 //
 // visit(op, v) walks an op's parts in order: v.attr(name, field, default), v.operand(name, field),
-// v.optional(name, field), v.list(name, fields), v.output(name), v.output(name, want), v.output_list(name).
+// v.optional(name, field), v.list(name, fields), v.output(name), v.output(name, want), v.output_list(name, count).
 // No include guard: each namespace makes its own.
 
 #define TENON_OP(name, version, family, level)             \
@@ -20,9 +20,10 @@
 #define TENON_BOOL(n, d) bool n = d;
 #define TENON_DTYPE(n, d) tenon_dtype n = d;
 #define TENON_INTS(n) std::vector<int64_t> n{};
+#define TENON_FN(n) Function n{};
 #define TENON_OUT(n)
 #define TENON_OUT_OPT(n) bool want_##n = false;
-#define TENON_OUT_LIST(n)
+#define TENON_OUT_LIST(n) size_t count_##n = 0;
 #define TENON_END(name) };
 #include "ops.def"
 #include "undef_ops.inl"
@@ -40,9 +41,10 @@
 #define TENON_BOOL(n, d) v.attr(#n, op.n, bool{d});
 #define TENON_DTYPE(n, d) v.attr(#n, op.n, tenon_dtype{d});
 #define TENON_INTS(n) v.attr(#n, op.n, std::vector<int64_t>{});
+#define TENON_FN(n) v.attr(#n, op.n, Function{});
 #define TENON_OUT(n) v.output(#n);
 #define TENON_OUT_OPT(n) v.output(#n, op.want_##n);
-#define TENON_OUT_LIST(n) v.output_list(#n);
+#define TENON_OUT_LIST(n) v.output_list(#n, op.count_##n);
 #define TENON_END(name) }
 #include "ops.def"
 #include "undef_ops.inl"

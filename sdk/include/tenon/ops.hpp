@@ -66,6 +66,7 @@ inline constexpr OpPart kOpParts[] = {
 #define TENON_DTYPE(n, d) \
   {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_DTYPE, .default_int = d},
 #define TENON_INTS(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_INTS},
+#define TENON_FN(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_FUNCTION},
 #define TENON_OUT(n) {.kind = OpPart::Kind::output, .name = #n},
 #define TENON_OUT_OPT(n) {.kind = OpPart::Kind::optional_output, .name = #n},
 #define TENON_OUT_LIST(n) {.kind = OpPart::Kind::output_list, .name = #n},

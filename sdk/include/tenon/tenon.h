@@ -195,6 +195,7 @@ TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dty
 #define TENON_ARG_INTS UINT32_C(5)
 #define TENON_ARG_FLOATS UINT32_C(6)
 #define TENON_ARG_DTYPE UINT32_C(7)
+#define TENON_ARG_FUNCTION UINT32_C(8)
 typedef struct tenon_arg {
   tenon_str name;
   uint32_t type;  /* TENON_ARG_*: which field counts */
@@ -203,7 +204,10 @@ typedef struct tenon_arg {
   double f64;
   tenon_str str;
   const int64_t* ints;
-  const double* floats;
+  union {
+    const double* floats;
+    const tenon_graph* function; /* a body; copied */
+  };
 } tenon_arg;
 
 /* Appends a node. operands: fixed positions, TENON_NONE = absent. version 0 = the newest.

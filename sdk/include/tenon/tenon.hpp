@@ -237,6 +237,15 @@ struct Node {
   Value operator[](size_t k) const { return outputs[k]; }
 };
 
+class Graph;
+
+// A graph as an attribute: the body of a region. The graph must live until the node is added.
+struct Function {
+  const tenon_graph* graph = nullptr;
+  Function() = default;
+  Function(const Graph& body);  // NOLINT: implicit on purpose
+};
+
 // The ops: one struct each, see op_structs.inl.
 namespace op {
 #include "op_structs.inl"
@@ -248,7 +257,6 @@ struct NodeEncoder {
   std::vector<tenon_value> operands{};
   std::vector<tenon_arg> args{};
   std::vector<uint8_t> want{};
-  bool list_output = false;
 
   tenon_arg& arg(const char* name, uint32_t type) {
     tenon_arg a{};
@@ -277,13 +285,16 @@ struct NodeEncoder {
     a.ints = v.data();
     a.count = static_cast<uint32_t>(v.size());
   }
+  void attr(const char* name, const Function& v, const Function&) {
+    if (v.graph) arg(name, TENON_ARG_FUNCTION).function = v.graph;
+  }
   void operand(const char*, Value v) { operands.push_back(v.id); }
   void optional(const char*, Value v) { operands.push_back(v.id); }
   void list(const char*, const std::vector<Value>& vs) {
     for (Value v : vs) operands.push_back(v.id);
   }
   void output(const char*, bool wanted = true) { want.push_back(wanted); }
-  void output_list(const char*) { list_output = true; }
+  void output_list(const char*, size_t count) { want.insert(want.end(), count, 1); }
 };
 }  // namespace detail
 
@@ -440,6 +451,8 @@ class Graph {
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
   detail::Handle<tenon_graph, tenon_graph_destroy> handle_;
 };
+
+inline Function::Function(const Graph& body) : graph(body.handle()) {}
 
 namespace detail {
 inline tenon_tensor tensor(const TensorType& t, const void* data, uint64_t size,

@@ -84,6 +84,24 @@ TEST_SUITE("ir/text") {
     verify(back);
   }
 
+  TEST_CASE("print: a region's body stands in the text as a nested graph") {
+    const std::string text = R"(graph {
+  input x: f32[2,3]
+  y = elementwise_region(x) {body=graph {
+    input a: f32[2,3]
+    const c: f32[] = {1.5}
+    b = binary(a, c) {kind="mul"}
+    r = reduce(b) {kind="sum", axes=[1]}
+    output "r" = r
+  }}
+  output "y" = y
+}
+)";
+    const Graph g = parse(text, "region");
+    CHECK(print(g, false) == text);
+    CHECK(g.type(g.outputs()[0].value) == Type{kF32, {2}});
+  }
+
   TEST_CASE("print: a NaN attribute comes back a NaN") {
     Graph g;
     const Value x = g.input("x", {kF32, {2}});

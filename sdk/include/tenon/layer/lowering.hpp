@@ -16,36 +16,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include "../body.hpp"
 #include "copy.hpp"
 #include "program.hpp"
 
 namespace tenon::sdk {
 
-// Fills a Node with the types of one node of a blob.
-class NodeReader {
- public:
-  static Node make(std::string_view domain, std::string_view op, uint32_t version) {
-    return {domain, op, version};
-  }
-  static void add_input(Node& n, const Type* type, const void* content, bool frozen = false) {
-    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content, frozen);
-  }
-  static void add_output(Node& n, const Type* type) {
-    n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr);
-  }
-};
-
 namespace layer {
-
-inline std::string_view text(tenon_str s) { return {s.data, s.size}; }
-
-// A dense type from the blob.
-inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
-  Type t{.dtype = v.dtype, .rank = v.rank};
-  std::copy_n(tenon_blob_dims(&blob, &v), v.rank, t.dims.begin());
-  t.set_dense_strides();
-  return t;
-}
 
 // Lowest and one past the highest byte that a strided tensor covers, from its element 0.
 inline std::pair<int64_t, int64_t> span_of(const Type& t) {
@@ -149,31 +126,10 @@ class Lowering {
                                        other);
   }
 
-  // make may dereference what its op cannot be without.
   void check_complete(const tenon_blob_node& n, const Row& row) const {
     const OpSchema* schema = find_op(row.op);
     if (!schema || schema->version != row.version) return;
-    const auto present = [](std::span<const uint32_t> list, size_t k) {
-      return k < list.size() && list[k] != TENON_NONE;
-    };
-    size_t in = 0, out = 0;
-    for (const OpPart& part : schema->parts()) {
-      using Kind = OpPart::Kind;
-      const bool operand = part.kind == Kind::operand || part.kind == Kind::operand_list;
-      if (operand && !present(operands(n), in)) {
-        throw Refusal::shape("operand " + std::string(part.name) + " is missing");
-      }
-      if (part.kind == Kind::output && !present(outputs(n), out)) {
-        throw Refusal::shape("output " + std::string(part.name) + " is missing");
-      }
-      in += operand || part.kind == Kind::optional_operand;
-      out += part.kind == Kind::output || part.kind == Kind::optional_output;
-      if (part.kind == Kind::operand_list) {
-        for (uint32_t v : operands(n))
-          if (v == TENON_NONE)
-            throw Refusal::shape("one of operand " + std::string(part.name) + " is missing");
-      }
-    }
+    layer::check_complete(*schema, operands(n), outputs(n));
   }
 
   bool reads_strided(const tenon_blob_node& n) const {
@@ -202,11 +158,7 @@ class Lowering {
                              v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)));
     }
     Kernel kernel = row.make(view, node);
-    tenon_str name;
-    if (const char* what = tenon_node_unknown(&view, &name)) {
-      throw Refusal::unknown(what,
-                             name.size ? text(name) : std::string_view("beyond what the op had"));
-    }
+    check_known(view);
     if (!kernel.run && kernel.view.empty())
       throw Refusal(TENON_REASON_OTHER, "its kernel is empty");
     return kernel;

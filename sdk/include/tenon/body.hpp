@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a body: the function that an attribute names, its values by number and its steps, each
+// decoded as make gets a node. What a step carries and its op does not know is refused.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+
+#include "kernel.hpp"
+
+namespace tenon::sdk {
+
+// Fills a Node with the types of one node of a blob.
+class NodeReader {
+ public:
+  static Node make(std::string_view domain, std::string_view op, uint32_t version) {
+    return {domain, op, version};
+  }
+  static void add_input(Node& n, const Type* type, const void* content, bool frozen = false) {
+    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content, frozen);
+  }
+  static void add_output(Node& n, const Type* type) {
+    n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr);
+  }
+};
+
+namespace layer {
+
+inline std::string_view text(tenon_str s) { return {s.data, s.size}; }
+
+// A dense type from the blob.
+inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
+  Type t{.dtype = v.dtype, .rank = v.rank};
+  std::copy_n(tenon_blob_dims(&blob, &v), v.rank, t.dims.begin());
+  t.set_dense_strides();
+  return t;
+}
+
+// make may dereference what its op cannot be without.
+inline void check_complete(const OpSchema& schema, std::span<const uint32_t> operands,
+                           std::span<const uint32_t> outputs) {
+  const auto present = [](std::span<const uint32_t> list, size_t k) {
+    return k < list.size() && list[k] != TENON_NONE;
+  };
+  size_t in = 0, out = 0;
+  for (const OpPart& part : schema.parts()) {
+    using Kind = OpPart::Kind;
+    const bool operand = part.kind == Kind::operand || part.kind == Kind::operand_list;
+    if (operand && !present(operands, in))
+      throw Refusal::shape("operand " + std::string(part.name) + " is missing");
+    if (part.kind == Kind::output && !present(outputs, out))
+      throw Refusal::shape("output " + std::string(part.name) + " is missing");
+    in += operand || part.kind == Kind::optional_operand;
+    out += part.kind == Kind::output || part.kind == Kind::optional_output;
+    if (part.kind == Kind::operand_list &&
+        std::ranges::find(operands, TENON_NONE) != operands.end())
+      throw Refusal::shape("one of operand " + std::string(part.name) + " is missing");
+  }
+}
+
+// Refuses a node of which something was not looked at.
+inline void check_known(const tenon_node_view& view) {
+  tenon_str name;
+  if (const char* what = tenon_node_unknown(&view, &name))
+    throw Refusal::unknown(what,
+                           name.size ? text(name) : std::string_view("beyond what the op had"));
+}
+
+}  // namespace layer
+
+class Body {
+ public:
+  // Refuses an attribute that was left out.
+  explicit Body(const Function& f) {
+    if (!f) throw Refusal(TENON_REASON_ATTRIBUTE, "the body is missing");
+    blob_ = *f.blob;
+    number_ = f.index;
+    for (uint32_t v = 0; v < function().value_count; ++v)
+      types_.push_back(layer::type_of(blob_, value(v)));
+  }
+
+  // Values: inputs in the order of a call, one-element constants, what steps make.
+  uint32_t value_count() const { return function().value_count; }
+  const Type& type(uint32_t v) const { return types_[v]; }
+  uint32_t space(uint32_t v) const { return value(v).space; }
+  // A constant's bytes, nullptr where the blob has none.
+  const void* content(uint32_t v) const {
+    return value(v).data ? tenon_blob_at(&blob_, value(v).data) : nullptr;
+  }
+  std::vector<uint32_t> inputs() const {
+    std::vector<uint32_t> list;
+    for (uint32_t v : indices(function().inputs, function().input_count))
+      if (value(v).space == TENON_SPACE_INPUT) list.push_back(v);
+    return list;
+  }
+  std::span<const uint32_t> outputs() const {
+    return indices(function().outputs, function().output_count);
+  }
+
+  uint32_t step_count() const { return function().node_count; }
+  // Empty for an op of another domain.
+  std::string_view op(uint32_t step) const {
+    if (layer::text(tenon_blob_str(&blob_, node(step).domain)) != "tenon") return {};
+    return layer::text(tenon_blob_str(&blob_, node(step).op));
+  }
+  // Values, TENON_NONE where absent.
+  std::span<const uint32_t> operands(uint32_t step) const {
+    return indices(node(step).operands, node(step).operand_count);
+  }
+  std::span<const uint32_t> outputs(uint32_t step) const {
+    return indices(node(step).outputs, node(step).output_count);
+  }
+  // The step as its op struct; refuses another version, and what the op does not know.
+  template <class Op>
+  Op as(uint32_t step) const {
+    if (node(step).version != Op::kVersion)
+      throw Refusal(TENON_REASON_OP, std::string(Op::kName) + " version " +
+                                         std::to_string(node(step).version) + " in a body");
+    layer::check_complete(*find_op(Op::kName), operands(step), outputs(step));
+    tenon_node_view view = tenon_node_at(&blob_, number_, step);
+    Node n = NodeReader::make("tenon", Op::kName, Op::kVersion);
+    for (uint32_t v : operands(step))
+      NodeReader::add_input(n, v == TENON_NONE ? nullptr : &types_[v],
+                            v == TENON_NONE ? nullptr : content(v));
+    for (uint32_t v : outputs(step))
+      NodeReader::add_output(n, v == TENON_NONE ? nullptr : &types_[v]);
+    Op op;
+    visit(op, Decoder(view, n));
+    layer::check_known(view);
+    return op;
+  }
+
+ private:
+  const tenon_blob_function& function() const { return blob_.functions[number_]; }
+  const tenon_blob_node& node(uint32_t i) const { return tenon_blob_nodes(&blob_, &function())[i]; }
+  const tenon_blob_value& value(uint32_t v) const {
+    return tenon_blob_values(&blob_, &function())[v];
+  }
+  std::span<const uint32_t> indices(uint64_t offset, uint32_t count) const {
+    return {tenon_blob_indices(&blob_, offset), count};
+  }
+
+  tenon_blob blob_{};
+  uint32_t number_ = 0;
+  std::deque<Type> types_{};  // the Values of an op struct point into it
+};
+
+}  // namespace tenon::sdk
