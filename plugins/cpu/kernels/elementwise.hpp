@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "axis.hpp"
@@ -40,6 +41,20 @@ enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, 
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
+
+// One elementwise op on tiles: operands and result in their dtype's own type, halves as float. In
+// place is fine.
+using TileOp = std::function<void(const void* const* x, void* y, int64_t n)>;
+// Of a node, refused where its kernel would be; `out` is the result's dtype.
+TileOp binary_tiles(const sdk::op::binary& n, tenon_dtype out);
+TileOp compare_tiles(const sdk::op::compare& n, tenon_dtype out);
+TileOp logical_tiles(const sdk::op::logical& n, tenon_dtype out);
+TileOp unary_tiles(const sdk::op::unary& n, tenon_dtype out);
+TileOp activation_backward_tiles(const sdk::op::activation_backward& n, tenon_dtype out);
+TileOp where_tiles(const sdk::op::where& n, tenon_dtype out);
+// The same between any two dtypes as they are stored.
+void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* x, void* y, int64_t n);
+bool castable(tenon_dtype t);
 
 sdk::Kernel make_binary(const sdk::op::binary& n, const sdk::Node& node);
 sdk::Kernel make_compare(const sdk::op::compare& n, const sdk::Node& node);
@@ -82,20 +97,24 @@ auto with_integer(std::string_view name, tenon_dtype t, F&& f) {
       throw sdk::Refusal::dtype(name, t);
   }
 }
-// A kernel whose result is f of N operands of one dtype, element by element. T is the operands'
-// type in tiles, R the result's; f(x, y, n) with x an array of N tiles.
+// A typed function of tiles: f(x, y, n) with x an array of N tiles of T.
 template <class T, class R, size_t N, class F>
-sdk::Kernel map_kernel(std::array<sdk::Value, N> in, const sdk::Type& out, F f) {
+TileOp tile_op(F f) {
+  return [f](const void* const* x, void* y, int64_t n) {
+    std::array<const T*, N> tiles;
+    for (size_t k = 0; k < N; ++k) tiles[k] = static_cast<const T*>(x[k]);
+    f(tiles, static_cast<R*>(y), n);
+  };
+}
+
+// A kernel whose result is op of N operands, element by element.
+template <size_t N>
+sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& out, TileOp op) {
   std::array<tenon_dtype, N> dtypes;
   std::array<int, N> positions;
   sdk::Kernel kernel;
   int64_t bytes = tenon_dtype_bits(out.dtype) / 8;
   for (size_t k = 0; k < N; ++k) {
-    if (in[k].type().dtype != in[0].type().dtype)
-      throw sdk::Refusal(
-          TENON_REASON_DTYPE,
-          "operands differ in dtype: " + std::string(sdk::dtype_name(in[0].type().dtype)) +
-              " and " + std::string(sdk::dtype_name(in[k].type().dtype)));
     dtypes[k] = in[k].type().dtype;
     positions[k] = in[k].position();
     bytes += tenon_dtype_bits(dtypes[k]) / 8;
@@ -105,15 +124,15 @@ sdk::Kernel map_kernel(std::array<sdk::Value, N> in, const sdk::Type& out, F f) 
     return make_loop(out.shape(), {&in[K].type()...});
   }
   (std::make_index_sequence<N>());
-  kernel.run = [=, dtype = out.dtype](const sdk::Call& c) {
+  kernel.run = [=, op = std::move(op), dtype = out.dtype](const sdk::Call& c) {
     parallel_for(loop.count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
       [&]<size_t... K>(std::index_sequence<K...>) {
         TileReader readers[] = {
             TileReader(loop, static_cast<int>(K), c.inputs[positions[K]], dtypes[K])...};
         TileWriter writer(c.outputs[0], dtype);
         for_tiles(loop, begin, end, [&](int64_t flat, int64_t n) {
-          const std::array<const T*, N> x{readers[K].template as<T>(flat, n)...};
-          f(x, writer.at<R>(flat), n);
+          const void* x[] = {readers[K].work(flat, n)...};
+          op(x, writer.work(flat), n);
           writer.commit(flat, n);
         });
       }

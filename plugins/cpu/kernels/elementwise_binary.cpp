@@ -164,6 +164,15 @@ auto with_comparable(std::string_view name, tenon_dtype t, F&& f) {
   return with_integer(name, t == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : t, f);
 }
 
+tenon_dtype same_dtype(const sdk::Value& a, const sdk::Value& b) {
+  const tenon_dtype dtype = a.type().dtype;
+  if (b.type().dtype != dtype)
+    throw Refusal(TENON_REASON_DTYPE,
+                  "operands differ in dtype: " + std::string(sdk::dtype_name(dtype)) + " and " +
+                      std::string(sdk::dtype_name(b.type().dtype)));
+  return dtype;
+}
+
 }  // namespace
 
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
@@ -173,80 +182,102 @@ void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, i
   float_tile(kind, a, b, y, n);
 }
 
-Kernel make_binary(const sdk::op::binary& n, const sdk::Node& node) {
+TileOp binary_tiles(const sdk::op::binary& n, tenon_dtype out) {
   const auto kind = find_kind<BinaryKind>("binary", kBinaryNames, n.kind);
-  const sdk::Type& out = node.out(0).type();
-  const tenon_dtype dtype = n.a.type().dtype;
-  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  const tenon_dtype dtype = same_dtype(n.a, n.b);
+  if (out != dtype) throw Refusal::dtype("y", out);
   if (is_float(dtype)) {
     return with_float("a", dtype, [&]<class T>(T) {
-      return map_kernel<T, T>(
-          std::array{n.a, n.b}, out,
+      return tile_op<T, T, 2>(
           [kind](const auto& x, T* y, int64_t count) { binary_tile(kind, x[0], x[1], y, count); });
     });
   }
   const bool extreme = kind == BinaryKind::max || kind == BinaryKind::min;
   if (kind == BinaryKind::atan2 || (dtype == TENON_DTYPE_BOOL && !extreme))
     throw Refusal::dtype("a", dtype);
-  return with_comparable("a", dtype, [&]<class T>(T) -> Kernel {
+  return with_comparable("a", dtype, [&]<class T>(T) -> TileOp {
     if constexpr (std::is_integral_v<T>) {
-      return map_kernel<T, T>(
-          std::array{n.a, n.b}, out,
+      return tile_op<T, T, 2>(
           [kind](const auto& x, T* y, int64_t count) { integer_tile(kind, x[0], x[1], y, count); });
     }
     throw Refusal::dtype("a", dtype);
   });
 }
 
-Kernel make_compare(const sdk::op::compare& n, const sdk::Node& node) {
-  const auto relation = find_kind<Relation>("compare", kRelationNames, n.kind);
+Kernel make_binary(const sdk::op::binary& n, const sdk::Node& node) {
   const sdk::Type& out = node.out(0).type();
-  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
-  return with_comparable("a", n.a.type().dtype, [&]<class T>(T) {
-    return map_kernel<T, uint8_t>(std::array{n.a, n.b}, out,
-                                  [relation](const auto& x, uint8_t* y, int64_t count) {
-                                    compare_tile(relation, x[0], x[1], y, count);
-                                  });
+  return tile_kernel(std::array{n.a, n.b}, out, binary_tiles(n, out.dtype));
+}
+
+TileOp compare_tiles(const sdk::op::compare& n, tenon_dtype out) {
+  const auto relation = find_kind<Relation>("compare", kRelationNames, n.kind);
+  if (out != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out);
+  return with_comparable("a", same_dtype(n.a, n.b), [&]<class T>(T) {
+    return tile_op<T, uint8_t, 2>([relation](const auto& x, uint8_t* y, int64_t count) {
+      compare_tile(relation, x[0], x[1], y, count);
+    });
+  });
+}
+
+Kernel make_compare(const sdk::op::compare& n, const sdk::Node& node) {
+  const sdk::Type& out = node.out(0).type();
+  return tile_kernel(std::array{n.a, n.b}, out, compare_tiles(n, out.dtype));
+}
+
+TileOp logical_tiles(const sdk::op::logical& n, tenon_dtype out) {
+  enum class Kind : uint8_t { and_, or_, xor_, not_ };
+  const auto kind = find_kind<Kind>(
+      "logical", std::array<std::string_view, 4>{"and", "or", "xor", "not"}, n.kind);
+  if ((kind == Kind::not_) == static_cast<bool>(n.b))
+    throw Refusal::attribute("kind", n.kind + (n.b ? " with operand b" : " without operand b"));
+  const tenon_dtype dtype = n.b ? same_dtype(n.a, n.b) : n.a.type().dtype;
+  if (dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("a", dtype);
+  if (out != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out);
+  if (kind == Kind::not_) {
+    return tile_op<uint8_t, uint8_t, 1>([](const auto& x, uint8_t* y, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) y[i] = x[0][i] ^ 1;
+    });
+  }
+  return tile_op<uint8_t, uint8_t, 2>([kind](const auto& x, uint8_t* y, int64_t count) {
+    const uint8_t* a = x[0];
+    const uint8_t* b = x[1];
+    if (kind == Kind::and_) {
+      for (int64_t i = 0; i < count; ++i) y[i] = a[i] & b[i];
+    } else if (kind == Kind::or_) {
+      for (int64_t i = 0; i < count; ++i) y[i] = a[i] | b[i];
+    } else {
+      for (int64_t i = 0; i < count; ++i) y[i] = a[i] ^ b[i];
+    }
   });
 }
 
 Kernel make_logical(const sdk::op::logical& n, const sdk::Node& node) {
-  enum class Kind : uint8_t { and_, or_, xor_, not_ };
-  const auto kind = find_kind<Kind>(
-      "logical", std::array<std::string_view, 4>{"and", "or", "xor", "not"}, n.kind);
   const sdk::Type& out = node.out(0).type();
-  if (n.a.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("a", n.a.type().dtype);
-  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
-  if ((kind == Kind::not_) == static_cast<bool>(n.b))
-    throw Refusal::attribute("kind", n.kind + (n.b ? " with operand b" : " without operand b"));
-  if (kind == Kind::not_) {
-    return map_kernel<uint8_t, uint8_t>(std::array{n.a}, out,
-                                        [](const auto& x, uint8_t* y, int64_t count) {
-                                          for (int64_t i = 0; i < count; ++i) y[i] = x[0][i] ^ 1;
-                                        });
-  }
-  return map_kernel<uint8_t, uint8_t>(std::array{n.a, n.b}, out,
-                                      [kind](const auto& x, uint8_t* y, int64_t count) {
-                                        const uint8_t* a = x[0];
-                                        const uint8_t* b = x[1];
-                                        if (kind == Kind::and_) {
-                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] & b[i];
-                                        } else if (kind == Kind::or_) {
-                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] | b[i];
-                                        } else {
-                                          for (int64_t i = 0; i < count; ++i) y[i] = a[i] ^ b[i];
-                                        }
-                                      });
+  TileOp op = logical_tiles(n, out.dtype);
+  return n.b ? tile_kernel(std::array{n.a, n.b}, out, std::move(op))
+             : tile_kernel(std::array{n.a}, out, std::move(op));
+}
+
+TileOp where_tiles(const sdk::op::where& n, tenon_dtype out) {
+  const tenon_dtype dtype = same_dtype(n.a, n.b);
+  if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
+  if (out != dtype) throw Refusal::dtype("y", out);
+  const int64_t size = is_half(dtype) ? 4 : tenon_dtype_bits(dtype) / 8;
+  if (size == 0) throw Refusal::dtype("a", dtype);
+  return with_size(size, []<class T>(T) -> TileOp {
+    return [](const void* const* x, void* y, int64_t n) {
+      const auto* choose = static_cast<const uint8_t*>(x[0]);
+      const T *yes = static_cast<const T*>(x[1]), *no = static_cast<const T*>(x[2]);
+      for (int64_t i = 0; i < n; ++i) static_cast<T*>(y)[i] = choose[i] ? yes[i] : no[i];
+    };
+  });
 }
 
 Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
   const sdk::Type& out = node.out(0).type();
   const tenon_dtype dtype = n.a.type().dtype;
-  if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
-  if (n.b.type().dtype != dtype) throw Refusal::dtype("b", n.b.type().dtype);
-  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  where_tiles(n, out.dtype);  // refuses
   const int64_t size = tenon_dtype_bits(dtype) / 8;
-  if (size == 0) throw Refusal::dtype("a", dtype);
   const Loop loop = make_loop(out.shape(), {&n.cond.type(), &n.a.type(), &n.b.type()});
   Kernel kernel;
   for (const sdk::Value& v : {n.a, n.b})

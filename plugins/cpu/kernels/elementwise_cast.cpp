@@ -150,6 +150,8 @@ bool is_any_float(tenon_dtype t) {
   return is_float(t) || t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2;
 }
 
+}  // namespace
+
 void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, void* out,
                int64_t n) {
   if (to == TENON_DTYPE_F32 && is_half(from)) return widen(from, in, static_cast<float*>(out), n);
@@ -173,8 +175,6 @@ void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, 
 }
 
 bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTYPE_C64; }
-
-}  // namespace
 
 Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node) {
   const tenon_dtype from = n.x.type().dtype, to = n.to;

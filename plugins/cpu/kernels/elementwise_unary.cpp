@@ -33,19 +33,15 @@ void integer_tile(UnaryKind kind, const T* x, T* y, int64_t n) {
   }
 }
 
-Kernel make_is_kind(const sdk::op::unary& n, const sdk::Type& out, UnaryKind kind) {
-  if (out.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("y", out.dtype);
-  return with_float("x", n.x.type().dtype, [&]<class T>(T) {
-    return map_kernel<T, uint8_t>(std::array{n.x}, out,
-                                  [kind](const auto& x, uint8_t* y, int64_t count) {
-                                    if (kind == UnaryKind::is_nan) {
-                                      for (int64_t i = 0; i < count; ++i)
-                                        y[i] = std::isnan(x[0][i]);
-                                    } else {
-                                      for (int64_t i = 0; i < count; ++i)
-                                        y[i] = std::isinf(x[0][i]);
-                                    }
-                                  });
+TileOp test_tiles(tenon_dtype dtype, UnaryKind kind) {
+  return with_float("x", dtype, [&]<class T>(T) {
+    return tile_op<T, uint8_t, 1>([kind](const auto& x, uint8_t* y, int64_t count) {
+      if (kind == UnaryKind::is_nan) {
+        for (int64_t i = 0; i < count; ++i) y[i] = std::isnan(x[0][i]);
+      } else {
+        for (int64_t i = 0; i < count; ++i) y[i] = std::isinf(x[0][i]);
+      }
+    });
   });
 }
 
@@ -119,29 +115,31 @@ Activation make_activation(std::string_view kind, double alpha, double beta) {
   return {info->kind, unary_alpha(*info, alpha), unary_beta(*info, beta)};
 }
 
-Kernel make_unary(const sdk::op::unary& n, const sdk::Node& node) {
+TileOp unary_tiles(const sdk::op::unary& n, tenon_dtype out) {
   const Activation f = make_activation(n.kind, n.alpha, n.beta);
-  const sdk::Type out = node.out(0).type();
-  if (f.kind == UnaryKind::is_nan || f.kind == UnaryKind::is_inf)
-    return make_is_kind(n, out, f.kind);
+  const bool test = f.kind == UnaryKind::is_nan || f.kind == UnaryKind::is_inf;
   const tenon_dtype dtype = n.x.type().dtype;
-  if (out.dtype != dtype) throw Refusal::dtype("y", out.dtype);
+  if (out != (test ? TENON_DTYPE_BOOL : dtype)) throw Refusal::dtype("y", out);
+  if (test) return test_tiles(dtype, f.kind);
   if (!is_float(dtype) && find_unary(n.kind)->integer) {
     return with_integer("x", dtype, [&]<class T>(T) {
-      return map_kernel<T, T>(std::array{n.x}, out,
-                              [kind = f.kind](const auto& x, T* y, int64_t count) {
-                                integer_tile(kind, x[0], y, count);
-                              });
+      return tile_op<T, T, 1>([kind = f.kind](const auto& x, T* y, int64_t count) {
+        integer_tile(kind, x[0], y, count);
+      });
     });
   }
   return with_float("x", dtype, [&]<class T>(T) {
-    return map_kernel<T, T>(std::array{n.x}, out, [f](const auto& x, T* y, int64_t count) {
-      unary_tile(f, x[0], y, count);
-    });
+    return tile_op<T, T, 1>(
+        [f](const auto& x, T* y, int64_t count) { unary_tile(f, x[0], y, count); });
   });
 }
 
-Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk::Node& node) {
+Kernel make_unary(const sdk::op::unary& n, const sdk::Node& node) {
+  const sdk::Type& out = node.out(0).type();
+  return tile_kernel(std::array{n.x}, out, unary_tiles(n, out.dtype));
+}
+
+TileOp activation_backward_tiles(const sdk::op::activation_backward& n, tenon_dtype out) {
   Activation f = make_activation(n.kind, n.alpha, n.beta);
   f.ste = n.ste;
   f.from_output = n.from_output;
@@ -149,14 +147,18 @@ Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk
     throw Refusal::attribute("from_output", "true");
   if (f.kind == UnaryKind::is_nan || f.kind == UnaryKind::is_inf)
     throw Refusal::attribute("kind", n.kind);
-  const sdk::Type out = node.out(0).type();
   const tenon_dtype dtype = n.x.type().dtype;
   if (n.dy.type().dtype != dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
+  if (out != dtype) throw Refusal::dtype("dx", out);
   return with_float("x", dtype, [&]<class T>(T) {
-    return map_kernel<T, T>(std::array{n.x, n.dy}, out, [f](const auto& x, T* dx, int64_t count) {
-      slope_tile(f, x[0], x[1], dx, count);
-    });
+    return tile_op<T, T, 2>(
+        [f](const auto& x, T* dx, int64_t count) { slope_tile(f, x[0], x[1], dx, count); });
   });
+}
+
+Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk::Node& node) {
+  const sdk::Type& out = node.out(0).type();
+  return tile_kernel(std::array{n.x, n.dy}, out, activation_backward_tiles(n, out.dtype));
 }
 
 Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node) {

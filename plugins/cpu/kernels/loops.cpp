@@ -74,7 +74,7 @@ int64_t Loop::offset(int k, int64_t flat) const {
   return offset;
 }
 
-Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands) {
+Loop make_loop(std::span<const int64_t> shape, std::span<const sdk::Type* const> operands) {
   for (const sdk::Type* t : operands) check_broadcast(*t, shape);
   Loop loop;
   const int rank = static_cast<int>(shape.size());

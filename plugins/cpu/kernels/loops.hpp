@@ -23,7 +23,7 @@ inline constexpr int64_t kTile = 1024;
 
 // Calls f with a value of an unsigned type of `size` bytes.
 template <class F>
-void with_size(int64_t size, F&& f) {
+auto with_size(int64_t size, F&& f) {
   switch (size) {
     case 1:
       return f(uint8_t{});
@@ -38,7 +38,7 @@ void with_size(int64_t size, F&& f) {
 
 // The iteration over a dense result and up to kMaxOperands operands that broadcast to it.
 struct Loop {
-  static constexpr int kMaxOperands = 4;
+  static constexpr int kMaxOperands = 16;
 
   int rank = 1;       // after collapsing, >= 1
   int64_t count = 0;  // elements of the result
@@ -53,7 +53,11 @@ struct Loop {
 
 // Operands are aligned to the last dim of `shape`, as NumPy broadcasts. Refuses one that does not
 // broadcast.
-Loop make_loop(std::span<const int64_t> shape, std::initializer_list<const sdk::Type*> operands);
+Loop make_loop(std::span<const int64_t> shape, std::span<const sdk::Type* const> operands);
+inline Loop make_loop(std::span<const int64_t> shape,
+                      std::initializer_list<const sdk::Type*> operands) {
+  return make_loop(shape, std::span(operands.begin(), operands.size()));
+}
 
 // Is the operand dense and of the result's shape, so that the result may be written over it?
 inline bool replaceable(const sdk::Type& operand, const sdk::Type& result) {
@@ -121,6 +125,10 @@ class TileReader {
     }
     return static_cast<const T*>(raw(flat, n));
   }
+  // The same as a TileOp takes them.
+  const void* work(int64_t flat, int64_t n) {
+    return is_half(dtype_) ? as<float>(flat, n) : raw(flat, n);
+  }
 
  private:
   const Loop& loop_;
@@ -145,7 +153,11 @@ class TileWriter {
       if (dtype_ != TENON_DTYPE_F32) return wide_;
     return reinterpret_cast<T*>(base_ + flat * size_);
   }
-  // After the tile given by at<float> is complete.
+  // As a TileOp fills it.
+  void* work(int64_t flat) {
+    return is_half(dtype_) ? static_cast<void*>(wide_) : base_ + flat * size_;
+  }
+  // After the tile given by at<float> or work is complete.
   void commit(int64_t flat, int64_t n) {
     if (is_half(dtype_)) narrow(dtype_, wide_, base_ + flat * size_, n);
   }

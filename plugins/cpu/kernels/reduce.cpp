@@ -88,54 +88,13 @@ Layout layout_of(const sdk::op::reduce& op, const Type& x, bool rows_only) {
 // ---- floats
 
 struct FloatReduce {
-  ReduceKind kind;
-  bool mean = false, root = false;
+  Reduction how;
   tenon_dtype dtype;
   int64_t outer, n, inner;
   int64_t bytes;   // of an element
   int64_t pieces;  // of each row, or of the rows of columns; > 1 when outputs are too few
   int64_t piece;   // elements, or rows, of one
 
-  Partial join(Partial a, Partial b) const {
-    switch (kind) {
-      case ReduceKind::max:
-        return {b.value > a.value || std::isnan(b.value) ? b.value : a.value};
-      case ReduceKind::min:
-        return {b.value < a.value || std::isnan(b.value) ? b.value : a.value};
-      case ReduceKind::prod:
-        return {a.value * b.value};
-      case ReduceKind::logsumexp: {
-        const double m = b.value > a.value || std::isnan(b.value) ? b.value : a.value;
-        const auto part = [&](const Partial& p) {
-          return p.value == m ? p.scale : p.scale * std::exp(p.value - m);
-        };
-        return std::isfinite(m) ? Partial{m, part(a) + part(b)} : Partial{m, m < 0 ? 0.0 : 1.0};
-      }
-      default:
-        return {a.value + b.value};
-    }
-  }
-  double finish(Partial p) const {
-    double v = p.value;
-    if (kind == ReduceKind::logsumexp) v = std::isfinite(v) ? v + std::log(p.scale) : v;
-    if (mean) v = n == 0 ? std::numeric_limits<double>::quiet_NaN() : v / static_cast<double>(n);
-    return root ? std::sqrt(v) : v;
-  }
-  void store(double v, void* y, int64_t i) const {
-    switch (dtype) {
-      case TENON_DTYPE_F64:
-        static_cast<double*>(y)[i] = v;
-        return;
-      case TENON_DTYPE_F32:
-        static_cast<float*>(y)[i] = static_cast<float>(v);
-        return;
-      case TENON_DTYPE_F16:
-        static_cast<F16*>(y)[i] = to_f16(round_to_odd(v));
-        return;
-      default:
-        static_cast<Bf16*>(y)[i] = to_bf16(round_to_odd(v));
-    }
-  }
   uint64_t scratch() const {
     if (inner == 1) return pieces > 1 ? static_cast<uint64_t>(outer * pieces) * sizeof(Partial) : 0;
     return static_cast<uint64_t>(outer * pieces * inner) * sizeof(double);
@@ -145,7 +104,8 @@ struct FloatReduce {
     if (pieces == 1) {
       parallel_for(outer, grain_for(n * bytes), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r)
-          store(finish(reduce_run(kind, dtype, x + r * n * bytes, n)), y, r);
+          store_reduced(dtype, how.finish(reduce_run(how.kind, dtype, x + r * n * bytes, n), n), y,
+                        r);
       });
       return;
     }
@@ -153,13 +113,13 @@ struct FloatReduce {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / pieces, from = i % pieces * piece;
         partials[i] =
-            reduce_run(kind, dtype, x + (row * n + from) * bytes, std::min(piece, n - from));
+            reduce_run(how.kind, dtype, x + (row * n + from) * bytes, std::min(piece, n - from));
       }
     });
     for (int64_t r = 0; r < outer; ++r) {
       Partial all = partials[r * pieces];
-      for (int64_t p = 1; p < pieces; ++p) all = join(all, partials[r * pieces + p]);
-      store(finish(all), y, r);
+      for (int64_t p = 1; p < pieces; ++p) all = how.join(all, partials[r * pieces + p]);
+      store_reduced(dtype, how.finish(all, n), y, r);
     }
   }
 
@@ -173,7 +133,7 @@ struct FloatReduce {
                      const int64_t last = std::min(stretches, first + end - begin);
                      const int64_t o = block / pieces, row = block % pieces * piece;
                      const int64_t c = first * kLine, width = std::min(inner, last * kLine) - c;
-                     reduce_columns(kind, dtype, x + ((o * n + row) * inner + c) * bytes,
+                     reduce_columns(how.kind, dtype, x + ((o * n + row) * inner + c) * bytes,
                                     std::min(piece, n - row), inner, width,
                                     partials + block * inner + c);
                      begin += last - first;
@@ -183,40 +143,21 @@ struct FloatReduce {
       for (int64_t i = begin; i < end; ++i) {
         const double* at = partials + i / inner * pieces * inner + i % inner;
         Partial all{at[0]};
-        for (int64_t p = 1; p < pieces; ++p) all = join(all, {at[p * inner]});
-        store(finish(all), y, i);
+        for (int64_t p = 1; p < pieces; ++p) all = how.join(all, {at[p * inner]});
+        store_reduced(dtype, how.finish(all, n), y, i);
       }
     });
   }
 };
 
-std::optional<FloatReduce> float_reduce(const std::string& kind) {
-  const auto make = [](ReduceKind k, bool mean = false, bool root = false) {
-    FloatReduce r{};
-    r.kind = k;
-    r.mean = mean;
-    r.root = root;
-    return r;
-  };
-  if (kind == "sum") return make(ReduceKind::sum);
-  if (kind == "mean") return make(ReduceKind::sum, true);
-  if (kind == "max") return make(ReduceKind::max);
-  if (kind == "min") return make(ReduceKind::min);
-  if (kind == "prod") return make(ReduceKind::prod);
-  if (kind == "sum_square") return make(ReduceKind::sum_square);
-  if (kind == "l1") return make(ReduceKind::l1);
-  if (kind == "l2") return make(ReduceKind::sum_square, false, true);
-  if (kind == "logsumexp") return make(ReduceKind::logsumexp);
-  return std::nullopt;
-}
-
 uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 Kernel make_float(const sdk::op::reduce& op, const Type& x) {
-  std::optional<FloatReduce> known = float_reduce(op.kind);
+  const std::optional<Reduction> known = find_reduction(op.kind);
   if (!known) throw Refusal::attribute("kind", op.kind);
-  FloatReduce r = *known;
-  const bool rows_only = r.kind == ReduceKind::prod || r.kind == ReduceKind::logsumexp;
+  FloatReduce r{};
+  r.how = *known;
+  const bool rows_only = r.how.kind == ReduceKind::prod || r.how.kind == ReduceKind::logsumexp;
   const Layout l = layout_of(op, x, rows_only);
   r.dtype = x.dtype;
   r.outer = l.outer;
@@ -386,6 +327,62 @@ Kernel make_reduce(const sdk::op::reduce& op, const Node&) {
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::reduce, make_reduce>()};
 
 }  // namespace
+
+Partial Reduction::join(Partial a, Partial b) const {
+  switch (kind) {
+    case ReduceKind::max:
+      return {b.value > a.value || std::isnan(b.value) ? b.value : a.value};
+    case ReduceKind::min:
+      return {b.value < a.value || std::isnan(b.value) ? b.value : a.value};
+    case ReduceKind::prod:
+      return {a.value * b.value};
+    case ReduceKind::logsumexp: {
+      const double m = b.value > a.value || std::isnan(b.value) ? b.value : a.value;
+      const auto part = [&](const Partial& p) {
+        return p.value == m ? p.scale : p.scale * std::exp(p.value - m);
+      };
+      return std::isfinite(m) ? Partial{m, part(a) + part(b)} : Partial{m, m < 0 ? 0.0 : 1.0};
+    }
+    default:
+      return {a.value + b.value};
+  }
+}
+
+double Reduction::finish(Partial p, int64_t n) const {
+  double v = p.value;
+  if (kind == ReduceKind::logsumexp) v = std::isfinite(v) ? v + std::log(p.scale) : v;
+  if (mean) v = n == 0 ? std::numeric_limits<double>::quiet_NaN() : v / static_cast<double>(n);
+  return root ? std::sqrt(v) : v;
+}
+
+std::optional<Reduction> find_reduction(std::string_view kind) {
+  if (kind == "sum") return Reduction{ReduceKind::sum};
+  if (kind == "mean") return Reduction{ReduceKind::sum, true};
+  if (kind == "max") return Reduction{ReduceKind::max};
+  if (kind == "min") return Reduction{ReduceKind::min};
+  if (kind == "prod") return Reduction{ReduceKind::prod};
+  if (kind == "sum_square") return Reduction{ReduceKind::sum_square};
+  if (kind == "l1") return Reduction{ReduceKind::l1};
+  if (kind == "l2") return Reduction{ReduceKind::sum_square, false, true};
+  if (kind == "logsumexp") return Reduction{ReduceKind::logsumexp};
+  return std::nullopt;
+}
+
+void store_reduced(tenon_dtype dtype, double v, void* y, int64_t i) {
+  switch (dtype) {
+    case TENON_DTYPE_F64:
+      static_cast<double*>(y)[i] = v;
+      return;
+    case TENON_DTYPE_F32:
+      static_cast<float*>(y)[i] = static_cast<float>(v);
+      return;
+    case TENON_DTYPE_F16:
+      static_cast<F16*>(y)[i] = to_f16(round_to_odd(v));
+      return;
+    default:
+      static_cast<Bf16*>(y)[i] = to_bf16(round_to_odd(v));
+  }
+}
 
 std::span<const sdk::Row> reduce_rows() { return kRows; }
 

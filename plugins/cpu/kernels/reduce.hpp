@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "tenon/types.h"
 
@@ -16,6 +18,19 @@ struct Partial {
   double value = 0;
   double scale = 0;
 };
+
+// A kind of reduce over floats: how partial results join and what they come to.
+struct Reduction {
+  ReduceKind kind{};
+  bool mean = false, root = false;
+
+  Partial join(Partial a, Partial b) const;
+  double finish(Partial p, int64_t n) const;  // of n elements in all
+};
+// The reduction of that name, if it is one of floats.
+std::optional<Reduction> find_reduction(std::string_view kind);
+// Element i of y, rounded once.
+void store_reduced(tenon_dtype dtype, double v, void* y, int64_t i);
 
 // Of n contiguous elements of a float dtype; n = 0 gives the identity.
 Partial reduce_run(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n);
