@@ -31,6 +31,7 @@ namespace {
   join(pool_rows());
   join(random_rows());
   join(reduce_rows());
+  join(region_rows());
   join(scan_rows());
   join(rope_rows());
   join(shape_rows());

@@ -10,6 +10,7 @@ const std::vector<Family>& families() {
       {"matmul", matmul_cases},
       {"grouped_matmul", grouped_matmul_cases},
       {"reduce", reduce_cases},
+      {"region", region_cases},
       {"softmax", softmax_cases},
       {"order", order_cases},
       {"scan", scan_cases},

@@ -20,6 +20,7 @@ void order_cases(Suite& s);
 void pool_cases(Suite& s);
 void random_cases(Suite& s);
 void reduce_cases(Suite& s);
+void region_cases(Suite& s);
 void rope_cases(Suite& s);
 void scan_cases(Suite& s);
 void shape_cases(Suite& s);

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// elementwise_region and batch_elementwise_region: a body over given shapes. Every thread works
+// through whole tiles in an area of its own; a reduction at the end joins the parts of a row in
+// their order.
+#include "region.hpp"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "../kernels.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Refusal;
+using sdk::Type;
+
+uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// What the reduction at the end folds: the last axes, `length` elements to a result.
+struct Rows {
+  int64_t count = 0, length = 0;
+  int64_t piece = 0;   // elements of a row that are folded at once
+  int64_t pieces = 0;  // of a row; > 1 when rows are too few
+
+  // Items of work: pieces of rows, or rows.
+  int64_t items() const { return count * pieces; }
+};
+
+// One set of operands under the body.
+class Region {
+ public:
+  // `first` and `first_out`: positions of the set's operands and outputs in the node.
+  Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, size_t first,
+         size_t first_out);
+
+  uint64_t scratch() const {
+    return static_cast<uint64_t>(slots_) * area_bytes_ +
+           (rows_ && rows_->pieces > 1 ? static_cast<uint64_t>(rows_->items()) * sizeof(Partial)
+                                       : 0);
+  }
+  const std::vector<sdk::InPlace>& in_place() const { return in_place_; }
+  void run(const Call& c) const;
+
+ private:
+  struct Output {
+    int position;
+    tenon_dtype dtype;
+    int64_t size;
+  };
+  // What one thread works with: an area of scratch, and where the registers' tiles are now.
+  class Worker;
+
+  void find_outputs(const sdk::Node& node, size_t first_out, const std::vector<int64_t>& shape);
+  void find_rows(const std::vector<int64_t>& shape);
+  void find_in_place(const sdk::Node& node, size_t first, size_t first_out);
+  void run_rows(const Call& c) const;
+  void fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const;
+  char* area(const Call& c, int slot) const {
+    return static_cast<char*>(c.scratch) + static_cast<uint64_t>(slot) * area_bytes_;
+  }
+
+  std::shared_ptr<const RegionBody> body_;
+  Loop loop_;
+  std::vector<int> inputs_;  // positions
+  std::vector<tenon_dtype> input_dtypes_;
+  std::vector<Output> outputs_;
+  std::optional<Rows> rows_;
+  std::vector<sdk::InPlace> in_place_;
+  int slots_ = 1;
+  int64_t bytes_ = 0;  // moved per element
+  uint64_t area_bytes_ = 0;
+};
+
+class Region::Worker {
+ public:
+  Worker(const Region& region, const Call& c, int slot) : r_(region), c_(c) {
+    char* at = r_.area(c, slot);
+    readers_ = reinterpret_cast<TileReader*>(at);
+    for (size_t k = 0; k < r_.inputs_.size(); ++k)
+      new (readers_ + k)
+          TileReader(r_.loop_, static_cast<int>(k), c.inputs[r_.inputs_[k]], r_.input_dtypes_[k]);
+    at += padded(r_.inputs_.size() * sizeof(TileReader));
+    const auto registers = r_.body_->registers();
+    for (size_t i = 0; i < registers.size(); ++i) {
+      using Kind = RegionBody::Register::Kind;
+      if (registers[i].kind == Kind::slot)
+        tiles_[i] = at + registers[i].index * r_.body_->slot_bytes();
+      else if (registers[i].kind == Kind::constant)  // only read
+        tiles_[i] = const_cast<void*>(r_.body_->constant(registers[i].index));
+    }
+  }
+
+  // Elements [flat, flat + n): all steps, and the outputs.
+  void run(int64_t flat, int64_t n) {
+    const RegionBody& body = *r_.body_;
+    for (int k = 0; k < body.input_count(); ++k)
+      tiles_[static_cast<size_t>(k)] = const_cast<void*>(readers_[k].work(flat, n));
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
+      const Output& o = r_.outputs_[k];
+      const int reg = body.outputs()[k];
+      if (reg >= 0 && !is_half(o.dtype))
+        tiles_[static_cast<size_t>(reg)] =
+            static_cast<char*>(c_.outputs[o.position]) + flat * o.size;
+    }
+    for (const RegionBody::Step& s : body.steps()) {
+      const void* x[3];
+      for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
+        x[k] = tiles_[static_cast<size_t>(s.operands[k])];
+      s.op(x, tiles_[static_cast<size_t>(s.result)], n);
+    }
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
+      const Output& o = r_.outputs_[k];
+      const int reg = body.outputs()[k];
+      if (reg >= 0 && is_half(o.dtype))
+        narrow(o.dtype, static_cast<const float*>(tiles_[static_cast<size_t>(reg)]),
+               static_cast<char*>(c_.outputs[o.position]) + flat * o.size, n);
+    }
+  }
+
+  // Of n elements of the tile just made, from its element `at`.
+  Partial fold(int64_t at, int64_t n) const {
+    const RegionBody::Fold& f = *r_.body_->fold();
+    const tenon_dtype dtype = r_.body_->registers()[static_cast<size_t>(f.operand)].dtype;
+    const bool wide = dtype == TENON_DTYPE_F64;
+    return reduce_run(
+        f.how.kind, wide ? dtype : tenon_dtype{TENON_DTYPE_F32},
+        static_cast<char*>(tiles_[static_cast<size_t>(f.operand)]) + at * (wide ? 8 : 4), n);
+  }
+
+ private:
+  const Region& r_;
+  const Call& c_;
+  TileReader* readers_;
+  std::array<void*, RegionBody::kMaxRegisters> tiles_{};
+};
+
+// NumPy's broadcasting of all operands, of at least the rank that constants have.
+std::vector<int64_t> common_shape(const sdk::Node& node, size_t first, size_t count, int rank) {
+  for (size_t k = 0; k < count; ++k) rank = std::max(rank, node.in(first + k).type().rank);
+  std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
+  for (size_t k = 0; k < count; ++k) {
+    const Type& t = node.in(first + k).type();
+    for (int i = 0; i < t.rank; ++i)
+      if (int64_t& d = shape[static_cast<size_t>(i + rank - t.rank)]; d == 1) d = t.dims[i];
+  }
+  return shape;
+}
+
+Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, size_t first,
+               size_t first_out)
+    : body_(std::move(body)) {
+  const auto count = static_cast<size_t>(body_->input_count());
+  if (count > Loop::kMaxOperands) throw Refusal::shape("the region has too many operands");
+  std::vector<const Type*> types;
+  for (size_t k = 0; k < count; ++k) {
+    const Type& t = node.in(first + k).type();
+    if (t.dtype != body_->registers()[k].dtype) throw Refusal::dtype("xs", t.dtype);
+    types.push_back(&t);
+    inputs_.push_back(static_cast<int>(first + k));
+    input_dtypes_.push_back(t.dtype);
+    bytes_ += tenon_dtype_bits(t.dtype) / 8;
+  }
+  const std::vector<int64_t> shape = common_shape(node, first, count, body_->least_rank());
+  loop_ = make_loop(shape, types);
+  find_outputs(node, first_out, shape);
+  if (body_->fold()) find_rows(shape);
+  find_in_place(node, first, first_out);
+  slots_ = widest_arena();
+  area_bytes_ = padded(count * sizeof(TileReader)) +
+                static_cast<uint64_t>(body_->slot_count()) * body_->slot_bytes();
+}
+
+void Region::find_outputs(const sdk::Node& node, size_t first_out,
+                          const std::vector<int64_t>& shape) {
+  for (size_t k = 0; k < body_->outputs().size(); ++k) {
+    const Type& t = node.out(first_out + k).type();
+    const int reg = body_->outputs()[k];
+    const auto& made =
+        body_->registers()[static_cast<size_t>(reg >= 0 ? reg : body_->fold()->operand)];
+    if (t.dtype != made.dtype) throw Refusal::dtype("ys", t.dtype);
+    if (reg >= 0 && !std::ranges::equal(t.shape(), shape))
+      throw Refusal::shape("an output of the region has not its shape");
+    outputs_.push_back(
+        {static_cast<int>(first_out + k), t.dtype, int64_t{tenon_dtype_bits(t.dtype)} / 8});
+    if (reg >= 0) bytes_ += outputs_.back().size;
+  }
+}
+
+void Region::find_rows(const std::vector<int64_t>& shape) {
+  const RegionBody::Fold& f = *body_->fold();
+  const auto rank = static_cast<int64_t>(shape.size());
+  std::vector<bool> folded(shape.size(), f.all);
+  for (int64_t axis : f.axes) {
+    if (axis < -rank || axis >= rank) throw Refusal::attribute("axes", "of the body's reduction");
+    folded[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
+  }
+  Rows rows{.count = 1, .length = 1};
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    if (!folded[i] && rows.length != 1)
+      throw Refusal::shape("a reduction of axes that are not the last ones");
+    (folded[i] ? rows.length : rows.count) *= shape[i];
+  }
+  // Few rows: each in pieces, of one size whoever takes them.
+  constexpr int64_t kFewRows = 64, kPiece = 32 * kTile;
+  rows.piece = rows.count < kFewRows ? std::min(kPiece, rows.length) : rows.length;
+  rows.piece = std::max<int64_t>(rows.piece, 1);
+  rows.pieces = std::max<int64_t>((rows.length + rows.piece - 1) / rows.piece, 1);
+  rows_ = rows;
+}
+
+// An output that is written straight to its place must not hide an operand that a later step reads
+// there.
+void Region::find_in_place(const sdk::Node& node, size_t first, size_t first_out) {
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    const int reg = body_->outputs()[k];
+    if (reg < 0) continue;
+    const auto& made = body_->registers()[static_cast<size_t>(reg)];
+    for (size_t j = 0; j < inputs_.size(); ++j) {
+      if (!replaceable(node.in(first + j).type(), node.out(first_out + k).type())) continue;
+      if (is_half(made.dtype) || body_->registers()[j].last <= made.made)
+        in_place_.push_back({inputs_[j], outputs_[k].position});
+    }
+  }
+}
+
+void Region::run(const Call& c) const {
+  if (rows_) return run_rows(c);
+  parallel_for_slots(
+      loop_.count, tile_grain(bytes_), slots_, [&](int slot, int64_t begin, int64_t end) {
+        Worker worker(*this, c, slot);
+        for_tiles(loop_, begin, end, [&](int64_t flat, int64_t n) { worker.run(flat, n); });
+      });
+}
+
+void Region::run_rows(const Call& c) const {
+  const RegionBody::Fold& f = *body_->fold();
+  const Output& out = outputs_[static_cast<size_t>(f.output)];
+  parallel_for_slots(rows_->items(), grain_for(bytes_ * rows_->piece), slots_,
+                     [&](int slot, int64_t begin, int64_t end) {
+                       Worker worker(*this, c, slot);
+                       fold_rows(worker, c, begin, end);
+                     });
+  if (rows_->pieces == 1) return;
+  const auto* partials = reinterpret_cast<const Partial*>(area(c, slots_));
+  for (int64_t r = 0; r < rows_->count; ++r) {
+    Partial all = partials[r * rows_->pieces];
+    for (int64_t p = 1; p < rows_->pieces; ++p)
+      all = f.how.join(all, partials[r * rows_->pieces + p]);
+    store_reduced(out.dtype, f.how.finish(all, rows_->length), c.outputs[out.position], r);
+  }
+}
+
+void Region::fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const {
+  const RegionBody::Fold& f = *body_->fold();
+  const Output& out = outputs_[static_cast<size_t>(f.output)];
+  const int64_t length = rows_->length;
+  const auto store = [&](int64_t row, Partial p) {
+    store_reduced(out.dtype, f.how.finish(p, length), c.outputs[out.position], row);
+  };
+  if (rows_->pieces == 1 && length <= kTile / 2 && length > 0) {  // several rows to a tile
+    const int64_t block = kTile / length;
+    for (int64_t row = begin; row < end; row += block) {
+      const int64_t rows = std::min(block, end - row);
+      worker.run(row * length, rows * length);
+      for (int64_t i = 0; i < rows; ++i) store(row + i, worker.fold(i * length, length));
+    }
+    return;
+  }
+  auto* partials = reinterpret_cast<Partial*>(area(c, slots_));
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t row = item / rows_->pieces, from = item % rows_->pieces * rows_->piece;
+    const int64_t first = row * length + from;
+    std::optional<Partial> all;
+    for_tiles(loop_, first, first + std::min(rows_->piece, length - from),
+              [&](int64_t flat, int64_t n) {
+                worker.run(flat, n);
+                const Partial p = worker.fold(0, n);
+                all = all ? f.how.join(*all, p) : p;
+              });
+    if (!all) all = reduce_run(f.how.kind, TENON_DTYPE_F32, nullptr, 0);
+    if (rows_->pieces > 1)
+      partials[item] = *all;
+    else
+      store(row, *all);
+  }
+}
+
+Kernel make_region(const sdk::Function& function, size_t sets, const sdk::Node& node) {
+  const auto body = std::make_shared<const RegionBody>(sdk::Body(function));
+  const auto inputs = static_cast<size_t>(body->input_count()), outputs = body->outputs().size();
+  if (sets == 0 || node.input_count() / sets != inputs || node.input_count() % sets != 0 ||
+      node.output_count() != outputs * sets)
+    throw Refusal::shape("the body's operands or outputs are not the node's");
+  for (size_t k = 0; k < node.output_count(); ++k)
+    if (!node.out(k)) throw Refusal::shape("an output of the region is left out");
+  std::vector<std::shared_ptr<const Region>> regions;
+  Kernel kernel;
+  for (size_t s = 0; s < sets; ++s) {
+    regions.push_back(std::make_shared<const Region>(body, node, s * inputs, s * outputs));
+    kernel.scratch = std::max(kernel.scratch, regions.back()->scratch());
+    const auto& in_place = regions.back()->in_place();
+    kernel.in_place.insert(kernel.in_place.end(), in_place.begin(), in_place.end());
+  }
+  kernel.run = [regions = std::move(regions)](const Call& c) {
+    for (const auto& region : regions) region->run(c);
+  };
+  return kernel;
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::elementwise_region, make_elementwise_region>(sdk::kStrided),
+    sdk::row<sdk::op::batch_elementwise_region, make_batch_elementwise_region>(sdk::kStrided),
+};
+
+}  // namespace
+
+Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const sdk::Node& node) {
+  return make_region(n.body, 1, node);
+}
+Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n,
+                                     const sdk::Node& node) {
+  if (n.sets < 1) throw Refusal::attribute("sets", std::to_string(n.sets));
+  return make_region(n.body, static_cast<size_t>(n.sets), node);
+}
+
+std::span<const sdk::Row> region_rows() { return kRows; }
+
+}  // namespace tenon::cpu

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions: a body compiled to a short list of steps over tiles. Between two steps a tile lies in
+// the first-level cache, halves as float; nothing looks at an op when it runs.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "elementwise.hpp"
+#include "reduce.hpp"
+#include "tenon/body.hpp"
+
+namespace tenon::cpu {
+
+// The body, whatever the shapes. Its values are registers: the inputs, constants, and what steps
+// make.
+class RegionBody {
+ public:
+  static constexpr int kMaxRegisters = 160;
+  struct Step {
+    TileOp op;
+    std::array<int, 3> operands{};
+    int operand_count = 0;
+    int result = 0;
+  };
+  struct Register {
+    enum class Kind : uint8_t { input, constant, slot, output } kind{};
+    int index = 0;  // of the input, constant, slot or output
+    int made = -1;  // by which step; -1: before the first
+    int last = -1;  // step that reads it last
+    tenon_dtype dtype = TENON_DTYPE_NONE;
+  };
+  struct Fold {
+    Reduction how;
+    std::vector<int64_t> axes;  // empty with `all`
+    bool all = false;
+    int operand = 0;  // register
+    int output = 0;
+  };
+
+  // Refuses a body with a step that has no tiles.
+  explicit RegionBody(const sdk::Body& body);
+
+  std::span<const Step> steps() const { return steps_; }
+  std::span<const Register> registers() const { return registers_; }
+  int input_count() const { return input_count_; }
+  // The register that leaves as output k; -1 for the fold's.
+  std::span<const int> outputs() const { return outputs_; }
+  const std::optional<Fold>& fold() const { return fold_; }
+  int slot_count() const { return slot_count_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
+  const void* constant(int k) const { return constants_.get() + k * slot_bytes_; }
+  // The rank that constants alone ask for.
+  int least_rank() const { return least_rank_; }
+
+ private:
+  void read_values(const sdk::Body& body);
+  void read_step(const sdk::Body& body, uint32_t step);
+  void read_fold(const sdk::Body& body, uint32_t step);
+  void fill_constants(const sdk::Body& body);
+  void give_slots();
+
+  std::vector<Step> steps_;
+  std::vector<Register> registers_;
+  std::vector<int> register_of_;  // by value of the body
+  std::vector<uint32_t> constant_values_;
+  std::vector<int> outputs_;
+  std::optional<Fold> fold_;
+  int input_count_ = 0, slot_count_ = 0, least_rank_ = 0;
+  int64_t slot_bytes_ = 0;
+  std::shared_ptr<char> constants_;
+};
+
+sdk::Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const sdk::Node& node);
+sdk::Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n,
+                                          const sdk::Node& node);
+
+}  // namespace tenon::cpu
