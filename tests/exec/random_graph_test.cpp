@@ -22,17 +22,20 @@ enum class Make : uint8_t {
   rms_norm,
   layer_norm,
   softmax,
-  centre
+  centre,
+  select,
+  scaled,
+  fold
 };
 constexpr const char* kSmooth[] = {"silu",    "gelu", "gelu_tanh", "tanh",
                                    "sigmoid", "neg",  "softplus"};
 constexpr const char* kKinked[] = {"relu", "abs", "leaky_relu", "hard_swish"};
 // What fusion looks for comes more often.
-constexpr Make kMakes[] = {Make::product,    Make::product, Make::product,  Make::bias,
-                           Make::bias,       Make::add,     Make::add,      Make::add,
-                           Make::mul,        Make::mul,     Make::unary,    Make::unary,
-                           Make::unary,      Make::sub,     Make::rms_norm, Make::rms_norm,
-                           Make::layer_norm, Make::softmax, Make::centre};
+constexpr Make kMakes[] = {
+    Make::product, Make::product, Make::product,  Make::bias,     Make::bias,       Make::add,
+    Make::add,     Make::add,     Make::mul,      Make::mul,      Make::unary,      Make::unary,
+    Make::unary,   Make::sub,     Make::rms_norm, Make::rms_norm, Make::layer_norm, Make::softmax,
+    Make::centre,  Make::centre,  Make::select,   Make::scaled,   Make::scaled,     Make::fold};
 constexpr int64_t kWeights = 3;
 
 // Values are numbered: 0 and 1 are inputs, step k makes value k + 2; all are [rows, cols]. Operands
@@ -154,6 +157,28 @@ class Built {
       case Make::centre:
         return binary("sub", a,
                       g.add(op::reduce{.kind = "mean", .axes = {-1}, .keepdims = true, .x = b}));
+      case Make::select: {
+        // A condition with two readers; continuous, and smooth where a gradient is asked for.
+        const Value cond = r.gradient ? g.add(op::unary{.kind = "is_nan", .x = a})
+                                      : g.add(op::compare{.kind = "lt", .a = a, .b = b});
+        return binary("sub", g.add(op::where{.cond = cond, .a = b, .b = a}),
+                      g.add(op::where{.cond = cond, .a = a, .b = b}));
+      }
+      case Make::scaled: {
+        const Value whole = g.scalar(int32_t{2}),
+                    exact = g.add(op::cast{.to = type.dtype, .x = whole});
+        return binary(s.flag ? "mul" : "div", binary("sub", a, exact), exact);
+      }
+      case Make::fold: {
+        const Value square = g.add(op::unary{.kind = "square", .x = binary("sub", a, b)});
+        return binary(
+            "mul", a,
+            g.add(op::unary{.kind = "sigmoid",
+                            .x = g.add(op::reduce{.kind = s.flag || r.gradient ? "mean" : "max",
+                                                  .axes = {s.pick % 3 ? -1 : 0},
+                                                  .keepdims = true,
+                                                  .x = square})}));
+      }
     }
     throw Error(TENON_INTERNAL, "no such step");
   }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes a region, what stays out and why, with devices that are rules over nodes.
+#include "plan/region.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "ir/graphs.hpp"
+#include "ir/verify.hpp"
+
+using namespace tenon::core;
+
+namespace {
+
+// A device that claims what `takes` says; counts what it was asked.
+struct Rule {
+  std::function<bool(const Graph&)> takes = [](const Graph&) { return true; };
+  int asked = 0;
+
+  // `takes` sees the region's body.
+  Query query() {
+    return [this](const Graph& graph, uint32_t) {
+      ++asked;
+      CHECK(graph.node_count() == 1);
+      Verdict v;
+      v.native = takes(*std::get<FunctionAttr>(*graph[NodeId{0}].attr("body")));
+      if (!v.native) v.reason = TENON_REASON_OP, v.text = "not this one";
+      return std::vector<Verdict>{v};
+    };
+  }
+};
+
+Graph joined(std::string_view statements, Rule rule = {}) {
+  const Graph g = graph_of(cat("graph { ", statements, " }"));
+  Graph j = join_regions(g, rule.query());
+  CHECK_NOTHROW(verify(j));
+  REQUIRE(j.outputs().size() == g.outputs().size());
+  for (size_t k = 0; k < g.outputs().size(); ++k)
+    CHECK(j.type(j.outputs()[k].value) == g.type(g.outputs()[k].value));
+  return j;
+}
+
+// "region(x,y)=mul,add>2" for each node: operands, kinds of the steps, number of outputs.
+std::string shown(const Graph& g) {
+  std::string text;
+  const auto kinds = [](const NodeInfo& n) {
+    const AttrValue* kind = n.attr("kind");
+    return kind ? std::get<std::string>(*kind) : std::string(n.op->name());
+  };
+  for (NodeId n = 0; n < g.node_count(); ++n) {
+    text += n ? " " : "";
+    const AttrValue* body = g[n].attr("body");
+    text += body ? "region(" : kinds(g[n]) + "(";
+    for (size_t k = 0; k < g[n].operands.size(); ++k)
+      text += (k ? "," : "") + g[g[n].operands[k]].name;
+    text += ")";
+    if (!body) continue;
+    const Graph& b = *std::get<FunctionAttr>(*body);
+    for (NodeId s = 0; s < b.node_count(); ++s) text += (s ? "," : "=") + kinds(b[s]);
+    text += cat(">", g[n].outputs.size());
+  }
+  return text;
+}
+
+constexpr std::string_view kInputs =
+    "input x: f32[4,6] input y: f32[4,6] input c: f32[4,1] input r: f32[6] input s: f32[] "
+    "const k: f32[] = {1.5} ";
+
+std::string shown_of(std::string_view statements, Rule rule = {}) {
+  return shown(joined(cat(kInputs, statements), std::move(rule)));
+}
+
+}  // namespace
+
+TEST_SUITE("plan/region") {
+  TEST_CASE("join: a chain with a constant becomes one region, in order") {
+    const Graph g = joined(cat(kInputs, R"(
+      a = binary(x, k) {kind="mul"} b = unary(a) {kind="gelu"} z = binary(b, y) {kind="mul"}
+      output "z" = z)"));
+    CHECK(shown(g) == "region(x,y)=mul,gelu,mul>1");
+    CHECK(g[NodeId{0}].note == "joined: binary mul + unary gelu + binary mul");
+    CHECK(g[g.outputs()[0].value].name == "z");
+  }
+
+  TEST_CASE("join: [N,1], [D] and [] broadcast inside; a scalar declared late is an operand") {
+    CHECK(shown_of(R"(
+      a = binary(x, c) {kind="sub"} b = binary(r, a) {kind="mul"} d = binary(b, s) {kind="add"}
+      output "d" = d)") == "region(x,c,r,s)=sub,mul,add>1");
+    CHECK(shown_of(R"(
+      a = unary(x) {kind="exp"} late = reduce(y) {kind="sum"} d = binary(late, a) {kind="mul"}
+      output "d" = d)") == "sum(y) region(x,late)=exp,mul>1");
+  }
+
+  TEST_CASE("join: what has another shape stays outside") {
+    CHECK(shown_of(R"(
+      a = unary(c) {kind="exp"} b = binary(x, a) {kind="mul"} d = unary(b) {kind="neg"}
+      output "d" = d)") == "exp(c) region(x,a)=mul,neg>1");
+  }
+
+  TEST_CASE("join: a compare with two readers is read twice inside") {
+    CHECK(shown_of(R"(
+      m = compare(x, y) {kind="lt"} a = where(m, x, y) b = where(m, y, x)
+      d = binary(b, a) {kind="sub"} output "d" = d)") == "region(x,y)=lt,where,where,sub>1");
+  }
+
+  TEST_CASE("join: a value that leaves is an output beside the one it is read for") {
+    const Graph g = joined(cat(kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="tanh"} output "a" = a output "b" = b)"));
+    REQUIRE(shown(g) == "region(x,y)=add,tanh>2");
+    CHECK(g.outputs()[0].value == g[NodeId{0}].outputs[1]);
+    CHECK(g.outputs()[1].value == g[NodeId{0}].outputs[0]);
+  }
+
+  TEST_CASE("join: a reader behind the region keeps its value as an output") {
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="tanh"} m = matmul(a, b) {trans_b=true}
+      output "m" = m)") == "region(x,y)=add,tanh>2 matmul(a,b)");
+  }
+
+  TEST_CASE("join: no region around a node in between") {
+    // softmax reads a and makes what d reads: a cannot stand in d's region.
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="add"} m = softmax(a) b = unary(a) {kind="tanh"}
+      d = binary(b, m) {kind="mul"} output "d" = d)") ==
+          "add(x,y) softmax(a) region(a,m)=tanh,mul>1");
+  }
+
+  TEST_CASE("join: a reduction ends a region, and its operand may leave too") {
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="sub"} b = unary(a) {kind="square"}
+      d = reduce(b) {kind="sum", axes=[1]} output "d" = d)") == "region(x,y)=sub,square,sum>1");
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="sub"} d = reduce(a) {kind="max", axes=[1]} output "d" = d
+      output "a" = a)") == "region(x,y)=sub,max>2");
+  }
+
+  TEST_CASE("join: a reduction that the device does not take stays behind its region") {
+    Rule rule{
+        [](const Graph& body) { return !(body[body.node_count() - 1].op->traits & kReduction); }};
+    const Graph g = joined(cat(kInputs, R"(
+      a = binary(x, y) {kind="sub"} b = unary(a) {kind="square"}
+      d = reduce(b) {kind="sum", axes=[1]} output "d" = d)"),
+                           rule);
+    CHECK(shown(g) == "region(x,y)=sub,square>1 sum(b)");
+    CHECK(g[NodeId{1}].note == "not joined into elementwise_region: not this one");
+  }
+
+  TEST_CASE("join: what is not claimed stays as it was, and says so once") {
+    Rule rule{[](const Graph&) { return false; }};
+    const Graph g = joined(cat(kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} d = unary(b) {kind="neg"}
+      output "d" = d)"),
+                           rule);
+    CHECK(shown(g) == "add(x,y) exp(a) neg(b)");
+    CHECK(g[NodeId{2}].note == "not joined into elementwise_region: not this one");
+    CHECK(g[NodeId{1}].note.empty());
+  }
+
+  TEST_CASE("join: each form is asked for once") {
+    Rule rule;
+    Graph g = graph_of(cat("graph { ", kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} m = softmax(b)
+      d = binary(m, y) {kind="add"} e = unary(d) {kind="exp"} output "e" = e })"));
+    CHECK(shown(join_regions(g, rule.query())) ==
+          "region(x,y)=add,exp>1 softmax(b) region(m,y)=add,exp>1");
+    CHECK(rule.asked == 1);
+  }
+
+  TEST_CASE("join: a recomputed copy joins only its like") {
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} clone 1
+      d = unary(b) {kind="neg"} clone 1 output "d" = d)") == "add(x,y) region(a)=exp,neg>1");
+  }
+
+  TEST_CASE("join: halves are rounded between two steps, a cast is rounded as it is") {
+    const std::string h = "input h: bf16[5] input o: f32[5] ";
+    CHECK(shown(joined(h + R"(
+      a = unary(h) {kind="exp"} b = unary(a) {kind="neg"} output "b" = b output "a" = a)")) ==
+          "region(h)=exp,cast,neg>2");
+    CHECK(shown(joined(h + R"(
+      a = cast(o) {to=bf16} b = unary(a) {kind="neg"} output "b" = b)")) == "region(o)=cast,neg>1");
+  }
+
+  TEST_CASE("join: no more steps, operands and outputs than a body may have") {
+    std::string chain(kInputs);
+    for (int k = 0; k < 100; ++k)
+      chain += cat("v", k, " = unary(", k ? cat("v", k - 1) : "x", ") {kind=\"tanh\"} ");
+    Graph g = joined(chain + "output \"y\" = v99");
+    REQUIRE(g.node_count() == 2);
+    CHECK(std::get<FunctionAttr>(*g[NodeId{1}].attr("body"))->node_count() == 64);
+    CHECK(std::get<FunctionAttr>(*g[NodeId{0}].attr("body"))->node_count() == 36);
+
+    std::string wide;
+    for (int k = 0; k < 20; ++k) wide += cat("input i", k, ": f32[3] ");
+    wide += "v0 = unary(i0) {kind=\"neg\"} ";
+    for (int k = 1; k < 20; ++k)
+      wide += cat("v", k, " = binary(v", k - 1, ", i", k, ") {kind=\"add\"} ");
+    g = joined(wide + "output \"y\" = v19");
+    REQUIRE(g.node_count() == 2);
+    CHECK(g[NodeId{1}].operands.size() == 16);
+
+    std::string many(kInputs);
+    for (int k = 0; k < 6; ++k)
+      many += cat("v", k, " = unary(", k ? cat("v", k - 1) : "x", ") {kind=\"tanh\"} output \"v", k,
+                  "\" = v", k, " ");
+    g = joined(many);
+    REQUIRE(g.node_count() == 2);
+    CHECK(g[NodeId{1}].outputs.size() == 4);
+    CHECK(g[NodeId{0}].outputs.size() == 2);
+  }
+}
