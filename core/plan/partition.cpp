@@ -4,15 +4,19 @@
 #include <functional>
 #include <queue>
 
+#include "plan/schedule.hpp"
+
 namespace tenon::core {
 namespace {
 
-using Ready = std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>>;
+using Ready = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;  // ranks
 
 // Nodes by region, devices by turns.
-std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> device_of_node) {
+std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> device_of_node,
+                                std::span<const NodeId> order) {
   const NodeId count = graph.node_count();
-  std::vector<uint32_t> waits(count, 0);
+  std::vector<uint32_t> waits(count, 0), rank(count);
+  for (uint32_t i = 0; i < count; ++i) rank[order[i]] = i;
   std::vector<std::vector<NodeId>> readers(count);
   for (NodeId n = 0; n < count; ++n)
     for (Value v : graph[n].operands)
@@ -20,11 +24,15 @@ std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> de
         readers[graph[v].node].push_back(n);
         ++waits[n];
       }
+  for (const auto& [before, next] : order_constraints(graph)) {
+    readers[before].push_back(next);
+    ++waits[next];
+  }
   uint32_t devices = 1;
   for (uint32_t d : device_of_node) devices = std::max(devices, d + 1);
   std::vector<Ready> ready(devices);
   for (NodeId n = 0; n < count; ++n)
-    if (waits[n] == 0) ready[device_of_node[n]].push(n);
+    if (waits[n] == 0) ready[device_of_node[n]].push(rank[n]);
 
   std::vector<Region> regions;
   uint32_t device = 0;
@@ -32,12 +40,12 @@ std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> de
     while (ready[device].empty()) device = (device + 1) % devices;
     Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
     while (!ready[device].empty()) {
-      const NodeId n = ready[device].top();
+      const NodeId n = order[ready[device].top()];
       ready[device].pop();
       region.nodes.push_back(n);
       ++done;
       for (NodeId r : readers[n])
-        if (--waits[r] == 0) ready[device_of_node[r]].push(r);
+        if (--waits[r] == 0) ready[device_of_node[r]].push(rank[r]);
     }
     regions.push_back(std::move(region));
   }
@@ -46,8 +54,9 @@ std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> de
 
 }  // namespace
 
-std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node) {
-  std::vector<Region> regions = order_nodes(graph, device_of_node);
+std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
+                              std::span<const NodeId> order) {
+  std::vector<Region> regions = order_nodes(graph, device_of_node, order);
   constexpr uint32_t kNowhere = kNone;
   std::vector<uint32_t> made_in(graph.value_count(), kNowhere);
   std::vector<uint32_t> seen_in(graph.value_count(), kNowhere);

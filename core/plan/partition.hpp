@@ -19,8 +19,9 @@ struct Region {
 };
 
 // Stays on a device as long as it has a node that may run, so that regions are few; within a device
-// nodes keep the graph's order. Regions are convex: all that a region reads was made before it
-// begins.
-std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node);
+// nodes keep the given order (schedule.hpp). Regions are convex: all that a region reads was made
+// before it begins.
+std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
+                              std::span<const NodeId> order);
 
 }  // namespace tenon::core

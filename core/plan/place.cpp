@@ -11,6 +11,7 @@
 #include "ops/record.hpp"
 #include "plan/partition.hpp"
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 
 namespace tenon::core {
 namespace {
@@ -42,7 +43,7 @@ class Placer {
   Placer(const LegalGraph& legal, Plan& plan) : legal_(legal), graph_(legal.graph), plan_(plan) {}
 
   void run() {
-    const std::vector<Region> regions = partition(graph_, legal_.device);
+    const std::vector<Region> regions = partition(graph_, legal_.device, schedule(graph_));
     is_output_.resize(graph_.value_count(), false);
     for (const Output& o : graph_.outputs()) is_output_[o.value.id] = true;
     for (const Region& r : regions) add_region(r);

@@ -13,6 +13,7 @@
 #include "ops/build.hpp"
 #include "ops/record.hpp"
 #include "plan/partition.hpp"
+#include "plan/schedule.hpp"
 
 using namespace tenon::core;
 
@@ -156,7 +157,7 @@ TEST_SUITE("plan/partition") {
       std::vector<uint32_t> device;
       const uint32_t devices = random() % 3 + 1;
       const Graph g = random_graph(random, random() % 80 + 1, devices, device);
-      const std::vector<Region> regions = partition(g, device);
+      const std::vector<Region> regions = partition(g, device, schedule(g));
       std::set<Value> made, needed_later;
       size_t count = 0;
       std::map<Value, size_t> maker;
@@ -198,6 +199,6 @@ TEST_SUITE("plan/partition") {
     }
     g.output("a", a);
     g.output("c", c);
-    CHECK(partition(g, device).size() == 2);
+    CHECK(partition(g, device, schedule(g)).size() == 2);
   }
 }
