@@ -2,6 +2,7 @@
 // Doors of the graph.
 #include "api/door.hpp"
 #include "api/optimizer.hpp"
+#include "grad/checkpoint.hpp"
 #include "ir/text.hpp"
 #include "ops/record.hpp"
 
@@ -190,6 +191,20 @@ tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const 
   });
 }
 
+tenon_status* tenon_graph_checkpoint(tenon_graph* graph, const tenon_value* from,
+                                     uint32_t from_count, const tenon_value* to,
+                                     uint32_t to_count) {
+  return door("tenon_graph_checkpoint", [&] {
+    Graph& g = need(graph, "graph").graph;
+    if (from_count) need(from, "from");
+    if (to_count) need(to, "to");
+    std::vector<Value> first, last;
+    for (uint32_t i = 0; i < from_count; ++i) first.push_back(value_in(g, from[i], "from"));
+    for (uint32_t i = 0; i < to_count; ++i) last.push_back(value_in(g, to[i], "to"));
+    checkpoint(g, nodes_between(g, first, last));
+  });
+}
+
 tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, tenon_value value) {
   return door("tenon_graph_output", [&] {
     Graph& g = need(graph, "graph").graph;
@@ -239,6 +254,23 @@ tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
     Graph& g = need(graph, "graph").graph;
     need(optimizer, "optimizer");
     const Value norm = minimize(g, value_in(g, loss, "loss"), taken(optimizer, "tenon_optimizer"));
+    if (out_norm) *out_norm = norm.id;
+  });
+}
+
+tenon_status* tenon_graph_accumulate(tenon_graph* graph, tenon_value loss) {
+  return door("tenon_graph_accumulate", [&] {
+    Graph& g = need(graph, "graph").graph;
+    accumulate(g, value_in(g, loss, "loss"));
+  });
+}
+
+tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimizer* optimizer,
+                                tenon_value* out_norm) {
+  return door("tenon_graph_apply", [&] {
+    Graph& g = need(graph, "graph").graph;
+    need(optimizer, "optimizer");
+    const Value norm = apply(g, taken(optimizer, "tenon_optimizer"));
     if (out_norm) *out_norm = norm.id;
   });
 }

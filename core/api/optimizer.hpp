@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training step as a graph rewrite (specification 9).
+// Training steps as graph rewrites (specification 9).
 #pragma once
 
 #include "ir/graph.hpp"
@@ -10,5 +10,9 @@ namespace tenon::core {
 // Gradients of loss for every trainable weight, clipping by the global norm, the optimizer, the
 // updates. Returns the norm.
 Value minimize(Graph& graph, Value loss, const tenon_optimizer& optimizer);
+
+// The same in two graphs over one store: gradients added up in state, a step with their mean.
+void accumulate(Graph& graph, Value loss);
+Value apply(Graph& graph, const tenon_optimizer& optimizer);
 
 }  // namespace tenon::core

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Doors of the store and of its files.
 #include "api/door.hpp"
+#include "base/number.hpp"
 #include "import/safetensors.hpp"
 
 using namespace tenon::core;
@@ -10,6 +11,38 @@ Space space_from(uint32_t space) {
   if (space != TENON_SPACE_WEIGHT && space != TENON_SPACE_STATE)
     fail(Code::invalid_argument, "a store holds weights and state, got space ", space);
   return static_cast<Space>(space);
+}
+
+// The half-precision weight of which a state is the master (api/optimizer.cpp), or absent.
+Value weight_of_master(const Graph& g, Value state) {
+  constexpr std::string_view kEnd = ".master";
+  const std::string& name = g[state].name;
+  if (!name.ends_with(kEnd)) return {};
+  const Value w = g.find(Space::weight, name.substr(0, name.size() - kEnd.size()));
+  if (!w || !is_float(g.type(w).dtype) || acc_dtype(g.type(w).dtype) == g.type(w).dtype) return {};
+  return g.type(state) == Type{acc_dtype(g.type(w).dtype), g.type(w).shape} ? w : Value{};
+}
+
+// A master is its weight, widened; all else begins with zeros.
+Bytes first_content(const Graph& g, Value state, Store& store) {
+  Bytes content(type_bytes(g.type(state)));
+  const Value w = weight_of_master(g, state);
+  if (!w) return content;
+  const Type& type = g.type(w);
+  if (store.type(Space::weight, g[w].name) != type)
+    fail(Code::dtype_mismatch, "state '", g[state].name, "': its weight is ", type.text(),
+         " in the graph and ", store.type(Space::weight, g[w].name).text(), " in the store");
+  Bytes half(type_bytes(type));
+  store.get(Space::weight, g[w].name, half.data(), half.size());
+  const size_t from = tenon_dtype_bits(type.dtype) / 8,
+               to = tenon_dtype_bits(g.type(state).dtype) / 8;
+  for (size_t i = 0; i * from < half.size(); ++i) {
+    double value = 0;
+    check(load_number(type.dtype, half.data() + i * from, &value) &&
+              store_number(g.type(state).dtype, content.data() + i * to, value),
+          "master of a dtype without numbers");
+  }
+  return content;
 }
 }  // namespace
 
@@ -71,7 +104,13 @@ tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* gra
     Store& s = *need(store, "store").store;
     for (Value v : g.states())
       if (!s.has(Space::state, g[v].name))
-        s.set(Space::state, g[v].name, g.type(v), Bytes(type_bytes(g.type(v))));
+        s.set(Space::state, g[v].name, g.type(v), first_content(g, v, s));
+  });
+}
+
+tenon_status* tenon_store_remove(tenon_store* store, uint32_t space, tenon_str name) {
+  return door("tenon_store_remove", [&] {
+    need(store, "store").store->remove(space_from(space), std::string(view(name)));
   });
 }
 

@@ -193,6 +193,13 @@ void Store::set(Space space, const std::string& name, const Type& type,
   entry->write_host(content);
 }
 
+void Store::remove(Space space, const std::string& name) {
+  std::lock_guard lock(mutex_);
+  if (!entries_.erase({space, name}))
+    fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
+  version_.fetch_add(1, std::memory_order_release);
+}
+
 void Store::get(Space space, const std::string& name, void* out, uint64_t size) {
   const auto entry = find(space, name);
   if (!entry) fail(Code::not_found, space_name(space), " '", name, "' is not in the store");

@@ -82,6 +82,8 @@ class Store {
   // Sets or replaces; waits for runs that use the old content.
   void set(Space space, const std::string& name, const Type& type,
            std::span<const std::byte> content);
+  // Runs that were planned with it keep it; not_found where there is none.
+  void remove(Space space, const std::string& name);
   void get(Space space, const std::string& name, void* out, uint64_t size);
   Type type(Space space, const std::string& name) const;
   std::vector<std::string> names(Space space) const;

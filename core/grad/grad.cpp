@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "grad/checkpoint.hpp"
 #include "ops/lower.hpp"
 #include "ops/record.hpp"
 
@@ -58,8 +59,8 @@ std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
 // The reverse walk over one graph, which it appends to.
 class Walk final : public Grad {
  public:
-  Walk(Builder& builder, const Path& path)
-      : Grad(builder), path_(path), gradients_(path.depends.size()) {}
+  Walk(Builder& builder, const Path& path, Recomputed& recomputed)
+      : Grad(builder), path_(path), recomputed_(recomputed), gradients_(path.depends.size()) {}
 
   void run(Value loss) {
     b.provenance = "grad of loss";
@@ -73,11 +74,13 @@ class Walk final : public Grad {
   Value dy(size_t k) override {
     return k < node_.outputs.size() && node_.outputs[k] ? gradient(node_.outputs[k]) : Value{};
   }
-  Value y(size_t k) override { return b.graph.want_output(id_, static_cast<uint32_t>(k)); }
+  Value y(size_t k) override { return recomputed_.output(id_, static_cast<uint32_t>(k)); }
   bool wants(Value operand) const override {
+    operand = recomputed_.original(operand);
     return operand && operand.id < path_.depends.size() && path_.depends[operand.id];
   }
   void give(Value operand, Value gradient) override {
+    operand = recomputed_.original(operand);
     if (!gradient || !wants(operand)) return;
     check(b.type(gradient) == b.type(operand), node_text(node_), ": its gradient rule gives ",
           b.type(gradient).text(), " for an operand of type ", b.type(operand).text());
@@ -94,14 +97,15 @@ class Walk final : public Grad {
     if (std::none_of(outputs.begin(), outputs.end(), [&](Value v) { return v && gradient(v); }))
       return;
     id_ = id;
-    node_ = b.graph[id];  // a copy: the rule appends to the graph
-    if (!node_.op->grad)
-      fail(Code::unsupported, node_text(node_), ": has no gradient and no decomposition");
+    if (!b.graph[id].op->grad)
+      fail(Code::unsupported, node_text(b.graph[id]), ": has no gradient and no decomposition");
+    node_ = recomputed_.node(id);  // a copy: the rule appends to the graph
     b.provenance = grad_provenance(node_);
     node_.op->grad(*this, b.graph, node_);
   }
 
   const Path& path_;
+  Recomputed& recomputed_;
   std::vector<Value> gradients_;  // by value of the graph as it was before the walk
   NodeId id_ = kNone;
   NodeInfo node_;
@@ -126,12 +130,15 @@ void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
   }
 }
 
-// Writes what the request asks for behind the nodes copied so far; one value per wrt.
-std::vector<Value> walk_back(Graph& graph, Value loss, const std::vector<Value>& wrt) {
+// Writes what the request asks for behind the nodes copied so far; one value per wrt. kept: by
+// value, see kept_values.
+std::vector<Value> walk_back(Graph& graph, Value loss, const std::vector<Value>& wrt,
+                             std::vector<bool> kept) {
   const NodeId end = graph.node_count();
   const Path path = find_path(graph, end, loss, wrt);
   Builder b(graph);
-  Walk walk(b, path);
+  Recomputed recomputed(graph, std::move(kept), end);
+  Walk walk(b, path, recomputed);
   if (path.depends[loss.id]) walk.run(loss);
   std::vector<Value> gradients;
   for (Value v : wrt) {
@@ -153,7 +160,11 @@ Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
   std::vector<Value> operands = rewriter.map(node.operands);
   const Value loss = operands[0];
   operands.erase(operands.begin());
-  const std::vector<Value> gradients = walk_back(rewriter.to, loss, operands);
+  std::vector<bool> kept(rewriter.to.value_count());
+  const std::vector<bool> kept_before = kept_values(graph);
+  for (uint32_t v = 0; v < graph.value_count(); ++v)
+    if (const Value now = rewriter.values()[Value{v}]; now && kept_before[v]) kept[now.id] = true;
+  const std::vector<Value> gradients = walk_back(rewriter.to, loss, operands, std::move(kept));
   for (size_t k = 0; k < node.outputs.size(); ++k)
     if (node.outputs[k]) rewriter.replace(node.outputs[k], gradients[k]);
   for (NodeId n = request + 1; n < graph.node_count(); ++n) rewriter.copy(n);
@@ -174,7 +185,7 @@ bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) 
       NodeInfo node = graph[n];
       node.operands = rewriter.map(node.operands);
       Builder b(rewriter.to, node.provenance);
-      b.clone = node.clone;
+      b.clone = node.clone, b.recompute = node.recompute;
       if (!lower_into(b, node, results)) results.clear();
     }
     if (results.empty()) {
@@ -215,6 +226,8 @@ void lower_way(Graph& graph, ValueMap* map) {
 Graph expand_grads(const Graph& from, ValueMap* map) {
   Graph graph = from;
   ValueMap total = ValueMap::identity(from.value_count());
+  bool checkpointed = false;
+  for (NodeId n = 0; n < from.node_count(); ++n) checkpointed |= from[n].recompute != 0;
   for (NodeId request; (request = first_request(graph)) != kNone;) {
     for (Value v : graph[request].operands)
       check(graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric(),
@@ -222,6 +235,11 @@ Graph expand_grads(const Graph& from, ValueMap* map) {
     lower_way(graph, &total);
     ValueMap step;
     graph = expand(graph, first_request(graph), &step);
+    total = total.then(step);
+  }
+  if (checkpointed) {
+    ValueMap step;
+    graph = drop_dead_clones(graph, &step);
     total = total.then(step);
   }
   if (map) *map = std::move(total);

@@ -79,6 +79,7 @@ struct NodeInfo {
   Attrs attrs{};
   std::string provenance{};  // name in the source file, or of the call that made it
   uint32_t clone = 0;        // != 0: recomputed copy, never merged with a node of another number
+  uint32_t recompute = 0;    // != 0: gradients run it again, with the others of its number
   std::string note{};        // what a pass says of it, for reports
 
   const AttrValue* attr(std::string_view name) const {
@@ -128,6 +129,7 @@ class Graph {
   void update(Value target, Value value);  // types must agree; one update per target
   void set_name(Value value, std::string_view name);  // a hint for reports
   void set_clone(NodeId node, uint32_t clone) { nodes_[node].clone = clone; }
+  void set_recompute(NodeId node, uint32_t segment) { nodes_[node].recompute = segment; }
   void set_note(NodeId node, std::string note) { nodes_[node].note = std::move(note); }
 
   const ValueInfo& operator[](Value v) const { return values_[v.id]; }

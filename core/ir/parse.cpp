@@ -282,10 +282,13 @@ class Parser {
       provenance = lex_.take().value;
     }
     const uint32_t clone = accept("clone") ? number<uint32_t>("the clone's number") : 0;
+    const uint32_t segment =
+        accept("recompute") ? number<uint32_t>("the recomputed part's number") : 0;
     const NodeId id = checked(at, [&] {
       return g_.add_node(record, std::move(operands), std::move(attrs), wanted, provenance);
     });
     g_.set_clone(id, clone);
+    g_.set_recompute(id, segment);
     size_t next = 0;
     for (size_t k = 0; k < wanted.size(); ++k) {
       if (!wanted[k]) continue;

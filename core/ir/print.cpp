@@ -192,6 +192,7 @@ class Printer {
     if (!node.attrs.empty()) out_ += "}";
     if (!node.provenance.empty()) out_ += " @" + quoted(node.provenance);
     if (node.clone) out_ += cat(" clone ", node.clone);
+    if (node.recompute) out_ += cat(" recompute ", node.recompute);
     if (with_types_) print_types(node);
     out_ += '\n';
   }

@@ -9,6 +9,7 @@
 //     const c: f32[2] = {1.0, 2.5}              # large or inexact content: = 0x0000803f...
 //     y = rms_norm(x, w) {eps=1e-06} @"layers.0"
 //     (values, _) = topk(y) {k=3} clone 2       # _ = an operand or output that is absent
+//     r = unary(y) {kind="silu"} recompute 1    # gradients run it again instead of keeping r
 //     output "y" = y
 //     update n = m
 //   }

@@ -17,8 +17,9 @@ namespace tenon::core::text_detail {
 
 // Words that begin or end something: never a value's identifier.
 inline bool is_reserved(std::string_view word) {
-  constexpr std::string_view words[] = {"_",     "graph",  "symbols",   "input", "weight", "state",
-                                        "const", "output", "trainable", "clone", "update"};
+  constexpr std::string_view words[] = {"_",         "graph", "symbols",   "input",
+                                        "weight",    "state", "const",     "output",
+                                        "trainable", "clone", "recompute", "update"};
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 

@@ -126,6 +126,11 @@ class Finder {
     const NodeId made =
         rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, provenance);
     rw.to.set_clone(made, g_[join.nodes[0]].clone);
+    // One that reaches over the border of a recomputed segment is kept.
+    const uint32_t segment = g_[join.nodes[0]].recompute;
+    if (std::all_of(join.nodes.begin(), join.nodes.end(),
+                    [&](NodeId n) { return g_[n].recompute == segment; }))
+      rw.to.set_recompute(made, segment);
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
     rw.to.set_note(made, std::move(parts));
   }
@@ -232,6 +237,8 @@ bool add_operand(const Finder& f, Product& p) {
     return false;
   const Value other = added_to(f, p, n);
   if (!other) return false;
+  // A sum that updates what is added stays alone: an elementwise op writes over it in place.
+  if (f.graph().update_of(other) == f.graph()[n].outputs[0]) return false;
   const Type &type = f.graph().type(other), &y = f.graph().type(p.y);
   const bool bias = !p.op.bias && p.op.act == "none" && type.shape.rank() == 1 &&
                     y.shape.rank() >= 1 && type.shape[0] == y.shape[y.shape.rank() - 1];

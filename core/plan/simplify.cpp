@@ -15,6 +15,7 @@ std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted) {
   std::string key;
   append_key(key, node.op);
   append_key(key, node.clone);
+  append_key(key, node.recompute);
   std::vector<Value> operands = node.operands;
   if (operands.size() >= 2 && operands[1] < operands[0] && commutes(node))
     std::swap(operands[0], operands[1]);
@@ -119,6 +120,7 @@ class Sweep {
     const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands),
                                               std::move(node.attrs), wants, node.provenance);
     if (node.clone) rewriter_.to.set_clone(made, node.clone);
+    if (node.recompute) rewriter_.to.set_recompute(made, node.recompute);
     if (!node.note.empty()) rewriter_.to.set_note(made, node.note);
     take_outputs(old, made);
   }
@@ -135,7 +137,7 @@ class Sweep {
     if (old.outputs.empty() || !old.outputs[0]) return false;
     const Type type = from_.type(old.outputs[0]);
     Builder b(rewriter_.to, node.provenance);
-    b.clone = node.clone;
+    b.clone = node.clone, b.recompute = node.recompute;
     const NodeId before = rewriter_.to.node_count();
     const Value first = simpler(b, node, type);
     if (!first) return false;

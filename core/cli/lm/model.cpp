@@ -16,8 +16,9 @@ class Builder {
  public:
   Builder(Graph& graph, const Config& config, bool trainable) : g_(graph), c_(config) {
     for (const WeightSpec& w : weight_specs(config))
-      weights_.emplace_back(w.name, g_.weight(w.name, {f32, w.dims}, trainable));
+      weights_.emplace_back(w.name, g_.weight(w.name, {c_.dtype, w.dims}, trainable));
   }
+  bool checkpoint = false;  // each layer of decoder
 
   Value embed(Value tokens) {
     return g_.add(op::gather{.data = weight("model.embed_tokens.weight"), .indices = tokens},
@@ -76,11 +77,15 @@ class Builder {
   Value decoder(Value tokens, int64_t batch, int64_t time) {
     make_rope();
     Value x = embed(tokens);
-    for (int64_t i = 0; i < c_.layers; ++i)
-      x = layer(i, x, batch, time, {}, [&](const Attended& a, const std::string& name) -> Value {
-        return g_.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v},
-                      name);
-      });
+    const auto attend = [&](const Attended& a, const std::string& name) -> Value {
+      return g_.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v},
+                    name);
+    };
+    for (int64_t i = 0; i < c_.layers; ++i) {
+      const Value before = x;
+      x = layer(i, before, batch, time, {}, attend);
+      if (checkpoint) g_.checkpoint({before}, {x});
+    }
     return logits(x);
   }
 
@@ -138,7 +143,7 @@ struct Generation {
   // Appends k and v [1, time, heads, dim] at `at` i64 [1] and returns the caches.
   std::pair<Value, Value> append(int64_t layer, Value k, Value v, Value at) {
     const std::string name = "cache." + std::to_string(layer);
-    const TensorType type{f32, {1, c.context, c.kv_heads, c.head_dim()}};
+    const TensorType type{c.dtype, {1, c.context, c.kv_heads, c.head_dim()}};
     const Value zero = g.constant<int64_t>({1}, {0});
     const Value start = g.add(op::concat{.xs = {zero, at, zero, zero}}, name + ".start");
     const auto push = [&](const std::string& which, Value update) {
@@ -220,21 +225,44 @@ std::vector<WeightSpec> weight_specs(const Config& c) {
   return specs;
 }
 
+namespace {
+Value train_loss(Graph& g, const Config& config, const TrainOptions& o) {
+  Builder b(g, config, true);
+  b.checkpoint = o.checkpoint;
+  const Value loss = b.loss(g.input("tokens", {i32, {o.batch, config.context + 1}}), o.batch);
+  g.output("loss", loss);
+  return loss;
+}
+
+Optimizer adamw(Value lr, const TrainOptions& o) {
+  return {.kind = TENON_OPTIMIZER_ADAMW,
+          .learning_rate = lr,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .weight_decay = o.weight_decay,
+          .clip_norm = o.clip_norm,
+          .decay_min_rank = 2};
+}
+}  // namespace
+
 Graph train_graph(const Config& config, const TrainOptions& o) {
   Graph g("lm.train");
-  Builder b(g, config, true);
-  const Value tokens = g.input("tokens", {i32, {o.batch, config.context + 1}});
-  const Value lr = g.input("lr", {f32, {}});
-  const Value loss = b.loss(tokens, o.batch);
-  g.output("loss", loss);
-  g.output("norm", g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW,
-                                     .learning_rate = lr,
-                                     .beta1 = o.beta1,
-                                     .beta2 = o.beta2,
-                                     .eps = o.eps,
-                                     .weight_decay = o.weight_decay,
-                                     .clip_norm = o.clip_norm,
-                                     .decay_min_rank = 2}));
+  const Value loss = train_loss(g, config, o);
+  g.output("norm", g.minimize(loss, adamw(g.input("lr", {f32, {}}), o)));
+  return g;
+}
+
+Graph accumulate_graph(const Config& config, const TrainOptions& o) {
+  Graph g("lm.accumulate");
+  g.accumulate(train_loss(g, config, o));
+  return g;
+}
+
+Graph apply_graph(const Config& config, const TrainOptions& o) {
+  Graph g("lm.apply");
+  const Builder weights(g, config, true);
+  g.output("norm", g.apply(adamw(g.input("lr", {f32, {}}), o)));
   return g;
 }
 
@@ -248,7 +276,8 @@ Graph eval_graph(const Config& config, int64_t batch) {
 Graph logits_graph(const Config& config, int64_t length) {
   Graph g("lm.logits");
   Builder b(g, config, false);
-  g.output("logits", b.decoder(g.input("tokens", {i64, {1, length}}), 1, length));
+  const Value logits = b.decoder(g.input("tokens", {i64, {1, length}}), 1, length);
+  g.output("logits", g.add(op::cast{.to = f32, .x = logits}));
   return g;
 }
 

@@ -21,7 +21,8 @@ struct Config {
   int64_t context = 256;  // positions of the rope tables, capacity of the cache
   double rope_theta = 10000;
   double norm_eps = 1e-5;
-  bool tied = false;  // the head is the embedding
+  bool tied = false;        // the head is the embedding
+  tenon_dtype dtype = f32;  // of weights, activations and caches: f32 or bf16
 
   int64_t head_dim() const { return dim / heads; }
   // Throws Error(invalid_argument) naming the field.
@@ -42,11 +43,19 @@ struct TrainOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;
   double clip_norm = 1.0;
+  bool checkpoint =
+      false;  // layers run again in the backward pass instead of keeping what they made
 };
 
 // Inputs: tokens i32 [batch, context + 1], lr f32 []. Outputs: loss f32 [], norm f32 []. Updates
 // weights and moments.
 Graph train_graph(const Config& config, const TrainOptions& options);
+
+// The same step in two graphs: the first, run for each part of the batch, adds gradients up. Input:
+// tokens, output: loss, of its part.
+Graph accumulate_graph(const Config& config, const TrainOptions& options);
+// The second makes the step. Input: lr, output: norm.
+Graph apply_graph(const Config& config, const TrainOptions& options);
 
 // Inputs: tokens i32 [batch, context + 1]. Output: loss f32 [] (mean over all tokens).
 Graph eval_graph(const Config& config, int64_t batch);
@@ -58,7 +67,7 @@ struct SampleOptions {
 };
 
 // Generation has state: token i64 [1, 1], length i64 [1], rng i64 [2] (seed, offset),
-// cache.<layer>.k and .v f32 [1, context, kv_heads, head_dim]. Each graph gives the next token as
+// cache.<layer>.k and .v [1, context, kv_heads, head_dim]. Each graph gives the next token as
 // output token i64 [1] and advances the state. Inputs of prefill: prompt i64 [1, bucket] (padded at
 // the end), count i64 [1]: how many of them count.
 Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& options);

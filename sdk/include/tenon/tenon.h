@@ -227,6 +227,13 @@ TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domai
 TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss,
                                               const tenon_value* wrt, uint32_t count,
                                               tenon_value* out_gradients);
+/* Gradients asked for in this graph run some nodes again instead of keeping what they made (less
+ * memory for more time, same results): those that `to` is made from and that depend on `from`, for
+ * example one layer from its input to its output. What nodes outside read is still kept. A node
+ * belongs to the call that named it first. */
+TENON_API tenon_status* tenon_graph_checkpoint(tenon_graph* graph, const tenon_value* from,
+                                               uint32_t from_count, const tenon_value* to,
+                                               uint32_t to_count);
 TENON_API tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, tenon_value value);
 /* After the run, the weight or state `target` holds `value`. At most one update per target. */
 TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target,
@@ -249,7 +256,8 @@ TENON_API tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t spac
 
 /* One training step for all trainable weights: gradients of loss, clipping, optimizer, updates
  * (specification 9). State is named "<weight>.m" and so on, the step counter "optimizer.step";
- * tenon_store_add_missing makes it. */
+ * tenon_store_add_missing makes it. A half-precision weight has its f32 master as state
+ * "<weight>.master": the step changes the master and writes the weight, rounded from it. */
 #define TENON_OPTIMIZER_SGD UINT32_C(1)
 #define TENON_OPTIMIZER_ADAMW UINT32_C(2)
 #define TENON_OPTIMIZER_LION UINT32_C(3)
@@ -271,6 +279,13 @@ typedef struct tenon_optimizer {
 TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
                                              const tenon_optimizer* optimizer,
                                              tenon_value* out_norm);
+/* The same step in two graphs over one store, for batches that do not fit at once. accumulate adds
+ * the gradients of loss to state "<weight>.grad" and counts in "optimizer.count"; apply, in a graph
+ * that has the same trainable weights, takes the mean over the runs counted and begins again from
+ * zero. N runs of the one and a run of the other equal one step on the mean of the N losses. */
+TENON_API tenon_status* tenon_graph_accumulate(tenon_graph* graph, tenon_value loss);
+TENON_API tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimizer* optimizer,
+                                          tenon_value* out_norm);
 
 /* ---- Stores
  * -------------------------------------------------------------------------------------------------
@@ -303,8 +318,11 @@ TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
 /* Names in sorted order. */
 TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
                                          tenon_text** out_name);
-/* Zeros for every state of the graph that the store lacks (optimizer moments, caches, counters). */
+/* Makes every state of the graph that the store lacks: a weight's f32 master from the weight, zeros
+ * for the rest (optimizer moments, caches, counters). */
 TENON_API tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* graph);
+/* Takes an entry out; runs under way keep what they have, later ones fail by its name. */
+TENON_API tenon_status* tenon_store_remove(tenon_store* store, uint32_t space, tenon_str name);
 
 /* safetensors. load sets what the file holds; types and names are the file's. save writes a
  * temporary beside the file and renames: on any failure an older file stays whole. metadata: count

@@ -387,33 +387,35 @@ class Graph {
     return node;
   }
   std::vector<Value> gradients(Value loss, const std::vector<Value>& wrt) {
-    std::vector<tenon_value> ids, out(wrt.size(), TENON_NONE);
-    for (Value v : wrt) ids.push_back(v.id);
+    const std::vector<tenon_value> ids = ids_of(wrt);
+    std::vector<tenon_value> out(wrt.size(), TENON_NONE);
     detail::check(tenon_graph_gradients(handle(), loss.id, ids.data(),
                                         static_cast<uint32_t>(ids.size()), out.data()));
     std::vector<Value> values;
     for (tenon_value v : out) values.push_back({v});
     return values;
   }
+  // Gradients run the nodes between `from` and `to` again instead of keeping what they made.
+  void checkpoint(const std::vector<Value>& from, const std::vector<Value>& to) {
+    const std::vector<tenon_value> first = ids_of(from), last = ids_of(to);
+    detail::check(tenon_graph_checkpoint(handle(), first.data(),
+                                         static_cast<uint32_t>(first.size()), last.data(),
+                                         static_cast<uint32_t>(last.size())));
+  }
   // Adds one training step for all trainable weights; returns the global gradient norm before
   // clipping.
   Value minimize(Value loss, const Optimizer& o) {
-    tenon_optimizer c{};
-    c.struct_size = sizeof c;
-    c.kind = o.kind;
-    c.skip_nonfinite = o.skip_nonfinite;
-    c.learning_rate = o.learning_rate.id;
-    c.nesterov = o.nesterov;
-    c.beta1 = o.beta1;
-    c.beta2 = o.beta2;
-    c.eps = o.eps;
-    c.momentum = o.momentum;
-    c.dampening = o.dampening;
-    c.weight_decay = o.weight_decay;
-    c.clip_norm = o.clip_norm;
-    c.decay_min_rank = o.decay_min_rank;
+    const tenon_optimizer c = optimizer(o);
     Value norm;
     detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
+    return norm;
+  }
+  // The same in two graphs: accumulate adds gradients up in state, apply makes the step.
+  void accumulate(Value loss) { detail::check(tenon_graph_accumulate(handle(), loss.id)); }
+  Value apply(const Optimizer& o) {
+    const tenon_optimizer c = optimizer(o);
+    Value norm;
+    detail::check(tenon_graph_apply(handle(), &c, &norm.id));
     return norm;
   }
   void output(std::string_view name, Value v) {
@@ -449,6 +451,28 @@ class Graph {
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
+  static std::vector<tenon_value> ids_of(const std::vector<Value>& values) {
+    std::vector<tenon_value> ids;
+    for (Value v : values) ids.push_back(v.id);
+    return ids;
+  }
+  static tenon_optimizer optimizer(const Optimizer& o) {
+    tenon_optimizer c{};
+    c.struct_size = sizeof c;
+    c.kind = o.kind;
+    c.skip_nonfinite = o.skip_nonfinite;
+    c.learning_rate = o.learning_rate.id;
+    c.nesterov = o.nesterov;
+    c.beta1 = o.beta1;
+    c.beta2 = o.beta2;
+    c.eps = o.eps;
+    c.momentum = o.momentum;
+    c.dampening = o.dampening;
+    c.weight_decay = o.weight_decay;
+    c.clip_norm = o.clip_norm;
+    c.decay_min_rank = o.decay_min_rank;
+    return c;
+  }
   detail::Handle<tenon_graph, tenon_graph_destroy> handle_;
 };
 
@@ -513,6 +537,9 @@ class Store {
       out.push_back(detail::take(text));
     }
     return out;
+  }
+  void remove(uint32_t space, std::string_view name) {
+    detail::check(tenon_store_remove(handle(), space, detail::str(name)));
   }
   void add_missing(const Graph& graph) {
     detail::check(tenon_store_add_missing(handle(), graph.handle()));
