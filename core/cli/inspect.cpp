@@ -54,7 +54,9 @@ int inspect(const Args& args) {
   if (args.words().empty())
     throw UsageError("what to inspect is missing: a model folder or a graph text file");
   const Runtime runtime = make_runtime(args);
-  const Graph graph = graph_from(args.words()[0], args.text("--part", "decode"));
+  const Graph graph = graph_from(
+      args.words()[0], args.text("--part", "decode"),
+      {.batch = args.integer("--batch", 1, 1, 1 << 20), .checkpoint = args.has("--checkpoint")});
   if (args.has("--text")) {
     std::cout << graph.print();
     return 0;
@@ -74,21 +76,25 @@ int inspect(const Args& args) {
 }  // namespace
 
 Command inspect_command() {
-  return {.name = "inspect",
-          .summary = "show verdicts, regions, steps and memory of a graph on a device",
-          .usage = "MODEL_DIR | GRAPH_FILE [options]",
-          .options = {{"--part", "NAME",
-                       "of a model folder: train, eval, decode or prefill (default decode)"},
-                      {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
-                      {"--no-fallback", "", "refuse instead of falling back to the cpu"},
-                      {"--steps", "", "also list the steps"},
-                      {"--text", "", "print the graph's text form instead"},
-                      {"--json", "", "the report as JSON"}},
-          .examples =
-              "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind "
-              "N=4 --steps\n",
-          .words = 1,
-          .run = inspect};
+  return {
+      .name = "inspect",
+      .summary = "show verdicts, regions, steps and memory of a graph on a device",
+      .usage = "MODEL_DIR | GRAPH_FILE [options]",
+      .options = {{"--part", "NAME",
+                   "of a model folder: train, accumulate, apply, eval, decode or prefill "
+                   "(default decode)"},
+                  {"--batch", "N", "sequences that the parts train, accumulate and eval take"},
+                  {"--checkpoint", "", "the parts train and accumulate as lm train --checkpoint"},
+                  {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
+                  {"--no-fallback", "", "refuse instead of falling back to the cpu"},
+                  {"--steps", "", "also list the steps"},
+                  {"--text", "", "print the graph's text form instead"},
+                  {"--json", "", "the report as JSON"}},
+      .examples =
+          "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind "
+          "N=4 --steps\n",
+      .words = 1,
+      .run = inspect};
 }
 
 }  // namespace tenon::cli

@@ -12,11 +12,14 @@
 
 namespace tenon::cli {
 
-Graph graph_from(const std::string& what, const std::string& part) {
+Graph graph_from(const std::string& what, const std::string& part, const PartOptions& o) {
   if (std::filesystem::is_directory(what)) {
     const lm::Config c = lm::read_config(what + "/config.json");
-    if (part == "train") return lm::train_graph(c, {.batch = 1});
-    if (part == "eval") return lm::eval_graph(c, 1);
+    const lm::TrainOptions training{.batch = o.batch, .checkpoint = o.checkpoint};
+    if (part == "train") return lm::train_graph(c, training);
+    if (part == "accumulate") return lm::accumulate_graph(c, training);
+    if (part == "apply") return lm::apply_graph(c, training);
+    if (part == "eval") return lm::eval_graph(c, o.batch);
     if (part == "decode") return lm::decode_graph(c, {});
     if (part == "prefill") return lm::prefill_graph(c, std::min<int64_t>(16, c.context), {});
     throw UsageError("--part " + part + ": expected " + std::string(kParts));

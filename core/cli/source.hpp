@@ -9,10 +9,16 @@
 namespace tenon::cli {
 
 // --part of a model folder.
-inline constexpr std::string_view kParts = "train, eval, decode or prefill";
+inline constexpr std::string_view kParts = "train, accumulate, apply, eval, decode or prefill";
 
-// what: a graph's text file, or a folder with config.json (then part counts).
-Graph graph_from(const std::string& what, const std::string& part);
+// How the parts of a model folder that train or measure are made.
+struct PartOptions {
+  int64_t batch = 1;
+  bool checkpoint = false;
+};
+
+// what: a graph's text file, or a folder with config.json (then part and options count).
+Graph graph_from(const std::string& what, const std::string& part, const PartOptions& options = {});
 // The numbers of "--bind N=4".
 std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args);
 

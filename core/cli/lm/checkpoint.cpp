@@ -71,6 +71,9 @@ T field(const json& j, const std::string& file, const char* name, const T* other
   throw Error(TENON_CORRUPT, file + ": '" + name + "' has the wrong form: " + shown);
 }
 
+// PyTorch's names.
+const char* dtype_name(tenon_dtype dtype) { return dtype == bf16 ? "bfloat16" : "float32"; }
+
 json config_json(const Config& c) {
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},
@@ -91,7 +94,7 @@ json config_json(const Config& c) {
           {"attention_dropout", 0.0},
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr},
-          {"torch_dtype", "float32"}};
+          {"torch_dtype", dtype_name(c.dtype)}};
 }
 
 // The printable character that stands for a byte in byte-level tokenizers: itself where it prints,
@@ -141,6 +144,7 @@ json training_json(const TrainingState& s) {
   return {{"total_steps", s.total_steps},
           {"done_steps", s.done_steps},
           {"batch", s.batch},
+          {"accumulate", s.accumulate},
           {"warmup", s.warmup},
           {"lr", s.lr},
           {"seed", s.seed},
@@ -230,6 +234,10 @@ Config read_config(const std::string& file) {
   c.norm_eps = field<double>(j, file, "rms_norm_eps", &c.norm_eps);
   c.rope_theta = field<double>(j, file, "rope_theta", &c.rope_theta);
   c.tied = field<bool>(j, file, "tie_word_embeddings", &c.tied);
+  const std::string no_dtype;
+  if (field(j, file, "torch_dtype", &no_dtype) == dtype_name(bf16) ||
+      field(j, file, "dtype", &no_dtype) == dtype_name(bf16))
+    c.dtype = bf16;
   try {
     c.check();
   } catch (const Error& e) {
@@ -265,10 +273,10 @@ Config load_model(const std::string& folder, Store& store) {
     } catch (const Error&) {
       throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
     }
-    if (found != TensorType(f32, w.dims))
+    if (found != TensorType(config.dtype, w.dims))
       throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " +
-                                            shape_text(w.dims) +
-                                            " of f32 that config.json asks for");
+                                            shape_text(w.dims) + " of " + dtype_name(config.dtype) +
+                                            " that config.json asks for");
   }
   return config;
 }
@@ -291,6 +299,8 @@ TrainingState load_training(const std::string& folder, Store& store) {
   s.total_steps = field<int64_t>(j, file, "total_steps");
   s.done_steps = field<int64_t>(j, file, "done_steps");
   s.batch = field<int64_t>(j, file, "batch");
+  const int64_t one = 1;
+  s.accumulate = field(j, file, "accumulate", &one);
   s.warmup = field<int64_t>(j, file, "warmup");
   s.lr = field<double>(j, file, "lr");
   s.seed = field<uint64_t>(j, file, "seed");
@@ -309,6 +319,7 @@ TrainingState load_training(const std::string& folder, Store& store) {
   limit("total_steps", s.total_steps, int64_t{0}, int64_t{1} << 30);
   limit("done_steps", s.done_steps, int64_t{0}, s.total_steps);
   limit("batch", s.batch, int64_t{1}, int64_t{1} << 20);
+  limit("accumulate", s.accumulate, int64_t{1}, int64_t{1} << 20);
   limit("warmup", s.warmup, int64_t{0}, int64_t{1} << 30);
   limit("lr", s.lr, 0.0, 1e3);
   const std::string optimizer = folder + "/optimizer.safetensors";

@@ -15,7 +15,8 @@ namespace tenon::lm {
 struct TrainingState {
   int64_t total_steps = 0;  // also the schedule's horizon
   int64_t done_steps = 0;
-  int64_t batch = 0;
+  int64_t batch = 0;       // sequences of a run of the graph
+  int64_t accumulate = 1;  // such runs to a step
   int64_t warmup = 0;
   double lr = 0;
   uint64_t seed = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon lm train: a byte-level language model from text files.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -9,19 +10,15 @@
 #include <optional>
 
 #include "cli/command.hpp"
-#include "cli/lm/checkpoint.hpp"
-#include "cli/lm/data.hpp"
 #include "cli/lm/interrupt.hpp"
-#include "cli/lm/model.hpp"
 #include "cli/lm/progress.hpp"
 #include "cli/lm/random.hpp"
+#include "cli/lm/step.hpp"
 
 namespace tenon::cli {
 namespace {
 
 using namespace tenon::lm;
-
-constexpr int64_t kHeldOutBatches = 8;  // at most so many batches measure the held-out loss
 
 const std::vector<Option>& train_options() {
   static const std::vector<Option> options = {
@@ -38,7 +35,12 @@ const std::vector<Option>& train_options() {
       {"--tied", "", "the head is the embedding"},
       {"--steps", "N", "total number of steps, and the schedule's horizon (default 300)"},
       {"--stop-after", "N", "stop when N steps are done; --resume goes on"},
+      {"--dtype", "T",
+       "of the weights and of what is computed: f32 or bf16, then with f32 masters "
+       "(default f32)"},
       {"--batch", "N", "sequences per step (default 8)"},
+      {"--accumulate", "N", "a step is N batches whose gradients are added up (default 1)"},
+      {"--checkpoint", "", "compute each layer again in the backward pass: less memory, more time"},
       {"--lr", "X", "highest learning rate (default 1e-3)"},
       {"--warmup", "N", "steps until it is reached (default 20); then a cosine down to a tenth"},
       {"--seed", "N", "of the initial weights and of the data's order (default 0)"},
@@ -56,6 +58,14 @@ double learning_rate(const TrainingState& s, int64_t step) {
   return s.lr * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * at)));
 }
 
+// f32 where the option is not given.
+tenon_dtype dtype_from(const Args& args) {
+  const std::string name = args.text("--dtype", "f32");
+  if (name == "f32") return f32;
+  if (name == "bf16") return bf16;
+  throw UsageError("--dtype " + name + ": expected f32 or bf16");
+}
+
 Config config_from(const Args& args) {
   const std::vector<std::string_view> sizes = {"--dim",      "--layers", "--heads",
                                                "--kv-heads", "--ffn",    "--context"};
@@ -63,9 +73,12 @@ Config config_from(const Args& args) {
     for (const auto name : sizes)
       if (args.has(name))
         throw UsageError("--config already says what " + std::string(name) + " says");
-    return read_config(args.text("--config"));
+    Config c = read_config(args.text("--config"));
+    if (args.has("--dtype")) c.dtype = dtype_from(args);
+    return c;
   }
   Config c;
+  c.dtype = dtype_from(args);
   const auto size = [&](std::string_view name, int64_t otherwise) {
     return args.integer(name, otherwise, 1, 1 << 20);
   };
@@ -84,6 +97,12 @@ Config config_from(const Args& args) {
   return c;
 }
 
+// To the nearest, ties to even; finite numbers only.
+uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
 void set_initial_weights(Store& store, const Config& config, uint64_t seed) {
   uint64_t tensor = 0;
   for (const WeightSpec& w : weight_specs(config)) {
@@ -92,7 +111,13 @@ void set_initial_weights(Store& store, const Config& config, uint64_t seed) {
     if (w.init == WeightSpec::Init::normal)
       for (size_t i = 0; i < values.size(); ++i)
         values[i] = static_cast<float>(w.scale * normal(key, i));
-    store.set(TENON_SPACE_WEIGHT, w.name, w.dims, values);
+    if (config.dtype == f32) {
+      store.set(TENON_SPACE_WEIGHT, w.name, w.dims, values);
+      continue;
+    }
+    std::vector<uint16_t> rounded(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
+    store.set(TENON_SPACE_WEIGHT, w.name, {bf16, w.dims}, rounded.data(), rounded.size() * 2);
   }
 }
 
@@ -121,9 +146,13 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
   size("--context", c.context);
   size("--steps", s.total_steps);
   size("--batch", s.batch);
+  size("--accumulate", s.accumulate);
   size("--warmup", s.warmup);
   size("--seed", static_cast<int64_t>(s.seed));
   differs("--lr", args.number("--lr", 0, 0, 1e30), s.lr);
+  if (args.has("--dtype") && dtype_from(args) != c.dtype)
+    std::cerr << "tenon: --dtype " << args.text("--dtype")
+              << " differs from the stored model's, which is kept\n";
   if (args.has("--tied") && !c.tied)
     std::cerr << "tenon: --tied differs from the stored model, which is kept\n";
 }
@@ -153,6 +182,7 @@ Training start(const Args& args, Store& store, std::optional<TextData>& data) {
     t.config = config_from(args);
     t.state.total_steps = args.integer("--steps", 300, 1, 1 << 30);
     t.state.batch = args.integer("--batch", 8, 1, 1 << 20);
+    t.state.accumulate = args.integer("--accumulate", 1, 1, 1 << 20);
     t.state.warmup = args.integer("--warmup", 20, 0, 1 << 30);
     t.state.lr = args.number("--lr", 1e-3, 0, 1e3);
     t.state.seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX));
@@ -183,48 +213,6 @@ void try_out(const std::string& folder) {
     throw Error(TENON_IO_ERROR, folder + ": cannot be written");
 }
 
-// A resumed training needs all of its state; none is made up.
-void check_state(const std::string& folder, const Graph& graph, const Store& store) {
-  const std::vector<std::string> have = store.names(TENON_SPACE_STATE);
-  for (const auto& s : graph.named(TENON_SPACE_STATE)) {
-    if (!std::binary_search(have.begin(), have.end(), s.name))
-      throw Error(TENON_NOT_FOUND,
-                  folder + "/optimizer.safetensors: state '" + s.name + "' is missing");
-    if (store.type(TENON_SPACE_STATE, s.name) != graph.type(s.value))
-      throw Error(TENON_SHAPE_MISMATCH,
-                  folder + "/optimizer.safetensors: state '" + s.name + "' does not fit the model");
-  }
-}
-
-class HeldOut {
- public:
-  HeldOut(const Runtime& runtime, const Store& store, const TextData& data, const Config& config,
-          int64_t batch, const std::string& device)
-      : data_(data), context_(config.context) {
-    const int64_t windows = data.held_out_windows(context_);
-    batch_ = std::min(batch, windows);
-    batches_ = std::min(windows / batch_, kHeldOutBatches);
-    executable_.emplace(runtime, eval_graph(config, batch_), store,
-                        ExecutableOptions{.device = device});
-    run_.emplace(*executable_);
-  }
-  double loss() {
-    double sum = 0;
-    for (int64_t b = 0; b < batches_; ++b) {
-      run_->set("tokens", {batch_, context_ + 1}, data_.held_out(b * batch_, batch_, context_));
-      run_->run();
-      sum += run_->get_scalar<float>("loss");
-    }
-    return sum / static_cast<double>(batches_);
-  }
-
- private:
-  const TextData& data_;
-  int64_t context_, batch_ = 1, batches_ = 1;
-  std::optional<Executable> executable_;
-  std::optional<Context> run_;
-};
-
 int train(const Args& args) {
   const Runtime runtime = make_runtime(args);
   TraceFile trace(runtime, args);
@@ -235,21 +223,19 @@ int train(const Args& args) {
   try_out(t.out);
 
   const std::string device = device_of(args);
-  const Graph graph = train_graph(t.config, {.batch = s.batch});
-  if (args.has("--resume"))
-    check_state(args.text("--resume"), graph, store);
-  else
-    store.add_missing(graph);
-  const Executable executable(runtime, graph, store, {.device = device});
-  Context run(executable);
-  HeldOut held_out(runtime, store, *data, t.config, s.batch, device);
+  Stepper stepper(
+      runtime, store, t.config, s,
+      {.device = device, .checkpoint = args.has("--checkpoint"), .resumed = args.text("--resume")});
+  HeldOut held_out(runtime, store, *data, t.config, s, device);
 
-  const int64_t tokens = s.batch * t.config.context;
+  const int64_t tokens = s.batch * s.accumulate * t.config.context;
   const int64_t eval_every =
       args.integer("--eval-every", std::max<int64_t>(s.total_steps / 10, 1), 1, 1 << 30);
   std::printf("%zu files, %lld bytes to learn from, %lld held out\n", data->files().size(),
               static_cast<long long>(data->train_size()),
               static_cast<long long>(data->held_out_size()));
+  std::printf("intermediates of a step: %.1f MiB\n",
+              static_cast<double>(stepper.peak()) / (1 << 20));
   const auto measure = [&] {
     const double loss = held_out.loss();
     if (s.held_out.empty() || s.held_out.back().first != s.done_steps)
@@ -274,11 +260,10 @@ int train(const Args& args) {
   double mark = progress.seconds();
   int64_t steps_since = 0;
   while (s.done_steps < t.stop_after && !interrupt.raised()) {
-    run.set("tokens", {s.batch, t.config.context + 1},
-            data->batch(s.seed, s.done_steps, s.batch, t.config.context));
-    run.set("lr", static_cast<float>(learning_rate(s, s.done_steps)));
-    run.run();
-    const double loss = run.get_scalar<float>("loss");
+    const std::optional<double> result =
+        stepper.run(*data, s, learning_rate(s, s.done_steps), [&] { return interrupt.raised(); });
+    if (!result) break;
+    const double loss = *result;
     s.losses.emplace_back(s.done_steps, loss);
     ++s.done_steps;
     ++steps_since;
@@ -300,6 +285,7 @@ int train(const Args& args) {
   if (!std::isfinite(s.held_out.back().second))
     throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
                                          ": the held-out loss is not finite; nothing was saved");
+  stepper.drop_sums();
   save_checkpoint(t.out, t.config, s, store);
   trace.save();
   std::printf("saved %s at step %lld\n", t.out.c_str(), static_cast<long long>(s.done_steps));
@@ -321,6 +307,9 @@ Command lm_train_command() {
               "  tenon lm train --text /usr/share/common-licenses/* --out model --steps 300\n"
               "  tenon lm train --text book.txt --out small --dim 128 --layers 4 --heads 4 "
               "--kv-heads 2 --ffn 344 --context 128\n"
+              "  tenon lm train --text book.txt --out large --dim 1024 --layers 12 --heads 16 "
+              "--batch 2 "
+              "--accumulate 8 --checkpoint --dtype bf16\n"
               "  tenon lm train --resume model\n",
           .run = train};
 }
