@@ -8,6 +8,17 @@ using namespace tenon::core;
 
 namespace {
 
+// What a run must move at least: each input, weight and state read once, each output and update
+// written once.
+uint64_t moved_bytes(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (const PlannedInput& in : plan.inputs) bytes += type_bytes(in.type);
+  for (const PlannedEntry& e : plan.entries)
+    bytes += type_bytes(e.type) * ((e.devices.empty() ? 0 : 1) + (e.updated ? 1 : 0));
+  for (const OutputSlot& out : plan.output_slots) bytes += type_bytes(out.type);
+  return bytes;
+}
+
 nlohmann::json report_json(const Plan& plan) {
   using nlohmann::json;
   const auto id = [&](uint32_t d) { return plan.devices[d]->info().id; };
@@ -19,7 +30,8 @@ nlohmann::json report_json(const Plan& plan) {
                             {"device", id(r.device)},
                             {"verdict", verdict_name(r.verdict)},
                             {"reason", r.reason},
-                            {"note", r.note}});
+                            {"note", r.note},
+                            {"flops", r.flops}});
   out["regions"] = json::array();
   out["steps"] = json::array();
   for (size_t r = 0; r < plan.regions.size(); ++r) {
@@ -50,6 +62,7 @@ nlohmann::json report_json(const Plan& plan) {
                              {"weights", weights},
                              {"state", state}});
   }
+  out["bytes"] = moved_bytes(plan);
   return out;
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon bench: times a graph file, or the three language models that the project compares itself
-// by.
-#include <algorithm>
-#include <chrono>
+// tenon bench: times an op, a graph file, or the three language models that the project compares
+// itself by.
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_case.hpp"
 #include "cli/lm/model.hpp"
 #include "cli/lm/random.hpp"
 #include "cli/source.hpp"
@@ -30,47 +28,6 @@ const std::vector<Size>& sizes() {
        4},
   };
   return all;
-}
-
-struct Timing {
-  std::string name;
-  double median_us = 0, best_us = 0;
-  int64_t runs = 0;
-  double tokens_per_second = 0;  // 0: not a language model
-};
-
-Timing time_runs(const std::string& name, double seconds, const auto& body) {
-  using Clock = std::chrono::steady_clock;
-  for (int i = 0; i < 2; ++i) body();
-  std::vector<double> times;
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  while (times.size() < 3 || (Clock::now() < end && times.size() < 10000)) {
-    const auto start = Clock::now();
-    body();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
-  }
-  std::sort(times.begin(), times.end());
-  return {name, times[times.size() / 2], times.front(), static_cast<int64_t>(times.size()), 0};
-}
-
-// Content that no kernel finds special: floats in (-1, 1), integers 0.
-std::vector<std::byte> content(const TensorType& type) {
-  std::vector<std::byte> bytes(type.bytes());
-  if (type.dtype == f32) {
-    auto* at = reinterpret_cast<float*>(bytes.data());
-    for (int64_t i = 0; i < type.elements(); ++i)
-      at[i] = static_cast<float>(2 * lm::uniform(1, static_cast<uint64_t>(i)) - 1);
-  }
-  return bytes;
-}
-
-void fill(Store& store, const Graph& graph) {
-  for (const auto& w : graph.named(TENON_SPACE_WEIGHT)) {
-    const TensorType type = graph.type(w.value);
-    const auto bytes = content(type);
-    store.set(TENON_SPACE_WEIGHT, w.name, type, bytes.data(), bytes.size());
-  }
-  store.add_missing(graph);
 }
 
 Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const std::string& device,
@@ -103,68 +60,76 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const std:
   };
   Timing t =
       time_runs(std::string(size.name) + (train ? "_train_step" : "_decode_token"), seconds, body);
+  add_cost(t, executable);
   t.tokens_per_second =
       1e6 / t.median_us * static_cast<double>(train ? size.batch * size.config.context : 1);
   return t;
 }
 
-Timing bench_graph(const Runtime& runtime, const std::string& what, const Args& args,
-                   double seconds) {
-  Graph graph = graph_from(what, args.text("--part", "decode"));
-  Store store(runtime);
-  fill(store, graph);
-  const Executable executable(runtime, graph, store, {.device = device_of(args)});
-  Context run(executable);
-  std::map<int64_t, int64_t> numbers;  // symbolic dim -> number
-  for (const auto& [name, number] : bindings_from(args)) numbers[graph.symbol(name)] = number;
-  for (const auto& in : graph.named(TENON_SPACE_INPUT)) {
-    TensorType type = graph.type(in.value);
-    for (int64_t& d : type.dims) {
-      if (d >= 0) continue;
-      const auto found = numbers.find(d);
-      if (found == numbers.end())
-        throw UsageError("input '" + in.name + "' has a symbol that --bind gives no number");
-      d = found->second;
-    }
-    const auto bytes = content(type);
-    run.set(in.name, type, bytes.data(), bytes.size());
+nlohmann::json json_of(const Timing& t) {
+  return {{"name", t.name},
+          {"median_us", t.median_us},
+          {"best_us", t.best_us},
+          {"runs", t.runs},
+          {"tokens_per_second", t.tokens_per_second},
+          {"bytes", t.bytes},
+          {"flops", t.flops},
+          {"gbytes_per_second", t.gigabytes_per_second()},
+          {"gflops_per_second", t.gigaflops()}};
+}
+
+void print(const Timing& t) {
+  std::printf("%-22s median %11.1f us  best %11.1f us  %6lld runs  %8.1f GB/s", t.name.c_str(),
+              t.median_us, t.best_us, static_cast<long long>(t.runs), t.gigabytes_per_second());
+  if (t.flops > 0) std::printf("  %8.1f GFLOP/s", t.gigaflops());
+  if (t.tokens_per_second > 0) std::printf("  %9.0f tokens/s", t.tokens_per_second);
+  std::printf("\n");
+}
+
+std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
+  const double seconds = args.number("--seconds", 3, 0.01, 3600);
+  if (args.has("--op")) {
+    if (!args.words().empty()) throw UsageError("--op and a graph: only one of them can be timed");
+    const std::string op = args.text("--op");
+    return {bench_graph(runtime, graph_of_op(op), op, args, seconds)};
   }
-  return time_runs(what, seconds, [&] { run.run(); });
+  if (!args.words().empty()) {
+    const std::string& what = args.words()[0];
+    return {
+        bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds)};
+  }
+  std::vector<Timing> timings;
+  const std::string only = args.text("--only");
+  for (const Size& size : sizes())
+    for (const bool train : {true, false}) {
+      const std::string name = std::string(size.name) + (train ? "_train_step" : "_decode_token");
+      if (name.find(only) == std::string::npos) continue;
+      timings.push_back(bench_lm(runtime, size, train, device_of(args), seconds));
+    }
+  if (timings.empty()) throw UsageError("--only " + only + ": no case has that in its name");
+  return timings;
 }
 
 int bench(const Args& args) {
   const Runtime runtime = make_runtime(args);
-  const double seconds = args.number("--seconds", 3, 0.01, 3600);
-  std::vector<Timing> timings;
-  if (!args.words().empty()) {
-    timings.push_back(bench_graph(runtime, args.words()[0], args, seconds));
-  } else {
-    const std::string only = args.text("--only");
-    for (const Size& size : sizes())
-      for (const bool train : {true, false}) {
-        const std::string name = std::string(size.name) + (train ? "_train_step" : "_decode_token");
-        if (name.find(only) == std::string::npos) continue;
-        timings.push_back(bench_lm(runtime, size, train, device_of(args), seconds));
-      }
-    if (timings.empty()) throw UsageError("--only " + only + ": no case has that in its name");
-  }
+  const std::vector<Timing> timings = timings_of(runtime, args);
+  Ceilings ceilings;
+  if (!args.has("--no-ceilings")) ceilings = measure_ceilings(runtime, args);
   if (args.has("--json")) {
     nlohmann::json j = nlohmann::json::array();
-    for (const Timing& t : timings)
-      j.push_back({{"name", t.name},
-                   {"median_us", t.median_us},
-                   {"best_us", t.best_us},
-                   {"runs", t.runs},
-                   {"tokens_per_second", t.tokens_per_second}});
+    for (const Timing& t : timings) j.push_back(json_of(t));
+    if (!args.has("--no-ceilings"))
+      j.push_back({{"name", "ceilings"},
+                   {"copy_16mib_gbytes_per_second", ceilings.copy_16mib},
+                   {"copy_128mib_gbytes_per_second", ceilings.copy_128mib},
+                   {"matmul_gflops_per_second", ceilings.matmul}});
     std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return 0;
   }
-  for (const Timing& t : timings) {
-    std::printf("%-22s median %11.1f us  best %11.1f us  %6lld runs", t.name.c_str(), t.median_us,
-                t.best_us, static_cast<long long>(t.runs));
-    if (t.tokens_per_second > 0) std::printf("  %9.0f tokens/s", t.tokens_per_second);
-    std::printf("\n");
-  }
+  for (const Timing& t : timings) print(t);
+  if (!args.has("--no-ceilings"))
+    std::printf("ceilings: copy %.1f GB/s (16 MiB), %.1f GB/s (128 MiB), f32 matmul %.0f GFLOP/s\n",
+                ceilings.copy_16mib, ceilings.copy_128mib, ceilings.matmul);
   return 0;
 }
 
@@ -173,16 +138,25 @@ int bench(const Args& args) {
 Command bench_command() {
   return {
       .name = "bench",
-      .summary = "time a graph, or the three reference language models",
+      .summary = "time an op, a graph, or the three reference language models",
       .usage = "[MODEL_DIR | GRAPH_FILE] [options]",
-      .options = {{"--only", "TEXT",
+      .options = {{"--op", "TEXT",
+                   "an op as the graph text has it, with types for operands; inputs in0, in1 ..."},
+                  {"--fill", "NAME=LOW:HIGH",
+                   "an input's contents, uniform (else floats normal, integers 0); repeatable",
+                   true},
+                  {"--no-ceilings", "", "do not measure copying and a large matmul on the device"},
+                  {"--only", "TEXT",
                    "of the language models, those with TEXT in their name: lm_s_train_step ..."},
                   {"--seconds", "X", "per case (default 3)"},
                   {"--part", "NAME",
                    "of a model folder: train, eval, decode or prefill (default decode)"},
                   {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
                   {"--json", "", "as JSON"}},
-      .examples = "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n",
+      .examples =
+          "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n"
+          "  tenon bench --op '(v, i) = topk(f32[8,131072]) {k=50}'\n"
+          "  tenon bench --op 'gather(f32[32768,256], i64[16384])' --fill in1=0:32768\n",
       .words = 1,
       .run = bench};
 }

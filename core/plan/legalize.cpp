@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/rewrite.hpp"
+#include "ops/cost.hpp"
 #include "ops/record.hpp"
 #include "plan/key.hpp"
 
@@ -50,7 +51,8 @@ class Legalizer {
                               .provenance = node.provenance,
                               .op = std::string(node.op->name()),
                               .reason = {},
-                              .note = node.note});
+                              .note = node.note,
+                              .flops = product_flops(from_, node)});
     }
     return out_.reports[n];
   }

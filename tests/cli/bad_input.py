@@ -55,7 +55,21 @@ def usage():
     for number in ("-1", "x"):
         expect(f"a symbol bound to {number}", run("bench", graph, "--bind", f"n={number}"), 2, "--bind", number)
     expect("a symbol beyond memory", run("bench", graph, "--bind", f"n={1 << 60}"), 1, "tenon: ")
+    expect("a fill of an input that is not there", run("bench", graph, "--bind", "n=4", "--fill", "y=0:4"), 2, "--fill", "'y'")
+    expect("an op and a graph", run("bench", graph, "--op", "unary(f32[4]) {kind=\"exp\"}"), 2, "--op")
     graph.unlink()
+    for fill in ("in0", "in0=3", "in0=3:3", "in0=4:x", "in0=0:1e300"):
+        expect(f"fill {fill}", run("bench", "--op", "softmax(f32[4])", "--fill", fill), 2, "--fill", fill)
+    expect("a fill of a dtype that has none", run("bench", "--op", "cumsum(u8[4])", "--fill", "in0=0:4"), 2, "--fill")
+    for op in ("", "softmax", "softmax)(", "= softmax(f32[4]"):
+        expect(f"op '{op}'", run("bench", "--op", op), 2, "--op")
+    for op, word in (("fly(f32[4])", "fly"), ("softmax(f32[4)", "expected ','"), ("softmax()", "softmax"), ("softmax(f32[-1])", "dim"),
+                     ("matmul(f32[4,3], f32[4,3])", "operand b"), ("(y, z) = softmax(f32[4])", "softmax"),
+                     ("softmax(f32[4]) }", "the end of the text"), ("softmax(f32[1152921504606846976])", "tenon: ")):
+        expect(f"op '{op}'", run("bench", "--op", op), 1, word)
+    expect("an index that is outside", run("bench", "--op", "gather(f32[4,4], i64[8])", "--fill", "in1=4:9"), 1, "indices")
+    timed = json.loads(run("bench", "--op", "matmul(f32[8,4], f32[4,2])", "--no-ceilings", "--seconds", "0.01", "--json").stdout)[0]
+    expect("what a timed product costs", subprocess.CompletedProcess([], int((timed["flops"], timed["bytes"]) != (128, 224)), "", str(timed)), 0)
     expect("no such device", run("inspect", "--device", "tpu:0", MODEL), 1, "tpu")
 
 

@@ -359,9 +359,10 @@ TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const te
                                                 const tenon_executable_options* options,
                                                 tenon_executable** out_executable);
 TENON_API void tenon_executable_destroy(tenon_executable* executable);
-/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note}], regions
- * [{device, nodes, steps}], steps [{region, label, node, scratch}], memory [{device, peak, bound,
- * weights, state}]. With symbols: of the binding given by names and numbers. */
+/* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note, flops}],
+ * regions [{device, nodes, steps}], steps [{region, label, node, scratch}], memory [{device, peak,
+ * bound, weights, state}], bytes. flops: of the node's products. bytes: inputs, weights, state and
+ * outputs of a run, each moved once. With symbols: of the binding given by names and numbers. */
 TENON_API tenon_status* tenon_executable_report(tenon_executable* executable,
                                                 const tenon_str* symbols, const int64_t* numbers,
                                                 uint32_t count, tenon_text** out_json);

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_case.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/lm/random.hpp"
+#include "cli/source.hpp"
+
+namespace tenon::cli {
+namespace {
+
+std::string_view trimmed(std::string_view s) {
+  const size_t first = s.find_first_not_of(" \t\n");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\n") - first + 1);
+}
+
+// At the commas outside brackets.
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> parts;
+  if (trimmed(list).empty()) return parts;
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    depth += list[i] == '[' ? 1 : list[i] == ']' ? -1 : 0;
+    if (list[i] == ',' && depth == 0) {
+      parts.push_back(trimmed(list.substr(begin, i - begin)));
+      begin = i + 1;
+    }
+  }
+  parts.push_back(trimmed(list.substr(begin)));
+  return parts;
+}
+
+uint16_t to_bf16(double v) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
+}
+
+// Cut off; what f16 has no normal number for becomes 0.
+uint16_t to_f16(double v) {
+  const auto f = std::bit_cast<uint32_t>(static_cast<float>(v));
+  if (!(std::abs(v) >= 0x1p-14 && std::abs(v) < 65504)) return 0;
+  return static_cast<uint16_t>((f >> 16 & 0x8000) | (((f & 0x7FFFFFFF) >> 13) - (112 << 10)));
+}
+
+template <class T, class Make>
+void write_all(std::vector<std::byte>& bytes, const Make& make) {
+  auto* at = reinterpret_cast<T*>(bytes.data());
+  for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) at[i] = static_cast<T>(make(i));
+}
+
+std::vector<std::byte> content(const TensorType& type, const std::pair<double, double>* range) {
+  std::vector<std::byte> bytes(type.bytes());
+  const auto number = [&](size_t i) {
+    if (!range) return lm::normal(1, i);
+    return range->first + (range->second - range->first) * lm::uniform(1, i);
+  };
+  const auto whole = [&](size_t i) { return std::floor(number(i)); };
+  switch (type.dtype) {
+    case f32:
+      write_all<float>(bytes, number);
+      return bytes;
+    case f64:
+      write_all<double>(bytes, number);
+      return bytes;
+    case bf16:
+      write_all<uint16_t>(bytes, [&](size_t i) { return to_bf16(number(i)); });
+      return bytes;
+    case f16:
+      write_all<uint16_t>(bytes, [&](size_t i) { return to_f16(number(i)); });
+      return bytes;
+    default:
+      break;
+  }
+  if (!range) return bytes;
+  switch (type.dtype) {
+    case i32:
+      write_all<int32_t>(bytes, whole);
+      break;
+    case i64:
+      write_all<int64_t>(bytes, whole);
+      break;
+    case boolean:
+      write_all<uint8_t>(bytes, [&](size_t i) { return whole(i) != 0; });
+      break;
+    default:
+      throw UsageError("--fill: expected an input of floats, i32, i64 or bool");
+  }
+  return bytes;
+}
+
+const std::pair<double, double>* range_of(const Ranges& ranges, const std::string& name) {
+  const auto found = ranges.find(name);
+  return found == ranges.end() ? nullptr : &found->second;
+}
+
+bool parse(std::string_view text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
+}
+
+void set_inputs(Context& run, Graph& graph, const Args& args) {
+  const Ranges ranges = ranges_from(args, graph);
+  std::map<int64_t, int64_t> numbers;  // symbolic dim -> number
+  for (const auto& [name, number] : bindings_from(args)) numbers[graph.symbol(name)] = number;
+  for (const auto& in : graph.named(TENON_SPACE_INPUT)) {
+    TensorType type = graph.type(in.value);
+    for (int64_t& d : type.dims) {
+      if (d >= 0) continue;
+      const auto found = numbers.find(d);
+      if (found == numbers.end())
+        throw UsageError("input '" + in.name + "' has a symbol that --bind gives no number");
+      d = found->second;
+    }
+    const auto bytes = content(type, range_of(ranges, in.name));
+    run.set(in.name, type, bytes.data(), bytes.size());
+  }
+}
+
+double rate_of(const Runtime& runtime, const Args& args, const std::string& op, bool flops) {
+  const Graph graph = graph_of_op(op);
+  Store store(runtime);
+  const Executable executable(runtime, graph, store, {.device = device_of(args)});
+  Context run(executable);
+  for (const auto& in : graph.named(TENON_SPACE_INPUT)) {
+    const TensorType type = graph.type(in.value);
+    const std::vector<float> ones(static_cast<size_t>(type.elements()), 1.0f);
+    run.set(in.name, type.dims, ones);
+  }
+  Timing t = time_runs(op, 0.5, [&] { run.run(); });
+  add_cost(t, executable);
+  return flops ? t.gigaflops() : t.gigabytes_per_second();
+}
+
+}  // namespace
+
+Timing time_runs(const std::string& name, double seconds, const std::function<void()>& body) {
+  using Clock = std::chrono::steady_clock;
+  for (int i = 0; i < 2; ++i) body();
+  std::vector<double> times;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (times.size() < 3 || (Clock::now() < end && times.size() < 10000)) {
+    const auto start = Clock::now();
+    body();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  Timing t;
+  t.name = name;
+  t.median_us = times[times.size() / 2];
+  t.best_us = times.front();
+  t.runs = static_cast<int64_t>(times.size());
+  return t;
+}
+
+void add_cost(Timing& timing, const Executable& executable,
+              const std::vector<std::pair<std::string, int64_t>>& symbols) {
+  const auto report = nlohmann::json::parse(executable.report(symbols));
+  timing.bytes = report["bytes"].get<double>();
+  for (const auto& node : report["nodes"]) timing.flops += node["flops"].get<double>();
+}
+
+Graph graph_of_op(const std::string& text) {
+  const std::string_view all = text;
+  std::string_view results = "y", call = all;
+  // The first "=" belongs to the results when the op's own "(" comes after it.
+  const size_t close = trimmed(all).starts_with('(') ? all.find(')') : 0;
+  const size_t open = close == std::string_view::npos ? close : all.find('(', close);
+  const size_t equals = all.find('=');
+  if (open != std::string_view::npos && equals < open) {
+    results = trimmed(all.substr(0, equals));
+    call = all.substr(equals + 1);
+  }
+  const size_t begin = call.find('('), end = call.find(')');
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin)
+    throw UsageError("--op " + text + ": expected OP(TYPE, TYPE ...) {attributes}");
+
+  std::string inputs, operands;
+  int count = 0;
+  for (std::string_view type : split(call.substr(begin + 1, end - begin - 1))) {
+    const std::string name = type == "_" ? "_" : "in" + std::to_string(count++);
+    if (type != "_") inputs += "  input " + name + ": " + std::string(type) + "\n";
+    operands += (operands.empty() ? "" : ", ") + name;
+  }
+  std::string outputs;
+  std::string_view names = results;
+  if (names.starts_with('(') && names.ends_with(')')) names = names.substr(1, names.size() - 2);
+  for (std::string_view name : split(names))
+    if (name != "_")
+      outputs += "  output \"" + std::string(name) + "\" = " + std::string(name) + "\n";
+  return Graph::parse("graph \"op\" {\n" + inputs + "  " + std::string(results) + " = " +
+                          std::string(trimmed(call.substr(0, begin))) + "(" + operands + ")" +
+                          std::string(call.substr(end + 1)) + "\n" + outputs + "}\n",
+                      "--op as a graph");
+}
+
+Ranges ranges_from(const Args& args, const Graph& graph) {
+  Ranges out;
+  for (const std::string& f : args.list("--fill")) {
+    const size_t equals = f.rfind('='), colon = f.rfind(':');
+    double low = 0, high = 0;
+    if (equals == std::string::npos || colon == std::string::npos || colon < equals ||
+        !parse(std::string_view(f).substr(equals + 1, colon - equals - 1), low) ||
+        !parse(std::string_view(f).substr(colon + 1), high) || !(low < high) ||
+        !(std::max(-low, high) <= 0x1p31))
+      throw UsageError("--fill " + f + ": expected NAME=LOW:HIGH, LOW below HIGH, within 2^31");
+    const std::string name = f.substr(0, equals);
+    bool known = false;
+    for (const auto& in : graph.named(TENON_SPACE_INPUT)) known |= in.name == name;
+    if (!known) throw UsageError("--fill " + f + ": the graph has no input '" + name + "'");
+    out[name] = {low, high};
+  }
+  return out;
+}
+
+Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name, const Args& args,
+                   double seconds) {
+  Store store(runtime);
+  for (const auto& w : graph.named(TENON_SPACE_WEIGHT)) {
+    const TensorType type = graph.type(w.value);
+    const auto bytes = content(type, nullptr);
+    store.set(TENON_SPACE_WEIGHT, w.name, type, bytes.data(), bytes.size());
+  }
+  store.add_missing(graph);
+  const Executable executable(runtime, graph, store, {.device = device_of(args)});
+  Context run(executable);
+  set_inputs(run, graph, args);
+  Timing t = time_runs(name, seconds, [&] { run.run(); });
+  add_cost(t, executable, bindings_from(args));
+  return t;
+}
+
+Ceilings measure_ceilings(const Runtime& runtime, const Args& args) {
+  Ceilings c;
+  c.copy_16mib = rate_of(runtime, args, "unary(f32[4194304]) {kind=\"neg\"}", false);
+  c.copy_128mib = rate_of(runtime, args, "unary(f32[33554432]) {kind=\"neg\"}", false);
+  c.matmul = rate_of(runtime, args, "matmul(f32[2048,2048], f32[2048,2048])", true);
+  return c;
+}
+
+}  // namespace tenon::cli

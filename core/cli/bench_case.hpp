@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tenon bench times: graphs with generated contents, and the device's own ceilings.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command.hpp"
+
+namespace tenon::cli {
+
+struct Timing {
+  std::string name;
+  double median_us = 0, best_us = 0;
+  int64_t runs = 0;
+  double tokens_per_second = 0;  // 0: not a language model
+  double bytes = 0, flops = 0;   // of one run: see tenon_executable_report
+
+  double gigabytes_per_second() const { return bytes / median_us * 1e-3; }
+  double gigaflops() const { return flops / median_us * 1e-3; }
+};
+
+// Warms up, then runs until the seconds are over and three runs are timed.
+Timing time_runs(const std::string& name, double seconds, const std::function<void()>& body);
+
+// Bytes and flops of a run.
+void add_cost(Timing& timing, const Executable& executable,
+              const std::vector<std::pair<std::string, int64_t>>& symbols = {});
+
+// "(v, i) = topk(f32[8,1024]) {k=5}": a node of the text form with types where its operands stand
+// ("_": absent), inputs in0, in1 ...; without results in front, the first output alone.
+Graph graph_of_op(const std::string& text);
+
+// What an input or a weight is filled with; without a range floats are standard normal, integers 0.
+using Ranges = std::map<std::string, std::pair<double, double>, std::less<>>;
+// Of "--fill NAME=LOW:HIGH", for an input: uniform in [LOW, HIGH).
+Ranges ranges_from(const Args& args, const Graph& graph);
+
+Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name, const Args& args,
+                   double seconds);
+
+// Measured through tenon itself: rates of reading and writing one tensor of 16 and of 128 MiB, and
+// of a product of two 2048 x 2048 matrices of f32.
+struct Ceilings {
+  double copy_16mib = 0, copy_128mib = 0;  // GB/s
+  double matmul = 0;                       // GFLOP/s
+};
+Ceilings measure_ceilings(const Runtime& runtime, const Args& args);
+
+}  // namespace tenon::cli
