@@ -260,7 +260,7 @@ TEST_SUITE("exec/masters") {
     Problem p("half", kRows, bf16);
     p.g.minimize(p.loss, optimizer(p.g, TENON_OPTIMIZER_SGD, 0));
     Store store(runtime());
-    CHECK(says(error_of([&] { store.add_missing(p.g); }), {"'b'", "not in the store"}));
+    CHECK(says(error_of([&] { store.add_missing(p.g); }), {"'w'", "not in the store"}));
     set_start(store);
     CHECK(says(error_of([&] { store.add_missing(p.g); }), {".master", "bf16", "f32"}));
   }
