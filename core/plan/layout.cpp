@@ -2,6 +2,7 @@
 // Placements are tried until one meets the bound, and the lowest is kept: in order of time with
 // best fit among the gaps (near-linear), and, for arenas of a moderate number of objects, at the
 // lowest free offset in three orders: by size, by length of life, by their product (quadratic).
+// Where these miss the bound, the best order is mended: what lies highest is placed sooner.
 #include "plan/layout.hpp"
 
 #include <algorithm>
@@ -145,6 +146,23 @@ uint64_t peak_of(std::span<const ArenaObject> objects) {
   return peak;
 }
 
+// Tries orders in which what lay highest comes sooner, as many as a moderate time allows. attempt
+// gives the placement, or nothing when the bound is met.
+void mend(std::vector<uint32_t> order, auto&& attempt) {
+  if (order.empty()) return;
+  const uint64_t cost = uint64_t{order.size()} * order.size();
+  const uint64_t tries = std::min<uint64_t>(200, 20'000'000 / cost);
+  for (uint64_t i = 0; i < tries; ++i) {
+    const std::vector<ArenaObject> placed = attempt(order);
+    if (placed.empty()) return;
+    const auto highest = std::max_element(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return placed[a].offset + placed[a].size < placed[b].offset + placed[b].size;
+    });
+    if (highest == order.begin()) return;
+    std::rotate(order.begin() + (highest - order.begin()) / 2, highest, highest + 1);
+  }
+}
+
 }  // namespace
 
 uint64_t arena_bound(std::span<const ArenaObject> objects) {
@@ -179,15 +197,26 @@ ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
         return a.size * life(a) > b.size * life(b);
       },
   };
-  for (const auto& less : orders) {
-    if (out.peak <= out.bound || objects.size() > kSmallArena) break;
+  std::vector<uint32_t> best_order;
+  uint64_t best_of_orders = UINT64_MAX;
+  const auto attempt = [&](const std::vector<uint32_t>& order) {
     std::vector<ArenaObject> other(objects.begin(), objects.end());
-    place_in_order(other, chunk_limit, order_by(objects, less));
-    if (const uint64_t peak = peak_of(other); peak < out.peak) {
+    place_in_order(other, chunk_limit, order);
+    const uint64_t peak = peak_of(other);
+    if (peak < out.peak) {
       std::copy(other.begin(), other.end(), objects.begin());
       out.peak = peak;
     }
+    if (peak < best_of_orders) best_order = order, best_of_orders = peak;
+    return other;
+  };
+  for (const auto& less : orders) {
+    if (out.peak <= out.bound || objects.size() > kSmallArena) break;
+    attempt(order_by(objects, less));
   }
+  mend(best_order, [&](const std::vector<uint32_t>& order) {
+    return out.peak <= out.bound ? std::vector<ArenaObject>() : attempt(order);
+  });
   if (!chunk_limit) {
     if (out.peak) out.chunks.push_back(out.peak);
   } else {

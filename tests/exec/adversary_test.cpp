@@ -136,7 +136,7 @@ TEST_SUITE("exec/adversary") {
       for (float& v : values) v /= 5;
     }
     const uint64_t peak = memory_of(executable, "peak");
-    CHECK(peak > 3 * kSize * 4);
+    CHECK(peak > kSize * 4);  // more than one buffer holds
     CHECK(peak >= memory_of(executable, "bound"));
   }
 
