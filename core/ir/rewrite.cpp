@@ -23,6 +23,13 @@ std::vector<bool> wanted_outputs(const NodeInfo& node) {
   return wanted;
 }
 
+uint32_t segment_of(const Graph& graph, std::span<const NodeId> nodes) {
+  const uint32_t segment = nodes.empty() ? 0 : graph[nodes[0]].recompute;
+  for (NodeId n : nodes)
+    if (graph[n].recompute != segment) return 0;
+  return segment;
+}
+
 std::vector<bool> live_nodes(const Graph& graph) {
   std::vector<bool> live(graph.node_count());
   auto mark = [&](Value v) {

@@ -53,6 +53,10 @@ class Rewriter {
 // Marks what outputs, updates and ordered nodes need; by node.
 std::vector<bool> live_nodes(const Graph& graph);
 
+// The recomputed segment of what stands for these nodes: theirs, or none where they are of several,
+// for then what it makes is kept.
+uint32_t segment_of(const Graph& graph, std::span<const NodeId> nodes);
+
 // Full-length wishes as Graph::add_node takes them.
 std::vector<bool> wanted_outputs(const NodeInfo& node);
 

@@ -126,11 +126,7 @@ class Finder {
     const NodeId made =
         rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, provenance);
     rw.to.set_clone(made, g_[join.nodes[0]].clone);
-    // One that reaches over the border of a recomputed segment is kept.
-    const uint32_t segment = g_[join.nodes[0]].recompute;
-    if (std::all_of(join.nodes.begin(), join.nodes.end(),
-                    [&](NodeId n) { return g_[n].recompute == segment; }))
-      rw.to.set_recompute(made, segment);
+    rw.to.set_recompute(made, segment_of(g_, join.nodes));
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
     rw.to.set_note(made, std::move(parts));
   }

@@ -52,6 +52,7 @@ std::string parts_of(const Graph& g, const std::vector<NodeId>& nodes) {
 void label(Graph& to, NodeId from, const Graph& g, const Found& found) {
   for (NodeId n = from; n < to.node_count(); ++n) {
     to.set_clone(n, g[found.nodes.back()].clone);
+    to.set_recompute(n, segment_of(g, found.nodes));
     to.set_note(n, parts_of(g, found.nodes));
   }
 }

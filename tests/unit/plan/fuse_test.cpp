@@ -62,6 +62,27 @@ struct Inputs {
 }  // namespace
 
 TEST_SUITE("plan/fuse") {
+  TEST_CASE("segments: a composite has the number of its nodes, or none where they differ") {
+    for (const uint32_t second : {1u, 2u}) {
+      Inputs i;
+      const Value y = i.b.matmul(i.x, i.w), z = i.b.plus(y, i.bias);
+      i.g.output("z", z);
+      i.g.set_recompute(i.g[y].node, 1);
+      i.g.set_recompute(i.g[z].node, second);
+      const Graph f = fused(i.g);
+      CHECK(ops_of(f) == "linear");
+      CHECK(f[NodeId{0}].recompute == (second == 1 ? 1 : 0));
+    }
+  }
+
+  TEST_CASE("an update stays a sum of its own, which may be in place") {
+    Inputs i;
+    const Value sum = i.g.state("sum", {kF32, {4, 8}});
+    const Value next = i.b.plus(i.b.matmul(i.x, i.w), sum);
+    i.g.update(sum, next);
+    CHECK(ops_of(fused(i.g)) == "matmul binary");
+  }
+
   TEST_CASE("product: bias, activation and residual become one linear") {
     Inputs i;
     const Value z = i.b.plus(i.b.matmul(i.x, i.w), i.bias);
