@@ -157,6 +157,10 @@ void join_gate(Finder& f, NodeId n) {
     if (!is_unset(act->alpha) || !is_unset(act->beta) || act->ste || g.type(gated) != g.type(up))
       continue;
     if (!f.only_reader(gated, n) || !f.same_clone(m, n)) continue;
+    // What elementwise nodes make is gated in their region, without a way through memory.
+    const NodeId before = f.maker(act->x);
+    if (before != kNone && (g[before].op->traits & kElementwise) && f.only_reader(act->x, m))
+      continue;
     if (f.take(join_of(op::swiglu{.act = act->kind, .gate = act->x, .up = up}, {m, n},
                        {{g[n].outputs[0], 0}})))
       return;

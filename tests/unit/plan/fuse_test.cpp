@@ -245,6 +245,11 @@ TEST_SUITE("plan/fuse") {
       CHECK(f[n.gate].name == "x");
       CHECK(f[n.up].name == "up");
     }
+    Graph chain;  // its region takes the whole
+    Builder c(chain);
+    const Value in = chain.input("x", {kF32, {4, 8}});
+    chain.output("y", c.times(c.unary("silu", c.neg(in)), in));
+    CHECK(ops_of(fused(chain)) == "unary unary binary");
     Graph g;  // broadcast: not the same op
     Builder b(g);
     const Value x = g.input("x", {kF32, {4, 8}}), up = g.input("up", {kF32, {8}});
