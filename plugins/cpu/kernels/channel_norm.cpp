@@ -7,6 +7,7 @@
 
 #include "../kernels.hpp"
 #include "channel_norm_image.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -39,29 +40,40 @@ struct Groups {
   }
   int64_t elements() const { return each * image.pixels; }
 
-  // Calls before(plane), join(group) and after(plane) in this order: group by group where there are
-  // many, so that a group stays in the cache, else phase by phase.
-  template <class Before, class Join, class After>
-  void run(Before&& before, Join&& join, After&& after) const {
+  // Calls the steps in this order, those at odd places with each group, the others with each plane:
+  // group by group where there are many, so that a group stays in the cache, else step by step.
+  template <class... Step>
+  void run(Step&&... steps) const {
     constexpr int64_t kMany = 8;
-    if (count >= kMany) {
-      parallel_for(count, grain_for(each * image.plane_bytes() * 4), [&](int64_t g, int64_t end) {
-        for (; g < end; ++g) {
-          for (int64_t p = g * each; p < (g + 1) * each; ++p) before(p);
-          join(g);
-          for (int64_t p = g * each; p < (g + 1) * each; ++p) after(p);
-        }
-      });
+    const int64_t groups = count, planes = each;
+    if (groups >= kMany) {
+      parallel_for(groups, grain_for(planes * image.plane_bytes() * 4),
+                   [&](int64_t g, int64_t end) {
+                     for (; g < end; ++g) {
+                       bool of_group = true;
+                       const auto step = [&](auto& work) {
+                         of_group = !of_group;
+                         if (of_group) return work(g);
+                         for (int64_t p = g * planes; p < (g + 1) * planes; ++p) work(p);
+                       };
+                       (step(steps), ...);
+                     }
+                     stream_fence();
+                   });
       return;
     }
-    const auto planes = [&](auto& work) {
-      parallel_for(count * each, grain_for(image.plane_bytes() * 2), [&](int64_t p, int64_t end) {
-        for (; p < end; ++p) work(p);
-      });
+    bool of_group = true;
+    const auto step = [&](auto& work) {
+      of_group = !of_group;
+      for (int64_t g = 0; of_group && g < groups; ++g) work(g);
+      if (of_group) return;
+      parallel_for(groups * planes, grain_for(image.plane_bytes() * 2),
+                   [&](int64_t p, int64_t end) {
+                     for (; p < end; ++p) work(p);
+                     stream_fence();
+                   });
     };
-    planes(before);
-    for (int64_t g = 0; g < count; ++g) join(g);
-    planes(after);
+    (step(steps), ...);
   }
 
   // Mean and 1/sqrt(variance + eps) of a group from the moments of its planes, which are of one
@@ -96,6 +108,7 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const sdk::Node&) {
     const void* betas = beta.prepare(c);
     auto* plane = reinterpret_cast<PlaneMoments*>(moments.at(c));
     double* group = stats.at(c);
+    const bool stream = streams(c.outputs[0], m.planes() * m.plane_bytes(), {c.inputs[x]});
     groups.run(
         [&](int64_t p) {
           if (m.pixels > 0)
@@ -117,7 +130,8 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const sdk::Node&) {
           plane_normalize(m.dtype, plane_of(m, c.inputs[x], p), plane_of(m, c.outputs[0], p),
                           m.pixels,
                           {s[0], s[1], gammas ? m.number(gammas, channel) : 1,
-                           betas ? m.number(betas, channel) : 0});
+                           betas ? m.number(betas, channel) : 0},
+                          stream);
         });
   };
   return kernel;
@@ -163,7 +177,27 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const sdk
       plane_sum[p] = plane_sums(m.dtype, plane_of(m, c.inputs[dy], p), plane_of(m, c.inputs[x], p),
                                 m.pixels, s[0], s[1]);
     };
-    groups.run(measure, statistics, add_up);
+    const auto average = [&](int64_t g) {
+      if (!dx || groups.elements() == 0) return;
+      double g_sum = 0, gx_sum = 0;
+      for (int64_t p = g * groups.each; p < (g + 1) * groups.each; ++p) {
+        g_sum += gamma_of(p) * plane_sum[p].dy;
+        gx_sum += gamma_of(p) * plane_sum[p].dy_x;
+      }
+      mean_of[2 * g] = g_sum / static_cast<double>(groups.elements());
+      mean_of[2 * g + 1] = gx_sum / static_cast<double>(groups.elements());
+    };
+    const bool stream =
+        dx && streams(c.outputs[0], m.planes() * m.plane_bytes(), {c.inputs[dy], c.inputs[x]});
+    const auto differentiate = [&](int64_t p) {
+      if (!dx) return;
+      const int64_t g = p / groups.each;
+      plane_gradient(m.dtype, plane_of(m, c.inputs[dy], p), plane_of(m, c.inputs[x], p),
+                     plane_of(m, c.outputs[0], p), m.pixels,
+                     {group[2 * g], group[2 * g + 1], gamma_of(p), 0}, mean_of[2 * g],
+                     mean_of[2 * g + 1], stream);
+    };
+    groups.run(measure, statistics, add_up, average, differentiate);
     for (int64_t k = 0; k < m.channels && (dgamma.position >= 0 || dbeta.position >= 0); ++k) {
       PlaneSums total{0, 0};
       for (int64_t p = k; p < m.planes(); p += m.channels)
@@ -171,24 +205,6 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const sdk
       dgamma.set(c, k, total.dy_x);
       dbeta.set(c, k, total.dy);
     }
-    if (!dx || groups.elements() == 0) return;
-    groups.run([](int64_t) {},
-               [&](int64_t g) {
-                 double g_sum = 0, gx_sum = 0;
-                 for (int64_t p = g * groups.each; p < (g + 1) * groups.each; ++p) {
-                   g_sum += gamma_of(p) * plane_sum[p].dy;
-                   gx_sum += gamma_of(p) * plane_sum[p].dy_x;
-                 }
-                 mean_of[2 * g] = g_sum / static_cast<double>(groups.elements());
-                 mean_of[2 * g + 1] = gx_sum / static_cast<double>(groups.elements());
-               },
-               [&](int64_t p) {
-                 const int64_t g = p / groups.each;
-                 plane_gradient(m.dtype, plane_of(m, c.inputs[dy], p), plane_of(m, c.inputs[x], p),
-                                plane_of(m, c.outputs[0], p), m.pixels,
-                                {group[2 * g], group[2 * g + 1], gamma_of(p), 0}, mean_of[2 * g],
-                                mean_of[2 * g + 1]);
-               });
   };
   return kernel;
 }

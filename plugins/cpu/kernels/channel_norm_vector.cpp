@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "channel_norm.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/channel_norm_vector.cpp"
@@ -47,16 +48,22 @@ struct Normalized {
   hn::Vec<D> inv;
 };
 
+template <class T>
+void normalize(const T* x, T* y, int64_t n, const PlaneScale& s) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const Normalized<decltype(d), T> x_hat(d, x, s.mean, s.inv);
+  const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
+  const auto beta = hn::Set(d, static_cast<A>(s.beta));
+  each(d, 0, n, [&](auto at) HWY_ATTR { store(d, hn::MulAdd(x_hat(at), gamma, beta), y, at); });
+}
+
 void normalize_target(tenon_dtype dtype, const void* data, void* result, int64_t n,
-                      const PlaneScale& s) {
+                      const PlaneScale& s, bool stream) {
   with_storage(dtype, [&]<class T>(T) {
-    using A = Acc<T>;
-    const hn::ScalableTag<A> d;
-    const Normalized<decltype(d), T> x_hat(d, static_cast<const T*>(data), s.mean, s.inv);
-    const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
-    const auto beta = hn::Set(d, static_cast<A>(s.beta));
-    T* y = static_cast<T*>(result);
-    each(d, 0, n, [&](auto at) HWY_ATTR { store(d, hn::MulAdd(x_hat(at), gamma, beta), y, at); });
+    const T* x = static_cast<const T*>(data);
+    stream_parts(stream, n, static_cast<T*>(result),
+                 [&](int64_t i, int64_t count, T* y) { normalize(x + i, y, count, s); });
   });
 }
 
@@ -74,20 +81,27 @@ void sums_target(tenon_dtype dtype, const void* upstream, const void* data, int6
   });
 }
 
+template <class T>
+void gradient(const T* dy, const T* x, T* dx, int64_t n, const PlaneScale& s, double mean_of_g,
+              double mean_of_gx) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const Normalized<decltype(d), T> x_hat(d, x, s.mean, s.inv);
+  const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
+  const auto mean_g = hn::Set(d, static_cast<A>(mean_of_g));
+  const auto mean_gx = hn::Set(d, static_cast<A>(mean_of_gx));
+  each(d, 0, n, [&](auto at) HWY_ATTR {
+    const auto g = hn::MulSub(load(d, dy, at), gamma, mean_g);
+    store(d, hn::Mul(x_hat.inv, hn::NegMulAdd(x_hat(at), mean_gx, g)), dx, at);
+  });
+}
+
 void gradient_target(tenon_dtype dtype, const void* upstream, const void* data, void* result,
-                     int64_t n, const PlaneScale& s, double mean_of_g, double mean_of_gx) {
+                     int64_t n, const PlaneScale& s, double mean_g, double mean_gx, bool stream) {
   with_storage(dtype, [&]<class T>(T) {
-    using A = Acc<T>;
-    const hn::ScalableTag<A> d;
-    const Normalized<decltype(d), T> x_hat(d, static_cast<const T*>(data), s.mean, s.inv);
-    const auto gamma = hn::Set(d, static_cast<A>(s.gamma));
-    const auto mean_g = hn::Set(d, static_cast<A>(mean_of_g));
-    const auto mean_gx = hn::Set(d, static_cast<A>(mean_of_gx));
-    const T* dy = static_cast<const T*>(upstream);
-    T* dx = static_cast<T*>(result);
-    each(d, 0, n, [&](auto at) HWY_ATTR {
-      const auto g = hn::MulSub(load(d, dy, at), gamma, mean_g);
-      store(d, hn::Mul(x_hat.inv, hn::NegMulAdd(x_hat(at), mean_gx, g)), dx, at);
+    const T *dy = static_cast<const T*>(upstream), *x = static_cast<const T*>(data);
+    stream_parts(stream, n, static_cast<T*>(result), [&](int64_t i, int64_t count, T* dx) {
+      gradient(dy + i, x + i, dx, count, s, mean_g, mean_gx);
     });
   });
 }
@@ -281,8 +295,9 @@ PlaneMoments plane_moments(tenon_dtype dtype, const void* x, int64_t n) {
   HWY_DYNAMIC_DISPATCH(moments_target)(dtype, x, n, out);
   return out;
 }
-void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s) {
-  HWY_DYNAMIC_DISPATCH(normalize_target)(dtype, x, y, n, s);
+void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s,
+                     bool stream) {
+  HWY_DYNAMIC_DISPATCH(normalize_target)(dtype, x, y, n, s, stream);
 }
 PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n, double mean,
                      double inv) {
@@ -291,8 +306,8 @@ PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n
   return out;
 }
 void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
-                    const PlaneScale& s, double mean_g, double mean_gx) {
-  HWY_DYNAMIC_DISPATCH(gradient_target)(dtype, dy, x, dx, n, s, mean_g, mean_gx);
+                    const PlaneScale& s, double mean_g, double mean_gx, bool stream) {
+  HWY_DYNAMIC_DISPATCH(gradient_target)(dtype, dy, x, dx, n, s, mean_g, mean_gx, stream);
 }
 void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(forward_target)(p, a, begin, end);

@@ -125,11 +125,13 @@ sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& ou
   }
   (std::make_index_sequence<N>());
   kernel.run = [=, op = std::move(op), dtype = out.dtype](const sdk::Call& c) {
+    bool stream = loop.count * (tenon_dtype_bits(dtype) / 8) >= kBeyondCache;
+    for (const int from : positions) stream &= c.inputs[from] != c.outputs[0];
     parallel_for(loop.count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
       [&]<size_t... K>(std::index_sequence<K...>) {
         TileReader readers[] = {
             TileReader(loop, static_cast<int>(K), c.inputs[positions[K]], dtypes[K])...};
-        TileWriter writer(c.outputs[0], dtype);
+        TileWriter writer(c.outputs[0], dtype, stream);
         for_tiles(loop, begin, end, [&](int64_t flat, int64_t n) {
           const void* x[] = {readers[K].work(flat, n)...};
           op(x, writer.work(flat), n);

@@ -12,6 +12,7 @@
 #include "axis.hpp"
 #include "block_copy.hpp"
 #include "index_policy.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -27,10 +28,12 @@ struct Gather {
   int64_t outer = 0;
   int64_t count = 0;  // indices
   int64_t row = 0;    // bytes
+  bool stream = false;
 };
 
-// Rows ahead whose first lines are asked for: the addresses are known long before they are needed.
-constexpr int64_t kAhead = 8;
+// Rows ahead that are asked for, and how much of each: the addresses are known long before they are
+// needed.
+constexpr int64_t kAhead = 8, kAsked = 2048;
 
 template <int64_t fixed, class X>
 void gather_rows(const Gather& g, const char* data, const X* indices, char* y, int64_t begin,
@@ -40,16 +43,21 @@ void gather_rows(const Gather& g, const char* data, const X* indices, char* y, i
   const char* from = data + begin / g.count * g.axis.length * row;
   y += begin * row;
   for (int64_t r = begin; r < end; ++r, y += row) {
-    if (fixed == 0 && k + kAhead < g.count)
-      __builtin_prefetch(from + std::max<int64_t>(g.axis.resolve(indices[k + kAhead]), 0) * row);
+    if (fixed == 0 && k + kAhead < g.count) {
+      const char* next = from + std::max<int64_t>(g.axis.resolve(indices[k + kAhead]), 0) * row;
+      for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(next + i);
+    }
     const int64_t at = g.axis.resolve(indices[k]);
-    if (at >= 0) {
+    if (at >= 0 && fixed == 0 && g.stream) {
+      stream_bytes(from + at * row, y, row);
+    } else if (at >= 0) {
       std::memcpy(y, from + at * row, static_cast<size_t>(row));
     } else {
       std::memset(y, 0, static_cast<size_t>(row));
     }
     if (++k == g.count) k = 0, from += g.axis.length * row;
   }
+  if (g.stream) stream_fence();
 }
 
 template <class X>
@@ -80,10 +88,11 @@ Kernel make_gather(const sdk::op::gather& n, const Node&) {
   const AxisView view = along_axis(n.data.type(), n.axis);
   const tenon_dtype index = n.indices.type().dtype;
   check_index_dtype("indices", index);
-  const Gather g{.axis = {view.axis, view.length, parse_oob(n.oob)},
-                 .outer = view.outer,
-                 .count = n.indices.type().elements(),
-                 .row = view.inner * element_bytes("data", n.data.type().dtype)};
+  Gather g{.axis = {view.axis, view.length, parse_oob(n.oob)},
+           .outer = view.outer,
+           .count = n.indices.type().elements(),
+           .row = view.inner * element_bytes("data", n.data.type().dtype)};
+  g.stream = g.outer * g.count * g.row >= kBeyondCache;
   return {.run = [g, index](const Call& c) {
     with_indices(index, c.inputs[1], [&](const auto* indices) {
       if (g.outer > 0 && g.row > 0) gather(g, c.in<char>(0), indices, c.out<char>(0));

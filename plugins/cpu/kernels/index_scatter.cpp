@@ -13,6 +13,7 @@
 #include "index.hpp"
 #include "index_policy.hpp"
 #include "radix.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/index_scatter.cpp"
@@ -78,13 +79,13 @@ void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, in
     if (keep) {
       map(d, columns, same, total, to + c);
     } else {
-      std::memset(total, 0, sizeof(total));
+      std::fill_n(total, columns, Sum{});
     }
     if (s.count <= kRowsInBlock || std::is_integral_v<T>) {
       add_rows(s.entries, s.count, s.position_mask, from + c, stride, total, columns);
     } else {
       for (int64_t k = 0; k < s.count; k += kRowsInBlock) {
-        std::memset(block, 0, sizeof(block));
+        std::fill_n(block, columns, Sum{});
         add_rows(s.entries + k, std::min(kRowsInBlock, s.count - k), s.position_mask, from + c,
                  stride, block, columns);
         map(
@@ -188,23 +189,35 @@ Sorted sort_updates(const Scatter& s, const X* indices, void* scratch) {
 
 // The row `to` gets entries [k, end) of its updates; `keep` = it holds its old content.
 void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const char* updates,
-           char* to, bool keep) {
+           StreamRow<char>& place, char* to, bool keep) {
   const uint64_t mask = (uint64_t{1} << sorted.shift) - 1;
-  if (s.sum != nullptr)
-    return s.sum({sorted.entries + k, end - k, mask}, updates, s.inner, to, s.inner, keep);
   const int64_t row = s.inner * s.bytes;
-  std::memcpy(to, updates + static_cast<int64_t>(sorted.entries[end - 1] & mask) * row, row);
+  const auto update = [&](int64_t i) {
+    return updates + static_cast<int64_t>(sorted.entries[i] & mask) * row;
+  };
+  constexpr int64_t kAhead = 8, kAsked = 2048;  // updates ahead, and how much of each is asked for
+  if (const int64_t next = end + kAhead; next < sorted.count)
+    for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(update(next) + i);
+  const bool sums = s.sum != nullptr && (keep || end - k > 1);
+  if (!sums && place.streamed()) return stream_bytes(update(end - 1), to, row);
+  if (!sums) {
+    std::memcpy(to, update(end - 1), static_cast<size_t>(row));
+    return;
+  }
+  s.sum({sorted.entries + k, end - k, mask}, updates, s.inner, place.at(to), s.inner, keep);
+  place.done(to);
 }
 
 // Only the rows that have updates are touched.
 void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* updates, char* y) {
   const int64_t row = s.inner * s.bytes;
   const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
+    StreamRow<char> place(false, row);
     int64_t k = begin;
     while (k > 0 && k < end && sorted.index(k) == sorted.index(k - 1)) ++k;
     while (k < end) {
       const int64_t next = sorted.end_of(k);
-      apply(s, sorted, k, next, updates + outer * s.count * row,
+      apply(s, sorted, k, next, updates + outer * s.count * row, place,
             y + (outer * s.axis.length + sorted.index(k)) * row, true);
       k = next;
     }
@@ -218,14 +231,19 @@ void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* update
 void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, const char* updates,
                    char* y) {
   const int64_t row = s.inner * s.bytes, length = s.axis.length;
+  const bool stream =
+      base == nullptr && row <= kStreamRow && s.outer * length * row >= kBeyondCache;
   const auto plain = [&](int64_t first, int64_t rows) {
     if (base != nullptr) {
       std::memcpy(y + first * row, base + first * row, rows * row);
+    } else if (stream) {
+      stream_zeros(y + first * row, rows * row);
     } else {
       std::memset(y + first * row, 0, rows * row);
     }
   };
   const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
+    StreamRow<char> place(stream, row);
     int64_t r = begin;
     for (int64_t k = sorted.first_at_or_after(begin); k < sorted.count; k = sorted.end_of(k)) {
       const int64_t at = sorted.index(k);
@@ -233,7 +251,7 @@ void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, con
       plain(outer * length + r, at - r);
       const bool keep = s.sum != nullptr && base != nullptr;
       if (keep) plain(outer * length + at, 1);
-      apply(s, sorted, k, sorted.end_of(k), updates + outer * s.count * row,
+      apply(s, sorted, k, sorted.end_of(k), updates + outer * s.count * row, place,
             y + (outer * length + at) * row, keep);
       r = at + 1;
     }

@@ -14,6 +14,7 @@
 
 #include "../parallel.hpp"
 #include "convert.hpp"
+#include "stream.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
@@ -142,31 +143,40 @@ class TileReader {
 };
 
 // Takes the tiles of the dense result: direct when T is its own type, rounded from float for f16
-// and bf16.
+// and bf16; `stream`: past the caches.
 class TileWriter {
  public:
-  TileWriter(void* base, tenon_dtype dtype)
-      : base_(static_cast<char*>(base)), dtype_(dtype), size_(tenon_dtype_bits(dtype) / 8) {}
+  TileWriter(void* base, tenon_dtype dtype, bool stream = false)
+      : base_(static_cast<char*>(base)),
+        dtype_(dtype),
+        size_(tenon_dtype_bits(dtype) / 8),
+        stream_(stream && !is_half(dtype)) {}
+  ~TileWriter() {
+    if (stream_) stream_fence();
+  }
+  TileWriter(const TileWriter&) = delete;
+  TileWriter& operator=(const TileWriter&) = delete;
+
   template <class T>
   T* at(int64_t flat) {
     if constexpr (std::is_same_v<T, float>)
-      if (dtype_ != TENON_DTYPE_F32) return wide_;
-    return reinterpret_cast<T*>(base_ + flat * size_);
+      if (dtype_ != TENON_DTYPE_F32) return reinterpret_cast<float*>(tile_);
+    return reinterpret_cast<T*>(stream_ ? tile_ : base_ + flat * size_);
   }
   // As a TileOp fills it.
-  void* work(int64_t flat) {
-    return is_half(dtype_) ? static_cast<void*>(wide_) : base_ + flat * size_;
-  }
-  // After the tile given by at<float> or work is complete.
+  void* work(int64_t flat) { return is_half(dtype_) || stream_ ? tile_ : base_ + flat * size_; }
+  // After the tile given by at or work is complete.
   void commit(int64_t flat, int64_t n) {
-    if (is_half(dtype_)) narrow(dtype_, wide_, base_ + flat * size_, n);
+    if (stream_) return stream_bytes(tile_, base_ + flat * size_, n * size_);
+    if (is_half(dtype_)) narrow(dtype_, reinterpret_cast<float*>(tile_), base_ + flat * size_, n);
   }
 
  private:
   char* base_;
   tenon_dtype dtype_;
   int64_t size_;
-  alignas(64) float wide_[kTile];
+  bool stream_;
+  alignas(64) char tile_[kTile * 8];
 };
 
 // A strided view made dense: runs are copied, a transposition goes in blocks. dtype of 1, 2, 4 or 8

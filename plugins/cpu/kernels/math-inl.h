@@ -183,14 +183,19 @@ HWY_INLINE Sigmoid<D> vsigmoid(D d, hn::Vec<D> x) {
   return vsigmoid(d, Pair<hn::Vec<D>>{x, hn::Zero(d)});
 }
 
-// tail / density of the normal distribution at a >= 0, given 4 + a: smooth in t = 4 / (4 + a).
+// tail / density of the normal distribution at a >= 0, given t = 4 / (4 + a), in which it is
+// smooth.
 template <class D>
-HWY_INLINE hn::Vec<D> tail_ratio(D d, hn::Vec<D> denominator) {
-  const auto t = hn::Div(hn::Set(d, 4.f), denominator);
+HWY_INLINE hn::Vec<D> tail_ratio_of(D d, hn::Vec<D> t) {
   return hn::Mul(
       t, polynomial(d, t, 9.974604100e-02f, 9.952683002e-02f, 9.524522722e-02f, 7.320353389e-02f,
                     8.332043886e-02f, 1.868923008e-02f, 2.149965428e-02f, 5.668863282e-02f,
                     -6.487219036e-02f, 1.695260592e-02f));
+}
+// Given 4 + a.
+template <class D>
+HWY_INLINE hn::Vec<D> tail_ratio(D d, hn::Vec<D> denominator) {
+  return tail_ratio_of(d, hn::Div(hn::Set(d, 4.f), denominator));
 }
 // e^(-a^2 scale), scale 1 or 1/2. a^2 is taken as a sum, the square of the upper half being exact.
 template <class D>

@@ -12,6 +12,7 @@
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "convert.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -86,14 +87,16 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p) {
   }
   const int64_t tensors = 2 + (residual >= 0) + (p.sum >= 0);
   const int64_t grain = grain_for(rows.n * bytes_of(rows.dtype) * tensors);
+  const int64_t total = rows.count * rows.n * bytes_of(rows.dtype);
   kernel.run = [=, sum = p.sum, mean = p.mean, inv = p.inv](const Call& c) {
-    const NormForward a{rows.dtype,      rms,
-                        rows.n,          eps,
-                        c.inputs[x],     input(c, residual),
-                        bias.prepare(c), gamma.prepare(c),
-                        beta.prepare(c), c.outputs[0],
-                        output(c, sum),  output(c, mean),
-                        output(c, inv)};
+    const NormForward a{
+        rows.dtype,      rms,
+        rows.n,          eps,
+        c.inputs[x],     input(c, residual),
+        bias.prepare(c), gamma.prepare(c),
+        beta.prepare(c), c.outputs[0],
+        output(c, sum),  output(c, mean),
+        output(c, inv),  streams(c.outputs[0], total, {c.inputs[x], input(c, residual)})};
     parallel_for(rows.count, grain,
                  [&](int64_t begin, int64_t end) { norm_forward(a, begin, end); });
   };
@@ -187,13 +190,21 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
     for (const int from : {dy, x, dsum})
       if (from >= 0) kernel.in_place.push_back({from, p.dx});
   const int64_t grain = grain_for(dgamma.rows_per_block * rows.n * bytes_of(rows.dtype) * 3);
+  const int64_t total = rows.count * rows.n * bytes_of(rows.dtype);
   kernel.run = [=, dx = p.dx](const Call& c) {
-    const NormBackward a{rows.dtype,       rms,
-                         rows.n,           eps,
-                         c.inputs[dy],     c.inputs[x],
-                         gamma.prepare(c), input(c, mean),
-                         input(c, inv),    input(c, dsum),
-                         output(c, dx)};
+    const NormBackward a{
+        rows.dtype,
+        rms,
+        rows.n,
+        eps,
+        c.inputs[dy],
+        c.inputs[x],
+        gamma.prepare(c),
+        input(c, mean),
+        input(c, inv),
+        input(c, dsum),
+        output(c, dx),
+        dx >= 0 && streams(output(c, dx), total, {c.inputs[dy], c.inputs[x], input(c, dsum)})};
     parallel_for(dgamma.blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = block * dgamma.rows_per_block;

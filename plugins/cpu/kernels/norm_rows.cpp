@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "norm.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/norm_rows.cpp"
@@ -48,10 +49,11 @@ void forward_rows(const NormForward& a, int64_t first, int64_t end) {
   const A* bias = static_cast<const A*>(a.bias);
   const A* gamma = static_cast<const A*>(a.gamma);
   const A* beta = static_cast<const A*>(a.beta);
+  StreamRow<T> result(a.stream, a.n);
   for (int64_t row = first; row < end; ++row) {
     const T* x = row_of<T>(a.x, row, a.n);
     const T* residual = row_of<T>(a.residual, row, a.n);
-    T* y = row_of<T>(a.y, row, a.n);
+    T* y = result.at(row_of<T>(a.y, row, a.n));
     T* sum = row_of<T>(a.sum, row, a.n);
     const auto value = [&](auto at) HWY_ATTR {
       auto v = load(d, x, at);
@@ -66,12 +68,15 @@ void forward_rows(const NormForward& a, int64_t first, int64_t end) {
     const auto inv = hn::Set(d, static_cast<A>(s.inv));
     each(d, 0, a.n, [&](auto at) HWY_ATTR {
       auto v = value(at);
+      ask(x + a.n, at);
+      if (kResidual) ask(residual + a.n, at);
       if (kResidual && sum) store(d, v, sum, at);
       v = hn::Mul(a.rms ? v : middle.taken_from(v), inv);
       if (gamma) v = hn::Mul(v, load(d, gamma, at));
       if (beta) v = hn::Add(v, load(d, beta, at));
       store(d, v, y, at);
     });
+    result.done(row_of<T>(a.y, row, a.n));
     if (a.mean) static_cast<A*>(a.mean)[row] = static_cast<A>(s.mean);
     if (a.inv) static_cast<A*>(a.inv)[row] = static_cast<A>(s.inv);
   }
@@ -95,11 +100,12 @@ void backward_rows(const NormBackward& a, int64_t first, int64_t end, void* dgam
   const A* gamma = static_cast<const A*>(a.gamma);
   A* dgamma = static_cast<A*>(dgamma_sum);
   A* dbeta = static_cast<A*>(dbeta_sum);
+  StreamRow<T> result(a.stream, a.n);
   for (int64_t row = first; row < end; ++row) {
     const T* x = row_of<T>(a.x, row, a.n);
     const T* dy = row_of<T>(a.dy, row, a.n);
     const T* dsum = row_of<T>(a.dsum, row, a.n);
-    T* dx = row_of<T>(a.dx, row, a.n);
+    T* dx = a.dx ? result.at(row_of<T>(a.dx, row, a.n)) : nullptr;
     Statistics s{};
     if (a.inv && (a.rms || a.mean)) {
       s = {a.rms ? 0 : static_cast<double>(static_cast<const A*>(a.mean)[row]),
@@ -126,6 +132,8 @@ void backward_rows(const NormBackward& a, int64_t first, int64_t end, void* dgam
     }
     each(d, 0, a.n, [&](auto at) HWY_ATTR {
       const auto up = load(d, dy, at), xn = normalized(at);
+      ask(dy + a.n, at);
+      ask(x + a.n, at);
       if (dgamma) store(d, hn::MulAdd(up, xn, load(d, dgamma, at)), dgamma, at);
       if (dbeta) store(d, hn::Add(up, load(d, dbeta, at)), dbeta, at);
       if (!dx) return;
@@ -133,6 +141,7 @@ void backward_rows(const NormBackward& a, int64_t first, int64_t end, void* dgam
       if (dsum) v = hn::Add(v, load(d, dsum, at));
       store(d, v, dx, at);
     });
+    if (dx) result.done(row_of<T>(a.dx, row, a.n));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "axis.hpp"
 #include "norm.hpp"
 #include "pool.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -16,6 +17,18 @@ struct Router {
 
   int64_t plane_numbers() const { return p.h.size * p.w.spread(); }
   PoolPlan plan() const { return {dtype, PoolKind::max, p, offsets.data(), nullptr, nullptr}; }
+
+  bool in_quarters() const {
+    return quarters(p.h) && quarters(p.w) && (dtype == TENON_DTYPE_F32 || dtype == TENON_DTYPE_F64);
+  }
+  void run_quarters(const char* dy, const char* x, char* dx) const {
+    const int64_t bytes = bytes_of(dtype), plane_bytes = p.pixels() * bytes;
+    const bool stream = streams(dx, p.planes * plane_bytes, {dy, x});
+    parallel_for(p.planes, grain_for(3 * plane_bytes), [&](int64_t plane, int64_t end) {
+      pool_route_quarters(plan(), dy + plane * p.windows() * bytes, x + plane * plane_bytes,
+                          dx + plane * plane_bytes, end - plane, stream);
+    });
+  }
 
   // Planes [plane, end). area: the spread x, then the spread dx. Padding is -inf, which no tap is
   // below.
@@ -58,6 +71,10 @@ sdk::Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const 
   // Taps are numbered in floats.
   if (p.h.kernel > (1 << 22) / p.w.kernel) throw sdk::Refusal::shape("more than 2^22 taps");
   router.offsets = p.w.tap_offsets();
+  if (router.in_quarters())
+    return {.run = [router](const sdk::Call& c) {
+      router.run_quarters(c.in<char>(0), c.in<char>(1), c.out<char>(0));
+    }};
   const int64_t bytes = 2 * router.plane_numbers() * bytes_of(acc_dtype(x.dtype));
   const Slots slots = make_slots(p.planes, bytes, 2 * bytes);
   return {.run =

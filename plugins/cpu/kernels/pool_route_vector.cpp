@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "pool_vector.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/pool_route_vector.cpp"
@@ -70,6 +71,82 @@ bool route_plane(const PoolPlan& p, const T* dy, const T* x, Acc<T>* spread_x, A
   return missed;
 }
 
+// Where the gradient of a window of two by two goes; it has a tap in every lane.
+template <class D>
+struct Quarter {
+  using V = hn::Vec<D>;
+  HWY_INLINE Quarter(D, V a, V b, V c, V e, V up) {
+    auto best = a;
+    const auto wins = [&](V v) HWY_ATTR {
+      const auto better = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
+      best = hn::IfThenElse(better, v, best);
+      return better;
+    };
+    const auto second = wins(b), third = wins(c), fourth = wins(e);
+    to[3] = hn::IfThenElseZero(fourth, up);
+    const auto three = hn::IfThenZeroElse(fourth, up);
+    to[2] = hn::IfThenElseZero(third, three);
+    const auto two = hn::IfThenZeroElse(third, three);
+    to[1] = hn::IfThenElseZero(second, two);
+    to[0] = hn::IfThenZeroElse(second, two);
+  }
+  V to[4];
+};
+
+// One row of windows, two rows of the image.
+template <class T>
+HWY_INLINE void route_quarters(const PoolLine& w, const T* dy, const T* x, T* dx) {
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, 1> one;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), row = w.size;
+  int64_t j = 0;
+  for (; j + lanes <= w.count; j += lanes) {
+    hn::Vec<decltype(d)> a, b, c, e;
+    hn::LoadInterleaved2(d, x + 2 * j, a, b);
+    hn::LoadInterleaved2(d, x + row + 2 * j, c, e);
+    const Quarter q(d, a, b, c, e, hn::LoadU(d, dy + j));
+    hn::StoreInterleaved2(q.to[0], q.to[1], d, dx + 2 * j);
+    hn::StoreInterleaved2(q.to[2], q.to[3], d, dx + row + 2 * j);
+  }
+  for (; j < w.count; ++j) {
+    const T* at = x + 2 * j;
+    T* to = dx + 2 * j;
+    const Quarter q(one, hn::LoadU(one, at), hn::LoadU(one, at + 1), hn::LoadU(one, at + row),
+                    hn::LoadU(one, at + row + 1), hn::LoadU(one, dy + j));
+    hn::StoreU(q.to[0], one, to);
+    hn::StoreU(q.to[1], one, to + 1);
+    hn::StoreU(q.to[2], one, to + row);
+    hn::StoreU(q.to[3], one, to + row + 1);
+  }
+  std::fill(dx + 2 * j, dx + row, T{0});
+  std::fill(dx + row + 2 * j, dx + 2 * row, T{0});
+}
+
+template <class T>
+void route_planes(const PoolPlan& p, const T* dy, const T* x, T* dx, int64_t planes, bool stream) {
+  const PoolLine &h = p.windows.h, &w = p.windows.w;
+  StreamRow<T> rows(stream, 2 * w.size);
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    for (int64_t i = 0; i < h.count; ++i, dy += w.count, x += 2 * w.size, dx += 2 * w.size) {
+      route_quarters(w, dy, x, rows.at(dx));
+      rows.done(dx);
+    }
+    const int64_t left = (h.size - 2 * h.count) * w.size;
+    std::fill_n(dx, left, T{0});
+    x += left, dx += left;
+  }
+}
+
+void quarters_target(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
+                     bool stream) {
+  const auto as = [&]<class T>(T) {
+    route_planes(p, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(dx),
+                 planes, stream);
+  };
+  if (p.dtype == TENON_DTYPE_F64) return as(double{});
+  as(float{});
+}
+
 void route_target(const PoolPlan& p, const void* dy, const void* x, void* spread_x, void* spread_dx,
                   bool& missed) {
   with_storage(p.dtype, [&]<class T>(T) {
@@ -93,9 +170,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tenon::cpu {
 
+HWY_EXPORT(quarters_target);
 HWY_EXPORT(route_target);
 HWY_EXPORT(join_target);
 
+void pool_route_quarters(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
+                         bool stream) {
+  HWY_DYNAMIC_DISPATCH(quarters_target)(p, dy, x, dx, planes, stream);
+}
 bool pool_route(const PoolPlan& p, const void* dy, const void* x, void* spread_x, void* spread_dx) {
   bool missed = false;
   HWY_DYNAMIC_DISPATCH(route_target)(p, dy, x, spread_x, spread_dx, missed);

@@ -28,6 +28,13 @@ inline int64_t pool_area(const PoolLine& w) { return w.spread() + w.size + w.cou
 // One plane: x is spread, and each window adds its dy to the spread dx at its greatest tap. True
 // when a window had no tap above -inf: those are left out.
 bool pool_route(const PoolPlan& p, const void* dy, const void* x, void* spread_x, void* spread_dx);
+// Planes whose windows are quarters(): each pixel belongs to one window at most. f32 and f64.
+inline bool quarters(const PoolLine& w) {
+  return w.kernel == 2 && w.stride == 2 && w.dilation == 1 && w.before == 0 &&
+         2 * w.count <= w.size;
+}
+void pool_route_quarters(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
+                         bool stream);
 // The spread plane as it is.
 void pool_join(const PoolPlan& p, void* spread, void* plane);
 

@@ -6,6 +6,7 @@
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "rope_core.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -38,6 +39,7 @@ struct Rope {
       for (int64_t i = 0; i < batch * rows.steps; ++i) positions[i] = i;
     if (ids >= 0 || per_token) r.positions = positions;
     const int64_t bytes = 2 * r.dim * (tenon_dtype_bits(r.dtype) / 8);
+    r.stream = streams(c.outputs[0], batch * r.steps * r.heads * bytes / 2, {c.inputs[x]});
     parallel_for(batch * r.steps * r.heads, grain_for(bytes), [&](int64_t begin, int64_t end) {
       rope_turn(r, c.inputs[x], c.outputs[0], begin, end);
     });

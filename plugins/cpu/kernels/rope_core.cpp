@@ -2,7 +2,11 @@
 // Rotates pairs of a head by the angles of its position, compiled for each instruction set.
 #include "rope_core.hpp"
 
+#include <algorithm>
+
 #include <cstring>
+
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rope_core.cpp"
@@ -68,32 +72,46 @@ void turn_neighbours(int64_t half, const T* x, T* y, const A* cos, const A* sin,
   }
 }
 
+// x and y are of row `begin`.
 template <class T>
 void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   using A = Acc<T>;
   const A sign = r.inverse ? A{-1} : A{1};
-  for (int64_t row = begin; row < end; ++row) {
+  for (int64_t row = begin; row < end; ++row, x += r.dim, y += r.dim) {
     const int64_t step = r.heads_first ? row % r.steps : row / r.heads % r.steps;
     const int64_t batch = row / (r.steps * r.heads);
     const int64_t position =
         r.positions != nullptr ? r.positions[batch * r.steps + step] : r.offset + step;
     const A* const cos = static_cast<const A*>(r.cos) + position * r.half;
     const A* const sin = static_cast<const A*>(r.sin) + position * r.half;
-    const T* const from = x + row * r.dim;
-    T* const to = y + row * r.dim;
     if (r.interleaved) {
-      turn_neighbours(r.half, from, to, cos, sin, sign);
+      turn_neighbours(r.half, x, y, cos, sin, sign);
     } else {
-      turn_halves(r.half, from, to, cos, sin, sign);
+      turn_halves(r.half, x, y, cos, sin, sign);
     }
-    if (from != to) std::copy(from + 2 * r.half, from + r.dim, to + 2 * r.half);
+    if (x != y) std::copy(x + 2 * r.half, x + r.dim, y + 2 * r.half);
+  }
+}
+
+// A few rows at a time when they are streamed: a row alone may be as short as a line.
+template <class T>
+void all_rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
+  constexpr int64_t kBlock = 8192;  // bytes
+  const int64_t bytes = r.dim * static_cast<int64_t>(sizeof(T));
+  const int64_t most = bytes > 0 ? kBlock / bytes : 0;
+  const int64_t step = r.stream && most > 0 ? most : end - begin;
+  for (int64_t row = begin; row < end; row += step) {
+    const int64_t count = std::min(step, end - row);
+    StreamRow<T> block(r.stream, count * r.dim);
+    rows(r, x + row * r.dim, block.at(y + row * r.dim), row, row + count);
+    block.done(y + row * r.dim);
   }
 }
 
 void Rows(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end) {
   const auto as = [&](auto type) {
     using T = decltype(type);
-    rows(r, static_cast<const T*>(x), static_cast<T*>(y), begin, end);
+    all_rows(r, static_cast<const T*>(x), static_cast<T*>(y), begin, end);
   };
   switch (r.dtype) {
     case TENON_DTYPE_F32:

@@ -8,6 +8,8 @@
 #define TENON_CPU_ROWS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include "simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,6 +38,12 @@ HWY_INLINE void store(D d, hn::Vec<D> v, T* p, Whole at) {
 template <class D, class T>
 HWY_INLINE void store(D d, hn::Vec<D> v, T* p, Rest at) {
   store_n(d, v, p + at.i, at.n);
+}
+// Asks for the cache line of p there: what lies beyond a tensor is asked for in vain. The last pass
+// over a row asks for the next one, so that computing and reading go on at once.
+template <class T, class At>
+HWY_INLINE void ask(const T* p, At at) {
+  hwy::Prefetch(p + at.i);
 }
 // Lanes that do not exist become `other`.
 template <class D>

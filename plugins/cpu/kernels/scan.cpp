@@ -8,6 +8,7 @@
 #include "../kernels.hpp"
 #include "../parallel.hpp"
 #include "axis.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/scan.cpp"
@@ -229,12 +230,25 @@ sdk::Kernel make_cumsum(const sdk::op::cumsum& n, const sdk::Node&) {
   if (kernels.row == nullptr) throw sdk::Refusal::dtype("x", x.dtype);
   const int64_t bytes = element_bytes("x", x.dtype);
   const auto run = [=, exclusive = n.exclusive, reverse = n.reverse](const sdk::Call& c) {
+    if (view.inner == 1) {
+      const int64_t row = view.length * bytes;
+      const bool stream = streams(c.outputs[0], view.outer * row, {c.inputs[0]});
+      parallel_for(view.outer, grain_for(2 * row), [&](int64_t begin, int64_t end) {
+        StreamRow<char> place(stream, row);
+        for (int64_t at = begin * row; at < end * row; at += row) {
+          char* const y = c.out<char>(0) + at;
+          kernels.row({c.in<char>(0) + at, place.at(y), view.length, 1, 1, exclusive, reverse});
+          place.done(y);
+        }
+      });
+      return;
+    }
     for_columns(
         view, 64 / bytes, 2 * view.length * bytes, [&](int64_t outer, int64_t begin, int64_t end) {
           const int64_t at = (outer * view.length * view.inner + begin) * bytes;
           const ScanRows rows{c.in<char>(0) + at, c.out<char>(0) + at, view.length, view.inner,
                               end - begin,        exclusive,           reverse};
-          (view.inner == 1 ? kernels.row : kernels.columns)(rows);
+          kernels.columns(rows);
         });
   };
   return {.run = run, .in_place = {{0, 0}}};

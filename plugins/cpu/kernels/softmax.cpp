@@ -3,6 +3,7 @@
 #include "softmax.hpp"
 
 #include "../kernels.hpp"
+#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -12,9 +13,11 @@ sdk::Kernel make_softmax(const sdk::op::softmax& n, const sdk::Node&) {
   if (!is_float(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
   const AxisView view = along_axis(x, n.axis);
   const int64_t bytes = element_bytes("x", x.dtype);
+  const int64_t total = static_cast<int64_t>(x.bytes());
   const auto run = [=, dtype = x.dtype, log = n.log](const sdk::Call& c) {
+    const bool stream = streams(c.outputs[0], total, {c.inputs[0]});
     for_lines(view, bytes, 4 * bytes, [&](const Lines& lines) {
-      softmax_forward(dtype, lines, log, c.inputs[0], c.outputs[0]);
+      softmax_forward(dtype, lines, log, stream, c.inputs[0], c.outputs[0]);
     });
   };
   return {.run = run, .in_place = {{0, 0}}};
@@ -27,9 +30,11 @@ sdk::Kernel make_softmax_backward(const sdk::op::softmax_backward& n, const sdk:
   if (!n.dy.type().same_shape(y)) throw sdk::Refusal::shape("dy must have the shape of y");
   const AxisView view = along_axis(y, n.axis);
   const int64_t bytes = element_bytes("y", y.dtype);
+  const int64_t total = static_cast<int64_t>(y.bytes());
   const auto run = [=, dtype = y.dtype, log = n.log](const sdk::Call& c) {
+    const bool stream = streams(c.outputs[0], total, {c.inputs[0], c.inputs[1]});
     for_lines(view, bytes, 4 * bytes, [&](const Lines& lines) {
-      softmax_backward(dtype, lines, log, c.inputs[0], c.inputs[1], c.outputs[0]);
+      softmax_backward(dtype, lines, log, stream, c.inputs[0], c.inputs[1], c.outputs[0]);
     });
   };
   return {.run = run, .in_place = {{0, 0}, {1, 0}}};

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "softmax.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_loss_rows.cpp"
@@ -36,6 +37,7 @@ LineStatistics row_statistics(const T* x, const Acc<T>* weight, int64_t n, bool 
     });
   } else {
     total[0] = sums<1>(d, n, [&](auto at) HWY_ATTR {
+      ask(x + n, at);
       return std::array{exponential<true>(d, hn::Sub(load(d, x, at), max))};
     })[0];
   }
@@ -72,7 +74,7 @@ void statistics_target(tenon_dtype dtype, const Lines& l, const void* logits, co
 }
 
 template <class T, bool flat>
-void slope_row(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slope, T* dx) {
+void slope_part(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slope, T* dx) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
   const auto shift = hn::Set(d, static_cast<A>(slope.shift)),
@@ -82,6 +84,14 @@ void slope_row(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slo
     auto v = hn::Mul(exponential(d, hn::Sub(load(d, x, at), shift)), scale);
     if constexpr (flat) v = hn::Sub(v, weight ? hn::Mul(level, load(d, weight, at)) : level);
     store(d, v, dx, at);
+  });
+}
+
+template <class T, bool flat>
+void slope_row(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slope, bool stream,
+               T* dx) {
+  stream_parts(stream, n, dx, [&](int64_t i, int64_t count, T* to) {
+    slope_part<T, flat>(x + i, weight ? weight + i : nullptr, count, slope, to);
   });
 }
 
@@ -109,7 +119,7 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
 }
 
 void slopes_target(tenon_dtype dtype, const Lines& l, const void* logits, const void* weight,
-                   const LineSlope* slopes, void* dx) {
+                   const LineSlope* slopes, bool stream, void* dx) {
   with_storage(dtype, [&]<class T>(T) {
     const T* x = static_cast<const T*>(logits) + l.start(0);
     const Acc<T>* w = static_cast<const Acc<T>*>(weight);
@@ -119,11 +129,12 @@ void slopes_target(tenon_dtype dtype, const Lines& l, const void* logits, const 
       if (slopes[i].zero) {
         std::fill_n(to, l.length, T{});
       } else if (slopes[i].flat != 0) {
-        slope_row<T, true>(x, w, l.length, slopes[i], to);
+        slope_row<T, true>(x, w, l.length, slopes[i], stream, to);
       } else {
-        slope_row<T, false>(x, w, l.length, slopes[i], to);
+        slope_row<T, false>(x, w, l.length, slopes[i], stream, to);
       }
     }
+    if (stream) stream_fence();
   });
 }
 
@@ -141,8 +152,8 @@ void loss_statistics(tenon_dtype dtype, const Lines& lines, const void* logits, 
   HWY_DYNAMIC_DISPATCH(statistics_target)(dtype, lines, logits, weight, spread, out);
 }
 void loss_slopes(tenon_dtype dtype, const Lines& lines, const void* logits, const void* weight,
-                 const LineSlope* slopes, void* dx) {
-  HWY_DYNAMIC_DISPATCH(slopes_target)(dtype, lines, logits, weight, slopes, dx);
+                 const LineSlope* slopes, bool stream, void* dx) {
+  HWY_DYNAMIC_DISPATCH(slopes_target)(dtype, lines, logits, weight, slopes, stream, dx);
 }
 
 }  // namespace tenon::cpu

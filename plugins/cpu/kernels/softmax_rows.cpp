@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "softmax.hpp"
+#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_rows.cpp"
@@ -34,6 +35,7 @@ void forward_row(const T* x, T* y, int64_t n, bool log) {
   constexpr bool kKeep = std::is_same_v<T, A>;
   const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
     const auto e = exponential<!kKeep>(d, hn::Sub(load(d, x, at), max));
+    ask(x + n, at);
     if constexpr (kKeep) store(d, e, y, at);
     return std::array{e};
   })[0];
@@ -65,13 +67,17 @@ void forward_columns(const Lines& l, const T* x, T* y, bool log) {
     });
 }
 
-void forward_target(tenon_dtype dtype, const Lines& l, bool log, const void* x, void* y) {
+void forward_target(tenon_dtype dtype, const Lines& l, bool log, bool stream, const void* x,
+                    void* y) {
   with_storage(dtype, [&]<class T>(T) {
     const T* from = static_cast<const T*>(x) + l.start(0);
     T* to = static_cast<T*>(y) + l.start(0);
     if (l.inner != 1) return forward_columns(l, from, to, log);
-    for (int64_t i = 0; i < l.count; ++i)
-      forward_row(from + i * l.length, to + i * l.length, l.length, log);
+    StreamRow<T> row(stream, l.length);
+    for (int64_t at = 0; at < l.count * l.length; at += l.length) {
+      forward_row(from + at, row.at(to + at), l.length, log);
+      row.done(to + at);
+    }
   });
 }
 
@@ -90,6 +96,8 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool log) {
   })[0];
   const auto sum = hn::Set(d, static_cast<A>(total));
   each(d, 0, n, [&](auto at) HWY_ATTR {
+    ask(dy + n, at);
+    ask(y + n, at);
     store(d, slope(d, log, load(d, dy, at), load(d, y, at), sum), dx, at);
   });
 }
@@ -112,15 +120,18 @@ void backward_columns(const Lines& l, const T* dy, const T* y, T* dx, bool log) 
     });
 }
 
-void backward_target(tenon_dtype dtype, const Lines& l, bool log, const void* dy, const void* y,
-                     void* dx) {
+void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool stream, const void* dy,
+                     const void* y, void* dx) {
   with_storage(dtype, [&]<class T>(T) {
     const T* up = static_cast<const T*>(dy) + l.start(0);
     const T* out = static_cast<const T*>(y) + l.start(0);
     T* to = static_cast<T*>(dx) + l.start(0);
     if (l.inner != 1) return backward_columns(l, up, out, to, log);
-    for (int64_t at = 0; at < l.count * l.length; at += l.length)
-      backward_row(up + at, out + at, to + at, l.length, log);
+    StreamRow<T> row(stream, l.length);
+    for (int64_t at = 0; at < l.count * l.length; at += l.length) {
+      backward_row(up + at, out + at, row.at(to + at), l.length, log);
+      row.done(to + at);
+    }
   });
 }
 
@@ -133,12 +144,13 @@ namespace tenon::cpu {
 HWY_EXPORT(forward_target);
 HWY_EXPORT(backward_target);
 
-void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, const void* x, void* y) {
-  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(forward_target)(dtype, lines, log, x, y);
+void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* x,
+                     void* y) {
+  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(forward_target)(dtype, lines, log, stream, x, y);
 }
-void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, const void* dy,
+void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* dy,
                       const void* y, void* dx) {
-  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(backward_target)(dtype, lines, log, dy, y, dx);
+  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(backward_target)(dtype, lines, log, stream, dy, y, dx);
 }
 
 }  // namespace tenon::cpu
