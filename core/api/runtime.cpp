@@ -149,6 +149,38 @@ tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
   });
 }
 
+static_assert(TENON_FAULT_OPEN == kFaultOpen && TENON_FAULT_ALLOCATE == kFaultAllocate &&
+              TENON_FAULT_WRITE == kFaultWrite && TENON_FAULT_READ == kFaultRead &&
+              TENON_FAULT_COPY == kFaultCopy && TENON_FAULT_QUERY == kFaultQuery &&
+              TENON_FAULT_COMPILE == kFaultCompile &&
+              TENON_FAULT_INSTANTIATE == kFaultInstantiate && TENON_FAULT_RUN == kFaultRun &&
+              TENON_FAULT_STREAM == kFaultStream && TENON_FAULT_WAIT == kFaultWait);
+
+tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* given,
+                                  uint64_t* out_met) {
+  return door("tenon_runtime_fault", [&] {
+    constexpr uint32_t kAll = 2 * kFaultWait - 1;
+    Faults& faults = need(runtime, "runtime").runtime->host.faults();
+    uint64_t met = 0;
+    if (given) {
+      const tenon_fault f = taken(given, "tenon_fault");
+      if (f.calls & ~kAll) fail(Code::invalid_argument, "calls ", f.calls, " are not known");
+      if (f.flags & ~TENON_FAULT_LASTING)
+        fail(Code::invalid_argument, "flags ", f.flags, " are not known");
+      if (f.nth && (f.code == TENON_OK || f.code > TENON_INTERNAL))
+        fail(Code::invalid_argument, "code ", f.code, " is no failure");
+      met = faults.set({.device = std::string(view(f.device)),
+                        .calls = f.calls,
+                        .nth = f.nth,
+                        .code = static_cast<Code>(f.code),
+                        .lasting = (f.flags & TENON_FAULT_LASTING) != 0});
+    } else {
+      met = faults.lift();
+    }
+    if (out_met) *out_met = met;
+  });
+}
+
 uint32_t tenon_op_count(void) { return static_cast<uint32_t>(all_records().size()); }
 
 tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {

@@ -185,25 +185,17 @@ bool Flight::settle(uint32_t device) {
   Event& event = *context_.events_[device];
   const uint32_t region = pending_[device];
   try {
-    if (!blocking_ && !event.done()) {
+    if (!blocking_ && !signalled_ && !event.done()) {
       end_part();
-      auto* keep = new std::shared_ptr<Flight>(shared_from_this());
-      try {
-        event.on_done(
-            [](void* user) {
-              auto* kept = static_cast<std::shared_ptr<Flight>*>(user);
-              std::shared_ptr<Flight> self = std::move(*kept);
-              delete kept;
-              Workers& workers = self->executable_.runtime().workers;
-              workers.post([self = std::move(self)] { self->drive(); });
-            },
-            keep);
-      } catch (...) {
-        delete keep;
-        throw;
-      }
+      event.on_done([self = shared_from_this()] {
+        self->executable_.runtime().workers.post([self] {
+          self->signalled_ = true;
+          self->drive();
+        });
+      });
       return false;
     }
+    signalled_ = false;
     pending_[device] = kNone;
     {
       const Stretch wait(trace_.get(), Slice::Kind::wait);

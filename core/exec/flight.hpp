@@ -75,7 +75,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
   int64_t part_begin_ns_ = 0;
   std::atomic<bool> taken_{false};  // somebody drives it, or has
   bool blocking_ = true;
-  bool began_ = false;  // something may have been written
+  bool began_ = false;      // something may have been written
+  bool signalled_ = false;  // the event that is waited for has called back: it is not asked again
   size_t next_wait_ = 0, next_region_ = 0, next_copy_ = 0;
   std::vector<uint32_t> pending_;  // [device]: region under way on its stream, kNone = none
 };

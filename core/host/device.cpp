@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
-#include "host/plugin.hpp"
-#include "host/status.hpp"
+#include "host/call.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::core {
@@ -20,10 +21,10 @@ tenon_stream* handle_of(Stream* stream) { return stream ? stream->handle() : nul
 
 // Calls a slot that makes an object; success without one is a lie.
 template <class Handle, class Make>
-Handle* made(const Plugin& plugin, const char* slot, Make make) {
+Handle* made(const Device& device, FaultCall kind, const char* slot, Make make) {
   Handle* handle = nullptr;
-  check(make(&handle), plugin, slot);
-  if (!handle) plugin.lied(slot, "succeeded without a result");
+  call(device, kind, slot, [&] { return make(&handle); });
+  if (!handle) device.plugin().lied(slot, "succeeded without a result");
   return handle;
 }
 
@@ -37,58 +38,112 @@ void check_range(const Buffer& buffer, const char* what, uint64_t offset, uint64
 
 // ---- Streams and events
 
+namespace {
+
+// What events call back, by ticket: a plugin that calls twice, or late, finds nothing.
+class Callbacks {
+ public:
+  static Callbacks& the() {
+    static Callbacks& the = *new Callbacks;  // plugins may call while the process ends
+    return the;
+  }
+  uintptr_t add(std::function<void()> callback) {
+    const std::lock_guard lock(mutex_);
+    waiting_.emplace(++last_, std::move(callback));
+    return last_;
+  }
+  std::function<void()> take(uintptr_t ticket) {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiting_.find(ticket);
+    if (found == waiting_.end()) return {};
+    std::function<void()> callback = std::move(found->second);
+    waiting_.erase(found);
+    return callback;
+  }
+  static void signal(void* user) noexcept {
+    if (const auto callback = the().take(reinterpret_cast<uintptr_t>(user))) callback();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uintptr_t, std::function<void()>> waiting_;
+  uintptr_t last_ = 0;
+};
+
+}  // namespace
+
 Event::Event(std::shared_ptr<Device> device, tenon_event* handle)
     : device_(std::move(device)), handle_(handle) {}
-Event::~Event() { table_of(*device_).event_destroy(handle_); }
+Event::~Event() {
+  give_back(device_->plugin(), "event_destroy", [&] { table_of(*device_).event_destroy(handle_); });
+}
 
 bool Event::done() {
   uint32_t done = 0;
-  check(table_of(*device_).event_query(handle_, &done), device_->plugin(), "event_query");
+  checked(device_->plugin(), "event_query",
+          [&] { return table_of(*device_).event_query(handle_, &done); });
+  if (done != 0)
+    device_->faults().meet(device_->info(), device_->plugin(), kFaultWait, "event_query");
   return done != 0;
 }
 void Event::wait() {
-  check(table_of(*device_).event_wait(handle_), device_->plugin(), "event_wait");
+  call_wait(*device_, "event_wait", [&] { return table_of(*device_).event_wait(handle_); });
 }
-void Event::on_done(void (*callback)(void* user), void* user) {
-  check(table_of(*device_).event_on_done(handle_, callback, user), device_->plugin(),
-        "event_on_done");
+void Event::on_done(std::function<void()> callback) {
+  const uintptr_t ticket = Callbacks::the().add(std::move(callback));
+  try {
+    call(*device_, kFaultStream, "event_on_done", [&] {
+      return table_of(*device_).event_on_done(handle_, Callbacks::signal,
+                                              reinterpret_cast<void*>(ticket));
+    });
+  } catch (...) {
+    if (!Callbacks::the().take(ticket)) return;  // it failed, but called back: once is enough
+    throw;
+  }
 }
 
 Stream::Stream(std::shared_ptr<Device> device, tenon_stream* handle)
     : device_(std::move(device)), handle_(handle) {}
-Stream::~Stream() { table_of(*device_).stream_destroy(handle_); }
+Stream::~Stream() {
+  give_back(device_->plugin(), "stream_destroy",
+            [&] { table_of(*device_).stream_destroy(handle_); });
+}
 
 void Stream::synchronize() {
-  check(table_of(*device_).stream_synchronize(handle_), device_->plugin(), "stream_synchronize");
+  call_wait(*device_, "stream_synchronize",
+            [&] { return table_of(*device_).stream_synchronize(handle_); });
 }
 void Stream::wait(Event& event) {
-  check(table_of(*device_).stream_wait_event(handle_, event.handle()), device_->plugin(),
-        "stream_wait_event");
+  call(*device_, kFaultStream, "stream_wait_event",
+       [&] { return table_of(*device_).stream_wait_event(handle_, event.handle()); });
 }
 void Stream::record(Event& event) {
-  check(table_of(*device_).event_record(event.handle(), handle_), device_->plugin(),
-        "event_record");
+  call(*device_, kFaultStream, "event_record",
+       [&] { return table_of(*device_).event_record(event.handle(), handle_); });
 }
 
 // ---- Buffers
 
 Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size)
-    : device_(std::move(device)), handle_(handle), size_(size), address_(nullptr) {
-  if (device_->info().host_addressable) address_ = table_of(*device_).buffer_address(handle_);
+    : device_(std::move(device)), handle_(handle), size_(size) {}
+Buffer::~Buffer() {
+  give_back(device_->plugin(), "buffer_destroy",
+            [&] { table_of(*device_).buffer_destroy(handle_); });
 }
-Buffer::~Buffer() { table_of(*device_).buffer_destroy(handle_); }
 
 void Buffer::write(uint64_t offset, const void* source, uint64_t size, Stream* stream) {
   check_range(*this, "a write", offset, size);
   if (size == 0) return;
-  check(table_of(*device_).buffer_write(handle_, offset, source, size, handle_of(stream)),
-        device_->plugin(), "buffer_write");
+  call(*device_, kFaultWrite, "buffer_write", [&] {
+    return table_of(*device_).buffer_write(handle_, offset, source, size, handle_of(stream));
+  });
 }
 void Buffer::read(uint64_t offset, void* target, uint64_t size, Stream* stream) {
   check_range(*this, "a read", offset, size);
   if (size == 0) return;
-  check(table_of(*device_).buffer_read(handle_, offset, target, size, handle_of(stream)),
-        device_->plugin(), "buffer_read");
+  call(*device_, kFaultRead, "buffer_read", [&] {
+    return table_of(*device_).buffer_read(handle_, offset, target, size, handle_of(stream));
+  });
 }
 
 void copy(Buffer& to, uint64_t to_offset, Buffer& from, uint64_t from_offset, uint64_t size,
@@ -102,9 +157,10 @@ void copy(Buffer& to, uint64_t to_offset, Buffer& from, uint64_t from_offset, ui
   }
   const Plugin& plugin = to.device().plugin();
   if (&plugin == &from.device().plugin() && plugin.table().buffer_copy) {
-    check(plugin.table().buffer_copy(to.handle(), to_offset, from.handle(), from_offset, size,
-                                     handle_of(stream)),
-          plugin, "buffer_copy");
+    call(to.device(), kFaultCopy, "buffer_copy", [&] {
+      return plugin.table().buffer_copy(to.handle(), to_offset, from.handle(), from_offset, size,
+                                        handle_of(stream));
+    });
     return;
   }
   if (stream) stream->synchronize();
@@ -172,9 +228,9 @@ std::vector<std::shared_ptr<Buffer>> buffers_of(const Binding& binding) {
 }
 
 tenon_instance* make_instance(const Program& program, const RawBinding& raw) {
-  const Plugin& plugin = program.device().plugin();
-  return made<tenon_instance>(plugin, "instantiate", [&](tenon_instance** out) {
-    return plugin.table().instantiate(program.handle(), &raw.binding, out);
+  const Device& device = program.device();
+  return made<tenon_instance>(device, kFaultInstantiate, "instantiate", [&](tenon_instance** out) {
+    return table_of(device).instantiate(program.handle(), &raw.binding, out);
   });
 }
 
@@ -184,45 +240,55 @@ Instance::Instance(std::shared_ptr<Program> program, const Binding& binding)
     : program_(std::move(program)), buffers_(buffers_of(binding)) {
   handle_ = make_instance(*program_, RawBinding(*program_, binding));
 }
-Instance::~Instance() { table_of(program_->device()).instance_destroy(handle_); }
+Instance::~Instance() { destroy(handle_); }
+
+void Instance::destroy(tenon_instance* handle) noexcept {
+  const Device& device = program_->device();
+  give_back(device.plugin(), "instance_destroy",
+            [&] { table_of(device).instance_destroy(handle); });
+}
 
 void Instance::run(uint64_t run_id, Stream* stream, Event* done) {
   check(!done || stream, "run: an event without a stream");
   const tenon_run_args args = {sizeof(tenon_run_args), run_id, handle_of(stream),
                                done ? done->handle() : nullptr};
-  const Plugin& plugin = program_->device().plugin();
-  check(plugin.table().run(handle_, &args), plugin, "run");
+  const Device& device = program_->device();
+  call(device, kFaultRun, "run", [&] { return table_of(device).run(handle_, &args); });
 }
 
 void Instance::rebind(const Binding& binding) {
-  const Plugin& plugin = program_->device().plugin();
+  const Device& device = program_->device();
   const RawBinding raw(*program_, binding);
   std::vector<std::shared_ptr<Buffer>> buffers = buffers_of(binding);
-  if (plugin.table().rebind) {
+  if (table_of(device).rebind) {
     // Should it fail half-way, the instance may still look at the old ones.
     buffers_.insert(buffers_.end(), buffers.begin(), buffers.end());
-    check(plugin.table().rebind(handle_, &raw.binding), plugin, "rebind");
+    call(device, kFaultInstantiate, "rebind",
+         [&] { return table_of(device).rebind(handle_, &raw.binding); });
   } else {
     tenon_instance* fresh = make_instance(*program_, raw);
-    plugin.table().instance_destroy(std::exchange(handle_, fresh));
+    destroy(std::exchange(handle_, fresh));
   }
   buffers_ = std::move(buffers);
 }
 
 // ---- Devices
 
-Device::Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads)
-    : plugin_(std::move(plugin)), info_(std::move(info)) {
+Device::Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads,
+               std::shared_ptr<Faults> faults)
+    : plugin_(std::move(plugin)), faults_(std::move(faults)), info_(std::move(info)) {
   if (!info_.reason.empty()) {
     fail(Code::unsupported, "device ", info_.id, " (", info_.name,
          ") cannot be opened: ", info_.reason);
   }
   const tenon_device_options options = {sizeof(tenon_device_options), threads, 0};
-  handle_ = made<tenon_device>(*plugin_, "device_open", [&](tenon_device** out) {
+  handle_ = made<tenon_device>(*this, kFaultOpen, "device_open", [&](tenon_device** out) {
     return plugin_->table().device_open(plugin_->handle(), index, &options, out);
   });
 }
-Device::~Device() { plugin_->table().device_close(handle_); }
+Device::~Device() {
+  give_back(*plugin_, "device_close", [&] { plugin_->table().device_close(handle_); });
+}
 
 bool Device::has_streams() const { return plugin_->has_streams(); }
 
@@ -232,11 +298,13 @@ std::shared_ptr<Buffer> Device::buffer(uint64_t size) {
     fail(Code::out_of_memory, "a buffer of ", size, " bytes on ", info_.id, ", which allows ",
          info_.max_allocation);
   }
-  auto* handle = made<tenon_buffer>(*plugin_, "buffer_create", [&](tenon_buffer** out) {
+  auto* handle = made<tenon_buffer>(*this, kFaultAllocate, "buffer_create", [&](auto** out) {
     return plugin_->table().buffer_create(handle_, size, out);
   });
   auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, size);
   if (info_.host_addressable) {
+    buffer->address_ = guarded(*plugin_, "buffer_address",
+                               [&] { return plugin_->table().buffer_address(handle); });
     const auto address = reinterpret_cast<uintptr_t>(buffer->address());
     if (address == 0) {
       plugin_->lied("buffer_address", info_.id,
@@ -256,11 +324,14 @@ namespace {
 class QueryAnswer {
  public:
   QueryAnswer(const Device& device, const void* blob, size_t size) : device_(device) {
-    const Plugin& plugin = device.plugin();
-    check(plugin.table().query(device.handle(), blob, size, &result_), plugin, "query");
-    if (!result_) plugin.lied("query", "succeeded without a result");
+    call(device, kFaultQuery, "query",
+         [&] { return table_of(device).query(device.handle(), blob, size, &result_); });
+    if (!result_) device.plugin().lied("query", "succeeded without a result");
   }
-  ~QueryAnswer() { table_of(device_).query_release(device_.handle(), result_); }
+  ~QueryAnswer() {
+    give_back(device_.plugin(), "query_release",
+              [&] { table_of(device_).query_release(device_.handle(), result_); });
+  }
   QueryAnswer(const QueryAnswer&) = delete;
   QueryAnswer& operator=(const QueryAnswer&) = delete;
 
@@ -324,7 +395,7 @@ std::shared_ptr<Program> Device::compile(const void* blob, size_t size,
   raw.struct_size = sizeof raw;
   raw.flags = options.aot ? TENON_COMPILE_AOT : 0;
   raw.scratch_limit = options.scratch_limit;
-  auto* handle = made<tenon_program>(*plugin_, "compile", [&](tenon_program** out) {
+  auto* handle = made<tenon_program>(*this, kFaultCompile, "compile", [&](tenon_program** out) {
     return plugin_->table().compile(handle_, blob, size, &raw, out);
   });
   return std::make_shared<Program>(shared_from_this(), handle, blob, size, options.scratch_limit);
@@ -339,7 +410,7 @@ std::shared_ptr<Instance> Device::instantiate(std::shared_ptr<Program> program,
 
 std::unique_ptr<Stream> Device::stream(void* native_handle) {
   check(has_streams(), "plugin ", plugin_->name(), " has no streams");
-  auto* handle = made<tenon_stream>(*plugin_, "stream_create", [&](tenon_stream** out) {
+  auto* handle = made<tenon_stream>(*this, kFaultStream, "stream_create", [&](tenon_stream** out) {
     return plugin_->table().stream_create(handle_, native_handle, out);
   });
   return std::make_unique<Stream>(shared_from_this(), handle);
@@ -347,7 +418,7 @@ std::unique_ptr<Stream> Device::stream(void* native_handle) {
 
 std::unique_ptr<Event> Device::event() {
   check(has_streams(), "plugin ", plugin_->name(), " has no events");
-  auto* handle = made<tenon_event>(*plugin_, "event_create", [&](tenon_event** out) {
+  auto* handle = made<tenon_event>(*this, kFaultStream, "event_create", [&](tenon_event** out) {
     return plugin_->table().event_create(handle_, out);
   });
   return std::make_unique<Event>(shared_from_this(), handle);

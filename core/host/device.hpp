@@ -9,11 +9,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "host/fault.hpp"
 #include "tenon/backend.h"
 
 namespace tenon::core {
@@ -70,9 +72,9 @@ class Event {
 
   bool done();  // throws the work's failure once it is done
   void wait();  // likewise
-  // Calls back once, on any thread, perhaps this one, when the work is done. The callback may only
-  // signal.
-  void on_done(void (*callback)(void* user), void* user);
+  // Calls back at most once, on any thread, perhaps this one, when the work is done. The callback
+  // may only signal, and does not throw.
+  void on_done(std::function<void()> callback);
   tenon_event* handle() const { return handle_; }
 
  private:
@@ -113,9 +115,10 @@ class Buffer {
 
  private:
   std::shared_ptr<Device> device_;
+  friend class Device;
   tenon_buffer* handle_;
   uint64_t size_;
-  void* address_;
+  void* address_ = nullptr;
 };
 
 // Copies bytes; ranges do not overlap. Within a plugin that can, in order of the stream; else
@@ -178,6 +181,8 @@ class Program {
   tenon_program* handle() const { return handle_; }
 
  private:
+  void destroy() noexcept;
+
   std::shared_ptr<Device> device_;
   tenon_program* handle_;
   std::vector<ProgramValue> values_;
@@ -222,6 +227,8 @@ class Instance {
   Program& program() const { return *program_; }
 
  private:
+  void destroy(tenon_instance* handle) noexcept;
+
   std::shared_ptr<Program> program_;
   std::vector<std::shared_ptr<Buffer>> buffers_;  // what it is bound to
   tenon_instance* handle_ = nullptr;
@@ -235,13 +242,15 @@ struct CompileOptions {
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // index: among the devices of the plugin. threads: 0 = the process's budget.
-  Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads);
+  Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads,
+         std::shared_ptr<Faults> faults);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const DeviceInfo& info() const { return info_; }
   const Plugin& plugin() const { return *plugin_; }
+  Faults& faults() const { return *faults_; }
   bool has_streams() const;
   tenon_device* handle() const { return handle_; }
 
@@ -257,6 +266,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
  private:
   std::shared_ptr<Plugin> plugin_;
+  std::shared_ptr<Faults> faults_;
   DeviceInfo info_;
   tenon_device* handle_ = nullptr;
 };

@@ -100,7 +100,7 @@ std::vector<DeviceInfo> Host::devices() const {
 std::shared_ptr<Device> Host::open_known(Known& known) {
   const std::lock_guard lock(mutex_);
   if (std::shared_ptr<Device> device = known.opened.lock()) return device;
-  auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_);
+  auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_, faults_);
   known.opened = device;
   return device;
 }

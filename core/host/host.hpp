@@ -70,6 +70,7 @@ class Host {
   // that do not compute on host threads before those that do. One Device per id, shared.
   std::shared_ptr<Device> open(std::string_view id);
   uint32_t threads() const { return threads_; }
+  Faults& faults() { return *faults_; }  // of all devices that are opened here
 
  private:
   struct Known {
@@ -81,6 +82,7 @@ class Host {
   std::shared_ptr<Device> open_known(Known& known);
 
   uint32_t threads_;
+  const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   LoadReport report_;
   std::vector<std::shared_ptr<Plugin>> plugins_;  // those without devices too
   std::mutex mutex_;                              // guards Known::opened

@@ -28,6 +28,9 @@ boost::dll::shared_library& open_library(const std::string& path) {
   namespace mode = boost::dll::load_mode;
   auto library = std::make_unique<boost::dll::shared_library>(fs::path(path),
                                                               mode::rtld_now | mode::rtld_local);
+  for (const auto& open : libraries) {
+    if (open->native() == library->native()) return *open;  // by an earlier host
+  }
   libraries.push_back(std::move(library));
   return *libraries.back();
 }

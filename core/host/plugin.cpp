@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/plugin.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 
-#include "base/log.hpp"
+#include "host/call.hpp"
 #include "host/host_table.hpp"
-#include "host/status.hpp"
 #include "tenon/version.h"
 
 namespace tenon::core {
@@ -72,6 +73,19 @@ void check_streams(const std::string& name, const tenon_backend& table) {
 constexpr uint64_t kLeastTable = offsetof(tenon_backend, run) + sizeof(tenon_backend::run);
 
 }  // namespace
+
+void rethrow_as_lie(const Plugin& plugin, const char* slot) {
+  std::string what;
+  try {
+    throw;
+  } catch (const abi::__forced_unwind&) {
+    throw;  // the end of a cancelled thread, which must not be held up
+  } catch (const std::exception& e) {
+    if (const char* text = e.what()) what = ": " + copy_text({text, std::strlen(text)});
+  } catch (...) {
+  }
+  plugin.lied(slot, "threw an exception", what);
+}
 
 std::recursive_mutex& load_mutex() {
   static std::recursive_mutex& the = *new std::recursive_mutex;  // outlives what unloads at exit
@@ -138,28 +152,41 @@ Plugin::Plugin(const AgreedTable& agreed)
       version_(copy_text(table_.version)),
       vendor_(copy_text(table_.vendor)) {
   const std::lock_guard lock(load_mutex());
-  core::check(table_.create(host_table(), minor_, &handle_), *this, "create");
+  checked(*this, "create", [&] { return table_.create(host_table(), minor_, &handle_); });
   // No check of handle_: a plugin without state may say null.
-  find_profiler();
-  find_derived_weights();
+  try {
+    find_profiler();
+    find_derived_weights();
+  } catch (...) {
+    shut_down();
+    throw;
+  }
 }
 
 void Plugin::find_derived_weights() {
-  constexpr std::string_view kId = TENON_DERIVED_WEIGHTS_ID;
-  if (!table_.get_extension) return;
-  const auto* found = static_cast<const tenon_derived_weights*>(
-      table_.get_extension(handle_, {kId.data(), kId.size()}));
+  const auto* found =
+      static_cast<const tenon_derived_weights*>(find_extension(TENON_DERIVED_WEIGHTS_ID));
   if (!found) return;
   if (!TENON_HAS(tenon_derived_weights, found, derive) || !found->derive) {
-    log(LogLevel::warning, cat("plugin ", name_, ": its ", kId, " is not whole: not used"));
+    log(LogLevel::warning,
+        cat("plugin ", name_, ": its ", TENON_DERIVED_WEIGHTS_ID, " is not whole: not used"));
     return;
   }
   derived_weights_ = *found;
 }
 
-Plugin::~Plugin() {
+const void* Plugin::find_extension(std::string_view id) const {
+  if (!table_.get_extension) return nullptr;
+  return guarded(*this, "get_extension", [&] {
+    return table_.get_extension(handle_, {id.data(), id.size()});
+  });
+}
+
+Plugin::~Plugin() { shut_down(); }
+
+void Plugin::shut_down() noexcept {
   const std::lock_guard lock(load_mutex());
-  table_.shutdown(handle_);
+  give_back(*this, "shutdown", [&] { table_.shutdown(handle_); });
 }
 
 DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position) const {
@@ -180,7 +207,8 @@ DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position)
   }
   device.memory_size = info->memory_size;
   device.max_allocation = info->max_allocation ? info->max_allocation : info->memory_size;
-  if (!device.max_allocation) device.max_allocation = std::numeric_limits<int64_t>::max();
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  device.max_allocation = std::min(device.max_allocation ? device.max_allocation : kMost, kMost);
   device.alignment = info->alignment ? info->alignment : 64;
   if ((device.alignment & (device.alignment - 1)) != 0 || device.alignment > (1u << 30)) {
     lied("enumerate", which, ": its alignment is ", device.alignment,
@@ -199,7 +227,7 @@ void Plugin::enumerate() {
   constexpr uint32_t kMostDevices = 1024;
   const std::lock_guard lock(load_mutex());
   const tenon_device_list* list = nullptr;
-  core::check(table_.enumerate(handle_, &list), *this, "enumerate");
+  checked(*this, "enumerate", [&] { return table_.enumerate(handle_, &list); });
   if (!list) lied("enumerate", "succeeded without a list");
   if (!TENON_HAS(tenon_device_list, list, count)) {
     lied("enumerate", "the list is too small: ", list->struct_size, " bytes, needed are ",

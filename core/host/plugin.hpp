@@ -65,6 +65,8 @@ class Plugin {
  private:
   void find_profiler();
   void find_derived_weights();
+  const void* find_extension(std::string_view id) const;
+  void shut_down() noexcept;
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
 
   tenon_backend table_;

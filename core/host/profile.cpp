@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profiler that a plugin may offer: measured runs, and the times of their steps.
-#include "base/log.hpp"
-#include "host/plugin.hpp"
-#include "host/status.hpp"
+#include "host/call.hpp"
 
 namespace tenon::core {
 
 void Plugin::find_profiler() {
-  constexpr std::string_view kId = TENON_PROFILER_ID;
-  if (!table_.get_extension) return;
-  const auto* found =
-      static_cast<const tenon_profiler*>(table_.get_extension(handle_, {kId.data(), kId.size()}));
+  const auto* found = static_cast<const tenon_profiler*>(find_extension(TENON_PROFILER_ID));
   if (!found) return;
   if (!TENON_HAS(tenon_profiler, found, times) || !found->run || !found->times) {
-    log(LogLevel::warning, cat("plugin ", name_, ": its ", kId, " is not whole: not used"));
+    log(LogLevel::warning,
+        cat("plugin ", name_, ": its ", TENON_PROFILER_ID, " is not whole: not used"));
     return;
   }
   profiler_ = *found;
@@ -25,15 +21,17 @@ void Instance::run_measured(uint64_t run_id, Stream* stream, Event* done) {
   check(!done || stream, "run: an event without a stream");
   const tenon_run_args args = {sizeof(tenon_run_args), run_id, stream ? stream->handle() : nullptr,
                                done ? done->handle() : nullptr};
-  const Plugin& plugin = program_->device().plugin();
-  check(plugin.profiler().run(handle_, &args), plugin, "profiler.run");
+  const Device& device = program_->device();
+  call(device, kFaultRun, "profiler.run",
+       [&] { return device.plugin().profiler().run(handle_, &args); });
 }
 
 std::vector<StepTime> Instance::step_times(int64_t begin_ns, int64_t end_ns) {
   const Plugin& plugin = program_->device().plugin();
   std::vector<tenon_step_time> raw(program_->steps().size());
-  check(plugin.profiler().times(handle_, raw.data(), static_cast<uint32_t>(raw.size())), plugin,
-        "profiler.times");
+  checked(plugin, "profiler.times", [&] {
+    return plugin.profiler().times(handle_, raw.data(), static_cast<uint32_t>(raw.size()));
+  });
   std::vector<StepTime> times;
   for (const tenon_step_time& t : raw) {
     const bool unknown = t.begin_ns == 0 && t.end_ns == 0;

@@ -6,9 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "host/call.hpp"
 #include "host/device.hpp"
-#include "host/plugin.hpp"
-#include "host/status.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::core {
@@ -314,6 +313,21 @@ class Declaration {
         lied(value_name(v), " has ", values_[v].size, " bytes, its type has ", wanted);
       }
     }
+    // Far beyond any memory; core adds up sizes of programs without a look at each sum.
+    constexpr uint64_t kMost = uint64_t{1} << 60;
+    uint64_t sum = 0;
+    const auto too_much = [&](uint64_t size) { return size >= kMost || (sum += size) >= kMost; };
+    for (uint32_t v = 0; v < values_.size(); ++v) {
+      if (origins_[v] != Origin::view && too_much(values_[v].size)) {
+        lied(value_name(v), " takes ", values_[v].size, " bytes, which makes 2^60 or more in all");
+      }
+    }
+    for (uint32_t s = 0; s < steps_.size(); ++s) {
+      if (too_much(steps_[s].scratch)) {
+        lied(step_name(s), " wants ", steps_[s].scratch,
+             " bytes of scratch, which makes 2^60 bytes or more in all");
+      }
+    }
   }
 
   void check_outputs() const {
@@ -349,27 +363,35 @@ class Declaration {
 Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob,
                  size_t size, uint64_t scratch_limit)
     : device_(std::move(device)), handle_(handle) {
-  const tenon_backend& table = device_->plugin().table();
+  const Plugin& plugin = device_->plugin();
   try {
     tenon_blob graph;
     if (const char* bad = tenon_blob_open(blob, size, &graph)) {
       fail(Code::corrupt, "compile: ", bad);
     }
-    Declaration declared(*device_, graph, table.program_info(handle_), scratch_limit);
+    const tenon_program_info* info =
+        guarded(plugin, "program_info", [&] { return plugin.table().program_info(handle_); });
+    Declaration declared(*device_, graph, info, scratch_limit);
     declared.read();
     values_ = declared.take_values();
     steps_ = declared.take_steps();
   } catch (...) {
-    table.program_destroy(handle_);
+    destroy();
     throw;
   }
 }
 void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
-  const Plugin& plugin = device_->plugin();
   const tenon_slot source{dense.handle(), 0}, target{derived.handle(), 0};
-  core::check(plugin.derived_weights().derive(handle_, value, &source, &target), plugin, "derive");
+  call(*device_, kFaultRun, "derive", [&] {
+    return device_->plugin().derived_weights().derive(handle_, value, &source, &target);
+  });
 }
 
-Program::~Program() { device_->plugin().table().program_destroy(handle_); }
+Program::~Program() { destroy(); }
+
+void Program::destroy() noexcept {
+  const Plugin& plugin = device_->plugin();
+  give_back(plugin, "program_destroy", [&] { plugin.table().program_destroy(handle_); });
+}
 
 }  // namespace tenon::core

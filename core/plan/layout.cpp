@@ -185,6 +185,14 @@ ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
     if (chunk_limit && o.size > chunk_limit)
       fail(Code::out_of_memory, "memory plan: one value of ", o.size,
            " bytes exceeds the device's largest allocation of ", chunk_limit, " bytes");
+  // What follows adds sizes up, once with each object in a chunk that it fills by half.
+  constexpr uint64_t kMost = uint64_t{1} << 60;
+  uint64_t sum = 0;
+  for (const ArenaObject& o : objects) {
+    sum += std::min(o.size, kMost) + std::min(o.alignment, kMost);
+    if (sum >= kMost)
+      fail(Code::out_of_memory, "memory plan: the values of one device take 2^60 bytes or more");
+  }
   ArenaLayout out;
   out.bound = arena_bound(objects);
   place_by_time(objects, chunk_limit);

@@ -10,14 +10,20 @@
 namespace tenon::cpu {
 namespace {
 
+// Of all hosts in the process: the last one that leaves ends the threads. Both are changed within
+// [load] calls only.
 Workers* workers = nullptr;  // a plain pointer: the plugin keeps no static with a destructor
+uint32_t users = 0;
 
 std::vector<sdk::DeviceSpec> enumerate(const tenon_host* host) {
   if (workers == nullptr) workers = new Workers;
+  ++users;
   return devices(host);
 }
 
-void shutdown() { delete std::exchange(workers, nullptr); }
+void shutdown() {
+  if (users != 0 && --users == 0) delete std::exchange(workers, nullptr);
+}
 
 constexpr sdk::PluginSpec kSpec{.name = "cpu",
                                 .version = TENON_CPU_VERSION,

@@ -115,6 +115,39 @@ TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
                                              tenon_plugin_entry* out);
 
+/* Faults, for tests of an app or of a plugin: calls that the library makes of a plugin fail in the
+ * plugin's stead, with a status like the plugin's own. Nothing but this call makes them. */
+#define TENON_FAULT_OPEN UINT32_C(1)     /* opening a device */
+#define TENON_FAULT_ALLOCATE UINT32_C(2) /* device memory */
+#define TENON_FAULT_WRITE UINT32_C(4)    /* copies to a device */
+#define TENON_FAULT_READ UINT32_C(8)     /* copies from a device */
+#define TENON_FAULT_COPY UINT32_C(16)    /* copies within or between devices of one plugin */
+#define TENON_FAULT_QUERY UINT32_C(32)
+#define TENON_FAULT_COMPILE UINT32_C(64)
+#define TENON_FAULT_INSTANTIATE UINT32_C(128) /* fixing or changing a program's addresses */
+#define TENON_FAULT_RUN UINT32_C(256)    /* runs, and making weights in a layout of a program */
+#define TENON_FAULT_STREAM UINT32_C(512) /* making, recording and chaining streams and events */
+#define TENON_FAULT_WAIT UINT32_C(1024)  /* waiting for them: fails after the wait */
+
+#define TENON_FAULT_LASTING UINT32_C(1) /* all such calls from the nth on, not the nth alone */
+
+typedef struct tenon_fault {
+  uint64_t struct_size;
+  tenon_str device; /* "cuda:0", "cuda"; empty = any */
+  uint64_t nth;     /* which of these calls fails, from 1; 0 = none, they are only counted */
+  uint32_t calls;   /* TENON_FAULT_*, joined; 0 = all */
+  uint32_t flags;   /* TENON_FAULT_LASTING */
+  tenon_code code;  /* of the status. TENON_DEVICE_LOST: after it every call of that device fails,
+                       of whatever kind, until the fault is lifted */
+  uint16_t reserved0;
+  uint32_t reserved1;
+} tenon_fault;
+/* Sets a fault for all devices of this runtime, in place of the one before; NULL lifts it. out_met
+ * (may be NULL): how many calls the one before had counted: when fewer than its nth, nothing
+ * failed. [any-thread] */
+TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
+                                            uint64_t* out_met);
+
 /* ---- Traces
  * -------------------------------------------------------------------------------------------------
  */

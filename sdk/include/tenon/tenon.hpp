@@ -160,6 +160,15 @@ struct RuntimeOptions {
   bool use_builtin_dir = true;
 };
 
+// tenon_fault of tenon.h.
+struct Fault {
+  std::string device{};  // empty: any
+  uint32_t calls = 0;    // TENON_FAULT_*, joined; 0: all
+  uint64_t nth = 1;
+  tenon_code code = TENON_INTERNAL;
+  bool lasting = false;
+};
+
 class Runtime {
  public:
   explicit Runtime(const RuntimeOptions& options = {}) {
@@ -192,6 +201,22 @@ class Runtime {
                      e.max_allocation, e.host_addressable != 0});
     }
     return out;
+  }
+  void set_fault(const Fault& fault) const {
+    tenon_fault f{};
+    f.struct_size = sizeof f;
+    f.device = detail::str(fault.device);
+    f.nth = fault.nth;
+    f.calls = fault.calls;
+    f.flags = fault.lasting ? TENON_FAULT_LASTING : 0;
+    f.code = fault.code;
+    detail::check(tenon_runtime_fault(handle(), &f, nullptr));
+  }
+  // Returns how many calls the fault had counted.
+  uint64_t lift_fault() const {
+    uint64_t met = 0;
+    detail::check(tenon_runtime_fault(handle(), nullptr, &met));
+    return met;
   }
   std::vector<PluginEntry> plugins() const {
     std::vector<PluginEntry> out;

@@ -97,6 +97,30 @@ TEST_SUITE("plan/layout") {
     CHECK(lay_out(empty, 4096).peak == 0);
   }
 
+  TEST_CASE("lay_out: arenas over 4 and 16 GiB, in one buffer and in several") {
+    constexpr uint64_t kGiB = uint64_t{1} << 30;
+    // Five of 4 GiB live at once, behind a small one that no 32-bit offset may be confused with.
+    std::vector<ArenaObject> objects = {{.size = 100, .first = 0, .last = 9}};
+    for (uint32_t i = 0; i < 5; ++i) objects.push_back({.size = 4 * kGiB, .first = i, .last = 9});
+    ArenaLayout layout = lay_out(objects, 0);
+    CHECK(layout.bound == 20 * kGiB + 100);
+    CHECK(layout.peak >= layout.bound);
+    CHECK(layout.peak <= layout.bound + 64);
+    REQUIRE(layout.chunks.size() == 1);
+    CHECK(layout.chunks[0] == layout.peak);
+    CHECK(check_layout(objects, 0).empty());
+    layout = lay_out(objects, 6 * kGiB);  // one of them in each
+    CHECK(check_layout(objects, 6 * kGiB).empty());
+    CHECK(layout.chunks.size() == 5);
+  }
+
+  TEST_CASE("lay_out: sizes whose sum is beyond counting are refused") {
+    std::vector<ArenaObject> objects(8, {.size = uint64_t{1} << 61, .first = 0, .last = 1});
+    CHECK_THROWS_WITH_AS(lay_out(objects, 0), doctest::Contains("2^60 bytes or more"), Error);
+    objects = {{.size = ~uint64_t{0} - 63, .first = 0, .last = 1}, {.size = 64, .last = 1}};
+    CHECK_THROWS_WITH_AS(lay_out(objects, 0), doctest::Contains("2^60 bytes or more"), Error);
+  }
+
   TEST_CASE("lay_out: a value larger than the largest buffer is refused with both sizes") {
     std::vector<ArenaObject> objects = {{.size = 100}, {.size = 5000}};
     try {

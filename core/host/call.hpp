@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a plugin's slot is called: what it throws, although nothing may be thrown there, becomes an
+// error that names plugin and slot.
+#pragma once
+
+#include "base/log.hpp"
+#include "host/device.hpp"
+#include "host/plugin.hpp"
+#include "host/status.hpp"
+
+namespace tenon::core {
+
+// Within a handler: throws what was caught as an error of the plugin's.
+[[noreturn]] void rethrow_as_lie(const Plugin& plugin, const char* slot);
+
+// Returns what the slot returned.
+template <class Call>
+auto guarded(const Plugin& plugin, const char* slot, Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (...) {
+    rethrow_as_lie(plugin, slot);
+  }
+}
+
+// For slots that return a status.
+template <class Call>
+void checked(const Plugin& plugin, const char* slot, Call call) {
+  check(guarded(plugin, slot, call), plugin, slot);
+}
+
+// For what devices do: first the fault that was asked for.
+template <class Call>
+void call(const Device& device, FaultCall kind, const char* slot, Call call_slot) {
+  device.faults().meet(device.info(), device.plugin(), kind, slot);
+  checked(device.plugin(), slot, call_slot);
+}
+
+// A wait: the fault comes after it, for what is waited for does take place.
+template <class Call>
+void call_wait(const Device& device, const char* slot, Call call_slot) {
+  checked(device.plugin(), slot, call_slot);
+  device.faults().meet(device.info(), device.plugin(), kFaultWait, slot);
+}
+
+// For slots that take something back: their callers are destructors.
+template <class Call>
+void give_back(const Plugin& plugin, const char* slot, Call call) noexcept {
+  try {
+    guarded(plugin, slot, call);
+  } catch (const Error& e) {
+    log(LogLevel::error, e.what());
+  }
+}
+
+}  // namespace tenon::core
