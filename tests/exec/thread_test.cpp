@@ -2,8 +2,11 @@
 // Runs of several threads over one store and over one executable.
 #include "rig.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
 using namespace tenon;
 using namespace tenon::test;
@@ -138,7 +141,7 @@ TEST_SUITE("exec/thread") {
     }
   }
 
-  TEST_CASE("one executable: four threads, each with its own context and its own right answers") {
+  TEST_CASE("one executable: eight threads, each with its own context and its own right answers") {
     for (const char* device : {"cpu:0", "template:0", "adversary:0"}) {
       CAPTURE(std::string(device));
       Graph g("shared");
@@ -154,10 +157,10 @@ TEST_SUITE("exec/thread") {
       const Executable executable(runtime(), g, store, {.device = device});
       std::atomic<int> wrong = 0;
       std::vector<std::thread> threads;
-      for (int t = 0; t < 4; ++t)
+      for (int t = 0; t < 8; ++t)
         threads.emplace_back([&, t] {
           Context context(executable);
-          for (int i = 0; i < 100; ++i) {
+          for (int i = 0; i < 60; ++i) {
             const int64_t rows = 1 + (i + t) % 5;
             std::vector<float> x(static_cast<size_t>(rows * 8));
             for (size_t k = 0; k < x.size(); ++k)
@@ -174,6 +177,54 @@ TEST_SUITE("exec/thread") {
       for (auto& t : threads) t.join();
       CHECK(wrong == 0);
     }
+  }
+
+  TEST_CASE(
+      "several executables: eight threads compile, run, save, load and train, each with its own "
+      "right answers") {
+    const std::vector<float> alone = train("cpu:0", 3);
+    const Runtime& shared = runtime();
+    std::atomic<int> wrong = 0;
+    const auto compile_and_run = [&](const char* device, int64_t width) {
+      Graph g("own");
+      const Value x = g.input("x", {f32, {width}});
+      g.output("y", g.add(op::binary{.kind = "mul", .a = x, .b = g.scalar(2.0f)}));
+      Store store(shared);
+      const Executable executable(shared, g, store, {.device = device});
+      Context context(executable);
+      context.set("x", std::vector<float>(static_cast<size_t>(width), 3.0f));
+      context.run_async();
+      context.wait();
+      wrong += context.get<float>("y") != std::vector<float>(static_cast<size_t>(width), 6.0f);
+    };
+    const auto save_and_load = [&](int thread) {
+      const std::string file =
+          (std::filesystem::temp_directory_path() / ("tenon-thread-" + std::to_string(::getpid()) +
+                                                     "-" + std::to_string(thread) + ".safetensors"))
+              .string();
+      Store store(shared), again(shared);
+      set_weights(store, small_model());
+      store.save(TENON_SPACE_WEIGHT, file);
+      again.load(TENON_SPACE_WEIGHT, file);
+      std::filesystem::remove(file);
+      // Going on from what was loaded is going on.
+      wrong += Trainer("cpu:0", again).steps(3) != alone;
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t)
+      threads.emplace_back([&, t] {
+        const char* devices[] = {"cpu:0", "template:0", "adversary:0"};
+        for (int i = 0; i < 4; ++i) {
+          compile_and_run(devices[(t + i) % 3], 1 + t % 2 + i);
+          if (t < 3) save_and_load(t);
+          if (t == 3) {
+            const Runtime own({.plugin_dirs = {TENON_TEST_PLUGINS}, .use_environment = false});
+            wrong += own.devices().size() < 4;
+          }
+        }
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == 0);
   }
 
   TEST_CASE("two devices: one store moves between them, and the last update counts") {

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that once were wrong somewhere: each case is small, by hand, and runs fused and as it
+// stands. tests/README.md lists what must stay true, and where it is checked.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "rig.hpp"
+
+using namespace tenon;
+using namespace tenon::test;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+Value binary(Graph& g, const char* kind, Value a, Value b) {
+  return g.add(op::binary{.kind = kind, .a = a, .b = b});
+}
+Value unary(Graph& g, const char* kind, Value x) { return g.add(op::unary{.kind = kind, .x = x}); }
+
+// The outputs of one run.
+class Run {
+ public:
+  Run(const Graph& g, Store& store, ExecutableOptions options)
+      : executable_(runtime(), g, store, options), context_(executable_) {}
+  Context& operator*() { return context_; }
+  Context* operator->() { return &context_; }
+
+ private:
+  Executable executable_;
+  Context context_;
+};
+
+// Every way to compile that has to give the same.
+std::vector<ExecutableOptions> ways() {
+  std::vector<ExecutableOptions> all;
+  for (const char* device : {"cpu:0", "template:0", "adversary:0"})
+    all.push_back({.device = device});
+  all.push_back({.device = "cpu:0", .fuse = false});
+  all.push_back({.device = "cpu:0", .simplify = false});
+  return all;
+}
+
+// Round to nearest even; small integers are exact in each.
+uint16_t to_bf16(float v) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16); }
+float from_bf16(uint16_t v) { return std::bit_cast<float>(uint32_t{v} << 16); }
+// Of numbers that f16 holds exactly, zero and normal ones.
+uint16_t to_f16(float v) {
+  if (v == 0) return 0;
+  const auto bits = std::bit_cast<uint32_t>(v);
+  return static_cast<uint16_t>((bits >> 16 & 0x8000) | ((bits >> 23 & 0xFF) - 112) << 10 |
+                               (bits >> 13 & 0x3FF));
+}
+float from_f16(uint16_t v) {
+  if ((v & 0x7FFF) == 0) return 0;
+  return std::bit_cast<float>((uint32_t{v} & 0x8000) << 16 |
+                              ((uint32_t{v} >> 10 & 0x1F) + 112) << 23 |
+                              (uint32_t{v} & 0x3FF) << 13);
+}
+
+template <class T>
+std::vector<T> encode(const Floats& values, T (*one)(float)) {
+  std::vector<T> out;
+  for (const float v : values) out.push_back(one(v));
+  return out;
+}
+
+}  // namespace
+
+TEST_SUITE("exec/invariant") {
+  TEST_CASE("fusion: an intermediate that leaves, beside the reader that it is fused with") {
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("leaves");
+      const Value x = g.input("x", {f32, {2, 2}}), w = g.weight("w", {f32, {2, 2}}),
+                  b = g.weight("b", {f32, {2}});
+      const Value product = g.add(op::matmul{.a = x, .b = w});
+      const Value sum = binary(g, "add", product, b);
+      g.output("sum", sum);
+      g.output("y", unary(g, "relu", sum));
+      g.output("product", product);
+      Store store(runtime());
+      store.set<float>(TENON_SPACE_WEIGHT, "w", {2, 2}, {1, 2, 3, 4});
+      store.set<float>(TENON_SPACE_WEIGHT, "b", {2}, {-8, 1});
+      Run run(g, store, way);
+      run->set<float>("x", {2, 2}, {1, 1, 2, 0});
+      run->run();
+      CHECK(run->get<float>("product") == Floats{4, 6, 2, 4});
+      CHECK(run->get<float>("sum") == Floats{-4, 7, -6, 5});
+      CHECK(run->get<float>("y") == Floats{0, 7, 0, 5});
+    }
+  }
+
+  TEST_CASE("fusion: a bias of one element, and one that is made after the product") {
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("bias");
+      const Value x = g.input("x", {f32, {2, 2}}), w = g.weight("w", {f32, {2, 2}});
+      const Value product = g.add(op::matmul{.a = x, .b = w});
+      const Value late = g.weight("late", {f32, {2}});
+      const Value doubled = binary(g, "add", late, late);  // stands behind the product
+      g.output("scalar", unary(g, "relu", binary(g, "add", product, g.scalar(-5.0f))));
+      g.output("late",
+               unary(g, "relu", binary(g, "add", doubled, g.add(op::matmul{.a = x, .b = w}))));
+      Store store(runtime());
+      store.set<float>(TENON_SPACE_WEIGHT, "w", {2, 2}, {1, 2, 3, 4});
+      store.set<float>(TENON_SPACE_WEIGHT, "late", {2}, {-2, 0.5});
+      Run run(g, store, way);
+      run->set<float>("x", {2, 2}, {1, 1, 2, 0});
+      run->run();
+      CHECK(run->get<float>("scalar") == Floats{0, 1, 0, 0});
+      CHECK(run->get<float>("late") == Floats{0, 7, 0, 5});
+    }
+  }
+
+  TEST_CASE("fusion: rows of one element broadcast inside a region, and a reduction ends it") {
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("rows");
+      const Value x = g.input("x", {f32, {3, 4}}), c = g.input("c", {f32, {3, 1}}),
+                  r = g.input("r", {f32, {4}});
+      const Value h = binary(g, "sub", binary(g, "mul", x, c), r);
+      const Value y = unary(g, "relu", binary(g, "add", h, c));
+      g.output("y", y);
+      g.output("sums", g.add(op::reduce{.kind = "sum", .axes = {1}, .x = y}));
+      Store store(runtime());
+      Run run(g, store, way);
+      run->set<float>("x", {3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+      run->set<float>("c", {3, 1}, {1, -1, 2});
+      run->set<float>("r", {4}, {0, 1, 2, -9});
+      run->run();
+      CHECK(run->get<float>("y") == Floats{2, 2, 2, 14, 0, 0, 0, 0, 20, 21, 22, 35});
+      CHECK(run->get<float>("sums") == Floats{20, 0, 98});
+    }
+  }
+
+  TEST_CASE("compare: two readers of one comparison") {
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("compare");
+      const Value x = g.input("x", {f32, {4}}), y = g.input("y", {f32, {4}});
+      const Value less = g.add(op::compare{.kind = "lt", .a = x, .b = y});
+      g.output("least", g.add(op::where{.cond = less, .a = x, .b = y}));
+      g.output("count",
+               g.add(op::reduce{.kind = "sum", .x = g.add(op::cast{.to = f32, .x = less})}));
+      Store store(runtime());
+      Run run(g, store, way);
+      run->set<float>("x", {4}, {1, 5, 3, 7});
+      run->set<float>("y", {4}, {2, 4, 3, 9});
+      run->run();
+      CHECK(run->get<float>("least") == Floats{1, 4, 3, 7});
+      CHECK(run->get<float>("count") == Floats{2});
+    }
+  }
+
+  TEST_CASE("mean over axis 0 is over rows, not columns") {
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("mean");
+      const Value x = g.input("x", {f32, {2, 3}});
+      g.output("y", g.add(op::reduce{.kind = "mean", .axes = {0}, .x = x}));
+      Store store(runtime());
+      Run run(g, store, way);
+      run->set<float>("x", {2, 3}, {1, 2, 3, 5, 8, 13});
+      run->run();
+      CHECK(run->get<float>("y") == Floats{3, 5, 8});
+    }
+  }
+
+  // x w + b, its softmax's sum, and the weight itself, all in one dtype.
+  template <class T>
+  void one_dtype(tenon_dtype dtype, T(*to)(float), float (*from)(T)) {
+    for (const ExecutableOptions& way : ways()) {
+      CAPTURE(way.device);
+      Graph g("dtype");
+      const Value x = g.input("x", {dtype, {2, 2}}), w = g.weight("w", {dtype, {2, 2}}),
+                  v = g.weight("v", {dtype, {2}}), s = g.state("s", {dtype, {2}});
+      const Value y = binary(g, "add", g.add(op::matmul{.a = x, .b = w}), v);
+      g.output("y", y);
+      g.output("one", g.add(op::reduce{.kind = "max",
+                                       .axes = {1},
+                                       .x = g.add(op::softmax{.x = binary(g, "sub", y, y)})}));
+      g.update(s, binary(g, "add", s, v));
+      Store store(runtime());
+      const auto set = [&](uint32_t space, const char* name, std::vector<int64_t> dims,
+                           const Floats& f) {
+        const std::vector<T> raw = encode(f, to);
+        store.set(space, name, TensorType(dtype, std::move(dims)), raw.data(),
+                  raw.size() * sizeof(T));
+      };
+      // Two of a half dtype, one after the other: neither's bytes are taken for the other's.
+      set(TENON_SPACE_WEIGHT, "w", {2, 2}, {1, 2, 3, 4});
+      set(TENON_SPACE_WEIGHT, "v", {2}, {-1, 0.5});
+      set(TENON_SPACE_STATE, "s", {2}, {10, 20});
+      Run run(g, store, way);
+      const std::vector<T> input = encode(Floats{1, 1, 2, 0}, to);
+      const std::array<int64_t, 2> dims = {2, 2};
+      tenon_tensor tensor{};
+      tensor.struct_size = sizeof tensor;
+      tensor.dims = dims.data();
+      tensor.rank = 2;
+      tensor.dtype = dtype;
+      tensor.data = const_cast<T*>(input.data());
+      tensor.size = input.size() * sizeof(T);
+      REQUIRE(!tenon_context_set(run->handle(), {"x", 1}, &tensor));
+      run->run();
+      const auto decoded = [&](const std::vector<T>& raw) {
+        Floats out;
+        for (const T t : raw) out.push_back(from(t));
+        return out;
+      };
+      std::vector<T> out(4), one(2), state(2), weight(4);
+      run->get("y", out.data(), out.size() * sizeof(T));
+      run->get("one", one.data(), one.size() * sizeof(T));
+      store.get(TENON_SPACE_STATE, "s", state.data(), state.size() * sizeof(T));
+      store.get(TENON_SPACE_WEIGHT, "w", weight.data(), weight.size() * sizeof(T));
+      CHECK(decoded(out) == Floats{3, 6.5, 1, 4.5});
+      CHECK(decoded(one) == Floats{0.5, 0.5});
+      CHECK(decoded(state) == Floats{9, 20.5});
+      CHECK(decoded(weight) == Floats{1, 2, 3, 4});
+    }
+  }
+
+  TEST_CASE("dtypes: f32, f64, f16 and bf16 from input to output, weight and state") {
+    one_dtype<float>(
+        f32, [](float v) { return v; }, [](float v) { return v; });
+    one_dtype<double>(
+        f64, [](float v) { return double{v}; }, [](double v) { return static_cast<float>(v); });
+    one_dtype<uint16_t>(f16, to_f16, from_f16);
+    one_dtype<uint16_t>(bf16, to_bf16, from_bf16);
+  }
+
+  TEST_CASE("indices: rows beyond 2^24, which no float can tell apart") {
+    constexpr int64_t kRows = (int64_t{1} << 24) + 4;
+    Graph g("far");
+    const Value table = g.weight("table", {u8, {kRows, 1}}), at = g.input("at", {i64, {3}});
+    g.output("y", g.add(op::gather{.axis = 0, .data = table, .indices = at}));
+    Store store(runtime());
+    std::vector<uint8_t> rows(static_cast<size_t>(kRows));
+    for (int64_t i = 0; i < kRows; ++i)
+      rows[static_cast<size_t>(i)] = static_cast<uint8_t>(i % 251);
+    store.set(TENON_SPACE_WEIGHT, "table", {kRows, 1}, rows);
+    Run run(g, store, {.device = "cpu:0"});
+    const std::vector<int64_t> wanted = {kRows - 1, kRows - 3, kRows - 2};
+    run->set("at", {3}, wanted);
+    run->run();
+    const auto y = run->get<uint8_t>("y");
+    for (size_t i = 0; i < 3; ++i) CHECK(y[i] == wanted[i] % 251);
+  }
+
+  TEST_CASE("constants: graphs that differ in nothing else are different") {
+    for (const ExecutableOptions& way : ways()) {
+      Store store(runtime());
+      std::vector<std::unique_ptr<Run>> runs;
+      for (const float factor : {2.0f, 3.0f, 2.0f}) {
+        Graph g("same name");
+        g.output("y", binary(g, "mul", g.input("x", {f32, {2}}),
+                             g.constant<float>({2}, {factor, 10 * factor})));
+        runs.push_back(std::make_unique<Run>(g, store, way));
+      }
+      for (auto& run : runs) (*run)->set<float>("x", {2}, {1, 1});
+      for (auto& run : runs) (*run)->run();
+      CHECK((*runs[0])->get<float>("y") == Floats{2, 20});
+      CHECK((*runs[1])->get<float>("y") == Floats{3, 30});
+      CHECK((*runs[2])->get<float>("y") == Floats{2, 20});
+    }
+  }
+
+  TEST_CASE("sampling: two draws differ, within a run and from run to run; a seed repeats them") {
+    const auto draw = [](int64_t seed) {
+      Graph g("draw");
+      const Value rng = g.state("rng", {i64, {2}});
+      const Value one = g.constant<int64_t>({2}, {0, 1});  // the offset moves by one a call
+      const Value later = binary(g, "add", rng, one);
+      g.output("a", g.add(op::random_uniform{.shape = {8}, .rng = rng}));
+      g.output("b", g.add(op::random_uniform{.shape = {8}, .rng = later}));
+      g.update(rng, binary(g, "add", later, one));
+      Store store(runtime());
+      store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});
+      Run run(g, store, {.device = "cpu:0"});
+      std::vector<Floats> all;
+      for (int i = 0; i < 2; ++i) {
+        run->run();
+        all.push_back(run->get<float>("a"));
+        all.push_back(run->get<float>("b"));
+      }
+      return all;
+    };
+    const auto all = draw(1);
+    for (size_t i = 0; i < all.size(); ++i)
+      for (size_t k = 0; k < i; ++k) CHECK(all[i] != all[k]);
+    CHECK(draw(1) == all);
+    CHECK(draw(2) != all);
+  }
+
+  TEST_CASE("weights: set after runs that may have packed them, the new ones count") {
+    // Large enough that a product packs them.
+    constexpr int64_t kSize = 256;
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("packed");
+      const Value x = g.input("x", {f32, {1, kSize}}), w = g.weight("w", {f32, {kSize, kSize}});
+      g.output("y", g.add(op::matmul{.a = x, .b = w}));
+      Store store(runtime());
+      Run run(g, store, way);
+      run->set("x", {1, kSize}, Floats(kSize, 1.0f));
+      for (const float content : {1.0f, -2.0f, 0.5f}) {
+        store.set(TENON_SPACE_WEIGHT, "w", {kSize, kSize},
+                  Floats(static_cast<size_t>(kSize * kSize), content));
+        for (int i = 0; i < 3; ++i) {
+          run->run();
+          CHECK(run->get<float>("y") == Floats(kSize, content * static_cast<float>(kSize)));
+        }
+      }
+    }
+  }
+}
