@@ -237,10 +237,16 @@ typedef struct tenon_program_info {
 #define TENON_COMPILE_AOT \
   UINT32_C(1) /* generate all code now; else code may wait for its first use */
 
+/* How a program runs. What a plugin does not offer runs as STREAM; results are the same. */
+#define TENON_EXEC_DEFAULT UINT32_C(0) /* what is fastest: GRAPH for a program that runs often */
+#define TENON_EXEC_STREAM UINT32_C(1)  /* step after step on the run's stream */
+#define TENON_EXEC_GRAPH UINT32_C(2)   /* recorded once per instance, replayed as a whole */
+#define TENON_EXEC_EAGER UINT32_C(3)   /* waits after every step: a failure names its step */
+
 typedef struct tenon_compile_options {
   uint64_t struct_size;
   uint32_t flags;
-  uint32_t exec_mode;     /* 0 stream; values for graph, multi_stream and eager are reserved */
+  uint32_t exec_mode;     /* TENON_EXEC_*; the value for multi_stream is reserved */
   uint64_t scratch_limit; /* bytes per step, 0 = no limit */
 } tenon_compile_options;
 

@@ -13,14 +13,18 @@ namespace tenon::sdk {
 // Fills a Node with the types of one node of a blob.
 class NodeReader {
  public:
-  static Node make(std::string_view domain, std::string_view op, uint32_t version) {
-    return {domain, op, version};
+  static Node make(std::string_view domain, std::string_view op, uint32_t version,
+                   Device* device = nullptr) {
+    Node n(domain, op, version);
+    n.device_ = device;
+    return n;
   }
-  static void add_input(Node& n, const Type* type, const void* content, bool frozen = false) {
-    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content, frozen);
+  static void add_input(Node& n, const Type* type, const void* content, bool frozen = false,
+                        uint64_t alignment = 0) {
+    n.inputs_.emplace_back(type, static_cast<int>(n.inputs_.size()), content, frozen, alignment);
   }
-  static void add_output(Node& n, const Type* type) {
-    n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr);
+  static void add_output(Node& n, const Type* type, uint64_t alignment = 0) {
+    n.outputs_.emplace_back(type, static_cast<int>(n.outputs_.size()), nullptr, false, alignment);
   }
 };
 

@@ -14,7 +14,8 @@
 //
 // make is called from any thread and must be pure; run is called with addresses only: all that
 // depends on shapes is decided in make. A kernel that finds bad data (an index out of range) throws
-// Failure before it writes anything.
+// Failure before it writes anything. On a device with streams (stream_plugin.hpp) run only
+// enqueues, and bad data is told through the error word.
 #pragma once
 
 #include <array>
@@ -79,20 +80,29 @@ struct Type {
 class Value {
  public:
   Value() = default;
-  Value(const Type* type, int position, const void* content, bool frozen = false)
-      : type_(type), position_(position), content_(content), frozen_(frozen) {}
+  Value(const Type* type, int position, const void* content, bool frozen = false,
+        uint64_t alignment = 0)
+      : type_(type),
+        position_(position),
+        content_(content),
+        frozen_(frozen),
+        alignment_(alignment) {}
   explicit operator bool() const { return type_ != nullptr; }
   const Type& type() const { return *type_; }
   int position() const { return position_; }        // index for Call::in / Call::out
   const void* content() const { return content_; }  // a small constant's bytes, or nullptr
   // A weight that runs of this program only read: Kernel::derived may ask for it.
   bool frozen() const { return frozen_; }
+  // Element 0 lies on a multiple of this many bytes, a power of two; 0: only as its dtype asks. A
+  // dense operand may be a part of another value, then it is less than the device's alignment.
+  uint64_t alignment() const { return alignment_; }
 
  private:
   const Type* type_ = nullptr;
   int position_ = -1;
   const void* content_ = nullptr;
   bool frozen_ = false;
+  uint64_t alignment_ = 0;
 };
 
 // A function of the blob, the value of an attribute; body.hpp reads it.
@@ -156,7 +166,11 @@ struct Call {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   void* scratch = nullptr;  // Kernel::scratch bytes, aligned as the device says
-  void* stream = nullptr;   // native stream of an asynchronous plugin
+  // Of a device with streams: the native stream, the error word of the run (device memory, there
+  // when the kernel says can_fail) and which step of the program this is.
+  void* stream = nullptr;
+  void* error = nullptr;
+  uint32_t step = 0;
 
   template <class T>
   const T* in(int k) const {
@@ -190,14 +204,21 @@ struct Derived {
   std::function<void(const void* dense, void* derived)> make;
 };
 
+class Device;  // plugin.hpp
+
 struct Kernel {
   std::function<void(const Call&)> run{};
+  // What takes long before the first run: generating code, choosing among algorithms. Called by
+  // compile when all code is wanted at once, and whenever addresses are bound; from any thread, so
+  // it remembers what it has done. May throw Failure.
+  std::function<void()> prepare{};
   uint64_t scratch = 0;  // bytes
   std::vector<InPlace> in_place{};
   std::vector<View> view{};  // empty, or one View, and then run is not called
   std::vector<Derived> derived{};
-  std::string label{};  // for reports; empty = the op's name
-  double cost = 0;      // seconds, estimated; 0 = unknown
+  std::string label{};    // for reports; empty = the op's name
+  double cost = 0;        // seconds, estimated; 0 = unknown
+  bool can_fail = false;  // on a device with streams: writes the error word when the data is bad
 };
 
 // One node, decoded. Values are described by type; strided() inputs appear only to rows that take
@@ -215,12 +236,15 @@ class Node {
   Value out(size_t k) const {
     return k < outputs_.size() ? outputs_[k] : Value{};
   }  // false = not wanted
+  // The device that asks, as PluginSpec::open made it; nullptr inside a body.
+  Device* device() const { return device_; }
 
  private:
   friend class NodeReader;
   std::string_view domain_, op_;
   uint32_t version_;
   std::vector<Value> inputs_, outputs_;
+  Device* device_ = nullptr;
 };
 
 // A table row. Flags: kStrided = operands may have any strides (else the layer inserts a copy and

@@ -9,7 +9,8 @@
 //                              .devices = devices, .open = open};
 //   TENON_PLUGIN(kSpec, "mini", TENON_ISA_BASELINE)
 //
-// Runs are synchronous (no streams): the host calls from workers of its own. How a graph becomes
+// Runs are synchronous (no streams): the host calls from workers of its own; stream_plugin.hpp is
+// the same for a device with memory and streams of its own. How a graph becomes
 // steps, and what the layer promises to kernels, is told in layer/lowering.hpp.
 #pragma once
 
@@ -57,6 +58,7 @@ struct PluginSpec {
   // May be slow and may throw: Failure, or anything else. threads is at least 1.
   std::unique_ptr<Device> (*open)(const tenon_host*, uint32_t index, uint32_t threads);
   void (*shutdown)() = nullptr;  // (optional) every object is gone by now
+  bool streams = false;          // open makes StreamDevices; for TENON_STREAM_PLUGIN
 };
 
 }  // namespace tenon::sdk
@@ -64,21 +66,23 @@ struct PluginSpec {
 #include "layer/backend.hpp"
 #include "layer/views.hpp"
 
-// Defines the entry and the manifest. spec: a constexpr PluginSpec; kinds: a literal, device kinds
-// separated by commas; isa: TENON_ISA_*, the least that loading the file needs. TENON_ENTRY_SYMBOL
-// renames the entry, for a plugin that is linked into its host.
+// Defines the entry and the manifest over a table of doors. spec: a constexpr PluginSpec; kinds: a
+// literal, device kinds separated by commas; isa: TENON_ISA_*, the least that loading the file
+// needs. TENON_ENTRY_SYMBOL renames the entry, for a plugin that is linked into its host.
 #ifndef TENON_ENTRY_SYMBOL
 #define TENON_ENTRY_SYMBOL tenon_backend_entry
 #endif
-#define TENON_PLUGIN(spec, kinds, isa)                                                            \
-  TENON_MANIFEST_PLACED static constinit const tenon_manifest_note tenon_manifest_note_ =         \
-      ::tenon::sdk::layer::manifest_note(spec, kinds, isa);                                       \
-  static constinit const tenon_backend tenon_backend_table_ = ::tenon::sdk::layer::backend_table( \
-      spec, [](const tenon_host* host, uint32_t, tenon_plugin** out_plugin) noexcept {            \
-        return ::tenon::sdk::layer::create(spec, host, out_plugin);                               \
-      });                                                                                         \
-  extern "C" __attribute__((visibility("default"))) const tenon_backend* TENON_ENTRY_SYMBOL(      \
-      const tenon_host* host) {                                                                   \
-    return ::tenon::sdk::layer::agree(tenon_backend_table_, host) ? &tenon_backend_table_         \
-                                                                  : nullptr;                      \
+#define TENON_PLUGIN(spec, kinds, isa) \
+  TENON_PLUGIN_OF(::tenon::sdk::layer::backend_table, spec, kinds, isa)
+#define TENON_PLUGIN_OF(table, spec, kinds, isa)                                             \
+  TENON_MANIFEST_PLACED static constinit const tenon_manifest_note tenon_manifest_note_ =    \
+      ::tenon::sdk::layer::manifest_note(spec, kinds, isa);                                  \
+  static constinit const tenon_backend tenon_backend_table_ =                                \
+      table(spec, [](const tenon_host* host, uint32_t, tenon_plugin** out_plugin) noexcept { \
+        return ::tenon::sdk::layer::create(spec, host, out_plugin);                          \
+      });                                                                                    \
+  extern "C" __attribute__((visibility("default"))) const tenon_backend* TENON_ENTRY_SYMBOL( \
+      const tenon_host* host) {                                                              \
+    return ::tenon::sdk::layer::agree(tenon_backend_table_, host) ? &tenon_backend_table_    \
+                                                                  : nullptr;                 \
   }

@@ -65,7 +65,7 @@ inline void shutdown(tenon_plugin* plugin) noexcept {
   delete state;
 }
 
-inline tenon_device_info info_of(const DeviceSpec& d) {
+inline tenon_device_info info_of(const DeviceSpec& d, bool streams) {
   tenon_device_info info{};
   info.struct_size = sizeof(info);
   info.kind = str(d.kind);
@@ -74,7 +74,8 @@ inline tenon_device_info info_of(const DeviceSpec& d) {
   info.memory_size = d.memory_size;
   info.max_allocation = d.max_allocation;
   info.alignment = d.alignment;
-  info.flags = d.flags | TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
+  info.flags = d.flags;
+  if (!streams) info.flags |= TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
   return info;
 }
 
@@ -84,7 +85,8 @@ inline tenon_status* enumerate(tenon_plugin* plugin, const tenon_device_list** o
     if (state->list.struct_size == 0) {
       state->devices = state->spec->devices(state->host);
       state->note = state->spec->note ? state->spec->note() : std::string();
-      for (const DeviceSpec& d : state->devices) state->infos.push_back(info_of(d));
+      for (const DeviceSpec& d : state->devices)
+        state->infos.push_back(info_of(d, state->spec->streams));
       for (const tenon_device_info& i : state->infos) state->info_pointers.push_back(&i);
       state->list = {sizeof(tenon_device_list), state->info_pointers.data(),
                      static_cast<uint32_t>(state->infos.size()), 0, str(state->note)};
@@ -201,6 +203,10 @@ inline tenon_blob open_blob(const void* bytes, uint64_t size) {
   return blob;
 }
 
+inline Target target_of(const DeviceState& state) {
+  return {state.device.get(), state.spec.alignment, !state.plugin->spec->streams};
+}
+
 inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& result) {
   tenon_verdict v{TENON_VERDICT_REFUSED, TENON_REASON_OTHER, {}, 0, TENON_NONE, 0};
   const auto refuse = [&](uint32_t reason, const char* why) {
@@ -229,7 +235,7 @@ inline tenon_status* query(tenon_device* device, const void* bytes, uint64_t siz
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "query"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->spec->rows, blob);
+    Lowering lowering(state->plugin->spec->rows, blob, target_of(*state));
     auto answer = std::make_unique<QueryResult>();
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       answer->verdicts.push_back(verdict_of(lowering, i, *answer));
@@ -246,11 +252,11 @@ inline void query_release(tenon_device*, const tenon_query_result* result) noexc
 }
 
 inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t size,
-                             const tenon_compile_options*, tenon_program** out) noexcept {
+                             const tenon_compile_options* options, tenon_program** out) noexcept {
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "compile"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->spec->rows, blob);
+    Lowering lowering(state->plugin->spec->rows, blob, target_of(*state));
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       try {
         lowering.lower(i);
@@ -262,6 +268,11 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
       }
     }
     auto program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
+    if (options && TENON_HAS(tenon_compile_options, options, exec_mode))
+      program->exec_mode = options->exec_mode;
+    if (options && (options->flags & TENON_COMPILE_AOT))
+      for (const StepBody& body : program->program.bodies)
+        if (body.kernel.run && body.kernel.prepare) body.kernel.prepare();
     program->program.publish();
     *out = reinterpret_cast<tenon_program*>(program.release());
   });

@@ -44,6 +44,7 @@ class Instance {
     for (uint32_t i = 0; i < p.steps.size(); ++i) {
       const StepBody& body = p.bodies[i];
       if (!body.kernel.run) continue;
+      if (body.kernel.prepare) body.kernel.prepare();
       const size_t in = body.inputs.size(), out = body.outputs.size();
       void** table = tables.emplace_back(std::make_unique<void*[]>(in + out)).get();
       for (size_t k = 0; k < in + out; ++k) {
@@ -85,13 +86,15 @@ class Instance {
   void clear_times() { times_.assign(program_->program.steps.size(), {}); }
   const std::vector<tenon_step_time>& times() const { return times_; }
 
- private:
+ protected:
   struct Prepared {
     const std::function<void(const Call&)>* run;
     Call call;
     uint32_t index;
   };
+  const std::vector<Prepared>& steps() const { return steps_; }
 
+ private:
   template <class Do>
   void each_step(uint64_t run_id, tenon_status*& failure, Do&& run) const noexcept {
     for (const Prepared& step : steps_) {

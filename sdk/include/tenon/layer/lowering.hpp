@@ -37,10 +37,22 @@ inline std::pair<int64_t, int64_t> span_of(const Type& t) {
   return {low, high};
 }
 
+// Who asks: makers see the device; alignment is that of every slot. Without host_memory the layer
+// cannot copy by itself, and a strided operand needs the plugin's own strided `copy`.
+struct Target {
+  Device* device = nullptr;
+  uint64_t alignment = 64;
+  bool host_memory = true;
+};
+
 class Lowering {
  public:
-  Lowering(std::span<const Row> rows, const tenon_blob& blob)
-      : rows_(rows), blob_(blob), function_(blob.functions[0]), places_(function_.value_count) {
+  Lowering(std::span<const Row> rows, const tenon_blob& blob, Target target = {})
+      : rows_(rows),
+        blob_(blob),
+        target_(target),
+        function_(blob.functions[0]),
+        places_(function_.value_count) {
     const uint32_t* outputs = tenon_blob_indices(&blob_, function_.outputs);
     leaves_.insert(outputs, outputs + function_.output_count);
     for (uint32_t v = 0; v < function_.value_count; ++v) {
@@ -84,9 +96,10 @@ class Lowering {
     for (uint32_t v : indices(function_.outputs, function_.output_count)) {
       const bool first = leaves_.erase(v) != 0;
       if (!first || tenon_blob_values(&blob_, &function_)[v].space == TENON_SPACE_NODE) continue;
+      Kernel copy = make_copy(places_[v], places_[v].type);
       const Place target =
           storage(v, places_[v].type);  // a second value of this source: the output
-      copy_step(places_[v], target, TENON_NONE);
+      copy_step(std::move(copy), places_[v], target, TENON_NONE);
     }
     return std::move(program_);
   }
@@ -97,6 +110,7 @@ class Lowering {
     Location at;
     Type type;                   // with the strides that readers see
     uint32_t root = TENON_NONE;  // the program value that owns the storage
+    int64_t origin = 0;          // bytes from the start of that storage to element 0
   };
 
   std::span<const uint32_t> indices(uint64_t offset, uint32_t count) const {
@@ -140,7 +154,7 @@ class Lowering {
   Kernel make(const Row& row, uint32_t index, bool dense) const {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
-    Node node = NodeReader::make("tenon", row.op, row.version);
+    Node node = NodeReader::make("tenon", row.op, row.version, target_.device);
     std::deque<Type> types;  // Value points into it
     for (uint32_t v : operands(n)) {
       if (v == TENON_NONE) {
@@ -149,13 +163,15 @@ class Lowering {
       }
       const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
       types.push_back(dense ? declared_type(v) : places_[v].type);
-      NodeReader::add_input(node, &types.back(),
-                            value.data ? tenon_blob_at(&blob_, value.data) : nullptr,
-                            is_frozen(value));
+      NodeReader::add_input(
+          node, &types.back(), value.data ? tenon_blob_at(&blob_, value.data) : nullptr,
+          is_frozen(value),
+          dense && !places_[v].type.dense() ? target_.alignment : alignment_of(places_[v]));
     }
     for (uint32_t v : outputs(n)) {
       NodeReader::add_output(node,
-                             v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)));
+                             v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)),
+                             target_.alignment);
     }
     Kernel kernel = row.make(view, node);
     check_known(view);
@@ -166,6 +182,11 @@ class Lowering {
 
   static bool is_frozen(const tenon_blob_value& value) {
     return value.space == TENON_SPACE_WEIGHT && !(value.flags & TENON_VALUE_UPDATED);
+  }
+
+  uint64_t alignment_of(const Place& p) const {
+    const auto origin = static_cast<uint64_t>(p.origin);
+    return origin == 0 ? target_.alignment : std::min(target_.alignment, origin & (0 - origin));
   }
 
   uint32_t add_value(uint32_t source, uint64_t size) {
@@ -180,36 +201,39 @@ class Lowering {
   // The operand as a dense tensor; a copy is made once and serves all readers.
   const Place& densified(uint32_t v, uint32_t node) {
     if (places_[v].type.dense()) return places_[v];
-    auto [it, fresh] = dense_.try_emplace(v);
-    if (fresh) {
-      it->second = storage(TENON_NONE, declared_type(v));
-      copy_step(places_[v], it->second, node);
-    }
-    return it->second;
+    if (const auto made = dense_.find(v); made != dense_.end()) return made->second;
+    const Type type = declared_type(v);
+    Kernel copy = make_copy(places_[v], type);
+    const Place& target = dense_.emplace(v, storage(TENON_NONE, type)).first->second;
+    copy_step(std::move(copy), places_[v], target, node);
+    return target;
   }
 
   // The plugin's own copy where it takes these strides, else the layer's.
-  Kernel make_copy(const Type& from, const Type& to) const {
+  Kernel make_copy(const Place& source, const Type& to) const {
+    const Type& from = source.type;
     for (const Row& row : rows_) {
       if (row.op != op::copy::kName || !(row.flags & kStrided)) continue;
       const tenon_blob_node bare{};
       tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0};
-      Node node = NodeReader::make("tenon", row.op, row.version);
-      NodeReader::add_input(node, &from, nullptr);
-      NodeReader::add_output(node, &to);
+      Node node = NodeReader::make("tenon", row.op, row.version, target_.device);
+      NodeReader::add_input(node, &from, nullptr, false, alignment_of(source));
+      NodeReader::add_output(node, &to, target_.alignment);
       try {
         Kernel kernel = row.make(view, node);
         if (kernel.run) return kernel;
       } catch (const Refusal&) {
+        if (!target_.host_memory) throw;
         break;
       }
     }
+    if (!target_.host_memory) throw Refusal(TENON_REASON_OTHER, "this plugin has no strided copy");
     return copy_kernel(from);
   }
 
-  void copy_step(const Place& from, const Place& to, uint32_t node) {
+  void copy_step(Kernel copy, const Place& from, const Place& to, uint32_t node) {
     StepBody& step = program_.bodies.emplace_back();
-    step.kernel = make_copy(from.type, to.type);
+    step.kernel = std::move(copy);
     step.label = "copy";
     step.node = node;
     step.inputs = {from.at};
@@ -289,9 +313,10 @@ class Lowering {
         tenon_dtype_bits(type.dtype) / 8;  // 0: less than a byte, then the view starts at 0
     const int64_t first = from.at.displacement + view.offset * each;
     if (leaves_.contains(v)) {
-      const Place seen{{from.at.value, first}, type, from.root};
+      const Place seen{{from.at.value, first}, type, from.root, from.origin + view.offset * each};
+      Kernel copy = make_copy(seen, declared_type(v));
       places_[v] = storage(v, declared_type(v));
-      return copy_step(seen, places_[v], index);
+      return copy_step(std::move(copy), seen, places_[v], index);
     }
     const auto [low, high] = span_of(type);
     StepBody step;
@@ -303,13 +328,15 @@ class Lowering {
     const int64_t offset = high == low ? 0 : first + low;
     step.aliases = {{TENON_ALIAS_VIEW, from.at.value, value, 0, static_cast<uint64_t>(offset)}};
     const uint32_t root = from.root;
-    places_[v] = {{value, -low}, type, root};
+    const int64_t origin = from.origin + view.offset * each;
+    places_[v] = {{value, -low}, type, root, origin};
     seal(program_.bodies.emplace_back(std::move(step)), false);
     program_.bodies.back().writes.clear();  // a view is not computed
   }
 
   std::span<const Row> rows_;
   tenon_blob blob_;
+  Target target_;
   const tenon_blob_function& function_;
   std::vector<Place> places_;                                     // per value of the blob
   std::unordered_map<uint32_t, Place> dense_;                     // dense copies of strided values

@@ -35,6 +35,7 @@ struct Buffer {
 struct CompiledProgram {
   DeviceState* device;
   Program program;
+  uint32_t exec_mode = TENON_EXEC_DEFAULT;
 };
 
 struct QueryResult {

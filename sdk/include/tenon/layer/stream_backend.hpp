@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doors of the C ABI that differ for a device with streams. Included by stream_plugin.hpp;
+// the others are backend.hpp's.
+#pragma once
+
+#include "stream_instance.hpp"
+
+namespace tenon::sdk::layer {
+
+// Streams and events know the runs behind which they stand, as far as those can fail.
+struct Stream {
+  DeviceState* device;
+  void* native;
+  bool owned;
+  std::mutex mutex{};
+  Outcomes runs{};  // since the last synchronization
+
+  void add(std::span<const std::shared_ptr<Outcome>> more) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(runs, [](const auto& o) { return o->went_well(); });
+    runs.insert(runs.end(), more.begin(), more.end());
+  }
+};
+
+struct Event {
+  DeviceState* device;
+  void* native;
+  std::mutex mutex{};
+  Outcomes runs{};
+};
+
+// The first failure among runs that are over.
+inline tenon_status* failure_of(const DeviceState& device, const char* function,
+                                const Outcomes& runs) noexcept {
+  for (const auto& outcome : runs) {
+    try {
+      if (const Outcome::Trouble* t = outcome->settle())
+        return status({device.plugin, function, outcome->run_id(), t->step}, t->code, t->text,
+                      t->index);
+    } catch (...) {
+      return status_of_exception({device.plugin, function});
+    }
+  }
+  return nullptr;
+}
+
+// ---- Streams and events
+
+inline tenon_status* stream_create(tenon_device* device, void* native,
+                                   tenon_stream** out) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "stream_create"}, [&] {
+    auto stream = std::make_unique<Stream>(state, native, native == nullptr);
+    if (stream->owned) stream->native = stream_device(*state).stream_create();
+    *out = reinterpret_cast<tenon_stream*>(stream.release());
+  });
+}
+
+inline void stream_destroy(tenon_stream* stream) noexcept {
+  auto* s = behind<Stream>(stream);
+  if (s->owned) {
+    stream_device(*s->device).stream_destroy(s->native);
+  } else {
+    try {
+      stream_device(*s->device).stream_synchronize(s->native);
+    } catch (...) {  // nobody is left to be told
+    }
+  }
+  delete s;
+}
+
+inline tenon_status* stream_synchronize(tenon_stream* stream) noexcept {
+  auto* s = behind<Stream>(stream);
+  Outcomes runs;
+  {
+    const std::lock_guard lock(s->mutex);
+    runs.swap(s->runs);
+  }
+  tenon_status* lost = guarded({s->device->plugin, "stream_synchronize"},
+                               [&] { stream_device(*s->device).stream_synchronize(s->native); });
+  return lost ? lost : failure_of(*s->device, "run", runs);
+}
+
+inline tenon_status* event_create(tenon_device* device, tenon_event** out) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "event_create"}, [&] {
+    auto event = std::make_unique<Event>(state, nullptr);
+    event->native = stream_device(*state).event_create();
+    *out = reinterpret_cast<tenon_event*>(event.release());
+  });
+}
+
+inline void event_destroy(tenon_event* event) noexcept {
+  auto* e = behind<Event>(event);
+  stream_device(*e->device).event_destroy(e->native);
+  delete e;
+}
+
+inline void record(Event& e, Stream& s) {
+  stream_device(*e.device).event_record(e.native, s.native);
+  Outcomes runs;
+  {
+    const std::lock_guard lock(s.mutex);
+    runs = s.runs;
+  }
+  const std::lock_guard lock(e.mutex);
+  e.runs.swap(runs);
+}
+
+inline tenon_status* event_record(tenon_event* event, tenon_stream* stream) noexcept {
+  auto* e = behind<Event>(event);
+  return guarded({e->device->plugin, "event_record"}, [&] { record(*e, *behind<Stream>(stream)); });
+}
+
+inline tenon_status* stream_wait_event(tenon_stream* stream, tenon_event* event) noexcept {
+  auto* s = behind<Stream>(stream);
+  auto* e = behind<Event>(event);
+  return guarded({s->device->plugin, "stream_wait_event"}, [&] {
+    stream_device(*s->device).stream_wait(s->native, e->native);
+    const std::lock_guard lock(e->mutex);
+    s->add(e->runs);
+  });
+}
+
+inline tenon_status* event_query(tenon_event* event, uint32_t* out_done) noexcept {
+  auto* e = behind<Event>(event);
+  bool done = false;
+  if (tenon_status* lost = guarded({e->device->plugin, "event_query"}, [&] {
+        done = stream_device(*e->device).event_done(e->native);
+      })) {
+    *out_done = 1;
+    return lost;
+  }
+  *out_done = done;
+  if (!done) return nullptr;
+  const std::lock_guard lock(e->mutex);
+  return failure_of(*e->device, "run", e->runs);
+}
+
+inline tenon_status* event_wait(tenon_event* event) noexcept {
+  auto* e = behind<Event>(event);
+  if (tenon_status* lost = guarded({e->device->plugin, "event_wait"},
+                                   [&] { stream_device(*e->device).event_synchronize(e->native); }))
+    return lost;
+  const std::lock_guard lock(e->mutex);
+  return failure_of(*e->device, "run", e->runs);
+}
+
+inline tenon_status* event_on_done(tenon_event* event, void (*callback)(void*),
+                                   void* user) noexcept {
+  auto* e = behind<Event>(event);
+  return guarded({e->device->plugin, "event_on_done"},
+                 [&] { stream_device(*e->device).event_on_done(e->native, callback, user); });
+}
+
+// ---- Copies
+
+inline void* native_of(tenon_stream* stream) {
+  return stream ? behind<Stream>(stream)->native : nullptr;
+}
+
+inline tenon_status* stream_buffer_write(tenon_buffer* buffer, uint64_t offset, const void* source,
+                                         uint64_t size, tenon_stream* stream) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  return guarded({b->device->plugin, "buffer_write"}, [&] {
+    unsigned char* to = range(*b, offset, size, "a write");
+    if (size) stream_device(*b->device).write(to, source, size, native_of(stream));
+  });
+}
+
+inline tenon_status* stream_buffer_read(tenon_buffer* buffer, uint64_t offset, void* target,
+                                        uint64_t size, tenon_stream* stream) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  return guarded({b->device->plugin, "buffer_read"}, [&] {
+    const unsigned char* from = range(*b, offset, size, "a read");
+    if (size) stream_device(*b->device).read(target, from, size, native_of(stream));
+  });
+}
+
+inline tenon_status* stream_buffer_copy(tenon_buffer* target, uint64_t target_offset,
+                                        tenon_buffer* source, uint64_t source_offset, uint64_t size,
+                                        tenon_stream* stream) noexcept {
+  auto *to = behind<Buffer>(target), *from = behind<Buffer>(source);
+  return guarded({to->device->plugin, "buffer_copy"}, [&] {
+    unsigned char* write = range(*to, target_offset, size, "a copy");
+    const unsigned char* read = range(*from, source_offset, size, "a copy");
+    if (size)
+      stream_device(*to->device)
+          .copy(write, stream_device(*from->device), read, size, native_of(stream));
+  });
+}
+
+// ---- Instances
+
+inline tenon_status* stream_instantiate(tenon_program* program, const tenon_binding* binding,
+                                        tenon_instance** out) noexcept {
+  auto* p = behind<CompiledProgram>(program);
+  return guarded({p->device->plugin, "instantiate"}, [&] {
+    auto instance = std::make_unique<StreamInstance>(p);
+    instance->bind(*binding);
+    *out = reinterpret_cast<tenon_instance*>(instance.release());
+  });
+}
+inline void stream_instance_destroy(tenon_instance* instance) noexcept {
+  delete behind<StreamInstance>(instance);
+}
+inline tenon_status* stream_rebind(tenon_instance* instance,
+                                   const tenon_binding* binding) noexcept {
+  auto* i = behind<StreamInstance>(instance);
+  return guarded({i->program().device->plugin, "rebind"}, [&] { i->rebind(*binding); });
+}
+
+struct StreamJob {
+  StreamInstance* instance;
+  uint64_t run_id;
+  void* stream;
+  std::shared_ptr<Outcome> outcome;
+  tenon_status* failure;
+
+  static void run(void* arg) noexcept {
+    auto* j = static_cast<StreamJob*>(arg);
+    uint32_t step = TENON_NONE;
+    try {
+      j->outcome = j->instance->enqueue(j->run_id, j->stream, step);
+    } catch (...) {
+      const CompiledProgram& p = j->instance->program();
+      j->failure =
+          status_of_exception({p.device->plugin, "run", j->run_id, step,
+                               step == TENON_NONE ? nullptr : &p.program.bodies[step].label});
+    }
+  }
+};
+
+inline tenon_status* stream_run(tenon_instance* instance, const tenon_run_args* args) noexcept {
+  auto* i = behind<StreamInstance>(instance);
+  const DeviceState& device = *i->program().device;
+  StreamJob job{i, args->run_id, nullptr, nullptr, nullptr};
+  tenon_status* outside = guarded({device.plugin, "run", args->run_id}, [&] {
+    auto* stream = args->stream ? behind<Stream>(args->stream) : nullptr;
+    job.stream = stream ? stream->native : i->own_stream();
+    device.device->run(StreamJob::run, &job);
+    if (job.failure) return;
+    if (!stream) return stream_device(device).stream_synchronize(job.stream);
+    if (job.outcome) stream->add({&job.outcome, 1});
+    if (args->done) record(*behind<Event>(args->done), *stream);
+  });
+  if (job.failure || outside) {
+    if (outside && job.failure) device.plugin->host->release_status(job.failure);
+    return outside ? outside : job.failure;
+  }
+  return args->stream || !job.outcome ? nullptr : failure_of(device, "run", {job.outcome});
+}
+
+inline const void* no_extension(tenon_plugin*, tenon_str) noexcept { return nullptr; }
+
+constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
+                                             CreateFunction create_function) {
+  tenon_backend t = backend_table(spec, create_function);
+  t.buffer_write = stream_buffer_write;
+  t.buffer_read = stream_buffer_read;
+  t.buffer_address = nullptr;
+  t.buffer_copy = stream_buffer_copy;
+  t.instantiate = stream_instantiate;
+  t.instance_destroy = stream_instance_destroy;
+  t.rebind = stream_rebind;
+  t.run = stream_run;
+  t.stream_create = stream_create;
+  t.stream_destroy = stream_destroy;
+  t.stream_synchronize = stream_synchronize;
+  t.event_create = event_create;
+  t.event_destroy = event_destroy;
+  t.event_record = event_record;
+  t.stream_wait_event = stream_wait_event;
+  t.event_query = event_query;
+  t.event_wait = event_wait;
+  t.event_on_done = event_on_done;
+  t.get_extension = no_extension;
+  return t;
+}
+
+}  // namespace tenon::sdk::layer

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program with every address fixed on a device with streams: enqueued step by step, or recorded
+// and replayed; and what a run's error word said, for all who wait behind it.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "../stream_plugin.hpp"
+
+namespace tenon::sdk::layer {
+
+inline StreamDevice& stream_device(const DeviceState& state) {
+  return static_cast<StreamDevice&>(*state.device);
+}
+
+// How one run that can fail through its data ended. Streams and events behind the run hold it; the
+// instance settles it before the error word serves another run.
+class Outcome {
+ public:
+  struct Trouble {
+    tenon_code code;
+    uint32_t step;
+    int64_t index;
+    std::string text;
+  };
+  Outcome(const CompiledProgram* program, volatile uint64_t* word, uint64_t run_id)
+      : program_(program), word_(word), run_id_(run_id) {}
+
+  uint64_t run_id() const { return run_id_; }
+  // Only when the run is over. nullptr: it went well.
+  const Trouble* settle() {
+    const std::lock_guard lock(mutex_);
+    if (word_) {
+      if (const uint64_t value = *word_; value != kNoError) trouble_ = trouble_of(value);
+      word_ = nullptr;
+      program_ = nullptr;
+    }
+    return trouble_ ? &*trouble_ : nullptr;
+  }
+  bool went_well() {
+    const std::lock_guard lock(mutex_);
+    return !word_ && !trouble_;
+  }
+
+ private:
+  Trouble trouble_of(uint64_t value) const {
+    Trouble t;
+    t.step = static_cast<uint32_t>(value >> kErrorStepShift);
+    t.code = static_cast<tenon_code>(value >> kErrorCodeShift & 15);
+    t.index = static_cast<int64_t>(value & ((uint64_t{1} << kErrorCodeShift) - 1));
+    const auto& bodies = program_->program.bodies;
+    t.text = t.step < bodies.size() ? bodies[t.step].label + ": " : std::string();
+    t.text +=
+        t.code == TENON_INDEX_OUT_OF_RANGE ? "an index is out of range" : "the data has no answer";
+    t.text += ", first at element " + std::to_string(t.index);
+    return t;
+  }
+
+  std::mutex mutex_;
+  const CompiledProgram* program_;
+  volatile uint64_t* word_;
+  uint64_t run_id_;
+  std::optional<Trouble> trouble_;
+};
+using Outcomes = std::vector<std::shared_ptr<Outcome>>;
+
+class StreamInstance : public Instance {
+ public:
+  explicit StreamInstance(const CompiledProgram* p)
+      : Instance(p), device_(stream_device(*p->device)) {
+    for (const StepBody& body : p->program.bodies)
+      can_fail_ |= body.kernel.run && body.kernel.can_fail;
+    if (can_fail_) word_ = device_.error_word_create();
+  }
+  StreamInstance(const StreamInstance&) = delete;
+  StreamInstance& operator=(const StreamInstance&) = delete;
+  ~StreamInstance() {
+    settle();
+    forget_recording();
+    if (own_) device_.stream_destroy(own_);
+    if (can_fail_) device_.error_word_destroy(word_);
+  }
+
+  // Not while it runs.
+  void rebind(const tenon_binding& binding) {
+    bind(binding);
+    forget_recording();
+    runs_ = 0;
+  }
+
+  // The stream of runs that the caller waits for.
+  void* own_stream() {
+    if (!own_) own_ = device_.stream_create();
+    return own_;
+  }
+
+  // Enqueues one run; returns its outcome when data can make it fail. step: where it failed to
+  // enqueue, TENON_NONE = as a whole.
+  std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, uint32_t& step) {
+    settle();
+    std::shared_ptr<Outcome> outcome;
+    if (can_fail_) {
+      *word_.host = kNoError;
+      outcome = std::make_shared<Outcome>(&program(), word_.host, run_id);
+    }
+    if (!recording_ && wants_recording()) record();
+    if (recording_)
+      device_.replay(recording_, stream);
+    else
+      all_steps(stream, step);
+    ++runs_;
+    last_ = outcome;
+    return outcome;
+  }
+
+ private:
+  bool wants_recording() const {
+    if (unrecordable_ || !device_.records()) return false;
+    // One run alone is faster without; and a single step gains nothing.
+    if (program().exec_mode == TENON_EXEC_DEFAULT) return runs_ > 0 && steps().size() > 1;
+    return program().exec_mode == TENON_EXEC_GRAPH && !steps().empty();
+  }
+
+  void record() {
+    void* stream = own_stream();
+    uint32_t step = TENON_NONE;
+    try {
+      device_.record_begin(stream);
+      try {
+        all_steps(stream, step);
+      } catch (...) {
+        try {
+          if (void* broken = device_.record_end(stream)) device_.recording_destroy(broken);
+        } catch (...) {  // the first failure is the one to tell
+        }
+        throw;
+      }
+      recording_ = device_.record_end(stream);
+    } catch (const std::exception& e) {
+      unrecordable_ = true;
+      const std::string text =
+          std::string(program().device->plugin->spec->name) +
+          ": a program is run step by step, it could not be recorded: " + e.what();
+      program().device->plugin->host->log(2, str(text));
+    }
+  }
+
+  void all_steps(void* stream, uint32_t& step) {
+    const bool eager = program().exec_mode == TENON_EXEC_EAGER;
+    if (can_fail_) device_.error_word_reset(word_, stream);
+    for (const Prepared& prepared : steps()) {
+      step = prepared.index;
+      Call call = prepared.call;
+      call.stream = stream;
+      call.error = word_.device;
+      call.step = prepared.index;
+      (*prepared.run)(call);
+      if (eager) device_.stream_synchronize(stream);
+    }
+    step = TENON_NONE;
+    if (can_fail_) device_.error_word_fetch(word_, stream);
+  }
+
+  void settle() {
+    if (last_) last_->settle();
+    last_ = nullptr;
+  }
+  void forget_recording() {
+    if (recording_) device_.recording_destroy(recording_);
+    recording_ = nullptr;
+  }
+
+  StreamDevice& device_;
+  StreamDevice::ErrorWord word_{};
+  bool can_fail_ = false, unrecordable_ = false;
+  void* own_ = nullptr;
+  void* recording_ = nullptr;
+  uint64_t runs_ = 0;
+  std::shared_ptr<Outcome> last_;
+};
+
+}  // namespace tenon::sdk::layer
