@@ -126,8 +126,13 @@ std::shared_ptr<Device> Host::open(std::string_view id) {
   if (!failures.empty()) fail(Code::unsupported, "no device '", id, "' opens: ", failures);
   std::string present;
   for (const Known& k : known_) present += (present.empty() ? "" : ", ") + k.info.id;
+  // A plugin that carries the kind's name and has no device has said why.
+  std::string why;
+  for (const auto& p : plugins_)
+    if (p->name() == id.substr(0, id.find(':')) && !p->note().empty())
+      why += cat(" (plugin ", p->name(), ": ", p->note(), ")");
   fail(Code::not_found, "there is no device '", id, "'; there ",
-       present.empty() ? "is none at all, see the load report" : "are: ", present);
+       present.empty() ? "is none at all, see the load report" : "are: ", present, why);
 }
 
 }  // namespace tenon::core

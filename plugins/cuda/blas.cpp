@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blas.hpp"
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+Blas::Blas() {
+  const auto fill = [this](const Library& library) {
+    std::string missing;
+#define CALL(need, name_, symbol_, arguments)                                 \
+  this->name_ = reinterpret_cast<int(*) arguments>(library.symbol(#symbol_)); \
+  if (!this->name_) missing += (missing.empty() ? "" : ", ") + std::string(#symbol_);
+#include "blas_calls.def"
+    return missing.empty() ? missing : "it lacks " + missing;
+  };
+  library_ = open_library("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, fill);
+  if (!library_) {
+    reason_ = library_.reason;
+    return;
+  }
+  const auto number = reinterpret_cast<size_t (*)()>(library_.symbol("cublasLtGetVersion"));
+  const size_t v = number ? number() : 0;
+  version_ = number ? std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) : "unknown";
+}
+
+void Blas::check(const char* call, int status) const {
+  constexpr int kAllocationFailed = 3;
+  if (status == 0) return;
+  throw sdk::Failure(status == kAllocationFailed ? TENON_OUT_OF_MEMORY : TENON_INTERNAL,
+                     std::string("cuBLASLt ") + call + ": status " + std::to_string(status));
+}
+
+const Blas& blas() {
+  static const Blas& b = *new Blas;  // never destroyed
+  return b;
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt, found at run time: our own declarations of what we call. Values are those that its
+// documentation fixes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "driver.hpp"
+
+namespace tenon::cuda {
+
+using BlasHandle = struct BlasHandleObject*;
+using ProductDesc = struct ProductDescObject*;
+using MatrixLayout = struct MatrixLayoutObject*;
+using Preference = struct PreferenceObject*;
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(Heuristic) == 96);
+
+namespace blas_value {
+inline constexpr int f32 = 0, f64 = 1, f16 = 2, i8 = 3, i32 = 10, bf16 = 14;  // data types
+inline constexpr int compute_f32 = 68, compute_tf32 = 77, compute_f64 = 70, compute_i32 = 72;
+inline constexpr int trans_a = 3, trans_b = 4, epilogue = 7, bias_pointer = 8, bias_type = 26;
+inline constexpr int batch_count = 5, batch_stride = 6;
+inline constexpr int most_workspace = 1, alignment_a = 5, alignment_b = 6, alignment_c = 7,
+                     alignment_d = 8;
+inline constexpr int epilogue_none = 1, epilogue_bias = 4;
+}  // namespace blas_value
+
+class Blas {
+ public:
+#define CALL(need, name, symbol, arguments) int(*name) arguments = nullptr;
+#include "blas_calls.def"
+  explicit operator bool() const { return reason_.empty(); }
+  const std::string& reason() const { return reason_; }  // why it cannot be used
+  const std::string& version() const { return version_; }
+  // Throws sdk::Failure unless status is success.
+  void check(const char* call, int status) const;
+
+ private:
+  friend const Blas& blas();
+  Blas();
+  Library library_{};
+  std::string reason_{}, version_{};
+};
+
+// Of the process: searched when first asked for.
+const Blas& blas();
+
+}  // namespace tenon::cuda

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "hash.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file: the mark, the key's digest, the code's digest, the code.
+constexpr std::string_view kMark = "tenon cuda code 1\n";
+
+std::string header(const std::string& key, std::string_view code) {
+  std::string text(kMark);
+  for (const Digest& d : {sha256(key), sha256(code)})
+    text.append(reinterpret_cast<const char*>(d.data()), d.size());
+  return text;
+}
+
+}  // namespace
+
+std::string DiskCache::usual_directory() {
+  if (const char* given = secure_getenv("TENON_CUDA_CACHE")) return given;
+  if (const char* base = secure_getenv("XDG_CACHE_HOME"); base && *base == '/')
+    return (fs::path(base) / "tenon" / "cuda").string();
+  if (const char* home = secure_getenv("HOME"); home && *home == '/')
+    return (fs::path(home) / ".cache" / "tenon" / "cuda").string();
+  return {};
+}
+
+std::string DiskCache::path_of(const std::string& key) const {
+  return (fs::path(directory_) / (hex(sha256(key)) + ".cubin")).string();
+}
+
+std::optional<std::string> DiskCache::find(const std::string& key) const {
+  if (directory_.empty()) return std::nullopt;
+  std::ifstream file(path_of(key), std::ios::binary);
+  if (!file) return std::nullopt;
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const size_t start = kMark.size() + 2 * sizeof(Digest);
+  if (bytes.size() <= start) return std::nullopt;
+  std::string code = bytes.substr(start);
+  if (bytes.compare(0, start, header(key, code)) != 0) return std::nullopt;
+  return code;
+}
+
+void DiskCache::keep(const std::string& key, const std::string& code) const {
+  if (directory_.empty()) return;
+  static std::atomic<unsigned> counter{0};
+  std::error_code failure;
+  fs::create_directories(directory_, failure);
+  const std::string path = path_of(key);
+  const std::string aside =
+      path + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1));
+  {
+    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+    file << header(key, code) << code;
+    file.close();
+    if (!file) {
+      fs::remove(aside, failure);
+      return;
+    }
+  }
+  fs::rename(aside, path, failure);
+  if (failure) fs::remove(aside, failure);
+}
+
+}  // namespace tenon::cuda

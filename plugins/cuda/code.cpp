@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "code.hpp"
+
+#include <cstdio>
+
+#include "texts.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+constexpr uint32_t kPlainShared = 48 << 10;  // more has to be asked for
+
+}  // namespace
+
+std::string_view text_of(std::string_view name) {
+  for (const Text& t : texts())
+    if (t.name == name) return t.content;
+  throw sdk::Failure(TENON_INTERNAL, "there is no kernel text " + std::string(name));
+}
+
+Unit::Unit(Source source, Context context, std::string architecture, const DiskCache& cache)
+    : source_(std::move(source)),
+      context_(context),
+      architecture_(std::move(architecture)),
+      cache_(cache) {}
+
+// All that the code depends on: texts that may be included, options, architecture, compiler,
+// plugin.
+static std::string key_of(const std::string& text, const std::string& architecture) {
+  static const std::string& common = *new std::string([] {
+    std::string all = "tenon " TENON_CUDA_VERSION "\n";
+    for (const Text& t : texts())
+      if (t.name.ends_with(".cuh"))
+        all += std::string(t.name) + "\n" + std::string(t.content) + "\n";
+    return all;
+  }());
+  std::string key = "NVRTC " + compiler().version() + "\n";
+  for (const std::string& o : compile_options(architecture)) key += o + "\n";
+  return key + common + text;
+}
+
+std::string Unit::missing() const {
+  if (compiler()) return {};
+  const std::string text = source_.defines + source_.text;
+  return cache_.find(key_of(text, architecture_)) ? std::string() : compiler().reason();
+}
+
+std::string Unit::make_code() const {
+  const std::vector<std::string> options = compile_options(architecture_);
+  return compiler().compile(source_.name, source_.defines + source_.text, options, texts());
+}
+
+Module Unit::load() {
+  const std::lock_guard lock(mutex_);
+  if (module_) return module_;
+  const std::string key = key_of(source_.defines + source_.text, architecture_);
+  std::optional<std::string> code = cache_.find(key);
+  const bool cached = code.has_value();
+  if (!code) cache_.keep(key, *(code = make_code()));
+  const Current current(context_);
+  Result r = driver().module_load(&module_, code->data());
+  if (r != result::success && cached && code_of(r) == TENON_INTERNAL && compiler()) {
+    cache_.keep(key, *(code = make_code()));  // sound as bytes, but not for this driver
+    r = driver().module_load(&module_, code->data());
+  }
+  if (r != result::success) module_ = nullptr;
+  driver().check("module_load", r);
+  return module_;
+}
+
+void Unit::unload() noexcept {
+  if (module_) driver().module_unload(module_);
+  module_ = nullptr;
+}
+
+Code::Code(std::shared_ptr<Unit> unit, std::string entry, uint32_t shared, Context context)
+    : state_(std::make_shared<State>(std::move(unit), std::move(entry), shared, context)) {}
+
+void Code::prepare() const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->entry) return;
+  Module module = state_->unit->load();
+  const Current current(state_->context);
+  EntryPoint entry = nullptr;
+  TENON_CUDA(module_function, &entry, module, state_->name.c_str());
+  if (state_->shared > kPlainShared)
+    TENON_CUDA(function_set_attribute, entry, attribute::function_dynamic_shared,
+               static_cast<int>(state_->shared));
+  state_->entry = entry;
+}
+
+void Code::launch_list(void* stream, const Grid& grid, void** arguments) const {
+  if (grid.blocks == 0) return;
+  TENON_CUDA(launch, state_->entry, static_cast<unsigned>(grid.blocks), grid.blocks_y,
+             grid.blocks_z, grid.threads, 1, 1, grid.shared, static_cast<Stream>(stream), arguments,
+             nullptr);
+}
+
+Code CodeStore::code(std::string_view file, const std::string& entry,
+                     const std::vector<std::string>& defines, uint32_t shared) {
+  std::string lines;
+  for (const std::string& d : defines) {
+    const size_t equal = d.find('=');
+    lines += "#define " + d.substr(0, equal) +
+             (equal == d.npos ? " 1" : " " + d.substr(equal + 1)) + "\n";
+  }
+  return find({std::string(file), std::string(text_of(file)), std::move(lines)}, entry, shared);
+}
+
+Code CodeStore::generated(std::string_view name, std::string text, const std::string& entry,
+                          uint32_t shared) {
+  return find({std::string(name), std::move(text), {}}, entry, shared);
+}
+
+void CodeStore::unload() noexcept {
+  for (const auto& [key, unit] : units_) unit->unload();
+  units_.clear();
+}
+
+Code CodeStore::find(Unit::Source source, const std::string& entry, uint32_t shared) {
+  const std::lock_guard lock(mutex_);
+  std::string key = source.name + "\n" + source.defines + source.text;
+  auto at = units_.find(key);
+  if (at == units_.end()) {
+    auto unit = std::make_shared<Unit>(std::move(source), context_, architecture_, disk_);
+    if (const std::string why = unit->missing(); !why.empty())
+      throw sdk::Refusal(TENON_REASON_OTHER, why);
+    at = units_.emplace(std::move(key), std::move(unit)).first;
+  }
+  return {at->second, entry, shared, context_};
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of a device: a text with its defines becomes machine code (from the disk cache, else by
+// NVRTC) when it is first prepared, once per device, and is launched on a call's stream.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache.hpp"
+#include "driver.hpp"
+#include "tenon/stream_plugin.hpp"
+
+namespace tenon::cuda {
+
+// Makes a context the thread's own for a while.
+class Current {
+ public:
+  explicit Current(Context context) { TENON_CUDA(context_push, context); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  ~Current() {
+    Context left = nullptr;
+    driver().context_pop(&left);
+  }
+};
+
+struct Grid {
+  int64_t blocks = 0;  // at most 2^31 - 1; 0: nothing is launched
+  uint32_t threads = 256;
+  uint32_t shared = 0;  // bytes of dynamic shared memory, at most what the Code asked for
+  uint32_t blocks_y = 1;
+  uint32_t blocks_z = 1;
+};
+inline int64_t blocks_for(int64_t items, int64_t per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+// One text with its defines on one device. Several kernels may share it.
+class Unit {
+ public:
+  struct Source {
+    std::string name;     // for messages
+    std::string text;     // may include the files of device/
+    std::string defines;  // "#define ..." lines that go before it
+  };
+  Unit(Source source, Context context, std::string architecture, const DiskCache& cache);
+  // Is there code, or a compiler to make it? Else why not.
+  std::string missing() const;
+  Module load();
+  void unload() noexcept;
+
+ private:
+  std::string make_code() const;
+  Source source_;
+  Context context_;
+  std::string architecture_;
+  const DiskCache& cache_;
+  std::mutex mutex_;
+  Module module_ = nullptr;
+};
+
+// One kernel. Cheap to copy.
+class Code {
+ public:
+  Code() = default;
+  Code(std::shared_ptr<Unit> unit, std::string entry, uint32_t shared, Context context);
+  // Compiles and loads unless that was done. Throws Failure.
+  void prepare() const;
+  // After prepare. Arguments are passed as they are: their types must be the kernel's own.
+  template <class... Arguments>
+  void launch(const sdk::Call& call, const Grid& grid, const Arguments&... arguments) const {
+    const void* list[] = {static_cast<const void*>(&arguments)..., nullptr};
+    launch_list(call.stream, grid, const_cast<void**>(list));
+  }
+
+ private:
+  struct State {
+    std::shared_ptr<Unit> unit;
+    std::string name;
+    uint32_t shared;
+    Context context;
+    std::mutex mutex{};
+    EntryPoint entry = nullptr;
+  };
+  void launch_list(void* stream, const Grid& grid, void** arguments) const;
+  std::shared_ptr<State> state_;
+};
+
+// A Kernel that launches these codes.
+inline sdk::Kernel kernel_of(std::vector<Code> codes, std::function<void(const sdk::Call&)> run) {
+  sdk::Kernel kernel;
+  kernel.run = std::move(run);
+  kernel.prepare = [codes = std::move(codes)] {
+    for (const Code& c : codes) c.prepare();
+  };
+  return kernel;
+}
+
+// What device text takes as `ErrorSink` (common.cuh): where a kernel reports bad data. The Kernel
+// must say can_fail.
+struct ErrorSink {
+  void* word;
+  uint64_t step;
+};
+inline ErrorSink error_sink(const sdk::Call& call) { return {call.error, call.step}; }
+
+// All units of a device.
+class CodeStore {
+ public:
+  CodeStore(Context context, std::string architecture)
+      : context_(context),
+        architecture_(std::move(architecture)),
+        disk_(DiskCache::usual_directory()) {}
+  // defines: "NAME=VALUE". Throws sdk::Refusal when there is neither code nor a compiler.
+  Code code(std::string_view file, const std::string& entry,
+            const std::vector<std::string>& defines, uint32_t shared);
+  // A text made at run time; `name` is for messages.
+  Code generated(std::string_view name, std::string text, const std::string& entry,
+                 uint32_t shared);
+  // No code of it is used any more; the context is the thread's own.
+  void unload() noexcept;
+
+ private:
+  Code find(Unit::Source source, const std::string& entry, uint32_t shared);
+  Context context_;
+  std::string architecture_;
+  DiskCache disk_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Unit>> units_;
+};
+
+}  // namespace tenon::cuda

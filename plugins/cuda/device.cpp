@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Describes and opens devices; streams, events and graphs are thin over the driver's own.
+#include "device.hpp"
+
+#include <stdlib.h>
+
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "blas.hpp"
+#include "compiler.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+constexpr int kOldestMajor = 7, kOldestMinor = 5;
+constexpr uint64_t kAlignment = 256;
+
+int attribute_of(DeviceId id, int which) {
+  int value = 0;
+  TENON_CUDA(device_attribute, &value, which, id);
+  return value;
+}
+
+Properties read_properties(DeviceId id) {
+  Properties p;
+  std::array<char, 256> name{};
+  TENON_CUDA(device_name, name.data(), static_cast<int>(name.size()) - 1, id);
+  p.name = name.data();
+  p.major = attribute_of(id, attribute::major);
+  p.minor = attribute_of(id, attribute::minor);
+  p.multiprocessors = attribute_of(id, attribute::multiprocessors);
+  p.shared_per_block = static_cast<uint32_t>(attribute_of(id, attribute::shared_per_block_optin));
+  p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
+  size_t bytes = 0;
+  TENON_CUDA(device_memory, &bytes, id);
+  p.memory_bytes = bytes;
+  return p;
+}
+
+// Why a device cannot be used, empty when it can.
+std::string obstacle(DeviceId id, const Properties& p) {
+  constexpr int kProhibited = 2;
+  if (p.major * 10 + p.minor < kOldestMajor * 10 + kOldestMinor)
+    return "compute capability " + std::to_string(p.major) + "." + std::to_string(p.minor) +
+           ", needed is 7.5 or later";
+  if (attribute_of(id, attribute::compute_mode) == kProhibited)
+    return "its compute mode prohibits contexts";
+  if (!attribute_of(id, attribute::memory_pools)) return "it has no memory pools";
+  return {};
+}
+
+// TENON_CUDA_MEMORY_LIMIT, in bytes; 0 = none.
+uint64_t memory_limit() {
+  const char* text = secure_getenv("TENON_CUDA_MEMORY_LIMIT");
+  uint64_t bytes = 0;
+  if (text) std::from_chars(text, text + std::strlen(text), bytes);
+  return bytes;
+}
+
+Stream stream_of(void* s) { return static_cast<Stream>(s); }
+Event event_of(void* e) { return static_cast<Event>(e); }
+Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
+
+}  // namespace
+
+std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+  std::vector<sdk::DeviceSpec> list;
+  int count = 0;
+  if (!driver() || driver().device_count(&count) != result::success) return list;
+  for (int i = 0; i < count; ++i) {
+    sdk::DeviceSpec& spec = list.emplace_back();
+    spec.kind = "cuda";
+    spec.alignment = kAlignment;
+    spec.flags = TENON_DEVICE_REBIND_DEAR;
+    try {
+      DeviceId id = 0;
+      TENON_CUDA(device_get, &id, i);
+      const Properties p = read_properties(id);
+      spec.name = p.name;
+      spec.memory_size = p.memory_bytes;
+      spec.reason = obstacle(id, p);
+    } catch (const std::exception& e) {
+      spec.reason = e.what();
+    }
+    if (spec.name.empty()) spec.name = "NVIDIA device " + std::to_string(i);
+  }
+  return list;
+}
+
+std::string note() {
+  if (!driver()) return driver().reason;
+  std::string text = "driver for CUDA " + std::to_string(driver().version / 1000) + "." +
+                     std::to_string(driver().version % 1000 / 10);
+  text += compiler() ? ", NVRTC " + compiler().version() : "; " + compiler().reason();
+  text += blas() ? ", cuBLASLt " + blas().version() : "; " + blas().reason();
+  return text;
+}
+
+std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t index, uint32_t) {
+  DeviceId id = 0;
+  TENON_CUDA(device_get, &id, static_cast<int>(index));
+  return std::make_unique<CudaDevice>(id);
+}
+
+// For what gives back and cannot fail: does nothing when the context cannot be entered.
+template <class Body>
+void CudaDevice::quietly(Body&& body) const noexcept {
+  if (driver().context_push(context()) != result::success) return;
+  body();
+  Context left = nullptr;
+  driver().context_pop(&left);
+}
+
+CudaDevice::Primary::Primary(DeviceId device) : id(device) {
+  TENON_CUDA(context_retain, &handle, id);
+}
+CudaDevice::Primary::~Primary() { driver().context_release(id); }
+
+CudaDevice::CudaDevice(DeviceId id)
+    : context_(id),
+      properties_(read_properties(id)),
+      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor)) {
+  const Current current(context());
+  memory_ = std::make_unique<Memory>(id, memory_limit());
+  staging_ = std::make_unique<Staging>();
+  callbacks_ = std::make_unique<Callbacks>();
+}
+
+CudaDevice::~CudaDevice() {
+  quietly([this] {
+    callbacks_ = nullptr;
+    staging_ = nullptr;
+    memory_ = nullptr;
+    codes_.unload();
+  });
+  // Of a device whose context cannot be entered nothing can be given back.
+  static_cast<void>(memory_.release());
+  static_cast<void>(staging_.release());
+  static_cast<void>(callbacks_.release());
+}
+
+// ---- Memory
+
+void* CudaDevice::allocate(uint64_t bytes, uint64_t) {
+  const Current current(context());
+  return memory_->allocate(bytes);
+}
+void CudaDevice::deallocate(void* memory, uint64_t bytes) noexcept {
+  quietly([&] { memory_->free(memory, bytes); });
+}
+
+void CudaDevice::write(void* target, const void* source, uint64_t size, void* stream) {
+  const Current current(context());
+  if (!stream) return staging_->write(address_of(target), source, size);
+  TENON_CUDA(copy_to_device, address_of(target), source, size, stream_of(stream));
+}
+void CudaDevice::read(void* target, const void* source, uint64_t size, void* stream) {
+  const Current current(context());
+  if (!stream) return staging_->read(target, address_of(source), size);
+  TENON_CUDA(copy_to_host, target, address_of(source), size, stream_of(stream));
+}
+void CudaDevice::copy(void* target, StreamDevice& from, const void* source, uint64_t size,
+                      void* stream) {
+  const Current current(context());
+  const Context other = static_cast<CudaDevice&>(from).context();
+  Stream on = stream_of(stream);
+  if (!stream) TENON_CUDA(stream_create, &on, kStreamNonBlocking);
+  Result r = other == context()
+                 ? driver().copy_on_device(address_of(target), address_of(source), size, on)
+                 : driver().copy_between(address_of(target), context(), address_of(source), other,
+                                         size, on);
+  if (!stream) {
+    if (r == result::success) r = driver().stream_synchronize(on);
+    driver().stream_destroy(on);
+  }
+  driver().check("copy", r);
+}
+
+// ---- Running
+
+void CudaDevice::run(void (*body)(void*), void* arg) {
+  const Current current(context());
+  body(arg);
+}
+
+void* CudaDevice::stream_create() {
+  const Current current(context());
+  Stream stream = nullptr;
+  TENON_CUDA(stream_create, &stream, kStreamNonBlocking);
+  return stream;
+}
+void CudaDevice::stream_destroy(void* stream) noexcept {
+  quietly([&] {
+    driver().stream_synchronize(stream_of(stream));
+    driver().stream_destroy(stream_of(stream));
+  });
+}
+void CudaDevice::stream_synchronize(void* stream) {
+  const Current current(context());
+  TENON_CUDA(stream_synchronize, stream_of(stream));
+}
+void CudaDevice::stream_wait(void* stream, void* event) {
+  const Current current(context());
+  TENON_CUDA(stream_wait, stream_of(stream), event_of(event), 0);
+}
+void* CudaDevice::event_create() {
+  const Current current(context());
+  Event event = nullptr;
+  TENON_CUDA(event_create, &event, kEventNoTiming);
+  return event;
+}
+void CudaDevice::event_destroy(void* event) noexcept {
+  quietly([&] { driver().event_destroy(event_of(event)); });
+}
+void CudaDevice::event_record(void* event, void* stream) {
+  const Current current(context());
+  TENON_CUDA(event_record, event_of(event), stream_of(stream));
+}
+bool CudaDevice::event_done(void* event) {
+  const Current current(context());
+  const Result r = driver().event_query(event_of(event));
+  if (r == result::not_ready) return false;
+  driver().check("event_query", r);
+  return true;
+}
+void CudaDevice::event_synchronize(void* event) {
+  const Current current(context());
+  TENON_CUDA(event_synchronize, event_of(event));
+}
+void CudaDevice::event_on_done(void* event, void (*callback)(void*), void* user) {
+  const Current current(context());
+  callbacks_->call_when_done(event_of(event), callback, user);
+}
+
+// ---- Error words
+
+CudaDevice::ErrorWord CudaDevice::error_word_create() {
+  const Current current(context());
+  ErrorWord word;
+  word.device = memory_->allocate(kAlignment);
+  void* host = nullptr;
+  if (const Result r = driver().host_allocate(&host, sizeof(uint64_t), kHostPortable);
+      r != result::success) {
+    memory_->free(word.device, kAlignment);
+    driver().check("host_allocate", r);
+  }
+  word.host = static_cast<uint64_t*>(host);
+  *word.host = sdk::kNoError;
+  return word;
+}
+void CudaDevice::error_word_destroy(const ErrorWord& word) noexcept {
+  quietly([&] { driver().host_free(const_cast<uint64_t*>(word.host)); });
+  deallocate(word.device, kAlignment);
+}
+void CudaDevice::error_word_reset(const ErrorWord& word, void* stream) {
+  TENON_CUDA(fill_bytes, address_of(word.device), 0xFF, sizeof(uint64_t), stream_of(stream));
+}
+void CudaDevice::error_word_fetch(const ErrorWord& word, void* stream) {
+  TENON_CUDA(copy_to_host, const_cast<uint64_t*>(word.host), address_of(word.device),
+             sizeof(uint64_t), stream_of(stream));
+}
+
+// ---- Graphs
+
+void CudaDevice::record_begin(void* stream) {
+  TENON_CUDA(capture_begin, stream_of(stream), kCaptureThreadLocal);
+}
+void* CudaDevice::record_end(void* stream) {
+  Graph graph = nullptr;
+  TENON_CUDA(capture_end, stream_of(stream), &graph);
+  GraphExec recording = nullptr;
+  const Result r = driver().graph_instantiate(&recording, graph, 0);
+  driver().graph_destroy(graph);
+  driver().check("graph_instantiate", r);
+  return recording;
+}
+void CudaDevice::replay(void* recording, void* stream) {
+  TENON_CUDA(graph_launch, static_cast<GraphExec>(recording), stream_of(stream));
+}
+void CudaDevice::recording_destroy(void* recording) noexcept {
+  quietly([&] { driver().graph_exec_destroy(static_cast<GraphExec>(recording)); });
+}
+
+}  // namespace tenon::cuda

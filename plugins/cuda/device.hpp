@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NVIDIA GPU: its primary context, memory, streams, and the code that runs on it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "code.hpp"
+#include "memory.hpp"
+#include "stream.hpp"
+#include "tenon/stream_plugin.hpp"
+
+namespace tenon::cuda {
+
+struct Properties {
+  std::string name{};
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 1;
+  uint32_t shared_per_block = 48 << 10;  // bytes, the most that a block may ask for
+  uint64_t l2_bytes = 0;
+  uint64_t memory_bytes = 0;
+};
+
+// Of what the driver sees; `reason` of a spec says why a device cannot be opened.
+std::vector<sdk::DeviceSpec> devices(const tenon_host* host);
+std::string note();
+std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t threads);
+
+class CudaDevice final : public sdk::StreamDevice {
+ public:
+  explicit CudaDevice(DeviceId id);
+  ~CudaDevice() override;
+
+  const Properties& properties() const { return properties_; }
+  Context context() const { return context_.handle; }
+  // The kernel `entry` of device/<file>, with defines "NAME=VALUE"; shared: the most bytes of
+  // dynamic shared memory. Throws sdk::Refusal when it cannot be made. Nothing is compiled yet.
+  Code code(std::string_view file, const std::string& entry,
+            const std::vector<std::string>& defines = {}, uint32_t shared = 0) {
+    return codes_.code(file, entry, defines, shared);
+  }
+  // The same of a text made at run time.
+  Code generated(std::string_view name, std::string text, const std::string& entry,
+                 uint32_t shared = 0) {
+    return codes_.generated(name, std::move(text), entry, shared);
+  }
+
+  void* allocate(uint64_t bytes, uint64_t alignment) override;
+  void deallocate(void* memory, uint64_t bytes) noexcept override;
+  void run(void (*body)(void*), void* arg) override;
+
+  void* stream_create() override;
+  void stream_destroy(void* stream) noexcept override;
+  void stream_synchronize(void* stream) override;
+  void stream_wait(void* stream, void* event) override;
+  void* event_create() override;
+  void event_destroy(void* event) noexcept override;
+  void event_record(void* event, void* stream) override;
+  bool event_done(void* event) override;
+  void event_synchronize(void* event) override;
+  void event_on_done(void* event, void (*callback)(void*), void* user) override;
+
+  void write(void* target, const void* source, uint64_t size, void* stream) override;
+  void read(void* target, const void* source, uint64_t size, void* stream) override;
+  void copy(void* target, StreamDevice& from, const void* source, uint64_t size,
+            void* stream) override;
+
+  ErrorWord error_word_create() override;
+  void error_word_destroy(const ErrorWord& word) noexcept override;
+  void error_word_reset(const ErrorWord& word, void* stream) override;
+  void error_word_fetch(const ErrorWord& word, void* stream) override;
+
+  bool records() const override { return driver().has_graphs(); }
+  void record_begin(void* stream) override;
+  void* record_end(void* stream) override;
+  void replay(void* recording, void* stream) override;
+  void recording_destroy(void* recording) noexcept override;
+
+ private:
+  // The primary context is shared with whoever else uses the device in this process.
+  struct Primary {
+    explicit Primary(DeviceId device);
+    ~Primary();
+    DeviceId id;
+    Context handle = nullptr;
+  };
+  template <class Body>
+  void quietly(Body&& body) const noexcept;
+
+  Primary context_;
+  Properties properties_;
+  CodeStore codes_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Callbacks> callbacks_;
+};
+
+// The device of the node that a maker looks at.
+inline CudaDevice& device_of(const sdk::Node& node) {
+  return static_cast<CudaDevice&>(*node.device());
+}
+
+}  // namespace tenon::cuda

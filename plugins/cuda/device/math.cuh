@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The elementwise functions of one element, in what a dtype is computed in (T: f32, f64, bool or an
+// integer): unary_<kind>, slope_<kind> (derivative at x), output_slope_<kind> (at y), binary_<kind>,
+// convert<To>. NaN is kept everywhere.
+#pragma once
+#include "types.cuh"
+
+template <class T>
+struct Traits {
+  static constexpr bool floating = false;
+  static constexpr bool is_signed = T(-1) < T(0);
+};
+template <>
+struct Traits<f32> {
+  static constexpr bool floating = true, is_signed = true;
+};
+template <>
+struct Traits<f64> {
+  static constexpr bool floating = true, is_signed = true;
+};
+template <class T>
+struct Unsigned {
+  typedef u32 type;  // shorter ones are never promoted to int
+};
+template <>
+struct Unsigned<i64> {
+  typedef u64 type;
+};
+template <>
+struct Unsigned<u64> {
+  typedef u64 type;
+};
+
+#define UNARY(kind) template <class T> __device__ inline T unary_##kind(T x, T a, T b)
+#define SLOPE(kind) template <class T> __device__ inline T slope_##kind(T x, T a, T b)
+
+template <class T>
+__device__ inline T sigmoid(T x) {
+  const T e = exp(x < 0 ? x : -x);
+  return (x < 0 ? e : T(1)) / (1 + e);
+}
+template <class T>
+__device__ inline T clamp01(T x) {
+  return x < 0 ? T(0) : x > 1 ? T(1) : x;
+}
+template <class T>
+__device__ inline T sign_of(T x) {
+  return x > 0 ? T(1) : x < 0 ? T(-1) : T(0);
+}
+template <class T>
+__device__ inline T normal_cdf(T x) {
+  return erfc(-x * T(0.70710678118654752)) / 2;
+}
+template <class T>
+__device__ inline T gelu_tanh_argument(T x) {
+  return T(1.5957691216057308) * (x + T(0.044715) * x * x * x);
+}
+template <class T>
+__device__ inline T mish_weight(T e) {
+  return e * (e + 2);
+}
+
+// ---- unary
+UNARY(neg) {
+  if constexpr (Traits<T>::floating) return -x;
+  else return (T)(0 - (typename Unsigned<T>::type)x);
+}
+UNARY(abs) {
+  if constexpr (Traits<T>::floating) return fabs(x);
+  else return x < 0 ? unary_neg(x, a, b) : x;
+}
+UNARY(sign) { return sign_of(x); }
+UNARY(exp) { return exp(x); }
+UNARY(expm1) { return expm1(x); }
+UNARY(log) { return log(x); }
+UNARY(log1p) { return log1p(x); }
+UNARY(sqrt) { return sqrt(x); }
+UNARY(rsqrt) { return rsqrt(x); }
+UNARY(floor) { return floor(x); }
+UNARY(ceil) { return ceil(x); }
+UNARY(trunc) { return trunc(x); }
+UNARY(round) { return rint(x); }
+UNARY(sin) { return sin(x); }
+UNARY(cos) { return cos(x); }
+UNARY(tan) { return tan(x); }
+UNARY(atan) { return atan(x); }
+UNARY(asin) { return asin(x); }
+UNARY(acos) { return acos(x); }
+UNARY(sinh) { return sinh(x); }
+UNARY(cosh) { return cosh(x); }
+UNARY(tanh) { return tanh(x); }
+UNARY(erf) { return erf(x); }
+UNARY(erfc) { return erfc(x); }
+UNARY(reciprocal) { return 1 / x; }
+UNARY(square) {
+  if constexpr (Traits<T>::floating) return x * x;
+  else return (T)((typename Unsigned<T>::type)x * (typename Unsigned<T>::type)x);
+}
+UNARY(relu) { return x <= 0 ? T(0) : x; }
+UNARY(leaky_relu) { return x < 0 ? a * x : x; }
+UNARY(elu) { return x < 0 ? a * expm1(x) : x; }
+UNARY(selu) { return b * (x < 0 ? a * expm1(x) : x); }
+UNARY(sigmoid) { return sigmoid(x); }
+UNARY(hard_sigmoid) { return clamp01(a * x + b); }
+UNARY(softplus) { return (x < 0 ? T(0) : x) + log1p(exp(-fabs(x))); }
+UNARY(softsign) { return x / (1 + fabs(x)); }
+UNARY(silu) { return x * sigmoid(a * x); }
+UNARY(hard_swish) { return x * clamp01(x / 6 + T(0.5)); }
+UNARY(mish) {
+  const T w = mish_weight(exp(x > 20 ? T(20) : x));
+  return x * (w / (w + 2));
+}
+UNARY(gelu) { return x * normal_cdf(x); }
+UNARY(gelu_tanh) { return x * sigmoid(gelu_tanh_argument(x)); }
+template <class T>
+__device__ inline bool unary_is_nan(T x, T, T) {
+  return x != x;
+}
+template <class T>
+__device__ inline bool unary_is_inf(T x, T, T) {
+  return isinf(x);
+}
+
+// ---- slopes
+SLOPE(neg) { return T(-1); }
+SLOPE(abs) { return sign_of(x); }
+SLOPE(sign) { return T(0); }
+SLOPE(exp) { return exp(x); }
+SLOPE(expm1) { return exp(x); }
+SLOPE(log) { return 1 / x; }
+SLOPE(log1p) { return 1 / (1 + x); }
+SLOPE(sqrt) { return T(0.5) / sqrt(x); }
+SLOPE(rsqrt) {
+  const T y = rsqrt(x);
+  return T(-0.5) * y * y * y;
+}
+SLOPE(floor) { return a; }  // a: 1 with ste, else 0
+SLOPE(ceil) { return a; }
+SLOPE(trunc) { return a; }
+SLOPE(round) { return a; }
+SLOPE(sin) { return cos(x); }
+SLOPE(cos) { return -sin(x); }
+SLOPE(tan) {
+  const T y = tan(x);
+  return 1 + y * y;
+}
+SLOPE(atan) { return 1 / (1 + x * x); }
+SLOPE(asin) { return 1 / sqrt((1 - x) * (1 + x)); }
+SLOPE(acos) { return -1 / sqrt((1 - x) * (1 + x)); }
+SLOPE(sinh) { return cosh(x); }
+SLOPE(cosh) { return sinh(x); }
+SLOPE(tanh) { return 4 * sigmoid(2 * x) * sigmoid(-2 * x); }
+SLOPE(erf) { return T(1.1283791670955126) * exp(-x * x); }
+SLOPE(erfc) { return T(-1.1283791670955126) * exp(-x * x); }
+SLOPE(is_nan) { return T(0); }
+SLOPE(is_inf) { return T(0); }
+SLOPE(reciprocal) { return -1 / (x * x); }
+SLOPE(square) { return 2 * x; }
+SLOPE(relu) { return x > 0 ? T(1) : T(0); }
+SLOPE(leaky_relu) { return x < 0 ? a : T(1); }
+SLOPE(elu) { return x < 0 ? a * exp(x) : T(1); }
+SLOPE(selu) { return b * (x < 0 ? a * exp(x) : T(1)); }
+SLOPE(sigmoid) { return sigmoid(x) * sigmoid(-x); }
+SLOPE(hard_sigmoid) { return a * x + b > 0 && a * x + b < 1 ? a : T(0); }
+SLOPE(softplus) { return sigmoid(x); }
+SLOPE(softsign) {
+  const T r = 1 / (1 + fabs(x));
+  return r * r;
+}
+SLOPE(silu) { return sigmoid(a * x) * (1 + a * x * sigmoid(-a * x)); }
+SLOPE(hard_swish) { return x <= -3 ? T(0) : x >= 3 ? T(1) : x / 3 + T(0.5); }
+SLOPE(mish) {
+  const T e = exp(x > 20 ? T(20) : x), w = mish_weight(e);
+  return w / (w + 2) + x * (x > 20 ? T(0) : 4 * (e / (w + 2)) * ((e + 1) / (w + 2)));
+}
+SLOPE(gelu) { return normal_cdf(x) + x * T(0.39894228040143268) * exp(-x * x / 2); }
+SLOPE(gelu_tanh) {
+  const T u = gelu_tanh_argument(x), limited = x > T(1e6) ? T(1e6) : x < T(-1e6) ? T(-1e6) : x;
+  return sigmoid(u) + x * sigmoid(-u) * sigmoid(u) * T(1.5957691216057308) *
+                          (1 + T(0.134145) * limited * limited);
+}
+#define OUTPUT_SLOPE(kind) template <class T> __device__ inline T output_slope_##kind(T y)
+OUTPUT_SLOPE(sigmoid) { return y * (1 - y); }
+OUTPUT_SLOPE(tanh) { return (1 - y) * (1 + y); }
+OUTPUT_SLOPE(exp) { return y; }
+OUTPUT_SLOPE(sqrt) { return T(0.5) / y; }
+OUTPUT_SLOPE(rsqrt) { return T(-0.5) * y * y * y; }
+OUTPUT_SLOPE(reciprocal) { return -y * y; }
+OUTPUT_SLOPE(relu) { return y > 0 ? T(1) : T(0); }
+
+// ---- binary. Integers wrap; x / 0 has all bits set, x mod 0 = x, lowest / -1 is itself.
+#define BINARY(kind) template <class T> __device__ inline T binary_##kind(T x, T y)
+#define WRAPPED(op)                                                                        \
+  if constexpr (Traits<T>::floating) return x op y;                                        \
+  else return (T)((typename Unsigned<T>::type)x op (typename Unsigned<T>::type)y);
+BINARY(add) { WRAPPED(+) }
+BINARY(sub) { WRAPPED(-) }
+BINARY(mul) { WRAPPED(*) }
+BINARY(div) {
+  if constexpr (Traits<T>::floating) {
+    return x / y;
+  } else {
+    if (y == 0) return (T)~T(0);
+    if (Traits<T>::is_signed && y == (T)-1) return unary_neg(x, x, x);
+    return (T)(x / y);
+  }
+}
+BINARY(max) { return x > y || x != x ? x : y; }
+BINARY(min) { return x < y || x != x ? x : y; }
+BINARY(fmod) {
+  if constexpr (Traits<T>::floating) {
+    return fmod(x, y);
+  } else {
+    if (y == 0) return x;
+    if (Traits<T>::is_signed && y == (T)-1) return 0;
+    return (T)(x % y);
+  }
+}
+BINARY(mod) {
+  const T r = binary_fmod(x, y);
+  if constexpr (!Traits<T>::floating)
+    if (y == 0) return r;
+  return r != 0 && (r < 0) != (y < 0) ? (T)(r + y) : r;
+}
+BINARY(pow) {
+  if constexpr (Traits<T>::floating) {
+    return pow(x, y);
+  } else {
+    if (y < 0) return x == 1 ? T(1) : Traits<T>::is_signed && x == (T)-1 ? (y & 1 ? (T)-1 : T(1)) : T(0);
+    u64 result = 1, power = (u64)x;
+    for (u64 e = (u64)y; e; e >>= 1, power *= power)
+      if (e & 1) result *= power;
+    return (T)result;
+  }
+}
+BINARY(atan2) { return atan2(x, y); }
+
+// ---- conversions, one rounding each. From: f32, f64, bool or an integer; the result is stored.
+template <class To>
+struct ToInteger {
+  template <class From>
+  __device__ static To from(From x) {
+    if constexpr (Traits<From>::floating) {
+      constexpr bool is_signed = Traits<To>::is_signed;
+      constexpr int digits = 8 * sizeof(To) - is_signed;
+      constexpr To most = (To)((u64(1) << (digits - 1)) - 1 + (u64(1) << (digits - 1)));
+      const From high = From(u64(1) << (digits - 1)) * 2;
+      if (x != x) return 0;
+      if (x >= high) return most;
+      if (x <= (is_signed ? -high : From(0))) return is_signed ? (To)(-(i64)most - 1) : 0;
+      return (To)x;
+    } else {
+      return (To)x;
+    }
+  }
+};
+// A float of more bits than any shorter format has, inexact ones odd: one more rounding is right.
+template <class From>
+__device__ inline f32 odd_float(From x) {
+  if constexpr (sizeof(From) == 8 && !Traits<From>::floating) {
+    const u64 high = (u64)(Traits<From>::is_signed && x < 0 ? ~x : x) >> 53;
+    const From low = 0x7FF;
+    return f64_to_odd((f64)(high ? (From)((x & ~low) | ((x & low) != 0 ? low + 1 : 0)) : x));
+  } else if constexpr (sizeof(From) == 4 && Traits<From>::floating) {
+    return x;
+  } else {
+    return f64_to_odd((f64)x);
+  }
+}
+template <class To>
+struct Converter {
+  template <class From>
+  __device__ static To from(From x, bool) {
+    return ToInteger<To>::from(x);
+  }
+};
+#define CONVERTER(To, expression)                \
+  template <>                                    \
+  struct Converter<To> {                         \
+    template <class From>                        \
+    __device__ static To from(From x, bool saturate) { \
+      return expression;                         \
+    }                                            \
+  };
+CONVERTER(f32, (f32)x)
+CONVERTER(f64, (f64)x)
+CONVERTER(f16, f16{f32_to_f16(odd_float(x))})
+CONVERTER(bf16, bf16{f32_to_bf16(odd_float(x))})
+CONVERTER(b8, b8{(u8)(x != 0)})
+CONVERTER(f8e4m3, (f8e4m3{f32_to_f8<4, 3, false>(odd_float(x), saturate)}))
+CONVERTER(f8e5m2, (f8e5m2{f32_to_f8<5, 2, true>(odd_float(x), saturate)}))
+template <class To, class From>
+__device__ inline To convert(From x, bool saturate) {
+  return Converter<To>::from(x, saturate);
+}

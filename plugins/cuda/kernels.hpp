@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table op -> kernel: one function per family, in kernels/<family>.cpp, joined by kernels.cpp.
+#pragma once
+
+#include <span>
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+std::span<const sdk::Row> elementwise_rows();
+std::span<const sdk::Row> shape_rows();
+
+// All of them; what is left over has no name. Filled when the image is loaded.
+inline constexpr size_t kRowCapacity = 128;
+extern sdk::Row row_table[kRowCapacity];
+
+}  // namespace tenon::cuda

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host hands to kernel texts: names of dtypes, and structs that device/common.cuh mirrors.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+// The type's name in device text; refuses those of less than a byte, as operand `name`.
+inline std::string type_name(std::string_view name, tenon_dtype t) {
+  if (t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4 || t == TENON_DTYPE_NONE)
+    throw sdk::Refusal::dtype(name, t);
+  return t == TENON_DTYPE_BOOL ? "b8" : std::string(sdk::dtype_name(t));
+}
+inline int64_t type_bytes(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
+
+inline bool is_half(tenon_dtype t) { return t == TENON_DTYPE_F16 || t == TENON_DTYPE_BF16; }
+inline bool is_float(tenon_dtype t) {
+  return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t);
+}
+inline bool is_integer(tenon_dtype t) { return t >= TENON_DTYPE_I8 && t <= TENON_DTYPE_U64; }
+// The dtype that sums are in.
+inline tenon_dtype acc_dtype(tenon_dtype t) {
+  return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t;
+}
+
+// Index math of 32 bits is right below this many elements.
+inline constexpr int64_t kNarrowIndex = int64_t{1} << 31;
+
+// See common.cuh.
+struct Divisor {
+  uint32_t value = 1, multiplier = 0, shift = 0;
+  Divisor() = default;
+  explicit Divisor(uint32_t d) : value(d) {
+    shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));
+    multiplier =
+        static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
+  }
+};
+
+}  // namespace tenon::cuda

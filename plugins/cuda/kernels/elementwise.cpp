@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the elementwise family: each op is one step of a generated text.
+#include "elementwise.hpp"
+
+#include "../kernels.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+tenon_dtype out_dtype(const Node& node) { return node.out(0).type().dtype; }
+
+Kernel finish(const Node& node, BodyText& text, const Register& y,
+              const std::vector<sdk::Value>& in) {
+  text.output(y, out_dtype(node));
+  return elementwise_kernel(device_of(node), std::string(node.op()), text, in,
+                            node.out(0).type().shape());
+}
+
+// Computed with: no 8-bit floats, no complex numbers.
+Register operand(BodyText& text, std::string_view name, const sdk::Value& v) {
+  const tenon_dtype t = v.type().dtype;
+  if (!is_float(t) && !is_integer(t) && t != TENON_DTYPE_BOOL) throw Refusal::dtype(name, t);
+  return text.input(name, t);
+}
+
+Kernel make_binary(const sdk::op::binary& n, const Node& node) {
+  if (n.a.type().dtype != n.b.type().dtype) throw Refusal::dtype("b", n.b.type().dtype);
+  BodyText text;
+  const Register a = operand(text, "a", n.a), b = operand(text, "b", n.b);
+  return finish(node, text, binary_step(text, n.kind, a, b), {n.a, n.b});
+}
+
+Kernel make_compare(const sdk::op::compare& n, const Node& node) {
+  if (n.a.type().dtype != n.b.type().dtype) throw Refusal::dtype("b", n.b.type().dtype);
+  BodyText text;
+  const Register a = operand(text, "a", n.a), b = operand(text, "b", n.b);
+  return finish(node, text, compare_step(text, n.kind, a, b), {n.a, n.b});
+}
+
+Kernel make_logical(const sdk::op::logical& n, const Node& node) {
+  BodyText text;
+  const Register a = operand(text, "a", n.a);
+  const Register b = n.b ? operand(text, "b", n.b) : Register{};
+  std::vector<sdk::Value> in = {n.a};
+  if (n.b) in.push_back(n.b);
+  return finish(node, text, logical_step(text, n.kind, a, b), in);
+}
+
+Kernel make_unary(const sdk::op::unary& n, const Node& node) {
+  BodyText text;
+  const Register x = operand(text, "x", n.x);
+  return finish(node, text, unary_step(text, n, x, out_dtype(node)), {n.x});
+}
+
+Kernel make_activation_backward(const sdk::op::activation_backward& n, const Node& node) {
+  if (n.dy.type().dtype != n.x.type().dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
+  BodyText text;
+  const Register x = operand(text, "x", n.x), dy = operand(text, "dy", n.dy);
+  return finish(node, text, slope_step(text, n, x, dy), {n.x, n.dy});
+}
+
+Kernel make_cast(const sdk::op::cast& n, const Node& node) {
+  const tenon_dtype to = out_dtype(node);
+  BodyText text;
+  const Register x = text.input("x", n.x.type().dtype);
+  if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);
+  return finish(node, text, cast_step(text, to, n.saturate, x), {n.x});
+}
+
+// Bits are moved, of whatever dtype.
+Kernel make_where(const sdk::op::where& n, const Node& node) {
+  const tenon_dtype dtype = n.a.type().dtype;
+  if (n.b.type().dtype != dtype) throw Refusal::dtype("b", n.b.type().dtype);
+  if (out_dtype(node) != dtype) throw Refusal::dtype("y", out_dtype(node));
+  BodyText text;
+  const Register cond = text.input("cond", n.cond.type().dtype);
+  if (cond.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", cond.dtype);
+  const Register a = text.input("a", dtype, true), b = text.input("b", dtype, true);
+  text.output({cond.text + " ? " + a.text + " : " + b.text, dtype}, dtype, true);
+  return elementwise_kernel(device_of(node), "where", text, {n.cond, n.a, n.b},
+                            node.out(0).type().shape());
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::binary, make_binary>(sdk::kStrided),
+    sdk::row<sdk::op::compare, make_compare>(sdk::kStrided),
+    sdk::row<sdk::op::logical, make_logical>(sdk::kStrided),
+    sdk::row<sdk::op::unary, make_unary>(sdk::kStrided),
+    sdk::row<sdk::op::activation_backward, make_activation_backward>(sdk::kStrided),
+    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided),
+    sdk::row<sdk::op::where, make_where>(sdk::kStrided),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> elementwise_rows() { return kRows; }
+
+}  // namespace tenon::cuda

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin's description and its one exported symbol. Nothing is loaded before devices are asked
+// for; what was loaded stays.
+#include "device.hpp"
+#include "kernels.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+constexpr sdk::PluginSpec kSpec{.name = "cuda",
+                                .version = TENON_CUDA_VERSION,
+                                .vendor = "tenon",
+                                .rows = std::span<const sdk::Row>(row_table),
+                                .devices = devices,
+                                .note = note,
+                                .open = open,
+                                .streams = true};
+
+}  // namespace
+}  // namespace tenon::cuda
+
+TENON_STREAM_PLUGIN(tenon::cuda::kSpec, "cuda", TENON_ISA_BASELINE)

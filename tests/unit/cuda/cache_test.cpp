@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "hash.hpp"
+
+using namespace tenon::cuda;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("tenon_cache_" + std::to_string(getpid()));
+  Folder() { fs::remove_all(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::string code_of(char c) { return std::string(5000, c); }
+
+}  // namespace
+
+TEST_SUITE("cuda/cache") {
+  TEST_CASE("hash: the published examples") {
+    CHECK(hex(sha256("")) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK(hex(sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(hex(sha256(std::string(1000000, 'a'))) ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
+
+  TEST_CASE("cache: what is kept is found, under its own key alone") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    CHECK_FALSE(cache.find("text for sm_90"));
+    cache.keep("text for sm_90", code_of('a'));
+    cache.keep("text for sm_80", code_of('b'));
+    CHECK(cache.find("text for sm_90") == code_of('a'));
+    CHECK(cache.find("text for sm_80") == code_of('b'));
+    CHECK_FALSE(cache.find("text for sm_75"));
+  }
+
+  TEST_CASE("cache: a file that is cut, changed or of another key is none, and is replaced") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    cache.keep("k", code_of('a'));
+    const std::string path = cache.path_of("k");
+    for (const uintmax_t size : {uintmax_t{0}, uintmax_t{10}, uintmax_t{60}, uintmax_t{4000}}) {
+      cache.keep("k", code_of('a'));
+      fs::resize_file(path, size);
+      CHECK_FALSE(cache.find("k"));
+    }
+    cache.keep("k", code_of('a'));
+    {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(3000);
+      file.put('x');
+    }
+    CHECK_FALSE(cache.find("k"));
+    cache.keep("other", code_of('b'));
+    fs::copy_file(cache.path_of("other"), path, fs::copy_options::overwrite_existing);
+    CHECK_FALSE(cache.find("k"));
+    cache.keep("k", code_of('c'));
+    CHECK(cache.find("k") == code_of('c'));
+  }
+
+  TEST_CASE("cache: no directory, or one that cannot be written, keeps nothing and fails nothing") {
+    const DiskCache none("");
+    none.keep("k", code_of('a'));
+    CHECK_FALSE(none.find("k"));
+    const DiskCache bad("/proc/nowhere");
+    bad.keep("k", code_of('a'));
+    CHECK_FALSE(bad.find("k"));
+  }
+
+  TEST_CASE("cache: processes that write one key at once leave a sound file") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    std::vector<pid_t> children;
+    for (int p = 0; p < 4; ++p) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        bool good = true;
+        for (int i = 0; i < 50; ++i) {
+          cache.keep("k", code_of('a'));
+          const auto found = cache.find("k");
+          good &= found && *found == code_of('a');
+        }
+        _exit(good ? 0 : 1);
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      CHECK(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) == 0);
+    }
+    CHECK(cache.find("k") == code_of('a'));
+    CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+  }
+}
