@@ -130,6 +130,7 @@ Lease& Context::prepare() {
       if (e.updated) lease.updates.push_back(entry);
       lease.entries.push_back(std::move(entry));
     }
+    lease.generations.assign(plan.entries.size(), 0);
     lease.store_version = version;
   }
   return lease;
@@ -146,6 +147,40 @@ void Context::give_up_arena(size_t device, const Lease& keep) {
   }
 }
 
+// Weights and state. Only what changed since the lease was bound to it is looked at: a model has
+// hundreds of weights, and between two tokens all are the same.
+void Context::bind_entries(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  const auto changed = [&](size_t e) {
+    return lease.generations[e] != lease.entries[e]->generation();
+  };
+  const auto use = [&](std::shared_ptr<Buffer>& bound, std::shared_ptr<Buffer> now) {
+    if (bound != now) bound = std::move(now), lease.ready = false;
+  };
+  lease.entry_buffers.resize(plan.entries.size());
+  for (size_t e = 0; e < plan.entries.size(); ++e) {
+    if (!changed(e)) continue;
+    const PlannedEntry& planned = plan.entries[e];
+    auto& bound = lease.entry_buffers[e];
+    bound.resize(plan.devices.size());
+    for (uint32_t d : planned.devices) use(bound[d], lease.entries[e]->current(*plan.devices[d]));
+    if (const uint32_t d = planned.update_device; planned.updated)
+      use(bound[d], lease.entries[e]->target(*plan.devices[d]));
+  }
+  lease.derived.resize(plan.derived.size());
+  for (size_t i = 0; i < plan.derived.size(); ++i) {
+    const PlannedDerived& d = plan.derived[i];
+    if (!changed(d.entry)) continue;
+    const Program& program = *plan.regions[d.region].program;
+    use(lease.derived[i], lease.entries[d.entry]->derived(*plan.devices[d.device], d.layout, d.size,
+                                                          [&](Buffer& dense, Buffer& derived) {
+                                                            program.derive(d.value, dense, derived);
+                                                          }));
+  }
+  for (size_t e = 0; e < plan.entries.size(); ++e)
+    lease.generations[e] = lease.entries[e]->generation();
+}
+
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease) {
   const Plan& plan = lease.bound->plan;
@@ -156,28 +191,7 @@ void Context::bind(Lease& lease) {
       if (buffer) buffer->write(0, input.content.data(), input.content.size());
     lease.input_versions[i] = input.version;
   }
-  lease.entry_buffers.resize(plan.entries.size());
-  for (size_t e = 0; e < plan.entries.size(); ++e) {
-    auto& bound = lease.entry_buffers[e];
-    bound.resize(plan.devices.size());
-    const auto use = [&](uint32_t d, std::shared_ptr<Buffer> buffer) {
-      if (bound[d] != buffer) bound[d] = std::move(buffer), lease.ready = false;
-    };
-    for (uint32_t d : plan.entries[e].devices) use(d, lease.entries[e]->current(*plan.devices[d]));
-    if (plan.entries[e].updated) {
-      const uint32_t d = plan.entries[e].update_device;
-      use(d, lease.entries[e]->target(*plan.devices[d]));
-    }
-  }
-  lease.derived.resize(plan.derived.size());
-  for (size_t i = 0; i < plan.derived.size(); ++i) {
-    const PlannedDerived& d = plan.derived[i];
-    const Program& program = *plan.regions[d.region].program;
-    auto buffer = lease.entries[d.entry]->derived(
-        *plan.devices[d.device], d.layout, d.size,
-        [&](Buffer& dense, Buffer& derived) { program.derive(d.value, dense, derived); });
-    if (lease.derived[i] != buffer) lease.derived[i] = std::move(buffer), lease.ready = false;
-  }
+  bind_entries(lease);
   for (size_t d = 0; d < plan.devices.size(); ++d) {
     const auto& chunks = plan.arenas[d].chunks;
     auto& pool = arenas_[d];

@@ -44,6 +44,7 @@ class Context {
   };
   Lease& prepare();
   void bind(Lease& lease);
+  void bind_entries(Lease& lease);
   void give_up_arena(size_t device, const Lease& keep);
   uint32_t slot_of(std::string_view output);
   void forbid_in_flight(const char* what);

@@ -15,6 +15,7 @@ struct Lease {
   std::vector<uint64_t> input_versions;                      // what the buffers hold
   std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
   std::vector<std::shared_ptr<Entry>> entries;               // [entry]
+  std::vector<uint64_t> generations;                         // [entry]: bound below, 0 = none
   std::vector<std::vector<std::shared_ptr<Buffer>>>
       entry_buffers;                             // [entry][device]: what the instances are bound to
   std::vector<std::shared_ptr<Buffer>> derived;  // [derived weight]: likewise

@@ -58,7 +58,7 @@ std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout
                                        const MakeDerived& make) {
   check_defined();
   std::lock_guard lock(mutex_);
-  DerivedCopy& derived = derived_[{&device, layout}];
+  DerivedCopy& derived = derived_[{&device, layout, size}];
   std::shared_ptr<Buffer> buffer = derived.buffer.lock();
   if (buffer && derived.current) return buffer;
   if (!buffer) buffer = device.buffer(size);
@@ -73,7 +73,8 @@ std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout
   return buffer;
 }
 
-void Entry::outdate_derived() {
+void Entry::content_changes() {
+  generation_.fetch_add(1, std::memory_order_release);
   std::erase_if(derived_, [](const auto& d) { return d.second.buffer.expired(); });
   for (auto& [key, derived] : derived_) derived.current = false;
 }
@@ -86,7 +87,7 @@ std::shared_ptr<Buffer> Entry::target(Device& device) {
 void Entry::updated_on(Device& device) {
   std::lock_guard lock(mutex_);
   for (auto& [other, copy] : copies_) copy.current = other == &device;
-  outdate_derived();
+  content_changes();
   host_current_ = false;
   Bytes().swap(host_);
   undefined_.reset();
@@ -95,12 +96,13 @@ void Entry::updated_on(Device& device) {
 void Entry::mark_undefined(const std::string& why) {
   std::lock_guard lock(mutex_);
   undefined_ = why;
+  generation_.fetch_add(1, std::memory_order_release);
 }
 
 void Entry::write_host(std::span<const std::byte> content) {
   std::lock_guard lock(mutex_);
   undefined_ = "setting it failed";
-  outdate_derived();
+  content_changes();
   // In place where a device has it already, so that addresses stay; else kept here until a device
   // asks.
   bool kept = false;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "exec/completion.hpp"
@@ -29,6 +30,10 @@ class Entry {
   const std::string& name() const { return name_; }
   const Type& type() const { return type_; }
 
+  // Another number whenever what the calls below answer may be another: the content changed or
+  // became undefined. While a run is in its place in line it stays. Never 0.
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
   // The calls below come from runs that the store has ordered, or from the store itself.
   // The buffer on a device, with current content; fails, by name, when a failed run left it
   // undefined.
@@ -36,7 +41,7 @@ class Entry {
   // The buffer on a device that a run will overwrite; its content counts for nothing.
   std::shared_ptr<Buffer> target(Device& device);
   // The content as `make` lays it out, of `size` bytes on a device; made when there is none of that
-  // layout or the content is newer. It lives as long as somebody holds it.
+  // layout and size or the content is newer. It lives as long as somebody holds it.
   using MakeDerived = std::function<void(Buffer& dense, Buffer& derived)>;
   std::shared_ptr<Buffer> derived(Device& device, const std::string& layout, uint64_t size,
                                   const MakeDerived& make);
@@ -52,13 +57,15 @@ class Entry {
     std::shared_ptr<Buffer> buffer;
     bool current = false;
   };
+  // Layouts of one id may differ in size: a program may pad it for the shape it serves.
+  using DerivedKey = std::tuple<Device*, std::string, uint64_t>;
   struct DerivedCopy {
     std::weak_ptr<Buffer> buffer;
     bool current = false;
   };
   Copy& copy_on(Device& device);
   void fill(Buffer& buffer);
-  void outdate_derived();
+  void content_changes();
   Copy* any_current();
 
   const Space space_;
@@ -71,10 +78,11 @@ class Entry {
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<Device*, Copy> copies_;
-  std::map<std::pair<Device*, std::string>, DerivedCopy> derived_;  // by layout
+  std::map<DerivedKey, DerivedCopy> derived_;
   Bytes host_;
   bool host_current_ = false;
   std::optional<std::string> undefined_;
+  std::atomic<uint64_t> generation_{1};
 };
 
 class Store {

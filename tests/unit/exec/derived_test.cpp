@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derived weights: when they are made, who shares them, and that no run sees an old one. The plugin
-// multiplies elementwise by a weight that it keeps in reverse order.
+// multiplies elementwise by a weight that it keeps in reverse order, and takes the maximum with it
+// in the same layout with zeros before.
 #define TENON_ENTRY_SYMBOL backward_entry
 #include <doctest/doctest.h>
 #include <tenon/plugin.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
 #include "exec/context.hpp"
+#include "host/options.hpp"
 #include "ops/build.hpp"
 
 namespace {
@@ -17,7 +20,7 @@ namespace sdk = tenon::sdk;
 namespace op = tenon::sdk::op;
 
 std::atomic<int> makes{0}, buffers{0};
-std::atomic<bool> make_fails{false};
+std::atomic<bool> make_fails{false}, run_fails{false};
 
 class Memory final : public sdk::Device {
  public:
@@ -31,29 +34,32 @@ class Memory final : public sdk::Device {
   }
 };
 
-// mul reads a frozen b backward; add reads everything as it is.
+// mul and max read a frozen b backward; add reads everything as it is.
 sdk::Kernel make_binary(const op::binary& n, const sdk::Node& node) {
-  if (n.kind != "mul" && n.kind != "add") throw sdk::Refusal::attribute("kind", n.kind);
+  const bool mul = n.kind == "mul", max = n.kind == "max";
+  if (!mul && !max && n.kind != "add") throw sdk::Refusal::attribute("kind", n.kind);
   const int64_t count = node.out(0).type().elements();
   if (n.a.type().elements() != count || n.b.type().elements() != count)
     throw sdk::Refusal::shape("no broadcasting here");
-  const bool backward = n.kind == "mul" && n.b.frozen();
+  const bool backward = (mul || max) && n.b.frozen();
+  const int64_t before = max ? count : 0;
   sdk::Kernel kernel;
-  kernel.run = [count, backward, mul = n.kind == "mul"](const sdk::Call& c) {
+  kernel.run = [count, backward, before, mul, max](const sdk::Call& c) {
+    if (run_fails) throw std::runtime_error("no run today");
     const float *a = c.in<float>(0), *b = c.in<float>(1);
     for (int64_t i = 0; i < count; ++i) {
-      const float right = b[backward ? count - 1 - i : i];
-      c.out<float>(0)[i] = mul ? a[i] * right : a[i] + right;
+      const float right = b[backward ? before + count - 1 - i : i];
+      c.out<float>(0)[i] = mul ? a[i] * right : max ? std::max(a[i], right) : a[i] + right;
     }
   };
   if (backward)
-    kernel.derived.push_back({1, "backward", static_cast<uint64_t>(count) * sizeof(float),
-                              [count](const void* dense, void* derived) {
+    kernel.derived.push_back({1, "backward", static_cast<uint64_t>(before + count) * sizeof(float),
+                              [count, before](const void* dense, void* derived) {
                                 if (make_fails) throw std::runtime_error("no derived weight today");
                                 ++makes;
-                                for (int64_t i = 0; i < count; ++i)
-                                  static_cast<float*>(derived)[i] =
-                                      static_cast<const float*>(dense)[count - 1 - i];
+                                float* to = std::fill_n(static_cast<float*>(derived), before, 0.0f);
+                                std::reverse_copy(static_cast<const float*>(dense),
+                                                  static_cast<const float*>(dense) + count, to);
                               }});
   return kernel;
 }
@@ -86,16 +92,11 @@ const Type kType{TENON_DTYPE_F32, Shape{kCount}};
 std::span<const std::byte> bytes(const Floats& values) { return std::as_bytes(std::span(values)); }
 
 struct Rig {
-  std::shared_ptr<Runtime> runtime = std::make_shared<Runtime>([] {
-    HostOptions options;
-    options.entries = {backward_entry};
-    options.use_environment = options.use_builtin_dir = false;
-    return options;
-  }());
+  std::shared_ptr<Runtime> runtime = std::make_shared<Runtime>(only({backward_entry}));
   std::shared_ptr<Store> store = std::make_shared<Store>();
 
   Rig() {
-    makes = 0, make_fails = false;
+    makes = 0, make_fails = run_fails = false;
     set({1, 2, 3});
   }
   void set(const Floats& w) { store->set(Space::weight, "w", kType, bytes(w)); }
@@ -166,6 +167,52 @@ TEST_SUITE("exec/derived") {
     CHECK(makes == 1);
     CHECK(run(evaluate) == Floats{20, 300, 4000});
     CHECK(makes == 2);
+  }
+
+  TEST_CASE("layouts of one name and two sizes are two") {
+    Rig r;
+    Graph g;
+    const Value x = g.input("x", kType), w = g.weight("w", kType);
+    g.output("y", binary(g, "max", x, w));
+    Context small(r.executable(product())), large(r.executable(g));
+    for (int i = 0; i < 2; ++i) {
+      CHECK(run(small) == Floats{10, 200, 3000});
+      CHECK(run(large, "y", {2, 2, 2}) == Floats{2, 2, 3});
+    }
+    CHECK(makes == 2);
+    r.set({4, 5, 6});
+    CHECK(run(large, "y", {5, 5, 5}) == Floats{5, 5, 6});
+    CHECK(run(small) == Floats{40, 500, 6000});
+    CHECK(makes == 4);
+  }
+
+  TEST_CASE("a run that changes nothing leaves the generation; what changes the weight does not") {
+    Rig r;
+    const auto entry = r.store->find(Space::weight, "w");
+    Context context(r.executable(product()));
+    run(context);
+    const uint64_t bound = entry->generation();
+    run(context);
+    CHECK(entry->generation() == bound);
+    r.set({4, 5, 6});
+    CHECK(entry->generation() != bound);
+    CHECK(run(context) == Floats{40, 500, 6000});
+  }
+
+  TEST_CASE("undefined by another run: refused by who had bound it, until it is set") {
+    Rig r;
+    Graph g;
+    const Value x = g.input("x", kType), w = g.weight("w", kType);
+    g.update(w, binary(g, "add", w, x));
+    g.output("y", binary(g, "add", x, x));
+    Context train(r.executable(g)), evaluate(r.executable(product()));
+    CHECK(run(evaluate) == Floats{10, 200, 3000});
+    run_fails = true;
+    CHECK_THROWS_WITH_AS(run(train), doctest::Contains("no run today"), Error);
+    run_fails = false;
+    CHECK_THROWS_WITH_AS(run(evaluate), doctest::Contains("weight 'w' is undefined"), Error);
+    r.set({1, 1, 1});
+    CHECK(run(evaluate) == Floats{10, 100, 1000});
   }
 
   TEST_CASE("beside a reader of the dense content") {
