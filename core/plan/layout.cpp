@@ -6,7 +6,6 @@
 #include "plan/layout.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -18,6 +17,7 @@ namespace {
 
 constexpr int kGapTries = 32;
 constexpr size_t kSmallArena = 4000;  // objects up to which the quadratic placement is affordable
+constexpr uint64_t kMendCost = 20'000'000;  // what all tries to mend one may cost, by that square
 
 uint64_t align_up(uint64_t v, uint64_t alignment) { return (v + alignment - 1) & ~(alignment - 1); }
 
@@ -146,21 +146,54 @@ uint64_t peak_of(std::span<const ArenaObject> objects) {
   return peak;
 }
 
-// Tries orders in which what lay highest comes sooner, as many as a moderate time allows. attempt
-// gives the placement, or nothing when the bound is met.
-void mend(std::vector<uint32_t> order, auto&& attempt) {
-  if (order.empty()) return;
-  const uint64_t cost = uint64_t{order.size()} * order.size();
-  const uint64_t tries = std::min<uint64_t>(200, 20'000'000 / cost);
-  for (uint64_t i = 0; i < tries; ++i) {
-    const std::vector<ArenaObject> placed = attempt(order);
-    if (placed.empty()) return;
-    const auto highest = std::max_element(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return placed[a].offset + placed[a].size < placed[b].offset + placed[b].size;
-    });
-    if (highest == order.begin()) return;
-    std::rotate(order.begin() + (highest - order.begin()) / 2, highest, highest + 1);
+struct Placement {
+  std::vector<uint32_t> order{};  // in which the objects were given their offsets
+  std::vector<ArenaObject> objects{};
+  uint64_t peak = 0;
+};
+
+Placement placement(std::span<const ArenaObject> objects, uint64_t chunk_limit,
+                    std::vector<uint32_t> order) {
+  Placement out{std::move(order), {objects.begin(), objects.end()}};
+  place_in_order(out.objects, chunk_limit, out.order);
+  out.peak = peak_of(out.objects);
+  return out;
+}
+
+// The object that ends highest comes sooner: half-way to the front. False when it is there already.
+bool promote_highest(Placement& p) {
+  const auto highest =
+      std::max_element(p.order.begin(), p.order.end(), [&](uint32_t a, uint32_t b) {
+        return p.objects[a].offset + p.objects[a].size < p.objects[b].offset + p.objects[b].size;
+      });
+  if (highest == p.order.begin()) return false;
+  std::rotate(p.order.begin() + (highest - p.order.begin()) / 2, highest, highest + 1);
+  return true;
+}
+
+// The lowest of the quadratic placements; they end with the first that meets the bound.
+Placement place_low(std::span<const ArenaObject> objects, uint64_t chunk_limit, uint64_t bound) {
+  const auto life = [](const ArenaObject& o) { return uint64_t{o.last} - o.first + 1; };
+  const std::vector<uint32_t> orders[] = {
+      order_by(objects, [](const auto& a, const auto& b) { return a.size > b.size; }),
+      order_by(objects, [&](const auto& a, const auto& b) { return life(a) > life(b); }),
+      order_by(objects,
+               [&](const auto& a, const auto& b) { return a.size * life(a) > b.size * life(b); })};
+  Placement best{.peak = UINT64_MAX};
+  for (const auto& order : orders) {
+    Placement p = placement(objects, chunk_limit, order);
+    if (p.peak < best.peak) best = std::move(p);
+    if (best.peak <= bound) return best;
   }
+  // Each try starts from the last one, not from the best: so it gets out of what leads nowhere.
+  Placement now = best;
+  const uint64_t cost = uint64_t{objects.size()} * objects.size();
+  for (uint64_t tries = std::min<uint64_t>(200, kMendCost / cost); tries > 0; --tries) {
+    if (best.peak <= bound || !promote_highest(now)) break;
+    now = placement(objects, chunk_limit, std::move(now.order));
+    if (now.peak < best.peak) best = now;
+  }
+  return best;
 }
 
 }  // namespace
@@ -197,34 +230,13 @@ ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
   out.bound = arena_bound(objects);
   place_by_time(objects, chunk_limit);
   out.peak = peak_of(objects);
-  const auto life = [](const ArenaObject& o) { return uint64_t{o.last} - o.first + 1; };
-  const std::function<bool(const ArenaObject&, const ArenaObject&)> orders[] = {
-      [&](const ArenaObject& a, const ArenaObject& b) { return a.size > b.size; },
-      [&](const ArenaObject& a, const ArenaObject& b) { return life(a) > life(b); },
-      [&](const ArenaObject& a, const ArenaObject& b) {
-        return a.size * life(a) > b.size * life(b);
-      },
-  };
-  std::vector<uint32_t> best_order;
-  uint64_t best_of_orders = UINT64_MAX;
-  const auto attempt = [&](const std::vector<uint32_t>& order) {
-    std::vector<ArenaObject> other(objects.begin(), objects.end());
-    place_in_order(other, chunk_limit, order);
-    const uint64_t peak = peak_of(other);
-    if (peak < out.peak) {
-      std::copy(other.begin(), other.end(), objects.begin());
-      out.peak = peak;
+  if (out.peak > out.bound && objects.size() <= kSmallArena) {
+    const Placement low = place_low(objects, chunk_limit, out.bound);
+    if (low.peak < out.peak) {
+      std::copy(low.objects.begin(), low.objects.end(), objects.begin());
+      out.peak = low.peak;
     }
-    if (peak < best_of_orders) best_order = order, best_of_orders = peak;
-    return other;
-  };
-  for (const auto& less : orders) {
-    if (out.peak <= out.bound || objects.size() > kSmallArena) break;
-    attempt(order_by(objects, less));
   }
-  mend(best_order, [&](const std::vector<uint32_t>& order) {
-    return out.peak <= out.bound ? std::vector<ArenaObject>() : attempt(order);
-  });
   if (!chunk_limit) {
     if (out.peak) out.chunks.push_back(out.peak);
   } else {
