@@ -8,7 +8,8 @@
 #include "ir/rewrite.hpp"
 #include "ops/activation.hpp"
 #include "ops/record.hpp"
-#include "plan/key.hpp"
+#include "plan/join.hpp"
+#include "plan/reader.hpp"
 
 namespace tenon::core {
 namespace {
@@ -38,17 +39,10 @@ class Finder {
  public:
   Finder(const Graph& graph, const Query& query)
       : g_(graph),
-        query_(query),
-        readers_(graph.value_count()),
-        leaves_(graph.value_count()),
+        readers_(graph),
         taken_(graph.node_count()),
-        notes_(graph.node_count()) {
-    for (NodeId n = 0; n < g_.node_count(); ++n)
-      for (Value v : g_[n].operands)
-        if (v) readers_[v.id].push_back(n);
-    for (const Output& o : g_.outputs()) leaves_[o.value.id] = true;
-    for (const Update& u : g_.updates()) leaves_[u.value.id] = true;
-  }
+        notes_(graph.node_count()),
+        claims_(query) {}
 
   const Graph& graph() const { return g_; }
   // A node of op Op that is free to be joined.
@@ -58,16 +52,14 @@ class Finder {
     return decode<Op>(g_[n]);
   }
   // The node that makes v, or kNone.
-  NodeId maker(Value v) const { return g_[v].space == Space::node ? g_[v].node : kNone; }
-  const std::vector<NodeId>& readers(Value v) const { return readers_[v.id]; }
+  NodeId maker(Value v) const { return maker_of(g_, v); }
+  std::span<const NodeId> readers(Value v) const { return readers_.of(v); }
   // Does this node alone read v, once?
-  bool only_reader(Value v, NodeId n) const {
-    return !leaves_[v.id] && readers_[v.id].size() == 1 && readers_[v.id][0] == n;
-  }
+  bool only_reader(Value v, NodeId n) const { return readers_.one(v) && readers_.of(v)[0] == n; }
   // Can v be made at node n's place: nothing before reads it, and its gradient is not asked for by
   // name?
   bool may_wait(Value v, NodeId n) const {
-    return std::all_of(readers_[v.id].begin(), readers_[v.id].end(), [&](NodeId r) {
+    return std::ranges::all_of(readers_.of(v), [&](NodeId r) {
       return r >= n && g_[r].op->schema->level != OpLevel::meta;
     });
   }
@@ -75,7 +67,7 @@ class Finder {
 
   // Takes the nodes if the device claims the composite; else notes why not at its last node.
   bool take(Join join) {
-    const Verdict& verdict = claim(join);
+    const Verdict& verdict = claims_.of(g_, *join.op, join.operands, join.attrs, join.wanted);
     const NodeId last = join.nodes.back();
     if (!verdict.native) {
       notes_[last] = cat("not joined into ", join.op->name(), ": ", verdict.text);
@@ -100,45 +92,22 @@ class Finder {
   }
 
  private:
-  // The device's answer to a composite of these types.
-  const Verdict& claim(const Join& join) {
-    Graph one;
-    std::vector<Value> operands;
-    for (Value v : join.operands)
-      operands.push_back(v ? one.input(std::to_string(operands.size()), g_.type(v)) : Value{});
-    const NodeId n = one.add_node(*join.op, std::move(operands), join.attrs, join.wanted);
-    std::string key = form_key(one, one[n]);
-    if (const auto found = claims_.find(key); found != claims_.end()) return found->second;
-    for (Value v : one[n].outputs)
-      if (v) one.output(std::to_string(one.outputs().size()), v);
-    return claims_.emplace(std::move(key), query_(one, 0)[0]).first->second;
-  }
-
   void emit(Rewriter& rw, const Join& join) {
-    std::string provenance, parts;
-    for (NodeId n : join.nodes) {
-      const NodeInfo& node = g_[n];
-      parts += cat(parts.empty() ? "joined: " : " + ", node.op->name());
-      if (const AttrValue* kind = node.attr("kind"))
-        parts += cat(" ", std::get<std::string>(*kind));
-      if (provenance.empty()) provenance = node.provenance;
-    }
+    const Parts parts = parts_of(g_, join.nodes);
     const NodeId made =
-        rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, provenance);
+        rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, parts.provenance);
     rw.to.set_clone(made, g_[join.nodes[0]].clone);
     rw.to.set_recompute(made, segment_of(g_, join.nodes));
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
-    rw.to.set_note(made, std::move(parts));
+    rw.to.set_note(made, cat("joined: ", parts.names));
   }
 
   const Graph& g_;
-  const Query& query_;
-  std::vector<std::vector<NodeId>> readers_;
-  std::vector<bool> leaves_;
+  const Readers readers_;
   std::vector<bool> taken_;
   std::vector<std::string> notes_;
   std::unordered_map<NodeId, Join> at_;
-  std::unordered_map<std::string, Verdict> claims_;
+  Claims claims_;
 };
 
 // ---- act(gate) * up
@@ -223,8 +192,7 @@ bool add_activation(const Finder& f, Product& p) {
 // What is kept for others must not be read before node n, the composite's new place.
 bool kept_may_wait(const Finder& f, const Product& p, NodeId n) {
   if (!p.pre_act) return true;
-  const std::vector<NodeId>& readers = f.readers(p.pre_act);
-  return std::all_of(readers.begin(), readers.end(), [&](NodeId r) {
+  return std::ranges::all_of(f.readers(p.pre_act), [&](NodeId r) {
     return r > n || std::find(p.nodes.begin(), p.nodes.end(), r) != p.nodes.end();
   });
 }

@@ -8,21 +8,6 @@
 
 namespace tenon::core {
 
-Matcher::Matcher(const Graph& graph)
-    : g_(graph),
-      reads_(graph.value_count()),
-      by_(graph.value_count()),
-      leaves_(graph.value_count()) {
-  for (NodeId n = 0; n < g_.node_count(); ++n)
-    for (Value v : g_[n].operands)
-      if (v) {
-        ++reads_[v.id];
-        by_[v.id].push_back(n);
-      }
-  for (const Output& o : g_.outputs()) leaves_[o.value.id] = true;
-  for (const Update& u : g_.updates()) leaves_[u.value.id] = true;
-}
-
 void Matcher::begin(NodeId root) {
   root_ = root;
   clone_ = g_[root].clone;
@@ -164,7 +149,7 @@ void Matcher::take_apart(Value v, Product& p, bool outermost) {
     return;
   }
   constexpr int kMostNodes = 12;
-  if ((outermost || read_once(v)) && p.nodes < kMostNodes) {
+  if ((outermost || readers_.one(v)) && p.nodes < kMostNodes) {
     ++p.nodes;
     if (const auto f = binary(v, "mul")) {
       take_apart(f->first, p, false);
@@ -205,8 +190,8 @@ bool Matcher::closed() const {
     if (n == root_) continue;
     for (Value v : g_[n].outputs) {
       if (!v) continue;
-      if (leaves_[v.id]) return false;
-      for (NodeId reader : by_[v.id])
+      if (readers_.leaves(v)) return false;
+      for (NodeId reader : readers_.of(v))
         if (!std::binary_search(inside.begin(), inside.end(), reader)) return false;
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/build.hpp"
+#include "plan/reader.hpp"
 
 namespace tenon::core {
 
@@ -20,7 +21,7 @@ struct Raised {
 
 class Matcher {
  public:
-  explicit Matcher(const Graph& graph);
+  explicit Matcher(const Graph& graph) : g_(graph), readers_(graph) {}
   const Graph& graph() const { return g_; }
   const Type& type(Value v) const { return g_.type(v); }
   const Shape& shape(Value v) const { return g_.type(v).shape; }
@@ -30,7 +31,7 @@ class Matcher {
   // The ops below answer with what the node that makes v does, or nothing, and count it in.
   template <class Op>
   std::optional<Op> as(Value v) {
-    const NodeId n = g_[v].space == Space::node ? g_[v].node : kNone;
+    const NodeId n = maker_of(g_, v);
     if (n == kNone || !is<Op>(n) || g_[n].clone != clone_) return {};
     seen_.push_back(n);
     return decode<Op>(g_[n]);
@@ -77,19 +78,16 @@ class Matcher {
   // The same, of this kind: told without decoding, for most nodes are of another.
   template <class Op>
   std::optional<Op> of_kind(Value v, std::string_view kind) {
-    const NodeId n = g_[v].space == Space::node ? g_[v].node : kNone;
+    const NodeId n = maker_of(g_, v);
     if (n == kNone || !is<Op>(n)) return {};
     const AttrValue* given = g_[n].attr("kind");
     if (!given || std::get<std::string>(*given) != kind) return {};
     return as<Op>(v);
   }
-  bool read_once(Value v) const { return !leaves_[v.id] && reads_[v.id] == 1; }
   void take_apart(Value v, Product& p, bool outermost);
 
   const Graph& g_;
-  std::vector<uint32_t> reads_;          // per value: how often nodes read it
-  std::vector<std::vector<NodeId>> by_;  // per value: who
-  std::vector<bool> leaves_;
+  const Readers readers_;
   NodeId root_ = kNone;
   uint32_t clone_ = 0;
   std::vector<NodeId> seen_;

@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "ops/record.hpp"
+#include "plan/reader.hpp"
 
 namespace tenon::core {
 namespace {
@@ -15,25 +16,6 @@ namespace {
 constexpr uint64_t kLight = 256;  // bytes that are not worth a thought
 
 using Queue = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
-
-// Lists by number, all in one piece.
-class Lists {
- public:
-  Lists(size_t count, std::span<const std::pair<uint32_t, NodeId>> items)
-      : first_(count + 1), items_(items.size()) {
-    for (const auto& [list, item] : items) ++first_[list + 1];
-    std::partial_sum(first_.begin(), first_.end(), first_.begin());
-    std::vector<uint32_t> next(first_.begin(), first_.end() - 1);
-    for (const auto& [list, item] : items) items_[next[list]++] = item;
-  }
-  std::span<const NodeId> operator[](uint32_t list) const {
-    return std::span(items_).subspan(first_[list], first_[list + 1] - first_[list]);
-  }
-
- private:
-  std::vector<uint32_t> first_;
-  std::vector<NodeId> items_;
-};
 
 // The value whose bytes a value is: its own, or those of what it is a view of.
 std::vector<uint32_t> find_roots(const Graph& g) {
@@ -52,8 +34,8 @@ struct Memory {
   const Graph& g;
   std::vector<uint32_t> root;   // by value
   std::vector<uint64_t> bytes;  // by root; 0 for what does not lie among the intermediates
-  Lists readers;                // by root, each once
-  Lists after;                  // by node: what must not come before it
+  NodeLists readers;            // by root, each once
+  NodeLists after;              // by node: what must not come before it
 
   explicit Memory(const Graph& graph)
       : g(graph),

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/join.hpp"
+
+#include "ops/record.hpp"
+#include "ops/region.hpp"
+#include "plan/key.hpp"
+
+namespace tenon::core {
+
+const Verdict& Claims::of(const Graph& g, const OpRecord& op, std::span<const Value> operands,
+                          const Attrs& attrs, const std::vector<bool>& wanted) {
+  Graph one;
+  std::vector<Value> inputs;
+  for (Value v : operands)
+    inputs.push_back(v ? one.input(std::to_string(inputs.size()), g.type(v)) : Value{});
+  const NodeId n = one.add_node(op, std::move(inputs), attrs, wanted);
+  std::string key = form_key(one, one[n]);
+  if (const auto found = answers_.find(key); found != answers_.end()) return found->second;
+  for (Value v : one[n].outputs)
+    if (v) one.output(std::to_string(one.outputs().size()), v);
+  return answers_.emplace(std::move(key), query_(one, 0)[0]).first->second;
+}
+
+Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
+  Parts parts;
+  for (NodeId n : nodes) {
+    parts.names += cat(parts.names.empty() ? "" : " + ", g[n].op->name());
+    if (const AttrValue* kind = g[n].attr("kind"))
+      parts.names += cat(" ", std::get<std::string>(*kind));
+    if (parts.provenance.empty()) parts.provenance = g[n].provenance;
+  }
+  return parts;
+}
+
+bool is_number(const Graph& g, Value v) {
+  return g[v].space == Space::constant && g.type(v).shape.elements() == 1 &&
+         tenon_dtype_bits(g.type(v).dtype) >= 8;
+}
+
+StepsOf steps_of(const Graph& g, std::span<const NodeId> nodes, std::span<const Value> outputs) {
+  const auto body = std::make_shared<Graph>();
+  StepsOf out{body, {}};
+  std::unordered_map<uint32_t, Value> now, rounded;
+  const auto read = [&](Value v) -> Value {
+    if (!v) return {};
+    Value& in = now[v.id];
+    if (!in && is_number(g, v)) in = body->constant(g.type(v), g[v].data);
+    if (!in) {
+      in = body->input(std::to_string(out.inputs.size()), g.type(v));
+      out.inputs.push_back(v);
+    }
+    if ((*body)[in].space != Space::node) return in;
+    Value& r = rounded[v.id];
+    return r ? r : r = rounded_step(*body, in);
+  };
+  for (NodeId n : nodes) {
+    std::vector<Value> operands;
+    for (Value v : g[n].operands) operands.push_back(read(v));
+    const NodeId step = body->add_node(*g[n].op, std::move(operands), g[n].attrs, {true});
+    now[g[n].outputs[0].id] = (*body)[step].outputs[0];
+  }
+  for (Value v : outputs) body->output(std::to_string(body->outputs().size()), now[v.id]);
+  return out;
+}
+
+}  // namespace tenon::core
