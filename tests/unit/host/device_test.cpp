@@ -10,6 +10,7 @@
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
 #include "host/status.hpp"
+#include "options.hpp"
 
 using namespace tenon::core;
 using fake::answers;
@@ -18,9 +19,7 @@ namespace {
 
 std::shared_ptr<Device> open(std::vector<tenon_backend_entry_fn> entries = {fake::entry},
                              const char* id = "fake", uint32_t threads = 0) {
-  HostOptions o;
-  o.entries = std::move(entries);
-  o.use_environment = o.use_builtin_dir = false;
+  HostOptions o = only(std::move(entries));
   o.threads = threads;
   return Host(o).open(id);
 }
@@ -118,12 +117,9 @@ TEST_SUITE("host/device") {
       CHECK_FAILS(copy(*to, 0, *from, 20, kSize - 19), "a copy's source");
       CHECK_FAILS(copy(*to, 0, *to, 8, 16), "overlaps itself");
     };
-    HostOptions o;
-    o.entries = {fake::entry, fake::other_entry};
-    o.use_environment = o.use_builtin_dir = false;
     for (const bool addressable : {true, false}) {
       answers.devices[0].flags = addressable ? TENON_DEVICE_HOST_ADDRESSABLE : 0;
-      Host host(o);
+      Host host(only({fake::entry, fake::other_entry}));
       const auto a = host.open("fake:0"), b = host.open("fake:1");
       CHECK(&a->plugin() != &b->plugin());
       answers.native_copies = 0;

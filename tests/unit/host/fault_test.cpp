@@ -11,18 +11,12 @@
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
 #include "host/status.hpp"
+#include "options.hpp"
 
 using namespace tenon::core;
 using fake::answers;
 
 namespace {
-
-HostOptions options() {
-  HostOptions o;
-  o.entries = {fake::entry};
-  o.use_environment = o.use_builtin_dir = false;
-  return o;
-}
 
 // Everything that can fail, once, in a fixed order.
 void use_everything(Host& host) {
@@ -76,7 +70,7 @@ TEST_SUITE("host/fault") {
   TEST_CASE("each call in turn: its slot is named, nothing is left behind") {
     for (const Code code : {Code::out_of_memory, Code::io_error}) {
       fake::reset();
-      Host host(options());
+      Host host(only({fake::entry}));
       uint64_t nth = 1;
       for (const char* slot : kSlots) {
         host.faults().set({.nth = nth, .code = code});
@@ -99,7 +93,7 @@ TEST_SUITE("host/fault") {
 
   TEST_CASE("a wait that fails has waited, and its own failure comes first") {
     fake::reset();
-    Host host(options());
+    Host host(only({fake::entry}));
     const auto device = host.open("fake");
     const auto stream = device->stream();
     host.faults().set({.calls = kFaultWait, .code = Code::cancelled});
@@ -113,7 +107,7 @@ TEST_SUITE("host/fault") {
   TEST_CASE("kinds, devices, counting, lasting") {
     fake::reset();
     answers.devices.push_back(answers.devices[0]);
-    Host host(options());
+    Host host(only({fake::entry}));
     const auto first = host.open("fake:0"), second = host.open("fake:1");
     host.faults().set({.device = "fake:1", .calls = kFaultAllocate | kFaultRead, .nth = 2});
     first->buffer(8);
@@ -138,7 +132,7 @@ TEST_SUITE("host/fault") {
   TEST_CASE("device lost: the device that was hit stays lost, the other does not") {
     fake::reset();
     answers.devices.push_back(answers.devices[0]);
-    Host host(options());
+    Host host(only({fake::entry}));
     auto first = host.open("fake:0"), second = host.open("fake:1");
     host.faults().set({.calls = kFaultRead, .code = Code::device_lost});
     const auto buffer = first->buffer(8);
@@ -156,7 +150,7 @@ TEST_SUITE("host/fault") {
 
   TEST_CASE("threads: exactly one of eight gets the one fault") {
     fake::reset();
-    Host host(options());
+    Host host(only({fake::entry}));
     const auto device = host.open("fake");
     const auto stream = device->stream();
     const auto event = device->event();

@@ -12,23 +12,17 @@
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
 #include "host/status.hpp"
+#include "options.hpp"
 
 using namespace tenon::core;
 using fake::answers;
 
 namespace {
 
-HostOptions options(tenon_backend_entry_fn entry = fake::entry) {
-  HostOptions o;
-  o.entries = {entry};
-  o.use_environment = o.use_builtin_dir = false;
-  return o;
-}
-
 // Why the plugin was not loaded.
 std::string refusal(tenon_backend_entry_fn entry = fake::entry) {
   try {
-    const Host host(options(entry));
+    const Host host(only({entry}));
   } catch (const Error& e) {
     return e.what();
   }
@@ -119,7 +113,7 @@ TEST_SUITE("host/hostile") {
     CHECK(with([](tenon_device_info& i) { i.name = {nullptr, ~uint64_t{0}}; }) == "loaded");
     fake::reset();
     answers.devices[0].max_allocation = ~uint64_t{0};
-    Host host(options());
+    Host host(only({fake::entry}));
     CHECK(host.devices()[0].max_allocation == std::numeric_limits<int64_t>::max());
     CHECK_THROWS_WITH_AS(host.open("fake")->buffer(uint64_t{1} << 63),
                          doctest::Contains("which allows 9223372036854775807"), Error);
@@ -137,7 +131,7 @@ TEST_SUITE("host/hostile") {
       return nullptr;
     };
     {
-      Host twice(options());
+      Host twice(only({fake::entry}));
       const auto e = twice.open("fake")->event();
       int calls = 0;
       e->on_done([&] { ++calls; });
@@ -150,7 +144,7 @@ TEST_SUITE("host/hostile") {
       return fake::failure(TENON_INTERNAL, "called, and failed");
     };
     {
-      Host both(options());
+      Host both(only({fake::entry}));
       const auto e = both.open("fake")->event();
       int calls = 0;
       e->on_done([&] { ++calls; });
@@ -160,7 +154,7 @@ TEST_SUITE("host/hostile") {
     fake::table.event_on_done = [](tenon_event*, void (*)(void*), void*) -> tenon_status* {
       return fake::failure(TENON_INTERNAL, "failed");
     };
-    Host fails(options());
+    Host fails(only({fake::entry}));
     const auto e = fails.open("fake")->event();
     int calls = 0;
     CHECK_THROWS_WITH_AS(e->on_done([&] { ++calls; }), "plugin fake: event_on_done: failed", Error);

@@ -18,6 +18,7 @@
 #include "host/host.hpp"
 #include "host/loader.hpp"
 #include "host/plugin_file.hpp"
+#include "options.hpp"
 
 using namespace tenon::core;
 using fake::answers;
@@ -54,13 +55,8 @@ std::string bytes_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-HostOptions nothing() {
-  HostOptions o;
-  o.use_environment = o.use_builtin_dir = false;
-  return o;
-}
 HostOptions directory(const fs::path& path) {
-  HostOptions o = nothing();
+  HostOptions o = only({});
   o.plugin_dirs = {path.string()};
   return o;
 }
@@ -147,7 +143,7 @@ TEST_SUITE("host/loader") {
   }
 
   TEST_CASE("named file: loads, or throws with path, stage and reason") {
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.plugin_files = {kGood.string(), kGood.string()};
     const Host host(o);
     REQUIRE(host.report().candidates.size() == 2);
@@ -156,7 +152,7 @@ TEST_SUITE("host/loader") {
     CHECK(host.devices().size() == 1);
 
     const auto named = [](const std::string& path) {
-      HostOptions n = nothing();
+      HostOptions n = only({});
       n.plugin_files = {path};
       return Host(n).devices();
     };
@@ -185,7 +181,7 @@ TEST_SUITE("host/loader") {
   }
 
   TEST_CASE("search: a directory that is missing or relative is reported") {
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.plugin_dirs = {"/nowhere/plugins", "plugins"};
     const Host host(o);
     REQUIRE(host.report().candidates.size() == 2);
@@ -196,7 +192,7 @@ TEST_SUITE("host/loader") {
 
   TEST_CASE("environment: searched last, and only when the app allows it") {
     setenv("TENON_PLUGIN_PATH", (":relative::" + kBad.string() + ":").c_str(), 1);
-    HostOptions o = nothing();
+    HostOptions o = only({});
     CHECK(Host(o).report().candidates.empty());
     o.use_environment = true;
     const Host host(o);
@@ -208,7 +204,7 @@ TEST_SUITE("host/loader") {
   TEST_CASE("built-in directory: beside the image that holds the loader, and missing is reported") {
     const std::string self = fs::read_symlink("/proc/self/exe");
     CHECK(builtin_plugin_directory() == (fs::path(self).parent_path() / "tenon/plugins").string());
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.use_builtin_dir = true;
     if (!fs::exists(builtin_plugin_directory())) {
       CHECK_OUTCOME(Host(o).report().candidates.at(0), found, "cannot be searched");
@@ -368,7 +364,7 @@ TEST_SUITE("host/open") {
   TEST_CASE("entries: kinds are numbered over all plugins, one name loads once") {
     fake::reset();
     answers.devices.push_back(answers.devices[0]);
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.entries = {fake::entry, fake::other_entry};
     const Host host(o);
     REQUIRE(host.devices().size() == 4);
@@ -388,7 +384,7 @@ TEST_SUITE("host/open") {
     tenon_device_info accelerator = answers.devices[0];
     accelerator.flags = 0;
     answers.devices.push_back(accelerator);
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.entries = {fake::entry};
     Host host(o);
     CHECK(host.open("fake")->info().id == "fake:0");
@@ -406,7 +402,7 @@ TEST_SUITE("host/open") {
     answers.devices.push_back(answers.devices[0]);
     static const char reason[] = "switched off";
     answers.devices[0].reason = {reason, sizeof reason - 1};
-    HostOptions o = nothing();
+    HostOptions o = only({});
     o.entries = {fake::entry};
     Host host(o);
     CHECK(host.open("auto")->info().id == "fake:1");
@@ -415,15 +411,15 @@ TEST_SUITE("host/open") {
     answers.open_fails = true;
     CHECK_FAILS(host.open("auto"), "no device 'auto' opens: fake:0: ");
     CHECK_FAILS(host.open("auto"), "the card fell out");
-    CHECK_FAILS(Host(nothing()).open("auto"), "there is none at all, see the load report");
+    CHECK_FAILS(Host(only({})).open("auto"), "there is none at all, see the load report");
   }
 
   TEST_CASE("register_static: every later host has it") {
     fake::reset();
-    CHECK(Host(nothing()).devices().empty());
+    CHECK(Host(only({})).devices().empty());
     register_static(fake::entry);
     register_static(fake::entry);
-    const Host host(nothing());
+    const Host host(only({}));
     REQUIRE(host.report().candidates.size() == 1);
     CHECK_FALSE(host.report().candidates[0].named);
     CHECK(host.devices().size() == 1);

@@ -4,6 +4,7 @@
 
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
+#include "options.hpp"
 #include "tenon/profiler.h"
 
 using namespace tenon::core;
@@ -36,10 +37,7 @@ void reset() {
 }
 
 std::shared_ptr<Instance> instance() {
-  HostOptions o;
-  o.entries = {fake::entry};
-  o.use_environment = o.use_builtin_dir = false;
-  const auto device = Host(o).open("fake");
+  const auto device = Host(only({fake::entry})).open("fake");
   const std::vector<uint64_t> graph = fake::graph();
   const auto program = device->compile(graph.data(), graph.size() * 8);
   Binding binding;

@@ -7,6 +7,7 @@
 
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
+#include "options.hpp"
 #include "tenon/derived_weights.h"
 
 using namespace tenon::core;
@@ -14,15 +15,8 @@ using fake::answers;
 
 namespace {
 
-HostOptions options() {
-  HostOptions o;
-  o.entries = {fake::entry};
-  o.use_environment = o.use_builtin_dir = false;
-  return o;
-}
-
 std::shared_ptr<Program> compile(uint64_t scratch_limit = 0) {
-  Host host(options());
+  Host host(only({fake::entry}));
   const std::vector<uint64_t> graph = fake::graph();
   return host.open("fake")->compile(graph.data(), graph.size() * 8, {false, scratch_limit});
 }
