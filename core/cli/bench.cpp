@@ -112,7 +112,9 @@ std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
 
 int bench(const Args& args) {
   const Runtime runtime = make_runtime(args);
+  TraceFile trace(runtime, args);
   const std::vector<Timing> timings = timings_of(runtime, args);
+  trace.save();  // without what the ceilings run
   Ceilings ceilings;
   if (!args.has("--no-ceilings")) ceilings = measure_ceilings(runtime, args);
   if (args.has("--json")) {
@@ -152,7 +154,8 @@ Command bench_command() {
                   {"--part", "NAME",
                    "of a model folder: train, eval, decode or prefill (default decode)"},
                   {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
-                  {"--json", "", "as JSON"}},
+                  {"--json", "", "as JSON"},
+                  trace_option()},
       .examples =
           "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n"
           "  tenon bench --op '(v, i) = topk(f32[8,131072]) {k=50}'\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""trace.py TENON: --trace of lm train writes a trace of all its runs, or says why it cannot."""
+"""trace.py TENON: --trace of lm train and bench writes a trace of all their runs, or says why it cannot."""
 import json
 import pathlib
 import subprocess
@@ -37,4 +37,14 @@ with tempfile.TemporaryDirectory() as folder:
         whole = sum(e["dur"] for e in runs if e["args"]["run"] == run)
         parts = sum(e["dur"] for e in steps if e["args"]["run"] == run)
         assert 0 < parts <= whole + 0.001 * len(steps), (run, parts, whole)
+
+    bench = [tenon, "bench", "--op", "softmax(f32[8,32])", "--seconds", "0.01", "--json", "--trace"]
+    done = subprocess.run(bench + [str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    timed = json.loads(done.stdout)[0]["runs"]
+    steps = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X" and e["cat"] == "step"]
+    # Two runs warm up. What the ceilings are measured with is not there.
+    assert {e["args"]["op"] for e in steps} == {"softmax"} and len(steps) == timed + 2, (len(steps), timed)
+    nowhere = subprocess.run(bench + [str(folder / "none" / "t.json")], capture_output=True, text=True)
+    assert nowhere.returncode == 1 and "none/t.json" in nowhere.stderr, nowhere
 print("good")
