@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to train by the command: layers computed again, batches in parts, bf16.
+"""Ways to train by the command: layers computed again, batches in parts, bf16, nodes joined or each by itself.
 
-modes.py TENON checkpoint|accumulate|bf16"""
+modes.py TENON checkpoint|accumulate|bf16|fusion
+modes.py TENON fusion full   as fusion, over 100 steps of the model and the texts of peer.py"""
 import json, pathlib, re, signal, struct, subprocess, sys, tempfile, time
 
-TEXT = "/usr/share/common-licenses/Apache-2.0"
+TEXT = ["/usr/share/common-licenses/Apache-2.0"]
 SIZES = "--dim 64 --layers 3 --heads 4 --kv-heads 2 --ffn 160 --context 48 --seed 5 --lr 1e-3 --warmup 20".split()
 
 
@@ -16,12 +17,18 @@ def run(*words, status=0):
 
 
 def train(folder, *more):
-    out = run("train", "--text", TEXT, "--out", folder, *SIZES, *more).stdout
+    out = run("train", "--text", *TEXT, "--out", folder, *SIZES, *more).stdout
     return losses(folder), float(re.search(r"intermediates of a step: ([\d.]+) MiB", out)[1])
 
 
 def losses(folder):
     return [loss for _, loss in json.loads(pathlib.Path(folder, "training.json").read_text())["losses"]]
+
+
+def ops(trace):
+    """Of the steps that ran."""
+    events = json.loads(pathlib.Path(trace).read_text())["traceEvents"]
+    return [e["args"]["op"] for e in events if e["ph"] == "X" and e["cat"] == "step"]
 
 
 def furthest(a, b):
@@ -48,7 +55,7 @@ def interrupted(folder, *more):
     """Ctrl-C in a training without end; then two steps more. Gives the steps that were done."""
     log = pathlib.Path(folder + ".log")
     with log.open("w") as out:
-        p = subprocess.Popen([TENON, "lm", "train", "--text", TEXT, "--out", folder, *SIZES, "--steps", "100000",
+        p = subprocess.Popen([TENON, "lm", "train", "--text", *TEXT, "--out", folder, *SIZES, "--steps", "100000",
                               "--eval-every", "50000", *more], stdout=out)
     while "step 0" not in log.read_text():
         time.sleep(0.05)
@@ -128,9 +135,31 @@ def bf16(work):
     pathlib.Path(work, "bf16/config.json").write_text(json.dumps({**config, "torch_dtype": "float32"}))
     told = run(*words, status=1).stderr
     check("a config of another dtype is told", "of float32 that config.json asks for" in told, told.strip())
-    run("train", "--text", TEXT, "--out", f"{work}/x", "--dtype", "f16", status=2)
+    run("train", "--text", *TEXT, "--out", f"{work}/x", "--dtype", "f16", status=2)
+
+
+def fusion(work):
+    """The same losses with and without fusion, in f32 and in bf16."""
+    global TEXT, SIZES
+    steps = ["--steps", "30", "--batch", "4"]
+    if sys.argv[3:] == ["full"]:
+        TEXT = sorted(str(p) for p in pathlib.Path("/usr/share/common-licenses").iterdir())
+        SIZES = "--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --seed 3 --lr 1e-3 --warmup 20".split()
+        steps = ["--steps", "100", "--batch", "16"]
+    fused, _ = train(f"{work}/fused", *steps, "--trace", f"{work}/fused.json")
+    plain, _ = train(f"{work}/plain", *steps, "--no-fuse", "--trace", f"{work}/plain.json")
+    apart = furthest(fused, plain)
+    check("f32 losses agree", apart < 1e-4, f"{apart:.2e} apart at most over {len(fused)} steps, limit 1e-4")
+    joined, single = (sum("elementwise_region" in op for op in ops(f"{work}/{name}.json")) for name in ("fused", "plain"))
+    check("fusion was on in one of them", joined > 0 == single, f"{joined} and {single} regions ran")
+    half, _ = train(f"{work}/half", *steps, "--dtype", "bf16")
+    apart = furthest(half, plain)
+    check("bf16 losses with fusion follow f32's", apart < 0.01, f"{apart:.2e} apart at most, limit 1e-2")
+    alone, _ = train(f"{work}/alone", *steps, "--dtype", "bf16", "--no-fuse")
+    apart = furthest(alone, plain)
+    check("bf16 losses without it too", apart < 0.01, f"{apart:.2e} apart at most, limit 1e-2")
 
 
 TENON = sys.argv[1]
 with tempfile.TemporaryDirectory() as folder:
-    {"checkpoint": checkpoint, "accumulate": accumulate, "bf16": bf16}[sys.argv[2]](folder)
+    {"checkpoint": checkpoint, "accumulate": accumulate, "bf16": bf16, "fusion": fusion}[sys.argv[2]](folder)

@@ -33,9 +33,9 @@ void check_state(const std::string& folder, const Graph& graph, const Store& sto
 
 }  // namespace
 
-Stepper::Part::Part(const Runtime& runtime, const Store& store, Graph g, const std::string& device)
+Stepper::Part::Part(const Runtime& runtime, const Store& store, Graph g, const StepOptions& o)
     : graph(std::move(g)),
-      executable(runtime, graph, store, {.device = device}),
+      executable(runtime, graph, store, {.device = o.device, .fuse = o.fuse}),
       context(executable) {}
 
 Stepper::Stepper(const Runtime& runtime, Store& store, const Config& config,
@@ -51,8 +51,8 @@ Stepper::Stepper(const Runtime& runtime, Store& store, const Config& config,
                 parts ? state_names(loss) : std::vector<std::string>{});
   store.add_missing(loss);
   if (parts) store.add_missing(*apply);
-  loss_ = std::make_unique<Part>(runtime, store, std::move(loss), o.device);
-  if (parts) apply_ = std::make_unique<Part>(runtime, store, std::move(*apply), o.device);
+  loss_ = std::make_unique<Part>(runtime, store, std::move(loss), o);
+  if (parts) apply_ = std::make_unique<Part>(runtime, store, std::move(*apply), o);
 }
 
 float Stepper::run_part(const TextData& data, const TrainingState& s, int64_t part) {
@@ -94,13 +94,13 @@ uint64_t Stepper::peak() const {
 }
 
 HeldOut::HeldOut(const Runtime& runtime, const Store& store, const TextData& data,
-                 const Config& config, const TrainingState& state, const std::string& device)
+                 const Config& config, const TrainingState& state, const StepOptions& o)
     : data_(data), context_(config.context) {
   const int64_t windows = data.held_out_windows(context_);
   batch_ = std::min(state.batch, windows);
   batches_ = std::min(windows / batch_, kHeldOutSteps * state.accumulate);
   executable_.emplace(runtime, eval_graph(config, batch_), store,
-                      ExecutableOptions{.device = device});
+                      ExecutableOptions{.device = o.device, .fuse = o.fuse});
   run_.emplace(*executable_);
 }
 

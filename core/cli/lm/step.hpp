@@ -17,6 +17,7 @@ namespace tenon::lm {
 struct StepOptions {
   std::string device = "auto";
   bool checkpoint = false;  // TrainOptions::checkpoint
+  bool fuse = true;         // ExecutableOptions::fuse
   std::string resumed;      // folder whose state the store has; empty: all state begins new
 };
 
@@ -38,7 +39,7 @@ class Stepper {
 
  private:
   struct Part {
-    Part(const Runtime& runtime, const Store& store, Graph graph, const std::string& device);
+    Part(const Runtime& runtime, const Store& store, Graph graph, const StepOptions& o);
     Graph graph;
     Executable executable;
     Context context;
@@ -53,7 +54,7 @@ class Stepper {
 class HeldOut {
  public:
   HeldOut(const Runtime& runtime, const Store& store, const TextData& data, const Config& config,
-          const TrainingState& state, const std::string& device);
+          const TrainingState& state, const StepOptions& o);
   double loss();
 
  private:

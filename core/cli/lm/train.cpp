@@ -41,6 +41,7 @@ const std::vector<Option>& train_options() {
       {"--batch", "N", "sequences per step (default 8)"},
       {"--accumulate", "N", "a step is N batches whose gradients are added up (default 1)"},
       {"--checkpoint", "", "compute each layer again in the backward pass: less memory, more time"},
+      {"--no-fuse", "", "run every node by itself: slower, to compare with"},
       {"--lr", "X", "highest learning rate (default 1e-3)"},
       {"--warmup", "N", "steps until it is reached (default 20); then a cosine down to a tenth"},
       {"--seed", "N", "of the initial weights and of the data's order (default 0)"},
@@ -222,11 +223,12 @@ int train(const Args& args) {
   TrainingState& s = t.state;
   try_out(t.out);
 
-  const std::string device = device_of(args);
-  Stepper stepper(
-      runtime, store, t.config, s,
-      {.device = device, .checkpoint = args.has("--checkpoint"), .resumed = args.text("--resume")});
-  HeldOut held_out(runtime, store, *data, t.config, s, device);
+  const StepOptions options{.device = device_of(args),
+                            .checkpoint = args.has("--checkpoint"),
+                            .fuse = !args.has("--no-fuse"),
+                            .resumed = args.text("--resume")};
+  Stepper stepper(runtime, store, t.config, s, options);
+  HeldOut held_out(runtime, store, *data, t.config, s, options);
 
   const int64_t tokens = s.batch * s.accumulate * t.config.context;
   const int64_t eval_every =
