@@ -24,7 +24,7 @@ void print(const json& report, bool steps) {
     const std::string verdict = n["verdict"];
     ++counts[verdict];
     std::cout << "  " << std::left << std::setw(11) << verdict << std::setw(12)
-              << n["device"].get<std::string>() << std::setw(24) << n["op"].get<std::string>()
+              << n["device"].get<std::string>() << std::setw(26) << n["op"].get<std::string>()
               << n["name"].get<std::string>();
     for (const char* why : {"reason", "note"})
       if (const std::string text = n[why]; !text.empty()) std::cout << "  (" << text << ")";

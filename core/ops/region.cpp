@@ -211,6 +211,16 @@ Shape region_shape(const Graph& body) {
   return d;
 }
 
+const OpRecord& batch_region_record() { return batch_elementwise_region_def; }
+
+Attrs batch_region_attrs(FunctionAttr body, size_t sets) {
+  const op::batch_elementwise_region region{.body = std::move(body),
+                                            .sets = static_cast<int64_t>(sets)};
+  Encoder e;
+  visit(region, e);
+  return std::move(e.attrs);
+}
+
 const OpRecord& region_record() { return elementwise_region_def; }
 
 Attrs region_attrs(FunctionAttr body) {

@@ -12,6 +12,10 @@ inline constexpr size_t kRegionInputs = 16, kRegionOutputs = 4, kRegionSteps = 6
 const OpRecord& region_record();
 Attrs region_attrs(FunctionAttr body);
 
+// The op batch_elementwise_region and its attributes.
+const OpRecord& batch_region_record();
+Attrs batch_region_attrs(FunctionAttr body, size_t sets);
+
 // A step of a body sees halves wider than they are; through this one it sees them rounded, as the
 // nodes one by one do. v itself where it has no more digits than its dtype.
 Value rounded_step(Graph& body, Value v);

@@ -4,19 +4,22 @@
 namespace tenon::core {
 namespace {
 
-void append_type(std::string& key, const Type& type) {
+enum class Dims : bool { count, are_left_out };
+
+void append_type(std::string& key, const Type& type, Dims dims = Dims::count) {
   append_key(key, type.dtype);
   append_key(key, type.shape.rank());
-  for (Dim d : type.shape) append_key(key, d);
+  if (dims == Dims::count)
+    for (Dim d : type.shape) append_key(key, d);
 }
 
 // A body by what it does, not by where it lies.
-void append_graph(std::string& key, const Graph& g) {
+void append_graph(std::string& key, const Graph& g, Dims dims = Dims::count) {
   append_key(key, g.value_count());
   for (uint32_t v = 0; v < g.value_count(); ++v) {
     const ValueInfo& info = g[Value{v}];
     append_key(key, info.space);
-    append_type(key, info.type);
+    append_type(key, info.type, dims);
     if (info.data) key.append(reinterpret_cast<const char*>(info.data->data()), info.data->size());
   }
   append_key(key, g.node_count());
@@ -53,6 +56,12 @@ void append_key(std::string& key, const Attr& attr) {
         }
       },
       attr.value);
+}
+
+std::string body_form(const Graph& body) {
+  std::string key;
+  append_graph(key, body, Dims::are_left_out);
+  return key;
 }
 
 std::string form_key(const Graph& graph, const NodeInfo& node) {

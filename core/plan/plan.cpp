@@ -9,6 +9,7 @@
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
+#include "plan/batch.hpp"
 #include "plan/fuse.hpp"
 #include "plan/raise.hpp"
 #include "plan/region.hpp"
@@ -55,7 +56,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   if (fuses) g = fuse(raise(std::move(g)), query);
   g = expand_grads(g);
   if (options.simplify) g = simplify(g, evaluate);
-  if (fuses) g = join_regions(fuse(g, query), query);
+  if (fuses) g = join_batches(join_regions(fuse(g, query), query), query);
   g = copy_what_passes_through(g);
   verify(g);
 

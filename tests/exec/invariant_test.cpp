@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 
 #include "rig.hpp"
 
@@ -129,6 +130,64 @@ TEST_SUITE("exec/invariant") {
       run->run();
       CHECK(run->get<float>("y") == Floats{2, 2, 2, 14, 0, 0, 0, 0, 20, 21, 22, 35});
       CHECK(run->get<float>("sums") == Floats{20, 0, 98});
+    }
+  }
+
+  TEST_CASE(
+      "batches: updates of many small weights in one node, fused or not, are equal bit for bit") {
+    constexpr int kWeights = 12;
+    const auto dims = [](int k) { return std::vector<int64_t>{3 + k % 5, 7}; };
+    const auto name = [](const char* what, int k) { return what + std::to_string(k); };
+    // w = w - lr * g / 3, and a mean that goes after it; the fifth weight learns from what the
+    // first was, which a batch may write over.
+    const auto build = [&](Graph& g) {
+      const Value lr = g.input("lr", {f32, {}});
+      Value first;
+      for (int k = 0; k < kWeights; ++k) {
+        const Value w = g.weight(name("w", k), {f32, dims(k)});
+        if (k == 0) first = w;
+        const Value grad = k == 5 ? first : g.input(name("g", k), {f32, dims(k)});
+        const Value step = binary(g, "div", binary(g, "mul", grad, lr), g.scalar(3.0f));
+        const Value fresh = binary(g, "sub", w, step);
+        g.update(w, fresh);
+        const Value mean = g.state(name("mean", k), {f32, dims(k)});
+        g.update(mean, binary(g, "add", mean, fresh));
+      }
+    };
+    std::map<std::string, Floats> first;
+    for (const ExecutableOptions& way : ways()) {
+      Graph g("small updates");
+      build(g);
+      Store store(runtime());
+      for (int k = 0; k < kWeights; ++k) {
+        Floats w(static_cast<size_t>(dims(k)[0] * dims(k)[1]));
+        for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(noise(k, i));
+        store.set<float>(TENON_SPACE_WEIGHT, name("w", k), dims(k), w);
+      }
+      store.add_missing(g);
+      const Executable executable(runtime(), g, store, way);
+      const bool batched =
+          executable.report().find("\"op\":\"batch_elementwise_region\"") != std::string::npos;
+      CHECK(batched == (way.device == "cpu:0" && way.fuse && way.simplify));
+      Context run(executable);
+      run.set<float>("lr", {}, {0.1f});
+      for (int step = 0; step < 3; ++step) {
+        for (int k = 0; k < kWeights; ++k) {
+          if (k == 5) continue;
+          Floats grad(static_cast<size_t>(dims(k)[0] * dims(k)[1]));
+          for (size_t i = 0; i < grad.size(); ++i)
+            grad[i] = static_cast<float>(noise(100 * (step + 1) + k, i));
+          run.set<float>(name("g", k), dims(k), grad);
+        }
+        run.run();
+      }
+      for (int k = 0; k < kWeights; ++k)
+        for (const auto& [space, what] :
+             {std::pair(TENON_SPACE_WEIGHT, "w"), std::pair(TENON_SPACE_STATE, "mean")}) {
+          const Floats now = store.get<float>(space, name(what, k));
+          const auto [at, fresh] = first.try_emplace(name(what, k), now);
+          CHECK_MESSAGE(at->second == now, way.device, " ", at->first);
+        }
     }
   }
 
