@@ -117,9 +117,10 @@ TEST_SUITE("host/device") {
       CHECK_FAILS(copy(*to, 0, *from, 20, kSize - 19), "a copy's source");
       CHECK_FAILS(copy(*to, 0, *to, 8, 16), "overlaps itself");
     };
+    const HostOptions o = only({fake::entry, fake::other_entry});
     for (const bool addressable : {true, false}) {
       answers.devices[0].flags = addressable ? TENON_DEVICE_HOST_ADDRESSABLE : 0;
-      Host host(only({fake::entry, fake::other_entry}));
+      Host host(o);
       const auto a = host.open("fake:0"), b = host.open("fake:1");
       CHECK(&a->plugin() != &b->plugin());
       answers.native_copies = 0;
