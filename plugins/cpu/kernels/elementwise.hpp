@@ -36,6 +36,10 @@ void slope_tile(const Activation& f, const double* x, const double* dy, double* 
 // The vector forms alone; false where a kind has none.
 bool unary_vector(const Activation& f, const float* x, float* y, int64_t n);
 bool slope_vector(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
+// act(gate) up in one pass, and its slopes.
+bool swiglu_vector(const Activation& f, const float* gate, const float* up, float* y, int64_t n);
+bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* up, const float* dy,
+                          float* dgate, float* dup, int64_t n);
 
 enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, atan2 };
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);

@@ -107,6 +107,28 @@ const T* widened(tenon_dtype dtype, const void* base, int64_t at, int64_t n, flo
   return static_cast<const T*>(base) + at;
 }
 
+// y = act(gate) up.
+template <class T>
+void swiglu_tile(const Activation& f, const T* gate, const T* up, T* y, int64_t n) {
+  if constexpr (std::is_same_v<T, float>)
+    if (swiglu_vector(f, gate, up, y, n)) return;
+  alignas(64) T act[kTile];
+  unary_tile(f, gate, act, n);
+  binary_tile(BinaryKind::mul, act, up, y, n);
+}
+// dup may lie over any operand, dgate over gate.
+template <class T>
+void swiglu_slopes_tile(const Activation& f, const T* gate, const T* up, const T* dy, T* dgate,
+                        T* dup, int64_t n) {
+  if constexpr (std::is_same_v<T, float>)
+    if (swiglu_slopes_vector(f, gate, up, dy, dgate, dup, n)) return;
+  alignas(64) T product[kTile], act[kTile];
+  binary_tile(BinaryKind::mul, dy, up, product, n);
+  unary_tile(f, gate, act, n);
+  slope_tile(f, gate, product, dgate, n);
+  binary_tile(BinaryKind::mul, act, dy, dup, n);
+}
+
 }  // namespace
 
 Activation make_activation(std::string_view kind, double alpha, double beta) {
@@ -174,14 +196,12 @@ Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node) {
   kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {
     return [=](const Call& c) {
       parallel_for(s.count, tile_grain(3 * size), [&](int64_t begin, int64_t end) {
-        alignas(64) T act[kTile];
         alignas(64) float wide[2][kTile];
         TileWriter writer(c.outputs[0], dtype);
         for_gated(s, begin, end, [&](int64_t at, int64_t flat, int64_t count) {
           const T* gate = widened<T>(dtype, c.inputs[gate_at], s.gate + at, count, wide[0]);
           const T* up = widened<T>(dtype, c.inputs[up_at], s.up + at, count, wide[1]);
-          unary_tile(f, gate, act, count);
-          binary_tile(BinaryKind::mul, act, up, writer.at<T>(flat), count);
+          swiglu_tile(f, gate, up, writer.at<T>(flat), count);
           writer.commit(flat, count);
         });
       });
@@ -209,17 +229,14 @@ Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node&)
   kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {
     return [=](const Call& c) {
       parallel_for(s.count, tile_grain(5 * size), [&](int64_t begin, int64_t end) {
-        alignas(64) T product[kTile], act[kTile];
         alignas(64) float wide[3][kTile];
         TileWriter dgate(c.outputs[dgate_at], dtype), dup(c.outputs[dup_at], dtype);
         for_gated(s, begin, end, [&](int64_t at, int64_t flat, int64_t count) {
           const T* dy = widened<T>(dtype, c.inputs[dy_at], flat, count, wide[0]);
           const T* gate = widened<T>(dtype, c.inputs[gate_at], s.gate + at, count, wide[1]);
           const T* up = widened<T>(dtype, c.inputs[up_at], s.up + at, count, wide[2]);
-          binary_tile(BinaryKind::mul, dy, up, product, count);
-          unary_tile(f, gate, act, count);
-          slope_tile(f, gate, product, dgate.at<T>(s.gate + at), count);
-          binary_tile(BinaryKind::mul, act, dy, dup.at<T>(s.up + at), count);
+          swiglu_slopes_tile(f, gate, up, dy, dgate.at<T>(s.gate + at), dup.at<T>(s.up + at),
+                             count);
           dgate.commit(s.gate + at, count);
           dup.commit(s.up + at, count);
         });

@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "math-inl.h"
+#include "tail-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
@@ -45,35 +45,6 @@ HWY_INLINE V sign(V x) {
   const auto one = hn::CopySign(constant(1.f), x);
   return hn::IfThenElse(hn::Eq(hn::Abs(x), hn::Abs(x)),
                         hn::IfThenElse(hn::Eq(x, hn::Zero(D())), hn::Zero(D()), one), x);
-}
-
-// 4 / x for 4 <= x <= 16, nearly to the last bit.
-HWY_INLINE V four_over(V x) {
-#if HWY_TARGET <= HWY_AVX3  // an estimate of 14 bits, which one step doubles
-  const auto r = hn::ApproximateReciprocal(x);
-  return hn::Mul(hn::MulAdd(r, hn::NegMulAdd(x, r, constant(1.f)), r), constant(4.f));
-#else
-  return hn::Div(constant(4.f), x);
-#endif
-}
-// Where |x| < 9 nothing is subnormal, and e^(-x^2/2) needs no second factor.
-HWY_INLINE V gelu_usual(V x) {
-  const D d;
-  const auto a = hn::Abs(x);
-  const auto square = product(d, a, a);
-  const auto density = vexp_weight(d, hn::Mul(square.hi, constant(-0.5f)));
-  const auto rest = hn::Mul(square.lo, constant(-0.5f));
-  const auto tail = hn::Mul(hn::MulAdd(density, rest, density),
-                            tail_ratio_of(d, four_over(hn::Add(a, constant(4.f)))));
-  return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(constant(1.f), tail)));
-}
-HWY_INLINE V gelu(V x) {
-  const D d;
-  if (HWY_LIKELY(hn::AllTrue(d, hn::Lt(hn::Abs(x), constant(9.f))))) return gelu_usual(x);
-  const auto normal = vnormal(d, x);
-  const auto above = hn::Mul(x, hn::NegMulAdd(normal.density.value(), normal.ratio, constant(1.f)));
-  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), normal.density.times(hn::Mul(x, normal.ratio)),
-                        above);
 }
 
 bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t n) {
@@ -161,7 +132,7 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
       return true;
     case UnaryKind::silu:
       if (f.alpha == 1.0) {
-        run([](V v) HWY_ATTR { return vsigmoid(D(), v).times(v); });
+        run(Silu());
       } else {
         run([&](V v) HWY_ATTR { return vsigmoid(D(), scaled(f, v)).times(v); });
       }
@@ -173,7 +144,7 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
       });
       return true;
     case UnaryKind::gelu:
-      run([](V v) HWY_ATTR { return gelu(v); });
+      run(Gelu());
       return true;
     case UnaryKind::gelu_tanh:
       run([](V v) HWY_ATTR { return vsigmoid(D(), gelu_tanh_argument(D(), v)).times(v); });
@@ -283,11 +254,15 @@ bool slope_vector_target(const Activation& f, const float* x, const float* dy, f
       });
       return true;
     case UnaryKind::silu:
-      run([&](V v) HWY_ATTR {
-        const auto u = scaled(f, v);
-        const auto s = vsigmoid(D(), u);
-        return s.times(hn::MulAdd(u.hi, s.complement(), one));
-      });
+      if (f.alpha == 1.0) {
+        run([silu = Silu()](V v) HWY_ATTR { return silu.gate(v).slope; });
+      } else {
+        run([&](V v) HWY_ATTR {
+          const auto u = scaled(f, v);
+          const auto s = vsigmoid(D(), u);
+          return s.times(hn::MulAdd(u.hi, s.complement(), one));
+        });
+      }
       return true;
     case UnaryKind::mish:
       run([&](V v) HWY_ATTR {
@@ -337,6 +312,36 @@ bool slope_vector_target(const Activation& f, const float* x, const float* dy, f
   }
 }
 
+bool swiglu_vector_target(const Activation& f, const float* gate, const float* up, float* y,
+                          int64_t n) {
+  if (f.kind != UnaryKind::silu || f.alpha != 1.0) return false;
+  map(
+      D(), n, [silu = Silu()](D, V g, V u) HWY_ATTR { return hn::Mul(silu(g), u); }, y, gate, up);
+  return true;
+}
+
+bool swiglu_slopes_target(const Activation& f, const float* gate, const float* up, const float* dy,
+                          float* dgate, float* dup, int64_t n) {
+  if (f.kind != UnaryKind::silu || f.alpha != 1.0) return false;
+  const D d;
+  const Silu silu;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto act = silu.gate(load(d, gate + i));
+    const auto v = load(d, dy + i);
+    store(d, hn::Mul(hn::Mul(v, load(d, up + i)), act.slope), dgate + i);
+    store(d, hn::Mul(act.value, v), dup + i);
+  }
+  if (i == n) return true;
+  const auto rest = static_cast<size_t>(n - i);
+  const auto act = silu.gate(load_n(d, gate + i, rest));
+  const auto v = load_n(d, dy + i, rest);
+  store_n(d, hn::Mul(hn::Mul(v, load_n(d, up + i, rest)), act.slope), dgate + i, rest);
+  store_n(d, hn::Mul(act.value, v), dup + i, rest);
+  return true;
+}
+
 bool binary_vector_target(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
   const D d;
   switch (kind) {
@@ -377,6 +382,8 @@ namespace tenon::cpu {
 
 HWY_EXPORT(unary_vector_target);
 HWY_EXPORT(slope_vector_target);
+HWY_EXPORT(swiglu_vector_target);
+HWY_EXPORT(swiglu_slopes_target);
 HWY_EXPORT(binary_vector_target);
 
 bool unary_vector(const Activation& f, const float* x, float* y, int64_t n) {
@@ -384,6 +391,13 @@ bool unary_vector(const Activation& f, const float* x, float* y, int64_t n) {
 }
 bool slope_vector(const Activation& f, const float* x, const float* dy, float* dx, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(slope_vector_target)(f, x, dy, dx, n);
+}
+bool swiglu_vector(const Activation& f, const float* gate, const float* up, float* y, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(swiglu_vector_target)(f, gate, up, y, n);
+}
+bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* up, const float* dy,
+                          float* dgate, float* dup, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(swiglu_slopes_target)(f, gate, up, dy, dgate, dup, n);
 }
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(binary_vector_target)(kind, a, b, y, n);
