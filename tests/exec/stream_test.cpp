@@ -27,6 +27,19 @@ const Case kCases[] = {
     {"f64 mul", 1600, R"(input x: f64[R,1000]
        input z: f64[1000]
        y = binary(x, z) {kind="mul"})"},
+    {"region", 3200, R"(input x: f32[R,1000]
+       input z: f32[R,1000]
+       const two: f32[] = {2.5}
+       a = binary(x, two) {kind="mul"}
+       b = binary(two, a) {kind="sub"}
+       c = unary(b) {kind="gelu"}
+       y = binary(c, z) {kind="div"})"},
+    {"region of several dtypes", 1600, R"(input x: f32[R,1000]
+       input z: f64[R,1000]
+       w = cast(x) {to=f64}
+       c = compare(w, z) {kind="lt"}
+       a = binary(w, z) {kind="mul"}
+       y = where(c, a, z))"},
     {"softmax", 3200, R"(input x: f32[R,1000]
        y = softmax(x))"},
     {"log_softmax", 3200, R"(input x: f32[R,1000]

@@ -42,6 +42,7 @@ bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* u
                           float* dgate, float* dup, int64_t n);
 
 enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, atan2 };
+BinaryKind find_binary(std::string_view name);  // refuses an unknown one
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);

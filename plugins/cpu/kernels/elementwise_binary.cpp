@@ -175,6 +175,10 @@ tenon_dtype same_dtype(const sdk::Value& a, const sdk::Value& b) {
 
 }  // namespace
 
+BinaryKind find_binary(std::string_view name) {
+  return find_kind<BinaryKind>("binary", kBinaryNames, name);
+}
+
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
   if (!binary_vector(kind, a, b, y, n)) float_tile(kind, a, b, y, n);
 }
@@ -183,7 +187,7 @@ void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, i
 }
 
 TileOp binary_tiles(const sdk::op::binary& n, tenon_dtype out) {
-  const auto kind = find_kind<BinaryKind>("binary", kBinaryNames, n.kind);
+  const BinaryKind kind = find_binary(n.kind);
   const tenon_dtype dtype = same_dtype(n.a, n.b);
   if (out != dtype) throw Refusal::dtype("y", out);
   if (is_float(dtype)) {

@@ -5,6 +5,7 @@
 #include "region.hpp"
 
 #include <algorithm>
+#include <bitset>
 #include <new>
 #include <string>
 
@@ -18,7 +19,17 @@ using sdk::Kernel;
 using sdk::Refusal;
 using sdk::Type;
 
+// Elements that go through all steps before the next ones do: enough to be worth a call each.
+constexpr int64_t kBlock = 256;
+
 uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Asks for [from, from + bytes) into the second-level cache: steps compute on one block while the
+// operands of a later one are on their way.
+void ask(const char* from, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i, 0, 2);
+}
 
 // What the reduction at the end folds: the last axes, `length` elements to a result.
 struct Rows {
@@ -57,6 +68,9 @@ class Region {
   void find_outputs(const sdk::Node& node, size_t first_out, const std::vector<int64_t>& shape);
   void find_rows(const std::vector<int64_t>& shape);
   void find_in_place(const sdk::Node& node, size_t first, size_t first_out);
+  // May output k go past the caches; does it in this run?
+  bool may_stream(size_t k) const;
+  bool streams(const Call& c, size_t k) const;
   void run_rows(const Call& c) const;
   void fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const;
   char* area(const Call& c, int slot) const {
@@ -67,6 +81,8 @@ class Region {
   Loop loop_;
   std::vector<int> inputs_;  // positions
   std::vector<tenon_dtype> input_dtypes_;
+  std::array<int64_t, Loop::kMaxOperands> input_sizes_{};  // of an element in a tile
+  std::bitset<Loop::kMaxOperands> far_;  // read once, from beyond the second-level cache
   std::vector<Output> outputs_;
   std::optional<Rows> rows_;
   std::vector<sdk::InPlace> in_place_;
@@ -92,32 +108,25 @@ class Region::Worker {
       else if (registers[i].kind == Kind::constant)  // only read
         tiles_[i] = const_cast<void*>(r_.body_->constant(registers[i].index));
     }
+    streamed_ = at + r_.body_->slot_count() * r_.body_->slot_bytes();
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) stream_[k] = r_.streams(c, k);
   }
+  ~Worker() {
+    if (stream_.any()) stream_fence();
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
 
-  // Elements [flat, flat + n): all steps, and the outputs.
+  // Elements [flat, flat + n): all steps, and the outputs; what a fold reads is left as one tile.
   void run(int64_t flat, int64_t n) {
-    const RegionBody& body = *r_.body_;
-    for (int k = 0; k < body.input_count(); ++k)
-      tiles_[static_cast<size_t>(k)] = const_cast<void*>(readers_[k].work(flat, n));
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
-      const Output& o = r_.outputs_[k];
-      const int reg = body.outputs()[k];
-      if (reg >= 0 && !is_half(o.dtype))
-        tiles_[static_cast<size_t>(reg)] =
-            static_cast<char*>(c_.outputs[o.position]) + flat * o.size;
-    }
-    for (const RegionBody::Step& s : body.steps()) {
-      const void* x[3];
-      for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
-        x[k] = tiles_[static_cast<size_t>(s.operands[k])];
-      s.op(x, tiles_[static_cast<size_t>(s.result)], n);
-    }
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
-      const Output& o = r_.outputs_[k];
-      const int reg = body.outputs()[k];
-      if (reg >= 0 && is_half(o.dtype))
-        narrow(o.dtype, static_cast<const float*>(tiles_[static_cast<size_t>(reg)]),
-               static_cast<char*>(c_.outputs[o.position]) + flat * o.size, n);
+    std::array<const char*, Loop::kMaxOperands> inputs;
+    for (size_t k = 0; k < r_.inputs_.size(); ++k)
+      inputs[k] = static_cast<const char*>(readers_[k].work(flat, n));
+    const int64_t block = r_.rows_ ? n : kBlock;
+    for (int64_t at = 0; at < n; at += block) {
+      for (size_t k = 0; k < r_.inputs_.size(); ++k)
+        tiles_[k] = const_cast<char*>(inputs[k]) + at * r_.input_sizes_[k];
+      run_block(flat + at, std::min(block, n - at));
     }
   }
 
@@ -132,9 +141,63 @@ class Region::Worker {
   }
 
  private:
+  char* place(size_t k, int64_t flat) const {
+    return static_cast<char*>(c_.outputs[r_.outputs_[k].position]) + flat * r_.outputs_[k].size;
+  }
+  char* stream_tile(size_t k) const {
+    return streamed_ + static_cast<int64_t>(k) * r_.body_->slot_bytes();
+  }
+  void run_block(int64_t flat, int64_t n) {
+    const RegionBody& body = *r_.body_;
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
+      const int reg = body.outputs()[k];
+      if (reg >= 0 && !is_half(r_.outputs_[k].dtype))
+        tiles_[static_cast<size_t>(reg)] = stream_[k] ? stream_tile(k) : place(k, flat);
+    }
+    const auto count = static_cast<int64_t>(body.steps().size());
+    for (int64_t i = 0; i < count; ++i) {
+      ask_next(flat + kTile, n * i / count, n * (i + 1) / count);
+      run_step(body.steps()[static_cast<size_t>(i)], n);
+    }
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
+      const Output& o = r_.outputs_[k];
+      const int reg = body.outputs()[k];
+      if (reg < 0) continue;
+      if (is_half(o.dtype))
+        narrow(o.dtype, static_cast<const float*>(tiles_[static_cast<size_t>(reg)]), place(k, flat),
+               n);
+      else if (stream_[k])
+        stream_bytes(stream_tile(k), place(k, flat), n * o.size);
+    }
+  }
+  void run_step(const RegionBody::Step& s, int64_t n) {
+    const void* x[3] = {};
+    for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
+      x[k] = tiles_[static_cast<size_t>(s.operands[k])];
+    void* const y = tiles_[static_cast<size_t>(s.result)];
+    if (s.run)
+      s.run(static_cast<const float*>(x[0]), static_cast<const float*>(x[1]), s.scalar,
+            static_cast<float*>(y), n);
+    else
+      s.op(x, y, n);
+  }
+  // Elements [begin, end) after `flat` of the operands that no cache holds yet.
+  void ask_next(int64_t flat, int64_t begin, int64_t end) const {
+    end = std::min(end, r_.loop_.count - flat);
+    if (begin >= end) return;
+    for (size_t k = 0; k < r_.inputs_.size(); ++k) {
+      if (!r_.far_[k]) continue;
+      const int64_t size = tenon_dtype_bits(r_.input_dtypes_[k]) / 8;
+      ask(static_cast<const char*>(c_.inputs[r_.inputs_[k]]) + (flat + begin) * size,
+          (end - begin) * size);
+    }
+  }
+
   const Region& r_;
   const Call& c_;
   TileReader* readers_;
+  char* streamed_;  // a tile for each output
+  std::bitset<RegionBody::kMaxRegisters> stream_;
   std::array<void*, RegionBody::kMaxRegisters> tiles_{};
 };
 
@@ -162,6 +225,7 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
     types.push_back(&t);
     inputs_.push_back(static_cast<int>(first + k));
     input_dtypes_.push_back(t.dtype);
+    input_sizes_[k] = is_half(t.dtype) ? 4 : tenon_dtype_bits(t.dtype) / 8;
     bytes_ += tenon_dtype_bits(t.dtype) / 8;
   }
   const std::vector<int64_t> shape = common_shape(node, first, count, body_->least_rank());
@@ -170,8 +234,24 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
   if (body_->fold()) find_rows(shape);
   find_in_place(node, first, first_out);
   slots_ = widest_arena();
-  area_bytes_ = padded(count * sizeof(TileReader)) +
-                static_cast<uint64_t>(body_->slot_count()) * body_->slot_bytes();
+  constexpr int64_t kFar = 1 << 20;
+  for (size_t k = 0; k < count; ++k)
+    far_[k] = loop_.dense[k] && loop_.count * (tenon_dtype_bits(input_dtypes_[k]) / 8) >= kFar;
+  int64_t tiles = body_->slot_count();
+  for (size_t k = 0; k < outputs_.size(); ++k)
+    if (may_stream(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;
+  area_bytes_ =
+      padded(count * sizeof(TileReader)) + static_cast<uint64_t>(tiles * body_->slot_bytes());
+}
+
+bool Region::may_stream(size_t k) const {
+  const Output& o = outputs_[k];
+  return body_->outputs()[k] >= 0 && !is_half(o.dtype) && loop_.count * o.size >= kBeyondCache;
+}
+bool Region::streams(const Call& c, size_t k) const {
+  if (!may_stream(k)) return false;
+  return std::ranges::none_of(
+      inputs_, [&](int from) { return c.inputs[from] == c.outputs[outputs_[k].position]; });
 }
 
 void Region::find_outputs(const sdk::Node& node, size_t first_out,

@@ -11,6 +11,7 @@
 
 #include "elementwise.hpp"
 #include "reduce.hpp"
+#include "region_block.hpp"
 #include "tenon/body.hpp"
 
 namespace tenon::cpu {
@@ -25,6 +26,10 @@ class RegionBody {
     std::array<int, 3> operands{};
     int operand_count = 0;
     int result = 0;
+    // Instead of op where there is one: of the first and the last operand, or of one of them and a
+    // constant's value.
+    BlockRun run = nullptr;
+    float scalar = 0;
   };
   struct Register {
     enum class Kind : uint8_t { input, constant, slot, output } kind{};
@@ -59,6 +64,7 @@ class RegionBody {
  private:
   void read_values(const sdk::Body& body);
   void read_step(const sdk::Body& body, uint32_t step);
+  void find_block(const sdk::Body& body, uint32_t step, Step* to) const;
   void read_fold(const sdk::Body& body, uint32_t step);
   void fill_constants(const sdk::Body& body);
   void give_slots();

@@ -17,6 +17,16 @@ using sdk::Refusal;
 tenon_dtype work_dtype(tenon_dtype t) { return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t; }
 int64_t work_size(tenon_dtype t) { return tenon_dtype_bits(work_dtype(t)) / 8; }
 
+// A constant's element as float.
+float scalar_of(const Body& body, uint32_t v) {
+  float value;
+  if (is_half(body.type(v).dtype))
+    widen(body.type(v).dtype, body.content(v), &value, 1);
+  else
+    std::memcpy(&value, body.content(v), sizeof value);
+  return value;
+}
+
 TileOp copy_tiles(tenon_dtype t) {
   return [size = work_size(t)](const void* const* x, void* y, int64_t n) {
     std::memcpy(y, x[0], static_cast<size_t>(n * size));
@@ -89,6 +99,8 @@ RegionBody::RegionBody(const Body& body) {
     if (fold_ && fold_->output == static_cast<int>(k)) continue;
     if (r < 0 || registers_[r].made < 0)
       throw Refusal::shape("an output of the body is made by no step");
+    if (std::ranges::find(outputs_, r) != outputs_.end())
+      throw Refusal::shape("two outputs of the body are one value");
     outputs_[k] = r;
   }
   fill_constants(body);
@@ -133,11 +145,30 @@ void RegionBody::read_step(const Body& body, uint32_t i) {
     step.operands[static_cast<size_t>(step.operand_count++)] = r;
     registers_[r].last = at;
   }
+  find_block(body, i, &step);
   step.result = register_of_[result] = static_cast<int>(registers_.size());
   registers_.push_back({.kind = Register::Kind::slot, .made = at, .last = at, .dtype = dtype});
   slot_bytes_ = std::max(slot_bytes_, kTile * work_size(dtype));
   if (registers_.size() > kMaxRegisters) throw Refusal::shape("the body has too many values");
   steps_.push_back(std::move(step));
+}
+
+// Only of steps whose tiles were made, so that nothing is left to refuse.
+void RegionBody::find_block(const Body& body, uint32_t i, Step* to) const {
+  const auto operands = body.operands(i);
+  if (work_dtype(body.type(body.outputs(i)[0]).dtype) != TENON_DTYPE_F32) return;
+  if (body.op(i) == sdk::op::unary::kName) {
+    const auto n = body.as<sdk::op::unary>(i);
+    to->run = block_unary(make_activation(n.kind, n.alpha, n.beta));
+  } else if (body.op(i) == sdk::op::binary::kName) {
+    const bool left = body.space(operands[0]) == TENON_SPACE_CONSTANT,
+               right = body.space(operands[1]) == TENON_SPACE_CONSTANT;
+    const BlockForm form = left == right ? BlockForm::tiles
+                           : right       ? BlockForm::right
+                                         : BlockForm::left;
+    to->run = block_binary(find_binary(body.as<sdk::op::binary>(i).kind), form);
+    if (form != BlockForm::tiles) to->scalar = scalar_of(body, operands[right ? 1 : 0]);
+  }
 }
 
 void RegionBody::read_fold(const Body& body, uint32_t i) {

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a region as plain functions of blocks of float: a step over a few vectors costs a call
+// and no more.
+#pragma once
+
+#include "elementwise.hpp"
+
+namespace tenon::cpu {
+
+// y = op(a, b), op(a, scalar), op(scalar, b) or op(a), of n elements. In place is fine.
+using BlockRun = void (*)(const float* a, const float* b, float scalar, float* y, int64_t n);
+enum class BlockForm : uint8_t { tiles, right, left };  // which operand is the scalar
+
+// nullptr where there is none.
+BlockRun block_binary(BinaryKind kind, BlockForm form);
+BlockRun block_unary(const Activation& f);
+
+}  // namespace tenon::cpu
