@@ -133,12 +133,22 @@ CudaDevice::~CudaDevice() {
     callbacks_ = nullptr;
     staging_ = nullptr;
     memory_ = nullptr;
+    if (blas_) blas().destroy(blas_);
     codes_.unload();
   });
   // Of a device whose context cannot be entered nothing can be given back.
   static_cast<void>(memory_.release());
   static_cast<void>(staging_.release());
   static_cast<void>(callbacks_.release());
+}
+
+BlasHandle CudaDevice::blas_handle() {
+  const std::lock_guard lock(blas_mutex_);
+  if (blas_) return blas_;
+  const Current current(context());
+  BlasHandle made = nullptr;
+  blas().check("create", blas().create(&made));
+  return blas_ = made;
 }
 
 // ---- Memory

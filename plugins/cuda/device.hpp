@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "blas.hpp"
 #include "code.hpp"
 #include "memory.hpp"
 #include "stream.hpp"
@@ -44,6 +45,9 @@ class CudaDevice final : public sdk::StreamDevice {
                  uint32_t shared = 0) {
     return codes_.generated(name, std::move(text), entry, shared);
   }
+
+  // cuBLASLt's handle on this device, made when first asked for. Throws Failure.
+  BlasHandle blas_handle();
 
   void* allocate(uint64_t bytes, uint64_t alignment) override;
   void deallocate(void* memory, uint64_t bytes) noexcept override;
@@ -90,6 +94,8 @@ class CudaDevice final : public sdk::StreamDevice {
   Primary context_;
   Properties properties_;
   CodeStore codes_;
+  std::mutex blas_mutex_;
+  BlasHandle blas_ = nullptr;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Callbacks> callbacks_;

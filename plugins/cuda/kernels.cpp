@@ -20,6 +20,8 @@ namespace {
   };
   join(elementwise_rows());
   join(shape_rows());
+  join(matmul_rows());
+  join(attention_rows());
   return true;
 }();
 

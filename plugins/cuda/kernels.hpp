@@ -10,6 +10,8 @@ namespace tenon::cuda {
 
 std::span<const sdk::Row> elementwise_rows();
 std::span<const sdk::Row> shape_rows();
+std::span<const sdk::Row> matmul_rows();
+std::span<const sdk::Row> attention_rows();
 
 // All of them; what is left over has no name. Filled when the image is loaded.
 inline constexpr size_t kRowCapacity = 128;

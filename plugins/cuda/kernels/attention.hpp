@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both directions of attention need of a node: the kernels' arguments and defines.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../device.hpp"
+#include "args.hpp"
+
+namespace tenon::cuda {
+
+struct AttentionStrides {
+  int64_t batch, head, step;
+};
+struct AttentionArguments {  // Attention of attention.cuh
+  const void *q, *k, *v, *mask, *kv_len, *past_len;
+  void *o, *lse, *parts;
+  const void *dout, *lse_in;
+  void *delta, *dq, *dk, *dv;
+  AttentionStrides q_strides, k_strides, v_strides, o_strides;
+  int64_t mask_strides[4];
+  int64_t offset, left, right;
+  double scale, softcap;
+  int32_t batch, k_heads, group, q_len, k_len, dim, v_dim, causal, splits, split_keys;
+};
+
+struct AttentionProblem {
+  tenon_dtype dtype{}, sum{};
+  AttentionArguments arguments{};                                  // without pointers
+  int q = 0, k = 0, v = 0, mask = -1, kv_len = -1, past_len = -1;  // positions, -1 = absent
+  int64_t padded_dim = 0, padded_v_dim = 0;
+  bool mma = false;                  // tensor cores
+  std::vector<std::string> defines;  // those of attention.cuh, DP, VP, MMA and WIDE
+
+  int64_t heads() const { return int64_t{arguments.batch} * arguments.k_heads; }
+  int64_t rows() const { return int64_t{arguments.q_len} * arguments.group; }
+  // With the addresses of the operands that both directions have.
+  AttentionArguments with(const sdk::Call& call) const;
+};
+
+// Refuses what the kernels do not take. Op: attention, attention_backward. more: operands that are
+// read 16 bytes at a time where q, k and v are.
+template <class Op>
+AttentionProblem attention_problem(const Op& n, CudaDevice& device,
+                                   const std::vector<sdk::Value>& more);
+
+sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node);
+
+}  // namespace tenon::cuda

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention_backward: row sums of dout·o, then dq by query rows, then dk and dv by keys.
+#include <algorithm>
+
+#include "attention.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Refusal;
+
+struct Backward {
+  AttentionProblem p;
+  Code delta, queries, keys;
+  int dout = 0, o = 0, lse = 0;
+  int64_t tile = 64;
+  uint32_t shared = 0;
+
+  void run(const sdk::Call& c) const {
+    AttentionArguments a = p.with(c);
+    a.dout = c.inputs[dout], a.o = c.inputs[o], a.lse_in = c.inputs[lse];
+    a.delta = c.scratch;
+    a.dq = c.outputs[0], a.dk = c.outputs[1], a.dv = c.outputs[2];
+    constexpr int64_t kRowsPerBlock = 4;
+    const uint32_t threads = p.mma ? 128 : 256;
+    delta.launch(c, {.blocks = blocks_for(p.heads() * p.rows(), kRowsPerBlock), .threads = 128}, a);
+    queries.launch(
+        c, {.blocks = p.heads() * blocks_for(p.rows(), tile), .threads = threads, .shared = shared},
+        a);
+    keys.launch(
+        c, {.blocks = p.heads() * blocks_for(a.k_len, tile), .threads = threads, .shared = shared},
+        a);
+  }
+};
+
+// Of one block: both sides in tiles, and without tensor cores the weights.
+int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
+  if (p.mma) {
+    const int64_t through = p.padded_dim > 64 || p.padded_v_dim > 64 ? 32 : 64;
+    return (tile + through) * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
+  }
+  return tile * type_bytes(p.sum) * (2 * (p.padded_dim + 1 + p.padded_v_dim + 1) + tile + 1);
+}
+
+}  // namespace
+
+sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node) {
+  CudaDevice& device = device_of(node);
+  Backward b;
+  b.p = attention_problem(n, device, {n.dout});
+  AttentionProblem& p = b.p;
+  const AttentionArguments& a = p.arguments;
+  if (n.want_dmask) throw Refusal{TENON_REASON_OTHER, "dmask is decomposed"};
+  if (n.lse.type().dtype != p.sum) throw Refusal::dtype("lse", n.lse.type().dtype);
+  for (const sdk::Value* v : {&n.dout, &n.o})
+    if (v->type().dtype != p.dtype) throw Refusal::dtype(v == &n.o ? "o" : "dout", v->type().dtype);
+  const int64_t most = device.properties().shared_per_block;
+  constexpr int64_t kSmallTile = 32;
+  if (!p.mma && shared_bytes(p, b.tile) > most) b.tile = kSmallTile;
+  if (shared_bytes(p, b.tile) > most)
+    throw Refusal::shape("heads of " + std::to_string(a.dim) + " and " + std::to_string(a.v_dim) +
+                         " elements do not fit on chip");
+  if (p.heads() * std::max<int64_t>(p.rows(), a.k_len) >= kNarrowIndex)
+    throw Refusal::shape("too many rows for one launch");
+  b.shared = static_cast<uint32_t>(shared_bytes(p, b.tile));
+  b.dout = n.dout.position(), b.o = n.o.position(), b.lse = n.lse.position();
+  std::vector<std::string> defines = p.defines;
+  defines.push_back("SIZE=" + std::to_string(b.tile));
+  const auto code = [&](const char* entry, uint32_t shared) {
+    return device.code("attention_backward.cu", entry, defines, shared);
+  };
+  b.delta = code("delta", 0), b.queries = code("queries", b.shared),
+  b.keys = code("keys", b.shared);
+  sdk::Kernel kernel =
+      kernel_of({b.delta, b.queries, b.keys}, [b](const sdk::Call& c) { b.run(c); });
+  kernel.scratch = static_cast<uint64_t>(p.heads() * p.rows() * type_bytes(p.sum));
+  const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
+                       static_cast<double>(a.k_len) * (4.0 * a.dim + 3.0 * a.v_dim);
+  kernel.cost = 1e-5 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);
+  return kernel;
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Refusal;
+
+constexpr int64_t kFar = int64_t{1} << 60;  // windows from here on are none
+constexpr int64_t kWidest = 256;            // dim and v_dim that the kernels keep on chip
+
+AttentionStrides strides_of(bool bshd, int64_t heads, int64_t len, int64_t dim) {
+  if (bshd) return {len * heads * dim, dim, heads * dim};
+  return {heads * len * dim, len * dim, dim};
+}
+
+std::string index_name(std::string_view operand, const sdk::Value& v) {
+  const tenon_dtype t = v.type().dtype;
+  if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw Refusal::dtype(operand, t);
+  return type_name(operand, t);
+}
+
+int64_t padded(int64_t dim) {
+  const int64_t step = dim <= 128 ? 16 : 64;
+  return std::max<int64_t>(step, (dim + step - 1) / step * step);
+}
+
+int32_t narrow(int64_t n) {
+  if (n > std::numeric_limits<int32_t>::max())
+    throw Refusal::shape("a length of " + std::to_string(n) + " is too long for this kernel");
+  return static_cast<int32_t>(n);
+}
+
+}  // namespace
+
+AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
+  AttentionArguments a = arguments;
+  const auto in = [&](int position) { return position < 0 ? nullptr : c.inputs[position]; };
+  a.q = in(q), a.k = in(k), a.v = in(v);
+  a.mask = in(mask), a.kv_len = in(kv_len), a.past_len = in(past_len);
+  return a;
+}
+
+template <class Op>
+AttentionProblem attention_problem(const Op& n, CudaDevice& device,
+                                   const std::vector<sdk::Value>& more) {
+  const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
+  AttentionProblem p;
+  p.dtype = q.dtype, p.sum = acc_dtype(q.dtype);
+  if (!is_float(q.dtype)) throw Refusal::dtype("q", q.dtype);
+  if (k.dtype != q.dtype) throw Refusal::dtype("k", k.dtype);
+  if (v.dtype != q.dtype) throw Refusal::dtype("v", v.dtype);
+  if (q.rank != 4 || k.rank != 4 || v.rank != 4)
+    throw Refusal::shape("q, k and v must have rank 4");
+  const bool bshd = n.layout == "bshd";
+  if (!bshd && n.layout != "bhsd") throw Refusal::attribute("layout", n.layout);
+  const int heads = bshd ? 2 : 1, len = 3 - heads;
+  const int64_t q_heads = q.dims[heads], k_heads = k.dims[heads];
+  if (k_heads == 0 ? q_heads != 0 : q_heads % k_heads != 0)
+    throw Refusal::shape("the heads of q must be a multiple of the heads of k");
+  AttentionArguments& a = p.arguments;
+  const int64_t dim = q.dims[3], v_dim = v.dims[3], q_len = q.dims[len], k_len = k.dims[len];
+  if (dim > kWidest || v_dim > kWidest)
+    throw Refusal::shape("heads of more than 256 elements are not taken");
+  a.batch = narrow(q.dims[0]), a.k_heads = narrow(k_heads);
+  a.group = narrow(k_heads == 0 ? 1 : q_heads / k_heads);
+  a.q_len = narrow(q_len), a.k_len = narrow(k_len), a.dim = narrow(dim), a.v_dim = narrow(v_dim);
+  narrow(q_len * a.group + 64);
+  a.q_strides = strides_of(bshd, q_heads, q_len, dim);
+  a.o_strides = strides_of(bshd, q_heads, q_len, v_dim);
+  a.k_strides = strides_of(bshd, k_heads, k_len, dim);
+  a.v_strides = strides_of(bshd, k_heads, k_len, v_dim);
+  a.scale = is_unset(n.scale) ? 1 / std::sqrt(static_cast<double>(dim)) : n.scale;
+  a.softcap = n.softcap, a.causal = n.causal, a.offset = n.offset;
+  a.left = n.left_window >= kFar ? -1 : n.left_window;
+  a.right = n.right_window >= kFar ? -1 : n.right_window;
+  a.splits = 1;
+  p.q = n.q.position(), p.k = n.k.position(), p.v = n.v.position();
+  p.padded_dim = padded(dim), p.padded_v_dim = padded(v_dim);
+  p.mma = is_half(p.dtype) && device.properties().major >= 8;
+
+  int mask = 0;
+  if (n.mask) {
+    const sdk::Type& m = n.mask.type();
+    if (m.rank > 4) throw Refusal::shape("mask of rank " + std::to_string(m.rank));
+    if (m.dtype != TENON_DTYPE_BOOL && m.dtype != p.dtype) throw Refusal::dtype("mask", m.dtype);
+    mask = m.dtype == TENON_DTYPE_BOOL ? 1 : 2;
+    p.mask = n.mask.position();
+    int64_t step = 1;
+    for (int i = m.rank - 1; i >= 0; --i) {
+      a.mask_strides[i + 4 - m.rank] = m.dims[i] == 1 ? 0 : step;
+      step *= m.dims[i];
+    }
+  }
+  constexpr uint64_t kVector = 16;
+  constexpr int64_t kElements = 8;
+  bool wide = p.mma && dim % kElements == 0 && v_dim % kElements == 0;
+  for (const sdk::Value& x : {n.q, n.k, n.v}) wide &= x.alignment() >= kVector;
+  for (const sdk::Value& x : more) wide &= x.alignment() >= kVector;
+  std::vector<std::string>& d = p.defines;
+  d = {"TT=" + type_name("q", p.dtype),          "TS=" + type_name("q", p.sum),
+       "DP=" + std::to_string(p.padded_dim),     "VP=" + std::to_string(p.padded_v_dim),
+       "MASK=" + std::to_string(mask),           std::string("MMA=") + (p.mma ? "1" : "0"),
+       std::string("WIDE=") + (wide ? "1" : "0")};
+  if (a.softcap != 0) d.emplace_back("SOFTCAP=1");
+  if (n.kv_len) {
+    p.kv_len = n.kv_len.position();
+    d.push_back("KV_LEN=" + index_name("kv_len", n.kv_len));
+  }
+  if (n.past_len) {
+    p.past_len = n.past_len.position();
+    d.push_back("PAST_LEN=" + index_name("past_len", n.past_len));
+  }
+  return p;
+}
+template AttentionProblem attention_problem(const sdk::op::attention&, CudaDevice&,
+                                            const std::vector<sdk::Value>&);
+template AttentionProblem attention_problem(const sdk::op::attention_backward&, CudaDevice&,
+                                            const std::vector<sdk::Value>&);
+
+}  // namespace tenon::cuda

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul and linear: from a node's shapes to a batch of products, which cuBLASLt computes where it
+// can, else our own tiles. What cuBLASLt cannot do after a product is a kernel over its sums.
+#include "matmul.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "../kernels.hpp"
+#include "blas_product.hpp"
+#include "loop.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+// What both ops share; matmul leaves the rest absent.
+struct Attributes {
+  bool trans_a, trans_b;
+  double alpha;
+  std::string_view precision;
+};
+
+// Positions, -1 where absent.
+struct Places {
+  int a, b, bias = -1, residual = -1, pre_act = -1;
+  ProductPointers of(const sdk::Call& c) const {
+    const auto in = [&](int k) { return k < 0 ? nullptr : c.inputs[k]; };
+    return {in(a),        in(b),        in(bias),
+            in(residual), c.outputs[0], pre_act < 0 ? nullptr : c.outputs[pre_act]};
+  }
+};
+
+// An operand's last two dims as a matrix, and its batch dims.
+struct Matrix {
+  int64_t rows, cols, ld;
+  std::span<const int64_t> batch;
+};
+
+Matrix matrix_of(const sdk::Type& t, bool left, bool transposed) {
+  if (t.rank == 1) {
+    const int64_t n = t.dims[0];
+    return left ? Matrix{1, n, n, {}} : Matrix{n, 1, 1, {}};
+  }
+  const int64_t rows = t.dims[t.rank - 2], cols = t.dims[t.rank - 1];
+  const auto batch = t.shape().first(static_cast<size_t>(t.rank - 2));
+  if (transposed) return {cols, rows, cols, batch};
+  return {rows, cols, cols, batch};
+}
+
+int64_t product(std::span<const int64_t> dims) {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= d;
+  return n;
+}
+
+bool is_byte(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
+
+void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
+  if (at.precision != "ieee" && at.precision != "tf32")
+    throw Refusal::attribute("f32_precision", at.precision);
+  if (a.rank == 0 || b.rank == 0) throw Refusal::shape("an operand of rank 0 has no product");
+  if (is_byte(a.dtype)) {
+    if (!is_byte(b.dtype)) throw Refusal::dtype("b", b.dtype);
+    if (y.dtype != TENON_DTYPE_I32) throw Refusal::dtype("y", y.dtype);
+    if (at.alpha != 1) throw Refusal::attribute("alpha", std::to_string(at.alpha));
+    return;
+  }
+  if (!is_float(a.dtype)) throw Refusal::dtype("a", a.dtype);
+  if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
+  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
+    throw Refusal::dtype("y", y.dtype);
+}
+
+// The batch dims of an operand as a tensor of matrices.
+sdk::Type batch_type(const Matrix& m) {
+  sdk::Type t;
+  t.rank = static_cast<int>(m.batch.size());
+  std::ranges::copy(m.batch, t.dims.begin());
+  t.set_dense_strides();
+  for (int i = 0; i < t.rank; ++i) t.strides[i] *= m.rows * m.cols;
+  return t;
+}
+
+ProductProblem problem_of(const Attributes& at, const sdk::Value& a, const sdk::Value& b,
+                          const sdk::Type& y) {
+  check_types(at, a.type(), b.type(), y);
+  Matrix left = matrix_of(a.type(), true, at.trans_a && a.type().rank > 1),
+         right = matrix_of(b.type(), false, at.trans_b && b.type().rank > 1);
+  const int core_dims = (a.type().rank > 1) + (b.type().rank > 1);
+  std::span<const int64_t> batch = y.shape().first(static_cast<size_t>(y.rank - core_dims));
+  // One b for all: the batch becomes rows.
+  if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 &&
+      product(left.batch) == product(batch)) {
+    left.rows *= product(batch);
+    left.batch = right.batch = batch = {};
+  }
+  ProductProblem p;
+  p.a = a.type().dtype, p.b = b.type().dtype, p.y = y.dtype;
+  p.sum = is_byte(p.a) ? tenon_dtype{TENON_DTYPE_I32} : acc_dtype(p.a);
+  p.m = left.rows, p.n = right.cols, p.k = left.cols;
+  p.lda = left.ld, p.ldb = right.ld;
+  p.trans_a = at.trans_a && a.type().rank > 1, p.trans_b = at.trans_b && b.type().rank > 1;
+  p.alpha = at.alpha, p.tf32 = at.precision == "tf32";
+  p.a_alignment = a.alignment(), p.b_alignment = b.alignment();
+  const sdk::Type of_a = batch_type(left), of_b = batch_type(right);
+  const Loop loop = make_loop(batch, {&of_a, &of_b});
+  if (loop.count != 1)
+    p.batch = loop.dims, p.a_steps = loop.strides[0], p.b_steps = loop.strides[1];
+  return p;
+}
+
+// One product with all that follows it, in the way that was chosen.
+struct Product {
+  BlasProduct library;
+  TileProduct tiles;
+  ProductFinish finish;
+  bool fused = true;       // the library does all of it
+  bool sums_in_y = false;  // else in scratch
+  uint64_t sums_bytes = 0;
+  Places places;
+  std::atomic<bool> own{false};  // the library knows no algorithm
+
+  void prepare() {
+    if (library.prepare()) {
+      if (!fused) finish.code().prepare();
+    } else {
+      tiles.code().prepare();
+      own = true;
+    }
+  }
+  void run(const sdk::Call& c) const {
+    const ProductPointers p = places.of(c);
+    if (own) return tiles.run(c, p);
+    if (fused) return library.run(c, p, c.scratch);
+    void* sums = sums_in_y ? p.y : c.scratch;
+    library.run(c, {.a = p.a, .b = p.b, .y = sums}, static_cast<char*>(c.scratch) + sums_bytes);
+    finish.run(c, sums, p);
+  }
+};
+
+uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Below this many terms our own tiles with all of it in one kernel beat the library's sums, which
+// go through memory.
+constexpr int64_t kShortSum = 700;
+
+Kernel make_product(const Node& node, const ProductProblem& p, const Places& places) {
+  CudaDevice& device = device_of(node);
+  TileProduct tiles(device, p);
+  Kernel kernel;
+  // Without what the library cannot do.
+  ProductProblem plain = p;
+  const bool fused = BlasProduct::takes(p);
+  if (!fused) {
+    plain.bias = plain.residual = TENON_DTYPE_NONE;
+    plain.pre_act = false;
+    plain.act.clear();
+    plain.y = p.sum;
+  }
+  if (!BlasProduct::takes(plain) || (!fused && is_half(p.a) && p.k < kShortSum)) {
+    kernel = kernel_of({tiles.code()},
+                       [tiles, places](const sdk::Call& c) { tiles.run(c, places.of(c)); });
+  } else {
+    auto work = std::make_shared<Product>();
+    work->library = BlasProduct(device, plain);
+    work->tiles = tiles;
+    work->fused = fused;
+    work->places = places;
+    kernel.scratch = work->library.workspace();
+    if (!fused) {
+      work->finish = ProductFinish(device, p);
+      work->sums_in_y = p.sum == p.y;
+      if (!work->sums_in_y)
+        work->sums_bytes =
+            aligned(static_cast<uint64_t>(p.m * p.n * p.batches() * type_bytes(p.sum)));
+      kernel.scratch += work->sums_bytes;
+    }
+    kernel.prepare = [work] { work->prepare(); };
+    kernel.run = [work](const sdk::Call& c) { work->run(c); };
+  }
+  kernel.cost = p.seconds();
+  return kernel;
+}
+
+Kernel make_matmul(const sdk::op::matmul& n, const Node& node) {
+  const ProductProblem p =
+      problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, node.out(0).type());
+  return make_product(node, p, {n.a.position(), n.b.position()});
+}
+
+Kernel make_linear(const sdk::op::linear& n, const Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
+  ProductProblem p = problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, y);
+  Places places{n.a.position(), n.b.position()};
+  if (n.act != "none") p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum);
+  if (n.bias) {
+    places.bias = n.bias.position(), p.bias = n.bias.type().dtype;
+    if (p.bias != y.dtype && p.bias != TENON_DTYPE_F32) throw Refusal::dtype("bias", p.bias);
+  }
+  if (n.residual) {
+    places.residual = n.residual.position(), p.residual = n.residual.type().dtype;
+    if (p.residual != y.dtype) throw Refusal::dtype("residual", p.residual);
+    if (!n.residual.type().same_shape(y)) throw Refusal::shape("residual must have the shape of y");
+  }
+  if (n.want_pre_act) p.pre_act = true, places.pre_act = node.out(1).position();
+  return make_product(node, p, places);
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::matmul, make_matmul>(),
+    sdk::row<sdk::op::linear, make_linear>(),
+    sdk::row<sdk::op::lora_matmul, make_lora_matmul>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> matmul_rows() { return kRows; }
+
+}  // namespace tenon::cuda

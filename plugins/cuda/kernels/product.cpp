@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "product.hpp"
+
+#include <algorithm>
+
+#include "body_text.hpp"
+#include "tenon/unary.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+struct Arguments {  // Product of matmul.cu
+  const void *a, *b, *bias, *residual;
+  void *y, *pre_act;
+  int64_t m, n, k, lda, ldb;
+  double alpha;
+  uint32_t tiles_m, tiles_n;
+  int64_t batch_rank;
+  int64_t batch_dims[kBatchRank], a_steps[kBatchRank], b_steps[kBatchRank];
+};
+
+Arguments arguments_of(const ProductProblem& t, const ProductPointers& p) {
+  Arguments args{p.a,       p.b,     p.bias, p.residual, p.y,
+                 p.pre_act, t.m,     t.n,    t.k,        t.lda,
+                 t.ldb,     t.alpha, 0,      0,          static_cast<int64_t>(t.batch.size()),
+                 {},        {},      {}};
+  std::ranges::copy(t.batch, args.batch_dims);
+  std::ranges::copy(t.a_steps, args.a_steps);
+  std::ranges::copy(t.b_steps, args.b_steps);
+  return args;
+}
+
+std::vector<std::string> finish_defines(const ProductProblem& t) {
+  std::vector<std::string> d;
+  if (t.bias != TENON_DTYPE_NONE) d.push_back("BIAS=" + type_name("bias", t.bias));
+  if (t.residual != TENON_DTYPE_NONE) d.push_back("RESIDUAL=" + type_name("residual", t.residual));
+  if (t.pre_act) d.emplace_back("PRE_ACT=1");
+  if (!t.act.empty()) d.push_back("ACT(x)=" + t.act);
+  return d;
+}
+
+std::vector<std::string> defines(const ProductProblem& t, int64_t tile, bool mma, bool vector) {
+  std::vector<std::string> d = finish_defines(t);
+  const auto flag = [&](const char* name, bool on) {
+    d.push_back(std::string(name) + (on ? "=1" : "=0"));
+  };
+  d.push_back("TA=" + type_name("a", t.a));
+  d.push_back("TB=" + type_name("b", t.b));
+  d.push_back("TS=" + type_name("y", t.sum));
+  d.push_back("TY=" + type_name("y", t.y));
+  d.push_back("SIZE=" + std::to_string(tile));
+  flag("TRANS_A", t.trans_a), flag("TRANS_B", t.trans_b), flag("MMA", mma), flag("WIDE", vector);
+  if (t.alpha != 1) d.emplace_back("ALPHA=1");
+  return d;
+}
+
+constexpr int64_t kElements = 8;  // of 16 bytes, that tensor cores take
+constexpr uint64_t kBytes = 16;
+
+// May 16 bytes be loaded at a time?
+bool takes_vectors(const ProductProblem& t) {
+  const auto fits = [&](uint64_t alignment, int64_t ld, int64_t extent,
+                        const std::vector<int64_t>& steps) {
+    return alignment >= kBytes && ld % kElements == 0 && extent % kElements == 0 &&
+           std::ranges::all_of(steps, [](int64_t s) { return s % kElements == 0; });
+  };
+  return fits(t.a_alignment, t.lda, t.trans_a ? t.m : t.k, t.a_steps) &&
+         fits(t.b_alignment, t.ldb, t.trans_b ? t.k : t.n, t.b_steps);
+}
+
+// Shared memory of mma_tile (tile.cuh).
+uint32_t mma_shared(const ProductProblem& t, int64_t tile) {
+  constexpr int64_t kDepth = 32, kStages = 4, kPad = 8;
+  const auto part = [&](bool by_k) {
+    return by_k ? tile * (kDepth + kPad) : kDepth * (tile + kPad);
+  };
+  return static_cast<uint32_t>(kStages * (part(!t.trans_a) + part(t.trans_b)) * 2);
+}
+
+}  // namespace
+
+double ProductProblem::seconds() const {
+  const double rate = is_half(a) ? 5e14 : sum == TENON_DTYPE_F64 ? 4e13 : tf32 ? 3e14 : 4e13;
+  const auto bytes = [](tenon_dtype t, int64_t rows, int64_t cols) {
+    return static_cast<double>(type_bytes(t)) * static_cast<double>(rows) *
+           static_cast<double>(cols);
+  };
+  const double moved =
+      (bytes(a, m, k) + bytes(b, k, n) + bytes(y, m, n)) * static_cast<double>(batches());
+  return 3e-6 + std::max(flops() / rate, moved / 3.5e12);
+}
+
+TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
+  const ProductProblem& t = problem_;
+  if (t.batch.size() > kBatchRank) throw sdk::Refusal::shape("too many batch axes");
+  const bool mma = is_half(t.a) && t.a == t.b && device.properties().major >= 8;
+  const int64_t blocks = blocks_for(t.m, 128) * blocks_for(t.n, 128) * t.batches();
+  if (type_bytes(t.sum) <= 4 && blocks >= device.properties().multiprocessors) tile_ = 128;
+  shared_ = mma ? mma_shared(t, tile_) : 0;
+  if (blocks_for(t.m, tile_) * blocks_for(t.n, tile_) >=
+      kNarrowIndex / std::max<int64_t>(1, t.batches()))
+    throw sdk::Refusal::shape("the product has too many tiles");
+  code_ = device.code("matmul.cu", "product", defines(t, tile_, mma, takes_vectors(t)), shared_);
+}
+
+void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
+  Arguments args = arguments_of(problem_, p);
+  args.tiles_m = static_cast<uint32_t>(blocks_for(problem_.m, tile_));
+  args.tiles_n = static_cast<uint32_t>(blocks_for(problem_.n, tile_));
+  code_.launch(call,
+               {.blocks = int64_t{args.tiles_m} * args.tiles_n * problem_.batches(),
+                .threads = 256,
+                .shared = shared_},
+               args);
+}
+
+ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
+    : problem_(problem) {
+  // The tile's own defines have no meaning here, and are always the same.
+  ProductProblem t = problem;
+  t.a = t.b = t.sum;
+  t.trans_a = t.trans_b = false;
+  t.alpha = 1;
+  code_ = device.code("matmul.cu", "finish", defines(t, 64, false, true), 0);
+}
+
+void ProductFinish::run(const sdk::Call& call, const void* sums, const ProductPointers& p) const {
+  Arguments args = arguments_of(problem_, p);
+  args.a = sums;
+  args.m *= problem_.batches();
+  constexpr int64_t kPerBlock = 256 * 4;
+  code_.launch(call, {.blocks = blocks_for(args.m * args.n, kPerBlock), .threads = 256}, args);
+}
+
+std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum) {
+  const UnaryInfo* info = find_unary(kind);
+  if (!info) throw sdk::Refusal::unknown("act", kind);
+  if (info->kind == UnaryKind::is_nan || info->kind == UnaryKind::is_inf)
+    throw sdk::Refusal::attribute("act", kind);
+  return "unary_" + std::string(kind) + "(x, " + literal(sum, unary_alpha(*info, alpha)) + ", " +
+         literal(sum, unary_beta(*info, beta)) + ")";
+}
+
+}  // namespace tenon::cuda

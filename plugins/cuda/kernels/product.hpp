@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of matrices with what follows them, y = act(alpha·a·b + bias) + residual, as kernels see
+// them: by our own tiles (device/matmul.cu), or by cuBLASLt (blas_product).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../device.hpp"
+#include "args.hpp"
+
+namespace tenon::cuda {
+
+inline constexpr int kBatchRank = 6;
+
+struct ProductProblem {
+  tenon_dtype a{}, b{}, sum{}, y{};
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 1, ldb = 1;  // elements from one stored row to the next
+  bool trans_a = false, trans_b = false, tf32 = false;
+  double alpha = 1;
+  uint64_t a_alignment = 0, b_alignment = 0;           // bytes
+  std::vector<int64_t> batch{}, a_steps{}, b_steps{};  // outermost first
+  // What follows; NONE and empty where absent.
+  tenon_dtype bias = TENON_DTYPE_NONE, residual = TENON_DTYPE_NONE;
+  bool pre_act = false;
+  std::string act{};  // text of the value `x`
+
+  int64_t batches() const {
+    int64_t count = 1;
+    for (const int64_t d : batch) count *= d;
+    return count;
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(batches());
+  }
+  double seconds() const;  // estimated
+};
+
+struct ProductPointers {
+  const void *a = nullptr, *b = nullptr, *bias = nullptr, *residual = nullptr;
+  void *y = nullptr, *pre_act = nullptr;
+};
+
+class TileProduct {
+ public:
+  TileProduct() = default;
+  TileProduct(CudaDevice& device, const ProductProblem& problem);
+  Code code() const { return code_; }
+  void run(const sdk::Call& call, const ProductPointers& p) const;
+
+ private:
+  ProductProblem problem_;
+  Code code_;
+  int64_t tile_ = 64;
+  uint32_t shared_ = 0;
+};
+
+// What follows a product, from its sums (alpha is in them), which may lie in y.
+class ProductFinish {
+ public:
+  ProductFinish() = default;
+  ProductFinish(CudaDevice& device, const ProductProblem& problem);
+  Code code() const { return code_; }
+  void run(const sdk::Call& call, const void* sums, const ProductPointers& p) const;
+
+ private:
+  ProductProblem problem_;
+  Code code_;
+};
+
+// Text of an activation of `x`, for ProductProblem::act; refuses unknown kinds.
+std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum);
+
+}  // namespace tenon::cuda
