@@ -34,30 +34,128 @@ struct Unsigned<u64> {
 #define UNARY(kind) template <class T> __device__ inline T unary_##kind(T x, T a, T b)
 #define SLOPE(kind) template <class T> __device__ inline T slope_##kind(T x, T a, T b)
 
+// hi + lo, to about twice T's digits.
 template <class T>
-__device__ inline T sigmoid(T x) {
-  const T e = exp(x < 0 ? x : -x);
-  return (x < 0 ? e : T(1)) / (1 + e);
+struct Pair {
+  T hi, lo;
+};
+__device__ inline Pair<f32> product(f32 a, f32 b) {
+  const f32 hi = __fmul_rn(a, b);
+  return {hi, fmaf(a, b, -hi)};
 }
+__device__ inline Pair<f64> product(f64 a, f64 b) {
+  const f64 hi = __dmul_rn(a, b);
+  return {hi, fma(a, b, -hi)};
+}
+
+// e^x as first * second, for x = hi + lo <= 0: a product whose result is not as small as e^x itself
+// multiplies before the second factor, so that a subnormal e^x costs it no digits.
+template <class T>
+struct Exponential {
+  T first, second;
+  __device__ T value() const { return first * second; }
+  __device__ T times(T factor) const { return first * factor * second; }
+};
+template <class T>
+__device__ inline Exponential<T> exponential(T hi, T lo) {
+  const T half = exp(hi / 2);
+  return {half + half * lo, half};
+}
+// e^(-x^2 scale); scale is a power of two.
+template <class T>
+__device__ inline Exponential<T> exponential_square(T x, T scale) {
+  const T a = fabs(x);
+  const Pair<T> square = product(a > 60 ? T(60) : a, a > 60 ? T(60) : a);
+  return exponential(-scale * square.hi, -scale * square.lo);
+}
+
+// 1 / (1 + e^-x) for x = hi + lo, and its complement 1 / (1 + e^x).
+template <class T>
+struct Sigmoid {
+  bool negative;
+  Exponential<T> t;  // e^-|x|
+  T r;               // 1 / (1 + t)
+  __device__ T value() const { return negative ? t.times(r) : r; }
+  __device__ T complement() const { return negative ? r : t.times(r); }
+  __device__ T times(T factor) const { return negative ? t.times(r * factor) : r * factor; }
+};
+template <class T>
+__device__ inline Sigmoid<T> sigmoid_of(Pair<T> x) {
+  const bool negative = x.hi < 0;
+  const Exponential<T> t = exponential(negative ? x.hi : -x.hi, negative ? x.lo : -x.lo);
+  return {negative, t, 1 / (1 + t.value())};
+}
+template <class T>
+__device__ inline Sigmoid<T> sigmoid_of(T x) {
+  return sigmoid_of(Pair<T>{x, T(0)});
+}
+template <class T>
+__device__ inline Pair<T> silu_argument(T a, T x) {
+  const Pair<T> p = product(a, x);
+  return {p.hi, p.hi - p.hi == 0 ? p.lo : T(0)};
+}
+
 template <class T>
 __device__ inline T clamp01(T x) {
   return x < 0 ? T(0) : x > 1 ? T(1) : x;
 }
 template <class T>
 __device__ inline T sign_of(T x) {
-  return x > 0 ? T(1) : x < 0 ? T(-1) : T(0);
+  return x > 0 ? T(1) : x < 0 ? T(-1) : x;
 }
+
+// The normal distribution: e^(-x^2/2), and erfc(|x|/sqrt 2)/2 as its multiple.
 template <class T>
-__device__ inline T normal_cdf(T x) {
-  return erfc(-x * T(0.70710678118654752)) / 2;
+struct Normal {
+  Exponential<T> density;
+  T ratio;
+};
+__device__ inline f32 tail_ratio(f32 a) {  // in t = 4/(4 + a) it is smooth
+  const f32 t = __fdividef(4.f, 4.f + a);
+  f32 p = 1.695260592e-02f;
+  p = fmaf(p, t, -6.487219036e-02f);
+  p = fmaf(p, t, 5.668863282e-02f);
+  p = fmaf(p, t, 2.149965428e-02f);
+  p = fmaf(p, t, 1.868923008e-02f);
+  p = fmaf(p, t, 8.332043886e-02f);
+  p = fmaf(p, t, 7.320353389e-02f);
+  p = fmaf(p, t, 9.524522722e-02f);
+  p = fmaf(p, t, 9.952683002e-02f);
+  return t * fmaf(p, t, 9.974604100e-02f);
 }
+__device__ inline f64 tail_ratio(f64 a) { return erfcx(a * 0.70710678118654752) / 2; }
 template <class T>
-__device__ inline T gelu_tanh_argument(T x) {
-  return T(1.5957691216057308) * (x + T(0.044715) * x * x * x);
+__device__ inline Normal<T> normal(T x) {
+  const T a = fabs(x);
+  return {exponential_square(x, T(0.5)), tail_ratio(a > 60 ? T(60) : a)};
 }
+
+// 2 sqrt(2/pi) (x + 0.044715 x^3). In f32 |x| is limited to where the sigmoid is 0 or 1.
+__device__ inline Pair<f64> gelu_tanh_argument(f64 x) {
+  return {1.5957691216057308 * (x + 0.044715 * x * x * x), 0};
+}
+__device__ inline Pair<f32> gelu_tanh_argument(f32 given) {
+  const f32 x = given > 20 ? 20.f : given < -20 ? -20.f : given;
+  const f32 c = 0.0713548139f, c_lo = 2.39883240e-9f, one = 1.59576917f, one_lo = -4.53406804e-8f;
+  const Pair<f32> square = product(x, x), cubic = product(square.hi, c);
+  const f32 cubic_lo = fmaf(square.lo, c, fmaf(square.hi, c_lo, cubic.lo));
+  const f32 sum = one + cubic.hi, part = sum - one;
+  const f32 lost = (one - (sum - part)) + (cubic.hi - part);  // whichever term is greater
+  const Pair<f32> hi = product(x, sum);
+  return {hi.hi, fmaf(x, lost + cubic_lo + one_lo, hi.lo)};
+}
+
+// mish: tanh(softplus x) = e (e + 2) r with e = e^x, r = 1 / (e (e + 2) + 2).
 template <class T>
-__device__ inline T mish_weight(T e) {
-  return e * (e + 2);
+struct Mish {
+  Exponential<T> t;
+  T e, r;
+};
+template <class T>
+__device__ inline Mish<T> mish_parts(T x) {
+  const Exponential<T> t = exponential(x > 20 ? T(20) : x, T(0));
+  const T e = t.value();
+  return {t, e, 1 / (e * (e + 2) + 2)};
 }
 
 // ---- unary
@@ -100,18 +198,21 @@ UNARY(relu) { return x <= 0 ? T(0) : x; }
 UNARY(leaky_relu) { return x < 0 ? a * x : x; }
 UNARY(elu) { return x < 0 ? a * expm1(x) : x; }
 UNARY(selu) { return b * (x < 0 ? a * expm1(x) : x); }
-UNARY(sigmoid) { return sigmoid(x); }
+UNARY(sigmoid) { return sigmoid_of(x).value(); }
 UNARY(hard_sigmoid) { return clamp01(a * x + b); }
 UNARY(softplus) { return (x < 0 ? T(0) : x) + log1p(exp(-fabs(x))); }
 UNARY(softsign) { return x / (1 + fabs(x)); }
-UNARY(silu) { return x * sigmoid(a * x); }
+UNARY(silu) { return sigmoid_of(silu_argument(a, x)).times(x); }
 UNARY(hard_swish) { return x * clamp01(x / 6 + T(0.5)); }
 UNARY(mish) {
-  const T w = mish_weight(exp(x > 20 ? T(20) : x));
-  return x * (w / (w + 2));
+  const Mish<T> m = mish_parts(x);
+  return m.t.times((m.e + 2) * m.r * x);
 }
-UNARY(gelu) { return x * normal_cdf(x); }
-UNARY(gelu_tanh) { return x * sigmoid(gelu_tanh_argument(x)); }
+UNARY(gelu) {
+  const Normal<T> n = normal(x);
+  return x < 0 ? n.density.times(n.ratio * x) : x * (1 - n.density.times(n.ratio));
+}
+UNARY(gelu_tanh) { return sigmoid_of(gelu_tanh_argument(x)).times(x); }
 template <class T>
 __device__ inline bool unary_is_nan(T x, T, T) {
   return x != x;
@@ -149,9 +250,12 @@ SLOPE(asin) { return 1 / sqrt((1 - x) * (1 + x)); }
 SLOPE(acos) { return -1 / sqrt((1 - x) * (1 + x)); }
 SLOPE(sinh) { return cosh(x); }
 SLOPE(cosh) { return sinh(x); }
-SLOPE(tanh) { return 4 * sigmoid(2 * x) * sigmoid(-2 * x); }
-SLOPE(erf) { return T(1.1283791670955126) * exp(-x * x); }
-SLOPE(erfc) { return T(-1.1283791670955126) * exp(-x * x); }
+SLOPE(tanh) {
+  const Sigmoid<T> s = sigmoid_of(2 * x);
+  return s.t.times(4 * s.r * s.r);
+}
+SLOPE(erf) { return exponential_square(x, T(1)).times(T(1.1283791670955126)); }
+SLOPE(erfc) { return exponential_square(x, T(1)).times(T(-1.1283791670955126)); }
 SLOPE(is_nan) { return T(0); }
 SLOPE(is_inf) { return T(0); }
 SLOPE(reciprocal) { return -1 / (x * x); }
@@ -160,24 +264,38 @@ SLOPE(relu) { return x > 0 ? T(1) : T(0); }
 SLOPE(leaky_relu) { return x < 0 ? a : T(1); }
 SLOPE(elu) { return x < 0 ? a * exp(x) : T(1); }
 SLOPE(selu) { return b * (x < 0 ? a * exp(x) : T(1)); }
-SLOPE(sigmoid) { return sigmoid(x) * sigmoid(-x); }
+SLOPE(sigmoid) {
+  const Sigmoid<T> s = sigmoid_of(x);
+  return s.t.times(s.r * s.r);
+}
 SLOPE(hard_sigmoid) { return a * x + b > 0 && a * x + b < 1 ? a : T(0); }
-SLOPE(softplus) { return sigmoid(x); }
+SLOPE(softplus) { return sigmoid_of(x).value(); }
 SLOPE(softsign) {
   const T r = 1 / (1 + fabs(x));
   return r * r;
 }
-SLOPE(silu) { return sigmoid(a * x) * (1 + a * x * sigmoid(-a * x)); }
-SLOPE(hard_swish) { return x <= -3 ? T(0) : x >= 3 ? T(1) : x / 3 + T(0.5); }
-SLOPE(mish) {
-  const T e = exp(x > 20 ? T(20) : x), w = mish_weight(e);
-  return w / (w + 2) + x * (x > 20 ? T(0) : 4 * (e / (w + 2)) * ((e + 1) / (w + 2)));
+SLOPE(silu) {
+  const Pair<T> u = silu_argument(a, x);
+  const Sigmoid<T> s = sigmoid_of(u);
+  return s.times(1 + u.hi * s.complement());
 }
-SLOPE(gelu) { return normal_cdf(x) + x * T(0.39894228040143268) * exp(-x * x / 2); }
+SLOPE(hard_swish) { return x <= -3 ? T(0) : x >= 3 ? T(1) : x / 3 + T(0.5); }
+SLOPE(mish) {  // t + x s (1 - t^2), s = e / (1 + e), 1 - t^2 = 4 (1 + e)^2 r^2
+  const Mish<T> m = mish_parts(x);
+  const T bell = x > 20 ? T(0) : 4 * (m.e * m.r + m.r) * m.r;
+  return m.t.times((m.e + 2) * m.r + x * bell);
+}
+SLOPE(gelu) {
+  const Normal<T> n = normal(x);
+  const T slope = x * T(0.39894228040143268);
+  return x < 0 ? n.density.times(slope + n.ratio) : 1 + n.density.times(slope - n.ratio);
+}
 SLOPE(gelu_tanh) {
-  const T u = gelu_tanh_argument(x), limited = x > T(1e6) ? T(1e6) : x < T(-1e6) ? T(-1e6) : x;
-  return sigmoid(u) + x * sigmoid(-u) * sigmoid(u) * T(1.5957691216057308) *
-                          (1 + T(0.134145) * limited * limited);
+  const Sigmoid<T> s = sigmoid_of(gelu_tanh_argument(x));
+  const T limited = x > T(1e6) ? T(1e6) : x < T(-1e6) ? T(-1e6) : x;
+  const T inner = T(1.5957691216057308) * (1 + T(0.134145) * limited * limited);
+  const T bend = limited * s.complement() * inner;
+  return s.times(bend + (1 + (x - x)));  // infinite x has no slope
 }
 #define OUTPUT_SLOPE(kind) template <class T> __device__ inline T output_slope_##kind(T y)
 OUTPUT_SLOPE(sigmoid) { return y * (1 - y); }
