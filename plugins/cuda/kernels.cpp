@@ -22,6 +22,10 @@ namespace {
   join(shape_rows());
   join(matmul_rows());
   join(attention_rows());
+  join(index_rows());
+  join(rope_rows());
+  join(optimizer_rows());
+  join(random_rows());
   return true;
 }();
 

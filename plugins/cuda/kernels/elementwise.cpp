@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the elementwise family: each op is one step of a generated text.
+// The rows of the elementwise family: each op is one step of a generated text. The
+// gated ones are in swiglu.cpp.
 #include "elementwise.hpp"
 
 #include "../kernels.hpp"
+#include "swiglu.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -93,6 +95,8 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::activation_backward, make_activation_backward>(sdk::kStrided),
     sdk::row<sdk::op::cast, make_cast>(sdk::kStrided),
     sdk::row<sdk::op::where, make_where>(sdk::kStrided),
+    sdk::row<sdk::op::swiglu, make_swiglu>(),
+    sdk::row<sdk::op::swiglu_backward, make_swiglu_backward>(),
 };
 
 }  // namespace

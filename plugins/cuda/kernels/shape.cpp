@@ -1,29 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that only look at their operand otherwise are views; copy writes what lies strided.
+// The ops that only look at their operand otherwise are views; copy, concat and iota write. pad is
+// in shape_pad.cpp.
+#include "shape.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "../device.hpp"
 #include "../kernels.hpp"
-#include "elementwise.hpp"
+#include "args.hpp"
+#include "axis.hpp"
+#include "strided_copy.hpp"
 #include "tenon/layer/views.hpp"
 
 namespace tenon::cuda {
 namespace {
 
+using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
+using sdk::Refusal;
+
+StridedCopy::Side side(const sdk::Type& t, uint64_t alignment) {
+  return {{t.strides.data(), static_cast<size_t>(t.rank)}, alignment};
+}
+sdk::Type dense(sdk::Type t) {
+  t.set_dense_strides();
+  return t;
+}
 
 Kernel make_copy(const sdk::op::copy& n, const Node& node) {
-  const sdk::Type &x = n.x.type(), &y = node.out(0).type();
-  if (y.dtype != x.dtype) throw sdk::Refusal::dtype("y", y.dtype);
-  if (!y.same_shape(x)) throw sdk::Refusal::shape("copy: x and y differ in shape");
+  const sdk::Type &x = n.x.type(), y = dense(node.out(0).type());
+  if (y.dtype != x.dtype) throw Refusal::dtype("y", y.dtype);
+  if (!y.same_shape(x)) throw Refusal::shape("copy: x and y differ in shape");
   if (x.dense()) {
-    return {.run = [bytes = x.bytes()](const sdk::Call& c) {
+    return {.run = [bytes = x.bytes()](const Call& c) {
+      if (bytes == 0) return;
       TENON_CUDA(copy_on_device, reinterpret_cast<Address>(c.outputs[0]),
                  reinterpret_cast<Address>(c.inputs[0]), bytes, static_cast<Stream>(c.stream));
     }};
   }
-  BodyText text;
-  const Register r = text.input("x", x.dtype, true);
-  text.output(r, x.dtype, true);
-  return elementwise_kernel(device_of(node), "copy", text, {n.x}, y.shape(), 0, true);
+  type_name("x", x.dtype);  // refuses
+  const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
+                         side(y, node.out(0).alignment()), type_bytes(x.dtype));
+  return kernel_of(copy.codes(),
+                   [copy](const Call& c) { copy.launch(c, c.inputs[0], c.outputs[0]); });
+}
+
+Kernel make_concat(const sdk::op::concat& n, const Node& node) {
+  struct Part {
+    int input;
+    int64_t offset;  // bytes, of its first element in y
+    StridedCopy copy;
+  };
+  const sdk::Type y = dense(node.out(0).type());
+  const AxisView view = along_axis(y, n.axis);
+  type_name("xs", y.dtype);  // refuses
+  const int64_t bytes = type_bytes(y.dtype);
+  std::vector<Part> parts;
+  std::vector<Code> codes;
+  int64_t at = 0;
+  for (const sdk::Value& x : n.xs) {
+    const sdk::Type& type = x.type();
+    if (type.dtype != y.dtype || type.rank != y.rank)
+      throw Refusal::shape("operands of concat differ in rank or dtype");
+    if (type.elements() > 0) {
+      const int64_t offset = at * view.inner * bytes;
+      const auto aligned = static_cast<uint64_t>(offset == 0 ? 16 : offset & -offset);
+      parts.push_back({x.position(), offset,
+                       StridedCopy(device_of(node), type.shape(), side(type, x.alignment()),
+                                   side(y, std::min(aligned, node.out(0).alignment())), bytes)});
+      codes.push_back(parts.back().copy.code());
+    }
+    at += type.dims[view.axis];
+  }
+  if (at != view.length) throw Refusal::shape("operands of concat do not fill the result");
+  return kernel_of(std::move(codes), [parts](const Call& c) {
+    for (const Part& p : parts) p.copy.launch(c, c.inputs[p.input], c.out<char>(0) + p.offset);
+  });
+}
+
+struct Iota {  // shape.cu has the same
+  int64_t count, length, inner, start, step;
+};
+
+Kernel make_iota(const sdk::op::iota& n, const Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  if (!is_integer(y.dtype)) throw Refusal::attribute("dtype", sdk::dtype_name(y.dtype));
+  constexpr double kLimit = 9.2e18;
+  const auto whole = [](double x) { return std::fabs(x) < kLimit && x == std::trunc(x); };
+  if (!whole(n.start)) throw Refusal::attribute("start", std::to_string(n.start));
+  if (!whole(n.step)) throw Refusal::attribute("step", std::to_string(n.step));
+  const AxisView v = along_axis(y, n.axis);
+  const Iota o{y.elements(), v.length, v.inner, static_cast<int64_t>(n.start),
+               static_cast<int64_t>(n.step)};
+  constexpr uint32_t kThreads = 256;
+  const int64_t width = 16 / type_bytes(y.dtype);
+  const Code code = device_of(node).code(
+      "shape.cu", "iota", {"T=" + type_name("y", y.dtype), "V=" + std::to_string(width)});
+  return kernel_of({code}, [=](const Call& c) {
+    code.launch(c, {.blocks = blocks_for(o.count, width * kThreads), .threads = kThreads},
+                c.outputs[0], o);
+  });
 }
 
 constexpr sdk::Row kRows[] = {
@@ -32,6 +110,9 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::transpose, sdk::view_transpose>(sdk::kStrided),
     sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
     sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
+    sdk::row<sdk::op::concat, make_concat>(sdk::kStrided),
+    sdk::row<sdk::op::pad, make_pad>(),
+    sdk::row<sdk::op::iota, make_iota>(),
 };
 
 }  // namespace

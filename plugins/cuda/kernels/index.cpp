@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather and gather_elements, and the rows of the families index and index_elements. The scatters
+// are in index_scatter.cpp, the dynamic slices in index_slice.cpp.
+#include "index.hpp"
+
+#include "../kernels.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+constexpr uint32_t kThreads = 256;
+constexpr int64_t kEach = 4;  // units of a thread
+
+struct Gather {  // gather.cu has the same
+  IndexAxis axis{};
+  int64_t total = 0, row = 0;
+  Divisor rows{}, counts{};
+};
+
+Divisor divisor(int64_t n) {
+  return n > 0 && n < kNarrowIndex ? Divisor(static_cast<uint32_t>(n)) : Divisor();
+}
+
+Kernel make_gather(const sdk::op::gather& n, const Node& node) {
+  const sdk::Type& data = n.data.type();
+  const AxisView view = along_axis(data, n.axis);
+  type_name("data", data.dtype);  // refuses
+  const int64_t bytes = view.inner * type_bytes(data.dtype);
+  int64_t unit = type_bytes(data.dtype);
+  while (unit < 16 && bytes % (2 * unit) == 0 && n.data.alignment() > 0 &&
+         n.data.alignment() % static_cast<uint64_t>(2 * unit) == 0)
+    unit *= 2;
+  Gather g{.axis = index_axis(view.length, n.indices.type()), .row = bytes / unit};
+  g.total = view.outer * g.axis.count * g.row;
+  g.rows = divisor(g.row), g.counts = divisor(g.axis.count);
+  const std::vector<std::string> defines = {oob_define(n.oob), define("SIZE", unit),
+                                            define("NARROW", g.total < kNarrowIndex),
+                                            define("RANK", 1)};
+  const Code code = device_of(node).code("gather.cu", "gather", defines);
+  const Code check = device_of(node).code("gather.cu", "check_indices", defines);
+  const int from = n.data.position(), indices = n.indices.position();
+  Kernel kernel = kernel_of({code, check}, [=](const Call& c) {
+    Gather now = g;
+    now.axis = g.axis.at(c, indices);
+    if (g.total == 0)
+      check.launch(c, {.blocks = blocks_for(g.axis.count, kThreads), .threads = kThreads},
+                   now.axis);
+    code.launch(c, {.blocks = blocks_for(g.total, kThreads * kEach), .threads = kThreads},
+                c.inputs[from], c.outputs[0], now);
+  });
+  kernel.can_fail = true;
+  return kernel;
+}
+
+struct Elements {  // gather.cu has the same
+  IndexAxis axis{};
+  int64_t step = 0;
+  int64_t dims[sdk::kMaxRank] = {}, strides[sdk::kMaxRank] = {};
+};
+
+Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node) {
+  const sdk::Type &data = n.data.type(), &at = n.indices.type();
+  const AxisView view = along_axis(data, n.axis);
+  check_elements(data, at, view.axis);
+  type_name("data", data.dtype);  // refuses
+  Elements e{.axis = index_axis(view.length, at), .step = view.inner};
+  sdk::Type whole = data;
+  whole.set_dense_strides();
+  for (int k = 0; k < at.rank; ++k) {
+    e.dims[k] = at.dims[k];
+    e.strides[k] = k == view.axis ? 0 : whole.strides[k];
+  }
+  const Code code = device_of(node).code(
+      "gather.cu", "gather_elements",
+      {oob_define(n.oob), define("SIZE", type_bytes(data.dtype)),
+       define("NARROW", e.axis.count < kNarrowIndex), define("RANK", at.rank)});
+  const int from = n.data.position(), indices = n.indices.position();
+  Kernel kernel = kernel_of({code}, [=](const Call& c) {
+    Elements now = e;
+    now.axis = e.axis.at(c, indices);
+    code.launch(c, {.blocks = blocks_for(e.axis.count, kThreads), .threads = kThreads},
+                c.inputs[from], c.outputs[0], now);
+  });
+  kernel.can_fail = true;
+  return kernel;
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::gather, make_gather>(),
+    sdk::row<sdk::op::gather_backward, make_gather_backward>(),
+    sdk::row<sdk::op::scatter, make_scatter>(),
+    sdk::row<sdk::op::scatter_add, make_scatter_add>(),
+    sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(sdk::kStrided),
+    sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(sdk::kStrided),
+    sdk::row<sdk::op::gather_elements, make_gather_elements>(),
+    sdk::row<sdk::op::scatter_elements_add, make_scatter_elements_add>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> index_rows() { return kRows; }
+
+}  // namespace tenon::cuda

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops with indices in the data share with each other and with device/index.cuh.
+#pragma once
+
+#include <string>
+
+#include "../device.hpp"
+#include "args.hpp"
+#include "axis.hpp"
+
+namespace tenon::cuda {
+
+struct IndexAxis {  // index.cuh has the same
+  const void* indices = nullptr;
+  int64_t length = 0, count = 0;
+  int32_t wide = 0;
+  ErrorSink sink{};
+
+  IndexAxis at(const sdk::Call& c, int input) const {
+    IndexAxis a = *this;
+    a.indices = c.inputs[input];
+    a.sink = error_sink(c);
+    return a;
+  }
+};
+
+inline int32_t is_wide(std::string_view operand, tenon_dtype t) {
+  if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw sdk::Refusal::dtype(operand, t);
+  return t == TENON_DTYPE_I64;
+}
+inline IndexAxis index_axis(int64_t length, const sdk::Type& indices) {
+  return {.length = length, .count = indices.elements(), .wide = is_wide("indices", indices.dtype)};
+}
+// The define of index.cuh.
+inline std::string oob_define(std::string_view text) {
+  if (text == "error") return "OOB=0";
+  if (text == "clamp") return "OOB=1";
+  if (text == "skip") return "OOB=2";
+  throw sdk::Refusal::attribute("oob", text);
+}
+inline std::string define(const char* name, int64_t value) {
+  return std::string(name) + "=" + std::to_string(value);
+}
+
+// Refuses indices that do not go with the data, off the axis.
+inline void check_elements(const sdk::Type& data, const sdk::Type& indices, int axis) {
+  if (indices.rank != data.rank)
+    throw sdk::Refusal::shape("indices must have the rank of the data");
+  for (int k = 0; k < data.rank; ++k)
+    if (k != axis && indices.dims[k] > data.dims[k])
+      throw sdk::Refusal::shape("indices are longer than the data on axis " + std::to_string(k));
+}
+
+sdk::Kernel make_scatter(const sdk::op::scatter& n, const sdk::Node& node);
+sdk::Kernel make_scatter_add(const sdk::op::scatter_add& n, const sdk::Node& node);
+sdk::Kernel make_gather_backward(const sdk::op::gather_backward& n, const sdk::Node& node);
+sdk::Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n,
+                                      const sdk::Node& node);
+sdk::Kernel make_dynamic_slice(const sdk::op::dynamic_slice& n, const sdk::Node& node);
+sdk::Kernel make_dynamic_update_slice(const sdk::op::dynamic_update_slice& n,
+                                      const sdk::Node& node);
+
+}  // namespace tenon::cuda

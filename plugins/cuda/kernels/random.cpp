@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// random_bits, random_uniform, random_normal and dropout. Element i of a result depends on seed,
+// offset and i alone.
+#include <string>
+
+#include "../device.hpp"
+#include "../kernels.hpp"
+#include "args.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+struct Source {  // random.cu has the same
+  const void* rng = nullptr;
+  const void* x = nullptr;
+  double p = 0;
+  int64_t count = 0;
+};
+
+void check_rng(const sdk::Type& rng) {
+  if (rng.dtype != TENON_DTYPE_I64) throw Refusal::dtype("rng", rng.dtype);
+  if (rng.elements() != 2) throw Refusal::shape("operand rng must hold seed and offset");
+}
+
+// elements: of a block of words.
+Kernel make_draw(const std::string& name, const Node& node, int rng, int x, double p,
+                 int64_t elements) {
+  const sdk::Type& y = node.out(0).type();
+  const Source s{.p = p, .count = y.elements()};
+  const Code code =
+      device_of(node).code("random.cu", "draw", {"DRAW=" + name, "T=" + type_name("y", y.dtype)});
+  constexpr uint32_t kThreads = 256;
+  return kernel_of({code}, [=](const Call& c) {
+    Source now = s;
+    now.rng = c.inputs[rng];
+    now.x = x < 0 ? nullptr : c.inputs[x];
+    code.launch(c, {.blocks = blocks_for(s.count, elements * kThreads), .threads = kThreads},
+                c.outputs[0], now);
+  });
+}
+
+Kernel make_random_bits(const sdk::op::random_bits& n, const Node& node) {
+  check_rng(n.rng.type());
+  return make_draw("bits", node, n.rng.position(), -1, 0, 4);
+}
+
+Kernel make_real(const char* name, const sdk::Value& rng, const Node& node) {
+  check_rng(rng.type());
+  const tenon_dtype t = node.out(0).type().dtype;
+  if (t != TENON_DTYPE_F32 && t != TENON_DTYPE_F64)
+    throw Refusal::attribute("dtype", sdk::dtype_name(t));
+  return make_draw(name, node, rng.position(), -1, 0, 16 / type_bytes(t));
+}
+Kernel make_random_uniform(const sdk::op::random_uniform& n, const Node& node) {
+  return make_real("uniform", n.rng, node);
+}
+Kernel make_random_normal(const sdk::op::random_normal& n, const Node& node) {
+  return make_real("normal", n.rng, node);
+}
+
+Kernel make_dropout(const sdk::op::dropout& n, const Node& node) {
+  check_rng(n.rng.type());
+  if (!(n.p >= 0 && n.p < 1)) throw Refusal::attribute("p", std::to_string(n.p));
+  if (!is_float(n.x.type().dtype)) throw Refusal::dtype("x", n.x.type().dtype);
+  Kernel kernel = make_draw("dropout", node, n.rng.position(), n.x.position(), n.p, 4);
+  kernel.in_place = {{n.x.position(), 0}};
+  return kernel;
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::random_bits, make_random_bits>(),
+    sdk::row<sdk::op::random_uniform, make_random_uniform>(),
+    sdk::row<sdk::op::random_normal, make_random_normal>(),
+    sdk::row<sdk::op::dropout, make_dropout>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> random_rows() { return kRows; }
+
+}  // namespace tenon::cuda
