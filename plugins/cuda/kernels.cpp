@@ -18,14 +18,19 @@ namespace {
     if (family.size() > static_cast<size_t>(row_table + kRowCapacity - end)) std::abort();
     end = std::ranges::copy(family, end).out;
   };
-  join(elementwise_rows());
-  join(shape_rows());
-  join(matmul_rows());
   join(attention_rows());
+  join(elementwise_rows());
   join(index_rows());
-  join(rope_rows());
+  join(matmul_rows());
+  join(norm_rows());
   join(optimizer_rows());
+  join(order_rows());
   join(random_rows());
+  join(reduce_rows());
+  join(rope_rows());
+  join(scan_rows());
+  join(shape_rows());
+  join(softmax_rows());
   return true;
 }();
 

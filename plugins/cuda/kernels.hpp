@@ -8,14 +8,19 @@
 
 namespace tenon::cuda {
 
-std::span<const sdk::Row> elementwise_rows();
-std::span<const sdk::Row> shape_rows();
-std::span<const sdk::Row> matmul_rows();
 std::span<const sdk::Row> attention_rows();
+std::span<const sdk::Row> elementwise_rows();
 std::span<const sdk::Row> index_rows();
-std::span<const sdk::Row> rope_rows();
+std::span<const sdk::Row> matmul_rows();
+std::span<const sdk::Row> norm_rows();
 std::span<const sdk::Row> optimizer_rows();
+std::span<const sdk::Row> order_rows();
 std::span<const sdk::Row> random_rows();
+std::span<const sdk::Row> reduce_rows();
+std::span<const sdk::Row> rope_rows();
+std::span<const sdk::Row> scan_rows();
+std::span<const sdk::Row> shape_rows();
+std::span<const sdk::Row> softmax_rows();
 
 // All of them; what is left over has no name. Filled when the image is loaded.
 inline constexpr size_t kRowCapacity = 128;

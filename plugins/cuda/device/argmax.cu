@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// argmax and argmin, one group of LANES per line. NaN is the extreme; of equal ones the first counts,
+// or with LAST the last.
+//variant: TYPE=f32 LANES=512 GREATEST=1 LAST=0
+//variant: TYPE=bf16 LANES=1 GREATEST=0 LAST=1
+//variant: TYPE=u64 LANES=32 GREATEST=0 LAST=0
+#include "rows.cuh"
+
+typedef TYPE T;
+typedef acc_t<T> A;
+typedef Group<LANES> Lane;
+
+struct Best {
+  A value;
+  u32 place;  // all bits set: none yet
+};
+constexpr u32 kNone = ~0u;
+
+__device__ inline bool is_better(A a, A b) {
+  const bool beyond = GREATEST ? a > b : a < b;
+  return beyond || (a != a && b == b);
+}
+struct Join {
+  __device__ Best operator()(const Best& a, const Best& b) const {
+    if (a.place == kNone || b.place == kNone) return a.place == kNone ? b : a;
+    if (is_better(a.value, b.value)) return a;
+    if (is_better(b.value, a.value)) return b;
+    return (a.place < b.place) != LAST ? a : b;
+  }
+};
+
+struct Shape {
+  i64 lines, inner;
+  u32 n;
+};
+
+extern "C" __global__ void __launch_bounds__(Lane::threads)
+    argmax(const T* __restrict__ x, i64* __restrict__ y, const Shape s) {
+  const i64 line = Lane::index();
+  const u32 n = line < s.lines ? s.n : 0;
+  Best best{0, kNone};
+  // Elements come to a lane in order.
+  for_line<LANES>(x + line_start(line, s.n, s.inner), n, s.inner, [&](const auto& v, u32 i) {
+    constexpr int N = sizeof(v) / sizeof(T);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const A a = widen(v.v[k]);
+      const bool better =
+          best.place == kNone || is_better(a, best.value) || (LAST && !is_better(best.value, a));
+      if (better) best = {a, i + k};
+    }
+  });
+  best = join_lanes<LANES>(best, Join());
+  if (line < s.lines && Lane::lane() == 0) y[line] = best.place;
+}

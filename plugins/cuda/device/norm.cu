@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// layer_norm, rms_norm (RMS), their residual forms and backward ops: a row stays in the registers of
+// LANES threads, CHUNKS vectors of VEC elements each. GAMMA, BETA, BIAS: dtypes of the parameters;
+// OUT: of a parameter's gradient; PARAMETERS: some gradient of a parameter is wanted.
+//variant: TYPE=bf16 GAMMA=bf16 BETA=bf16 BIAS=bf16 OUT=bf16 LANES=256 CHUNKS=2 VEC=8 RMS=0 PARAMETERS=1
+//variant: TYPE=f32 GAMMA=f32 BETA=f32 BIAS=f32 OUT=f32 LANES=32 CHUNKS=4 VEC=4 RMS=1 PARAMETERS=1
+//variant: TYPE=f16 GAMMA=f32 BETA=f16 BIAS=f16 OUT=f32 LANES=32 CHUNKS=5 VEC=1 RMS=0 PARAMETERS=0
+//variant: TYPE=f64 GAMMA=f32 BETA=f64 BIAS=f64 OUT=f64 LANES=256 CHUNKS=4 VEC=2 RMS=0 PARAMETERS=1
+#include "rows.cuh"
+
+typedef TYPE T;
+typedef acc_t<T> A;
+typedef Group<LANES> Lane;
+constexpr int kEach = CHUNKS * VEC;
+
+struct Shape {
+  i64 rows;
+  f64 eps;
+  u32 n;
+};
+
+// The place of chunk c in the row; beyond n: none.
+__device__ inline u32 place(int c) { return (c * LANES + Lane::lane()) * VEC; }
+
+template <class U>
+__device__ inline void add_vector(A* v, const U* p) {
+  const Vec<U, VEC> t = load<U, VEC>(p);
+#pragma unroll
+  for (int k = 0; k < VEC; ++k) v[k] += (A)widen(t.v[k]);
+}
+__device__ inline void put_vector(T* p, const A* v) {
+  Vec<T, VEC> t;
+#pragma unroll
+  for (int k = 0; k < VEC; ++k) t.v[k] = narrow<T>(v[k]);
+  store(p, t);
+}
+// Of v where it belongs to the row.
+template <class F>
+__device__ inline A row_sum(const A (&v)[kEach], u32 n, F&& f) {
+  A sum = 0;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    if (place(c) >= n) continue;
+    A t[VEC];
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) t[k] = f(v[c * VEC + k]);
+    sum += join_all(t, Add());
+  }
+  return join_lanes<LANES>(sum, Add());
+}
+struct Statistics {
+  A mean, inverse;
+};
+__device__ inline Statistics statistics(const A (&v)[kEach], const Shape& s, u32 n) {
+  const A mean = RMS ? 0 : row_sum(v, n, [](A a) { return a; }) / (A)s.n;
+  const A squares = row_sum(v, n, [=](A a) { return (a - mean) * (a - mean); });
+  return {mean, 1 / sqrt(squares / (A)s.n + (A)s.eps)};
+}
+
+// residual, bias, gamma, beta, sum, means, inverses may be absent.
+extern "C" __global__ void __launch_bounds__(Lane::threads)
+    forward(const T* x, const T* residual, const BIAS* bias, const GAMMA* gamma, const BETA* beta,
+            T* y, T* sum, A* means, A* inverses, const Shape s) {
+  const i64 row = Lane::index(), start = row * s.n;
+  const u32 n = row < s.rows ? s.n : 0;
+  A v[kEach] = {};
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    const u32 i = place(c);
+    if (i >= n) continue;
+    add_vector(v + c * VEC, x + start + i);
+    if (residual) add_vector(v + c * VEC, residual + start + i);
+    if (bias) add_vector(v + c * VEC, bias + i);
+  }
+  const Statistics found = statistics(v, s, n);
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    const u32 i = place(c);
+    if (i >= n) continue;
+    A* mine = v + c * VEC;
+    if (sum) put_vector(sum + start + i, mine);
+    A shift[VEC] = {}, scale[VEC] = {};
+    if (gamma) add_vector(scale, gamma + i);
+    if (beta) add_vector(shift, beta + i);
+#pragma unroll
+    for (int k = 0; k < VEC; ++k)
+      mine[k] = (mine[k] - found.mean) * found.inverse * (gamma ? scale[k] : 1) + shift[k];
+    put_vector(y + start + i, mine);
+  }
+  if (row >= s.rows || Lane::lane() != 0) return;
+  if (means) means[row] = found.mean;
+  if (inverses) inverses[row] = found.inverse;
+}
+
+struct Two {
+  A a, b;
+};
+struct AddTwo {
+  __device__ Two operator()(const Two& x, const Two& y) const { return {x.a + y.a, x.b + y.b}; }
+};
+
+// A group takes rows `groups` apart and leaves its sums of the parameters' gradients as one row of
+// dgammas and dbetas. gamma, means and inverses, dsum, dx may be absent.
+extern "C" __global__ void __launch_bounds__(Lane::threads, LANES <= 256 ? 3 : 1)
+    backward(const T* dy, const T* x, const GAMMA* gamma, const A* means, const A* inverses,
+             const T* dsum, T* dx, A* dgammas, A* dbetas, const Shape s) {
+  [[maybe_unused]] A dgamma[kEach] = {}, dbeta[kEach] = {};
+  const i64 groups = (i64)gridDim.x * Lane::per_block;
+  // All groups of a block go round equally often.
+  for (i64 base = (i64)blockIdx.x * Lane::per_block; base < s.rows; base += groups) {
+    const i64 row = base + Lane::in_block(), start = row * s.n;
+    const u32 n = row < s.rows ? s.n : 0;
+    A v[kEach] = {}, d[kEach] = {};
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      const u32 i = place(c);
+      if (i >= n) continue;
+      add_vector(v + c * VEC, x + start + i);
+      add_vector(d + c * VEC, dy + start + i);
+    }
+    Statistics found{0, 0};
+    if (inverses && (RMS || means)) {
+      if (n > 0) found = {RMS ? A(0) : means[row], inverses[row]};
+    } else {
+      found = statistics(v, s, n);
+    }
+    Two sums{0, 0};
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      const u32 i = place(c);
+      if (i >= n) continue;
+      A scale[VEC] = {};
+      if (gamma) add_vector(scale, gamma + i);
+#pragma unroll
+      for (int k = 0; k < VEC; ++k) {
+        A &a = v[c * VEC + k], &b = d[c * VEC + k];
+        a = (a - found.mean) * found.inverse;
+#if PARAMETERS
+        dgamma[c * VEC + k] += b * a;
+        dbeta[c * VEC + k] += b;
+#endif
+        if (gamma) b *= scale[k];
+        sums.a += b, sums.b += b * a;
+      }
+    }
+    if (!dx) continue;
+    sums = join_lanes<LANES>(sums, AddTwo());
+    const A mean = RMS ? 0 : sums.a / (A)s.n, slope = sums.b / (A)s.n;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      const u32 i = place(c);
+      if (i >= n) continue;
+      A out[VEC] = {};
+      if (dsum) add_vector(out, dsum + start + i);
+#pragma unroll
+      for (int k = 0; k < VEC; ++k)
+        out[k] += found.inverse * (d[c * VEC + k] - mean - v[c * VEC + k] * slope);
+      put_vector(dx + start + i, out);
+    }
+  }
+#if PARAMETERS
+  const i64 group = (i64)blockIdx.x * Lane::per_block + Lane::in_block();
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    const u32 i = place(c);
+    if (i >= s.n) continue;
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) {
+      if (dgammas) dgammas[group * s.n + i + k] = dgamma[c * VEC + k];
+      if (dbetas) dbetas[group * s.n + i + k] = dbeta[c * VEC + k];
+    }
+  }
+#endif
+}
+
+// out[i] = the sum of `count` rows. Blocks of 32 columns, 32 threads in each.
+extern "C" __global__ void __launch_bounds__(1024)
+    parameters(const A* __restrict__ rows, OUT* __restrict__ out, i64 count, u32 n) {
+  __shared__ A parts[32][33];
+  const u32 c = threadIdx.x % 32, r = threadIdx.x / 32, column = blockIdx.x * 32 + c;
+  A sum = 0;
+  if (column < n) {
+#pragma unroll 4
+    for (i64 i = r; i < count; i += 32) sum += rows[i * n + column];
+  }
+  parts[c][r] = sum;
+  __syncthreads();
+  sum = join_warp<32>(parts[r][c], Add());
+  if (c == 0 && blockIdx.x * 32 + r < n)
+    out[blockIdx.x * 32 + r] = narrow<OUT>((acc_t<OUT>)sum);
+}

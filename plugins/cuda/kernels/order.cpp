@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// argmax and argmin. topk and sort are not native yet.
+#include "../device.hpp"
+#include "../kernels.hpp"
+#include "lines.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Kernel;
+using sdk::Node;
+
+// device/argmax.cu mirrors it.
+struct Shape {
+  int64_t lines, inner;
+  uint32_t n;
+};
+
+Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, const Node& node) {
+  if (!is_float(x.dtype) && !is_integer(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
+  const Lines lines = along_axis(x, axis);
+  if (lines.length == 0 && lines.count() > 0)
+    throw sdk::Refusal::shape("the axis searched has length 0");
+  CudaDevice& device = device_of(node);
+  const Walk walk = walk_of(lines, type_bytes(x.dtype), 0, 0, device.properties().multiprocessors);
+  const Code code = device.code("argmax.cu", "argmax",
+                                {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
+                                 define("GREATEST", greatest), define("LAST", last)});
+  return kernel_of(
+      {code}, [code, grid = line_grid(lines.count(), walk.lanes),
+               shape = Shape{lines.count(), lines.inner, static_cast<uint32_t>(lines.length)}](
+                  const sdk::Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
+}
+
+Kernel make_argmax(const sdk::op::argmax& n, const Node& node) {
+  return make_arg(n.x.type(), n.axis, n.select_last, true, node);
+}
+Kernel make_argmin(const sdk::op::argmin& n, const Node& node) {
+  return make_arg(n.x.type(), n.axis, n.select_last, false, node);
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::argmax, make_argmax>(),
+    sdk::row<sdk::op::argmin, make_argmin>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> order_rows() { return kRows; }
+
+}  // namespace tenon::cuda

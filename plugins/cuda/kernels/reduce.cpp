@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// reduce: reduced axes that lie apart are taken one after the other, the longest first; where
+// results are too few to fill the device, each is made in pieces. Orders depend on shapes and
+// device alone.
+#include <algorithm>
+#include <vector>
+
+#include "../device.hpp"
+#include "../kernels.hpp"
+#include "lines.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+// device/reduce.cu mirrors it.
+struct Stage {
+  int64_t outer = 1, n = 1, inner = 1, pieces = 1, piece = 1, count = 1;
+};
+
+struct Kind {
+  std::string name;
+  bool mean = false, root = false;
+  int64_t partial_bytes = 4;
+};
+
+Kind kind_of(const std::string& given, tenon_dtype dtype) {
+  Kind k{.name = given};
+  const auto known = [&](std::initializer_list<const char*> names) {
+    if (std::ranges::none_of(names, [&](const char* n) { return given == n; }))
+      throw Refusal::attribute("kind", given);
+  };
+  if (dtype == TENON_DTYPE_BOOL) {
+    known({"any", "all", "max", "min"});
+    if (given == "max") k.name = "any";
+    if (given == "min") k.name = "all";
+    return k;
+  }
+  k.partial_bytes = is_integer(dtype) || dtype == TENON_DTYPE_F64 ? 8 : 4;
+  if (is_integer(dtype)) {
+    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1"});
+  } else if (is_float(dtype)) {
+    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp"});
+  } else {
+    throw Refusal::dtype("x", dtype);
+  }
+  if (given == "logsumexp") k.partial_bytes *= 2;
+  if (given == "mean") k.name = "sum", k.mean = true;
+  if (given == "l2") k.name = "sum_square", k.root = true;
+  return k;
+}
+
+struct Group {
+  int64_t size;
+  bool reduced;
+};
+
+// Neighbouring axes of one sort are one; axes of length 1 are none.
+std::vector<Group> groups_of(const sdk::op::reduce& op, const sdk::Type& x) {
+  std::array<bool, sdk::kMaxRank> reduced{};
+  if (op.axes.empty() && !op.noop_with_empty_axes) reduced.fill(true);
+  for (const int64_t axis : op.axes) {
+    if (axis < -x.rank || axis >= x.rank) throw Refusal::attribute("axes", std::to_string(axis));
+    reduced[static_cast<size_t>(axis < 0 ? axis + x.rank : axis)] = true;
+  }
+  std::vector<Group> groups;
+  for (int i = 0; i < x.rank; ++i) {
+    if (x.dims[i] == 1) continue;
+    const bool r = reduced[static_cast<size_t>(i)];
+    if (!groups.empty() && groups.back().reduced == r) {
+      groups.back().size *= x.dims[i];
+    } else {
+      groups.push_back({x.dims[i], r});
+    }
+  }
+  return groups;
+}
+
+// One launch. Inputs and outputs: -1 is the operand or the result, 0 and 1 are areas of scratch.
+struct Step {
+  Stage stage;
+  Code code{};
+  Grid grid{};
+  uint32_t across = 0;  // columns: threads side by side
+  int from = -1, to = -1;
+};
+
+class Plan {
+ public:
+  Plan(const sdk::op::reduce& op, const Node& node)
+      : device_(device_of(node)), x_(op.x), kind_(kind_of(op.kind, op.x.type().dtype)) {
+    std::vector<Group> groups = groups_of(op, op.x.type());
+    int64_t count = 1;
+    for (const Group& g : groups)
+      if (g.reduced) count *= g.size;
+    for (;;) {
+      auto longest = groups.end();
+      for (auto g = groups.begin(); g != groups.end(); ++g)
+        if (g->reduced && (longest == groups.end() || g->size > longest->size)) longest = g;
+      Stage s{.count = count};
+      bool behind = false, more = false;
+      for (auto g = groups.begin(); g != groups.end(); ++g) {
+        behind |= g == longest;
+        (g == longest ? s.n : behind ? s.inner : s.outer) *= g->size;
+        more |= g->reduced && g != longest;
+      }
+      add_stage(s, !more);
+      if (!more) break;
+      groups.erase(longest);
+    }
+  }
+
+  Kernel kernel() {
+    Kernel k;
+    const uint64_t areas[] = {take_scratch(k.scratch, area_[0]), take_scratch(k.scratch, area_[1])};
+    std::vector<Code> codes;
+    for (const Step& s : steps_) codes.push_back(s.code);
+    const uint64_t scratch = k.scratch;
+    k = kernel_of(codes, [steps = steps_, first = areas[0], second = areas[1]](const Call& c) {
+      for (const Step& s : steps) {
+        const void* from = s.from < 0 ? c.inputs[0] : scratch_at(c, s.from == 0 ? first : second);
+        void* to = s.to < 0 ? c.outputs[0] : scratch_at(c, s.to == 0 ? first : second);
+        if (s.across == 0)
+          s.code.launch(c, s.grid, from, to, s.stage);
+        else
+          s.code.launch(c, s.grid, from, to, s.stage, s.across);
+      }
+    });
+    k.scratch = scratch;
+    return k;
+  }
+
+ private:
+  // In two where results are few and long.
+  void add_stage(Stage s, bool last) {
+    const int64_t wanted = int64_t{16} * device_.properties().multiprocessors;
+    constexpr int64_t kLeast = 4096;  // elements of a piece of a row, or of all columns of a tile
+    const int64_t width = std::clamp<int64_t>(s.inner, 1, 128);
+    const int64_t tiles = s.outer * ((s.inner + width - 1) / width);
+    const int64_t fitting = std::clamp<int64_t>(s.n * width / kLeast, 1, 1024);
+    s.pieces = std::clamp<int64_t>(wanted / std::max<int64_t>(tiles, 1), 1, fitting);
+    s.pieces = std::max(s.pieces, (s.n + (1 << 30) - 1) >> 30);
+    s.piece = (std::max<int64_t>(s.n, 1) + s.pieces - 1) / s.pieces;
+    if (s.pieces > 1) s.piece = (s.piece + 63) / 64 * 64;
+    s.pieces = std::max<int64_t>((s.n + s.piece - 1) / s.piece, 1);
+    add_step(s, last && s.pieces == 1);
+    if (s.pieces == 1) return;
+    s.n = s.piece = s.pieces;
+    s.pieces = 1;
+    add_step(s, last);
+  }
+
+  void add_step(const Stage& s, bool last) {
+    const bool first = steps_.empty();
+    const int64_t bytes = first ? type_bytes(x_.type().dtype) : kind_.partial_bytes;
+    Step step{.stage = s};
+    int64_t lanes = 256, vec = 1;
+    if (s.inner == 1) {
+      lanes = s.piece * bytes <= 32 ? 1 : s.piece * bytes <= 256 ? 8 : s.piece <= 1024 ? 32 : 256;
+      step.grid = line_grid(s.outer * s.pieces, lanes);
+    } else {
+      const uint64_t alignment = first ? x_.alignment() : 256;
+      for (vec = 16 / bytes; vec > 1; vec /= 2)
+        if (s.inner % vec == 0 && alignment % static_cast<uint64_t>(vec * bytes) == 0) break;
+      vec = std::max<int64_t>(vec, 1);
+      const auto columns = static_cast<uint64_t>((s.inner + vec - 1) / vec);
+      step.across = static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(columns), 32));
+      const int64_t tiles = static_cast<int64_t>((columns + step.across - 1) / step.across);
+      step.grid = {.blocks = s.outer * s.pieces * tiles, .threads = 256};
+    }
+    step.code = device_.code(
+        "reduce.cu", s.inner == 1 ? "rows" : "columns",
+        {"TYPE=" + type_name("x", x_.type().dtype), "KIND=" + kind_.name, define("FIRST", first),
+         define("LAST", last), define("MEAN", last && kind_.mean),
+         define("ROOT", last && kind_.root), define("LANES", lanes), define("VEC", vec)});
+    if (!first) step.from = steps_.back().to;
+    if (!last) {
+      step.to = step.from == 0 ? 1 : 0;
+      uint64_t& area = area_[step.to];
+      area =
+          std::max(area, static_cast<uint64_t>(s.outer * s.pieces * s.inner * kind_.partial_bytes));
+    }
+    steps_.push_back(std::move(step));
+  }
+
+  CudaDevice& device_;
+  sdk::Value x_;
+  Kind kind_;
+  std::vector<Step> steps_;
+  uint64_t area_[2] = {0, 0};
+};
+
+Kernel make_reduce(const sdk::op::reduce& op, const Node& node) { return Plan(op, node).kernel(); }
+
+constexpr sdk::Row kRows[] = {sdk::row<sdk::op::reduce, make_reduce>()};
+
+}  // namespace
+
+std::span<const sdk::Row> reduce_rows() { return kRows; }
+
+}  // namespace tenon::cuda

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// softmax and its backward op. The losses are in softmax_loss.cpp.
+#include "softmax.hpp"
+
+#include "../device.hpp"
+#include "../kernels.hpp"
+#include "lines.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+
+// device/softmax.cu mirrors it.
+struct Shape {
+  int64_t lines, inner;
+  uint32_t n, slice;
+};
+
+struct Plan {
+  Code code;
+  Grid grid;
+  Shape shape;
+};
+
+Plan plan_of(const char* entry, const sdk::Type& t, int64_t axis, bool log, int slots,
+             const Node& node) {
+  CudaDevice& device = device_of(node);
+  const Lines lines = along_axis(t, axis);
+  const Walk walk = walk_of(lines, type_bytes(t.dtype), slots, device.properties().shared_per_block,
+                            device.properties().multiprocessors);
+  return {device.code("softmax.cu", entry,
+                      {"TYPE=" + type_name("x", t.dtype), define("LANES", walk.lanes),
+                       define("LOG", log), define("KEEP", walk.keep)},
+                      walk.shared),
+          line_grid(lines.length == 0 ? 0 : lines.count(), walk.lanes, walk.shared),
+          {lines.count(), lines.inner, static_cast<uint32_t>(lines.length), walk.slice}};
+}
+
+Kernel make_softmax(const sdk::op::softmax& n, const Node& node) {
+  const sdk::Type& x = n.x.type();
+  if (!is_float(x.dtype)) throw Refusal::dtype("x", x.dtype);
+  const Plan p = plan_of("softmax", x, n.axis, n.log, 1, node);
+  Kernel kernel = kernel_of({p.code}, [p](const Call& c) {
+    p.code.launch(c, p.grid, c.inputs[0], c.outputs[0], p.shape);
+  });
+  kernel.in_place = {{0, 0}};
+  return kernel;
+}
+
+Kernel make_softmax_backward(const sdk::op::softmax_backward& n, const Node& node) {
+  const sdk::Type& y = n.y.type();
+  if (!is_float(y.dtype)) throw Refusal::dtype("y", y.dtype);
+  if (n.dy.type().dtype != y.dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
+  if (!n.dy.type().same_shape(y)) throw Refusal::shape("dy must have the shape of y");
+  const Plan p = plan_of("softmax_backward", y, n.axis, n.log, 2, node);
+  Kernel kernel = kernel_of({p.code}, [p](const Call& c) {
+    p.code.launch(c, p.grid, c.inputs[0], c.inputs[1], c.outputs[0], p.shape);
+  });
+  kernel.in_place = {{0, 0}, {1, 0}};
+  return kernel;
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::softmax, make_softmax>(),
+    sdk::row<sdk::op::softmax_backward, make_softmax_backward>(),
+    sdk::row<sdk::op::cross_entropy, make_cross_entropy>(),
+    sdk::row<sdk::op::cross_entropy_backward, make_cross_entropy_backward>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> softmax_rows() { return kRows; }
+
+}  // namespace tenon::cuda
