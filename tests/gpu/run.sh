@@ -22,7 +22,7 @@ prepare() {
   # What a machine of another distribution may lack or have older.
   ldd "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
-    grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' |
+    { grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
   strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   du -sh "$bundle"
