@@ -14,17 +14,53 @@
 #include <cstdint>
 #include <cstring>
 
+#include "convert.hpp"
+#include "simd-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows and vectors of the largest tile: accumulators, one row of b and a broadcast fill the
-// registers.
+// Rows and vectors of the largest tile of operands as they lie: accumulators, one row of b and a
+// broadcast fill the registers.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kTileRows = 8, kTileVectors = 3;
 #else
 inline constexpr int kTileRows = 4, kTileVectors = 3;
 #endif
+
+template <class From>
+struct SumOf {
+  using type = Acc<From>;
+};
+template <>
+struct SumOf<int8_t> {
+  using type = int32_t;
+};
+template <>
+struct SumOf<uint8_t> {
+  using type = int32_t;
+};
+
+template <class From, class To>
+HWY_INLINE To widened(From x) {
+  if constexpr (std::is_same_v<To, float> && !std::is_same_v<From, float>) {
+    return to_float(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+// Integers wrap.
+template <class T>
+HWY_INLINE T add_product(T sum, T x, T y) {
+  if constexpr (std::is_same_v<T, int32_t>) {
+    return static_cast<int32_t>(static_cast<uint32_t>(sum) +
+                                static_cast<uint32_t>(x) * static_cast<uint32_t>(y));
+  } else {
+    return sum + x * y;
+  }
+}
 
 // x·y + z; integers wrap.
 template <class V>

@@ -13,8 +13,10 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr int64_t kSteps = 512;  // of k at a time, so that a tile's part of a stays in L1
+constexpr int64_t kSteps = 512;        // of k at a time, so that a tile's part of a stays in L1
+constexpr int64_t kSharedSteps = 256;  // where both are shared: so that a panel of b stays in L1
 constexpr int64_t kBlockBytes = 640 << 10;  // of b at a time, and of a: in L2 together
+constexpr int64_t kSharedBytes = 1 << 20;   // of both operands at a time, where both are shared
 constexpr int64_t kBlockPanels = 16;        // of the tile unit at a time
 constexpr int64_t kRedoRows = 64;           // computed again at a time
 constexpr int64_t kPieceFlops = 2'000'000;  // below that a piece is not worth a task
@@ -33,17 +35,6 @@ void raise(std::atomic<uint32_t>& most, uint32_t to) {
   uint32_t seen = most.load(std::memory_order_relaxed);
   while (seen < to && !most.compare_exchange_weak(seen, to, std::memory_order_relaxed)) {
   }
-}
-
-// Rows of packed a times packed b, into or onto c.
-void panels_product(tenon_dtype sum, int64_t m, int64_t n, int64_t steps, const char* a,
-                    const char* b, char* c, int64_t ldc, bool add) {
-  const GemmPanels panels = gemm_panels(sum);
-  const int64_t size = dtype_bytes(sum);
-  for (int64_t i = 0; i < m; i += panels.rows)
-    tile_products({sum, add ? TileMode::add : TileMode::set, std::min(panels.rows, m - i), n, steps,
-                   a + i * steps * size, 1, panels.rows, b, panels.cols * steps, panels.cols,
-                   c + i * ldc * size, ldc, nullptr});
 }
 
 }  // namespace
@@ -101,6 +92,8 @@ void Gemm::run(const void* a, const void* b, void* c, void* scratch, GemmSink si
       return run_share_a(work);
     case Method::share_b:
       return run_share_b(work);
+    case Method::share_both:
+      return run_share_both(work);
   }
 }
 
@@ -132,7 +125,7 @@ void Gemm::run_skinny(const Work& work) const {
                 many_step = swapped_ ? many.col : many.row;
   for (int64_t i = 0; i < few_count; ++i)  // panels of one: rows one after the other
     gemm_pack(few.dtype, element(swapped_ ? work.b : work.a, few.dtype, i * few_stride), few_stride,
-              few_step, 1, k_, 1, work.scratch + i * k_ * sum_size_);
+              few_step, 1, k_, 1, k_, work.scratch + i * k_ * sum_size_);
 
   const int64_t grain =
       std::max<int64_t>(64, kPieceBytes / (k_ * dtype_bytes(many.dtype)) / 64 * 64);
@@ -184,8 +177,13 @@ void Gemm::plan_unit(F32Precision precision) {
 }
 
 void Gemm::plan_panels() {
-  const int64_t k_parts = (k_ + kSteps - 1) / kSteps;
+  // Both operands lie across the steps: their rows are read whole, a few steps at a time. Fewer
+  // rows than columns do as well packed once.
+  const bool across = direct_ && !on_unit() && a_.row == 1 && b_.col == 1 && m_ >= n_;
+  const int64_t most_steps = across ? kSharedSteps : kSteps;
+  const int64_t k_parts = (k_ + most_steps - 1) / most_steps;
   steps_ = round_up((k_ + k_parts - 1) / k_parts, step_unit_);
+  if (across) return plan_share_both(k_parts);
   const int64_t k = round_up(k_, step_unit_);
   const int64_t most = on_unit() ? kBlockPanels : INT64_MAX / col_panel_;
   const int64_t fitting =
@@ -208,8 +206,18 @@ void Gemm::plan_panels() {
     if (!direct_) sums_ = aligned(block_rows_ * block_cols_ * sum_size_);
   }
   if (on_unit())
-    redo_ = aligned((kRedoRows + gemm_panels(sum_).cols) * std::min(k_, kSteps) * sum_size_);
+    redo_ = aligned((round_up(kRedoRows, gemm_panels(sum_).rows) + gemm_panels(sum_).cols) *
+                    std::min(k_, kSteps) * sum_size_);
   sums_ += redo_;
+}
+
+void Gemm::plan_share_both(int64_t k_parts) {
+  method_ = Method::share_both;
+  const int64_t step = (round_up(m_, row_panel_) + round_up(n_, col_panel_)) * packed_size_;
+  group_ = std::clamp<int64_t>(kSharedBytes / (step * steps_), 1, k_parts) * steps_;
+  shared_ = aligned(step * std::min(group_, k_));
+  block_rows_ =
+      std::max<int64_t>(4, kBlockBytes / (steps_ * packed_size_) / row_panel_) * row_panel_;
 }
 
 Gemm::Panels Gemm::rows_of(const Work& work, int64_t i, int64_t rows, int64_t s,
@@ -232,7 +240,7 @@ void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
              to, bits);
   } else {
     gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps,
-              p.side == AmxSide::a ? row_panel_ : col_panel_, to);
+              p.side == AmxSide::a ? row_panel_ : col_panel_, p.steps, to);
   }
 }
 
@@ -247,6 +255,10 @@ int64_t Gemm::panel_offset(AmxSide side, int64_t s, int64_t first) const {
 void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
   const bool a = side == AmxSide::a;
   const int64_t width = a ? m_ : n_, panel = a ? row_panel_ : col_panel_;
+  if (!on_unit() && (a ? a_.row : b_.col) == 1)
+    return loop(work, k_, steps_grain(width), [&](int, int64_t begin, int64_t end) {
+      pack_steps(work, side, 0, begin, end, to);
+    });
   const int64_t most = on_unit() ? kBlockPanels * panel : width;
   loop(work, (width + panel - 1) / panel, grain_for(panel * k_ * packed_size_),
        [&](int, int64_t begin, int64_t end) {
@@ -262,13 +274,32 @@ void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
        });
 }
 
+// Steps that are worth a piece, of an operand of the width.
+int64_t Gemm::steps_grain(int64_t width) const { return 8 * grain_for(8 * width * packed_size_); }
+
+// The whole width at the steps [begin, end), in register panels that begin at step `origin`.
+void Gemm::pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t begin, int64_t end,
+                      char* to) const {
+  const bool a = side == AmxSide::a;
+  for (int64_t s = begin; s < end;) {
+    const int64_t part = s / steps_ * steps_, part_steps = std::min(steps_, k_ - part);
+    const int64_t steps = std::min(end, part + part_steps) - s;
+    const int64_t panel = a ? row_panel_ : col_panel_;
+    const Panels p = a ? rows_of(work, 0, m_, s, steps) : cols_of(work, 0, n_, s, steps);
+    gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, steps, panel, part_steps,
+              to + panel_offset(side, part, 0) - panel_offset(side, origin, 0) +
+                  (s - part) * panel * packed_size_);
+    s += steps;
+  }
+}
+
 // ---- b packed before any run
 
 // Packing is a part of the work that shrinks with the rows. Numbers in several parts are left out:
 // what their panels hold is judged anew in every run.
 bool Gemm::wants_packed_b() const {
   if (method_ != Method::share_a && method_ != Method::share_b) return false;
-  return unit_ == AmxNumber::bf16 ? m_ <= 1024 : unit_ == AmxNumber::none && m_ <= 128;
+  return unit_ == AmxNumber::bf16 ? m_ <= 1024 : unit_ == AmxNumber::none && m_ <= 64;
 }
 
 void Gemm::take_packed_b() {
@@ -306,7 +337,7 @@ void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* 
   if (on_unit()) {
     amx_product({unit_, s > 0, m, n, steps, a, b, reinterpret_cast<float*>(c), ld});
   } else {
-    panels_product(sum_, m, n, steps, a, b, c, ld, s > 0);
+    panel_products({sum_, s > 0, m, n, steps, a, b, c, ld});
   }
 }
 
@@ -314,20 +345,20 @@ void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* 
 void Gemm::in_registers(const Work& work, const GemmBlock& block, char* buffer) const {
   const GemmPanels panels = gemm_panels(sum_);
   const auto pack_side = [](const Panels& p, int64_t panel, char* to) {
-    gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps, panel, to);
+    gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps, panel, p.steps,
+              to);
   };
   for (int64_t s = 0; s < k_; s += kSteps) {
     const int64_t steps = std::min(kSteps, k_ - s);
-    char* const b = buffer + kRedoRows * steps * sum_size_;
+    char* const b = buffer + round_up(kRedoRows, panels.rows) * steps * sum_size_;
     for (int64_t i = 0; i < block.rows; i += kRedoRows) {
       const int64_t rows = std::min(kRedoRows, block.rows - i);
       pack_side(rows_of(work, block.i0 + i, rows, s, steps), panels.rows, buffer);
       for (int64_t j = 0; j < block.cols; j += panels.cols) {
         const int64_t cols = std::min(panels.cols, block.cols - j);
         pack_side(cols_of(work, block.j0 + j, cols, s, steps), panels.cols, b);
-        panels_product(sum_, rows, cols, steps, buffer, b,
-                       static_cast<char*>(block.sums) + (i * block.ld + j) * sum_size_, block.ld,
-                       s > 0);
+        panel_products({sum_, s > 0, rows, cols, steps, buffer, b,
+                        static_cast<char*>(block.sums) + (i * block.ld + j) * sum_size_, block.ld});
       }
     }
   }
@@ -413,6 +444,39 @@ void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed)
                ld);
     finish(work, {sums, ld, i, j, rows, cols}, bits, packed + pack_ + sums_ - redo_);
   }
+}
+
+// A group of steps of both is packed, then used: what is packed stays in cache.
+void Gemm::run_share_both(const Work& work) const {
+  for (int64_t first = 0; first < k_; first += group_) {
+    const int64_t last = std::min(k_, first + group_);
+    char* const b =
+        work.scratch + panel_offset(AmxSide::a, last, 0) - panel_offset(AmxSide::a, first, 0);
+    loop(work, last - first, steps_grain(m_ + n_), [&](int, int64_t begin, int64_t end) {
+      pack_steps(work, AmxSide::a, first, first + begin, first + end, work.scratch);
+      pack_steps(work, AmxSide::b, first, first + begin, first + end, b);
+    });
+    const int64_t grain =
+        std::max<int64_t>(1, kPieceFlops / (2 * n_ * (last - first) * row_panel_));
+    loop(work, (m_ + row_panel_ - 1) / row_panel_, grain, [&](int, int64_t begin, int64_t end) {
+      const int64_t from = begin * row_panel_, to = std::min(m_, end * row_panel_);
+      for (int64_t i = from; i < to; i += block_rows_)
+        share_both_rows(work, i, std::min(block_rows_, to - i), first, last, b);
+    });
+  }
+}
+
+// Rows [i, i + rows) of the result at the steps of a group.
+void Gemm::share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
+                           const char* b) const {
+  const auto from_first = [&](AmxSide side, int64_t s, int64_t element) {
+    return panel_offset(side, s, element) - panel_offset(side, first, 0);
+  };
+  char* const sums = static_cast<char*>(work.c) + i * n_ * sum_size_;
+  for (int64_t s = first; s < last; s += steps_)
+    multiply(rows, n_, s, work.scratch + from_first(AmxSide::a, s, i),
+             b + from_first(AmxSide::b, s, 0), sums, n_);
+  if (last == k_) work.sink({sums, n_, i, 0, rows, n_});
 }
 
 }  // namespace tenon::cpu

@@ -68,15 +68,21 @@ class Gemm {
   }
 
  private:
-  enum class Method : uint8_t { empty, skinny, share_a, share_b };
+  enum class Method : uint8_t { empty, skinny, share_a, share_b, share_both };
   struct Work;
   struct Panels;
   void run_empty(const Work& work) const;
   void run_skinny(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
+  void run_share_both(const Work& work) const;
   int64_t panel_offset(AmxSide side, int64_t s, int64_t first) const;
   void pack_whole(const Work& work, AmxSide side, char* to) const;
+  int64_t steps_grain(int64_t width) const;
+  void pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t begin, int64_t end,
+                  char* to) const;
+  void share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
+                       const char* b) const;
   const char* packed_b_at(const Work& work, int64_t s, int64_t j) const;
   void share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const;
   void share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const;
@@ -90,6 +96,7 @@ class Gemm {
   bool on_unit() const { return unit_ != AmxNumber::none; }
   void plan_skinny();
   void plan_panels();
+  void plan_share_both(int64_t k_parts);
   void plan_unit(F32Precision precision);
   void loop(const Work& work, int64_t n, int64_t grain,
             FunctionRef<void(int, int64_t, int64_t)> body) const;
@@ -108,6 +115,7 @@ class Gemm {
   int64_t packed_size_ = 0;                    // bytes of a packed element
   int64_t step_unit_ = 1;                      // steps are padded to a multiple
   int64_t steps_ = 0;                          // of k at a time
+  int64_t group_ = 0;                          // share_both: steps packed at a time
   int64_t block_rows_ = 0, block_cols_ = 0;    // computed at a time
   uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: once, and per slot twice
   uint64_t redo_ = 0;                          // of sums_: what in_registers works in

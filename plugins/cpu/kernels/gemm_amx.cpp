@@ -429,14 +429,16 @@ HWY_POP_ATTRIBUTES
 
 }  // namespace tenon::cpu
 
-#else  // no tiles: amx_number keeps everybody away from the rest
+#else  // No tiles. amx_number says so, and who calls the rest nevertheless is mistaken.
 
 namespace tenon::cpu {
-int amx_parts(AmxNumber) { return 0; }
 AmxNumber amx_number(tenon_dtype, bool) { return AmxNumber::none; }
-bool amx_ordinary(uint32_t) { return false; }
-void amx_pack(const AmxSource&, AmxNumber, AmxSide, void*, uint32_t*) {}
-void amx_product(const AmxProduct&) {}
+int amx_parts(AmxNumber) { HWY_ABORT("amx_parts: this processor has no tile unit"); }
+bool amx_ordinary(uint32_t) { HWY_ABORT("amx_ordinary: this processor has no tile unit"); }
+void amx_pack(const AmxSource&, AmxNumber, AmxSide, void*, uint32_t*) {
+  HWY_ABORT("amx_pack: this processor has no tile unit");
+}
+void amx_product(const AmxProduct&) { HWY_ABORT("amx_product: this processor has no tile unit"); }
 }  // namespace tenon::cpu
 
 #endif

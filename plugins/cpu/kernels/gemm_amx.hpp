@@ -17,15 +17,16 @@ namespace tenon::cpu {
 // Elements side by side in a panel, of a and of b, and the multiple to which steps are padded.
 inline constexpr int64_t kAmxPanel = 32, kAmxSteps = 32;
 
-// What is multiplied. tf32 is f32 in two parts, of which the product of the small ones is left out:
-// 16 bits, more than the eleven promised.
+// What is multiplied; none has no parts, and nothing below takes it. tf32 is f32 in two parts, of
+// which the product of the small ones is left out: 16 bits, more than the eleven promised.
 enum class AmxNumber : uint8_t { none, bf16, f16, tf32, f32 };
 int amx_parts(AmxNumber number);
 
-// The number for operands of the dtype, none where the unit is not to be used: the processor or the
-// system has none for us, or TENON_CPU_AMX=0. f32 at full precision is asked for by
-// TENON_CPU_AMX=f32 only: six products each leave too little where many share a processor, which
-// then throttles the unit to a third. Measured: 60 to 190 GFLOP/s a core, multiply-adds 90 to 117.
+// The number for operands of the dtype, which is asked for before anything else; none where the
+// unit is not to be used: the processor or the system has none for us, or TENON_CPU_AMX=0. f32 at
+// full precision is asked for by TENON_CPU_AMX=f32 only: six products each leave too little where
+// many share a processor, which then throttles the unit to a third. Measured: 60 to 190 GFLOP/s a
+// core, multiply-adds 90 to 117.
 AmxNumber amx_number(tenon_dtype dtype, bool tf32);
 
 struct AmxSource {

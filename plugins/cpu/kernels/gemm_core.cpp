@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing, panel products and skinny products, compiled for each instruction set.
+// Tile products of operands as they lie and skinny products, compiled for each instruction set.
 #include "gemm_core.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,175 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-template <class From>
-struct SumOf {
-  using type = Acc<From>;
-};
-template <>
-struct SumOf<int8_t> {
-  using type = int32_t;
-};
-template <>
-struct SumOf<uint8_t> {
-  using type = int32_t;
-};
-
-template <class From, class To>
-HWY_INLINE To widened(From x) {
-  if constexpr (std::is_same_v<To, float> && !std::is_same_v<From, float>) {
-    return to_float(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-// Integers wrap.
-template <class T>
-HWY_INLINE T add_product(T sum, T x, T y) {
-  if constexpr (std::is_same_v<T, int32_t>) {
-    return static_cast<int32_t>(static_cast<uint32_t>(sum) +
-                                static_cast<uint32_t>(x) * static_cast<uint32_t>(y));
-  } else {
-    return sum + x * y;
-  }
-}
-
-// n consecutive elements.
-template <class From, class To>
-void widen_run(const From* x, int64_t n, To* y) {
-  int64_t i = 0;
-  if constexpr (!std::is_same_v<To, int32_t>) {
-    const hn::ScalableTag<To> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (; i + lanes <= n; i += lanes) hn::StoreU(load(d, x + i), d, y + i);
-  }
-  for (; i < n; ++i) y[i] = widened<From, To>(x[i]);
-}
-
-// Four runs of k side by side: to[s * panel + w] = runs[w][s].
-template <class T>
-void interleave4(const T* const* runs, int64_t steps, int64_t panel, T* to) {
-  int64_t s = 0;
-  if constexpr (sizeof(T) == 4) {
-    const hn::CappedTag<T, 4> d;
-    if (hn::Lanes(d) == 4) {
-      for (; s + 4 <= steps; s += 4) {
-        const auto r0 = hn::LoadU(d, runs[0] + s), r1 = hn::LoadU(d, runs[1] + s);
-        const auto r2 = hn::LoadU(d, runs[2] + s), r3 = hn::LoadU(d, runs[3] + s);
-        const auto low01 = hn::InterleaveLower(d, r0, r1), high01 = hn::InterleaveUpper(d, r0, r1);
-        const auto low23 = hn::InterleaveLower(d, r2, r3), high23 = hn::InterleaveUpper(d, r2, r3);
-        T* const at = to + s * panel;
-        hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, at);
-        hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, at + panel);
-        hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, at + 2 * panel);
-        hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, at + 3 * panel);
-      }
-    }
-  }
-  for (; s < steps; ++s)
-    for (int w = 0; w < 4; ++w) to[s * panel + w] = runs[w][s];
-}
-
-// One panel whose elements lie along k: four rows at a time, converted in short runs.
-template <class From, class To>
-void pack_along_steps(const From* data, int64_t width_stride, int64_t width, int64_t steps,
-                      int64_t panel, To* to) {
-  constexpr int64_t kRun = 256;
-  alignas(64) To buffer[4][kRun];
-  for (int64_t w = 0; w < width; w += 4) {
-    const int64_t rows = std::min<int64_t>(4, width - w);
-    for (int64_t s = 0; s < steps; s += kRun) {
-      const int64_t n = std::min(kRun, steps - s);
-      const To* runs[4];
-      for (int64_t r = 0; r < rows; ++r) {
-        const From* from = data + (w + r) * width_stride + s;
-        if constexpr (std::is_same_v<From, To>) {
-          runs[r] = from;
-        } else {
-          widen_run(from, n, buffer[r]);
-          runs[r] = buffer[r];
-        }
-      }
-      if (rows == 4) {
-        interleave4(runs, n, panel, to + s * panel + w);
-      } else {
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t r = 0; r < rows; ++r) to[(s + i) * panel + w + r] = runs[r][i];
-      }
-    }
-  }
-}
-
-// Elements that lie along the width, a few rows at a time: each is read in the order of memory, and
-// a panel receives whole cache lines.
-template <class From, class To>
-void pack_along_width(const From* data, int64_t step_stride, int64_t width, int64_t steps,
-                      int64_t panel, To* to) {
-  constexpr int64_t kRows = 8;
-  const hn::CappedTag<To, kTileRows> d;  // of which panels of more than one are multiples
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t first = 0; first < steps; first += kRows) {
-    const int64_t last = std::min(steps, first + kRows);
-    for (int64_t w = 0; w < width; w += panel)
-      for (int64_t s = first; s < last; ++s) {
-        const From* const from = data + s * step_stride + w;
-        To* const at = to + w * steps + s * panel;
-        if constexpr (hwy::IsFloat<To>()) {
-          if (panel >= lanes && w + panel <= width) {
-            for (int64_t i = 0; i < panel; i += lanes) hn::StoreU(load(d, from + i), d, at + i);
-            continue;
-          }
-        }
-        for (int64_t i = 0; i < std::min(panel, width - w); ++i) at[i] = widened<From, To>(from[i]);
-      }
-  }
-}
-
-template <class From>
-void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps,
-          int64_t panel, void* packed) {
-  using To = typename SumOf<From>::type;
-  To* const to = static_cast<To*>(packed);
-  if (const int64_t last = width / panel * panel; last < width)
-    std::fill_n(to + last * steps, panel * steps, To{});
-  if (width_stride == 1) return pack_along_width(data, step_stride, width, steps, panel, to);
-  for (int64_t w = 0; w < width; w += panel) {
-    const int64_t n = std::min(panel, width - w);
-    const From* const from = data + w * width_stride;
-    if (step_stride == 1) {
-      pack_along_steps(from, width_stride, n, steps, panel, to + w * steps);
-    } else {
-      for (int64_t s = 0; s < steps; ++s)
-        for (int64_t i = 0; i < n; ++i)
-          to[w * steps + s * panel + i] =
-              widened<From, To>(from[i * width_stride + s * step_stride]);
-    }
-  }
-}
-
-void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
-          int64_t width, int64_t steps, int64_t panel, void* packed) {
-  const auto as = [&](auto type) {
-    using From = decltype(type);
-    pack(static_cast<const From*>(data), width_stride, step_stride, width, steps, panel, packed);
-  };
-  switch (from) {
-    case TENON_DTYPE_F32:
-      return as(float{});
-    case TENON_DTYPE_F64:
-      return as(double{});
-    case TENON_DTYPE_F16:
-      return as(F16{});
-    case TENON_DTYPE_BF16:
-      return as(Bf16{});
-    case TENON_DTYPE_I8:
-      return as(int8_t{});
-    case TENON_DTYPE_U8:
-      return as(uint8_t{});
-  }
-}
-
-// ---- panels
+// ---- tiles
 
 template <class T, class A>
 struct Tiles {
@@ -424,27 +256,15 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
   }
 }
 
-GemmPanels Panels(tenon_dtype sum) {
-  const int64_t bytes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<uint8_t>()));
-  return {kTileRows, kTileVectors * bytes / (sum == TENON_DTYPE_F64 ? 8 : 4)};
-}
-
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tenon::cpu {
 
-HWY_EXPORT(Pack);
 HWY_EXPORT(TileProducts);
 HWY_EXPORT(Skinny);
-HWY_EXPORT(Panels);
 
-GemmPanels gemm_panels(tenon_dtype sum) { return HWY_DYNAMIC_DISPATCH(Panels)(sum); }
-void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
-               int64_t width, int64_t steps, int64_t panel, void* packed) {
-  HWY_DYNAMIC_DISPATCH(Pack)(from, data, width_stride, step_stride, width, steps, panel, packed);
-}
 void tile_products(const TileProduct& product) { HWY_DYNAMIC_DISPATCH(TileProducts)(product); }
 void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few,
                  const void* many, int64_t k_stride, int64_t n_stride, void* out, int64_t out_row,

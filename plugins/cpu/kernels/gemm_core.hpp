@@ -8,21 +8,35 @@
 
 namespace tenon::cpu {
 
-// Elements side by side in a panel of a and in a panel of b.
+// Elements side by side in a panel of a and in a panel of b (gemm_panels.cpp).
 struct GemmPanels {
   int64_t rows, cols;
 };
 GemmPanels gemm_panels(tenon_dtype sum);
 
 // Panels of `width` elements (the last one padded with zeros) by `steps` steps, converted to the
-// type of the sums. Element (w, s) is data[w * width_stride + s * step_stride].
+// type of the sums. Element (w, s) is data[w * width_stride + s * step_stride]. A panel has room
+// for panel_steps.
 void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
-               int64_t width, int64_t steps, int64_t panel, void* packed);
+               int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed);
 
-// c[m x n] from a·b. a's element (i, s) is a[i * a_row + s * a_step], one of the strides being
-// 1 (integers: a_row). b's columns come in
-// panels of gemm_panels().cols: row s of panel p begins at b[p * b_panel + s * b_step], and whole
-// vectors are read there. mode set: c = a·b; add: c += a·b; scale_add: c = c * scale[column] + a·b.
+// c[m x n] = (add: +=) a·b of packed panels of equal steps, those of a and of b one after the
+// other.
+struct PanelProduct {
+  tenon_dtype sum;
+  bool add;
+  int64_t m, n, steps;
+  const void* a;
+  const void* b;
+  void* c;
+  int64_t ldc;
+};
+void panel_products(const PanelProduct& product);
+
+// c[m x n] from a·b of operands as they lie. a's element (i, s) is a[i * a_row + s * a_step], one
+// of the strides being 1 (integers: a_row). b's columns come in panels of kTileVectors vectors
+// (gemm-inl.h): row s of panel p begins at b[p * b_panel + s * b_step], and whole vectors are read
+// there. mode set: c = a·b; add: c += a·b; scale_add: c = c * scale[column] + a·b.
 enum class TileMode : uint8_t { set, add, scale_add };
 struct TileProduct {
   tenon_dtype sum;

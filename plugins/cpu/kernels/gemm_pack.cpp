@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packing operands into panels, compiled for each instruction set.
+#include "gemm_core.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/gemm_pack.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "gemm-inl.h"
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// One panel being written: `width` elements of it exist. Vectors are stored whole where they end in
+// the panel; what they spill beyond a step's elements the next step overwrites.
+template <class To>
+struct Panel {
+  To* to;
+  int64_t panel, width, steps;
+  To* end() const { return to + panel * steps; }
+
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, int64_t step, int64_t w) const {
+    To* const at = to + step * panel + w;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    if (at + lanes <= end()) return hn::StoreU(v, d, at);
+    alignas(64) To all[hn::MaxLanes(d)];
+    hn::Store(v, d, all);
+    std::copy_n(all, end() - at, at);
+  }
+};
+
+// Four rows of 32-bit elements, turned within each 128-bit block: r[t] then holds elements t of
+// each block.
+template <class D, class V>
+HWY_INLINE void turn_blocks(D d, V* r) {
+  const hn::Repartition<uint64_t, D> pairs;
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r[0], r[1]));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r[0], r[1]));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r[2], r[3]));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r[2], r[3]));
+  r[0] = hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23));
+  r[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23));
+  r[2] = hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23));
+  r[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
+}
+
+// As many rows as a vector has lanes become as many columns: r is read, and columns(i, v) is given
+// them, not in order.
+template <class D, class V, class Columns>
+HWY_INLINE void transpose(D d, V* r, Columns&& columns) {
+  constexpr int kLanes = hn::MaxLanes(D());
+#pragma GCC unroll 4
+  for (int g = 0; g < kLanes; g += 4) turn_blocks(d, r + g);
+#pragma GCC unroll 4
+  for (int t = 0; t < 4; ++t) {
+    if constexpr (kLanes == 4) {
+      columns(t, r[t]);
+    } else if constexpr (kLanes == 8) {
+      columns(t, hn::ConcatLowerLower(d, r[4 + t], r[t]));
+      columns(4 + t, hn::ConcatUpperUpper(d, r[4 + t], r[t]));
+    } else {
+      static_assert(kLanes == 16);
+      const V even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[4 + t]), r[t]);
+      const V odd01 = hn::OddEvenBlocks(r[4 + t], hn::SwapAdjacentBlocks(r[t]));
+      const V even23 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[12 + t]), r[8 + t]);
+      const V odd23 = hn::OddEvenBlocks(r[12 + t], hn::SwapAdjacentBlocks(r[8 + t]));
+      columns(t, hn::ConcatLowerLower(d, even23, even01));
+      columns(4 + t, hn::ConcatLowerLower(d, odd23, odd01));
+      columns(8 + t, hn::ConcatUpperUpper(d, even23, even01));
+      columns(12 + t, hn::ConcatUpperUpper(d, odd23, odd01));
+    }
+  }
+}
+
+// Elements lie along the steps: a vector's worth of them is turned at a time.
+template <class From>
+void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>& p) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  for (int64_t w = 0; w < p.width; w += kLanes)
+    for (int64_t s = 0; s < p.steps; s += kLanes) {
+      const From* const from = data + w * width_stride + s;
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i) hwy::Prefetch(from + (p.panel + i) * width_stride);
+      const int64_t rows = std::min(kLanes, p.width - w), steps = std::min(kLanes, p.steps - s);
+      V r[kLanes];
+      if (steps == kLanes && w + kLanes <= p.width) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) r[i] = load(d, from + i * width_stride);
+      } else if (steps == kLanes) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i)
+          r[i] = i < rows ? load(d, from + i * width_stride) : hn::Zero(d);
+      } else {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i)
+          r[i] = i < rows ? load_n(d, from + i * width_stride, steps) : hn::Zero(d);
+      }
+      V columns[kLanes];
+      transpose(d, r, [&](int i, V v) HWY_ATTR { columns[i] = v; });
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i)
+        if (i < steps) p.store(d, columns[i], s + i, w);
+    }
+}
+
+// Elements lie along the width: a few steps of all panels at a time, so that each is read in the
+// order of memory, and a panel receives whole cache lines.
+template <class From, class To>
+void pack_along_width(const From* data, int64_t step_stride, int64_t width, int64_t steps,
+                      int64_t panel, int64_t panel_steps, To* to) {
+  constexpr int64_t kSteps = 8;
+  const hn::ScalableTag<To> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t first = 0; first < steps; first += kSteps) {
+    const int64_t last = std::min(steps, first + kSteps);
+    for (int64_t w = 0; w < width; w += panel) {
+      const Panel<To> p{to + w * panel_steps, panel, std::min(panel, width - w), steps};
+      for (int64_t s = first; s < last; ++s)
+        for (int64_t i = 0; i < p.width; i += lanes) {
+          const From* const from = data + s * step_stride + w + i;
+          const int64_t n = std::min(lanes, p.width - i);
+          hwy::Prefetch(from + kSteps * step_stride);  // strides are beyond the processor's guesses
+          // What is read beyond the panel is the next one's, where there is one.
+          const bool whole = n == lanes || (w + i + lanes <= width);
+          p.store(d, whole ? load(d, from) : load_n(d, from, n), s, i);
+        }
+    }
+  }
+}
+
+// Element by element: integers, and what lies or goes otherwise.
+template <class From, class To>
+void pack_one_by_one(const From* data, int64_t width_stride, int64_t step_stride,
+                     const Panel<To>& p) {
+  if (width_stride == 1) {
+    for (int64_t s = 0; s < p.steps; ++s)
+      for (int64_t w = 0; w < p.width; ++w)
+        p.to[s * p.panel + w] = widened<From, To>(data[w + s * step_stride]);
+    return;
+  }
+  for (int64_t w = 0; w < p.width; ++w)
+    for (int64_t s = 0; s < p.steps; ++s)
+      p.to[s * p.panel + w] = widened<From, To>(data[w * width_stride + s * step_stride]);
+}
+
+template <class From>
+void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps,
+          int64_t panel, int64_t panel_steps, void* packed) {
+  using To = typename SumOf<From>::type;
+  To* const to = static_cast<To*>(packed);
+  if (const int64_t last = width / panel * panel; last < width)
+    std::fill_n(to + last * panel_steps, panel * steps, To{});
+  // A panel that vectors do not fill takes one of them per step at most: else a step's spill would
+  // lie on elements of the next that are there already.
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<To>()));
+  const bool vectors = panel > 1 && (panel % lanes == 0 || panel < lanes);
+  if constexpr (hwy::IsFloat<To>())
+    if (vectors && width_stride == 1)
+      return pack_along_width(data, step_stride, width, steps, panel, panel_steps, to);
+  for (int64_t w = 0; w < width; w += panel) {
+    const Panel<To> p{to + w * panel_steps, panel, std::min(panel, width - w), steps};
+    const From* const from = data + w * width_stride;
+    if constexpr (std::is_same_v<To, float>) {
+      if (vectors && step_stride == 1) {
+        pack_along_steps(from, width_stride, p);
+        continue;
+      }
+    }
+    pack_one_by_one(from, width_stride, step_stride, p);
+  }
+}
+
+void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
+          int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed) {
+  const auto as = [&](auto type) {
+    using From = decltype(type);
+    pack(static_cast<const From*>(data), width_stride, step_stride, width, steps, panel,
+         panel_steps, packed);
+  };
+  switch (from) {
+    case TENON_DTYPE_F32:
+      return as(float{});
+    case TENON_DTYPE_F64:
+      return as(double{});
+    case TENON_DTYPE_F16:
+      return as(F16{});
+    case TENON_DTYPE_BF16:
+      return as(Bf16{});
+    case TENON_DTYPE_I8:
+      return as(int8_t{});
+    case TENON_DTYPE_U8:
+      return as(uint8_t{});
+  }
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+HWY_EXPORT(Pack);
+
+void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
+               int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed) {
+  HWY_DYNAMIC_DISPATCH(Pack)
+  (from, data, width_stride, step_stride, width, steps, panel, panel_steps, packed);
+}
+
+}  // namespace tenon::cpu
+#endif
