@@ -3,6 +3,7 @@
 // keys, lie in one list: row r is step r / group of head r % group of the group.
 // Defines: TT (dtype), TS (of sums); MASK (0 none, 1 bool, 2 numbers), SOFTCAP, KV_LEN and PAST_LEN
 // (dtypes) where they are there.
+//variant: TT=bf16 TS=f32 MASK=0
 #pragma once
 #include "tile.cuh"
 
