@@ -28,6 +28,11 @@ inline tenon_dtype acc_dtype(tenon_dtype t) {
   return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t;
 }
 
+// A define of device text.
+inline std::string define(const char* name, int64_t value) {
+  return std::string(name) + "=" + std::to_string(value);
+}
+
 // Index math of 32 bits is right below this many elements.
 inline constexpr int64_t kNarrowIndex = int64_t{1} << 31;
 

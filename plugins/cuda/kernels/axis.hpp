@@ -11,6 +11,8 @@ namespace tenon::cuda {
 struct AxisView {
   int axis = 0;
   int64_t outer = 1, length = 1, inner = 1;
+
+  int64_t count() const { return outer * inner; }  // of lines along it
 };
 
 // axis in [-rank, rank); a scalar has none.

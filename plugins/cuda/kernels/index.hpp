@@ -38,9 +38,6 @@ inline std::string oob_define(std::string_view text) {
   if (text == "skip") return "OOB=2";
   throw sdk::Refusal::attribute("oob", text);
 }
-inline std::string define(const char* name, int64_t value) {
-  return std::string(name) + "=" + std::to_string(value);
-}
 
 // Refuses indices that do not go with the data, off the axis.
 inline void check_elements(const sdk::Type& data, const sdk::Type& indices, int axis) {

@@ -8,29 +8,16 @@
 
 #include "../code.hpp"
 #include "args.hpp"
+#include "axis.hpp"
 
 namespace tenon::cuda {
 
-// [outer, length, inner].
-struct Lines {
-  int axis = 0;
-  int64_t outer = 1, length = 1, inner = 1;
-
-  int64_t count() const { return outer * inner; }
-};
-
-// axis in [-rank, rank); refuses others, and lines that 32 bits cannot count.
-inline Lines along_axis(const sdk::Type& type, int64_t axis) {
-  if (axis < -type.rank || axis >= type.rank)
-    throw sdk::Refusal(TENON_REASON_ATTRIBUTE, "attribute axis=" + std::to_string(axis) +
-                                                   " is outside rank " + std::to_string(type.rank));
-  Lines l;
-  l.axis = static_cast<int>(axis < 0 ? axis + type.rank : axis);
-  for (int i = 0; i < l.axis; ++i) l.outer *= type.dims[i];
-  l.length = type.dims[l.axis];
-  for (int i = l.axis + 1; i < type.rank; ++i) l.inner *= type.dims[i];
-  if (l.length >= kNarrowIndex) throw sdk::Refusal::shape("the axis is too long for one kernel");
-  return l;
+// Refuses what along_axis refuses, and lines that 32 bits cannot count.
+inline AxisView lines_along(const sdk::Type& type, int64_t axis) {
+  const AxisView lines = along_axis(type, axis);
+  if (lines.length >= kNarrowIndex)
+    throw sdk::Refusal::shape("the axis is too long for one kernel");
+  return lines;
 }
 
 // Threads of a block whose groups have `lanes` lanes, and how many groups that is.
@@ -54,7 +41,7 @@ struct Walk {
   uint32_t slice = 0;   // bytes of a kept line
   uint32_t shared = 0;  // of a block
 };
-inline Walk walk_of(const Lines& l, int64_t bytes, int slots, uint32_t most_shared,
+inline Walk walk_of(const AxisView& l, int64_t bytes, int slots, uint32_t most_shared,
                     int multiprocessors) {
   Walk w;
   if (l.inner > 1) return w;
@@ -71,10 +58,6 @@ inline Walk walk_of(const Lines& l, int64_t bytes, int slots, uint32_t most_shar
   w.slice = static_cast<uint32_t>(slice);
   w.shared = static_cast<uint32_t>(shared);
   return w;
-}
-
-inline std::string define(const char* name, int64_t value) {
-  return std::string(name) + "=" + std::to_string(value);
 }
 
 // An area of scratch, aligned for vectors; gives its offset.

@@ -18,7 +18,7 @@ struct Shape {
 
 Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, const Node& node) {
   if (!is_float(x.dtype) && !is_integer(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
-  const Lines lines = along_axis(x, axis);
+  const AxisView lines = lines_along(x, axis);
   if (lines.length == 0 && lines.count() > 0)
     throw sdk::Refusal::shape("the axis searched has length 0");
   CudaDevice& device = device_of(node);

@@ -40,7 +40,7 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
   const tenon_dtype dtype = unsigned_dtype(x.dtype);
   if (!is_float(dtype) && !is_integer(dtype)) throw sdk::Refusal::dtype("x", x.dtype);
   CudaDevice& device = device_of(node);
-  const Lines lines = along_axis(x, n.axis);
+  const AxisView lines = lines_along(x, n.axis);
   const int64_t bytes = type_bytes(dtype), length = lines.length;
   int64_t vec = lines.inner > 1 ? 1 : 16 / bytes;
   if (length % vec != 0 || n.x.alignment() % 16 != 0) vec = 1;

@@ -29,7 +29,7 @@ struct Plan {
 Plan plan_of(const char* entry, const sdk::Type& t, int64_t axis, bool log, int slots,
              const Node& node) {
   CudaDevice& device = device_of(node);
-  const Lines lines = along_axis(t, axis);
+  const AxisView lines = lines_along(t, axis);
   const Walk walk = walk_of(lines, type_bytes(t.dtype), slots, device.properties().shared_per_block,
                             device.properties().multiprocessors);
   return {device.code("softmax.cu", entry,

@@ -25,7 +25,7 @@ struct Shape {
 
 // What forward and backward share: the checks and how lines are walked.
 struct Loss {
-  Lines lines;
+  AxisView lines;
   Shape shape{};
   Walk walk;
   tenon_dtype acc;
@@ -34,7 +34,7 @@ struct Loss {
   int logits, labels, weight = -1;
 
   template <class Op>
-  Loss(const Op& n, int slots, const Node& node) : lines(along_axis(n.logits.type(), n.axis)) {
+  Loss(const Op& n, int slots, const Node& node) : lines(lines_along(n.logits.type(), n.axis)) {
     const tenon_dtype dtype = n.logits.type().dtype, label = n.labels.type().dtype;
     if (!is_float(dtype)) throw Refusal::dtype("logits", dtype);
     if (label != TENON_DTYPE_I32 && label != TENON_DTYPE_I64) throw Refusal::dtype("labels", label);
