@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Side by side with PyTorch eager on one machine in one run: training steps and decoding of the three reference models.
+"""Side by side with PyTorch on one machine in one run: training steps and decoding of the three reference models.
 
-compare_lm.py BIN_DIR [--rounds N] [--only TEXT] [--threads N]
-tenon and PyTorch alternate; each round times both, the table shows the median of the rounds' ratios (time of tenon over
-time of PyTorch: below 1 tenon is faster). Needs torch for this Python."""
-import argparse, json, pathlib, re, statistics, subprocess, sys, tempfile
+compare_lm.py BIN_DIR [--rounds N] [--only TEXT] [--threads N] [--no-compile]
+tenon and PyTorch (the better of eager and compiled) alternate; each round times both, the table shows the median of the
+rounds' ratios (time of tenon over time of PyTorch: below 1 tenon is faster). Needs torch for this Python."""
+import argparse, json, math, pathlib, re, statistics, subprocess, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"lm_{size}_{what}" for size in "sml" for what in ("train_step", "decode_token")]
@@ -18,11 +18,13 @@ def tenon_us(binary, case, threads):
     return json.loads(out)[0]["median_us"]
 
 
-def torch_us(case, threads):
+def torch_us(case, threads, compile_too):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        subprocess.run([sys.executable, HERE / "torch_cpu.py", "--threads", str(threads), "--only", f"^{case}$",
-                        "--no-compile", "--json", file.name], check=True, capture_output=True)
-        return json.loads(pathlib.Path(file.name).read_text())["cases"][case]["eager_us"]
+        options = ["--threads", str(threads), "--only", f"^{case}$", "--json", file.name]
+        subprocess.run([sys.executable, HERE / "torch_cpu.py", *options, *([] if compile_too else ["--no-compile"])],
+                       check=True, capture_output=True)
+        times = json.loads(pathlib.Path(file.name).read_text())["cases"][case]
+        return min(times["eager_us"], times["compiled_us"] or math.inf)
 
 
 def cpu_model():
@@ -36,14 +38,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-compile", action="store_true", help="PyTorch eager alone")
     a = parser.parse_args()
-    print(f"{cpu_model()}, {a.threads} threads, {a.rounds} rounds, f32; PyTorch eager", flush=True)
+    peer = "eager" if a.no_compile else "the better of eager and compiled"
+    print(f"{cpu_model()}, {a.threads} threads, {a.rounds} rounds, f32; PyTorch {peer}", flush=True)
     print(f"{'case':22s} {'tenon us':>12s} {'PyTorch us':>12s} {'ratio':>7s} {'tenon tok/s':>12s} {'PyTorch tok/s':>14s}")
     for case in (c for c in CASES if a.only in c):
         ours, theirs = [], []
         for _ in range(a.rounds):
             ours.append(tenon_us(f"{a.bin_dir}/tenon", case, a.threads))
-            theirs.append(torch_us(case, a.threads))
+            theirs.append(torch_us(case, a.threads, not a.no_compile))
         ratio = statistics.median(o / t for o, t in zip(ours, theirs))
         us, them = statistics.median(ours), statistics.median(theirs)
         tokens = TOKENS.get(case, 1) * 1e6
