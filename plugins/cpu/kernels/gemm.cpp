@@ -169,8 +169,7 @@ void Gemm::plan_unit(F32Precision precision) {
   const double padded = static_cast<double>(round_up(m_, kAmxPanel / 2)) *
                         static_cast<double>(round_up(n_, kAmxPanel / 2)) *
                         static_cast<double>(round_up(k_, kAmxSteps));
-  const int gain = number == AmxNumber::bf16 ? 6 : 2;
-  if (2 * padded > flops() * gain) return;
+  if (2 * padded > flops() * amx_gain(number)) return;
   unit_ = number;
   row_panel_ = col_panel_ = kAmxPanel, step_unit_ = kAmxSteps;
   packed_size_ = 2 * amx_parts(number);

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "gemm_dot.hpp"
+
 #if HWY_ARCH_X86_64 && defined(__linux__)
 
 #include <cpuid.h>
@@ -53,13 +55,20 @@ constexpr int parts_of(AmxNumber number) {
   return 0;
 }
 
-enum class Use : uint8_t { none, not_f32, all };
+// none, bf16 by dot products, or the tile unit.
+enum class Use : uint8_t { none, dots, not_f32, all };
 
 Use chosen_use() {
   const char* const text = secure_getenv("TENON_CPU_AMX");  // null in a privileged process
   const std::string_view choice = text == nullptr ? "" : text;
-  if (choice == "0" || !processor_has_tiles() || !system_grants_tiles()) return Use::none;
+  if (choice == "0" || !processor_has_tiles() || !system_grants_tiles())
+    return processor_has_dots() ? Use::dots : Use::none;
   return choice == "f32" ? Use::all : Use::not_f32;
+}
+
+Use use() {
+  static const Use chosen = chosen_use();
+  return chosen;
 }
 
 }  // namespace
@@ -67,13 +76,15 @@ Use chosen_use() {
 int amx_parts(AmxNumber number) { return parts_of(number); }
 
 AmxNumber amx_number(tenon_dtype dtype, bool tf32) {
-  static const Use use = chosen_use();
-  if (use == Use::none) return AmxNumber::none;
+  if (use() == Use::none) return AmxNumber::none;
   if (dtype == TENON_DTYPE_BF16) return AmxNumber::bf16;
+  if (use() == Use::dots) return AmxNumber::none;  // in parts no faster than multiply-adds
   if (dtype == TENON_DTYPE_F16) return AmxNumber::f16;
   if (dtype == TENON_DTYPE_F32 && tf32) return AmxNumber::tf32;
-  return dtype == TENON_DTYPE_F32 && use == Use::all ? AmxNumber::f32 : AmxNumber::none;
+  return dtype == TENON_DTYPE_F32 && use() == Use::all ? AmxNumber::f32 : AmxNumber::none;
 }
+
+int amx_gain(AmxNumber number) { return number == AmxNumber::bf16 && use() != Use::dots ? 6 : 2; }
 
 bool amx_ordinary(uint32_t bits) {
   constexpr uint32_t kRoundsToInfinity = 0x7F7F8000, kTiny = 0x0D800000;  // 2^-100
@@ -404,6 +415,7 @@ void amx_pack(const AmxSource& from, AmxNumber number, AmxSide side, void* packe
 }
 
 void amx_product(const AmxProduct& p) {
+  if (use() == Use::dots) return dot_product(p);
   const TileConfig config;
   asm volatile("" ::: "memory");  // the loads of tiles tell the compiler of no memory
   _tile_loadconfig(&config);
@@ -434,6 +446,7 @@ HWY_POP_ATTRIBUTES
 namespace tenon::cpu {
 AmxNumber amx_number(tenon_dtype, bool) { return AmxNumber::none; }
 int amx_parts(AmxNumber) { HWY_ABORT("amx_parts: this processor has no tile unit"); }
+int amx_gain(AmxNumber) { HWY_ABORT("amx_gain: this processor has no tile unit"); }
 bool amx_ordinary(uint32_t) { HWY_ABORT("amx_ordinary: this processor has no tile unit"); }
 void amx_pack(const AmxSource&, AmxNumber, AmxSide, void*, uint32_t*) {
   HWY_ABORT("amx_pack: this processor has no tile unit");

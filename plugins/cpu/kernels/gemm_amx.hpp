@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of floats on the processor's tile unit (AMX), which multiplies bf16 and adds in f32.
+// Products of floats on the processor's tile unit (AMX), which multiplies bf16 and adds in f32; of
+// bf16 also where the vectors have dot products (gemm_dot.hpp), from the same panels.
 //
 // Other numbers are sums of bf16 parts (8 bits of significand each): f16 of two and f32 of three,
 // without loss; the product of two f32 is the sum of the six products of parts that reach 2^-24 of
@@ -23,11 +24,14 @@ enum class AmxNumber : uint8_t { none, bf16, f16, tf32, f32 };
 int amx_parts(AmxNumber number);
 
 // The number for operands of the dtype, which is asked for before anything else; none where the
-// unit is not to be used: the processor or the system has none for us, or TENON_CPU_AMX=0. f32 at
-// full precision is asked for by TENON_CPU_AMX=f32 only: six products each leave too little where
-// many share a processor, which then throttles the unit to a third. Measured: 60 to 190 GFLOP/s a
-// core, multiply-adds 90 to 117.
+// unit is not to be used: the processor or the system has none for us, or TENON_CPU_AMX=0 (bf16
+// then takes the dot products, where there are such). f32 at full precision is asked for by
+// TENON_CPU_AMX=f32 only: six products each leave too little where many share a processor, which
+// then throttles the unit to a third. Measured: 60 to 190 GFLOP/s a core, multiply-adds 90 to 117.
 AmxNumber amx_number(tenon_dtype dtype, bool tf32);
+
+// About how many times as fast as multiply-adds of f32.
+int amx_gain(AmxNumber number);
 
 struct AmxSource {
   tenon_dtype dtype;
