@@ -138,6 +138,19 @@ struct MmaPart {  // of one operand in shared memory
   static constexpr int kStride = kCols + kMmaPad, kSize = kRows * kStride;
 };
 
+// The first `real` of eight elements to shared memory, zeros behind them. VEC: all or none, and the
+// addresses are multiples of 16 bytes.
+template <bool VEC, class T>
+__device__ __forceinline__ void load_eight(T* to, const T* from, i64 real) {
+  if (VEC) {
+    copy_async(to, from, real > 0);
+  } else {
+    Vec<T, 8> v;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) v.v[e] = e < real ? from[e] : T{0};
+    store(to, v);
+  }
+}
 // VEC: all addresses are multiples of 16 bytes, and so are the rows' lengths.
 template <int TILE, bool BY_K, bool VEC, class T>
 __device__ __forceinline__ void load_part(T* part, const Rows<T>& m, i64 i0, i64 k0) {
@@ -150,14 +163,49 @@ __device__ __forceinline__ void load_part(T* part, const Rows<T>& m, i64 i0, i64
     const bool valid = row < m.rows && col < m.cols;
     const i64 stored = valid ? (m.order ? (i64)m.order[row] : row) : 0;
     const T* from = m.p + (valid ? stored * m.ld + col : 0);
-    if (VEC) {
-      copy_async(to, from, valid);
-    } else {
-      Vec<T, 8> v;
+    load_eight<VEC>(to, from, valid ? m.cols - col : 0);
+  }
+}
+
+// The same rows from the tile at i0 on, as a thread walks them: addresses are found once, and step
+// on with the parts, loaded one after the other. An order is followed where rows are not k's. Lengths
+// are below 2^31.
+template <int TILE, bool BY_K, class T>
+struct Walk {
+  using Part = MmaPart<TILE, BY_K>;
+  static constexpr int kPerRow = Part::kCols / 8, kPass = kTileThreads / kPerRow;
+  static constexpr int kLoads = Part::kRows / kPass;
+  const T *base, *at[kLoads];
+  i64 step;
+  i32 terms, cols;  // from at[0] on
+  u32 rows;         // a bit for each load
+
+  __device__ Walk(const Rows<T>& m, i64 i0) {
+    const int row = threadIdx.x / kPerRow, col = threadIdx.x % kPerRow * 8;
+    base = m.p, rows = 0;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) v.v[e] = valid && col + e < m.cols ? from[e] : T{0};
-      store(to, v);
+    for (int q = 0; q < kLoads; ++q) {
+      const i64 r = (BY_K ? i0 : 0) + row + q * kPass;
+      const bool real = !BY_K || r < m.rows;
+      rows |= (u32)real << q;
+      const i64 stored = !real ? 0 : BY_K && m.order ? (i64)m.order[r] : r;
+      at[q] = m.p + stored * m.ld + (BY_K ? 0 : i0) + col;
     }
+    step = BY_K ? kMmaDepth : kMmaDepth * m.ld;
+    cols = (i32)(m.cols - (BY_K ? 0 : i0) - col);
+    terms = BY_K ? cols : cols > 0 ? (i32)m.rows - row : 0;
+  }
+};
+template <int TILE, bool BY_K, bool VEC, class T>
+__device__ __forceinline__ void load_part(T* part, Walk<TILE, BY_K, T>& m, i64, i64 k0) {
+  using W = Walk<TILE, BY_K, T>;
+  T* to = part + threadIdx.x / W::kPerRow * W::Part::kStride + threadIdx.x % W::kPerRow * 8;
+#pragma unroll
+  for (int q = 0; q < W::kLoads; ++q, to += W::kPass * W::Part::kStride) {
+    const i32 left = m.terms - (i32)k0 - (BY_K ? 0 : q * W::kPass);
+    const bool valid = left > 0 && (m.rows >> q & 1);
+    load_eight<VEC>(to, valid ? m.at[q] : m.base, valid ? (BY_K ? left : m.cols) : 0);
+    m.at[q] += m.step;
   }
 }
 
@@ -175,9 +223,9 @@ struct MmaAcc {
 };
 
 // smem: kMmaStages * (both parts).
-template <int TILE, bool A_BY_K, bool B_BY_K, bool VEC, class T>
-__device__ __forceinline__ void mma_tile(const Rows<T>& a, i64 i0, const Rows<T>& b, i64 j0,
-                                         i64 k_len, T* smem, MmaAcc<TILE>& acc) {
+template <int TILE, bool A_BY_K, bool B_BY_K, bool VEC, class RowsA, class RowsB, class T>
+__device__ __forceinline__ void mma_tile(RowsA& a, i64 i0, RowsB& b, i64 j0, i64 k_len, T* smem,
+                                         MmaAcc<TILE>& acc) {
   using A = MmaPart<TILE, A_BY_K>;
   using B = MmaPart<TILE, B_BY_K>;
   constexpr int kM = MmaAcc<TILE>::kM, kN = MmaAcc<TILE>::kN;

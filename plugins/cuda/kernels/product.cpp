@@ -68,16 +68,15 @@ bool takes_vectors(const ProductProblem& t) {
          fits(t.b_alignment, t.ldb, t.trans_b ? t.k : t.n, t.b_steps);
 }
 
-// Shared memory of mma_tile (tile.cuh).
-uint32_t mma_shared(const ProductProblem& t, int64_t tile) {
+}  // namespace
+
+uint32_t mma_shared(int64_t tile, bool a_by_k, bool b_by_k) {
   constexpr int64_t kDepth = 32, kStages = 4, kPad = 8;
   const auto part = [&](bool by_k) {
     return by_k ? tile * (kDepth + kPad) : kDepth * (tile + kPad);
   };
-  return static_cast<uint32_t>(kStages * (part(!t.trans_a) + part(t.trans_b)) * 2);
+  return static_cast<uint32_t>(kStages * (part(a_by_k) + part(b_by_k)) * 2);
 }
-
-}  // namespace
 
 double ProductProblem::seconds() const {
   const double rate = is_half(a) ? 5e14 : sum == TENON_DTYPE_F64 ? 4e13 : tf32 ? 3e14 : 4e13;
@@ -96,7 +95,7 @@ TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : pr
   const bool mma = is_half(t.a) && t.a == t.b && device.properties().major >= 8;
   const int64_t blocks = blocks_for(t.m, 128) * blocks_for(t.n, 128) * t.batches();
   if (type_bytes(t.sum) <= 4 && blocks >= device.properties().multiprocessors) tile_ = 128;
-  shared_ = mma ? mma_shared(t, tile_) : 0;
+  shared_ = mma ? mma_shared(tile_, !t.trans_a, t.trans_b) : 0;
   if (blocks_for(t.m, tile_) * blocks_for(t.n, tile_) >=
       kNarrowIndex / std::max<int64_t>(1, t.batches()))
     throw sdk::Refusal::shape("the product has too many tiles");

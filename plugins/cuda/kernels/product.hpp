@@ -43,6 +43,9 @@ struct ProductPointers {
   void *y = nullptr, *pre_act = nullptr;
 };
 
+// Bytes of shared memory of mma_tile (tile.cuh).
+uint32_t mma_shared(int64_t tile, bool a_by_k, bool b_by_k);
+
 class TileProduct {
  public:
   TileProduct() = default;
