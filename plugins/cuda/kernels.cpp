@@ -20,6 +20,7 @@ namespace {
   };
   join(attention_rows());
   join(elementwise_rows());
+  join(grouped_matmul_rows());
   join(index_rows());
   join(matmul_rows());
   join(norm_rows());
