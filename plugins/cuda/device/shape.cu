@@ -1,6 +1,6 @@
-//variant: SIZE=16 RANK=1 MODE=0 NARROW=1 T=i32 V=4
-//variant: SIZE=4 RANK=4 MODE=2 NARROW=0 T=u16 V=8
-//variant: SIZE=1 RANK=2 MODE=3 NARROW=1 T=i64 V=2
+//variant: SIZE=16 RANK=1 MODE=0 NARROW=1 T=i32 NUMBER=i64 V=4
+//variant: SIZE=4 RANK=4 MODE=2 NARROW=0 T=bf16 NUMBER=f64 V=8
+//variant: SIZE=1 RANK=2 MODE=3 NARROW=1 T=f64 NUMBER=f64 V=2
 // SPDX-License-Identifier: Apache-2.0
 // pad, in units of SIZE bytes (MODE 0 constant, 1 edge, 2 reflect, 3 symmetric), and iota.
 #include "common.cuh"
@@ -53,11 +53,28 @@ extern "C" __global__ void __launch_bounds__(256) pad(const Unit* x, Unit* y, co
 
 #ifdef T
 struct Iota {
-  i64 count, length, inner, start, step;
+  i64 count, length, inner;
+  NUMBER start, step;  // f64 of floats, i64 of integers
 };
-// Exact, and sums wrap.
+template <class To, class From>
+__device__ inline To rounded(From x) {
+  return (To)x;
+}
+template <>
+__device__ inline f16 rounded<f16>(f64 x) {
+  return f16{f64_to_f16(x)};
+}
+template <>
+__device__ inline bf16 rounded<bf16>(f64 x) {
+  return bf16{f64_to_bf16(x)};
+}
+// Integers are exact, and sums wrap. Product and sum of floats are rounded each, as everywhere.
+__device__ inline u64 term(i64 start, i64 step, i64 i) { return (u64)start + (u64)step * (u64)i; }
+__device__ inline f64 term(f64 start, f64 step, i64 i) {
+  return __dadd_rn(start, __dmul_rn(step, (f64)i));
+}
 __device__ inline T iota_value(const Iota& o, i64 i) {
-  return (T)((u64)o.start + (u64)o.step * (u64)i);
+  return rounded<T>(term(o.start, o.step, i));
 }
 extern "C" __global__ void __launch_bounds__(256) iota(T* y, const Iota o) {
   const i64 first = ((i64)blockIdx.x * 256 + threadIdx.x) * V;
