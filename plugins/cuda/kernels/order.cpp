@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// argmax and argmin. topk and sort are not native yet.
-#include "../device.hpp"
+// argmax and argmin, and the rows of the family.
+#include "order.hpp"
+
 #include "../kernels.hpp"
-#include "lines.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -42,6 +42,8 @@ Kernel make_argmin(const sdk::op::argmin& n, const Node& node) {
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::argmax, make_argmax>(),
     sdk::row<sdk::op::argmin, make_argmin>(),
+    sdk::row<sdk::op::topk, make_topk>(),
+    sdk::row<sdk::op::sort, make_sort>(),
 };
 
 }  // namespace
