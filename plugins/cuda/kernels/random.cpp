@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // random_bits, random_uniform, random_normal and dropout. Element i of a result depends on seed,
-// offset and i alone.
+// offset and i alone. sample is in random_sample.cpp.
+#include "random.hpp"
+
 #include <string>
 
 #include "../device.hpp"
@@ -8,6 +10,12 @@
 #include "args.hpp"
 
 namespace tenon::cuda {
+
+void check_rng(const sdk::Type& rng) {
+  if (rng.dtype != TENON_DTYPE_I64) throw sdk::Refusal::dtype("rng", rng.dtype);
+  if (rng.elements() != 2) throw sdk::Refusal::shape("operand rng must hold seed and offset");
+}
+
 namespace {
 
 using sdk::Call;
@@ -21,11 +29,6 @@ struct Source {  // random.cu has the same
   double p = 0;
   int64_t count = 0;
 };
-
-void check_rng(const sdk::Type& rng) {
-  if (rng.dtype != TENON_DTYPE_I64) throw Refusal::dtype("rng", rng.dtype);
-  if (rng.elements() != 2) throw Refusal::shape("operand rng must hold seed and offset");
-}
 
 // elements: of a block of words.
 Kernel make_draw(const std::string& name, const Node& node, int rng, int x, double p,
@@ -77,6 +80,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::random_uniform, make_random_uniform>(),
     sdk::row<sdk::op::random_normal, make_random_normal>(),
     sdk::row<sdk::op::dropout, make_dropout>(),
+    sdk::row<sdk::op::sample, make_sample>(),
 };
 
 }  // namespace

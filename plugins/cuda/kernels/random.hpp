@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the random family owe each other.
+#pragma once
+
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+void check_rng(const sdk::Type& rng);
+sdk::Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node);
+
+}  // namespace tenon::cuda
