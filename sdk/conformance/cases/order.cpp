@@ -103,6 +103,29 @@ void topk_rows(Suite& s) {
            b.output("values", y[0]);
            b.output("indices", y[1]);
          }});
+  // Rows that take several blocks of a device.
+  struct Wide {
+    const char* id;
+    int64_t k;
+    Dims dims;
+    int64_t axis;
+    bool largest;
+    Fill fill;
+  };
+  const Fill odd = Fill::normal().with({kNan, -kInf, kInf, 0, -0.0});
+  for (const Wide& w : {Wide{"50-of-30011", 50, {2, 30011}, 1, true, odd},
+                        Wide{"256-of-70001", 256, {1, 70001}, 1, true, odd},
+                        Wide{"600-of-30011-ties", 600, {2, 30011}, 1, false, Fill::integers(0, 9)},
+                        Wide{"9000-of-9001", 9000, {9001, 2}, 0, true, odd}})
+    s.add(
+        {.id = std::string("topk-") + w.id,
+         .sentence = "some of very long rows",
+         .build = [=](CaseBuilder& b) {
+           const Node y = b.add(op::topk{
+               .k = w.k, .axis = w.axis, .largest = w.largest, .x = b.input("x", w.dims, w.fill)});
+           b.output("values", y[0]);
+           b.output("indices", y[1]);
+         }});
   s.add({.id = "topk-int",
          .sentence = "topk of integers",
          .dtypes = kInts,
@@ -168,6 +191,26 @@ void sort_rows(Suite& s) {
              b.output("values", y[0]);
              b.output("indices", y[1]);
            }});
+  for (const bool descending : {false, true})
+    s.add({.id = std::string("sort-very-long") + (descending ? "-descending" : ""),
+           .sentence = "sort of rows that take several blocks of a device",
+           .dtypes = kFloats + kInts,
+           .build = [=](CaseBuilder& b) {
+             const Node y = b.add(op::sort{.axis = 1,
+                                           .descending = descending,
+                                           .x = b.input("x", {2, 19001}, Fill::integers(0, 120))});
+             b.output("values", y[0]);
+             b.output("indices", y[1]);
+           }});
+  s.add({.id = "sort-very-long-nan",
+         .sentence = "NaN in very long rows",
+         .build = [](CaseBuilder& b) {
+           const Node y = b.add(op::sort{
+               .axis = 0,
+               .x = b.input("x", {19001, 2}, Fill::normal().with({kNan, -kInf, kInf, 0, -0.0}))});
+           b.output("values", y[0]);
+           b.output("indices", y[1]);
+         }});
   s.add({.id = "sort-slope",
          .sentence = "the gradient of sort goes back to where elements came from",
          .dtypes = {f64},

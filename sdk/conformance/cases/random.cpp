@@ -120,6 +120,19 @@ void sample_rows(Suite& s) {
                  },
              .decomposed = 2});
   }
+  s.add({.id = "sample-wide",
+         .sentence = "sample of long rows",
+         .dtypes = {f32, bf16},
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("logits", {3, 9001}, Fill::normal());
+               b.output("ids", b.add(op::sample{.logits = x, .rng = rng(b, 5, 18)}));
+               b.output("some", b.add(op::sample{.top_k = 40,
+                                                 .top_p = 0.9,
+                                                 .logits = x,
+                                                 .rng = b.ints("rng2", {2}, {5, 19})}));
+             },
+         .decomposed = 2});
   s.add({.id = "sample-ties",
          .sentence = "greedy takes the first of equals, top_k the lowest indices",
          .dtypes = {f32},
