@@ -26,6 +26,7 @@ namespace {
   join(norm_rows());
   join(optimizer_rows());
   join(order_rows());
+  join(pool_rows());
   join(random_rows());
   join(reduce_rows());
   join(rope_rows());

@@ -16,6 +16,7 @@ std::span<const sdk::Row> matmul_rows();
 std::span<const sdk::Row> norm_rows();
 std::span<const sdk::Row> optimizer_rows();
 std::span<const sdk::Row> order_rows();
+std::span<const sdk::Row> pool_rows();
 std::span<const sdk::Row> random_rows();
 std::span<const sdk::Row> reduce_rows();
 std::span<const sdk::Row> rope_rows();
