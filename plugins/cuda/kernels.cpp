@@ -19,6 +19,7 @@ namespace {
     end = std::ranges::copy(family, end).out;
   };
   join(attention_rows());
+  join(channel_norm_rows());
   join(elementwise_rows());
   join(grouped_matmul_rows());
   join(index_rows());

@@ -9,6 +9,7 @@
 namespace tenon::cuda {
 
 std::span<const sdk::Row> attention_rows();
+std::span<const sdk::Row> channel_norm_rows();
 std::span<const sdk::Row> elementwise_rows();
 std::span<const sdk::Row> grouped_matmul_rows();
 std::span<const sdk::Row> index_rows();

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What group_norm and layer_norm2d share: checks of an image batch and its parameters, and the
+// gradients of the parameters, made from sums by channel.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../code.hpp"
+#include "args.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+struct ImageBatch {
+  tenon_dtype dtype{}, acc{};
+  int64_t batch = 0, channels = 0, pixels = 1;
+  double eps = 0;
+
+  ImageBatch(const sdk::Value& x, double eps);
+  // What the kernels are told of dtypes. out: of a parameter's gradient.
+  std::vector<std::string> defines(const sdk::Value& gamma, const sdk::Value& beta,
+                                   tenon_dtype out) const;
+  void check_same(std::string_view name, const sdk::Value& x, const sdk::Value& v) const;
+  void check_parameter(std::string_view name, const sdk::Value& v) const;
+  void check_statistic(std::string_view name, const sdk::Value& v, int64_t count) const;
+  // The dtype of dgamma or dbeta at an output; x's where neither is wanted.
+  tenon_dtype gradient_dtype(const sdk::Node& node, int dgamma, int dbeta) const;
+};
+
+// Sums by channel in scratch, `count` rows of `each` for a channel, become dgamma and dbeta.
+struct ChannelGradients {
+  int dgamma = -1, dbeta = -1;  // output positions, -1 = not wanted
+  int64_t count = 0, channels = 0, each = 1;
+  uint64_t offset = 0;
+  int64_t join = 32;
+  Code code{};
+
+  bool wanted() const { return dgamma >= 0 || dbeta >= 0; }
+  // Takes their scratch. The code is asked for with JOIN=join.
+  void place(const ImageBatch& image, uint64_t& scratch);
+  void* sums(const sdk::Call& c) const;  // null when none is wanted
+  void run(const sdk::Call& c) const;
+};
+
+inline int norm_position(const sdk::Value& v) { return v ? v.position() : -1; }
+inline const void* norm_input(const sdk::Call& c, int k) { return k < 0 ? nullptr : c.inputs[k]; }
+inline void* norm_output(const sdk::Call& c, int k) { return k < 0 ? nullptr : c.outputs[k]; }
+
+sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node& node);
+sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
+                                       const sdk::Node& node);
+
+}  // namespace tenon::cuda

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// layer_norm2d and its backward op: how a tile of pixels with all channels lies in registers.
+#include <algorithm>
+
+#include "../device.hpp"
+#include "channel_norm.hpp"
+#include "lines.hpp"
+#include "vectors.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+using sdk::Value;
+
+// device/layer_norm2d.cu mirrors it.
+struct Shape {
+  int64_t tiles = 0;
+  double eps = 0;
+  uint32_t channels = 0, pixels = 0, image_tiles = 1;
+};
+
+// Up to as many the mean's rounding is made good.
+constexpr int64_t kFewChannels = 32;
+
+struct Tiles {
+  ImageBatch image;
+  Shape shape{};
+  int64_t threads = 256, lanes = 32, chunks = 1, vec = 1;
+
+  Tiles(const Value& x, double eps) : image(x, eps) {
+    if (x.type().rank != 4) throw Refusal::shape("x must have rank 4");
+    if (image.pixels >= kNarrowIndex || image.channels >= kNarrowIndex)
+      throw Refusal::shape("images are too large for one kernel");
+  }
+  // bytes: of an operand in a thread's registers. width: elements of a vector.
+  void cut(int64_t bytes, int64_t width) {
+    const auto fits = [&](int64_t t, int64_t l, int64_t v) {
+      threads = t, lanes = l, vec = v,
+      chunks = std::max<int64_t>(blocks_for(image.channels, t / l), 1);
+      return chunks * std::max<int64_t>(v * type_bytes(image.dtype), 4) <= bytes;
+    };
+    // Runs of whole cache lines where the channels leave the room, else shorter ones.
+    const auto found = [&] {
+      for (const int64_t l : {32, 16, 8})
+        for (const int64_t t : {256, 512})
+          if (fits(t, l, width)) return true;
+      for (int64_t v = width; v > 0; v /= 2)
+        for (const int64_t l : {4, 2, 1})
+          if (fits(512, l, v)) return true;
+      return false;
+    };
+    if (!found())
+      throw Refusal::shape(std::to_string(image.channels) + " channels do not fit on chip");
+    const int64_t image_tiles = blocks_for(image.pixels, lanes * vec);
+    shape = {.tiles = image.batch * image_tiles,
+             .eps = image.eps,
+             .channels = static_cast<uint32_t>(image.channels),
+             .pixels = static_cast<uint32_t>(image.pixels),
+             .image_tiles = static_cast<uint32_t>(std::max<int64_t>(image_tiles, 1))};
+  }
+  Grid grid(int64_t blocks) const {
+    return {.blocks = blocks, .threads = static_cast<uint32_t>(threads)};
+  }
+  std::vector<std::string> defines(const Value& gamma, const Value& beta, tenon_dtype out,
+                                   int64_t join) const {
+    std::vector<std::string> list = image.defines(gamma, beta, out);
+    list.insert(list.end(), {define("JOIN", join), define("THREADS", threads),
+                             define("LANES", lanes), define("FEW", image.channels <= kFewChannels),
+                             define("CHUNKS", chunks), define("VEC", vec)});
+    return list;
+  }
+};
+
+}  // namespace
+
+Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const Node& node) {
+  Tiles tiles(n.x, n.eps);
+  const ImageBatch& image = tiles.image;
+  image.check_parameter("gamma", n.gamma);
+  image.check_parameter("beta", n.beta);
+  tiles.cut(128, common_width(type_bytes(image.dtype), image.pixels, {n.x, node.out(0)}));
+  const Code code = device_of(node).code("layer_norm2d.cu", "forward",
+                                         tiles.defines(n.gamma, n.beta, image.dtype, 32));
+  Kernel kernel = kernel_of(
+      {code}, [code, grid = tiles.grid(tiles.shape.tiles), shape = tiles.shape, x = n.x.position(),
+               gamma = norm_position(n.gamma), beta = norm_position(n.beta),
+               mean = n.want_mean ? 1 : -1, inv = n.want_inv_std ? 2 : -1](const Call& c) {
+        code.launch(c, grid, c.inputs[x], norm_input(c, gamma), norm_input(c, beta), c.outputs[0],
+                    norm_output(c, mean), norm_output(c, inv), shape);
+      });
+  kernel.in_place = {{n.x.position(), 0}};
+  return kernel;
+}
+
+Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n, const Node& node) {
+  Tiles tiles(n.x, n.eps);
+  const ImageBatch& image = tiles.image;
+  image.check_same("dy", n.x, n.dy);
+  image.check_parameter("gamma", n.gamma);
+  image.check_statistic("mean", n.mean, image.batch * image.pixels);
+  image.check_statistic("inv_std", n.inv_std, image.batch * image.pixels);
+  const Value also = n.want_dx ? node.out(0) : n.x;
+  tiles.cut(64, common_width(type_bytes(image.dtype), image.pixels, {n.dy, n.x, also}));
+  CudaDevice& device = device_of(node);
+  // As many blocks as are at work at once; each leaves one row of sums.
+  const int64_t resident = device.properties().multiprocessors * (tiles.threads == 256 ? 3 : 1);
+  const int64_t blocks = std::min(tiles.shape.tiles, resident);
+  Kernel kernel;
+  ChannelGradients gradients{.dgamma = n.want_dgamma ? 1 : -1, .dbeta = n.want_dbeta ? 2 : -1};
+  gradients.count = blocks;
+  uint64_t scratch = 0;
+  gradients.place(image, scratch);
+  const tenon_dtype out = image.gradient_dtype(node, gradients.dgamma, gradients.dbeta);
+  const std::vector<std::string> defines = tiles.defines(n.gamma, {}, out, gradients.join);
+  const Code code = device.code("layer_norm2d.cu", "backward", defines);
+  std::vector<Code> codes = {code};
+  if (gradients.wanted())
+    codes.push_back(gradients.code = device.code("layer_norm2d.cu", "parameters", defines));
+  // Both or neither: x is centred by the mean that inv_std was made with.
+  const bool given = n.mean && n.inv_std;
+  kernel = kernel_of(
+      codes,
+      [=, grid = tiles.grid(blocks), shape = tiles.shape, dy = n.dy.position(), x = n.x.position(),
+       gamma = norm_position(n.gamma), mean = given ? n.mean.position() : -1,
+       inv = given ? n.inv_std.position() : -1, dx = n.want_dx ? 0 : -1](const Call& c) {
+        code.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), norm_input(c, mean),
+                    norm_input(c, inv), norm_output(c, dx), gradients.sums(c), shape);
+        gradients.run(c);
+      });
+  kernel.scratch = scratch;
+  if (n.want_dx) kernel.in_place = {{n.dy.position(), 0}, {n.x.position(), 0}};
+  return kernel;
+}
+
+}  // namespace tenon::cuda
