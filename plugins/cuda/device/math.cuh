@@ -31,6 +31,14 @@ struct Unsigned<u64> {
   typedef u64 type;
 };
 
+// Rounded by themselves, whatever step follows: a region gives what its nodes give one by one.
+__device__ inline f32 rounded_sum(f32 x, f32 y) { return __fadd_rn(x, y); }
+__device__ inline f64 rounded_sum(f64 x, f64 y) { return __dadd_rn(x, y); }
+__device__ inline f32 rounded_difference(f32 x, f32 y) { return __fsub_rn(x, y); }
+__device__ inline f64 rounded_difference(f64 x, f64 y) { return __dsub_rn(x, y); }
+__device__ inline f32 rounded_product(f32 x, f32 y) { return __fmul_rn(x, y); }
+__device__ inline f64 rounded_product(f64 x, f64 y) { return __dmul_rn(x, y); }
+
 #define UNARY(kind) template <class T> __device__ inline T unary_##kind(T x, T a, T b)
 #define SLOPE(kind) template <class T> __device__ inline T slope_##kind(T x, T a, T b)
 
@@ -191,7 +199,7 @@ UNARY(erf) { return erf(x); }
 UNARY(erfc) { return erfc(x); }
 UNARY(reciprocal) { return 1 / x; }
 UNARY(square) {
-  if constexpr (Traits<T>::floating) return x * x;
+  if constexpr (Traits<T>::floating) return rounded_product(x, x);
   else return (T)((typename Unsigned<T>::type)x * (typename Unsigned<T>::type)x);
 }
 UNARY(relu) { return x <= 0 ? T(0) : x; }
@@ -308,12 +316,12 @@ OUTPUT_SLOPE(relu) { return y > 0 ? T(1) : T(0); }
 
 // ---- binary. Integers wrap; x / 0 has all bits set, x mod 0 = x, lowest / -1 is itself.
 #define BINARY(kind) template <class T> __device__ inline T binary_##kind(T x, T y)
-#define WRAPPED(op)                                                                        \
-  if constexpr (Traits<T>::floating) return x op y;                                        \
+#define WRAPPED(rounded, op)                                                               \
+  if constexpr (Traits<T>::floating) return rounded(x, y);                                 \
   else return (T)((typename Unsigned<T>::type)x op (typename Unsigned<T>::type)y);
-BINARY(add) { WRAPPED(+) }
-BINARY(sub) { WRAPPED(-) }
-BINARY(mul) { WRAPPED(*) }
+BINARY(add) { WRAPPED(rounded_sum, +) }
+BINARY(sub) { WRAPPED(rounded_difference, -) }
+BINARY(mul) { WRAPPED(rounded_product, *) }
 BINARY(div) {
   if constexpr (Traits<T>::floating) {
     return x / y;

@@ -127,7 +127,11 @@ void BodyText::output(const Register& r, tenon_dtype stored, bool raw) {
   if (!raw && computed_dtype(stored) != r.dtype) throw Refusal::dtype("y", stored);
   types_ += "typedef " + stored_name("y", stored, raw) + " U" + k + ";\n";
   parameters_ += "U" + k + "& o" + k + ", ";
-  lines_ += "  o" + k + " = " + (raw ? r.text : "narrow<U" + k + ">(" + r.text + ")") + ";\n";
+  // What is left as an 8-bit float was rounded to one: an infinity stays.
+  const std::string text = raw             ? r.text
+                           : is_f8(stored) ? "convert<U" + k + ">(" + r.text + ", false)"
+                                           : "narrow<U" + k + ">(" + r.text + ")";
+  lines_ += "  o" + k + " = " + text + ";\n";
   outputs_.push_back(stored);
 }
 
@@ -165,13 +169,14 @@ Register slope_step(BodyText& t, const sdk::op::activation_backward& n, const Re
   if (dy.dtype != x.dtype) throw Refusal::dtype("dy", dy.dtype);
   if (n.from_output) {
     if (!info.from_output) throw Refusal::attribute("from_output", "true of " + n.kind);
-    return t.step(dy.text + " * output_slope_" + n.kind + "(" + x.text + ")", x.dtype);
+    return t.step("rounded_product(" + dy.text + ", output_slope_" + n.kind + "(" + x.text + "))",
+                  x.dtype);
   }
   const bool steps = info.kind == UnaryKind::floor || info.kind == UnaryKind::ceil ||
                      info.kind == UnaryKind::trunc || info.kind == UnaryKind::round;
   const std::string slope =
       call("slope_" + n.kind, x.dtype, info, steps ? (n.ste ? 1.0 : 0.0) : n.alpha, n.beta, x);
-  return t.step(dy.text + " * " + slope, x.dtype);
+  return t.step("rounded_product(" + dy.text + ", " + slope + ")", x.dtype);
 }
 
 Register binary_step(BodyText& t, std::string_view kind, const Register& a, const Register& b) {
