@@ -7,7 +7,7 @@
 
 #include "../device.hpp"
 #include "../kernels.hpp"
-#include "lines.hpp"
+#include "reduce.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -16,43 +16,6 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
 using sdk::Refusal;
-
-// device/reduce.cu mirrors it.
-struct Stage {
-  int64_t outer = 1, n = 1, inner = 1, pieces = 1, piece = 1, count = 1;
-};
-
-struct Kind {
-  std::string name;
-  bool mean = false, root = false;
-  int64_t partial_bytes = 4;
-};
-
-Kind kind_of(const std::string& given, tenon_dtype dtype) {
-  Kind k{.name = given};
-  const auto known = [&](std::initializer_list<const char*> names) {
-    if (std::ranges::none_of(names, [&](const char* n) { return given == n; }))
-      throw Refusal::attribute("kind", given);
-  };
-  if (dtype == TENON_DTYPE_BOOL) {
-    known({"any", "all", "max", "min"});
-    if (given == "max") k.name = "any";
-    if (given == "min") k.name = "all";
-    return k;
-  }
-  k.partial_bytes = is_integer(dtype) || dtype == TENON_DTYPE_F64 ? 8 : 4;
-  if (is_integer(dtype)) {
-    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1"});
-  } else if (is_float(dtype)) {
-    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp"});
-  } else {
-    throw Refusal::dtype("x", dtype);
-  }
-  if (given == "logsumexp") k.partial_bytes *= 2;
-  if (given == "mean") k.name = "sum", k.mean = true;
-  if (given == "l2") k.name = "sum_square", k.root = true;
-  return k;
-}
 
 struct Group {
   int64_t size;
@@ -82,7 +45,7 @@ std::vector<Group> groups_of(const sdk::op::reduce& op, const sdk::Type& x) {
 
 // One launch. Inputs and outputs: -1 is the operand or the result, 0 and 1 are areas of scratch.
 struct Step {
-  Stage stage;
+  ReduceStage stage;
   Code code{};
   Grid grid{};
   uint32_t across = 0;  // columns: threads side by side
@@ -92,7 +55,7 @@ struct Step {
 class Plan {
  public:
   Plan(const sdk::op::reduce& op, const Node& node)
-      : device_(device_of(node)), x_(op.x), kind_(kind_of(op.kind, op.x.type().dtype)) {
+      : device_(device_of(node)), x_(op.x), kind_(find_reduction(op.kind, op.x.type().dtype)) {
     std::vector<Group> groups = groups_of(op, op.x.type());
     int64_t count = 1;
     for (const Group& g : groups)
@@ -101,7 +64,7 @@ class Plan {
       auto longest = groups.end();
       for (auto g = groups.begin(); g != groups.end(); ++g)
         if (g->reduced && (longest == groups.end() || g->size > longest->size)) longest = g;
-      Stage s{.count = count};
+      ReduceStage s{.count = count};
       bool behind = false, more = false;
       for (auto g = groups.begin(); g != groups.end(); ++g) {
         behind |= g == longest;
@@ -136,17 +99,8 @@ class Plan {
 
  private:
   // In two where results are few and long.
-  void add_stage(Stage s, bool last) {
-    const int64_t wanted = int64_t{16} * device_.properties().multiprocessors;
-    constexpr int64_t kLeast = 4096;  // elements of a piece of a row, or of all columns of a tile
-    const int64_t width = std::clamp<int64_t>(s.inner, 1, 128);
-    const int64_t tiles = s.outer * ((s.inner + width - 1) / width);
-    const int64_t fitting = std::clamp<int64_t>(s.n * width / kLeast, 1, 1024);
-    s.pieces = std::clamp<int64_t>(wanted / std::max<int64_t>(tiles, 1), 1, fitting);
-    s.pieces = std::max(s.pieces, (s.n + (1 << 30) - 1) >> 30);
-    s.piece = (std::max<int64_t>(s.n, 1) + s.pieces - 1) / s.pieces;
-    if (s.pieces > 1) s.piece = (s.piece + 63) / 64 * 64;
-    s.pieces = std::max<int64_t>((s.n + s.piece - 1) / s.piece, 1);
+  void add_stage(ReduceStage s, bool last) {
+    s.cut(device_.properties().multiprocessors);
     add_step(s, last && s.pieces == 1);
     if (s.pieces == 1) return;
     s.n = s.piece = s.pieces;
@@ -154,13 +108,13 @@ class Plan {
     add_step(s, last);
   }
 
-  void add_step(const Stage& s, bool last) {
+  void add_step(const ReduceStage& s, bool last) {
     const bool first = steps_.empty();
     const int64_t bytes = first ? type_bytes(x_.type().dtype) : kind_.partial_bytes;
     Step step{.stage = s};
     int64_t lanes = 256, vec = 1;
     if (s.inner == 1) {
-      lanes = s.piece * bytes <= 32 ? 1 : s.piece * bytes <= 256 ? 8 : s.piece <= 1024 ? 32 : 256;
+      lanes = reduce_lanes(s.piece, bytes);
       step.grid = line_grid(s.outer * s.pieces, lanes);
     } else {
       const uint64_t alignment = first ? x_.alignment() : 256;
@@ -189,7 +143,7 @@ class Plan {
 
   CudaDevice& device_;
   sdk::Value x_;
-  Kind kind_;
+  Reduction kind_;
   std::vector<Step> steps_;
   uint64_t area_[2] = {0, 0};
 };
@@ -199,6 +153,55 @@ Kernel make_reduce(const sdk::op::reduce& op, const Node& node) { return Plan(op
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::reduce, make_reduce>()};
 
 }  // namespace
+
+Reduction find_reduction(const std::string& given, tenon_dtype dtype) {
+  Reduction k{.name = given};
+  const auto known = [&](std::initializer_list<const char*> names) {
+    if (std::ranges::none_of(names, [&](const char* n) { return given == n; }))
+      throw Refusal::attribute("kind", given);
+  };
+  if (dtype == TENON_DTYPE_BOOL) {
+    known({"any", "all", "max", "min"});
+    if (given == "max") k.name = "any";
+    if (given == "min") k.name = "all";
+    return k;
+  }
+  k.partial_bytes = is_integer(dtype) || dtype == TENON_DTYPE_F64 ? 8 : 4;
+  if (is_integer(dtype)) {
+    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1"});
+  } else if (is_float(dtype)) {
+    known({"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp"});
+  } else {
+    throw Refusal::dtype("x", dtype);
+  }
+  if (given == "logsumexp") k.partial_bytes *= 2;
+  if (given == "mean") k.name = "sum", k.mean = true;
+  if (given == "l2") k.name = "sum_square", k.root = true;
+  return k;
+}
+
+void ReduceStage::cut(int multiprocessors) {
+  const int64_t wanted = int64_t{16} * multiprocessors;
+  constexpr int64_t kLeast = 4096;  // elements of a piece of a row, or of all columns of a tile
+  const int64_t width = std::clamp<int64_t>(inner, 1, 128);
+  const int64_t tiles = outer * ((inner + width - 1) / width);
+  const int64_t fitting = std::clamp<int64_t>(n * width / kLeast, 1, 1024);
+  pieces = std::clamp<int64_t>(wanted / std::max<int64_t>(tiles, 1), 1, fitting);
+  pieces = std::max(pieces, (n + (1 << 30) - 1) >> 30);
+  piece = (std::max<int64_t>(n, 1) + pieces - 1) / pieces;
+  if (pieces > 1) piece = (piece + 63) / 64 * 64;
+  pieces = std::max<int64_t>((n + piece - 1) / piece, 1);
+}
+
+ReduceEnd reduce_end(CudaDevice& device, const ReduceStage& s, const Reduction& how,
+                     tenon_dtype result) {
+  const int64_t lanes = reduce_lanes(s.n, how.partial_bytes);
+  return {device.code("reduce.cu", "rows",
+                      {"TYPE=" + type_name("y", result), "KIND=" + how.name, define("FIRST", 0),
+                       define("LAST", 1), define("MEAN", how.mean), define("ROOT", how.root),
+                       define("LANES", lanes), define("VEC", 1)}),
+          line_grid(s.outer, lanes)};
+}
 
 std::span<const sdk::Row> reduce_rows() { return kRows; }
 
