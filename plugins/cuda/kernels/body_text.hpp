@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise ops as device text: steps over registers, whatever shapes they run over. Single ops
-// and regions are both made of these; elementwise.hpp turns a finished text into a kernel.
+// and regions are both made of these; frame.hpp puts a finished text over shapes.
 #pragma once
 
 #include <string>
@@ -30,6 +30,7 @@ class BodyText {
 
   const std::vector<tenon_dtype>& inputs() const { return inputs_; }
   const std::vector<tenon_dtype>& outputs() const { return outputs_; }
+  int steps() const { return registers_; }
   // "__device__ void body(const f32 i0, ..., f32& o0, ...)" with the types T<k> and U<k> it uses.
   std::string function() const;
 

@@ -230,11 +230,11 @@ TEST_SUITE("cuda/texts") {
       return elementwise_text(t, in, out.shape());
     };
     const std::string flat = text_for({&whole, &whole}, whole);
-    CHECK(flat.find("constexpr int W = 8;") != flat.npos);
-    CHECK(flat.find("load<T1, W>") != flat.npos);
+    CHECK(flat.find("constexpr int kWidth = 8;") != flat.npos);
+    CHECK(flat.find("load<T1, kWidth>") != flat.npos);
     check_compiles("flat", flat);
     const std::string tail = text_for({&odd, &odd}, odd);
-    CHECK(tail.find("n == W") != tail.npos);
+    CHECK(tail.find("n == kWidth") != tail.npos);
     check_compiles("tail", tail);
     check_compiles("broadcast", text_for({&whole, &row, &column, &turned}, whole));
   }
