@@ -30,6 +30,7 @@ namespace {
   join(pool_rows());
   join(random_rows());
   join(reduce_rows());
+  join(region_rows());
   join(rope_rows());
   join(scan_rows());
   join(shape_rows());

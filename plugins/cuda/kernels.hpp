@@ -20,6 +20,7 @@ std::span<const sdk::Row> order_rows();
 std::span<const sdk::Row> pool_rows();
 std::span<const sdk::Row> random_rows();
 std::span<const sdk::Row> reduce_rows();
+std::span<const sdk::Row> region_rows();
 std::span<const sdk::Row> rope_rows();
 std::span<const sdk::Row> scan_rows();
 std::span<const sdk::Row> shape_rows();
