@@ -36,7 +36,8 @@ inline constexpr int batch_count = 5, batch_stride = 6;
 inline constexpr int reduction_mask = 3, reduce_in_compute_type = 2;
 inline constexpr int most_workspace = 1, alignment_a = 5, alignment_b = 6, alignment_c = 7,
                      alignment_d = 8;
-inline constexpr int epilogue_none = 1, epilogue_bias = 4;
+inline constexpr int epilogue_none = 1, epilogue_bias = 4, epilogue_gelu = 32,
+                     epilogue_gelu_bias = 36;
 }  // namespace blas_value
 
 class Blas {

@@ -27,6 +27,16 @@ int type_of(tenon_dtype t) {
   }
 }
 
+// What the library does with a product; nothing where it cannot.
+std::optional<int> epilogue_of(const ProductProblem& p) {
+  const bool bias = p.bias != TENON_DTYPE_NONE;
+  if (p.act.empty()) return bias ? value::epilogue_bias : value::epilogue_none;
+  // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a residual
+  // would be added before the activation.
+  if (p.act_kind != "gelu_tanh" || !is_half(p.y) || p.residual != TENON_DTYPE_NONE) return {};
+  return bias ? value::epilogue_gelu_bias : value::epilogue_gelu;
+}
+
 // The smallest alignment of all matrices of a batch, as the library is told it.
 uint32_t alignment_of(uint64_t base, tenon_dtype t, const std::vector<int64_t>& steps) {
   const auto size = static_cast<uint64_t>(type_bytes(t));
@@ -92,8 +102,8 @@ struct BlasProduct::State {
                  blas().product_create(to.slot(), compute(), type_of(problem.sum)));
     set(to, value::trans_a, problem.trans_b ? 1 : 0);
     set(to, value::trans_b, problem.trans_a ? 1 : 0);
+    set(to, value::epilogue, *epilogue_of(problem));
     if (problem.bias == TENON_DTYPE_NONE) return;
-    set(to, value::epilogue, value::epilogue_bias);
     set(to, value::bias_type, type_of(problem.bias));
     set(to, value::bias_pointer, bias);
   }
@@ -152,7 +162,7 @@ bool BlasProduct::takes(const ProductProblem& p) {
   if (!p.batch.empty() && p.batches() / p.batch.back() > kMostCalls) return false;
   // The library rounds between a bias and a residual.
   if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.residual != TENON_DTYPE_NONE) return false;
-  return !p.pre_act && p.act.empty() && (p.bias == TENON_DTYPE_NONE || p.bias == p.y);
+  return !p.pre_act && epilogue_of(p) && (p.bias == TENON_DTYPE_NONE || p.bias == p.y);
 }
 
 BlasProduct::BlasProduct(CudaDevice& device, const ProductProblem& problem)

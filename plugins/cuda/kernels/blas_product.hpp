@@ -12,8 +12,8 @@ namespace tenon::cuda {
 class BlasProduct {
  public:
   BlasProduct() = default;
-  // Can cuBLASLt be asked for it? What follows the product is at most a bias of y's dtype and a
-  // residual.
+  // Can cuBLASLt be asked for it? What follows the product is at most a bias of y's dtype, then a
+  // residual or the one activation that it has as we do.
   static bool takes(const ProductProblem& problem);
   BlasProduct(CudaDevice& device, const ProductProblem& problem);
   // False: there is no algorithm for it.

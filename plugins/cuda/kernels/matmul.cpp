@@ -158,7 +158,7 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
   if (!fused) {
     plain.bias = plain.residual = TENON_DTYPE_NONE;
     plain.pre_act = false;
-    plain.act.clear();
+    plain.act.clear(), plain.act_kind.clear();
     plain.y = p.sum;
   }
   if (!BlasProduct::takes(plain) || (!fused && is_half(p.a) && p.k < kShortSum)) {
@@ -197,7 +197,8 @@ Kernel make_linear(const sdk::op::linear& n, const Node& node) {
   if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
   ProductProblem p = problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, y);
   Places places{n.a.position(), n.b.position()};
-  if (n.act != "none") p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum);
+  if (n.act != "none")
+    p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum), p.act_kind = n.act;
   if (n.bias) {
     places.bias = n.bias.position(), p.bias = n.bias.type().dtype;
     if (p.bias != y.dtype && p.bias != TENON_DTYPE_F32) throw Refusal::dtype("bias", p.bias);

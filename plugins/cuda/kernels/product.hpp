@@ -24,7 +24,8 @@ struct ProductProblem {
   // What follows; NONE and empty where absent.
   tenon_dtype bias = TENON_DTYPE_NONE, residual = TENON_DTYPE_NONE;
   bool pre_act = false;
-  std::string act{};  // text of the value `x`
+  std::string act{};       // text of the value `x`
+  std::string act_kind{};  // its name
 
   int64_t batches() const {
     int64_t count = 1;

@@ -153,6 +153,38 @@ void linear_rows(Suite& s) {
          .gradient = act == "gelu" || act == "silu" || act == "relu" || act == "tanh",
          .scales = {0.05, 1}});
   }
+  for (const char* act : {"relu", "gelu", "gelu_tanh", "silu"}) {
+    const auto of = [](CaseBuilder& b, const char* act, Value x, Value w, Value bias) {
+      return b.add(op::linear{.act = act, .a = x, .b = w, .bias = bias});
+    };
+    s.add({.id = std::string("linear-only-") + act,
+           .sentence = std::string("linear: bias and ") + act + ", nothing else",
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("a", {40, 64}, Fill::normal()),
+                             w = b.input("b", {64, 48}, Fill::normal()),
+                             bias = b.input("bias", {48}, Fill::normal());
+                 b.output("y", of(b, act, x, w, bias));
+                 b.scale("y", [&] {
+                   return b.binary("add", b.add(op::matmul{.a = b.abs(x), .b = b.abs(w)}),
+                                   b.abs(bias));
+                 });
+               },
+           .tolerance = product_of(64)});
+    s.add({.id = std::string("linear-nan-") + act,
+           .sentence = std::string("linear: ") + act + " keeps NaN",
+           .build =
+               [=](CaseBuilder& b) {
+                 std::vector<double> one(16, 0.0);
+                 one[3] = std::nan("");
+                 const Value x = b.input("a", {16, 1}, Fill::list(one)),
+                             w = b.input("b", {1, 16}, Fill::uniform(1, 2)),
+                             bias = b.input("bias", {16}, Fill::uniform(-1, 1));
+                 b.output("y", of(b, act, x, w, bias));
+                 b.scale("y", [&] { return b.binary("add", b.abs(x), b.abs(bias)); });
+               },
+           .tolerance = product_of(4)});
+  }
   struct Form {
     const char* id;
     bool bias, residual, f32_bias, trans_b;
