@@ -8,8 +8,8 @@
 set -euo pipefail
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
 
-families="elementwise activation matmul grouped_matmul reduce softmax order scan random norm channel_norm rope attention
-index index_elements shape pool optimizer"
+families="elementwise region activation matmul grouped_matmul reduce softmax order scan random norm channel_norm rope
+attention index index_elements shape pool optimizer"
 
 prepare() {
   local build=$1 bundle=${2:-.gpu}
