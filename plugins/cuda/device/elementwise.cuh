@@ -9,8 +9,9 @@ template <int INPUTS, int OUTPUTS, int RANK>
 struct Arguments {
   const void* in[INPUTS];
   void* out[OUTPUTS];
-  i64 count, groups;          // elements; what threads or groups of lanes take
-  i64 length, piece, pieces;  // of a row that is reduced
+  i64 count, groups;          // elements; what threads, groups of lanes or blocks take
+  i64 length, piece, pieces;  // of a row or column that is reduced
+  i64 inner;                  // vectors of columns
   i64 dims[RANK];             // the last one in vectors
   i64 strides[INPUTS][RANK];
   Divisor divisors[RANK];

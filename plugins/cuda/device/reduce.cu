@@ -15,11 +15,6 @@ typedef T In;
 #else
 typedef Partial In;
 #endif
-#if LAST
-typedef T Out;
-#else
-typedef Partial Out;
-#endif
 template <int N>
 __device__ inline void take_in(Partial& p, const Vec<In, N>& x) {
 #if FIRST
@@ -29,21 +24,13 @@ __device__ inline void take_in(Partial& p, const Vec<In, N>& x) {
   for (int k = 0; k < N; ++k) p = Kind()(p, x.v[k]);
 #endif
 }
-// count: elements behind the result.
-__device__ inline Out finish(const Partial& p, i64 count) {
-#if LAST
-  return rounded(Kind::value(p), count);
-#else
-  return p;
-#endif
-}
 
 struct Stage {
   i64 outer, n, inner, pieces, piece, count;
 };
 
 extern "C" __global__ void __launch_bounds__(Group<LANES>::threads)
-    rows(const In* __restrict__ x, Out* __restrict__ y, const Stage s) {
+    rows(const In* __restrict__ x, Result* __restrict__ y, const Stage s) {
   const i64 at = Group<LANES>::index();
   Partial p = Kind::identity();
   if (at < s.outer * s.pieces) {
@@ -52,12 +39,12 @@ extern "C" __global__ void __launch_bounds__(Group<LANES>::threads)
                     [&](const auto& v, u32) { take_in(p, v); });
   }
   p = join_lanes<LANES>(p, Kind());
-  if (at < s.outer * s.pieces && Group<LANES>::lane() == 0) y[at] = finish(p, s.count);
+  if (at < s.outer * s.pieces && Group<LANES>::lane() == 0) y[at] = result(p, s.count);
 }
 
 // A block: `across` threads side by side, the others below them. across: a power of two, at most 32.
 extern "C" __global__ void __launch_bounds__(256)
-    columns(const In* __restrict__ x, Out* __restrict__ y, const Stage s, u32 across) {
+    columns(const In* __restrict__ x, Result* __restrict__ y, const Stage s, u32 across) {
   const u32 c = threadIdx.x % across, r = threadIdx.x / across, down = 256 / across;
   const i64 tiles = (s.inner / VEC + across - 1) / across;
   const i64 tile = blockIdx.x % tiles, block = blockIdx.x / tiles;
@@ -81,22 +68,9 @@ extern "C" __global__ void __launch_bounds__(256)
           for (int k = 0; k < VEC; ++k) take_in(p[k], Vec<In, 1>{{v[u].v[k]}});
     }
   }
-  __shared__ __align__(16) u8 space[256 * VEC * sizeof(Partial)];
-  Partial* parts = reinterpret_cast<Partial*>(space);
-#pragma unroll
-  for (int k = 0; k < VEC; ++k) parts[k * 256 + threadIdx.x] = p[k];
-  __syncthreads();
-  for (u32 half = down / 2; half > 0; half /= 2) {
-    if (r < half)
-#pragma unroll
-      for (int k = 0; k < VEC; ++k) {
-        Partial& mine = parts[k * 256 + threadIdx.x];
-        mine = Kind()(mine, parts[k * 256 + threadIdx.x + half * across]);
-      }
-    __syncthreads();
-  }
+  join_columns(p, across);
   if (r > 0 || column >= s.inner) return;
 #pragma unroll
   for (int k = 0; k < VEC; ++k)
-    y[block * s.inner + column + k] = finish(parts[k * 256 + c], s.count);
+    y[block * s.inner + column + k] = result(p[k], s.count);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kinds of reduce for a result of dtype TYPE: partial results, how terms join, what they come to.
-// Terms are of TYPE or of what it is computed in. KIND; MEAN, ROOT: what is done to the sum.
-//variant: TYPE=f32 KIND=sum MEAN=1 ROOT=0
-//variant: TYPE=bf16 KIND=logsumexp MEAN=0 ROOT=0
+// Terms are of TYPE or of what it is computed in. KIND; LAST: results are written, else partial ones;
+// MEAN, ROOT: what is done to the sum.
+//variant: TYPE=f32 KIND=sum LAST=1 MEAN=1 ROOT=0
+//variant: TYPE=bf16 KIND=logsumexp LAST=0 MEAN=0 ROOT=0
 #include "rows.cuh"
 
 typedef TYPE T;
@@ -102,5 +103,34 @@ __device__ inline T rounded(A v, i64 count) {
     return {(u8)v};
   } else {
     return (T)(!MEAN ? v : count == 0 ? 0 : v / (A)count);
+  }
+}
+#if LAST
+typedef T Result;
+__device__ inline T result(const Partial& p, i64 count) {  // count: elements behind it
+  return rounded(Kind::value(p), count);
+}
+#else
+typedef Partial Result;
+__device__ inline Partial result(const Partial& p, i64) { return p; }
+#endif
+
+// Joins the columns of a block of 256 threads, `across` of them (a power of two) side by side: the
+// first row of threads gets the results.
+template <int N>
+__device__ inline void join_columns(Partial (&p)[N], u32 across) {
+  __shared__ __align__(16) u8 space[256 * N * sizeof(Partial)];
+  Partial* parts = reinterpret_cast<Partial*>(space);
+#pragma unroll
+  for (int k = 0; k < N; ++k) parts[k * 256 + threadIdx.x] = p[k];
+  __syncthreads();
+  for (u32 half = 128; half >= across; half /= 2) {
+    if (threadIdx.x < half)
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        p[k] = Kind()(p[k], parts[k * 256 + threadIdx.x + half]);
+        parts[k * 256 + threadIdx.x] = p[k];
+      }
+    __syncthreads();
   }
 }

@@ -12,18 +12,22 @@ Frame::Frame(const BodyText& body, const std::vector<sdk::Value>& in,
     : fold_(options.fold) {
   std::vector<const sdk::Type*> types;
   for (const sdk::Value& v : in) types.push_back(&v.type());
-  loop_ = make_loop(shape, types, fold_ ? fold_->axis : 0);
+  if (fold_)
+    loop_ = make_loop(shape, types, {fold_->first, fold_->last});
+  else
+    loop_ = make_loop(shape, types);
+  if (fold_ && fold_->last == shape.size()) loop_.splits[1] = loop_.rank();
   choose_width(body);
   wide_ = loop_.count >= kNarrowIndex;
   for (size_t k = 0; k < in.size(); ++k) {
-    reads_.push_back(read_of(k, in[k], options.any_strides));
+    operands_.push_back(operand_of(k, in[k], options.any_strides));
     int64_t reach = 0;
     for (size_t i = 0; i < loop_.rank(); ++i)
       reach += std::abs(loop_.strides[k][i]) * std::max<int64_t>(loop_.dims[i] - 1, 0);
     wide_ |= reach >= kNarrowIndex;
   }
   if (fold_) {
-    choose_rows(options.batch ? 0 : options.multiprocessors);
+    choose_stage(options.batch ? 0 : options.multiprocessors);
     return;
   }
   const int64_t inner_groups = (loop_.inner() + width_ - 1) / width_;
@@ -44,20 +48,26 @@ void Frame::choose_width(const BodyText& body) {
     while (loop_.inner() % width_ != 0) width_ /= 2;
 }
 
-// Few rows are cut into pieces; no multiprocessors: they stay whole.
-void Frame::choose_rows(int multiprocessors) {
-  rows_ = {};
+// Few long ones are cut into pieces; no multiprocessors: they stay whole.
+void Frame::choose_stage(int multiprocessors) {
+  stage_ = {};
   for (size_t i = 0; i < loop_.rank(); ++i)
-    (i < loop_.split ? rows_.outer : rows_.n) *= loop_.dims[i];
-  rows_.count = rows_.n;
-  if (multiprocessors > 0) {
-    rows_.cut(multiprocessors);
-  } else {
-    if (rows_.n >= kNarrowIndex) throw sdk::Refusal::shape("rows are too long for one kernel");
-    rows_.piece = rows_.n;
+    (i < loop_.splits[0]   ? stage_.outer
+     : i < loop_.splits[1] ? stage_.n
+                           : stage_.inner) *= loop_.dims[i];
+  const bool rows = loop_.splits[1] == loop_.rank();
+  stage_.count = stage_.piece = stage_.n;
+  if (multiprocessors > 0) stage_.cut(multiprocessors);
+  if (rows && stage_.piece >= kNarrowIndex)
+    throw sdk::Refusal::shape("rows are too long for one kernel");
+  groups_ = stage_.outer * stage_.pieces;
+  if (!rows) {
+    const int64_t columns = stage_.inner / width_;
+    lanes_ = reduce_across(columns);
+    groups_ *= blocks_for(columns, lanes_);
+    return;
   }
-  groups_ = rows_.outer * rows_.pieces;
-  const int64_t vectors = rows_.piece / width_;
+  const int64_t vectors = stage_.piece / width_;
   constexpr int64_t kManyGroups = 4096;  // fill a device with a warp each
   lanes_ = vectors <= 2                                                   ? 1
            : vectors <= 16                                                ? 8
@@ -65,14 +75,11 @@ void Frame::choose_rows(int multiprocessors) {
                                                                           : 256;
 }
 
-Frame::Read Frame::read_of(size_t k, const sdk::Value& v, bool any_strides) const {
+Frame::Operand Frame::operand_of(size_t k, const sdk::Value& v, bool any_strides) const {
   const auto& strides = loop_.strides[k];
-  const auto constant_from = [&](size_t axis) {
-    return std::all_of(strides.begin() + static_cast<std::ptrdiff_t>(axis), strides.end(),
-                       [](int64_t s) { return s == 0; });
-  };
-  if (constant_from(fold_ ? loop_.split : 0)) return Read::once;
-  if (strides.back() == 0) return Read::splat;
+  bool fixed = fold_.has_value();
+  for (size_t i = loop_.splits[0]; i < loop_.splits[1]; ++i) fixed &= strides[i] == 0;
+  if (strides.back() == 0) return {Read::once, fixed};
   constexpr int64_t kNear = 4;
   if (!any_strides && std::abs(strides.back()) > kNear && loop_.inner() > 1)
     throw sdk::Refusal::shape("an operand's elements lie too far apart");
@@ -80,18 +87,20 @@ Frame::Read Frame::read_of(size_t k, const sdk::Value& v, bool any_strides) cons
   const auto alignment = std::min<int64_t>(size * width_, 16);
   bool aligned = strides.back() == 1 && v.alignment() % static_cast<uint64_t>(alignment) == 0;
   for (size_t i = 0; i + 1 < strides.size(); ++i) aligned &= strides[i] * size % alignment == 0;
-  return aligned ? Read::vector : Read::strided;
+  return {aligned ? Read::vector : Read::strided, fixed};
 }
 
 int64_t Frame::blocks() const {
+  if (fold_ && !is_rows()) return groups_;
   return blocks_for(groups_, fold_ ? groups_per_block(lanes_) : 256);
 }
 
 FrameArguments Frame::arguments(size_t outputs) const {
   const size_t rank = loop_.rank();
-  FrameArguments words(reads_.size() + outputs);
+  FrameArguments words(operands_.size() + outputs);
   const auto add = [&](int64_t v) { words.push_back(static_cast<uint64_t>(v)); };
-  add(loop_.count), add(groups_), add(rows_.n), add(rows_.piece), add(rows_.pieces);
+  add(loop_.count), add(groups_), add(stage_.n), add(stage_.piece), add(stage_.pieces);
+  add(stage_.inner / width_);
   std::vector<Divisor> divisors(rank);
   for (size_t i = 0; i < rank; ++i) {
     const int64_t d = i + 1 == rank ? loop_.dims[i] / width_ : loop_.dims[i];

@@ -2,6 +2,8 @@
 // The axes that operands share, with neighbours joined where all operands allow it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,16 +16,17 @@ struct Loop {
   std::vector<int64_t> dims;                  // outermost first, at least one
   std::vector<std::vector<int64_t>> strides;  // [operand][axis], elements
   int64_t count = 1;
-  size_t split = 0;  // dims from here on are of the axes that make_loop was told to keep apart
+  // Dims from here on are of the axes that make_loop was told to keep apart.
+  std::array<size_t, 2> splits{};
 
   size_t rank() const { return dims.size(); }
   int64_t inner() const { return dims.back(); }
 };
 
-// Operands broadcast to `shape` (NumPy); refuses those that do not. Axes from `split` on are not
-// joined with those before it.
+// Operands broadcast to `shape` (NumPy); refuses those that do not. Axes from one of `splits` on
+// are not joined with those before it.
 inline Loop make_loop(std::span<const int64_t> shape, const std::vector<const sdk::Type*>& operands,
-                      size_t split = 0) {
+                      std::array<size_t, 2> splits = {}) {
   const int rank = static_cast<int>(shape.size());
   std::vector<std::vector<int64_t>> strides(operands.size());
   for (size_t k = 0; k < operands.size(); ++k) {
@@ -41,9 +44,10 @@ inline Loop make_loop(std::span<const int64_t> shape, const std::vector<const sd
   loop.strides.resize(operands.size());
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     loop.count *= shape[axis];
-    if (axis == split) loop.split = loop.dims.size();
+    for (size_t k = 0; k < splits.size(); ++k)
+      if (axis == splits[k]) loop.splits[k] = loop.dims.size();
     if (shape[axis] == 1) continue;
-    bool joins = loop.dims.size() > loop.split;
+    bool joins = loop.dims.size() > std::max(loop.splits[0], loop.splits[1]);
     for (size_t k = 0; joins && k < operands.size(); ++k)
       joins = loop.strides[k].back() == strides[k][axis] * shape[axis];
     if (joins) {
@@ -54,8 +58,9 @@ inline Loop make_loop(std::span<const int64_t> shape, const std::vector<const sd
     }
     for (size_t k = 0; k < operands.size(); ++k) loop.strides[k].back() = strides[k][axis];
   }
-  if (split >= shape.size()) loop.split = loop.dims.size();
-  if (loop.dims.size() == loop.split) {
+  for (size_t k = 0; k < splits.size(); ++k)
+    if (splits[k] >= shape.size()) loop.splits[k] = loop.dims.size();
+  if (loop.dims.size() == loop.splits[0]) {
     loop.dims.push_back(1);
     for (auto& s : loop.strides) s.push_back(0);
   }

@@ -43,12 +43,9 @@ std::vector<Group> groups_of(const sdk::op::reduce& op, const sdk::Type& x) {
   return groups;
 }
 
-// One launch. Inputs and outputs: -1 is the operand or the result, 0 and 1 are areas of scratch.
+// Inputs and outputs: -1 is the operand or the result, 0 and 1 are areas of scratch.
 struct Step {
-  ReduceStage stage;
-  Code code{};
-  Grid grid{};
-  uint32_t across = 0;  // columns: threads side by side
+  ReduceLaunch launch;
   int from = -1, to = -1;
 };
 
@@ -81,16 +78,13 @@ class Plan {
     Kernel k;
     const uint64_t areas[] = {take_scratch(k.scratch, area_[0]), take_scratch(k.scratch, area_[1])};
     std::vector<Code> codes;
-    for (const Step& s : steps_) codes.push_back(s.code);
+    for (const Step& s : steps_) codes.push_back(s.launch.code);
     const uint64_t scratch = k.scratch;
     k = kernel_of(codes, [steps = steps_, first = areas[0], second = areas[1]](const Call& c) {
       for (const Step& s : steps) {
         const void* from = s.from < 0 ? c.inputs[0] : scratch_at(c, s.from == 0 ? first : second);
         void* to = s.to < 0 ? c.outputs[0] : scratch_at(c, s.to == 0 ? first : second);
-        if (s.across == 0)
-          s.code.launch(c, s.grid, from, to, s.stage);
-        else
-          s.code.launch(c, s.grid, from, to, s.stage, s.across);
+        s.launch.run(c, from, to);
       }
     });
     k.scratch = scratch;
@@ -110,27 +104,8 @@ class Plan {
 
   void add_step(const ReduceStage& s, bool last) {
     const bool first = steps_.empty();
-    const int64_t bytes = first ? type_bytes(x_.type().dtype) : kind_.partial_bytes;
-    Step step{.stage = s};
-    int64_t lanes = 256, vec = 1;
-    if (s.inner == 1) {
-      lanes = reduce_lanes(s.piece, bytes);
-      step.grid = line_grid(s.outer * s.pieces, lanes);
-    } else {
-      const uint64_t alignment = first ? x_.alignment() : 256;
-      for (vec = 16 / bytes; vec > 1; vec /= 2)
-        if (s.inner % vec == 0 && alignment % static_cast<uint64_t>(vec * bytes) == 0) break;
-      vec = std::max<int64_t>(vec, 1);
-      const auto columns = static_cast<uint64_t>((s.inner + vec - 1) / vec);
-      step.across = static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(columns), 32));
-      const int64_t tiles = static_cast<int64_t>((columns + step.across - 1) / step.across);
-      step.grid = {.blocks = s.outer * s.pieces * tiles, .threads = 256};
-    }
-    step.code = device_.code(
-        "reduce.cu", s.inner == 1 ? "rows" : "columns",
-        {"TYPE=" + type_name("x", x_.type().dtype), "KIND=" + kind_.name, define("FIRST", first),
-         define("LAST", last), define("MEAN", last && kind_.mean),
-         define("ROOT", last && kind_.root), define("LANES", lanes), define("VEC", vec)});
+    Step step{.launch = reduce_launch(device_, s, kind_, x_.type().dtype,
+                                      first ? x_.alignment() : 256, first, last)};
     if (!first) step.from = steps_.back().to;
     if (!last) {
       step.to = step.from == 0 ? 1 : 0;
@@ -193,14 +168,36 @@ void ReduceStage::cut(int multiprocessors) {
   pieces = std::max<int64_t>((n + piece - 1) / piece, 1);
 }
 
-ReduceEnd reduce_end(CudaDevice& device, const ReduceStage& s, const Reduction& how,
-                     tenon_dtype result) {
-  const int64_t lanes = reduce_lanes(s.n, how.partial_bytes);
-  return {device.code("reduce.cu", "rows",
-                      {"TYPE=" + type_name("y", result), "KIND=" + how.name, define("FIRST", 0),
-                       define("LAST", 1), define("MEAN", how.mean), define("ROOT", how.root),
-                       define("LANES", lanes), define("VEC", 1)}),
-          line_grid(s.outer, lanes)};
+ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const Reduction& how,
+                           tenon_dtype dtype, uint64_t alignment, bool first, bool last) {
+  const ReduceStage& s = stage;
+  const int64_t bytes = first ? type_bytes(dtype) : how.partial_bytes;
+  ReduceLaunch launch{.stage = s};
+  int64_t lanes = 256, vec = 1;
+  if (s.inner == 1) {
+    lanes = s.piece * bytes <= 32 ? 1 : s.piece * bytes <= 256 ? 8 : s.piece <= 1024 ? 32 : 256;
+    launch.grid = line_grid(s.outer * s.pieces, lanes);
+  } else {
+    for (vec = 16 / bytes; vec > 1; vec /= 2)
+      if (s.inner % vec == 0 && alignment % static_cast<uint64_t>(vec * bytes) == 0) break;
+    vec = std::max<int64_t>(vec, 1);
+    const int64_t columns = (s.inner + vec - 1) / vec, across = reduce_across(columns);
+    launch.across = static_cast<uint32_t>(across);
+    launch.grid = {.blocks = s.outer * s.pieces * blocks_for(columns, across), .threads = 256};
+  }
+  launch.code =
+      device.code("reduce.cu", s.inner == 1 ? "rows" : "columns",
+                  {"TYPE=" + type_name("x", dtype), "KIND=" + how.name, define("FIRST", first),
+                   define("LAST", last), define("MEAN", last && how.mean),
+                   define("ROOT", last && how.root), define("LANES", lanes), define("VEC", vec)});
+  return launch;
+}
+
+void ReduceLaunch::run(const Call& c, const void* from, void* to) const {
+  if (across == 0)
+    code.launch(c, grid, from, to, stage);
+  else
+    code.launch(c, grid, from, to, stage, across);
 }
 
 std::span<const sdk::Row> reduce_rows() { return kRows; }

@@ -3,6 +3,8 @@
 // (device/reduce.cuh, reduce.cu).
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -28,17 +30,23 @@ struct ReduceStage {
   void cut(int multiprocessors);
 };
 
-// Lanes for a row of n elements of so many bytes.
-inline int64_t reduce_lanes(int64_t n, int64_t bytes) {
-  return n * bytes <= 32 ? 1 : n * bytes <= 256 ? 8 : n <= 1024 ? 32 : 256;
+// Threads side by side for so many vectors of columns.
+inline int64_t reduce_across(int64_t columns) {
+  return static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(columns, 1, 32))));
 }
 
-// The kernel that makes the results, of dtype `result`, from s.n partial ones each.
-struct ReduceEnd {
-  Code code;
-  Grid grid;
+// One launch: from terms (first) or partial results to results (last) or partial ones.
+struct ReduceLaunch {
+  ReduceStage stage{};
+  Code code{};
+  Grid grid{};
+  uint32_t across = 0;  // of columns
+
+  void run(const sdk::Call& c, const void* from, void* to) const;
 };
-ReduceEnd reduce_end(CudaDevice& device, const ReduceStage& s, const Reduction& how,
-                     tenon_dtype result);
+// dtype: of the operand and the result; alignment: of what is read.
+ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const Reduction& how,
+                           tenon_dtype dtype, uint64_t alignment, bool first, bool last);
 
 }  // namespace tenon::cuda

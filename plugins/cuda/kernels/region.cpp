@@ -41,10 +41,9 @@ class Set {
       if (t != body.text.inputs()[k]) throw Refusal::dtype("xs", t);
     }
     const std::vector<int64_t> shape = common_shape(in, body.least_rank);
-    FrameOptions options{.batch = batch,
-                         .fold = body.fold,
-                         .multiprocessors = device_of(node).properties().multiprocessors};
-    if (options.fold) options.fold->axis = body.first_folded(shape);
+    const FrameOptions options{.batch = batch,
+                               .fold = body.fold_over(shape),
+                               .multiprocessors = device_of(node).properties().multiprocessors};
     for (size_t k = 0; k < body.outputs.size(); ++k) add_output(body, k, node, in, shape);
     frame_.emplace(body.text, in, shape, options);
     arguments_ = frame_->arguments(body.outputs.size());
@@ -100,21 +99,23 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
   const Frame& frame = set.frame();
   const Code code = device.generated("elementwise_region", frame.text(body.text), kEntry);
   Kernel kernel;
-  if (!body.fold || frame.rows().pieces == 1) {
+  if (!body.fold || frame.stage().pieces == 1) {
     kernel = kernel_of({code}, [=, grid = grid_of(frame)](const Call& c) {
       code.launch(c, grid, set.arguments(c).front());  // the words from here on
     });
   } else {
-    const ReduceStage& rows = frame.rows();
-    const ReduceStage last{
-        .outer = rows.outer, .n = rows.pieces, .piece = rows.pieces, .count = rows.n};
-    const ReduceEnd end = reduce_end(device, last, body.fold->how, body.fold->result);
-    kernel = kernel_of({code, end.code},
+    const ReduceStage& s = frame.stage();
+    const ReduceLaunch last = reduce_launch(
+        device,
+        {.outer = s.outer, .n = s.pieces, .inner = s.inner, .piece = s.pieces, .count = s.n},
+        body.fold->how, body.fold->result, 256, false, true);
+    kernel = kernel_of({code, last.code},
                        [=, grid = grid_of(frame), out = body.fold->output](const Call& c) {
                          code.launch(c, grid, set.arguments(c, c.scratch).front());
-                         end.code.launch(c, end.grid, c.scratch, c.outputs[out], last);
+                         last.run(c, c.scratch, c.outputs[out]);
                        });
-    kernel.scratch = static_cast<uint64_t>(rows.outer * rows.pieces * body.fold->how.partial_bytes);
+    kernel.scratch =
+        static_cast<uint64_t>(s.outer * s.pieces * s.inner * body.fold->how.partial_bytes);
   }
   kernel.in_place = set.in_place();
   return kernel;

@@ -120,19 +120,29 @@ RegionText::RegionText(const Body& body) {
     throw Refusal::shape("the body's reduction does not end it");
 }
 
-size_t RegionText::first_folded(std::span<const int64_t> shape) const {
+std::optional<Fold> RegionText::fold_over(std::span<const int64_t> shape) const {
+  if (!fold) return {};
   const auto rank = static_cast<int64_t>(shape.size());
   std::vector<bool> folded(shape.size(), fold_axes.empty());
   for (const int64_t axis : fold_axes) {
     if (axis < -rank || axis >= rank) throw Refusal::attribute("axes", "of the body's reduction");
     folded[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
   }
-  size_t first = shape.size();
-  while (first > 0 && (folded[first - 1] || shape[first - 1] == 1)) --first;
-  for (size_t i = 0; i < first; ++i)
-    if (folded[i] && shape[i] != 1)
-      throw Refusal::shape("a reduction of axes that are not the last ones");
-  return first;
+  Fold f = *fold;
+  f.first = f.last = shape.size();
+  bool none = true, behind = false;  // no axis is reduced; one behind it is not
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    if (!folded[i]) {
+      if (!none && !behind) f.last = i;
+      behind |= !none;
+    } else {
+      if (behind) throw Refusal::shape("a reduction of axes that lie apart");
+      if (none) f.first = i;
+      none = false;
+    }
+  }
+  return f;
 }
 
 }  // namespace tenon::cuda
