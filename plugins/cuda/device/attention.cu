@@ -6,7 +6,7 @@
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 MMA=1 WIDE=0 SPLIT=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 MMA=0 WIDE=0 SPLIT=0
 //variant: TT=f64 TS=f64 MASK=2 DP=16 VP=32 MMA=0 WIDE=0 SPLIT=1 SOFTCAP=1 KV_LEN=i64 PAST_LEN=i32
-#include "attention.cuh"
+#include "attention_parts.cuh"
 
 constexpr int kRows = 64, kKeys = 64;
 
@@ -28,12 +28,6 @@ __device__ inline Piece piece_of(const Attention& p) {
   piece.last = SPLIT ? min(all.last, (piece.split + 1) * p.split_keys) : all.last;
   return piece;
 }
-// Part of row r: v_dim sums, the maximum, the sum of weights.
-__device__ inline S* part_of(const Attention& p, const Piece& piece, i32 r) {
-  const i64 heads = (i64)p.batch * p.k_heads, rows = (i64)p.q_len * p.group;
-  return (S*)p.parts + ((piece.split * heads + piece.head) * rows + r) * (p.v_dim + 2);
-}
-
 #if MMA && __CUDA_ARCH__ >= 800
 constexpr int kQStride = DP + 8, kVStride = VP + 8;
 
@@ -64,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Attention p) {
   });
   load_k(piece.first);
 
+  const bool fine = SPLIT || is_fine(p, head, r0, min(r0 + kRows, rows));
   const bool idle = r0 + warp * 16 >= rows;  // none of the warp's rows is one
   i32 row[2];
   Limits limits[2];
@@ -108,7 +103,6 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Attention p) {
                       : -infinity(0.f);
         most[h] = fmaxf(most[h], s[j][e]);
       }
-    constexpr f32 kLog2E = 1.4426950408889634f;
     f32 base[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -137,12 +131,18 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Attention p) {
       for (int j = 0; j < kKeys / 16; ++j) {
         const f32 *x = s[j * 2], *y = s[j * 2 + 1];
         const u32 a[4] = {pack(x[0], x[1]), pack(x[2], x[3]), pack(y[0], y[1]), pack(y[2], y[3])};
+        const u32 rest[4] = {pack_rest(a[0], x[0], x[1]), pack_rest(a[1], x[2], x[3]),
+                             pack_rest(a[2], y[0], y[1]), pack_rest(a[3], y[2], y[3])};
 #pragma unroll
         for (int d = 0; d < VP; d += 16) {
           u32 b[4];
           load_right<false>(b, vs, kVStride, d, j * 16);
           multiply_add(o[d / 8], a, b[0], b[1], T{});
           multiply_add(o[d / 8 + 1], a, b[2], b[3], T{});
+          if (fine) {
+            multiply_add(o[d / 8], rest, b[0], b[1], T{});
+            multiply_add(o[d / 8 + 1], rest, b[2], b[3], T{});
+          }
         }
       }
   }
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(128) attention(const Attention p) {
     if (row[h] >= rows) continue;
     const RowPlace r = head.row(p, row[h]);
     if (SPLIT) {
-      S* part = part_of(p, piece, row[h]);
+      S* part = part_of(p, piece.head, piece.split, row[h]);
       for (int j = 0; j < VP / 8; ++j)
         for (int e = 0; e < 2; ++e) {
           const int col = j * 8 + lane % 4 * 2 + e;
@@ -289,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(256) attention(const Attention p) {
     for (int lanes = 8; lanes > 0; lanes /= 2) l[i] += __shfl_xor_sync(~0u, l[i], lanes);
     if (row[i] >= rows) continue;
     const RowPlace r = head.row(p, row[i]);
-    S* part = SPLIT ? part_of(p, piece, row[i]) : (S*)nullptr;
+    S* part = SPLIT ? part_of(p, piece.head, piece.split, row[i]) : (S*)nullptr;
     T* to = (T*)p.o + at(p.o_strides, head.batch, r.head, r.step);
     const bool dead = l[i] == 0;
 #pragma unroll
@@ -310,27 +310,3 @@ extern "C" __global__ void __launch_bounds__(256) attention(const Attention p) {
   }
 }
 #endif
-
-// A block joins the parts of one row.
-extern "C" __global__ void __launch_bounds__(128) merge(const Attention p) {
-  const i32 rows = p.q_len * p.group, r = blockIdx.x % rows;
-  Piece piece{(i32)(blockIdx.x / rows), 0, 0, 0, 0};
-  const Head head(p, piece.head);
-  const RowPlace place = head.row(p, r);
-  S most = -infinity(S(0)), sum = 0;
-  const auto maximum = [&] { return part_of(p, piece, r)[p.v_dim]; };
-  for (piece.split = 0; piece.split < p.splits; ++piece.split)
-    most = maximum() > most ? maximum() : most;
-  const S base = most == -infinity(S(0)) ? S(0) : most;
-  for (piece.split = 0; piece.split < p.splits; ++piece.split)
-    sum += part_of(p, piece, r)[p.v_dim + 1] * exp(maximum() - base);
-  for (int col = threadIdx.x; col < p.v_dim; col += 128) {
-    S total = 0;
-    for (piece.split = 0; piece.split < p.splits; ++piece.split)
-      total += part_of(p, piece, r)[col] * exp(maximum() - base);
-    ((T*)p.o)[at(p.o_strides, head.batch, place.head, place.step) + col] =
-        narrow<T>(sum == 0 ? S(0) : total / sum);
-  }
-  if (p.lse && threadIdx.x == 0)
-    ((S*)p.lse)[row_index(p, head, place)] = sum == 0 ? -infinity(S(0)) : base + log(sum);
-}

@@ -123,7 +123,52 @@ __device__ __forceinline__ void load_rows(T* to, const void* anywhere, int rows,
   }
 #endif
 }
+constexpr f32 kLog2E = 1.4426950408889634f;
+// Within 2 units of the last place; 0 where the result is no normal number.
+__device__ inline f32 exp2_of(f32 x) {
+  f32 y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two numbers as two halves, the first below.
+#if __CUDA_ARCH__ >= 800
+__device__ inline u32 pack_as(f32 x, f32 y, f16) {
+  u32 both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  return both;
+}
+__device__ inline u32 pack_as(f32 x, f32 y, bf16) {
+  u32 both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  return both;
+}
 template <class E = T>
 __device__ inline u32 pack(f32 x, f32 y) {
-  return (u32)narrow<E>(x).bits | (u32)narrow<E>(y).bits << 16;
+  return pack_as(x, y, E{});
+}
+// What `pack` lost, again as two halves.
+template <class E = T>
+__device__ inline u32 pack_rest(u32 packed, f32 x, f32 y) {
+  return pack<E>(x - widen(E{(u16)packed}), y - widen(E{(u16)(packed >> 16)}));
+}
+#endif
+
+// Weights are rounded to the halves that the tensor cores take. Of n weights alike the roundings
+// cancel: what is lost is 0.41 u / sqrt(n) of the values, u being the rounding of the dtype; for
+// 1024 keys in bf16, as for 64 in f16, that is what sums of so many in f32 may lose. Rows with fewer
+// keys get their weights in two parts, the rounded and the rest.
+template <class E>
+struct FewKeys {
+  static constexpr i32 kValue = 1024;
+};
+template <>
+struct FewKeys<f16> {
+  static constexpr i32 kValue = 256;
+};
+// Has one of rows [begin, end) fewer? The number of keys rises and falls, so an end has the fewest.
+__device__ inline bool is_fine(const Attention& p, const Head& h, i32 begin, i32 end) {
+  const Limits a = wide_limits(p, h.batch, begin / p.group),
+               b = wide_limits(p, h.batch, (end - 1) / p.group);
+  return min(a.last - a.first, b.last - b.first) < FewKeys<T>::kValue;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention: 64 query rows to a block. Where that gives too few blocks (decoding), the keys are
+// attention, by one of three texts: with wgmma on sm_90; for few query rows to a key head
+// (decoding); else for every dtype and device. Where query rows give too few blocks, the keys are
 // split as well, and a second kernel joins the parts.
 #include "attention.hpp"
 
@@ -11,30 +12,48 @@ namespace tenon::cuda {
 namespace {
 
 constexpr int64_t kRows = 64, kKeys = 64;  // of a block (attention.cu)
+constexpr int64_t kWgmmaRows = 128, kWgmmaKeys = 128;
+constexpr int64_t kDecodeRows = 16, kDecodeKeys = 16, kDecodeWarps = 4, kDecodeStages = 3;
 constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
-
-uint32_t shared_bytes(const AttentionProblem& p) {
-  if (p.mma) return static_cast<uint32_t>(64 * 2 * (2 * (p.padded_dim + 8) + p.padded_v_dim + 8));
-  const int64_t most = std::max(p.padded_dim, p.padded_v_dim);
-  return static_cast<uint32_t>(64 * type_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1));
-}
 
 struct Forward {
   AttentionProblem p;
   Code attention, merge;
   int64_t blocks = 0;
-  uint32_t shared = 0;
+  uint32_t threads = 256, shared = 0;
   bool want_lse = false;
 
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
     a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
-    attention.launch(
-        c, {.blocks = blocks, .threads = p.mma ? uint32_t{128} : uint32_t{256}, .shared = shared},
-        a);
+    attention.launch(c, {.blocks = blocks, .threads = threads, .shared = shared}, a);
     if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
   }
 };
+
+int64_t shared_bytes(const AttentionProblem& p) {
+  if (p.mma) return 64 * 2 * (2 * (p.padded_dim + 8) + p.padded_v_dim + 8);
+  const int64_t most = std::max(p.padded_dim, p.padded_v_dim);
+  return 64 * type_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1);
+}
+int64_t wgmma_shared_bytes(const AttentionProblem& p) {
+  return 2 * (kWgmmaRows * AttentionProblem::wgmma_padded(p.arguments.dim) +
+              2 * kWgmmaKeys * p.wgmma_width());
+}
+int64_t decode_shared_bytes(const AttentionProblem& p) {
+  const int64_t stages = kDecodeStages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
+  const int64_t sums = kDecodeRows * 4 * (p.padded_v_dim + 2);
+  return kDecodeWarps * std::max(stages, sums);
+}
+
+// Splits the keys so that there are about `wanted` blocks instead of `blocks`.
+void split_keys(AttentionArguments& a, int64_t blocks, int64_t wanted) {
+  if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return;
+  const int64_t splits =
+      std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
+  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kKeys) * kKeys);
+  a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
+}
 
 sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
@@ -43,26 +62,32 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   AttentionProblem& p = f.p;
   AttentionArguments& a = p.arguments;
   f.want_lse = n.want_lse;
-  f.shared = shared_bytes(p);
-  if (f.shared > device.properties().shared_per_block)
+  const int64_t multiprocessors = device.properties().multiprocessors;
+  const bool decode = p.mma && p.wide && p.rows() <= kDecodeRows && std::max(a.dim, a.v_dim) <= 128;
+  // Blocks of decoding are short of what memory takes: several rounds even them out.
+  constexpr int64_t kDecodeRounds = 8;
+  f.blocks = p.heads() * (decode ? 1 : blocks_for(p.rows(), kRows));
+  split_keys(a, f.blocks, (decode ? kDecodeRounds : 2) * multiprocessors);
+  const bool wgmma = p.wgmma && !decode && a.splits == 1;
+  std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
+  if (wgmma) defines.emplace_back("GROUPS=" + std::to_string(kWgmmaRows / 64));
+  if (!wgmma) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
+  if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
+  f.blocks *= a.splits;
+  f.threads = p.mma && !wgmma ? 128 : 256;
+  const int64_t shared = decode  ? decode_shared_bytes(p)
+                         : wgmma ? wgmma_shared_bytes(p)
+                                 : shared_bytes(p);
+  if (shared > device.properties().shared_per_block)
     throw sdk::Refusal::shape("heads of " + std::to_string(a.dim) + " and " +
                               std::to_string(a.v_dim) + " elements do not fit on chip");
-  const int64_t tiles = p.heads() * blocks_for(p.rows(), kRows);
-  const int64_t wanted = 2 * int64_t{device.properties().multiprocessors};
-  if (tiles > 0 && tiles * 2 <= wanted && a.k_len >= 2 * kFewestKeys) {
-    const int64_t splits =
-        std::clamp<int64_t>(wanted / tiles, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-    a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kKeys) * kKeys);
-    a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
-  }
-  f.blocks = tiles * a.splits;
   if (f.blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
-  std::vector<std::string> defines = p.defines;
-  defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
-  f.attention = device.code("attention.cu", "attention", defines, f.shared);
+  f.shared = static_cast<uint32_t>(shared);
+  const char* text = decode ? "attention_decode.cu" : wgmma ? "attention_wgmma.cu" : "attention.cu";
+  f.attention = device.code(text, "attention", defines, f.shared);
   std::vector<Code> codes = {f.attention};
-  if (a.splits > 1) codes.push_back(f.merge = device.code("attention.cu", "merge", defines));
+  if (a.splits > 1) codes.push_back(f.merge = device.code(text, "merge", defines, 0));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (a.splits > 1)
     kernel.scratch =

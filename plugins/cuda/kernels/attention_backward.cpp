@@ -13,26 +13,29 @@ struct Backward {
   AttentionProblem p;
   Code delta, queries, keys;
   int dout = 0, o = 0, lse = 0;
-  int64_t tile = 64;
-  uint32_t shared = 0;
+  int64_t tile = 64, delta_rows = 4;  // rows or keys of a block
+  uint32_t threads = 256, shared = 0;
 
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
     a.dout = c.inputs[dout], a.o = c.inputs[o], a.lse_in = c.inputs[lse];
     a.delta = c.scratch;
     a.dq = c.outputs[0], a.dk = c.outputs[1], a.dv = c.outputs[2];
-    constexpr int64_t kRowsPerBlock = 4;
-    const uint32_t threads = p.mma ? 128 : 256;
-    delta.launch(c, {.blocks = blocks_for(p.heads() * p.rows(), kRowsPerBlock), .threads = 128}, a);
-    queries.launch(
-        c, {.blocks = p.heads() * blocks_for(p.rows(), tile), .threads = threads, .shared = shared},
-        a);
-    keys.launch(
-        c, {.blocks = p.heads() * blocks_for(a.k_len, tile), .threads = threads, .shared = shared},
-        a);
+    delta.launch(c, {.blocks = blocks_for(p.heads() * p.rows(), delta_rows), .threads = 128}, a);
+    const Grid grid{.threads = threads, .shared = shared};
+    Grid of_rows = grid, of_keys = grid;
+    of_rows.blocks = p.heads() * blocks_for(p.rows(), tile);
+    of_keys.blocks = p.heads() * blocks_for(a.k_len, tile);
+    queries.launch(c, of_rows, a);
+    keys.launch(c, of_keys, a);
   }
 };
 
+// Those of attention_backward_wgmma.cu: one side whole, the other in stages, what is known of rows.
+int64_t wgmma_shared_bytes(const AttentionProblem& p) {
+  constexpr int64_t kSide = 128, kThrough = 64, kStages = 3, kFacts = 8 + 16;
+  return 2 * (kSide + kStages * kThrough) * p.wgmma_width() + kStages * kThrough * kFacts;
+}
 // Of one block: both sides in tiles, and without tensor cores the weights.
 int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
   if (p.mma) {
@@ -47,7 +50,7 @@ int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
 sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
   Backward b;
-  b.p = attention_problem(n, device, {n.dout});
+  b.p = attention_problem(n, device, {n.dout, n.o});
   AttentionProblem& p = b.p;
   const AttentionArguments& a = p.arguments;
   if (n.want_dmask) throw Refusal{TENON_REASON_OTHER, "dmask is decomposed"};
@@ -55,25 +58,36 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   for (const sdk::Value* v : {&n.dout, &n.o})
     if (v->type().dtype != p.dtype) throw Refusal::dtype(v == &n.o ? "o" : "dout", v->type().dtype);
   const int64_t most = device.properties().shared_per_block;
-  constexpr int64_t kSmallTile = 32;
-  if (!p.mma && shared_bytes(p, b.tile) > most) b.tile = kSmallTile;
-  if (shared_bytes(p, b.tile) > most)
+  const bool wgmma = p.wgmma && wgmma_shared_bytes(p) <= most;
+  constexpr int64_t kSmallTile = 32, kWgmmaTile = 128;
+  if (wgmma) {
+    b.tile = kWgmmaTile;
+    b.delta_rows = 128 / (AttentionProblem::wgmma_padded(a.v_dim) / 8);
+  } else if (p.mma) {
+    b.threads = 128;
+  } else if (shared_bytes(p, b.tile) > most) {
+    b.tile = kSmallTile;
+  }
+  const int64_t shared = wgmma ? wgmma_shared_bytes(p) : shared_bytes(p, b.tile);
+  if (shared > most)
     throw Refusal::shape("heads of " + std::to_string(a.dim) + " and " + std::to_string(a.v_dim) +
                          " elements do not fit on chip");
   if (p.heads() * std::max<int64_t>(p.rows(), a.k_len) >= kNarrowIndex)
     throw Refusal::shape("too many rows for one launch");
-  b.shared = static_cast<uint32_t>(shared_bytes(p, b.tile));
+  b.shared = static_cast<uint32_t>(shared);
   b.dout = n.dout.position(), b.o = n.o.position(), b.lse = n.lse.position();
-  std::vector<std::string> defines = p.defines;
-  defines.push_back("SIZE=" + std::to_string(b.tile));
-  const auto code = [&](const char* entry, uint32_t shared) {
-    return device.code("attention_backward.cu", entry, defines, shared);
+  std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
+  if (!wgmma) defines.push_back("SIZE=" + std::to_string(b.tile));
+  const auto code = [&](const char* entry, uint32_t bytes) {
+    return device.code(wgmma ? "attention_backward_wgmma.cu" : "attention_backward.cu", entry,
+                       defines, bytes);
   };
   b.delta = code("delta", 0), b.queries = code("queries", b.shared),
   b.keys = code("keys", b.shared);
   sdk::Kernel kernel =
       kernel_of({b.delta, b.queries, b.keys}, [b](const sdk::Call& c) { b.run(c); });
-  kernel.scratch = static_cast<uint64_t>(p.heads() * p.rows() * type_bytes(p.sum));
+  kernel.scratch =  // of a row: delta, and for wgmma its base as well
+      static_cast<uint64_t>(p.heads() * p.rows() * type_bytes(p.sum) * (wgmma ? 2 : 1));
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (4.0 * a.dim + 3.0 * a.v_dim);
   kernel.cost = 1e-5 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);

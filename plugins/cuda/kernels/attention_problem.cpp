@@ -45,6 +45,21 @@ AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
   return a;
 }
 
+std::vector<std::string> AttentionProblem::tile_defines() const {
+  std::vector<std::string> d = defines;
+  d.insert(d.end(), {"DP=" + std::to_string(padded_dim), "VP=" + std::to_string(padded_v_dim),
+                     std::string("MMA=") + (mma ? "1" : "0"), std::string("WIDE=") + (wide ? "1" : "0")});
+  return d;
+}
+
+std::vector<std::string> AttentionProblem::wgmma_defines() const {
+  std::vector<std::string> d = defines;
+  d.insert(d.end(), {"DP=" + std::to_string(wgmma_padded(arguments.dim)),
+                     "VP=" + std::to_string(wgmma_padded(arguments.v_dim)),
+                     std::string("PLAIN=") + (plain ? "1" : "0")});
+  return d;
+}
+
 template <class Op>
 AttentionProblem attention_problem(const Op& n, CudaDevice& device,
                                    const std::vector<sdk::Value>& more) {
@@ -98,14 +113,17 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   }
   constexpr uint64_t kVector = 16;
   constexpr int64_t kElements = 8;
-  bool wide = p.mma && dim % kElements == 0 && v_dim % kElements == 0;
-  for (const sdk::Value& x : {n.q, n.k, n.v}) wide &= x.alignment() >= kVector;
-  for (const sdk::Value& x : more) wide &= x.alignment() >= kVector;
+  p.wide = p.mma && dim % kElements == 0 && v_dim % kElements == 0;
+  for (const sdk::Value& x : {n.q, n.k, n.v}) p.wide &= x.alignment() >= kVector;
+  for (const sdk::Value& x : more) p.wide &= x.alignment() >= kVector;
+  constexpr int64_t kWidestWgmma = 128;
+  constexpr int kWgmmaMajor = 9;  // later devices have it no more
+  p.plain = mask == 0 && a.softcap == 0 && a.scale > 0;
+  p.wgmma = p.wide && device.properties().major == kWgmmaMajor && dim <= kWidestWgmma &&
+            v_dim <= kWidestWgmma;
   std::vector<std::string>& d = p.defines;
-  d = {"TT=" + type_name("q", p.dtype),          "TS=" + type_name("q", p.sum),
-       "DP=" + std::to_string(p.padded_dim),     "VP=" + std::to_string(p.padded_v_dim),
-       "MASK=" + std::to_string(mask),           std::string("MMA=") + (p.mma ? "1" : "0"),
-       std::string("WIDE=") + (wide ? "1" : "0")};
+  d = {"TT=" + type_name("q", p.dtype), "TS=" + type_name("q", p.sum),
+       "MASK=" + std::to_string(mask)};
   if (a.softcap != 0) d.emplace_back("SOFTCAP=1");
   if (n.kv_len) {
     p.kv_len = n.kv_len.position();

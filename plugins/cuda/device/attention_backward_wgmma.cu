@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of attention on sm_90 with wgmma: `delta` prepares what is known of query rows;
+// `queries` gives dq, a block taking 128 query rows through the keys, 64 at a time; `keys` gives dk
+// and dv, a block taking 128 keys through the rows, 64 at a time. Each sum has one writer and one
+// order. Products stay under way while weights and slopes are made of those before.
+// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is
+// the product times the scale).
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
+//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+#include "attention_wgmma.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr int kThreads = 256, kSide = 128, kThrough = 64, kStages = 3;
+constexpr u32 kStageBytes = kThrough * (DP + VP) * 2, kSideBytes = kSide * (DP + VP) * 2;
+
+// What is known of a query row; those of a block's head lie in the order of the list.
+struct __align__(8) RowFacts {
+  f32 base;   // minus the logarithm (of 2) of the sum of weights; -inf where there are none
+  f32 delta;  // dout·o
+};
+__device__ inline const RowFacts* facts_of(const Attention& p, i32 head) {
+  return (const RowFacts*)p.delta + (i64)head * p.q_len * p.group;
+}
+
+extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
+  constexpr int kLanes = VP / 8, kRowsPerBlock = 128 / kLanes;
+  const i64 rows = (i64)p.q_len * p.group, index = (i64)blockIdx.x * kRowsPerBlock + threadIdx.x / kLanes;
+  const bool real = index < rows * p.batch * p.k_heads;
+  const Head head(p, real ? (i32)(index / rows) : 0);
+  const RowPlace r = head.row(p, real ? (i32)(index % rows) : 0);
+  const int col = threadIdx.x % kLanes * 8;
+  f32 sum = 0;
+  if (real && col < p.v_dim) {
+    const i64 from = at(p.o_strides, head.batch, r.head, r.step) + col;
+    const Vec<T, 8> x = load<T, 8>((const T*)p.dout + from), y = load<T, 8>((const T*)p.o + from);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum += widen(x.v[e]) * widen(y.v[e]);
+  }
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+  if (!real || col != 0) return;
+  const f32 lse = ((const f32*)p.lse_in)[row_index(p, head, r)];
+  ((RowFacts*)p.delta)[index] = {lse == -infinity(0.f) ? lse : -lse * kLog2E, sum};
+}
+
+// From the products q·k and dout·v of an element: its weight, and the slope of its product q·k
+// without the factor of the scale.
+__device__ __forceinline__ void weigh(const Attention& p, const RowFacts& row, bool allowed,
+                                      const T* mask, i32 key, f32& qk, f32& capped) {
+#if PLAIN
+  const f32 weight = exp2_of(__fmaf_rn(qk, (f32)p.scale * kLog2E, row.base));
+  qk = allowed ? weight : 0.f;
+#else
+  qk = allowed ? exp2_of(__fmaf_rn(score(p, qk, mask, key, capped), kLog2E, row.base)) : 0.f;
+#endif
+}
+__device__ __forceinline__ f32 slope_of(const Attention& p, const RowFacts& row, f32 weight,
+                                        f32 dov, f32 capped) {
+  f32 slope = weight * (dov - row.delta);
+#ifdef SOFTCAP
+  const f32 part = capped / (f32)p.softcap;
+  slope *= 1 - part * part;
+#endif
+  return slope;
+}
+__device__ __forceinline__ void round_all(const f32 (&s)[kThrough / 2], u32 (&w)[kThrough / 16][4]) {
+#pragma unroll
+  for (int i = 0; i < kThrough / 4; ++i) w[i / 4][i % 4] = pack(s[i * 2], s[i * 2 + 1]);
+  settle(w);
+}
+
+// The half h of a thread's sums, times `factor`.
+template <int N>
+__device__ __forceinline__ void store_sums(T* to, const f32 (&c)[N], int h, int cols, f32 factor) {
+#pragma unroll
+  for (int j = 0; j < N / 4; ++j) {
+    const int col = j * 8 + threadIdx.x % 4 * 2;
+    if (col < cols)
+      store(to + col, Vec<T, 2>{narrow<T>(c[j * 4 + h * 2] * factor),
+                                narrow<T>(c[j * 4 + h * 2 + 1] * factor)});
+  }
+}
+template <int N>
+__device__ __forceinline__ void clear(f32 (&c)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) c[i] = 0;
+  settle(c);  // so that no zero is made while products are under way
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attention p) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const u32 qs = shared_address(smem), dos = qs + kSide * DP * 2, stages = qs + kSideBytes;
+  const i32 rows = p.q_len * p.group, row_tiles = (rows + kSide - 1) / kSide;
+  // With a causal mask the last rows have most to do.
+  const i32 r0 = (row_tiles - 1 - (i32)blockIdx.x % row_tiles) * kSide;
+  const Head head(p, blockIdx.x / row_tiles);
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const Limits all = limits_of_rows(p, head, r0, min(r0 + kSide, rows));
+  const i32 tiles = (max(all.last - all.first, 0) + kThrough - 1) / kThrough;
+  const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
+  const auto load = [&](i32 tile) {
+    const i32 key = all.first + tile * kThrough;
+    if (tile < tiles) {
+      load_keys<kThrough, DP, kThreads>(stage(tile), head, p.k, p.k_strides, key, all.last, p.dim);
+      load_keys<kThrough, VP, kThreads>(stage(tile) + kThrough * DP * 2, head, p.v, p.v_strides, key,
+                              all.last, p.v_dim);
+    }
+    copy_commit();
+  };
+  load_queries<kSide, DP, kThreads>(qs, p, head, p.q, p.q_strides, r0, p.dim);
+  load_queries<kSide, VP, kThreads>(dos, p, head, p.dout, p.o_strides, r0, p.v_dim);
+  load(0);
+  i32 row[2];
+  RowFacts facts[2];
+  Limits limits[2];
+  const T* mask[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    row[h] = r0 + threadIdx.x / 32 * 16 + h * 8 + lane / 4;
+    const RowPlace r = head.row(p, row[h]);
+    const bool real = row[h] < rows;
+    // A row that is none makes no tile a special one: its weights are 0.
+    facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : RowFacts{-infinity(0.f), 0.f};
+    limits[h] = real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kThrough};
+    mask[h] = real ? mask_row_of(p, head, r) : (const T*)nullptr;
+  }
+  const i32 first = __reduce_max_sync(~0u, max(limits[0].first, limits[1].first)),
+            last = __reduce_min_sync(~0u, min(limits[0].last, limits[1].last));
+  f32 dq[DP / 2], s[kThrough / 2], ds[kThrough / 2];
+  u32 slopes[kThrough / 16][4];
+#ifdef SOFTCAP
+  f32 capped[kThrough / 2];
+#else
+  f32 capped[1];
+#endif
+  clear(dq);
+  const auto multiply = [&](i32 tile) {
+    wgmma_rows<DP, kSide, T>(s, qs, group * 64, stage(tile));
+    wgmma_commit();
+    wgmma_rows<VP, kSide, T>(ds, dos, group * 64, stage(tile) + kThrough * DP * 2);
+    wgmma_commit();
+  };
+  const auto sum = [&](i32 tile) {
+    wgmma_sums<kThrough, T>(dq, slopes, stage(tile));
+    wgmma_commit();
+  };
+  const auto weigh_all = [&](i32 tile) {
+    settle(s);
+    const i32 key = all.first + tile * kThrough;
+    const auto weigh_these = [&](auto allowed) {
+#pragma unroll
+      for (int i = 0; i < kThrough / 2; ++i) {
+        const int h = i / 2 % 2;
+        const i32 c = key + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        weigh(p, facts[h], allowed(h, c), mask[h], c, s[i], capped[i % (sizeof capped / 4)]);
+      }
+    };
+    if (first <= key && last >= key + kThrough)
+      weigh_these([](int, i32) { return true; });
+    else
+      weigh_these([&](int h, i32 c) { return c >= limits[h].first && c < limits[h].last; });
+  };
+  const auto slope_all = [&] {
+    settle(ds);
+#pragma unroll
+    for (int i = 0; i < kThrough / 2; ++i)
+      ds[i] = slope_of(p, facts[i / 2 % 2], s[i], ds[i], capped[i % (sizeof capped / 4)]);
+  };
+  if (tiles > 0) {
+    copy_wait<0>();
+    shared_to_wgmma();
+    __syncthreads();
+    load(1);
+    wgmma_fence();
+    multiply(0);
+    wgmma_wait<0>();
+    weigh_all(0);
+    slope_all();
+    round_all(ds, slopes);
+    for (i32 tile = 0; tile + 1 < tiles; ++tile) {
+      copy_wait<0>();
+      shared_to_wgmma();
+      __syncthreads();
+      load(tile + 2);
+      settle(dq);
+      wgmma_fence();
+      multiply(tile + 1);
+      sum(tile);
+      wgmma_wait<2>();
+      weigh_all(tile + 1);
+      wait_behind(s);
+      wgmma_wait<1>();
+      slope_all();
+      wait_behind(ds);
+      wgmma_wait<0>();
+      settle(dq);
+      round_all(ds, slopes);
+    }
+    wgmma_fence();
+    sum(tiles - 1);
+  }
+  wgmma_wait<0>();
+  settle(dq);
+  copy_wait<0>();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (row[h] >= rows) continue;
+    const RowPlace place = head.row(p, row[h]);
+    store_sums((T*)p.dq + at(p.q_strides, head.batch, place.head, place.step), dq, h, p.dim,
+               (f32)p.scale);
+  }
+}
+
+// The first of [begin, end) for which `is` holds, being false before and true behind.
+template <class Is>
+__device__ inline i32 first_that(i32 begin, i32 end, Is is) {
+  while (begin < end) {
+    const i32 middle = begin + (end - begin) / 2;
+    if (is(middle))
+      end = middle;
+    else
+      begin = middle + 1;
+  }
+  return begin;
+}
+// What a tile that is not whole must know of its rows.
+struct RowLimits {
+  Limits limits;
+  const T* mask;
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const u32 ks = shared_address(smem), vs = ks + kSide * DP * 2, stages = ks + kSideBytes;
+  RowFacts* all_facts = (RowFacts*)(smem + kSideBytes + kStages * kStageBytes);
+  RowLimits* all_limits = (RowLimits*)(all_facts + kStages * kThrough);
+  const i32 rows = p.q_len * p.group, key_tiles = (p.k_len + kSide - 1) / kSide,
+            key0 = (i32)blockIdx.x % key_tiles * kSide, row_tiles = (rows + kThrough - 1) / kThrough;
+  const Head head(p, blockIdx.x / key_tiles);
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  // No row looks beyond the last step's limit, and what is there may hold anything.
+  const i32 end = rows > 0 ? limits_of_rows(p, head, 0, rows).last : 0;
+  const auto limits_of_tile = [&](i32 tile) {
+    return limits_of_rows(p, head, tile * kThrough, min((tile + 1) * kThrough, rows));
+  };
+  // Both limits ascend: the tiles that see any of the keys lie together, and so do those of which
+  // all rows see all keys.
+  const i32 begin = first_that(0, row_tiles, [&](i32 t) { return limits_of_tile(t).last > key0; }),
+            behind = first_that(begin, row_tiles,
+                                [&](i32 t) { return limits_of_tile(t).first >= key0 + kSide; }),
+            whole_begin = first_that(begin, behind,
+                                     [&](i32 t) {
+                                       const i32 r = t * kThrough;
+                                       return limits_of_rows(p, head, r, r + 1).last >= key0 + kSide;
+                                     }),
+            whole_behind =
+                first_that(whole_begin, min(behind, rows / kThrough), [&](i32 t) {
+                  const i32 r = (t + 1) * kThrough;
+                  return limits_of_rows(p, head, r - 1, r).first > key0;
+                });
+  const auto is_whole = [&](i32 tile) { return tile >= whole_begin && tile < whole_behind; };
+  const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
+  const auto load = [&](i32 tile) {
+    if (tile < behind) {
+      const i32 r0 = tile * kThrough, r = r0 + threadIdx.x;
+      load_queries<kThrough, DP, kThreads>(stage(tile), p, head, p.q, p.q_strides, r0, p.dim);
+      load_queries<kThrough, VP, kThreads>(stage(tile) + kThrough * DP * 2, p, head, p.dout, p.o_strides, r0,
+                                 p.v_dim);
+      if (threadIdx.x < kThrough) {
+        const int slot = tile % kStages * kThrough + threadIdx.x;
+        all_facts[slot] = r < rows ? facts_of(p, blockIdx.x / key_tiles)[r] : RowFacts{-infinity(0.f), 0.f};
+        if (!PLAIN || !is_whole(tile)) {
+          const RowPlace place = head.row(p, r);
+          all_limits[slot] = r < rows ? RowLimits{limits_of(p, head.batch, place.step),
+                                                  mask_row_of(p, head, place)}
+                                      : RowLimits{{0, 0}, nullptr};
+        }
+      }
+    }
+    copy_commit();
+  };
+  load_keys<kSide, DP, kThreads>(ks, head, p.k, p.k_strides, key0, end, p.dim);
+  load_keys<kSide, VP, kThreads>(vs, head, p.v, p.v_strides, key0, end, p.v_dim);
+  load(begin);
+  f32 dk[DP / 2], dv[VP / 2], s[kThrough / 2], ds[kThrough / 2];  // keys down, rows across
+  u32 weights[kThrough / 16][4], slopes[kThrough / 16][4];
+#ifdef SOFTCAP
+  f32 capped[kThrough / 2];
+#else
+  f32 capped[1];
+#endif
+  clear(dk);
+  clear(dv);
+  const i32 key = key0 + threadIdx.x / 32 * 16 + lane / 4;  // and the eighth behind
+  const auto multiply = [&](i32 tile) {
+    wgmma_rows<DP, kSide, T>(s, ks, group * 64, stage(tile));
+    wgmma_commit();
+    wgmma_rows<VP, kSide, T>(ds, vs, group * 64, stage(tile) + kThrough * DP * 2);
+    wgmma_commit();
+  };
+  const auto sum_values = [&](i32 tile) {
+    wgmma_sums<kThrough, T>(dv, weights, stage(tile) + kThrough * DP * 2);
+    wgmma_commit();
+  };
+  const auto sum_keys = [&](i32 tile) {
+    wgmma_sums<kThrough, T>(dk, slopes, stage(tile));
+    wgmma_commit();
+  };
+  const auto weigh_all = [&](i32 tile) {
+    settle(s);
+    const RowFacts* facts = all_facts + tile % kStages * kThrough + lane % 4 * 2;
+    const RowLimits* limits = all_limits + tile % kStages * kThrough + lane % 4 * 2;
+    if (PLAIN && is_whole(tile))
+#pragma unroll
+      for (int i = 0; i < kThrough / 2; ++i)
+        weigh(p, facts[i / 4 * 8 + i % 2], true, nullptr, 0, s[i], capped[0]);
+    else
+#pragma unroll
+      for (int i = 0; i < kThrough / 2; ++i) {
+        const int r = i / 4 * 8 + i % 2;
+        const i32 c = key + i / 2 % 2 * 8;
+        const Limits l = limits[r].limits;
+        weigh(p, facts[r], (c >= l.first) & (c < l.last), limits[r].mask,
+              c, s[i], capped[i % (sizeof capped / 4)]);
+      }
+  };
+  // From the rounded weights: those of before would fill too many registers.
+  const auto slope_all = [&](i32 tile) {
+    settle(ds);
+    const RowFacts* facts = all_facts + tile % kStages * kThrough + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kThrough / 2; ++i)
+      ds[i] = slope_of(p, facts[i / 4 * 8 + i % 2],
+                       widen(T{(u16)(weights[i / 8][i / 2 % 4] >> i % 2 * 16)}), ds[i],
+                       capped[i % (sizeof capped / 4)]);
+  };
+  if (begin < behind) {
+    copy_wait<0>();
+    shared_to_wgmma();
+    __syncthreads();
+    load(begin + 1);
+    wgmma_fence();
+    multiply(begin);
+    wgmma_wait<1>();
+    weigh_all(begin);
+    round_all(s, weights);
+    wgmma_fence();
+    sum_values(begin);
+    wgmma_wait<1>();
+    slope_all(begin);
+    wgmma_wait<0>();
+    settle(dv);
+    round_all(ds, slopes);
+    for (i32 tile = begin; tile + 1 < behind; ++tile) {
+      copy_wait<0>();
+      shared_to_wgmma();
+      __syncthreads();
+      load(tile + 2);
+      settle(dk);
+      settle(dv);
+      wgmma_fence();
+      multiply(tile + 1);
+      sum_keys(tile);
+      wgmma_wait<2>();
+      weigh_all(tile + 1);
+      round_all(s, weights);
+      wgmma_fence();
+      sum_values(tile + 1);
+      wgmma_wait<2>();
+      slope_all(tile + 1);
+      wait_behind(ds);
+      wgmma_wait<0>();
+      settle(dk);
+      settle(dv);
+      round_all(ds, slopes);
+    }
+    wgmma_fence();
+    sum_keys(behind - 1);
+  }
+  wgmma_wait<0>();
+  settle(dk);
+  settle(dv);
+  copy_wait<0>();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const i32 c = key + h * 8;
+    if (c >= p.k_len) continue;
+    store_sums((T*)p.dk + at(p.k_strides, head.batch, head.k_head, c), dk, h, p.dim, (f32)p.scale);
+    store_sums((T*)p.dv + at(p.v_strides, head.batch, head.k_head, c), dv, h, p.v_dim, 1.f);
+  }
+}
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by a warpgroup (4 warps, 64 rows) on the tensor cores of sm_90: wgmma, which reads the
+// right operand, and maybe the left one, from shared memory while the threads go on.
+//
+// A tile in shared memory begins at a multiple of 1024 bytes. It lies in parts of 64 columns, each
+// with rows of 128 bytes, in which the 16-byte pieces of row r are exchanged by r % 8: no two rows
+// that are read together share banks.
+#pragma once
+#include "tile.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Before registers of an accumulator or a left operand are used by the first of several products.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int N>
+__device__ __forceinline__ void wgmma_wait() {  // until at most N groups are under way
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+// Keeps uses of these registers behind a wait (and changes before a product).
+template <int N>
+__device__ __forceinline__ void settle(f32 (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N>
+__device__ __forceinline__ void settle(u32 (&a)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N * 4; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
+// Keeps the next wait behind the making of x: the assembler would else move it up, and nothing would
+// be under way meanwhile. x is hardly ever this number, and the sleep is none.
+__device__ __forceinline__ void wait_behind(u32 x) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %0, 0x7FA50F1E; @p nanosleep.u32 0;}" ::"r"(x) : "memory");
+}
+__device__ __forceinline__ void wait_behind(f32 x) { wait_behind(__float_as_uint(x)); }
+template <int N>
+__device__ __forceinline__ void wait_behind(const f32 (&x)[N]) {
+  u32 all = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) all ^= __float_as_uint(x[i]);
+  wait_behind(all);
+}
+// What threads wrote or copied to shared memory becomes visible to wgmma (before the barrier).
+__device__ __forceinline__ void shared_to_wgmma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Names a tile of ROWS rows: rows from `row` (a multiple of 8), columns from `col` on. A left
+// operand, or a right one whose rows are its columns; or (`across`) a right one as it is stored.
+template <int ROWS>
+__device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
+  const u32 address = tile + col / 64 * (ROWS * 128) + row * 128 + col % 64 * 2;
+  constexpr u64 kNextEightRows = 1024 >> 4, kNextColumns = ROWS * 128 >> 4, kSwizzle = 1;
+  return (u64)((address & 0x3FFFF) >> 4) | kNextColumns << 16 | kNextEightRows << 32 | kSwizzle << 62;
+}
+
+#define D8(i) \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
+#define NAMES32                                                                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "   \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES64                                                                             \
+  NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "   \
+  "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+// d (64 x 64 or 64 x 128; a lane's elements as multiply_add has them) = or += a (64 x 16) b. The
+// last argument names the dtype. a from shared memory: b's rows are its columns; a from registers:
+// b as it is stored.
+#define WGMMA(T, TYPE)                                                                            \
+  __device__ __forceinline__ void wgmma(f32 (&d)[32], u64 a, u64 b, bool add, T) {                \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16."  \
+                 "f32." TYPE "." TYPE " {" NAMES32 "}, %32, %33, p, 1, 1, 0, 0;}"                 \
+                 : D32(0)                                                                         \
+                 : "l"(a), "l"(b), "r"((int)add));                                                \
+  }                                                                                               \
+  __device__ __forceinline__ void wgmma(f32 (&d)[64], u64 a, u64 b, bool add, T) {                \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16." \
+                 "f32." TYPE "." TYPE " {" NAMES64 "}, %64, %65, p, 1, 1, 0, 0;}"                 \
+                 : D32(0), D32(32)                                                                \
+                 : "l"(a), "l"(b), "r"((int)add));                                                \
+  }                                                                                               \
+  __device__ __forceinline__ void wgmma(f32 (&d)[32], const u32 (&a)[4], u64 b, T) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" NAMES32         \
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                      \
+                 : D32(0)                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
+  }                                                                                               \
+  __device__ __forceinline__ void wgmma(f32 (&d)[64], const u32 (&a)[4], u64 b, T) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" NAMES64        \
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                      \
+                 : D32(0), D32(32)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
+  }
+WGMMA(f16, "f16")
+WGMMA(bf16, "bf16")
+#undef WGMMA
+#undef NAMES64
+#undef NAMES32
+#undef D32
+#undef D8
+
+// d = the 64 rows of `left` from `row` on times the rows of `right` (as many as d has columns),
+// each DEPTH long.
+template <int DEPTH, int LEFT_ROWS, class T, int N>
+__device__ __forceinline__ void wgmma_rows(f32 (&d)[N], u32 left, int row, u32 right) {
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16)
+    wgmma(d, tile_name<LEFT_ROWS>(left, row, k), tile_name<N * 2>(right, 0, k), k > 0, T{});
+}
+// d += a (64 x DEPTH) times the DEPTH rows of `right`.
+template <int DEPTH, class T, int N>
+__device__ __forceinline__ void wgmma_sums(f32 (&d)[N], const u32 (&a)[DEPTH / 16][4], u32 right) {
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) wgmma(d, a[k / 16], tile_name<DEPTH>(right, k, 0), T{});
+}
+
+// How THREADS threads copy a tile of ROWS rows of COLS columns: a thread takes the same 8 columns of
+// every kRowsAtOnce-th row, behind its back.
+template <int ROWS, int COLS, int THREADS>
+struct TileCopy {
+  static constexpr int kPieces = COLS / 8, kRowsAtOnce = THREADS / kPieces;
+  static_assert(ROWS % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0, "the exchange is the same for all");
+  static __device__ int row() { return threadIdx.x / kPieces; }
+  static __device__ int col() { return threadIdx.x % kPieces * 8; }
+  // from: where the thread's first row has its columns; step: elements to its next row; count: how
+  // many of the rows from its first are there, the others become zeros.
+  template <class T>
+  static __device__ __forceinline__ void copy(u32 tile, const T* from, i64 step, i32 count) {
+    const u32 to = tile + col() / 64 * (ROWS * 128) + row() * 128 + (col() / 8 ^ row()) % 8 * 16;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += kRowsAtOnce, from += step)
+      copy_async(to + i * 128, from, i < count);
+  }
+};
+#endif
