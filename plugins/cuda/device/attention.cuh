@@ -154,13 +154,13 @@ __device__ inline u32 pack_rest(u32 packed, f32 x, f32 y) {
 }
 #endif
 
-// Weights are rounded to the halves that the tensor cores take. Of n weights alike the roundings
-// cancel: what is lost is 0.41 u / sqrt(n) of the values, u being the rounding of the dtype; for
-// 1024 keys in bf16, as for 64 in f16, that is what sums of so many in f32 may lose. Rows with fewer
-// keys get their weights in two parts, the rounded and the rest.
+// Weights are rounded to the halves that the tensor cores take. Of n weights alike these roundings
+// cancel: about 0.4 u / sqrt(n) of the values is lost, u being the dtype's unit roundoff, which is no
+// more than the rounding of such a mean itself. Rows with few keys do not have that comfort: their
+// weights come in two parts, the rounded and the rest.
 template <class E>
 struct FewKeys {
-  static constexpr i32 kValue = 1024;
+  static constexpr i32 kValue = 512;
 };
 template <>
 struct FewKeys<f16> {

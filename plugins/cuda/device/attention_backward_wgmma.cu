@@ -10,7 +10,7 @@
 #include "attention_wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr int kThreads = 256, kSide = 128, kThrough = 64, kStages = 3;
+constexpr int kThreads = 256, kSide = 128, kThrough = 64, kStages = 4;
 constexpr u32 kStageBytes = kThrough * (DP + VP) * 2, kSideBytes = kSide * (DP + VP) * 2;
 
 // What is known of a query row; those of a block's head lie in the order of the list.
@@ -98,18 +98,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
   const Limits all = limits_of_rows(p, head, r0, min(r0 + kSide, rows));
   const i32 tiles = (max(all.last - all.first, 0) + kThrough - 1) / kThrough;
   const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
+  KeyRows<kThrough, DP, kThreads> k_rows(head, p.k, p.k_strides, all.first, all.last, p.dim);
+  KeyRows<kThrough, VP, kThreads> v_rows(head, p.v, p.v_strides, all.first, all.last, p.v_dim);
   const auto load = [&](i32 tile) {
-    const i32 key = all.first + tile * kThrough;
     if (tile < tiles) {
-      load_keys<kThrough, DP, kThreads>(stage(tile), head, p.k, p.k_strides, key, all.last, p.dim);
-      load_keys<kThrough, VP, kThreads>(stage(tile) + kThrough * DP * 2, head, p.v, p.v_strides, key,
-                              all.last, p.v_dim);
+      k_rows.load(stage(tile));
+      v_rows.load(stage(tile) + kThrough * DP * 2);
     }
     copy_commit();
   };
-  load_queries<kSide, DP, kThreads>(qs, p, head, p.q, p.q_strides, r0, p.dim);
-  load_queries<kSide, VP, kThreads>(dos, p, head, p.dout, p.o_strides, r0, p.v_dim);
+  QueryRows<kSide, DP, kThreads>(p, head, p.q, p.q_strides, r0, p.dim).load(qs);
+  QueryRows<kSide, VP, kThreads>(p, head, p.dout, p.o_strides, r0, p.v_dim).load(dos);
   load(0);
+  Arrival arrival(stages + kStages * kStageBytes, kThreads);
   i32 row[2];
   RowFacts facts[2];
   Limits limits[2];
@@ -167,20 +168,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
       ds[i] = slope_of(p, facts[i / 2 % 2], s[i], ds[i], capped[i % (sizeof capped / 4)]);
   };
   if (tiles > 0) {
-    copy_wait<0>();
-    shared_to_wgmma();
-    __syncthreads();
+    arrival.arrive<0>();
+    arrival.wait();
     load(1);
+    follow(group);
     wgmma_fence();
     multiply(0);
     wgmma_wait<0>();
+    go_on(group);
     weigh_all(0);
     slope_all();
     round_all(ds, slopes);
+    arrival.arrive<0>();
     for (i32 tile = 0; tile + 1 < tiles; ++tile) {
-      copy_wait<0>();
-      shared_to_wgmma();
-      __syncthreads();
+      arrival.wait();
       load(tile + 2);
       settle(dq);
       wgmma_fence();
@@ -192,6 +193,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
       wgmma_wait<1>();
       slope_all();
       wait_behind(ds);
+      arrival.arrive<0>();
       wgmma_wait<0>();
       settle(dq);
       round_all(ds, slopes);
@@ -260,15 +262,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
                 });
   const auto is_whole = [&](i32 tile) { return tile >= whole_begin && tile < whole_behind; };
   const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
+  QueryRows<kThrough, DP, kThreads> q_rows(p, head, p.q, p.q_strides, begin * kThrough, p.dim);
+  QueryRows<kThrough, VP, kThreads> dout_rows(p, head, p.dout, p.o_strides, begin * kThrough,
+                                              p.v_dim);
   const auto load = [&](i32 tile) {
     if (tile < behind) {
-      const i32 r0 = tile * kThrough, r = r0 + threadIdx.x;
-      load_queries<kThrough, DP, kThreads>(stage(tile), p, head, p.q, p.q_strides, r0, p.dim);
-      load_queries<kThrough, VP, kThreads>(stage(tile) + kThrough * DP * 2, p, head, p.dout, p.o_strides, r0,
-                                 p.v_dim);
+      q_rows.load(stage(tile));
+      dout_rows.load(stage(tile) + kThrough * DP * 2);
+      const i32 r = tile * kThrough + threadIdx.x;
       if (threadIdx.x < kThrough) {
         const int slot = tile % kStages * kThrough + threadIdx.x;
-        all_facts[slot] = r < rows ? facts_of(p, blockIdx.x / key_tiles)[r] : RowFacts{-infinity(0.f), 0.f};
+        // Zeros for rows that are none: their weights meet zeros only.
+        const RowFacts* from = facts_of(p, blockIdx.x / key_tiles) + r;
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
+                         shared_address(all_facts + slot)),
+                     "l"(from), "r"(r < rows ? 8 : 0)
+                     : "memory");
         if (!PLAIN || !is_whole(tile)) {
           const RowPlace place = head.row(p, r);
           all_limits[slot] = r < rows ? RowLimits{limits_of(p, head.batch, place.step),
@@ -279,9 +288,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
     }
     copy_commit();
   };
-  load_keys<kSide, DP, kThreads>(ks, head, p.k, p.k_strides, key0, end, p.dim);
-  load_keys<kSide, VP, kThreads>(vs, head, p.v, p.v_strides, key0, end, p.v_dim);
+  KeyRows<kSide, DP, kThreads>(head, p.k, p.k_strides, key0, end, p.dim).load(ks);
+  KeyRows<kSide, VP, kThreads>(head, p.v, p.v_strides, key0, end, p.v_dim).load(vs);
   load(begin);
+  Arrival arrival(shared_address(all_limits + kStages * kThrough), kThreads);
   f32 dk[DP / 2], dv[VP / 2], s[kThrough / 2], ds[kThrough / 2];  // keys down, rows across
   u32 weights[kThrough / 16][4], slopes[kThrough / 16][4];
 #ifdef SOFTCAP
@@ -335,13 +345,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
                        capped[i % (sizeof capped / 4)]);
   };
   if (begin < behind) {
-    copy_wait<0>();
-    shared_to_wgmma();
-    __syncthreads();
+    arrival.arrive<0>();
+    arrival.wait();
     load(begin + 1);
+    follow(group);
     wgmma_fence();
     multiply(begin);
     wgmma_wait<1>();
+    go_on(group);
     weigh_all(begin);
     round_all(s, weights);
     wgmma_fence();
@@ -351,10 +362,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
     wgmma_wait<0>();
     settle(dv);
     round_all(ds, slopes);
+    arrival.arrive<0>();
     for (i32 tile = begin; tile + 1 < behind; ++tile) {
-      copy_wait<0>();
-      shared_to_wgmma();
-      __syncthreads();
+      arrival.wait();
       load(tile + 2);
       settle(dk);
       settle(dv);
@@ -369,6 +379,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
       wgmma_wait<2>();
       slope_all(tile + 1);
       wait_behind(ds);
+      arrival.arrive<0>();
       wgmma_wait<0>();
       settle(dk);
       settle(dv);

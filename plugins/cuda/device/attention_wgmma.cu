@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention forward on sm_90 with wgmma: a block of GROUPS warpgroups takes 64 * GROUPS query rows
-// through the keys, 128 at a time. While the weights of some keys are made, the tensor cores sum
+// Attention forward on sm_90 with wgmma: a block of two warpgroups takes 128 query rows
+// through the keys, 128 or 64 at a time. While the weights of some keys are made, the tensor cores sum
 // the values of those before; the next keys and values are under way to shared memory.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), GROUPS, PLAIN (1: the
+// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the
 // score is the product times a positive scale).
-//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 PLAIN=1
-//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 GROUPS=3 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
+//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 #include "attention_wgmma.cuh"
 
-constexpr int kThreads = GROUPS * 128, kRows = GROUPS * 64, kKeys = 128;
+constexpr int kThreads = 256, kRows = 128;
+// Narrow heads leave room for two blocks on a multiprocessor, which then hide each other's waits.
+constexpr int kBlocks = DP + VP > 128 ? 1 : 2, kKeys = DP + VP > 128 ? 128 : 64;
+constexpr int kStages = 3;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // What a thread knows of its two query rows, 8 apart.
@@ -83,25 +86,25 @@ template <bool FINE>
 __device__ __forceinline__ void attend(const Attention& p, const Head& head, const Limits& all,
                                        i32 r0, u32 smem) {
   constexpr u32 kQBytes = kRows * DP * 2, kKBytes = kKeys * DP * 2, kVBytes = kKeys * VP * 2;
-  const u32 qs = smem, ks = qs + kQBytes, vs = ks + 2 * kKBytes;
+  const u32 qs = smem, ks = qs + kQBytes, vs = ks + kStages * kKBytes,
+            barrier = vs + kStages * kVBytes;
   const i32 rows = p.q_len * p.group, tiles = (max(all.last - all.first, 0) + kKeys - 1) / kKeys;
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  KeyRows<kKeys, DP, kThreads> k_rows(head, p.k, p.k_strides, all.first, all.last, p.dim);
+  KeyRows<kKeys, VP, kThreads> v_rows(head, p.v, p.v_strides, all.first, all.last, p.v_dim);
   const auto load_k = [&](int tile) {
-    if (tile < tiles)
-      load_keys<kKeys, DP, kThreads>(ks + tile % 2 * kKBytes, head, p.k, p.k_strides,
-                                     all.first + tile * kKeys, all.last, p.dim);
+    if (tile < tiles) k_rows.load(ks + tile % kStages * kKBytes);
   };
   const auto load_v = [&](int tile) {
-    if (tile < tiles)
-      load_keys<kKeys, VP, kThreads>(vs + tile % 2 * kVBytes, head, p.v, p.v_strides,
-                                     all.first + tile * kKeys, all.last, p.v_dim);
+    if (tile < tiles) v_rows.load(vs + tile % kStages * kVBytes);
   };
-  load_queries<kRows, DP, kThreads>(qs, p, head, p.q, p.q_strides, r0, p.dim);
+  QueryRows<kRows, DP, kThreads>(p, head, p.q, p.q_strides, r0, p.dim).load(qs);
   load_k(0);
   copy_commit();
   load_v(0);
   load_k(1);
   copy_commit();
+  Arrival arrival(barrier, kThreads);
 
   i32 row[2];
   Rows2 facts;
@@ -123,28 +126,28 @@ __device__ __forceinline__ void attend(const Attention& p, const Head& head, con
   for (int i = 0; i < VP / 2; ++i) o[i] = 0;
   settle(o);
   const auto multiply_keys = [&](int tile) {
-    wgmma_rows<DP, kRows, T>(s, qs, group * 64, ks + tile % 2 * kKBytes);
+    wgmma_rows<DP, kRows, T>(s, qs, group * 64, ks + tile % kStages * kKBytes);
     wgmma_commit();
   };
   const auto add_values = [&](int tile) {
-    wgmma_sums<kKeys, T>(o, weights, vs + tile % 2 * kVBytes);
-    if (FINE) wgmma_sums<kKeys, T>(o, rest, vs + tile % 2 * kVBytes);
+    wgmma_sums<kKeys, T>(o, weights, vs + tile % kStages * kVBytes);
+    if (FINE) wgmma_sums<kKeys, T>(o, rest, vs + tile % kStages * kVBytes);
     wgmma_commit();
   };
   if (tiles > 0) {
-    copy_wait<1>();
-    shared_to_wgmma();
-    __syncthreads();
+    arrival.arrive<1>();
+    arrival.wait();
+    follow(group);
     wgmma_fence();
     multiply_keys(0);
     wgmma_wait<0>();
+    go_on(group);
     settle(s);
     weigh(p, facts, all.first, s, most, sum, kept);
     round_weights<FINE>(s, weights, rest);
+    arrival.arrive<0>();
     for (int tile = 0; tile < tiles; ++tile) {
-      copy_wait<0>();
-      shared_to_wgmma();
-      __syncthreads();
+      arrival.wait();
       load_v(tile + 1);
       load_k(tile + 2);
       copy_commit();
@@ -158,6 +161,7 @@ __device__ __forceinline__ void attend(const Attention& p, const Head& head, con
       settle(s);
       weigh(p, facts, all.first + (tile + 1) * kKeys, s, most, sum, kept);
       wait_behind(sum[0] + sum[1]);
+      arrival.arrive<0>();
       wgmma_wait<0>();
       settle(o);
       if (__any_sync(~0u, kept[0] != 1 || kept[1] != 1))
@@ -194,7 +198,7 @@ __device__ __forceinline__ void attend(const Attention& p, const Head& head, con
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(const Attention p) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention(const Attention p) {
   extern __shared__ __align__(1024) u8 smem[];
   const i32 rows = p.q_len * p.group, tiles = (rows + kRows - 1) / kRows;
   // With a causal mask the last rows have most to do.

@@ -6,35 +6,51 @@
 #include "wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The rows of keys or values from `key` to `end`, tile after tile.
+template <int ROWS, int COLS, int THREADS>
+struct KeyRows {
+  using Copy = TileCopy<ROWS, COLS, THREADS>;
+  const T* from;
+  i64 step;
+  i32 count;
+  __device__ KeyRows(const Head& head, const void* base, const Strides& strides, i32 key, i32 end,
+                     int cols)
+      : from((const T*)base + at(strides, head.batch, head.k_head, key + Copy::row()) + Copy::col()),
+        step(Copy::kRowsAtOnce * strides.step),
+        count(Copy::col() < cols ? end - key - Copy::row() : 0) {}
+  __device__ __forceinline__ void load(u32 tile) { Copy::copy(tile, from, step, count); }
+};
+
 // Query rows from r0 on (a multiple of ROWS) of q, or of what is laid out as it is.
 template <int ROWS, int COLS, int THREADS>
-__device__ __forceinline__ void load_queries(u32 tile, const Attention& p, const Head& head,
-                                             const void* base, const Strides& strides, i32 r0,
-                                             int cols) {
+struct QueryRows {
   using Copy = TileCopy<ROWS, COLS, THREADS>;
-  const i32 rows = p.q_len * p.group, first = r0 + Copy::row();
-  const i32 count = Copy::col() < cols ? rows - first : 0;
-  const auto place = [&](i32 row) {
-    const RowPlace r = head.row(p, row);
-    return (const T*)base + at(strides, head.batch, r.head, r.step) + Copy::col();
-  };
-  if (Copy::kRowsAtOnce % p.group == 0) {  // a thread's rows are of one head
-    Copy::copy(tile, place(first), Copy::kRowsAtOnce / p.group * strides.step, count);
-    return;
+  const Attention& p;
+  const Head& head;
+  const T* base;
+  const Strides& strides;
+  const T* from;
+  i64 step;  // 0: a thread's rows are of several heads
+  i32 row, count;
+  __device__ QueryRows(const Attention& p, const Head& head, const void* base,
+                       const Strides& strides, i32 r0, int cols)
+      : p(p), head(head), base((const T*)base), strides(strides), row(r0 + Copy::row()) {
+    from = place(row);
+    step = Copy::kRowsAtOnce % p.group == 0 ? Copy::kRowsAtOnce / p.group * strides.step : 0;
+    count = Copy::col() < cols ? p.q_len * p.group - row : 0;
   }
-  const u32 to = tile + Copy::col() / 64 * (ROWS * 128) + Copy::row() * 128 +
-                 (Copy::col() / 8 ^ Copy::row()) % 8 * 16;
+  __device__ const T* place(i32 r) const {
+    const RowPlace x = head.row(p, r);
+    return base + at(strides, head.batch, x.head, x.step) + Copy::col();
+  }
+  __device__ __forceinline__ void load(u32 tile) {
+    if (step != 0) return Copy::copy(tile, from, step, count);
+    const u32 to = Copy::place(tile);
 #pragma unroll 1
-  for (int i = 0; i < ROWS; i += Copy::kRowsAtOnce)
-    copy_async(to + i * 128, i < count ? place(first + i) : (const T*)base, i < count);
-}
-// The rows of keys or values from `key` to `end`.
-template <int ROWS, int COLS, int THREADS>
-__device__ __forceinline__ void load_keys(u32 tile, const Head& head, const void* base,
-                                          const Strides& strides, i32 key, i32 end, int cols) {
-  using Copy = TileCopy<ROWS, COLS, THREADS>;
-  const i32 first = key + Copy::row();
-  Copy::copy(tile, (const T*)base + at(strides, head.batch, head.k_head, first) + Copy::col(),
-             Copy::kRowsAtOnce * strides.step, Copy::col() < cols ? end - first : 0);
-}
+    for (int i = 0; i < ROWS; i += Copy::kRowsAtOnce)
+      copy_async(to + i * 128, i < count ? place(row + i) : base, i < count);
+    row += ROWS;
+    count -= ROWS;
+  }
+};
 #endif

@@ -47,6 +47,45 @@ __device__ __forceinline__ void shared_to_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Tells the threads of a block that all of them have copied their part of a tile. Other than at
+// __syncthreads a thread says so when its part is there, and waits only when it needs the others':
+// warpgroups that are half a tile apart do not wait for each other, and one's products run under
+// the other's arithmetic.
+struct Arrival {
+  u32 barrier, phase = 0;
+  // By all threads. place: 8 bytes of shared memory.
+  __device__ Arrival(u32 place, int threads) : barrier(place) {
+    if (threadIdx.x == 0)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(threads) : "memory");
+    __syncthreads();
+  }
+  // The thread's copies are there, but for the last N groups.
+  template <int N>
+  __device__ __forceinline__ void arrive() {
+    copy_wait<N>();
+    shared_to_wgmma();
+    asm volatile("{.reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0];}" ::"r"(barrier) : "memory");
+  }
+  // Until all have arrived once more.
+  __device__ __forceinline__ void wait() {
+    u32 done = 0;
+    while (!done)
+      asm volatile(
+          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+          : "=r"(done)
+          : "r"(barrier), "r"(phase)
+          : "memory");
+    phase ^= 1;
+  }
+};
+// Of a block's two warpgroups the second follows when the first goes on.
+__device__ __forceinline__ void follow(int group) {
+  if (group == 1) asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+__device__ __forceinline__ void go_on(int group) {
+  if (group == 0) asm volatile("bar.arrive 1, 256;" ::: "memory");
+}
+
 // Names a tile of ROWS rows: rows from `row` (a multiple of 8), columns from `col` on. A left
 // operand, or a right one whose rows are its columns; or (`across`) a right one as it is stored.
 template <int ROWS>
@@ -125,13 +164,17 @@ struct TileCopy {
   static __device__ int row() { return threadIdx.x / kPieces; }
   static __device__ int col() { return threadIdx.x % kPieces * 8; }
   // from: where the thread's first row has its columns; step: elements to its next row; count: how
-  // many of the rows from its first are there, the others become zeros.
+  // many of the rows from its first are there, the others become zeros. Moves both to the next tile.
   template <class T>
-  static __device__ __forceinline__ void copy(u32 tile, const T* from, i64 step, i32 count) {
-    const u32 to = tile + col() / 64 * (ROWS * 128) + row() * 128 + (col() / 8 ^ row()) % 8 * 16;
+  static __device__ __forceinline__ void copy(u32 tile, const T*& from, i64 step, i32& count) {
+    const u32 to = place(tile);
 #pragma unroll
     for (int i = 0; i < ROWS; i += kRowsAtOnce, from += step)
       copy_async(to + i * 128, from, i < count);
+    count -= ROWS;
+  }
+  static __device__ u32 place(u32 tile) {  // of the thread's first piece
+    return tile + col() / 64 * (ROWS * 128) + row() * 128 + (col() / 8 ^ row()) % 8 * 16;
   }
 };
 #endif

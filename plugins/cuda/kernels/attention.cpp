@@ -12,7 +12,7 @@ namespace tenon::cuda {
 namespace {
 
 constexpr int64_t kRows = 64, kKeys = 64;  // of a block (attention.cu)
-constexpr int64_t kWgmmaRows = 128, kWgmmaKeys = 128;
+constexpr int64_t kWgmmaRows = 128;
 constexpr int64_t kDecodeRows = 16, kDecodeKeys = 16, kDecodeWarps = 4, kDecodeStages = 3;
 constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
 
@@ -37,8 +37,11 @@ int64_t shared_bytes(const AttentionProblem& p) {
   return 64 * type_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1);
 }
 int64_t wgmma_shared_bytes(const AttentionProblem& p) {
+  const int64_t keys = p.wgmma_width() > 128 ? 128 : 64;
+  constexpr int64_t kStages = 3, kBarrier = 8;
   return 2 * (kWgmmaRows * AttentionProblem::wgmma_padded(p.arguments.dim) +
-              2 * kWgmmaKeys * p.wgmma_width());
+              kStages * keys * p.wgmma_width()) +
+         kBarrier;
 }
 int64_t decode_shared_bytes(const AttentionProblem& p) {
   const int64_t stages = kDecodeStages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
@@ -70,7 +73,6 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   split_keys(a, f.blocks, (decode ? kDecodeRounds : 2) * multiprocessors);
   const bool wgmma = p.wgmma && !decode && a.splits == 1;
   std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
-  if (wgmma) defines.emplace_back("GROUPS=" + std::to_string(kWgmmaRows / 64));
   if (!wgmma) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
   if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
   f.blocks *= a.splits;

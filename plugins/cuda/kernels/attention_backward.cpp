@@ -33,8 +33,9 @@ struct Backward {
 
 // Those of attention_backward_wgmma.cu: one side whole, the other in stages, what is known of rows.
 int64_t wgmma_shared_bytes(const AttentionProblem& p) {
-  constexpr int64_t kSide = 128, kThrough = 64, kStages = 3, kFacts = 8 + 16;
-  return 2 * (kSide + kStages * kThrough) * p.wgmma_width() + kStages * kThrough * kFacts;
+  constexpr int64_t kSide = 128, kThrough = 64, kStages = 4, kFacts = 8 + 16, kBarrier = 8;
+  return 2 * (kSide + kStages * kThrough) * p.wgmma_width() + kStages * kThrough * kFacts +
+         kBarrier;
 }
 // Of one block: both sides in tiles, and without tensor cores the weights.
 int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
