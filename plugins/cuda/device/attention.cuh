@@ -155,9 +155,9 @@ __device__ inline u32 pack_rest(u32 packed, f32 x, f32 y) {
 #endif
 
 // Weights are rounded to the halves that the tensor cores take. Of n weights alike these roundings
-// cancel: about 0.4 u / sqrt(n) of the values is lost, u being the dtype's unit roundoff, which is no
-// more than the rounding of such a mean itself. Rows with few keys do not have that comfort: their
-// weights come in two parts, the rounded and the rest.
+// cancel: about 0.4 u / sqrt(n) of the values is lost, u being the dtype's unit roundoff, no more
+// than the rounding of such a mean itself. With few keys more is lost than f32 sums may lose: there
+// the weights come in two parts, the rounded and the rest.
 template <class E>
 struct FewKeys {
   static constexpr i32 kValue = 512;

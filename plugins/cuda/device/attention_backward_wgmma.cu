@@ -24,7 +24,8 @@ __device__ inline const RowFacts* facts_of(const Attention& p, i32 head) {
 
 extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
   constexpr int kLanes = VP / 8, kRowsPerBlock = 128 / kLanes;
-  const i64 rows = (i64)p.q_len * p.group, index = (i64)blockIdx.x * kRowsPerBlock + threadIdx.x / kLanes;
+  const i64 rows = (i64)p.q_len * p.group,
+            index = (i64)blockIdx.x * kRowsPerBlock + threadIdx.x / kLanes;
   const bool real = index < rows * p.batch * p.k_heads;
   const Head head(p, real ? (i32)(index / rows) : 0);
   const RowPlace r = head.row(p, real ? (i32)(index % rows) : 0);
@@ -63,7 +64,8 @@ __device__ __forceinline__ f32 slope_of(const Attention& p, const RowFacts& row,
 #endif
   return slope;
 }
-__device__ __forceinline__ void round_all(const f32 (&s)[kThrough / 2], u32 (&w)[kThrough / 16][4]) {
+__device__ __forceinline__ void round_all(const f32 (&s)[kThrough / 2],
+                                          u32 (&w)[kThrough / 16][4]) {
 #pragma unroll
   for (int i = 0; i < kThrough / 4; ++i) w[i / 4][i % 4] = pack(s[i * 2], s[i * 2 + 1]);
   settle(w);
@@ -237,7 +239,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
   RowFacts* all_facts = (RowFacts*)(smem + kSideBytes + kStages * kStageBytes);
   RowLimits* all_limits = (RowLimits*)(all_facts + kStages * kThrough);
   const i32 rows = p.q_len * p.group, key_tiles = (p.k_len + kSide - 1) / kSide,
-            key0 = (i32)blockIdx.x % key_tiles * kSide, row_tiles = (rows + kThrough - 1) / kThrough;
+            key0 = (i32)blockIdx.x % key_tiles * kSide,
+            row_tiles = (rows + kThrough - 1) / kThrough;
   const Head head(p, blockIdx.x / key_tiles);
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
   // No row looks beyond the last step's limit, and what is there may hold anything.
@@ -250,16 +253,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
   const i32 begin = first_that(0, row_tiles, [&](i32 t) { return limits_of_tile(t).last > key0; }),
             behind = first_that(begin, row_tiles,
                                 [&](i32 t) { return limits_of_tile(t).first >= key0 + kSide; }),
-            whole_begin = first_that(begin, behind,
-                                     [&](i32 t) {
-                                       const i32 r = t * kThrough;
-                                       return limits_of_rows(p, head, r, r + 1).last >= key0 + kSide;
-                                     }),
-            whole_behind =
-                first_that(whole_begin, min(behind, rows / kThrough), [&](i32 t) {
-                  const i32 r = (t + 1) * kThrough;
-                  return limits_of_rows(p, head, r - 1, r).first > key0;
-                });
+            whole_begin =
+                first_that(begin, behind,
+                           [&](i32 t) {
+                             const i32 r = t * kThrough;
+                             return limits_of_rows(p, head, r, r + 1).last >= key0 + kSide;
+                           }),
+            whole_behind = first_that(whole_begin, min(behind, rows / kThrough), [&](i32 t) {
+              const i32 r = (t + 1) * kThrough;
+              return limits_of_rows(p, head, r - 1, r).first > key0;
+            });
   const auto is_whole = [&](i32 tile) { return tile >= whole_begin && tile < whole_behind; };
   const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
   QueryRows<kThrough, DP, kThreads> q_rows(p, head, p.q, p.q_strides, begin * kThrough, p.dim);
@@ -274,10 +277,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
         const int slot = tile % kStages * kThrough + threadIdx.x;
         // Zeros for rows that are none: their weights meet zeros only.
         const RowFacts* from = facts_of(p, blockIdx.x / key_tiles) + r;
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
-                         shared_address(all_facts + slot)),
-                     "l"(from), "r"(r < rows ? 8 : 0)
-                     : "memory");
+        asm volatile(
+            "cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(all_facts + slot)),
+            "l"(from), "r"(r < rows ? 8 : 0)
+            : "memory");
         if (!PLAIN || !is_whole(tile)) {
           const RowPlace place = head.row(p, r);
           all_limits[slot] = r < rows ? RowLimits{limits_of(p, head.batch, place.step),
@@ -330,8 +333,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
         const int r = i / 4 * 8 + i % 2;
         const i32 c = key + i / 2 % 2 * 8;
         const Limits l = limits[r].limits;
-        weigh(p, facts[r], (c >= l.first) & (c < l.last), limits[r].mask,
-              c, s[i], capped[i % (sizeof capped / 4)]);
+        weigh(p, facts[r], (c >= l.first) & (c < l.last), limits[r].mask, c, s[i],
+              capped[i % (sizeof capped / 4)]);
       }
   };
   // From the rounded weights: those of before would fill too many registers.

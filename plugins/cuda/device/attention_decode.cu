@@ -12,7 +12,13 @@ constexpr int kRows = 16, kKeys = 16, kWarps = 4, kStages = 3;
 constexpr int kQStride = DP + 8, kVStride = VP + 8, kOStride = VP + 2;
 constexpr int kStage = kKeys * (kQStride + kVStride);  // elements
 
-// `count` rows of COLS elements by a warp, from `from`, `step` apart; zeros behind row `valid` and
+// As copy_async, for what is read once and in long runs.
+__device__ inline void copy_run(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+               "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+// kKeys rows of COLS elements by a warp, from `from`, `step` apart; zeros behind row `valid` and
 // from column `cols` on.
 template <int COLS>
 __device__ __forceinline__ void load_by_warp(T* to, const T* from, i64 step, i32 valid, int cols) {
@@ -21,7 +27,7 @@ __device__ __forceinline__ void load_by_warp(T* to, const T* from, i64 step, i32
   for (int c = threadIdx.x % 32; c < kKeys * kPieces; c += 32) {
     const int row = c / kPieces, col = c % kPieces * 8;
     const bool real = row < valid && col < cols;
-    copy_async(to + row * (COLS + 8) + col, real ? from + row * step + col : from, real);
+    copy_run(to + row * (COLS + 8) + col, real ? from + row * step + col : from, real);
   }
 }
 
@@ -97,7 +103,8 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
         f32& x = s[j / 2][h * 2 + j % 2];
         const i32 c = key + j / 2 * 8 + lane % 4 * 2 + j % 2;
         f32 capped;
-        x = c >= limits[h].first && c < limits[h].last ? score(p, x, mask[h], c, capped) : -infinity(0.f);
+        x = c >= limits[h].first && c < limits[h].last ? score(p, x, mask[h], c, capped)
+                                                       : -infinity(0.f);
         now = fmaxf(now, x);
       }
       now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));

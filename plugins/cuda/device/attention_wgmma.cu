@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward on sm_90 with wgmma: a block of two warpgroups takes 128 query rows
-// through the keys, 128 or 64 at a time. While the weights of some keys are made, the tensor cores sum
-// the values of those before; the next keys and values are under way to shared memory.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the
-// score is the product times a positive scale).
+// through the keys, 128 or 64 at a time. While the weights of some keys are made, the tensor cores
+// sum the values of those before; the next keys and values are under way to shared memory. Defines:
+// as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is the
+// product times a positive scale).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 #include "attention_wgmma.cuh"
@@ -114,7 +114,8 @@ __device__ __forceinline__ void attend(const Attention& p, const Head& head, con
     const RowPlace r = head.row(p, row[h]);
     const bool real = row[h] < rows;
     // A row that is none takes what it finds, so that it makes no tile a special one.
-    facts.limits[h] = real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kKeys};
+    facts.limits[h] =
+        real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kKeys};
     facts.mask[h] = real ? mask_row_of(p, head, r) : (const T*)nullptr;
   }
   facts.first = __reduce_max_sync(~0u, max(facts.limits[0].first, facts.limits[1].first));
@@ -206,9 +207,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention(const 
   const Head head(p, blockIdx.x / tiles);
   const i32 end = min(r0 + kRows, rows);
   const Limits all = limits_of_rows(p, head, r0, end);
-  if (is_fine(p, head, r0, end))
-    attend<true>(p, head, all, r0, shared_address(smem));
-  else
-    attend<false>(p, head, all, r0, shared_address(smem));
+#if PLAIN
+  if (!is_fine(p, head, r0, end))
+    return attend<false>(p, head, all, r0, shared_address(smem));
+#endif  // else one text is enough: it takes long to compile
+  attend<true>(p, head, all, r0, shared_address(smem));
 }
 #endif

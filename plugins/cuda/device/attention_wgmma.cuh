@@ -15,7 +15,8 @@ struct KeyRows {
   i32 count;
   __device__ KeyRows(const Head& head, const void* base, const Strides& strides, i32 key, i32 end,
                      int cols)
-      : from((const T*)base + at(strides, head.batch, head.k_head, key + Copy::row()) + Copy::col()),
+      : from((const T*)base + at(strides, head.batch, head.k_head, key + Copy::row()) +
+             Copy::col()),
         step(Copy::kRowsAtOnce * strides.step),
         count(Copy::col() < cols ? end - key - Copy::row() : 0) {}
   __device__ __forceinline__ void load(u32 tile) { Copy::copy(tile, from, step, count); }

@@ -10,7 +10,9 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Before registers of an accumulator or a left operand are used by the first of several products.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -29,10 +31,11 @@ __device__ __forceinline__ void settle(u32 (&a)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N * 4; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
-// Keeps the next wait behind the making of x: the assembler would else move it up, and nothing would
-// be under way meanwhile. x is hardly ever this number, and the sleep is none.
+// Keeps the next wait behind the making of x: the assembler would else move it up, and nothing
+// would be under way meanwhile. x is hardly ever this number, and the sleep is none.
 __device__ __forceinline__ void wait_behind(u32 x) {
-  asm volatile("{.reg .pred p; setp.eq.u32 p, %0, 0x7FA50F1E; @p nanosleep.u32 0;}" ::"r"(x) : "memory");
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %0, 0x7FA50F1E; @p nanosleep.u32 0;}" ::"r"(x)
+               : "memory");
 }
 __device__ __forceinline__ void wait_behind(f32 x) { wait_behind(__float_as_uint(x)); }
 template <int N>
@@ -56,7 +59,8 @@ struct Arrival {
   // By all threads. place: 8 bytes of shared memory.
   __device__ Arrival(u32 place, int threads) : barrier(place) {
     if (threadIdx.x == 0)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(threads) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(threads)
+                   : "memory");
     __syncthreads();
   }
   // The thread's copies are there, but for the last N groups.
@@ -64,14 +68,16 @@ struct Arrival {
   __device__ __forceinline__ void arrive() {
     copy_wait<N>();
     shared_to_wgmma();
-    asm volatile("{.reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0];}" ::"r"(barrier) : "memory");
+    asm volatile("{.reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0];}" ::"r"(barrier)
+                 : "memory");
   }
   // Until all have arrived once more.
   __device__ __forceinline__ void wait() {
     u32 done = 0;
     while (!done)
       asm volatile(
-          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+          "p;}"
           : "=r"(done)
           : "r"(barrier), "r"(phase)
           : "memory");
@@ -92,45 +98,50 @@ template <int ROWS>
 __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
   const u32 address = tile + col / 64 * (ROWS * 128) + row * 128 + col % 64 * 2;
   constexpr u64 kNextEightRows = 1024 >> 4, kNextColumns = ROWS * 128 >> 4, kSwizzle = 1;
-  return (u64)((address & 0x3FFFF) >> 4) | kNextColumns << 16 | kNextEightRows << 32 | kSwizzle << 62;
+  return (u64)((address & 0x3FFFF) >> 4) | kNextColumns << 16 | kNextEightRows << 32 |
+         kSwizzle << 62;
 }
 
-#define D8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D8(i)                                                                                 \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
-#define NAMES32                                                                             \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "   \
+#define NAMES32                                                                           \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES64                                                                             \
-  NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "   \
+#define NAMES64                                                                   \
+  NAMES32                                                                         \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
   "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 // d (64 x 64 or 64 x 128; a lane's elements as multiply_add has them) = or += a (64 x 16) b. The
 // last argument names the dtype. a from shared memory: b's rows are its columns; a from registers:
 // b as it is stored.
-#define WGMMA(T, TYPE)                                                                            \
-  __device__ __forceinline__ void wgmma(f32 (&d)[32], u64 a, u64 b, bool add, T) {                \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16."  \
-                 "f32." TYPE "." TYPE " {" NAMES32 "}, %32, %33, p, 1, 1, 0, 0;}"                 \
-                 : D32(0)                                                                         \
-                 : "l"(a), "l"(b), "r"((int)add));                                                \
-  }                                                                                               \
-  __device__ __forceinline__ void wgmma(f32 (&d)[64], u64 a, u64 b, bool add, T) {                \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16." \
-                 "f32." TYPE "." TYPE " {" NAMES64 "}, %64, %65, p, 1, 1, 0, 0;}"                 \
-                 : D32(0), D32(32)                                                                \
-                 : "l"(a), "l"(b), "r"((int)add));                                                \
-  }                                                                                               \
-  __device__ __forceinline__ void wgmma(f32 (&d)[32], const u32 (&a)[4], u64 b, T) {              \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" NAMES32         \
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                      \
-                 : D32(0)                                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
-  }                                                                                               \
-  __device__ __forceinline__ void wgmma(f32 (&d)[64], const u32 (&a)[4], u64 b, T) {              \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" NAMES64        \
-                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                      \
-                 : D32(0), D32(32)                                                                \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
+#define WGMMA(T, TYPE)                                                                     \
+  __device__ __forceinline__ void wgmma(f32(&d)[32], u64 a, u64 b, bool add, T) {          \
+    asm volatile(                                                                          \
+        "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16."    \
+        "f32." TYPE "." TYPE " {" NAMES32 "}, %32, %33, p, 1, 1, 0, 0;}"                   \
+        : D32(0)                                                                           \
+        : "l"(a), "l"(b), "r"((int)add));                                                  \
+  }                                                                                        \
+  __device__ __forceinline__ void wgmma(f32(&d)[64], u64 a, u64 b, bool add, T) {          \
+    asm volatile(                                                                          \
+        "{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16."   \
+        "f32." TYPE "." TYPE " {" NAMES64 "}, %64, %65, p, 1, 1, 0, 0;}"                   \
+        : D32(0), D32(32)                                                                  \
+        : "l"(a), "l"(b), "r"((int)add));                                                  \
+  }                                                                                        \
+  __device__ __forceinline__ void wgmma(f32(&d)[32], const u32(&a)[4], u64 b, T) {         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" NAMES32  \
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                               \
+                 : D32(0)                                                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                    \
+  }                                                                                        \
+  __device__ __forceinline__ void wgmma(f32(&d)[64], const u32(&a)[4], u64 b, T) {         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" NAMES64 \
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                               \
+                 : D32(0), D32(32)                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                    \
   }
 WGMMA(f16, "f16")
 WGMMA(bf16, "bf16")
@@ -155,16 +166,18 @@ __device__ __forceinline__ void wgmma_sums(f32 (&d)[N], const u32 (&a)[DEPTH / 1
   for (int k = 0; k < DEPTH; k += 16) wgmma(d, a[k / 16], tile_name<DEPTH>(right, k, 0), T{});
 }
 
-// How THREADS threads copy a tile of ROWS rows of COLS columns: a thread takes the same 8 columns of
-// every kRowsAtOnce-th row, behind its back.
+// How THREADS threads copy a tile of ROWS rows of COLS columns: a thread takes the same 8 columns
+// of every kRowsAtOnce-th row, behind its back.
 template <int ROWS, int COLS, int THREADS>
 struct TileCopy {
   static constexpr int kPieces = COLS / 8, kRowsAtOnce = THREADS / kPieces;
-  static_assert(ROWS % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0, "the exchange is the same for all");
+  static_assert(ROWS % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0,
+                "the exchange is the same for all");
   static __device__ int row() { return threadIdx.x / kPieces; }
   static __device__ int col() { return threadIdx.x % kPieces * 8; }
   // from: where the thread's first row has its columns; step: elements to its next row; count: how
-  // many of the rows from its first are there, the others become zeros. Moves both to the next tile.
+  // many of the rows from its first are there, the others become zeros. Moves both to the next
+  // tile.
   template <class T>
   static __device__ __forceinline__ void copy(u32 tile, const T*& from, i64 step, i32& count) {
     const u32 to = place(tile);

@@ -30,10 +30,10 @@ struct AttentionProblem {
   AttentionArguments arguments{};                                  // without pointers
   int q = 0, k = 0, v = 0, mask = -1, kv_len = -1, past_len = -1;  // positions, -1 = absent
   int64_t padded_dim = 0, padded_v_dim = 0;
-  bool mma = false;    // tensor cores
-  bool wide = false;   // accesses of 16 bytes
-  bool plain = false;  // the score is the product times the scale
-  bool wgmma = false;  // the tensor cores of sm_90
+  bool mma = false;                  // tensor cores
+  bool wide = false;                 // accesses of 16 bytes
+  bool plain = false;                // the score is the product times the scale
+  bool wgmma = false;                // the tensor cores of sm_90
   std::vector<std::string> defines;  // those of attention.cuh
 
   int64_t heads() const { return int64_t{arguments.batch} * arguments.k_heads; }
@@ -43,7 +43,9 @@ struct AttentionProblem {
   // Those of the kernels with wgmma, and its padding.
   std::vector<std::string> wgmma_defines() const;
   static int64_t wgmma_padded(int64_t dim) { return dim <= 64 ? 64 : 128; }
-  int64_t wgmma_width() const { return wgmma_padded(arguments.dim) + wgmma_padded(arguments.v_dim); }
+  int64_t wgmma_width() const {
+    return wgmma_padded(arguments.dim) + wgmma_padded(arguments.v_dim);
+  }
   // With the addresses of the operands that both directions have.
   AttentionArguments with(const sdk::Call& call) const;
 };

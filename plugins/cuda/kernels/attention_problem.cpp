@@ -47,8 +47,9 @@ AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
 
 std::vector<std::string> AttentionProblem::tile_defines() const {
   std::vector<std::string> d = defines;
-  d.insert(d.end(), {"DP=" + std::to_string(padded_dim), "VP=" + std::to_string(padded_v_dim),
-                     std::string("MMA=") + (mma ? "1" : "0"), std::string("WIDE=") + (wide ? "1" : "0")});
+  d.insert(d.end(),
+           {"DP=" + std::to_string(padded_dim), "VP=" + std::to_string(padded_v_dim),
+            std::string("MMA=") + (mma ? "1" : "0"), std::string("WIDE=") + (wide ? "1" : "0")});
   return d;
 }
 
