@@ -52,6 +52,7 @@ __device__ __forceinline__ void weigh(const Attention& p, const RowFacts& row, b
   const f32 weight = exp2_of(__fmaf_rn(qk, (f32)p.scale * kLog2E, row.base));
   qk = allowed ? weight : 0.f;
 #else
+  capped = 0;  // where nothing is allowed, no slope either
   qk = allowed ? exp2_of(__fmaf_rn(score(p, qk, mask, key, capped), kLog2E, row.base)) : 0.f;
 #endif
 }
