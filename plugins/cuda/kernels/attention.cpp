@@ -67,10 +67,9 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   f.want_lse = n.want_lse;
   const int64_t multiprocessors = device.properties().multiprocessors;
   const bool decode = p.mma && p.wide && p.rows() <= kDecodeRows && std::max(a.dim, a.v_dim) <= 128;
-  // Blocks of decoding are short of what memory takes: several rounds even them out.
-  constexpr int64_t kDecodeRounds = 8;
   f.blocks = p.heads() * (decode ? 1 : blocks_for(p.rows(), kRows));
-  split_keys(a, f.blocks, (decode ? kDecodeRounds : 2) * multiprocessors);
+  // A decoding block has much under way: with one on a multiprocessor more splits only cost time.
+  split_keys(a, f.blocks, (decode ? 1 : 2) * multiprocessors);
   const bool wgmma = p.wgmma && !decode && a.splits == 1;
   std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
   if (!wgmma) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
