@@ -131,6 +131,21 @@ std::vector<Form> forms() {
     f.causal = true;
     f.left = 20;
   });
+  add("long-softcap", "capped scores, blocks with keys that are not allowed", [](Form& f) {
+    f.batch = 1;
+    f.q_len = f.k_len = 96;
+    f.dim = f.v_dim = 128;
+    f.causal = true;
+    f.softcap = 1.2;
+  });
+  add("long-wide", "wide heads, rows of many keys", [](Form& f) {
+    f.batch = 1;
+    f.q_len = 64;
+    f.k_len = 700;
+    f.dim = f.v_dim = 128;
+    f.causal = true;
+    f.offset = 636;
+  });
   add("long-decode", "one query and many keys", [](Form& f) {
     f.q_len = 1;
     f.k_len = 700;
