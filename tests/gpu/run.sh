@@ -35,32 +35,52 @@ enter() {
   mkdir -p "$logs"
 }
 
+# One family to its log; the row of the table beside it.
+run_family() {
+  local family=$1 start=$SECONDS code=0
+  timeout 300 "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --device cuda:0 \
+    --family "$family" >"$logs/$family.log" 2>&1 || code=$?
+  printf '%-20s %-7s %s %8s\n' "$family" "$([ $code = 0 ] && echo ok || echo "BAD $code")" \
+    "$(tail -1 "$logs/$family.log" | cut -c1-80)" $((SECONDS - start)) >"$logs/$family.row"
+}
+
+# Several families at a time: most of it is compiling kernels.
 run_tests() {
   enter "${1:-.gpu}"
   [ $# -gt 0 ] && shift
   [ $# -gt 0 ] && families="$*"
   "$bundle/bin/tenon" devices
-  local table="family               result  passed failed  seconds"
-  for family in $families; do
-    local start=$SECONDS code=0
-    timeout 300 "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --device cuda:0 \
-      --family "$family" >"$logs/$family.log" 2>&1 || code=$?
-    table+=$(printf '\n%-20s %-7s %s %8s' "$family" "$([ $code = 0 ] && echo ok || echo "BAD $code")" \
-      "$(tail -1 "$logs/$family.log" | cut -c1-80)" $((SECONDS - start)))
-  done
-  echo "$table"
+  export bundle logs
+  export -f run_family
+  echo "$families" | tr ' ' '\n' | grep . | xargs -P "${JOBS:-8}" -I{} bash -c 'run_family {}'
+  grep -hE "^(FAIL|not ok)|failed:" $(for f in $families; do echo "$logs/$f.log"; done) | head -60 || true
+  echo "family               result  passed failed  seconds"
+  for family in $families; do cat "$logs/$family.row"; done
 }
 
 run_bench() {
   enter "${1:-.gpu}"
   local cases=(
-    'unary(f32[16777216]) {kind="gelu"}'
-    'binary(f32[16777216], f32[16777216]) {kind="add"}'
-    'binary(bf16[33554432], bf16[33554432]) {kind="mul"}'
-    'cast(f32[33554432]) {to=bf16}'
+    'binary(f32[67108864], f32[67108864]) {kind="add"}'
+    'unary(f32[67108864]) {kind="gelu"}'
+    'cast(f32[67108864]) {to=bf16}'
+    'transpose(f32[8192,8192]) {perm=[1, 0]}'
+    'reduce(f32[16384,4096]) {kind="sum", axes=[1]}'
+    'softmax(f32[4096,50257])'
+    'layer_norm(bf16[16384,4096], bf16[4096], bf16[4096])'
+    '(dx, dw) = rms_norm_backward(bf16[16384,4096], bf16[16384,4096], bf16[4096], f32[16384,1])'
+    'group_norm(f32[32,512,64,64], f32[512], f32[512]) {groups=32}'
+    'maxpool2d_backward(f32[64,64,112,112], f32[64,64,224,224]) {kernel=[3, 3], stride=[2, 2], pads=[1, 1, 1, 1]}'
+    'cumsum(f32[16384,4096])'
+    '(v, i) = topk(f32[8,131072]) {k=50}'
+    '(v, i) = sort(f32[4096,1024])'
+    'matmul(bf16[8192,8192], bf16[8192,8192])'
+    'attention(bf16[4,32,4096,128], bf16[4,32,4096,128], bf16[4,32,4096,128]) {causal=true}'
+    'attention(bf16[32,32,1,128], bf16[32,8,8192,128], bf16[32,8,8192,128])'
   )
   for op in "${cases[@]}"; do
-    "$bundle/bin/tenon" bench --op "$op" --device cuda:0 --seconds 0.3 2>&1 | tee -a "$logs/bench.log" | tail -4
+    "$bundle/bin/tenon" bench --op "$op" --device cuda:0 --seconds 0.1 --no-ceilings 2>&1 | tee -a "$logs/bench.log" |
+      tail -1
   done
 }
 
