@@ -14,11 +14,13 @@ std::vector<Command> all_commands() {
           bench_command(),   lm_train_command(), lm_generate_command()};
 }
 
-std::string overview() {
+// Of the commands whose name begins so.
+std::string overview(std::string_view group = "") {
   std::string text =
       "tenon: runs and trains tensor programs on plugin backends\n\nusage: tenon COMMAND "
       "[options]\n\ncommands:\n";
   for (const Command& c : all_commands()) {
+    if (!c.name.starts_with(group)) continue;
     std::string left(c.name);
     left.resize(14, ' ');
     text += "  " + left + std::string(c.summary) + "\n";
@@ -56,6 +58,10 @@ int run(const std::vector<std::string>& words) {
   if (words[0] == "--version") {
     std::cout << versions();
     return 0;
+  }
+  if (words[0] == "lm" && (words.size() == 1 || words[1] == "--help" || words[1] == "-h")) {
+    (words.size() == 1 ? std::cerr : std::cout) << overview("lm ");
+    return words.size() == 1 ? static_cast<int>(kWrongUsage) : 0;
   }
   // A command's name is one word or two.
   const std::string two = words.size() > 1 ? words[0] + " " + words[1] : words[0];

@@ -2,17 +2,23 @@
 // Ctrl-C as a flag: long work looks at it between steps, finishes what it must, and ends.
 #pragma once
 
+#include <unistd.h>
+
 #include <csignal>
 
 namespace tenon::cli {
 
-// While it lives, SIGINT and SIGTERM set the flag; a second one kills as usual.
+// While it lives, SIGINT and SIGTERM set the flag and say so; a second one kills as usual.
 class InterruptFlag {
  public:
   InterruptFlag() {
     raised_ = 0;
     struct sigaction action {};
-    action.sa_handler = [](int) { raised_ = 1; };
+    action.sa_handler = [](int) {
+      raised_ = 1;
+      static constexpr char kSaid[] = "\ninterrupted: ends after this step; once more kills\n";
+      if (write(STDERR_FILENO, kSaid, sizeof kSaid - 1) < 0) return;  // nobody to tell
+    };
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     sigaction(SIGINT, &action, &old_int_);
     sigaction(SIGTERM, &action, &old_term_);
