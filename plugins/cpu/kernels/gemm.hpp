@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix product under matmul and linear: c = a·b, packed into panels and computed in register
-// tiles, or on the processor's tile unit (gemm_amx.hpp). float for f32, f16 and bf16, double for
+// tiles, or, of panels packed for it, on the processor's tile unit (gemm_amx.hpp) or by the dot
+// products of its vectors (gemm_dot.hpp). float for f32, f16 and bf16, double for
 // f64, int32 (exact, modulo 2^32) for 8-bit integers.
 #pragma once
 

@@ -61,6 +61,7 @@ enum class Use : uint8_t { none, dots, not_f32, all };
 Use chosen_use() {
   const char* const text = secure_getenv("TENON_CPU_AMX");  // null in a privileged process
   const std::string_view choice = text == nullptr ? "" : text;
+  if (choice == "none") return Use::none;
   if (choice == "0" || !processor_has_tiles() || !system_grants_tiles())
     return processor_has_dots() ? Use::dots : Use::none;
   return choice == "f32" ? Use::all : Use::not_f32;

@@ -147,24 +147,27 @@ TEST_CASE("tf32 keeps at least eleven bits") {
 
 TEST_CASE("infinities, NaN and the largest numbers come out as from multiply-adds") {
   std::mt19937 random(4);
-  for (const bool many_rows : {false, true}) {
-    const int64_t m = many_rows ? 200 : 40, n = many_rows ? 40 : 200, k = 64;
-    Matrix a(m, k, TENON_DTYPE_F32, false), b(k, n, TENON_DTYPE_F32, false);
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t s = 0; s < k; ++s) a.set(i, s, 1);
-    for (int64_t s = 0; s < k; ++s)
-      for (int64_t j = 0; j < n; ++j) b.set(s, j, 1);
-    a.set(3, 5, kInf), a.set(7, 6, std::nan("")), a.set(9, 0, 3.4e38);
-    b.set(5, 11, 0), b.set(2, 13, -kInf);
-    const std::vector<float> c = multiply(a, b, true, true);
-    CHECK(c[0] == 64);
-    CHECK(c[3 * n] == kInf);
-    CHECK(std::isnan(c[3 * n + 11]));  // inf * 0
-    CHECK(std::isnan(c[3 * n + 13]));  // inf - inf
-    CHECK(std::isnan(c[7 * n + 1]));
-    CHECK(c[9 * n + 2] == 3.4e38f);
-    CHECK(c[13] == -kInf);
-    CHECK(c[(m - 1) * n + n - 1] == 64);
+  for (const tenon_dtype t : {TENON_DTYPE_F32, TENON_DTYPE_BF16}) {
+    for (const bool many_rows : {false, true}) {
+      CAPTURE(t);
+      const int64_t m = many_rows ? 200 : 40, n = many_rows ? 40 : 200, k = 64;
+      Matrix a(m, k, t, false), b(k, n, t, false);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t s = 0; s < k; ++s) a.set(i, s, 1);
+      for (int64_t s = 0; s < k; ++s)
+        for (int64_t j = 0; j < n; ++j) b.set(s, j, 1);
+      a.set(3, 5, kInf), a.set(7, 6, std::nan("")), a.set(9, 0, 3.4e38);
+      b.set(5, 11, 0), b.set(2, 13, -kInf);
+      const std::vector<float> c = multiply(a, b, true, true);
+      CHECK(c[0] == 64);
+      CHECK(c[3 * n] == kInf);
+      CHECK(std::isnan(c[3 * n + 11]));  // inf * 0
+      CHECK(std::isnan(c[3 * n + 13]));  // inf - inf
+      CHECK(std::isnan(c[7 * n + 1]));
+      CHECK(c[9 * n + 2] == static_cast<float>(a.values[9 * k]));
+      CHECK(c[13] == -kInf);
+      CHECK(c[(m - 1) * n + n - 1] == 64);
+    }
   }
 }
 
