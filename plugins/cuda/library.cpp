@@ -35,6 +35,15 @@ std::vector<Attempt> attempts(const std::vector<std::string>& sonames) {
   return list;
 }
 
+// What dlopen said, without what Boost puts around it.
+std::string said_by_loader(std::string text, const std::string& path) {
+  constexpr std::string_view kBefore = "dlerror system message: ";
+  if (const size_t at = text.find(kBefore); at != text.npos) text.erase(0, at + kBefore.size());
+  if (const size_t at = text.rfind("): "); at != text.npos) text.erase(at);
+  if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
+  return text;
+}
+
 // For good, even when it is refused: what was opened may run threads.
 void* keep(std::unique_ptr<boost::dll::shared_library> library) {
   static std::mutex mutex;
@@ -74,7 +83,7 @@ Library open_library(std::string_view what, const std::vector<std::string>& sona
       if (refused.empty()) return found;
       miss(refused);
     } catch (const std::exception& e) {
-      miss(e.what());
+      miss(said_by_loader(e.what(), a.path.string()));
     }
     found = {};
   }
