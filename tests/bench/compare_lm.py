@@ -24,6 +24,8 @@ def torch_us(case, threads, compile_too):
         subprocess.run([sys.executable, HERE / "torch_cpu.py", *options, *([] if compile_too else ["--no-compile"])],
                        check=True, capture_output=True)
         times = json.loads(pathlib.Path(file.name).read_text())["cases"][case]
+        if compile_too and not times["compiled_us"]:
+            sys.exit(f"{case}: PyTorch did not compile it; --no-compile compares with eager")
         return min(times["eager_us"], times["compiled_us"] or math.inf)
 
 

@@ -9,6 +9,8 @@ that of tenon over the better of the two, the table shows the median of the roun
 counts inputs and outputs once each, GFLOP/s products alone. Needs torch for this Python."""
 import argparse, json, math, os, pathlib, re, statistics, subprocess, sys, tempfile
 
+from compare_lm import cpu_model
+
 HERE = pathlib.Path(__file__).resolve().parent
 X, V = "f32[4096,1024]", "f32[1024]"
 IMAGE, ROPE, QKV, NORMS = "f32[8,128,64,64]", "f32[1024,32]", "f32[2,8,1024,64]", "f32[8,32]"
@@ -143,11 +145,6 @@ def rate(row, ceilings):
     small = row["bytes"] <= 48 << 20
     top = ceilings["copy_16mib_gbytes_per_second" if small else "copy_128mib_gbytes_per_second"]
     return f"{row['bytes'] / row['tenon_us'] / 1e3:.1f} GB/s", f"{top:.1f}"
-
-
-def cpu_model():
-    found = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return found.group(1) if found else "unknown"
 
 
 def main():
