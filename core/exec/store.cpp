@@ -40,7 +40,7 @@ std::shared_ptr<Buffer> Entry::current(Device& device) {
   if (copy.current || !copy.buffer) return copy.buffer;
   fill(*copy.buffer);
   copy.current = true;
-  host_current_ = false;  // one copy is enough; the device's is the one in use
+  // One copy is enough; the device's is the one in use.
   Bytes().swap(host_);
   return copy.buffer;
 }
@@ -88,7 +88,6 @@ void Entry::updated_on(Device& device) {
   std::lock_guard lock(mutex_);
   for (auto& [other, copy] : copies_) copy.current = other == &device;
   content_changes();
-  host_current_ = false;
   Bytes().swap(host_);
   undefined_.reset();
 }
@@ -115,7 +114,6 @@ void Entry::write_host(std::span<const std::byte> content) {
   Bytes host;
   if (!kept) host.assign(content.begin(), content.end());
   host_.swap(host);
-  host_current_ = !kept;
   undefined_.reset();
 }
 

@@ -80,7 +80,6 @@ class Entry {
   std::map<Device*, Copy> copies_;
   std::map<DerivedKey, DerivedCopy> derived_;
   Bytes host_;
-  bool host_current_ = false;
   std::optional<std::string> undefined_;
   std::atomic<uint64_t> generation_{1};
 };
