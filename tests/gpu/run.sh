@@ -3,7 +3,9 @@
 # The cuda plugin on a machine with a GPU.
 #   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu)
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
-#   run.sh bench [BUNDLE]               on the GPU machine: ops beside the device's copy rate, table last
+#   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
+#   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
+#                                       on cpu, then the greedy text of both; what agrees and what does not
 # Logs go to $OUT where that is set, else below the bundle.
 set -euo pipefail
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
@@ -84,9 +86,34 @@ run_bench() {
   done
 }
 
+run_lm() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} work; work=$(mktemp -d)
+  trap 'rm -rf "$work"' RETURN
+  local sizes=(--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --batch 16 --steps 100 --eval-every 10)
+  train() { "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$1" \
+    "${sizes[@]}" --device "$2" >"$logs/lm_$1.log" 2>&1; }
+  generate() { "$bundle/bin/tenon" lm generate --model "$work/first" --prompt "The " --tokens 100 --temperature 0 \
+    --device "$1"; }
+  train first "$device"; train second "$device"; train cpu cpu
+  for file in model optimizer; do
+    cmp "$work/first/$file.safetensors" "$work/second/$file.safetensors" && echo "two runs: $file has equal bits"
+  done
+  python3 - "$logs/lm_first.log" "$logs/lm_cpu.log" <<'PYTHON'
+import re, sys
+curves = [[float(x) for line in open(f) if line.startswith("step") for x in re.findall(r"(?:loss|held-out) ([\d.]+)", line)]
+          for f in sys.argv[1:]]
+assert len(curves[0]) == len(curves[1]) > 10
+print(f"losses apart: {max(abs(a - b) / b for a, b in zip(*curves)):.1e} relative, {len(curves[0])} numbers")
+PYTHON
+  cmp <(generate "$device") <(generate cpu) && echo "greedy text: equal"
+  tail -2 "$logs/lm_second.log" | head -1
+}
+
 case "${1:-}" in
   prepare) shift; prepare "$@" ;;
   test) shift; run_tests "$@" ;;
   bench) shift; run_bench "$@" ;;
-  *) sed -n '3,8p' "$0"; exit 2 ;;
+  lm) shift; run_lm "$@" ;;
+  *) sed -n '3,10p' "$0"; exit 2 ;;
 esac
