@@ -130,7 +130,7 @@ sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& ou
   }
   (std::make_index_sequence<N>());
   kernel.run = [=, op = std::move(op), dtype = out.dtype](const sdk::Call& c) {
-    bool stream = loop.count * (tenon_dtype_bits(dtype) / 8) >= kBeyondCache;
+    bool stream = beyond_cache(loop.count * bytes);
     for (const int from : positions) stream &= c.inputs[from] != c.outputs[0];
     parallel_for(loop.count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
       [&]<size_t... K>(std::index_sequence<K...>) {

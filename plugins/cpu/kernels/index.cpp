@@ -92,7 +92,7 @@ Kernel make_gather(const sdk::op::gather& n, const Node&) {
            .outer = view.outer,
            .count = n.indices.type().elements(),
            .row = view.inner * element_bytes("data", n.data.type().dtype)};
-  g.stream = g.outer * g.count * g.row >= kBeyondCache;
+  g.stream = beyond_cache(2 * g.outer * g.count * g.row);
   return {.run = [g, index](const Call& c) {
     with_indices(index, c.inputs[1], [&](const auto* indices) {
       if (g.outer > 0 && g.row > 0) gather(g, c.in<char>(0), indices, c.out<char>(0));

@@ -232,7 +232,7 @@ void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, con
                    char* y) {
   const int64_t row = s.inner * s.bytes, length = s.axis.length;
   const bool stream =
-      base == nullptr && row <= kStreamRow && s.outer * length * row >= kBeyondCache;
+      base == nullptr && row <= kStreamRow && beyond_cache(s.outer * (length + sorted.count) * row);
   const auto plain = [&](int64_t first, int64_t rows) {
     if (base != nullptr) {
       std::memcpy(y + first * row, base + first * row, rows * row);

@@ -246,7 +246,7 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
 
 bool Region::may_stream(size_t k) const {
   const Output& o = outputs_[k];
-  return body_->outputs()[k] >= 0 && !is_half(o.dtype) && loop_.count * o.size >= kBeyondCache;
+  return body_->outputs()[k] >= 0 && !is_half(o.dtype) && beyond_cache(loop_.count * bytes_);
 }
 bool Region::streams(const Call& c, size_t k) const {
   if (!may_stream(k)) return false;

@@ -72,16 +72,45 @@ void turn_neighbours(int64_t half, const T* x, T* y, const A* cos, const A* sin,
   }
 }
 
+// Which step and batch a row is of, counted along: a division by row would cost as much as turning
+// a short one.
+class RowPlace {
+ public:
+  RowPlace(const RopeRows& r, int64_t row)
+      : steps_(r.steps),
+        inner_(r.heads_first ? 1 : r.heads),
+        outer_(r.heads_first ? r.heads : 1),
+        step_(row / inner_ % steps_),
+        batch_(row / (r.steps * r.heads)),
+        inner_at_(row % inner_),
+        outer_at_(row / (inner_ * steps_) % outer_) {}
+  int64_t step() const { return step_; }
+  int64_t batch() const { return batch_; }
+  void next() {
+    if (++inner_at_ < inner_) return;
+    inner_at_ = 0;
+    if (++step_ < steps_) return;
+    step_ = 0;
+    if (++outer_at_ < outer_) return;
+    outer_at_ = 0;
+    ++batch_;
+  }
+
+ private:
+  int64_t steps_, inner_, outer_;  // rows are [batch, outer, step, inner]
+  int64_t step_, batch_, inner_at_, outer_at_;
+};
+
 // x and y are of row `begin`.
 template <class T>
 void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   using A = Acc<T>;
   const A sign = r.inverse ? A{-1} : A{1};
-  for (int64_t row = begin; row < end; ++row, x += r.dim, y += r.dim) {
-    const int64_t step = r.heads_first ? row % r.steps : row / r.heads % r.steps;
-    const int64_t batch = row / (r.steps * r.heads);
-    const int64_t position =
-        r.positions != nullptr ? r.positions[batch * r.steps + step] : r.offset + step;
+  RowPlace place(r, begin);
+  for (int64_t row = begin; row < end; ++row, x += r.dim, y += r.dim, place.next()) {
+    const int64_t position = r.positions != nullptr
+                                 ? r.positions[place.batch() * r.steps + place.step()]
+                                 : r.offset + place.step();
     const A* const cos = static_cast<const A*>(r.cos) + position * r.half;
     const A* const sin = static_cast<const A*>(r.sin) + position * r.half;
     if (r.interleaved) {

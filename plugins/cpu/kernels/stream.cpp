@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/stream.cpp"
@@ -52,8 +53,38 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tenon::cpu {
 
+namespace {
+
+// The last cache's size as the kernel tells it, 0 where it does not.
+int64_t last_cache_bytes() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t size = 0;
+  char unit = 0;
+  if (!(file >> size >> unit) || size < 0 || size > int64_t{1} << 32) return 0;
+  return unit == 'K' ? size << 10 : unit == 'M' ? size << 20 : 0;
+}
+
+int64_t most_in_cache() {
+  // Where many cores share one last cache, as servers of other makers do, a core has but its part.
+  constexpr int64_t kShared = 24 << 20;
+#if defined(__x86_64__)
+  // Theirs is of a few cores. Measured on Zen 5, 32 MiB, bytes read and written in ordinary stores
+  // over streamed: 32 MiB 0.7, 48 MiB 1.0, 64 MiB and more 1.1 to 1.3 of the time.
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd")) return std::max(kShared, last_cache_bytes() / 5 * 7);
+#endif
+  return kShared;
+}
+
+}  // namespace
+
 HWY_EXPORT(bytes_target);
 HWY_EXPORT(zeros_target);
+
+bool beyond_cache(int64_t bytes) {
+  static const int64_t most = most_in_cache();
+  return bytes >= most;
+}
 
 void stream_bytes(const void* from, void* to, int64_t bytes) {
   HWY_DYNAMIC_DISPATCH(bytes_target)(from, to, bytes);

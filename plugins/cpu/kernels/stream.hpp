@@ -9,14 +9,19 @@
 
 namespace tenon::cpu {
 
-// From this size on a result is streamed.
-inline constexpr int64_t kBeyondCache = 12 << 20;
+// Is this more than the last cache keeps from one run to the next: a result and the operands that
+// it is made of, in bytes? What stays there is read and written several times as fast as memory.
+bool beyond_cache(int64_t bytes);
 
-// Not where it lies over an operand: its lines are in the cache by then.
+// Is a result of so many bytes, made of operands of about its size (null: absent), streamed? Not
+// where it lies over one of them: its lines are in the cache by then.
 inline bool streams(const void* to, int64_t bytes, std::initializer_list<const void*> operands) {
-  for (const void* from : operands)
+  int64_t all = bytes;
+  for (const void* from : operands) {
     if (from == to) return false;
-  return bytes >= kBeyondCache;
+    if (from != nullptr) all += bytes;
+  }
+  return beyond_cache(all);
 }
 
 // A row up to this long is put together in a buffer on the stack, then streamed.
