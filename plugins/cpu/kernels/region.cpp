@@ -19,8 +19,14 @@ using sdk::Kernel;
 using sdk::Refusal;
 using sdk::Type;
 
-// Elements that go through all steps before the next ones do: enough to be worth a call each.
-constexpr int64_t kBlock = 256;
+// Elements that go through all steps before the next ones do: enough to be worth a call each, few
+// enough for their tiles to stay in the first-level cache, which has other things to hold too.
+int64_t block_of(int64_t tiles) {
+  constexpr int64_t kLeast = 256, kFirstLevel = 32 << 10;
+  const int64_t fits =
+      kFirstLevel / static_cast<int64_t>(sizeof(float)) / std::max<int64_t>(tiles, 1);
+  return std::clamp(fits / kLeast * kLeast, kLeast, kTile);
+}
 
 uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -88,6 +94,7 @@ class Region {
   std::vector<sdk::InPlace> in_place_;
   int slots_ = 1;
   int64_t bytes_ = 0;  // moved per element
+  int64_t block_ = 0;  // elements
   uint64_t area_bytes_ = 0;
 };
 
@@ -122,7 +129,7 @@ class Region::Worker {
     std::array<const char*, Loop::kMaxOperands> inputs;
     for (size_t k = 0; k < r_.inputs_.size(); ++k)
       inputs[k] = static_cast<const char*>(readers_[k].work(flat, n));
-    const int64_t block = r_.rows_ ? n : kBlock;
+    const int64_t block = r_.rows_ ? n : r_.block_;
     for (int64_t at = 0; at < n; at += block) {
       for (size_t k = 0; k < r_.inputs_.size(); ++k)
         tiles_[k] = const_cast<char*>(inputs[k]) + at * r_.input_sizes_[k];
@@ -240,6 +247,7 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
   int64_t tiles = body_->slot_count();
   for (size_t k = 0; k < outputs_.size(); ++k)
     if (may_stream(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;
+  block_ = block_of(static_cast<int64_t>(count) + tiles);
   area_bytes_ =
       padded(count * sizeof(TileReader)) + static_cast<uint64_t>(tiles * body_->slot_bytes());
 }
