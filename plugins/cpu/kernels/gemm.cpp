@@ -13,7 +13,8 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr int64_t kSteps = 512;        // of k at a time, so that a tile's part of a stays in L1
+constexpr int64_t kSteps = 1024;       // of k at a time: c passes by once for so many
+constexpr int64_t kUnitSteps = 512;    // of the tile unit
 constexpr int64_t kSharedSteps = 256;  // where both are shared: so that a panel of b stays in L1
 constexpr int64_t kBlockBytes = 640 << 10;  // of b at a time, and of a: in L2 together
 constexpr int64_t kSharedBytes = 1 << 20;   // of both operands at a time, where both are shared
@@ -179,7 +180,7 @@ void Gemm::plan_panels() {
   // Both operands lie across the steps: their rows are read whole, a few steps at a time. Fewer
   // rows than columns do as well packed once.
   const bool across = direct_ && !on_unit() && a_.row == 1 && b_.col == 1 && m_ >= n_;
-  const int64_t most_steps = across ? kSharedSteps : kSteps;
+  const int64_t most_steps = across ? kSharedSteps : on_unit() ? kUnitSteps : kSteps;
   const int64_t k_parts = (k_ + most_steps - 1) / most_steps;
   steps_ = round_up((k_ + k_parts - 1) / k_parts, step_unit_);
   if (across) return plan_share_both(k_parts);
