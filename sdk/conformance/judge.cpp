@@ -51,6 +51,33 @@ bool near_enough(tenon_dtype out, double got, double want, double bound) {
 
 }  // namespace
 
+double room(const HostTensor& want, const HostTensor* scale, size_t i, tenon_dtype out,
+            const Tolerance& tolerance, const Verdict& how) {
+  const double w = want.real(i);
+  if (!std::isfinite(w)) return 0;
+  const double s =
+      scale ? scale->real(broadcast_index(want.type.dims, scale->type.dims, i)) : std::fabs(w);
+  return bound_of(out, w, s, tolerance, how);
+}
+
+std::string same(const std::string& name, const HostTensor& got, const HostTensor& want,
+                 const std::function<double(size_t i)>& between) {
+  const tenon_dtype out = got.type.dtype;
+  if (got.type != want.type)
+    return "output " + name + ": expected " + dtype_text(want.type.dtype) +
+           place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
+           dtype_text(out) + " of " + std::to_string(got.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool equal = is_float(out)
+                           ? near_enough(out, got.real(i), want.real(i), between ? between(i) : 0)
+                           : got.integer(i) == want.integer(i);
+    if (!equal)
+      return "output " + name + place(got.type.dims, i) + ": " + want.text(i) +
+             " without fusion, " + got.text(i) + " with it";
+  }
+  return {};
+}
+
 std::string judge(const std::string& name, const HostTensor& got, const HostTensor& want,
                   const HostTensor* scale, const Tolerance& tolerance, const Verdict& how) {
   const tenon_dtype out = got.type.dtype;
@@ -68,9 +95,7 @@ std::string judge(const std::string& name, const HostTensor& got, const HostTens
       continue;
     }
     const double w = want.real(i);
-    double s = std::fabs(w);
-    if (scale) s = scale->real(broadcast_index(got.type.dims, scale->type.dims, i));
-    const double bound = std::isfinite(w) ? bound_of(out, w, s, tolerance, how) : 0;
+    const double bound = room(want, scale, i, out, tolerance, how);
     if (near_enough(out, got.real(i), w, bound)) continue;
     char text[160];
     std::snprintf(text, sizeof text, ": expected %.10g within %.3g, got %.10g, off by %.3g", w,

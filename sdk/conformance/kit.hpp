@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tenon/unary.hpp>
@@ -90,12 +91,14 @@ class CaseBuilder {
     bool reference = false;   // floats are f64, and the error scales are computed
     bool strided = false;     // inputs arrive transposed or with gaps, the graph restores them
     double scale = 1;         // of inputs that are not fixed
+    bool made = false;        // operands are made by elementwise nodes that keep every number
   };
   struct Input {
     std::string name;
     HostTensor content;
     bool differentiable;
     Value value;
+    Value restored{}, read{};  // in the case's layout; what the case reads
   };
   struct Output {
     std::string name;
@@ -122,6 +125,8 @@ class CaseBuilder {
     return input(name, mode_.dtype, dims, fill);
   }
   Value input(std::string_view name, tenon_dtype dtype, const Dims& dims, const Fill& fill);
+  // An operand of what surrounds the case: nothing is done to it.
+  Value neighbour(std::string_view name, const TensorType& type, const Fill& fill);
   Value ints(std::string_view name, const Dims& dims, std::vector<int64_t> values,
              tenon_dtype dtype = i64) {
     return input(name, dtype, dims, Fill::exact(std::move(values)).fixed());
@@ -167,13 +172,24 @@ class CaseBuilder {
     if (mode_.reference) scales_.emplace(name, make());
   }
 
+  // From here on inputs are those there are, by their names: the case is built once more beside
+  // itself and shares an operand with itself, the others it reads before anything is done to them.
+  void begin_twin() { twin_ = true; }
+  // What the case said its outputs are, which then are none of the graph's.
+  std::vector<Output> take_outputs() { return std::exchange(outputs_, {}); }
+  void put_output(Output o) { outputs_.push_back(std::move(o)); }
+
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::map<std::string, Value>& scales() const { return scales_; }
   bool has_composite() const { return has_composite_; }
 
  private:
+  Value restored(std::string_view name, HostTensor content, bool differentiable);
+  Value made(Value x, const std::string& name);
+
   Mode mode_;
+  bool twin_ = false;
   Graph graph_{"case"};
   std::vector<Input> inputs_{};
   std::vector<Output> outputs_{};

@@ -28,6 +28,13 @@ constexpr const char* kUsage =
     "  --list                  prints ids and sentences, proves nothing\n"
     "  --json FILE             writes every result, - for standard output\n"
     "  --jobs N                cases at once (2)\n"
+    "  --fusion                instead of the other proofs: each case among neighbours that "
+    "fusion\n"
+    "                          may take (elementwise makers of its operands, a bias, an "
+    "activation,\n"
+    "                          a residual, a second copy) gives the same with fusion and without\n"
+    "  --joined N              with --fusion: fails when fewer cases than N had something joined\n"
+    "  --own-joined N          with --fusion: fails when fewer than N had their own op in it\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
     "  --verbose               prints each case\n"
     "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
@@ -37,7 +44,8 @@ struct Options {
   std::string device = "cpu", oracle = "template", json;
   std::vector<std::string> families, globs;
   unsigned jobs = 2;
-  bool list = false, partial = false, verbose = false;
+  size_t joined = 0, own_joined = 0;
+  bool list = false, partial = false, verbose = false, fusion = false;
 };
 
 struct Usage : std::runtime_error {
@@ -59,6 +67,13 @@ bool matches(const char* glob, const char* s) {
 
 Options parse(int argc, char** argv) {
   Options o;
+  const auto number = [](const std::string& name, const std::string& text, unsigned long most) {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+    const unsigned long n = digits && text.size() < 10 ? std::stoul(text) : 0;
+    if (n < 1 || n > most)
+      throw Usage(name + ": expected 1 to " + std::to_string(most) + ", got '" + text + "'");
+    return n;
+  };
   for (int k = 1; k < argc; ++k) {
     const std::string name = argv[k];
     const auto value = [&]() -> std::string {
@@ -77,11 +92,15 @@ Options parse(int argc, char** argv) {
       o.globs.push_back(value());
     else if (name == "--json")
       o.json = value();
-    else if (name == "--jobs") {
-      const std::string n = value();
-      o.jobs = static_cast<unsigned>(std::strtoul(n.c_str(), nullptr, 10));
-      if (o.jobs < 1 || o.jobs > 256) throw Usage("--jobs: expected 1 to 256, got '" + n + "'");
-    } else if (name == "--list")
+    else if (name == "--jobs")
+      o.jobs = static_cast<unsigned>(number(name, value(), 256));
+    else if (name == "--fusion")
+      o.fusion = true;
+    else if (name == "--joined")
+      o.joined = number(name, value(), 1000000);
+    else if (name == "--own-joined")
+      o.own_joined = number(name, value(), 1000000);
+    else if (name == "--list")
       o.list = true;
     else if (name == "--partial")
       o.partial = true;
@@ -97,6 +116,8 @@ Options parse(int argc, char** argv) {
     if (std::none_of(families().begin(), families().end(),
                      [&](const Family& k) { return k.name == f; }))
       throw Usage("--family: no family '" + f + "'");
+  if (!o.fusion && o.joined + o.own_joined > 0)
+    throw Usage(std::string(o.joined ? "--joined" : "--own-joined") + " needs --fusion");
   return o;
 }
 
@@ -110,7 +131,7 @@ Suite suite_of(const Options& o) {
     f.cases(suite);
   }
   std::set<std::string> ids;
-  for (const Unit& u : units_of(suite))
+  for (const Unit& u : units_of(suite, o.fusion))
     for (const std::string& id : u.ids())
       if (!ids.insert(id).second) throw std::logic_error("two cases are called " + id);
   return suite;
@@ -134,6 +155,8 @@ void write_json(const std::string& file, const Options& o, const std::vector<Res
                             {"sentence", r.sentence},
                             {"result", words[static_cast<int>(r.outcome)]},
                             {"reason", r.reason},
+                            {"joined", r.joined},
+                            {"own_joined", r.own_joined},
                             {"milliseconds", r.milliseconds}});
   const std::string text = out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (file == "-") {
@@ -166,8 +189,8 @@ int prove_all(const Options& o, const Suite& suite) {
   };
   const Runtime runtime(o.runtime);
   for (const std::string& id : {o.device, o.oracle}) check_device(runtime, id);
-  const Bench bench{runtime, o.device, o.oracle, o.partial};
-  std::vector<Unit> units = units_of(suite);
+  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion};
+  std::vector<Unit> units = units_of(suite, o.fusion);
   std::erase_if(units, [&](const Unit& u) {
     const auto ids = u.ids();
     return std::none_of(ids.begin(), ids.end(), wanted);
@@ -198,15 +221,28 @@ int prove_all(const Options& o, const Suite& suite) {
   if (!o.json.empty()) write_json(o.json, o, results);
   std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0],
                counts[1], counts[2]);
+  bool enough = true;
+  if (o.fusion) {
+    const auto with = [&](bool Result::*what, size_t least, const char* name) {
+      const auto n = static_cast<size_t>(
+          std::count_if(results.begin(), results.end(), [&](const Result& r) { return r.*what; }));
+      std::fprintf(stderr, "%s: %zu of %zu\n", name, n, results.size());
+      if (n < least)
+        std::fprintf(stderr, "FAIL %s: expected %zu cases or more, got %zu\n", name, least, n);
+      enough &= n >= least;
+    };
+    with(&Result::joined, o.joined, "something joined");
+    with(&Result::own_joined, o.own_joined, "the case's own op joined");
+  }
   if (counts[0] + counts[1] + counts[2] == 0) throw Usage("no case has such an id");
-  return counts[1] ? 1 : 0;
+  return counts[1] || !enough ? 1 : 0;
 }
 
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
   const Suite suite = suite_of(o);
   if (!o.list) return prove_all(o, suite);
-  for (const Unit& u : units_of(suite))
+  for (const Unit& u : units_of(suite, o.fusion))
     for (const std::string& id : u.ids())
       std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
   return 0;

@@ -75,6 +75,11 @@ bool is_float(tenon_dtype dtype) {
   return dtype == f32 || dtype == f16 || dtype == bf16 || dtype == f64;
 }
 
+bool is_whole(tenon_dtype dtype) {
+  return dtype == i8 || dtype == i16 || dtype == i32 || dtype == i64 || dtype == u8 ||
+         dtype == u16 || dtype == u32 || dtype == u64;
+}
+
 const char* dtype_text(tenon_dtype dtype) {
   static constexpr std::array<const char*, TENON_DTYPE_COUNT> names = {
       "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",

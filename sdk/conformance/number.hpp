@@ -12,6 +12,7 @@
 namespace tenon::conform {
 
 bool is_float(tenon_dtype dtype);
+bool is_whole(tenon_dtype dtype);  // integers of whole bytes, bool not among them
 const char* dtype_text(tenon_dtype dtype);
 // The dtype that sums of this one are made in.
 tenon_dtype acc_dtype(tenon_dtype dtype);

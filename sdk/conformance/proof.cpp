@@ -6,13 +6,15 @@
 #include "judge.hpp"
 
 namespace tenon::conform {
-namespace {
-
-using Tensors = std::map<std::string, HostTensor>;
 
 std::string stem(const CaseRow& row, tenon_dtype dtype) {
   return row.dtypes.size() > 1 ? row.id + "-" + dtype_text(dtype) : row.id;
 }
+
+namespace {
+
+constexpr std::string_view kDecomposed = "\"verdict\":\"decomposed\"";
+
 std::string scale_text(double scale) {
   std::string out = std::to_string(scale);
   out.erase(out.find_last_not_of('0') + 1);
@@ -20,26 +22,21 @@ std::string scale_text(double scale) {
   return out;
 }
 
-struct Ran {
-  Tensors outputs{};
-  std::string report{};
-};
-
 size_t count_of(const std::string& text, std::string_view word) {
   size_t n = 0;
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
   return n;
 }
 
-Ran run(const Bench& bench, CaseBuilder& b, const std::string& device, bool decompose) {
+}  // namespace
+
+size_t decomposed_count(const std::string& report) { return count_of(report, kDecomposed); }
+
+Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& options) {
   for (const auto& o : b.outputs()) b.graph().output(o.name, o.value);
   for (const auto& [name, value] : b.scales()) b.graph().output("scale of " + name, value);
   Store store(bench.runtime);
-  const Executable exe(bench.runtime, b.graph(), store,
-                       {.device = device,
-                        .allow_fallback = false,
-                        .simplify = decompose,
-                        .decompose_all = decompose});
+  const Executable exe(bench.runtime, b.graph(), store, options);
   Context context(exe);
   for (const auto& in : b.inputs())
     context.set(in.name, in.content.type, in.content.bytes.data(), in.content.bytes.size());
@@ -53,6 +50,33 @@ Ran run(const Bench& bench, CaseBuilder& b, const std::string& device, bool deco
   for (const auto& o : b.outputs()) take(o.name);
   for (const auto& [name, value] : b.scales()) take("scale of " + name);
   return out;
+}
+
+Result judged(const Bench& bench, Result r, const std::function<std::string(Result&)>& proof) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    r.reason = proof(r);
+    if (!r.reason.empty()) r.outcome = Outcome::fail;
+    if (r.reason.starts_with(kSkip)) {
+      r.outcome = Outcome::skip;
+      r.reason.erase(0, kSkip.size());
+    }
+  } catch (const Error& e) {
+    const bool refused = bench.partial && e.code() == TENON_UNSUPPORTED;
+    r.outcome = refused ? Outcome::skip : Outcome::fail;
+    r.reason = code_name(e.code()) + ": " + e.what();
+  }
+  r.milliseconds =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return r;
+}
+
+namespace {
+
+// One op after the other, as the graph has them.
+ExecutableOptions as_it_stands(const std::string& device, bool decompose = false) {
+  return {
+      .device = device, .allow_fallback = false, .simplify = decompose, .decompose_all = decompose};
 }
 
 // The proofs of a row at one dtype.
@@ -91,29 +115,15 @@ class Prover {
       has_composite_ = true;  // not known yet: the filter decides
       return;
     }
-    Result r{.id = id, .sentence = row_.sentence + how, .family = family_};
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      r.reason = proof();
-      if (!r.reason.empty()) r.outcome = Outcome::fail;
-      if (r.reason.starts_with(kSkip)) {
-        r.outcome = Outcome::skip;
-        r.reason.erase(0, kSkip.size());
-      }
-    } catch (const Error& e) {
-      const bool refused = bench_.partial && e.code() == TENON_UNSUPPORTED;
-      r.outcome = refused ? Outcome::skip : Outcome::fail;
-      r.reason = code_name(e.code()) + ": " + e.what();
-    }
-    r.milliseconds =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    results_.push_back(std::move(r));
+    results_.push_back(judged(bench_,
+                              {.id = id, .sentence = row_.sentence + how, .family = family_},
+                              [&](Result&) { return proof(); }));
   }
 
   const Tensors& reference() {
     if (!reference_) {
       CaseBuilder b = built(false, true);
-      reference_ = run(bench_, b, bench_.reference, false).outputs;
+      reference_ = run_case(bench_, b, as_it_stands(bench_.reference)).outputs;
     }
     return *reference_;
   }
@@ -149,19 +159,19 @@ class Prover {
   }
 
   std::string against_reference(CaseBuilder b) {
-    const Ran ran = run(bench_, b, bench_.device, false);
+    const Ran ran = run_case(bench_, b, as_it_stands(bench_.device));
     double times = 1;
     // The reference is a decomposition too; in f64 its error counts.
-    if (dtype_ == f64 || count_of(ran.report, kDecomposed)) times *= row_.decomposed;
+    if (dtype_ == f64 || decomposed_count(ran.report)) times *= row_.decomposed;
     return compare(b, ran.outputs, times);
   }
 
   std::string decomposed() {
     CaseBuilder native = built(false), primitive = built(false);
     if (!native.has_composite()) return std::string(kSkip);
-    const Ran a = run(bench_, native, bench_.device, false);
-    const Ran p = run(bench_, primitive, bench_.device, true);
-    if (count_of(p.report, kDecomposed) <= count_of(a.report, kDecomposed))
+    const Ran a = run_case(bench_, native, as_it_stands(bench_.device));
+    const Ran p = run_case(bench_, primitive, as_it_stands(bench_.device, true));
+    if (decomposed_count(p.report) <= decomposed_count(a.report))
       return std::string(kSkip) + "the device has no kernel of its own";
     // The native result is within 1 of the reference, so the two are within the sum.
     return compare(primitive, p.outputs, row_.decomposed);
@@ -171,7 +181,7 @@ class Prover {
     const std::string wanted = code_name(row_.error) + " with '" + row_.error_text + "'";
     try {
       CaseBuilder b = built(false);
-      run(bench_, b, bench_.device, false);
+      run_case(bench_, b, as_it_stands(bench_.device));
     } catch (const Error& e) {
       if (bench_.partial && e.code() == TENON_UNSUPPORTED) throw;
       // Primitives have but one way to refuse data: an index that is out of range.
@@ -185,8 +195,6 @@ class Prover {
     return "expected " + wanted + ", but it ran";
   }
 
-  static constexpr std::string_view kSkip = "skip: ";
-  static constexpr std::string_view kDecomposed = "\"verdict\":\"decomposed\"";
   const Bench& bench_;
   std::string_view family_;
   const CaseRow& row_;
@@ -216,6 +224,7 @@ std::vector<GradientCase> gradient_cases(const CaseRow& row) {
 
 std::vector<std::string> Unit::ids() const {
   const CaseRow& r = row->row;
+  if (fusion) return fusion_ids(r, dtype);
   if (dtype != TENON_DTYPE_NONE) {
     const std::string id = stem(r, dtype);
     if (r.error != TENON_OK) return {id};
@@ -226,33 +235,29 @@ std::vector<std::string> Unit::ids() const {
   return out;
 }
 
-std::vector<Unit> units_of(const Suite& suite) {
+std::vector<Unit> units_of(const Suite& suite, bool fusion) {
   std::vector<Unit> out;
   for (const FamilyRow& r : suite.rows()) {
-    for (const tenon_dtype d : r.row.dtypes) out.push_back({&r, d});
-    if (r.row.gradient || r.row.second_order) out.push_back({&r, TENON_DTYPE_NONE});
+    for (const tenon_dtype d : r.row.dtypes) out.push_back({&r, d, fusion});
+    if (fusion) continue;
+    if (r.row.gradient || r.row.second_order) out.push_back({&r, TENON_DTYPE_NONE, false});
   }
   return out;
 }
 
 std::vector<Result> prove(const Bench& bench, const Unit& unit,
                           const std::function<bool(const std::string&)>& wanted) {
+  if (unit.fusion) return prove_fusion(bench, *unit.row, unit.dtype, wanted);
   if (unit.dtype != TENON_DTYPE_NONE) return Prover(bench, *unit.row, unit.dtype, wanted).run_all();
   std::vector<Result> out;
   const CaseRow& row = unit.row->row;
   for (const auto& c : gradient_cases(row)) {
     if (!wanted(c.id)) continue;
-    Result r{.id = c.id, .sentence = row.sentence + c.how, .family = unit.row->family};
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      r.reason = prove_gradient(bench, row, c.scale, c.order);
-    } catch (const Error& e) {
-      r.reason = code_name(e.code()) + ": " + e.what();
-    }
-    if (!r.reason.empty()) r.outcome = Outcome::fail;
-    r.milliseconds =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    out.push_back(std::move(r));
+    Bench strict = bench;  // gradients are the reference's, which refuses nothing
+    strict.partial = false;
+    out.push_back(judged(strict,
+                         {.id = c.id, .sentence = row.sentence + c.how, .family = unit.row->family},
+                         [&](Result&) { return prove_gradient(bench, row, c.scale, c.order); }));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is proven of a row: kernel = reference, also with strided operands; decomposition = kernel;
-// gradients = finite differences; expected failures.
+// gradients = finite differences; expected failures. Or, of a row among neighbours: fusion on =
+// off.
 #pragma once
 
 #include "kit.hpp"
@@ -12,6 +13,7 @@ struct Bench {  // where the proofs run
   std::string device;     // judged
   std::string reference;  // the oracle
   bool partial = false;   // what the judged device refuses is skipped
+  bool fusion = false;    // proves that only: see fusion.cpp
 };
 
 enum class Outcome : uint8_t { pass, fail, skip };
@@ -22,19 +24,42 @@ struct Result {
   Outcome outcome = Outcome::pass;
   std::string reason{};
   double milliseconds = 0;
+  bool joined = false;      // of a proof of fusion: something was
+  bool own_joined = false;  // a node of the case's own among it
 };
 
 // A piece of work whose proofs share the reference's result: a row at one dtype, or its gradients.
 struct Unit {
   const FamilyRow* row;
   tenon_dtype dtype;  // NONE: the gradients
+  bool fusion = false;
   std::vector<std::string> ids() const;
 };
-std::vector<Unit> units_of(const Suite& suite);
+std::vector<Unit> units_of(const Suite& suite, bool fusion);
 
 // `wanted` says which case ids to prove.
 std::vector<Result> prove(const Bench& bench, const Unit& unit,
                           const std::function<bool(const std::string&)>& wanted);
+
+using Tensors = std::map<std::string, HostTensor>;
+struct Ran {
+  Tensors outputs{};
+  std::string report{};
+};
+// Compiles and runs a case as built; its outputs, and its error scales as "scale of NAME".
+Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& options);
+// The row's id with its dtype.
+std::string stem(const CaseRow& row, tenon_dtype dtype);
+// Of a report's nodes, how many the device has no kernel for.
+size_t decomposed_count(const std::string& report);
+// Judges one case: `proof` gives what is off, or a reason after kSkip to prove nothing.
+inline constexpr std::string_view kSkip = "skip: ";
+Result judged(const Bench& bench, Result r, const std::function<std::string(Result&)>& proof);
+
+// fusion.cpp. The row at one dtype among neighbours that fusion may take.
+std::vector<std::string> fusion_ids(const CaseRow& row, tenon_dtype dtype);
+std::vector<Result> prove_fusion(const Bench& bench, const FamilyRow& row, tenon_dtype dtype,
+                                 const std::function<bool(const std::string&)>& wanted);
 
 // gradient.cpp. Empty, or what is off. order 1 or 2.
 std::string prove_gradient(const Bench& bench, const CaseRow& row, double scale, int order);
