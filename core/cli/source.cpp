@@ -14,7 +14,7 @@ namespace tenon::cli {
 
 Graph graph_from(const std::string& what, const std::string& part, const PartOptions& o) {
   if (std::filesystem::is_directory(what)) {
-    const lm::Config c = lm::read_config(what + "/config.json");
+    const lm::Config c = lm::load_config(what);
     const lm::TrainOptions training{.batch = o.batch, .checkpoint = o.checkpoint};
     if (part == "train") return lm::train_graph(c, training);
     if (part == "accumulate") return lm::accumulate_graph(c, training);

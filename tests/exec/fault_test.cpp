@@ -322,6 +322,66 @@ TEST_SUITE("exec/fault") {
     }
   }
 
+  TEST_CASE("checkpoint: cut off between any two renames the folder is of one step") {
+    lm::Config config = kTiny;
+    config.vocab = 256;
+    Store store(runtime());
+    set_weights(store, config);
+    Trainer trainer("cpu:0", store, config);
+    lm::TrainingState state;
+    state.total_steps = 10;
+    state.batch = kBatch;
+    state.lr = 3e-3;
+    const Folder saved[2];  // of step 1, of step 2
+    for (const Folder& folder : saved) {
+      trainer.step(state.done_steps++);
+      lm::save_checkpoint(folder.path(), config, state, store);
+    }
+    const auto old = saved[0].content(), fresh = saved[1].content();
+    REQUIRE(old.size() == fresh.size());
+    const auto weight = lm::weight_specs(config)[0].name;
+    const auto check = [&](const Folder& folder, int64_t step) {
+      Store stored(runtime());
+      static_cast<void>(lm::load_model(folder.path(), stored));
+      CHECK(lm::load_training(folder.path(), stored).done_steps == step);
+      Store whole(runtime());
+      static_cast<void>(lm::load_model(saved[step - 1].path(), whole));
+      CHECK(stored.get<float>(TENON_SPACE_WEIGHT, weight) ==
+            whole.get<float>(TENON_SPACE_WEIGHT, weight));
+    };
+    const auto put = [](const fs::path& folder, const std::string& name, const std::string& bytes) {
+      fs::create_directories(folder);
+      std::ofstream(folder / name, std::ios::binary) << bytes;
+    };
+    for (size_t count = 0; count <= fresh.size(); ++count) {
+      CAPTURE(count);
+      // So many files were written, and nothing renamed yet: the old save counts.
+      const Folder writing;
+      for (const auto& [name, bytes] : old) put(writing.path(), name, bytes);
+      const fs::path staging = fs::path(writing.path()) / ".saving-abcdef";
+      fs::create_directories(staging);
+      size_t k = 0;
+      for (const auto& [name, bytes] : fresh)
+        if (k++ < count) put(staging, name, bytes.substr(0, bytes.size() / 2));
+      check(writing, 1);
+      // The rename happened, and so many files have taken their places: the new one does.
+      const Folder moving;
+      k = 0;
+      for (const auto& [name, bytes] : fresh) {
+        put(moving.path(), name, k < count ? bytes : old.at(name));
+        if (k++ >= count) put(fs::path(moving.path()) / ".saved", name, bytes);
+      }
+      check(moving, 2);
+      // The next save tidies both.
+      for (const Folder* folder : {&writing, &moving}) {
+        lm::save_checkpoint(folder->path(), config, state, store);
+        CHECK(folder->content() == fresh);
+        CHECK_FALSE(fs::exists(staging));
+        CHECK_FALSE(fs::exists(fs::path(folder->path()) / ".saved"));
+      }
+    }
+  }
+
   TEST_CASE("kinds and devices: only the calls that were asked for fail, and are counted") {
     Model model("cpu:0");
     runtime().set_fault({.calls = TENON_FAULT_RUN, .nth = 0});

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lm/checkpoint.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/lm/chart.hpp"
+#include "cli/lm/save.hpp"
 
 namespace tenon::lm {
 namespace {
@@ -160,62 +157,6 @@ std::string shape_text(const std::vector<int64_t>& dims) {
   return text;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  size_t written = 0;
-  bool good = file >= 0;
-  while (good && written < text.size()) {
-    const ssize_t n = ::write(file, text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    good = n >= 0;
-    if (good) written += static_cast<size_t>(n);
-  }
-  good = good && ::fsync(file) == 0;
-  const int number = errno;
-  if (file >= 0) ::close(file);
-  if (!good) throw Error(TENON_IO_ERROR, path.string() + ": write: " + std::strerror(number));
-}
-
-// Renames are on the disk when their folder is. A file system that cannot sync a folder (EINVAL)
-// has no more to give.
-void sync_folder(const fs::path& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool good = folder >= 0 && (::fsync(folder) == 0 || errno == EINVAL);
-  const int number = errno;
-  if (folder >= 0) ::close(folder);
-  if (!good) throw Error(TENON_IO_ERROR, path.string() + ": sync: " + std::strerror(number));
-}
-
-constexpr std::string_view kStagingPrefix = ".saving-";
-
-// A folder inside the target that goes away with what is still in it.
-class Staging {
- public:
-  explicit Staging(const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) throw Error(TENON_IO_ERROR, folder.string() + ": create: " + error.message());
-    std::string name = (folder / (std::string(kStagingPrefix) + "XXXXXX")).string();
-    if (!::mkdtemp(name.data()))
-      throw Error(TENON_IO_ERROR,
-                  folder.string() + ": create a folder inside: " + std::strerror(errno));
-    path_ = name;
-  }
-  ~Staging() {
-    if (keep_) return;
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  void keep() { keep_ = true; }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-  bool keep_ = false;
-};
-
 }  // namespace
 
 Config read_config(const std::string& file) {
@@ -256,10 +197,16 @@ Config read_config(const std::string& file) {
   return c;
 }
 
+Config load_config(const std::string& folder) {
+  return read_saved(folder, "config.json", read_config);
+}
+
 Config load_model(const std::string& folder, Store& store) {
-  const Config config = read_config(folder + "/config.json");
-  const std::string file = folder + "/model.safetensors";
-  store.load(TENON_SPACE_WEIGHT, file);
+  const Config config = load_config(folder);
+  const std::string file = read_saved(folder, "model.safetensors", [&](const std::string& path) {
+    store.load(TENON_SPACE_WEIGHT, path);
+    return path;
+  });
   // Before the list of them is made: its length is up to config.json.
   if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size());
       config.layers > count)
@@ -281,20 +228,12 @@ Config load_model(const std::string& folder, Store& store) {
   return config;
 }
 
-namespace {
-// Where a save that was cut off between two renames left the rest, for a message.
-std::string unfinished_save(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error))
-    if (i->path().filename().string().starts_with(kStagingPrefix))
-      return "; the files that an interrupted save did not move are in " + i->path().string();
-  return {};
-}
-}  // namespace
-
 TrainingState load_training(const std::string& folder, Store& store) {
-  const std::string file = folder + "/training.json";
-  const json j = read_json(file);
+  std::string file;
+  const json j = read_saved(folder, "training.json", [&](const std::string& path) {
+    file = path;
+    return read_json(path);
+  });
   TrainingState s;
   s.total_steps = field<int64_t>(j, file, "total_steps");
   s.done_steps = field<int64_t>(j, file, "done_steps");
@@ -322,14 +261,19 @@ TrainingState load_training(const std::string& folder, Store& store) {
   limit("accumulate", s.accumulate, int64_t{1}, int64_t{1} << 20);
   limit("warmup", s.warmup, int64_t{0}, int64_t{1} << 30);
   limit("lr", s.lr, 0.0, 1e3);
-  const std::string optimizer = folder + "/optimizer.safetensors";
-  for (const std::string& part : {folder + "/model.safetensors", optimizer}) {
-    const std::string step = json::parse(safetensors_metadata(part)).value("step", "?");
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    std::string part;
+    const auto metadata = read_saved(folder, name, [&](const std::string& path) {
+      part = path;
+      return safetensors_metadata(path);
+    });
+    const std::string step = json::parse(metadata).value("step", "?");
     if (step != std::to_string(s.done_steps))
       throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " +
-                                     std::to_string(s.done_steps) + unfinished_save(folder));
+                                     std::to_string(s.done_steps));
   }
-  store.load(TENON_SPACE_STATE, optimizer);
+  read_saved(folder, "optimizer.safetensors",
+             [&](const std::string& path) { store.load(TENON_SPACE_STATE, path); });
   return s;
 }
 
@@ -346,37 +290,22 @@ void check_storable(const TrainingState& state) {
 
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state,
                      const Store& store) {
-  Staging staging(folder);
-  const fs::path& at = staging.path();
+  Save save(folder);
+  const fs::path& at = save.path();
   const std::string step = std::to_string(state.done_steps);
   store.save(TENON_SPACE_WEIGHT, (at / "model.safetensors").string(),
              {{"format", "pt"}, {"step", step}});
   store.save(TENON_SPACE_STATE, (at / "optimizer.safetensors").string(), {{"step", step}});
-  write_text(at / "config.json", config_json(config).dump(2) + "\n");
-  write_text(at / "tokenizer.json", tokenizer_json().dump(1) + "\n");
-  write_text(at / "tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                                {"model_max_length", config.context},
-                                                {"clean_up_tokenization_spaces", false}}
-                                                   .dump(2) +
-                                               "\n");
-  write_text(at / "loss.svg", loss_chart(state));
-  write_text(at / "training.json", training_json(state).dump(1) + "\n");
-  // All bytes are on the disk; renames need no more room. Each file says which step it is of, so
-  // that a folder in which only some were replaced is found out.
-  bool begun = false;
-  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "loss.svg",
-                           "model.safetensors", "optimizer.safetensors", "training.json"}) {
-    std::error_code error;
-    fs::rename(at / name, fs::path(folder) / name, error);
-    if (error) {
-      if (begun) staging.keep();
-      throw Error(TENON_IO_ERROR,
-                  folder + "/" + name + ": replace: " + error.message() +
-                      (begun ? "; the files not yet moved are in " + at.string() : ""));
-    }
-    begun = true;
-  }
-  sync_folder(folder);
+  save.write("config.json", config_json(config).dump(2) + "\n");
+  save.write("tokenizer.json", tokenizer_json().dump(1) + "\n");
+  save.write("tokenizer_config.json", json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                           {"model_max_length", config.context},
+                                           {"clean_up_tokenization_spaces", false}}
+                                              .dump(2) +
+                                          "\n");
+  save.write("loss.svg", loss_chart(state));
+  save.write("training.json", training_json(state).dump(1) + "\n");
+  save.commit();
 }
 
 }  // namespace tenon::lm

@@ -27,13 +27,15 @@ struct TrainingState {
 };
 
 Config read_config(const std::string& file);
+Config load_config(const std::string& folder);
 // What is wrong with a folder is told with the file's name.
 Config load_model(const std::string& folder, Store& store);
 TrainingState load_training(const std::string& folder, Store& store);
 
 // Throws where training.json could not hold a state: JSON knows file names in UTF-8 only.
 void check_storable(const TrainingState& state);
-// Writes all files beside the folder's, then renames them: on any failure what was there stays.
+// All files at once (save.hpp): whatever is cut off when, the folder is of one step as the
+// functions above read it, the old one or the new.
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state,
                      const Store& store);
 

@@ -76,9 +76,12 @@ std::optional<double> Stepper::run(const TextData& data, const TrainingState& s,
   return sum / static_cast<double>(s.accumulate);
 }
 
-void Stepper::drop_sums() {
-  if (!apply_) return;
-  for (const std::string& name : state_names(loss_->graph)) store_.remove(TENON_SPACE_STATE, name);
+void Stepper::without_sums(const std::function<void()>& save) {
+  if (apply_)
+    for (const std::string& name : state_names(loss_->graph))
+      store_.remove(TENON_SPACE_STATE, name);
+  save();
+  store_.add_missing(loss_->graph);
 }
 
 uint64_t Stepper::peak() const {

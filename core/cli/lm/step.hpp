@@ -32,8 +32,9 @@ class Stepper {
   // and then nothing changed.
   std::optional<double> run(const TextData& data, const TrainingState& state, double lr,
                             const std::function<bool()>& stop);
-  // The sums of gradients are no part of a saved model; after this the stepper is done.
-  void drop_sums();
+  // Between two steps: save() with the store as a saved model has it, without the sums of
+  // gradients, which are zero then.
+  void without_sums(const std::function<void()>& save);
   // Bytes of intermediates, of the largest graph.
   uint64_t peak() const;
 

@@ -13,6 +13,7 @@
 #include "cli/lm/interrupt.hpp"
 #include "cli/lm/progress.hpp"
 #include "cli/lm/random.hpp"
+#include "cli/lm/save.hpp"
 #include "cli/lm/step.hpp"
 
 namespace tenon::cli {
@@ -34,6 +35,8 @@ const std::vector<Option>& train_options() {
       {"--context", "N", "bytes that the model sees at once (default 256)"},
       {"--tied", "", "the head is the embedding"},
       {"--steps", "N", "total number of steps, and the schedule's horizon (default 300)"},
+      {"--save-every", "N",
+       "also save after every N steps; what ends in between goes on from there with --resume"},
       {"--stop-after", "N", "stop when N steps are done; --resume goes on"},
       {"--dtype", "T",
        "of the weights and of what is computed: f32 or bf16, then with f32 masters "
@@ -222,6 +225,7 @@ int train(const Args& args) {
   Training t = start(args, store, data);
   TrainingState& s = t.state;
   try_out(t.out);
+  finish_save(t.out);
 
   const StepOptions options{.device = device_of(args),
                             .checkpoint = args.has("--checkpoint"),
@@ -243,6 +247,17 @@ int train(const Args& args) {
     if (s.held_out.empty() || s.held_out.back().first != s.done_steps)
       s.held_out.emplace_back(s.done_steps, loss);
     return loss;
+  };
+
+  const int64_t save_every = args.integer("--save-every", 0, 1, 1 << 30);
+  std::string kept = "nothing was saved";  // of this run
+  const auto save = [&] {
+    if (s.held_out.back().first != s.done_steps) measure();
+    if (!std::isfinite(s.held_out.back().second))
+      throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
+                                           ": the held-out loss is not finite; " + kept);
+    stepper.without_sums([&] { save_checkpoint(t.out, t.config, s, store); });
+    kept = "what was saved is of step " + std::to_string(s.done_steps);
   };
 
   const InterruptFlag interrupt;
@@ -270,8 +285,8 @@ int train(const Args& args) {
     ++s.done_steps;
     ++steps_since;
     if (!std::isfinite(loss))
-      throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
-                                           ": the loss is not finite; nothing was saved");
+      throw Error(TENON_NUMERIC_ERROR,
+                  "step " + std::to_string(s.done_steps) + ": the loss is not finite; " + kept);
     char remarks[96];
     std::snprintf(remarks, sizeof remarks, "loss %.4f  %.0f tokens/s", loss,
                   static_cast<double>(steps_since * tokens) / (progress.seconds() - mark));
@@ -281,14 +296,11 @@ int train(const Args& args) {
       mark = progress.seconds();
       steps_since = 0;
     }
+    if (save_every > 0 && s.done_steps % save_every == 0 && s.done_steps < t.stop_after) save();
   }
   if (s.held_out.back().first != s.done_steps) report(progress.seconds() - mark, steps_since);
   progress.clear();
-  if (!std::isfinite(s.held_out.back().second))
-    throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
-                                         ": the held-out loss is not finite; nothing was saved");
-  stepper.drop_sums();
-  save_checkpoint(t.out, t.config, s, store);
+  save();
   trace.save();
   std::printf("saved %s at step %lld\n", t.out.c_str(), static_cast<long long>(s.done_steps));
   if (interrupt.raised()) {
