@@ -7,6 +7,7 @@
 #include "cli/bench_case.hpp"
 #include "cli/lm/model.hpp"
 #include "cli/lm/random.hpp"
+#include "cli/op_text.hpp"
 #include "cli/source.hpp"
 
 namespace tenon::cli {

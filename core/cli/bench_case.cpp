@@ -9,33 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/lm/random.hpp"
+#include "cli/op_text.hpp"
 #include "cli/source.hpp"
 
 namespace tenon::cli {
 namespace {
-
-std::string_view trimmed(std::string_view s) {
-  const size_t first = s.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return s.substr(first, s.find_last_not_of(" \t\n") - first + 1);
-}
-
-// At the commas outside brackets.
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> parts;
-  if (trimmed(list).empty()) return parts;
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i < list.size(); ++i) {
-    depth += list[i] == '[' ? 1 : list[i] == ']' ? -1 : 0;
-    if (list[i] == ',' && depth == 0) {
-      parts.push_back(trimmed(list.substr(begin, i - begin)));
-      begin = i + 1;
-    }
-  }
-  parts.push_back(trimmed(list.substr(begin)));
-  return parts;
-}
 
 uint16_t to_bf16(double v) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
@@ -163,40 +141,6 @@ void add_cost(Timing& timing, const Executable& executable,
   const auto report = nlohmann::json::parse(executable.report(symbols));
   timing.bytes = report["bytes"].get<double>();
   for (const auto& node : report["nodes"]) timing.flops += node["flops"].get<double>();
-}
-
-Graph graph_of_op(const std::string& text) {
-  const std::string_view all = text;
-  std::string_view results = "y", call = all;
-  // The first "=" belongs to the results when the op's own "(" comes after it.
-  const size_t close = trimmed(all).starts_with('(') ? all.find(')') : 0;
-  const size_t open = close == std::string_view::npos ? close : all.find('(', close);
-  const size_t equals = all.find('=');
-  if (open != std::string_view::npos && equals < open) {
-    results = trimmed(all.substr(0, equals));
-    call = all.substr(equals + 1);
-  }
-  const size_t begin = call.find('('), end = call.find(')');
-  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin)
-    throw UsageError("--op " + text + ": expected OP(TYPE, TYPE ...) {attributes}");
-
-  std::string inputs, operands;
-  int count = 0;
-  for (std::string_view type : split(call.substr(begin + 1, end - begin - 1))) {
-    const std::string name = type == "_" ? "_" : "in" + std::to_string(count++);
-    if (type != "_") inputs += "  input " + name + ": " + std::string(type) + "\n";
-    operands += (operands.empty() ? "" : ", ") + name;
-  }
-  std::string outputs;
-  std::string_view names = results;
-  if (names.starts_with('(') && names.ends_with(')')) names = names.substr(1, names.size() - 2);
-  for (std::string_view name : split(names))
-    if (name != "_")
-      outputs += "  output \"" + std::string(name) + "\" = " + std::string(name) + "\n";
-  return Graph::parse("graph \"op\" {\n" + inputs + "  " + std::string(results) + " = " +
-                          std::string(trimmed(call.substr(0, begin))) + "(" + operands + ")" +
-                          std::string(call.substr(end + 1)) + "\n" + outputs + "}\n",
-                      "--op as a graph");
 }
 
 Ranges ranges_from(const Args& args, const Graph& graph) {

@@ -30,10 +30,6 @@ Timing time_runs(const std::string& name, double seconds, const std::function<vo
 void add_cost(Timing& timing, const Executable& executable,
               const std::vector<std::pair<std::string, int64_t>>& symbols = {});
 
-// "(v, i) = topk(f32[8,1024]) {k=5}": a node of the text form with types where its operands stand
-// ("_": absent), inputs in0, in1 ...; without results in front, the first output alone.
-Graph graph_of_op(const std::string& text);
-
 // What an input or a weight is filled with; without a range floats are standard normal, integers 0.
 using Ranges = std::map<std::string, std::pair<double, double>, std::less<>>;
 // Of "--fill NAME=LOW:HIGH", for an input: uniform in [LOW, HIGH).
