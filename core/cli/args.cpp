@@ -79,6 +79,11 @@ double Args::number(std::string_view name, double otherwise, double least, doubl
   return has(name) ? parse_number(name, text(name), least, most) : otherwise;
 }
 
+void Args::refuse(std::initializer_list<std::string_view> names, const std::string& why) const {
+  for (const std::string_view name : names)
+    if (has(name)) throw UsageError(std::string(name) + ": " + why);
+}
+
 std::string options_help(const std::vector<Option>& options) {
   size_t width = 0;
   for (const Option& o : options) width = std::max(width, o.name.size() + 1 + o.value.size());

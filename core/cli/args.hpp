@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -38,6 +39,8 @@ class Args {
   // Numbers are parsed whole and checked against [least, most].
   int64_t integer(std::string_view name, int64_t otherwise, int64_t least, int64_t most) const;
   double number(std::string_view name, double otherwise, double least, double most) const;
+  // Where options would be ignored: "NAME: why" for the first of them that is given.
+  void refuse(std::initializer_list<std::string_view> names, const std::string& why) const;
   const std::vector<std::string>& words() const { return words_; }
 
  private:

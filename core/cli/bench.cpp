@@ -91,14 +91,20 @@ std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
   const double seconds = args.number("--seconds", 3, 0.01, 3600);
   if (args.has("--op")) {
     if (!args.words().empty()) throw UsageError("--op and a graph: only one of them can be timed");
+    args.refuse({"--only"}, "chooses among the language models, --op is another case");
+    args.refuse({"--part"}, "is of a model folder, --op has none");
+    args.refuse({"--bind"}, "is for the symbols of a graph, --op has numbers alone");
     const std::string op = args.text("--op");
     return {bench_graph(runtime, graph_of_op(op), op, args, seconds)};
   }
   if (!args.words().empty()) {
     const std::string& what = args.words()[0];
+    args.refuse({"--only"}, "chooses among the language models, " + what + " is another case");
+    check_part(args, what);
     return {
         bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds)};
   }
+  args.refuse({"--part", "--bind", "--fill"}, "needs a graph or --op to be timed");
   std::vector<Timing> timings;
   const std::string only = args.text("--only");
   for (const Size& size : sizes())

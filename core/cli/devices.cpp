@@ -42,6 +42,7 @@ void print_json(const Runtime& runtime) {
 }
 
 int devices(const Args& args) {
+  args.refuse({"--device", "--threads"}, "devices lists all of them and runs nothing");
   const Runtime runtime = make_runtime(args);
   if (args.has("--json")) {
     print_json(runtime);

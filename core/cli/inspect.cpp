@@ -53,6 +53,11 @@ void print(const json& report, bool steps) {
 int inspect(const Args& args) {
   if (args.words().empty())
     throw UsageError("what to inspect is missing: a model folder or a graph text file");
+  check_part(args, args.words()[0]);
+  if (args.has("--text"))
+    args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads"},
+                "with --text the graph is only printed");
+  if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
   const Runtime runtime = make_runtime(args);
   const Graph graph = graph_from(
       args.words()[0], args.text("--part", "decode"),

@@ -9,6 +9,8 @@ namespace tenon::cli {
 namespace {
 
 int ops(const Args& args) {
+  args.refuse({"--device", "--threads", "--plugin", "--plugin-dir"},
+              "the ops are the same on every device; nothing is loaded");
   if (args.has("--json") && args.has("--markdown"))
     throw UsageError("--json and --markdown exclude each other");
   const std::vector<OpEntry> all = list_ops();

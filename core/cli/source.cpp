@@ -33,6 +33,20 @@ Graph graph_from(const std::string& what, const std::string& part, const PartOpt
   return Graph::parse(text, what);
 }
 
+void check_part(const Args& args, const std::string& what) {
+  if (!std::filesystem::is_directory(what)) {
+    args.refuse({"--part", "--batch", "--checkpoint"},
+                "is of a model folder, which " + what + " is not");
+    return;
+  }
+  args.refuse({"--bind"}, "is for the symbols of a graph's text, a model folder's have numbers");
+  const std::string part = args.text("--part", "decode");
+  const bool steps = part == "train" || part == "accumulate";
+  if (!steps && part != "eval")
+    args.refuse({"--batch"}, "needs --part train, accumulate or eval; this is " + part);
+  if (!steps) args.refuse({"--checkpoint"}, "needs --part train or accumulate; this is " + part);
+}
+
 std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
   std::vector<std::pair<std::string, int64_t>> out;
   for (const std::string& b : args.list("--bind")) {

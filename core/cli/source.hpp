@@ -19,6 +19,8 @@ struct PartOptions {
 
 // what: a graph's text file, or a folder with config.json (then part and options count).
 Graph graph_from(const std::string& what, const std::string& part, const PartOptions& options = {});
+// Refuses --part, --batch and --checkpoint where they would say nothing about it.
+void check_part(const Args& args, const std::string& what);
 // The numbers of "--bind N=4".
 std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args);
 

@@ -63,14 +63,54 @@ def usage():
     expect("a fill of a dtype that has none", run("bench", "--op", "cumsum(u8[4])", "--fill", "in0=0:4"), 2, "--fill")
     for op in ("", "softmax", "softmax)(", "= softmax(f32[4]"):
         expect(f"op '{op}'", run("bench", "--op", op), 2, "--op")
-    for op, word in (("fly(f32[4])", "fly"), ("softmax(f32[4)", "expected ','"), ("softmax()", "softmax"), ("softmax(f32[-1])", "dim"),
-                     ("matmul(f32[4,3], f32[4,3])", "operand b"), ("(y, z) = softmax(f32[4])", "softmax"),
-                     ("softmax(f32[4]) }", "the end of the text"), ("softmax(f32[1152921504606846976])", "tenon: ")):
-        expect(f"op '{op}'", run("bench", "--op", op), 1, word)
+    # Places are those of what was typed, whatever graph is made of it.
+    for op, *words in (("fly(f32[4])", "--op: at character 1: there is no op 'fly'"), ("softmax(f32[4)", "at character 14: expected ',', got ')'"),
+                       ("softmax()", "at character 1: softmax: operand x"), ("softmax(f32[-1])", "at character 13: expected a dim"),
+                       ("softmax(f33[4])", "at character 9: expected a dtype", "'f33'"), ("softmax(f32[4] i64)", "at character 19: expected '='"),
+                       ("matmul(f32[4,3], f32[4,3])", "at character 1: matmul: operand b"),
+                       ("(y, z) = softmax(f32[4])", "at character 1: softmax: got 2 outputs"),
+                       ("y z = softmax(f32[4])", "at character 3: expected '=', got 'z'"),
+                       ("softmax(f32[4]) }", "at character 17: expected the end of the text, got '}'"),
+                       ("softmax(f32[4]) {axis=x}", "at character 23: expected an integer, got 'x'"),
+                       ("softmax(f32[4]) {axis=1", "at character 24: expected '}', got the end"),
+                       ("topk(f32[8]) {k=5, q=3}", "at character 20: topk: has no attribute 'q'"),
+                       ("softmax(f32[1152921504606846976])", "tenon: ")):
+        expect(f"op '{op}'", run("bench", "--op", op), 1, *words)
     expect("an index that is outside", run("bench", "--op", "gather(f32[4,4], i64[8])", "--fill", "in1=4:9"), 1, "indices")
     timed = json.loads(run("bench", "--op", "matmul(f32[8,4], f32[4,2])", "--no-ceilings", "--seconds", "0.01", "--json").stdout)[0]
     expect("what a timed product costs", subprocess.CompletedProcess([], int((timed["flops"], timed["bytes"]) != (128, 224)), "", str(timed)), 0)
     expect("no such device", run("inspect", "--device", "tpu:0", MODEL), 1, "tpu")
+
+
+def ignored(work):
+    """Options that would say nothing where they stand are refused by name."""
+    graph = work / "one.tng"
+    graph.write_text('graph "g" {\n  input x: f32[4]\n  %0 = unary(x) {kind="exp"}\n  output "y" = %0\n}\n')
+    op = ("bench", "--op", "softmax(f32[4])")
+    for words, name, *said in (
+            (("devices", "--device", "cpu"), "--device"), (("devices", "--threads", "1"), "--threads"),
+            (("ops", "--device", "cpu"), "--device"), (("ops", "--plugin", "x.so"), "--plugin"), (("ops", "--json", "--markdown"), "--json"),
+            (("inspect", MODEL, "--batch", "4"), "--batch", "needs --part train", "decode"),
+            (("inspect", MODEL, "--part", "apply", "--batch", "4"), "--batch", "apply"),
+            (("inspect", MODEL, "--checkpoint"), "--checkpoint", "needs --part train"),
+            (("inspect", MODEL, "--part", "eval", "--checkpoint"), "--checkpoint", "eval"),
+            (("inspect", MODEL, "--bind", "n=4"), "--bind"), (("inspect", graph, "--part", "train"), "--part", "one.tng"),
+            (("inspect", graph, "--batch", "2"), "--batch"), (("inspect", graph, "--checkpoint"), "--checkpoint"),
+            (("inspect", graph, "--text", "--json"), "--json", "--text"), (("inspect", graph, "--text", "--steps"), "--steps"),
+            (("inspect", graph, "--text", "--device", "cpu"), "--device"), (("inspect", graph, "--text", "--no-fallback"), "--no-fallback"),
+            (("inspect", graph, "--text", "--bind", "n=4"), "--bind"), (("inspect", graph, "--json", "--steps"), "--steps"),
+            ((*op, "--only", "lm_s"), "--only"), ((*op, "--part", "train"), "--part"), ((*op, "--bind", "n=4"), "--bind"),
+            (("bench", graph, "--only", "lm_s"), "--only"), (("bench", graph, "--part", "train"), "--part"),
+            (("bench", MODEL, "--bind", "n=4"), "--bind"), (("bench", "--part", "train"), "--part"),
+            (("bench", "--bind", "n=4"), "--bind"), (("bench", "--fill", "x=0:1"), "--fill"),
+            (("lm", "generate", "--model", MODEL, "--prompt", "a", "--temperature", "0", "--top-k", "3"), "--top-k", "--temperature 0"),
+            (("lm", "generate", "--model", MODEL, "--prompt", "a", "--temperature", "0", "--seed", "3"), "--seed"),
+            (("lm", "train", "--text", TEXT, "--out", work / "o", "--config", MODEL / "config.json", "--tied"), "--tied", "--config"),
+            (("lm", "train", "--text", TEXT, "--out", work / "o", "--config", MODEL / "config.json", "--dim", "64"), "--dim", "--config")):
+        expect(f"ignored: {' '.join(map(str, words))}", run(*words), 2, name, *said)
+    for words in (("inspect", MODEL, "--part", "train", "--batch", "2", "--checkpoint"), ("inspect", graph, "--steps"), ("inspect", MODEL, "--text", "--part", "eval", "--batch", "2")):
+        expect(f"of use: {' '.join(map(str, words))}", run(*words), 0)
+    graph.unlink()
 
 
 def texts_and_out(work):
@@ -240,6 +280,7 @@ with tempfile.TemporaryDirectory() as temporary:
     expect("a small model", made, 0, "saved")
     if made.returncode == 0:
         usage()
+        ignored(WORK)
         texts_and_out(WORK)
         full_disk(WORK)
         safetensors(WORK)

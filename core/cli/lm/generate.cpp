@@ -96,6 +96,9 @@ int generate(const Args& args) {
   const SampleOptions options{.temperature = args.number("--temperature", 0.8, 0, 1e6),
                               .top_k = args.integer("--top-k", 0, 0, 1 << 20),
                               .top_p = args.number("--top-p", 1, 0, 1)};
+  if (options.temperature == 0)
+    args.refuse({"--top-k", "--top-p", "--seed"},
+                "with --temperature 0 the likeliest byte is taken, nothing is sampled");
   const int64_t count = args.integer("--tokens", 256, 0, 1 << 30);
   const int64_t seed = args.integer("--seed", 0, INT64_MIN, INT64_MAX);
 

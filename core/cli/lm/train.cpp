@@ -77,6 +77,7 @@ Config config_from(const Args& args) {
     for (const auto name : sizes)
       if (args.has(name))
         throw UsageError("--config already says what " + std::string(name) + " says");
+    args.refuse({"--tied"}, "--config already says whether the head is the embedding");
     Config c = read_config(args.text("--config"));
     if (args.has("--dtype")) c.dtype = dtype_from(args);
     return c;
