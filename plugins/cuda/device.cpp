@@ -68,7 +68,15 @@ Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
 std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
   std::vector<sdk::DeviceSpec> list;
   int count = 0;
-  if (!driver() || driver().device_count(&count) != result::success) return list;
+  if (!driver()) return list;
+  if (const Result r = driver().device_count(&count); r != result::success) {
+    // One in place of all, so that whoever asks for a device is told why there is none.
+    list.push_back({.kind = "cuda",
+                    .name = "NVIDIA devices",
+                    .reason = driver().describe("device_count", r),
+                    .alignment = kAlignment});
+    return list;
+  }
   for (int i = 0; i < count; ++i) {
     sdk::DeviceSpec& spec = list.emplace_back();
     spec.kind = "cuda";
@@ -93,6 +101,9 @@ std::string note() {
   if (!driver()) return driver().reason;
   std::string text = "driver for CUDA " + std::to_string(driver().version / 1000) + "." +
                      std::to_string(driver().version % 1000 / 10);
+  int count = 0;
+  if (driver().device_count(&count) == result::success && count == 0)
+    text += "; the NVIDIA driver sees no device";
   text += compiler() ? ", NVRTC " + compiler().version() : "; " + compiler().reason();
   text += blas() ? ", cuBLASLt " + blas().version() : "; " + blas().reason();
   return text;
@@ -123,23 +134,29 @@ CudaDevice::CudaDevice(DeviceId id)
       properties_(read_properties(id)),
       codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor)) {
   const Current current(context());
-  memory_ = std::make_unique<Memory>(id, memory_limit());
-  staging_ = std::make_unique<Staging>();
-  callbacks_ = std::make_unique<Callbacks>();
+  try {
+    memory_ = std::make_unique<Memory>(id, memory_limit());
+    staging_ = std::make_unique<Staging>();
+    callbacks_ = std::make_unique<Callbacks>();
+  } catch (...) {
+    // While the context is the thread's own.
+    staging_ = nullptr;
+    memory_ = nullptr;
+    throw;
+  }
 }
 
 CudaDevice::~CudaDevice() {
-  quietly([this] {
+  const auto close = [this] {
     callbacks_ = nullptr;
     staging_ = nullptr;
     memory_ = nullptr;
     if (blas_) blas().destroy(blas_);
+    blas_ = nullptr;
     codes_.unload();
-  });
-  // Of a device whose context cannot be entered nothing can be given back.
-  static_cast<void>(memory_.release());
-  static_cast<void>(staging_.release());
-  static_cast<void>(callbacks_.release());
+  };
+  quietly(close);
+  close();  // where the context could not be entered: the host's part at least
 }
 
 BlasHandle CudaDevice::blas_handle() {
