@@ -104,17 +104,32 @@ void Staging::release() noexcept {
 
 Staging::~Staging() { release(); }
 
+namespace {
+// Waits before a failure is told: no copy may be under way when the caller gives the memory back.
+template <class Body>
+void settled(Stream stream, Body&& body) {
+  try {
+    body();
+  } catch (...) {
+    driver().stream_synchronize(stream);
+    throw;
+  }
+}
+}  // namespace
+
 void Staging::write(Address target, const void* source, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const char* from = static_cast<const char*>(source);
-  for (uint64_t at = 0, i = 0; at < bytes; at += kPiece, ++i) {
-    const uint64_t n = std::min(kPiece, bytes - at);
-    if (i >= 2) TENON_CUDA(event_synchronize, passed_[i % 2]);
-    std::memcpy(pieces_[i % 2], from + at, n);
-    TENON_CUDA(copy_to_device, target + at, pieces_[i % 2], n, stream_);
-    TENON_CUDA(event_record, passed_[i % 2], stream_);
-  }
-  TENON_CUDA(stream_synchronize, stream_);
+  settled(stream_, [&] {
+    for (uint64_t at = 0, i = 0; at < bytes; at += kPiece, ++i) {
+      const uint64_t n = std::min(kPiece, bytes - at);
+      if (i >= 2) TENON_CUDA(event_synchronize, passed_[i % 2]);
+      std::memcpy(pieces_[i % 2], from + at, n);
+      TENON_CUDA(copy_to_device, target + at, pieces_[i % 2], n, stream_);
+      TENON_CUDA(event_record, passed_[i % 2], stream_);
+    }
+    TENON_CUDA(stream_synchronize, stream_);
+  });
 }
 
 void Staging::read(void* target, Address source, uint64_t bytes) {
@@ -122,15 +137,17 @@ void Staging::read(void* target, Address source, uint64_t bytes) {
   char* to = static_cast<char*>(target);
   const uint64_t count = (bytes + kPiece - 1) / kPiece;
   const auto size = [&](uint64_t i) { return std::min(kPiece, bytes - i * kPiece); };
-  for (uint64_t i = 0; i <= count; ++i) {
-    if (i < count) {
-      TENON_CUDA(copy_to_host, pieces_[i % 2], source + i * kPiece, size(i), stream_);
-      TENON_CUDA(event_record, passed_[i % 2], stream_);
+  settled(stream_, [&] {
+    for (uint64_t i = 0; i <= count; ++i) {
+      if (i < count) {
+        TENON_CUDA(copy_to_host, pieces_[i % 2], source + i * kPiece, size(i), stream_);
+        TENON_CUDA(event_record, passed_[i % 2], stream_);
+      }
+      if (i == 0) continue;
+      TENON_CUDA(event_synchronize, passed_[(i - 1) % 2]);
+      std::memcpy(to + (i - 1) * kPiece, pieces_[(i - 1) % 2], size(i - 1));
     }
-    if (i == 0) continue;
-    TENON_CUDA(event_synchronize, passed_[(i - 1) % 2]);
-    std::memcpy(to + (i - 1) * kPiece, pieces_[(i - 1) % 2], size(i - 1));
-  }
+  });
 }
 
 }  // namespace tenon::cuda
