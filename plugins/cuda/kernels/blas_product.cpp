@@ -31,8 +31,8 @@ int type_of(tenon_dtype t) {
 std::optional<int> epilogue_of(const ProductProblem& p) {
   const bool bias = p.bias != TENON_DTYPE_NONE;
   if (p.act.empty()) return bias ? value::epilogue_bias : value::epilogue_none;
-  // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a residual
-  // would be added before the activation.
+  // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a
+  // residual would be added before the activation.
   if (p.act_kind != "gelu_tanh" || !is_half(p.y) || p.residual != TENON_DTYPE_NONE) return {};
   return bias ? value::epilogue_gelu_bias : value::epilogue_gelu;
 }
@@ -52,13 +52,18 @@ class Owned {
   Owned() = default;
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (object_) (blas().*kDestroy)(object_);
+  ~Owned() { reset(); }
+  T* slot() {  // of a new one; there may be one of an attempt that failed
+    reset();
+    return &object_;
   }
-  T* slot() { return &object_; }
   operator T() const { return object_; }
 
  private:
+  void reset() {
+    if (object_) (blas().*kDestroy)(object_);
+    object_ = nullptr;
+  }
   T object_ = nullptr;
 };
 using OwnedProduct = Owned<ProductDesc, &Blas::product_destroy>;
