@@ -27,8 +27,12 @@ Blas::Blas() {
 void Blas::check(const char* call, int status) const {
   constexpr int kAllocationFailed = 3;
   if (status == 0) return;
-  throw sdk::Failure(status == kAllocationFailed ? TENON_OUT_OF_MEMORY : TENON_INTERNAL,
-                     std::string("cuBLASLt ") + call + ": status " + std::to_string(status));
+  const std::string text = std::string("cuBLASLt ") + call + ": status " + std::to_string(status);
+  // The library has no status for a lost device; any call that needs the context tells.
+  size_t available = 0, total = 0;
+  if (const Result r = driver().memory_info(&available, &total); code_of(r) == TENON_DEVICE_LOST)
+    throw sdk::Failure(TENON_DEVICE_LOST, text + "; " + driver().describe("memory_info", r));
+  throw sdk::Failure(status == kAllocationFailed ? TENON_OUT_OF_MEMORY : TENON_INTERNAL, text);
 }
 
 const Blas& blas() {
