@@ -26,7 +26,8 @@ Unit::Unit(Source source, Context context, std::string architecture, const DiskC
 
 // All that the code depends on: texts that may be included, options, architecture, compiler,
 // plugin.
-static std::string key_of(const std::string& text, const std::string& architecture) {
+static std::string key_of(const std::string& text, const std::string& architecture,
+                          const std::string& compiler_version) {
   static const std::string& common = *new std::string([] {
     std::string all = "tenon " TENON_CUDA_VERSION "\n";
     for (const Text& t : texts())
@@ -34,15 +35,29 @@ static std::string key_of(const std::string& text, const std::string& architectu
         all += std::string(t.name) + "\n" + std::string(t.content) + "\n";
     return all;
   }());
-  std::string key = "NVRTC " + compiler().version() + "\n";
+  std::string key = "NVRTC " + compiler_version + "\n";
   for (const std::string& o : compile_options(architecture)) key += o + "\n";
   return key + common + text;
+}
+
+// Without a compiler the code of any will do: under the key of none stands which one's was kept
+// last.
+static std::optional<std::string> find_code(const DiskCache& cache, const std::string& text,
+                                            const std::string& architecture) {
+  if (compiler()) return cache.find(key_of(text, architecture, compiler().version()));
+  const auto version = cache.find(key_of(text, architecture, {}));
+  return version ? cache.find(key_of(text, architecture, *version)) : std::nullopt;
+}
+static void keep_code(const DiskCache& cache, const std::string& text,
+                      const std::string& architecture, const std::string& code) {
+  cache.keep(key_of(text, architecture, compiler().version()), code);
+  cache.keep(key_of(text, architecture, {}), compiler().version());
 }
 
 std::string Unit::missing() const {
   if (compiler()) return {};
   const std::string text = source_.defines + source_.text;
-  return cache_.find(key_of(text, architecture_)) ? std::string() : compiler().reason();
+  return find_code(cache_, text, architecture_) ? std::string() : compiler().reason();
 }
 
 std::string Unit::make_code() const {
@@ -53,14 +68,15 @@ std::string Unit::make_code() const {
 Module Unit::load() {
   const std::lock_guard lock(mutex_);
   if (module_) return module_;
-  const std::string key = key_of(source_.defines + source_.text, architecture_);
-  std::optional<std::string> code = cache_.find(key);
+  const std::string text = source_.defines + source_.text;
+  std::optional<std::string> code = find_code(cache_, text, architecture_);
   const bool cached = code.has_value();
-  if (!code) cache_.keep(key, *(code = make_code()));
+  if (!code) keep_code(cache_, text, architecture_, *(code = make_code()));
   const Current current(context_);
   Result r = driver().module_load(&module_, code->data());
   if (r != result::success && cached && code_of(r) == TENON_INTERNAL && compiler()) {
-    cache_.keep(key, *(code = make_code()));  // sound as bytes, but not for this driver
+    // Sound as bytes, but not for this driver.
+    keep_code(cache_, text, architecture_, *(code = make_code()));
     r = driver().module_load(&module_, code->data());
   }
   if (r != result::success) module_ = nullptr;
