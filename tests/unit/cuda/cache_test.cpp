@@ -2,6 +2,8 @@
 #include "cache.hpp"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,17 @@ struct Folder {
 
 std::string code_of(char c) { return std::string(5000, c); }
 
+// A file of its own each time: to write over one makes some file systems wait for the disk.
+void write_file(const std::string& path, const std::string& content) {
+  fs::remove(path);
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 }  // namespace
 
 TEST_SUITE("cuda/cache") {
@@ -45,23 +58,35 @@ TEST_SUITE("cuda/cache") {
     CHECK_FALSE(cache.find("text for sm_75"));
   }
 
-  TEST_CASE("cache: a file that is cut, changed or of another key is none, and is replaced") {
+  TEST_CASE("cache: a file that is cut at any length, or longer, is none, and is replaced") {
     const Folder folder;
     const DiskCache cache(folder.path.string());
-    cache.keep("k", code_of('a'));
-    const std::string path = cache.path_of("k");
-    for (const uintmax_t size : {uintmax_t{0}, uintmax_t{10}, uintmax_t{60}, uintmax_t{4000}}) {
-      cache.keep("k", code_of('a'));
-      fs::resize_file(path, size);
+    cache.keep("k", "code of some length");
+    const std::string path = cache.path_of("k"), whole = content_of(path);
+    for (size_t size = 0; size < whole.size(); ++size) {
+      CAPTURE(size);
+      write_file(path, whole.substr(0, size));
       CHECK_FALSE(cache.find("k"));
     }
-    cache.keep("k", code_of('a'));
-    {
-      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-      file.seekp(3000);
-      file.put('x');
-    }
+    write_file(path, whole + "x");
     CHECK_FALSE(cache.find("k"));
+    cache.keep("k", "code of some length");
+    CHECK(cache.find("k") == "code of some length");
+    CHECK(content_of(path) == whole);
+  }
+
+  TEST_CASE("cache: a file with any bit changed, or of another key, is none, and is replaced") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    cache.keep("k", "code of some length");
+    const std::string path = cache.path_of("k"), whole = content_of(path);
+    for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+      CAPTURE(bit);
+      std::string changed = whole;
+      changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+      write_file(path, changed);
+      CHECK_FALSE(cache.find("k"));
+    }
     cache.keep("other", code_of('b'));
     fs::copy_file(cache.path_of("other"), path, fs::copy_options::overwrite_existing);
     CHECK_FALSE(cache.find("k"));
@@ -69,13 +94,40 @@ TEST_SUITE("cuda/cache") {
     CHECK(cache.find("k") == code_of('c'));
   }
 
+  TEST_CASE("cache: a full disk keeps nothing, leaves nothing, and harms nothing that was there") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    cache.keep("old", code_of('a'));
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the limit fails as on a full disk
+      const rlimit none = {3000, 3000};
+      if (setrlimit(RLIMIT_FSIZE, &none) != 0) _exit(2);
+      cache.keep("new", code_of('b'));
+      cache.keep("old", code_of('c'));
+      _exit(!cache.find("new") && cache.find("old") == code_of('a') ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+    CHECK(cache.find("old") == code_of('a'));
+  }
+
   TEST_CASE("cache: no directory, or one that cannot be written, keeps nothing and fails nothing") {
     const DiskCache none("");
     none.keep("k", code_of('a'));
     CHECK_FALSE(none.find("k"));
-    const DiskCache bad("/proc/nowhere");
-    bad.keep("k", code_of('a'));
-    CHECK_FALSE(bad.find("k"));
+    const Folder folder;
+    std::ofstream(folder.path) << "no directory";
+    for (const std::string& path :
+         {std::string("/proc/nowhere"), folder.path.string(), (folder.path / "below").string()}) {
+      const DiskCache bad(path);
+      bad.keep("k", code_of('a'));
+      CHECK_FALSE(bad.find("k"));
+    }
   }
 
   TEST_CASE("cache: processes that write one key at once leave a sound file") {
