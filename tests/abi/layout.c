@@ -5,6 +5,7 @@
 #include <tenon/blob.h>
 #include <tenon/manifest.h>
 #include <tenon/derived_weights.h>
+#include <tenon/prepare.h>
 #include <tenon/profiler.h>
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " changed its size");
@@ -114,12 +115,19 @@ AT(tenon_compile_options, scratch_limit, 16)
 SIZE(tenon_slot, 16)
 AT(tenon_slot, buffer, 0)
 AT(tenon_slot, offset, 8)
-SIZE(tenon_binding, 32)
+SIZE(tenon_lane_wait, 8)
+AT(tenon_lane_wait, step, 0)
+AT(tenon_lane_wait, after, 4)
+SIZE(tenon_binding, 56)
 AT(tenon_binding, struct_size, 0)
 AT(tenon_binding, values, 8)
 AT(tenon_binding, scratch, 16)
 AT(tenon_binding, value_count, 24)
 AT(tenon_binding, step_count, 28)
+AT(tenon_binding, lanes, 32)
+AT(tenon_binding, waits, 40)
+AT(tenon_binding, lane_count, 48)
+AT(tenon_binding, wait_count, 52)
 SIZE(tenon_run_args, 32)
 AT(tenon_run_args, struct_size, 0)
 AT(tenon_run_args, run_id, 8)
@@ -263,3 +271,9 @@ SIZE(tenon_profiler, 24)
 AT(tenon_profiler, struct_size, 0)
 AT(tenon_profiler, run, 8)
 AT(tenon_profiler, times, 16)
+
+/* prepare.h */
+SIZE(tenon_prepare, 24)
+AT(tenon_prepare, struct_size, 0)
+AT(tenon_prepare, count, 8)
+AT(tenon_prepare, part, 16)

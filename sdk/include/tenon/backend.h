@@ -113,6 +113,9 @@ typedef struct tenon_host {
                  synchronous run costs no hand-over */
 #define TENON_DEVICE_REBIND_DEAR \
   UINT32_C(4) /* rebinding an instance is expensive (a captured graph) */
+#define TENON_DEVICE_LANES \
+  UINT32_C(                \
+      8) /* runs the lanes of a binding; else core gives every step the one lane, and says so */
 
 typedef struct tenon_device_info {
   uint64_t struct_size;
@@ -234,19 +237,14 @@ typedef struct tenon_program_info {
   uint32_t step_count;
 } tenon_program_info;
 
-#define TENON_COMPILE_AOT \
-  UINT32_C(1) /* generate all code now; else code may wait for its first use */
-
-/* How a program runs. What a plugin does not offer runs as STREAM; results are the same. */
-#define TENON_EXEC_DEFAULT UINT32_C(0) /* what is fastest: GRAPH for a program that runs often */
-#define TENON_EXEC_STREAM UINT32_C(1)  /* step after step on the run's stream */
-#define TENON_EXEC_GRAPH UINT32_C(2)   /* recorded once per instance, replayed as a whole */
-#define TENON_EXEC_EAGER UINT32_C(3)   /* waits after every step: a failure names its step */
+#define TENON_COMPILE_AOT                                                                       \
+  UINT32_C(1) /* generate all code now; else code may wait for its first use. A plugin that has \
+                 tenon.prepare/1 (prepare.h) is asked part by part instead */
 
 typedef struct tenon_compile_options {
   uint64_t struct_size;
   uint32_t flags;
-  uint32_t exec_mode;     /* TENON_EXEC_*; the value for multi_stream is reserved */
+  uint32_t exec_mode;     /* TENON_EXEC_* (types.h); an unknown one is as DEFAULT */
   uint64_t scratch_limit; /* bytes per step, 0 = no limit */
 } tenon_compile_options;
 
@@ -256,12 +254,28 @@ typedef struct tenon_slot {
   uint64_t offset;      /* bytes */
 } tenon_slot;
 
+/* `step` begins when `after`, an earlier step of another lane, is done. */
+typedef struct tenon_lane_wait {
+  uint32_t step;
+  uint32_t after;
+} tenon_lane_wait;
+
+/* Lanes, for a program compiled with MULTI_STREAM on a device that says LANES: core decides which
+ * steps may run beside each other, and the addresses stand on it. A lane runs its steps in the
+ * program's order; a step begins when all that it waits for is done, and does not count on more:
+ * no other order between lanes holds. Every lane begins behind what the run's stream has to do
+ * before the run; the run is done, and its stream goes on, when all lanes are done. Which lane runs
+ * where is the plugin's business; one that runs all steps in the program's order is right, too. */
 typedef struct tenon_binding {
   uint64_t struct_size;
   const tenon_slot* values;  /* one per program value; a view's slot is its base plus its offset */
   const tenon_slot* scratch; /* one per step */
   uint32_t value_count;
   uint32_t step_count;
+  const uint32_t* lanes;        /* one per step, below lane_count; NULL: one lane */
+  const tenon_lane_wait* waits; /* in the order of their steps */
+  uint32_t lane_count;          /* 0 and 1: one lane; at most TENON_MAX_LANES */
+  uint32_t wait_count;
 } tenon_binding;
 
 typedef struct tenon_run_args {
@@ -373,7 +387,7 @@ typedef struct tenon_backend {
   tenon_status* (*event_on_done)(tenon_event* event, void (*callback)(void* user), void* user);
 
   /* (optional) [any-thread] A plugin extension by id, or NULL. Reserved: tenon.profiler/1,
-   * tenon.import_memory/1, tenon.derived_weights/1, tenon.calibrate/1. */
+   * tenon.import_memory/1, tenon.derived_weights/1, tenon.prepare/1, tenon.calibrate/1. */
   const void* (*get_extension)(tenon_plugin* plugin, tenon_str id);
 } tenon_backend;
 
@@ -396,6 +410,7 @@ TENON_STATIC_ASSERT(sizeof(tenon_slot) == 16, "tenon_slot moved");
 TENON_STATIC_ASSERT(sizeof(tenon_verdict) == 40, "tenon_verdict moved");
 TENON_STATIC_ASSERT(sizeof(tenon_program_value) == 40, "tenon_program_value moved");
 TENON_STATIC_ASSERT(sizeof(tenon_step) == 64, "tenon_step moved");
+TENON_STATIC_ASSERT(sizeof(tenon_lane_wait) == 8, "tenon_lane_wait moved");
 
 #ifdef __cplusplus
 }

@@ -76,6 +76,20 @@ typedef uint16_t tenon_code;
 #define TENON_SPACE_CONSTANT 3 /* immutable content of the graph */
 #define TENON_SPACE_STATE 4    /* named content of the store that runs advance */
 
+/* How a program runs. What a device does not offer runs as STREAM; results are the same, bit by
+ * bit. */
+#define TENON_EXEC_DEFAULT UINT32_C(0) /* what is fastest: GRAPH for a program that runs often */
+#define TENON_EXEC_STREAM UINT32_C(1)  /* step after step on the run's stream */
+#define TENON_EXEC_GRAPH UINT32_C(2)   /* recorded once per instance, replayed as a whole */
+#define TENON_EXEC_EAGER                                                                       \
+  UINT32_C(3) /* waits after every step: a failure is of the step that it names, and none runs \
+                 behind it */
+#define TENON_EXEC_MULTI_STREAM \
+  UINT32_C(4) /* steps in lanes that run beside each other; may be recorded as DEFAULT may */
+
+/* Most lanes of a program. */
+#define TENON_MAX_LANES 32
+
 #ifdef __cplusplus
 }
 #endif
