@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comfort layer for a device with memory and streams of its own: as plugin.hpp, but open makes
 // a StreamDevice, kernels enqueue on Call::stream, and the host gets streams and events. The layer
-// records a program that runs again (a graph) where the device can, and reports what kernels found
-// wrong with the data.
+// records a program that runs again (a graph) where the device can, runs core's lanes on streams
+// where DeviceSpec::flags has TENON_DEVICE_LANES, measures steps where the device has timers, and
+// reports what kernels found wrong with the data.
 //
 //   constexpr PluginSpec kSpec{.name = "mine", ..., .rows = kRows, .open = open, .streams = true};
 //   TENON_STREAM_PLUGIN(kSpec, "mine", TENON_ISA_BASELINE)
@@ -59,12 +60,22 @@ class StreamDevice : public Device {
   virtual void error_word_fetch(const ErrorWord& word, void* stream) = 0;  // to the host
 
   // ---- Recording (optional): between begin and end what is enqueued on the stream is kept instead
-  // of run. end throws when something could not be recorded; the stream is usable again then.
+  // of run; so is what is enqueued on another stream from where it waits for an event of the
+  // recording, until this one waits for an event of that one. end throws when something could not
+  // be recorded; the stream is usable again then.
   virtual bool records() const { return false; }
   virtual void record_begin(void*) {}
   virtual void* record_end(void*) { return nullptr; }
   virtual void replay(void* /*recording*/, void* /*stream*/) {}
   virtual void recording_destroy(void*) noexcept {}
+
+  // ---- Timers (optional): events that know when the device passed them, for traces.
+  virtual bool has_timers() const { return false; }
+  virtual void* timer_create() { return nullptr; }
+  virtual void timer_destroy(void*) noexcept {}
+  virtual void timer_record(void* /*timer*/, void* /*stream*/) {}
+  // Seconds from one to another; both are passed.
+  virtual double timer_elapsed(void* /*from*/, void* /*to*/) { return 0; }
 };
 
 }  // namespace tenon::sdk

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "../derived_weights.h"
+#include "../prepare.h"
 #include "instance.hpp"
 #include "lowering.hpp"
 #include "objects.hpp"
@@ -270,9 +271,10 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
     auto program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
     if (options && TENON_HAS(tenon_compile_options, options, exec_mode))
       program->exec_mode = options->exec_mode;
+    for (const StepBody& body : program->program.bodies)
+      if (body.kernel.run && body.kernel.prepare) program->parts.push_back(&body);
     if (options && (options->flags & TENON_COMPILE_AOT))
-      for (const StepBody& body : program->program.bodies)
-        if (body.kernel.run && body.kernel.prepare) body.kernel.prepare();
+      for (const StepBody* part : program->parts) part->kernel.prepare();
     program->program.publish();
     *out = reinterpret_cast<tenon_program*>(program.release());
   });
@@ -284,6 +286,25 @@ inline const tenon_program_info* program_info(tenon_program* program) noexcept {
 inline void program_destroy(tenon_program* program) noexcept {
   delete behind<CompiledProgram>(program);
 }
+
+// ---- Preparing
+
+inline uint32_t part_count(tenon_program* program) noexcept {
+  return static_cast<uint32_t>(behind<CompiledProgram>(program)->parts.size());
+}
+
+inline tenon_status* prepare_part(tenon_program* program, uint32_t index) noexcept {
+  auto* p = behind<CompiledProgram>(program);
+  const bool there = index < p->parts.size();
+  const Where where{p->device->plugin, "prepare", 0, TENON_NONE,
+                    there ? &p->parts[index]->label : nullptr};
+  return guarded(where, [&] {
+    check(there, "part " + std::to_string(index) + " of " + std::to_string(p->parts.size()));
+    p->parts[index]->kernel.prepare();
+  });
+}
+
+inline constexpr tenon_prepare kPrepare = {sizeof(tenon_prepare), part_count, prepare_part};
 
 // ---- Derived weights
 
@@ -393,6 +414,7 @@ inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), run_measured, step_times};
   static constexpr tenon_derived_weights derived = {sizeof(tenon_derived_weights), derive};
   if (text(id) == TENON_PROFILER_ID) return &profiler;
+  if (text(id) == TENON_PREPARE_ID) return &kPrepare;
   return text(id) == TENON_DERIVED_WEIGHTS_ID ? &derived : nullptr;
 }
 

@@ -36,6 +36,7 @@ struct CompiledProgram {
   DeviceState* device;
   Program program;
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
+  std::vector<const StepBody*> parts{};  // what is prepared before the first run
 };
 
 struct QueryResult {

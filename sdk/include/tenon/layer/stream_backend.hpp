@@ -197,7 +197,7 @@ inline tenon_status* stream_instantiate(tenon_program* program, const tenon_bind
   auto* p = behind<CompiledProgram>(program);
   return guarded({p->device->plugin, "instantiate"}, [&] {
     auto instance = std::make_unique<StreamInstance>(p);
-    instance->bind(*binding);
+    instance->rebind(*binding);
     *out = reinterpret_cast<tenon_instance*>(instance.release());
   });
 }
@@ -213,15 +213,16 @@ inline tenon_status* stream_rebind(tenon_instance* instance,
 struct StreamJob {
   StreamInstance* instance;
   uint64_t run_id;
-  void* stream;
-  std::shared_ptr<Outcome> outcome;
-  tenon_status* failure;
+  bool measured;
+  void* stream = nullptr;
+  std::shared_ptr<Outcome> outcome{};
+  tenon_status* failure = nullptr;
 
   static void run(void* arg) noexcept {
     auto* j = static_cast<StreamJob*>(arg);
     uint32_t step = TENON_NONE;
     try {
-      j->outcome = j->instance->enqueue(j->run_id, j->stream, step);
+      j->outcome = j->instance->enqueue(j->run_id, j->stream, j->measured, step);
     } catch (...) {
       const CompiledProgram& p = j->instance->program();
       j->failure =
@@ -231,10 +232,11 @@ struct StreamJob {
   }
 };
 
-inline tenon_status* stream_run(tenon_instance* instance, const tenon_run_args* args) noexcept {
+inline tenon_status* stream_run_job(tenon_instance* instance, const tenon_run_args* args,
+                                    bool measured) noexcept {
   auto* i = behind<StreamInstance>(instance);
   const DeviceState& device = *i->program().device;
-  StreamJob job{i, args->run_id, nullptr, nullptr, nullptr};
+  StreamJob job{i, args->run_id, measured};
   tenon_status* outside = guarded({device.plugin, "run", args->run_id}, [&] {
     auto* stream = args->stream ? behind<Stream>(args->stream) : nullptr;
     job.stream = stream ? stream->native : i->own_stream();
@@ -251,7 +253,47 @@ inline tenon_status* stream_run(tenon_instance* instance, const tenon_run_args* 
   return args->stream || !job.outcome ? nullptr : failure_of(device, "run", {job.outcome});
 }
 
-inline const void* no_extension(tenon_plugin*, tenon_str) noexcept { return nullptr; }
+inline tenon_status* stream_run(tenon_instance* instance, const tenon_run_args* args) noexcept {
+  return stream_run_job(instance, args, false);
+}
+
+// ---- Extensions
+
+inline tenon_status* stream_run_measured(tenon_instance* instance,
+                                         const tenon_run_args* args) noexcept {
+  return stream_run_job(instance, args, true);
+}
+
+inline tenon_status* stream_step_times(tenon_instance* instance, tenon_step_time* out,
+                                       uint32_t count) noexcept {
+  auto* i = behind<StreamInstance>(instance);
+  struct Job {
+    StreamInstance* instance;
+    std::span<tenon_step_time> out;
+    std::exception_ptr failure{};
+  } job{i, {out, count}};
+  const DeviceState& device = *i->program().device;
+  return guarded({device.plugin, "times"}, [&] {
+    device.device->run(
+        [](void* arg) {
+          auto* j = static_cast<Job*>(arg);
+          try {
+            j->instance->step_times(j->out);
+          } catch (...) {
+            j->failure = std::current_exception();
+          }
+        },
+        &job);
+    if (job.failure) std::rethrow_exception(job.failure);
+  });
+}
+
+inline const void* stream_extension(tenon_plugin*, tenon_str id) noexcept {
+  static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), stream_run_measured,
+                                              stream_step_times};
+  if (text(id) == TENON_PROFILER_ID) return &profiler;
+  return text(id) == TENON_PREPARE_ID ? &kPrepare : nullptr;
+}
 
 constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
                                              CreateFunction create_function) {
@@ -274,7 +316,7 @@ constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
   t.event_query = event_query;
   t.event_wait = event_wait;
   t.event_on_done = event_on_done;
-  t.get_extension = no_extension;
+  t.get_extension = stream_extension;
   return t;
 }
 

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "../stream_plugin.hpp"
+#include "stream_lanes.hpp"
+#include "stream_timers.hpp"
 
 namespace tenon::sdk::layer {
 
@@ -68,7 +70,7 @@ using Outcomes = std::vector<std::shared_ptr<Outcome>>;
 class StreamInstance : public Instance {
  public:
   explicit StreamInstance(const CompiledProgram* p)
-      : Instance(p), device_(stream_device(*p->device)) {
+      : Instance(p), device_(stream_device(*p->device)), lanes_(device_), timers_(device_) {
     for (const StepBody& body : p->program.bodies)
       can_fail_ |= body.kernel.run && body.kernel.can_fail;
     if (can_fail_) word_ = device_.error_word_create();
@@ -85,6 +87,7 @@ class StreamInstance : public Instance {
   // Not while it runs.
   void rebind(const tenon_binding& binding) {
     bind(binding);
+    lanes_.bind(binding, program().program.steps.size());
     forget_recording();
     runs_ = 0;
   }
@@ -95,31 +98,43 @@ class StreamInstance : public Instance {
     return own_;
   }
 
-  // Enqueues one run; returns its outcome when data can make it fail. step: where it failed to
-  // enqueue, TENON_NONE = as a whole.
-  std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, uint32_t& step) {
+  // Enqueues one run; returns its outcome when data can make it fail. measured: its steps, which
+  // then run one by one, are timed. step: where it failed to enqueue, TENON_NONE = as a whole.
+  std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, bool measured, uint32_t& step) {
     settle();
     std::shared_ptr<Outcome> outcome;
     if (can_fail_) {
       *word_.host = kNoError;
       outcome = std::make_shared<Outcome>(&program(), word_.host, run_id);
     }
-    if (!recording_ && wants_recording()) record();
-    if (recording_)
+    measured_ = measured;
+    if (measured) timers_.begin(program().program.steps.size(), stream);
+    if (!measured && !recording_ && wants_recording()) record();
+    if (recording_ && !measured)
       device_.replay(recording_, stream);
     else
-      all_steps(stream, step);
+      run_all(stream, step);
     ++runs_;
     last_ = outcome;
     return outcome;
+  }
+
+  // Of the last measured run, which is over.
+  void step_times(std::span<tenon_step_time> out) const {
+    check(out.size() == timers_.step_count(), "times of " + std::to_string(out.size()) +
+                                                  " steps, measured are " +
+                                                  std::to_string(timers_.step_count()));
+    for (uint32_t i = 0; i < out.size(); ++i) out[i] = timers_.time(i, lanes_.lane(i));
   }
 
  private:
   bool wants_recording() const {
     if (unrecordable_ || !device_.records()) return false;
     // One run alone is faster without; and a single step gains nothing.
-    if (program().exec_mode == TENON_EXEC_DEFAULT) return runs_ > 0 && steps().size() > 1;
-    return program().exec_mode == TENON_EXEC_GRAPH && !steps().empty();
+    const uint32_t mode = program().exec_mode;
+    if (mode == TENON_EXEC_STREAM || mode == TENON_EXEC_EAGER) return false;
+    if (mode == TENON_EXEC_GRAPH) return !steps().empty();
+    return runs_ > 0 && steps().size() > 1;
   }
 
   void record() {
@@ -146,20 +161,65 @@ class StreamInstance : public Instance {
     }
   }
 
+  // Without leaving work on streams that the host does not know.
+  void run_all(void* stream, uint32_t& step) {
+    if (!lanes_.several()) return all_steps(stream, step);
+    try {
+      all_steps(stream, step);
+    } catch (...) {
+      lanes_.abandon();
+      throw;
+    }
+  }
+
   void all_steps(void* stream, uint32_t& step) {
-    const bool eager = program().exec_mode == TENON_EXEC_EAGER;
     if (can_fail_) device_.error_word_reset(word_, stream);
-    for (const Prepared& prepared : steps()) {
-      step = prepared.index;
-      Call call = prepared.call;
-      call.stream = stream;
-      call.error = word_.device;
-      call.step = prepared.index;
-      (*prepared.run)(call);
-      if (eager) device_.stream_synchronize(stream);
+    if (program().exec_mode == TENON_EXEC_EAGER) {
+      if (!each_by_itself(stream, step)) return;
+    } else if (lanes_.several()) {
+      in_lanes(stream, step);
+    } else {
+      for (const Prepared& prepared : steps()) one_step(prepared, stream, step);
     }
     step = TENON_NONE;
     if (can_fail_) device_.error_word_fetch(word_, stream);
+  }
+
+  void one_step(const Prepared& prepared, void* stream, uint32_t& step) {
+    step = prepared.index;
+    Call call = prepared.call;
+    call.stream = stream;
+    call.error = word_.device;
+    call.step = prepared.index;
+    if (measured_) timers_.step_begins(step, stream);
+    (*prepared.run)(call);
+    if (measured_) timers_.step_ended(step, stream);
+  }
+
+  // Waits after each step; false when the data made one fail: those behind it do not run.
+  bool each_by_itself(void* stream, uint32_t& step) {
+    for (const Prepared& prepared : steps()) {
+      one_step(prepared, stream, step);
+      const bool may_fail = program().program.bodies[prepared.index].kernel.can_fail;
+      if (may_fail) device_.error_word_fetch(word_, stream);
+      device_.stream_synchronize(stream);
+      if (may_fail && *word_.host != kNoError) return false;
+    }
+    return true;
+  }
+
+  // Steps that have nothing to run wait and are waited for like others.
+  void in_lanes(void* stream, uint32_t& step) {
+    lanes_.begin(stream);
+    auto next = steps().begin();
+    for (uint32_t i = 0; i < program().program.steps.size(); ++i) {
+      lanes_.wait(i, stream);
+      if (next != steps().end() && next->index == i)
+        one_step(*next++, lanes_.stream(i, stream), step);
+      lanes_.done(i, stream);
+    }
+    step = TENON_NONE;
+    lanes_.end(stream);
   }
 
   void settle() {
@@ -172,8 +232,10 @@ class StreamInstance : public Instance {
   }
 
   StreamDevice& device_;
+  StreamLanes lanes_;
+  StreamTimers timers_;
   StreamDevice::ErrorWord word_{};
-  bool can_fail_ = false, unrecordable_ = false;
+  bool can_fail_ = false, unrecordable_ = false, measured_ = false;
   void* own_ = nullptr;
   void* recording_ = nullptr;
   uint64_t runs_ = 0;
