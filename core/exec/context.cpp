@@ -215,6 +215,7 @@ void Context::bind(Lease& lease) {
     for (const Place& p : region.values) binding.values.push_back(slot_at(lease, p, region.device));
     for (const Place& p : region.scratch)
       binding.scratch.push_back(slot_at(lease, p, region.device));
+    binding.lanes = &region.lanes;
     if (lease.instances[r])
       lease.instances[r]->rebind(binding);
     else

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/executable.hpp"
 
+#include "base/log.hpp"
 #include "exec/context.hpp"
 #include "plan/bind.hpp"
 
@@ -29,6 +30,11 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
       store_(std::move(store)),
       options_(std::move(options)),
       devices_(open_devices(runtime_->host, options_.device, options_.plan.allow_fallback)) {
+  const DeviceInfo& wanted = devices_[0]->info();
+  if (options_.plan.lanes > 1 && !wanted.lanes)
+    log(LogLevel::warning,
+        cat("graph '", graph_.name, "': ", options_.plan.lanes, " lanes were asked for, ",
+            wanted.id, " runs one: plugin ", wanted.plugin, " takes no lanes"));
   if (graph_.symbols().empty()) plan_for({});
 }
 
@@ -65,6 +71,7 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   };
   auto out = std::make_shared<BoundPlan>();
   out->plan = make_plan(bound, devices_, options_.plan, evaluate);
+  if (options_.plan.aot) prepare_programs(out->plan, runtime_->host.threads(), options_.progress);
   out->constants.resize(devices_.size());
   for (size_t d = 0; d < devices_.size(); ++d) out->constants[d].resize(out->plan.constants.size());
   for (size_t c = 0; c < out->plan.constants.size(); ++c) {

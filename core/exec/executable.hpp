@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/prepare.hpp"
 #include "exec/runtime.hpp"
 #include "exec/store.hpp"
 #include "plan/plan.hpp"
@@ -18,6 +19,7 @@ namespace tenon::core {
 struct ExecutableOptions {
   std::string device = "auto";
   PlanOptions plan;
+  CompileProgress progress{};  // of plan.aot; may be empty
 };
 
 // A plan and the buffers of its constants, shared by all contexts.
@@ -38,6 +40,7 @@ class Executable {
   const Graph& graph() const { return graph_; }
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
+  const PlanOptions& plan_options() const { return options_.plan; }
   // One plan per binding; the last kMostPlans are kept. [any thread]
   std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers);
   // The numbers that these input types give the graph's symbols; fails where they contradict it or

@@ -185,6 +185,7 @@ namespace {
 // A binding as the plugin sees it. That it fits the program is core's own duty.
 struct RawBinding {
   std::vector<tenon_slot> values, scratch;
+  std::vector<tenon_lane_wait> waits;
   tenon_binding binding{};
 
   RawBinding(const Program& program, const Binding& from) {
@@ -198,8 +199,27 @@ struct RawBinding {
     for (size_t i = 0; i < from.scratch.size(); ++i) {
       scratch.push_back(slot(program, from.scratch[i], program.steps()[i].scratch, "scratch", i));
     }
-    binding = {sizeof(tenon_binding), values.data(), scratch.data(),
-               static_cast<uint32_t>(values.size()), static_cast<uint32_t>(scratch.size())};
+    binding = {sizeof(tenon_binding),
+               values.data(),
+               scratch.data(),
+               static_cast<uint32_t>(values.size()),
+               static_cast<uint32_t>(scratch.size()),
+               nullptr,
+               nullptr,
+               1,
+               0};
+    if (from.lanes && from.lanes->count > 1) add_lanes(program, *from.lanes);
+  }
+
+  void add_lanes(const Program& program, const Lanes& lanes) {
+    check(program.device().info().lanes && lanes.lane.size() == program.steps().size(),
+          "a binding of ", lanes.count, " lanes for ", program.steps().size(), " steps on ",
+          program.device().info().id);
+    for (const LaneWait& w : lanes.waits) waits.push_back({w.step, w.after});
+    binding.lanes = lanes.lane.data();
+    binding.waits = waits.data();
+    binding.lane_count = lanes.count;
+    binding.wait_count = static_cast<uint32_t>(waits.size());
   }
 
   static tenon_slot slot(const Program& program, const Slot& from, uint64_t size, const char* what,
@@ -393,7 +413,8 @@ std::shared_ptr<Program> Device::compile(const void* blob, size_t size,
                                          const CompileOptions& options) {
   tenon_compile_options raw{};
   raw.struct_size = sizeof raw;
-  raw.flags = options.aot ? TENON_COMPILE_AOT : 0;
+  raw.flags = options.aot && !plugin_->prepare().part ? TENON_COMPILE_AOT : 0;
+  raw.exec_mode = options.exec_mode;
   raw.scratch_limit = options.scratch_limit;
   auto* handle = made<tenon_program>(*this, kFaultCompile, "compile", [&](tenon_program** out) {
     return plugin_->table().compile(handle_, blob, size, &raw, out);

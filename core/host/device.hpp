@@ -37,6 +37,7 @@ struct DeviceInfo {
   bool host_addressable = false;
   bool host_threads = false;  // a synchronous run computes in the calling thread
   bool rebind_dear = false;
+  bool lanes = false;  // runs several at once
 };
 
 // A failure that a plugin reported.
@@ -178,6 +179,10 @@ class Program {
   const std::vector<Step>& steps() const { return steps_; }
   // Makes a derived weight of the dense content; both buffers are of the program's device.
   void derive(uint32_t value, Buffer& dense, Buffer& derived) const;
+  // What is still to be done before the first run, in parts that may be done in any thread; 0 when
+  // the plugin does not tell. See prepare.h.
+  uint32_t part_count() const;
+  void prepare(uint32_t part) const;
   tenon_program* handle() const { return handle_; }
 
  private:
@@ -189,14 +194,29 @@ class Program {
   std::vector<Step> steps_;
 };
 
+// `step` begins when `after`, an earlier step of another lane, is done.
+struct LaneWait {
+  uint32_t step = 0, after = 0;
+  friend bool operator==(const LaneWait&, const LaneWait&) = default;
+};
+
+// Which steps of a program may run beside each other. A lane runs its steps in the order of the
+// program; all lanes begin with the run, the run ends with the last of them.
+struct Lanes {
+  uint32_t count = 1;
+  std::vector<uint32_t> lane{};   // per step; empty: one lane, no waits
+  std::vector<LaneWait> waits{};  // in the order of `step`
+};
+
 struct Slot {
   std::shared_ptr<Buffer> buffer;  // null only for size 0 or what nobody touches
   uint64_t offset = 0;
 };
 
 struct Binding {
-  std::vector<Slot> values;   // one per program value; a view's slot is its base plus its offset
-  std::vector<Slot> scratch;  // one per step
+  std::vector<Slot> values;      // one per program value; a view's slot is its base plus its offset
+  std::vector<Slot> scratch;     // one per step
+  const Lanes* lanes = nullptr;  // null: one lane
 };
 
 // When a step ran, in nanoseconds of the host's monotonic clock; 0 to 0: it was not measured.
@@ -235,8 +255,9 @@ class Instance {
 };
 
 struct CompileOptions {
-  bool aot = false;            // generate all code now
+  bool aot = false;            // all code is wanted at once: see Device::compile
   uint64_t scratch_limit = 0;  // bytes per step, 0 = no limit
+  uint32_t exec_mode = TENON_EXEC_DEFAULT;
 };
 
 class Device : public std::enable_shared_from_this<Device> {
@@ -257,6 +278,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::shared_ptr<Buffer> buffer(uint64_t size);  // size > 0; contents undefined
   // One verdict per node of function 0. blob: 8-aligned, see blob.h.
   std::vector<Verdict> query(const void* blob, size_t size);
+  // aot: a plugin that can do it in parts (Program::prepare) is left to be asked for them.
   std::shared_ptr<Program> compile(const void* blob, size_t size,
                                    const CompileOptions& options = {});
   std::shared_ptr<Instance> instantiate(std::shared_ptr<Program> program, const Binding& binding);

@@ -157,6 +157,7 @@ Plugin::Plugin(const AgreedTable& agreed)
   try {
     find_profiler();
     find_derived_weights();
+    find_prepare();
   } catch (...) {
     shut_down();
     throw;
@@ -173,6 +174,17 @@ void Plugin::find_derived_weights() {
     return;
   }
   derived_weights_ = *found;
+}
+
+void Plugin::find_prepare() {
+  const auto* found = static_cast<const tenon_prepare*>(find_extension(TENON_PREPARE_ID));
+  if (!found) return;
+  if (!TENON_HAS(tenon_prepare, found, part) || !found->count || !found->part) {
+    log(LogLevel::warning,
+        cat("plugin ", name_, ": its ", TENON_PREPARE_ID, " is not whole: not used"));
+    return;
+  }
+  prepare_ = *found;
 }
 
 const void* Plugin::find_extension(std::string_view id) const {
@@ -217,6 +229,7 @@ DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position)
   device.host_addressable = (info->flags & TENON_DEVICE_HOST_ADDRESSABLE) != 0;
   device.host_threads = (info->flags & TENON_DEVICE_HOST_THREADS) != 0;
   device.rebind_dear = (info->flags & TENON_DEVICE_REBIND_DEAR) != 0;
+  device.lanes = (info->flags & TENON_DEVICE_LANES) != 0;
   if (device.host_addressable && !table_.buffer_address) {
     lied("enumerate", which, " is host-addressable, but the slot buffer_address is null");
   }

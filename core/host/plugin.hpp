@@ -10,6 +10,7 @@
 
 #include "host/device.hpp"
 #include "tenon/derived_weights.h"
+#include "tenon/prepare.h"
 #include "tenon/profiler.h"
 
 namespace tenon::core {
@@ -55,6 +56,8 @@ class Plugin {
   const tenon_profiler& profiler() const { return profiler_; }
   // A null slot when the plugin derives none.
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
+  // Null slots when the plugin prepares nothing in parts.
+  const tenon_prepare& prepare() const { return prepare_; }
 
   // Throws: the plugin said something in slot that cannot be.
   template <class... Parts>
@@ -65,6 +68,7 @@ class Plugin {
  private:
   void find_profiler();
   void find_derived_weights();
+  void find_prepare();
   const void* find_extension(std::string_view id) const;
   void shut_down() noexcept;
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
@@ -75,6 +79,7 @@ class Plugin {
   tenon_plugin* handle_ = nullptr;
   tenon_profiler profiler_{};
   tenon_derived_weights derived_weights_{};
+  tenon_prepare prepare_{};
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };

@@ -387,6 +387,21 @@ void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
   });
 }
 
+uint32_t Program::part_count() const {
+  constexpr uint32_t kMostParts = 1u << 26;
+  const Plugin& plugin = device_->plugin();
+  if (!plugin.prepare().count) return 0;
+  const uint32_t count =
+      guarded(plugin, "prepare.count", [&] { return plugin.prepare().count(handle_); });
+  if (count > kMostParts) plugin.lied("prepare.count", "says ", count, " parts");
+  return count;
+}
+
+void Program::prepare(uint32_t part) const {
+  call(*device_, kFaultCompile, "prepare.part",
+       [&] { return device_->plugin().prepare().part(handle_, part); });
+}
+
 Program::~Program() { destroy(); }
 
 void Program::destroy() noexcept {

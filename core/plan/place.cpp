@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles the regions and gives every value of their programs a place: what is named lies with its
 // name, what two values may share they share (views, in place, updates written where the old
-// content was), the rest goes to the arenas.
+// content was), the rest goes to the arenas. What shares is decided as for one lane; then the steps
+// get their lanes, with the waits that sharing needs, and what no wait orders lives at once.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,12 +10,16 @@
 
 #include "ir/blob.hpp"
 #include "ops/record.hpp"
+#include "plan/lanes.hpp"
 #include "plan/partition.hpp"
 #include "plan/plan.hpp"
+#include "plan/race.hpp"
 #include "plan/schedule.hpp"
 
 namespace tenon::core {
 namespace {
+
+constexpr double kFlopsPerByte = 64;  // of a product, in the time of a byte moved; a rough guess
 
 // Bytes with a lifetime on one device; time counts steps over all regions.
 struct Storage {
@@ -33,6 +38,11 @@ struct Located {
   uint64_t offset = 0;
 };
 
+// What a step touches, for the time that it has.
+struct Touches {
+  std::vector<uint32_t> reads{}, writes{};  // storages; scratch is written
+};
+
 struct InPlaceOffer {
   uint32_t time;
   uint32_t from, to;  // storages
@@ -40,7 +50,8 @@ struct InPlaceOffer {
 
 class Placer {
  public:
-  Placer(const LegalGraph& legal, Plan& plan) : legal_(legal), graph_(legal.graph), plan_(plan) {}
+  Placer(const LegalGraph& legal, const PlanOptions& options, Plan& plan)
+      : legal_(legal), graph_(legal.graph), options_(options), plan_(plan) {}
 
   void run() {
     const std::vector<Region> regions = partition(graph_, legal_.device, schedule(graph_));
@@ -50,8 +61,11 @@ class Placer {
     plan_outputs();
     plan_updates();
     merge_in_place();
+    give_lanes();
     lay_out_arenas();
     write_places();
+    const std::string wrong = check_races(plan_);
+    check(wrong.empty(), "lanes: ", wrong);
   }
 
  private:
@@ -65,13 +79,17 @@ class Placer {
     const RegionBlob written = write_region(graph_, region.nodes, region.inputs, region.outputs);
     Device& device = *plan_.devices[region.device];
     check_claims(device, written.blob, written.nodes);
-    planned.program = device.compile(written.blob.data(), written.blob.size());
+    planned.program =
+        device.compile(written.blob.data(), written.blob.size(),
+                       {.aot = options_.aot, .scratch_limit = 0, .exec_mode = options_.exec_mode});
+    first_time_.push_back(time_);
 
     std::vector<Located> located = locate_values(region, written, *planned.program);
     for (const Step& step : planned.program->steps()) {
       add_step(region, step, located);
-      planned.report_of_step.push_back(
-          step.node == TENON_NONE ? kNone : legal_.report_of[written.nodes[step.node]]);
+      const NodeId node = step.node == TENON_NONE ? kNone : written.nodes[step.node];
+      planned.report_of_step.push_back(node == kNone ? kNone : legal_.report_of[node]);
+      ordered_.push_back(node != kNone && graph_[node].op->traits & kOrdered);
     }
     located_.push_back(std::move(located));
     plan_.regions.push_back(std::move(planned));
@@ -232,6 +250,11 @@ class Placer {
       touch(scratch, now);
     }
     scratch_.push_back(scratch);
+    Touches touches;
+    for (uint32_t p : step.reads) touches.reads.push_back(located[p].storage);
+    for (uint32_t p : step.writes) touches.writes.push_back(located[p].storage);
+    if (step.scratch) touches.writes.push_back(scratch);
+    touches_.push_back(std::move(touches));
     for (const Alias& a : step.aliases)
       if (!a.view) offer_in_place(step, a, located, now);
   }
@@ -283,6 +306,7 @@ class Placer {
       const uint32_t target = old == at_.end() ? kNone : old->second;
       if (storages_[s].place.home == Home::arena && may_overwrite(s, target)) {
         storages_[s].place = {Home::entry, e, 0};
+        if (target != kNone) overwrites_[s] = target;
         continue;
       }
       touch(s, end);
@@ -308,12 +332,74 @@ class Placer {
     });
   }
 
-  // ---- arenas
+  // ---- lanes
 
   uint32_t root(uint32_t s) const {
     while (storages_[s].merged_into != kNone) s = storages_[s].merged_into;
     return s;
   }
+
+  // One number for what lies at one address.
+  uint32_t bytes_of(uint32_t s) const {
+    s = root(s);
+    const auto old = overwrites_.find(s);
+    return old == overwrites_.end() ? s : old->second;
+  }
+
+  void give_lanes() {
+    size_t first_step = 0;
+    for (uint32_t r = 0; r < plan_.regions.size(); ++r) {
+      PlannedRegion& region = plan_.regions[r];
+      const size_t count = region.program->steps().size();
+      if (options_.lanes > 1) {
+        const DeviceInfo& info = plan_.devices[region.device]->info();
+        if (info.lanes)
+          region.lanes = lanes_of(region, first_step);
+        else
+          region.lanes_note = cat("plugin ", info.plugin, " runs its steps in one lane");
+      }
+      if (region.lanes.count > 1) prolong_lives(region.lanes, first_step, first_time_[r]);
+      first_step += count;
+    }
+  }
+
+  Lanes lanes_of(const PlannedRegion& region, size_t first_step) const {
+    std::vector<LaneStep> steps(region.program->steps().size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Touches& touches = touches_[first_step + i];
+      LaneStep& step = steps[i];
+      const auto add = [&](const std::vector<uint32_t>& storages, std::vector<uint32_t>& ids) {
+        for (uint32_t s : storages) {
+          if (s == kNone) continue;
+          ids.push_back(bytes_of(s));
+          step.cost += storages_[s].size;
+        }
+      };
+      add(touches.reads, step.reads);
+      add(touches.writes, step.writes);
+      const uint32_t report = region.report_of_step[i];
+      if (report != kNone)
+        step.cost += static_cast<uint64_t>(legal_.reports[report].flops / kFlopsPerByte);
+      step.work = !region.program->steps()[i].writes.empty();
+      step.ordered = ordered_[first_step + i];
+    }
+    return assign_lanes(steps, options_.lanes);
+  }
+
+  // A storage lives until no step can begin any more while one that touches it runs.
+  void prolong_lives(const Lanes& lanes, size_t first_step, uint32_t first_time) {
+    const size_t count = lanes.lane.size();
+    const LaneOrder order(lanes, count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Touches& touches = touches_[first_step + i];
+      const uint32_t until = first_time + order.latest_beside(i);
+      for (const auto* list : {&touches.reads, &touches.writes})
+        for (uint32_t s : *list)
+          if (s != kNone) storages_[root(s)].last = std::max(storages_[root(s)].last, until);
+    }
+  }
+
+  // ---- arenas
 
   void merge_in_place() {
     std::map<uint32_t, uint32_t>
@@ -415,6 +501,7 @@ class Placer {
 
   const LegalGraph& legal_;
   const Graph& graph_;
+  const PlanOptions& options_;
   Plan& plan_;
   uint32_t time_ = 0;
   std::vector<Storage> storages_;
@@ -423,12 +510,18 @@ class Placer {
   std::vector<bool> is_output_;
   std::vector<std::vector<Located>> located_;  // per region, per program value
   std::vector<uint32_t> scratch_;              // per step over all regions
+  std::vector<Touches> touches_;               // likewise
+  std::vector<bool> ordered_;                  // likewise
+  std::vector<uint32_t> first_time_;           // per region: of its first step
+  std::map<uint32_t, uint32_t> overwrites_;    // storage -> the one whose bytes it takes, of a name
   std::vector<InPlaceOffer> offers_;
   std::vector<PendingCopy> pending_copies_;
 };
 
 }  // namespace
 
-void place_values(const LegalGraph& legal, Plan& plan) { Placer(legal, plan).run(); }
+void place_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan) {
+  Placer(legal, options, plan).run();
+}
 
 }  // namespace tenon::core

@@ -69,7 +69,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   Plan plan;
   plan.devices = std::move(devices);
   plan.graph_nodes = g.node_count();
-  place_values(legal, plan);
+  place_values(legal, options, plan);
   plan.reports = std::move(legal.reports);
   return plan;
 }

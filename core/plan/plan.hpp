@@ -46,6 +46,8 @@ struct PlannedRegion {
   std::vector<Place> scratch{};            // per step
   std::vector<PlannedCopy> before{};       // what comes over from other devices
   std::vector<uint32_t> report_of_step{};  // into Plan::reports, kNone = several nodes
+  Lanes lanes{};
+  std::string lanes_note{};  // why it has one lane where several were asked for
 };
 
 struct PlannedInput {
@@ -108,15 +110,18 @@ struct PlanOptions {
   bool fuse = true;  // and raise; only with simplify, and not with decompose_all
   bool decompose_all = false;
   bool allow_fallback = true;
+  uint32_t exec_mode = TENON_EXEC_DEFAULT;
+  uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
+  bool aot = false;    // CompileOptions::aot
 };
 
 // The passes in their order: raise, fuse, gradients, simplify, fuse, regions and batches, legalize,
-// partition, compile, memory. graph: bound (numbers only). devices: the wanted one, then, where fallback is allowed,
-// the one that takes what it refuses.
+// partition, compile, memory. graph: bound (numbers only). devices: the wanted one, then, where
+// fallback is allowed, the one that takes what it refuses.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate = {});
 
-// The last pass: compiled regions get places. Exposed for tests.
-void place_values(const LegalGraph& legal, Plan& plan);
+// The last pass: regions are compiled, their steps get lanes and their values places.
+void place_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan);
 
 }  // namespace tenon::core

@@ -97,8 +97,9 @@ tenon_status* query(tenon_device*, const void*, uint64_t, const tenon_query_resu
 }
 void query_release(tenon_device*, const tenon_query_result*) {}
 
-tenon_status* compile(tenon_device*, const void*, uint64_t, const tenon_compile_options*,
+tenon_status* compile(tenon_device*, const void*, uint64_t, const tenon_compile_options* options,
                       tenon_program** out) {
+  answers.compiled = *options;
   if (answers.compile_fails) return failure(TENON_OUT_OF_MEMORY, "no memory for code");
   ++answers.programs;
   *out = any<tenon_program>();
@@ -111,6 +112,10 @@ void program_destroy(tenon_program*) { --answers.programs; }
 
 void take(const tenon_binding* binding) {
   answers.bound.assign(binding->values, binding->values + binding->value_count);
+  answers.lanes.clear();
+  if (binding->lane_count > 1)
+    answers.lanes.assign(binding->lanes, binding->lanes + binding->step_count);
+  answers.waits.assign(binding->waits, binding->waits + binding->wait_count);
 }
 tenon_status* instantiate(tenon_program*, const tenon_binding* binding, tenon_instance** out) {
   ++answers.instances;

@@ -46,6 +46,9 @@ struct Answers {
   int created = 0, shut_down = 0, opened = 0, buffers = 0, programs = 0, instances = 0;
   int native_copies = 0, rebinds = 0;
   std::vector<tenon_slot> bound;
+  std::vector<uint32_t> lanes;  // of the last binding
+  std::vector<tenon_lane_wait> waits;
+  tenon_compile_options compiled{};  // the last ones
   uint32_t threads = 0;
 };
 extern Answers answers;
