@@ -8,6 +8,28 @@ using namespace tenon::core;
 
 namespace {
 
+constexpr const char* kExecNames[] = {"default", "stream", "graph", "eager", "multi_stream"};
+constexpr uint32_t kUsualLanes = 4;
+
+void take_modes(const tenon_executable_options& o, ExecutableOptions& options) {
+  if (o.exec_mode >= std::size(kExecNames))
+    fail(Code::invalid_argument, "exec_mode ", o.exec_mode, " is unknown");
+  if (o.compile_mode > TENON_COMPILE_MODE_AOT)
+    fail(Code::invalid_argument, "compile_mode ", o.compile_mode, " is unknown");
+  if (o.exec_mode != TENON_EXEC_MULTI_STREAM && o.lanes != 0)
+    fail(Code::invalid_argument, "lanes ", o.lanes, " with exec_mode ", kExecNames[o.exec_mode],
+         ", expected 0: lanes are for multi_stream");
+  if (o.lanes > TENON_MAX_LANES)
+    fail(Code::invalid_argument, "lanes ", o.lanes, ", expected at most ", TENON_MAX_LANES);
+  options.plan.exec_mode = o.exec_mode;
+  if (o.exec_mode == TENON_EXEC_MULTI_STREAM) options.plan.lanes = o.lanes ? o.lanes : kUsualLanes;
+  options.plan.aot = o.compile_mode == TENON_COMPILE_MODE_AOT;
+  if (o.progress)
+    options.progress = [call = o.progress, user = o.progress_user](uint32_t done, uint32_t total) {
+      return call(user, done, total) == 0;
+    };
+}
+
 // What a run must move at least: each input, weight and state read once, each output and update
 // written once.
 uint64_t moved_bytes(const Plan& plan) {
@@ -19,7 +41,7 @@ uint64_t moved_bytes(const Plan& plan) {
   return bytes;
 }
 
-nlohmann::json report_json(const Plan& plan) {
+nlohmann::json report_json(const Plan& plan, const PlanOptions& options) {
   using nlohmann::json;
   const auto id = [&](uint32_t d) { return plan.devices[d]->info().id; };
   json out;
@@ -37,15 +59,24 @@ nlohmann::json report_json(const Plan& plan) {
   for (size_t r = 0; r < plan.regions.size(); ++r) {
     const PlannedRegion& region = plan.regions[r];
     const auto& steps = region.program->steps();
+    const Lanes& lanes = region.lanes;
     out["regions"].push_back({{"device", id(region.device)},
                               {"steps", steps.size()},
-                              {"transfers_in", region.before.size()}});
+                              {"transfers_in", region.before.size()},
+                              {"lanes", lanes.count},
+                              {"waits", lanes.waits.size()},
+                              {"lanes_note", region.lanes_note}});
+    auto wait = lanes.waits.begin();
     for (size_t s = 0; s < steps.size(); ++s) {
       const uint32_t node = region.report_of_step[s];
+      json after = json::array();
+      for (; wait != lanes.waits.end() && wait->step == s; ++wait) after.push_back(wait->after);
       out["steps"].push_back({{"region", r},
                               {"label", steps[s].label},
                               {"scratch", steps[s].scratch},
-                              {"node", node == kNone ? "" : plan.reports[node].name}});
+                              {"node", node == kNone ? "" : plan.reports[node].name},
+                              {"lane", lanes.lane.empty() ? 0 : lanes.lane[s]},
+                              {"after", std::move(after)}});
     }
   }
   out["memory"] = json::array();
@@ -63,6 +94,8 @@ nlohmann::json report_json(const Plan& plan) {
                              {"state", state}});
   }
   out["bytes"] = moved_bytes(plan);
+  out["exec"] = kExecNames[options.exec_mode];
+  out["compile"] = options.aot ? "aot" : "jit";
   return out;
 }
 
@@ -85,6 +118,7 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);
     options.plan.decompose_all = o.flags & TENON_COMPILE_DECOMPOSE_ALL;
+    take_modes(o, options);
     need(out_executable, "out_executable");
     *out_executable = new tenon_executable{
         std::make_shared<Executable>(need(runtime, "runtime").runtime, need(graph, "graph").graph,
@@ -103,8 +137,9 @@ tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_
     for (uint32_t i = 0; i < count; ++i) binding.emplace(view(symbols[i]), numbers[i]);
     const auto bound = need(executable, "executable").executable->plan_for(binding);
     need(out_json, "out_json");
-    *out_json = new tenon_text{
-        report_json(bound->plan).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+    const PlanOptions& options = executable->executable->plan_options();
+    *out_json = new tenon_text{report_json(bound->plan, options)
+                                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   });
 }
 

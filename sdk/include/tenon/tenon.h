@@ -378,11 +378,32 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
   UINT32_C(2) /* write every op in primitives (tests); implies NO_FUSE */
 #define TENON_COMPILE_NO_FUSE UINT32_C(4) /* join no nodes into composite ops, raise none */
 
+/* When a device's code is generated. */
+#define TENON_COMPILE_MODE_JIT UINT32_C(0) /* when it is first wanted: as runs begin */
+#define TENON_COMPILE_MODE_AOT UINT32_C(1) /* all of it when the graph is compiled */
+
 typedef struct tenon_executable_options {
   uint64_t struct_size;
   tenon_str device;  /* "auto", "cpu", "cuda:0"; empty = auto */
   uint32_t fallback; /* TENON_FALLBACK_* */
   uint32_t flags;    /* TENON_COMPILE_* */
+  /* TENON_EXEC_* (types.h). EAGER is for finding faults: runs do not overlap what enqueues them,
+   * also those of tenon_context_run_async. */
+  uint32_t exec_mode;
+  /* With MULTI_STREAM: at most so many steps run beside each other, 1 to TENON_MAX_LANES, 0 = 4;
+   * else 0. It takes more memory than one lane does. A device that runs one lane only is told of in
+   * the log and in the report, not refused. */
+  uint32_t lanes;
+  uint32_t compile_mode; /* TENON_COMPILE_MODE_* */
+  uint32_t reserved0;
+  /* (optional) How far AOT is, done of total parts; returns 0 to go on, else to stop: what compiles
+   * then fails with TENON_CANCELLED, once the parts under way are over. Called in the thread that
+   * compiles (which creates the executable, or with symbols starts a run or asks for a report), at
+   * first, whenever more is done and about 20 times a second meanwhile, not at all where there is
+   * nothing to do. It may not call tenon with this executable or its contexts, and it and
+   * progress_user must live as long as all of these. */
+  uint32_t (*progress)(void* user, uint32_t done, uint32_t total);
+  void* progress_user;
 } tenon_executable_options;
 
 /* The graph is copied. With symbols in it, each new set of numbers that a run brings is compiled
@@ -393,9 +414,12 @@ TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const te
                                                 tenon_executable** out_executable);
 TENON_API void tenon_executable_destroy(tenon_executable* executable);
 /* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note, flops}],
- * regions [{device, nodes, steps}], steps [{region, label, node, scratch}], memory [{device, peak,
- * bound, weights, state}], bytes. flops: of the node's products. bytes: inputs, weights, state and
- * outputs of a run, each moved once. With symbols: of the binding given by names and numbers. */
+ * regions [{device, steps, transfers_in, lanes, waits, lanes_note}], steps [{region, label, node,
+ * scratch, lane, after}], memory [{device, peak, bound, weights, state}], bytes, exec, compile.
+ * flops: of the node's products. bytes: inputs, weights, state and outputs of a run, each moved
+ * once. lanes_note: why a region has one lane where more were asked for. after: the steps of other
+ * lanes, counted within the region, that a step waits for. exec, compile: the modes. With symbols:
+ * of the binding given by names and numbers. */
 TENON_API tenon_status* tenon_executable_report(tenon_executable* executable,
                                                 const tenon_str* symbols, const int64_t* numbers,
                                                 uint32_t count, tenon_text** out_json);

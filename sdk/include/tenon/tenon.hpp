@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -597,6 +598,11 @@ struct ExecutableOptions {
   bool simplify = true;
   bool fuse = true;
   bool decompose_all = false;  // tests: every op in primitives
+  uint32_t exec_mode = TENON_EXEC_DEFAULT;
+  uint32_t lanes = 0;  // of TENON_EXEC_MULTI_STREAM; 0 = 4
+  bool aot = false;    // all code is generated when the graph is compiled
+  // Of aot: done of total parts; false stops. See tenon_executable_options; may not throw.
+  std::function<bool(uint32_t done, uint32_t total)> progress{};
 };
 
 class Executable {
@@ -610,6 +616,16 @@ class Executable {
     o.flags = (options.simplify ? 0 : TENON_COMPILE_NO_SIMPLIFY) |
               (options.fuse ? 0 : TENON_COMPILE_NO_FUSE) |
               (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0);
+    o.exec_mode = options.exec_mode;
+    o.lanes = options.lanes;
+    o.compile_mode = options.aot ? TENON_COMPILE_MODE_AOT : TENON_COMPILE_MODE_JIT;
+    if (options.progress) {
+      progress_ = std::make_shared<Progress>(options.progress);
+      o.progress = [](void* user, uint32_t done, uint32_t total) noexcept {
+        return (*static_cast<Progress*>(user))(done, total) ? uint32_t{0} : uint32_t{1};
+      };
+      o.progress_user = progress_.get();
+    }
     tenon_executable* handle = nullptr;
     detail::check(
         tenon_executable_create(runtime.handle(), graph.handle(), store.handle(), &o, &handle));
@@ -629,12 +645,15 @@ class Executable {
   }
 
  private:
+  friend class Context;
+  using Progress = std::function<bool(uint32_t, uint32_t)>;
+  std::shared_ptr<Progress> progress_;  // lives as long as this and all contexts
   detail::Handle<tenon_executable, tenon_executable_destroy> handle_;
 };
 
 class Context {
  public:
-  explicit Context(const Executable& executable) {
+  explicit Context(const Executable& executable) : progress_(executable.progress_) {
     tenon_context* handle = nullptr;
     detail::check(tenon_context_create(executable.handle(), &handle));
     handle_.reset(handle);
@@ -695,6 +714,7 @@ class Context {
   }
 
  private:
+  std::shared_ptr<std::function<bool(uint32_t, uint32_t)>> progress_;
   detail::Handle<tenon_context, tenon_context_destroy> handle_;
 };
 
