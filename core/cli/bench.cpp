@@ -7,6 +7,7 @@
 #include "cli/bench_case.hpp"
 #include "cli/lm/model.hpp"
 #include "cli/lm/random.hpp"
+#include "cli/modes.hpp"
 #include "cli/op_text.hpp"
 #include "cli/source.hpp"
 
@@ -31,7 +32,7 @@ const std::vector<Size>& sizes() {
   return all;
 }
 
-Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const std::string& device,
+Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const Args& args,
                 double seconds) {
   Store store(runtime);
   for (const lm::WeightSpec& w : lm::weight_specs(size.config)) {
@@ -45,7 +46,7 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const std:
                             : lm::decode_graph(size.config, {.temperature = 0});
   store.add_missing(graph);
   const int64_t half = size.config.context / 2;
-  const Executable executable(runtime, graph, store, {.device = device});
+  const Executable executable(runtime, graph, store, executable_options(args));
   Context run(executable);
   if (train) {
     std::vector<int32_t> tokens(static_cast<size_t>(size.batch * (size.config.context + 1)));
@@ -111,7 +112,7 @@ std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
     for (const bool train : {true, false}) {
       const std::string name = std::string(size.name) + (train ? "_train_step" : "_decode_token");
       if (name.find(only) == std::string::npos) continue;
-      timings.push_back(bench_lm(runtime, size, train, device_of(args), seconds));
+      timings.push_back(bench_lm(runtime, size, train, args, seconds));
     }
   if (timings.empty()) throw UsageError("--only " + only + ": no case has that in its name");
   return timings;
@@ -162,6 +163,8 @@ Command bench_command() {
                    "of a model folder: train, eval, decode or prefill (default decode)"},
                   {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
                   {"--json", "", "as JSON"},
+                  exec_option(),
+                  compile_option(),
                   trace_option()},
       .examples =
           "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/lm/random.hpp"
+#include "cli/modes.hpp"
 #include "cli/op_text.hpp"
 #include "cli/source.hpp"
 
@@ -171,7 +172,7 @@ Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name,
     store.set(TENON_SPACE_WEIGHT, w.name, type, bytes.data(), bytes.size());
   }
   store.add_missing(graph);
-  const Executable executable(runtime, graph, store, {.device = device_of(args)});
+  const Executable executable(runtime, graph, store, executable_options(args));
   Context run(executable);
   set_inputs(run, graph, args);
   Timing t = time_runs(name, seconds, [&] { run.run(); });

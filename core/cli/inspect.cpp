@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/modes.hpp"
 #include "cli/source.hpp"
 
 namespace tenon::cli {
@@ -18,6 +19,7 @@ std::string mib(const json& bytes) {
 }
 
 void print(const json& report, bool steps) {
+  const bool lanes = report["exec"] == "multi_stream";
   std::map<std::string, int> counts;
   std::cout << "nodes:\n";
   for (const json& n : report["nodes"]) {
@@ -33,15 +35,28 @@ void print(const json& report, bool steps) {
   std::cout << "verdicts:";
   for (const auto& [verdict, count] : counts) std::cout << " " << count << " " << verdict;
   std::cout << "\nregions:\n";
-  for (const json& r : report["regions"])
+  for (const json& r : report["regions"]) {
     std::cout << "  " << r["device"].get<std::string>() << ": " << r["steps"] << " steps, "
-              << r["transfers_in"] << " values brought over\n";
+              << r["transfers_in"] << " values brought over";
+    if (lanes) std::cout << ", " << r["lanes"] << " lanes, " << r["waits"] << " waits";
+    if (const std::string note = r["lanes_note"]; !note.empty()) std::cout << "  (" << note << ")";
+    std::cout << "\n";
+  }
   if (steps) {
     std::cout << "steps:\n";
-    for (const json& s : report["steps"])
-      std::cout << "  region " << s["region"] << "  " << std::left << std::setw(28)
-                << s["label"].get<std::string>() << s["node"].get<std::string>()
-                << (s["scratch"] == 0 ? "" : "  scratch " + mib(s["scratch"])) << "\n";
+    size_t region = SIZE_MAX, index = 0;  // of a step in its region
+    for (const json& s : report["steps"]) {
+      if (s["region"] != region) region = s["region"], index = 0;
+      std::cout << "  region " << region;
+      if (lanes)
+        std::cout << "  step " << std::right << std::setw(4) << index << "  lane " << s["lane"];
+      std::cout << "  " << std::left << std::setw(28) << s["label"].get<std::string>()
+                << s["node"].get<std::string>()
+                << (s["scratch"] == 0 ? "" : "  scratch " + mib(s["scratch"]));
+      for (const json& step : s["after"]) std::cout << "  after " << step;
+      std::cout << "\n";
+      ++index;
+    }
   }
   std::cout << "memory:\n";
   for (const json& m : report["memory"])
@@ -67,9 +82,9 @@ int inspect(const Args& args) {
     return 0;
   }
   const Store store(runtime);
-  const Executable executable(
-      runtime, graph, store,
-      {.device = device_of(args), .allow_fallback = !args.has("--no-fallback")});
+  ExecutableOptions options = executable_options(args);
+  options.allow_fallback = !args.has("--no-fallback");
+  const Executable executable(runtime, graph, store, options);
   const std::string report = executable.report(bindings_from(args));
   if (args.has("--json"))
     std::cout << report << "\n";
@@ -92,12 +107,14 @@ Command inspect_command() {
                   {"--checkpoint", "", "the parts train and accumulate as lm train --checkpoint"},
                   {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
                   {"--no-fallback", "", "refuse instead of falling back to the cpu"},
-                  {"--steps", "", "also list the steps"},
+                  exec_option(),
+                  {"--steps", "", "also list the steps, with multi-stream their lanes and waits"},
                   {"--text", "", "print the graph's text form instead"},
                   {"--json", "", "the report as JSON"}},
       .examples =
           "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind "
-          "N=4 --steps\n",
+          "N=4 --steps\n"
+          "  tenon inspect model --part train --exec multi-stream:4 --steps\n",
       .words = 1,
       .run = inspect};
 }

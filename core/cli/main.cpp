@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
     return kWrongUsage;
   } catch (const tenon::Error& e) {
     std::cerr << "tenon: " << tenon::code_name(e.code()) << ": " << e.what() << "\n";
-    return kFailure;
+    return e.code() == TENON_CANCELLED ? kInterrupted : kFailure;
   } catch (const std::bad_alloc&) {
     std::cerr << "tenon: " << tenon::code_name(TENON_OUT_OF_MEMORY)
               << ": the host has no room for what was asked\n";

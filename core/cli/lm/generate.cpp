@@ -10,6 +10,7 @@
 #include "cli/lm/checkpoint.hpp"
 #include "cli/lm/interrupt.hpp"
 #include "cli/lm/model.hpp"
+#include "cli/modes.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -25,6 +26,8 @@ const std::vector<Option>& generate_options() {
       {"--top-k", "N", "sample from the N likeliest; 0 = all (default 0)"},
       {"--top-p", "X", "sample from the likeliest that sum up to X (default 1)"},
       {"--seed", "N", "of the sampling (default 0)"},
+      exec_option(),
+      compile_option(),
       trace_option(),
   };
   return options;
@@ -33,12 +36,12 @@ const std::vector<Option>& generate_options() {
 class Generator {
  public:
   Generator(const Runtime& runtime, Store& store, const Config& config,
-            const SampleOptions& options, std::string device)
+            const SampleOptions& options, ExecutableOptions executable)
       : runtime_(runtime),
         store_(store),
         config_(config),
         options_(options),
-        device_(std::move(device)) {}
+        executable_(std::move(executable)) {}
 
   // Reads the tokens so far into an empty cache; returns the next one.
   int64_t prefill(const std::vector<int64_t>& tokens) {
@@ -73,8 +76,7 @@ class Generator {
       const Graph graph =
           bucket ? prefill_graph(config_, bucket, options_) : decode_graph(config_, options_);
       store_.add_missing(graph);
-      r.executable = std::make_unique<Executable>(runtime_, graph, store_,
-                                                  ExecutableOptions{.device = device_});
+      r.executable = std::make_unique<Executable>(runtime_, graph, store_, executable_);
       r.context = std::make_unique<Context>(*r.executable);
     }
     return r;
@@ -84,7 +86,7 @@ class Generator {
   Store& store_;
   const Config& config_;
   SampleOptions options_;
-  std::string device_;
+  ExecutableOptions executable_;
   std::map<int64_t, Runner> runners_;
 };
 
@@ -106,7 +108,7 @@ int generate(const Args& args) {
   Store store(runtime);
   const Config config = load_model(args.text("--model"), store);
   store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});
-  Generator generator(runtime, store, config, options, device_of(args));
+  Generator generator(runtime, store, config, options, executable_options(args));
 
   std::vector<int64_t> tokens;
   for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));

@@ -34,9 +34,7 @@ void check_state(const std::string& folder, const Graph& graph, const Store& sto
 }  // namespace
 
 Stepper::Part::Part(const Runtime& runtime, const Store& store, Graph g, const StepOptions& o)
-    : graph(std::move(g)),
-      executable(runtime, graph, store, {.device = o.device, .fuse = o.fuse}),
-      context(executable) {}
+    : graph(std::move(g)), executable(runtime, graph, store, o.executable), context(executable) {}
 
 Stepper::Stepper(const Runtime& runtime, Store& store, const Config& config,
                  const TrainingState& state, const StepOptions& o)
@@ -102,8 +100,7 @@ HeldOut::HeldOut(const Runtime& runtime, const Store& store, const TextData& dat
   const int64_t windows = data.held_out_windows(context_);
   batch_ = std::min(state.batch, windows);
   batches_ = std::min(windows / batch_, kHeldOutSteps * state.accumulate);
-  executable_.emplace(runtime, eval_graph(config, batch_), store,
-                      ExecutableOptions{.device = o.device, .fuse = o.fuse});
+  executable_.emplace(runtime, eval_graph(config, batch_), store, o.executable);
   run_.emplace(*executable_);
 }
 

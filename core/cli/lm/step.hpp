@@ -15,9 +15,8 @@
 namespace tenon::lm {
 
 struct StepOptions {
-  std::string device = "auto";
+  ExecutableOptions executable{};
   bool checkpoint = false;  // TrainOptions::checkpoint
-  bool fuse = true;         // ExecutableOptions::fuse
   std::string resumed;      // folder whose state the store has; empty: all state begins new
 };
 

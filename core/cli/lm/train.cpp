@@ -15,6 +15,7 @@
 #include "cli/lm/random.hpp"
 #include "cli/lm/save.hpp"
 #include "cli/lm/step.hpp"
+#include "cli/modes.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -50,6 +51,8 @@ const std::vector<Option>& train_options() {
       {"--seed", "N", "of the initial weights and of the data's order (default 0)"},
       {"--eval-every", "N",
        "steps between measurements of the held-out loss (default: a tenth of the steps)"},
+      exec_option(),
+      compile_option(),
       trace_option(),
   };
   return options;
@@ -228,10 +231,10 @@ int train(const Args& args) {
   try_out(t.out);
   finish_save(t.out);
 
-  const StepOptions options{.device = device_of(args),
-                            .checkpoint = args.has("--checkpoint"),
-                            .fuse = !args.has("--no-fuse"),
-                            .resumed = args.text("--resume")};
+  StepOptions options{.executable = executable_options(args),
+                      .checkpoint = args.has("--checkpoint"),
+                      .resumed = args.text("--resume")};
+  options.executable.fuse = !args.has("--no-fuse");
   Stepper stepper(runtime, store, t.config, s, options);
   HeldOut held_out(runtime, store, *data, t.config, s, options);
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/modes.hpp"
+
+#include <charconv>
+#include <memory>
+#include <optional>
+
+#include "cli/lm/interrupt.hpp"
+#include "cli/lm/progress.hpp"
+
+namespace tenon::cli {
+namespace {
+
+void set_exec(ExecutableOptions& options, const std::string& text) {
+  const auto wrong = [&] {
+    return UsageError("--exec " + text +
+                      ": expected stream, graph, eager, multi-stream or multi-stream:N");
+  };
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  if (name == "multi-stream") {
+    options.exec_mode = TENON_EXEC_MULTI_STREAM;
+    if (colon == std::string::npos) return;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, options.lanes);
+    if (error != std::errc() || stop != end || options.lanes < 1 || options.lanes > TENON_MAX_LANES)
+      throw UsageError("--exec " + text + ": expected 1 to " + std::to_string(TENON_MAX_LANES) +
+                       " lanes");
+    return;
+  }
+  if (colon != std::string::npos) throw wrong();
+  if (name == "stream")
+    options.exec_mode = TENON_EXEC_STREAM;
+  else if (name == "graph")
+    options.exec_mode = TENON_EXEC_GRAPH;
+  else if (name == "eager")
+    options.exec_mode = TENON_EXEC_EAGER;
+  else
+    throw wrong();
+}
+
+// Signals are caught from the first part to the last only.
+class Compiling {
+ public:
+  bool show(uint32_t done, uint32_t total) {
+    if (!line_) {
+      interrupt_.emplace();
+      line_.emplace(0, total);
+    }
+    line_->show(done, "parts compiled");
+    const bool go_on = !interrupt_->raised();
+    if (!go_on || done == total) {
+      line_.reset();
+      interrupt_.reset();
+    }
+    return go_on;
+  }
+
+ private:
+  std::optional<InterruptFlag> interrupt_;
+  std::optional<Progress> line_;
+};
+
+}  // namespace
+
+Option exec_option() {
+  return {
+      "--exec", "MODE",
+      "stream, graph (recorded and replayed), eager (waits after each step) or multi-stream[:N] "
+      "(at most N steps at once, default 4); default: graph for what runs often"};
+}
+
+Option compile_option() {
+  return {"--compile", "MODE",
+          "jit (code is made when first wanted, the default) or aot (all of it at first)"};
+}
+
+ExecutableOptions executable_options(const Args& args) {
+  ExecutableOptions options{.device = device_of(args)};
+  if (args.has("--exec")) set_exec(options, args.text("--exec"));
+  const std::string compile = args.text("--compile", "jit");
+  if (compile != "jit" && compile != "aot")
+    throw UsageError("--compile " + compile + ": expected jit or aot");
+  options.aot = compile == "aot";
+  if (options.aot)
+    options.progress = [state = std::make_shared<Compiling>()](uint32_t done, uint32_t total) {
+      return state->show(done, total);
+    };
+  return options;
+}
+
+}  // namespace tenon::cli
