@@ -81,7 +81,7 @@ std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
     sdk::DeviceSpec& spec = list.emplace_back();
     spec.kind = "cuda";
     spec.alignment = kAlignment;
-    spec.flags = TENON_DEVICE_REBIND_DEAR;
+    spec.flags = TENON_DEVICE_REBIND_DEAR | TENON_DEVICE_LANES;
     try {
       DeviceId id = 0;
       TENON_CUDA(device_get, &id, i);
@@ -308,6 +308,24 @@ void CudaDevice::replay(void* recording, void* stream) {
 }
 void CudaDevice::recording_destroy(void* recording) noexcept {
   quietly([&] { driver().graph_exec_destroy(static_cast<GraphExec>(recording)); });
+}
+
+// ---- Timers
+
+void* CudaDevice::timer_create() {
+  const Current current(context());
+  Event timer = nullptr;
+  TENON_CUDA(event_create, &timer, kEventTiming);
+  return timer;
+}
+void CudaDevice::timer_destroy(void* timer) noexcept { event_destroy(timer); }
+void CudaDevice::timer_record(void* timer, void* stream) {
+  TENON_CUDA(event_record, event_of(timer), stream_of(stream));
+}
+double CudaDevice::timer_elapsed(void* from, void* to) {
+  float milliseconds = 0;
+  TENON_CUDA(event_elapsed, &milliseconds, event_of(from), event_of(to));
+  return 1e-3 * milliseconds;
 }
 
 }  // namespace tenon::cuda

@@ -80,6 +80,12 @@ class CudaDevice final : public sdk::StreamDevice {
   void replay(void* recording, void* stream) override;
   void recording_destroy(void* recording) noexcept override;
 
+  bool has_timers() const override { return driver().event_elapsed != nullptr; }
+  void* timer_create() override;
+  void timer_destroy(void* timer) noexcept override;
+  void timer_record(void* timer, void* stream) override;
+  double timer_elapsed(void* from, void* to) override;
+
  private:
   // The primary context is shared with whoever else uses the device in this process.
   struct Primary {
