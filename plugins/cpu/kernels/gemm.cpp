@@ -18,10 +18,10 @@ constexpr int64_t kUnitSteps = 512;    // of the tile unit
 constexpr int64_t kSharedSteps = 256;  // where both are shared: so that a panel of b stays in L1
 constexpr int64_t kBlockBytes = 640 << 10;  // of b at a time, and of a: in L2 together
 constexpr int64_t kSharedBytes = 1 << 20;   // of both operands at a time, where both are shared
-constexpr int64_t kBlockPanels = 16;        // of the tile unit at a time
 constexpr int64_t kRedoRows = 64;           // computed again at a time
 constexpr int64_t kPieceFlops = 2'000'000;  // below that a piece is not worth a task
 constexpr int64_t kPieceBytes = 128 << 10;  // for products bound by memory
+constexpr int64_t kSkinnyUnit = 64;         // rows or columns at a time there
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -40,21 +40,12 @@ void raise(std::atomic<uint32_t>& most, uint32_t to) {
 
 }  // namespace
 
-struct Gemm::Work {
-  const void* a;
-  const void* b;
-  void* c;
-  char* scratch;
-  GemmSink sink;
-  bool serial;
-  std::atomic<uint32_t>& shared_bits;  // of the operand packed once
-};
-
 Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots,
-           F32Precision precision)
+           F32Precision precision, int64_t columns)
     : m_(m),
       n_(n),
       k_(k),
+      columns_(columns > 0 ? columns : n),
       a_(a),
       b_(b),
       direct_(direct),
@@ -117,37 +108,43 @@ void Gemm::plan_skinny() {
   if (!direct_) sums_ = aligned(few * block_cols_ * sum_size_);
 }
 
-void Gemm::run_skinny(const Work& work) const {
+// The operand with few rows or columns, in panels of one: one after the other.
+void Gemm::pack_few(const Work& work) const {
   const GemmOperand& few = swapped_ ? b_ : a_;
+  const int64_t stride = swapped_ ? few.col : few.row, step = swapped_ ? few.row : few.col;
+  for (int64_t i = 0; i < (swapped_ ? n_ : m_); ++i)
+    gemm_pack(few.dtype, element(swapped_ ? work.b : work.a, few.dtype, i * stride), stride, step,
+              1, k_, 1, k_, work.scratch + i * k_ * sum_size_);
+}
+
+void Gemm::run_skinny(const Work& work) const {
+  pack_few(work);
+  loop(work, units(), grain(n_), [&](int slot, int64_t begin, int64_t end) {
+    skinny_piece(work, begin, end, work.scratch + shared_ + slot * sums_);
+  });
+}
+
+void Gemm::skinny_piece(const Work& work, int64_t begin, int64_t end, char* own) const {
   const GemmOperand& many = swapped_ ? a_ : b_;
   const int64_t few_count = swapped_ ? n_ : m_, count = swapped_ ? m_ : n_;
-  const int64_t few_stride = swapped_ ? few.col : few.row, few_step = swapped_ ? few.row : few.col;
   const int64_t many_stride = swapped_ ? many.row : many.col,
                 many_step = swapped_ ? many.col : many.row;
-  for (int64_t i = 0; i < few_count; ++i)  // panels of one: rows one after the other
-    gemm_pack(few.dtype, element(swapped_ ? work.b : work.a, few.dtype, i * few_stride), few_stride,
-              few_step, 1, k_, 1, k_, work.scratch + i * k_ * sum_size_);
-
-  const int64_t grain =
-      std::max<int64_t>(64, kPieceBytes / (k_ * dtype_bytes(many.dtype)) / 64 * 64);
-  loop(work, count, grain, [&](int slot, int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; j += block_cols_) {
-      const int64_t cols = std::min(block_cols_, end - j);
-      // Rows and columns of the result, in c or in the slot's own block.
-      const int64_t few_out = swapped_ ? 1 : direct_ ? n_ : cols;
-      const int64_t many_out = !swapped_ ? 1 : direct_ ? n_ : few_count;
-      char* sums = direct_ ? static_cast<char*>(work.c) + j * many_out * sum_size_
-                           : work.scratch + shared_ + slot * sums_;
-      gemm_skinny(many.dtype, few_count, cols, k_, work.scratch,
-                  element(swapped_ ? work.a : work.b, many.dtype, j * many_stride), many_step,
-                  many_stride, sums, few_out, many_out);
-      if (swapped_) {
-        work.sink({sums, many_out, j, 0, cols, n_});
-      } else {
-        work.sink({sums, few_out, 0, j, m_, cols});
-      }
+  const int64_t last = std::min(count, end * kSkinnyUnit);
+  for (int64_t j = begin * kSkinnyUnit; j < last; j += block_cols_) {
+    const int64_t cols = std::min(block_cols_, last - j);
+    // Rows and columns of the result, in c or in the piece's own block.
+    const int64_t few_out = swapped_ ? 1 : direct_ ? n_ : cols;
+    const int64_t many_out = !swapped_ ? 1 : direct_ ? n_ : few_count;
+    char* sums = direct_ ? static_cast<char*>(work.c) + j * many_out * sum_size_ : own;
+    gemm_skinny(many.dtype, few_count, cols, k_, work.scratch,
+                element(swapped_ ? work.a : work.b, many.dtype, j * many_stride), many_step,
+                many_stride, sums, few_out, many_out);
+    if (swapped_) {
+      work.sink({sums, many_out, j, 0, cols, n_});
+    } else {
+      work.sink({sums, few_out, 0, j, m_, cols});
     }
-  });
+  }
 }
 
 // ---- panels
@@ -191,7 +188,7 @@ void Gemm::plan_panels() {
   block_cols_ = std::min(round_up(n_, col_panel_), fitting * col_panel_);
   // Where the sums are not built in c they must be few: then c's rows are split, unless they are
   // few themselves.
-  if (m_ < n_ && (direct_ || m_ <= 512)) {
+  if (m_ < columns_ && (direct_ || m_ <= 512)) {
     method_ = Method::share_a;
     shared_ = aligned(round_up(m_, row_panel_) * k * packed_size_);
     pack_ = aligned(block_cols_ * steps_ * packed_size_);
@@ -385,17 +382,34 @@ void Gemm::finish(const Work& work, const GemmBlock& block, const uint32_t* bits
   work.sink(block);
 }
 
+// What a piece of work consists of: columns of a skinny product, panels of the operand that is not
+// shared.
+int64_t Gemm::units() const {
+  const auto count = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
+  if (method_ == Method::skinny) return count(swapped_ ? m_ : n_, kSkinnyUnit);
+  return method_ == Method::share_a ? count(n_, col_panel_) : count(m_, row_panel_);
+}
+
+// Units of a piece that is worth a task; a unit of rows meets so many columns.
+int64_t Gemm::grain(int64_t columns) const {
+  if (method_ == Method::skinny)
+    return std::max<int64_t>(
+        1, kPieceBytes / (k_ * dtype_bytes(swapped_ ? a_.dtype : b_.dtype)) / kSkinnyUnit);
+  const int64_t across = method_ == Method::share_a ? m_ * col_panel_ : columns * row_panel_;
+  return std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * across * k_));
+}
+
 void Gemm::run_share_a(const Work& work) const {
   pack_whole(work, AmxSide::a, work.scratch);
-  const int64_t grain =
-      std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * m_ * k_ * col_panel_));
-  loop(work, round_up(n_, col_panel_) / col_panel_, grain,
-       [&](int slot, int64_t begin, int64_t end) {
-         char* const packed = work.scratch + shared_ + slot * (pack_ + sums_);
-         const int64_t last = std::min(n_, end * col_panel_);
-         for (int64_t j = begin * col_panel_; j < last; j += block_cols_)
-           share_a_cols(work, j, std::min(block_cols_, last - j), packed);
-       });
+  loop(work, units(), grain(n_), [&](int slot, int64_t begin, int64_t end) {
+    share_a_piece(work, begin, end, work.scratch + shared_ + slot * (pack_ + sums_));
+  });
+}
+
+void Gemm::share_a_piece(const Work& work, int64_t begin, int64_t end, char* own) const {
+  const int64_t last = std::min(n_, end * col_panel_);
+  for (int64_t j = begin * col_panel_; j < last; j += block_cols_)
+    share_a_cols(work, j, std::min(block_cols_, last - j), own);
 }
 
 void Gemm::share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const {
@@ -416,24 +430,30 @@ void Gemm::share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed)
 
 void Gemm::run_share_b(const Work& work) const {
   if (!b_packed_) pack_whole(work, AmxSide::b, work.scratch);
-  const int64_t grain =
-      std::max<int64_t>(1, kPieceFlops * (on_unit() ? 3 : 1) / (2 * n_ * k_ * row_panel_));
-  loop(work, round_up(m_, row_panel_) / row_panel_, grain,
-       [&](int slot, int64_t begin, int64_t end) {
-         char* const packed = work.scratch + shared_ + slot * (pack_ + sums_);
-         const int64_t last = std::min(m_, end * row_panel_);
-         for (int64_t i = begin * row_panel_; i < last; i += block_rows_)
-           share_b_rows(work, i, std::min(block_rows_, last - i), packed);
-       });
+  loop(work, units(), grain(n_), [&](int slot, int64_t begin, int64_t end) {
+    char* const packed = work.scratch + shared_ + slot * (pack_ + sums_);
+    const int64_t last = std::min(m_, end * row_panel_);
+    for (int64_t i = begin * row_panel_; i < last; i += block_rows_) {
+      const int64_t rows = std::min(block_rows_, last - i);
+      uint32_t bits[kBlockPanels] = {};
+      pack_rows(work, i, rows, packed, bits);
+      share_b_rows(work, i, rows, packed, bits);
+    }
+  });
 }
 
-// Rows [i, i + rows): a packed whole, then block of columns by block of columns.
-void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const {
-  const int64_t padded = round_up(rows, row_panel_);
-  uint32_t bits[kBlockPanels] = {};
+// Rows [i, i + rows) of a, whole.
+void Gemm::pack_rows(const Work& work, int64_t i, int64_t rows, char* packed,
+                     uint32_t* bits) const {
   for (int64_t s = 0; s < k_; s += steps_)
-    pack(rows_of(work, i, rows, s, std::min(steps_, k_ - s)), packed + s * padded * packed_size_,
-         bits);
+    pack(rows_of(work, i, rows, s, std::min(steps_, k_ - s)),
+         packed + s * round_up(rows, row_panel_) * packed_size_, bits);
+}
+
+// The packed rows [i, i + rows) times block of columns by block of columns.
+void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed,
+                        const uint32_t* bits) const {
+  const int64_t padded = round_up(rows, row_panel_);
   for (int64_t j = 0; j < n_; j += block_cols_) {
     const int64_t cols = std::min(block_cols_, n_ - j);
     char* const sums =

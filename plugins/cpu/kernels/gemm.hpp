@@ -5,6 +5,7 @@
 // f64, int32 (exact, modulo 2^32) for 8-bit integers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -45,9 +46,10 @@ class Gemm {
  public:
   Gemm() = default;
   // slots: most pieces under way at once. One that is made in a run takes the slots of the one its
-  // scratch came from.
+  // scratch came from. columns: of all products that share this a, 0 for n.
   Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
-       int slots = widest_arena(), F32Precision precision = F32Precision::ieee);
+       int slots = widest_arena(), F32Precision precision = F32Precision::ieee,
+       int64_t columns = 0);
 
   // b may come packed, where that pays: many runs with the same b, few rows each. From then on run
   // takes as b what pack_b wrote, packed_bytes() of it. Of equal layouts every product reads equal
@@ -69,11 +71,21 @@ class Gemm {
   }
 
  private:
+  static constexpr int64_t kBlockPanels = 16;  // of the tile unit at a time
   enum class Method : uint8_t { empty, skinny, share_a, share_b, share_both };
-  struct Work;
+  struct Work {
+    const void* a;
+    const void* b;
+    void* c;
+    char* scratch;
+    GemmSink sink;
+    bool serial;
+    std::atomic<uint32_t>& shared_bits;  // of the operand packed once
+  };
   struct Panels;
   void run_empty(const Work& work) const;
   void run_skinny(const Work& work) const;
+  void pack_few(const Work& work) const;
   void run_share_a(const Work& work) const;
   void run_share_b(const Work& work) const;
   void run_share_both(const Work& work) const;
@@ -85,8 +97,14 @@ class Gemm {
   void share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
                        const char* b) const;
   const char* packed_b_at(const Work& work, int64_t s, int64_t j) const;
+  int64_t units() const;
+  int64_t grain(int64_t columns) const;
+  void skinny_piece(const Work& work, int64_t begin, int64_t end, char* own) const;
+  void share_a_piece(const Work& work, int64_t begin, int64_t end, char* own) const;
   void share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed) const;
-  void share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed) const;
+  void pack_rows(const Work& work, int64_t i, int64_t rows, char* packed, uint32_t* bits) const;
+  void share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed,
+                    const uint32_t* bits) const;
   Panels rows_of(const Work& work, int64_t i, int64_t rows, int64_t s, int64_t steps) const;
   Panels cols_of(const Work& work, int64_t j, int64_t cols, int64_t s, int64_t steps) const;
   void pack(const Panels& panels, char* to, uint32_t* bits) const;
@@ -103,6 +121,7 @@ class Gemm {
             FunctionRef<void(int, int64_t, int64_t)> body) const;
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
+  int64_t columns_ = 0;
   GemmOperand a_, b_;
   bool direct_ = false;
   bool b_packed_ = false;  // what run is given as b

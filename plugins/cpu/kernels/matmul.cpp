@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul and linear: from a node's shapes to products, with batches folded where they can be.
 // lora_matmul is in lora.cpp.
+#include "matmul.hpp"
+
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "../kernels.hpp"
-#include "elementwise.hpp"
 #include "epilogue.hpp"
-#include "gemm.hpp"
-#include "matmul.hpp"
 
 namespace tenon::cpu {
 namespace {
 
-// What both ops share; matmul leaves the rest absent.
-struct Attributes {
-  bool trans_a, trans_b;
-  double alpha;
-  tenon_dtype out_dtype;
-  std::string_view precision;
-};
+bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
 
-// An operand's last two dims as a matrix, and its batch dims.
-struct Matrix {
-  int64_t rows, cols;
-  GemmOperand layout;
-  std::span<const int64_t> batch;
-};
+}  // namespace
 
 Matrix matrix_of(const sdk::Type& t, bool left, bool transposed) {
   if (t.rank == 1) {
@@ -39,6 +26,57 @@ Matrix matrix_of(const sdk::Type& t, bool left, bool transposed) {
   if (transposed) return {cols, rows, {t.dtype, 1, cols}, batch};
   return {rows, cols, {t.dtype, cols, 1}, batch};
 }
+
+void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
+  if (at.precision != "ieee" && at.precision != "tf32")
+    throw sdk::Refusal::attribute("f32_precision", at.precision);
+  if (a.rank == 0 || b.rank == 0) throw sdk::Refusal::shape("an operand of rank 0 has no product");
+  if (is_integer_product(a.dtype)) {
+    if (!is_integer_product(b.dtype)) throw sdk::Refusal::dtype("b", b.dtype);
+    if (y.dtype != TENON_DTYPE_I32) throw sdk::Refusal::dtype("y", y.dtype);
+    if (at.alpha != 1) throw sdk::Refusal::attribute("alpha", std::to_string(at.alpha));
+    return;
+  }
+  if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
+  if (b.dtype != a.dtype) throw sdk::Refusal::dtype("b", b.dtype);
+  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
+    throw sdk::Refusal::dtype("y", y.dtype);
+}
+
+void Epilogue::take_bias(const sdk::Value& value, tenon_dtype result) {
+  bias = value.position(), bias_dtype = value.type().dtype;
+  if (bias_dtype != result && bias_dtype != TENON_DTYPE_F32)
+    throw sdk::Refusal::dtype("bias", bias_dtype);
+}
+
+void Epilogue::run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
+  const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
+  for (int64_t i = 0; i < block.rows; ++i) {
+    char* sums = static_cast<char*>(block.sums) + i * block.ld * (tenon_dtype_bits(sum) / 8);
+    const int64_t at = ((first_row + block.i0 + i) * n + block.j0) * size;
+    const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
+    if (row_bias != nullptr || alpha != 1)
+      epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
+    if (pre_act >= 0) epilogue_store(sum, sums, c.out<char>(pre_act) + at, y, block.cols);
+    if (act) activate(sums, block.cols);
+    if (residual >= 0) epilogue_add(sum, sums, c.in<char>(residual) + at, y, block.cols);
+    epilogue_store(sum, sums, c.out<char>(out) + at, y, block.cols);
+  }
+}
+
+void Epilogue::activate(void* sums, int64_t count) const {
+  const auto tiles = [&](auto* x) {
+    for (int64_t i = 0; i < count; i += kTile)
+      unary_tile(*act, x + i, x + i, std::min(kTile, count - i));
+  };
+  if (sum == TENON_DTYPE_F64) {
+    tiles(static_cast<double*>(sums));
+  } else {
+    tiles(static_cast<float*>(sums));
+  }
+}
+
+namespace {
 
 int64_t product(std::span<const int64_t> dims) {
   int64_t n = 1;
@@ -63,64 +101,6 @@ std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<co
   }
   return offsets;
 }
-
-bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
-
-void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
-  if (at.precision != "ieee" && at.precision != "tf32")
-    throw sdk::Refusal::attribute("f32_precision", at.precision);
-  if (a.rank == 0 || b.rank == 0) throw sdk::Refusal::shape("an operand of rank 0 has no product");
-  if (is_integer_product(a.dtype)) {
-    if (!is_integer_product(b.dtype)) throw sdk::Refusal::dtype("b", b.dtype);
-    if (y.dtype != TENON_DTYPE_I32) throw sdk::Refusal::dtype("y", y.dtype);
-    if (at.alpha != 1) throw sdk::Refusal::attribute("alpha", std::to_string(at.alpha));
-    return;
-  }
-  if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
-  if (b.dtype != a.dtype) throw sdk::Refusal::dtype("b", b.dtype);
-  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
-    throw sdk::Refusal::dtype("y", y.dtype);
-}
-
-// The steps after the sums; positions are -1 where an operand is absent.
-struct Epilogue {
-  tenon_dtype sum, y;
-  double alpha = 1;
-  int bias = -1, residual = -1, pre_act = -1;
-  tenon_dtype bias_dtype = TENON_DTYPE_NONE;
-  std::optional<Activation> act;
-  int64_t n = 0;  // columns of y
-
-  bool plain() const {
-    return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y;
-  }
-
-  void run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
-    const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
-    for (int64_t i = 0; i < block.rows; ++i) {
-      char* sums = static_cast<char*>(block.sums) + i * block.ld * (tenon_dtype_bits(sum) / 8);
-      const int64_t at = ((first_row + block.i0 + i) * n + block.j0) * size;
-      const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
-      if (row_bias != nullptr || alpha != 1)
-        epilogue_scale(sum, sums, alpha, row_bias, bias_dtype, block.cols);
-      if (pre_act >= 0) epilogue_store(sum, sums, c.out<char>(pre_act) + at, y, block.cols);
-      if (act) activate(sums, block.cols);
-      if (residual >= 0) epilogue_add(sum, sums, c.in<char>(residual) + at, y, block.cols);
-      epilogue_store(sum, sums, c.out<char>(0) + at, y, block.cols);
-    }
-  }
-  void activate(void* sums, int64_t count) const {
-    const auto tiles = [&](auto* x) {
-      for (int64_t i = 0; i < count; i += kTile)
-        unary_tile(*act, x + i, x + i, std::min(kTile, count - i));
-    };
-    if (sum == TENON_DTYPE_F64) {
-      tiles(static_cast<double*>(sums));
-    } else {
-      tiles(static_cast<float*>(sums));
-    }
-  }
-};
 
 // A batch of products of one shape.
 struct Batch {
@@ -179,9 +159,8 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   epilogue.sum = gemm_sum_dtype(a.type().dtype), epilogue.y = y.dtype;
   epilogue.alpha = at.alpha, epilogue.n = right.cols;
   work.epilogue = epilogue;
-  work.gemm =
-      Gemm(left.rows, right.cols, left.cols, left.layout, right.layout, epilogue.sum == y.dtype,
-           widest_arena(), at.precision == "tf32" ? F32Precision::tf32 : F32Precision::ieee);
+  work.gemm = Gemm(left.rows, right.cols, left.cols, left.layout, right.layout,
+                   epilogue.sum == y.dtype, widest_arena(), at.f32_precision());
   const bool spread = work.a_offsets.size() > 1 && work.gemm.flops() < 32e6;
   work.slots = spread ? widest_arena() : 0;
 
@@ -210,11 +189,7 @@ sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
   Epilogue epilogue{};
   if (is_integer_product(n.a.type().dtype)) throw sdk::Refusal::dtype("a", n.a.type().dtype);
   if (n.act != "none") epilogue.act = make_activation(n.act, n.act_alpha, n.act_beta);
-  if (n.bias) {
-    epilogue.bias = n.bias.position(), epilogue.bias_dtype = n.bias.type().dtype;
-    if (epilogue.bias_dtype != y.dtype && epilogue.bias_dtype != TENON_DTYPE_F32)
-      throw sdk::Refusal::dtype("bias", epilogue.bias_dtype);
-  }
+  if (n.bias) epilogue.take_bias(n.bias, y.dtype);
   if (n.residual) {
     if (n.residual.type().dtype != y.dtype)
       throw sdk::Refusal::dtype("residual", n.residual.type().dtype);
