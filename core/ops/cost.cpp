@@ -27,6 +27,13 @@ double of_product(const Graph& g, const NodeInfo& node) {
   return 2 * k * elements(g, node.outputs[0] ? node.outputs[0] : node.outputs[1]);
 }
 
+double of_batch_linear(const Graph& g, const NodeInfo& node) {
+  const auto n = decode<op::batch_linear>(node);
+  double results = 0;
+  for (Value y : node.outputs) results += elements(g, y);
+  return 2 * dim(g, n.a, n.trans_a ? 1 : 0) * results;
+}
+
 double of_lora(const Graph& g, const NodeInfo& node) {
   const auto n = decode<op::lora_matmul>(node);
   const double k = dim(g, n.x, 0), r = dim(g, n.a, 0), cols = dim(g, n.w, 0);
@@ -66,6 +73,7 @@ double product_flops(const Graph& graph, const NodeInfo& node) {
   const std::string_view name = node.op->name();
   if (name == "matmul") return of_product<op::matmul>(graph, node);
   if (name == "linear") return of_product<op::linear>(graph, node);
+  if (name == "batch_linear") return of_batch_linear(graph, node);
   if (name == "lora_matmul") return of_lora(graph, node);
   if (name == "grouped_matmul")
     return of_grouped<op::grouped_matmul>(graph, node, node.operands[0], 1);

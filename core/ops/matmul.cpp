@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul linear lora_matmul: specification 2.1, 2.2 and 2.4.
+// matmul linear lora_matmul batch_linear: specification 2.1, 2.2 and 2.4; batch_linear is several
+// linear that read one a.
 #include <cmath>
 
 #include "ops/activation.hpp"
@@ -10,13 +11,14 @@ namespace {
 
 // ---- shape
 
-// Result type of the product that matmul and linear share; checks operands and attributes.
+// Result type of the product that the ops share; checks operands and attributes. name_b: b's in
+// messages.
 template <class Op>
-Type product_type(const Infer& i, const Op& n) {
+Type product_type(const Infer& i, const Op& n, std::string_view name_b = "b") {
   i.want_one_of("f32_precision", n.f32_precision, {"ieee", "tf32"});
   if (!std::isfinite(n.alpha))
     i.fail(Code::invalid_argument, "attribute alpha: expected a finite number, given ", n.alpha);
-  i.want_same_dtype(n.a, "a", n.b, "b");
+  i.want_same_dtype(n.a, "a", n.b, name_b);
   const Shape a = i.shape(n.a), b = i.shape(n.b);
   const auto want_matrix = [&](const Shape& s, bool trans, std::string_view operand) {
     if (s.rank() == 0)
@@ -32,8 +34,8 @@ Type product_type(const Infer& i, const Op& n) {
   const Dim ka = a[n.trans_a ? ra - 2 : ra - 1];
   const Dim kb = b[rb == 1 || n.trans_b ? rb - 1 : rb - 2];
   if (ka != kb)
-    i.fail(Code::shape_mismatch, "operand b: expected a contracted length of ", ka, " as in a ",
-           i.type(n.a).text(), ", got ", kb, " in ", i.type(n.b).text());
+    i.fail(Code::shape_mismatch, "operand ", name_b, ": expected a contracted length of ", ka,
+           " as in a ", i.type(n.a).text(), ", got ", kb, " in ", i.type(n.b).text());
   const auto batch = [](const Shape& s) {
     return Shape(s.dims().first(static_cast<size_t>(s.rank() > 2 ? s.rank() - 2 : 0)));
   };
@@ -156,24 +158,32 @@ constexpr Record<op::matmul> kMatmul{.shape = matmul_shape, .grad = matmul_grad}
 
 // ---- linear
 
+// Result type of the product with its bias.
+Type linear_type(const Infer& i, const op::linear& n, std::string_view name_b,
+                 std::string_view name_bias) {
+  const Type y = product_type(i, n, name_b);
+  want_float_product(i, n, y.dtype);
+  if (i.shape(n.b).rank() < 2)
+    i.fail(Code::shape_mismatch, "operand ", name_b, ": expected rank 2 or more, got ",
+           i.type(n.b).text());
+  if (n.bias) {
+    if (i.dtype(n.bias) != y.dtype && i.dtype(n.bias) != kF32)
+      i.fail(Code::dtype_mismatch, "operand ", name_bias, ": expected ", dtype_name(y.dtype),
+             " or f32, got ", i.type(n.bias).text());
+    i.want_shape(n.bias, name_bias, {y.shape[y.shape.rank() - 1]});
+  }
+  return y;
+}
+
 void linear_shape(Infer& i, const op::linear& n) {
   i.want_float(n.a, "a");
-  const Type y = product_type(i, n);
-  want_float_product(i, n, y.dtype);
+  const Type y = linear_type(i, n, "b", "bias");
   if (n.act != "none") {
     const UnaryInfo& info = want_activation(i, "act", n.act, n.act_alpha, n.act_beta, "act_");
     if (info.kind == UnaryKind::is_nan || info.kind == UnaryKind::is_inf)
       i.fail(Code::invalid_argument, "attribute act: ", n.act, " gives bool");
   } else if (!is_unset(n.act_alpha) || !is_unset(n.act_beta)) {
     i.fail(Code::invalid_argument, "attribute act_alpha or act_beta: given without an act");
-  }
-  if (i.shape(n.b).rank() < 2)
-    i.fail(Code::shape_mismatch, "operand b: expected rank 2 or more, got ", i.type(n.b).text());
-  if (n.bias) {
-    if (i.dtype(n.bias) != y.dtype && i.dtype(n.bias) != kF32)
-      i.fail(Code::dtype_mismatch, "operand bias: expected ", dtype_name(y.dtype), " or f32, got ",
-             i.type(n.bias).text());
-    i.want_shape(n.bias, "bias", {y.shape[y.shape.rank() - 1]});
   }
   i.want_dtype(n.residual, "residual", y.dtype);
   i.want_shape(n.residual, "residual", y.shape);
@@ -303,10 +313,52 @@ void lora_matmul_grad(Grad& grad, const op::lora_matmul& n) {
 constexpr Record<op::lora_matmul> kLoraMatmul{
     .shape = lora_matmul_shape, .grad = lora_matmul_grad, .lower = lora_matmul_lower};
 
+// ---- batch_linear
+
+// Product t by itself.
+op::linear linear_of(const op::batch_linear& n, size_t t) {
+  return {.trans_a = n.trans_a,
+          .trans_b = n.trans_b,
+          .alpha = n.alpha,
+          .out_dtype = n.out_dtype,
+          .f32_precision = n.f32_precision,
+          .a = n.a,
+          .b = n.bs[t],
+          .bias = n.bias ? n.bs[n.bs.size() / 2 + t] : Value{}};
+}
+
+void batch_linear_shape(Infer& i, const op::batch_linear& n) {
+  const size_t count = n.bias ? n.bs.size() / 2 : n.bs.size();
+  if (n.bias && n.bs.size() % 2 != 0)
+    i.fail(Code::invalid_argument, "operand bs: expected a bias for each matrix, got ", n.bs.size(),
+           " operands");
+  if (i.out_count() != count)
+    i.fail(Code::invalid_argument, "output ys: expected ", count, ", got ", i.out_count());
+  i.want_float(n.a, "a");
+  if (n.trans_a && i.shape(n.a).rank() != 2)
+    i.fail(Code::shape_mismatch, "operand a: expected rank 2 with trans_a, got ",
+           i.type(n.a).text());
+  for (size_t t = 0; t < count; ++t) {
+    if (!i.wanted(t)) i.fail(Code::invalid_argument, "output ys: entry ", t, " is left out");
+    i.want_rank(n.bs[t], cat("bs: entry ", t), 2);
+    i.out(t, linear_type(i, linear_of(n, t), cat("bs: entry ", t), cat("bs: entry ", count + t)));
+  }
+}
+
+// Its gradient is theirs.
+bool batch_linear_lower(Lower& l, const op::batch_linear& n) {
+  for (size_t t = 0; l.wanted(t); ++t) l.out(t, l.b.add(linear_of(n, t)));
+  return true;
+}
+
+constexpr Record<op::batch_linear> kBatchLinear{.shape = batch_linear_shape,
+                                                .lower = batch_linear_lower};
+
 }  // namespace
 
 constinit const OpRecord matmul_def = record<op::matmul, kMatmul>();
 constinit const OpRecord linear_def = record<op::linear, kLinear>();
 constinit const OpRecord lora_matmul_def = record<op::lora_matmul, kLoraMatmul>();
+constinit const OpRecord batch_linear_def = record<op::batch_linear, kBatchLinear>();
 
 }  // namespace tenon::core

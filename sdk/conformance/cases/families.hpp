@@ -14,6 +14,7 @@ void grouped_matmul_cases(Suite& s);
 void index_cases(Suite& s);
 void index_elements_cases(Suite& s);
 void matmul_cases(Suite& s);
+void matmul_batch_rows(Suite& s);  // a part of them
 void norm_cases(Suite& s);
 void optimizer_cases(Suite& s);
 void order_cases(Suite& s);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul linear lora_matmul. The error scale is the product of absolute values.
+// matmul linear lora_matmul; batch_linear is in matmul_batch.cpp. The error scale is the product of
+// absolute values.
 #include <cmath>
 #include <limits>
 
@@ -279,6 +280,7 @@ void matmul_cases(Suite& s) {
   option_rows(s);
   linear_rows(s);
   lora_rows(s);
+  matmul_batch_rows(s);
 }
 
 }  // namespace tenon::conform

@@ -27,6 +27,9 @@ TEST_CASE("cost: a product counts two for each multiplied pair, batches and flag
   CHECK(flops(in, "y = matmul(t, b) {trans_a=true}") == 2.0 * 4 * 3 * 5 * 2);
   CHECK(flops(in, "y = matmul(v, v)") == 10);
   CHECK(flops(in, "y = linear(a, b) {act=\"relu\"}") == 2.0 * 4 * 3 * 5 * 2);
+  CHECK(flops("input t: f32[5,3]\ninput b: f32[4,5]\ninput c: f32[2,5]",
+              "(p, q) = batch_linear(t, b, c) {trans_a=true, trans_b=true}") ==
+        2.0 * 3 * 5 * (4 + 2));
   CHECK(flops("input x: f32[3,5]\ninput w: f32[5,4]\ninput a: f32[5,2]\ninput b: f32[2,4]",
               "y = lora_matmul(x, w, a, b)") == 2.0 * 3 * (5 * 4 + 5 * 2 + 2 * 4));
 }

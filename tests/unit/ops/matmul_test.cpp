@@ -238,3 +238,68 @@ TEST_CASE("lora_matmul: value by hand, one rounding of the sum, gradients") {
   CHECK(second_order_error(f, {noise({2, 3}, 1, 1), noise({3, 2}, 1, 2), noise({3, 1}, 1, 3),
                                noise({1, 2}, 1, 4)}) < 1e-5);
 }
+
+TEST_CASE("batch_linear: types and refusals") {
+  Rig r;
+  using Op = op::batch_linear;
+  const Value a = r(kF32, {2, 3, 5}), b = r(kF32, {5, 4}), c = r(kF32, {5, 1});
+  CHECK(r.infer(Op{.a = a, .bs = {b, c}, .count_ys = 2}, 0) == "f32[2,3,4]");
+  CHECK(r.infer(Op{.a = a, .bs = {b, c}, .count_ys = 2}, 1) == "f32[2,3,1]");
+  CHECK(
+      r.infer(Op{.trans_a = true, .trans_b = true, .a = c, .bs = {r(kF32, {7, 5})}, .count_ys = 1},
+              0) == "f32[1,7]");
+  CHECK(r.infer(Op{.a = r(kF32, {5}), .bs = {b}, .count_ys = 1}, 0) == "f32[4]");
+  const Value h = r(kBF16, {3, 5}), w = r(kBF16, {5, 4});
+  CHECK(r.infer(Op{.out_dtype = kF32, .bias = true, .a = h, .bs = {w, r(kF32, {4})}, .count_ys = 1},
+                0) == "f32[3,4]");
+  CHECK(r.infer(Op{.bias = true, .a = h, .bs = {w, r(kF32, {4})}, .count_ys = 1}, 0) ==
+        "bf16[3,4]");
+
+  r.refuses(Op{.a = a, .bs = {b, r(kF32, {4, 5})}, .count_ys = 2}, Code::shape_mismatch,
+            {"operand bs: entry 1", "length of 5", "f32[4,5]"});
+  r.refuses(Op{.a = a, .bs = {b, r(kF64, {5, 4})}, .count_ys = 2}, Code::dtype_mismatch,
+            {"operand bs: entry 1", "f64[5,4]"});
+  r.refuses(Op{.a = a, .bs = {r(kF32, {5})}, .count_ys = 1}, Code::shape_mismatch,
+            {"operand bs: entry 0", "rank 2", "f32[5]"});
+  r.refuses(Op{.a = a, .bs = {r(kF32, {2, 5, 4})}, .count_ys = 1}, Code::shape_mismatch,
+            {"operand bs: entry 0", "rank 2", "f32[2,5,4]"});
+  r.refuses(Op{.trans_a = true, .a = r(kF32, {2, 5, 3}), .bs = {b}, .count_ys = 1},
+            Code::shape_mismatch, {"operand a", "rank 2 with trans_a", "f32[2,5,3]"});
+  r.refuses(Op{.bias = true, .a = a, .bs = {b, c, r(kF32, {4})}, .count_ys = 1},
+            Code::invalid_argument, {"operand bs", "a bias for each matrix", "3"});
+  r.refuses(Op{.bias = true, .a = a, .bs = {b, r(kF32, {1})}, .count_ys = 1}, Code::shape_mismatch,
+            {"operand bs: entry 1", "[4]", "f32[1]"});
+  r.refuses(Op{.bias = true, .a = a, .bs = {b, r(kF64, {4})}, .count_ys = 1}, Code::dtype_mismatch,
+            {"operand bs: entry 1", "f32", "f64[4]"});
+  r.refuses(Op{.a = a, .bs = {b, c}, .count_ys = 1}, Code::invalid_argument,
+            {"output ys: expected 2, got 1"});
+  r.refuses(Op{.alpha = INFINITY, .a = a, .bs = {b}, .count_ys = 1}, Code::invalid_argument,
+            {"alpha", "inf"});
+  r.refuses(Op{.a = r(kI8, {3, 5}), .bs = {r(kI8, {5, 4})}, .count_ys = 1}, Code::dtype_mismatch,
+            {"operand a", "i8[3,5]"});
+}
+
+TEST_CASE("batch_linear: values by hand, gradients") {
+  const auto f = [](Builder& b, const std::vector<Value>& in) {
+    return b.add(op::batch_linear{
+        .alpha = 2, .bias = true, .a = in[0], .bs = {in[1], in[2], in[3], in[4]}, .count_ys = 2});
+  };
+  const std::vector<Tensor> at = {tensor(kF32, {1, 2}, {1, 2}), tensor(kF32, {2, 1}, {3, 4}),
+                                  tensor(kF32, {2, 2}, {5, 6, 7, 8}), tensor(kF32, {1}, {-1}),
+                                  tensor(kF32, {2}, {10, 20})};
+  const auto result = [&](size_t t) {
+    return forward([&](Builder& b, const std::vector<Value>& in) -> Value { return f(b, in)[t]; },
+                   at);
+  };
+  CHECK(result(0).data == std::vector<double>{2 * 11 - 1});
+  CHECK(result(1).data == std::vector<double>{2 * 19 + 10, 2 * 22 + 20});
+  // Both results take part.
+  const auto both = [&](Builder& b, const std::vector<Value>& in) -> Value {
+    const auto y = f(b, in);
+    return b.times(y[0], y[1]);
+  };
+  for (const double scale : {0.05, 2.0})
+    CHECK(gradient_error(both,
+                         {noise({3, 4}, scale, 1), noise({4, 1}, scale, 2), noise({4, 5}, scale, 3),
+                          noise({1}, scale, 4), noise({5}, scale, 5)}) < 2e-6);
+}
