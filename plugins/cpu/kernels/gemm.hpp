@@ -71,6 +71,7 @@ class Gemm {
   }
 
  private:
+  friend class GemmBatch;
   static constexpr int64_t kBlockPanels = 16;  // of the tile unit at a time
   enum class Method : uint8_t { empty, skinny, share_a, share_b, share_both };
   struct Work {

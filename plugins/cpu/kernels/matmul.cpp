@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul and linear: from a node's shapes to products, with batches folded where they can be.
-// lora_matmul is in lora.cpp.
+// batch_linear and lora_matmul are in files of their own.
 #include "matmul.hpp"
 
 #include <algorithm>
@@ -205,6 +205,7 @@ sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::matmul, make_matmul>(),
     sdk::row<sdk::op::linear, make_linear>(),
+    sdk::row<sdk::op::batch_linear, make_batch_linear>(),
     sdk::row<sdk::op::lora_matmul, make_lora_matmul>(),
 };
 

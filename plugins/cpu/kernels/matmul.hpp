@@ -12,7 +12,7 @@
 
 namespace tenon::cpu {
 
-// What matmul and linear share; matmul leaves the rest absent.
+// What matmul, linear and batch_linear share; matmul leaves the rest absent.
 struct Attributes {
   bool trans_a, trans_b;
   double alpha;
@@ -53,6 +53,7 @@ struct Epilogue {
   void activate(void* sums, int64_t count) const;
 };
 
+sdk::Kernel make_batch_linear(const sdk::op::batch_linear& n, const sdk::Node& node);
 sdk::Kernel make_lora_matmul(const sdk::op::lora_matmul& n, const sdk::Node& node);
 
 }  // namespace tenon::cpu
