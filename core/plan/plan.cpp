@@ -11,6 +11,7 @@
 #include "ops/build.hpp"
 #include "plan/batch.hpp"
 #include "plan/fuse.hpp"
+#include "plan/fuse_products.hpp"
 #include "plan/raise.hpp"
 #include "plan/region.hpp"
 
@@ -56,7 +57,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   if (fuses) g = fuse(raise(std::move(g)), query);
   g = expand_grads(g);
   if (options.simplify) g = simplify(g, evaluate);
-  if (fuses) g = join_batches(join_regions(fuse(g, query), query), query);
+  if (fuses) g = join_batches(join_regions(join_products(fuse(g, query), query), query), query);
   g = copy_what_passes_through(g);
   verify(g);
 

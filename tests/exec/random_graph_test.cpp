@@ -14,6 +14,7 @@ namespace {
 
 enum class Make : uint8_t {
   product,
+  siblings,
   bias,
   add,
   sub,
@@ -32,10 +33,11 @@ constexpr const char* kSmooth[] = {"silu",    "gelu", "gelu_tanh", "tanh",
 constexpr const char* kKinked[] = {"relu", "abs", "leaky_relu", "hard_swish"};
 // What fusion looks for comes more often.
 constexpr Make kMakes[] = {
-    Make::product, Make::product, Make::product,  Make::bias,     Make::bias,       Make::add,
-    Make::add,     Make::add,     Make::mul,      Make::mul,      Make::unary,      Make::unary,
-    Make::unary,   Make::sub,     Make::rms_norm, Make::rms_norm, Make::layer_norm, Make::softmax,
-    Make::centre,  Make::centre,  Make::select,   Make::scaled,   Make::scaled,     Make::fold};
+    Make::product,    Make::product, Make::product, Make::siblings, Make::siblings, Make::bias,
+    Make::bias,       Make::add,     Make::add,     Make::add,      Make::mul,      Make::mul,
+    Make::unary,      Make::unary,   Make::unary,   Make::sub,      Make::rms_norm, Make::rms_norm,
+    Make::layer_norm, Make::softmax, Make::centre,  Make::centre,   Make::select,   Make::scaled,
+    Make::scaled,     Make::fold};
 constexpr int64_t kWeights = 3;
 
 // Values are numbered: 0 and 1 are inputs, step k makes value k + 2; all are [rows, cols]. Operands
@@ -130,6 +132,21 @@ class Built {
                                 .alpha = s.pick % 2 ? 1.0 : 0.5,
                                 .a = a,
                                 .b = weight("w", s.pick, {r.cols, r.cols})});
+      case Make::siblings: {
+        // Products of one value with two weights of one size and one of another.
+        const auto times = [&](const std::string& kind, uint32_t pick, int64_t cols) {
+          return g.add(op::matmul{.trans_b = s.flag,
+                                  .a = a,
+                                  .b = weight(kind, pick,
+                                              s.flag ? std::vector<int64_t>{cols, r.cols}
+                                                     : std::vector<int64_t>{r.cols, cols})});
+        };
+        const Value one = times("w", s.pick, r.cols), two = times("w", s.pick + 1, r.cols);
+        const Value narrow = times(s.flag ? "narrow_t" : "narrow", s.pick, 3);
+        return binary(
+            "mul", binary("mul", one, two),
+            g.add(op::reduce{.kind = "mean", .axes = {-1}, .keepdims = true, .x = narrow}));
+      }
       case Make::bias:
         return binary("add", a, vector("bias"));
       case Make::add:
@@ -189,8 +206,13 @@ class Built {
 
 using Results = std::map<std::string, std::vector<double>>;
 
+// What fusion made of a graph.
+struct Joined {
+  bool any = false, products = false;
+};
+
 template <class T>
-Results run_as(const Built& built, bool fuse, bool* joined) {
+Results run_as(const Built& built, bool fuse, Joined* joined) {
   uint64_t key = 0;
   const auto fill = [&](const TensorType& t) {
     std::vector<T> data(static_cast<size_t>(t.elements()));
@@ -204,7 +226,11 @@ Results run_as(const Built& built, bool fuse, bool* joined) {
     store.set(TENON_SPACE_WEIGHT, name, t.dims, fill(t));
   }
   const Executable executable(runtime(), built.g, store, {.device = "cpu:0", .fuse = fuse});
-  if (joined) *joined = executable.report().find("joined: ") != std::string::npos;
+  if (joined) {
+    const std::string report = executable.report();
+    joined->any = report.find("joined: ") != std::string::npos;
+    joined->products = report.find("\"op\":\"batch_linear\"") != std::string::npos;
+  }
   Context context(executable);
   for (const char* name : {"x0", "x1"}) context.set(name, built.type.dims, fill(built.type));
   context.run();
@@ -217,10 +243,10 @@ Results run_as(const Built& built, bool fuse, bool* joined) {
 }
 
 // What differs, or nothing.
-std::string difference(const Recipe& r, bool* joined = nullptr) {
+std::string difference(const Recipe& r, Joined* joined = nullptr) {
   const Built built(r);
   const auto run = [&](bool fuse) {
-    bool* const out = fuse ? joined : nullptr;
+    Joined* const out = fuse ? joined : nullptr;
     return r.wide ? run_as<double>(built, fuse, out) : run_as<float>(built, fuse, out);
   };
   Results plain, fused;
@@ -285,17 +311,19 @@ TEST_SUITE("exec/random_graph") {
   TEST_CASE("fusion: on and off give the same on random graphs") {
     const uint64_t first = number_from("TENON_RANDOM_SEED", 1),
                    count = number_from("TENON_RANDOM_GRAPHS", 3000);
-    uint64_t with_joins = 0;
+    uint64_t with_joins = 0, with_products = 0;
     for (uint64_t seed = first; seed < first + count; ++seed) {
       const Recipe r = random_recipe(seed);
-      bool joined = false;
+      Joined joined;
       const std::string apart = difference(r, &joined);
-      with_joins += joined;
+      with_joins += joined.any;
+      with_products += joined.products;
       if (apart.empty()) continue;
       const Recipe small = shrunk(r);
       FAIL("seed ", seed, ": ", apart, "; shrunk: ", difference(small), "\n",
            Built(small).g.print());
     }
+    CHECK(with_products * 10 > count);
     CHECK(with_joins * 4 > count);  // the graphs are such that fusion finds something
   }
 }
