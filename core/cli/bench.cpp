@@ -105,7 +105,7 @@ std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
     return {
         bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds)};
   }
-  args.refuse({"--part", "--bind", "--fill"}, "needs a graph or --op to be timed");
+  args.refuse({"--part", "--bind", "--fill", "--cold"}, "needs a graph or --op to be timed");
   std::vector<Timing> timings;
   const std::string only = args.text("--only");
   for (const Size& size : sizes())
@@ -155,6 +155,9 @@ Command bench_command() {
                   {"--fill", "NAME=LOW:HIGH",
                    "an input's contents, uniform (else floats normal, integers 0); repeatable",
                    true},
+                  {"--cold", "",
+                   "with cold caches, the device's time alone: that of a run which also changes "
+                   "256 MiB, less that of changing them (on the host: after changing them)"},
                   {"--no-ceilings", "", "do not measure copying and a large matmul on the device"},
                   {"--only", "TEXT",
                    "of the language models, those with TEXT in their name: lm_s_train_step ..."},

@@ -27,16 +27,22 @@ uint16_t to_f16(double v) {
   return static_cast<uint16_t>((f >> 16 & 0x8000) | (((f & 0x7FFFFFFF) >> 13) - (112 << 10)));
 }
 
+// Beyond a prime number of elements they repeat: a tensor of a gigabyte would take minutes to draw,
+// and its rows differ all the same.
 template <class T, class Make>
 void write_all(std::vector<std::byte>& bytes, const Make& make) {
+  constexpr size_t kPeriod = 1048583;
   auto* at = reinterpret_cast<T*>(bytes.data());
-  for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) at[i] = static_cast<T>(make(i));
+  const size_t count = bytes.size() / sizeof(T), drawn = std::min(count, kPeriod);
+  for (size_t i = 0; i < drawn; ++i) at[i] = static_cast<T>(make(i));
+  for (size_t i = drawn; i < count; i += drawn) std::copy_n(at, std::min(drawn, count - i), at + i);
 }
 
-std::vector<std::byte> content(const TensorType& type, const std::pair<double, double>* range) {
+std::vector<std::byte> content(const TensorType& type, const std::pair<double, double>* range,
+                               double scale = 1) {
   std::vector<std::byte> bytes(type.bytes());
   const auto number = [&](size_t i) {
-    if (!range) return lm::normal(1, i);
+    if (!range) return scale * lm::normal(1, i);
     return range->first + (range->second - range->first) * lm::uniform(1, i);
   };
   const auto whole = [&](size_t i) { return std::floor(number(i)); };
@@ -73,6 +79,9 @@ std::vector<std::byte> content(const TensorType& type, const std::pair<double, d
   return bytes;
 }
 
+// Deep models of such weights stay finite, and train.
+constexpr double kWeightScale = 0.02;
+
 const std::pair<double, double>* range_of(const Ranges& ranges, const std::string& name) {
   const auto found = ranges.find(name);
   return found == ranges.end() ? nullptr : &found->second;
@@ -99,6 +108,87 @@ void set_inputs(Context& run, Graph& graph, const Args& args) {
     const auto bytes = content(type, range_of(ranges, in.name));
     run.set(in.name, type, bytes.data(), bytes.size());
   }
+}
+
+// ---- Cold caches
+
+// Twice this is moved, more than any cache holds.
+constexpr int64_t kFlushBytes = int64_t{256} << 20;
+constexpr std::string_view kFlush = "bench.flush";
+
+// Runs of this graph also read and write a state that is bigger than the caches.
+void add_flush(Graph& graph) {
+  const Value old = graph.state(kFlush, {f32, {kFlushBytes / 4}});
+  graph.update(old, graph.add(op::unary{.kind = "neg", .x = old}, kFlush));
+}
+
+// In the midst of the steps it would cool what they hand to each other.
+void require_at_an_end(const nlohmann::json& steps) {
+  size_t at = 0;
+  while (at < steps.size() && steps[at]["node"] != kFlush) ++at;
+  if (at != 0 && at + 1 != steps.size())
+    throw Error(TENON_INTERNAL, "bench --cold: the flush is step " + std::to_string(at) + " of " +
+                                    std::to_string(steps.size()) +
+                                    ", expected the first or the last");
+}
+
+// The device's memory is the host's: nothing is launched there, a run's own time is the device's.
+bool is_host(const Runtime& runtime, const Executable& executable) {
+  const auto nodes = nlohmann::json::parse(executable.report())["nodes"];
+  for (const DeviceEntry& d : runtime.devices())
+    if (!nodes.empty() && nodes[0]["device"] == d.id) return d.host_addressable;
+  return false;
+}
+
+// By turns a run of `flush` and one of `run`, which follows a flush of its own where both is true:
+// then what a run costs the host is in both times, and their difference is the device's time alone.
+Timing time_cold(const std::string& name, double seconds, Context& flush, Context& run, bool both) {
+  using Clock = std::chrono::steady_clock;
+  const auto took = [](Context& context) {
+    const auto start = Clock::now();
+    context.run();
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  };
+  constexpr int kWarm = 3, kLeast = 20, kMost = 10000;
+  std::vector<double> with, without;
+  auto end = Clock::time_point::max();
+  for (int i = -kWarm; i < kLeast || (Clock::now() < end && i < kMost); ++i) {
+    const double first = took(flush), second = took(run);
+    if (i < 0) continue;
+    if (i == 0)
+      end = Clock::now() +
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    without.push_back(first);
+    with.push_back(second);
+  }
+  std::sort(with.begin(), with.end());
+  std::sort(without.begin(), without.end());
+  Timing t;
+  t.name = name;
+  t.median_us = with[with.size() / 2] - (both ? without[without.size() / 2] : 0);
+  t.best_us = with[0] - (both ? without[0] : 0);
+  t.runs = static_cast<int64_t>(with.size());
+  return t;
+}
+
+Timing bench_cold(const Runtime& runtime, Graph graph, Store& store, const std::string& name,
+                  const Args& args, double seconds) {
+  Graph flush("flush");
+  add_flush(flush);
+  store.add_missing(flush);
+  const ExecutableOptions options = executable_options(args);
+  const Executable flushing(runtime, flush, store, options);
+  const bool both = !is_host(runtime, flushing);
+  if (both) add_flush(graph);
+  const Executable executable(runtime, graph, store, options);
+  const auto symbols = bindings_from(args);
+  if (both) require_at_an_end(nlohmann::json::parse(executable.report(symbols))["steps"]);
+  Context alone(flushing), run(executable);
+  set_inputs(run, graph, args);
+  Timing t = time_cold(name, seconds, alone, run, both);
+  add_cost(t, executable, symbols);
+  if (both) t.bytes -= 2.0 * kFlushBytes;
+  return t;
 }
 
 double rate_of(const Runtime& runtime, const Args& args, const std::string& op, bool flops) {
@@ -168,10 +258,11 @@ Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name,
   Store store(runtime);
   for (const auto& w : graph.named(TENON_SPACE_WEIGHT)) {
     const TensorType type = graph.type(w.value);
-    const auto bytes = content(type, nullptr);
+    const auto bytes = content(type, nullptr, kWeightScale);
     store.set(TENON_SPACE_WEIGHT, w.name, type, bytes.data(), bytes.size());
   }
   store.add_missing(graph);
+  if (args.has("--cold")) return bench_cold(runtime, std::move(graph), store, name, args, seconds);
   const Executable executable(runtime, graph, store, executable_options(args));
   Context run(executable);
   set_inputs(run, graph, args);

@@ -30,7 +30,8 @@ Timing time_runs(const std::string& name, double seconds, const std::function<vo
 void add_cost(Timing& timing, const Executable& executable,
               const std::vector<std::pair<std::string, int64_t>>& symbols = {});
 
-// What an input or a weight is filled with; without a range floats are standard normal, integers 0.
+// What an input is filled with; without a range floats are standard normal, integers 0. Weights are
+// normal, small.
 using Ranges = std::map<std::string, std::pair<double, double>, std::less<>>;
 // Of "--fill NAME=LOW:HIGH", for an input: uniform in [LOW, HIGH).
 Ranges ranges_from(const Args& args, const Graph& graph);

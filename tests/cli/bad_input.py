@@ -79,6 +79,9 @@ def usage():
     expect("an index that is outside", run("bench", "--op", "gather(f32[4,4], i64[8])", "--fill", "in1=4:9"), 1, "indices")
     timed = json.loads(run("bench", "--op", "matmul(f32[8,4], f32[4,2])", "--no-ceilings", "--seconds", "0.01", "--json").stdout)[0]
     expect("what a timed product costs", subprocess.CompletedProcess([], int((timed["flops"], timed["bytes"]) != (128, 224)), "", str(timed)), 0)
+    cold = json.loads(run("bench", "--op", "matmul(f32[8,4], f32[4,2])", "--no-ceilings", "--cold", "--seconds", "0.01", "--json").stdout)[0]
+    expect("the same of a cold one", subprocess.CompletedProcess([], int((cold["flops"], cold["bytes"]) != (128, 224)), "", str(cold)), 0)
+    expect("cold language models", run("bench", "--only", "lm_s", "--cold"), 2, "--cold")
     expect("no such device", run("inspect", "--device", "tpu:0", MODEL), 1, "tpu")
 
 
