@@ -4,6 +4,7 @@
 #   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu)
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
+#   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
 #                                       on cpu, then the greedy text of both; what agrees and what does not
 # Logs go to $OUT where that is set, else below the bundle.
@@ -17,16 +18,16 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/tenon "$build"/bin/tenon_conform "$bundle/bin/"
+  cp "$build"/bin/tenon "$build"/bin/tenon_conform "$build"/bin/tenon_gpt tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$bundle/lib/"
   # What a machine of another distribution may lack or have older.
-  ldd "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
+  ldd "$bundle"/bin/tenon* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
+  strip --strip-debug "$bundle"/bin/tenon* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   du -sh "$bundle"
 }
 
@@ -86,6 +87,13 @@ run_bench() {
   done
 }
 
+run_peer() {
+  enter "${1:-.gpu}"
+  [ $# -gt 0 ] && shift
+  export TORCHINDUCTOR_COMPILE_THREADS=1  # of each of several processes
+  PYTHONUNBUFFERED=1 python3 "$bundle/bin/compare_gpu.py" "$bundle/bin" --json "$logs/peer.json" "$@" | tee "$logs/peer.log"
+}
+
 run_lm() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} work; work=$(mktemp -d)
@@ -114,6 +122,7 @@ case "${1:-}" in
   prepare) shift; prepare "$@" ;;
   test) shift; run_tests "$@" ;;
   bench) shift; run_bench "$@" ;;
+  peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
-  *) sed -n '3,10p' "$0"; exit 2 ;;
+  *) sed -n '3,11p' "$0"; exit 2 ;;
 esac
