@@ -11,7 +11,7 @@ in a cache: first all of it is prepared, --workers processes at a time. Rows: ca
 tenon over the copy limit (the bytes of inputs and outputs, each once, or the products, at the rate that a copy and products
 of 8192 have in PyTorch), and MISS where a limit is passed: the ratio's, or 1.25 times the copy limit for what moves memory.
 --torch FILE takes PyTorch's side from what torch_gpu.py --json wrote, for a second look at tenon. Needs torch."""
-import argparse, concurrent.futures, json, os, pathlib, re, subprocess, sys, tempfile
+import argparse, concurrent.futures, json, os, pathlib, re, subprocess, sys, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
 X, V, S = "bf16[32768,4096]", "bf16[4096]", "f32[32768,1]"
@@ -114,7 +114,7 @@ def arguments():
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--only", default=".*")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each measurement of tenon")
-    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--json", help="also write the rows to this file, PyTorch's side to FILE.torch")
     parser.add_argument("--torch", help="PyTorch's side, measured before")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--device", default="cuda:0")
@@ -175,8 +175,10 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as work:
         tenon = Tenon(args, work)
+        start = time.monotonic()
         prepare(args, tenon, names)
-        measured = args.torch or str(pathlib.Path(work) / "torch.json")
+        print(f"# prepared in {time.monotonic() - start:.0f} s", flush=True)
+        measured = args.torch or (args.json + ".torch" if args.json else str(pathlib.Path(work) / "torch.json"))
         if not args.torch: subprocess.run(peer_command(args, "--json", measured), check=True, stderr=subprocess.DEVNULL)
         peers = json.loads(pathlib.Path(measured).read_text())["cases"]
         print(f"{'case':36s} {'tenon us':>10s} {'torch us':>10s} {'ratio':>6s} {'limit':>6s} {'/copy':>6s}", flush=True)
