@@ -62,8 +62,25 @@ Kernel make_square(const op::activation_backward& n, const Node&) {
   return {.run = run};
 }
 
+// Tuning halves what it may take, or breaks its word.
+int tunings = 0;
+bool tuned_beyond = false;
+Kernel make_tuned(const op::softmax&, const Node&) {
+  const auto run = [](const sdk::Call& c) {
+    static_cast<char*>(c.scratch)[0] = 1;
+    c.out<float>(0)[0] = 1;
+  };
+  Kernel kernel{.run = run, .scratch = 1024};
+  kernel.tune = [](uint64_t most) {
+    ++tunings;
+    return tuned_beyond ? most + 1 : most / 2;
+  };
+  return kernel;
+}
+
 constexpr sdk::Row kRows[] = {
     sdk::row<op::unary, make_unary>(),
+    sdk::row<op::softmax, make_tuned>(),
     sdk::row<op::activation_backward, make_square>(sdk::kStrided),
     sdk::row<op::narrow, sdk::view_narrow>(sdk::kStrided),
 };
@@ -155,6 +172,35 @@ TEST_SUITE("abi/layer/static") {
     CHECK(list_of<float>(out[1]) == Floats{1, 4});
     // Two views, two kernels, one copy; the plugin has no copy row, so the layer's own runs.
     CHECK(Bound(plugin, b).info().step_count == 5);
+  }
+
+  TEST_CASE("compile: tuning has the last word on scratch, asked once and under the limit") {
+    const Plugin plugin(naughty_entry);
+    BlobBuilder b;
+    b.output(b.node("softmax", {b.input({kF32, {1}})}, {{kF32, {1}}}));
+    tunings = 0;
+    CHECK(plugin.query(b)[0].native);
+    CHECK(tunings == 0);
+    CHECK(Bound(plugin, b).info().steps[0].scratch_size == 512);
+    CHECK(tunings == 1);
+    CHECK(list_of<float>(plugin.run(b, {bytes_of(Floats{5})})[0]) == Floats{1});
+    CHECK(tunings == 2);
+
+    const std::vector<uint64_t> blob = b.bytes();
+    const auto compile = [&](uint64_t limit, tenon_program*& program) {
+      const tenon_compile_options options{sizeof(options), 0, 0, limit};
+      return Plugin::problem(plugin.table().compile(plugin.device(), blob.data(), blob.size() * 8,
+                                                    &options, &program));
+    };
+    tenon_program* program = nullptr;
+    REQUIRE(compile(100, program).code == TENON_OK);
+    CHECK(plugin.table().program_info(program)->steps[0].scratch_size == 50);
+    plugin.table().program_destroy(program);
+    tuned_beyond = true;
+    const Problem p = compile(0, program);
+    tuned_beyond = false;
+    CHECK(p.code == TENON_INVALID_ARGUMENT);
+    CHECK(p.text == "softmax: tuning chose 1025 bytes of scratch of at most 1024");
   }
 
   TEST_CASE("device_open: a device that is not ready says why") {

@@ -213,6 +213,11 @@ struct Kernel {
   // it remembers what it has done. May throw Failure.
   std::function<void()> prepare{};
   uint64_t scratch = 0;  // bytes
+  // (optional) Chooses among ways that only trying tells apart, in memory of the device's own.
+  // Called by compile alone, once, before prepare and run, from any thread. Takes the most bytes of
+  // scratch that there may be, at most `scratch`; returns what the chosen way needs, which is
+  // final. Equal kernels should choose equally, in later processes too. May throw Failure.
+  std::function<uint64_t(uint64_t)> tune{};
   std::vector<InPlace> in_place{};
   std::vector<View> view{};  // empty, or one View, and then run is not called
   std::vector<Derived> derived{};

@@ -252,6 +252,22 @@ inline void query_release(tenon_device*, const tenon_query_result* result) noexc
   delete reinterpret_cast<const QueryResult*>(result);
 }
 
+// Scratch is final afterwards.
+inline void tune(Program& program, const tenon_compile_options* options) {
+  const bool limited = options && TENON_HAS(tenon_compile_options, options, scratch_limit) &&
+                       options->scratch_limit != 0;
+  for (StepBody& body : program.bodies) {
+    Kernel& kernel = body.kernel;
+    if (!kernel.run || !kernel.tune) continue;
+    const uint64_t most =
+        limited ? std::min(kernel.scratch, options->scratch_limit) : kernel.scratch;
+    const uint64_t chosen = kernel.tune(most);
+    check(chosen <= most, body.label + ": tuning chose " + std::to_string(chosen) +
+                              " bytes of scratch of at most " + std::to_string(most));
+    kernel.scratch = chosen;
+  }
+}
+
 inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t size,
                              const tenon_compile_options* options, tenon_program** out) noexcept {
   auto* state = behind<DeviceState>(device);
@@ -271,6 +287,7 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
     auto program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
     if (options && TENON_HAS(tenon_compile_options, options, exec_mode))
       program->exec_mode = options->exec_mode;
+    tune(program->program, options);
     for (const StepBody& body : program->program.bodies)
       if (body.kernel.run && body.kernel.prepare) program->parts.push_back(&body);
     if (options && (options->flags & TENON_COMPILE_AOT))
