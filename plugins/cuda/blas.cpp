@@ -20,7 +20,7 @@ Blas::Blas() {
     return;
   }
   const auto number = reinterpret_cast<size_t (*)()>(library_.symbol("cublasLtGetVersion"));
-  const size_t v = number ? number() : 0;
+  const size_t v = full_version_ = number ? number() : 0;
   version_ = number ? std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) : "unknown";
 }
 

@@ -47,6 +47,7 @@ class Blas {
   explicit operator bool() const { return reason_.empty(); }
   const std::string& reason() const { return reason_; }  // why it cannot be used
   const std::string& version() const { return version_; }
+  size_t full_version() const { return full_version_; }  // 130002; 0 = unknown
   // Throws sdk::Failure unless status is success.
   void check(const char* call, int status) const;
 
@@ -55,6 +56,7 @@ class Blas {
   Blas();
   Library library_{};
   std::string reason_{}, version_{};
+  size_t full_version_ = 0;
 };
 
 // Of the process: searched when first asked for.

@@ -16,17 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file: the mark, the key's digest, the code's digest, the code.
-constexpr std::string_view kMark = "tenon cuda code 1\n";
+}  // namespace
 
-std::string header(const std::string& key, std::string_view code) {
-  std::string text(kMark);
-  for (const Digest& d : {sha256(key), sha256(code)})
+// A file: the mark, the key's digest, the content's digest, the content.
+std::string DiskCache::header(const std::string& key, std::string_view content) const {
+  std::string text(sort_.mark);
+  for (const Digest& d : {sha256(key), sha256(content)})
     text.append(reinterpret_cast<const char*>(d.data()), d.size());
   return text;
 }
-
-}  // namespace
 
 std::string DiskCache::usual_directory() {
   if (const char* given = secure_getenv("TENON_CUDA_CACHE")) return given;
@@ -38,7 +36,7 @@ std::string DiskCache::usual_directory() {
 }
 
 std::string DiskCache::path_of(const std::string& key) const {
-  return (fs::path(directory_) / (hex(sha256(key)) + ".cubin")).string();
+  return (fs::path(directory_) / (hex(sha256(key)) + std::string(sort_.suffix))).string();
 }
 
 std::optional<std::string> DiskCache::find(const std::string& key) const {
@@ -46,15 +44,22 @@ std::optional<std::string> DiskCache::find(const std::string& key) const {
   std::ifstream file(path_of(key), std::ios::binary);
   if (!file) return std::nullopt;
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-  const size_t start = kMark.size() + 2 * sizeof(Digest);
+  const size_t start = sort_.mark.size() + 2 * sizeof(Digest);
   if (bytes.size() <= start) return std::nullopt;
-  std::string code = bytes.substr(start);
-  if (bytes.compare(0, start, header(key, code)) != 0) return std::nullopt;
-  return code;
+  std::string content = bytes.substr(start);
+  if (bytes.compare(0, start, header(key, content)) != 0) return std::nullopt;
+  return content;
 }
 
-void DiskCache::keep(const std::string& key, const std::string& code) const {
-  if (directory_.empty()) return;
+bool DiskCache::writable() const {
+  if (directory_.empty()) return false;
+  std::error_code failure;
+  fs::create_directories(directory_, failure);
+  return access(directory_.c_str(), W_OK | X_OK) == 0;
+}
+
+bool DiskCache::keep(const std::string& key, const std::string& content) const {
+  if (directory_.empty()) return false;
   static std::atomic<unsigned> counter{0};
   std::error_code failure;
   fs::create_directories(directory_, failure);
@@ -63,15 +68,17 @@ void DiskCache::keep(const std::string& key, const std::string& code) const {
       path + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1));
   {
     std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-    file << header(key, code) << code;
+    file << header(key, content) << content;
     file.close();
     if (!file) {
       fs::remove(aside, failure);
-      return;
+      return false;
     }
   }
   fs::rename(aside, path, failure);
-  if (failure) fs::remove(aside, failure);
+  if (!failure) return true;
+  fs::remove(aside, failure);
+  return false;
 }
 
 }  // namespace tenon::cuda

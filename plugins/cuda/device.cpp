@@ -132,7 +132,8 @@ CudaDevice::Primary::~Primary() { driver().context_release(id); }
 CudaDevice::CudaDevice(DeviceId id)
     : context_(id),
       properties_(read_properties(id)),
-      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor)) {
+      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor)),
+      choices_(DiskCache::usual_directory(), Choices::usually_timed()) {
   const Current current(context());
   try {
     memory_ = std::make_unique<Memory>(id, memory_limit());

@@ -10,6 +10,7 @@
 #include "memory.hpp"
 #include "stream.hpp"
 #include "tenon/stream_plugin.hpp"
+#include "tune.hpp"
 
 namespace tenon::cuda {
 
@@ -48,6 +49,8 @@ class CudaDevice final : public sdk::StreamDevice {
 
   // cuBLASLt's handle on this device, made when first asked for. Throws Failure.
   BlasHandle blas_handle();
+  // What was chosen by timing; keys name the device, whose kind others may share a directory with.
+  Choices& choices() { return choices_; }
 
   void* allocate(uint64_t bytes, uint64_t alignment) override;
   void deallocate(void* memory, uint64_t bytes) noexcept override;
@@ -100,6 +103,7 @@ class CudaDevice final : public sdk::StreamDevice {
   Primary context_;
   Properties properties_;
   CodeStore codes_;
+  Choices choices_;
   std::mutex blas_mutex_;
   BlasHandle blas_ = nullptr;
   std::unique_ptr<Memory> memory_;

@@ -3,16 +3,16 @@
 #include "blas_product.hpp"
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <optional>
+#include <sstream>
 
 namespace tenon::cuda {
 namespace {
 
 namespace value = blas_value;
 constexpr int64_t kMostCalls = 64;
-constexpr uint64_t kMostWorkspace = 32 << 20, kLeastWorkspace = 1 << 20;
+constexpr int kMostProposals = 16;
 
 int type_of(tenon_dtype t) {
   switch (t) {
@@ -85,12 +85,26 @@ void set(Preference d, int which, T v) {
 
 }  // namespace
 
+// A choice as text, for the disk.
+std::string text_of(const Heuristic& h) {
+  std::string text = std::to_string(h.workspace);
+  for (const uint64_t word : h.algorithm.data) text += " " + std::to_string(word);
+  return text;
+}
+std::optional<Heuristic> choice_of(const std::string& text) {
+  std::istringstream words(text);
+  Heuristic h{};
+  words >> h.workspace;
+  for (uint64_t& word : h.algorithm.data) words >> word;
+  return words && words.peek() == EOF ? std::optional(h) : std::nullopt;
+}
+
 struct BlasProduct::State {
   State(CudaDevice& d, const ProductProblem& p) : device(d), problem(p) {}
   CudaDevice& device;
   ProductProblem problem;
   std::mutex mutex{};
-  bool tried = false;
+  bool tuned = false;
   OwnedProduct product{};
   OwnedLayout a{}, b{}, y{};
   std::optional<Heuristic> choice{};
@@ -101,6 +115,16 @@ struct BlasProduct::State {
   }
   // The innermost batch axis is the library's; those outside of it are calls of their own.
   int64_t inner() const { return problem.batch.empty() ? 1 : problem.batch.back(); }
+  int64_t step_of_a() const { return problem.batch.empty() ? 0 : problem.a_steps.back(); }
+  int64_t step_of_b() const { return problem.batch.empty() ? 0 : problem.b_steps.back(); }
+  int64_t step_of_y() const { return problem.batch.empty() ? 0 : problem.m * problem.n; }
+  uint32_t alignment_of_a() const {
+    return alignment_of(problem.a_alignment, problem.a, problem.a_steps);
+  }
+  uint32_t alignment_of_b() const {
+    return alignment_of(problem.b_alignment, problem.b, problem.b_steps);
+  }
+  uint32_t alignment_of_y() const { return alignment_of(16, problem.y, {step_of_y()}); }
 
   void describe(OwnedProduct& to, const void* bias) const {
     blas().check("product_create",
@@ -121,43 +145,114 @@ struct BlasProduct::State {
     set(to, value::batch_count, static_cast<int32_t>(inner()));
     set(to, value::batch_stride, step);
   }
-  uint64_t workspace() const {
-    const double bytes = 16.0 * static_cast<double>(problem.m) * static_cast<double>(problem.n) *
-                         static_cast<double>(problem.batches());
-    return bytes > static_cast<double>(kMostWorkspace)
-               ? kMostWorkspace
-               : std::max(kLeastWorkspace, static_cast<uint64_t>(bytes));
+  void describe_all() {
+    if (y) return;
+    const ProductProblem& p = problem;
+    describe(product, reinterpret_cast<const void*>(uintptr_t{256}));  // only looked at
+    lay_out(b, p.b, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb, step_of_b());
+    lay_out(a, p.a, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda, step_of_a());
+    lay_out(y, p.y, p.n, p.m, p.n, step_of_y());
   }
 
-  void choose() {
-    const ProductProblem& p = problem;
-    const Current current(device.context());
-    const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // only looked at
-    describe(product, somewhere);
-    const int64_t step = p.m * p.n;
-    lay_out(b, p.b, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb,
-            p.batch.empty() ? 0 : p.b_steps.back());
-    lay_out(a, p.a, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
-            p.batch.empty() ? 0 : p.a_steps.back());
-    lay_out(y, p.y, p.n, p.m, p.n, step);
+  // What the library proposes, its favourite first.
+  std::vector<Heuristic> proposals(uint64_t workspace, int most) {
     OwnedPreference wish;
     blas().check("preference_create", blas().preference_create(wish.slot()));
-    set(wish, value::most_workspace, static_cast<size_t>(workspace()));
+    set(wish, value::most_workspace, static_cast<size_t>(workspace));
     set(wish, value::reduction_mask, static_cast<uint32_t>(value::reduce_in_compute_type));
-    set(wish, value::alignment_a, alignment_of(p.b_alignment, p.b, p.b_steps));
-    set(wish, value::alignment_b, alignment_of(p.a_alignment, p.a, p.a_steps));
-    const uint32_t of_y = alignment_of(16, p.y, {p.batch.empty() ? 0 : step});
-    set(wish, value::alignment_c, of_y);
-    set(wish, value::alignment_d, of_y);
-    std::array<Heuristic, 4> found{};
+    set(wish, value::alignment_a, alignment_of_b());
+    set(wish, value::alignment_b, alignment_of_a());
+    set(wish, value::alignment_c, alignment_of_y());
+    set(wish, value::alignment_d, alignment_of_y());
+    std::vector<Heuristic> found(static_cast<size_t>(most));
     int count = 0;
-    const int status = blas().heuristic(device.blas_handle(), product, b, a, y, y, wish,
-                                        static_cast<int>(found.size()), found.data(), &count);
-    if (status != 0) return;  // it knows none
-    for (int i = 0; i < count && !choice; ++i)
-      if (found[i].state == 0 && found[i].workspace <= workspace()) choice = found[i];
+    const int status = blas().heuristic(device.blas_handle(), product, b, a, y, y, wish, most,
+                                        found.data(), &count);
+    found.resize(status == 0 ? static_cast<size_t>(count) : 0);  // else it knows none
+    std::erase_if(found,
+                  [&](const Heuristic& h) { return h.state != 0 || h.workspace > workspace; });
+    return found;
+  }
+
+  // All that a choice depends on.
+  std::string key(uint64_t workspace) const {
+    const ProductProblem& p = problem;
+    const Properties& d = device.properties();
+    std::ostringstream text;
+    text << "cuBLASLt " << blas().full_version() << ", tenon " TENON_CUDA_VERSION ", " << d.name
+         << ", sm_" << d.major << d.minor << ", " << d.multiprocessors << " multiprocessors\n"
+         << sdk::dtype_name(p.a) << " " << p.m << "x" << p.n << "x" << p.k << " ld " << p.lda << " "
+         << p.ldb << " trans " << p.trans_a << p.trans_b << " to " << sdk::dtype_name(p.y)
+         << " compute " << compute() << " epilogue " << *epilogue_of(p) << " bias "
+         << sdk::dtype_name(p.bias) << " residual " << sdk::dtype_name(p.residual) << " batch "
+         << inner() << " steps " << step_of_a() << " " << step_of_b() << " alignment "
+         << alignment_of_a() << " " << alignment_of_b() << " workspace " << workspace << "\n";
+    return text.str();
+  }
+
+  // One call of the library; pointers are those of the first matrices.
+  void multiply(const ProductDesc desc, const Heuristic& h, const void* left, const void* right,
+                const void* c, void* result, void* workspace, Stream stream) const {
+    const float one = 1, zero = 0, alpha = static_cast<float>(problem.alpha);
+    const double one_wide = 1, zero_wide = 0;
+    const bool wide = problem.sum == TENON_DTYPE_F64;
+    const void* factor = wide ? static_cast<const void*>(&problem.alpha) : &alpha;
+    const void* beta = c ? (wide ? static_cast<const void*>(&one_wide) : &one)
+                         : (wide ? static_cast<const void*>(&zero_wide) : &zero);
+    blas().check("multiply", blas().multiply(device.blas_handle(), desc, factor, right, b, left, a,
+                                             beta, c ? c : result, y, result, y, &h.algorithm,
+                                             workspace, h.workspace, stream));
+  }
+
+  size_t fastest_of(const std::vector<Heuristic>& list);
+
+  // The choice as text; nothing when it was to be timed and that was not possible.
+  std::optional<std::string> choose(uint64_t workspace, bool timed) {
+    if (timed && !StreamTrial::possible()) return std::nullopt;
+    const std::vector<Heuristic> list = proposals(workspace, timed ? kMostProposals : 4);
+    if (list.empty()) return "";
+    if (!timed || list.size() == 1) return text_of(list[0]);
+    try {
+      return text_of(list[fastest_of(list)]);
+    } catch (const sdk::Failure& e) {
+      if (e.code() != TENON_OUT_OF_MEMORY) throw;
+      return std::nullopt;
+    }
   }
 };
+
+// Times them in memory of their own. Contents matter: a device that multiplies zeros is faster.
+size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
+  const ProductProblem& p = problem;
+  const auto reach = [&](int64_t rows, int64_t cols, int64_t ld, int64_t step) {
+    return (inner() - 1) * step + (rows - 1) * ld + cols;
+  };
+  uint64_t workspace = 0;
+  for (const Heuristic& h : list) workspace = std::max(workspace, uint64_t{h.workspace});
+  const auto of = [](tenon_dtype t, int64_t elements) {
+    return static_cast<uint64_t>(type_bytes(t) * elements);
+  };
+  const int64_t results = p.m * p.n * inner();
+  const TrialMemory left(
+      device, p.a,
+      of(p.a, reach(p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, p.lda, step_of_a()))),
+      right(device, p.b,
+            of(p.b, reach(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, step_of_b()))),
+      bias(device, p.bias, p.bias == TENON_DTYPE_NONE ? 0 : of(p.bias, p.n)),
+      residual(device, p.y, p.residual == TENON_DTYPE_NONE ? 0 : of(p.y, results)),
+      result(device, TENON_DTYPE_NONE, of(p.y, results)),
+      scratch(device, TENON_DTYPE_NONE, workspace);
+  OwnedProduct with_bias;
+  if (bias.at()) describe(with_bias, bias.at());
+  std::vector<StreamTrial::Way> ways;
+  for (const Heuristic& h : list)
+    ways.push_back([&, this](Stream stream) {
+      multiply(bias.at() ? with_bias : product, h, left.at(), right.at(), residual.at(),
+               result.at(), scratch.at(), stream);
+    });
+  StreamTrial trial(device, std::move(ways));
+  return fastest(trial);
+}
 
 bool BlasProduct::takes(const ProductProblem& p) {
   constexpr int64_t kMost = int64_t{1} << 31;
@@ -173,26 +268,30 @@ bool BlasProduct::takes(const ProductProblem& p) {
 BlasProduct::BlasProduct(CudaDevice& device, const ProductProblem& problem)
     : state_(std::make_shared<State>(device, problem)) {}
 
-bool BlasProduct::prepare() const {
-  const std::lock_guard lock(state_->mutex);
-  if (!state_->tried) state_->choose();
-  state_->tried = true;
-  return state_->choice.has_value();
+bool BlasProduct::tune(uint64_t most_workspace) const {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (s.tuned) return s.choice.has_value();
+  const Current current(s.device.context());
+  const uint64_t workspace = std::min(most_workspace, kMostWorkspace);
+  s.describe_all();
+  s.choice = choice_of(s.device.choices().of(
+      s.key(workspace), [&](bool timed) { return s.choose(workspace, timed); },
+      [&](const std::string& text) {
+        const std::optional<Heuristic> h = choice_of(text);
+        return h && h->workspace <= workspace;
+      }));
+  s.tuned = true;
+  return s.choice.has_value();
 }
 
-uint64_t BlasProduct::workspace() const { return state_->workspace(); }
+uint64_t BlasProduct::workspace() const { return state_->choice ? state_->choice->workspace : 0; }
 
 void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* workspace) const {
   State& s = *state_;
   const ProductProblem& t = s.problem;
   OwnedProduct own;  // where it holds an address, that of this call
   if (p.bias) s.describe(own, p.bias);
-  const float one = 1, zero = 0, alpha = static_cast<float>(t.alpha);
-  const double one_wide = 1, zero_wide = 0;
-  const bool wide = t.sum == TENON_DTYPE_F64;
-  const void* factor = wide ? static_cast<const void*>(&t.alpha) : &alpha;
-  const void* beta = p.residual ? (wide ? static_cast<const void*>(&one_wide) : &one)
-                                : (wide ? static_cast<const void*>(&zero_wide) : &zero);
   const auto offset = [](const void* base, tenon_dtype type, int64_t elements) {
     return static_cast<const char*>(base) + elements * type_bytes(type);
   };
@@ -203,13 +302,10 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
       rest /= t.batch[d - 1];
       at_a += index * t.a_steps[d - 1], at_b += index * t.b_steps[d - 1];
     }
-    char* y = static_cast<char*>(p.y) + i * t.m * t.n * type_bytes(t.y);
-    const void* c = p.residual ? offset(p.residual, t.y, i * t.m * t.n) : y;
-    blas().check("multiply",
-                 blas().multiply(s.device.blas_handle(), p.bias ? own : s.product, factor,
-                                 offset(p.b, t.b, at_b), s.b, offset(p.a, t.a, at_a), s.a, beta, c,
-                                 s.y, y, s.y, &s.choice->algorithm, workspace, s.workspace(),
-                                 static_cast<Stream>(call.stream)));
+    s.multiply(p.bias ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
+               p.residual ? offset(p.residual, t.y, i * t.m * t.n) : nullptr,
+               static_cast<char*>(p.y) + i * t.m * t.n * type_bytes(t.y), workspace,
+               static_cast<Stream>(call.stream));
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product by cuBLASLt. Which of its algorithms runs is chosen when it is prepared, and then
-// stays.
+// A product by cuBLASLt. Which of its algorithms runs is chosen when it is tuned: the fastest of
+// those that the library proposes, timed in memory of their own, else its first.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,10 @@ class BlasProduct {
   // residual or the one activation that it has as we do.
   static bool takes(const ProductProblem& problem);
   BlasProduct(CudaDevice& device, const ProductProblem& problem);
-  // False: there is no algorithm for it.
-  bool prepare() const;
-  uint64_t workspace() const;  // bytes of scratch
+  static constexpr uint64_t kMostWorkspace = 32 << 20;  // bytes
+  // Chooses among the algorithms that need at most so much workspace, once. False: there is none.
+  bool tune(uint64_t most_workspace) const;
+  uint64_t workspace() const;  // bytes of scratch, of the choice
   void run(const sdk::Call& call, const ProductPointers& p, void* workspace) const;
 
  private:

@@ -4,7 +4,6 @@
 #include "matmul.hpp"
 
 #include <algorithm>
-#include <atomic>
 
 #include "../kernels.hpp"
 #include "blas_product.hpp"
@@ -122,15 +121,20 @@ struct Product {
   bool sums_in_y = false;  // else in scratch
   uint64_t sums_bytes = 0;
   Places places;
-  std::atomic<bool> own{false};  // the library knows no algorithm
+  bool own = false;  // the library knows no algorithm
 
+  uint64_t bytes_beside_workspace() const { return fused || sums_in_y ? 0 : sums_bytes; }
+  // Bytes of scratch, at most so many.
+  uint64_t tune(uint64_t most) {
+    const uint64_t beside = bytes_beside_workspace();
+    own = most < beside || !library.tune(most - beside);
+    return own ? 0 : beside + library.workspace();
+  }
   void prepare() {
-    if (library.prepare()) {
-      if (!fused) finish.code().prepare();
-    } else {
+    if (own)
       tiles.code().prepare();
-      own = true;
-    }
+    else if (!fused)
+      finish.code().prepare();
   }
   void run(const sdk::Call& c) const {
     const ProductPointers p = places.of(c);
@@ -170,15 +174,15 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
     work->tiles = tiles;
     work->fused = fused;
     work->places = places;
-    kernel.scratch = work->library.workspace();
     if (!fused) {
       work->finish = ProductFinish(device, p);
       work->sums_in_y = p.sum == p.y;
       if (!work->sums_in_y)
         work->sums_bytes =
             aligned(static_cast<uint64_t>(p.m * p.n * p.batches() * type_bytes(p.sum)));
-      kernel.scratch += work->sums_bytes;
     }
+    kernel.scratch = work->bytes_beside_workspace() + BlasProduct::kMostWorkspace;
+    kernel.tune = [work](uint64_t most) { return work->tune(most); };
     kernel.prepare = [work] { work->prepare(); };
     kernel.run = [work](const sdk::Call& c) { work->run(c); };
   }
