@@ -96,6 +96,7 @@ nlohmann::json report_json(const Plan& plan, const PlanOptions& options) {
   out["bytes"] = moved_bytes(plan);
   out["exec"] = kExecNames[options.exec_mode];
   out["compile"] = options.aot ? "aot" : "jit";
+  out["remarks"] = plan.remarks;
   return out;
 }
 

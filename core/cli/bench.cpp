@@ -132,14 +132,17 @@ int bench(const Args& args) {
       j.push_back({{"name", "ceilings"},
                    {"copy_16mib_gbytes_per_second", ceilings.copy_16mib},
                    {"copy_128mib_gbytes_per_second", ceilings.copy_128mib},
-                   {"matmul_gflops_per_second", ceilings.matmul}});
+                   {"matmul_gflops_per_second", ceilings.matmul},
+                   {"calibrated", ceilings.calibrated}});
     std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return 0;
   }
   for (const Timing& t : timings) print(t);
   if (!args.has("--no-ceilings"))
-    std::printf("ceilings: copy %.1f GB/s (16 MiB), %.1f GB/s (128 MiB), f32 matmul %.0f GFLOP/s\n",
-                ceilings.copy_16mib, ceilings.copy_128mib, ceilings.matmul);
+    std::printf(
+        "ceilings: copy %.1f GB/s (16 MiB), %.1f GB/s (128 MiB), f32 matmul %.0f GFLOP/s%s\n",
+        ceilings.copy_16mib, ceilings.copy_128mib, ceilings.matmul,
+        ceilings.calibrated ? " (the last two as calibrated)" : "");
   return 0;
 }
 

@@ -40,10 +40,12 @@ Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name,
                    double seconds);
 
 // Measured through tenon itself: rates of reading and writing one tensor of 16 and of 128 MiB, and
-// of a product of two 2048 x 2048 matrices of f32.
+// of a product of two 2048 x 2048 matrices of f32. Where tenon calibrate was here the last two are
+// its own.
 struct Ceilings {
   double copy_16mib = 0, copy_128mib = 0;  // GB/s
   double matmul = 0;                       // GFLOP/s
+  bool calibrated = false;
 };
 Ceilings measure_ceilings(const Runtime& runtime, const Args& args);
 

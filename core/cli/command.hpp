@@ -31,6 +31,7 @@ Command devices_command();
 Command ops_command();
 Command inspect_command();
 Command bench_command();
+Command calibrate_command();
 Command lm_train_command();
 Command lm_generate_command();
 

@@ -16,6 +16,10 @@ std::string size_text(uint64_t bytes) {
   return text;
 }
 
+nlohmann::json rates_of(const Runtime& runtime, const DeviceEntry& device) {
+  return nlohmann::json::parse(runtime.rates(device.id));
+}
+
 void print_json(const Runtime& runtime) {
   nlohmann::json j;
   j["devices"] = nlohmann::json::array();
@@ -27,7 +31,8 @@ void print_json(const Runtime& runtime) {
                             {"reason", d.reason},
                             {"memory_size", d.memory_size},
                             {"max_allocation", d.max_allocation},
-                            {"host_addressable", d.host_addressable}});
+                            {"host_addressable", d.host_addressable},
+                            {"rates", rates_of(runtime, d)}});
   j["plugins"] = nlohmann::json::array();
   for (const PluginEntry& p : runtime.plugins())
     j["plugins"].push_back({{"path", p.path},
@@ -54,6 +59,12 @@ int devices(const Args& args) {
               << d.plugin;
     if (!d.reason.empty()) std::cout << "; cannot be used: " << d.reason;
     std::cout << "\n";
+    if (!d.reason.empty()) continue;
+    const nlohmann::json rates = rates_of(runtime, d);
+    std::cout << "    rates: "
+              << (rates["measured"].get<bool>() ? "measured, " + rates["file"].get<std::string>()
+                                                : "defaults, " + rates["remark"].get<std::string>())
+              << "\n";
   }
   if (runtime.devices().empty()) std::cout << "  none\n";
   std::cout << "plugins:\n";

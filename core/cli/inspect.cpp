@@ -58,6 +58,9 @@ void print(const json& report, bool steps) {
       ++index;
     }
   }
+  if (!report["remarks"].empty()) std::cout << "placement:\n";
+  for (const json& remark : report["remarks"])
+    std::cout << "  " << remark.get<std::string>() << "\n";
   std::cout << "memory:\n";
   for (const json& m : report["memory"])
     std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"])

@@ -10,8 +10,8 @@ namespace tenon::cli {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {devices_command(), ops_command(),      inspect_command(),
-          bench_command(),   lm_train_command(), lm_generate_command()};
+  return {devices_command(),   ops_command(),      inspect_command(),    bench_command(),
+          calibrate_command(), lm_train_command(), lm_generate_command()};
 }
 
 // Of the commands whose name begins so.

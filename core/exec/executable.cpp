@@ -70,15 +70,22 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
     return results;
   };
   auto out = std::make_shared<BoundPlan>();
-  out->plan = make_plan(bound, devices_, options_.plan, evaluate);
-  if (options_.plan.aot) prepare_programs(out->plan, runtime_->host.threads(), options_.progress);
-  out->constants.resize(devices_.size());
-  for (size_t d = 0; d < devices_.size(); ++d) out->constants[d].resize(out->plan.constants.size());
+  PlanOptions how = options_.plan;
+  for (const auto& device : devices_) how.rates.push_back(runtime_->host.rates(device->info().id));
+  // Contexts know devices by their place in the list, so all plans must have the same; and what
+  // keeps state stays where the app's other executables look for it.
+  how.choose_device = (options_.device.empty() || options_.device == "auto") &&
+                      graph_.symbols().empty() && graph_.updates().empty();
+  out->plan = make_plan(bound, devices_, how, evaluate);
+  if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), options_.progress);
+  const auto& devices = out->plan.devices;
+  out->constants.resize(devices.size());
+  for (size_t d = 0; d < devices.size(); ++d) out->constants[d].resize(out->plan.constants.size());
   for (size_t c = 0; c < out->plan.constants.size(); ++c) {
     const PlannedConstant& constant = out->plan.constants[c];
     if (constant.data->empty()) continue;
     for (uint32_t d : constant.devices) {
-      auto buffer = devices_[d]->buffer(constant.data->size());
+      auto buffer = devices[d]->buffer(constant.data->size());
       buffer->write(0, constant.data->data(), constant.data->size());
       out->constants[d][c] = std::move(buffer);
     }

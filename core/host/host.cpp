@@ -105,6 +105,26 @@ std::shared_ptr<Device> Host::open_known(Known& known) {
   return device;
 }
 
+const Host::Known& Host::known(std::string_view id) const {
+  for (const Known& k : known_)
+    if (k.info.id == id) return k;
+  fail(Code::not_found, "there is no device '", id, "'");
+}
+
+RatesKey Host::rates_key(std::string_view id) const {
+  const Known& k = known(id);
+  return {.device = k.info.id,
+          .name = k.info.name,
+          .plugin = k.plugin->name(),
+          .plugin_version = k.plugin->version(),
+          .note = k.plugin->note(),
+          .threads = k.info.host_threads ? threads_ : 0};
+}
+
+KnownRates Host::rates(std::string_view id) const {
+  return load_rates(rates_key(id), known(id).info);
+}
+
 std::shared_ptr<Device> Host::open(std::string_view id) {
   std::vector<Known*> wanted;
   for (Known& k : known_) {

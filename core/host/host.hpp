@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "host/rates.hpp"
 
 namespace tenon::core {
 
@@ -70,6 +71,9 @@ class Host {
   // that do not compute on host threads before those that do. One Device per id, shared.
   std::shared_ptr<Device> open(std::string_view id);
   uint32_t threads() const { return threads_; }
+  // Of a device by its id; throws not_found.
+  RatesKey rates_key(std::string_view id) const;
+  KnownRates rates(std::string_view id) const;
   Faults& faults() { return *faults_; }  // of all devices that are opened here
 
  private:
@@ -80,6 +84,7 @@ class Host {
     std::weak_ptr<Device> opened;
   };
   std::shared_ptr<Device> open_known(Known& known);
+  const Known& known(std::string_view id) const;
 
   uint32_t threads_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/legalize.hpp"
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 #include "ops/cost.hpp"
 #include "ops/record.hpp"
 #include "plan/key.hpp"
+#include "plan/price.hpp"
 
 namespace tenon::core {
 namespace {
@@ -57,7 +59,7 @@ class Legalizer {
     return out_.reports[n];
   }
 
-  // Empty when the node was taken by device d; else why not.
+  // Empty when the node was taken by device d; else why not, or why another is to be preferred.
   std::string try_device(NodeId n, uint32_t d, const Verdict& verdict) {
     const NodeInfo& node = from_[n];
     NodeReport& r = report(n);
@@ -70,6 +72,9 @@ class Legalizer {
     const std::string reason = verdict.native ? "decomposition was asked for" : verdict.text;
     const Recipe& recipe = recipe_for(from_, node, d);
     if (!recipe.legal) return recipe.why.empty() ? reason : cat(reason, " (", recipe.why, ")");
+    if (d == 0 && !verdict.native)
+      if (const std::string cheaper = cheaper_elsewhere(n, recipe.graph); !cheaper.empty())
+        return cat(reason, "; ", cheaper);
     if (!refused_count_) {  // after a refusal the rest is only asked, for the message
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
@@ -81,6 +86,36 @@ class Legalizer {
     r.verdict = NodeVerdict::decomposed;
     r.reason = reason;
     return {};
+  }
+
+  // Why the decomposition on device 0 is dearer than carrying everything to device 1 and back;
+  // empty when it is not, or that is not known.
+  std::string cheaper_elsewhere(NodeId n, const Graph& recipe) {
+    if (options_.rates.size() < 2 || options_.devices < 2) return {};
+    const Rates &here = options_.rates[0], &there = options_.rates[1];
+    double stays = 0;
+    for (NodeId k = 0; k < recipe.node_count(); ++k) stays += price_of(recipe, recipe[k], here);
+    double goes = 0;
+    for (Value v : from_[n].operands)
+      if (v) goes += price_of_transfer(type_bytes(from_.type(v)), here, there);
+    for (Value v : from_[n].outputs)
+      if (v) goes += price_of_transfer(type_bytes(from_.type(v)), there, here);
+    if (goes >= stays) return {};
+    if (second_.empty()) second_ = query_(from_, 1);
+    if (second_[n].native) {
+      goes += price_of(from_, from_[n], there);
+    } else {
+      const Recipe& other = recipe_for(from_, from_[n], 1);
+      if (!other.legal) return {};
+      for (NodeId k = 0; k < other.graph.node_count(); ++k)
+        goes += price_of(other.graph, other.graph[k], there);
+    }
+    if (goes >= stays) return {};
+    return cat("decomposed there it would take ", microseconds(stays), ", on the second device ",
+               microseconds(goes));
+  }
+  static std::string microseconds(double seconds) {
+    return cat(std::round(seconds * 1e7) / 10, " us");
   }
 
   bool try_fallback(NodeId n, const std::string& why) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a graph legal for the devices at hand: each node is native on the wanted device, else
-// decomposed there, else it falls back to the second device, else it is refused. Says so for every
-// node, with the reason.
+// decomposed there, else it falls back to the second device, else it is refused. Where rates are
+// known, what is decomposed falls back too when that is cheaper. Says so for every node, with the
+// reason.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "host/device.hpp"
+#include "host/rates.hpp"
 #include "ir/graph.hpp"
 
 namespace tenon::core {
@@ -38,6 +41,9 @@ struct LegalGraph {
 struct LegalizeOptions {
   uint32_t devices = 1;        // 2: device 1 takes what device 0 refuses
   bool decompose_all = false;  // write every op in primitives
+  // Of both devices, or none: what device 0 only takes decomposed goes to device 1 where that is
+  // cheaper, its operands and outputs carried over. Without rates it stays.
+  std::span<const Rates> rates{};
 };
 
 // What does device `d` say of each node of this graph?

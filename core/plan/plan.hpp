@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "host/rates.hpp"
 #include "ir/graph.hpp"
 #include "plan/layout.hpp"
 #include "plan/legalize.hpp"
@@ -102,6 +103,7 @@ struct Plan {
   std::vector<OutputSlot> output_slots;
   std::vector<NamedOutput> outputs;
   std::vector<NodeReport> reports;  // per node of the simplified graph
+  std::vector<std::string> remarks;  // about rates and the choice of a device
   uint64_t graph_nodes = 0;
 };
 
@@ -113,6 +115,10 @@ struct PlanOptions {
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
   uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
   bool aot = false;    // CompileOptions::aot
+  // Of the devices, in their order, where they are known: what is dearer on the wanted device goes
+  // to the other. May be shorter than the devices.
+  std::vector<KnownRates> rates{};
+  bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
 };
 
 // The passes in their order: raise, fuse, gradients, simplify, fuse, regions and batches, legalize,

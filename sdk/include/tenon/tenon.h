@@ -115,6 +115,32 @@ TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
                                              tenon_plugin_entry* out);
 
+/* Rates: how fast a device copies, multiplies, begins a step, and exchanges bytes with the host.
+ * They are measured on request and kept in the user's cache directory ($XDG_CACHE_HOME/tenon/rates,
+ * else ~/.cache/tenon/rates), per device and version of its plugin and driver; placement reads them
+ * where it has a choice. */
+typedef struct tenon_calibrate_options {
+  uint64_t struct_size;
+  double seconds; /* for each thing that is measured, 0 = 0.2 */
+  /* (optional) Called before each thing, in the calling thread: what, and how many of how many are
+   * done. Returns 0 to go on; else the call ends with TENON_CANCELLED and nothing is kept. */
+  uint32_t (*progress)(void* user, tenon_str what, uint32_t done, uint32_t total);
+  void* user;
+} tenon_calibrate_options;
+/* Measures the device, which should be idle, and keeps what was measured. TENON_IO_ERROR when it
+ * cannot be kept. device: an id, or a kind's first. options may be NULL. out_json (may be NULL): as
+ * tenon_runtime_rates. [any-thread] */
+TENON_API tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_str device,
+                                                const tenon_calibrate_options* options,
+                                                tenon_text** out_json);
+/* What is known of a device by its id: {"device", "measured", "remark": why not, "file", "rates":
+ * {"copy_bytes_per_second", "run_seconds", "step_seconds", "fork_seconds",
+ * "to_device_bytes_per_second", "from_device_bytes_per_second", "transfer_seconds",
+ * "product_flops_per_second": {"f32": ...}}}. Where nothing was measured, or the file is damaged,
+ * the rates are rough defaults. [any-thread] */
+TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str device,
+                                            tenon_text** out_json);
+
 /* Faults, for tests of an app or of a plugin: calls that the library makes of a plugin fail in the
  * plugin's stead, with a status like the plugin's own. Nothing but this call makes them. */
 #define TENON_FAULT_OPEN UINT32_C(1)     /* opening a device */

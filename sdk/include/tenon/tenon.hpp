@@ -231,6 +231,30 @@ class Runtime {
     return out;
   }
 
+  // Rates of a device as JSON, see tenon_runtime_rates.
+  std::string rates(std::string_view device) const {
+    tenon_text* text = nullptr;
+    detail::check(tenon_runtime_rates(handle(), detail::str(device), &text));
+    return detail::take(text);
+  }
+  // Measures and keeps them. progress(what, done, total): false stops, which throws CANCELLED.
+  using CalibrateProgress = std::function<bool(std::string_view, uint32_t, uint32_t)>;
+  std::string calibrate(std::string_view device, double seconds = 0,
+                        const CalibrateProgress& progress = {}) const {
+    tenon_calibrate_options o{};
+    o.struct_size = sizeof o;
+    o.seconds = seconds;
+    o.user = const_cast<CalibrateProgress*>(&progress);
+    if (progress)
+      o.progress = [](void* user, tenon_str what, uint32_t done, uint32_t total) noexcept {
+        const auto& go_on = *static_cast<const CalibrateProgress*>(user);
+        return go_on({what.data, what.size}, done, total) ? uint32_t{0} : uint32_t{1};
+      };
+    tenon_text* text = nullptr;
+    detail::check(tenon_runtime_calibrate(handle(), detail::str(device), &o, &text));
+    return detail::take(text);
+  }
+
   // What runs do from here on, until one of the two below: see tenon_trace_start.
   void start_trace(uint64_t most_slices = 0) const {
     const tenon_trace_options o = {sizeof o, most_slices};

@@ -86,6 +86,41 @@ TEST_SUITE("plan/legalize") {
     CHECK(legal.graph.type(legal.graph.outputs()[0].value).text() == "f32[4,8]");
   }
 
+  TEST_CASE("rates: what is only decomposed goes where it is cheaper, carried over and back") {
+    // One device of fast memory, and one that is slow to reach; and the other way round.
+    const auto rates = [](double copy, double step, double link) {
+      return Rates{.copy = copy,
+                   .run = step,
+                   .step = step,
+                   .fork = 0,
+                   .to_device = link,
+                   .from_device = link,
+                   .transfer = 1e-6};
+    };
+    const auto legal_with = [](const std::vector<Rates>& known) {
+      Refusing device{.refused = {{"softmax"}, {}}, .asked = {}};
+      return legalize(three_ops(), {.devices = 2, .rates = known}, device.query());
+    };
+    const Rates quick = rates(1e12, 1e-7, 1e11), slow = rates(1e9, 1e-4, 1e11),
+                far = rates(1e12, 1e-7, 1e3);
+    const LegalGraph stays = legal_with({quick, slow});
+    CHECK(of(stays, "second").verdict == NodeVerdict::decomposed);
+    CHECK(of(stays, "second").device == 0);
+    const LegalGraph goes = legal_with({slow, quick});
+    CHECK_NOTHROW(verify(goes.graph));
+    CHECK(of(goes, "first").device == 0);
+    CHECK(of(goes, "second").verdict == NodeVerdict::fallback);
+    CHECK(of(goes, "second").device == 1);
+    CHECK(
+        of(goes, "second").reason.find("device 0 has no softmax; decomposed there it would take") ==
+        0);
+    CHECK(of(goes, "third").device == 0);
+    // The same device behind a slow link does not pay; nor does one whose rates are not known.
+    CHECK(of(legal_with({slow, far}), "second").verdict == NodeVerdict::decomposed);
+    CHECK(of(legal_with({slow}), "second").verdict == NodeVerdict::decomposed);
+    CHECK(of(legal_with({}), "second").verdict == NodeVerdict::decomposed);
+  }
+
   TEST_CASE("verdicts: without a second device the refusal names op, node and reason") {
     Refusing device{.refused = {{"cumsum"}}, .asked = {}};
     try {
