@@ -35,6 +35,8 @@ constexpr const char* kUsage =
     "                          a residual, a second copy) gives the same with fusion and without\n"
     "  --joined N              with --fusion: fails when fewer cases than N had something joined\n"
     "  --own-joined N          with --fusion: fails when fewer than N had their own op in it\n"
+    "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
+    "  --compile MODE          likewise: jit or aot\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
     "  --verbose               prints each case\n"
     "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
@@ -43,6 +45,7 @@ struct Options {
   RuntimeOptions runtime{.use_environment = false};
   std::string device = "cpu", oracle = "template", json;
   std::vector<std::string> families, globs;
+  ExecutableOptions modes{};
   unsigned jobs = 2;
   size_t joined = 0, own_joined = 0;
   bool list = false, partial = false, verbose = false, fusion = false;
@@ -63,6 +66,23 @@ bool matches(const char* glob, const char* s) {
     if (!*s || (*glob != '?' && *glob != *s)) return false;
   }
   return !*s;
+}
+
+void set_exec(ExecutableOptions& options, const std::string& mode) {
+  static constexpr std::string_view kLanes = "multi-stream:";
+  if (mode == "stream")
+    options.exec_mode = TENON_EXEC_STREAM;
+  else if (mode == "graph")
+    options.exec_mode = TENON_EXEC_GRAPH;
+  else if (mode == "eager")
+    options.exec_mode = TENON_EXEC_EAGER;
+  else if (mode.starts_with(kLanes)) {
+    options.exec_mode = TENON_EXEC_MULTI_STREAM;
+    options.lanes = static_cast<uint32_t>(std::strtoul(mode.c_str() + kLanes.size(), nullptr, 10));
+  }
+  if (options.exec_mode == TENON_EXEC_DEFAULT ||
+      (options.exec_mode == TENON_EXEC_MULTI_STREAM && options.lanes == 0))
+    throw Usage("--exec: expected stream, graph, eager or multi-stream:N, got '" + mode + "'");
 }
 
 Options parse(int argc, char** argv) {
@@ -100,7 +120,14 @@ Options parse(int argc, char** argv) {
       o.joined = number(name, value(), 1000000);
     else if (name == "--own-joined")
       o.own_joined = number(name, value(), 1000000);
-    else if (name == "--list")
+    else if (name == "--exec")
+      set_exec(o.modes, value());
+    else if (name == "--compile") {
+      const std::string mode = value();
+      if (mode != "jit" && mode != "aot")
+        throw Usage("--compile: expected jit or aot, got '" + mode + "'");
+      o.modes.aot = mode == "aot";
+    } else if (name == "--list")
       o.list = true;
     else if (name == "--partial")
       o.partial = true;
@@ -189,7 +216,7 @@ int prove_all(const Options& o, const Suite& suite) {
   };
   const Runtime runtime(o.runtime);
   for (const std::string& id : {o.device, o.oracle}) check_device(runtime, id);
-  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion};
+  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.modes};
   std::vector<Unit> units = units_of(suite, o.fusion);
   std::erase_if(units, [&](const Unit& u) {
     const auto ids = u.ids();

@@ -36,7 +36,13 @@ Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& option
   for (const auto& o : b.outputs()) b.graph().output(o.name, o.value);
   for (const auto& [name, value] : b.scales()) b.graph().output("scale of " + name, value);
   Store store(bench.runtime);
-  const Executable exe(bench.runtime, b.graph(), store, options);
+  ExecutableOptions with_modes = options;
+  if (options.device == bench.device) {
+    with_modes.exec_mode = bench.modes.exec_mode;
+    with_modes.lanes = bench.modes.lanes;
+    with_modes.aot = bench.modes.aot;
+  }
+  const Executable exe(bench.runtime, b.graph(), store, with_modes);
   Context context(exe);
   for (const auto& in : b.inputs())
     context.set(in.name, in.content.type, in.content.bytes.data(), in.content.bytes.size());

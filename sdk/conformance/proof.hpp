@@ -10,10 +10,11 @@ namespace tenon::conform {
 
 struct Bench {  // where the proofs run
   const Runtime& runtime;
-  std::string device;     // judged
-  std::string reference;  // the oracle
-  bool partial = false;   // what the judged device refuses is skipped
-  bool fusion = false;    // proves that only: see fusion.cpp
+  std::string device;         // judged
+  std::string reference;      // the oracle
+  bool partial = false;       // what the judged device refuses is skipped
+  bool fusion = false;        // proves that only: see fusion.cpp
+  ExecutableOptions modes{};  // how the judged device compiles and runs: exec_mode, lanes, aot
 };
 
 enum class Outcome : uint8_t { pass, fail, skip };
