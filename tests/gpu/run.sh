@@ -7,6 +7,8 @@
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
 #                                       on cpu, then the greedy text of both; what agrees and what does not
+#   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
+#                                       traced; whether all have equal bits, and what a step takes in each
 # Logs go to $OUT where that is set, else below the bundle.
 set -euo pipefail
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
@@ -118,11 +120,32 @@ PYTHON
   tail -2 "$logs/lm_second.log" | head -1
 }
 
+run_modes() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} work mode name; work=$(mktemp -d)
+  trap 'rm -rf "$work"' RETURN
+  local sizes=(--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --batch 8 --steps 20 --warmup 5)
+  for mode in "--exec stream" "--exec stream --compile aot" "--exec graph" "--exec eager" "--exec multi-stream:2" \
+    "--exec multi-stream:4" "--exec multi-stream:4 --trace $work/trace.json"; do
+    name=${mode//[^a-z0-9]/}
+    # shellcheck disable=SC2086  # words of a mode are options
+    "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$name" \
+      "${sizes[@]}" --device "$device" $mode >"$logs/modes_$name.log" 2>&1
+    cmp "$work/execstream/model.safetensors" "$work/$name/model.safetensors" &&
+      cmp "$work/execstream/optimizer.safetensors" "$work/$name/optimizer.safetensors" && echo "equal bits: $mode"
+  done
+  for mode in stream graph multi-stream:2 multi-stream:4; do
+    echo "$mode"
+    "$bundle/bin/tenon" bench --only lm_s --device "$device" --seconds 0.5 --no-ceilings --exec "$mode"
+  done
+}
+
 case "${1:-}" in
   prepare) shift; prepare "$@" ;;
   test) shift; run_tests "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
-  *) sed -n '3,11p' "$0"; exit 2 ;;
+  modes) shift; run_modes "$@" ;;
+  *) sed -n '3,12p' "$0"; exit 2 ;;
 esac
