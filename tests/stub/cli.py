@@ -131,6 +131,17 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as GRAPH, tempfile.Temporar
     usable("another NVRTC makes its own", Machine(SPLIT, "nvrtc=12040", cache=cache), ("NVRTC 12.4",))
     check(len(os.listdir(cache)) > kept, "each NVRTC has its own code", str(os.listdir(cache)))
     usable("no NVRTC, but code that was kept", Machine(NO_NVRTC, cache=cache), ("no NVRTC (",))
+with tempfile.TemporaryDirectory() as cache:
+    machine = Machine(ALL, cache=cache)
+    command = [TENON, *BENCH, ADD, "--device", "cuda:0"]
+    at_once = [subprocess.Popen(command, env=machine.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               for _ in range(4)]
+    for process in at_once:
+        said = process.communicate(timeout=120)[0]
+        check(process.returncode == 0 and "median" in said, "one of several with one cache runs", said)
+    names = os.listdir(cache)
+    check(names and all(n.count(".") == 1 for n in names), "what is left is sound files", str(names))
+    print("ok  several processes, one cache")
 usable("no cuBLASLt", Machine(NO_BLAS), ("no cuBLASLt (", "libcublasLt.so.13: no such file", "libcublasLt.so.12"))
 usable("cuBLASLt lacks a call", Machine({**SPLIT, "cublasLt": "_old"}), ("no cuBLASLt (", "it lacks cublasLtMatmul"))
 

@@ -2,6 +2,8 @@
 // Every call of the driver, of NVRTC and of cuBLASLt fails in turn, from opening the device to
 // giving everything back: each time the results are right or an error names the call, nothing is
 // left, and what comes after is right.
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -10,6 +12,7 @@
 
 using namespace tenon;
 using namespace tenon::test;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -128,24 +131,31 @@ TEST_SUITE("stub/fault") {
   }
 
   TEST_CASE("whole life: each call fails in turn, and the next machine is well") {
-    for (const int result : {kUnknown, kOutOfMemory})
-      for (const bool async : {false, true}) {
-        if (async && result != kUnknown) continue;
-        const uint64_t calls = fail_in_turn(
-            result, kStubOnce, [] {}, [&] { return whole_life(async); },
-            [](const Trial& t) {
-              CHECK(std::string(stub_alive()) == "");
-              // What cannot be entered cannot be given back but with the context.
-              const std::string orphans = stub_orphans();
-              if (t.failed != "cuCtxPushCurrent_v2") CHECK(orphans == "");
-              if (t.failed == "cuMemHostAlloc")
-                CHECK(t.code == (t.text.find("OUT_OF") != t.text.npos ? TENON_OUT_OF_MEMORY
-                                                                      : TENON_INTERNAL));
-            });
-        CHECK(calls > 200);
-        CHECK(whole_life(async));
-        check_clean();
-      }
+    struct Round {
+      int result;
+      bool async;
+      int64_t threads;  // of streams
+    };
+    for (const Round& round : {Round{kUnknown, false, 0}, Round{kUnknown, true, 0},
+                               Round{kOutOfMemory, false, 0}, Round{kUnknown, true, 1}}) {
+      CAPTURE(round.result);
+      stub_set("async", round.threads);
+      const uint64_t calls = fail_in_turn(
+          round.result, kStubOnce, [] {}, [&] { return whole_life(round.async); },
+          [&](const Trial& t) {
+            CHECK(std::string(stub_alive()) == "");
+            // What cannot be entered cannot be given back but with the context.
+            const std::string orphans = stub_orphans();
+            if (t.failed != "cuCtxPushCurrent_v2") CHECK(orphans == "");
+            if (t.failed == "cuMemHostAlloc")
+              CHECK(t.code ==
+                    (round.result == kOutOfMemory ? TENON_OUT_OF_MEMORY : TENON_INTERNAL));
+          });
+      CHECK(calls > 200);
+      CHECK(whole_life(round.async));
+      stub_set("async", 0);
+      check_clean();
+    }
   }
 
   TEST_CASE("compile: each call fails in turn, and then the graph compiles and runs") {
@@ -196,5 +206,39 @@ TEST_SUITE("stub/fault") {
       }
     stub_orphans();  // of contexts that could not be entered
     check_clean();
+  }
+
+  TEST_CASE("save: a file is as before until all of it could be read") {
+    std::string folder = (fs::temp_directory_path() / "tenon-stub-XXXXXX").string();
+    REQUIRE(mkdtemp(folder.data()));
+    const std::string file = folder + "/state.safetensors";
+    const auto content = [&] {
+      std::ifstream in(file, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    Machine machine;
+    machine.fill();
+    machine.compile();
+    Expected expected;
+    CHECK(machine.step(0) == expected.step(0));
+    machine.store().save(TENON_SPACE_STATE, file);
+    const std::string old = content();
+    CHECK(machine.step(1) == expected.step(1));
+    uint64_t refused = 0;
+    const auto put_back = [&] { std::ofstream(file, std::ios::binary) << old; };
+    const auto save = [&] {
+      machine.store().save(TENON_SPACE_STATE, file);
+      return true;
+    };
+    fail_in_turn(kUnknown, kStubOnce, put_back, save, [&](const Trial& t) {
+      refused += !t.text.empty();
+      CHECK((content() == old) == !t.text.empty());
+    });
+    CHECK(refused > 2);
+    CHECK(content() != old);
+    machine.fill();
+    machine.store().load(TENON_SPACE_STATE, file);
+    CHECK(machine.state() == expected.s);
+    fs::remove_all(folder);
   }
 }

@@ -53,7 +53,7 @@ TEST_SUITE("stub/lost") {
         stub_fail("", nth, kIllegalAddress, kStubLost);
         bool right = false;
         tenon_code code = TENON_OK;
-        const std::string text = error_of([&] { right = whole_life(); }, &code);
+        const std::string text = error_of([&] { right = whole_life(!enters); }, &code);
         const std::string failed = stub_failed();
         CAPTURE(failed);
         CAPTURE(text);
@@ -135,6 +135,24 @@ TEST_SUITE("stub/lost") {
       Square(runtime, 10000).check_right();
     }
     stub_set("memory", 1 << 30);
+    check_clean();
+  }
+
+  TEST_CASE("limit: what goes beyond TENON_CUDA_MEMORY_LIMIT is refused, and what fits is not") {
+    setenv("TENON_CUDA_MEMORY_LIMIT", "50000", 1);
+    {
+      const Runtime runtime({.threads = 2, .use_environment = false});
+      Square small(runtime, 100);
+      small.check_right();
+      tenon_code code = TENON_OK;
+      const std::string text = error_of([&] { Square(runtime, 10000).check_right(); }, &code);
+      CHECK(code == TENON_OUT_OF_MEMORY);
+      CHECK(has(text, "a buffer of 40000 bytes: "));
+      CHECK(has(text, " of the limit of 50000 bytes are in use"));
+      Square(runtime, 5000).check_right();
+      small.check_right();
+    }
+    unsetenv("TENON_CUDA_MEMORY_LIMIT");
     check_clean();
   }
 
