@@ -103,6 +103,51 @@ TEST_SUITE("stub/cache") {
     check_clean();
   }
 
+  TEST_CASE(
+      "tuning: whichever call fails, what was made for it is given back, and the graph runs") {
+    stub_set("algorithms", 3);
+    {
+      const Cache cache;
+      const uint64_t before = stub_calls("cuEventElapsedTime");
+      CHECK(whole_life());
+      CHECK(stub_calls("cuEventElapsedTime") > before + 10);
+      const uint64_t timed = stub_calls("cuEventElapsedTime");
+      CHECK(whole_life());  // the choice was kept
+      CHECK(stub_calls("cuEventElapsedTime") == timed);
+      check_clean();
+    }
+    for (const char* symbol :
+         {"cuStreamCreate", "cuEventCreate", "cuMemAllocFromPoolAsync", "cuMemsetD8Async",
+          "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuMemcpyHtoDAsync_v2",
+          "cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescCreate",
+          "cublasLtMatrixLayoutCreate", "cublasLtMatmulPreferenceCreate", "kernel"})
+      for (const uint64_t nth : {1, 2, 3, 5, 9}) {
+        CAPTURE(std::string(symbol));
+        CAPTURE(nth);
+        const Cache cache;
+        const bool kernel = symbol == std::string("kernel");
+        {
+          Machine machine;
+          machine.fill();
+          Executable(machine.runtime(), Graph::parse("graph { }", "opens"), machine.store(),
+                     {.device = "cuda:0"});
+          stub_fail(symbol, nth, kernel ? 719 : 999, kStubOnce);
+          const std::string text = error_of([&] { machine.compile(); });
+          const std::string failed = stub_failed();
+          stub_lift();
+          CAPTURE(text);
+          if (!text.empty()) CHECK(failed == symbol);
+          if (!text.empty() && !failed.starts_with("cublas"))
+            CHECK(has(text, kernel ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_UNKNOWN"));
+          machine.compile();
+          Expected expected;
+          for (int64_t run = 0; run < 3; ++run) CHECK(machine.step(run) == expected.step(run));
+        }
+        check_clean();
+      }
+    stub_set("algorithms", 1);
+  }
+
   TEST_CASE("no place: a directory that cannot be made, or holds no file, keeps nothing") {
     const Cache cache;
     std::ofstream(cache.path() / "file") << "not a directory";

@@ -50,6 +50,7 @@ bool may_pass(const std::string& symbol, int result) {
       // recording
       "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
       "cuLaunchKernel", "cublasLtMatmul", "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2",
+      "cuEventRecord",
       // an event that cannot call back is waited for
       "cuStreamWaitEvent", "cuStreamAddCallback",
       // only for the note of devices; that of the devices themselves is in cli.py
@@ -65,11 +66,11 @@ struct Trial {
   bool right = true;
 };
 
-// Lets the first, second, ... call of `work` fail until it has no more; `after` sees each. Returns
-// how many there were.
+// Lets the first, second, ... call of `work` fail until it has no more, or as many as `most`;
+// `after` sees each. Returns how many there were.
 uint64_t fail_in_turn(int result, StubFault fault, const std::function<void()>& before,
                       const std::function<bool()>& work,
-                      const std::function<void(const Trial&)>& after) {
+                      const std::function<void(const Trial&)>& after, uint64_t most = ~0ull) {
   REQUIRE(whole_life());  // the libraries are looked for once in a process: see cli.py
   for (uint64_t nth = 1;; ++nth) {
     before();
@@ -95,6 +96,7 @@ uint64_t fail_in_turn(int result, StubFault fault, const std::function<void()>& 
     const std::string misuse = stub_misuse();
     if (t.failed != "cuCtxPushCurrent_v2") CHECK(misuse == "");
     after(t);
+    if (nth == most) return nth;
   }
 }
 
@@ -135,13 +137,17 @@ TEST_SUITE("stub/fault") {
       int result;
       bool async;
       int64_t threads;  // of streams
+      uint32_t mode = TENON_EXEC_DEFAULT;
     };
-    for (const Round& round : {Round{kUnknown, false, 0}, Round{kUnknown, true, 0},
-                               Round{kOutOfMemory, false, 0}, Round{kUnknown, true, 1}}) {
+    for (const Round& round :
+         {Round{kUnknown, false, 0}, Round{kUnknown, true, 0}, Round{kOutOfMemory, false, 0},
+          Round{kUnknown, true, 1}, Round{kUnknown, false, 1, TENON_EXEC_MULTI_STREAM}}) {
+      const ExecutableOptions options{
+          .device = "cuda:0", .fuse = round.threads == 0, .exec_mode = round.mode};
       CAPTURE(round.result);
       stub_set("async", round.threads);
       const uint64_t calls = fail_in_turn(
-          round.result, kStubOnce, [] {}, [&] { return whole_life(round.async); },
+          round.result, kStubOnce, [] {}, [&] { return whole_life(round.async, options); },
           [&](const Trial& t) {
             CHECK(std::string(stub_alive()) == "");
             // What cannot be entered cannot be given back but with the context.
@@ -152,10 +158,19 @@ TEST_SUITE("stub/fault") {
                     (round.result == kOutOfMemory ? TENON_OUT_OF_MEMORY : TENON_INTERNAL));
           });
       CHECK(calls > 200);
-      CHECK(whole_life(round.async));
+      CHECK(whole_life(round.async, options));
       stub_set("async", 0);
       check_clean();
     }
+  }
+
+  TEST_CASE("describing devices: each call fails in turn, and is the reason of whoever wants one") {
+    const uint64_t calls = fail_in_turn(
+        kUnknown, kStubOnce, [] {},
+        [] { return whole_life(false, {.device = "cuda:0"}, Runtime(runtime_options())); },
+        [](const Trial&) { stub_orphans(); }, 24);
+    CHECK(calls == 24);
+    check_clean();
   }
 
   TEST_CASE("compile: each call fails in turn, and then the graph compiles and runs") {

@@ -74,8 +74,8 @@ TEST_SUITE("stub/lost") {
         if (enters && failed != "cuCtxPushCurrent_v2") CHECK(orphans == "");
         if (nth % 16 == 0) {
           CHECK(has(error_of([] { whole_life(); }), "CUDA_ERROR_ILLEGAL_ADDRESS"));
-          CHECK(whole_life(false, "cpu:0"));
-          CHECK(whole_life(false, "auto"));
+          CHECK(whole_life(false, {.device = "cpu:0"}));
+          CHECK(whole_life(false, {.device = "auto"}));
           stub_orphans();
         }
         stub_lift();
@@ -118,7 +118,7 @@ TEST_SUITE("stub/lost") {
       "full device: the pool is emptied before a request fails, and room that comes is used") {
     stub_set("memory", 100000);
     {
-      const Runtime runtime({.threads = 2, .use_environment = false});
+      const Runtime runtime(runtime_options());
       Square small(runtime, 100);  // keeps the device open
       small.check_right();
       const uint64_t trims = stub_calls("cuMemPoolTrimTo");
@@ -141,7 +141,7 @@ TEST_SUITE("stub/lost") {
   TEST_CASE("limit: what goes beyond TENON_CUDA_MEMORY_LIMIT is refused, and what fits is not") {
     setenv("TENON_CUDA_MEMORY_LIMIT", "50000", 1);
     {
-      const Runtime runtime({.threads = 2, .use_environment = false});
+      const Runtime runtime(runtime_options());
       Square small(runtime, 100);
       small.check_right();
       tenon_code code = TENON_OK;
@@ -189,7 +189,7 @@ TEST_SUITE("stub/lost") {
     CHECK(right == 12);
     // Contexts on one device, and runs beside each other.
     {
-      const Runtime runtime({.threads = 2, .use_environment = false});
+      const Runtime runtime(runtime_options());
       std::vector<std::thread> users;
       for (int t = 0; t < 3; ++t)
         users.emplace_back([&, t] {
@@ -197,6 +197,27 @@ TEST_SUITE("stub/lost") {
         });
       for (auto& t : users) t.join();
     }
+    stub_set("async", 0);
+    check_clean();
+  }
+
+  TEST_CASE("modes: each gives the same, also on streams of their own threads") {
+    for (const int64_t threads : {0, 1})
+      for (const uint32_t mode :
+           {TENON_EXEC_STREAM, TENON_EXEC_GRAPH, TENON_EXEC_EAGER, TENON_EXEC_MULTI_STREAM})
+        for (const bool aot : {false, true}) {
+          CAPTURE(threads);
+          CAPTURE(mode);
+          stub_set("async", threads);
+          const uint64_t recorded = stub_calls("cuStreamBeginCapture_v2"),
+                         waits = stub_calls("cuStreamWaitEvent");
+          for (const bool async : {false, true})
+            CHECK(whole_life(async,
+                             {.device = "cuda:0", .fuse = false, .exec_mode = mode, .aot = aot}));
+          const bool records = mode == TENON_EXEC_GRAPH || mode == TENON_EXEC_MULTI_STREAM;
+          CHECK((stub_calls("cuStreamBeginCapture_v2") > recorded) == records);
+          if (mode == TENON_EXEC_MULTI_STREAM) CHECK(stub_calls("cuStreamWaitEvent") > waits + 4);
+        }
     stub_set("async", 0);
     check_clean();
   }

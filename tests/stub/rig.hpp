@@ -70,13 +70,22 @@ struct Expected {
   }
 };
 
+inline RuntimeOptions runtime_options() { return {.threads = 2, .use_environment = false}; }
+// Its devices are closed with the last thing that uses them.
+inline const Runtime& shared_runtime() {
+  static const Runtime the(runtime_options());
+  return the;
+}
+
 // The graph on a device. Every function throws what goes wrong.
 class Machine {
  public:
-  explicit Machine(std::string device = "cuda:0")
-      : runtime_({.threads = 2, .use_environment = false}),
-        store_(runtime_),
-        device_(std::move(device)) {}
+  // fallback is allowed on "auto" alone.
+  explicit Machine(ExecutableOptions options = {.device = "cuda:0"},
+                   const Runtime& runtime = shared_runtime())
+      : runtime_(runtime), store_(runtime_), options_(std::move(options)) {
+    options_.allow_fallback = options_.device == "auto";
+  }
 
   const Runtime& runtime() const { return runtime_; }
   Store& store() { return store_; }
@@ -89,9 +98,8 @@ class Machine {
     store_.set<float>(TENON_SPACE_STATE, "s", {kRows, kColumns}, numbers(4, kRows * kColumns));
   }
   void compile() {
-    executable_ = std::make_unique<Executable>(
-        runtime_, Graph::parse(kGraph, "stub"), store_,
-        ExecutableOptions{.device = device_, .allow_fallback = device_ == "auto"});
+    executable_ =
+        std::make_unique<Executable>(runtime_, Graph::parse(kGraph, "stub"), store_, options_);
     context_ = std::make_unique<Context>(*executable_);
   }
   Floats step(int64_t run, bool async = false) {
@@ -110,18 +118,19 @@ class Machine {
   Floats state() { return store_.get<float>(TENON_SPACE_STATE, "s"); }
 
  private:
-  Runtime runtime_;
+  const Runtime& runtime_;
   Store store_;
-  std::string device_;
+  ExecutableOptions options_;
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<Context> context_;
 };
 
 // Opens, compiles, runs three times (the second is recorded, the third replayed) and gives all
 // back. Throws what is refused; else says whether all values were right.
-inline bool whole_life(bool async = false, const std::string& device = "cuda:0") {
+inline bool whole_life(bool async = false, const ExecutableOptions& options = {.device = "cuda:0"},
+                       const Runtime& runtime = shared_runtime()) {
   Expected expected;
-  Machine machine(device);
+  Machine machine(options, runtime);
   machine.fill();
   machine.compile();
   bool right = true;
