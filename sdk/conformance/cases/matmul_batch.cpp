@@ -76,7 +76,7 @@ void form_rows(Suite& s) {
            Form{"high", "more rows than columns", {150, 70}, {33, 16, 16}, false, false, true},
            Form{
                "high-tb", "more rows than columns, b transposed", {150, 70}, {33, 16}, false, true},
-           Form{"wide", "more columns than rows", {20, 530}, {180, 90, 90}},
+           Form{"wide", "more columns than rows", {20, 1030}, {90, 45, 45}},
            Form{"thin", "many rows and a column or two", {130, 40}, {1, 2}, false, false, true},
            Form{"no-rows", "no rows", {0, 7}, {3, 2}, false, false, true},
            Form{"no-columns", "one without columns", {5, 7}, {3, 0, 4}, false, false, true},
