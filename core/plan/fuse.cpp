@@ -116,6 +116,7 @@ void join_gate(Finder& f, NodeId n) {
   const auto product = f.as<op::binary>(n);
   if (!product || product->kind != "mul") return;
   const Graph& g = f.graph();
+  if (!is_float(g.type(g[n].outputs[0]).dtype)) return;  // relu has integers too, the composite not
   for (const auto& [gated, up] :
        {std::pair{product->a, product->b}, std::pair{product->b, product->a}}) {
     const NodeId m = f.maker(gated);

@@ -257,6 +257,13 @@ TEST_SUITE("plan/fuse") {
     CHECK(ops_of(fused(g)) == "unary binary");
   }
 
+  TEST_CASE("gate: integers are not gated, though they have relu") {
+    Inputs i;
+    const Value p = i.g.input("p", {kI32, {4}}), q = i.g.input("q", {kI32, {4}});
+    i.g.output("y", i.b.times(i.b.unary("relu", p), q));
+    CHECK(ops_of(fused(i.g)) == "unary binary");
+  }
+
   TEST_CASE(
       "gradient: a value whose gradient is asked for stays, and the composite's gradient is "
       "taken") {
