@@ -16,12 +16,14 @@ namespace {
 constexpr int64_t kSteps = 1024;       // of k at a time: c passes by once for so many
 constexpr int64_t kUnitSteps = 512;    // of the tile unit
 constexpr int64_t kSharedSteps = 256;  // where both are shared: so that a panel of b stays in L1
-constexpr int64_t kBlockBytes = 640 << 10;  // of b at a time, and of a: in L2 together
-constexpr int64_t kSharedBytes = 1 << 20;   // of both operands at a time, where both are shared
-constexpr int64_t kRedoRows = 64;           // computed again at a time
-constexpr int64_t kPieceFlops = 2'000'000;  // below that a piece is not worth a task
-constexpr int64_t kPieceBytes = 128 << 10;  // for products bound by memory
-constexpr int64_t kSkinnyUnit = 64;         // rows or columns at a time there
+constexpr int64_t kBlockBytes = 640 << 10;    // of b at a time, and of a: in L2 together
+constexpr int64_t kSharedBytes = 1 << 20;     // of both operands at a time, where both are shared
+constexpr uint64_t kMostScratch = 128 << 20;  // of a product whose steps outnumber its results
+constexpr int64_t kLongBytes = 4 << 20;       // of both operands at a time in one beyond that
+constexpr int64_t kRedoRows = 64;             // computed again at a time
+constexpr int64_t kPieceFlops = 2'000'000;    // below that a piece is not worth a task
+constexpr int64_t kPieceBytes = 128 << 10;    // for products bound by memory
+constexpr int64_t kSkinnyUnit = 64;           // rows or columns at a time there
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -180,7 +182,7 @@ void Gemm::plan_panels() {
   const int64_t most_steps = across ? kSharedSteps : on_unit() ? kUnitSteps : kSteps;
   const int64_t k_parts = (k_ + most_steps - 1) / most_steps;
   steps_ = round_up((k_ + k_parts - 1) / k_parts, step_unit_);
-  if (across) return plan_share_both(k_parts);
+  if (across) return plan_share_both(k_parts, kSharedBytes);
   const int64_t k = round_up(k_, step_unit_);
   const int64_t most = on_unit() ? kBlockPanels : INT64_MAX / col_panel_;
   const int64_t fitting =
@@ -206,13 +208,20 @@ void Gemm::plan_panels() {
     redo_ = aligned((round_up(kRedoRows, gemm_panels(sum_).rows) + gemm_panels(sum_).cols) *
                     std::min(k_, kSteps) * sum_size_);
   sums_ += redo_;
+  // What is packed whole grows with the steps. Few results can take them a group at a time instead:
+  // the sums go through c, or a block like it, once more for each group, in the same order.
+  const bool few = direct_ || static_cast<uint64_t>(m_ * n_ * sum_size_) <= kMostScratch / 4;
+  if (!on_unit() && few && scratch() > kMostScratch && k_ >= 8 * std::max(m_, n_)) {
+    pack_ = sums_ = 0;
+    plan_share_both(k_parts, kLongBytes);
+  }
 }
 
-void Gemm::plan_share_both(int64_t k_parts) {
+void Gemm::plan_share_both(int64_t k_parts, int64_t bytes) {
   method_ = Method::share_both;
   const int64_t step = (round_up(m_, row_panel_) + round_up(n_, col_panel_)) * packed_size_;
-  group_ = std::clamp<int64_t>(kSharedBytes / (step * steps_), 1, k_parts) * steps_;
-  shared_ = aligned(step * std::min(group_, k_));
+  group_ = std::clamp<int64_t>(bytes / (step * steps_), 1, k_parts) * steps_;
+  shared_ = aligned(step * std::min(group_, k_)) + whole_sums();
   block_rows_ =
       std::max<int64_t>(4, kBlockBytes / (steps_ * packed_size_) / row_panel_) * row_panel_;
 }
@@ -466,14 +475,17 @@ void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed,
   }
 }
 
+// share_both: of the sums of all results, where they are not built up in c.
+uint64_t Gemm::whole_sums() const { return direct_ ? 0 : aligned(m_ * n_ * sum_size_); }
+
 // A group of steps of both is packed, then used: what is packed stays in cache.
 void Gemm::run_share_both(const Work& work) const {
+  char* const a = work.scratch + whole_sums();
   for (int64_t first = 0; first < k_; first += group_) {
     const int64_t last = std::min(k_, first + group_);
-    char* const b =
-        work.scratch + panel_offset(AmxSide::a, last, 0) - panel_offset(AmxSide::a, first, 0);
+    char* const b = a + panel_offset(AmxSide::a, last, 0) - panel_offset(AmxSide::a, first, 0);
     loop(work, last - first, steps_grain(m_ + n_), [&](int, int64_t begin, int64_t end) {
-      pack_steps(work, AmxSide::a, first, first + begin, first + end, work.scratch);
+      pack_steps(work, AmxSide::a, first, first + begin, first + end, a);
       pack_steps(work, AmxSide::b, first, first + begin, first + end, b);
     });
     const int64_t grain =
@@ -481,21 +493,21 @@ void Gemm::run_share_both(const Work& work) const {
     loop(work, (m_ + row_panel_ - 1) / row_panel_, grain, [&](int, int64_t begin, int64_t end) {
       const int64_t from = begin * row_panel_, to = std::min(m_, end * row_panel_);
       for (int64_t i = from; i < to; i += block_rows_)
-        share_both_rows(work, i, std::min(block_rows_, to - i), first, last, b);
+        share_both_rows(work, i, std::min(block_rows_, to - i), first, last, a, b);
     });
   }
 }
 
 // Rows [i, i + rows) of the result at the steps of a group.
 void Gemm::share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
-                           const char* b) const {
+                           const char* a, const char* b) const {
   const auto from_first = [&](AmxSide side, int64_t s, int64_t element) {
     return panel_offset(side, s, element) - panel_offset(side, first, 0);
   };
-  char* const sums = static_cast<char*>(work.c) + i * n_ * sum_size_;
+  char* const sums = (direct_ ? static_cast<char*>(work.c) : work.scratch) + i * n_ * sum_size_;
   for (int64_t s = first; s < last; s += steps_)
-    multiply(rows, n_, s, work.scratch + from_first(AmxSide::a, s, i),
-             b + from_first(AmxSide::b, s, 0), sums, n_);
+    multiply(rows, n_, s, a + from_first(AmxSide::a, s, i), b + from_first(AmxSide::b, s, 0), sums,
+             n_);
   if (last == k_) work.sink({sums, n_, i, 0, rows, n_});
 }
 

@@ -96,7 +96,7 @@ class Gemm {
   void pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t begin, int64_t end,
                   char* to) const;
   void share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
-                       const char* b) const;
+                       const char* a, const char* b) const;
   const char* packed_b_at(const Work& work, int64_t s, int64_t j) const;
   int64_t units() const;
   int64_t grain(int64_t columns) const;
@@ -116,7 +116,8 @@ class Gemm {
   bool on_unit() const { return unit_ != AmxNumber::none; }
   void plan_skinny();
   void plan_panels();
-  void plan_share_both(int64_t k_parts);
+  void plan_share_both(int64_t k_parts, int64_t bytes);
+  uint64_t whole_sums() const;
   void plan_unit(F32Precision precision);
   void loop(const Work& work, int64_t n, int64_t grain,
             FunctionRef<void(int, int64_t, int64_t)> body) const;
