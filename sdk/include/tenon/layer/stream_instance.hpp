@@ -104,6 +104,9 @@ class StreamInstance : public Instance {
     settle();
     std::shared_ptr<Outcome> outcome;
     if (can_fail_) {
+      // What went well left the device's word as it was.
+      if (!clean_) device_.error_word_reset(word_, stream);
+      clean_ = false;
       *word_.host = kNoError;
       outcome = std::make_shared<Outcome>(&program(), word_.host, run_id);
     }
@@ -173,7 +176,6 @@ class StreamInstance : public Instance {
   }
 
   void all_steps(void* stream, uint32_t& step) {
-    if (can_fail_) device_.error_word_reset(word_, stream);
     if (program().exec_mode == TENON_EXEC_EAGER) {
       if (!each_by_itself(stream, step)) return;
     } else if (lanes_.several()) {
@@ -223,7 +225,7 @@ class StreamInstance : public Instance {
   }
 
   void settle() {
-    if (last_) last_->settle();
+    if (last_) clean_ = !last_->settle();
     last_ = nullptr;
   }
   void forget_recording() {
@@ -236,6 +238,7 @@ class StreamInstance : public Instance {
   StreamTimers timers_;
   StreamDevice::ErrorWord word_{};
   bool can_fail_ = false, unrecordable_ = false, measured_ = false;
+  bool clean_ = false;  // the device's error word tells of none
   void* own_ = nullptr;
   void* recording_ = nullptr;
   uint64_t runs_ = 0;
