@@ -220,6 +220,65 @@ UNARY(gelu) {
   const Normal<T> n = normal(x);
   return x < 0 ? n.density.times(n.ratio * x) : x * (1 - n.density.times(n.ratio));
 }
+// ---- To 16 bits, for results of a half-precision dtype. e^-u comes as the square of its root,
+// which multiplied last keeps the digits of a subnormal result.
+__device__ inline f32 short_reciprocal(f32 x) {
+  f32 y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline f32 short_exp2(f32 x) {
+  f32 y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+struct ShortNormal {
+  f32 root, ratio;  // as Normal; root: of the density
+};
+__device__ inline ShortNormal short_normal(f32 x) {
+  const f32 a = fabsf(x) > 60 ? 60.f : fabsf(x), t = short_reciprocal(4 + a);
+  f32 p = -863.198533f;
+  p = fmaf(p, t, 825.624442f);
+  p = fmaf(p, t, -67.0582268f);
+  p = fmaf(p, t, 34.1725678f);
+  p = fmaf(p, t, 5.28912059f);
+  p = fmaf(p, t, 1.61250459f);
+  p = fmaf(p, t, 0.398800408f);
+  return {short_exp2(a * a * -0.36067376f), p * t};
+}
+__device__ inline f32 short_gelu(f32 x) {
+  const ShortNormal n = short_normal(x);
+  // Its part that is not max(x, 0), which is NaN for -inf.
+  return fmaf(-(n.ratio * n.root * fabsf(x > 60 ? 60.f : x)), n.root, x < 0 ? x * 0.f : x);
+}
+__device__ inline f32 short_slope_gelu(f32 x) {
+  const ShortNormal n = short_normal(x);
+  const f32 bend = x * 0.398942280f * n.root;
+  return x < 0 ? fmaf(n.ratio, n.root, bend) * n.root
+               : fmaf(fmaf(-n.ratio, n.root, bend), n.root, 1.f);
+}
+struct ShortSigmoid {
+  f32 root, r;  // of e^-|u|; 1 / (1 + e^-|u|)
+};
+__device__ inline ShortSigmoid short_sigmoid(f32 u) {
+  const f32 root = short_exp2(fabsf(u) * -0.721347520f);
+  return {root, short_reciprocal(fmaf(root, root, 1.f))};
+}
+__device__ inline f32 short_gelu_tanh(f32 x) {
+  const f32 u = x * fmaf(x * x, 0.0713548163f, 1.59576912f);
+  const ShortSigmoid s = short_sigmoid(u);
+  const f32 factor = x < 0 ? s.root : 1.f;
+  return x * s.r * factor * factor;
+}
+__device__ inline f32 short_slope_gelu_tanh(f32 x) {
+  const f32 limited = x > 1e6f ? 1e6f : x < -1e6f ? -1e6f : x, square = limited * limited;
+  const ShortSigmoid s = short_sigmoid(limited * fmaf(square, 0.0713548163f, 1.59576912f));
+  const f32 bend = limited * fmaf(square, 0.214064449f, 1.59576912f), t = s.root * s.root;
+  const f32 factor = x < 0 ? s.root : 1.f, complement = x < 0 ? s.r : t * s.r;
+  // Infinite x has no slope.
+  return fmaf(complement, bend, 1 + (x - x)) * s.r * factor * factor;
+}
+
 UNARY(gelu_tanh) { return sigmoid_of(gelu_tanh_argument(x)).times(x); }
 template <class T>
 __device__ inline bool unary_is_nan(T x, T, T) {

@@ -33,6 +33,11 @@ std::string call(const std::string& name, tenon_dtype t, const UnaryInfo& info, 
          literal(t, unary_beta(info, beta)) + ")";
 }
 
+// What takes most arithmetic, and is made to 16 bits where no more are kept.
+bool has_short_form(UnaryKind kind, tenon_dtype out) {
+  return is_half(out) && (kind == UnaryKind::gelu || kind == UnaryKind::gelu_tanh);
+}
+
 template <class T>
 T read(const void* content) {
   T value;
@@ -158,12 +163,14 @@ Register unary_step(BodyText& t, const sdk::op::unary& n, const Register& x, ten
   if (is_integer(x.dtype))
     return t.step("unary_" + n.kind + "<" + computed_name("x", x.dtype) + ">(" + x.text + ", 0, 0)",
                   x.dtype);
+  if (has_short_form(info.kind, out))
+    return t.step("short_" + n.kind + "(" + x.text + ")", x.dtype);
   const std::string text = call("unary_" + n.kind, x.dtype, info, n.alpha, n.beta, x);
   return t.step(text, to_bool ? tenon_dtype{TENON_DTYPE_BOOL} : x.dtype);
 }
 
 Register slope_step(BodyText& t, const sdk::op::activation_backward& n, const Register& x,
-                    const Register& dy) {
+                    const Register& dy, tenon_dtype out) {
   const UnaryInfo& info = find_kind(n.kind);
   if (x.dtype != TENON_DTYPE_F32 && x.dtype != TENON_DTYPE_F64) throw Refusal::dtype("x", x.dtype);
   if (dy.dtype != x.dtype) throw Refusal::dtype("dy", dy.dtype);
@@ -172,6 +179,9 @@ Register slope_step(BodyText& t, const sdk::op::activation_backward& n, const Re
     return t.step("rounded_product(" + dy.text + ", output_slope_" + n.kind + "(" + x.text + "))",
                   x.dtype);
   }
+  if (has_short_form(info.kind, out))
+    return t.step("rounded_product(" + dy.text + ", short_slope_" + n.kind + "(" + x.text + "))",
+                  x.dtype);
   const bool steps = info.kind == UnaryKind::floor || info.kind == UnaryKind::ceil ||
                      info.kind == UnaryKind::trunc || info.kind == UnaryKind::round;
   const std::string slope =

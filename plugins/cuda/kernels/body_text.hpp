@@ -51,7 +51,7 @@ std::string literal(tenon_dtype computed, double value);
 // refused. `out` is the stored dtype of the result.
 Register unary_step(BodyText& t, const sdk::op::unary& n, const Register& x, tenon_dtype out);
 Register slope_step(BodyText& t, const sdk::op::activation_backward& n, const Register& x,
-                    const Register& dy);
+                    const Register& dy, tenon_dtype out);
 Register binary_step(BodyText& t, std::string_view kind, const Register& a, const Register& b);
 Register compare_step(BodyText& t, std::string_view kind, const Register& a, const Register& b);
 // b is absent (no text) for "not".

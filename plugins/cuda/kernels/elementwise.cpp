@@ -62,7 +62,7 @@ Kernel make_activation_backward(const sdk::op::activation_backward& n, const Nod
   if (n.dy.type().dtype != n.x.type().dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
   BodyText text;
   const Register x = operand(text, "x", n.x), dy = operand(text, "dy", n.dy);
-  return finish(node, text, slope_step(text, n, x, dy), {n.x, n.dy});
+  return finish(node, text, slope_step(text, n, x, dy, out_dtype(node)), {n.x, n.dy});
 }
 
 Kernel make_cast(const sdk::op::cast& n, const Node& node) {

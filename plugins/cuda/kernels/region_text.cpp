@@ -47,7 +47,7 @@ class Step {
     }
     if (name == op::activation_backward::kName) {
       const auto n = body_.as<op::activation_backward>(step_);
-      return slope_step(t_, n, at(n.x), at(n.dy));
+      return slope_step(t_, n, at(n.x), at(n.dy), out);
     }
     throw Refusal(TENON_REASON_OP, "a step '" + std::string(name) + "' has no text");
   }
