@@ -139,14 +139,23 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   for_line<LANES>(source, n, stride, [&](const auto& v, u32 i) {
     constexpr int N = sizeof(v) / sizeof(T);
     Vec<T, N> out;
+    if (label < 0) {
+      for (int k = 0; k < N; ++k) out.v[k] = narrow<T>(A(0));
+      return put(dx, i, s.inner, out, same);
+    }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       A d = scale * exp_for<T>((A)widen(v.v[k]) - found.most);
 #if SMOOTH
       d -= slope * weight_of(weight, i + k);
 #endif
-      if (i + k == label) d = own;
-      out.v[k] = narrow<T>(label < 0 ? 0 : d);
+      out.v[k] = narrow<T>(d);
+    }
+    // Few vectors have the label: the others do not look for it in each element.
+    if ((u32)label - i < N) {
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        if (i + k == (u32)label) out.v[k] = narrow<T>(own);
     }
     put(dx, i, s.inner, out, same);
   });

@@ -43,12 +43,12 @@ __device__ inline P join_lanes(P v, Join join) {
     return join_warp<lanes>(v, join);
   } else {
     constexpr int warps = lanes / 32;
-    __shared__ __align__(16) u8 parts[warps * sizeof(P)];
+    __shared__ __align__(16) u8 parts[Group<lanes>::threads / 32 * sizeof(P)];
     v = join_warp<32>(v, join);
     __syncthreads();  // the last call's parts were read
     if (threadIdx.x % 32 == 0) reinterpret_cast<P*>(parts)[threadIdx.x / 32] = v;
     __syncthreads();
-    v = reinterpret_cast<const P*>(parts)[threadIdx.x % warps];
+    v = reinterpret_cast<const P*>(parts)[Group<lanes>::in_block() * warps + threadIdx.x % warps];
     return join_warp<warps>(v, join);
   }
 }
@@ -65,12 +65,24 @@ struct Most {
   __device__ A operator()(A a, A b) const {
     return b > a || b != b ? b : a;
   }
+#if __CUDA_ARCH__ >= 800
+  __device__ f32 operator()(f32 a, f32 b) const {
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+  }
+#endif
 };
 struct Least {
   template <class A>
   __device__ A operator()(A a, A b) const {
     return b < a || b != b ? b : a;
   }
+#if __CUDA_ARCH__ >= 800
+  __device__ f32 operator()(f32 a, f32 b) const {
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+  }
+#endif
 };
 template <int N, class A, class Join>
 __device__ inline A join_all(const A (&v)[N], Join join) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax and softmax_backward, one group of LANES per line (1: a thread, for lines whose elements
-// lie apart). KEEP: the line stays in shared memory, so that it is read once.
-//variant: TYPE=f32 LANES=256 LOG=0 KEEP=1
-//variant: TYPE=bf16 LANES=512 LOG=0 KEEP=0
-//variant: TYPE=f16 LANES=32 LOG=1 KEEP=1
-//variant: TYPE=f64 LANES=1 LOG=1 KEEP=0
+// lie apart). SIZE: bytes of a TYPE. KEEP: the line stays in shared memory, so that it is read once.
+//variant: TYPE=f32 SIZE=4 LANES=256 LOG=0 KEEP=1
+//variant: TYPE=bf16 SIZE=2 LANES=512 LOG=0 KEEP=0
+//variant: TYPE=f16 SIZE=2 LANES=32 LOG=1 KEEP=1
+//variant: TYPE=f64 SIZE=8 LANES=1 LOG=1 KEEP=0
 #include "rows.cuh"
 
 typedef TYPE T;
@@ -32,8 +32,15 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   x += start, y += start;
   const bool same = phase_of(x) == phase_of(y);
   A most, sum;
+  // In f32 the terms replace the line, and no exponential is taken twice. In 16 bits the sum is made
+  // while the line is read.
+  constexpr bool store_terms = KEEP && !LOG && sizeof(T) == sizeof(A);
 #if KEEP
   T* kept = kept_line(x, Lane::in_block(), s.slice);
+#else
+  const T* kept = x;
+#endif
+#if KEEP && SIZE != 2
   most = -infinity<A>();
   for_line<LANES>(x, n, s.inner, [&](const auto& v, u32 i) {
     constexpr int N = sizeof(v) / sizeof(T);
@@ -43,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   });
   most = join_lanes<LANES>(most, Most());
   sum = 0;
-  constexpr bool store_terms = !LOG && sizeof(T) == sizeof(A);  // no bit is lost
   for_line<LANES>(kept, n, 1, [&](const auto& v, u32 i) {
     constexpr int N = sizeof(v) / sizeof(T);
     A e[N];
@@ -54,10 +60,13 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   });
   sum = join_lanes<LANES>(sum, Add());
 #else
-  constexpr bool store_terms = false;
-  const T* kept = x;
   ExpSum<A> found = no_terms<A>();
-  for_line<LANES>(x, n, s.inner, [&](const auto& v, u32) { take(found, v); });
+  for_line<LANES>(x, n, s.inner, [&](const auto& v, u32 i) {
+#if KEEP
+    put(kept, i, 1, v, true);
+#endif
+    take(found, v);
+  });
   found = join_lanes<LANES>(found, JoinExp());
   most = found.most, sum = found.scale;
   if (!isfinite(most)) sum = most - most;  // the line is NaN

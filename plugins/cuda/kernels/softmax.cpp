@@ -33,8 +33,8 @@ Plan plan_of(const char* entry, const sdk::Type& t, int64_t axis, bool log, int 
   const Walk walk = walk_of(lines, type_bytes(t.dtype), slots, device.properties().shared_per_block,
                             device.properties().multiprocessors);
   return {device.code("softmax.cu", entry,
-                      {"TYPE=" + type_name("x", t.dtype), define("LANES", walk.lanes),
-                       define("LOG", log), define("KEEP", walk.keep)},
+                      {"TYPE=" + type_name("x", t.dtype), define("SIZE", type_bytes(t.dtype)),
+                       define("LANES", walk.lanes), define("LOG", log), define("KEEP", walk.keep)},
                       walk.shared),
           line_grid(lines.length == 0 ? 0 : lines.count(), walk.lanes, walk.shared),
           {lines.count(), lines.inner, static_cast<uint32_t>(lines.length), walk.slice}};
