@@ -2,6 +2,7 @@
 // A tile of a product by one block of 256 threads: fma_tile for any dtype, mma_tile on tensor cores
 // for f16 and bf16 (from sm_80 on). Both sum over k in a fixed order.
 #pragma once
+#include "async.cuh"
 #include "common.cuh"
 
 constexpr int kTileThreads = 256;
@@ -59,22 +60,6 @@ __device__ __forceinline__ void fma_tile(GetA get_a, GetB get_b, i64 k_len,
 
 // ---- Tensor cores
 #if __CUDA_ARCH__ >= 800
-
-__device__ inline u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-// 16 bytes from global to shared memory, behind the thread's back; zeros when not valid.
-__device__ inline void copy_async(u32 to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy_async(void* to, const void* from, bool valid) {
-  copy_async(shared_address(to), from, valid);
-}
-__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N>
-__device__ inline void copy_wait() {  // until at most N groups are under way
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
 
 // Four 8 x 8 matrices of 16-bit elements; each lane gives the address of one of their 32 rows.
 template <bool TRANSPOSED>

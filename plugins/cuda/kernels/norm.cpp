@@ -30,7 +30,9 @@ struct Shape {
 struct Rows {
   tenon_dtype dtype{}, acc{};
   Shape shape{};
-  int64_t lanes = 32, chunks = 1, vec = 1;
+  int64_t lanes = 32, chunks = 1, vec = 1, blocks = 1;
+  int64_t ahead = 0;
+  uint32_t shared = 0;  // of a block
 
   Rows(const Value& x, int64_t given_axis, double eps)
       : dtype(x.type().dtype), acc(acc_dtype(dtype)) {
@@ -44,17 +46,42 @@ struct Rows {
     shape = {rows, eps, static_cast<uint32_t>(n)};
   }
   // Puts a row into registers, `most` elements in each lane; `read` are the operands that are read
-  // as vectors.
-  void choose_lanes(int64_t most, std::initializer_list<const Value*> read) {
+  // as vectors. Rows of up to `shortest` vectors may go to a part of a block that is more than a
+  // warp.
+  void choose_lanes(int64_t most, int64_t shortest, std::initializer_list<const Value*> read) {
     const int64_t bytes = type_bytes(dtype), n = shape.n;
     vec = 16 / bytes;
     for (const Value* v : read)
       if (n % vec != 0 || (*v && v->alignment() % 16 != 0)) vec = 1;
     const int64_t vectors = n / vec;
-    for (lanes = 32; lanes * (most / vec) < vectors; lanes = lanes == 32 ? 256 : lanes * 2)
+    for (lanes = 32; lanes * (most / vec) < vectors;
+         lanes = lanes == 32 && vectors > shortest ? 256 : lanes * 2)
       if (lanes == 1024)
         throw Refusal::shape("rows of " + std::to_string(n) + " elements do not fit on chip");
     chunks = std::max<int64_t>((vectors + lanes - 1) / lanes, 1);
+  }
+  // Rows ahead lie in shared memory, `lines` of either; sums: numbers that a lane keeps for each of
+  // its elements. How many blocks are to be at work on a multiprocessor: as many as registers and
+  // shared memory are enough for. With fewer than `least` it is faster not to look ahead (H200).
+  void look_ahead(int64_t lines, int64_t sums, int64_t least, const CudaDevice& device) {
+    constexpr int64_t kOthers = 40, kRegisters = 65536, kReserved = 1024, kRows = 3;
+    const int64_t threads = group_threads(lanes), bytes = vec * type_bytes(dtype);
+    const int64_t taken = lines * (kRows + 1) * chunks * threads * bytes;
+    const auto fit = [&](int64_t n) {
+      return n * threads * (sums * chunks * vec + kOthers) <= kRegisters &&
+             n * (taken + kReserved) <= static_cast<int64_t>(device.properties().shared_per_block);
+    };
+    if (acc != TENON_DTYPE_F32 || bytes != 16 || device.properties().major < 8 || !fit(least))
+      return;
+    ahead = kRows;
+    shared = static_cast<uint32_t>(taken);
+    blocks = least;
+    while (blocks * threads < 1280 && fit(blocks + 1)) ++blocks;
+  }
+  Grid grid(int multiprocessors) const {
+    Grid g = line_grid(shape.rows, lanes, shared);
+    g.blocks = std::min(g.blocks, multiprocessors * blocks);
+    return g;
   }
   std::vector<std::string> defines(bool rms, const Value& gamma, const Value& beta,
                                    const Value& bias) const {
@@ -68,7 +95,9 @@ struct Rows {
             define("LANES", lanes),
             define("CHUNKS", chunks),
             define("VEC", vec),
-            define("RMS", rms)};
+            define("RMS", rms),
+            define("AHEAD", ahead),
+            define("BLOCKS", blocks)};
   }
 
   void check_same(std::string_view name, const Value& x, const Value& v) const {
@@ -109,13 +138,18 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   rows.check_parameter("bias", p.bias);
   rows.check_parameter("gamma", p.gamma);
   rows.check_parameter("beta", p.beta);
-  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32,
+  // As measured on an H200: half-precision rows alone gain by looking ahead.
+  const bool alone = is_half(rows.dtype) && !p.residual;
+  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32, is_half(rows.dtype) ? 512 : 0,
                     {&p.x, &p.residual, &p.bias, &p.gamma, &p.beta});
+  CudaDevice& device = device_of(node);
+  if (alone && rows.lanes > 32) rows.look_ahead(1, 1, 3, device);
   std::vector<std::string> defines = rows.defines(rms, p.gamma, p.beta, p.bias);
-  defines.push_back("OUT=f32");
-  defines.push_back("PARAMETERS=0");
-  const Code code = device_of(node).code("norm.cu", "forward", defines);
-  const Grid grid = line_grid(rows.shape.rows, rows.lanes);
+  defines.insert(defines.end(),
+                 {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
+  const Code code = device.code("norm.cu", "forward", defines, rows.shared);
+  const Grid grid = rows.ahead > 0 ? rows.grid(device.properties().multiprocessors)
+                                   : line_grid(rows.shape.rows, rows.lanes);
   Kernel kernel = kernel_of(
       {code}, [=, x = p.x.position(), residual = position_of(p.residual),
                bias = position_of(p.bias), gamma = position_of(p.gamma), beta = position_of(p.beta),
@@ -137,13 +171,6 @@ struct BackwardParts {
   int dx = -1, dgamma = -1, dbeta = -1;
 };
 
-// A parameter's gradient: where the groups' sums lie and the kernel that joins them.
-struct Gradient {
-  int position = -1;
-  uint64_t offset = 0;
-  Code code{};
-};
-
 Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p, const Node& node) {
   Rows rows(p.x, axis, eps);
   rows.check_same("dy", p.x, p.dy);
@@ -151,50 +178,54 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   rows.check_parameter("gamma", p.gamma);
   rows.check_statistic("mean", p.mean);
   rows.check_statistic(rms ? "inv_rms" : "inv_std", p.inv);
-  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 8 : 16, {&p.x, &p.dy, &p.gamma, &p.dsum});
+  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 8 : 16, 128, {&p.x, &p.dy, &p.gamma, &p.dsum});
   CudaDevice& device = device_of(node);
-  const std::vector<std::string> defines = rows.defines(rms, p.gamma, {}, {});
-  const auto code_of = [&](const char* entry, tenon_dtype out, bool parameters) {
-    std::vector<std::string> all = defines;
-    all.push_back("OUT=" + type_name("dgamma", out));
-    all.push_back(define("PARAMETERS", parameters));
-    return device.code("norm.cu", entry, all);
-  };
+  const bool gammas = p.dgamma >= 0, betas = p.dbeta >= 0;
+  rows.look_ahead(2, 2 + gammas + betas, 2, device);
+  if (rows.ahead == 0) rows.blocks = rows.lanes <= 256 ? 3 : 1;
   // As many groups as are at work at once; each leaves one row of sums.
-  const int64_t resident = device.properties().multiprocessors * (rows.lanes <= 256 ? 3 : 1);
-  Grid grid = line_grid(rows.shape.rows, rows.lanes);
-  grid.blocks = std::min(grid.blocks, resident);
+  const Grid grid = rows.grid(device.properties().multiprocessors);
   const int64_t groups = grid.blocks * groups_per_block(rows.lanes);
+  tenon_dtype out = TENON_DTYPE_F32;
+  for (const int k : {p.dbeta, p.dgamma}) {
+    if (k < 0) continue;
+    out = node.out(static_cast<size_t>(k)).type().dtype;
+    if (out != TENON_DTYPE_F32 && out != rows.dtype)
+      throw Refusal::dtype(k == p.dgamma ? "dgamma" : "dbeta", out);
+  }
+  if (gammas && betas && node.out(static_cast<size_t>(p.dbeta)).type().dtype != out)
+    throw Refusal::dtype("dbeta", node.out(static_cast<size_t>(p.dbeta)).type().dtype);
   uint64_t scratch = 0;
-  const auto gradient_of = [&](const char* name, int output) {
-    Gradient g{.position = output};
-    if (output < 0) return g;
-    const tenon_dtype t = node.out(static_cast<size_t>(output)).type().dtype;
-    if (t != TENON_DTYPE_F32 && t != rows.dtype) throw Refusal::dtype(name, t);
-    g.offset =
-        take_scratch(scratch, static_cast<uint64_t>(groups * rows.shape.n * type_bytes(rows.acc)));
-    g.code = code_of("parameters", t, true);
-    return g;
+  const auto area = [&](bool wanted) {
+    return wanted
+               ? take_scratch(scratch,
+                              static_cast<uint64_t>(groups * rows.shape.n * type_bytes(rows.acc)))
+               : 0;
   };
-  const Gradient dgamma = gradient_of("dgamma", p.dgamma), dbeta = gradient_of("dbeta", p.dbeta);
-  const bool parameters = p.dgamma >= 0 || p.dbeta >= 0;
-  const Code code = code_of("backward", TENON_DTYPE_F32, parameters);
+  const uint64_t gammas_at = area(gammas), betas_at = area(betas);
+  std::vector<std::string> defines = rows.defines(rms, p.gamma, {}, {});
+  defines.insert(defines.end(), {"OUT=" + type_name("dgamma", out), define("GAMMAS", gammas),
+                                 define("BETAS", betas), "RESIDUAL=0"});
+  const Code code = device.code("norm.cu", "backward", defines, rows.shared);
   std::vector<Code> codes = {code};
-  for (const Gradient* g : {&dgamma, &dbeta})
-    if (g->position >= 0) codes.push_back(g->code);
-  Kernel kernel =
-      kernel_of(codes, [=, dy = p.dy.position(), x = p.x.position(), gamma = position_of(p.gamma),
-                        mean = position_of(p.mean), inv = position_of(p.inv),
-                        dsum = position_of(p.dsum), dx = p.dx, shape = rows.shape](const Call& c) {
-        const auto sums = [&](const Gradient& g) {
-          return g.position < 0 ? nullptr : scratch_at(c, g.offset);
-        };
+  Code parameters{};
+  if (gammas || betas) codes.push_back(parameters = device.code("norm.cu", "parameters", defines));
+  const Grid join = {.blocks = blocks_for(rows.shape.n, 32) * (gammas + betas), .threads = 1024};
+  Kernel kernel = kernel_of(
+      codes, [=, dy = p.dy.position(), x = p.x.position(), gamma = position_of(p.gamma),
+              mean = position_of(p.mean), inv = position_of(p.inv), dsum = position_of(p.dsum),
+              dx = p.dx, dgamma = p.dgamma, dbeta = p.dbeta, shape = rows.shape](const Call& c) {
+        void* const none = nullptr;
+        void *const of_gamma = gammas ? scratch_at(c, gammas_at) : none, *const of_beta =
+                                                                             betas
+                                                                                 ? scratch_at(
+                                                                                       c, betas_at)
+                                                                                 : none;
         code.launch(c, grid, c.inputs[dy], c.inputs[x], input(c, gamma), input(c, mean),
-                    input(c, inv), input(c, dsum), output(c, dx), sums(dgamma), sums(dbeta), shape);
-        for (const Gradient* g : {&dgamma, &dbeta})
-          if (g->position >= 0)
-            g->code.launch(c, {.blocks = blocks_for(shape.n, 32), .threads = 1024}, sums(*g),
-                           c.outputs[g->position], groups, shape.n);
+                    input(c, inv), input(c, dsum), output(c, dx), of_gamma, of_beta, shape);
+        if (gammas || betas)
+          parameters.launch(c, join, of_gamma, of_beta, output(c, dgamma), output(c, dbeta), groups,
+                            shape.n);
       });
   kernel.scratch = scratch;
   if (p.dx >= 0)
