@@ -20,7 +20,7 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/tenon "$build"/bin/tenon_conform "$build"/bin/tenon_gpt tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+  cp "$build"/bin/tenon "$build"/bin/tenon_conform "$build"/bin/tenon_{gpt,overhead} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$bundle/lib/"
