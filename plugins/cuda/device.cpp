@@ -109,7 +109,11 @@ std::string note() {
   return text;
 }
 
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t index, uint32_t) {
+std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t) {
+  if (!ranges().reason().empty()) {
+    const std::string text = "cuda: no ranges for a profiler: " + ranges().reason();
+    host->log(2, {text.data(), text.size()});
+  }
   DeviceId id = 0;
   TENON_CUDA(device_get, &id, static_cast<int>(index));
   return std::make_unique<CudaDevice>(id);
@@ -192,7 +196,12 @@ void CudaDevice::read(void* target, const void* source, uint64_t size, void* str
 void CudaDevice::copy(void* target, StreamDevice& from, const void* source, uint64_t size,
                       void* stream) {
   const Current current(context());
-  const Context other = static_cast<CudaDevice&>(from).context();
+  auto& owner = static_cast<CudaDevice&>(from);
+  const Context other = owner.context();
+  if (other != context()) {
+    owner.let_in(*this);
+    let_in(owner);
+  }
   Stream on = stream_of(stream);
   if (!stream) TENON_CUDA(stream_create, &on, kStreamNonBlocking);
   Result r = other == context()
@@ -204,6 +213,14 @@ void CudaDevice::copy(void* target, StreamDevice& from, const void* source, uint
     driver().stream_destroy(on);
   }
   driver().check("copy", r);
+}
+
+void CudaDevice::let_in(const CudaDevice& peer) {
+  const std::lock_guard lock(peers_mutex_);
+  if (!peers_.insert(peer.context_.id).second) return;
+  int can = 0;
+  TENON_CUDA(device_can_access_peer, &can, peer.context_.id, context_.id);
+  if (can) memory_->let_in(peer.context_.id);
 }
 
 // ---- Running

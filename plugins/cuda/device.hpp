@@ -3,11 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <set>
 #include <vector>
 
 #include "blas.hpp"
 #include "code.hpp"
 #include "memory.hpp"
+#include "ranges.hpp"
 #include "stream.hpp"
 #include "tenon/stream_plugin.hpp"
 #include "tune.hpp"
@@ -89,6 +92,10 @@ class CudaDevice final : public sdk::StreamDevice {
   void timer_record(void* timer, void* stream) override;
   double timer_elapsed(void* from, void* to) override;
 
+  bool shows_ranges() const override { return static_cast<bool>(ranges()); }
+  void range_begin(const std::string& name) override { ranges().push(name.c_str()); }
+  void range_end() noexcept override { ranges().pop(); }
+
  private:
   // The primary context is shared with whoever else uses the device in this process.
   struct Primary {
@@ -99,6 +106,9 @@ class CudaDevice final : public sdk::StreamDevice {
   };
   template <class Body>
   void quietly(Body&& body) const noexcept;
+  // From here on the peer's copies reach this device's memory, where the two can do that; the
+  // driver takes copies through the host where they cannot.
+  void let_in(const CudaDevice& peer);
 
   Primary context_;
   Properties properties_;
@@ -107,6 +117,8 @@ class CudaDevice final : public sdk::StreamDevice {
   std::mutex blas_mutex_;
   BlasHandle blas_ = nullptr;
   std::unique_ptr<Memory> memory_;
+  std::mutex peers_mutex_;
+  std::set<DeviceId> peers_;  // that were let in, or cannot be
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Callbacks> callbacks_;
 };

@@ -78,6 +78,12 @@ void Memory::free(void* memory, uint64_t bytes) noexcept {
   used_ -= bytes;
 }
 
+void Memory::let_in(DeviceId device) {
+  PoolAccess access;
+  access.location.id = device;
+  TENON_CUDA(pool_set_access, pool_, &access, 1);
+}
+
 Staging::Staging() {
   try {
     TENON_CUDA(stream_create, &stream_, kStreamNonBlocking);

@@ -19,6 +19,8 @@ class Memory {
   ~Memory();
   void* allocate(uint64_t bytes);  // throws Failure
   void free(void* memory, uint64_t bytes) noexcept;
+  // Another device, one that can, reads and writes it too; also what is allocated already.
+  void let_in(DeviceId device);
 
  private:
   uint64_t limit_;

@@ -76,6 +76,13 @@ class StreamDevice : public Device {
   virtual void timer_record(void* /*timer*/, void* /*stream*/) {}
   // Seconds from one to another; both are passed.
   virtual double timer_elapsed(void* /*from*/, void* /*to*/) { return 0; }
+
+  // ---- Ranges (optional): is a profiler attached that shows what the host's threads enqueue?
+  // Asked when a program is compiled. Then each step of it is enqueued between begin and end, whose
+  // name says graph, node and kernel; ranges of a thread nest.
+  virtual bool shows_ranges() const { return false; }
+  virtual void range_begin(const std::string& /*name*/) {}
+  virtual void range_end() noexcept {}
 };
 
 }  // namespace tenon::sdk

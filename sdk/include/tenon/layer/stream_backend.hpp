@@ -3,6 +3,7 @@
 // the others are backend.hpp's.
 #pragma once
 
+#include "ranges.hpp"
 #include "stream_instance.hpp"
 
 namespace tenon::sdk::layer {
@@ -301,6 +302,7 @@ constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
   t.buffer_write = stream_buffer_write;
   t.buffer_read = stream_buffer_read;
   t.buffer_address = nullptr;
+  t.compile = ranged_compile;
   t.buffer_copy = stream_buffer_copy;
   t.instantiate = stream_instantiate;
   t.instance_destroy = stream_instance_destroy;

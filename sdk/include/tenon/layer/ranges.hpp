@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps in named ranges, for profilers that show what a host thread enqueues. Where no profiler is
+// attached a program is compiled as it always is.
+#pragma once
+
+#include "../stream_plugin.hpp"
+
+namespace tenon::sdk::layer {
+
+// "graph/node: label".
+inline std::string range_name(const tenon_blob& blob, const StepBody& body) {
+  const tenon_blob_function& function = blob.functions[0];
+  std::string name(text(tenon_blob_str(&blob, function.name)));
+  if (body.node < function.node_count) {
+    const tenon_blob_node& n = tenon_blob_nodes(&blob, &function)[body.node];
+    const std::string_view node = text(tenon_blob_str(&blob, n.provenance));
+    if (!node.empty()) name += (name.empty() ? "" : "/") + std::string(node);
+  }
+  return name + (name.empty() ? "" : ": ") + body.label;
+}
+
+inline tenon_status* ranged_compile(tenon_device* device, const void* bytes, uint64_t size,
+                                    const tenon_compile_options* options,
+                                    tenon_program** out) noexcept {
+  if (tenon_status* failure = compile(device, bytes, size, options, out)) return failure;
+  auto* state = behind<DeviceState>(device);
+  auto* shown = static_cast<StreamDevice*>(state->device.get());
+  if (!shown->shows_ranges()) return nullptr;
+  tenon_status* failure = guarded({state->plugin, "compile"}, [&] {
+    const tenon_blob blob = open_blob(bytes, size);
+    for (StepBody& body : behind<CompiledProgram>(*out)->program.bodies) {
+      if (!body.kernel.run) continue;
+      body.kernel.run = [shown, name = range_name(blob, body),
+                         run = std::move(body.kernel.run)](const Call& call) {
+        struct Range {
+          StreamDevice* device;
+          Range(StreamDevice* d, const std::string& name) : device(d) { d->range_begin(name); }
+          ~Range() { device->range_end(); }
+        } const range(shown, name);
+        run(call);
+      };
+    }
+  });
+  if (failure) program_destroy(*out);
+  return failure;
+}
+
+}  // namespace tenon::sdk::layer
