@@ -3,6 +3,7 @@
 # The cuda plugin on a machine with a GPU.
 #   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu)
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
+#   run.sh two [BUNDLE]                 on a machine with two GPUs: a store between them, copies checked number by number
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -20,7 +21,8 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/tenon "$build"/bin/tenon_conform "$build"/bin/tenon_{gpt,overhead} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices} \
+    tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$bundle/lib/"
@@ -61,6 +63,14 @@ run_tests() {
   grep -hE "^(FAIL|not ok)|failed:" $(for f in $families; do echo "$logs/$f.log"; done) | head -60 || true
   echo "family               result  passed failed  seconds"
   for family in $families; do cat "$logs/$family.row"; done
+}
+
+run_two() {
+  enter "${1:-.gpu}"
+  "$bundle/bin/tenon" devices | sed -n '/^plugins/q;p'
+  "$bundle/bin/tenon_two_devices" cuda:0 cuda:1 256
+  "$bundle/bin/tenon_two_devices" cuda:1 cuda:0 256
+  "$bundle/bin/tenon_two_devices" cuda:1 cpu:0 64
 }
 
 run_bench() {
@@ -143,9 +153,10 @@ run_modes() {
 case "${1:-}" in
   prepare) shift; prepare "$@" ;;
   test) shift; run_tests "$@" ;;
+  two) shift; run_two "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,12p' "$0"; exit 2 ;;
+  *) sed -n '3,13p' "$0"; exit 2 ;;
 esac
