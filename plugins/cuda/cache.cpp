@@ -58,27 +58,49 @@ bool DiskCache::writable() const {
   return access(directory_.c_str(), W_OK | X_OK) == 0;
 }
 
-bool DiskCache::keep(const std::string& key, const std::string& content) const {
-  if (directory_.empty()) return false;
+std::string DiskCache::written_aside(const std::string& key, const std::string& content) const {
+  if (directory_.empty()) return {};
   static std::atomic<unsigned> counter{0};
   std::error_code failure;
   fs::create_directories(directory_, failure);
-  const std::string path = path_of(key);
-  const std::string aside =
-      path + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1));
-  {
-    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-    file << header(key, content) << content;
-    file.close();
-    if (!file) {
-      fs::remove(aside, failure);
-      return false;
-    }
-  }
-  fs::rename(aside, path, failure);
+  std::string aside =
+      path_of(key) + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1));
+  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+  file << header(key, content) << content;
+  file.close();
+  if (file) return aside;
+  fs::remove(aside, failure);
+  return {};
+}
+
+bool DiskCache::keep(const std::string& key, const std::string& content) const {
+  const std::string aside = written_aside(key, content);
+  if (aside.empty()) return false;
+  std::error_code failure;
+  fs::rename(aside, path_of(key), failure);
   if (!failure) return true;
   fs::remove(aside, failure);
   return false;
+}
+
+std::optional<std::string> DiskCache::keep_first(const std::string& key,
+                                                 const std::string& content) const {
+  const std::string aside = written_aside(key, content);
+  if (aside.empty()) return std::nullopt;
+  std::error_code failure;
+  // Unlike a rename a link never takes another's place.
+  fs::create_hard_link(aside, path_of(key), failure);
+  const bool first = !failure;
+  std::optional<std::string> theirs;
+  if (!first) theirs = find(key);
+  if (!first && !theirs) {  // damaged, or a file system without links
+    fs::rename(aside, path_of(key), failure);
+    if (!failure) return content;
+  }
+  const bool lost = !first && !theirs;
+  fs::remove(aside, failure);
+  if (lost) return std::nullopt;
+  return first ? content : theirs;
 }
 
 }  // namespace tenon::cuda

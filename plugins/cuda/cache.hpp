@@ -29,10 +29,15 @@ class DiskCache {
   std::optional<std::string> find(const std::string& key) const;
   // False: it could not be written, which is no failure.
   bool keep(const std::string& key, const std::string& content) const;
+  // Keeps it unless another process was first; what is kept then, nothing when it could not be
+  // written.
+  std::optional<std::string> keep_first(const std::string& key, const std::string& content) const;
   bool writable() const;  // would keep have a place? Makes the directory.
   std::string path_of(const std::string& key) const;
 
  private:
+  // A file beside the key's with the whole of it; empty when it could not be written.
+  std::string written_aside(const std::string& key, const std::string& content) const;
   std::string header(const std::string& key, std::string_view content) const;
   std::string directory_;
   FileSort sort_;

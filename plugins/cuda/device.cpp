@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstring>
 
@@ -110,7 +111,8 @@ std::string note() {
 }
 
 std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t) {
-  if (!ranges().reason().empty()) {
+  static std::atomic<bool> told{false};
+  if (!ranges().reason().empty() && !told.exchange(true)) {
     const std::string text = "cuda: no ranges for a profiler: " + ranges().reason();
     host->log(2, {text.data(), text.size()});
   }
@@ -217,10 +219,13 @@ void CudaDevice::copy(void* target, StreamDevice& from, const void* source, uint
 
 void CudaDevice::let_in(const CudaDevice& peer) {
   const std::lock_guard lock(peers_mutex_);
-  if (!peers_.insert(peer.context_.id).second) return;
+  if (peers_.contains(peer.context_.id)) return;
+  // Where it cannot be opened the driver takes copies through the host; what keeps those from being
+  // made too, they tell themselves.
   int can = 0;
-  TENON_CUDA(device_can_access_peer, &can, peer.context_.id, context_.id);
-  if (can) memory_->let_in(peer.context_.id);
+  const Result r = driver().device_can_access_peer(&can, peer.context_.id, context_.id);
+  if (r != result::success || (can && memory_->let_in(peer.context_.id) != result::success)) return;
+  peers_.insert(peer.context_.id);
 }
 
 // ---- Running

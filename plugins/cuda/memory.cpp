@@ -78,10 +78,10 @@ void Memory::free(void* memory, uint64_t bytes) noexcept {
   used_ -= bytes;
 }
 
-void Memory::let_in(DeviceId device) {
+Result Memory::let_in(DeviceId device) {
   PoolAccess access;
   access.location.id = device;
-  TENON_CUDA(pool_set_access, pool_, &access, 1);
+  return driver().pool_set_access(pool_, &access, 1);
 }
 
 Staging::Staging() {

@@ -20,7 +20,7 @@ class Memory {
   void* allocate(uint64_t bytes);  // throws Failure
   void free(void* memory, uint64_t bytes) noexcept;
   // Another device, one that can, reads and writes it too; also what is allocated already.
-  void let_in(DeviceId device);
+  Result let_in(DeviceId device);
 
  private:
   uint64_t limit_;

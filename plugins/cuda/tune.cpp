@@ -85,8 +85,8 @@ StreamTrial::StreamTrial(CudaDevice& device, std::vector<Way> ways)
   const Current current(device_.context());
   try {
     TENON_CUDA(stream_create, &stream_, kStreamNonBlocking);
-    TENON_CUDA(event_create, &begin_, 0);
-    TENON_CUDA(event_create, &end_, 0);
+    TENON_CUDA(event_create, &begin_, kEventTiming);
+    TENON_CUDA(event_create, &end_, kEventTiming);
     flushed_bytes_ = std::max(device_.properties().l2_bytes, kLeastFlush);
     flushed_ = device_.allocate(flushed_bytes_, 0);
   } catch (...) {
@@ -112,21 +112,21 @@ void StreamTrial::release() noexcept {
 
 double StreamTrial::time(size_t way, int repeats, bool flush) {
   const Current current(device_.context());
+  if (flush)
+    TENON_CUDA(fill_bytes, reinterpret_cast<Address>(flushed_), 0, flushed_bytes_, stream_);
+  TENON_CUDA(event_record, begin_, stream_);
   try {
-    if (flush)
-      TENON_CUDA(fill_bytes, reinterpret_cast<Address>(flushed_), 0, flushed_bytes_, stream_);
-    TENON_CUDA(event_record, begin_, stream_);
     for (int i = 0; i < repeats; ++i) ways_[way](stream_);
-    TENON_CUDA(event_record, end_, stream_);
-    TENON_CUDA(event_synchronize, end_);
-    float milliseconds = 0;
-    TENON_CUDA(event_elapsed, &milliseconds, begin_, end_);
-    return seconds_[way] = static_cast<double>(milliseconds) * 1e-3 / repeats;
-  } catch (const sdk::Failure& e) {
+  } catch (const sdk::Failure& e) {  // one that the library refuses after all
     if (e.code() == TENON_DEVICE_LOST) throw;
     driver().stream_synchronize(stream_);
     return kFails;
   }
+  TENON_CUDA(event_record, end_, stream_);
+  TENON_CUDA(event_synchronize, end_);
+  float milliseconds = 0;
+  TENON_CUDA(event_elapsed, &milliseconds, begin_, end_);
+  return seconds_[way] = static_cast<double>(milliseconds) * 1e-3 / repeats;
 }
 
 double StreamTrial::cold(size_t way) { return time(way, 1, true); }
@@ -187,11 +187,12 @@ std::string Choices::of(const std::string& key, const Choose& choose,
   if (timed_) choice = remembered();
   if (timed_ && !choice && disk_.writable()) {
     choice = choose(true);
-    // Another process may have been first; all take the same.
-    if (const auto theirs = choice ? remembered() : std::nullopt)
-      choice = theirs;
-    else if (choice && !disk_.keep(key, *choice))
-      choice = std::nullopt;
+    // Another process may have been first; all take the same. Nothing to choose from is not kept.
+    if (choice && !choice->empty()) {
+      std::optional<std::string> kept = disk_.keep_first(key, *choice);
+      if (kept && !valid(*kept)) kept = disk_.keep(key, *choice) ? choice : std::nullopt;
+      choice = kept;
+    }
   }
   if (!choice) choice = choose(false);
   return made_[key] = choice.value_or("");

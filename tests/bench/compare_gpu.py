@@ -179,12 +179,15 @@ def main():
         prepare(args, tenon, names)
         print(f"# prepared in {time.monotonic() - start:.0f} s", flush=True)
         measured = args.torch or (args.json + ".torch" if args.json else str(pathlib.Path(work) / "torch.json"))
-        if not args.torch: subprocess.run(peer_command(args, "--json", measured), check=True, stderr=subprocess.DEVNULL)
+        if not args.torch:
+            pathlib.Path(measured).unlink(missing_ok=True)
+            subprocess.run(peer_command(args, "--json", measured), check=True, stderr=subprocess.DEVNULL)
         peers = json.loads(pathlib.Path(measured).read_text())["cases"]
         print(f"{'case':36s} {'tenon us':>10s} {'torch us':>10s} {'ratio':>6s} {'limit':>6s} {'/copy':>6s}", flush=True)
         for name in names:
             if name not in peers:
                 print(f"{name:36s} no figure of PyTorch", flush=True)
+                rows.append({"case": name, "missed": True})
                 continue
             try: r = row(name, tenon.microseconds(name, args.seconds), peers[name])
             except RuntimeError as failure:

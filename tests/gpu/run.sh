@@ -63,6 +63,7 @@ run_tests() {
   grep -hE "^(FAIL|not ok)|failed:" $(for f in $families; do echo "$logs/$f.log"; done) | head -60 || true
   echo "family               result  passed failed  seconds"
   for family in $families; do cat "$logs/$family.row"; done
+  ! grep -q BAD $(for f in $families; do echo "$logs/$f.row"; done)
 }
 
 run_two() {
@@ -117,16 +118,20 @@ run_lm() {
     --device "$1"; }
   train first "$device"; train second "$device"; train cpu cpu
   for file in model optimizer; do
-    cmp "$work/first/$file.safetensors" "$work/second/$file.safetensors" && echo "two runs: $file has equal bits"
+    cmp "$work/first/$file.safetensors" "$work/second/$file.safetensors"
+    echo "two runs: $file has equal bits"
   done
   python3 - "$logs/lm_first.log" "$logs/lm_cpu.log" <<'PYTHON'
 import re, sys
 curves = [[float(x) for line in open(f) if line.startswith("step") for x in re.findall(r"(?:loss|held-out) ([\d.]+)", line)]
           for f in sys.argv[1:]]
 assert len(curves[0]) == len(curves[1]) > 10
-print(f"losses apart: {max(abs(a - b) / b for a, b in zip(*curves)):.1e} relative, {len(curves[0])} numbers")
+apart = max(abs(a - b) / b for a, b in zip(*curves))
+print(f"losses apart: {apart:.1e} relative, {len(curves[0])} numbers")
+assert apart < 1e-3
 PYTHON
-  cmp <(generate "$device") <(generate cpu) && echo "greedy text: equal"
+  cmp <(generate "$device") <(generate cpu)
+  echo "greedy text: equal"
   tail -2 "$logs/lm_second.log" | head -1
 }
 
@@ -141,8 +146,9 @@ run_modes() {
     # shellcheck disable=SC2086  # words of a mode are options
     "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$name" \
       "${sizes[@]}" --device "$device" $mode >"$logs/modes_$name.log" 2>&1
-    cmp "$work/execstream/model.safetensors" "$work/$name/model.safetensors" &&
-      cmp "$work/execstream/optimizer.safetensors" "$work/$name/optimizer.safetensors" && echo "equal bits: $mode"
+    cmp "$work/execstream/model.safetensors" "$work/$name/model.safetensors"
+    cmp "$work/execstream/optimizer.safetensors" "$work/$name/optimizer.safetensors"
+    echo "equal bits: $mode"
   done
   for mode in stream graph multi-stream:2 multi-stream:4; do
     echo "$mode"

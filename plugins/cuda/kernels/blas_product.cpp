@@ -30,17 +30,12 @@ int type_of(tenon_dtype t) {
 // What the library does with a product; nothing where it cannot.
 std::optional<int> epilogue_of(const ProductProblem& p) {
   const bool bias = p.bias != TENON_DTYPE_NONE;
-  if (p.act.empty()) {
-    if (p.pre_act) return {};
-    return bias ? value::epilogue_bias : value::epilogue_none;
-  }
+  if (p.pre_act) return {};
+  if (p.act.empty()) return bias ? value::epilogue_bias : value::epilogue_none;
   // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a
   // residual would be added before the activation.
   if (p.act_kind != "gelu_tanh" || !is_half(p.y) || p.residual != TENON_DTYPE_NONE) return {};
-  constexpr int64_t kAuxColumns = 8;  // of which a row must be a multiple
-  if (p.pre_act && (p.n % kAuxColumns != 0 || p.batches() != 1)) return {};
-  return (bias ? value::epilogue_gelu_bias : value::epilogue_gelu) |
-         (p.pre_act ? value::epilogue_aux : 0);
+  return bias ? value::epilogue_gelu_bias : value::epilogue_gelu;
 }
 
 // The smallest alignment of all matrices of a batch, as the library is told it.
@@ -89,8 +84,6 @@ void set(Preference d, int which, T v) {
   blas().check("preference_set", blas().preference_set(d, which, &v, sizeof v));
 }
 
-}  // namespace
-
 // A choice as text, for the disk.
 std::string text_of(const Heuristic& h) {
   std::string text = std::to_string(h.workspace);
@@ -105,12 +98,14 @@ std::optional<Heuristic> choice_of(const std::string& text) {
   return words && words.peek() == EOF ? std::optional(h) : std::nullopt;
 }
 
+}  // namespace
+
 struct BlasProduct::State {
   State(CudaDevice& d, const ProductProblem& p) : device(d), problem(p) {}
   CudaDevice& device;
   ProductProblem problem;
   std::mutex mutex{};
-  bool tuned = false;
+  bool described = false, tuned = false;
   OwnedProduct product{};
   OwnedLayout a{}, b{}, y{};
   std::optional<Heuristic> choice{};
@@ -132,16 +127,12 @@ struct BlasProduct::State {
   }
   uint32_t alignment_of_y() const { return alignment_of(16, problem.y, {step_of_y()}); }
 
-  void describe(OwnedProduct& to, const void* bias, void* pre_act) const {
+  void describe(OwnedProduct& to, const void* bias) const {
     blas().check("product_create",
                  blas().product_create(to.slot(), compute(), type_of(problem.sum)));
     set(to, value::trans_a, problem.trans_b ? 1 : 0);
     set(to, value::trans_b, problem.trans_a ? 1 : 0);
     set(to, value::epilogue, *epilogue_of(problem));
-    if (problem.pre_act) {
-      set(to, value::aux_pointer, pre_act);
-      set(to, value::aux_ld, problem.n);
-    }
     if (problem.bias == TENON_DTYPE_NONE) return;
     set(to, value::bias_type, type_of(problem.bias));
     set(to, value::bias_pointer, bias);
@@ -156,13 +147,13 @@ struct BlasProduct::State {
     set(to, value::batch_stride, step);
   }
   void describe_all() {
-    if (y) return;
+    if (described) return;
     const ProductProblem& p = problem;
-    void* const somewhere = reinterpret_cast<void*>(uintptr_t{256});  // only looked at
-    describe(product, somewhere, somewhere);
+    describe(product, reinterpret_cast<const void*>(uintptr_t{256}));  // only looked at
     lay_out(b, p.b, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb, step_of_b());
     lay_out(a, p.a, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda, step_of_a());
     lay_out(y, p.y, p.n, p.m, p.n, step_of_y());
+    described = true;
   }
 
   // What the library proposes, its favourite first.
@@ -251,16 +242,14 @@ size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
             of(p.b, reach(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, step_of_b()))),
       bias(device, p.bias, p.bias == TENON_DTYPE_NONE ? 0 : of(p.bias, p.n)),
       residual(device, p.y, p.residual == TENON_DTYPE_NONE ? 0 : of(p.y, results)),
-      pre_act(device, TENON_DTYPE_NONE, p.pre_act ? of(p.y, results) : 0),
       result(device, TENON_DTYPE_NONE, of(p.y, results)),
       scratch(device, TENON_DTYPE_NONE, workspace);
   OwnedProduct own;  // where it holds an address, that of this memory
-  const bool named = bias.at() || pre_act.at();
-  if (named) describe(own, bias.at(), pre_act.at());
+  if (bias.at()) describe(own, bias.at());
   std::vector<StreamTrial::Way> ways;
   for (const Heuristic& h : list)
     ways.push_back([&, this](Stream stream) {
-      multiply(named ? own : product, h, left.at(), right.at(), residual.at(), result.at(),
+      multiply(bias.at() ? own : product, h, left.at(), right.at(), residual.at(), result.at(),
                scratch.at(), stream);
     });
   StreamTrial trial(device, std::move(ways));
@@ -273,6 +262,10 @@ bool BlasProduct::takes(const ProductProblem& p) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || p.batches() == 0) return false;
   if (p.m >= kMost || p.n >= kMost || p.k >= kMost) return false;
   if (!p.batch.empty() && p.batches() / p.batch.back() > kMostCalls) return false;
+  // Its epilogues read both by vectors, and are told of no other alignment.
+  constexpr uint64_t kEpilogueAlignment = 16;
+  if (p.bias != TENON_DTYPE_NONE && p.bias_alignment < kEpilogueAlignment) return false;
+  if (p.residual != TENON_DTYPE_NONE && p.residual_alignment < kEpilogueAlignment) return false;
   // The library rounds between a bias and a residual.
   if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.residual != TENON_DTYPE_NONE) return false;
   return epilogue_of(p) && (p.bias == TENON_DTYPE_NONE || p.bias == p.y);
@@ -304,8 +297,7 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
   State& s = *state_;
   const ProductProblem& t = s.problem;
   OwnedProduct own;  // where it holds an address, that of this call
-  const bool named = p.bias || p.pre_act;
-  if (named) s.describe(own, p.bias, p.pre_act);
+  if (p.bias) s.describe(own, p.bias);
   const auto offset = [](const void* base, tenon_dtype type, int64_t elements) {
     return static_cast<const char*>(base) + elements * type_bytes(type);
   };
@@ -316,7 +308,7 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
       rest /= t.batch[d - 1];
       at_a += index * t.a_steps[d - 1], at_b += index * t.b_steps[d - 1];
     }
-    s.multiply(named ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
+    s.multiply(p.bias ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
                p.residual ? offset(p.residual, t.y, i * t.m * t.n) : nullptr,
                static_cast<char*>(p.y) + i * t.m * t.n * type_bytes(t.y), workspace,
                static_cast<Stream>(call.stream));

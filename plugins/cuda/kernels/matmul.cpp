@@ -205,10 +205,12 @@ Kernel make_linear(const sdk::op::linear& n, const Node& node) {
     p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum), p.act_kind = n.act;
   if (n.bias) {
     places.bias = n.bias.position(), p.bias = n.bias.type().dtype;
+    p.bias_alignment = n.bias.alignment();
     if (p.bias != y.dtype && p.bias != TENON_DTYPE_F32) throw Refusal::dtype("bias", p.bias);
   }
   if (n.residual) {
     places.residual = n.residual.position(), p.residual = n.residual.type().dtype;
+    p.residual_alignment = n.residual.alignment();
     if (p.residual != y.dtype) throw Refusal::dtype("residual", p.residual);
     if (!n.residual.type().same_shape(y)) throw Refusal::shape("residual must have the shape of y");
   }

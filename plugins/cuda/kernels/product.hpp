@@ -23,6 +23,7 @@ struct ProductProblem {
   std::vector<int64_t> batch{}, a_steps{}, b_steps{};  // outermost first
   // What follows; NONE and empty where absent.
   tenon_dtype bias = TENON_DTYPE_NONE, residual = TENON_DTYPE_NONE;
+  uint64_t bias_alignment = 0, residual_alignment = 0;  // bytes
   bool pre_act = false;
   std::string act{};       // text of the value `x`
   std::string act_kind{};  // its name

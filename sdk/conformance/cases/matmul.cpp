@@ -185,7 +185,46 @@ void linear_rows(Suite& s) {
                  b.scale("y", [&] { return b.binary("add", b.abs(x), b.abs(bias)); });
                },
            .tolerance = product_of(4)});
+    s.add({.id = std::string("linear-kept-") + act,
+           .sentence = std::string("linear: bias, ") + act + " and what it is taken of, alone",
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("a", {24, 64}, Fill::normal()),
+                             w = b.input("b", {64, 40}, Fill::normal()),
+                             bias = b.input("bias", {40}, Fill::normal());
+                 const Node y = b.add(
+                     op::linear{.act = act, .a = x, .b = w, .bias = bias, .want_pre_act = true});
+                 b.output("y", y[0]);
+                 b.output("z", y[1]);
+                 const auto size = [&] {
+                   return b.binary("add", b.add(op::matmul{.a = b.abs(x), .b = b.abs(w)}),
+                                   b.abs(bias));
+                 };
+                 b.scale("y", size);
+                 b.scale("z", size);
+               },
+           .tolerance = product_of(64)});
   }
+  for (const bool of_bias : {true, false})
+    s.add({.id = std::string("linear-part-") + (of_bias ? "bias" : "residual"),
+           .sentence = std::string("linear: the ") + (of_bias ? "bias" : "residual") +
+                       " is a part of another value",
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("a", {32, 64}), w = b.input("b", {64, 40});
+                 const Value whole =
+                     b.input("whole", of_bias ? Dims{43} : Dims{33, 40}, Fill::normal());
+                 const Value part = b.add(op::narrow{
+                     .start = of_bias ? std::vector<int64_t>{3} : std::vector<int64_t>{1, 0},
+                     .x = whole});
+                 b.output("y", b.add(of_bias ? op::linear{.a = x, .b = w, .bias = part}
+                                             : op::linear{.a = x, .b = w, .residual = part}));
+                 b.scale("y", [&] {
+                   return b.binary("add", b.add(op::matmul{.a = b.abs(x), .b = b.abs(w)}),
+                                   b.abs(part));
+                 });
+               },
+           .tolerance = product_of(64)});
   struct Form {
     const char* id;
     bool bias, residual, f32_bias, trans_b;

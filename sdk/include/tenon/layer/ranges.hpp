@@ -41,7 +41,10 @@ inline tenon_status* ranged_compile(tenon_device* device, const void* bytes, uin
       };
     }
   });
-  if (failure) program_destroy(*out);
+  if (failure) {
+    program_destroy(*out);
+    *out = nullptr;
+  }
   return failure;
 }
 

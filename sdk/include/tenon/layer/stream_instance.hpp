@@ -86,10 +86,10 @@ class StreamInstance : public Instance {
 
   // Not while it runs.
   void rebind(const tenon_binding& binding) {
-    bind(binding);
-    lanes_.bind(binding, program().program.steps.size());
     forget_recording();
     runs_ = 0;
+    bind(binding);
+    lanes_.bind(binding, program().program.steps.size());
   }
 
   // The stream of runs that the caller waits for.
