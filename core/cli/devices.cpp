@@ -47,7 +47,7 @@ void print_json(const Runtime& runtime) {
 }
 
 int devices(const Args& args) {
-  args.refuse({"--device", "--threads"}, "devices lists all of them and runs nothing");
+  args.refuse({"--device"}, "devices lists all of them");
   const Runtime runtime = make_runtime(args);
   if (args.has("--json")) {
     print_json(runtime);

@@ -73,7 +73,7 @@ int inspect(const Args& args) {
     throw UsageError("what to inspect is missing: a model folder or a graph text file");
   check_part(args, args.words()[0]);
   if (args.has("--text"))
-    args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads"},
+    args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads", "--exec"},
                 "with --text the graph is only printed");
   if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
   const Runtime runtime = make_runtime(args);

@@ -111,8 +111,8 @@ class Legalizer {
         goes += price_of(other.graph, other.graph[k], there);
     }
     if (goes >= stays) return {};
-    return cat("decomposed there it would take ", microseconds(stays), ", on the second device ",
-               microseconds(goes));
+    return cat("decomposed on the wanted device it would take ", microseconds(stays),
+               ", on the other ", microseconds(goes));
   }
   static std::string microseconds(double seconds) {
     return cat(std::round(seconds * 1e7) / 10, " us");

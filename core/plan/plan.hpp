@@ -121,8 +121,8 @@ struct PlanOptions {
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
 };
 
-// The passes in their order: raise, fuse, gradients, simplify, fuse, regions and batches, legalize,
-// partition, compile, memory. graph: bound (numbers only). devices: the wanted one, then, where
+// The passes in their order: raise, fuse, gradients, simplify, fuse, products, regions and batches,
+// legalize, partition, compile, memory. graph: bound (numbers only). devices: the wanted one, then, where
 // fallback is allowed, the one that takes what it refuses.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate = {});

@@ -69,20 +69,26 @@ bool matches(const char* glob, const char* s) {
 }
 
 void set_exec(ExecutableOptions& options, const std::string& mode) {
-  static constexpr std::string_view kLanes = "multi-stream:";
+  static constexpr std::string_view kMode = "multi-stream", kLanes = "multi-stream:";
   if (mode == "stream")
     options.exec_mode = TENON_EXEC_STREAM;
   else if (mode == "graph")
     options.exec_mode = TENON_EXEC_GRAPH;
   else if (mode == "eager")
     options.exec_mode = TENON_EXEC_EAGER;
-  else if (mode.starts_with(kLanes)) {
+  else if (mode == kMode)
     options.exec_mode = TENON_EXEC_MULTI_STREAM;
-    options.lanes = static_cast<uint32_t>(std::strtoul(mode.c_str() + kLanes.size(), nullptr, 10));
+  else if (mode.starts_with(kLanes)) {
+    const std::string count = mode.substr(kLanes.size());
+    const bool digits = count.find_first_not_of("0123456789") == count.npos;
+    const bool number = digits && !count.empty() && count.size() < 4;
+    options.lanes = number ? static_cast<uint32_t>(std::stoul(count)) : 0;
+    if (options.lanes >= 1 && options.lanes <= TENON_MAX_LANES)
+      options.exec_mode = TENON_EXEC_MULTI_STREAM;
   }
-  if (options.exec_mode == TENON_EXEC_DEFAULT ||
-      (options.exec_mode == TENON_EXEC_MULTI_STREAM && options.lanes == 0))
-    throw Usage("--exec: expected stream, graph, eager or multi-stream:N, got '" + mode + "'");
+  if (options.exec_mode == TENON_EXEC_DEFAULT)
+    throw Usage("--exec: expected stream, graph, eager or multi-stream[:N] with N of 1 to " +
+                std::to_string(TENON_MAX_LANES) + ", got '" + mode + "'");
 }
 
 Options parse(int argc, char** argv) {

@@ -91,7 +91,7 @@ def ignored(work):
     graph.write_text('graph "g" {\n  input x: f32[4]\n  %0 = unary(x) {kind="exp"}\n  output "y" = %0\n}\n')
     op = ("bench", "--op", "softmax(f32[4])")
     for words, name, *said in (
-            (("devices", "--device", "cpu"), "--device"), (("devices", "--threads", "1"), "--threads"),
+            (("devices", "--device", "cpu"), "--device"),
             (("ops", "--device", "cpu"), "--device"), (("ops", "--plugin", "x.so"), "--plugin"), (("ops", "--json", "--markdown"), "--json"),
             (("inspect", MODEL, "--batch", "4"), "--batch", "needs --part train", "decode"),
             (("inspect", MODEL, "--part", "apply", "--batch", "4"), "--batch", "apply"),

@@ -8,11 +8,12 @@
 
 namespace tenon::cli {
 
-// While it lives, SIGINT and SIGTERM set the flag and say so; a second one kills as usual.
+// While it lives, SIGINT and SIGTERM set the flag and say so; a second one kills as usual. One made
+// while another lives shares its flag.
 class InterruptFlag {
  public:
   InterruptFlag() {
-    raised_ = 0;
+    if (alive_++ == 0) raised_ = 0;
     struct sigaction action {};
     action.sa_handler = [](int) {
       raised_ = 1;
@@ -26,6 +27,7 @@ class InterruptFlag {
   ~InterruptFlag() {
     sigaction(SIGINT, &old_int_, nullptr);
     sigaction(SIGTERM, &old_term_, nullptr);
+    --alive_;
   }
   InterruptFlag(const InterruptFlag&) = delete;
   InterruptFlag& operator=(const InterruptFlag&) = delete;
@@ -33,6 +35,7 @@ class InterruptFlag {
 
  private:
   static inline volatile std::sig_atomic_t raised_ = 0;
+  static inline int alive_ = 0;
   struct sigaction old_int_ {
   }, old_term_{};
 };

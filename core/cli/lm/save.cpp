@@ -73,13 +73,16 @@ void finish_save(const fs::path& folder) {
   if (!fs::exists(saved, error)) return;
   for (const fs::path& path : entries(saved)) {
     fs::rename(path, folder / path.filename(), error);
+    // Another process that reads or goes on may be finishing the same save.
+    if (error == std::errc::no_such_file_or_directory) continue;
     if (error)
       fail(folder / path.filename(), "replace",
            error.message() + "; the save is whole, what was not moved is in " + saved.string());
   }
   sync_folder(folder);
   fs::remove(saved, error);
-  if (error) fail(saved, "remove", error.message());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(saved, "remove", error.message());
   sync_folder(folder);
 }
 

@@ -222,6 +222,9 @@ void try_out(const std::string& folder) {
 }
 
 int train(const Args& args) {
+  // Before anything is made.
+  const int64_t save_every = args.integer("--save-every", 0, 1, 1 << 30);
+  const int64_t asked_eval = args.integer("--eval-every", 0, 1, 1 << 30);
   const Runtime runtime = make_runtime(args);
   TraceFile trace(runtime, args);
   Store store(runtime);
@@ -239,8 +242,7 @@ int train(const Args& args) {
   HeldOut held_out(runtime, store, *data, t.config, s, options);
 
   const int64_t tokens = s.batch * s.accumulate * t.config.context;
-  const int64_t eval_every =
-      args.integer("--eval-every", std::max<int64_t>(s.total_steps / 10, 1), 1, 1 << 30);
+  const int64_t eval_every = asked_eval > 0 ? asked_eval : std::max<int64_t>(s.total_steps / 10, 1);
   std::printf("%zu files, %lld bytes to learn from, %lld held out\n", data->files().size(),
               static_cast<long long>(data->train_size()),
               static_cast<long long>(data->held_out_size()));
@@ -253,7 +255,6 @@ int train(const Args& args) {
     return loss;
   };
 
-  const int64_t save_every = args.integer("--save-every", 0, 1, 1 << 30);
   std::string kept = "nothing was saved";  // of this run
   const auto save = [&] {
     if (s.held_out.back().first != s.done_steps) measure();
@@ -300,7 +301,11 @@ int train(const Args& args) {
       mark = progress.seconds();
       steps_since = 0;
     }
-    if (save_every > 0 && s.done_steps % save_every == 0 && s.done_steps < t.stop_after) save();
+    if (save_every > 0 && s.done_steps % save_every == 0 && s.done_steps < t.stop_after) {
+      const double before = progress.seconds();
+      save();
+      mark += progress.seconds() - before;  // the rate told is that of steps
+    }
   }
   if (s.held_out.back().first != s.done_steps) report(progress.seconds() - mark, steps_since);
   progress.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products that share a, c_t = a·b_t, in one parallel loop: a is packed once, and few rows read all
-// b as one stream. Each result has the bits that Gemm alone gives. Where the products would go
-// different ways they run one after another.
+// b as one stream. Each result has the bits that Gemm alone gives (on the tile unit: of ordinary
+// numbers). Where the products would go different ways they run one after another.
 #pragma once
 
 #include <span>

@@ -65,10 +65,10 @@ int64_t last_cache_bytes() {
 }
 
 int64_t most_in_cache() {
-  // Where many cores share one last cache, as servers of other makers do, a core has but its part.
+  // Where many cores share one last cache, as on Intel's servers, a core has but its part.
   constexpr int64_t kShared = 24 << 20;
 #if defined(__x86_64__)
-  // Theirs is of a few cores. Measured on Zen 5, 32 MiB, bytes read and written in ordinary stores
+  // AMD's is of a few cores. Measured on Zen 5, 32 MiB, bytes read and written in ordinary stores
   // over streamed: 32 MiB 0.7, 48 MiB 1.0, 64 MiB and more 1.1 to 1.3 of the time.
   __builtin_cpu_init();
   if (__builtin_cpu_is("amd")) return std::max(kShared, last_cache_bytes() / 5 * 7);

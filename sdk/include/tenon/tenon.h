@@ -442,11 +442,12 @@ TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const te
 TENON_API void tenon_executable_destroy(tenon_executable* executable);
 /* What became of each node, as JSON: nodes [{name, op, device, verdict, reason, note, flops}],
  * regions [{device, steps, transfers_in, lanes, waits, lanes_note}], steps [{region, label, node,
- * scratch, lane, after}], memory [{device, peak, bound, weights, state}], bytes, exec, compile.
- * flops: of the node's products. bytes: inputs, weights, state and outputs of a run, each moved
- * once. lanes_note: why a region has one lane where more were asked for. after: the steps of other
- * lanes, counted within the region, that a step waits for. exec, compile: the modes. With symbols:
- * of the binding given by names and numbers. */
+ * scratch, lane, after}], memory [{device, peak, bound, weights, state}], bytes, exec, compile,
+ * remarks [text]. flops: of the node's products. bytes: inputs, weights, state and outputs of a
+ * run, each moved once. lanes_note: why a region has one lane where more were asked for. after: the
+ * steps of other lanes, counted within the region, that a step waits for. exec, compile: the modes.
+ * remarks: what the plan as a whole had to choose or do without. With symbols: of the binding given
+ * by names and numbers. */
 TENON_API tenon_status* tenon_executable_report(tenon_executable* executable,
                                                 const tenon_str* symbols, const int64_t* numbers,
                                                 uint32_t count, tenon_text** out_json);

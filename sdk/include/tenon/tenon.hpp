@@ -237,7 +237,8 @@ class Runtime {
     detail::check(tenon_runtime_rates(handle(), detail::str(device), &text));
     return detail::take(text);
   }
-  // Measures and keeps them. progress(what, done, total): false stops, which throws CANCELLED.
+  // Measures and keeps them. progress(what, done, total): false stops, which throws CANCELLED; it
+  // may not throw.
   using CalibrateProgress = std::function<bool(std::string_view, uint32_t, uint32_t)>;
   std::string calibrate(std::string_view device, double seconds = 0,
                         const CalibrateProgress& progress = {}) const {

@@ -111,9 +111,9 @@ TEST_SUITE("plan/legalize") {
     CHECK(of(goes, "first").device == 0);
     CHECK(of(goes, "second").verdict == NodeVerdict::fallback);
     CHECK(of(goes, "second").device == 1);
-    CHECK(
-        of(goes, "second").reason.find("device 0 has no softmax; decomposed there it would take") ==
-        0);
+    CHECK(of(goes, "second")
+              .reason.find(
+                  "device 0 has no softmax; decomposed on the wanted device it would take") == 0);
     CHECK(of(goes, "third").device == 0);
     // The same device behind a slow link does not pay; nor does one whose rates are not known.
     CHECK(of(legal_with({slow, far}), "second").verdict == NodeVerdict::decomposed);
