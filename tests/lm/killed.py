@@ -5,13 +5,13 @@ import json, pathlib, random, subprocess, sys, tempfile, time
 
 TENON = sys.argv[1]
 TEXT = "/usr/share/common-licenses/Apache-2.0"
-SIZES = "--dim 32 --layers 2 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --warmup 2 --seed 3 --steps 60".split()
+SIZES = "--dim 32 --layers 2 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --warmup 2 --seed 3 --steps 400".split()
 KILLS = 6
 random.seed(11)
 
 
 def command(*args):
-    return [TENON, "lm", "train", *map(str, args), "--save-every", "2", "--eval-every", "25"]
+    return [TENON, "lm", "train", *map(str, args), "--save-every", "2", "--eval-every", "100"]
 
 
 def run(words):
@@ -41,7 +41,7 @@ def check(work, *more):
         until = time.monotonic() + 60
         while process.poll() is None and steps_done_or_none(killed) in (None, before) and time.monotonic() < until:
             time.sleep(0.002)
-        time.sleep(random.uniform(0, 0.15))
+        time.sleep(random.uniform(0, 0.05))
         process.kill()
         if process.wait() == 0:
             break  # it was done before the signal came
