@@ -45,6 +45,7 @@ class Finder {
         claims_(query) {}
 
   const Graph& graph() const { return g_; }
+  bool free(NodeId n) const { return !taken_[n]; }
   // A node of op Op that is free to be joined.
   template <class Op>
   std::optional<Op> as(NodeId n) const {
@@ -147,23 +148,12 @@ struct Product {
 };
 
 std::optional<Product> product_at(const Finder& f, NodeId n) {
+  if (!f.free(n)) return {};
   const Graph& g = f.graph();
-  if (const auto linear = f.as<op::linear>(n)) {
-    if (linear->residual || linear->want_pre_act) return {};
-    return Product{*linear, g[n].outputs[0], {}, {n}};
-  }
-  const auto m = f.as<op::matmul>(n);
-  if (!m || !is_float(g.type(m->a).dtype) || g.type(m->b).shape.rank() < 2) return {};
-  return Product{{.trans_a = m->trans_a,
-                  .trans_b = m->trans_b,
-                  .alpha = m->alpha,
-                  .out_dtype = m->out_dtype,
-                  .f32_precision = m->f32_precision,
-                  .a = m->a,
-                  .b = m->b},
-                 g[n].outputs[0],
-                 {},
-                 {n}};
+  const std::optional<op::linear> linear = product_of(g[n]);
+  if (!linear || !is_float(g.type(linear->a).dtype) || g.type(linear->b).shape.rank() < 2)
+    return {};
+  return Product{*linear, g[n].outputs[0], {}, {n}};
 }
 
 // The other operand of a sum with p.y that changes neither shape nor dtype.
@@ -273,6 +263,23 @@ void join_norm(Finder& f, NodeId n) {
 }
 
 }  // namespace
+
+std::optional<op::linear> product_of(const NodeInfo& node) {
+  if (node.op == &record_of(op::linear::kName)) {
+    auto linear = decode<op::linear>(node);
+    if (linear.residual || linear.want_pre_act) return {};
+    return linear;
+  }
+  if (node.op != &record_of(op::matmul::kName)) return {};
+  const auto m = decode<op::matmul>(node);
+  return op::linear{.trans_a = m.trans_a,
+                    .trans_b = m.trans_b,
+                    .alpha = m.alpha,
+                    .out_dtype = m.out_dtype,
+                    .f32_precision = m.f32_precision,
+                    .a = m.a,
+                    .b = m.b};
+}
 
 Graph fuse(const Graph& graph, const Query& query) {
   Finder finder(graph, query);

@@ -4,6 +4,9 @@
 // answers `native` to is joined, and a value that others read, or that leaves the graph, stays.
 #pragma once
 
+#include <optional>
+
+#include "ops/record.hpp"
 #include "plan/legalize.hpp"
 
 namespace tenon::core {
@@ -11,5 +14,9 @@ namespace tenon::core {
 // Asks `query` for device 0, a graph of one node at a time, each kind of node once. Types must be
 // numeric. What was joined, and why a candidate was not, stands in the nodes' notes.
 Graph fuse(const Graph& graph, const Query& query);
+
+// A product, which is a matmul too, as a linear op: one without a residual that keeps nothing more.
+// Nothing for another node.
+std::optional<op::linear> product_of(const NodeInfo& node);
 
 }  // namespace tenon::core

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "ir/rewrite.hpp"
-#include "ops/record.hpp"
+#include "plan/fuse.hpp"
 #include "plan/join.hpp"
 #include "plan/key.hpp"
 #include "plan/reader.hpp"
@@ -50,27 +50,12 @@ class Joiner {
   // A product that batch_linear can do, of a matrix that no node makes. Of one that a node makes
   // (another gradient, for a weight's) the others would have to wait, and their results with them.
   std::optional<op::linear> product_at(NodeId n) const {
-    const NodeInfo& node = g_[n];
-    op::linear product;
-    if (node.op == &record_of(op::linear::kName)) {
-      product = decode<op::linear>(node);
-      if (product.act != "none" || product.residual || product.want_pre_act) return {};
-    } else if (node.op == &record_of(op::matmul::kName)) {
-      const auto m = decode<op::matmul>(node);
-      product = {.trans_a = m.trans_a,
-                 .trans_b = m.trans_b,
-                 .alpha = m.alpha,
-                 .out_dtype = m.out_dtype,
-                 .f32_precision = m.f32_precision,
-                 .a = m.a,
-                 .b = m.b};
-    } else {
-      return {};
-    }
+    std::optional<op::linear> product = product_of(g_[n]);
+    if (!product || product->act != "none") return {};
     const auto made = [&](Value v) { return v && g_[v].space == Space::node; };
-    if (!is_float(g_.type(product.a).dtype) || g_.type(product.b).shape.rank() != 2 ||
-        (product.trans_a && g_.type(product.a).shape.rank() != 2) || made(product.b) ||
-        made(product.bias))
+    if (!is_float(g_.type(product->a).dtype) || g_.type(product->b).shape.rank() != 2 ||
+        (product->trans_a && g_.type(product->a).shape.rank() != 2) || made(product->b) ||
+        made(product->bias))
       return {};
     return product;
   }
