@@ -47,6 +47,19 @@ TEST_SUITE("cuda/cache") {
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   }
 
+  TEST_CASE("cache: of two that keep one key first, both have the first one's") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string()), other(folder.path.string());
+    CHECK(cache.keep_first("k", code_of('a')) == code_of('a'));
+    CHECK(other.keep_first("k", code_of('b')) == code_of('a'));
+    CHECK(other.find("k") == code_of('a'));
+    write_file(cache.path_of("k"), "damaged");
+    CHECK(other.keep_first("k", code_of('c')) == code_of('c'));
+    CHECK(cache.find("k") == code_of('c'));
+    CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 1);
+    CHECK_FALSE(DiskCache("").keep_first("k", "x"));
+  }
+
   TEST_CASE("cache: what is kept is found, under its own key alone") {
     const Folder folder;
     const DiskCache cache(folder.path.string());

@@ -4,34 +4,15 @@
 
 #include <doctest/doctest.h>
 
-#include "ir/graphs.hpp"
-#include "ir/verify.hpp"
 #include "plan/region.hpp"
+#include "plan/rewritten.hpp"
 
 using namespace tenon::core;
 
 namespace {
 
-Query answering(bool native, int* asked = nullptr) {
-  return [=](const Graph& graph, uint32_t) {
-    if (asked) ++*asked;
-    CHECK(graph.node_count() == 1);
-    Verdict v;
-    v.native = native;
-    if (!native) v.reason = TENON_REASON_OP, v.text = "not this one";
-    return std::vector<Verdict>{v};
-  };
-}
-
 Graph batched(std::string_view statements, bool native = true) {
-  const Graph g = graph_of(cat("graph { ", statements, " }"));
-  Graph b = join_batches(g, answering(native));
-  CHECK_NOTHROW(verify(b));
-  REQUIRE(b.outputs().size() == g.outputs().size());
-  for (size_t k = 0; k < g.outputs().size(); ++k)
-    CHECK(b.type(b.outputs()[k].value) == g.type(g.outputs()[k].value));
-  REQUIRE(b.updates().size() == g.updates().size());
-  return b;
+  return rewritten(statements, [&](const Graph& g) { return join_batches(g, answering(native)); });
 }
 
 // "2x(w,g,v,h)" for a batch of two sets, else the op's name, for each node.

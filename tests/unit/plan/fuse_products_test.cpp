@@ -5,38 +5,20 @@
 #include <doctest/doctest.h>
 
 #include "grad/grad.hpp"
-#include "ir/graphs.hpp"
-#include "ir/verify.hpp"
 #include "plan/fuse.hpp"
+#include "plan/rewritten.hpp"
 
 using namespace tenon::core;
 
 namespace {
-
-Query answering(bool native, int* asked = nullptr) {
-  return [=](const Graph& graph, uint32_t) {
-    if (asked) ++*asked;
-    CHECK(graph.node_count() == 1);
-    Verdict v;
-    v.native = native;
-    if (!native) v.reason = TENON_REASON_OP, v.text = "not this one";
-    return std::vector<Verdict>{v};
-  };
-}
 
 constexpr std::string_view kInputs =
     "input x: f32[4,6] weight q: f32[6,8] trainable weight k: f32[6,5] weight v: f32[6,5] "
     "weight r: f32[5,6] weight c: f32[8] weight d: f32[5] ";
 
 Graph joined(std::string_view statements, bool native = true) {
-  const Graph g = graph_of(cat("graph { ", kInputs, statements, " }"));
-  Graph j = join_products(g, answering(native));
-  CHECK_NOTHROW(verify(j));
-  REQUIRE(j.outputs().size() == g.outputs().size());
-  for (size_t n = 0; n < g.outputs().size(); ++n)
-    CHECK(j.type(j.outputs()[n].value) == g.type(g.outputs()[n].value));
-  REQUIRE(j.updates().size() == g.updates().size());
-  return j;
+  return rewritten(cat(kInputs, statements),
+                   [&](const Graph& g) { return join_products(g, answering(native)); });
 }
 
 // "batch_linear(x,q,k) unary(.)": ops with the names of their operands, a dot where there is none.

@@ -69,7 +69,7 @@ std::vector<T> run(Graph& g, tenon_dtype dtype, const std::vector<T>& a, const s
 
 }  // namespace
 
-TEST_SUITE("exec/product") {
+TEST_SUITE("exec/long_sum") {
   TEST_CASE("matmul: long sums in f32 are whole, in little scratch") {
     Graph g;
     const Value a = g.input("a", {f32, {kRows, kTerms}}), b = g.input("b", {f32, {kCols, kTerms}});
