@@ -30,11 +30,11 @@ int64_t block_of(int64_t tiles) {
 
 uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Asks for [from, from + bytes) into the second-level cache: steps compute on one block while the
-// operands of a later one are on their way.
+// Asks for [from, from + bytes) into the first-level cache, which block_of() leaves room in: steps
+// compute on one block while the operands of a later one are on their way.
 void ask(const char* from, int64_t bytes) {
   constexpr int64_t kLine = 64;
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i, 0, 2);
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i, 0, 3);
 }
 
 // What the reduction at the end folds: the last axes, `length` elements to a result.
