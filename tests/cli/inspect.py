@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""inspect.py TENON LANES_PLUGIN: the nodes that tenon inspect lists say what they were made of, or why not; its JSON
+says the same."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+tenon, plugin = sys.argv[1:]
+CPU = ["--device", "cpu"]
+LANES = ["--plugin", plugin, "--device", "lanes:0"]
+LINE = """graph "line" {
+  input x: f32[4,6]
+  weight w: f32[6,8]
+  weight b: f32[8]
+  p = matmul(x, w)
+  z = binary(p, b) {kind="add"}
+  y = unary(z) {kind="relu"}
+  output "y" = y
+}
+"""
+SOFTMAX = """graph "softmax" {
+  input x: f32[4,6]
+  m = reduce(x) {kind="max", axes=[1], keepdims=true}
+  d = binary(x, m) {kind="sub"}
+  e = unary(d) {kind="exp"}
+  s = reduce(e) {kind="sum", axes=[1], keepdims=true}
+  y = binary(e, s) {kind="div"}
+  output "y" = y
+}
+"""
+
+
+def run(*words):
+    done = subprocess.run([tenon, "inspect", *words], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def listed(text):
+    """Verdict, device, op, name and the remarks in brackets of each line below "nodes:"."""
+    lines = text.split("nodes:\n")[1].split("verdicts:")[0].splitlines()
+    return [(*line.split()[:4], re.findall(r"  \((.*?)\)(?=  \(|$)", line)) for line in lines]
+
+
+with tempfile.TemporaryDirectory() as folder:
+    def nodes(graph, *device):
+        """What is listed, checked against the JSON."""
+        path = pathlib.Path(folder) / "graph.tng"
+        path.write_text(graph)
+        seen = listed(run(str(path), *device))
+        report = json.loads(run(str(path), *device, "--json"))
+        assert seen == [(*(n[k] for k in ("verdict", "device", "op", "name")),
+                         [n[k] for k in ("reason", "note") if n[k]]) for n in report["nodes"]], (seen, report)
+        return seen
+
+    assert nodes(LINE, *CPU) == [("native", "cpu:0", "linear", "y", ["joined: matmul + binary add + unary relu"])]
+    assert nodes(SOFTMAX, *CPU) == [
+        ("native", "cpu:0", "softmax", "y",
+         ["raised: reduce max + binary sub + unary exp + reduce sum + binary div"])]
+
+    # A device of primitives alone.
+    apart = nodes(LINE, *LANES)
+    assert [n[2] for n in apart] == ["matmul", "binary", "unary"], apart
+    assert apart[1] == ("native", "lanes:0", "binary", "z",
+                        ["not joined into linear: no kernel for op tenon.linear version 1"]), apart
+    assert apart[2][0] == "decomposed" and apart[2][4][0] == "attribute kind=relu is not taken", apart
+    (softmax,) = nodes(SOFTMAX, *LANES)
+    assert softmax[0] == "decomposed" and softmax[4][0] == "no kernel for op tenon.softmax version 1", softmax
+    assert softmax[4][1].startswith("raised: reduce max + "), softmax
+print("good")
