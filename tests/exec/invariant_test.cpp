@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "rig.hpp"
 
@@ -29,6 +30,14 @@ class Run {
   Context* operator->() { return &context_; }
   // The tests of fusion would prove nothing without it.
   bool joined() const { return executable_.report().find("joined: ") != std::string::npos; }
+  // How many products were joined with what follows them.
+  size_t linears() const {
+    const auto report = nlohmann::json::parse(executable_.report());
+    size_t count = 0;
+    for (const auto& n : report["nodes"])
+      count += n["op"] == "linear" && n["note"].get<std::string>().starts_with("joined: matmul + ");
+    return count;
+  }
 
  private:
   Executable executable_;
@@ -103,21 +112,24 @@ TEST_SUITE("exec/invariant") {
     for (const ExecutableOptions& way : ways()) {
       Graph g("bias");
       const Value x = g.input("x", {f32, {2, 2}}), w = g.weight("w", {f32, {2, 2}});
-      const Value product = g.add(op::matmul{.a = x, .b = w});
+      const Value w2 = g.weight("w2", {f32, {2, 2}});
+      const Value product = g.add(op::matmul{.a = x, .b = w}),
+                  own = g.add(op::matmul{.a = x, .b = w2});
       const Value late = g.weight("late", {f32, {2}});
-      const Value doubled = binary(g, "add", late, late);  // stands behind the product
+      const Value doubled = binary(g, "add", late, late);  // stands behind the product it goes to
       g.output("scalar", unary(g, "relu", binary(g, "add", product, g.scalar(-5.0f))));
-      g.output("late",
-               unary(g, "relu", binary(g, "add", doubled, g.add(op::matmul{.a = x, .b = w}))));
+      g.output("late", unary(g, "relu", binary(g, "add", own, doubled)));
       Store store(runtime());
       store.set<float>(TENON_SPACE_WEIGHT, "w", {2, 2}, {1, 2, 3, 4});
-      store.set<float>(TENON_SPACE_WEIGHT, "late", {2}, {-2, 0.5});
+      store.set<float>(TENON_SPACE_WEIGHT, "w2", {2, 2}, {5, 6, 7, 8});
+      store.set<float>(TENON_SPACE_WEIGHT, "late", {2}, {-5.5, 0.5});
       Run run(g, store, way);
       check_joined(run, way);
+      CHECK(run.linears() == (way.device == "cpu:0" && way.fuse && way.simplify ? 1 : 0));
       run->set<float>("x", {2, 2}, {1, 1, 2, 0});
       run->run();
       CHECK(run->get<float>("scalar") == Floats{0, 1, 0, 0});
-      CHECK(run->get<float>("late") == Floats{0, 7, 0, 5});
+      CHECK(run->get<float>("late") == Floats{1, 15, 0, 13});
     }
   }
 

@@ -99,6 +99,19 @@ TEST_SUITE("plan/fuse") {
     CHECK(f[NodeId{0}].note == "joined: matmul + binary add + unary gelu + binary add");
   }
 
+  TEST_CASE("product: a bias that is made behind it is waited for") {
+    Inputs i;
+    const Value product = i.b.matmul(i.x, i.w);
+    const Value c = i.g.weight("c", {kF32, {8}});
+    const Value late = i.b.plus(c, c);
+    i.g.output("y", i.b.unary("relu", i.b.plus(product, late)));
+    const Graph f = fused(i.g);
+    REQUIRE(ops_of(f) == "binary linear");
+    const op::linear n = decode<op::linear>(f[NodeId{1}]);
+    CHECK(n.bias == f[NodeId{0}].outputs[0]);
+    CHECK(n.act == "relu");
+  }
+
   TEST_CASE("product: an attribute of matmul and a parameter of the activation go along") {
     Graph g;
     Builder b(g);
