@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -15,9 +16,16 @@
 
 namespace tenon::test {
 
+// TENON_TEST_PLUGIN: the template's file, on a machine that has not the build's test plugins.
 inline const Runtime& runtime() {
-  static const Runtime the(
-      {.plugin_dirs = {TENON_TEST_PLUGINS}, .threads = 2, .use_environment = false});
+  static const Runtime the([] {
+    RuntimeOptions o{.threads = 2, .use_environment = false};
+    if (const char* file = std::getenv("TENON_TEST_PLUGIN"))
+      o.plugin_files = {file};
+    else
+      o.plugin_dirs = {TENON_TEST_PLUGINS};
+    return o;
+  }());
   return the;
 }
 

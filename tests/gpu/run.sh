@@ -8,6 +8,9 @@
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
 #                                       on cpu, then the greedy text of both; what agrees and what does not
+#   run.sh random [BUNDLE] [SECONDS [DEVICE]]  on the GPU machine: the random graphs of exec.random_graph for so many
+#                                       seconds (60) on DEVICE (default cuda:0), judged by what the cpu makes of them; SEED
+#                                       is the first one's. A graph that fails is shrunk and printed
 #   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
 #                                       traced; whether all have equal bits, and what a step takes in each
 # Logs go to $OUT where that is set, else below the bundle.
@@ -22,16 +25,16 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices} \
-    tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+    "$build/tests/test_exec_random_graph" tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$bundle/lib/"
   # What a machine of another distribution may lack or have older.
-  ldd "$bundle"/bin/tenon* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
+  ldd "$bundle"/bin/te* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-debug "$bundle"/bin/tenon* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
+  strip --strip-debug "$bundle"/bin/te* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   du -sh "$bundle"
 }
 
@@ -64,6 +67,37 @@ run_tests() {
   echo "family               result  passed failed  seconds"
   for family in $families; do cat "$logs/$family.row"; done
   ! grep -q BAD $(for f in $families; do echo "$logs/$f.row"; done)
+}
+
+# Rows of a table from files that processes beside each other leave; fails where one is BAD.
+show_rows() {
+  cat "$@"
+  ! grep -q BAD "$@"
+}
+
+# The k-th process: of floats, halves or integers, from a seed of its own.
+run_graphs() {
+  local k=$1 code=0 kinds=("on and off" "of halves" "integers") kind
+  kind=${kinds[$((k % 3))]}
+  TENON_RANDOM_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so TENON_RANDOM_SECONDS=$seconds \
+    TENON_RANDOM_GRAPHS=1000000 TENON_RANDOM_SEED=$((${SEED:-1} + k * 1000000)) \
+    "$bundle/bin/test_exec_random_graph" --test-case="fusion: $kind*" >"$logs/random_$k.log" 2>&1 || code=$?
+  [ $code = 0 ] && ! grep -q MESSAGE "$logs/random_$k.log" && code=none
+  printf '%-12s %-7s %s\n' "$kind" "$([ $code = 0 ] && echo ok || echo "BAD $code")" \
+    "$(grep -oE '[0-9]+ graphs on .*|seed [0-9]+: .*' "$logs/random_$k.log" | head -1)" >"$logs/random_$k.row"
+}
+
+run_random() {
+  enter "${1:-.gpu}"
+  seconds=${2:-60} device=${3:-cuda:0}
+  local jobs=${JOBS:-9} k files=()
+  export bundle logs seconds device
+  export -f run_graphs
+  for ((k = 0; k < jobs; ++k)); do files+=("$logs/random_$k.row"); done
+  seq 0 $((jobs - 1)) | xargs -P "$jobs" -I{} bash -c 'run_graphs {}'
+  grep -hE -A60 '^.* FATAL ERROR' "${files[@]/%row/log}" | head -120 || true
+  echo "graphs of    result"
+  show_rows "${files[@]}"
 }
 
 run_two() {
@@ -163,6 +197,7 @@ case "${1:-}" in
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
+  random) shift; run_random "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,13p' "$0"; exit 2 ;;
+  *) sed -n '3,15p' "$0"; exit 2 ;;
 esac
