@@ -74,8 +74,11 @@ class Writer {
     out_ = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
     name_process(kHost, "host");
     for (const RunTrace& run : trace_.runs()) write_run(run);
-    out_ += "\n],\"otherData\":" +
-            text_of({{"runs", trace_.runs().size()}, {"dropped_runs", trace_.dropped()}}) + "}\n";
+    const auto runs = std::ranges::count_if(trace_.runs(), [](const RunTrace& r) {
+      return r.slices.empty() || r.slices[0].kind != Slice::Kind::read;
+    });
+    out_ += "\n],\"otherData\":" + text_of({{"runs", runs}, {"dropped_runs", trace_.dropped()}}) +
+            "}\n";
     sink_(out_);
   }
 
@@ -114,6 +117,20 @@ class Writer {
         j["name"] = j["cat"] = "copy";
         args["bytes"] = s.index;
         break;
+      case Slice::Kind::write:
+        j["name"] = cat("write ", plan.inputs[s.index].name), j["cat"] = "write";
+        args["bytes"] = type_bytes(plan.inputs[s.index].type);
+        break;
+      case Slice::Kind::fill:
+        j["name"] = cat("fill ", plan.entries[s.index].name), j["cat"] = "fill";
+        args["bytes"] = type_bytes(plan.entries[s.index].type);
+        break;
+      case Slice::Kind::read: {
+        const NamedOutput& out = plan.outputs[s.index];
+        j["name"] = cat("read ", out.name), j["cat"] = "read";
+        args["bytes"] = type_bytes(plan.output_slots[out.slot].type);
+        break;
+      }
       case Slice::Kind::region: {
         const PlannedRegion& region = plan.regions[s.index];
         j["name"] = cat("region ", s.index);

@@ -149,7 +149,7 @@ void Context::give_up_arena(size_t device, const Lease& keep) {
 
 // Weights and state. Only what changed since the lease was bound to it is looked at: a model has
 // hundreds of weights, and between two tokens all are the same.
-void Context::bind_entries(Lease& lease) {
+void Context::bind_entries(Lease& lease, RunTrace* trace) {
   const Plan& plan = lease.bound->plan;
   const auto changed = [&](size_t e) {
     return lease.generations[e] != lease.entries[e]->generation();
@@ -163,7 +163,12 @@ void Context::bind_entries(Lease& lease) {
     const PlannedEntry& planned = plan.entries[e];
     auto& bound = lease.entry_buffers[e];
     bound.resize(plan.devices.size());
-    for (uint32_t d : planned.devices) use(bound[d], lease.entries[e]->current(*plan.devices[d]));
+    for (uint32_t d : planned.devices) {
+      Device& device = *plan.devices[d];
+      const Stretch fill(trace && !lease.entries[e]->is_on(device) ? trace : nullptr,
+                         Slice::Kind::fill, e);
+      use(bound[d], lease.entries[e]->current(device));
+    }
     if (const uint32_t d = planned.update_device; planned.updated)
       use(bound[d], lease.entries[e]->target(*plan.devices[d]));
   }
@@ -182,16 +187,17 @@ void Context::bind_entries(Lease& lease) {
 }
 
 // Called by the run when its turn has come: contents current, addresses fixed.
-void Context::bind(Lease& lease) {
+void Context::bind(Lease& lease, RunTrace* trace) {
   const Plan& plan = lease.bound->plan;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Input& input = inputs_.find(plan.inputs[i].name)->second;
     if (lease.input_versions[i] == input.version) continue;
+    const Stretch write(trace, Slice::Kind::write, i);
     for (const auto& buffer : lease.inputs[i])
       if (buffer) buffer->write(0, input.content.data(), input.content.size());
     lease.input_versions[i] = input.version;
   }
-  bind_entries(lease);
+  bind_entries(lease, trace);
   for (size_t d = 0; d < plan.devices.size(); ++d) {
     const auto& chunks = plan.arenas[d].chunks;
     auto& pool = arenas_[d];
@@ -231,6 +237,7 @@ std::shared_ptr<Flight> Context::launch() {
   Lease& lease = prepare();
   last_ = leases_.front();
   flight_ = std::make_shared<Flight>(*this, lease);
+  last_run_ = flight_->id();
   return flight_;
 }
 
@@ -259,29 +266,39 @@ void Context::wait() {
   has_results_ = true;
 }
 
-uint32_t Context::slot_of(std::string_view output) {
+uint32_t Context::number_of(std::string_view output) {
   forbid_in_flight("an output is read");
   if (flight_) wait();
   if (!has_results_)
     fail(Code::invalid_argument, "output '", output,
          "': no run of this context has ended well yet");
-  for (const NamedOutput& o : last_->bound->plan.outputs)
-    if (o.name == output) return o.slot;
+  const auto& outputs = last_->bound->plan.outputs;
+  for (uint32_t k = 0; k < outputs.size(); ++k)
+    if (outputs[k].name == output) return k;
   fail(Code::not_found, "output '", output, "': the graph has no such output");
 }
 
 Type Context::output_type(std::string_view output) {
-  const uint32_t slot = slot_of(output);
-  return last_->bound->plan.output_slots[slot].type;
+  const Plan& plan = last_->bound->plan;
+  return plan.output_slots[plan.outputs[number_of(output)].slot].type;
 }
 
 void Context::get(std::string_view output, void* data, uint64_t size) {
-  const uint32_t slot = slot_of(output);
+  const uint32_t number = number_of(output);
+  const uint32_t slot = last_->bound->plan.outputs[number].slot;
   const Type& type = last_->bound->plan.output_slots[slot].type;
   if (size != type_bytes(type))
     fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type),
          " bytes, got room for ", size);
-  if (size) last_->outputs[slot]->read(0, data, size);
+  if (!size) return;
+  const auto into = executable_->runtime().tracing.current();
+  RunTrace trace;
+  trace.bound = last_->bound, trace.graph = executable_->graph().name, trace.id = last_run_;
+  {
+    const Stretch read(into ? &trace : nullptr, Slice::Kind::read, number);
+    last_->outputs[slot]->read(0, data, size);
+  }
+  if (into) into->add(std::move(trace));
 }
 
 }  // namespace tenon::core

@@ -43,10 +43,10 @@ class Context {
     uint64_t version = 0;  // 0: not set
   };
   Lease& prepare();
-  void bind(Lease& lease);
-  void bind_entries(Lease& lease);
+  void bind(Lease& lease, RunTrace* trace);
+  void bind_entries(Lease& lease, RunTrace* trace);
   void give_up_arena(size_t device, const Lease& keep);
-  uint32_t slot_of(std::string_view output);
+  uint32_t number_of(std::string_view output);  // in Plan::outputs
   void forbid_in_flight(const char* what);
   std::shared_ptr<Flight> launch();
 
@@ -59,6 +59,7 @@ class Context {
   std::vector<std::shared_ptr<Lease>> leases_;  // last used first
   std::shared_ptr<Lease> last_;                 // of the run under way, or the last one
   bool has_results_ = false;                    // it went well
+  uint64_t last_run_ = 0;                       // its number
   std::shared_ptr<Flight> flight_;
 };
 

@@ -128,7 +128,7 @@ bool Flight::wait_in_line() {
 
 void Flight::begin() {
   const Stretch bind(trace_.get(), Slice::Kind::bind);
-  context_.bind(lease_);
+  context_.bind(lease_, trace_.get());
   began_ = true;
 }
 

@@ -36,6 +36,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   bool done() const { return end_->done(); }
   // A run that no worker has come to yet is done here: no hand-over and back.
   void wait();
+  uint64_t id() const { return id_; }
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }

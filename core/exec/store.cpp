@@ -45,6 +45,12 @@ std::shared_ptr<Buffer> Entry::current(Device& device) {
   return copy.buffer;
 }
 
+bool Entry::is_on(Device& device) {
+  std::lock_guard lock(mutex_);
+  const auto found = copies_.find(&device);
+  return found != copies_.end() && found->second.current;
+}
+
 // The content, from wherever it is current.
 void Entry::fill(Buffer& buffer) {
   const uint64_t size = type_bytes(type_);

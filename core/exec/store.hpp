@@ -38,6 +38,7 @@ class Entry {
   // The buffer on a device, with current content; fails, by name, when a failed run left it
   // undefined.
   std::shared_ptr<Buffer> current(Device& device);
+  bool is_on(Device& device);  // is there one with current content?
   // The buffer on a device that a run will overwrite; its content counts for nothing.
   std::shared_ptr<Buffer> target(Device& device);
   // The content as `make` lays it out, of `size` bytes on a device; made when there is none of that

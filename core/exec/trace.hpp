@@ -25,7 +25,10 @@ struct Slice {
     wait,    // for other runs, or for a device
     bind,    // inputs written, addresses fixed
     region,  // index: into Plan::regions; until the plugin's slot returned
-    copy,    // index: bytes
+    copy,    // index: bytes, from a device to another
+    write,   // index: into Plan::inputs; to all devices that read it
+    fill,    // index: into Plan::entries; a device gets what it has not, or no longer
+    read,    // index: into Plan::outputs; outside of the run
   };
   Kind kind = Kind::run;
   uint32_t thread = 0;
@@ -38,6 +41,7 @@ struct RegionTimes {
   std::vector<StepTime> steps;       // empty: the plugin does not say
 };
 
+// Of a run, or of an output that was read after it.
 struct RunTrace {
   std::shared_ptr<const BoundPlan> bound;
   std::string graph;

@@ -33,6 +33,14 @@ with tempfile.TemporaryDirectory() as folder:
     ops = {e["args"]["op"] for e in steps}
     assert {"attention_backward", "adamw", "cross_entropy"} <= ops, ops
     assert any(e["args"]["node"].startswith("model.layers.1.self_attn") for e in steps)
+    # What a step moves: its batch and rate go to the device, the loss comes back.
+    trained = [e["args"]["run"] for e in runs if e["name"] == "run lm.train"]
+    assert len(trained) == 3, trained
+    for k, run in enumerate(trained):
+        moved = sorted((e["name"], e["args"]["bytes"]) for e in slices
+                       if e["args"]["run"] == run and e["cat"] in ("write", "read", "copy", "fill"))
+        if k > 0:
+            assert moved == [("read loss", 4), ("write lr", 4), ("write tokens", 4 * 2 * 17)], moved
     for run in {e["args"]["run"] for e in runs}:
         whole = sum(e["dur"] for e in runs if e["args"]["run"] == run)
         parts = sum(e["dur"] for e in steps if e["args"]["run"] == run)

@@ -142,6 +142,39 @@ TEST_SUITE("exec/trace") {
     CHECK(!top.contains("flops"));
   }
 
+  TEST_CASE("what goes to the device and comes back is there by name and size, and nothing twice") {
+    Model m;
+    const Executable executable = m.on("cpu:0");
+    Context context(executable);
+    const auto traced = [&] {
+      runtime().start_trace();
+      context.run();
+      context.get<float>("y");
+      return Parsed(runtime().stop_trace());
+    };
+    set_x(context);
+    const Parsed first = traced();
+    set_x(context);
+    const Parsed second = traced(), third = traced();
+    const auto is = [](const json& e, const char* name, uint64_t bytes) {
+      return e.at("name") == name && e.at("args").at("bytes") == bytes;
+    };
+    REQUIRE(first.of("write").size() == 1);
+    CHECK(is(first.of("write")[0], "write x", 4 * 4 * 6));
+    std::vector<json> fills = first.of("fill");
+    REQUIRE(fills.size() == 2);
+    CHECK(is(fills[0], "fill b", 4 * 8) != is(fills[1], "fill b", 4 * 8));
+    CHECK(is(fills[0], "fill w", 4 * 6 * 8) != is(fills[1], "fill w", 4 * 6 * 8));
+    CHECK(second.of("write").size() == 1);
+    CHECK(third.of("write").empty());
+    for (const Parsed* p : {&second, &third}) {
+      CHECK(p->of("fill").empty());
+      REQUIRE(p->of("read").size() == 1);
+      CHECK(is(p->of("read")[0], "read y", 4 * 4 * 8));
+      CHECK(p->of("read")[0].at("args").at("run") == p->of("run")[0].at("args").at("run"));
+    }
+  }
+
   TEST_CASE("a device with streams that does not measure: one slice per region, on its own track") {
     Model m;
     const Executable executable = m.on("adversary:0");
@@ -231,6 +264,7 @@ TEST_SUITE("exec/trace") {
     const Executable executable = m.on("cpu:0");
     Context context(executable);
     set_x(context);
+    context.run();  // those that follow write nothing
     CHECK(says(error_of([] { runtime().stop_trace(); }), {"none is recording"}));
     runtime().start_trace(12);  // room for two runs: run, bind, region and two steps each
     CHECK(says(error_of([] { runtime().start_trace(); }), {"one is recording already"}));

@@ -184,11 +184,11 @@ typedef struct tenon_trace_options {
 } tenon_trace_options;
 
 /* From here on the runs of this runtime, of all its executables and threads, leave a record: what
- * they waited for and copied, each region, and each step where the device's plugin measures steps.
- * Runs under way leave none. One trace at a time. While it records a step costs two readings of
- * the clock, or two events of a device's stream, where what is else replayed as a recording runs
- * step by step then; while none does a run looks at one flag. options may be NULL. May be called,
- * as the calls below, while other threads run. */
+ * they waited for, copied, wrote to a device and gave back, each region, and each step where the
+ * device's plugin measures steps. Runs under way leave none. One trace at a time. While it records
+ * a step costs two readings of the clock, or two events of a device's stream, where what is else
+ * replayed as a recording runs step by step then; while none does a run looks at one flag. options
+ * may be NULL. May be called, as the calls below, while other threads run. */
 TENON_API tenon_status* tenon_trace_start(tenon_runtime* runtime,
                                           const tenon_trace_options* options);
 /* Ends the trace. out_json: Chrome's trace event format, as Perfetto reads it: complete events, ts
