@@ -107,6 +107,10 @@ void Code::prepare() const {
 
 void Code::launch_list(void* stream, const Grid& grid, void** arguments) const {
   if (grid.blocks == 0) return;
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+  if (grid.blocks > kMostBlocks)
+    throw sdk::Failure(TENON_INTERNAL,
+                       state_->name + ": a launch of " + std::to_string(grid.blocks) + " blocks");
   TENON_CUDA(launch, state_->entry, static_cast<unsigned>(grid.blocks), grid.blocks_y,
              grid.blocks_z, grid.threads, 1, 1, grid.shared, static_cast<Stream>(stream), arguments,
              nullptr);

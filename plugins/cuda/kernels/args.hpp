@@ -36,6 +36,12 @@ inline std::string define(const char* name, int64_t value) {
 // Index math of 32 bits is right below this many elements.
 inline constexpr int64_t kNarrowIndex = int64_t{1} << 31;
 
+// Blocks of a launch; refuses more than one can have.
+inline int64_t launchable(int64_t blocks) {
+  if (blocks >= kNarrowIndex) throw sdk::Refusal::shape("more than 2^31 blocks for one kernel");
+  return blocks;
+}
+
 // See common.cuh.
 struct Divisor {
   uint32_t value = 1, multiplier = 0, shift = 0;

@@ -85,7 +85,8 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   a.batch = narrow(q.dims[0]), a.k_heads = narrow(k_heads);
   a.group = narrow(k_heads == 0 ? 1 : q_heads / k_heads);
   a.q_len = narrow(q_len), a.k_len = narrow(k_len), a.dim = narrow(dim), a.v_dim = narrow(v_dim);
-  narrow(q_len * a.group + 64);
+  constexpr int64_t kMostTile = 128;  // where the last tile ends is counted in 32 bits, too
+  narrow(q_len * a.group + kMostTile), narrow(k_len + kMostTile);
   a.q_strides = strides_of(bshd, q_heads, q_len, dim);
   a.o_strides = strides_of(bshd, q_heads, q_len, v_dim);
   a.k_strides = strides_of(bshd, k_heads, k_len, dim);

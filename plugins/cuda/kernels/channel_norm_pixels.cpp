@@ -63,7 +63,7 @@ struct Tiles {
              .image_tiles = static_cast<uint32_t>(std::max<int64_t>(image_tiles, 1))};
   }
   Grid grid(int64_t blocks) const {
-    return {.blocks = blocks, .threads = static_cast<uint32_t>(threads)};
+    return {.blocks = launchable(blocks), .threads = static_cast<uint32_t>(threads)};
   }
   std::vector<std::string> defines(const Value& gamma, const Value& beta, tenon_dtype out,
                                    int64_t join) const {

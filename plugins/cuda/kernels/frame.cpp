@@ -64,7 +64,7 @@ void Frame::choose_stage(int multiprocessors) {
   if (!rows) {
     const int64_t columns = stage_.inner / width_;
     lanes_ = reduce_across(columns);
-    groups_ *= blocks_for(columns, lanes_);
+    groups_ = launchable(groups_ * blocks_for(columns, lanes_));
     return;
   }
   const int64_t vectors = stage_.piece / width_;

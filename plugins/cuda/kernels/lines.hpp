@@ -28,7 +28,7 @@ inline int64_t groups_per_block(int64_t lanes) { return group_threads(lanes) / l
 
 // The grid for a kernel with one group per line.
 inline Grid line_grid(int64_t lines, int64_t lanes, uint64_t shared = 0) {
-  return {.blocks = blocks_for(lines, groups_per_block(lanes)),
+  return {.blocks = launchable(blocks_for(lines, groups_per_block(lanes))),
           .threads = group_threads(lanes),
           .shared = static_cast<uint32_t>(shared)};
 }

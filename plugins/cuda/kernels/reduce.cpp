@@ -183,7 +183,8 @@ ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const R
     vec = std::max<int64_t>(vec, 1);
     const int64_t columns = (s.inner + vec - 1) / vec, across = reduce_across(columns);
     launch.across = static_cast<uint32_t>(across);
-    launch.grid = {.blocks = s.outer * s.pieces * blocks_for(columns, across), .threads = 256};
+    launch.grid = {.blocks = launchable(s.outer * s.pieces * blocks_for(columns, across)),
+                   .threads = 256};
   }
   launch.code =
       device.code("reduce.cu", s.inner == 1 ? "rows" : "columns",

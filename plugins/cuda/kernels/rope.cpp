@@ -33,6 +33,7 @@ sdk::Kernel make(const sdk::op::rope& n, const sdk::Node& node) {
   r.steps = x.dims[heads_first ? 2 : 1];
   r.heads = flat ? n.num_heads : x.dims[heads_first ? 1 : 2];
   r.dim = flat ? x.dims[2] / n.num_heads : x.dims[3];
+  if (r.dim >= kNarrowIndex) throw Refusal::shape("heads are too long for one kernel");
   r.half = (n.n_rot == 0 ? r.dim : n.n_rot) / 2;
   r.batch_rows = r.steps * r.heads;
   r.sign = n.inverse ? -1 : 1;
