@@ -7,10 +7,13 @@
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
-#                                       on cpu, then the greedy text of both; what agrees and what does not
+#                                       on cpu, then the greedy text of both; what agrees and what does not; what a
+#                                       traced step moves to and from DEVICE
 #   run.sh random [BUNDLE] [SECONDS [DEVICE]]  on the GPU machine: the random graphs of exec.random_graph for so many
 #                                       seconds (60) on DEVICE (default cuda:0), judged by what the cpu makes of them; SEED
 #                                       is the first one's. A graph that fails is shrunk and printed
+#   run.sh large [BUNDLE] [CASE...]     on a GPU with 80 GiB or more: ops on tensors of more than 2^31 elements, whose results
+#                                       are checked number by number; one op after the other, and fused (FUSE="0 1")
 #   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
 #                                       traced; whether all have equal bits, and what a step takes in each
 # Logs go to $OUT where that is set, else below the bundle.
@@ -24,7 +27,7 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices} \
+  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large} \
     "$build/tests/test_exec_random_graph" tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
@@ -100,6 +103,28 @@ run_random() {
   show_rows "${files[@]}"
 }
 
+# One case of tenon_large in a process of its own, which gives its memory back.
+run_large_case() {
+  local fuse=${1%/*} name=${1#*/} code=0
+  local log=$logs/large_${fuse}_$name.row
+  timeout 120 "$bundle/bin/tenon_large" cuda:0 2147483648 "$fuse" "$name" >"$log" 2>&1 || code=$?
+  [ $code -le 1 ] || echo "$name BAD $code" >>"$log"
+  sed -i "s/^/fuse=$fuse /" "$log"
+}
+
+run_large() {
+  enter "${1:-.gpu}"
+  [ $# -gt 0 ] && shift
+  local names=${*:-$("$bundle/bin/tenon_large" --list)} jobs=() files=() name fuse
+  for fuse in ${FUSE:-0 1}; do for name in $names; do
+    jobs+=("$fuse/$name"); files+=("$logs/large_${fuse}_$name.row")
+  done; done
+  export bundle logs
+  export -f run_large_case
+  printf '%s\n' "${jobs[@]}" | xargs -P "${JOBS:-3}" -I{} bash -c 'run_large_case {}'
+  show_rows "${files[@]}"
+}
+
 run_two() {
   enter "${1:-.gpu}"
   "$bundle/bin/tenon" devices | sed -n '/^plugins/q;p'
@@ -145,12 +170,12 @@ run_lm() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} work; work=$(mktemp -d)
   trap 'rm -rf "$work"' RETURN
-  local sizes=(--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --batch 16 --steps 100 --eval-every 10)
+  local sizes=(--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --batch 16 --eval-every 10)
   train() { "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$1" \
-    "${sizes[@]}" --device "$2" >"$logs/lm_$1.log" 2>&1; }
+    "${sizes[@]}" --device "$2" "${@:3}" >"$logs/lm_$1.log" 2>&1; }
   generate() { "$bundle/bin/tenon" lm generate --model "$work/first" --prompt "The " --tokens 100 --temperature 0 \
     --device "$1"; }
-  train first "$device"; train second "$device"; train cpu cpu
+  train first "$device" --steps 100; train second "$device" --steps 100; train cpu cpu --steps 100
   for file in model optimizer; do
     cmp "$work/first/$file.safetensors" "$work/second/$file.safetensors"
     echo "two runs: $file has equal bits"
@@ -166,6 +191,26 @@ assert apart < 1e-3
 PYTHON
   cmp <(generate "$device") <(generate cpu)
   echo "greedy text: equal"
+  train traced "$device" --steps 20 --trace "$work/trace.json"
+  python3 - "$work/trace.json" 16 128 <<'PYTHON'
+import collections, json, sys
+batch, context = map(int, sys.argv[2:])
+runs = collections.defaultdict(list)
+for e in json.load(open(sys.argv[1]))["traceEvents"]:
+    if e["ph"] == "X":
+        runs[e["args"]["run"]].append(e)
+steps = [r for r in runs.values() if any(e["name"] == "run lm.train" for e in r)]
+assert len(steps) == 20, len(steps)
+for k, step in enumerate(steps):
+    moved = {c: {e["name"].split()[-1]: e["args"]["bytes"] for e in step if e["cat"] == c}
+             for c in ("write", "read", "copy", "fill")}
+    assert moved["write"] == {"tokens": 4 * batch * (context + 1), "lr": 4}, (k, moved["write"])
+    assert moved["read"] == {"loss": 4}, (k, moved["read"])
+    assert not moved["copy"] and (k == 0 or not moved["fill"]), (k, moved)
+    devices = {e["args"]["device"] for e in step if e["cat"] in ("step", "region")}
+    assert len(devices) == 1, (k, devices)
+print(f"what a step moves: {batch} rows of tokens and the rate go to the device, the loss comes back, nothing else")
+PYTHON
   tail -2 "$logs/lm_second.log" | head -1
 }
 
@@ -198,6 +243,7 @@ case "${1:-}" in
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
   random) shift; run_random "$@" ;;
+  large) shift; run_large "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,15p' "$0"; exit 2 ;;
+  *) sed -n '3,18p' "$0"; exit 2 ;;
 esac
