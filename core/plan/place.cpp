@@ -10,6 +10,7 @@
 
 #include "ir/blob.hpp"
 #include "ops/record.hpp"
+#include "plan/contents.hpp"
 #include "plan/lanes.hpp"
 #include "plan/partition.hpp"
 #include "plan/plan.hpp"
@@ -64,8 +65,10 @@ class Placer {
     give_lanes();
     lay_out_arenas();
     write_places();
-    const std::string wrong = check_races(plan_);
-    check(wrong.empty(), "lanes: ", wrong);
+    const std::string race = check_races(plan_);
+    check(race.empty(), "lanes: ", race);
+    const std::string lost = check_contents(plan_, contents());
+    check(lost.empty(), "memory plan: ", lost);
   }
 
  private:
@@ -85,6 +88,9 @@ class Placer {
     first_time_.push_back(time_);
 
     std::vector<Located> located = locate_values(region, written, *planned.program);
+    std::vector<uint32_t>& contents = values_.emplace_back();
+    for (const ProgramValue& v : planned.program->values())
+      contents.push_back(v.source == TENON_NONE ? kNone : written.values[v.source].id);
     for (const Step& step : planned.program->steps()) {
       add_step(region, step, located);
       const NodeId node = step.node == TENON_NONE ? kNone : written.nodes[step.node];
@@ -117,7 +123,7 @@ class Placer {
       touch(to, time);
       at_[{v, region.device}] = to;
       pending_copies_.push_back(
-          {static_cast<uint32_t>(plan_.regions.size()), planned.before.size(), from, to});
+          {static_cast<uint32_t>(plan_.regions.size()), planned.before.size(), from, to, v});
       planned.before.push_back({.from_device = from_device,
                                 .to_device = region.device,
                                 .from = {},
@@ -311,7 +317,7 @@ class Placer {
       }
       touch(s, end);
       if (type_bytes(graph_.type(u.value)) == 0) continue;
-      pending_copies_.push_back({kNone, plan_.after.size(), s, kNone});
+      pending_copies_.push_back({kNone, plan_.after.size(), s, kNone, u.value});
       plan_.after.push_back({.from_device = device,
                              .to_device = device,
                              .from = {},
@@ -458,10 +464,7 @@ class Placer {
   std::string content_of(uint32_t s) const {
     for (const auto& [value, storage] : at_) {
       const NodeId node = graph_[value.first].node;
-      if (storage != s || node == kNone) continue;
-      const NodeReport& report = legal_.reports[legal_.report_of[node]];
-      return cat("a value of type ", graph_.type(value.first).text(), " of ", report.op, " '",
-                 report.name, "'");
+      if (storage == s && node != kNone) return value_text(value.first);
     }
     return "scratch or a value within a program";
   }
@@ -497,7 +500,46 @@ class Placer {
     uint32_t region;  // kNone: after the run
     size_t index;
     uint32_t from, to;  // storages
+    Value value;
   };
+
+  // What places are to hold, as the graph says.
+  PlanContents contents() const {
+    PlanContents out{.values = values_,
+                     .before = std::vector<std::vector<uint32_t>>(plan_.regions.size()),
+                     .inputs = std::vector<uint32_t>(plan_.inputs.size()),
+                     .constants = std::vector<uint32_t>(plan_.constants.size()),
+                     .entries = std::vector<uint32_t>(plan_.entries.size()),
+                     .entries_after = std::vector<uint32_t>(plan_.entries.size(), kNone),
+                     .outputs = std::vector<uint32_t>(plan_.output_slots.size()),
+                     .count = graph_.value_count()};
+    // Kept in the order in which they were planned, region by region.
+    for (const PendingCopy& c : pending_copies_)
+      (c.region == kNone ? out.after : out.before[c.region]).push_back(c.value.id);
+    for (const auto& [v, index] : index_) {
+      const Space space = graph_[v].space;
+      (space == Space::input      ? out.inputs
+       : space == Space::constant ? out.constants
+                                  : out.entries)[index] = v.id;
+    }
+    for (const Update& u : graph_.updates()) out.entries_after[index_.at(u.target)] = u.value.id;
+    for (size_t i = 0; i < plan_.outputs.size(); ++i)
+      out.outputs[plan_.outputs[i].slot] = graph_.outputs()[i].value.id;
+    out.value_text = [this](uint32_t id) { return value_text(Value{id}); };
+    out.node_text = [this](uint32_t report) {
+      return cat(legal_.reports[report].op, " '", legal_.reports[report].name, "'");
+    };
+    return out;
+  }
+
+  std::string value_text(Value v) const {
+    const ValueInfo& info = graph_[v];
+    if (info.space == Space::input) return cat("input '", info.name, "'");
+    if (info.space == Space::constant) return cat("a constant of type ", info.type.text());
+    if (info.space != Space::node) return cat("weight or state '", info.name, "'");
+    const NodeReport& report = legal_.reports[legal_.report_of[info.node]];
+    return cat("a value of type ", info.type.text(), " of ", report.op, " '", report.name, "'");
+  }
 
   const LegalGraph& legal_;
   const Graph& graph_;
@@ -509,6 +551,7 @@ class Placer {
   std::map<Value, uint32_t> index_;  // named value -> index in its list of the plan
   std::vector<bool> is_output_;
   std::vector<std::vector<Located>> located_;  // per region, per program value
+  std::vector<std::vector<uint32_t>> values_;  // likewise: the graph's value, or kNone
   std::vector<uint32_t> scratch_;              // per step over all regions
   std::vector<Touches> touches_;               // likewise
   std::vector<bool> ordered_;                  // likewise
