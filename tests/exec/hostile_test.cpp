@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <map>
-#include <mutex>
 
 #include "rig.hpp"
 
@@ -132,29 +131,6 @@ const std::map<std::string, Expectation>& expectations() {
   return all;
 }
 
-// What was logged meanwhile.
-class Log {
- public:
-  Log() {
-    tenon_log_to(
-        [](void* user, uint32_t level, tenon_str text) {
-          auto* self = static_cast<Log*>(user);
-          const std::lock_guard lock(self->mutex_);
-          if (level == 3) self->errors_.emplace_back(text.data, text.size);
-        },
-        this);
-  }
-  ~Log() { tenon_log_to(nullptr, nullptr); }
-  std::vector<std::string> errors() {
-    const std::lock_guard lock(mutex_);
-    return errors_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> errors_;
-};
-
 bool cpu_works() {
   Case honest("cpu:0");
   honest.context->run();
@@ -221,7 +197,7 @@ TEST_SUITE("exec/hostile") {
       c.context->run();
       CHECK(c.right());
     }
-    const auto errors = log.errors();
+    const auto errors = log.lines(3);
     for (const char* slot :
          {"instance_destroy", "program_destroy", "buffer_destroy", "device_close"}) {
       const std::string line = std::string("plugin hostile: ") + slot +

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -156,21 +155,6 @@ Graph gathers() {
   return g;
 }
 
-struct Logged {
-  static inline std::mutex mutex;
-  static inline std::string text;
-  Logged() {
-    text.clear();
-    tenon_log_to(
-        [](void*, uint32_t, tenon_str line) {
-          const std::lock_guard lock(mutex);
-          text.append(line.data, line.size).append("\n");
-        },
-        nullptr);
-  }
-  ~Logged() { tenon_log_to(nullptr, nullptr); }
-};
-
 }  // namespace
 
 TEST_SUITE("exec/lanes") {
@@ -236,9 +220,10 @@ TEST_SUITE("exec/lanes") {
   }
 
   TEST_CASE("a device without lanes: one lane, told in the log and in the report, same bits") {
-    const Logged log;
+    const Log log;
     const Trained t = trained(options({"", TENON_EXEC_MULTI_STREAM, 4}, "lanes:1"), 3);
-    CHECK(says(Logged::text, {"4 lanes were asked for", "lanes:1 runs one", "plugin lanes"}));
+    for (const char* words : {"4 lanes were asked for", "lanes:1 runs one", "plugin lanes"})
+      CHECK(log.says(words));
     CHECK(t.report["regions"][0]["lanes"] == 1);
     CHECK(says(t.report["regions"][0]["lanes_note"], {"plugin lanes", "one lane"}));
     CHECK(t.losses == trained(options({"", TENON_EXEC_STREAM}), 3).losses);
@@ -265,7 +250,7 @@ TEST_SUITE("exec/lanes") {
         x[i] = static_cast<float>(noise(static_cast<uint64_t>(run), i));
       return x;
     };
-    const Logged log;
+    const Log log;
     std::vector<std::vector<float>> first;
     for (const Mode& mode :
          {Mode{"default"}, Mode{"graph", TENON_EXEC_GRAPH}, Mode{"eager", TENON_EXEC_EAGER},
@@ -304,7 +289,7 @@ TEST_SUITE("exec/lanes") {
       if (first.empty()) first = seen;
       CHECK(same_bits(seen, first));
     }
-    CHECK(Logged::text.find("could not be recorded") == std::string::npos);
+    CHECK(!log.says("could not be recorded"));
   }
 
   TEST_CASE("bad data: named by step and index in every mode, and the next run is good") {
