@@ -229,69 +229,6 @@ TEST_SUITE("exec/lanes") {
     CHECK(t.losses == trained(options({"", TENON_EXEC_STREAM}), 3).losses);
   }
 
-  TEST_CASE("fallback inside: regions on both sides of it are recorded, in every mode the same") {
-    const Graph graph = Graph::parse(R"(graph {
-      input x: f32[4,6]
-      state s: f32[4,6]
-      const tenth: f32[] = {0.1}
-      const two: f32[] = {2}
-      a = binary(x, s) {kind="add"}
-      b = binary(a, tenth) {kind="mul"}
-      c = unary(b) {kind="asin"}
-      d = binary(c, two) {kind="mul"}
-      e = binary(d, x) {kind="add"}
-      output "e" = e
-      update s = e
-    })",
-                                     "fallback inside");
-    const auto x_of = [](int run) {
-      std::vector<float> x(24);
-      for (size_t i = 0; i < x.size(); ++i)
-        x[i] = static_cast<float>(noise(static_cast<uint64_t>(run), i));
-      return x;
-    };
-    const Log log;
-    std::vector<std::vector<float>> first;
-    for (const Mode& mode :
-         {Mode{"default"}, Mode{"graph", TENON_EXEC_GRAPH}, Mode{"eager", TENON_EXEC_EAGER},
-          Mode{"lanes 3", TENON_EXEC_MULTI_STREAM, 3}}) {
-      CAPTURE(std::string(mode.name));
-      Store store(runtime());
-      store.add_missing(graph);
-      ExecutableOptions o = options(mode);
-      o.allow_fallback = true;
-      const Executable executable(runtime(), graph, store, o);
-      const json report = json::parse(executable.report());
-      std::vector<std::string> devices, fallen;
-      for (const json& r : report["regions"]) devices.push_back(r["device"]);
-      for (const json& n : report["nodes"])
-        if (n["verdict"] == "fallback") fallen.push_back(n["name"]);
-      CHECK(devices == std::vector<std::string>{"lanes:0", "cpu:0", "lanes:0"});
-      CHECK(fallen == std::vector<std::string>{"c"});
-      Context run(executable);
-      std::vector<double> s(24);
-      std::vector<std::vector<float>> seen;
-      for (int i = 0; i < 5; ++i) {
-        CAPTURE(i);
-        const std::vector<float> x = x_of(i);
-        run.set("x", {4, 6}, x);
-        run.run();
-        const auto e = run.get<float>("e"), state = store.get<float>(TENON_SPACE_STATE, "s");
-        bool near = true;
-        for (size_t k = 0; k < s.size(); ++k) {
-          s[k] = 2 * std::asin(0.1 * (x[k] + s[k])) + x[k];
-          near &= std::abs(e[k] - s[k]) < 1e-6 && std::abs(state[k] - s[k]) < 1e-6;
-        }
-        CHECK(near);
-        seen.push_back(e);
-        seen.push_back(state);
-      }
-      if (first.empty()) first = seen;
-      CHECK(same_bits(seen, first));
-    }
-    CHECK(!log.says("could not be recorded"));
-  }
-
   TEST_CASE("bad data: named by step and index in every mode, and the next run is good") {
     const Graph graph = gathers();
     for (const Mode& mode : kModes) {
