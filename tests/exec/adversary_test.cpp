@@ -162,6 +162,35 @@ TEST_SUITE("exec/adversary") {
     CHECK(code == TENON_OUT_OF_MEMORY);
   }
 
+  TEST_CASE("limit: a plan over 16 GiB is made, or refused by size, before anything is allocated") {
+    constexpr int64_t kSize = int64_t{1} << 30;  // of f32: 4 GiB
+    Graph g("huge");
+    const Value k = g.input("k", {f32, {}});
+    Value v = g.input("x", {f32, {kSize}});
+    std::vector<Value> parts;
+    for (int i = 0; i < 5; ++i) {
+      v = g.add(op::cumsum{.x = g.add(op::binary{.kind = "mul", .a = v, .b = k})});
+      parts.push_back(v);
+    }
+    // Each is made of the one before and read in the other order, so that all of them live at once.
+    for (int i = 3; i >= 0; --i)
+      v = g.add(op::binary{.kind = "max", .a = v, .b = parts[static_cast<size_t>(i)]});
+    g.output("y", g.add(op::reduce{.kind = "sum", .x = v}));
+    const Store store(runtime());
+    runtime().set_fault({.calls = TENON_FAULT_ALLOCATE, .nth = 0});
+    const Executable executable(runtime(), g, store, {.device = "cpu:0"});
+    const uint64_t peak = memory_of(executable, "peak"), bound = memory_of(executable, "bound");
+    tenon_code code = TENON_OK;
+    const auto compile = [&] { Executable(runtime(), g, store, {.device = "adversary:0"}); };
+    const std::string text = error_of(compile, &code);
+    CHECK(runtime().lift_fault() == 0);
+    CHECK(bound > uint64_t{16} << 30);
+    CHECK(peak >= bound);
+    CHECK(static_cast<double>(peak) <= 1.05 * static_cast<double>(bound));
+    CHECK(says(text, {"4294967296", "1048576", "adversary:0"}));
+    CHECK(code == TENON_OUT_OF_MEMORY);
+  }
+
   TEST_CASE("fallback: denied, it is an error that names op, node and reason") {
     Store store(runtime());
     set_weights(store, small_model());
