@@ -53,7 +53,7 @@ class Batcher {
       const uint32_t b = batch_of_[n];
       if (b == kNone || !batches_[b].native) {
         const NodeId now = rw.copy(n);
-        if (!notes_[n].empty()) rw.to.set_note(now, std::move(notes_[n]));
+        add_note(rw.to, now, notes_[n]);
       } else if (batches_[b].sets.back().node == n) {
         emit(rw, batches_[b]);
       }
@@ -134,9 +134,7 @@ class Batcher {
     batch.native = verdict.native;
     if (verdict.native) return;
     const NodeId last = batch.sets.back().node;
-    const std::string& before = g_[last].note;
-    notes_[last] = cat(before, before.empty() ? "" : "; ", "not joined into ",
-                       batch_region_record().name(), ": ", verdict.text);
+    notes_[last] = cat("not joined into ", batch_region_record().name(), ": ", verdict.text);
   }
 
   struct Operands {

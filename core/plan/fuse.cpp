@@ -86,7 +86,7 @@ class Finder {
         emit(rw, found->second);
       } else if (!taken_[n]) {
         const NodeId now = rw.copy(n);
-        if (!notes_[n].empty()) rw.to.set_note(now, std::move(notes_[n]));
+        add_note(rw.to, now, notes_[n]);
       }
     }
     return rw.finish();

@@ -38,7 +38,7 @@ class Joiner {
       const uint32_t group = group_of_[n];
       if (group == kNone || !groups_[group].joined) {
         const NodeId now = rw.copy(n);
-        if (!notes_[n].empty()) rw.to.set_note(now, std::move(notes_[n]));
+        add_note(rw.to, now, notes_[n]);
       } else if (groups_[group].nodes[0] == n) {
         emit(rw, groups_[group]);
       }
@@ -106,9 +106,7 @@ class Joiner {
     group.joined = verdict.native;
     if (verdict.native) return;
     const NodeId last = group.nodes.back();
-    const std::string& before = g_[last].note;
-    notes_[last] =
-        cat(before, before.empty() ? "" : "; ", "not joined into ", op.name(), ": ", verdict.text);
+    notes_[last] = cat("not joined into ", op.name(), ": ", verdict.text);
   }
 
   void emit(Rewriter& rw, const Group& group) const {

@@ -32,6 +32,12 @@ Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
   return parts;
 }
 
+void add_note(Graph& g, NodeId n, const std::string& note) {
+  const std::string& before = g[n].note;
+  if (before.find(note) != std::string::npos) return;
+  g.set_note(n, before.empty() ? note : cat(before, "; ", note));
+}
+
 bool is_number(const Graph& g, Value v) {
   return g[v].space == Space::constant && g.type(v).shape.elements() == 1 &&
          tenon_dtype_bits(g.type(v).dtype) >= 8;

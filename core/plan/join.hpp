@@ -31,6 +31,10 @@ struct Parts {
 };
 Parts parts_of(const Graph& g, std::span<const NodeId> nodes);
 
+// Says this of a node, if it is anything, behind what passes before said. A pass that runs twice
+// says it once.
+void add_note(Graph& g, NodeId n, const std::string& note);
+
 // Is v a constant of one element, which a body carries itself?
 bool is_number(const Graph& g, Value v);
 

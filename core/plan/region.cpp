@@ -40,7 +40,7 @@ class Joiner {
         emit(rw, found->second);
       } else if (!joined_.contains(n)) {
         const NodeId now = rw.copy(n);
-        if (!notes_[n].empty()) rw.to.set_note(now, std::move(notes_[n]));
+        add_note(rw.to, now, notes_[n]);
       }
     }
     return rw.finish();

@@ -150,6 +150,17 @@ TEST_SUITE("plan/region") {
     CHECK(g[NodeId{1}].note.empty());
   }
 
+  TEST_CASE("join: why not is told behind what was said before, and not again") {
+    Rule rule{[](const Graph&) { return false; }};
+    Graph g = graph_of(cat("graph { ", kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} output "b" = b })"));
+    g.set_note(NodeId{1}, "raised: two nodes");
+    const std::string both = "raised: two nodes; not joined into elementwise_region: not this one";
+    const Graph once = join_regions(g, rule.query());
+    CHECK(once[NodeId{1}].note == both);
+    CHECK(join_regions(once, rule.query())[NodeId{1}].note == both);
+  }
+
   TEST_CASE("join: each form is asked for once") {
     Rule rule;
     Graph g = graph_of(cat("graph { ", kInputs, R"(
