@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather gather_backward scatter scatter_add dynamic_slice dynamic_update_slice.
+#include <array>
 #include <limits>
+#include <numeric>
 
 #include "cases/families.hpp"
 
@@ -145,6 +147,47 @@ void place_rows(Suite& s, const Place& p) {
          .scales = {1}});
 }
 
+// Rows beyond 2^24, which no float tells apart. Row i of the table holds i mod 251.
+void far_rows(Suite& s) {
+  constexpr int64_t kRows = (int64_t{1} << 24) + 4, kTail = 5;
+  static constexpr std::array<int64_t, 3> kIds = {kRows - 1, kRows - 3, kRows - 2};
+  const auto table = [](CaseBuilder& b, const char* name) {
+    std::vector<int64_t> content(251);
+    std::iota(content.begin(), content.end(), int64_t{0});
+    return b.input(name, {kRows, 1}, Fill::exact(std::move(content)));
+  };
+  s.add({.id = "gather-far",
+         .sentence = "gather: rows beyond 2^24",
+         .dtypes = {u8},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = table(b, "data"),
+                           i = b.ints("indices", {3}, {kIds.begin(), kIds.end()});
+               b.output("y", b.add(op::gather{.data = x, .indices = i}));
+               std::vector<double> rows;
+               for (const int64_t id : kIds) rows.push_back(static_cast<double>(id % 251));
+               b.expect("y", rows);
+             },
+         .strided = false});
+  s.add({.id = "scatter-add-far",
+         .sentence = "scatter_add: rows beyond 2^24, one of them twice",
+         .dtypes = {u8},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value u = b.input("updates", {4, 1}, Fill::exact({1, 2, 4, 8})),
+                           i = b.ints("indices", {4}, {kIds[0], kIds[1], kIds[2], kIds[0]});
+               const Value y =
+                   b.add(op::scatter_add{.updates = u, .indices = i, .base = table(b, "base")});
+               b.output("tail", b.graph().add(op::narrow{.start = {kRows - kTail, 0}, .x = y}));
+               std::vector<double> rows;
+               for (int64_t row = kRows - kTail; row < kRows; ++row)
+                 rows.push_back(static_cast<double>(row % 251));
+               rows[4] += 1 + 8, rows[2] += 2, rows[3] += 4;
+               b.expect("tail", rows);
+             },
+         .strided = false});
+}
+
 void range_errors(Suite& s) {
   for (const int64_t index : {int64_t{9}, int64_t{-10}, int64_t{1} << 40}) {
     const std::string which = index < 0 ? "-below" : index == 9 ? "-above" : "-far";
@@ -252,6 +295,7 @@ void slice_rows(Suite& s) {
 
 void index_cases(Suite& s) {
   for (const Place& p : places()) place_rows(s, p);
+  far_rows(s);
   range_errors(s);
   slice_rows(s);
 }
