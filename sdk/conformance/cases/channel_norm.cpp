@@ -19,6 +19,7 @@ struct Form {
   bool wide_parameters = false;  // f32 beside half data
   double mean = 0;
   double eps = 1e-5;
+  double x_scale = 1;  // of the data of backward ops
 
   int64_t elements() const {
     int64_t n = 1;
@@ -127,7 +128,7 @@ void backward_row(Suite& s, const std::string& name, const Form& f, bool stats) 
              [=](CaseBuilder& b) {
                Op n{};
                n.dy = b.input("dy", f.dims);
-               n.x = b.input("x", f.dims);
+               n.x = b.input("x", f.dims, Fill::normal(f.x_scale));
                set_parameters(b, f, n);
                if (stats) {
                  Forward y{};
@@ -240,12 +241,25 @@ void forward_edges(Suite& s, const std::string& name) {
 
 template <class Op, class Backward>
 void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) {
+  std::vector<Form> backward;
   for (const Form& f : forms) {
     forward_row<Op>(s, name, f);
-    if (f.mean != 0) continue;
+    if (f.mean == 0) backward.push_back(f);
+  }
+  const Form& odd = forms[0];
+  backward.push_back({.id = "small-data",
+                      .sentence = "data of size 0.05",
+                      .dims = odd.dims,
+                      .groups = odd.groups,
+                      .x_scale = 0.05});
+  backward.push_back({.id = "large-data",
+                      .sentence = "data of size 4",
+                      .dims = odd.dims,
+                      .groups = odd.groups,
+                      .x_scale = 4});
+  for (const Form& f : backward)
     for (const bool stats : {false, true})
       backward_row<Backward, Op>(s, name + "-backward", f, stats);
-  }
   forward_edges<Op>(s, name);
   backward_edges<Backward>(s, name + "-backward");
 }

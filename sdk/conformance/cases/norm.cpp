@@ -19,6 +19,7 @@ struct Form {
   bool wide_parameters = false;  // f32 beside half data
   double mean = 0;
   double eps = 1e-5;
+  double x_scale = 1;  // of the data of backward ops
   int64_t terms() const {
     int64_t n = 1;
     for (size_t k = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
@@ -213,7 +214,11 @@ void residual_rows(Suite& s, const std::string& name) {
 
 template <class Op>
 void backward_rows(Suite& s, const std::string& name) {
-  for (const Form& f : forms()) {
+  std::vector<Form> all = forms();
+  all.push_back(
+      {.id = "small-data", .sentence = "data of size 0.05", .dims = {6, 37}, .x_scale = 0.05});
+  all.push_back({.id = "large-data", .sentence = "data of size 4", .dims = {6, 37}, .x_scale = 4});
+  for (const Form& f : all) {
     for (const int given : {0, 1, 2}) {  // nothing, the statistics, and dsum too
       if (given == 2 && f.dims[0] > 100) continue;
       static constexpr const char* kGiven[] = {"", "-stats", "-dsum"};
@@ -223,7 +228,7 @@ void backward_rows(Suite& s, const std::string& name) {
                  [=](CaseBuilder& b) {
                    Op n{};
                    n.dy = b.input("dy", f.dims);
-                   n.x = b.input("x", f.dims);
+                   n.x = b.input("x", f.dims, Fill::normal(f.x_scale));
                    set_parameters(b, f, n);
                    if (given > 0) {
                      if constexpr (kRms<Op>) {
