@@ -140,6 +140,33 @@ TEST_SUITE("exec/adversary") {
     CHECK(peak >= memory_of(executable, "bound"));
   }
 
+  TEST_CASE("fallback: what a transfer carries keeps its bytes until then") {
+    constexpr int64_t kSize = 32;
+    const auto outputs = [&](const char* device) {
+      Graph g("chains");
+      const Value x = g.input("x", {f32, {kSize, kSize}});
+      std::vector<float> input;
+      for (uint64_t i = 0; i < kSize * kSize; ++i)
+        input.push_back(static_cast<float>((2 + noise(1, i)) / kSize));
+      Value last = x;
+      for (int i = 0; i < 6; ++i) {
+        last = g.add(op::matmul{.a = x, .b = last});
+        const Value squared = g.add(op::binary{.kind = "mul", .a = last, .b = last});
+        g.output("y" + std::to_string(i), g.add(op::unary{.kind = "rsqrt", .x = squared}));
+      }
+      Store store(runtime());
+      const Executable executable(runtime(), g, store, {.device = device, .fuse = false});
+      Context context(executable);
+      context.set("x", {kSize, kSize}, input);
+      context.run();
+      std::vector<std::vector<float>> all;
+      for (int i = 0; i < 6; ++i) all.push_back(context.get<float>("y" + std::to_string(i)));
+      return all;
+    };
+    const auto expected = outputs("cpu:0"), got = outputs("adversary:0");
+    for (size_t i = 0; i < expected.size(); ++i) CHECK(furthest(got[i], expected[i]) < 1e-3);
+  }
+
   TEST_CASE("limit: a tensor larger than the largest buffer is refused, by size and device") {
     Graph g("large");
     const Value x = g.input("x", {f32, {1000}});
