@@ -14,6 +14,8 @@
 #                                       is the first one's. A graph that fails is shrunk and printed
 #   run.sh large [BUNDLE] [CASE...]     on a GPU with 80 GiB or more: ops on tensors of more than 2^31 elements, whose results
 #                                       are checked number by number; one op after the other, and fused (FUSE="0 1")
+#   run.sh sanitize [BUNDLE] [TOOL [CASES [FAMILY...]]]  on the GPU machine: conformance under compute-sanitizer's memcheck
+#                                       or racecheck (default both), CASES of each family (default 32), LIMIT seconds each (300)
 #   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
 #                                       traced; whether all have equal bits, and what a step takes in each
 # Logs go to $OUT where that is set, else below the bundle.
@@ -107,7 +109,7 @@ run_random() {
 run_large_case() {
   local fuse=${1%/*} name=${1#*/} code=0
   local log=$logs/large_${fuse}_$name.row
-  timeout 120 "$bundle/bin/tenon_large" cuda:0 2147483648 "$fuse" "$name" >"$log" 2>&1 || code=$?
+  timeout --foreground 120 "$bundle/bin/tenon_large" cuda:0 2147483648 "$fuse" "$name" >"$log" 2>&1 || code=$?
   [ $code -le 1 ] || echo "$name BAD $code" >>"$log"
   sed -i "s/^/fuse=$fuse /" "$log"
 }
@@ -122,6 +124,43 @@ run_large() {
   export bundle logs
   export -f run_large_case
   printf '%s\n' "${jobs[@]}" | xargs -P "${JOBS:-3}" -I{} bash -c 'run_large_case {}'
+  show_rows "${files[@]}"
+}
+
+# So many cases of a family, spread over those that run on the device.
+spread() {
+  "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --family "$1" --list |
+    awk -v most="$2" '$1 !~ /-(refused$|grad-)/ { ids[n++] = $1 }
+      END { if (most > n) most = n; for (k = 0; k < most; ++k) print ids[int((k + 0.5) * n / most)] }'
+}
+
+# One family under one tool.
+run_checked() {
+  local tool=${1%/*} family=${1#*/} start=$SECONDS code=0 log list=()
+  log=$logs/${tool}_$family.log
+  for id in $(spread "$family" "$cases"); do list+=(--case "$id"); done
+  timeout "${LIMIT:-300}" stdbuf -oL "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$bundle/bin/tenon_conform" \
+    --plugin "$bundle/lib/tenon_plugin_template.so" --device cuda:0 --family "$family" --jobs 1 "${list[@]}" \
+    >"$log" 2>&1 || code=$?
+  grep -q ' SUMMARY: ' "$log" || code="$code, no summary"
+  printf '%-10s %-16s %-7s %s; %s %6s\n' "$tool" "$family" "$([ "$code" = 0 ] && echo ok || echo "BAD $code")" \
+    "$(grep -oE 'cuda:0: [0-9]+ passed.*' "$log" | tail -1)" "$(grep -oE '[A-Z]+ SUMMARY: .*' "$log" | tail -1)" \
+    $((SECONDS - start)) >"${log%log}row"
+}
+
+run_sanitize() {
+  enter "${1:-.gpu}"
+  local tools=${2:-memcheck racecheck} jobs=() files=() tool family
+  cases=${3:-32}
+  [ $# -gt 3 ] && families=${*:4}
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer | head -1)
+  for family in $families; do for tool in $tools; do
+    jobs+=("$tool/$family"); files+=("$logs/${tool}_$family.row")
+  done; done
+  export bundle logs cases sanitizer
+  export -f run_checked spread
+  printf '%s\n' "${jobs[@]}" | xargs -P "${JOBS:-8}" -I{} bash -c 'run_checked {}'
+  echo "tool       family           result  cases; findings seconds"
   show_rows "${files[@]}"
 }
 
@@ -244,6 +283,7 @@ case "${1:-}" in
   lm) shift; run_lm "$@" ;;
   random) shift; run_random "$@" ;;
   large) shift; run_large "$@" ;;
+  sanitize) shift; run_sanitize "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,18p' "$0"; exit 2 ;;
+  *) sed -n '3,20p' "$0"; exit 2 ;;
 esac
