@@ -2,11 +2,11 @@
 #include "host/host.hpp"
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/log.hpp"
+#include "host/choices.hpp"
 #include "host/host_table.hpp"
 #include "host/loader.hpp"
 #include "host/plugin.hpp"
@@ -101,8 +101,36 @@ std::shared_ptr<Device> Host::open_known(Known& known) {
   const std::lock_guard lock(mutex_);
   if (std::shared_ptr<Device> device = known.opened.lock()) return device;
   auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_, faults_);
+  if (const auto found = to_take_.find(known.plugin->name()); found != to_take_.end())
+    for (const std::string& choice : found->second) take_choice(*device, choice);
   known.opened = device;
   return device;
+}
+
+Host::Choices Host::choices() {
+  std::vector<std::shared_ptr<Device>> open;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Known& k : known_)
+      if (auto device = k.opened.lock()) open.push_back(std::move(device));
+  }
+  Choices all;
+  for (const auto& device : open)
+    for (std::string& choice : choices_of(*device))
+      all[device->plugin().name()].push_back(std::move(choice));
+  for (auto& [plugin, list] : all) {  // devices of one sort choose alike
+    std::ranges::sort(list);
+    list.erase(std::ranges::unique(list).begin(), list.end());
+  }
+  return all;
+}
+
+void Host::take_choices(Choices choices) {
+  const std::lock_guard lock(mutex_);
+  to_take_ = std::move(choices);
+  for (const Known& k : known_)
+    if (const auto device = k.opened.lock())
+      for (const std::string& choice : to_take_[k.plugin->name()]) take_choice(*device, choice);
 }
 
 const Host::Known& Host::known(std::string_view id) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -74,6 +75,11 @@ class Host {
   // Of a device by its id; throws not_found.
   RatesKey rates_key(std::string_view id) const;
   KnownRates rates(std::string_view id) const;
+  // What devices chose by timing, by the plugin's name: those of the devices that are open; and
+  // those that devices are to take, also when they are opened later.
+  using Choices = std::map<std::string, std::vector<std::string>>;
+  Choices choices();
+  void take_choices(Choices choices);
   Faults& faults() { return *faults_; }  // of all devices that are opened here
 
  private:
@@ -90,7 +96,8 @@ class Host {
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   LoadReport report_;
   std::vector<std::shared_ptr<Plugin>> plugins_;  // those without devices too
-  std::mutex mutex_;                              // guards Known::opened
+  Choices to_take_;
+  std::mutex mutex_;  // guards Known::opened and to_take_
   std::vector<Known> known_;
 };
 

@@ -158,6 +158,7 @@ Plugin::Plugin(const AgreedTable& agreed)
     find_profiler();
     find_derived_weights();
     find_prepare();
+    find_choices();
   } catch (...) {
     shut_down();
     throw;

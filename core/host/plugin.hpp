@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "tenon/choices.h"
 #include "tenon/derived_weights.h"
 #include "tenon/prepare.h"
 #include "tenon/profiler.h"
@@ -56,6 +57,8 @@ class Plugin {
   const tenon_profiler& profiler() const { return profiler_; }
   // A null slot when the plugin derives none.
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
+  // Null slots when the plugin tells and takes no choices.
+  const tenon_choices& choices() const { return choices_; }
   // Null slots when the plugin prepares nothing in parts.
   const tenon_prepare& prepare() const { return prepare_; }
 
@@ -69,6 +72,7 @@ class Plugin {
   void find_profiler();
   void find_derived_weights();
   void find_prepare();
+  void find_choices();
   const void* find_extension(std::string_view id) const;
   void shut_down() noexcept;
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
@@ -80,6 +84,7 @@ class Plugin {
   tenon_profiler profiler_{};
   tenon_derived_weights derived_weights_{};
   tenon_prepare prepare_{};
+  tenon_choices choices_{};
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };

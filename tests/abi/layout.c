@@ -3,6 +3,7 @@
  * for fields appended to a struct (its SIZE then grows); a line that changes is a break of the ABI. */
 #include <tenon/backend.h>
 #include <tenon/blob.h>
+#include <tenon/choices.h>
 #include <tenon/manifest.h>
 #include <tenon/derived_weights.h>
 #include <tenon/prepare.h>
@@ -277,3 +278,9 @@ SIZE(tenon_prepare, 24)
 AT(tenon_prepare, struct_size, 0)
 AT(tenon_prepare, count, 8)
 AT(tenon_prepare, part, 16)
+
+/* choices.h */
+SIZE(tenon_choices, 24)
+AT(tenon_choices, struct_size, 0)
+AT(tenon_choices, list, 8)
+AT(tenon_choices, take, 16)

@@ -77,6 +77,11 @@ class StreamDevice : public Device {
   // Seconds from one to another; both are passed.
   virtual double timer_elapsed(void* /*from*/, void* /*to*/) { return 0; }
 
+  // ---- Choices (optional; choices.h): what was chosen by timing, as text, and one to be taken
+  // where it fits.
+  virtual std::vector<std::string> choice_texts() { return {}; }
+  virtual void take_choice(std::string_view /*text*/) {}
+
   // ---- Ranges (optional): is a profiler attached that shows what the host's threads enqueue?
   // Asked when a program is compiled. Then each step of it is enqueued between begin and end, whose
   // name says graph, node and kernel; ranges of a thread nest.

@@ -141,6 +141,17 @@ TENON_API tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_st
 TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str device,
                                             tenon_text** out_json);
 
+/* Choices: where only timing tells which way is fastest a device tries several, and ways may differ
+ * in the last bits of a result. Who keeps results to go on from keeps the choices beside them, so
+ * that runs elsewhere, or after the caches are gone, give the same bits. out_json: those that the
+ * programs of the devices that are open were compiled with, a list of texts per plugin; "{}" where
+ * none was made. [any-thread] */
+TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text** out_json);
+/* Devices use them for what they compile from here on, in place of their own; a choice for another
+ * device, version or shape does nothing. json: as above, TENON_INVALID_ARGUMENT when it is not so.
+ * [any-thread] */
+TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
+
 /* Faults, for tests of an app or of a plugin: calls that the library makes of a plugin fail in the
  * plugin's stead, with a status like the plugin's own. Nothing but this call makes them. */
 #define TENON_FAULT_OPEN UINT32_C(1)     /* opening a device */

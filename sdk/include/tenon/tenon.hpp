@@ -256,6 +256,16 @@ class Runtime {
     return detail::take(text);
   }
 
+  // What devices chose by timing, as JSON: see tenon_runtime_choices.
+  std::string choices() const {
+    tenon_text* text = nullptr;
+    detail::check(tenon_runtime_choices(handle(), &text));
+    return detail::take(text);
+  }
+  void take_choices(std::string_view json) const {
+    detail::check(tenon_runtime_take_choices(handle(), detail::str(json)));
+  }
+
   // What runs do from here on, until one of the two below: see tenon_trace_start.
   void start_trace(uint64_t most_slices = 0) const {
     const tenon_trace_options o = {sizeof o, most_slices};

@@ -3,6 +3,7 @@
 // the others are backend.hpp's.
 #pragma once
 
+#include "../choices.h"
 #include "ranges.hpp"
 #include "stream_instance.hpp"
 
@@ -289,10 +290,25 @@ inline tenon_status* stream_step_times(tenon_instance* instance, tenon_step_time
   });
 }
 
+inline tenon_status* list_choices(tenon_device* device, void (*put)(void* user, tenon_str choice),
+                                  void* user) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "list"}, [&] {
+    for (const std::string& choice : stream_device(*state).choice_texts())
+      put(user, {choice.data(), choice.size()});
+  });
+}
+inline tenon_status* take_choice(tenon_device* device, tenon_str choice) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "take"}, [&] { stream_device(*state).take_choice(text(choice)); });
+}
+
 inline const void* stream_extension(tenon_plugin*, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), stream_run_measured,
                                               stream_step_times};
+  static constexpr tenon_choices choices = {sizeof(tenon_choices), list_choices, take_choice};
   if (text(id) == TENON_PROFILER_ID) return &profiler;
+  if (text(id) == TENON_CHOICES_ID) return &choices;
   return text(id) == TENON_PREPARE_ID ? &kPrepare : nullptr;
 }
 
