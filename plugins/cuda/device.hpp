@@ -92,6 +92,9 @@ class CudaDevice final : public sdk::StreamDevice {
   void timer_record(void* timer, void* stream) override;
   double timer_elapsed(void* from, void* to) override;
 
+  std::vector<std::string> choice_texts() override { return choices_.texts(); }
+  void take_choice(std::string_view text) override { choices_.take(text); }
+
   bool shows_ranges() const override { return static_cast<bool>(ranges()); }
   void range_begin(const std::string& name) override { ranges().push(name.c_str()); }
   void range_end() noexcept override { ranges().pop(); }

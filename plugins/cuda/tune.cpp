@@ -175,8 +175,23 @@ bool Choices::usually_timed() {
   return !text || std::string_view(text) != "0";
 }
 
-std::string Choices::of(const std::string& key, const Choose& choose,
-                        const std::function<bool(const std::string&)>& valid) {
+std::vector<std::string> Choices::texts() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> list;
+  for (const auto& [key, choice] : made_)
+    if (!choice.empty()) list.push_back(key + "\n" + choice);
+  return list;
+}
+
+void Choices::take(std::string_view text) {
+  const size_t end = text.rfind('\n');
+  if (end == text.npos) return;
+  const std::lock_guard lock(mutex_);
+  taken_[std::string(text.substr(0, end))] = text.substr(end + 1);
+}
+
+std::string Choices::of(const std::string& key, const Choose& choose, const Accept& valid,
+                        const Accept& offered) {
   const std::lock_guard lock(mutex_);
   if (const auto found = made_.find(key); found != made_.end()) return found->second;
   std::optional<std::string> choice;
@@ -184,6 +199,8 @@ std::string Choices::of(const std::string& key, const Choose& choose,
     std::optional<std::string> text = disk_.find(key);
     return text && valid(*text) ? text : std::nullopt;
   };
+  if (const auto taken = taken_.find(key); taken != taken_.end() && offered(taken->second))
+    return made_[key] = taken->second;
   if (timed_) choice = remembered();
   if (timed_ && !choice && disk_.writable()) {
     choice = choose(true);

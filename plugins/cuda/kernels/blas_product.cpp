@@ -286,6 +286,10 @@ bool BlasProduct::tune(uint64_t most_workspace) const {
       [&](const std::string& text) {
         const std::optional<Heuristic> h = choice_of(text);
         return h && h->workspace <= workspace;
+      },
+      [&](const std::string& text) {
+        const std::vector<Heuristic> list = s.proposals(workspace, kMostProposals);
+        return std::ranges::any_of(list, [&](const Heuristic& h) { return text_of(h) == text; });
       }));
   s.tuned = true;
   return s.choice.has_value();

@@ -59,7 +59,7 @@ struct Chooser {
 
 std::string choose(Choices& choices, const std::string& key, Chooser& chooser) {
   return choices.of(
-      key, [&](bool timed) { return chooser(timed); }, any);
+      key, [&](bool timed) { return chooser(timed); }, any, any);
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ TEST_SUITE("cuda/tune") {
     const auto cannot = [](bool timed) -> std::optional<std::string> {
       return timed ? std::nullopt : std::optional<std::string>("a");
     };
-    CHECK(choices.of("k", cannot, any) == "a");
+    CHECK(choices.of("k", cannot, any, any) == "a");
     Chooser chooser{.timed = "b", .untimed = "a"};
     Choices later(folder.path, true);
     CHECK(choose(later, "k", chooser) == "b");
@@ -148,7 +148,7 @@ TEST_SUITE("cuda/tune") {
     Chooser other{.timed = "c", .untimed = "a"};
     CHECK(strict.of(
               "k", [&](bool timed) { return other(timed); },
-              [](const std::string& text) { return text == "c"; }) == "c");
+              [](const std::string& text) { return text == "c"; }, any) == "c");
     Choices after(folder.path, true);
     CHECK(choose(after, "k", chooser) == "c");
   }
@@ -163,7 +163,32 @@ TEST_SUITE("cuda/tune") {
           CHECK(choose(quick, "k", chooser) == "quick");
           return std::optional<std::string>("slow");
         },
-        any);
+        any, any);
     CHECK(taken == "quick");
+  }
+
+  TEST_CASE("choices: one that was taken comes before all others, where it is offered") {
+    const Folder folder;
+    Chooser chooser{.timed = "b", .untimed = "a"};
+    Choices first(folder.path, true);
+    CHECK(choose(first, "8x8\n", chooser) == "b");
+    const std::vector<std::string> texts = first.texts();
+    CHECK(texts == std::vector<std::string>{"8x8\n\nb"});
+    for (const bool timed : {false, true}) {
+      Chooser other{.timed = "c", .untimed = "d"};
+      Choices elsewhere("", timed);
+      elsewhere.take(texts[0]);
+      elsewhere.take("no choice");
+      CHECK(choose(elsewhere, "8x8\n", other) == "b");
+      CHECK(elsewhere.texts() == texts);
+      CHECK(choose(elsewhere, "9x9\n", other) == "d");
+      elsewhere.take("9x9\n\nb");  // too late
+      CHECK(choose(elsewhere, "9x9\n", other) == "d");
+    }
+    Choices strict("", true);
+    strict.take(texts[0]);
+    CHECK(strict.of(
+              "8x8\n", [&](bool timed) { return chooser(timed); }, any,
+              [](const std::string& text) { return text != "b"; }) == "a");
   }
 }
