@@ -286,6 +286,7 @@ TEST_SUITE("exec/fault") {
     state.total_steps = 10;
     state.batch = kBatch;
     state.lr = 3e-3;
+    state.choices = R"({"some":["of 8x8\n2"]})";
     const auto save = [&] { lm::save_checkpoint(folder.path(), config, state, store); };
     const auto train_one = [&] {
       state.losses.emplace_back(state.done_steps, trainer.step(state.done_steps));
@@ -294,7 +295,9 @@ TEST_SUITE("exec/fault") {
     const auto go_on = [&](int64_t step) {
       Store stored(runtime());
       REQUIRE(lm::load_model(folder.path(), stored).dim == config.dim);
-      CHECK(lm::load_training(folder.path(), stored).done_steps == step);
+      const lm::TrainingState loaded = lm::load_training(folder.path(), stored);
+      CHECK(loaded.done_steps == step);
+      CHECK(loaded.choices == state.choices);
       return Trainer("cpu:0", stored, config).step(step);
     };
     train_one();

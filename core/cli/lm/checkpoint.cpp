@@ -147,6 +147,7 @@ json training_json(const TrainingState& s) {
           {"seed", s.seed},
           {"files", s.files},
           {"data_checksum", s.data_checksum},
+          {"choices", json::parse(s.choices)},
           {"losses", s.losses},
           {"held_out", s.held_out}};
 }
@@ -247,6 +248,12 @@ TrainingState load_training(const std::string& folder, Store& store) {
   s.data_checksum = field<uint64_t>(j, file, "data_checksum");
   s.losses = field<Points>(j, file, "losses");
   s.held_out = field<Points>(j, file, "held_out");
+  if (const auto choices = j.find("choices"); choices != j.end()) {  // older ones have none
+    const auto is_list = [](const json& list) { return holds<Strings>(list); };
+    if (!choices->is_object() || !std::ranges::all_of(*choices, is_list))
+      throw Error(TENON_CORRUPT, file + ": 'choices' has the wrong form");
+    s.choices = choices->dump();
+  }
   // The limits are those of lm train's options.
   const auto limit = [&](const char* name, auto value, decltype(value) least,
                          decltype(value) most) {

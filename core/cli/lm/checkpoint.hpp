@@ -22,6 +22,7 @@ struct TrainingState {
   uint64_t seed = 0;
   std::vector<std::string> files;
   uint64_t data_checksum = 0;
+  std::string choices = "{}";                        // of Runtime::choices, at the last save
   std::vector<std::pair<int64_t, double>> losses;    // step, training loss
   std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };

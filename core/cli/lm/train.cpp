@@ -231,6 +231,7 @@ int train(const Args& args) {
   std::optional<TextData> data;
   Training t = start(args, store, data);
   TrainingState& s = t.state;
+  runtime.take_choices(s.choices);
   try_out(t.out);
   finish_save(t.out);
 
@@ -258,6 +259,7 @@ int train(const Args& args) {
   std::string kept = "nothing was saved";  // of this run
   const auto save = [&] {
     if (s.held_out.back().first != s.done_steps) measure();
+    s.choices = runtime.choices();
     if (!std::isfinite(s.held_out.back().second))
       throw Error(TENON_NUMERIC_ERROR, "step " + std::to_string(s.done_steps) +
                                            ": the held-out loss is not finite; " + kept);
