@@ -188,6 +188,41 @@ void far_rows(Suite& s) {
          .strided = false});
 }
 
+// A device that sorts updates by their rows takes several blocks, or several passes, for these.
+void many_rows(Suite& s) {
+  struct Many {
+    const char* id;
+    int64_t updates, rows;
+  };
+  for (const Many& m : {Many{"updates", 70003, 301}, Many{"rows", 3001, 70001}})
+    for (const bool base : {false, true})
+      s.add({.id = std::string("scatter-add-many-") + m.id + (base ? "-base" : ""),
+             .sentence = std::string("scatter_add: many ") + m.id,
+             .dtypes = {f32, bf16, i32},
+             .build =
+                 [=](CaseBuilder& b) {
+                   std::vector<int64_t> places;
+                   for (int64_t k = 0; k < m.updates; ++k) places.push_back(k * k / 3 % m.rows);
+                   const Value u = b.input("updates", {m.updates, 3}, content(b)),
+                               i = b.ints("indices", {m.updates}, places);
+                   op::scatter_add n{.updates = u, .indices = i};
+                   if (base)
+                     n.base = b.input("base", {m.rows, 3}, content(b));
+                   else
+                     n.dim = m.rows;
+                   b.output("y", b.add(n));
+                   if (is_float(b.own()))
+                     b.scale("y", [&] {
+                       op::scatter_add abs = n;
+                       abs.updates = b.abs(u);
+                       if (base) abs.base = b.abs(n.base);
+                       return b.add(abs);
+                     });
+                 },
+             .tolerance = sum_of(1024),
+             .scales = {1}});
+}
+
 void range_errors(Suite& s) {
   for (const int64_t index : {int64_t{9}, int64_t{-10}, int64_t{1} << 40}) {
     const std::string which = index < 0 ? "-below" : index == 9 ? "-above" : "-far";
@@ -296,6 +331,7 @@ void slice_rows(Suite& s) {
 void index_cases(Suite& s) {
   for (const Place& p : places()) place_rows(s, p);
   far_rows(s);
+  many_rows(s);
   range_errors(s);
   slice_rows(s);
 }

@@ -113,7 +113,12 @@ void topk_rows(Suite& s) {
     Fill fill;
   };
   const Fill odd = Fill::normal().with({kNan, -kInf, kInf, 0, -0.0});
+  std::vector<double> rising(30011);
+  for (size_t i = 0; i < rising.size(); ++i) rising[i] = static_cast<double>(i) - 15000;
   for (const Wide& w : {Wide{"50-of-30011", 50, {2, 30011}, 1, true, odd},
+                        Wide{"50-of-30016", 50, {2, 30016}, 1, true, odd},
+                        Wide{"50-of-30011-ties", 50, {2, 30011}, 1, true, Fill::integers(0, 9)},
+                        Wide{"50-of-30011-rising", 50, {2, 30011}, 1, true, Fill::list(rising)},
                         Wide{"256-of-70001", 256, {1, 70001}, 1, true, odd},
                         Wide{"600-of-30011-ties", 600, {2, 30011}, 1, false, Fill::integers(0, 9)},
                         Wide{"9000-of-9001", 9000, {9001, 2}, 0, true, odd}})
