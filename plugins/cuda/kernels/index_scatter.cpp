@@ -17,8 +17,11 @@ using sdk::Node;
 using sdk::Refusal;
 
 constexpr uint32_t kThreads = 256;
-constexpr int64_t kSorted = 4096, kDigits = 256, kDigitBits = 8;  // keys and digits of a block
-constexpr int64_t kLong = 128, kLanes = 32;                       // see scatter.cu
+constexpr int64_t kDigits = 256, kDigitBits = 8;
+constexpr int64_t kLong = 128, kLanes = 32;  // see scatter.cu
+// Entries that a thread sorts. Few parts sum each other's counts: no launch in between.
+constexpr int64_t kFewKeys = 4, kManyKeys = 16, kFewParts = 64;
+constexpr int64_t kColumnBytes = 48;  // of a thread's sums
 
 struct Shape {  // scatter.cu has the same, as Scatter
   IndexAxis axis{};
@@ -38,6 +41,12 @@ struct Places {
 
 uint64_t padded(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// As bits of the size of an element.
+std::string raw_name(std::string_view operand, tenon_dtype t) {
+  type_name(operand, t);  // refuses
+  return "u" + std::to_string(8 * type_bytes(t));
+}
+
 class Scatter {
  public:
   Scatter(const Shape& s, const Places& places, uint64_t y_bytes)
@@ -47,17 +56,29 @@ class Scatter {
     if (s_.position_bits + row_bits_ > 64)
       throw Refusal::shape("more indices and rows than 64 bits can pair");
     if (s.count >= kNarrowIndex) throw Refusal::shape("more than 2^31 indices");
+    few_ = blocks_for(s.count, kFewKeys * kThreads) <= kFewParts;
+    keys_ = few_ ? kFewKeys : kManyKeys;
+    passes_ = blocks_for(row_bits_, kDigitBits);
   }
   // sum: else the last update replaces, and T is of the size of an element.
-  Kernel make(CudaDevice& device, const std::string& type, int width, const std::string& oob,
-              bool sum, int rank) {
+  Kernel make(CudaDevice& device, tenon_dtype dtype, int width, const std::string& oob, bool sum,
+              int rank) {
+    const int64_t bytes = type_bytes(dtype);
+    const std::string type = sum ? type_name("updates", dtype) : raw_name("base", dtype);
     const int64_t vectors = s_.inner / std::max(width, 1);
     lanes_ = std::clamp<int64_t>(
         std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))), 1, kLanes);
     width_ = width;
+    // As many vectors of each row at once as registers hold, in rounds of one size.
+    const int64_t each = blocks_for(std::max<int64_t>(vectors, 1), lanes_);
+    const int64_t most =
+        std::max<int64_t>(kColumnBytes / (std::max<int64_t>(bytes, 4) * std::max(width, 1)), 1);
+    const int64_t columns = blocks_for(each, blocks_for(each, most));
     std::vector<std::string> defines = {"T=" + type,
                                         define("W", width),
                                         define("LANES", lanes_),
+                                        define("COLUMNS", columns),
+                                        define("KEYS", keys_),
                                         oob_define(oob),
                                         define("SUM", sum),
                                         define("RANK", std::max(rank, 1)),
@@ -95,9 +116,13 @@ class Scatter {
   }
 
  private:
-  int64_t parts() const { return blocks_for(s_.count, kSorted); }
+  int64_t parts() const { return blocks_for(s_.count, keys_ * kThreads); }
   uint64_t entry_bytes() const { return padded(8 * static_cast<uint64_t>(s_.count)); }
-  uint64_t count_bytes() const { return padded(4 * static_cast<uint64_t>(kDigits * parts())); }
+  // Of each pass, or of one at a time and behind them what all parts have.
+  uint64_t count_bytes() const {
+    const int64_t sets = few_ ? parts() * passes_ : parts() + 1;
+    return padded(4 * static_cast<uint64_t>(kDigits * sets));
+  }
   uint64_t bound_bytes() const { return padded(8 * static_cast<uint64_t>(s_.rows)); }
 
   Shape shape(const Call& c) const {
@@ -124,14 +149,19 @@ class Scatter {
     auto* b = reinterpret_cast<uint64_t*>(scratch + entry_bytes());
     auto* counts = reinterpret_cast<uint32_t*>(scratch + 2 * entry_bytes());
     const Grid grid{.blocks = parts(), .threads = kThreads};
+    const auto number = static_cast<uint32_t>(parts());
+    const auto later = static_cast<uint32_t>(few_ ? passes_ - 1 : 0);
+    uint32_t* const none = nullptr;
     const uint64_t* from = nullptr;
-    for (int64_t bits = 0; bits < row_bits_; bits += kDigitBits) {
-      count_.launch(c, grid, s, from, counts);
-      scan_.launch(c, {.blocks = 1, .threads = 1024}, counts, kDigits * parts());
-      move_.launch(c, grid, s, from, a, counts);
+    for (int64_t pass = 0; pass < passes_; ++pass) {
+      uint32_t* const next = few_ && pass + 1 < passes_ ? counts + kDigits * parts() : none;
+      if (pass == 0 || !few_) count_.launch(c, grid, s, from, counts, next, later);
+      if (!few_) scan_.launch(c, {.blocks = kDigits / 32, .threads = 1024}, counts, number);
+      move_.launch(c, grid, s, from, a, counts, next, static_cast<uint32_t>(!few_));
       s.shift += kDigitBits;
       from = a;
       std::swap(a, b);
+      if (few_) counts = next;
     }
     return b;
   }
@@ -177,7 +207,8 @@ class Scatter {
   Shape s_;
   Places at_;
   uint64_t y_bytes_;
-  int64_t row_bits_ = 1, lanes_ = 1, width_ = 1;
+  int64_t row_bits_ = 1, passes_ = 1, keys_ = 1, lanes_ = 1, width_ = 1;
+  bool few_ = false;
   Code count_, scan_, move_, find_, put_[2], put_long_;
 };
 
@@ -201,12 +232,6 @@ void check_number(std::string_view operand, tenon_dtype t) {
   if (!is_float(t) && !is_integer(t)) throw Refusal::dtype(operand, t);
 }
 
-// As bits of the size of an element.
-std::string raw_name(std::string_view operand, tenon_dtype t) {
-  type_name(operand, t);  // refuses
-  return "u" + std::to_string(8 * type_bytes(t));
-}
-
 }  // namespace
 
 Kernel make_scatter(const sdk::op::scatter& n, const Node& node) {
@@ -214,7 +239,7 @@ Kernel make_scatter(const sdk::op::scatter& n, const Node& node) {
   const Shape s = make_shape(y, n.axis, n.indices.type(), n.updates.type());
   const int width = common_width(type_bytes(y.dtype), s.inner, {n.base, n.updates, node.out(0)});
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
-      .make(device_of(node), raw_name("base", y.dtype), width, n.oob, false, 0);
+      .make(device_of(node), y.dtype, width, n.oob, false, 0);
 }
 
 Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
@@ -225,7 +250,7 @@ Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
   const int width = common_width(type_bytes(y.dtype), s.inner, {also, n.updates, node.out(0)});
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base ? n.base.position() : -1},
                  y.bytes())
-      .make(device_of(node), type_name("updates", y.dtype), width, n.oob, true, 0);
+      .make(device_of(node), y.dtype, width, n.oob, true, 0);
 }
 
 Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
@@ -236,7 +261,7 @@ Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node)
   if (n.padding_idx != kNone) s.padding = n.padding_idx + (n.padding_idx < 0 ? s.rows : 0);
   const int width = common_width(type_bytes(y.dtype), s.inner, {n.dy, node.out(0)});
   return Scatter(s, {n.indices.position(), n.dy.position(), -1}, y.bytes())
-      .make(device_of(node), type_name("dy", y.dtype), width, n.oob, true, 0);
+      .make(device_of(node), y.dtype, width, n.oob, true, 0);
 }
 
 Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
@@ -263,7 +288,7 @@ Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const N
   }
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base ? n.base.position() : -1},
                  y.bytes())
-      .make(device_of(node), type_name("updates", y.dtype), 1, n.oob, true, y.rank);
+      .make(device_of(node), y.dtype, 1, n.oob, true, y.rank);
 }
 
 }  // namespace tenon::cuda
