@@ -37,6 +37,28 @@ extern "C" __global__ void __launch_bounds__(256)
     if (first + k * 256 < g.total) y[first + k * 256] = value[k];
 }
 
+// The same of long rows: a warp for each.
+extern "C" __global__ void __launch_bounds__(256)
+    gather_rows(const Unit* data, Unit* y, const Gather g, const u32 rows) {
+  constexpr int ahead = 8;
+  const u32 r = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (r >= rows) return;
+  const u32 o = g.counts.quotient(r);
+  const i64 at = resolve(g.axis, r - o * g.counts.value, lane == 0 && o == 0);
+  const Unit* const from = data + ((i64)o * g.axis.length + at) * g.row;
+  Unit* const to = y + (i64)r * g.row;
+  for (i64 c = lane; c < g.row; c += 32 * ahead) {
+    Unit value[ahead] = {};
+    if (at >= 0)
+#pragma unroll
+      for (int k = 0; k < ahead; ++k)
+        if (c + k * 32 < g.row) value[k] = from[c + k * 32];
+#pragma unroll
+    for (int k = 0; k < ahead; ++k)
+      if (c + k * 32 < g.row) to[c + k * 32] = value[k];
+  }
+}
+
 // For a result of nothing.
 extern "C" __global__ void __launch_bounds__(256) check_indices(const IndexAxis a) {
   const i64 k = (i64)blockIdx.x * 256 + threadIdx.x;

@@ -41,7 +41,11 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   const std::vector<std::string> defines = {oob_define(n.oob), define("SIZE", unit),
                                             define("NARROW", g.total < kNarrowIndex),
                                             define("RANK", 1)};
-  const Code code = device_of(node).code("gather.cu", "gather", defines);
+  // Warps take rows that are long enough for them.
+  constexpr int64_t kLongRow = 128, kWarps = kThreads / 32;
+  const int64_t rows = view.outer * g.axis.count;
+  const bool by_row = g.row >= kLongRow && rows < kNarrowIndex;
+  const Code code = device_of(node).code("gather.cu", by_row ? "gather_rows" : "gather", defines);
   const Code check = device_of(node).code("gather.cu", "check_indices", defines);
   const int from = n.data.position(), indices = n.indices.position();
   Kernel kernel = kernel_of({code, check}, [=](const Call& c) {
@@ -50,8 +54,12 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
     if (g.total == 0)
       check.launch(c, {.blocks = blocks_for(g.axis.count, kThreads), .threads = kThreads},
                    now.axis);
-    code.launch(c, {.blocks = blocks_for(g.total, kThreads * kEach), .threads = kThreads},
-                c.inputs[from], c.outputs[0], now);
+    if (by_row)
+      code.launch(c, {.blocks = blocks_for(rows, kWarps), .threads = kThreads}, c.inputs[from],
+                  c.outputs[0], now, static_cast<uint32_t>(rows));
+    else
+      code.launch(c, {.blocks = blocks_for(g.total, kThreads * kEach), .threads = kThreads},
+                  c.inputs[from], c.outputs[0], now);
   });
   kernel.can_fail = true;
   return kernel;
