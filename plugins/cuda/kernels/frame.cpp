@@ -35,15 +35,19 @@ Frame::Frame(const BodyText& body, const std::vector<sdk::Value>& in,
   tail_ = loop_.rank() == 1 && (options.batch || loop_.inner() % width_ != 0);
 }
 
-// 16 bytes of the widest type, up to 32 where others are narrower; whole vectors in every row.
+// 16 bytes of the widest type, up to 32 where others are narrower; whole vectors in every row. No
+// thread writes more than 16 bytes of a result: a warp's stores would skip every other 16.
 void Frame::choose_width(const BodyText& body) {
-  int64_t most = 1, least = 8;
+  int64_t most = 1, least = 8, written = 1;
   for (const auto* list : {&body.inputs(), &body.outputs()})
     for (const tenon_dtype t : *list) {
       most = std::max(most, type_bytes(t));
       least = std::min(least, type_bytes(t));
     }
-  width_ = static_cast<int>(std::clamp<int64_t>(16 / least, 16 / most, 32 / most));
+  if (!fold_)
+    for (const tenon_dtype t : body.outputs()) written = std::max(written, type_bytes(t));
+  width_ = static_cast<int>(
+      std::clamp<int64_t>(16 / least, 16 / most, (written == most ? 16 : 32) / most));
   if (loop_.rank() > 1 || fold_)
     while (loop_.inner() % width_ != 0) width_ /= 2;
 }
