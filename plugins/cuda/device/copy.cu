@@ -106,40 +106,75 @@ constexpr int kTile = SIZE >= 8 ? 32 : 64;
 constexpr int kPitch = kTile + (SIZE >= 4 ? 1 : 4 / SIZE);
 constexpr int kThreads = 256;
 
+// In one access: of a vector whose parts were read one by one compilers make several.
+template <int N>
+__device__ inline void store_whole(Unit* to, const Vec<Unit, N>& v) {
+  constexpr int words = sizeof(v) / 4;
+  if constexpr (words >= 2) {
+    union Words {
+      Vec<Unit, N> whole;
+      u32 word[words];
+      __device__ Words() {}
+    } w;
+    w.whole = v;
+    if constexpr (words == 4)
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.word[0]),
+                   "r"(w.word[1]), "r"(w.word[2]), "r"(w.word[3])
+                   : "memory");
+    else
+      asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(w.word[0]), "r"(w.word[1])
+                   : "memory");
+  } else {
+    store(to, v);
+  }
+}
+
+// How many tiles lie along the last axis, and along the one before it.
+struct Tiles {
+  Divisor columns, rows;
+};
+
 extern "C" __global__ void __launch_bounds__(256)
-    copy_tiles(const Unit* from, Unit* to, const Block b) {
+    copy_tiles(const Unit* from, Unit* to, const Block b, const Tiles t) {
   __shared__ Unit tile[kTile * kPitch];
-  const i64 across = b.dims[RANK - 1], along = b.dims[RANK - 2];
-  const i64 columns = (across + kTile - 1) / kTile, rows = (along + kTile - 1) / kTile;
-  i64 rest = blockIdx.x;
-  const i64 q0 = rest % columns * kTile;
-  rest /= columns;
-  const i64 p0 = rest % rows * kTile;
-  rest /= rows;
+  const u32 line = t.columns.quotient(blockIdx.x);
+  u32 rest = t.rows.quotient(line);
+  const i64 q0 = (i64)(blockIdx.x - line * t.columns.value) * kTile;
+  const i64 p0 = (i64)(line - rest * t.rows.value) * kTile;
 #pragma unroll
   for (int i = RANK - 3; i >= 0; --i) {
-    const i64 c = rest % b.dims[i];
-    rest /= b.dims[i];
+    const u32 outer = i > 0 ? b.divisors[i].quotient(rest) : 0;
+    const u32 c = rest - outer * (u32)b.dims[i];
     from += c * b.from[i], to += c * b.to[i];
+    rest = outer;
   }
+  // What is left of the block.
+  const i64 across = b.dims[RANK - 1] - q0, along = b.dims[RANK - 2] - p0;
   constexpr int kReads = kTile / READ, kWrites = kTile / WRITE;
+  constexpr int kReadStep = kThreads / kReads, kWriteStep = kThreads / kWrites;
+  {
+    const i64 step = b.from[RANK - 1];
+    const int first = threadIdx.x / kReads, p = threadIdx.x % kReads * READ;
+    from += (q0 + first) * step + (p0 + p);
 #pragma unroll
-  for (int k = 0; k < kTile * kReads / kThreads; ++k) {
-    const int i = k * kThreads + threadIdx.x, q = i / kReads, p = i % kReads * READ;
-    if (q0 + q >= across || p0 + p >= along) continue;
-    const Vec<Unit, READ> v = load<Unit, READ>(from + (q0 + q) * b.from[RANK - 1] + (p0 + p));
+    for (int q = 0; q < kTile; q += kReadStep) {
+      if (q + first >= across || p >= along) continue;
+      const Vec<Unit, READ> v = load<Unit, READ>(from + q * step);
 #pragma unroll
-    for (int j = 0; j < READ; ++j) tile[q * kPitch + p + j] = v.v[j];
+      for (int j = 0; j < READ; ++j) tile[(q + first) * kPitch + p + j] = v.v[j];
+    }
   }
   __syncthreads();
+  const i64 step = b.to[RANK - 2];
+  const int first = threadIdx.x / kWrites, q = threadIdx.x % kWrites * WRITE;
+  to += (p0 + first) * step + (q0 + q);
 #pragma unroll
-  for (int k = 0; k < kTile * kWrites / kThreads; ++k) {
-    const int i = k * kThreads + threadIdx.x, p = i / kWrites, q = i % kWrites * WRITE;
-    if (q0 + q >= across || p0 + p >= along) continue;
+  for (int p = 0; p < kTile; p += kWriteStep) {
+    if (q >= across || p + first >= along) continue;
     Vec<Unit, WRITE> v;
 #pragma unroll
-    for (int j = 0; j < WRITE; ++j) v.v[j] = tile[(q + j) * kPitch + p];
-    store(to + (p0 + p) * b.to[RANK - 2] + (q0 + q), v);
+    for (int j = 0; j < WRITE; ++j) v.v[j] = tile[(q + j) * kPitch + p + first];
+    store_whole(to + p * step, v);
   }
 }
 #endif

@@ -81,12 +81,15 @@ bool StridedCopy::make_tiles(CudaDevice& device, Axes& a, int64_t bytes, const S
     return std::to_string(fits ? most : 1);
   };
   const int64_t tile = bytes >= 8 ? 32 : 64;
+  const int64_t columns = blocks_for(a.dims[last], tile), rows = blocks_for(a.dims[last - 1], tile);
   fill(a);
-  grid_ = {.blocks = block_.count == 0
-                         ? 0
-                         : block_.count / a.dims[last] / a.dims[last - 1] *
-                               blocks_for(a.dims[last], tile) * blocks_for(a.dims[last - 1], tile),
-           .threads = kThreads};
+  grid_.threads = kThreads;
+  if (block_.count > 0) {
+    grid_.blocks = block_.count / a.dims[last] / a.dims[last - 1] * columns * rows;
+    if (grid_.blocks >= kNarrowIndex) return false;
+    tiles_ = {Divisor(static_cast<uint32_t>(columns)), Divisor(static_cast<uint32_t>(rows))};
+  }
+  tiled_ = true;
   code_ = device.code("copy.cu", "copy_tiles",
                       {"SIZE=" + std::to_string(bytes), "RANK=" + std::to_string(last + 1),
                        "TILED=1", "READ=" + width(a.from, last - 1, from.alignment),

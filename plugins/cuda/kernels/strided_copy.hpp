@@ -33,7 +33,10 @@ class StridedCopy {
 
   const Code& code() const { return code_; }
   void launch(const sdk::Call& c, const void* from, void* to) const {
-    code_.launch(c, grid_, from, to, block_);
+    if (tiled_)
+      code_.launch(c, grid_, from, to, block_, tiles_);
+    else
+      code_.launch(c, grid_, from, to, block_);
   }
   // Also checks the start of a block of nothing.
   void launch(const sdk::Call& c, const void* from, void* to, const Start& start) const {
@@ -54,6 +57,9 @@ class StridedCopy {
     Divisor divisors[sdk::kMaxRank] = {};
     int64_t from[sdk::kMaxRank] = {}, to[sdk::kMaxRank] = {};
   };
+  struct Tiles {  // copy.cu has the same
+    Divisor columns, rows;
+  };
   struct Axes {
     std::vector<int64_t> dims, from, to;
   };
@@ -66,9 +72,10 @@ class StridedCopy {
   void fill(const Axes& axes);
 
   Block block_;
+  Tiles tiles_;
   Grid grid_;
   Code code_, check_;
-  bool dynamic_;
+  bool dynamic_, tiled_ = false;
 };
 
 }  // namespace tenon::cuda
