@@ -42,7 +42,13 @@ struct Order {
 
   __device__ static Key key(Key x) {
     Key k = x;
-    if constexpr (Form<T>::infinity != 0) {
+    if constexpr (Form<T>::infinity == Form<f32>::infinity ||
+                  Form<T>::infinity == Form<bf16>::infinity) {
+      // The sum is +0 for -0, and the NaN whose bits but the sign are ones for every NaN.
+      constexpr int below = 32 - bits;
+      const u32 y = __float_as_uint(__fadd_rn(__uint_as_float((u32)x << below), 0.0f));
+      k = (Key)((y ^ ((u32)((i32)y >> 31) | 0x80000000u)) >> below);
+    } else if constexpr (Form<T>::infinity != 0) {
       const Key magnitude = x & (Key)~sign;
       k = magnitude > Form<T>::infinity ? all
           : magnitude == 0              ? sign
