@@ -7,8 +7,8 @@
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
-#                                       on cpu, then the greedy text of both; what agrees and what does not; what a
-#                                       traced step moves to and from DEVICE
+#                                       on cpu, then the greedy text of both; what agrees and what does not; training
+#                                       resumed with an empty cache; what a traced step moves to and from DEVICE
 #   run.sh random [BUNDLE] [SECONDS [DEVICE]]  on the GPU machine: the random graphs of exec.random_graph for so many
 #                                       seconds (60) on DEVICE (default cuda:0), judged by what the cpu makes of them; SEED
 #                                       is the first one's. A graph that fails is shrunk and printed
@@ -230,6 +230,13 @@ assert apart < 1e-3
 PYTHON
   cmp <(generate "$device") <(generate cpu)
   echo "greedy text: equal"
+  train resumed "$device" --steps 100 --stop-after 50
+  TENON_CUDA_CACHE=$work/cache "$bundle/bin/tenon" lm train --resume "$work/resumed" --device "$device" \
+    >"$logs/lm_resumed_2.log" 2>&1
+  for file in model optimizer; do
+    cmp "$work/first/$file.safetensors" "$work/resumed/$file.safetensors"
+    echo "stopped half-way, resumed with what was tuned forgotten by all but the folder: $file has equal bits"
+  done
   train traced "$device" --steps 20 --trace "$work/trace.json"
   python3 - "$work/trace.json" 16 128 <<'PYTHON'
 import collections, json, sys
