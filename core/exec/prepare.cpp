@@ -19,6 +19,11 @@ struct Part {
   uint32_t index;
 };
 
+[[noreturn]] void stopped(uint32_t done, uint32_t total) {
+  fail(Code::cancelled, "compiling ahead was stopped when ", done, " of ", total,
+       " parts were done");
+}
+
 // Threads take parts one after another; the caller's only tells how far they are: what it is told
 // may take its time.
 class Crew {
@@ -55,9 +60,7 @@ class Crew {
     stop();
     join();
     if (failure_) std::rethrow_exception(failure_);
-    if (!wanted)
-      fail(Code::cancelled, "compiling ahead was stopped when ", done_, " of ", total,
-           " parts were done");
+    if (!wanted) stopped(done_, total);
   }
 
  private:
@@ -107,7 +110,11 @@ void prepare_programs(const Plan& plan, uint32_t threads, const CompileProgress&
   for (const PlannedRegion& region : plan.regions)
     for (uint32_t i = 0, count = region.program->part_count(); i < count; ++i)
       parts.push_back({region.program.get(), i});
-  if (!parts.empty()) Crew(std::move(parts), threads).finish(progress);
+  if (parts.empty()) return;
+  // Before anybody begins, so that the first that is told is none.
+  const auto total = static_cast<uint32_t>(parts.size());
+  if (progress && !progress(0, total)) stopped(0, total);
+  Crew(std::move(parts), threads).finish(progress);
 }
 
 }  // namespace tenon::core
