@@ -30,14 +30,16 @@ static_assert(sizeof(Heuristic) == 96);
 namespace blas_value {
 inline constexpr int f32 = 0, f64 = 1, f16 = 2, i8 = 3, i32 = 10, bf16 = 14;  // data types
 inline constexpr int compute_f32 = 68, compute_tf32 = 77, compute_f64 = 70, compute_i32 = 72;
-inline constexpr int trans_a = 3, trans_b = 4, epilogue = 7, bias_pointer = 8, bias_type = 26;
+inline constexpr int trans_a = 3, trans_b = 4, epilogue = 7, bias_pointer = 8, aux_pointer = 11,
+                     aux_ld = 12, bias_type = 26;
 inline constexpr int batch_count = 5, batch_stride = 6;
 // Sums of parts are kept in the compute type, and added in order.
 inline constexpr int reduction_mask = 3, reduce_in_compute_type = 2;
 inline constexpr int most_workspace = 1, alignment_a = 5, alignment_b = 6, alignment_c = 7,
                      alignment_d = 8;
 inline constexpr int epilogue_none = 1, epilogue_bias = 4, epilogue_gelu = 32,
-                     epilogue_gelu_bias = 36;
+                     epilogue_gelu_bias = 36,
+                     epilogue_aux = 128;  // with gelu: what it is taken of is kept as well
 }  // namespace blas_value
 
 class Blas {

@@ -30,12 +30,17 @@ int type_of(tenon_dtype t) {
 // What the library does with a product; nothing where it cannot.
 std::optional<int> epilogue_of(const ProductProblem& p) {
   const bool bias = p.bias != TENON_DTYPE_NONE;
-  if (p.pre_act) return {};
-  if (p.act.empty()) return bias ? value::epilogue_bias : value::epilogue_none;
+  if (p.act.empty()) {
+    if (p.pre_act) return {};
+    return bias ? value::epilogue_bias : value::epilogue_none;
+  }
   // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a
   // residual would be added before the activation.
   if (p.act_kind != "gelu_tanh" || !is_half(p.y) || p.residual != TENON_DTYPE_NONE) return {};
-  return bias ? value::epilogue_gelu_bias : value::epilogue_gelu;
+  constexpr int64_t kAuxColumns = 8;  // of which a row must be a multiple
+  if (p.pre_act && (p.n % kAuxColumns != 0 || p.batches() != 1)) return {};
+  return (bias ? value::epilogue_gelu_bias : value::epilogue_gelu) |
+         (p.pre_act ? value::epilogue_aux : 0);
 }
 
 // The smallest alignment of all matrices of a batch, as the library is told it.
@@ -127,12 +132,16 @@ struct BlasProduct::State {
   }
   uint32_t alignment_of_y() const { return alignment_of(16, problem.y, {step_of_y()}); }
 
-  void describe(OwnedProduct& to, const void* bias) const {
+  void describe(OwnedProduct& to, const void* bias, void* pre_act) const {
     blas().check("product_create",
                  blas().product_create(to.slot(), compute(), type_of(problem.sum)));
     set(to, value::trans_a, problem.trans_b ? 1 : 0);
     set(to, value::trans_b, problem.trans_a ? 1 : 0);
     set(to, value::epilogue, *epilogue_of(problem));
+    if (problem.pre_act) {
+      set(to, value::aux_pointer, pre_act);
+      set(to, value::aux_ld, problem.n);
+    }
     if (problem.bias == TENON_DTYPE_NONE) return;
     set(to, value::bias_type, type_of(problem.bias));
     set(to, value::bias_pointer, bias);
@@ -149,7 +158,8 @@ struct BlasProduct::State {
   void describe_all() {
     if (described) return;
     const ProductProblem& p = problem;
-    describe(product, reinterpret_cast<const void*>(uintptr_t{256}));  // only looked at
+    void* const somewhere = reinterpret_cast<void*>(uintptr_t{256});  // only looked at
+    describe(product, somewhere, somewhere);
     lay_out(b, p.b, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb, step_of_b());
     lay_out(a, p.a, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda, step_of_a());
     lay_out(y, p.y, p.n, p.m, p.n, step_of_y());
@@ -242,14 +252,16 @@ size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
             of(p.b, reach(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, step_of_b()))),
       bias(device, p.bias, p.bias == TENON_DTYPE_NONE ? 0 : of(p.bias, p.n)),
       residual(device, p.y, p.residual == TENON_DTYPE_NONE ? 0 : of(p.y, results)),
+      pre_act(device, TENON_DTYPE_NONE, p.pre_act ? of(p.y, results) : 0),
       result(device, TENON_DTYPE_NONE, of(p.y, results)),
       scratch(device, TENON_DTYPE_NONE, workspace);
   OwnedProduct own;  // where it holds an address, that of this memory
-  if (bias.at()) describe(own, bias.at());
+  const bool named = bias.at() || pre_act.at();
+  if (named) describe(own, bias.at(), pre_act.at());
   std::vector<StreamTrial::Way> ways;
   for (const Heuristic& h : list)
     ways.push_back([&, this](Stream stream) {
-      multiply(bias.at() ? own : product, h, left.at(), right.at(), residual.at(), result.at(),
+      multiply(named ? own : product, h, left.at(), right.at(), residual.at(), result.at(),
                scratch.at(), stream);
     });
   StreamTrial trial(device, std::move(ways));
@@ -301,7 +313,8 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
   State& s = *state_;
   const ProductProblem& t = s.problem;
   OwnedProduct own;  // where it holds an address, that of this call
-  if (p.bias) s.describe(own, p.bias);
+  const bool named = p.bias || p.pre_act;
+  if (named) s.describe(own, p.bias, p.pre_act);
   const auto offset = [](const void* base, tenon_dtype type, int64_t elements) {
     return static_cast<const char*>(base) + elements * type_bytes(type);
   };
@@ -312,7 +325,7 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
       rest /= t.batch[d - 1];
       at_a += index * t.a_steps[d - 1], at_b += index * t.b_steps[d - 1];
     }
-    s.multiply(p.bias ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
+    s.multiply(named ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
                p.residual ? offset(p.residual, t.y, i * t.m * t.n) : nullptr,
                static_cast<char*>(p.y) + i * t.m * t.n * type_bytes(t.y), workspace,
                static_cast<Stream>(call.stream));
