@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = act(alpha * a b + bias) + residual, rounded once; and the same from sums that cuBLASLt gave.
 // Defines: the dtypes TA, TB, TS (of sums), TY; TRANS_A, TRANS_B, SIZE (of a tile), MMA, WIDE (see
-// mma_tile); BIAS (its dtype), RESIDUAL (its dtype), ALPHA, PRE_ACT, ACT(x), or none of them.
+// mma_tile and finish); BIAS (its dtype), RESIDUAL (its dtype), ALPHA, PRE_ACT, ACT(x), or none of them.
 //variant: TA=f32 TB=f32 TS=f32 TY=f32 SIZE=128 TRANS_A=0 TRANS_B=0 MMA=0 WIDE=1
 //variant: TA=f64 TB=f64 TS=f64 TY=f64 SIZE=64 TRANS_A=1 TRANS_B=1 MMA=0 WIDE=1 BIAS=f64 RESIDUAL=f64 PRE_ACT=1
 //variant: TA=i8 TB=u8 TS=i32 TY=i32 SIZE=64 TRANS_A=0 TRANS_B=0 MMA=0 WIDE=1
 //variant: TA=f32 TB=bf16 TS=f32 TY=f32 SIZE=64 TRANS_A=0 TRANS_B=0 MMA=0 WIDE=1
 //variant: TA=bf16 TB=bf16 TS=f32 TY=bf16 SIZE=128 TRANS_A=0 TRANS_B=0 MMA=1 WIDE=1 BIAS=f32 RESIDUAL=bf16 PRE_ACT=1 ACT(x)=unary_gelu(x,0.f,0.f)
 //variant: TA=f16 TB=f16 TS=f32 TY=f32 SIZE=64 TRANS_A=1 TRANS_B=1 MMA=1 WIDE=0 RESIDUAL=f32
-#include "math.cuh"
+#include "ends.cuh"
 #include "tile.cuh"
 
 typedef TA A;
@@ -29,23 +29,18 @@ struct Product {
 
 // The value of y at `at`, which lies in column `col`; sum is of the S.
 __device__ inline S finished(const Product& p, S sum, i64 at, i64 col) {
-  S z = sum;
-#ifdef ALPHA
-  z *= (S)p.alpha;
-#endif
+  S bias = 0, residual = 0;
 #ifdef BIAS
-  z += (S)widen(((const BIAS*)p.bias)[col]);
-#endif
-#ifdef PRE_ACT
-  ((Y*)p.pre_act)[at] = narrow<Y>(z);
-#endif
-#ifdef ACT
-  z = ACT(z);
+  bias = (S)widen(((const BIAS*)p.bias)[col]);
 #endif
 #ifdef RESIDUAL
-  z += (S)widen(((const RESIDUAL*)p.residual)[at]);
+  residual = (S)widen(((const RESIDUAL*)p.residual)[at]);
 #endif
-  return z;
+  const Ends<S> e = ends(sum, (S)p.alpha, bias, residual);
+#ifdef PRE_ACT
+  ((Y*)p.pre_act)[at] = narrow<Y>(e.z);
+#endif
+  return e.y;
 }
 
 // Which tile and batch is the block's? Tiles go in bands of rows, so that what is read stays in L2.
@@ -128,28 +123,42 @@ extern "C" __global__ void __launch_bounds__(kTileThreads, 2) product(const Prod
 }
 #endif
 
-// p.a: the sums, which may be y itself; 4 elements to a thread.
+// p.a: the sums, which may be y itself. WIDE: rows are multiples of 8 elements and all lies on 16
+// bytes, 8 elements to a thread; else 4.
 extern "C" __global__ void __launch_bounds__(256) finish(const Product p) {
-  const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * 4, count = p.m * p.n;
+  constexpr int kEach = WIDE ? 8 : 4;
+  const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * kEach, count = p.m * p.n;
   if (at >= count) return;
-  S sums[4];
-  const int n = count - at < 4 ? (int)(count - at) : 4;
-  if (n == 4) {
-    const Vec<S, 4> v = load<S, 4>((const S*)p.a + at);
+  [[maybe_unused]] const i64 col = count >> 32 ? at % p.n : (u32)at % (u32)p.n;
+#if WIDE
+  const Vec<S, 8> sums = load<S, 8>((const S*)p.a + at);
+  Vec<S, 8> bias = {}, residual = {};
+#ifdef BIAS
+  const Vec<BIAS, 8> b = load<BIAS, 8>((const BIAS*)p.bias + col);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) sums[e] = v.v[e];
-  } else {
-    for (int e = 0; e < n; ++e) sums[e] = ((const S*)p.a)[at + e];
-  }
-  i64 col = at % p.n;
-  Vec<Y, 4> y;
+  for (int e = 0; e < 8; ++e) bias.v[e] = (S)widen(b.v[e]);
+#endif
+#ifdef RESIDUAL
+  const Vec<RESIDUAL, 8> r = load<RESIDUAL, 8>((const RESIDUAL*)p.residual + at);
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    if (e < n) y.v[e] = narrow<Y>(finished(p, sums[e], at + e, col));
-    if (++col == p.n) col = 0;
+  for (int e = 0; e < 8; ++e) residual.v[e] = (S)widen(r.v[e]);
+#endif
+  Vec<Y, 8> y;
+  [[maybe_unused]] Vec<Y, 8> z;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const Ends<S> end = ends(sums.v[e], (S)p.alpha, bias.v[e], residual.v[e]);
+    y.v[e] = narrow<Y>(end.y), z.v[e] = narrow<Y>(end.z);
   }
-  if (n == 4)
-    store((Y*)p.y + at, y);
-  else
-    for (int e = 0; e < n; ++e) ((Y*)p.y)[at + e] = y.v[e];
+#ifdef PRE_ACT
+  store((Y*)p.pre_act + at, z);
+#endif
+  store((Y*)p.y + at, y);
+#else
+  i64 c = col;
+  for (int e = 0; e < kEach && at + e < count; ++e) {
+    ((Y*)p.y)[at + e] = narrow<Y>(finished(p, ((const S*)p.a)[at + e], at + e, c));
+    if (++c == p.n) c = 0;
+  }
+#endif
 }

@@ -120,15 +120,20 @@ ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
   t.a = t.b = t.sum;
   t.trans_a = t.trans_b = false;
   t.alpha = 1;
-  code_ = device.code("matmul.cu", "finish", defines(t, 64, false, true), 0);
+  const auto aligned = [](tenon_dtype type, uint64_t alignment) {
+    return type == TENON_DTYPE_NONE || alignment >= kBytes;
+  };
+  const bool wide = t.n % kElements == 0 && aligned(t.bias, t.bias_alignment) &&
+                    aligned(t.residual, t.residual_alignment);
+  each_ = wide ? kElements : 4;
+  code_ = device.code("matmul.cu", "finish", defines(t, 64, false, wide), 0);
 }
 
 void ProductFinish::run(const sdk::Call& call, const void* sums, const ProductPointers& p) const {
   Arguments args = arguments_of(problem_, p);
   args.a = sums;
   args.m *= problem_.batches();
-  constexpr int64_t kPerBlock = 256 * 4;
-  code_.launch(call, {.blocks = blocks_for(args.m * args.n, kPerBlock), .threads = 256}, args);
+  code_.launch(call, {.blocks = blocks_for(args.m * args.n, 256 * each_), .threads = 256}, args);
 }
 
 std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum) {

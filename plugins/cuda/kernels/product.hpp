@@ -73,6 +73,7 @@ class ProductFinish {
  private:
   ProductProblem problem_;
   Code code_;
+  int64_t each_ = 4;  // elements of a thread
 };
 
 // Text of an activation of `x`, for ProductProblem::act; refuses unknown kinds.

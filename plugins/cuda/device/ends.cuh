@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows a sum of a product: act(alpha * sum + bias) + residual.
+// Defines: BIAS, RESIDUAL, ALPHA, ACT(x), or none of them.
+//variant: BIAS=f32 RESIDUAL=bf16 ALPHA=1 ACT(x)=unary_gelu(x,0.f,0.f)
+#pragma once
+#include "math.cuh"
+
+// What goes into the activation, and what comes of it all.
+template <class S>
+struct Ends {
+  S z, y;
+};
+template <class S>
+__device__ inline Ends<S> ends(S sum, [[maybe_unused]] S alpha, [[maybe_unused]] S bias,
+                               [[maybe_unused]] S residual) {
+  S z = sum;
+#ifdef ALPHA
+  z *= alpha;
+#endif
+#ifdef BIAS
+  z += bias;
+#endif
+  S y = z;
+#ifdef ACT
+  y = ACT(z);
+#endif
+#ifdef RESIDUAL
+  y += residual;
+#endif
+  return {z, y};
+}
