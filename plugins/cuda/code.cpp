@@ -111,6 +111,17 @@ void Code::launch_list(void* stream, const Grid& grid, void** arguments) const {
   if (grid.blocks > kMostBlocks)
     throw sdk::Failure(TENON_INTERNAL,
                        state_->name + ": a launch of " + std::to_string(grid.blocks) + " blocks");
+  if (grid.early) {
+    const LaunchAttribute early;
+    const LaunchConfig config{{static_cast<unsigned>(grid.blocks), grid.blocks_y, grid.blocks_z},
+                              {grid.threads, 1, 1},
+                              grid.shared,
+                              static_cast<Stream>(stream),
+                              &early,
+                              1};
+    TENON_CUDA(launch_with, &config, state_->entry, arguments, nullptr);
+    return;
+  }
   TENON_CUDA(launch, state_->entry, static_cast<unsigned>(grid.blocks), grid.blocks_y,
              grid.blocks_z, grid.threads, 1, 1, grid.shared, static_cast<Stream>(stream), arguments,
              nullptr);

@@ -35,6 +35,9 @@ struct Grid {
   uint32_t shared = 0;  // bytes of dynamic shared memory, at most what the Code asked for
   uint32_t blocks_y = 1;
   uint32_t blocks_z = 1;
+  // It may begin before the kernel launched before it has ended: every thread of it calls
+  // await_earlier (common.cuh) first. Where Properties::early_starts.
+  bool early = false;
 };
 inline int64_t blocks_for(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;

@@ -33,6 +33,8 @@ Properties read_properties(DeviceId id) {
   p.minor = attribute_of(id, attribute::minor);
   p.multiprocessors = attribute_of(id, attribute::multiprocessors);
   p.shared_per_block = static_cast<uint32_t>(attribute_of(id, attribute::shared_per_block_optin));
+  constexpr int kStartsEarly = 9;
+  p.early_starts = p.major >= kStartsEarly && driver().has_early_starts();
   p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
   size_t bytes = 0;
   TENON_CUDA(device_memory, &bytes, id);

@@ -22,6 +22,7 @@ struct Properties {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 1;
   uint32_t shared_per_block = 48 << 10;  // bytes, the most that a block may ask for
+  bool early_starts = false;             // Grid::early is understood
   uint64_t l2_bytes = 0;
   uint64_t memory_bytes = 0;
 };

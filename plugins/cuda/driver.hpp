@@ -42,6 +42,21 @@ struct PoolAccess {
   int flags = 3;  // read and write
 };
 
+struct LaunchAttribute {
+  int which = 6;  // may begin before the kernel that was launched before it has ended
+  int padding = 0;
+  int allowed = 1;
+  unsigned char reserved[60] = {};
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+struct LaunchConfig {
+  unsigned blocks[3]{}, threads[3]{}, shared = 0;
+  Stream stream = nullptr;
+  const LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+static_assert(sizeof(LaunchConfig) == 56);
+
 namespace result {
 inline constexpr Result success = 0, out_of_memory = 2, no_device = 100, not_ready = 600;
 }
@@ -54,6 +69,7 @@ inline constexpr unsigned kStreamNonBlocking = 1, kEventTiming = 0, kEventNoTimi
                           kHostPortable = 1;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kOldestDriver = 12000;  // CUDA 12.0
+inline constexpr int kRecordsEarlyStarts = 12030;
 
 // libcuda, or why there is none.
 struct Driver {
@@ -65,6 +81,8 @@ struct Driver {
 
   explicit operator bool() const { return reason.empty(); }
   bool has_graphs() const;
+  // Can a kernel begin before the one before it has ended, in a graph too?
+  bool has_early_starts() const { return launch_with && version >= kRecordsEarlyStarts; }
   // "cuName: name of the result (what it means)"
   std::string describe(const char* call, Result r) const;
   // Throws sdk::Failure of the fitting class unless r is success.

@@ -49,8 +49,8 @@ bool may_pass(const std::string& symbol, int result) {
       "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuCtxSynchronize", "cuMemGetInfo_v2",
       // recording
       "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
-      "cuLaunchKernel", "cublasLtMatmul", "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2",
-      "cuEventRecord",
+      "cuLaunchKernel", "cuLaunchKernelEx", "cublasLtMatmul", "cuMemsetD8Async",
+      "cuMemcpyDtoHAsync_v2", "cuEventRecord",
       // an event that cannot call back is waited for
       "cuStreamWaitEvent", "cuStreamAddCallback",
       // only for the note of devices; that of the devices themselves is in cli.py

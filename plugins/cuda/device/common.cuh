@@ -13,6 +13,33 @@ __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
   atomicMin(sink.word, sink.step << 44 | (u64)code << 40 | index);
 }
 
+// For kernels that are launched as Grid::early. Nothing that kernels write is read, and nothing
+// written, before await_earlier: all that was launched before has ended then.
+__device__ inline void await_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may begin, up to its await_earlier, when all blocks came here or ended.
+__device__ inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Brings what will be read into L2, which every kernel writes through; bytes: a multiple of 16.
+__device__ inline void fetch_ahead([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  if (bytes > 0)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+__device__ inline void fetch_ahead([[maybe_unused]] const void* from) {  // what lies there
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+#endif
+}
+
 // Division of numbers below 2^31 by one of 1 to 2^31 - 1: made by the host's Divisor.
 struct Divisor {
   u32 value, multiplier, shift;

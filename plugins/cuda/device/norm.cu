@@ -124,6 +124,14 @@ __device__ inline Statistics statistics(const A (&v)[kEach], const Shape& s, u32
 extern "C" __global__ void __launch_bounds__(Lane::threads, BLOCKS)
     forward(const T* x, const T* residual, const BIAS* bias, const GAMMA* gamma, const BETA* beta,
             T* y, T* sum, A* means, A* inverses, const Shape s) {
+#if VEC > 1
+  if (threadIdx.x == 0) {  // while the kernel before is still at work
+    if (gamma) fetch_ahead(gamma, s.n * (u32)sizeof(GAMMA));
+    if (beta) fetch_ahead(beta, s.n * (u32)sizeof(BETA));
+  }
+#endif
+  let_next_begin();
+  await_earlier();
 #if RESIDUAL
   Lines<2> lines(s, x, residual);
 #else

@@ -148,8 +148,10 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   defines.insert(defines.end(),
                  {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
   const Code code = device.code("norm.cu", "forward", defines, rows.shared);
-  const Grid grid = rows.ahead > 0 ? rows.grid(device.properties().multiprocessors)
-                                   : line_grid(rows.shape.rows, rows.lanes);
+  Grid grid = rows.ahead > 0 ? rows.grid(device.properties().multiprocessors)
+                             : line_grid(rows.shape.rows, rows.lanes);
+  grid.early =
+      device.properties().early_starts && grid.blocks <= device.properties().multiprocessors;
   Kernel kernel = kernel_of(
       {code}, [=, x = p.x.position(), residual = position_of(p.residual),
                bias = position_of(p.bias), gamma = position_of(p.gamma), beta = position_of(p.beta),
