@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of three texts: with wgmma on sm_90; for few query rows to a key head
-// (decoding); else for every dtype and device. Where query rows give too few blocks, the keys are
-// split as well, and a second kernel joins the parts.
+// attention, by one of five texts: with wgmma on sm_90; for few query rows to a key head
+// (decoding); in f32 on tensor cores that take tf32, or without, for heads that are not wide; else
+// for every dtype and device. Where query rows give too few blocks, the keys are split as well, and
+// a second kernel joins the parts.
 #include "attention.hpp"
 
 #include <algorithm>
@@ -21,12 +22,13 @@ struct Forward {
   Code attention, merge;
   int64_t blocks = 0;
   uint32_t threads = 256, shared = 0;
-  bool want_lse = false;
+  bool want_lse = false, early = false;
 
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
     a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
-    attention.launch(c, {.blocks = blocks, .threads = threads, .shared = shared}, a);
+    attention.launch(c, {.blocks = blocks, .threads = threads, .shared = shared, .early = early},
+                     a);
     if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
   }
 };
@@ -43,6 +45,44 @@ int64_t wgmma_shared_bytes(const AttentionProblem& p) {
               kStages * keys * p.wgmma_width()) +
          kBarrier;
 }
+// How the kernels of f32 lie over rows and keys: attention_split.cu has a warp for 16 rows,
+// attention_fma.cu, for wider heads, a thread for some. With few blocks they are small, so that
+// there are more.
+struct FloatTile {
+  bool split = false;  // on tensor cores, numbers being sums of two
+  int64_t rows = 0, keys = 0;
+  uint32_t threads = 128;
+  std::vector<std::string> defines{};
+
+  FloatTile(const AttentionProblem& p, const Properties& device) {
+    constexpr int64_t kWidestSplit = 64, kLanes = 16, kGroups = 8;
+    split = device.major >= 8 && p.dtype == TENON_DTYPE_F32 &&
+            std::max(p.padded_dim, p.padded_v_dim) <= kWidestSplit;
+    rows = 64;
+    while (rows > 16 && (p.rows() <= rows / 2 ||
+                         p.heads() * blocks_for(p.rows(), rows) < device.multiprocessors))
+      rows /= 2;
+    keys = p.arguments.k_len > 32 ? 64 : p.arguments.k_len > 16 ? 32 : 16;
+    defines = p.defines;
+    defines.insert(defines.end(), {define("DP", p.padded_dim), define("VP", p.padded_v_dim),
+                                   define("WIDE", p.wide_floats ? 1 : 0)});
+    if (split) {
+      threads = static_cast<uint32_t>(rows * 2);
+      defines.insert(defines.end(), {define("WARPS", rows / 16), define("KEYS", keys)});
+    } else {
+      defines.insert(defines.end(), {define("TR", rows / kGroups), define("TC", keys / kLanes)});
+    }
+  }
+  static bool takes(const AttentionProblem& p) {
+    constexpr int64_t kWidest = 128;
+    return !p.mma && p.sum == TENON_DTYPE_F32 && std::max(p.padded_dim, p.padded_v_dim) <= kWidest;
+  }
+  int64_t shared_bytes(const AttentionProblem& p) const {
+    const int64_t dim = p.padded_dim, v_dim = p.padded_v_dim;
+    if (split) return 4 * ((rows + keys) * (dim % 32 == 0 ? dim + 16 : dim) + keys * (v_dim + 4));
+    return 4 * ((rows + keys) * (dim + 4) + keys * (v_dim + 4) + rows * (keys + 16));
+  }
+};
 int64_t decode_shared_bytes(const AttentionProblem& p) {
   const int64_t stages = kDecodeStages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
   const int64_t sums = kDecodeRows * 4 * (p.padded_v_dim + 2);
@@ -71,21 +111,32 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   // A decoding block has much under way: with one on a multiprocessor more splits only cost time.
   split_keys(a, f.blocks, (decode ? 1 : 2) * multiprocessors);
   const bool wgmma = p.wgmma && !decode && a.splits == 1;
-  std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
-  if (!wgmma) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
+  const FloatTile tile(p, device.properties());
+  const bool floats = FloatTile::takes(p) && a.splits == 1;
+  std::vector<std::string> defines = wgmma    ? p.wgmma_defines()
+                                     : floats ? tile.defines
+                                              : p.tile_defines();
+  if (!wgmma && !floats) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
   if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
+  if (floats) f.blocks = p.heads() * blocks_for(p.rows(), tile.rows);
   f.blocks *= a.splits;
-  f.threads = p.mma && !wgmma ? 128 : 256;
-  const int64_t shared = decode  ? decode_shared_bytes(p)
-                         : wgmma ? wgmma_shared_bytes(p)
-                                 : shared_bytes(p);
+  f.early = floats && !tile.split && device.properties().early_starts;
+  f.threads = floats ? tile.threads : p.mma && !wgmma ? 128 : 256;
+  const int64_t shared = decode   ? decode_shared_bytes(p)
+                         : wgmma  ? wgmma_shared_bytes(p)
+                         : floats ? tile.shared_bytes(p)
+                                  : shared_bytes(p);
   if (shared > device.properties().shared_per_block)
     throw sdk::Refusal::shape("heads of " + std::to_string(a.dim) + " and " +
                               std::to_string(a.v_dim) + " elements do not fit on chip");
   if (f.blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
   f.shared = static_cast<uint32_t>(shared);
-  const char* text = decode ? "attention_decode.cu" : wgmma ? "attention_wgmma.cu" : "attention.cu";
+  const char* text = decode                 ? "attention_decode.cu"
+                     : wgmma                ? "attention_wgmma.cu"
+                     : floats && tile.split ? "attention_split.cu"
+                     : floats               ? "attention_fma.cu"
+                                            : "attention.cu";
   f.attention = device.code(text, "attention", defines, f.shared);
   std::vector<Code> codes = {f.attention};
   if (a.splits > 1) codes.push_back(f.merge = device.code(text, "merge", defines, 0));

@@ -31,7 +31,8 @@ struct AttentionProblem {
   int q = 0, k = 0, v = 0, mask = -1, kv_len = -1, past_len = -1;  // positions, -1 = absent
   int64_t padded_dim = 0, padded_v_dim = 0;
   bool mma = false;                  // tensor cores
-  bool wide = false;                 // accesses of 16 bytes
+  bool wide = false;                 // accesses of 16 bytes, of halves
+  bool wide_floats = false;          // the same of f32
   bool plain = false;                // the score is the product times the scale
   bool wgmma = false;                // the tensor cores of sm_90
   std::vector<std::string> defines;  // those of attention.cuh

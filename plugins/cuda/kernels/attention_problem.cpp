@@ -116,7 +116,9 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   constexpr uint64_t kVector = 16;
   constexpr int64_t kElements = 8;
   p.wide = p.mma && dim % kElements == 0 && v_dim % kElements == 0;
-  for (const sdk::Value& x : {n.q, n.k, n.v}) p.wide &= x.alignment() >= kVector;
+  p.wide_floats = p.dtype == TENON_DTYPE_F32 && dim % 4 == 0 && v_dim % 4 == 0;
+  for (const sdk::Value& x : {n.q, n.k, n.v})
+    p.wide &= x.alignment() >= kVector, p.wide_floats &= x.alignment() >= kVector;
   for (const sdk::Value& x : more) p.wide &= x.alignment() >= kVector;
   constexpr int64_t kWidestWgmma = 128;
   constexpr int kWgmmaMajor = 9;  // later devices have it no more
