@@ -146,6 +146,30 @@ std::vector<Form> forms() {
     f.causal = true;
     f.offset = 636;
   });
+  add("short", "as many queries as keys, of one small tile", [](Form& f) {
+    f.q_len = f.k_len = 16;
+    f.dim = f.v_dim = 20;
+    f.q_heads = f.k_heads = 3;
+    f.bshd = true;
+  });
+  add("many-short", "more heads than processors, short rows", [](Form& f) {
+    f.batch = 10;
+    f.q_heads = f.k_heads = 17;
+    f.q_len = f.k_len = 24;
+    f.dim = 8;
+    f.v_dim = 24;
+    f.bshd = true;
+  });
+  add("many", "more heads than processors, a tile of queries and two of keys", [](Form& f) {
+    f.batch = 10;
+    f.q_heads = f.k_heads = 17;
+    f.q_len = 64;
+    f.k_len = 70;
+    f.dim = 32;
+    f.v_dim = 12;
+    f.causal = true;
+    f.offset = 5;
+  });
   add("long-decode", "one query and many keys", [](Form& f) {
     f.q_len = 1;
     f.k_len = 700;
@@ -160,7 +184,7 @@ Dims laid_out(const Form& f, int64_t heads, int64_t len, int64_t last) {
   return f.bshd ? Dims{f.batch, len, heads, last} : Dims{f.batch, heads, len, last};
 }
 
-bool big(const Form& f) { return f.k_len > 100; }
+bool big(const Form& f) { return f.k_len > 100 || f.batch * f.k_heads > 20; }
 
 Value mask_of(CaseBuilder& b, const Form& f) {
   const Dims all{f.batch, f.q_heads, f.q_len, f.k_len};
