@@ -10,8 +10,9 @@ using namespace tenon::test;
 
 namespace {
 
-void check_form(const Form& form, const std::vector<Reported>& nodes) {
-  for (const char* dtype : {"f32", "bf16"}) {
+void check_form(const Form& form, const std::vector<Reported>& nodes,
+                std::initializer_list<const char*> dtypes = {"f32", "bf16"}) {
+  for (const char* dtype : dtypes) {
     CAPTURE(std::string(form.name));
     CAPTURE(std::string(dtype));
     const Store store(shared_runtime());
@@ -32,8 +33,26 @@ TEST_SUITE("stub/forms") {
 
   TEST_CASE("forms: projections of one value stay apart, for lanes") {
     const std::string why =
-        "not joined into batch_linear: no kernel for op tenon.batch_linear version 1";
+        "not joined into batch_linear: no kernel does all in one launch: one product after the "
+        "other is as fast";
     check_form(projections(), {{"matmul", ""}, {"matmul", ""}, {"matmul", why}});
+    check_clean();
+  }
+
+  TEST_CASE("forms: few rows times weights stored row by row are one launch") {
+    const Form few{"q, k and v of few rows",
+                   R"(
+    input x: T[5,16]
+    weight wq: T[8,16]
+    weight wk: T[4,16]
+    weight wv: T[4,16]
+    q = matmul(x, wq) {trans_b=true, f32_precision="tf32"}
+    k = matmul(x, wk) {trans_b=true, f32_precision="tf32"}
+    v = matmul(x, wv) {trans_b=true, f32_precision="tf32"})",
+                   {"q", "k", "v"},
+                   "batch_linear",
+                   "joined: matmul + matmul + matmul"};
+    check_form(few, one_node(few), {"f32"});
     check_clean();
   }
 }

@@ -109,6 +109,8 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
 #define NAMES32                                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES48 \
+  NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES64                                                                   \
   NAMES32                                                                         \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
@@ -146,6 +148,19 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
 WGMMA(f16, "f16")
 WGMMA(bf16, "bf16")
 #undef WGMMA
+// The same of f32, cut to tf32, 8 terms at a time: d (64 x 64, 64 x 96), both operands from
+// shared memory, b's rows being its columns. Names count 16 bits as a column.
+#define WGMMA_TF32(COUNT, NAMES, A, B, ADD, COLUMNS, ...)                                          \
+  __device__ __forceinline__ void wgmma_tf32(f32(&d)[COUNT], u64 a, u64 b, bool add) {             \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %" ADD ", 0; wgmma.mma_async.sync.aligned.m64n"    \
+                 COLUMNS "k8.f32.tf32.tf32 {" NAMES "}, %" A ", %" B ", p, 1, 1;}"                 \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(a), "l"(b), "r"((int)add));                                                 \
+  }
+WGMMA_TF32(32, NAMES32, "32", "33", "34", "64", D32(0))
+WGMMA_TF32(48, NAMES48, "48", "49", "50", "96", D32(0), D8(32), D8(40))
+#undef WGMMA_TF32
+#undef NAMES48
 #undef NAMES64
 #undef NAMES32
 #undef D32

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul and linear: from a node's shapes to a batch of products, which cuBLASLt computes where it
-// can, else our own tiles. What cuBLASLt cannot do after a product is a kernel over its sums.
+// matmul, linear and batch_linear: from a node's shapes to a batch of products, which cuBLASLt
+// computes where it can, else our own tiles. What cuBLASLt cannot do after a product is a kernel
+// over its sums.
 #include "matmul.hpp"
 
 #include <algorithm>
 
 #include "../kernels.hpp"
 #include "blas_product.hpp"
+#include "joined_product.hpp"
 #include "loop.hpp"
 
 namespace tenon::cuda {
@@ -25,11 +27,11 @@ struct Attributes {
 
 // Positions, -1 where absent.
 struct Places {
-  int a, b, bias = -1, residual = -1, pre_act = -1;
+  int a, b, bias = -1, residual = -1, pre_act = -1, y = 0;
   ProductPointers of(const sdk::Call& c) const {
     const auto in = [&](int k) { return k < 0 ? nullptr : c.inputs[k]; };
     return {in(a),        in(b),        in(bias),
-            in(residual), c.outputs[0], pre_act < 0 ? nullptr : c.outputs[pre_act]};
+            in(residual), c.outputs[y], pre_act < 0 ? nullptr : c.outputs[pre_act]};
   }
 };
 
@@ -154,8 +156,15 @@ constexpr int64_t kShortSum = 700;
 
 Kernel make_product(const Node& node, const ProductProblem& p, const Places& places) {
   CudaDevice& device = device_of(node);
-  TileProduct tiles(device, p);
   Kernel kernel;
+  if (JoinedProduct::takes(device, p)) {
+    const JoinedProduct joined(device, {p});
+    kernel = kernel_of({joined.code()},
+                       [joined, places](const sdk::Call& c) { joined.run(c, {places.of(c)}); });
+    kernel.cost = p.seconds();
+    return kernel;
+  }
+  TileProduct tiles(device, p);
   // Without what the library cannot do.
   ProductProblem plain = p;
   const bool fused = BlasProduct::takes(p);
@@ -202,7 +211,9 @@ Kernel make_linear(const sdk::op::linear& n, const Node& node) {
   ProductProblem p = problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, y);
   Places places{n.a.position(), n.b.position()};
   if (n.act != "none")
-    p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum), p.act_kind = n.act;
+    p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum,
+                            is_half(y.dtype) || (p.tf32 && p.a == TENON_DTYPE_F32)),
+    p.act_kind = n.act;
   if (n.bias) {
     places.bias = n.bias.position(), p.bias = n.bias.type().dtype;
     p.bias_alignment = n.bias.alignment();
@@ -218,10 +229,53 @@ Kernel make_linear(const sdk::op::linear& n, const Node& node) {
   return make_product(node, p, places);
 }
 
+// What one launch does; other products are as fast one by one.
+Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
+  CudaDevice& device = device_of(node);
+  const size_t count = node.output_count();
+  if (n.bs.size() != count * (n.bias ? 2 : 1))
+    throw Refusal::shape("as many results as there are b");
+  if (count > JoinedProduct::kMostSets) throw Refusal::shape("too many products for one launch");
+  std::vector<ProductProblem> problems;
+  std::vector<Places> places;
+  double cost = 0;
+  for (size_t t = 0; t < count; ++t) {
+    if (!node.out(t)) throw Refusal::shape("every result must be wanted");
+    const sdk::Type& y = node.out(t).type();
+    if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
+    if (y.dtype != node.out(0).type().dtype) throw Refusal::dtype("ys", y.dtype);
+    ProductProblem p =
+        problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.bs[t], y);
+    Places at{n.a.position(), n.bs[t].position()};
+    at.y = static_cast<int>(t);
+    if (n.bias) {
+      const sdk::Value& bias = n.bs[count + t];
+      at.bias = bias.position(), p.bias = bias.type().dtype;
+      if ((p.bias != y.dtype && p.bias != TENON_DTYPE_F32) || p.bias != n.bs[count].type().dtype)
+        throw Refusal::dtype("bias", p.bias);
+    }
+    if (n.bs[t].type().rank != 2 || !JoinedProduct::takes(device, p))
+      throw Refusal::shape(
+          "no kernel does all in one launch: one product after the other is as fast");
+    cost += p.seconds();
+    problems.push_back(std::move(p));
+    places.push_back(at);
+  }
+  const JoinedProduct joined(device, problems);
+  Kernel kernel = kernel_of({joined.code()}, [joined, places](const sdk::Call& c) {
+    std::vector<ProductPointers> pointers;
+    for (const Places& at : places) pointers.push_back(at.of(c));
+    joined.run(c, pointers);
+  });
+  kernel.cost = cost / static_cast<double>(count);
+  return kernel;
+}
+
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::matmul, make_matmul>(),
     sdk::row<sdk::op::linear, make_linear>(),
     sdk::row<sdk::op::lora_matmul, make_lora_matmul>(),
+    sdk::row<sdk::op::batch_linear, make_batch_linear>(),
 };
 
 }  // namespace

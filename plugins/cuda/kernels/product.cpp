@@ -136,11 +136,15 @@ void ProductFinish::run(const sdk::Call& call, const void* sums, const ProductPo
   code_.launch(call, {.blocks = blocks_for(args.m * args.n, 256 * each_), .threads = 256}, args);
 }
 
-std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum) {
+std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum,
+                            bool brief) {
   const UnaryInfo* info = find_unary(kind);
   if (!info) throw sdk::Refusal::unknown("act", kind);
   if (info->kind == UnaryKind::is_nan || info->kind == UnaryKind::is_inf)
     throw sdk::Refusal::attribute("act", kind);
+  if (brief && sum == TENON_DTYPE_F32 &&
+      (info->kind == UnaryKind::gelu || info->kind == UnaryKind::gelu_tanh))
+    return "short_" + std::string(kind) + "(x)";
   return "unary_" + std::string(kind) + "(x, " + literal(sum, unary_alpha(*info, alpha)) + ", " +
          literal(sum, unary_beta(*info, beta)) + ")";
 }

@@ -76,7 +76,9 @@ class ProductFinish {
   int64_t each_ = 4;  // elements of a thread
 };
 
-// Text of an activation of `x`, for ProductProblem::act; refuses unknown kinds.
-std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum);
+// Text of an activation of `x`, for ProductProblem::act; refuses unknown kinds. brief: of the
+// result no more bits count than a half or a product of tf32 has.
+std::string activation_text(std::string_view kind, double alpha, double beta, tenon_dtype sum,
+                            bool brief = false);
 
 }  // namespace tenon::cuda

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "joined_product.hpp"
+
+#include <algorithm>
+
+namespace tenon::cuda {
+namespace {
+
+constexpr uint64_t kVector = 16;
+constexpr int64_t kMostFewRows = 32, kTileRows = 16, kFewColumns = 8;
+constexpr int64_t kMostBytes = 8 << 20;  // of b
+constexpr int64_t kPieceBytes = 64;      // of a row of b, that a warp takes at a time
+constexpr int64_t kMostWarps = 16;
+constexpr int64_t kWgmmaRows = 128, kWgmmaDepth = 64, kWgmmaStages = 2;
+constexpr double kMostFlops = 4e10;  // on the tensor cores
+
+struct Set {  // Set of sets.cuh
+  const void *b, *bias;
+  void* y;
+  int64_t n, ldb;
+  uint32_t first_block;
+};
+template <size_t N>
+struct Arguments {  // Products
+  const void *a, *residual;
+  void* pre_act;
+  int64_t m, k, lda;
+  float alpha;
+  Set sets[N];
+};
+
+template <size_t N>
+void launch(const Code& code, const sdk::Call& call, Grid grid, int64_t rows, int64_t columns,
+            const std::vector<ProductProblem>& problems,
+            const std::vector<ProductPointers>& pointers) {
+  const ProductProblem& p = problems[0];
+  Arguments<N> args{};
+  args.a = pointers[0].a, args.residual = pointers[0].residual, args.pre_act = pointers[0].pre_act;
+  args.m = p.m, args.k = p.k, args.lda = p.lda, args.alpha = static_cast<float>(p.alpha);
+  for (size_t s = 0; s < N; ++s) {
+    args.sets[s] = {pointers[s].b, pointers[s].bias, pointers[s].y,
+                    problems[s].n, problems[s].ldb,  static_cast<uint32_t>(grid.blocks)};
+    grid.blocks += rows * blocks_for(problems[s].n, columns);
+  }
+  code.launch(call, grid, args);
+}
+
+// What both texts ask of the operands.
+bool fits(const ProductProblem& p) {
+  if (p.a != p.b || p.sum != TENON_DTYPE_F32 || p.trans_a || !p.trans_b || !p.batch.empty())
+    return false;
+  if (p.m < 1 || p.n < 1 || p.k < 1) return false;
+  const auto bytes = static_cast<int64_t>(type_bytes(p.a));
+  const auto rows = [&](uint64_t alignment, int64_t ld) {
+    return alignment >= kVector && ld * bytes % static_cast<int64_t>(kVector) == 0;
+  };
+  return rows(p.a_alignment, p.lda) && rows(p.b_alignment, p.ldb) &&
+         p.k * bytes % static_cast<int64_t>(kVector) == 0;
+}
+// Of whole pieces: all lanes of a warp make as many products.
+bool is_few(const CudaDevice& device, const ProductProblem& p) {
+  return device.properties().major >= 8 && p.a == TENON_DTYPE_F32 && p.tf32 &&
+         p.m <= kMostFewRows && p.k * type_bytes(p.a) % kPieceBytes == 0 &&
+         p.n * p.k * type_bytes(p.a) <= kMostBytes;
+}
+bool is_for_wgmma(const CudaDevice& device, const ProductProblem& p) {
+  constexpr int kWgmmaMajor = 9;  // later devices have it no more
+  const bool residual = p.residual == TENON_DTYPE_NONE || p.residual_alignment >= kVector;
+  return device.properties().major == kWgmmaMajor && p.a == TENON_DTYPE_F32 && p.tf32 &&
+         p.m >= kWgmmaRows && p.n >= 64 && p.k >= 32 && p.flops() <= kMostFlops && residual;
+}
+
+}  // namespace
+
+bool JoinedProduct::takes(const CudaDevice& device, const ProductProblem& p) {
+  return fits(p) && (is_few(device, p) || is_for_wgmma(device, p));
+}
+
+JoinedProduct::JoinedProduct(CudaDevice& device, const std::vector<ProductProblem>& problems)
+    : problems_(problems) {
+  const ProductProblem& p = problems_[0];
+  std::vector<std::string> d = {define("SETS", static_cast<int64_t>(problems_.size()))};
+  if (p.bias != TENON_DTYPE_NONE) d.push_back("BIAS=" + type_name("bias", p.bias));
+  if (p.residual != TENON_DTYPE_NONE) d.push_back("RESIDUAL=" + type_name("residual", p.residual));
+  if (p.alpha != 1) d.emplace_back("ALPHA=1");
+  if (p.pre_act) d.emplace_back("PRE_ACT=1");
+  if (!p.act.empty()) d.push_back("ACT(x)=" + p.act);
+  grid_.early = is_few(device, p) && device.properties().early_starts;
+  if (std::ranges::all_of(problems_, [&](const auto& one) { return is_few(device, one); }))
+    few_rows(device, std::move(d));
+  else
+    tensor_cores(device, std::move(d));
+}
+
+void JoinedProduct::few_rows(CudaDevice& device, std::vector<std::string> defines) {
+  const ProductProblem& p = problems_[0];
+  const int64_t tiles = blocks_for(p.m, kTileRows);
+  // A warp has some pieces on their way at a time; each result is a thread's, of 4 warps a tile.
+  constexpr int64_t kPieces = 3;
+  const int64_t wanted = blocks_for(p.k * type_bytes(p.a), kPieceBytes * kPieces);
+  const int64_t warps = std::clamp(blocks_for(wanted, 4) * 4, tiles * 4, kMostWarps);
+  grid_.threads = static_cast<uint32_t>(warps * 32);
+  columns_ = kFewColumns;
+  defines.insert(defines.end(), {"TA=" + type_name("a", p.a), "TY=" + type_name("y", p.y),
+                                 define("TILES", tiles)});
+  code_ = device.code("thin.cu", "thin", defines);
+}
+
+void JoinedProduct::tensor_cores(CudaDevice& device, std::vector<std::string> defines) {
+  rows_ = blocks_for(problems_[0].m, kWgmmaRows);
+  // The columns of a block with which the multiprocessors are done soonest.
+  const auto work = [&](int64_t columns) {
+    constexpr int64_t kBeside = 16;  // what a block takes beside its columns
+    int64_t blocks = 0;
+    for (const ProductProblem& p : problems_) blocks += rows_ * blocks_for(p.n, columns);
+    return blocks_for(blocks, device.properties().multiprocessors) * (columns + kBeside);
+  };
+  columns_ = std::ranges::min({96, 64}, {}, work);
+  grid_.shared = static_cast<uint32_t>(kWgmmaStages * kWgmmaDepth * 4 * (kWgmmaRows + columns_));
+  defines.push_back(define("COLUMNS", columns_));
+  code_ = device.code("matmul_wgmma.cu", "product", defines, grid_.shared);
+}
+
+void JoinedProduct::run(const sdk::Call& call, const std::vector<ProductPointers>& pointers) const {
+  using Launch = void (*)(const Code&, const sdk::Call&, Grid, int64_t, int64_t,
+                          const std::vector<ProductProblem>&, const std::vector<ProductPointers>&);
+  static constexpr Launch kLaunches[kMostSets] = {launch<1>, launch<2>, launch<3>, launch<4>,
+                                                  launch<5>, launch<6>, launch<7>, launch<8>};
+  kLaunches[problems_.size() - 1](code_, call, grid_, rows_, columns_, problems_, pointers);
+}
+
+}  // namespace tenon::cuda
