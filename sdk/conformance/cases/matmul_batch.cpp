@@ -70,6 +70,15 @@ void form_rows(Suite& s) {
            Form{"row", "one row, as in decoding", {1, 257}, {128, 33, 33}},
            Form{"row-tb", "one row, b transposed", {1, 257}, {130, 33, 70}, false, true, true},
            Form{"rows-few", "three rows", {3, 65}, {129, 64, 31}, false, false, true},
+           Form{"few-tb", "three rows, b transposed", {3, 72}, {40, 16, 9}, false, true, true},
+           Form{"more-tb",
+                "rows over a tile, b transposed",
+                {2, 9, 200},
+                {24, 65},
+                false,
+                true,
+                false,
+                -0.6},
            Form{"vector", "a vector", {19}, {6, 5}, false, false, true},
            Form{"batch", "a batch of rows", {2, 3, 9}, {5, 2, 2}, false, false, true},
            Form{"tile", "sizes just over a tile", {33, 65}, {129, 17, 17}},
@@ -127,6 +136,24 @@ void option_rows(Suite& s) {
              },
          .tolerance = product_of(65),
          .decomposed = 2});
+  for (const Form& f :
+       {Form{"few", "three rows", {3, 72}, {40, 16, 9}, false, true, true},
+        Form{"pieces", "three rows of whole pieces", {3, 80}, {40, 16, 9}, false, true, true},
+        Form{"more", "150 rows", {2, 75, 72}, {96, 70, 70}, false, true, true}}) {
+    Tolerance tolerance = product_of(f.terms());
+    tolerance.factor *= 1 << 13;  // a term has 11 bits
+    s.add({.id = std::string("batch-linear-tf32-") + f.id,
+           .sentence = std::string("batch_linear: b transposed, of tf32, ") + f.sentence,
+           .dtypes = {f32},
+           .build =
+               [f](CaseBuilder& b) {
+                 op::batch_linear n = node_of(b, f, b.own());
+                 n.f32_precision = "tf32";
+                 put_out(b, n);
+               },
+           .tolerance = tolerance,
+           .decomposed = 2});
+  }
   struct Size {
     int64_t rows, terms, columns;
   };
