@@ -6,11 +6,6 @@
 #include "texts.hpp"
 
 namespace tenon::cuda {
-namespace {
-
-constexpr uint32_t kPlainShared = 48 << 10;  // more has to be asked for
-
-}  // namespace
 
 std::string_view text_of(std::string_view name) {
   for (const Text& t : texts())
@@ -99,7 +94,8 @@ void Code::prepare() const {
   const Current current(state_->context);
   EntryPoint entry = nullptr;
   TENON_CUDA(module_function, &entry, module, state_->name.c_str());
-  if (state_->shared > kPlainShared)
+  // Always: with what the kernel has of its own it may be more than is given unasked.
+  if (state_->shared > 0)
     TENON_CUDA(function_set_attribute, entry, attribute::function_dynamic_shared,
                static_cast<int>(state_->shared));
   state_->entry = entry;
