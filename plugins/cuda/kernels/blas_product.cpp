@@ -278,6 +278,10 @@ bool BlasProduct::takes(const ProductProblem& p) {
   constexpr uint64_t kEpilogueAlignment = 16;
   if (p.bias != TENON_DTYPE_NONE && p.bias_alignment < kEpilogueAlignment) return false;
   if (p.residual != TENON_DTYPE_NONE && p.residual_alignment < kEpilogueAlignment) return false;
+  // Where rows of y are no multiples of 16 bytes, the way it proposes first rounds before it adds a
+  // bias.
+  constexpr int64_t kWholeRow = 8;
+  if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.n % kWholeRow != 0) return false;
   // The library rounds between a bias and a residual.
   if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.residual != TENON_DTYPE_NONE) return false;
   return epilogue_of(p) && (p.bias == TENON_DTYPE_NONE || p.bias == p.y);
