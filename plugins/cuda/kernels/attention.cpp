@@ -57,7 +57,8 @@ struct FloatTile {
   FloatTile(const AttentionProblem& p, const Properties& device) {
     constexpr int64_t kWidestSplit = 64, kLanes = 16, kGroups = 8;
     split = device.major >= 8 && p.dtype == TENON_DTYPE_F32 &&
-            std::max(p.padded_dim, p.padded_v_dim) <= kWidestSplit;
+            std::max(p.padded_dim, p.padded_v_dim) <= kWidestSplit &&
+            p.heads() * blocks_for(p.rows(), 16) >= device.multiprocessors;  // else FMAs are sooner
     rows = 64;
     while (rows > 16 && (p.rows() <= rows / 2 ||
                          p.heads() * blocks_for(p.rows(), rows) < device.multiprocessors))
