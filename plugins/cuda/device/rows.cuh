@@ -34,6 +34,14 @@ __device__ inline P join_warp(P v, Join join) {
   // Lanes may differ by a rounding: the first one's counts.
   return each_word(v, [](u32 w) { return __shfl_sync(~0u, w, 0, WIDTH); });
 }
+// Of numbers all lanes find the same sum.
+template <int WIDTH, class A>
+__device__ inline A sum_warp(A v) {
+#pragma unroll
+  for (int o = WIDTH / 2; o > 0; o /= 2)
+    v += each_word(v, [=](u32 w) { return __shfl_xor_sync(~0u, w, o); });
+  return v;
+}
 // All threads of the block come here; all lanes of a group get its result.
 template <int lanes, class P, class Join>
 __device__ inline P join_lanes(P v, Join join) {
@@ -51,6 +59,19 @@ __device__ inline P join_lanes(P v, Join join) {
     v = reinterpret_cast<const P*>(parts)[Group<lanes>::in_block() * warps + threadIdx.x % warps];
     return join_warp<warps>(v, join);
   }
+}
+
+// What the warps of a group found, in their order; all lanes of the group come here. turn: of calls
+// one after the other, which need no barrier between them.
+template <int lanes, class P>
+__device__ inline const P* exchange(const P& mine, u32 turn) {
+  constexpr int warps = Group<lanes>::threads / 32, own = lanes / 32;
+  __shared__ __align__(16) u8 memory[2][warps * sizeof(P)];
+  P* const parts = reinterpret_cast<P*>(memory[turn % 2]);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
+  if constexpr (lanes == Group<lanes>::threads) __syncthreads();
+  else asm volatile("bar.sync %0, %1;" ::"r"(1 + Group<lanes>::in_block()), "n"(lanes) : "memory");
+  return parts + Group<lanes>::in_block() * own;
 }
 
 struct Add {

@@ -190,3 +190,65 @@ template <class T, int N>
 __device__ inline void store(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
+#if __CUDA_ARCH__ >= 800
+__device__ inline u32 narrow_pair(f32 low, f32 high, bf16) {
+  u32 y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+__device__ inline u32 narrow_pair(f32 low, f32 high, f16) {
+  u32 y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+#endif
+template <class T>
+struct IsHalf {
+  static constexpr bool value = false;
+};
+template <>
+struct IsHalf<f16> {
+  static constexpr bool value = true;
+};
+template <>
+struct IsHalf<bf16> {
+  static constexpr bool value = true;
+};
+__device__ inline f32 widen_half(u32 word, int k, bf16) {
+  return __uint_as_float(k == 0 ? word << 16 : word & 0xFFFF0000u);
+}
+__device__ inline f32 widen_half(u32 word, int k, f16) {
+  return f16_to_f32((u16)(k == 0 ? word : word >> 16));
+}
+// Element k of a vector. Those of 16 bits are taken out of their word in one instruction.
+template <class T, int N>
+__device__ inline acc_t<T> widen_at(const Vec<T, N>& v, int k) {
+  if constexpr (IsHalf<T>::value && N % 2 == 0)
+    return widen_half(reinterpret_cast<const u32*>(&v)[k / 2], k % 2, T{});
+  else
+    return widen(v.v[k]);
+}
+// All of a vector; of 16 bits two at once where there is an instruction for it.
+template <class T, int N>
+__device__ inline Vec<T, N> narrow_all(const acc_t<T> (&v)[N]) {
+  Vec<T, N> t;
+#if __CUDA_ARCH__ >= 800
+  if constexpr (IsHalf<T>::value && N % 2 == 0) {
+#pragma unroll
+    for (int k = 0; k < N; k += 2)
+      reinterpret_cast<u32*>(&t)[k / 2] = narrow_pair(v[k], v[k + 1], T{});
+  } else
+#endif
+  {
+#pragma unroll
+    for (int k = 0; k < N; ++k) t.v[k] = narrow<T>(v[k]);
+  }
+  return t;
+}
+// What was widened is not kept beside what was read: the registers would not do.
+template <class T, int N>
+__device__ inline void forget(Vec<T, N>& v) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0)
+#pragma unroll
+    for (int w = 0; w < N / 2; ++w) asm volatile("" : "+r"(reinterpret_cast<u32*>(&v)[w]));
+}

@@ -60,23 +60,27 @@ struct Rows {
         throw Refusal::shape("rows of " + std::to_string(n) + " elements do not fit on chip");
     chunks = std::max<int64_t>((vectors + lanes - 1) / lanes, 1);
   }
-  // Rows ahead lie in shared memory, `lines` of either; sums: numbers that a lane keeps for each of
-  // its elements. How many blocks are to be at work on a multiprocessor: as many as registers and
-  // shared memory are enough for. With fewer than `least` it is faster not to look ahead (H200).
-  void look_ahead(int64_t lines, int64_t sums, int64_t least, const CudaDevice& device) {
-    constexpr int64_t kOthers = 40, kRegisters = 65536, kReserved = 1024, kRows = 3;
+  // Rows ahead of two operands lie in shared memory, for `sums` numbers that a lane keeps for each
+  // of its elements. How many blocks are to be at work on a multiprocessor: as many as registers
+  // and shared memory are enough for. With fewer than two it is faster not to look ahead (H200).
+  void look_ahead(int64_t sums, const CudaDevice& device) {
+    constexpr int64_t kOthers = 40, kRegisters = 65536, kReserved = 1024;
+    constexpr int64_t kLeastRows = 3, kMostRows = 5, kLeastBlocks = 2;
     const int64_t threads = group_threads(lanes), bytes = vec * type_bytes(dtype);
-    const int64_t taken = lines * (kRows + 1) * chunks * threads * bytes;
-    const auto fit = [&](int64_t n) {
+    const int64_t row = 2 * threads * (chunks * bytes + type_bytes(acc));  // and its statistics
+    const auto all = static_cast<int64_t>(device.properties().shared_per_block);
+    const auto fit = [&](int64_t n, int64_t rows) {
       return n * threads * (sums * chunks * vec + kOthers) <= kRegisters &&
-             n * (taken + kReserved) <= static_cast<int64_t>(device.properties().shared_per_block);
+             n * ((rows + 1) * row + kReserved) <= all;
     };
-    if (acc != TENON_DTYPE_F32 || bytes != 16 || device.properties().major < 8 || !fit(least))
+    if (acc != TENON_DTYPE_F32 || bytes != 16 || device.properties().major < 8 ||
+        !fit(kLeastBlocks, kLeastRows))
       return;
-    ahead = kRows;
-    shared = static_cast<uint32_t>(taken);
-    blocks = least;
-    while (blocks * threads < 1280 && fit(blocks + 1)) ++blocks;
+    blocks = kLeastBlocks;
+    while (blocks * threads < 1280 && fit(blocks + 1, kLeastRows)) ++blocks;
+    ahead = kLeastRows;
+    while (ahead < kMostRows && fit(blocks, ahead + 1)) ++ahead;
+    shared = static_cast<uint32_t>((ahead + 1) * row);
   }
   Grid grid(int multiprocessors) const {
     Grid g = line_grid(shape.rows, lanes, shared);
@@ -97,6 +101,8 @@ struct Rows {
             define("VEC", vec),
             define("RMS", rms),
             define("AHEAD", ahead),
+            // Of longer elements it costs registers.
+            define("WHOLE", is_half(dtype) && shape.n == lanes * chunks * vec),
             define("BLOCKS", blocks)};
   }
 
@@ -138,18 +144,17 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   rows.check_parameter("bias", p.bias);
   rows.check_parameter("gamma", p.gamma);
   rows.check_parameter("beta", p.beta);
-  // As measured on an H200: half-precision rows alone gain by looking ahead.
-  const bool alone = is_half(rows.dtype) && !p.residual;
   rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32, is_half(rows.dtype) ? 512 : 0,
                     {&p.x, &p.residual, &p.bias, &p.gamma, &p.beta});
+  // A row as it lies in memory takes few registers: many blocks are under way.
+  if (is_half(rows.dtype) && !p.residual && rows.vec > 1)
+    rows.blocks = 1024 / group_threads(rows.lanes);
   CudaDevice& device = device_of(node);
-  if (alone && rows.lanes > 32) rows.look_ahead(1, 1, 3, device);
   std::vector<std::string> defines = rows.defines(rms, p.gamma, p.beta, p.bias);
   defines.insert(defines.end(),
                  {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
-  const Code code = device.code("norm.cu", "forward", defines, rows.shared);
-  Grid grid = rows.ahead > 0 ? rows.grid(device.properties().multiprocessors)
-                             : line_grid(rows.shape.rows, rows.lanes);
+  const Code code = device.code("norm.cu", "forward", defines);
+  Grid grid = line_grid(rows.shape.rows, rows.lanes);
   grid.early =
       device.properties().early_starts && grid.blocks <= device.properties().multiprocessors;
   Kernel kernel = kernel_of(
@@ -183,7 +188,7 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 8 : 16, 128, {&p.x, &p.dy, &p.gamma, &p.dsum});
   CudaDevice& device = device_of(node);
   const bool gammas = p.dgamma >= 0, betas = p.dbeta >= 0;
-  rows.look_ahead(2, 2 + gammas + betas, 2, device);
+  rows.look_ahead(2 + gammas + betas, device);
   if (rows.ahead == 0) rows.blocks = rows.lanes <= 256 ? 3 : 1;
   // As many groups as are at work at once; each leaves one row of sums.
   const Grid grid = rows.grid(device.properties().multiprocessors);

@@ -42,6 +42,7 @@ const std::vector<Form>& forms() {
       {"wide", "parameters in the accumulation dtype", {4, 9}, -1, true, true, true},
       {"eps", "a large eps", {4, 9}, -1, true, true, false, 0, 0.3},
       {"long", "long rows", {3, 1031}},
+      {"even", "long rows that vectors divide", {5, 1544}},
       {"many", "more rows than a block", {203, 33}},
       {"one", "rows of one element", {5, 1}},
   };
