@@ -250,7 +250,8 @@ void softmax_cases(Suite& s) {
          {Shape{"-axis0", {5, 3, 4}, 0, true}, Shape{"-axis1", {3, 5, 7}, 1, true},
           Shape{"-last", {3, 2, 7}, -1, true}, Shape{"-vector", {13}, 0, true},
           Shape{"-one", {4, 1}, 1, true}, Shape{"-long", {3, 1031}, 1, false},
-          Shape{"-long-first", {517, 3}, 0, false}, Shape{"-wide", {67, 64}, 1, false}})
+          Shape{"-long-first", {517, 3}, 0, false}, Shape{"-wide", {67, 64}, 1, false},
+          Shape{"-very-long", {3, 16411}, 1, false}})
       softmax_rows(s, log, c);
   edge_rows(s);
   for (const Loss& c : losses()) loss_rows(s, c);
