@@ -25,43 +25,43 @@ struct Shape {
   u32 pixels, unit, splits;       // of a channel; of a unit; units of a channel
   u32 pieces, units;              // of a group; of a piece
   u32 team, teams;                // threads of a piece; pieces of a block
+  Divisor by_splits, by_pieces, by_team;
 };
 
 // Where a thread works.
 struct Place {
   i64 group;  // -1: there is none
   u32 piece, n, lane;
-  u32 channel;  // in the image
+  u32 channel;  // in the group
   i64 unit;     // of all images
   i64 start;    // of the unit's n elements; of none without a group
 
   __device__ explicit Place(const Shape& s) {
-    const u32 t = threadIdx.x % s.team, mine = t / LANES, all = s.channels * s.splits;
-    group = blockIdx.x / s.pieces * (i64)s.teams + threadIdx.x / s.team;
-    piece = blockIdx.x % s.pieces;
+    const u32 team_in_block = s.by_team.quotient(threadIdx.x);
+    const u32 t = threadIdx.x - team_in_block * s.team, mine = t / LANES;
+    const u32 index = s.by_pieces.quotient(blockIdx.x), all = s.channels * s.splits;
+    group = index * (i64)s.teams + team_in_block;
+    piece = blockIdx.x - index * s.pieces;
     lane = t % LANES;
     const u32 k = piece * s.units + mine;
     n = 0, channel = 0, unit = -1, start = 0;
     if (group >= s.groups) group = -1;
     if (group < 0 || mine >= s.units || k >= all) return;
-    const u32 c = k / s.splits, begin = (k - c * s.splits) * s.unit;
-    channel = (u32)(group % s.groups_in_image) * s.channels + c;
+    channel = s.by_splits.quotient(k);
+    const u32 begin = (k - channel * s.splits) * s.unit;
     unit = group * all + k;
-    start = (group * s.channels + c) * s.pixels + begin;
+    start = (group * s.channels + channel) * s.pixels + begin;
     n = min(s.unit, s.pixels - min(begin, s.pixels));
+  }
+  // Among all of an image. Slow: to be asked for while loads are under way.
+  __device__ u32 channel_in_image(const Shape& s) const {
+    const u32 in_image = (u64)group >> 32 == 0 ? (u32)group % s.groups_in_image
+                                               : (u32)((u64)group % s.groups_in_image);
+    return in_image * s.channels + channel;
   }
   __device__ u32 at(int c) const { return (c * LANES + lane) * VEC; }
   __device__ bool has(int c) const { return at(c) < n; }
 };
-// Elements of a group's first k units, of its piece k.
-__device__ inline u32 elements_before(const Shape& s, u32 k) {
-  const u32 c = min(k / s.splits, s.channels);
-  if (c == s.channels) return c * s.pixels;
-  return c * s.pixels + min((k - c * s.splits) * s.unit, s.pixels);
-}
-__device__ inline u32 piece_elements(const Shape& s, u32 k) {
-  return elements_before(s, (k + 1) * s.units) - elements_before(s, k * s.units);
-}
 __device__ inline u32 group_elements(const Shape& s) { return s.channels * s.pixels; }
 
 struct Part {
@@ -71,14 +71,10 @@ struct Part {
     for (int c = 0; c < CHUNKS; ++c)
       if (place.has(c)) v[c] = load<T, VEC>(p + place.start + place.at(c));
   }
-  __device__ A operator()(int c, int k) const { return widen(v[c].v[k]); }
-  // What was widened is not kept beside what was read: the registers would not do.
+  __device__ A operator()(int c, int k) const { return widen_at(v[c], k); }
   __device__ void forget() {
-    if constexpr (sizeof(T) == 2 && VEC > 1)
 #pragma unroll
-      for (int c = 0; c < CHUNKS; ++c)
-#pragma unroll
-        for (int w = 0; w < VEC / 2; ++w) asm volatile("" : "+r"(reinterpret_cast<u32*>(&v[c])[w]));
+    for (int c = 0; c < CHUNKS; ++c) ::forget(v[c]);
   }
 };
 // Sum of f(chunk, element) over a thread's part.
@@ -98,59 +94,12 @@ __device__ inline A part_sum(const Place& p, F&& f) {
 
 // ---- joining
 
-// Of a team whose warps' sums are given; all threads of the block come here.
-template <class P, class Join>
-__device__ inline P join_warps(P v, const Shape& s, Join join) {
-  if (s.team == 32) return v;
-  __shared__ __align__(16) u8 parts[kMostWarps * sizeof(P)];
-  const P* all = reinterpret_cast<const P*>(parts);
-  __syncthreads();  // the last call's parts were read
-  if (threadIdx.x % 32 == 0) reinterpret_cast<P*>(parts)[threadIdx.x / 32] = v;
-  __syncthreads();
-  const u32 first = threadIdx.x / s.team * (s.team / 32);
-  v = all[first];
-  for (u32 k = 1; k < s.team / 32; ++k) v = join(v, all[first + k]);
-  return v;
-}
-__device__ inline A team_sum(A v, const Shape& s) {
-  return join_warps(join_warp<32>(v, Add()), s, Add());
-}
-
-struct Moments {
-  A mean, squares;  // squares of the distances from the mean
-};
-// What pieces found becomes what the group has; get(k) is piece k's.
-template <class F>
-__device__ inline Moments join_moments(const Shape& s, u32 begin, u32 end, u32 step, A mean,
-                                       F&& get) {
-  Moments sum{0, 0};
-  for (u32 k = begin; k < end; k += step) {
-    const A count = (A)piece_elements(s, k);
-    if (count == 0) continue;
-    const Moments m = get(k);
-    const A off = m.mean - mean;
-    sum.mean += m.mean * count;
-    sum.squares += m.squares + count * off * off;
-  }
-  return sum;
-}
-__device__ inline Statistics statistics_of(A mean, A squares, const Shape& s) {
-  return {mean, 1 / sqrt(squares / (A)group_elements(s) + (A)s.eps)};
-}
-__device__ inline Moments piece_moments(Part& x, const Place& p, const Shape& s) {
-  const A count = (A)piece_elements(s, p.piece);
-  const A mean = team_sum(part_sum(p, [&](int c, int k) { return x(c, k); }), s) / count;
-  x.forget();
-  const A squares = team_sum(part_sum(p,
-                                      [&](int c, int k) {
-                                        const A d = x(c, k) - mean;
-                                        return d * d;
-                                      }),
-                             s);
-  return {mean, squares};
-}
-
 // All blocks of a cluster pass a barrier; between arrive and wait a block goes on.
+__device__ inline void begin() {  // nothing was written: there is nothing to be seen
+#if __CUDA_ARCH__ >= 900 && PIECES > 1
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
 __device__ inline void arrive() {
 #if __CUDA_ARCH__ >= 900 && PIECES > 1
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -161,34 +110,90 @@ __device__ inline void wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-// What the blocks of a cluster have, in their order. A barrier must follow before a block ends: the
-// others read its memory.
+// What the warps at work at a group found, in their order: those of a team, or of all blocks of a
+// cluster, which write to each other's memory and must have begun. All threads come here.
 template <class P>
-__device__ inline const P* exchange([[maybe_unused]] const P& mine) {
-  __shared__ __align__(16) u8 all[PIECES * sizeof(P)];
+struct Found {
+  const P* parts;
+  u32 count;
+};
+template <class P>
+__device__ inline Found<P> share(const P& mine, [[maybe_unused]] u32 piece, const Shape& s) {
+  __shared__ __align__(16) u8 memory[PIECES * kMostWarps * sizeof(P)];
+  P* const parts = reinterpret_cast<P*>(memory);
+  const u32 warps = s.team / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900 && PIECES > 1
-  __shared__ __align__(16) u8 own[sizeof(P)];
-  if (threadIdx.x == 0) *reinterpret_cast<P*>(own) = mine;
+  constexpr u32 words = sizeof(P) / 4;
+  if (lane < PIECES) {
+    u32 to = (u32)__cvta_generic_to_shared(parts + piece * warps + warp);
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(lane));
+    each_word(mine, [&](u32 w) {
+      asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(w) : "memory");
+      to += 4;
+      return w;
+    });
+  }
   arrive();
   wait();
-  constexpr u32 words = sizeof(P) / 4;
-  if (threadIdx.x < PIECES * words) {
-    u32 from = (u32)__cvta_generic_to_shared(own) + threadIdx.x % words * 4, value;
-    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(from) : "r"(threadIdx.x / words));
-    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
-    reinterpret_cast<u32*>(all)[threadIdx.x] = value;
-  }
+  return {parts, PIECES * warps};
+#else
+  if (lane == 0) parts[warp] = mine;
   __syncthreads();
+  return {parts + threadIdx.x / s.team * warps, warps};
 #endif
-  return reinterpret_cast<const P*>(all);
 }
-__device__ inline Statistics find_statistics(Part& x, const Place& p, const Shape& s) {
-  const Moments m = piece_moments(x, p, s);
-  if constexpr (PIECES == 1) return statistics_of(m.mean, m.squares, s);
-  const Moments* all = exchange(m);
-  const auto get = [=](u32 k) { return all[k]; };
-  const A mean = join_moments(s, 0, PIECES, 1, 0, get).mean / (A)group_elements(s);
-  return statistics_of(mean, join_moments(s, 0, PIECES, 1, mean, get).squares, s);
+struct WarpSum {
+  __device__ A operator()(A v) const { return sum_warp<32>(v); }
+};
+
+struct Moments {
+  A count, mean, squares;  // squares of the distances from the mean
+};
+// Of get(k) for every k that the threads of `sum` have.
+template <class Get, class Sum>
+__device__ inline Moments join_moments(u32 first, u32 end, u32 step, Get&& get, Sum&& sum) {
+  A count = 0, total = 0, squares = 0;
+#pragma unroll 2
+  for (u32 k = first; k < end; k += step) {
+    const Moments m = get(k);
+    count += m.count;
+    total += m.count * m.mean;
+  }
+  count = sum(count), total = sum(total);
+  const A mean = count > 0 ? total / count : A(0);
+#pragma unroll 2
+  for (u32 k = first; k < end; k += step) {
+    const Moments m = get(k);
+    squares += m.squares + m.count * (m.mean - mean) * (m.mean - mean);
+  }
+  return {count, mean, sum(squares)};
+}
+__device__ inline Statistics statistics_of(const Moments& m, const Shape& s) {
+  const A variance = m.squares / m.count;  // NaN of nothing, as is the mean
+  return {m.count > 0 ? m.mean : variance, 1 / sqrt(variance + (A)s.eps)};
+}
+// Each warp takes the distances from its own mean, so that warps exchange only once.
+__device__ inline Moments warp_moments(Part& x, const Place& p) {
+  u32 own = 0;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) own += p.has(c) ? VEC : 0;
+  const A count = WarpSum()((A)own);
+  const A sum = WarpSum()(part_sum(p, [&](int c, int k) { return x(c, k); }));
+  const A mean = count > 0 ? sum / count : A(0);
+  x.forget();
+  const A squares = WarpSum()(part_sum(p, [&](int c, int k) {
+    const A d = x(c, k) - mean;
+    return d * d;
+  }));
+  return {count, mean, squares};
+}
+// Of a team, or of a cluster.
+__device__ inline Moments find_moments(Part& x, const Place& p, const Shape& s) {
+  const Moments mine = warp_moments(x, p);
+  if (PIECES == 1 && s.team == 32) return mine;
+  const Found<Moments> all = share(mine, p.piece, s);
+  return join_moments(threadIdx.x % 32, all.count, 32, [=](u32 k) { return all.parts[k]; },
+                      WarpSum());
 }
 __device__ inline Statistics given_statistics(const A* means, const A* inverses, const Place& p) {
   if (p.group < 0) return {0, 0};
@@ -197,58 +202,59 @@ __device__ inline Statistics given_statistics(const A* means, const A* inverses,
 
 // ---- group_norm
 
-// gamma, beta may be absent.
-__device__ inline void normalize(Part& x, const Place& p, const Statistics& f,
-                                 const GAMMA* gamma, const BETA* beta, T* y) {
+// What a unit is scaled and shifted by; gamma, beta may be absent.
+struct Affine {
+  A scale, shift;
+};
+__device__ inline Affine affine_of(const GAMMA* gamma, const BETA* beta, const Place& p,
+                                   const Shape& s) {
+  if (p.unit < 0) return {0, 0};
+  const u32 channel = p.channel_in_image(s);
+  return {gamma ? (A)widen(gamma[channel]) : A(1), beta ? (A)widen(beta[channel]) : A(0)};
+}
+__device__ inline void normalize(Part& x, const Place& p, const Statistics& f, const Affine& to,
+                                 T* y) {
   x.forget();
-  if (p.unit < 0) return;
-  const A scale = gamma ? (A)widen(gamma[p.channel]) : A(1);
-  const A shift = beta ? (A)widen(beta[p.channel]) : A(0);
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c) {
     if (!p.has(c)) continue;
-    Vec<T, VEC> t;
+    A t[VEC];
 #pragma unroll
-    for (int k = 0; k < VEC; ++k)
-      t.v[k] = narrow<T>((x(c, k) - f.mean) * f.inverse * scale + shift);
-    store(y + p.start + p.at(c), t);
+    for (int k = 0; k < VEC; ++k) t[k] = (x(c, k) - f.mean) * f.inverse * to.scale + to.shift;
+    store(y + p.start + p.at(c), narrow_all<T>(t));
   }
 }
 // means, inverses may be absent.
 extern "C" __global__ void CLUSTER __launch_bounds__(512, 2)
     forward(const T* x, const GAMMA* gamma, const BETA* beta, T* y, A* means, A* inverses,
             const Shape s) {
+  begin();
   const Place p(s);
   Part part(x, p);
-  const Statistics f = find_statistics(part, p, s);
-  arrive();
-  normalize(part, p, f, gamma, beta, y);
-  if (p.group >= 0 && p.piece == 0 && threadIdx.x % s.team == 0) {
-    if (means) means[p.group] = f.mean;
-    if (inverses) inverses[p.group] = f.inverse;
-  }
+  const Affine to = affine_of(gamma, beta, p, s);
   wait();
+  const Statistics f = statistics_of(find_moments(part, p, s), s);
+  normalize(part, p, f, to, y);
+  if (p.group < 0 || p.piece != 0 || threadIdx.x % s.team != 0) return;
+  if (means) means[p.group] = f.mean;
+  if (inverses) inverses[p.group] = f.inverse;
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2)
     moments(const T* x, Moments* found, const Shape s) {
   const Place p(s);
   Part part(x, p);
-  const Moments m = piece_moments(part, p, s);
+  const Moments m = find_moments(part, p, s);
   if (threadIdx.x == 0) found[blockIdx.x] = m;
 }
 // A block for a group.
 extern "C" __global__ void __launch_bounds__(256)
     join_groups(const Moments* found, A* means, A* inverses, const Shape s) {
   found += (i64)blockIdx.x * s.pieces;
-  const auto get = [=](u32 k) { return found[k]; };
-  const u32 first = threadIdx.x;
-  const A sum = join_lanes<256>(join_moments(s, first, s.pieces, 256, 0, get).mean, Add());
-  const A mean = sum / (A)group_elements(s);
-  const A squares =
-      join_lanes<256>(join_moments(s, first, s.pieces, 256, mean, get).squares, Add());
+  const Moments m = join_moments(threadIdx.x, s.pieces, 256, [=](u32 k) { return found[k]; },
+                                 [](A v) { return join_lanes<256>(v, Add()); });
   if (threadIdx.x != 0) return;
-  const Statistics f = statistics_of(mean, squares, s);
+  const Statistics f = statistics_of(m, s);
   means[blockIdx.x] = f.mean;
   inverses[blockIdx.x] = f.inverse;
 }
@@ -257,15 +263,14 @@ extern "C" __global__ void __launch_bounds__(512, 2)
           const A* inverses, const Shape s) {
   const Place p(s);
   Part part(x, p);
-  normalize(part, p, given_statistics(means, inverses, p), gamma, beta, y);
+  normalize(part, p, given_statistics(means, inverses, p), affine_of(gamma, beta, p, s), y);
 }
 
 // ---- backward
 
-// The piece's sums of gamma times dy. channel_sums, which may be absent: one for each unit.
-__device__ inline Pair piece_sums(Part& dy, Part& x, const Place& p,
-                                  const Statistics& f, A scale, Pair* channel_sums,
-                                  const Shape& s) {
+// A warp's sums of gamma times dy. channel_sums, which may be absent: one for each unit.
+__device__ inline Pair warp_sums(Part& dy, Part& x, const Place& p,
+                                 const Statistics& f, A scale, Pair* channel_sums) {
   x.forget();
   const A up = part_sum(p, [&](int c, int k) { return dy(c, k); });
   const A along =
@@ -277,11 +282,15 @@ __device__ inline Pair piece_sums(Part& dy, Part& x, const Place& p,
 #pragma unroll
   for (int o = LANES; o < 32; o *= 2)
     sum = AddPair()(sum, each_word(sum, [=](u32 w) { return __shfl_xor_sync(~0u, w, o); }));
-  return join_warps(sum, s, AddPair());
+  return sum;
 }
-__device__ inline A scale_of(const GAMMA* gamma, const Place& p) {
-  if (p.unit < 0) return 0;
-  return gamma ? (A)widen(gamma[p.channel]) : A(1);
+// Of a team, or of a cluster.
+__device__ inline Pair join_pairs(const Pair& mine, const Place& p, const Shape& s) {
+  if (PIECES == 1 && s.team == 32) return mine;
+  const Found<Pair> all = share(mine, p.piece, s);
+  Pair sum{0, 0};
+  for (u32 k = threadIdx.x % 32; k < all.count; k += 32) sum = AddPair()(sum, all.parts[k]);
+  return join_warp<32>(sum, AddPair());
 }
 __device__ inline void put_gradient(Part& dy, Part& x, const Place& p,
                                     const Statistics& f, A scale, const Pair& total, T* dx,
@@ -292,37 +301,28 @@ __device__ inline void put_gradient(Part& dy, Part& x, const Place& p,
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c) {
     if (!p.has(c)) continue;
-    Vec<T, VEC> t;
+    A t[VEC];
 #pragma unroll
     for (int k = 0; k < VEC; ++k) {
       const A normal = (x(c, k) - f.mean) * f.inverse;
-      t.v[k] = narrow<T>(f.inverse * (dy(c, k) * scale - mean - normal * slope));
+      t[k] = f.inverse * (dy(c, k) * scale - mean - normal * slope);
     }
-    store(dx + p.start + p.at(c), t);
+    store(dx + p.start + p.at(c), narrow_all<T>(t));
   }
 }
 // gamma, means with inverses, dx, channel_sums may be absent.
 extern "C" __global__ void CLUSTER __launch_bounds__(512, 2)
     backward(const T* dy, const T* x, const GAMMA* gamma, const A* means, const A* inverses, T* dx,
              Pair* channel_sums, const Shape s) {
+  begin();
   const Place p(s);
   Part up(dy, p), part(x, p);
-  const Statistics f =
-      means ? given_statistics(means, inverses, p) : find_statistics(part, p, s);
-  const A scale = scale_of(gamma, p);
-  Pair total = piece_sums(up, part, p, f, scale, channel_sums, s);
-  if (dx) {
-    if constexpr (PIECES > 1) {
-      const Pair* all = exchange(total);
-      total = all[0];
-      for (int k = 1; k < PIECES; ++k) total = AddPair()(total, all[k]);
-    }
-    arrive();
-    put_gradient(up, part, p, f, scale, total, dx, s);
-  } else {
-    arrive();
-  }
+  const A scale = affine_of(gamma, nullptr, p, s).scale;
   wait();
+  const Statistics f = means ? given_statistics(means, inverses, p)
+                             : statistics_of(find_moments(part, p, s), s);
+  const Pair mine = warp_sums(up, part, p, f, scale, channel_sums);
+  if (dx) put_gradient(up, part, p, f, scale, join_pairs(mine, p, s), dx, s);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2)
@@ -330,8 +330,9 @@ extern "C" __global__ void __launch_bounds__(512, 2)
          Pair* found, Pair* channel_sums, const Shape s) {
   const Place p(s);
   Part up(dy, p), part(x, p);
-  const Pair sum = piece_sums(up, part, p, given_statistics(means, inverses, p),
-                              scale_of(gamma, p), channel_sums, s);
+  const Pair mine = warp_sums(up, part, p, given_statistics(means, inverses, p),
+                              affine_of(gamma, nullptr, p, s).scale, channel_sums);
+  const Pair sum = join_pairs(mine, p, s);
   if (found && threadIdx.x == 0) found[blockIdx.x] = sum;
 }
 // A block for a group.
@@ -350,5 +351,5 @@ extern "C" __global__ void __launch_bounds__(512, 2)
   if (p.unit < 0) return;
   Part up(dy, p), part(x, p);
   put_gradient(up, part, p, given_statistics(means, inverses, p),
-               scale_of(gamma, p), totals[p.group], dx, s);
+               affine_of(gamma, nullptr, p, s).scale, totals[p.group], dx, s);
 }

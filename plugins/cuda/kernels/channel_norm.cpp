@@ -91,6 +91,7 @@ struct Shape {
   uint32_t pixels = 1, unit = 1, splits = 1;
   uint32_t pieces = 1, units = 1;
   uint32_t team = 32, teams = 1;
+  Divisor by_splits{}, by_pieces{}, by_team{};
 };
 
 constexpr int64_t kThreads = 512, kCluster = 8;
@@ -143,6 +144,9 @@ struct Cut {
     shape.units = static_cast<uint32_t>(units);
     shape.team = static_cast<uint32_t>(team);
     shape.teams = static_cast<uint32_t>(teams);
+    shape.by_splits = Divisor(shape.splits);
+    shape.by_pieces = Divisor(shape.pieces);
+    shape.by_team = Divisor(shape.team);
   }
   Grid grid() const {
     return {.blocks = blocks_for(shape.groups, shape.teams) * shape.pieces,
@@ -167,7 +171,7 @@ struct Areas {
     const auto numbers = [&](int64_t n) {
       return take_scratch(scratch, static_cast<uint64_t>(n * cut.number_bytes()));
     };
-    pieces = numbers(2 * cut.shape.groups * cut.shape.pieces);
+    pieces = numbers(3 * cut.shape.groups * cut.shape.pieces);  // moments, or pairs
     means = numbers(cut.shape.groups);
     inverses = numbers(cut.shape.groups);
     if (sums) totals = numbers(2 * cut.shape.groups);
