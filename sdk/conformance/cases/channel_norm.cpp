@@ -48,6 +48,8 @@ std::vector<Form> group_forms() {
       {"many", "many groups", {21, 8, 3, 3}, 4},
       {"single", "groups of one element", {3, 4, 1}, 4},
       {"offset", "a mean far from zero", {2, 4, 5, 5}, 2, true, true, false, 512},
+      {"wide-odd", "groups of 64 KiB and more, an odd image", {1, 4, 95, 131}, 2},
+      {"huge", "a group of 512 KiB and more", {1, 3, 208, 212}, 1},
   };
 }
 std::vector<Form> pixel_forms() {
@@ -59,6 +61,7 @@ std::vector<Form> pixel_forms() {
       {"wide", "parameters in the accumulation dtype", {2, 5, 2, 3}, 0, true, true, true},
       {"eps", "a large eps", {2, 5, 2, 3}, 0, true, true, false, 0, 0.3},
       {"deep", "many channels, pixels over a tile", {2, 131, 9, 13}},
+      {"deeper", "channels by the hundred, an even image", {1, 516, 6, 12}},
       {"large", "more pixels than a block of tiles", {3, 3, 67, 71}},
       {"single", "one channel", {2, 1, 3, 3}},
       {"offset", "a mean far from zero", {2, 33, 5, 5}, 0, true, true, false, 512},
