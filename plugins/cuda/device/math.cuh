@@ -31,6 +31,14 @@ struct Unsigned<u64> {
   typedef u64 type;
 };
 
+// What remains of an integer. Where a sum of bytes is compared next NVVM 13.0 forgets to cut it off:
+// no more is told of it.
+template <class T>
+__device__ inline T wrapped(typename Unsigned<T>::type v) {
+  if constexpr (sizeof(T) == 1) asm("" : "+r"(v));
+  return (T)v;
+}
+
 // Rounded by themselves, whatever step follows: a region gives what its nodes give one by one.
 __device__ inline f32 rounded_sum(f32 x, f32 y) { return __fadd_rn(x, y); }
 __device__ inline f64 rounded_sum(f64 x, f64 y) { return __dadd_rn(x, y); }
@@ -169,7 +177,7 @@ __device__ inline Mish<T> mish_parts(T x) {
 // ---- unary
 UNARY(neg) {
   if constexpr (Traits<T>::floating) return -x;
-  else return (T)(0 - (typename Unsigned<T>::type)x);
+  else return wrapped<T>(0 - (typename Unsigned<T>::type)x);
 }
 UNARY(abs) {
   if constexpr (Traits<T>::floating) return fabs(x);
@@ -377,7 +385,7 @@ OUTPUT_SLOPE(relu) { return y > 0 ? T(1) : T(0); }
 #define BINARY(kind) template <class T> __device__ inline T binary_##kind(T x, T y)
 #define WRAPPED(rounded, op)                                                               \
   if constexpr (Traits<T>::floating) return rounded(x, y);                                 \
-  else return (T)((typename Unsigned<T>::type)x op (typename Unsigned<T>::type)y);
+  else return wrapped<T>((typename Unsigned<T>::type)x op (typename Unsigned<T>::type)y);
 BINARY(add) { WRAPPED(rounded_sum, +) }
 BINARY(sub) { WRAPPED(rounded_difference, -) }
 BINARY(mul) { WRAPPED(rounded_product, *) }

@@ -149,6 +149,22 @@ void output_rows(Suite& s) {
            body.out(body.where(body.compare("ge", t, in_x), t, body.binary("max", in_x, in_y)));
            b.output("y", body.region({x, y}));
          }});
+  s.add({.id = "region-int-compare",
+         .sentence = "sums of integers that lie together wrap before they are compared",
+         .dtypes = {i8, i16, i32, i64},
+         .build = [](CaseBuilder& b) {
+           const Value x = b.input("x", {5, 64}, Fill::integers(-100, 100)),
+                       y = b.input("y", {5, 64}, Fill::integers(-100, 100));
+           BodyBuilder body(b);
+           const Value in_x = body.in(x), in_y = body.in(y);
+           body.out(body.binary("max", in_x, body.unary("abs", in_x)));
+           body.out(body.binary("max", in_y, body.binary("add", in_x, in_y)));
+           body.out(body.binary("min", in_y, body.binary("sub", in_x, in_y)));
+           const Node r = body.region({x, y});
+           b.output("magnitude", r[0]);
+           b.output("sum", r[1]);
+           b.output("difference", r[2]);
+         }});
 }
 
 void cast_rows(Suite& s) {
