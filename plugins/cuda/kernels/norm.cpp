@@ -92,14 +92,9 @@ struct Rows {
     const auto type_of = [&](const char* name, const char* operand, const Value& v) {
       return std::string(name) + "=" + type_name(operand, v ? v.type().dtype : dtype);
     };
-    return {"TYPE=" + type_name("x", dtype),
-            type_of("GAMMA", "gamma", gamma),
-            type_of("BETA", "beta", beta),
-            type_of("BIAS", "bias", bias),
-            define("LANES", lanes),
-            define("CHUNKS", chunks),
-            define("VEC", vec),
-            define("RMS", rms),
+    return {"TYPE=" + type_name("x", dtype), type_of("GAMMA", "gamma", gamma),
+            type_of("BETA", "beta", beta), type_of("BIAS", "bias", bias), define("LANES", lanes),
+            define("CHUNKS", chunks), define("VEC", vec), define("RMS", rms),
             define("AHEAD", ahead),
             // Of longer elements it costs registers.
             define("WHOLE", is_half(dtype) && shape.n == lanes * chunks * vec),
