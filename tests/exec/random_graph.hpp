@@ -69,8 +69,9 @@ inline Recipe random_recipe(uint64_t seed, const std::vector<tenon_dtype>& dtype
   const int64_t rows = below(6) ? kSizes[below(8)] : 0;
   const uint32_t wide = below(8);
   const tenon_dtype dtype = dtypes[below(dtypes.size())];
-  // A norm of one column is zero but for what rounding leaves, and has slopes of that.
-  const int64_t cols = is_half(dtype) && wide == 0 ? 2 : kSizes[wide];
+  // A norm of one column is zero, of two it is their order, but for what rounding leaves; and has
+  // slopes of that.
+  const int64_t cols = is_half(dtype) && wide < 2 ? 3 : kSizes[wide];
   const bool gradient = below(2) == 0;
   Recipe r{rows, cols, dtype, gradient && !is_whole(dtype), 0, {}};
   const uint32_t count = 2 + below(12);
@@ -88,10 +89,11 @@ inline Recipe random_recipe(uint64_t seed, const std::vector<tenon_dtype>& dtype
   return r;
 }
 
-// The graph of a recipe.
+// The graph of a recipe. With a nudge each step's result is moved by up to so much of itself, each
+// by another part of it.
 class Built {
  public:
-  explicit Built(const Recipe& recipe)
+  explicit Built(const Recipe& recipe, double nudge = 0)
       : type{recipe.dtype, recipe.rows ? std::vector<int64_t>{recipe.rows, recipe.cols}
                                        : std::vector<int64_t>{recipe.cols}},
         r(recipe) {
@@ -99,6 +101,9 @@ class Built {
     std::vector<Value> wrt = values;
     for (const Step& s : r.steps) {
       values.push_back(made(s));
+      if (nudge != 0)
+        values.back() =
+            binary("mul", values.back(), g.scalar(1 + nudge * noise(kNudges, values.size())));
       if (s.leave) leave("v" + std::to_string(values.size() - 1), values.back());
     }
     leave("last", values.back());
@@ -117,6 +122,8 @@ class Built {
   std::map<std::string, Value> weights;
 
  private:
+  static constexpr uint64_t kNudges = 2000;  // the key of their noise
+
   void leave(const std::string& name, Value v) {
     g.output(name, v);
     outputs.push_back(name);

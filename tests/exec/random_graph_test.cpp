@@ -121,7 +121,9 @@ double furthest(const std::vector<double>& a, const std::vector<double>& b) {
 
 // The oracle: the template in f64, op by op, on the numbers as the half has them. It tells how far
 // a right run in the half may be: what the run without fusion is off, and what the graph makes of
-// inputs that are moved by half a unit, as a rounding in between would.
+// inputs and of results in between that are moved by half a unit, as a rounding would: two results
+// that are equal without fusion may be rounded apart with it, and what is left of their difference
+// is all error.
 class Oracle {
  public:
   explicit Oracle(Recipe r) : half_(r.dtype) {
@@ -129,7 +131,7 @@ class Oracle {
     const Built built(r);
     const ExecutableOptions options{.device = "template:0", .simplify = false};
     exact_ = run(built, options, {half_});
-    moved_ = run(built, options, {half_, true});
+    moved_ = run(Built(r, unit_of(half_)), options, {half_, true});
   }
   const std::vector<double>& exact(const std::string& name) const { return exact_.at(name).values; }
   double room(const std::string& name, const std::vector<double>& plain) const {
