@@ -15,6 +15,17 @@
 namespace tenon::core {
 namespace {
 
+// A device that cannot take a choice is as good without it: it makes its own.
+void offer_choices(const Device& device, const std::vector<std::string>& choices) {
+  for (const std::string& choice : choices) {
+    try {
+      take_choice(device, choice);
+    } catch (const std::exception& e) {
+      log(LogLevel::warning, cat("a choice is not taken: ", e.what()));
+    }
+  }
+}
+
 struct StaticEntries {
   std::mutex mutex;
   std::vector<tenon_backend_entry_fn> entries;
@@ -102,7 +113,7 @@ std::shared_ptr<Device> Host::open_known(Known& known) {
   if (std::shared_ptr<Device> device = known.opened.lock()) return device;
   auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_, faults_);
   if (const auto found = to_take_.find(known.plugin->name()); found != to_take_.end())
-    for (const std::string& choice : found->second) take_choice(*device, choice);
+    offer_choices(*device, found->second);
   known.opened = device;
   return device;
 }
@@ -129,8 +140,7 @@ void Host::take_choices(Choices choices) {
   const std::lock_guard lock(mutex_);
   to_take_ = std::move(choices);
   for (const Known& k : known_)
-    if (const auto device = k.opened.lock())
-      for (const std::string& choice : to_take_[k.plugin->name()]) take_choice(*device, choice);
+    if (const auto device = k.opened.lock()) offer_choices(*device, to_take_[k.plugin->name()]);
 }
 
 const Host::Known& Host::known(std::string_view id) const {

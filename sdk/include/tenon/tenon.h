@@ -147,8 +147,9 @@ TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str de
  * programs of the devices that are open were compiled with, a list of texts per plugin; "{}" where
  * none was made. [any-thread] */
 TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text** out_json);
-/* Devices use them for what they compile from here on, in place of their own; a choice for another
- * device, version or shape does nothing. json: as above, TENON_INVALID_ARGUMENT when it is not so.
+/* Devices use them for what they compile from here on and have not chosen yet; a choice for another
+ * device, version or shape does nothing. Further calls replace what devices opened later are given;
+ * those that are open keep what they took before, where the new choices say nothing of it. json: as above, TENON_INVALID_ARGUMENT when it is not so.
  * [any-thread] */
 TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
 
