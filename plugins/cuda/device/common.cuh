@@ -29,6 +29,7 @@ __device__ inline void let_next_begin() {
 // Brings what will be read into L2, which every kernel writes through; bytes: a multiple of 16.
 __device__ inline void fetch_ahead([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
 #if __CUDA_ARCH__ >= 900
+  bytes &= ~15u;  // the instruction takes no other sizes; what is left is fetched when it is read
   if (bytes > 0)
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif

@@ -176,8 +176,6 @@ constexpr int kLong = 128;  // longer segments are summed by a block
 constexpr int kRun = 128;   // terms of a partial sum, so that its error stays small
 static_assert(kRun >= kLong, "shorter segments are one sum");
 constexpr int kAhead = COLUMNS > 3 ? 1 : COLUMNS > 1 ? 2 : 4;  // updates whose loads go ahead
-static_assert(kRun >= kLong, "shorter segments are one sum");
-#define UPDATES (COLUMNS > 2 ? 1 : 4)
 
 template <class V>
 struct Sum {  // integers wrap, signed as unsigned

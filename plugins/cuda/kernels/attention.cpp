@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention, by one of five texts: with wgmma on sm_90; for few query rows to a key head
-// (decoding); in f32 on tensor cores that take tf32, or without, for heads that are not wide; else
-// for every dtype and device. Where query rows give too few blocks, the keys are split as well, and
-// a second kernel joins the parts.
+// (decoding); with sums in f32, for heads up to 128 wide, on tensor cores that take tf32 or by
+// FMAs; else for every dtype and device. Where query rows give too few blocks, the keys are split
+// as well, and a second kernel joins the parts.
 #include "attention.hpp"
 
 #include <algorithm>
@@ -113,7 +113,8 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   split_keys(a, f.blocks, (decode ? 1 : 2) * multiprocessors);
   const bool wgmma = p.wgmma && !decode && a.splits == 1;
   const FloatTile tile(p, device.properties());
-  const bool floats = FloatTile::takes(p) && a.splits == 1;
+  const bool floats = FloatTile::takes(p) && a.splits == 1 &&
+                      tile.shared_bytes(p) <= device.properties().shared_per_block;
   std::vector<std::string> defines = wgmma    ? p.wgmma_defines()
                                      : floats ? tile.defines
                                               : p.tile_defines();

@@ -65,9 +65,11 @@ bool is_few(const CudaDevice& device, const ProductProblem& p) {
 }
 bool is_for_wgmma(const CudaDevice& device, const ProductProblem& p) {
   constexpr int kWgmmaMajor = 9;  // later devices have it no more
+  constexpr uint64_t kBiasVector = 8;
   const bool residual = p.residual == TENON_DTYPE_NONE || p.residual_alignment >= kVector;
+  const bool bias = p.bias == TENON_DTYPE_NONE || p.bias_alignment >= kBiasVector;
   return device.properties().major == kWgmmaMajor && p.a == TENON_DTYPE_F32 && p.tf32 &&
-         p.m >= kWgmmaRows && p.n >= 64 && p.k >= 32 && p.flops() <= kMostFlops && residual;
+         p.m >= kWgmmaRows && p.n >= 64 && p.k >= 32 && p.flops() <= kMostFlops && residual && bias;
 }
 
 }  // namespace

@@ -251,6 +251,7 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
     if (n.bias) {
       const sdk::Value& bias = n.bs[count + t];
       at.bias = bias.position(), p.bias = bias.type().dtype;
+      p.bias_alignment = bias.alignment();
       if ((p.bias != y.dtype && p.bias != TENON_DTYPE_F32) || p.bias != n.bs[count].type().dtype)
         throw Refusal::dtype("bias", p.bias);
     }
