@@ -3,16 +3,16 @@
 // its bias and y, in one launch. A block makes 8 columns: its warps share out the terms, and their
 // sums are added in order. Operands go from memory straight into the tensor cores' registers, 16
 // bytes a lane: which term stands where is the same for both, and the sum does not mind.
-// Defines: TA (f16, bf16, or f32 whose terms are rounded to tf32), TY; TILES (of 16 rows), SETS (of
-// b); BIAS (its dtype), RESIDUAL (its dtype), ALPHA, PRE_ACT, ACT(x), or none of them.
-//variant: TA=f32 TY=f32 TILES=1 SETS=3 BIAS=f32
-//variant: TA=bf16 TY=bf16 TILES=2 SETS=1 BIAS=f32 RESIDUAL=bf16 ALPHA=1 PRE_ACT=1 ACT(x)=unary_gelu(x,0.f,0.f)
-//variant: TA=f16 TY=f32 TILES=2 SETS=2
+// a and b are f32, their terms rounded to tf32. Defines: TY; TILES (of 16 rows), SETS (of b); BIAS
+// (its dtype), RESIDUAL (its dtype), ALPHA, PRE_ACT, ACT(x), or none of them.
+//variant: TY=f32 TILES=1 SETS=3 BIAS=f32
+//variant: TY=bf16 TILES=2 SETS=1 BIAS=f32 RESIDUAL=bf16 ALPHA=1 PRE_ACT=1 ACT(x)=unary_gelu(x,0.f,0.f)
+//variant: TY=f32 TILES=2 SETS=2
 #include "ends.cuh"
 #include "sets.cuh"
 #include "tile.cuh"
 
-typedef TA T;
+typedef f32 T;
 typedef TY Y;
 
 #if __CUDA_ARCH__ >= 800
@@ -32,19 +32,13 @@ __device__ inline u32 rounded(u32 word) {
 }
 // Half of a piece: words 2h and 2h + 1 of each lane.
 __device__ inline void add_product(f32 (&c)[4], const Words& low, const Words& high, const Words& b,
-                                   int h, f32) {
+                                   int h) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
       "%9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(rounded(low.v[2 * h])), "r"(rounded(high.v[2 * h])), "r"(rounded(low.v[2 * h + 1])),
         "r"(rounded(high.v[2 * h + 1])), "r"(rounded(b.v[2 * h])), "r"(rounded(b.v[2 * h + 1])));
-}
-template <class H>
-__device__ inline void add_product(f32 (&c)[4], const Words& low, const Words& high, const Words& b,
-                                   int h, H) {
-  multiply_add(c, {low.v[2 * h], high.v[2 * h], low.v[2 * h + 1], high.v[2 * h + 1]}, b.v[2 * h],
-               b.v[2 * h + 1], H{});
 }
 
 extern "C" __global__ void __launch_bounds__(kMostWarps * 32) thin(const Products p) {
@@ -101,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(kMostWarps * 32) thin(const Product
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
-        for (int t = 0; t < TILES; ++t) add_product(c[t], low[u][t], high[u][t], right[u], h, T{});
+        for (int t = 0; t < TILES; ++t) add_product(c[t], low[u][t], high[u][t], right[u], h);
   }
 #pragma unroll
   for (int t = 0; t < TILES; ++t)

@@ -87,7 +87,6 @@ JoinedProduct::JoinedProduct(CudaDevice& device, const std::vector<ProductProble
   if (p.alpha != 1) d.emplace_back("ALPHA=1");
   if (p.pre_act) d.emplace_back("PRE_ACT=1");
   if (!p.act.empty()) d.push_back("ACT(x)=" + p.act);
-  grid_.early = is_few(device, p) && device.properties().early_starts;
   if (std::ranges::all_of(problems_, [&](const auto& one) { return is_few(device, one); }))
     few_rows(device, std::move(d));
   else
@@ -103,8 +102,8 @@ void JoinedProduct::few_rows(CudaDevice& device, std::vector<std::string> define
   const int64_t warps = std::clamp(blocks_for(wanted, 4) * 4, tiles * 4, kMostWarps);
   grid_.threads = static_cast<uint32_t>(warps * 32);
   columns_ = kFewColumns;
-  defines.insert(defines.end(), {"TA=" + type_name("a", p.a), "TY=" + type_name("y", p.y),
-                                 define("TILES", tiles)});
+  grid_.early = device.properties().early_starts;
+  defines.insert(defines.end(), {"TY=" + type_name("y", p.y), define("TILES", tiles)});
   code_ = device.code("thin.cu", "thin", defines);
 }
 
