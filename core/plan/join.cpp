@@ -34,7 +34,7 @@ Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
 
 void add_note(Graph& g, NodeId n, const std::string& note) {
   const std::string& before = g[n].note;
-  if (before.find(note) != std::string::npos) return;
+  if (cat("; ", before, "; ").find(cat("; ", note, "; ")) != std::string::npos) return;
   g.set_note(n, before.empty() ? note : cat(before, "; ", note));
 }
 

@@ -159,6 +159,9 @@ TEST_SUITE("plan/region") {
     const Graph once = join_regions(g, rule.query());
     CHECK(once[NodeId{1}].note == both);
     CHECK(join_regions(once, rule.query())[NodeId{1}].note == both);
+    g.set_note(NodeId{1}, both + " but that");  // what begins alike is another note
+    CHECK(join_regions(g, rule.query())[NodeId{1}].note ==
+          both + " but that; not joined into elementwise_region: not this one");
   }
 
   TEST_CASE("join: each form is asked for once") {
