@@ -34,7 +34,8 @@ Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
 
 void add_note(Graph& g, NodeId n, const std::string& note) {
   const std::string& before = g[n].note;
-  if (cat("; ", before, "; ").find(cat("; ", note, "; ")) != std::string::npos) return;
+  if (note.empty() || cat("; ", before, "; ").find(cat("; ", note, "; ")) != std::string::npos)
+    return;
   g.set_note(n, before.empty() ? note : cat(before, "; ", note));
 }
 
