@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best that oneDNN does for f32 products of given shapes, the peer of `tenon bench --op
-// matmul`: its matmul primitive and its sgemm with all threads, and sgemm on one thread from each
-// of several tasks that split the rows or the columns.
+// What oneDNN does for f32 products of given shapes, the peer of `tenon bench --op matmul`, in each
+// of its ways: its matmul primitive and its sgemm with all threads, and sgemm on one thread from
+// each of several tasks that split the rows or the columns.
 //
-// onednn_matmul THREADS MxNxK[t]...   t: b lies as [n, k]; one line a shape: microseconds, GFLOP/s.
+// onednn_matmul THREADS SECONDS MxNxK[t]...   SECONDS: for each way; t: b lies as [n, k]. One line
+// a way: shape, way, microseconds, GFLOP/s.
 #include <omp.h>
 
 #include <algorithm>
@@ -46,12 +47,12 @@ struct Operands {
   }
 };
 
-// Seconds of the median of at least nine runs and 0.5 s.
-double median_seconds(const std::function<void()>& run) {
+// Seconds of the median of at least nine runs and so many seconds.
+double median_seconds(double seconds, const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   run();
   std::vector<double> times;
-  for (double sum = 0; times.size() < 9 || sum < 0.5; sum += times.back()) {
+  for (double sum = 0; times.size() < 9 || sum < seconds; sum += times.back()) {
     const auto begin = Clock::now();
     run();
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
@@ -60,7 +61,7 @@ double median_seconds(const std::function<void()>& run) {
   return times[times.size() / 2];
 }
 
-double primitive_seconds(Operands& o) {
+double primitive_seconds(double seconds, Operands& o) {
   using Tag = dnnl::memory::format_tag;
   const Shape& s = o.s;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -76,16 +77,16 @@ double primitive_seconds(Operands& o) {
       {DNNL_ARG_SRC, dnnl::memory(a, engine, o.a.data())},
       {DNNL_ARG_WEIGHTS, dnnl::memory(b, engine, o.b.data())},
       {DNNL_ARG_DST, dnnl::memory(c, engine, o.c.data())}};
-  return median_seconds([&] {
+  return median_seconds(seconds, [&] {
     product.execute(stream, args);
     stream.wait();
   });
 }
 
 // Tasks of `block` rows or columns on `threads` threads, each product on one.
-double split_seconds(Operands& o, int threads, int64_t block, bool rows) {
+double split_seconds(double seconds, Operands& o, int threads, int64_t block, bool rows) {
   const int64_t count = rows ? o.s.m : o.s.n;
-  const double seconds = median_seconds([&] {
+  return median_seconds(seconds, [&] {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < count; i += block) {
       const int64_t width = std::min(block, count - i);
@@ -96,7 +97,6 @@ double split_seconds(Operands& o, int threads, int64_t block, bool rows) {
       }
     }
   });
-  return seconds;
 }
 
 Shape parse(const std::string& text) {
@@ -115,27 +115,27 @@ Shape parse(const std::string& text) {
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 0;
-  if (argc < 3 || threads < 1) {
-    std::fprintf(stderr, "usage: onednn_matmul THREADS MxNxK[t]...\n");
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 0;
+  if (argc < 4 || threads < 1 || !(seconds > 0)) {
+    std::fprintf(stderr, "usage: onednn_matmul THREADS SECONDS MxNxK[t]...\n");
     return 2;
   }
   omp_set_num_threads(threads);
   omp_set_max_active_levels(1);
-  for (int i = 2; i < argc; ++i) {
+  for (int i = 3; i < argc; ++i) {
     const Shape shape = parse(argv[i]);
     Operands operands(shape);
-    double best = primitive_seconds(operands);
-    const char* how = "matmul";
-    const auto take = [&](double seconds, const char* name) {
-      if (seconds < best) best = seconds, how = name;
+    const auto show = [&](const std::string& way, double took) {
+      std::printf("%s %s %.1f us %.1f GFLOP/s\n", argv[i], way.c_str(), took * 1e6,
+                  2e-9 * static_cast<double>(shape.m * shape.n * shape.k) / took);
+      std::fflush(stdout);
     };
-    take(median_seconds([&] { operands.sgemm(0, shape.m, 0, shape.n); }), "sgemm");
-    for (const int64_t block : {64, 256})
-      if (block < shape.m) take(split_seconds(operands, threads, block, true), "rows");
-    for (const int64_t block : {64, 256})
-      if (block < shape.n) take(split_seconds(operands, threads, block, false), "columns");
-    std::printf("%s %.1f us %.1f GFLOP/s (%s)\n", argv[i], best * 1e6,
-                2e-9 * static_cast<double>(shape.m * shape.n * shape.k) / best, how);
-    std::fflush(stdout);
+    show("matmul", primitive_seconds(seconds, operands));
+    show("sgemm", median_seconds(seconds, [&] { operands.sgemm(0, shape.m, 0, shape.n); }));
+    for (const bool rows : {true, false})
+      for (const int64_t block : {64, 256})
+        if (block < (rows ? shape.m : shape.n))
+          show((rows ? "rows" : "columns") + std::to_string(block),
+               split_seconds(seconds, operands, threads, block, rows));
   }
 }
