@@ -11,6 +11,7 @@
 
 #include "cli/command.hpp"
 #include "cli/lm/interrupt.hpp"
+#include "cli/lm/lock.hpp"
 #include "cli/lm/progress.hpp"
 #include "cli/lm/random.hpp"
 #include "cli/lm/save.hpp"
@@ -134,6 +135,7 @@ struct Training {
   Config config;
   TrainingState state;
   std::string out;
+  std::optional<FolderLock> lock;  // of out
   int64_t stop_after = 0;
 };
 
@@ -165,10 +167,25 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
     std::cerr << "tenon: --tied differs from the stored model, which is kept\n";
 }
 
-Training start(const Args& args, Store& store, std::optional<TextData>& data) {
-  Training t;
+// A folder that cannot be written, or that another training writes to, is told before the work, not
+// after.
+void take_out(Training& t) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::create_directories(t.out, error);
+  if (error) throw Error(TENON_IO_ERROR, t.out + ": create: " + error.message());
+  if (::access(t.out.c_str(), W_OK) != 0)
+    throw Error(TENON_IO_ERROR, t.out + ": cannot be written");
+  t.lock.emplace(t.out);
+}
+
+void start(const Args& args, Store& store, std::optional<TextData>& data, Training& t) {
   if (args.has("--resume")) {
     const std::string from = args.text("--resume");
+    t.out = args.text("--out", from);
+    // What is gone on from must not change any more. A folder that is missing is not to be made.
+    std::error_code error;
+    if (std::filesystem::is_directory(t.out, error)) take_out(t);
     t.config = load_model(from, store);
     t.state = load_training(from, store);
     if (args.has("--config")) {
@@ -183,7 +200,6 @@ Training start(const Args& args, Store& store, std::optional<TextData>& data) {
     if (data->checksum() != t.state.data_checksum)
       throw Error(TENON_INVALID_ARGUMENT,
                   from + ": the texts are not those that the training began with");
-    t.out = args.text("--out", from);
   } else {
     if (!args.has("--text")) throw UsageError("--text is missing: what to learn from");
     if (!args.has("--out")) throw UsageError("--out is missing: where the model goes");
@@ -208,17 +224,7 @@ Training start(const Args& args, Store& store, std::optional<TextData>& data) {
                     " held out, each must exceed --context " + std::to_string(t.config.context));
   t.stop_after =
       std::min(args.integer("--stop-after", t.state.total_steps, 0, 1 << 30), t.state.total_steps);
-  return t;
-}
-
-// A folder that cannot be written is told before the work, not after.
-void try_out(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error(TENON_IO_ERROR, folder + ": create: " + error.message());
-  if (::access(folder.c_str(), W_OK) != 0)
-    throw Error(TENON_IO_ERROR, folder + ": cannot be written");
+  if (!t.lock) take_out(t);
 }
 
 int train(const Args& args) {
@@ -229,10 +235,10 @@ int train(const Args& args) {
   TraceFile trace(runtime, args);
   Store store(runtime);
   std::optional<TextData> data;
-  Training t = start(args, store, data);
+  Training t;
+  start(args, store, data, t);
   TrainingState& s = t.state;
   runtime.take_choices(s.choices);
-  try_out(t.out);
   finish_save(t.out);
 
   StepOptions options{.executable = executable_options(args),
