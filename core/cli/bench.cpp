@@ -160,8 +160,9 @@ Command bench_command() {
                    true},
                   {"--cold", "",
                    "with cold caches, the device's time alone: that of a run which also changes "
-                   "256 MiB, less that of changing them (on the host, and where that would come "
-                   "in the midst of a graph's steps: a run's time after changing them)"},
+                   "256 MiB, less that of changing them (on the host, on several devices, and "
+                   "where that would come in the midst of a graph's steps: a run's time after "
+                   "changing them on each device)"},
                   {"--no-ceilings", "", "do not measure copying and a large matmul on the device"},
                   {"--only", "TEXT",
                    "of the language models, those with TEXT in their name: lm_s_train_step ..."},

@@ -6,8 +6,10 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "cli/lm/random.hpp"
 #include "cli/modes.hpp"
@@ -113,6 +115,8 @@ void set_inputs(Context& run, Graph& graph, const Args& args) {
 
 // ---- Cold caches
 
+using Symbols = std::vector<std::pair<std::string, int64_t>>;
+
 // Read and written, more than any cache holds.
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
 constexpr std::string_view kFlush = "bench.flush";
@@ -127,6 +131,13 @@ void add_flush(Graph& graph) {
   }
 }
 
+Graph flush_graph(Store& store) {
+  Graph graph("flush");
+  add_flush(graph);
+  store.add_missing(graph);
+  return graph;
+}
+
 // Is the flush before or behind the other steps? In the midst it would cool what they hand to each
 // other, which only many steps do.
 bool is_at_an_end(const nlohmann::json& steps) {
@@ -136,28 +147,48 @@ bool is_at_an_end(const nlohmann::json& steps) {
   return changes < 2 || (changes == 2 && steps[0]["node"] == kFlush);
 }
 
+// The devices that run nodes of a graph, in order.
+std::set<std::string> devices_of(const Executable& executable, const Symbols& symbols) {
+  std::set<std::string> ids;
+  const auto report = nlohmann::json::parse(executable.report(symbols));
+  for (const auto& node : report["nodes"]) ids.insert(node["device"].get<std::string>());
+  return ids;
+}
+
 // The device's memory is the host's: nothing is launched there, a run's own time is the device's.
-bool is_host(const Runtime& runtime, const Executable& executable) {
-  const auto nodes = nlohmann::json::parse(executable.report())["nodes"];
+bool is_host(const Runtime& runtime, const std::string& device) {
   for (const DeviceEntry& d : runtime.devices())
-    if (!nodes.empty() && nodes[0]["device"] == d.id) return d.host_addressable;
+    if (d.id == device) return d.host_addressable;
   return false;
 }
 
-// By turns a run of `flush` and one of `run`, which follows a flush of its own where both is true:
-// then what a run costs the host is in both times, and their difference is the device's time alone.
-Timing time_cold(const std::string& name, double seconds, Context& flush, Context& run, bool both) {
+// Runs of it flush the caches of one device.
+struct Flush {
+  Flush(const Runtime& runtime, Store& store, const ExecutableOptions& options)
+      : executable(runtime, flush_graph(store), store, options), context(executable) {}
+
+  Executable executable;
+  Context context;
+};
+
+// By turns the flushes and a run, which follows a flush of its own where both is true: then what a
+// run costs the host is in both times, and their difference is the device's time alone.
+Timing time_cold(const std::string& name, double seconds, std::deque<Flush>& flushes, Context& run,
+                 bool both) {
   using Clock = std::chrono::steady_clock;
-  const auto took = [](Context& context) {
+  const auto took = [](const auto& work) {
     const auto start = Clock::now();
-    context.run();
+    work();
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  };
+  const auto flush = [&] {
+    for (Flush& f : flushes) f.context.run();
   };
   constexpr int kWarm = 3, kLeast = 20, kMost = 10000;
   std::vector<double> with, without;
   auto end = Clock::time_point::max();
   for (int i = -kWarm; i < kLeast || (Clock::now() < end && i < kMost); ++i) {
-    const double first = took(flush), second = took(run);
+    const double first = took(flush), second = took([&] { run.run(); });
     if (i < 0) continue;
     if (i == 0)
       end = Clock::now() +
@@ -177,23 +208,29 @@ Timing time_cold(const std::string& name, double seconds, Context& flush, Contex
 
 Timing bench_cold(const Runtime& runtime, Graph& graph, Store& store, const std::string& name,
                   const Args& args, double seconds) {
-  const ExecutableOptions options = executable_options(args);
-  const auto symbols = bindings_from(args);
-  Graph flush("flush"), with = Graph::parse(graph.print());
-  add_flush(flush);
-  add_flush(with);
-  store.add_missing(flush);
-  const Executable flushing(runtime, flush, store, options);
-  std::optional<Executable> executable;
-  bool both = !is_host(runtime, flushing);
-  if (both) {
-    executable.emplace(runtime, with, store, options);
-    both = is_at_an_end(nlohmann::json::parse(executable->report(symbols))["steps"]);
+  ExecutableOptions options = executable_options(args);
+  const Symbols symbols = bindings_from(args);
+  // The graph's own devices: "auto" might choose another one for the flush.
+  std::optional<Executable> executable(std::in_place, runtime, graph, store, options);
+  const std::set<std::string> devices = devices_of(*executable, symbols);
+  std::deque<Store> stores;  // a state lies on one device only
+  std::deque<Flush> flushes;
+  for (const std::string& device : devices) {
+    options.device = device;
+    flushes.emplace_back(runtime, flushes.empty() ? store : stores.emplace_back(runtime), options);
   }
-  if (!both) executable.emplace(runtime, graph, store, options);
-  Context alone(flushing), run(*executable);
+  bool both = devices.size() == 1 && !is_host(runtime, *devices.begin());
+  if (both) {
+    Graph with = Graph::parse(graph.print());
+    add_flush(with);
+    Executable flushing(runtime, with, store, options);
+    both = devices_of(flushing, symbols) == devices &&
+           is_at_an_end(nlohmann::json::parse(flushing.report(symbols))["steps"]);
+    if (both) executable.emplace(std::move(flushing));
+  }
+  Context run(*executable);
   set_inputs(run, graph, args);
-  Timing t = time_cold(name, seconds, alone, run, both);
+  Timing t = time_cold(name, seconds, flushes, run, both);
   add_cost(t, *executable, symbols);
   if (both) t.bytes -= 2.0 * kFlushBytes;
   return t;
