@@ -108,6 +108,37 @@ TEST_SUITE("exec/invariant") {
     }
   }
 
+  TEST_CASE("an ignored item of a loss takes no part in its neighbours' gradients") {
+    // Items side by side share a vector. What ran before leaves other numbers on the stack.
+    constexpr int64_t kClasses = 64, kItems = 4;
+    Graph g("ignored");
+    const Value logits = g.input("logits", {f32, {1, kClasses, kItems}}),
+                labels = g.input("labels", {i64, {1, kItems}}), dy = g.input("dy", {f32, {}});
+    g.output("dx",
+             g.add(op::cross_entropy_backward{
+                 .axis = 1, .reduction = "sum", .dy = dy, .logits = logits, .labels = labels}));
+    Store store(runtime());
+    Run run(g, store, {.device = "cpu:0"});
+    run->set<float>("dy", {}, {1});
+    const auto gradient = [&](float first, std::initializer_list<int64_t> of) {
+      Floats x;
+      for (int64_t k = 0; k < kClasses * kItems; ++k)
+        x.push_back(first - static_cast<float>(k % 41) / 7);
+      run->set<float>("logits", {1, kClasses, kItems}, x);
+      run->set<int64_t>("labels", {1, kItems}, of);
+      run->run();
+      return run->get<float>("dx");
+    };
+    gradient(0, {1, 2, 3, 4});
+    const Floats expected = gradient(1, {1, -100, 3, -100});
+    CHECK(expected[0] != 0);
+    CHECK(expected[1] == 0);
+    for (const float before : {-1000.0f, -2.0f, 3.0f, 1000.0f}) {
+      gradient(before, {1, 2, 3, 4});
+      CHECK(gradient(1, {1, -100, 3, -100}) == expected);
+    }
+  }
+
   TEST_CASE("fusion: a bias of one element, and one that is made after the product") {
     for (const ExecutableOptions& way : ways()) {
       Graph g("bias");

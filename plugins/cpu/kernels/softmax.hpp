@@ -59,7 +59,7 @@ struct LineStatistics {
 void loss_statistics(tenon_dtype dtype, const Lines& lines, const void* logits, const void* weight,
                      bool spread, LineStatistics* out);
 
-// dx_c = scale e^(x_c - shift) - flat w_c, or 0.
+// dx_c = scale e^(x_c - shift) - flat w_c, or 0 where `zero` is set: then the others are not read.
 struct LineSlope {
   double shift, scale, flat;
   bool zero;

@@ -102,10 +102,16 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
   const hn::ScalableTag<A> d;
   HWY_ALIGN A shift[kMostLines], scale[kMostLines], flat[kMostLines], keep[kMostLines];
   for (int64_t c = 0; c < l.count; ++c) {
+    // Which exponential a vector takes depends on all its lanes: those of no item have a part in
+    // it.
+    if (slopes[c].zero) {
+      shift[c] = scale[c] = flat[c] = keep[c] = 0;
+      continue;
+    }
     shift[c] = static_cast<A>(slopes[c].shift);
     scale[c] = static_cast<A>(slopes[c].scale);
     flat[c] = static_cast<A>(slopes[c].flat);
-    keep[c] = slopes[c].zero ? A{0} : A{1};
+    keep[c] = 1;
   }
   for (int64_t k = 0; k < l.length; ++k) {
     const auto w = hn::Set(d, weight ? weight[k] : A{1});
