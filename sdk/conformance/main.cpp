@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -25,7 +26,8 @@ constexpr const char* kUsage =
     "  --oracle-device ID      the reference (template)\n"
     "  --family NAME           only this family; repeatable\n"
     "  --case GLOB             only cases whose id matches, * and ?; repeatable\n"
-    "  --list                  prints ids and sentences, proves nothing\n"
+    "  --elements N            only cases with no more in any input or output\n"
+    "  --list                  prints their ids and sentences, proves nothing\n"
     "  --json FILE             writes every result, - for standard output\n"
     "  --jobs N                cases at once (2)\n"
     "  --fusion                instead of the other proofs: each case among neighbours that "
@@ -41,20 +43,6 @@ constexpr const char* kUsage =
     "  --verbose               prints each case\n"
     "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
 
-struct Options {
-  RuntimeOptions runtime{.use_environment = false};
-  std::string device = "cpu", oracle = "template", json;
-  std::vector<std::string> families, globs;
-  ExecutableOptions modes{};
-  unsigned jobs = 2;
-  size_t joined = 0, own_joined = 0;
-  bool list = false, partial = false, verbose = false, fusion = false;
-};
-
-struct Usage : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 bool matches(const char* glob, const char* s) {
   for (; *glob; ++glob, ++s) {
     if (*glob == '*') {
@@ -67,6 +55,27 @@ bool matches(const char* glob, const char* s) {
   }
   return !*s;
 }
+
+struct Options {
+  RuntimeOptions runtime{.use_environment = false};
+  std::string device = "cpu", oracle = "template", json;
+  std::vector<std::string> families, globs;
+  ExecutableOptions modes{};
+  unsigned jobs = 2;
+  size_t joined = 0, own_joined = 0;
+  int64_t elements = std::numeric_limits<int64_t>::max();
+  bool list = false, partial = false, verbose = false, fusion = false;
+
+  bool wants(const std::string& id) const {
+    return globs.empty() || std::ranges::any_of(globs, [&](const std::string& glob) {
+             return matches(glob.c_str(), id.c_str());
+           });
+  }
+};
+
+struct Usage : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 void set_exec(ExecutableOptions& options, const std::string& mode) {
   static constexpr std::string_view kMode = "multi-stream", kLanes = "multi-stream:";
@@ -116,6 +125,8 @@ Options parse(int argc, char** argv) {
       o.families.push_back(value());
     else if (name == "--case")
       o.globs.push_back(value());
+    else if (name == "--elements")
+      o.elements = static_cast<int64_t>(number(name, value(), 999999999));
     else if (name == "--json")
       o.json = value();
     else if (name == "--jobs")
@@ -201,6 +212,18 @@ void write_json(const std::string& file, const Options& o, const std::vector<Res
   if (!stream.flush()) throw std::runtime_error("--json: cannot write " + file);
 }
 
+// What the options leave of the suite; of a unit that is there all ids count.
+std::vector<Unit> units_of(const Options& o, const Suite& suite) {
+  std::vector<Unit> units = units_of(suite, o.fusion);
+  std::erase_if(units, [&](const Unit& u) {
+    const auto ids = u.ids();
+    return (!o.globs.empty() &&
+            std::ranges::none_of(ids, [&](const auto& id) { return o.wants(id); })) ||
+           (o.elements < std::numeric_limits<int64_t>::max() && u.elements() > o.elements);
+  });
+  return units;
+}
+
 // A device that is not there is one mistake, not a failure of every case.
 void check_device(const Runtime& runtime, const std::string& id) {
   std::string known;
@@ -216,18 +239,12 @@ void check_device(const Runtime& runtime, const std::string& id) {
 
 int prove_all(const Options& o, const Suite& suite) {
   const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
-    return o.globs.empty() ||
-           std::any_of(o.globs.begin(), o.globs.end(),
-                       [&](const std::string& g) { return matches(g.c_str(), id.c_str()); });
+    return o.wants(id);
   };
   const Runtime runtime(o.runtime);
   for (const std::string& id : {o.device, o.oracle}) check_device(runtime, id);
   const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.modes};
-  std::vector<Unit> units = units_of(suite, o.fusion);
-  std::erase_if(units, [&](const Unit& u) {
-    const auto ids = u.ids();
-    return std::none_of(ids.begin(), ids.end(), wanted);
-  });
+  const std::vector<Unit> units = units_of(o, suite);
   std::vector<std::vector<Result>> per_unit(units.size());
   std::atomic<size_t> next = 0;
   std::mutex printing;
@@ -275,9 +292,9 @@ int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
   const Suite suite = suite_of(o);
   if (!o.list) return prove_all(o, suite);
-  for (const Unit& u : units_of(suite, o.fusion))
+  for (const Unit& u : units_of(o, suite))
     for (const std::string& id : u.ids())
-      std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
+      if (o.wants(id)) std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proof.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "judge.hpp"
@@ -239,6 +240,19 @@ std::vector<std::string> Unit::ids() const {
   std::vector<std::string> out;
   for (const auto& c : gradient_cases(r)) out.push_back(c.id);
   return out;
+}
+
+int64_t Unit::elements() const {
+  CaseBuilder b({.seed = row->row.id, .dtype = dtype == TENON_DTYPE_NONE ? f64 : dtype});
+  try {
+    row->row.build(b);
+  } catch (const Error&) {
+    if (row->row.error == TENON_OK) throw;  // else what was made until the refusal counts
+  }
+  int64_t most = 0;
+  for (const auto& in : b.inputs()) most = std::max(most, in.content.type.elements());
+  for (const auto& out : b.outputs()) most = std::max(most, b.graph().type(out.value).elements());
+  return most;
 }
 
 std::vector<Unit> units_of(const Suite& suite, bool fusion) {

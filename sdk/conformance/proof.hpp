@@ -35,6 +35,8 @@ struct Unit {
   tenon_dtype dtype;  // NONE: the gradients
   bool fusion = false;
   std::vector<std::string> ids() const;
+  // Of the greatest among the case's inputs and outputs.
+  int64_t elements() const;
 };
 std::vector<Unit> units_of(const Suite& suite, bool fusion);
 
