@@ -20,7 +20,6 @@ struct Case {
   std::map<std::string, int64_t> numbers;  // $A in the body is numbers["A"]
   std::string body;
   std::vector<std::pair<std::string, Expected>> outputs;
-  bool too_long = false;  // an axis of more than 2^31 elements may be refused
 };
 
 // Each with some tensor of more than `limit` elements.

@@ -140,15 +140,14 @@ void reduce_cases(const Maker& m, std::vector<Case>& out) {
                          }}}));
   out.push_back(m.made("argmax-bf16", hot() + "  y = argmax(logits) {axis=1}\n" + output("y"),
                        {{"y", [m](int64_t i) { return static_cast<double>(7 * i % m.b); }}}));
-  Case flat = m.made(
-      "argmax-flat",
-      hot() +
-          "  flat = reshape(logits) {shape=[$N]}\n"
-          "  y = argmax(flat) {axis=0, select_last=true}\n" +
-          output("y"),
-      {{"y", [m](int64_t) { return static_cast<double>((m.a - 1) * m.b + 7 * (m.a - 1) % m.b); }}});
-  flat.too_long = true;
-  out.push_back(flat);
+  out.push_back(m.made("argmax-flat",
+                       hot() +
+                           "  flat = reshape(logits) {shape=[$N]}\n"
+                           "  y = argmax(flat) {axis=0, select_last=true}\n" +
+                           output("y"),
+                       {{"y", [m](int64_t) {
+                           return static_cast<double>((m.a - 1) * m.b + 7 * (m.a - 1) % m.b);
+                         }}}));
 }
 
 void scan_cases(const Maker& m, std::vector<Case>& out) {
@@ -163,15 +162,18 @@ void scan_cases(const Maker& m, std::vector<Case>& out) {
                            const int64_t n = i / m.b + 1;
                            return wrapped(n * (i % m.b % m.q) + sum_of_mods(n, m.p));
                          }}}));
-  Case flat = m.made(
-      "cumsum-flat", wide + "  flat = reshape(w) {shape=[$N]}\n  y = cumsum(flat)\n" + output("y"),
-      {{"y", [m](int64_t i) {
-          const int64_t rows = i / m.b, n = i % m.b + 1;
-          return wrapped(m.b * sum_of_mods(rows, m.p) + rows * sum_of_mods(m.b, m.q) +
-                         n * (rows % m.p) + sum_of_mods(n, m.q));
-        }}});
-  flat.too_long = true;
-  out.push_back(flat);
+  // The sum of the elements up to i.
+  const auto upto = [m](int64_t i) {
+    const int64_t rows = i / m.b, n = i % m.b + 1;
+    return m.b * sum_of_mods(rows, m.p) + rows * sum_of_mods(m.b, m.q) + n * (rows % m.p) +
+           sum_of_mods(n, m.q);
+  };
+  const std::string flat = wide + "  flat = reshape(w) {shape=[$N]}\n  y = cumsum(flat)";
+  out.push_back(m.made("cumsum-flat", flat + "\n" + output("y"),
+                       {{"y", [upto](int64_t i) { return wrapped(upto(i)); }}}));
+  out.push_back(
+      m.made("cumsum-flat-back", flat + " {exclusive=true, reverse=true}\n" + output("y"),
+             {{"y", [m, upto](int64_t i) { return wrapped(upto(m.count() - 1) - upto(i)); }}}));
 }
 
 void row_cases(const Maker& m, std::vector<Case>& out) {

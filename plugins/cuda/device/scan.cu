@@ -30,27 +30,38 @@ __device__ inline T stored(Sum v) {
 }
 
 struct Shape {
-  i64 rows, inner;
-  u32 n, pieces, piece;
+  i64 rows, inner, n;
+  u32 pieces, piece;
 };
 constexpr int kAhead = 4;  // vectors of a lane in a tile
 constexpr u32 kWarpTile = 32 * VEC * kAhead, kTile = WARPS * kWarpTile;
 
-// The vector at place j in the order of the scan, from the start of a row.
+// A piece of a row, which 32 bits count however long the row is.
+struct Piece {
+  i64 start;  // of its first element in memory
+  u32 size;
+};
+__device__ inline Piece piece_of(i64 row, u32 part, const Shape& s) {
+  const i64 begin = (i64)part * s.piece;
+  const u32 size = (u32)min((i64)s.piece, s.n - begin);
+  return {row * s.n + (REVERSE ? s.n - begin - size : begin), size};
+}
+
+// The vector at place j in the order of the scan, from the start of a piece of n.
 __device__ inline u32 address(u32 j, u32 n, int width) { return REVERSE ? n - width - j : j; }
 
-__device__ inline void read(A (&v)[VEC], const T* x, u32 j, u32 end, u32 n) {
-  if (j + VEC <= end) {
+__device__ inline void read(A (&v)[VEC], const T* x, u32 j, u32 n) {
+  if (j + VEC <= n) {
     const Vec<T, VEC> t = load<T, VEC>(x + address(j, n, VEC));
 #pragma unroll
     for (int k = 0; k < VEC; ++k) v[k] = (A)widen(t.v[REVERSE ? VEC - 1 - k : k]);
   } else {
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) v[k] = j + k < end ? (A)widen(x[address(j + k, n, 1)]) : A(0);
+    for (int k = 0; k < VEC; ++k) v[k] = j + k < n ? (A)widen(x[address(j + k, n, 1)]) : A(0);
   }
 }
-__device__ inline void write(const A (&v)[VEC], T* y, u32 j, u32 end, u32 n) {
-  if (j + VEC <= end) {
+__device__ inline void write(const A (&v)[VEC], T* y, u32 j, u32 n) {
+  if (j + VEC <= n) {
     Vec<T, VEC> t;
 #pragma unroll
     for (int k = 0; k < VEC; ++k) t.v[REVERSE ? VEC - 1 - k : k] = stored(v[k]);
@@ -58,7 +69,7 @@ __device__ inline void write(const A (&v)[VEC], T* y, u32 j, u32 end, u32 n) {
   } else {
 #pragma unroll
     for (int k = 0; k < VEC; ++k)
-      if (j + k < end) y[address(j + k, n, 1)] = stored(v[k]);
+      if (j + k < n) y[address(j + k, n, 1)] = stored(v[k]);
   }
 }
 // The sum of what earlier lanes have; total: of all.
@@ -82,20 +93,20 @@ extern "C" __global__ void __launch_bounds__(256)
   const u32 warp = threadIdx.x / 32 % WARPS, lane = threadIdx.x % 32;
   const i64 group = (i64)blockIdx.x * (8 / WARPS) + threadIdx.x / (32 * WARPS);
   const i64 row = group / s.pieces;
-  const u32 part = (u32)(group % s.pieces), begin = part * s.piece;
-  const u32 end = row < s.rows ? min(s.n, begin + s.piece) : 0;
-  x += row * s.n, y += row * s.n;
+  const u32 part = (u32)(group % s.pieces);
+  const Piece piece = row < s.rows ? piece_of(row, part, s) : Piece{0, 0};
+  x += piece.start, y += piece.start;
   A carry = 0;
   if (s.pieces > 1) {
     A mine = 0;
     for (u32 k = threadIdx.x; k < part; k += 256) mine += sums[row * s.pieces + k];
     carry = join_lanes<256>(mine, Add());
   }
-  for (u32 base = begin; base < end; base += kTile) {
+  for (u32 base = 0; base < piece.size; base += kTile) {
     const u32 first = base + warp * kWarpTile + lane * VEC;
     A v[kAhead][VEC], start[kAhead], sum = 0;
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) read(v[u], x, first + u * 32 * VEC, end, s.n);
+    for (int u = 0; u < kAhead; ++u) read(v[u], x, first + u * 32 * VEC, piece.size);
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       A run = 0;
@@ -128,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int u = 0; u < kAhead; ++u) {
 #pragma unroll
       for (int k = 0; k < VEC; ++k) v[u][k] += ahead + start[u];
-      write(v[u], y, first + u * 32 * VEC, end, s.n);
+      write(v[u], y, first + u * 32 * VEC, piece.size);
     }
   }
 }
@@ -136,9 +147,9 @@ extern "C" __global__ void __launch_bounds__(256)
 // The sum of each piece.
 extern "C" __global__ void __launch_bounds__(256) sums(const T* x, A* sums, const Shape s) {
   const i64 row = blockIdx.x / s.pieces;
-  const u32 begin = (u32)(blockIdx.x % s.pieces) * s.piece, size = min(s.n, begin + s.piece) - begin;
+  const Piece piece = piece_of(row, blockIdx.x % s.pieces, s);
   A sum = 0;
-  for_line<256>(x + row * s.n + (REVERSE ? s.n - begin - size : begin), size, 1,
+  for_line<256>(x + piece.start, piece.size, 1,
                 [&](const auto& v, u32) {
                   constexpr int N = sizeof(v) / sizeof(T);
                   A t[N];
@@ -162,19 +173,20 @@ struct CarryOf<f32> {
 extern "C" __global__ void __launch_bounds__(128) columns(const T* x, T* y, const Shape s) {
   const i64 line = (i64)blockIdx.x * 128 + threadIdx.x;
   if (line >= s.rows) return;
-  const i64 start = line_start(line, s.n, s.inner), step = REVERSE ? -s.inner : s.inner;
+  const u32 n = (u32)s.n;
+  const i64 start = line_start(line, n, s.inner), step = REVERSE ? -s.inner : s.inner;
   x += start, y += start;
   if (REVERSE) x += (s.n - 1) * s.inner, y += (s.n - 1) * s.inner;
   CarryOf<A>::type carry = 0;
   constexpr int ahead = 8;
-  for (u32 i = 0; i < s.n; i += ahead) {
+  for (u32 i = 0; i < n; i += ahead) {
     T t[ahead];
 #pragma unroll
     for (int u = 0; u < ahead; ++u)
-      if (i + u < s.n) t[u] = x[(i + u) * step];
+      if (i + u < n) t[u] = x[(i + u) * step];
 #pragma unroll
     for (int u = 0; u < ahead; ++u) {
-      if (i + u >= s.n) break;
+      if (i + u >= n) break;
       const auto next = carry + (A)widen(t[u]);
       y[(i + u) * step] = stored((A)(EXCLUSIVE ? carry : next));
       carry = next;

@@ -15,8 +15,8 @@ using sdk::Node;
 
 // device/scan.cu mirrors it.
 struct Shape {
-  int64_t rows, inner;
-  uint32_t n, pieces, piece;
+  int64_t rows, inner, n;
+  uint32_t pieces, piece;
 };
 
 // Signed and unsigned sums wrap alike.
@@ -40,7 +40,8 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
   const tenon_dtype dtype = unsigned_dtype(x.dtype);
   if (!is_float(dtype) && !is_integer(dtype)) throw sdk::Refusal::dtype("x", x.dtype);
   CudaDevice& device = device_of(node);
-  const AxisView lines = lines_along(x, n.axis);
+  AxisView lines = along_axis(x, n.axis);
+  if (lines.inner > 1) lines = lines_along(x, n.axis);  // a thread counts its column in 32 bits
   const int64_t bytes = type_bytes(dtype), length = lines.length;
   int64_t vec = lines.inner > 1 ? 1 : 16 / bytes;
   if (length % vec != 0 || n.x.alignment() % 16 != 0) vec = 1;
@@ -50,8 +51,7 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
                        {"TYPE=" + type_name("x", dtype), define("VEC", vec), define("WARPS", warps),
                         define("EXCLUSIVE", n.exclusive), define("REVERSE", n.reverse)});
   };
-  Shape shape{lines.count(), lines.inner, static_cast<uint32_t>(length), 1,
-              static_cast<uint32_t>(length)};
+  Shape shape{lines.count(), lines.inner, length, 1, static_cast<uint32_t>(length)};
   Kernel kernel;
   if (lines.inner > 1 || lines.count() == 0 || length == 0) {
     const Grid grid{.blocks = length == 0 ? 0 : blocks_for(lines.count(), 128), .threads = 128};
@@ -62,11 +62,12 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
     kernel.in_place = {{0, 0}};
     return kernel;
   }
-  // Pieces of whole tiles, enough for the device.
-  constexpr int64_t kLeast = 16384;
+  // Pieces of whole tiles, enough for the device, and so many that 32 bits count in each.
+  constexpr int64_t kLeast = 16384, kMost = 1 << 30;
   const int64_t wanted = int64_t{4} * device.properties().multiprocessors;
-  int64_t pieces =
-      std::clamp<int64_t>(wanted / lines.count(), 1, std::max<int64_t>(length / kLeast, 1));
+  int64_t pieces = std::max(
+      std::clamp<int64_t>(wanted / lines.count(), 1, std::max<int64_t>(length / kLeast, 1)),
+      blocks_for(length, kMost));
   const int64_t piece = (blocks_for(length, pieces) + kLeast - 1) / kLeast * kLeast;
   if (pieces > 1) {
     pieces = blocks_for(length, piece);
