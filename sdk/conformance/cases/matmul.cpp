@@ -283,6 +283,32 @@ void linear_rows(Suite& s) {
                  });
                },
            .tolerance = product_of(64)});
+  for (const int64_t rows : {int64_t{5}, int64_t{130}}) {
+    Tolerance tolerance = product_of(64);
+    tolerance.factor *= 1 << 13;  // a term has 11 bits
+    s.add({.id = "linear-part-bias-tf32-" + std::to_string(rows),
+           .sentence = "linear: " + std::to_string(rows) +
+                       " rows, b transposed, of tf32, the bias at an odd place of another value",
+           .dtypes = {f32},
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value whole = b.input("whole", {76}, Fill::normal());
+                 const op::linear n{
+                     .trans_b = true,
+                     .f32_precision = "tf32",
+                     .a = b.input("a", {rows, 64}, Fill::normal()),
+                     .b = b.input("b", {72, 64}, Fill::normal()),
+                     .bias = b.add(op::narrow{.start = {3}, .len = {72}, .x = whole})};
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] {
+                   return b.binary(
+                       "add", b.add(op::matmul{.trans_b = true, .a = b.abs(n.a), .b = b.abs(n.b)}),
+                       b.abs(n.bias));
+                 });
+               },
+           .tolerance = tolerance,
+           .decomposed = 2});
+  }
   transposed_rows(s);
   struct Form {
     const char* id;
