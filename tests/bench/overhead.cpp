@@ -83,12 +83,11 @@ std::shared_ptr<Instance> kernels(Device& device, const Plan& plan) {
 }
 
 // Is the first element of y as expected?
-bool measure(const std::shared_ptr<Runtime>& runtime, const char* what, Graph graph,
-             std::vector<float> x, float expected, int count) {
+bool measure(const std::shared_ptr<Runtime>& runtime, const ExecutableOptions& options,
+             const char* what, Graph graph, std::vector<float> x, float expected, int count) {
   const auto store = std::make_shared<Store>();
   set_weights(*store);
-  const auto executable =
-      std::make_shared<Executable>(runtime, std::move(graph), store, ExecutableOptions{});
+  const auto executable = std::make_shared<Executable>(runtime, std::move(graph), store, options);
   Context context(executable);
   context.set("x", executable->graph().type(executable->graph().inputs()[0]),
               std::as_bytes(std::span(x)));
@@ -111,15 +110,15 @@ bool measure(const std::shared_ptr<Runtime>& runtime, const char* what, Graph gr
   return y[0] == expected;
 }
 
-int measure_all(const char* plugin, int count) {
+int measure_all(const char* plugin, int count, const ExecutableOptions& how) {
   Host::Options options;
   options.plugin_files = {plugin};
   options.use_builtin_dir = options.use_environment = false;
   const auto runtime = std::make_shared<Runtime>(options);
   std::vector<float> x(kRows * kWidth, 0.0f);
   x[0] = 3;
-  const bool one = measure(runtime, "one node", one_node(), {1, 2, 3, 4}, 2, count);
-  const bool many = measure(runtime, "100 products", products(), x, 3, count / 10);
+  const bool one = measure(runtime, how, "one node", one_node(), {1, 2, 3, 4}, 2, count);
+  const bool many = measure(runtime, how, "100 products", products(), x, 3, count / 10);
   return one && many ? 0 : 1;
 }
 
@@ -127,11 +126,14 @@ int measure_all(const char* plugin, int count) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s PLUGIN_FILE [RUNS]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s PLUGIN_FILE [RUNS [stream|graph]]\n", argv[0]);
     return 2;
   }
+  ExecutableOptions options;
+  if (argc > 3)
+    options.plan.exec_mode = argv[3] == std::string("graph") ? TENON_EXEC_GRAPH : TENON_EXEC_STREAM;
   try {
-    return measure_all(argv[1], argc > 2 ? std::max(std::atoi(argv[2]), 10) : 20000);
+    return measure_all(argv[1], argc > 2 ? std::max(std::atoi(argv[2]), 10) : 20000, options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
