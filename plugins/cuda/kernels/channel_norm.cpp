@@ -77,8 +77,10 @@ void* ChannelGradients::sums(const Call& c) const {
 }
 void ChannelGradients::run(const Call& c) const {
   if (!wanted()) return;
-  code.launch(c, line_grid(channels, join), sums(c), norm_output(c, dgamma), norm_output(c, dbeta),
-              count, static_cast<uint32_t>(channels), static_cast<uint32_t>(each));
+  Grid grid = line_grid(channels, join);
+  grid.early = early;
+  code.launch(c, grid, sums(c), norm_output(c, dgamma), norm_output(c, dbeta), count,
+              static_cast<uint32_t>(channels), static_cast<uint32_t>(each));
 }
 
 namespace {
@@ -232,6 +234,7 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
   cut.cut(64, common_width(bytes, cut.image.pixels, {n.dy, n.x, also}), device);
   uint64_t scratch = 0;
   ChannelGradients gradients{.dgamma = n.want_dgamma ? 1 : -1, .dbeta = n.want_dbeta ? 2 : -1};
+  gradients.early = device_of(node).properties().early_starts;
   gradients.count = cut.image.batch;
   gradients.each = cut.shape.splits;
   gradients.place(cut.image, scratch);

@@ -35,6 +35,7 @@ struct ChannelGradients {
   int64_t count = 0, channels = 0, each = 1;
   uint64_t offset = 0;
   int64_t join = 32;
+  bool early = false;  // Grid::early
   Code code{};
 
   bool wanted() const { return dgamma >= 0 || dbeta >= 0; }

@@ -30,6 +30,7 @@ struct Tiles {
   ImageBatch image;
   Shape shape{};
   int64_t threads = 256, lanes = 32, chunks = 1, vec = 1;
+  uint32_t shared = 0;  // of a tile that is not in registers
 
   Tiles(const Value& x, double eps) : image(x, eps) {
     if (x.type().rank != 4) throw Refusal::shape("x must have rank 4");
@@ -55,6 +56,29 @@ struct Tiles {
     };
     if (!found())
       throw Refusal::shape(std::to_string(image.channels) + " channels do not fit on chip");
+    finish();
+  }
+  // Two operands' tile in shared memory, of which one block fills most. False where it is too small
+  // or too large for that.
+  bool cut_ahead(int64_t width, const CudaDevice& device) {
+    constexpr int64_t kThreads = 512, kVector = 16, kLeast = 80 << 10;
+    if (image.acc != TENON_DTYPE_F32 || width * type_bytes(image.dtype) != kVector ||
+        device.properties().major < 8)
+      return false;
+    for (const int64_t l : {32, 16, 8}) {
+      const int64_t c = blocks_for(image.channels, kThreads / l);
+      if (c > (l == 8 ? 12 : 8)) continue;
+      const int64_t bytes = 2 * c * kThreads * kVector;
+      const int64_t meeting = 3 * kThreads * width * type_bytes(image.acc);
+      if (bytes < kLeast || bytes + meeting > device.properties().shared_per_block) return false;
+      threads = kThreads, lanes = l, vec = width, chunks = c;
+      shared = static_cast<uint32_t>(bytes);
+      finish();
+      return true;
+    }
+    return false;
+  }
+  void finish() {
     const int64_t image_tiles = blocks_for(image.pixels, lanes * vec);
     shape = {.tiles = image.batch * image_tiles,
              .eps = image.eps,
@@ -63,14 +87,16 @@ struct Tiles {
              .image_tiles = static_cast<uint32_t>(std::max<int64_t>(image_tiles, 1))};
   }
   Grid grid(int64_t blocks) const {
-    return {.blocks = launchable(blocks), .threads = static_cast<uint32_t>(threads)};
+    return {
+        .blocks = launchable(blocks), .threads = static_cast<uint32_t>(threads), .shared = shared};
   }
   std::vector<std::string> defines(const Value& gamma, const Value& beta, tenon_dtype out,
-                                   int64_t join) const {
+                                   int64_t join, bool given) const {
     std::vector<std::string> list = image.defines(gamma, beta, out);
-    list.insert(list.end(), {define("JOIN", join), define("THREADS", threads),
-                             define("LANES", lanes), define("FEW", image.channels <= kFewChannels),
-                             define("CHUNKS", chunks), define("VEC", vec)});
+    list.insert(list.end(),
+                {define("JOIN", join), define("THREADS", threads), define("LANES", lanes),
+                 define("FEW", image.channels <= kFewChannels), define("CHUNKS", chunks),
+                 define("VEC", vec), define("AHEAD", shared > 0), define("GIVEN", given)});
     return list;
   }
 };
@@ -84,7 +110,7 @@ Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const Node& node) {
   image.check_parameter("beta", n.beta);
   tiles.cut(128, common_width(type_bytes(image.dtype), image.pixels, {n.x, node.out(0)}));
   const Code code = device_of(node).code("layer_norm2d.cu", "forward",
-                                         tiles.defines(n.gamma, n.beta, image.dtype, 32));
+                                         tiles.defines(n.gamma, n.beta, image.dtype, 32, false));
   Kernel kernel = kernel_of(
       {code}, [code, grid = tiles.grid(tiles.shape.tiles), shape = tiles.shape, x = n.x.position(),
                gamma = norm_position(n.gamma), beta = norm_position(n.beta),
@@ -104,24 +130,27 @@ Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n, const
   image.check_statistic("mean", n.mean, image.batch * image.pixels);
   image.check_statistic("inv_std", n.inv_std, image.batch * image.pixels);
   const Value also = n.want_dx ? node.out(0) : n.x;
-  tiles.cut(64, common_width(type_bytes(image.dtype), image.pixels, {n.dy, n.x, also}));
   CudaDevice& device = device_of(node);
-  // As many blocks as are at work at once; each leaves one row of sums.
+  const int64_t width = common_width(type_bytes(image.dtype), image.pixels, {n.dy, n.x, also});
+  if (!tiles.cut_ahead(width, device)) tiles.cut(64, width);
+  // No more blocks than are at work at once, all of them to the end; each leaves one row of sums.
   const int64_t resident = device.properties().multiprocessors * (tiles.threads == 256 ? 3 : 1);
-  const int64_t blocks = std::min(tiles.shape.tiles, resident);
+  const int64_t turns = blocks_for(tiles.shape.tiles, resident);
+  const int64_t blocks = turns > 0 ? blocks_for(tiles.shape.tiles, turns) : 0;
   Kernel kernel;
   ChannelGradients gradients{.dgamma = n.want_dgamma ? 1 : -1, .dbeta = n.want_dbeta ? 2 : -1};
   gradients.count = blocks;
+  gradients.early = device.properties().early_starts;
   uint64_t scratch = 0;
   gradients.place(image, scratch);
   const tenon_dtype out = image.gradient_dtype(node, gradients.dgamma, gradients.dbeta);
-  const std::vector<std::string> defines = tiles.defines(n.gamma, {}, out, gradients.join);
-  const Code code = device.code("layer_norm2d.cu", "backward", defines);
+  // Both or neither: x is centred by the mean that inv_std was made with.
+  const bool given = n.mean && n.inv_std;
+  const std::vector<std::string> defines = tiles.defines(n.gamma, {}, out, gradients.join, given);
+  const Code code = device.code("layer_norm2d.cu", "backward", defines, tiles.shared);
   std::vector<Code> codes = {code};
   if (gradients.wanted())
     codes.push_back(gradients.code = device.code("layer_norm2d.cu", "parameters", defines));
-  // Both or neither: x is centred by the mean that inv_std was made with.
-  const bool given = n.mean && n.inv_std;
   kernel = kernel_of(
       codes,
       [=, grid = tiles.grid(blocks), shape = tiles.shape, dy = n.dy.position(), x = n.x.position(),
