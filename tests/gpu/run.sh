@@ -12,10 +12,15 @@
 #   run.sh random [BUNDLE] [SECONDS [DEVICE]]  on the GPU machine: the random graphs of exec.random_graph for so many
 #                                       seconds (60) on DEVICE (default cuda:0), judged by what the cpu makes of them; SEED
 #                                       is the first one's. A graph that fails is shrunk and printed
-#   run.sh large [BUNDLE] [CASE...]     on a GPU with 80 GiB or more: ops on tensors of more than 2^31 elements, whose results
-#                                       are checked number by number; one op after the other, and fused (FUSE="0 1")
-#   run.sh sanitize [BUNDLE] [TOOL [CASES [FAMILY...]]]  on the GPU machine: conformance under compute-sanitizer's memcheck
-#                                       or racecheck (default both), CASES of each family (default 32), LIMIT seconds each (300)
+#   run.sh large [BUNDLE] [CASE...]     on GPUs with 140 GiB: ops on tensors of more than 2^31 elements, whose results are
+#                                       checked number by number; one op after the other, and fused (FUSE="0 1"); JOBS a GPU (3)
+#   run.sh sanitize [BUNDLE] [TOOL [FAMILY...]]  on GPUs: conformance under compute-sanitizer. TOOL: memcheck, of all cases
+#                                       of at most 2^20 elements; racecheck, of the first form of each; plain, without a
+#                                       tool, which leaves the kernels in the cache; default all, plain first. JOBS processes
+#                                       a GPU (4) of THREADS (4); SLICE cases a process (150); ROWS (at a dtype) of each
+#                                       family, spread over it (all); LIMIT seconds in all (3000), what was not begun then is BAD
+#   run.sh starts [BUNDLE] [DEVICE]     on the GPU machine: processes from start to end with a cold and a warm cache; what a
+#                                       run costs the host in graph mode
 #   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
 #                                       traced; whether all have equal bits, and what a step takes in each
 # Logs go to $OUT where that is set, else below the bundle.
@@ -105,6 +110,16 @@ run_random() {
   show_rows "${files[@]}"
 }
 
+# Calls FUNCTION with each line that comes in, in a process of its own whose cuda:0 is one of the GPUs (those that
+# CUDA_VISIBLE_DEVICES names, else all); so many per GPU at a time.
+over_gpus() {
+  local all=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi -L | sed -n 's/^GPU \([0-9]*\):.*/\1/p' | paste -sd,)}
+  export bundle logs
+  export -f "$1"
+  gpus=$all xargs -P $(($2 * $(tr ',' '\n' <<<"$all" | wc -l))) --process-slot-var=slot -I{} bash -c '
+    IFS=, read -ra all <<<"$gpus"; export CUDA_VISIBLE_DEVICES=${all[slot % ${#all[@]}]}; "$@"' over_gpus "$1" {}
+}
+
 # One case of tenon_large in a process of its own, which gives its memory back.
 run_large_case() {
   local fuse=${1%/*} name=${1#*/} code=0
@@ -121,47 +136,102 @@ run_large() {
   for fuse in ${FUSE:-0 1}; do for name in $names; do
     jobs+=("$fuse/$name"); files+=("$logs/large_${fuse}_$name.row")
   done; done
-  export bundle logs
-  export -f run_large_case
-  printf '%s\n' "${jobs[@]}" | xargs -P "${JOBS:-3}" -I{} bash -c 'run_large_case {}'
+  printf '%s\n' "${jobs[@]}" | over_gpus run_large_case "${JOBS:-3}"
   show_rows "${files[@]}"
 }
 
-# So many cases of a family, spread over those that run on the device.
-spread() {
-  "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --family "$1" --list |
-    awk -v most="$2" '$1 !~ /-(refused$|grad-)/ { ids[n++] = $1 }
-      END { if (most > n) most = n; for (k = 0; k < most; ++k) print ids[int((k + 0.5) * n / most)] }'
+# The cases of a family that a tool is to see, in files of about a SLICE each, where the forms of a row at a dtype are together.
+# racecheck gets the first of them alone: the others add what makes operands with strides and the primitives, and those are
+# rows of other families.
+slice_family() {
+  local tool=${1%/*} family=${1#*/} apart='-(refused$|grad-)'
+  [ "$tool" = racecheck ] && apart='-(refused|strided|decomposed)$|-grad-'
+  "$bundle/bin/tenon_conform" --family "$family" --elements 1048576 --list |
+    awk -v apart="$apart" -v most="${ROWS:-1000000}" -v slice="${SLICE:-150}" -v file="$slices/$tool,$family," '
+      $1 !~ apart {
+        row = $1
+        sub(/-(strided|decomposed)$/, "", row)
+        if (row != last) ++rows
+        last = row
+        forms[rows] = forms[rows] $1 "\n"
+        ++n
+      }
+      END {
+        if (most > rows) most = rows
+        parts = int((n * most / rows + slice - 1) / slice)
+        for (k = 0; k < most; ++k) printf "%s", forms[1 + int((k + 0.5) * rows / most)] >(file sprintf("%03d", k % parts))
+      }'
 }
 
-# One family under one tool.
-run_checked() {
-  local tool=${1%/*} family=${1#*/} start=$SECONDS code=0 log list=()
-  log=$logs/${tool}_$family.log
-  for id in $(spread "$family" "$cases"); do list+=(--case "$id"); done
-  timeout "${LIMIT:-300}" stdbuf -oL "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$bundle/bin/tenon_conform" \
-    --plugin "$bundle/lib/tenon_plugin_template.so" --device cuda:0 --family "$family" --jobs 1 "${list[@]}" \
-    >"$log" 2>&1 || code=$?
-  grep -q ' SUMMARY: ' "$log" || code="$code, no summary"
-  printf '%-10s %-16s %-7s %s; %s %6s\n' "$tool" "$family" "$([ "$code" = 0 ] && echo ok || echo "BAD $code")" \
-    "$(grep -oE 'cuda:0: [0-9]+ passed.*' "$log" | tail -1)" "$(grep -oE '[A-Z]+ SUMMARY: .*' "$log" | tail -1)" \
-    $((SECONDS - start)) >"${log%log}row"
+# The row of a slice is of numbers: cases that passed, failed, findings, seconds; then what is BAD.
+run_slice() {
+  local name=${1##*/} start=$SECONDS left=$((deadline - EPOCHSECONDS)) code=0 log=$logs/${1##*/}.log cases checked=()
+  [ "${name%%,*}" = plain ] || checked=("$sanitizer" --tool "${name%%,*}" --error-exitcode 9 --print-limit 20)
+  mapfile -t cases < <(sed 's/^/--case\n/' "$1")
+  : >"$log"
+  if [ "$left" -le 0 ]; then
+    code="not begun in time"
+  else
+    timeout -k 5 "$left" stdbuf -oL "${checked[@]}" "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" \
+      --device cuda:0 --jobs "${THREADS:-4}" --verbose "${cases[@]}" >"$log" 2>&1 || code=$?
+    [ "${name%%,*}" = plain ] || grep -q ' SUMMARY: ' "$log" || code="$code, no summary"
+  fi
+  awk -v seconds=$((SECONDS - start)) -v code="$code" '/^pass /{++passed} /^FAIL /{++failed}
+    match($0, / SUMMARY: [0-9]+/) { found += substr($0, RSTART + 10, RLENGTH - 10) }
+    END { print passed + 0, failed + 0, found + 0, seconds (code == "0" ? "" : " BAD " code) }' "$log" >"$1.row"
 }
 
 run_sanitize() {
   enter "${1:-.gpu}"
-  local tools=${2:-memcheck racecheck} jobs=() files=() tool family
-  cases=${3:-32}
-  [ $# -gt 3 ] && families=${*:4}
+  local tools=${2:-plain racecheck memcheck} tool family begin=$SECONDS
+  [ $# -gt 2 ] && families=${*:3}
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer | head -1)
-  for family in $families; do for tool in $tools; do
-    jobs+=("$tool/$family"); files+=("$logs/${tool}_$family.row")
+  slices=$(mktemp -d) deadline=$((EPOCHSECONDS + ${LIMIT:-3000}))
+  trap 'rm -rf "$slices"' RETURN
+  export bundle sanitizer slices deadline
+  export -f slice_family
+  for family in $families; do for tool in $tools; do echo "$tool/$family"; done; done |
+    xargs -P "$(nproc)" -I{} bash -c 'slice_family {}'
+  # Slices of all families by turns: where the time ends, what is left is spread.
+  for tool in $tools; do find "$slices" -name "$tool,*" | sort -t, -k3; done | over_gpus run_slice "${JOBS:-4}"
+  echo "tool      family            cases failed findings processes seconds"
+  for tool in $tools; do for family in $families; do
+    cat "$slices/$tool,$family,"*.row | awk -v tool="$tool" -v family="$family" '
+      { passed += $1; failed += $2; found += $3; seconds += $4; bad += /BAD/ }
+      END { printf "%-9s %-16s %6d %6d %8d %9d %7d%s\n", tool, family, passed, failed, found, NR, seconds, bad ? " BAD" : "" }'
   done; done
-  export bundle logs cases sanitizer
-  export -f run_checked spread
-  printf '%s\n' "${jobs[@]}" | xargs -P "${JOBS:-8}" -I{} bash -c 'run_checked {}'
-  echo "tool       family           result  cases; findings seconds"
-  show_rows "${files[@]}"
+  echo "$((SECONDS - begin)) seconds in all"
+  ! (cd "$slices" && grep -H BAD -- *.row)
+}
+
+# Seconds from the start of a process to the first line of what it makes of a graph, then to its end. The driver's part of
+# it: what a process waits that makes a context and nothing else. Then what tenon_overhead says.
+run_starts() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} cache name what k from first; cache=$(mktemp -d)
+  trap 'rm -rf "$cache"' RETURN
+  echo "process                cache  first line  end"
+  for name in add lm_s_train_step; do
+    what=(--only lm_s_train --exec graph)
+    [ $name = add ] && what=(--op 'binary(f32[1024], f32[1024]) {kind="add"}')
+    for k in cold warm warm warm warm warm; do
+      from=$EPOCHREALTIME
+      first=$(TENON_CUDA_CACHE=$cache/$name stdbuf -oL "$bundle/bin/tenon" bench "${what[@]}" --device "$device" \
+        --seconds 0.01 --no-ceilings 2>&1 | { read -r line; echo "$EPOCHREALTIME"; echo "$line" >"$logs/starts_$name.log"; cat; })
+      awk -v name=$name -v cache=$k -v a="$from" -v b="$first" -v c="$EPOCHREALTIME" \
+        'BEGIN { printf "%-22s %-6s %10.2f %4.2f\n", name, cache, b - a, c - a }'
+    done
+  done
+  python3 - <<'PYTHON'
+import ctypes, time
+begin = time.time()
+driver = ctypes.CDLL("libcuda.so.1")
+assert driver.cuInit(0) == 0
+ready = time.time()
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0) == 0
+print(f"the driver alone: {ready - begin:.2f} s to begin, {time.time() - ready:.2f} s for a context")
+PYTHON
+  "$bundle/bin/tenon_overhead" "$bundle/lib/tenon/plugins/tenon_plugin_${device%%:*}.so" 5000 graph
 }
 
 run_two() {
@@ -291,6 +361,7 @@ case "${1:-}" in
   random) shift; run_random "$@" ;;
   large) shift; run_large "$@" ;;
   sanitize) shift; run_sanitize "$@" ;;
+  starts) shift; run_starts "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,20p' "$0"; exit 2 ;;
+  *) sed -n '3,28p' "$0"; exit 2 ;;
 esac
