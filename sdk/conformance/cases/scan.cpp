@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cumsum.
+#include <algorithm>
 #include <limits>
 
 #include "cases/families.hpp"
@@ -25,7 +26,9 @@ void rows(Suite& s, const Mode& m) {
   for (const Shape& c :
        {Shape{"-last", {3, 4, 7}, -1, true}, Shape{"-first", {7, 5}, 0, true},
         Shape{"-middle", {3, 7, 4}, 1, true}, Shape{"-long", {3, 2053}, 1, false},
-        Shape{"-long-first", {2053, 3}, 0, false}, Shape{"-one", {4, 1}, 1, true}}) {
+        Shape{"-long-first", {2053, 3}, 0, false}, Shape{"-one", {4, 1}, 1, true},
+        Shape{"-pieces", {1, 65536}, 1, false}, Shape{"-pieces-odd", {2, 40011}, 1, false}}) {
+    const int64_t length = c.axis < 0 ? c.dims.back() : c.dims[static_cast<size_t>(c.axis)];
     s.add({.id = std::string("cumsum") + m.id + c.id,
            .sentence = std::string("cumulative sum along an axis") + m.id,
            .build =
@@ -40,7 +43,7 @@ void rows(Suite& s, const Mode& m) {
                    return b.add(size);
                  });
                },
-           .tolerance = sum_of(2053),
+           .tolerance = sum_of(std::max<int64_t>(length, 2053)),
            .gradient = c.gradient});
   }
   s.add({.id = std::string("cumsum") + m.id + "-int",
