@@ -14,12 +14,6 @@ __device__ inline void copy_async(u32 to, const void* from, bool valid) {
 __device__ inline void copy_async(void* to, const void* from, bool valid) {
   copy_async(shared_address(to), from, valid);
 }
-// The first `bytes` of 16, then zeros.
-__device__ inline void copy_async_part(void* to, const void* from, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(bytes)
-               : "memory");
-}
 __device__ inline void copy_word_async(u32 to, const void* from) {  // 4 bytes
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }

@@ -68,12 +68,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax(const T* x, T* 
   x += first, y += first;
   const auto own = [&](u32 i, int k) { return i * kWidth + k - before < s.n; };
   const auto whole = [&](u32 i) { return own(i, 0) && own(i, kWidth - 1); };
+  // The tensor may end within the last line's last vector, which is then read by elements.
+  const i64 left = all - first;
+  const u32 filled = left / kWidth < vectors ? (u32)(left / kWidth) : vectors;
 #pragma unroll 4
-  for (u32 i = threadIdx.x; i < vectors; i += THREADS) {
-    const i64 left = all - first - (i64)i * kWidth;
-    copy_async_part(kept + i, x + i * kWidth, left < kWidth ? (u32)left * (u32)sizeof(T) : 16);
-  }
+  for (u32 i = threadIdx.x; i < filled; i += THREADS) copy_async(kept + i, x + i * kWidth, true);
   copy_commit();
+  if (filled < vectors && filled % THREADS == threadIdx.x)
+    for (u32 k = 0; k < (u32)(left % kWidth); ++k) kept[filled].v[k] = x[filled * kWidth + k];
   copy_wait<0>();  // of what this thread copied, which no other reads
   Sum sum{-infinity<f32>(), 0};
 #pragma unroll 2
