@@ -182,6 +182,7 @@ __device__ inline void find_statistics(PixelStatistics& f, Values& x, const Plac
     spread += squares + off * (2 * sum + n * off);
   });
   left = sum_warp<kTeam>(left), spread = sum_warp<kTeam>(spread);
+  __syncwarp();  // the team's numbers were read
   if (pixel < kPixels && member == 0) {
     const A rest = left * share, square = spread - left * rest;
     const u32 at = slot(0, pixel / VEC), k = pixel % VEC;
@@ -198,13 +199,15 @@ __device__ inline void find_statistics(PixelStatistics& f, Values& x, const Plac
     f.inverse[k] = parts[2 * THREADS + at].v[k];
   }
 }
+template <class Values>
 __device__ inline void take_statistics(PixelStatistics& f, const A* means, const A* inverses,
-                                       const Place& p) {
+                                       Values& x, const Place& p, const Shape& s) {
 #pragma unroll
   for (int k = 0; k < VEC; ++k) {
     f.pivot[k] = p.there ? means[p.pixel + k] : A(0);
     f.inverse[k] = p.there ? inverses[p.pixel + k] : A(0);
   }
+  find_rest(f, x, p, s);
 }
 
 // gamma, beta, means, inverses may be absent.
@@ -258,20 +261,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Place p = next;
     next = Place(s, tile + gridDim.x);
     if (tile + gridDim.x >= s.tiles) next.there = false;
-#if GIVEN
-    if (threadIdx.x < LANES && next.there) {
-      fetch_ahead(means + next.pixel);
-      fetch_ahead(inverses + next.pixel);
-    }
-#endif
-#else
-    const Place p(s, tile);
-#endif
-    PixelStatistics f;
-#if GIVEN
-    take_statistics(f, means, inverses, p);
-#endif
-#if COPIES
 #if TAKES
     Part up, part;
 #pragma unroll
@@ -285,10 +274,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Kept &up = kept_up, &part = kept_part;
 #endif
 #else
+    const Place p(s, tile);
     Part up(dy, p), part(x, p);
 #endif
+    PixelStatistics f;
 #if GIVEN
-    find_rest(f, part, p, s);
+    take_statistics(f, means, inverses, part, p, s);
 #else
     find_statistics(f, part, p, s);
 #endif
