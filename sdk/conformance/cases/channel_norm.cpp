@@ -20,6 +20,7 @@ struct Form {
   double mean = 0;
   double eps = 1e-5;
   double x_scale = 1;  // of the data of backward ops
+  bool large = false;  // f32 alone, without strides
 
   int64_t elements() const {
     int64_t n = 1;
@@ -62,6 +63,7 @@ std::vector<Form> pixel_forms() {
       {"eps", "a large eps", {2, 5, 2, 3}, 0, true, true, false, 0, 0.3},
       {"deep", "many channels, pixels over a tile", {2, 131, 9, 13}},
       {"deeper", "channels by the hundred, an even image", {1, 516, 6, 12}},
+      {"even", "channels in part of a tile, an even image", {2, 120, 6, 12}},
       {"large", "more pixels than a block of tiles", {3, 3, 67, 71}},
       {"single", "one channel", {2, 1, 3, 3}},
       {"offset", "a mean far from zero", {2, 33, 5, 5}, 0, true, true, false, 512},
@@ -127,6 +129,7 @@ template <class Op, class Forward>
 void backward_row(Suite& s, const std::string& name, const Form& f, bool stats) {
   s.add({.id = name + "-" + f.id + (stats ? "-stats" : ""),
          .sentence = name + ": " + f.sentence,
+         .dtypes = f.large ? DTypes{f32} : kFloats,
          .build =
              [=](CaseBuilder& b) {
                Op n{};
@@ -144,7 +147,8 @@ void backward_row(Suite& s, const std::string& name, const Form& f, bool stats) 
                gradient_outputs(b, f, b.add(n));
              },
          .tolerance = sum_of(std::max(f.terms(), f.elements())),
-         .decomposed = 2});
+         .decomposed = 2,
+         .strided = !f.large});
 }
 
 template <class Op>
@@ -272,6 +276,13 @@ void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) 
 void channel_norm_cases(Suite& s) {
   rows_of<op::group_norm, op::group_norm_backward>(s, "group-norm", group_forms());
   rows_of<op::layer_norm2d, op::layer_norm2d_backward>(s, "layer-norm2d", pixel_forms());
+  const Form tiles = {.id = "tiles",
+                      .sentence = "more tiles than are worked at together",
+                      .dims = {2, 65, 96, 104},
+                      .large = true};
+  for (const bool stats : {false, true})
+    backward_row<op::layer_norm2d_backward, op::layer_norm2d>(s, "layer-norm2d-backward", tiles,
+                                                              stats);
   s.add({.id = "group-norm-groups-refused",
          .sentence = "group_norm: channels that groups do not divide are refused",
          .dtypes = {f32},
