@@ -147,42 +147,62 @@ __device__ inline A part_sum(u32 n, F&& f) {
   }
   return sum;
 }
+// Of a part of a row: count, a mean or what is near it, sums of distances from it and of their
+// squares. The former makes good what the rounding of a mean far from zero would do to the latter.
 struct Moments {
-  A count, mean, squares;  // squares of the distances from the mean
+  A count, mean, left, squares;
 };
-// x(c, k) are the row's elements. A warp takes the distances from its own mean, so that warps
-// exchange only once.
+// The same numbers, their distances taken from another mean.
+__device__ inline void turn_to(Moments& m, A mean) {
+  const A off = m.mean - mean;
+  m.squares += off * (2 * m.left + m.count * off);
+  m.left += m.count * off;
+}
+// x(c, k) are the row's elements. A lane takes distances from its first one, so that it looks at
+// them once and warps exchange once.
 template <class Values>
 __device__ inline Statistics statistics(Values& x, const Shape& s, u32 n, u32 turn) {
   constexpr int warps = LANES / 32;
   const A share = 1 / (A)s.n;
-  A count = (A)n, part = share;  // of a warp, and by what its sum becomes its mean
-  if constexpr (warps > 1) {
-    u32 own = 0;
+#if RMS
+  A squares = sum_warp<32>(part_sum(n, [&](int c, int k) { return x(c, k) * x(c, k); }));
+  if constexpr (warps > 1)
+    squares = sum_warp<warps>(exchange<LANES>(squares, turn)[Lane::lane() % warps]);
+  x.forget();
+  return {0, 1 / sqrt(squares * share + (A)s.eps)};
+#else
+  Moments m{0, has(0, n) ? x(0, 0) : A(0), 0, 0};
 #pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) {
-      const u32 first = (c * LANES + Lane::lane() / 32 * 32) * VEC;
-      own += WHOLE ? 32 * VEC : first < n ? min(n - first, 32u * VEC) : 0;
-    }
-    count = (A)own, part = own == 0 ? A(0) : 1 / count;
-  }
-  A mean = 0;
-  if (!RMS) {
-    mean = sum_warp<32>(part_sum(n, [&](int c, int k) { return x(c, k); })) * part;
-    x.forget();
-  }
-  A squares = sum_warp<32>(part_sum(n, [&](int c, int k) {
-    const A d = x(c, k) - mean;
-    return d * d;
-  }));
-  if constexpr (warps > 1) {
-    const Moments m = exchange<LANES>(Moments{count, mean, squares}, turn)[Lane::lane() % warps];
-    if (!RMS) mean = sum_warp<warps>(m.count * m.mean) * share;
-    const A off = m.mean - mean;
-    squares = sum_warp<warps>(RMS ? m.squares : m.squares + m.count * off * off);
+  for (int c = 0; c < CHUNKS; ++c) {
+    if (!has(c, n)) continue;
+    A t[VEC], q[VEC];
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) t[k] = x(c, k) - m.mean, q[k] = t[k] * t[k];
+    m.count += VEC, m.left += join_all(t, Add()), m.squares += join_all(q, Add());
   }
   x.forget();
-  return {mean, 1 / sqrt(squares * share + (A)s.eps)};
+  const auto join = [&](auto sum, A count, A part) {
+    const A mean = sum(m.count * m.mean + m.left) * part;
+    turn_to(m, mean);
+    m = {count, mean, sum(m.left), sum(m.squares)};
+  };
+  const auto sum_lanes = [](A v) { return sum_warp<32>(v); };
+  if constexpr (warps > 1) {
+    u32 own = 0;  // elements of the warp
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      const u32 at = (c * LANES + Lane::lane() / 32 * 32) * VEC;
+      own += WHOLE ? 32 * VEC : at < n ? min(n - at, 32u * VEC) : 0;
+    }
+    join(sum_lanes, (A)own, own == 0 ? A(0) : 1 / (A)own);
+    m = exchange<LANES>(m, turn)[Lane::lane() % warps];
+    join([](A v) { return sum_warp<warps>(v); }, (A)s.n, share);
+  } else {
+    join(sum_lanes, (A)s.n, share);
+  }
+  const A rest = m.left * share, squares = m.squares - m.left * rest;
+  return {m.mean + rest, 1 / sqrt((squares < 0 ? A(0) : squares) * share + (A)s.eps)};
+#endif
 }
 
 #if RESIDUAL

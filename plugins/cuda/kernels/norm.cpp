@@ -141,9 +141,9 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   rows.check_parameter("beta", p.beta);
   rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32, is_half(rows.dtype) ? 512 : 0,
                     {&p.x, &p.residual, &p.bias, &p.gamma, &p.beta});
-  // A row as it lies in memory takes few registers: many blocks are under way.
-  if (is_half(rows.dtype) && !p.residual && rows.vec > 1)
-    rows.blocks = 1024 / group_threads(rows.lanes);
+  // A row as it lies in memory takes few registers: many blocks are under way. Sums take more.
+  if (is_half(rows.dtype) && rows.vec > 1)
+    rows.blocks = std::max<int64_t>((p.residual ? 768 : 1024) / group_threads(rows.lanes), 1);
   CudaDevice& device = device_of(node);
   std::vector<std::string> defines = rows.defines(rms, p.gamma, p.beta, p.bias);
   defines.insert(defines.end(),

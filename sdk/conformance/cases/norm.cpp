@@ -91,6 +91,8 @@ void forward_rows(Suite& s, const std::string& name) {
   if (!rms) {
     all.push_back({"bare", "no gamma and no beta", {5, 13}, -1, false, false});
     all.push_back({"offset", "a mean far from zero", {4, 37}, -1, true, true, true, 512});
+    all.push_back(
+        {"offset-long", "a long row far from zero", {3, 2100}, -1, true, true, true, 2048});
   }
   for (const Form& f : all) {
     const bool small = f.terms() < 100 && f.dims[0] < 100 && f.mean == 0;
