@@ -57,6 +57,12 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
+// A matrix as the copy engine of sm_90 and on knows it.
+struct alignas(64) TensorMap {
+  uint64_t words[16] = {};
+};
+static_assert(sizeof(TensorMap) == 128);
+
 namespace result {
 inline constexpr Result success = 0, out_of_memory = 2, no_device = 100, not_ready = 600;
 }

@@ -115,6 +115,15 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
   NAMES32                                                                         \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
   "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES96 \
+  NAMES64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, " \
+  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES128 \
+  NAMES96 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
+  "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
+  "%126, %127"
 // d (64 x 64 or 64 x 128; a lane's elements as multiply_add has them) = or += a (64 x 16) b. The
 // last argument names the dtype. a from shared memory: b's rows are its columns; a from registers:
 // b as it is stored.
@@ -148,7 +157,7 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
 WGMMA(f16, "f16")
 WGMMA(bf16, "bf16")
 #undef WGMMA
-// The same of f32, cut to tf32, 8 terms at a time: d (64 x 64, 64 x 96), both operands from
+// The same of f32, cut to tf32, 8 terms at a time: d (64 x 64 to 64 x 256), both operands from
 // shared memory, b's rows being its columns. Names count 16 bits as a column.
 #define WGMMA_TF32(COUNT, NAMES, A, B, ADD, COLUMNS, ...)                                          \
   __device__ __forceinline__ void wgmma_tf32(f32(&d)[COUNT], u64 a, u64 b, bool add) {             \
@@ -159,7 +168,12 @@ WGMMA(bf16, "bf16")
   }
 WGMMA_TF32(32, NAMES32, "32", "33", "34", "64", D32(0))
 WGMMA_TF32(48, NAMES48, "48", "49", "50", "96", D32(0), D8(32), D8(40))
+WGMMA_TF32(64, NAMES64, "64", "65", "66", "128", D32(0), D32(32))
+WGMMA_TF32(96, NAMES96, "96", "97", "98", "192", D32(0), D32(32), D32(64))
+WGMMA_TF32(128, NAMES128, "128", "129", "130", "256", D32(0), D32(32), D32(64), D32(96))
 #undef WGMMA_TF32
+#undef NAMES128
+#undef NAMES96
 #undef NAMES48
 #undef NAMES64
 #undef NAMES32

@@ -11,7 +11,7 @@ constexpr int64_t kMostFewRows = 32, kTileRows = 16, kFewColumns = 8;
 constexpr int64_t kMostBytes = 8 << 20;  // of b
 constexpr int64_t kPieceBytes = 64;      // of a row of b, that a warp takes at a time
 constexpr int64_t kMostWarps = 16;
-constexpr int64_t kWgmmaRows = 128, kWgmmaDepth = 64, kWgmmaStages = 2;
+constexpr int64_t kWgmmaRows = 128;  // the fewest
 constexpr double kMostFlops = 4e10;  // on the tensor cores
 
 struct Set {  // Set of sets.cuh
@@ -30,8 +30,27 @@ struct Arguments {  // Products
 };
 
 template <size_t N>
-void launch(const Code& code, const sdk::Call& call, Grid grid, int64_t rows, int64_t columns,
-            const std::vector<ProductProblem>& problems,
+struct Maps {  // Maps of matmul_wgmma.cu
+  TensorMap a, b[N];
+};
+
+// Of a matrix of f32 with rows of k, of which rows_at_once by 32 are copied at a time, rounded to
+// tf32 and in the order of wgmma.cuh.
+TensorMap map_of(const void* matrix, int64_t rows, int64_t k, int64_t ld, int64_t rows_at_once) {
+  constexpr int kTf32 = 11, kNotInterleaved = 0, kExchanged128 = 3, kWholeLines = 2, kZeros = 0;
+  const auto wide = [](int64_t x) { return static_cast<uint64_t>(x); };
+  const uint64_t dims[] = {wide(k), wide(rows)}, strides[] = {wide(ld) * 4};
+  const uint32_t box[] = {WgmmaTile::kDepth, static_cast<uint32_t>(rows_at_once)}, steps[] = {1, 1};
+  TensorMap map;
+  TENON_CUDA(tensor_map_encode, &map, kTf32, 2, const_cast<void*>(matrix), dims, strides, box,
+             steps, kNotInterleaved, kExchanged128, kWholeLines, kZeros);
+  return map;
+}
+
+// tile.rows = 0: the rows are few, and a block takes `columns`.
+template <size_t N>
+void launch(const Code& code, const sdk::Call& call, Grid grid, const WgmmaTile& tile,
+            int64_t columns, const std::vector<ProductProblem>& problems,
             const std::vector<ProductPointers>& pointers) {
   const ProductProblem& p = problems[0];
   Arguments<N> args{};
@@ -40,9 +59,14 @@ void launch(const Code& code, const sdk::Call& call, Grid grid, int64_t rows, in
   for (size_t s = 0; s < N; ++s) {
     args.sets[s] = {pointers[s].b, pointers[s].bias, pointers[s].y,
                     problems[s].n, problems[s].ldb,  static_cast<uint32_t>(grid.blocks)};
-    grid.blocks += rows * blocks_for(problems[s].n, columns);
+    grid.blocks += tile.rows ? tile.count(p.m, problems[s].n) : blocks_for(problems[s].n, columns);
   }
-  code.launch(call, grid, args);
+  if (!tile.rows) return code.launch(call, grid, args);
+  Maps<N> maps;
+  maps.a = map_of(args.a, p.m, p.k, p.lda, tile.rows);
+  for (size_t s = 0; s < N; ++s)
+    maps.b[s] = map_of(args.sets[s].b, problems[s].n, p.k, problems[s].ldb, tile.columns);
+  code.launch(call, grid, args, maps);
 }
 
 // What both texts ask of the operands.
@@ -70,6 +94,32 @@ bool is_for_wgmma(const CudaDevice& device, const ProductProblem& p) {
   const bool bias = p.bias == TENON_DTYPE_NONE || p.bias_alignment >= kBiasVector;
   return device.properties().major == kWgmmaMajor && p.a == TENON_DTYPE_F32 && p.tf32 &&
          p.m >= kWgmmaRows && p.n >= 64 && p.k >= 32 && p.flops() <= kMostFlops && residual && bias;
+}
+
+// The tile with which the multiprocessors are done soonest.
+const WgmmaTile& tile_for(const CudaDevice& device, const std::vector<ProductProblem>& problems) {
+  static constexpr WgmmaTile kTiles[] = {
+      {.rows = 192, .columns = 256, .groups = 3, .stages = 4, .blocks = 1},
+      {.rows = 192, .columns = 192, .groups = 3, .stages = 4, .blocks = 1},
+      {.rows = 128, .columns = 192, .groups = 2, .stages = 5, .blocks = 1},
+      {.rows = 128, .columns = 96, .groups = 2, .stages = 7, .blocks = 1},
+      {.rows = 128, .columns = 96, .groups = 2, .stages = 4, .blocks = 2},
+      {.rows = 128, .columns = 64, .groups = 2, .stages = 4, .blocks = 2},
+  };
+  const auto cycles = [&](const WgmmaTile& tile) {
+    int64_t blocks = 0;
+    for (const ProductProblem& p : problems) blocks += tile.count(p.m, p.n);
+    const int64_t turns = blocks_for(blocks, device.properties().multiprocessors);
+    // Of 8 terms: the products, or the bytes of shared memory that are written and read (each
+    // warpgroup reads all columns), 128 in a cycle.
+    const int64_t eight = std::max(tile.rows * tile.columns / 128,
+                                   (2 * tile.rows + (tile.groups + 1) * tile.columns) / 4);
+    const int64_t sums = blocks_for(problems[0].k, WgmmaTile::kDepth) * 4 * eight,
+                  written = tile.rows * tile.columns / 4;
+    // Of two blocks one multiplies while the other writes.
+    return turns * sums + (tile.blocks == 2 ? (turns + 1) * written / 2 : turns * written);
+  };
+  return *std::ranges::min_element(kTiles, {}, cycles);
 }
 
 }  // namespace
@@ -108,26 +158,23 @@ void JoinedProduct::few_rows(CudaDevice& device, std::vector<std::string> define
 }
 
 void JoinedProduct::tensor_cores(CudaDevice& device, std::vector<std::string> defines) {
-  rows_ = blocks_for(problems_[0].m, kWgmmaRows);
-  // The columns of a block with which the multiprocessors are done soonest.
-  const auto work = [&](int64_t columns) {
-    constexpr int64_t kBeside = 16;  // what a block takes beside its columns
-    int64_t blocks = 0;
-    for (const ProductProblem& p : problems_) blocks += rows_ * blocks_for(p.n, columns);
-    return blocks_for(blocks, device.properties().multiprocessors) * (columns + kBeside);
-  };
-  columns_ = std::ranges::min({96, 64}, {}, work);
-  grid_.shared = static_cast<uint32_t>(kWgmmaStages * kWgmmaDepth * 4 * (kWgmmaRows + columns_));
-  defines.push_back(define("COLUMNS", columns_));
+  tile_ = tile_for(device, problems_);
+  grid_.threads = static_cast<uint32_t>(tile_.groups + 1) * 128;
+  grid_.shared = tile_.shared();
+  // What two blocks of a multiprocessor do must not wait for a place that the next kernel took.
+  grid_.early = device.properties().early_starts && tile_.blocks == 1;
+  defines.insert(defines.end(), {define("TILE_ROWS", tile_.rows), define("COLUMNS", tile_.columns),
+                                 define("GROUPS", tile_.groups), define("STAGES", tile_.stages),
+                                 define("BLOCKS", tile_.blocks)});
   code_ = device.code("matmul_wgmma.cu", "product", defines, grid_.shared);
 }
 
 void JoinedProduct::run(const sdk::Call& call, const std::vector<ProductPointers>& pointers) const {
-  using Launch = void (*)(const Code&, const sdk::Call&, Grid, int64_t, int64_t,
+  using Launch = void (*)(const Code&, const sdk::Call&, Grid, const WgmmaTile&, int64_t,
                           const std::vector<ProductProblem>&, const std::vector<ProductPointers>&);
   static constexpr Launch kLaunches[kMostSets] = {launch<1>, launch<2>, launch<3>, launch<4>,
                                                   launch<5>, launch<6>, launch<7>, launch<8>};
-  kLaunches[problems_.size() - 1](code_, call, grid_, rows_, columns_, problems_, pointers);
+  kLaunches[problems_.size() - 1](code_, call, grid_, tile_, columns_, problems_, pointers);
 }
 
 }  // namespace tenon::cuda

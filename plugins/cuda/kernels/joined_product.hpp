@@ -10,6 +10,17 @@
 
 namespace tenon::cuda {
 
+// How the blocks of device/matmul_wgmma.cu lie over y: its defines.
+struct WgmmaTile {
+  int64_t rows = 0, columns = 0, groups = 0, stages = 0, blocks = 0;
+  static constexpr int64_t kDepth = 32;  // terms of a stage
+  int64_t count(int64_t m, int64_t n) const { return blocks_for(m, rows) * blocks_for(n, columns); }
+  uint32_t shared() const {
+    constexpr int64_t kBarriers = 2 * 8;
+    return static_cast<uint32_t>(stages * ((rows + columns) * kDepth * 4 + kBarriers));
+  }
+};
+
 class JoinedProduct {
  public:
   static constexpr size_t kMostSets = 8;
@@ -26,7 +37,8 @@ class JoinedProduct {
   std::vector<ProductProblem> problems_;
   Code code_;
   Grid grid_;
-  int64_t rows_ = 1, columns_ = 1;  // blocks to a column of blocks; columns of a block
+  int64_t columns_ = 1;  // of a block, with few rows
+  WgmmaTile tile_;       // without rows: they are few
 };
 
 }  // namespace tenon::cuda
