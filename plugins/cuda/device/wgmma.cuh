@@ -106,6 +106,8 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
+#define NAMES16 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES32                                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -172,6 +174,19 @@ WGMMA_TF32(64, NAMES64, "64", "65", "66", "128", D32(0), D32(32))
 WGMMA_TF32(96, NAMES96, "96", "97", "98", "192", D32(0), D32(32), D32(64))
 WGMMA_TF32(128, NAMES128, "128", "129", "130", "256", D32(0), D32(32), D32(64), D32(96))
 #undef WGMMA_TF32
+// d (64 x 32, 64 x 64) = or += a (64 x 8, in registers: rows g and g + 8, g being lane / 4, column
+// lane % 4, then both rows of column lane % 4 + 4) b.
+#define WGMMA_TF32(COUNT, NAMES, A, B, ADD, COLUMNS, ...)                                          \
+  __device__ __forceinline__ void wgmma_tf32(f32(&d)[COUNT], const u32(&a)[4], u64 b, bool add) {  \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %" ADD ", 0; wgmma.mma_async.sync.aligned.m64n"    \
+                 COLUMNS "k8.f32.tf32.tf32 {" NAMES "}, {" A "}, %" B ", p, 1, 1;}"                \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
+  }
+WGMMA_TF32(16, NAMES16, "%16, %17, %18, %19", "20", "21", "32", D8(0), D8(8))
+WGMMA_TF32(32, NAMES32, "%32, %33, %34, %35", "36", "37", "64", D32(0))
+#undef WGMMA_TF32
+#undef NAMES16
 #undef NAMES128
 #undef NAMES96
 #undef NAMES48

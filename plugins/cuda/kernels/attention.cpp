@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of five texts: with wgmma on sm_90; for few query rows to a key head
-// (decoding); with sums in f32, for heads up to 128 wide, on tensor cores that take tf32 or by
-// FMAs; else for every dtype and device. Where query rows give too few blocks, the keys are split
-// as well, and a second kernel joins the parts.
+// attention, by one of six texts: with wgmma on sm_90; for few query rows to a key head
+// (decoding); with sums in f32, for heads up to 128 wide, on tensor cores that take tf32, with
+// wgmma or without, or by FMAs; else for every dtype and device. Where query rows give too few
+// blocks, the keys are split as well, and a second kernel joins the parts.
 #include "attention.hpp"
 
 #include <algorithm>
@@ -46,25 +46,35 @@ int64_t wgmma_shared_bytes(const AttentionProblem& p) {
          kBarrier;
 }
 // How the kernels of f32 lie over rows and keys: attention_split.cu has a warp for 16 rows,
-// attention_fma.cu, for wider heads, a thread for some. With few blocks they are small, so that
-// there are more.
+// attention_split_wgmma.cu a warpgroup for 64, attention_fma.cu, for wider heads, a thread for
+// some. With few blocks they are small, so that there are more.
 struct FloatTile {
   bool split = false;  // on tensor cores, numbers being sums of two
+  bool wgmma = false;  // on those of sm_90
   int64_t rows = 0, keys = 0;
   uint32_t threads = 128;
   std::vector<std::string> defines{};
 
   FloatTile(const AttentionProblem& p, const Properties& device) {
     constexpr int64_t kWidestSplit = 64, kLanes = 16, kGroups = 8;
+    constexpr int kWgmmaMajor = 9;  // later devices have it no more
+    const auto blocks = [&](int64_t tile) { return p.heads() * blocks_for(p.rows(), tile); };
     split = device.major >= 8 && p.dtype == TENON_DTYPE_F32 &&
             std::max(p.padded_dim, p.padded_v_dim) <= kWidestSplit &&
-            p.heads() * blocks_for(p.rows(), 16) >= device.multiprocessors;  // else FMAs are sooner
-    rows = 64;
-    while (rows > 16 && (p.rows() <= rows / 2 ||
-                         p.heads() * blocks_for(p.rows(), rows) < device.multiprocessors))
-      rows /= 2;
-    keys = p.arguments.k_len > 32 ? 64 : p.arguments.k_len > 16 ? 32 : 16;
+            blocks(16) >= device.multiprocessors;  // else FMAs are sooner
+    wgmma = split && device.major == kWgmmaMajor && p.wide_floats && p.rows() > 32;
     defines = p.defines;
+    if (wgmma) {
+      rows = p.rows() > 64 && blocks(128) >= device.multiprocessors ? 128 : 64;
+      threads = static_cast<uint32_t>(rows * 2);
+      defines.insert(defines.end(),
+                     {define("DP", wgmma_padded(p.padded_dim)),
+                      define("VP", wgmma_padded(p.padded_v_dim)), define("GROUPS", rows / 64)});
+      return;
+    }
+    rows = 64;
+    while (rows > 16 && (p.rows() <= rows / 2 || blocks(rows) < device.multiprocessors)) rows /= 2;
+    keys = p.arguments.k_len > 32 ? 64 : p.arguments.k_len > 16 ? 32 : 16;
     defines.insert(defines.end(), {define("DP", p.padded_dim), define("VP", p.padded_v_dim),
                                    define("WIDE", p.wide_floats ? 1 : 0)});
     if (split) {
@@ -74,12 +84,15 @@ struct FloatTile {
       defines.insert(defines.end(), {define("TR", rows / kGroups), define("TC", keys / kLanes)});
     }
   }
+  static int64_t wgmma_padded(int64_t dim) { return blocks_for(dim, 32) * 32; }
   static bool takes(const AttentionProblem& p) {
     constexpr int64_t kWidest = 128;
     return !p.mma && p.sum == TENON_DTYPE_F32 && std::max(p.padded_dim, p.padded_v_dim) <= kWidest;
   }
   int64_t shared_bytes(const AttentionProblem& p) const {
     const int64_t dim = p.padded_dim, v_dim = p.padded_v_dim;
+    constexpr int64_t kParts = 2, kWgmmaKeys = 64;
+    if (wgmma) return 4 * kParts * kWgmmaKeys * (wgmma_padded(dim) + wgmma_padded(v_dim));
     if (split) return 4 * ((rows + keys) * (dim % 32 == 0 ? dim + 16 : dim) + keys * (v_dim + 4));
     return 4 * ((rows + keys) * (dim + 4) + keys * (v_dim + 4) + rows * (keys + 16));
   }
@@ -122,7 +135,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
   if (floats) f.blocks = p.heads() * blocks_for(p.rows(), tile.rows);
   f.blocks *= a.splits;
-  f.early = floats && !tile.split && device.properties().early_starts;
+  f.early = floats && (!tile.split || tile.wgmma) && device.properties().early_starts;
   f.threads = floats ? tile.threads : p.mma && !wgmma ? 128 : 256;
   const int64_t shared = decode   ? decode_shared_bytes(p)
                          : wgmma  ? wgmma_shared_bytes(p)
@@ -136,6 +149,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   f.shared = static_cast<uint32_t>(shared);
   const char* text = decode                 ? "attention_decode.cu"
                      : wgmma                ? "attention_wgmma.cu"
+                     : floats && tile.wgmma ? "attention_split_wgmma.cu"
                      : floats && tile.split ? "attention_split.cu"
                      : floats               ? "attention_fma.cu"
                                             : "attention.cu";
