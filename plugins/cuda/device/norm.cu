@@ -3,11 +3,13 @@
 // LANES threads, CHUNKS vectors of VEC elements each. GAMMA, BETA, BIAS: dtypes of the parameters;
 // OUT: of a parameter's gradient; GAMMAS, BETAS: whether their gradients are wanted. AHEAD: so
 // many rows of a group are under way while it works at one (0: none). RESIDUAL: there is one. WHOLE:
-// every lane has all its chunks. BLOCKS: at work on a multiprocessor.
+// every lane has all its chunks. BLOCKS: at work on a multiprocessor. EAGER: parameters are read with
+// the row (else when its statistics are there).
 //variant: TYPE=bf16 GAMMA=bf16 BETA=bf16 BIAS=bf16 OUT=bf16 LANES=256 CHUNKS=2 VEC=8 RMS=0 GAMMAS=1 BETAS=1 AHEAD=5 RESIDUAL=1 BLOCKS=2 WHOLE=1
 //variant: TYPE=bf16 GAMMA=bf16 BETA=bf16 BIAS=bf16 OUT=bf16 LANES=128 CHUNKS=4 VEC=8 RMS=0 GAMMAS=0 BETAS=0 AHEAD=0 RESIDUAL=0 BLOCKS=4 WHOLE=1
 //variant: TYPE=f32 GAMMA=f32 BETA=f32 BIAS=f32 OUT=f32 LANES=64 CHUNKS=4 VEC=4 RMS=1 GAMMAS=1 BETAS=0 AHEAD=3 RESIDUAL=0 BLOCKS=2 WHOLE=0
 //variant: TYPE=f16 GAMMA=f32 BETA=f16 BIAS=f16 OUT=f32 LANES=32 CHUNKS=5 VEC=1 RMS=0 GAMMAS=0 BETAS=0 AHEAD=0 RESIDUAL=1 BLOCKS=1 WHOLE=0
+//variant: TYPE=f32 GAMMA=f32 BETA=f32 BIAS=f32 OUT=f32 LANES=32 CHUNKS=3 VEC=4 RMS=0 GAMMAS=0 BETAS=0 AHEAD=0 RESIDUAL=0 BLOCKS=1 WHOLE=0 EAGER=1
 //variant: TYPE=f64 GAMMA=f32 BETA=f64 BIAS=f64 OUT=f64 LANES=256 CHUNKS=4 VEC=2 RMS=0 GAMMAS=1 BETAS=1 AHEAD=0 RESIDUAL=0 BLOCKS=1 WHOLE=0
 #include "async.cuh"
 #include "rows.cuh"
@@ -246,13 +248,25 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, BLOCKS)
     v.v[c] = own;
 #endif
   }
+#if EAGER
+  Vec<GAMMA, VEC> scales[CHUNKS];
+  Vec<BETA, VEC> shifts[CHUNKS];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c)
+    if (has(c, n)) scales[c] = load_or(gamma, place(c), 1), shifts[c] = load_or(beta, place(c), 0);
+#endif
   const Statistics found = statistics(v, s, n, 0);
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c) {
     const u32 i = place(c);
     if (!has(c, n)) continue;
+#if EAGER
+    const Vec<GAMMA, VEC> scale = scales[c];
+    const Vec<BETA, VEC> shift = shifts[c];
+#else
     const Vec<GAMMA, VEC> scale = load_or(gamma, i, 1);
     const Vec<BETA, VEC> shift = load_or(beta, i, 0);
+#endif
     A mine[VEC];
 #pragma unroll
     for (int k = 0; k < VEC; ++k) mine[k] = v(c, k);

@@ -148,10 +148,13 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   std::vector<std::string> defines = rows.defines(rms, p.gamma, p.beta, p.bias);
   defines.insert(defines.end(),
                  {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
+  constexpr int64_t kFewChunks = 4;  // the parameters of more would cost blocks
+  defines.push_back(define("EAGER", rows.dtype == TENON_DTYPE_F32 && rows.chunks <= kFewChunks));
   const Code code = device.code("norm.cu", "forward", defines);
   Grid grid = line_grid(rows.shape.rows, rows.lanes);
-  grid.early =
-      device.properties().early_starts && grid.blocks <= device.properties().multiprocessors;
+  constexpr int64_t kThreadsAtWork = 1024;  // on a multiprocessor: all rows at once
+  grid.early = device.properties().early_starts &&
+               grid.blocks * grid.threads <= device.properties().multiprocessors * kThreadsAtWork;
   Kernel kernel = kernel_of(
       {code}, [=, x = p.x.position(), residual = position_of(p.residual),
                bias = position_of(p.bias), gamma = position_of(p.gamma), beta = position_of(p.beta),
