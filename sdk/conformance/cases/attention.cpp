@@ -170,6 +170,18 @@ std::vector<Form> forms() {
     f.causal = true;
     f.offset = 5;
   });
+  add("many-rows", "more heads than processors, a tile of queries and some more, wider values",
+      [](Form& f) {
+        f.batch = 9;
+        f.q_heads = f.k_heads = 15;
+        f.q_len = 70;
+        f.k_len = 140;
+        f.dim = 36;
+        f.v_dim = 40;
+        f.left = 75;
+        f.softcap = 3;
+        f.bshd = true;
+      });
   add("long-decode", "one query and many keys", [](Form& f) {
     f.q_len = 1;
     f.k_len = 700;

@@ -155,11 +155,14 @@ void option_rows(Suite& s) {
            .decomposed = 2});
   }
   struct Size {
-    int64_t rows, terms, columns;
+    int64_t rows, terms, columns, others = 16;
+    bool tf32 = false;  // and b transposed
   };
-  for (const Size z : {Size{2, 3, 40}, Size{37, 64, 64}, Size{100, 64, 48}})
+  for (const Size z :
+       {Size{2, 3, 40}, Size{37, 64, 64}, Size{100, 64, 48}, Size{150, 64, 72, 64, true}})
     s.add({.id = "batch-linear-special-" + std::to_string(z.rows),
            .sentence = "batch_linear: zero times infinity and NaN stay in their rows and columns",
+           .dtypes = z.tf32 ? DTypes{f32} : kFloats,
            .build =
                [z](CaseBuilder& b) {
                  const auto ones = [](int64_t n) {
@@ -168,15 +171,23 @@ void option_rows(Suite& s) {
                  const auto at = [](int64_t row, int64_t cols, int64_t col) {
                    return static_cast<size_t>(row * cols + col);
                  };
+                 const auto at_b = [&](int64_t term, int64_t cols, int64_t col) {
+                   return z.tf32 ? at(col, z.terms, term) : at(term, cols, col);
+                 };
+                 const auto dims = [&](int64_t cols) {
+                   return z.tf32 ? Dims{cols, z.terms} : Dims{z.terms, cols};
+                 };
                  std::vector<double> a = ones(z.rows * z.terms), b0 = ones(z.terms * z.columns),
-                                     b1 = ones(z.terms * 16);
+                                     b1 = ones(z.terms * z.others);
                  a[1] = 0, a[at(1, z.terms, 0)] = std::nan("");
-                 b0[at(1, z.columns, 5)] = kInf;
-                 b1[at(2, 16, 1)] = std::nan(""), b1[at(0, 16, 15)] = -kInf;
-                 op::batch_linear n{.a = b.input("a", {z.rows, z.terms}, Fill::list(a)),
+                 b0[at_b(1, z.columns, 5)] = kInf;
+                 b1[at_b(2, z.others, 1)] = std::nan(""), b1[at_b(0, z.others, 15)] = -kInf;
+                 op::batch_linear n{.trans_b = z.tf32,
+                                    .f32_precision = z.tf32 ? "tf32" : "ieee",
+                                    .a = b.input("a", {z.rows, z.terms}, Fill::list(a)),
                                     .count_ys = 2};
-                 n.bs = {b.input("b0", {z.terms, z.columns}, Fill::list(b0)),
-                         b.input("b1", {z.terms, 16}, Fill::list(b1))};
+                 n.bs = {b.input("b0", dims(z.columns), Fill::list(b0)),
+                         b.input("b1", dims(z.others), Fill::list(b1))};
                  const Node y = b.add(n);
                  b.output("y0", y[0]);
                  b.output("y1", y[1]);
