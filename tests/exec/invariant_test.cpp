@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -108,34 +109,66 @@ TEST_SUITE("exec/invariant") {
     }
   }
 
-  TEST_CASE("an ignored item of a loss takes no part in its neighbours' gradients") {
-    // Items side by side share a vector. What ran before leaves other numbers on the stack.
-    constexpr int64_t kClasses = 64, kItems = 4;
-    Graph g("ignored");
-    const Value logits = g.input("logits", {f32, {1, kClasses, kItems}}),
-                labels = g.input("labels", {i64, {1, kItems}}), dy = g.input("dy", {f32, {}});
-    g.output("dx",
-             g.add(op::cross_entropy_backward{
-                 .axis = 1, .reduction = "sum", .dy = dy, .logits = logits, .labels = labels}));
-    Store store(runtime());
-    Run run(g, store, {.device = "cpu:0"});
-    run->set<float>("dy", {}, {1});
-    const auto gradient = [&](float first, std::initializer_list<int64_t> of) {
-      Floats x;
-      for (int64_t k = 0; k < kClasses * kItems; ++k)
-        x.push_back(first - static_cast<float>(k % 41) / 7);
-      run->set<float>("logits", {1, kClasses, kItems}, x);
-      run->set<int64_t>("labels", {1, kItems}, of);
-      run->run();
-      return run->get<float>("dx");
-    };
-    gradient(0, {1, 2, 3, 4});
-    const Floats expected = gradient(1, {1, -100, 3, -100});
-    CHECK(expected[0] != 0);
-    CHECK(expected[1] == 0);
-    for (const float before : {-1000.0f, -2.0f, 3.0f, 1000.0f}) {
-      gradient(before, {1, 2, 3, 4});
-      CHECK(gradient(1, {1, -100, 3, -100}) == expected);
+  TEST_CASE("softmaxes and losses: a line's numbers do not depend on what shares its vectors") {
+    // Classes side by side (axis 1) or one after the other (axis 2); the first line's numbers stay,
+    // those of the others and of what ran before (it leaves its own on the stack) do not.
+    constexpr int64_t kClasses = 61, kItems = 4;
+    for (const int64_t axis : {1, 2}) {
+      CAPTURE(axis);
+      const std::vector<int64_t> dims{1, axis == 1 ? kClasses : kItems,
+                                      axis == 1 ? kItems : kClasses};
+      Graph g("lines");
+      const Value logits = g.input("logits", {f32, dims}),
+                  labels = g.input("labels", {i64, {1, kItems}}), dy = g.input("dy", {f32, {}});
+      const Value p = g.add(op::softmax{.axis = axis, .x = logits}),
+                  log_p = g.add(op::softmax{.axis = axis, .log = true, .x = logits});
+      g.output("p", p);
+      g.output("log p", log_p);
+      g.output("d p", g.add(op::softmax_backward{.axis = axis, .dy = logits, .y = p}));
+      g.output("d log p",
+               g.add(op::softmax_backward{.axis = axis, .log = true, .dy = logits, .y = log_p}));
+      g.output(
+          "dx",
+          g.add(op::cross_entropy_backward{
+              .axis = axis, .reduction = "sum", .dy = dy, .logits = logits, .labels = labels}));
+      Store store(runtime());
+      Run run(g, store, {.device = "cpu:0"});
+      run->set<float>("dy", {}, {1});
+      const auto at = [&](int64_t item, int64_t k) {
+        return static_cast<size_t>(axis == 1 ? k * kItems + item : item * kClasses + k);
+      };
+      // The first line's results.
+      const auto results = [&](const std::array<float, 3>& others, int64_t label) {
+        Floats x(kClasses * kItems);
+        for (int64_t k = 0; k < kClasses; ++k) {
+          x[at(0, k)] = 1 - static_cast<float>(k % 41) / 7;
+          for (int64_t item = 1; item < kItems; ++item)
+            x[at(item, k)] = k == 5 ? 2 : others[static_cast<size_t>(item - 1)];
+        }
+        run->set<float>("logits", dims, x);
+        run->set<int64_t>("labels", {1, kItems}, {1, label, 3, label});
+        run->run();
+        std::map<std::string, Floats> out;
+        for (const char* name : {"p", "log p", "d p", "d log p", "dx"}) {
+          const Floats all = run->get<float>(name);
+          for (int64_t k = 0; k < kClasses; ++k) out[name].push_back(all[at(0, k)]);
+        }
+        return out;
+      };
+      const auto expected = results({0, 0, 0}, 2);
+      CHECK(expected.at("dx")[1] < -0.5f);
+      const float inf = std::numeric_limits<float>::infinity();
+      for (const std::array<float, 3> others :
+           {std::array{-1000.0f, 0.0f, 90.0f}, {-95.0f, -95.0f, -95.0f}, {-inf, inf, 1000.0f}})
+        for (const int64_t label : {2, -100}) {
+          CAPTURE(others[0]);
+          CAPTURE(label);
+          for (const auto& [name, values] : results(others, label)) {
+            CAPTURE(name);
+            CHECK(values == expected.at(name));
+          }
+          CHECK(results({0, 0, 0}, -100) == expected);
+        }
     }
   }
 

@@ -24,7 +24,9 @@ HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
     if constexpr (weight) return vexp_weight(d, x);
     // Most vectors hold neither subnormal results nor anything vexp_weight does not take.
     const auto usual = hn::And(hn::Ge(x, hn::Set(d, -87.f)), hn::Le(x, hn::Set(d, 1.f)));
-    return HWY_LIKELY(hn::AllTrue(d, usual)) ? vexp_weight(d, x) : vexp(d, x);
+    const auto weights = vexp_weight(d, x);
+    if (HWY_LIKELY(hn::AllTrue(d, usual))) return weights;
+    return hn::IfThenElse(usual, weights, vexp(d, x));  // a lane is not its neighbours' affair
   } else {
     alignas(64) double lanes[hn::MaxLanes(d)];
     hn::Store(x, d, lanes);

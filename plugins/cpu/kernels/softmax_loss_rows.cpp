@@ -102,8 +102,6 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
   const hn::ScalableTag<A> d;
   HWY_ALIGN A shift[kMostLines], scale[kMostLines], flat[kMostLines], keep[kMostLines];
   for (int64_t c = 0; c < l.count; ++c) {
-    // Which exponential a vector takes depends on all its lanes: those of no item have a part in
-    // it.
     if (slopes[c].zero) {
       shift[c] = scale[c] = flat[c] = keep[c] = 0;
       continue;
