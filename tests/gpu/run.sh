@@ -15,7 +15,7 @@
 #   run.sh large [BUNDLE] [CASE...]     on GPUs with 140 GiB: ops on tensors of more than 2^31 elements, whose results are
 #                                       checked number by number; one op after the other, and fused (FUSE="0 1"); JOBS a GPU (3)
 #   run.sh sanitize [BUNDLE] [TOOL [FAMILY...]]  on GPUs: conformance under compute-sanitizer. TOOL: memcheck, of all cases
-#                                       of at most 2^20 elements; racecheck, of the first form of each; plain, without a
+#                                       of at most 2^21 elements; racecheck, of the first form of each; plain, without a
 #                                       tool, which leaves the kernels in the cache; default all, plain first. JOBS processes
 #                                       a GPU (4) of THREADS (4); SLICE cases a process (150); ROWS (at a dtype) of each
 #                                       family, spread over it (all); LIMIT seconds in all (3000), what was not begun then is BAD
@@ -146,7 +146,7 @@ run_large() {
 slice_family() {
   local tool=${1%/*} family=${1#*/} apart='-(refused$|grad-)'
   [ "$tool" = racecheck ] && apart='-(refused|strided|decomposed)$|-grad-'
-  "$bundle/bin/tenon_conform" --family "$family" --elements 1048576 --list |
+  "$bundle/bin/tenon_conform" --family "$family" --elements 2097152 --list |
     awk -v apart="$apart" -v most="${ROWS:-1000000}" -v slice="${SLICE:-150}" -v file="$slices/$tool,$family," '
       $1 !~ apart {
         row = $1
@@ -157,6 +157,7 @@ slice_family() {
         ++n
       }
       END {
+        if (rows == 0) exit
         if (most > rows) most = rows
         parts = int((n * most / rows + slice - 1) / slice)
         for (k = 0; k < most; ++k) printf "%s", forms[1 + int((k + 0.5) * rows / most)] >(file sprintf("%03d", k % parts))
@@ -180,7 +181,11 @@ run_slice() {
   fi
   awk -v seconds=$((SECONDS - start)) -v code="$code" '/^pass /{++passed} /^FAIL /{++failed}
     match($0, / SUMMARY: [0-9]+/) { found += substr($0, RSTART + 10, RLENGTH - 10) }
-    END { print passed + 0, failed + 0, found + 0, seconds (code == "0" ? "" : " BAD " code) }' "$log" >"$1.row"
+    END {
+      if (code == "0" && found > 0) code = "findings"
+      if (code == "0" && passed == 0) code = "nothing ran"
+      print passed + 0, failed + 0, found + 0, seconds (code == "0" ? "" : " BAD " code)
+    }' "$log" >"$1.row"
 }
 
 run_sanitize() {
@@ -189,7 +194,7 @@ run_sanitize() {
   [ $# -gt 2 ] && families=${*:3}
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer | head -1)
   slices=$(mktemp -d) deadline=$((EPOCHSECONDS + ${LIMIT:-3000}))
-  trap 'rm -rf "$slices"' RETURN
+  trap 'rm -rf "$slices"' EXIT
   export bundle sanitizer slices deadline
   export -f slice_family
   for family in $families; do for tool in $tools; do echo "$tool/$family"; done; done |
@@ -198,6 +203,7 @@ run_sanitize() {
   for tool in $tools; do find "$slices" -name "$tool,*" | sort -t, -k3; done | over_gpus run_slice "${JOBS:-4}"
   echo "tool      family            cases failed findings processes seconds"
   for tool in $tools; do for family in $families; do
+    compgen -G "$slices/$tool,$family,*.row" >/dev/null || echo "0 0 0 0 BAD no cases" >"$slices/$tool,$family,none.row"
     cat "$slices/$tool,$family,"*.row | awk -v tool="$tool" -v family="$family" '
       { passed += $1; failed += $2; found += $3; seconds += $4; bad += /BAD/ }
       END { printf "%-9s %-16s %6d %6d %8d %9d %7d%s\n", tool, family, passed, failed, found, NR, seconds, bad ? " BAD" : "" }'
@@ -211,7 +217,7 @@ run_sanitize() {
 run_starts() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} cache name what k from first; cache=$(mktemp -d)
-  trap 'rm -rf "$cache"' RETURN
+  trap "rm -rf '$cache'" EXIT
   echo "process                cache  first line  end"
   for name in add lm_s_train_step; do
     what=(--only lm_s_train --exec graph)
@@ -219,7 +225,7 @@ run_starts() {
     for k in cold warm warm warm warm warm; do
       from=$EPOCHREALTIME
       first=$(TENON_CUDA_CACHE=$cache/$name stdbuf -oL "$bundle/bin/tenon" bench "${what[@]}" --device "$device" \
-        --seconds 0.01 --no-ceilings 2>&1 | { read -r line; echo "$EPOCHREALTIME"; echo "$line" >"$logs/starts_$name.log"; cat; })
+        --seconds 0.01 --no-ceilings 2>&1 | { read -r line; echo "$EPOCHREALTIME"; { echo "$line"; cat; } >>"$logs/starts_$name.log"; })
       awk -v name=$name -v cache=$k -v a="$from" -v b="$first" -v c="$EPOCHREALTIME" \
         'BEGIN { printf "%-22s %-6s %10.2f %4.2f\n", name, cache, b - a, c - a }'
     done
@@ -365,5 +371,5 @@ case "${1:-}" in
   sanitize) shift; run_sanitize "$@" ;;
   starts) shift; run_starts "$@" ;;
   modes) shift; run_modes "$@" ;;
-  *) sed -n '3,28p' "$0"; exit 2 ;;
+  *) sed -n '3,/^[^#]/{/^#/p}' "$0"; exit 2 ;;
 esac

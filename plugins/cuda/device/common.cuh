@@ -26,7 +26,7 @@ __device__ inline void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Brings what will be read into L2, which every kernel writes through; bytes: a multiple of 16.
+// Brings what will be read into L2, which every kernel writes through; `from` lies on 16 bytes.
 __device__ inline void fetch_ahead([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   bytes &= ~15u;  // the instruction takes no other sizes; what is left is fetched when it is read
