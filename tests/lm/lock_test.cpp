@@ -50,7 +50,7 @@ struct Folder {
     path = name;
   }
   ~Folder() { fs::remove_all(path); }
-  fs::path lock() const { return path / ".lock"; }
+  fs::path lock() const { return path / ".tenon.lock"; }
 };
 
 std::string text_of(const fs::path& file) {

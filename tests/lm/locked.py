@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
         first.kill()
         first.wait()
-        check((model / ".lock").exists(), "the killed training left no lock file: what follows would show nothing")
+        check((model / ".tenon.lock").exists(), "the killed training left no lock file: what follows would show nothing")
         # Several at once at what a killed one left: one of them has it.
         several = [subprocess.Popen(resume(model, "--save-every", 5), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                    for _ in range(4)]

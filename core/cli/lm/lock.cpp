@@ -17,7 +17,7 @@
 namespace tenon::lm {
 namespace {
 
-constexpr const char* kName = ".lock";
+constexpr const char* kName = ".tenon.lock";
 
 // A file and not the folder itself: network file systems lock only what is open for writing. What
 // another user left cannot be written, but locked on most. Nothing is waited for: it may be a pipe.

@@ -7,8 +7,8 @@
 
 namespace tenon::lm {
 
-// Held while it lives, or until the process ends, however it does. The file `.lock` inside is what
-// is locked: it says who holds the lock, and lies there unlocked, with no meaning, where the
+// Held while it lives, or until the process ends, however it does. The file `.tenon.lock` inside is
+// what is locked: it says who holds the lock, and lies there unlocked, with no meaning, where the
 // process was killed.
 class FolderLock {
  public:
