@@ -12,8 +12,8 @@
 
 #include <cerrno>
 #include <fstream>
+#include <functional>
 #include <iostream>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -26,14 +26,14 @@ namespace {
 namespace fs = std::filesystem;
 using tenon::lm::FolderLock;
 
-std::vector<int> failures;  // what the next calls of flock fail with, the last one first
-fs::path moved_away;        // removed before the next call, as another holder's end does
+std::vector<int> failures;        // what the next calls of flock fail with, the last one first
+std::function<void()> meanwhile;  // what others do before each call
 
 }  // namespace
 
 // Before the C library's.
 extern "C" int flock(int file, int operation) noexcept {
-  if (!moved_away.empty()) fs::remove(std::exchange(moved_away, {}));
+  if (meanwhile) meanwhile();
   if (failures.empty()) return static_cast<int>(::syscall(SYS_flock, file, operation));
   errno = failures.back();
   failures.pop_back();
@@ -52,6 +52,30 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
   fs::path lock() const { return path / ".tenon.lock"; }
 };
+
+struct Meanwhile {
+  explicit Meanwhile(std::function<void()> others) { meanwhile = std::move(others); }
+  ~Meanwhile() { meanwhile = nullptr; }
+};
+
+// For root every file can be written: such a one is nobody while this lives.
+struct NotRoot {
+  bool root = ::geteuid() == 0;
+  NotRoot() {
+    if (root) static_cast<void>(::seteuid(65534) == 0);
+  }
+  ~NotRoot() {
+    if (root) CHECK(::seteuid(0) == 0);
+  }
+};
+
+// The number of the error, 0 where it can be opened.
+int cannot_open(const fs::path& file, int how) {
+  const int opened = ::open(file.c_str(), how | O_CLOEXEC);
+  if (opened < 0) return errno;
+  ::close(opened);
+  return 0;
+}
 
 std::string text_of(const fs::path& file) {
   std::ostringstream out;
@@ -121,12 +145,37 @@ TEST_SUITE("lm/lock") {
 
   TEST_CASE("removed by its last holder while it is opened: it is made again") {
     const Folder folder;
-    std::ofstream(folder.lock()) << "";
-    moved_away = folder.lock();
+    const fs::path removed = folder.path / "removed";
+    std::ofstream(folder.lock()) << "process 1";
+    const Meanwhile others([&] {
+      if (!fs::exists(removed)) fs::rename(folder.lock(), removed);
+    });
     const FolderLock lock(folder.path);
-    CHECK(moved_away.empty());
+    REQUIRE(fs::exists(removed));
+    CHECK(text_of(removed) == "");  // a name that does not hold is gone before all else
     CHECK(fs::exists(folder.lock()));
     CHECK(refusal(folder.path) != "");
+  }
+
+  TEST_CASE("another file in its place each time: told, not tried for ever") {
+    const Folder folder;
+    int calls = 0, last = 99;
+    const Meanwhile others([&] {
+      if (calls++ >= last) return;
+      std::ofstream(folder.path / "new") << "";  // beside it: its number differs
+      fs::rename(folder.path / "new", folder.lock());
+    });
+    CHECK(remark(folder.path) == "");
+    CHECK(calls == 100);
+    CHECK(fs::is_empty(folder.path));
+    calls = 0, last = 100000;
+    const std::string said = remark(folder.path);
+    CAPTURE(said);
+    CHECK(calls == 100);
+    CHECK(said == "tenon: " + folder.lock().string() +
+                      ": cannot be locked: another file takes its place each time; let no other "
+                      "training write to this folder\n");
+    CHECK(fs::is_empty(folder.path));
   }
 
   TEST_CASE("a file system without locks: told, and no hindrance") {
@@ -137,7 +186,12 @@ TEST_SUITE("lm/lock") {
       CAPTURE(said);
       CHECK(said.find("tenon: " + folder.lock().string() + ": cannot be locked: ") == 0);
       CHECK(said.find("let no other training write to this folder") != std::string::npos);
+      CHECK(fs::is_empty(folder.path));
     }
+    std::ofstream(folder.lock()) << "made by another";
+    failures = {ENOLCK};
+    CHECK(remark(folder.path) != "");
+    CHECK(text_of(folder.lock()) == "made by another");
     failures = {EINTR};  // a signal is no reason
     CHECK(remark(folder.path) == "");
     CHECK(failures.empty());
@@ -145,10 +199,22 @@ TEST_SUITE("lm/lock") {
 
   TEST_CASE("a file that cannot be written, as another user's: it locks all the same") {
     const Folder folder;
-    std::ofstream(folder.lock()) << "";
+    std::ofstream(folder.lock()) << "process 1";
     REQUIRE(::chmod(folder.lock().c_str(), 0444) == 0);
-    const FolderLock lock(folder.path);
-    CHECK(refusal(folder.path) != "");
+    REQUIRE(::chmod(folder.path.c_str(), 0777) == 0);
+    const NotRoot user;
+    const int writing = cannot_open(folder.lock(), O_RDWR);
+    if (writing == 0 || cannot_open(folder.lock(), O_RDONLY) != 0) {
+      MESSAGE("skipped: no user here who can read the file and not write it");
+      return;
+    }
+    CHECK(writing == EACCES);
+    {
+      const FolderLock lock(folder.path);
+      CHECK(refusal(folder.path) != "");
+      CHECK(text_of(folder.lock()) == "process 1");
+    }
+    CHECK(fs::is_empty(folder.path));
   }
 
   TEST_CASE("something else in its place: told by name") {

@@ -18,13 +18,22 @@ namespace tenon::lm {
 namespace {
 
 constexpr const char* kName = ".tenon.lock";
+// A try is lost where another training ends meanwhile: so many are only where the file system does
+// not number a file the same way twice.
+constexpr int kTries = 100;
 
 // A file and not the folder itself: network file systems lock only what is open for writing. What
 // another user left cannot be written, but locked on most. Nothing is waited for: it may be a pipe.
-int open_lock(const char* path) {
+// EAGAIN where it was removed meanwhile; made is set where it was not there.
+int open_lock(const char* path, bool& made) {
   constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  const int file = ::open(path, O_RDWR | O_CREAT | kAlways, 0666);
-  return file < 0 && errno == EACCES ? ::open(path, O_RDONLY | kAlways) : file;
+  int file = ::open(path, O_RDWR | O_CREAT | O_EXCL | kAlways, 0666);
+  if (file >= 0) made = true;
+  if (file >= 0 || errno != EEXIST) return file;
+  file = ::open(path, O_RDWR | kAlways);
+  if (file < 0 && errno == EACCES) file = ::open(path, O_RDONLY | kAlways);
+  if (file < 0 && errno == ENOENT) errno = EAGAIN;
+  return file;
 }
 
 // Its last holder may have removed it before it was locked here.
@@ -54,34 +63,42 @@ std::string said_holder(int file) {
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder) : path_(folder / kName) {
-  for (;;) {
-    file_ = open_lock(path_.c_str());
-    if (file_ < 0)
-      throw Error(TENON_IO_ERROR, path_.string() + ": open: " + std::strerror(errno) +
+  bool made = false;
+  int number = 0;  // of the last try; 0 where another file took its place
+  for (int left = kTries; left > 0; --left) {
+    const int file = open_lock(path_.c_str(), made);
+    number = file < 0 && errno != EAGAIN ? errno : 0;
+    if (number != 0)
+      throw Error(TENON_IO_ERROR, path_.string() + ": open: " + std::strerror(number) +
                                       "; it is locked while a training writes to its folder");
-    if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
-      if (is_there(path_.c_str(), file_)) break;
-      ::close(file_);
-      continue;
+    if (file < 0) continue;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) {
+      // First of all: who is refused from now on is not to read the last holder's name.
+      const bool empty = ::ftruncate(file, 0) == 0;
+      if (!is_there(path_.c_str(), file)) {
+        ::close(file);
+        continue;
+      }
+      file_ = file;
+      // Only a message is poorer where this fails, as on a full disk.
+      const std::string text = holder();
+      if (empty) static_cast<void>(::pwrite(file_, text.data(), text.size(), 0) < 0);
+      return;
     }
-    const int number = errno;
-    const std::string who = number == EWOULDBLOCK ? said_holder(file_) : "";
-    ::close(file_);
-    file_ = -1;
-    if (number == EINTR) continue;
+    number = errno;
+    const std::string who = number == EWOULDBLOCK ? said_holder(file) : "";
+    ::close(file);
     if (number == EWOULDBLOCK)
       throw Error(TENON_IO_ERROR,
                   folder.string() + ": another training" + who +
                       " writes to this folder; wait until it ends or stop it, or name another "
                       "folder with --out");
-    std::cerr << "tenon: " << path_.string() << ": cannot be locked: " << std::strerror(number)
-              << "; let no other training write to this folder\n";
-    return;
+    if (number != EINTR) break;
   }
-  // Only a message is poorer where this fails, as on a full disk.
-  const std::string text = holder();
-  if (::ftruncate(file_, 0) == 0)
-    static_cast<void>(::pwrite(file_, text.data(), text.size(), 0) < 0);
+  if (made) ::unlink(path_.c_str());
+  std::cerr << "tenon: " << path_.string() << ": cannot be locked: "
+            << (number != 0 ? std::strerror(number) : "another file takes its place each time")
+            << "; let no other training write to this folder\n";
 }
 
 FolderLock::~FolderLock() {

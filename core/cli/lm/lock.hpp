@@ -13,7 +13,7 @@ namespace tenon::lm {
 class FolderLock {
  public:
   // Throws where another process holds it, with what to do. Where the file system has no locks it
-  // says so on stderr, and nothing is held: such a folder can be trained in as well.
+  // says so on stderr, and nothing is held or left: such a folder can be trained in as well.
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
