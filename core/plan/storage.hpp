@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes with a lifetime on a device: which of them share an address (in place, updates written
 // where the old content was) and where in an arena the rest lies. Knows times and sizes; what lies
-// in them and which steps touch them, place says.
+// in them and which steps touch them, locate says.
 #pragma once
 
 #include <cstdint>
