@@ -23,7 +23,7 @@ with tempfile.TemporaryDirectory() as name:
         return done.stdout
 
     def steps(device, kind):
-        """Of a cold run: each step's device, and whether it flushes; and how often the graph was timed."""
+        """Of a cold run, whose graph is timed 20 times or more: each step's device, whether it flushes, and its op."""
         graph.write_text(GRAPH.format(kind))
         timed = json.loads(run("bench", graph, "--cold", "--device", device, "--seconds", "0.01", "--no-ceilings", "--json",
                                "--trace", trace))[0]
