@@ -22,6 +22,7 @@ __device__ inline A weight_of(const WEIGHT* weight, i64 c) { return weight ? (A)
 extern "C" __global__ void __launch_bounds__(1024)
     totals(const LABEL* labels, const WEIGHT* weight, f64* totals, const Shape s) {
   f64 kept = 0, all = 0;
+#pragma unroll 8
   for (i64 i = threadIdx.x; i < s.lines; i += 1024) {
     const i64 label = labels[i];
     if (label != s.ignore && label >= 0 && label < s.n) kept += weight_of(weight, label);
@@ -32,11 +33,12 @@ extern "C" __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0) totals[0] = kept, totals[1] = all;
 }
 
+// What is told of an item: to be asked for before anything depends on it.
+__device__ inline i64 told_label(const LABEL* labels, i64 line, const Shape& s) {
+  return line < s.lines ? (i64)labels[line] : s.ignore;
+}
 // The label of an item: -1 when ignored or out of range, which is reported.
-__device__ inline i64 label_of(const LABEL* labels, i64 line, const Shape& s,
-                               const ErrorSink& sink) {
-  if (line >= s.lines) return -1;
-  const i64 label = labels[line];
+__device__ inline i64 label_of(i64 label, i64 line, const Shape& s, const ErrorSink& sink) {
   if (label == s.ignore) return -1;
   if (label >= 0 && label < s.n) return label;
   if (Lane::lane() == 0) report(sink, kIndexOutOfRange, line);
@@ -46,13 +48,15 @@ __device__ inline i64 label_of(const LABEL* labels, i64 line, const Shape& s,
 extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads)
     forward(const T* x, const LABEL* labels, const WEIGHT* weight, const f64* totals, A* losses,
             A* lse, const Shape s, const ErrorSink sink) {
-  const i64 line = Lane::index();
-  const i64 label = label_of(labels, line, s, sink);
+  const i64 line = Lane::index(), told = told_label(labels, line, s);
   const u32 n = line < s.lines ? s.n : 0;
   x += line_start(line, s.n, s.inner);
+#if SMOOTH
+  const i64 label = label_of(told, line, s, sink);
   const A logit = label < 0 ? 0 : (A)widen(x[label * s.inner]);
   // Differences are taken from the label's logit, which is near to the others.
   const A from = isfinite(logit) ? logit : 0;
+#endif
   ExpSum<A> found = no_terms<A>();
   A spread = 0;
   for_line<LANES>(x, n, s.inner, [&](const auto& v, u32 i) {
@@ -68,6 +72,10 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   found = join_lanes<LANES>(found, JoinExp());
   if (SMOOTH) spread = join_lanes<LANES>(spread, Add());
   if (line >= s.lines || Lane::lane() != 0) return;
+#if !SMOOTH  // the line was asked for first
+  const i64 label = label_of(told, line, s, sink);
+  const A logit = label < 0 ? 0 : (A)widen(x[label * s.inner]);
+#endif
   const A log_sum = log(found.scale);
   if (lse) lse[line] = found.most + log_sum;
   A loss = 0;
@@ -85,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
 extern "C" __global__ void __launch_bounds__(1024)
     sum_up(const A* losses, const f64* totals, A* loss, i64 lines) {
   f64 sum = 0;
+#pragma unroll 8
   for (i64 i = threadIdx.x; i < lines; i += 1024) sum += losses[i];
   sum = join_lanes<1024>(sum, Add());
   if (threadIdx.x == 0) *loss = (A)(totals ? sum / totals[0] : sum);
@@ -94,11 +103,11 @@ extern "C" __global__ void __launch_bounds__(1024)
 extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads)
     backward(const A* dy, const T* x, const LABEL* labels, const WEIGHT* weight, const A* lse,
              const f64* totals, T* dx, const Shape s, u32 each, u32 mean, const ErrorSink sink) {
-  const i64 line = Lane::index();
-  const i64 label = label_of(labels, line, s, sink);
+  const i64 line = Lane::index(), told = told_label(labels, line, s);
   const u32 n = line < s.lines ? s.n : 0;
   const i64 start = line_start(line, s.n, s.inner);
   x += start, dx += start;
+  const i64 label = label_of(told, line, s, sink);
   const bool same = phase_of(x) == phase_of(dx);
   ExpSum<A> found = no_terms<A>();
   const T* source = x;
