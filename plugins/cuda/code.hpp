@@ -106,8 +106,12 @@ inline sdk::Kernel kernel_of(std::vector<Code> codes, std::function<void(const s
 
 // What device text takes as `ErrorSink` (common.cuh): where a kernel reports bad data. The Kernel
 // must say can_fail.
+struct DeviceWord {
+  uint64_t first = sdk::kNoError;  // the smallest report
+  uint64_t* told = nullptr;        // the same in host memory, which the device sees at this address
+};
 struct ErrorSink {
-  void* word;
+  void* word;  // a DeviceWord
   uint64_t step;
 };
 inline ErrorSink error_sink(const sdk::Call& call) { return {call.error, call.step}; }

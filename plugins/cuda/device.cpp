@@ -291,28 +291,28 @@ void CudaDevice::event_on_done(void* event, void (*callback)(void*), void* user)
 CudaDevice::ErrorWord CudaDevice::error_word_create() {
   const Current current(context());
   ErrorWord word;
-  word.device = memory_->allocate(kAlignment);
+  DeviceWord on_device;
   void* host = nullptr;
-  if (const Result r = driver().host_allocate(&host, sizeof(uint64_t), kHostPortable);
-      r != result::success) {
-    memory_->free(word.device, kAlignment);
-    driver().check("host_allocate", r);
-  }
-  word.host = static_cast<uint64_t*>(host);
+  TENON_CUDA(host_allocate, &host, sizeof(uint64_t), kHostPortable | kHostMapped);
+  word.host = on_device.told = static_cast<uint64_t*>(host);
   *word.host = sdk::kNoError;
+  try {
+    word.device = memory_->allocate(kAlignment);
+    write(word.device, &on_device, sizeof on_device, nullptr);
+  } catch (...) {
+    error_word_destroy(word);
+    throw;
+  }
   return word;
 }
 void CudaDevice::error_word_destroy(const ErrorWord& word) noexcept {
+  if (word.device) deallocate(word.device, kAlignment);
   quietly([&] { driver().host_free(const_cast<uint64_t*>(word.host)); });
-  deallocate(word.device, kAlignment);
 }
 void CudaDevice::error_word_reset(const ErrorWord& word, void* stream) {
   TENON_CUDA(fill_bytes, address_of(word.device), 0xFF, sizeof(uint64_t), stream_of(stream));
 }
-void CudaDevice::error_word_fetch(const ErrorWord& word, void* stream) {
-  TENON_CUDA(copy_to_host, const_cast<uint64_t*>(word.host), address_of(word.device),
-             sizeof(uint64_t), stream_of(stream));
-}
+void CudaDevice::error_word_fetch(const ErrorWord&, void*) {}  // kernels told the host
 
 // ---- Graphs
 

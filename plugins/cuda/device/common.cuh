@@ -4,13 +4,19 @@
 #include "types.cuh"
 
 // Where a kernel reports bad data: the host's error_sink(call). The smallest value stays.
+struct DeviceWord {
+  u64 first;
+  u64* told;  // in host memory
+};
 struct ErrorSink {
-  u64* word;
+  DeviceWord* word;
   u64 step;
 };
 constexpr u32 kIndexOutOfRange = 5, kNumericError = 6;  // TENON_*
 __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
-  atomicMin(sink.word, sink.step << 44 | (u64)code << 40 | index);
+  const u64 value = sink.step << 44 | (u64)code << 40 | index;
+  // The host's memory is far: few of many reports go there.
+  if (value < atomicMin(&sink.word->first, value)) atomicMin(sink.word->told, value);
 }
 
 // For kernels that are launched as Grid::early. Nothing that kernels write is read, and nothing
