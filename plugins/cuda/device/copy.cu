@@ -106,29 +106,6 @@ constexpr int kTile = SIZE >= 8 ? 32 : 64;
 constexpr int kPitch = kTile + (SIZE >= 4 ? 1 : 4 / SIZE);
 constexpr int kThreads = 256;
 
-// In one access: of a vector whose parts were read one by one compilers make several.
-template <int N>
-__device__ inline void store_whole(Unit* to, const Vec<Unit, N>& v) {
-  constexpr int words = sizeof(v) / 4;
-  if constexpr (words >= 2) {
-    union Words {
-      Vec<Unit, N> whole;
-      u32 word[words];
-      __device__ Words() {}
-    } w;
-    w.whole = v;
-    if constexpr (words == 4)
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.word[0]),
-                   "r"(w.word[1]), "r"(w.word[2]), "r"(w.word[3])
-                   : "memory");
-    else
-      asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(w.word[0]), "r"(w.word[1])
-                   : "memory");
-  } else {
-    store(to, v);
-  }
-}
-
 // How many tiles lie along the last axis, and along the one before it.
 struct Tiles {
   Divisor columns, rows;

@@ -4,55 +4,47 @@
 //variant: TYPE=bf16 LABEL=i64 WEIGHT=bf16 LANES=512 SMOOTH=0 KEEP=1
 //variant: TYPE=f32 LABEL=i32 WEIGHT=f32 LANES=1 SMOOTH=1 KEEP=0
 //variant: TYPE=f64 LABEL=i64 WEIGHT=f64 LANES=32 SMOOTH=1 KEEP=1
-#include "rows.cuh"
+#include "loss.cuh"
 
 typedef TYPE T;
 typedef acc_t<T> A;
 typedef Group<LANES> Lane;
 
-struct Shape {
-  i64 lines, inner, ignore;
-  f64 smoothing;
-  u32 n, slice;
-};
-
-__device__ inline A weight_of(const WEIGHT* weight, i64 c) { return weight ? (A)widen(weight[c]) : 1; }
-
-// totals[0]: the weights of kept labels; totals[1]: of all classes. One block of 1024.
-extern "C" __global__ void __launch_bounds__(1024)
-    totals(const LABEL* labels, const WEIGHT* weight, f64* totals, const Shape s) {
-  f64 kept = 0, all = 0;
+__device__ inline f64 kept_weights(const LABEL* labels, const WEIGHT* weight, const LossShape& s) {
+  f64 kept = 0;
 #pragma unroll 8
   for (i64 i = threadIdx.x; i < s.lines; i += 1024) {
     const i64 label = labels[i];
-    if (label != s.ignore && label >= 0 && label < s.n) kept += weight_of(weight, label);
+    if (label != s.ignore && is_class(label, s)) kept += weight_of<A>(weight, label);
   }
-  for (u32 c = threadIdx.x; c < s.n; c += 1024) all += weight_of(weight, c);
-  kept = join_lanes<1024>(kept, Add());
+  return join_lanes<1024>(kept, Add());
+}
+
+// totals[0]: the weights of kept labels; totals[1]: of all classes. One block of 1024.
+extern "C" __global__ void __launch_bounds__(1024)
+    totals(const LABEL* labels, const WEIGHT* weight, f64* totals, const LossShape s) {
+  let_next_begin();
+  const f64 kept = kept_weights(labels, weight, s);
+  f64 all = 0;
+  for (u32 c = threadIdx.x; c < s.n; c += 1024) all += weight_of<A>(weight, c);
   all = join_lanes<1024>(all, Add());
   if (threadIdx.x == 0) totals[0] = kept, totals[1] = all;
 }
 
 // What is told of an item: to be asked for before anything depends on it.
-__device__ inline i64 told_label(const LABEL* labels, i64 line, const Shape& s) {
+__device__ inline i64 told_label(const LABEL* labels, i64 line, const LossShape& s) {
   return line < s.lines ? (i64)labels[line] : s.ignore;
-}
-// The label of an item: -1 when ignored or out of range, which is reported.
-__device__ inline i64 label_of(i64 label, i64 line, const Shape& s, const ErrorSink& sink) {
-  if (label == s.ignore) return -1;
-  if (label >= 0 && label < s.n) return label;
-  if (Lane::lane() == 0) report(sink, kIndexOutOfRange, line);
-  return -1;
 }
 
 extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads)
     forward(const T* x, const LABEL* labels, const WEIGHT* weight, const f64* totals, A* losses,
-            A* lse, const Shape s, const ErrorSink sink) {
+            A* lse, const LossShape s, const ErrorSink sink) {
+  let_next_begin();
   const i64 line = Lane::index(), told = told_label(labels, line, s);
   const u32 n = line < s.lines ? s.n : 0;
   x += line_start(line, s.n, s.inner);
 #if SMOOTH
-  const i64 label = label_of(told, line, s, sink);
+  const i64 label = label_of(told, line, s, sink, Lane::lane() == 0);
   const A logit = label < 0 ? 0 : (A)widen(x[label * s.inner]);
   // Differences are taken from the label's logit, which is near to the others.
   const A from = isfinite(logit) ? logit : 0;
@@ -65,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
     constexpr int N = sizeof(v) / sizeof(T);
     A d[N];
 #pragma unroll
-    for (int k = 0; k < N; ++k) d[k] = weight_of(weight, i + k) * (from - (A)widen(v.v[k]));
+    for (int k = 0; k < N; ++k) d[k] = weight_of<A>(weight, i + k) * (from - (A)widen(v.v[k]));
     spread += join_all(d, Add());
 #endif
   });
@@ -73,14 +65,14 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   if (SMOOTH) spread = join_lanes<LANES>(spread, Add());
   if (line >= s.lines || Lane::lane() != 0) return;
 #if !SMOOTH  // the line was asked for first
-  const i64 label = label_of(told, line, s, sink);
+  const i64 label = label_of(told, line, s, sink, Lane::lane() == 0);
   const A logit = label < 0 ? 0 : (A)widen(x[label * s.inner]);
 #endif
   const A log_sum = log(found.scale);
   if (lse) lse[line] = found.most + log_sum;
   A loss = 0;
   if (label >= 0) {
-    loss = weight_of(weight, label) * (log_sum + (found.most - logit));
+    loss = weight_of<A>(weight, label) * (log_sum + (found.most - logit));
 #if SMOOTH
     spread += (A)totals[1] * (log_sum + (found.most - from));
     loss = (1 - (A)s.smoothing) * loss + (A)(s.smoothing / s.n) * spread;
@@ -89,25 +81,30 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   losses[line] = loss;
 }
 
-// One block of 1024. totals: absent for the sum.
+// mean: the sum is divided by the weights of kept labels. One block of 1024, which may begin while
+// the losses are made.
 extern "C" __global__ void __launch_bounds__(1024)
-    sum_up(const A* losses, const f64* totals, A* loss, i64 lines) {
+    sum_up(const A* losses, const LABEL* labels, const WEIGHT* weight, A* loss, const LossShape s,
+           u32 mean) {
+  const f64 kept = mean ? kept_weights(labels, weight, s) : 1;
+  await_earlier();
   f64 sum = 0;
 #pragma unroll 8
-  for (i64 i = threadIdx.x; i < lines; i += 1024) sum += losses[i];
+  for (i64 i = threadIdx.x; i < s.lines; i += 1024) sum += losses[i];
   sum = join_lanes<1024>(sum, Add());
-  if (threadIdx.x == 0) *loss = (A)(totals ? sum / totals[0] : sum);
+  if (threadIdx.x == 0) *loss = (A)(sum / kept);
 }
 
 // each: dy has one element per item; mean: it is divided by totals[0]. lse: may be absent.
 extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads)
     backward(const A* dy, const T* x, const LABEL* labels, const WEIGHT* weight, const A* lse,
-             const f64* totals, T* dx, const Shape s, u32 each, u32 mean, const ErrorSink sink) {
+             const f64* totals, T* dx, const LossShape s, u32 each, u32 mean,
+             const ErrorSink sink) {
   const i64 line = Lane::index(), told = told_label(labels, line, s);
   const u32 n = line < s.lines ? s.n : 0;
   const i64 start = line_start(line, s.n, s.inner);
   x += start, dx += start;
-  const i64 label = label_of(told, line, s, sink);
+  const i64 label = label_of(told, line, s, sink, Lane::lane() == 0);
   const bool same = phase_of(x) == phase_of(dx);
   ExpSum<A> found = no_terms<A>();
   const T* source = x;
@@ -132,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   if (label >= 0) {
     A up = dy[each ? line : 0];
     if (mean) up /= (A)totals[0];
-    const A mine = weight_of(weight, label);
+    const A mine = weight_of<A>(weight, label);
     const A log_p = ((A)widen(x[label * s.inner]) - found.most) - log(found.scale);
     scale = mine, own = mine * expm1(log_p);
 #if SMOOTH
@@ -156,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
     for (int k = 0; k < N; ++k) {
       A d = scale * exp_for<T>((A)widen(v.v[k]) - found.most);
 #if SMOOTH
-      d -= slope * weight_of(weight, i + k);
+      d -= slope * weight_of<A>(weight, i + k);
 #endif
       out.v[k] = narrow<T>(d);
     }

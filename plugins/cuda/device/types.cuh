@@ -190,6 +190,28 @@ template <class T, int N>
 __device__ inline void store(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
+// In one access: of a vector whose parts were read or made one by one compilers may make several.
+template <class T, int N>
+__device__ inline void store_whole(T* p, const Vec<T, N>& v) {
+  constexpr int words = sizeof(v) / 4;
+  if constexpr (words == 2 || words == 4) {
+    union Words {
+      Vec<T, N> whole;
+      u32 word[words];
+      __device__ Words() {}
+    } w;
+    w.whole = v;
+    if constexpr (words == 4)
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(w.word[0]),
+                   "r"(w.word[1]), "r"(w.word[2]), "r"(w.word[3])
+                   : "memory");
+    else
+      asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(w.word[0]), "r"(w.word[1])
+                   : "memory");
+  } else {
+    store(p, v);
+  }
+}
 #if __CUDA_ARCH__ >= 800
 __device__ inline u32 narrow_pair(f32 low, f32 high, bf16) {
   u32 y;

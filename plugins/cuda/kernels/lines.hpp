@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <string>
 
 #include "../code.hpp"
@@ -59,6 +60,26 @@ inline Walk walk_of(const AxisView& l, int64_t bytes, int slots, uint32_t most_s
   w.shared = static_cast<uint32_t>(shared);
   return w;
 }
+
+// Lines of 16 bits that are too long for a part of a block: device/long_line.cuh, with `threads` of a
+// block for each line and its bytes of shared memory. None where the kernels for any lines must do.
+struct LongWalk {
+  uint32_t threads = 512, shared = 0;
+  Grid grid(int64_t lines) const {
+    return {.blocks = launchable(lines), .threads = threads, .shared = shared};
+  }
+};
+inline std::optional<LongWalk> long_walk_of(const AxisView& l, tenon_dtype dtype,
+                                            const Properties& properties) {
+  constexpr int64_t kShortest = 1 << 14, kVector = 16, kOthers = 1024;
+  // A line may begin anywhere in its first vector.
+  const int64_t shared = (l.length * type_bytes(dtype) + 2 * kVector - 2) / kVector * kVector;
+  if (!is_half(dtype) || l.inner > 1 || l.length <= kShortest || properties.major < 8 ||
+      shared + kOthers > static_cast<int64_t>(properties.shared_per_block))
+    return std::nullopt;
+  return LongWalk{.shared = static_cast<uint32_t>(shared)};
+}
+inline bool on_vectors(const sdk::Value& v) { return v.alignment() > 0 && v.alignment() % 16 == 0; }
 
 // An area of scratch, aligned for vectors; gives its offset.
 inline uint64_t take_scratch(uint64_t& scratch, uint64_t bytes) {

@@ -49,33 +49,20 @@ struct LongShape {
   uint32_t n;
 };
 
-// Lines of 16 bits that are too long for a part of a block. None where the kernel for any lines
-// must do.
 std::optional<Kernel> make_long_softmax(const sdk::op::softmax& n, const Node& node) {
-  constexpr int64_t kShortest = 1 << 14, kVector = 16, kOthers = 1024;
-  constexpr uint32_t kThreads = 512;
   const sdk::Type& x = n.x.type();
   const AxisView lines = lines_along(x, n.axis);
   CudaDevice& device = device_of(node);
-  const Properties& properties = device.properties();
-  const auto on_vectors = [](const sdk::Value& v) {
-    return v.alignment() > 0 && v.alignment() % kVector == 0;
-  };
-  // A line may begin anywhere in its first vector.
-  const int64_t shared = (lines.length * type_bytes(x.dtype) + 2 * kVector - 2) / kVector * kVector;
-  if (!is_half(x.dtype) || lines.inner > 1 || lines.length <= kShortest || properties.major < 8 ||
-      shared + kOthers > static_cast<int64_t>(properties.shared_per_block) || !on_vectors(n.x) ||
-      !on_vectors(node.out(0)))
-    return std::nullopt;
-  const auto bytes = static_cast<uint32_t>(shared);
+  const std::optional<LongWalk> walk = long_walk_of(lines, x.dtype, device.properties());
+  if (!walk || !on_vectors(n.x) || !on_vectors(node.out(0))) return std::nullopt;
   const Code code = device.code(
       "softmax_long.cu", "softmax",
-      {"TYPE=" + type_name("x", x.dtype), define("THREADS", kThreads), define("LOG", n.log)},
-      bytes);
-  const Grid grid = {.blocks = launchable(lines.count()), .threads = kThreads, .shared = bytes};
+      {"TYPE=" + type_name("x", x.dtype), define("THREADS", walk->threads), define("LOG", n.log)},
+      walk->shared);
   const LongShape shape = {lines.count(), static_cast<uint32_t>(lines.length)};
-  return kernel_of({code},
-                   [=](const Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
+  return kernel_of({code}, [=, grid = walk->grid(lines.count())](const Call& c) {
+    code.launch(c, grid, c.inputs[0], c.outputs[0], shape);
+  });
 }
 
 Kernel make_softmax(const sdk::op::softmax& n, const Node& node) {

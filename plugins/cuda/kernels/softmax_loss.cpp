@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cross_entropy and its backward op: an item's loss is made by one group of lanes; sums over items
-// are one block's, in a fixed order.
+// cross_entropy and its backward op: an item's loss is made by one group of lanes, or by a block
+// that keeps the item's line; sums over items are one block's, in a fixed order.
+#include <optional>
 #include <string>
 
 #include "../device.hpp"
@@ -16,7 +17,7 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Value;
 
-// device/loss.cu mirrors it.
+// device/loss.cuh mirrors it.
 struct Shape {
   int64_t lines, inner, ignore;
   double smoothing;
@@ -28,9 +29,10 @@ struct Loss {
   AxisView lines;
   Shape shape{};
   Walk walk;
+  std::optional<LongWalk> long_walk;
   tenon_dtype acc;
-  std::vector<std::string> defines;
-  bool each, mean, needs_totals;
+  std::vector<std::string> defines, long_defines;
+  bool each, mean, smooth;
   int logits, labels, weight = -1;
 
   template <class Op>
@@ -57,9 +59,8 @@ struct Loss {
         throw Refusal::shape("weight has " + std::to_string(n.weight.type().elements()) +
                              " elements, logits have " + std::to_string(lines.length) + " classes");
     }
-    const bool smooth = n.label_smoothing > 0;
+    smooth = n.label_smoothing > 0;
     each = n.reduction == "none", mean = n.reduction == "mean";
-    needs_totals = mean || smooth;
     logits = n.logits.position(), labels = n.labels.position();
     const Properties& properties = device_of(node).properties();
     walk = walk_of(lines, type_bytes(dtype), slots, properties.shared_per_block,
@@ -70,24 +71,20 @@ struct Loss {
              n.label_smoothing,
              static_cast<uint32_t>(lines.length),
              walk.slice};
-    defines = {"TYPE=" + type_name("logits", dtype),
-               "LABEL=" + type_name("labels", label),
-               "WEIGHT=" + type_name("weight", weight_dtype),
-               define("LANES", walk.lanes),
-               define("SMOOTH", smooth),
-               define("KEEP", walk.keep)};
+    long_defines =
+        defines = {"TYPE=" + type_name("logits", dtype), "LABEL=" + type_name("labels", label),
+                   "WEIGHT=" + type_name("weight", weight_dtype)};
+    defines.insert(defines.end(), {define("LANES", walk.lanes), define("SMOOTH", smooth),
+                                   define("KEEP", walk.keep)});
+    if (!smooth && on_vectors(n.logits)) long_walk = long_walk_of(lines, dtype, properties);
+    if (long_walk) long_defines.push_back(define("THREADS", long_walk->threads));
   }
 
   const void* weights(const Call& c) const { return weight < 0 ? nullptr : c.inputs[weight]; }
-  // Starts the totals' kernel where they are needed; gives where they lie.
-  void* totals(const Code& code, const Call& c, uint64_t offset) const {
-    void* at = needs_totals ? scratch_at(c, offset) : nullptr;
-    if (at) code.launch(c, {.blocks = 1, .threads = 1024}, c.inputs[labels], weights(c), at, shape);
-    return at;
-  }
 };
 
 constexpr uint64_t kTotalsBytes = 2 * sizeof(double);
+constexpr Grid kOneBlock = {.blocks = 1, .threads = 1024};
 
 void check_like_items(std::string_view name, const Loss& loss, const Value& v, int64_t elements) {
   if (v.type().dtype != loss.acc) throw Refusal::dtype(name, v.type().dtype);
@@ -102,22 +99,35 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
   const Loss loss(n, 0, node);
   CudaDevice& device = device_of(node);
   const Code totals = device.code("loss.cu", "totals", loss.defines),
-             forward = device.code("loss.cu", "forward", loss.defines),
-             sum_up = device.code("loss.cu", "sum_up", loss.defines);
+             sum_up = device.code("loss.cu", "sum_up", loss.defines),
+             forward = loss.long_walk ? device.code("loss_long.cu", "forward", loss.long_defines,
+                                                    loss.long_walk->shared)
+                                      : device.code("loss.cu", "forward", loss.defines);
   uint64_t scratch = 0;
   const uint64_t totals_at = take_scratch(scratch, kTotalsBytes);
   const uint64_t losses_at = take_scratch(
       scratch, loss.each ? 0 : static_cast<uint64_t>(loss.lines.count() * type_bytes(loss.acc)));
-  const Grid grid = line_grid(loss.lines.count(), loss.walk.lanes);
+  const int64_t items = loss.lines.count();
+  const Grid grid =
+      loss.long_walk ? loss.long_walk->grid(items) : line_grid(items, loss.walk.lanes);
+  Grid one = kOneBlock;
+  one.early = device.properties().early_starts;
   Kernel kernel = kernel_of({totals, forward, sum_up}, [=, want_lse = n.want_lse](const Call& c) {
-    void* const sums = loss.totals(totals, c, totals_at);
+    const void* const labels = c.inputs[loss.labels];
     void* const losses = loss.each ? c.outputs[0] : scratch_at(c, losses_at);
     void* const lse = want_lse ? c.outputs[1] : nullptr;
-    forward.launch(c, grid, c.inputs[loss.logits], c.inputs[loss.labels], loss.weights(c),
-                   static_cast<const void*>(sums), losses, lse, loss.shape, error_sink(c));
+    if (loss.long_walk) {
+      forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c), losses, lse,
+                     loss.shape, error_sink(c));
+    } else {
+      void* const sums = loss.smooth ? scratch_at(c, totals_at) : nullptr;
+      if (sums) totals.launch(c, kOneBlock, labels, loss.weights(c), sums, loss.shape);
+      forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c),
+                     static_cast<const void*>(sums), losses, lse, loss.shape, error_sink(c));
+    }
     if (!loss.each)
-      sum_up.launch(c, {.blocks = 1, .threads = 1024}, losses, loss.mean ? sums : nullptr,
-                    c.outputs[0], loss.shape.lines);
+      sum_up.launch(c, one, static_cast<const void*>(losses), labels, loss.weights(c), c.outputs[0],
+                    loss.shape, static_cast<uint32_t>(loss.mean));
   });
   kernel.scratch = scratch;
   kernel.can_fail = true;
@@ -125,22 +135,36 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
 }
 
 Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n, const Node& node) {
-  const Loss loss(n, n.lse ? 0 : 1, node);
+  Loss loss(n, n.lse ? 0 : 1, node);
   check_like_items("dy", loss, n.dy, loss.each ? loss.lines.count() : 1);
   if (n.lse) check_like_items("lse", loss, n.lse, loss.lines.count());
+  if (!on_vectors(node.out(0))) loss.long_walk.reset();
   CudaDevice& device = device_of(node);
   const Code totals = device.code("loss.cu", "totals", loss.defines),
-             backward = device.code("loss.cu", "backward", loss.defines, loss.walk.shared);
-  const Grid grid = line_grid(loss.lines.count(), loss.walk.lanes, loss.walk.shared);
+             backward = loss.long_walk
+                            ? device.code("loss_long.cu", "backward", loss.long_defines,
+                                          loss.long_walk->shared)
+                            : device.code("loss.cu", "backward", loss.defines, loss.walk.shared);
+  const int64_t items = loss.lines.count();
+  Grid grid = loss.long_walk ? loss.long_walk->grid(items)
+                             : line_grid(items, loss.walk.lanes, loss.walk.shared);
+  grid.early = loss.long_walk && loss.mean && device.properties().early_starts;
   Kernel kernel = kernel_of(
       {totals, backward},
-      [=, dy = n.dy.position(), lse = n.lse ? n.lse.position() : -1](const Call& c) {
-        void* const sums = loss.totals(totals, c, 0);
-        backward.launch(
-            c, grid, c.inputs[dy], c.inputs[loss.logits], c.inputs[loss.labels], loss.weights(c),
-            lse < 0 ? static_cast<const void*>(nullptr) : c.inputs[lse],
-            static_cast<const void*>(sums), c.outputs[0], loss.shape,
-            static_cast<uint32_t>(loss.each), static_cast<uint32_t>(loss.mean), error_sink(c));
+      [=, dy = n.dy.position(), lse_at = n.lse ? n.lse.position() : -1](const Call& c) {
+        const void* const labels = c.inputs[loss.labels];
+        const void* const lse = lse_at < 0 ? nullptr : c.inputs[lse_at];
+        void* const sums = loss.mean || loss.smooth ? c.scratch : nullptr;
+        if (sums) totals.launch(c, kOneBlock, labels, loss.weights(c), sums, loss.shape);
+        const auto launch = [&](auto... rest) {
+          backward.launch(c, grid, c.inputs[dy], c.inputs[loss.logits], labels, loss.weights(c),
+                          lse, static_cast<const void*>(sums), c.outputs[0], loss.shape,
+                          static_cast<uint32_t>(loss.each), rest..., error_sink(c));
+        };
+        if (loss.long_walk)
+          launch();
+        else
+          launch(static_cast<uint32_t>(loss.mean));
       });
   kernel.scratch = kTotalsBytes;
   kernel.in_place = {{n.logits.position(), 0}};

@@ -115,6 +115,7 @@ struct Loss {
   bool weight = false;
   double smoothing = 0;
   int64_t ignore = -100;
+  bool very_long = false;
 };
 
 template <class Op>
@@ -146,6 +147,19 @@ const std::vector<Loss>& losses() {
       {"axis0-none", "classes on axis 0", {5, 7}, 0, "none", false, 0.1},
       {"ignore", "an ignored class of its own", {11, 5}, -1, "mean", false, 0, 2},
       {"long", "many classes", {7, 1031}, -1, "mean"},
+      {.id = "very-long", .sentence = "very many classes", .dims = {7, 16411}, .very_long = true},
+      {.id = "very-long-sum",
+       .sentence = "very many classes with weights, the sum",
+       .dims = {7, 16411},
+       .reduction = "sum",
+       .weight = true,
+       .very_long = true},
+      {.id = "very-long-none",
+       .sentence = "very many classes, each item's loss",
+       .dims = {7, 16411},
+       .reduction = "none",
+       .ignore = 2,
+       .very_long = true},
   };
   return all;
 }
@@ -187,8 +201,11 @@ void loss_rows(Suite& s, const Loss& c) {
                                        .want_lse = true};
                    e.lse = b.add(f)[1];
                  }
-                 b.output("dx", b.add(e));
+                 const Value out = b.add(e);
+                 b.output("dx", out);
                  b.scale("dx", [&] {
+                   if (c.very_long)  // where gradients are far smaller than one
+                     return softmax_scale(b, e.logits, out, c.axis, false);
                    return b.number(std::string_view(c.reduction) == "mean" ? 2.0 : 8.0);
                  });
                },

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of losses share.
+#pragma once
+#include "rows.cuh"
+
+struct LossShape {
+  i64 lines, inner, ignore;
+  f64 smoothing;
+  u32 n, slice;
+};
+
+template <class A, class W>
+__device__ inline A weight_of(const W* weight, i64 c) {
+  return weight ? (A)widen(weight[c]) : 1;
+}
+__device__ inline bool is_class(i64 label, const LossShape& s) { return label >= 0 && label < s.n; }
+// The label of an item: -1 when ignored or out of range, which the one that tells reports.
+__device__ inline i64 label_of(i64 label, i64 line, const LossShape& s, const ErrorSink& sink,
+                               bool tell) {
+  if (label == s.ignore) return -1;
+  if (is_class(label, s)) return label;
+  if (tell) report(sink, kIndexOutOfRange, line);
+  return -1;
+}
