@@ -18,9 +18,10 @@ sdk::Kernel elementwise_kernel(CudaDevice& device, const std::string& name, cons
   std::vector<int> positions;
   for (const sdk::Value& v : in) positions.push_back(v.position());
   const size_t outputs = text.outputs().size();
-  sdk::Kernel kernel =
-      kernel_of({code}, [=, arguments = frame.arguments(outputs),
-                         grid = Grid{.blocks = frame.blocks()}](const sdk::Call& c) {
+  sdk::Kernel kernel = kernel_of(
+      {code}, [=, arguments = frame.arguments(outputs),
+               grid = Grid{.blocks = frame.blocks(), .early = device.properties().early_starts}](
+                  const sdk::Call& c) {
         FrameArguments a = arguments;
         for (size_t k = 0; k < positions.size(); ++k)
           a[k] = reinterpret_cast<uint64_t>(c.inputs[positions[k]]);

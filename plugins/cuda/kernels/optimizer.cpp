@@ -109,7 +109,8 @@ Kernel make(const std::string& rule, const Operands& o, Update u, const Node& no
   constexpr int64_t kBlocksEach = 16;  // of a multiprocessor
   const Grid grid{.blocks = std::min(blocks_for(u.count / width + u.count % width, kThreads),
                                      kBlocksEach * device.properties().multiprocessors),
-                  .threads = kThreads};
+                  .threads = kThreads,
+                  .early = device.properties().early_starts};
   std::vector<int> moments;
   for (const auto& [name, buffer] : o.moments) moments.push_back(buffer.position());
   Kernel kernel = kernel_of({code}, [=](const Call& c) {

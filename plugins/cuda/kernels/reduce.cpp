@@ -186,6 +186,7 @@ ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const R
     launch.grid = {.blocks = launchable(s.outer * s.pieces * blocks_for(columns, across)),
                    .threads = 256};
   }
+  launch.grid.early = device.properties().early_starts;
   launch.code =
       device.code("reduce.cu", s.inner == 1 ? "rows" : "columns",
                   {"TYPE=" + type_name("x", dtype), "KIND=" + how.name, define("FIRST", first),

@@ -86,7 +86,11 @@ class Set {
   FrameArguments arguments_{};
 };
 
-Grid grid_of(const Frame& f) { return {.blocks = f.blocks(), .threads = f.threads()}; }
+Grid grid_of(const Frame& f, const Node& node) {
+  return {.blocks = f.blocks(),
+          .threads = f.threads(),
+          .early = device_of(node).properties().early_starts};
+}
 
 constexpr const char* kEntry = "elementwise";
 
@@ -100,7 +104,7 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
   const Code code = device.generated("elementwise_region", frame.text(body.text), kEntry);
   Kernel kernel;
   if (!body.fold || frame.stage().pieces == 1) {
-    kernel = kernel_of({code}, [=, grid = grid_of(frame)](const Call& c) {
+    kernel = kernel_of({code}, [=, grid = grid_of(frame, node)](const Call& c) {
       code.launch(c, grid, set.arguments(c).front());  // the words from here on
     });
   } else {
@@ -110,7 +114,7 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
         {.outer = s.outer, .n = s.pieces, .inner = s.inner, .piece = s.pieces, .count = s.n},
         body.fold->how, body.fold->result, 256, false, true);
     kernel = kernel_of({code, last.code},
-                       [=, grid = grid_of(frame), out = body.fold->output](const Call& c) {
+                       [=, grid = grid_of(frame, node), out = body.fold->output](const Call& c) {
                          code.launch(c, grid, set.arguments(c, c.scratch).front());
                          last.run(c, c.scratch, c.outputs[out]);
                        });
@@ -126,6 +130,7 @@ struct Share {
   std::string text{};  // of a launch of one
   std::vector<Set> sets{};
   size_t most = 0;  // sets of a launch
+  Grid grid{};      // but for the blocks
   Code code{};
 
   void run(const Call& c) const {
@@ -141,7 +146,9 @@ struct Share {
       }
       words.resize(most * sets[0].words());
       words.push_back(count);
-      code.launch(c, {.blocks = blocks, .threads = sets[0].frame().threads()}, words.front());
+      Grid now = grid;
+      now.blocks = blocks;
+      code.launch(c, now, words.front());
     }
   }
 };
@@ -175,6 +182,7 @@ Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n,
   for (Share& share : shares) {
     constexpr size_t kMostWords = 4096 / sizeof(uint64_t) - 1;  // of a kernel's arguments
     share.most = std::min(kMostWords / share.sets[0].words(), std::bit_ceil(share.sets.size()));
+    share.grid = grid_of(share.sets[0].frame(), node);
     share.code = device_of(node).generated(
         "batch_elementwise_region",
         share.sets[0].frame().text(body.text, static_cast<int64_t>(share.most)), kEntry);
