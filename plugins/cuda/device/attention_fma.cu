@@ -45,8 +45,7 @@ __device__ inline void loaded() {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention p) {
-  let_next_begin();
-  await_earlier();
+  begin_early();
   extern __shared__ __align__(16) u8 smem[];
   S *qs = (S*)smem, *ks = qs + kRows * kDimStride, *vs = ks + kKeys * kDimStride,
     *ws = vs + kKeys * kValueStride;

@@ -33,8 +33,7 @@ __device__ __forceinline__ u32 place(int row, int col) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / GROUPS) attention(const Attention p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  let_next_begin();
-  await_earlier();
+  begin_early();
   extern __shared__ __align__(1024) u8 smem[];
   u8 *const keys = smem, *const values = smem + 2 * kKeyBytes;
   const i32 rows = p.q_len * p.group, tiles = (rows + kRows - 1) / kRows;

@@ -24,8 +24,7 @@ struct AddPair {
 extern "C" __global__ void __launch_bounds__(256)
     parameters(const Pair* __restrict__ sums, OUT* dgamma, OUT* dbeta, i64 count, u32 channels,
                u32 each) {
-  let_next_begin();
-  await_earlier();
+  begin_early();
   const i64 channel = Group<JOIN>::index();
   Pair total{0, 0};
   if (channel < channels)

@@ -32,6 +32,10 @@ __device__ inline void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+__device__ inline void begin_early() {  // with nothing to do ahead
+  let_next_begin();
+  await_earlier();
+}
 // Brings what will be read into L2, which every kernel writes through; `from` lies on 16 bytes.
 __device__ inline void fetch_ahead([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
 #if __CUDA_ARCH__ >= 900

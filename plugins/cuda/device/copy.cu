@@ -84,11 +84,13 @@ __device__ inline void copy_units(const Unit* from, Unit* to, const Block& b) {
 
 extern "C" __global__ void __launch_bounds__(256)
     copy_block(const Unit* from, Unit* to, const Block b) {
+  begin_early();
   copy_units(from, to, b);
 }
 #ifdef DYNAMIC
 extern "C" __global__ void __launch_bounds__(256)
     copy_moved(const Unit* from, Unit* to, const Block b, const Start s) {
+  begin_early();
   __shared__ i64 offset;
   if (threadIdx.x == 0) offset = begin_of(s);
   __syncthreads();
@@ -113,6 +115,7 @@ struct Tiles {
 
 extern "C" __global__ void __launch_bounds__(256)
     copy_tiles(const Unit* from, Unit* to, const Block b, const Tiles t) {
+  begin_early();
   __shared__ Unit tile[kTile * kPitch];
   const u32 line = t.columns.quotient(blockIdx.x);
   u32 rest = t.rows.quotient(line);

@@ -133,8 +133,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
   if (brings)
     for (int s = (int)(block % tiles); s < stages; s += (int)tiles)
       fetch_tile_ahead(&maps.b[index], s * kDepth, j0);
-  let_next_begin();
-  await_earlier();
+  begin_early();
   if (warp >= GROUPS * 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kBringing));
     if (brings)

@@ -228,8 +228,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, BLOCKS)
     if (beta) fetch_ahead(beta, s.n * (u32)sizeof(BETA));
   }
 #endif
-  let_next_begin();
-  await_earlier();
+  begin_early();
   const i64 row = Lane::index(), start = row * s.n;
   const u32 n = s.n;
   if (row >= s.rows) return;
@@ -304,6 +303,7 @@ __device__ inline Two join_sums(Two sums, u32 turn) {
 extern "C" __global__ void __launch_bounds__(Lane::threads, BLOCKS)
     backward(const T* dy, const T* x, const GAMMA* gamma, const A* means, const A* inverses,
              const T* dsum, T* dx, A* dgammas, A* dbetas, const Shape s) {
+  let_next_begin();
   [[maybe_unused]] A dgamma[CHUNKS][VEC] = {}, dbeta[CHUNKS][VEC] = {};
   const bool given = inverses && (RMS || means);
   Lines lines(s, x, dy, given && !RMS ? means : nullptr, given ? inverses : nullptr);
@@ -380,8 +380,8 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, BLOCKS)
 // The gradients are the sums of `count` rows. Blocks of 32 columns, 32 threads in each; those of
 // the second half make dbeta.
 extern "C" __global__ void __launch_bounds__(1024)
-    parameters(const A* __restrict__ dgammas, const A* __restrict__ dbetas,
-               OUT* __restrict__ dgamma, OUT* __restrict__ dbeta, i64 count, u32 n) {
+    parameters(const A* dgammas, const A* dbetas, OUT* dgamma, OUT* dbeta, i64 count, u32 n) {
+  begin_early();
   __shared__ A parts[32][33];
   const u32 blocks = (n + 31) / 32, block = blockIdx.x % blocks;
   const bool second = !GAMMAS || blockIdx.x >= blocks;

@@ -126,8 +126,7 @@ __device__ inline void update_at(const Update& u, const Numbers& n, i64 i) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) update(const Update u) {
-  let_next_begin();
-  await_earlier();
+  begin_early();
   __shared__ Numbers shared;
   if (threadIdx.x == 0) {
     Numbers n = {};

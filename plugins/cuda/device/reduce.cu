@@ -31,8 +31,7 @@ struct Stage {
 
 extern "C" __global__ void __launch_bounds__(Group<LANES>::threads)
     rows(const In* x, Result* y, const Stage s) {
-  let_next_begin();
-  await_earlier();
+  begin_early();
   const i64 at = Group<LANES>::index();
   Partial p = Kind::identity();
   if (at < s.outer * s.pieces) {
@@ -47,8 +46,7 @@ extern "C" __global__ void __launch_bounds__(Group<LANES>::threads)
 // A block: `across` threads side by side, the others below them. across: a power of two, at most 32.
 extern "C" __global__ void __launch_bounds__(256)
     columns(const In* x, Result* y, const Stage s, u32 across) {
-  let_next_begin();
-  await_earlier();
+  begin_early();
   const u32 c = threadIdx.x % across, r = threadIdx.x / across, down = 256 / across;
   const i64 tiles = (s.inner / VEC + across - 1) / across;
   const i64 tile = blockIdx.x % tiles, block = blockIdx.x / tiles;

@@ -19,6 +19,7 @@ struct Rope {
 
 extern "C" __global__ void __launch_bounds__(256)
     rope(const T* x, const A* cos, const A* sin, const void* ids, T* y, const Rope r) {
+  begin_early();
   const i64 g = (i64)blockIdx.x * 256 + threadIdx.x;
   if (g >= r.groups) return;
   const i64 row = g < (i64(1) << 31) ? (i64)((u32)g / (u32)r.row_groups) : g / r.row_groups;

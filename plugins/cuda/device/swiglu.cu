@@ -27,6 +27,7 @@ __device__ inline i64 place(const Gated& s, i64 g) {
 
 extern "C" __global__ void __launch_bounds__(256)
     swiglu(const T* gate, const T* up, T* y, const Gated s) {
+  begin_early();
   const i64 g = (i64)blockIdx.x * 256 + threadIdx.x;
   if (g >= s.groups) return;
   const i64 at = place(s, g);
@@ -39,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, const Gated s) {
+  begin_early();
   const i64 g = (i64)blockIdx.x * 256 + threadIdx.x;
   if (g >= s.groups) return;
   const i64 at = place(s, g);

@@ -57,8 +57,7 @@ extern "C" __global__ void __launch_bounds__(kMostWarps * 32) thin(const Product
 #ifdef BIAS
   if (threadIdx.x == 0) fetch_ahead((const BIAS*)set.bias + j0);
 #endif
-  let_next_begin();
-  await_earlier();
+  begin_early();
 
   // The thread's own result, and what is added to it: on its way while the terms are.
   const int row = threadIdx.x / kColumns, column = threadIdx.x % kColumns;

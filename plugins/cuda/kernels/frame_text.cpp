@@ -199,7 +199,7 @@ std::string Frame::text(const BodyText& body, int64_t sets) const {
                  : "__grid_constant__ Sets<Set, " + std::to_string(sets) +
                        "> all) {\n  const Set& a = all.of(blockIdx.x);\n"
                        "  const u32 block = blockIdx.x - a.first_block;\n";
-  s += "  let_next_begin();\n  await_earlier();\n";
+  s += "  begin_early();\n";
   return s +
          (!fold_      ? vectors_text(body)
           : is_rows() ? rows_text(body)

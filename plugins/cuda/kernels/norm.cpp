@@ -215,7 +215,9 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   std::vector<Code> codes = {code};
   Code parameters{};
   if (gammas || betas) codes.push_back(parameters = device.code("norm.cu", "parameters", defines));
-  const Grid join = {.blocks = blocks_for(rows.shape.n, 32) * (gammas + betas), .threads = 1024};
+  const Grid join = {.blocks = blocks_for(rows.shape.n, 32) * (gammas + betas),
+                     .threads = 1024,
+                     .early = device.properties().early_starts};
   Kernel kernel = kernel_of(
       codes, [=, dy = p.dy.position(), x = p.x.position(), gamma = position_of(p.gamma),
               mean = position_of(p.mean), inv = position_of(p.inv), dsum = position_of(p.dsum),

@@ -64,12 +64,14 @@ sdk::Kernel make(const sdk::op::rope& n, const sdk::Node& node) {
        std::string("INTERLEAVED=") + (n.interleaved ? "1" : "0"), "IDS=" + std::to_string(ids)});
   const int at = n.x.position(), cos = n.cos.position(), sin = n.sin.position(),
             list = n.position_ids ? n.position_ids.position() : -1;
+  const Grid grid = {.blocks = blocks_for(r.groups, kThreads),
+                     .threads = kThreads,
+                     .early = device_of(node).properties().early_starts};
   sdk::Kernel kernel = kernel_of({code}, [=](const sdk::Call& c) {
     Rope<A> now = r;
     now.sink = error_sink(c);
     const void* numbers = list < 0 ? nullptr : c.inputs[list];
-    code.launch(c, {.blocks = blocks_for(r.groups, kThreads), .threads = kThreads}, c.inputs[at],
-                c.inputs[cos], c.inputs[sin], numbers, c.outputs[0], now);
+    code.launch(c, grid, c.inputs[at], c.inputs[cos], c.inputs[sin], numbers, c.outputs[0], now);
   });
   kernel.in_place = {{at, 0}};
   kernel.can_fail = true;

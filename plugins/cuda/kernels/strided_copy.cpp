@@ -84,6 +84,7 @@ bool StridedCopy::make_tiles(CudaDevice& device, Axes& a, int64_t bytes, const S
   const int64_t columns = blocks_for(a.dims[last], tile), rows = blocks_for(a.dims[last - 1], tile);
   fill(a);
   grid_.threads = kThreads;
+  grid_.early = device.properties().early_starts;
   if (block_.count > 0) {
     grid_.blocks = block_.count / a.dims[last] / a.dims[last - 1] * columns * rows;
     if (grid_.blocks >= kNarrowIndex) return false;
@@ -105,7 +106,9 @@ StridedCopy::StridedCopy(CudaDevice& device, std::span<const int64_t> dims, Side
   const uint64_t alignment = std::min(from.alignment, to.alignment);
   const int64_t unit = widen(a, bytes, alignment, moving);
   fill(a);
-  grid_ = {.blocks = blocks_for(block_.count, kThreads * kEach), .threads = kThreads};
+  grid_ = {.blocks = blocks_for(block_.count, kThreads * kEach),
+           .threads = kThreads,
+           .early = device.properties().early_starts};
   std::vector<std::string> defines = {
       "SIZE=" + std::to_string(unit), "RANK=" + std::to_string(a.dims.size()),
       std::string("NARROW=") + (block_.count < kNarrowIndex ? "1" : "0")};

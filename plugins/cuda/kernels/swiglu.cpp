@@ -57,7 +57,12 @@ std::vector<std::string> defines(const std::string& act, tenon_dtype t, int widt
   return {"T=" + type_name("gate", t), "W=" + std::to_string(width), "ACT=" + act};
 }
 
-constexpr uint32_t kThreads = 256;
+Grid grid_of(const Layout& s, const Node& node) {
+  constexpr uint32_t kThreads = 256;
+  return {.blocks = blocks_for(s.gated.groups, kThreads),
+          .threads = kThreads,
+          .early = device_of(node).properties().early_starts};
+}
 
 }  // namespace
 
@@ -66,11 +71,10 @@ Kernel make_swiglu(const sdk::op::swiglu& n, const Node& node) {
   const Code code =
       device_of(node).code("swiglu.cu", "swiglu", defines(n.act, n.gate.type().dtype, s.width));
   const int gate = n.gate.position(), up = n.up ? n.up.position() : gate;
-  Kernel kernel = kernel_of({code}, [=](const Call& c) {
+  Kernel kernel = kernel_of({code}, [=, grid = grid_of(s, node)](const Call& c) {
     const char* a = c.in<char>(gate) + s.gate_bytes;
     const char* b = c.in<char>(up) + s.up_bytes;
-    code.launch(c, {.blocks = blocks_for(s.gated.groups, kThreads), .threads = kThreads}, a, b,
-                c.outputs[0], s.gated);
+    code.launch(c, grid, a, b, c.outputs[0], s.gated);
   });
   if (n.up) kernel.in_place = {{gate, 0}, {up, 0}};
   return kernel;
@@ -84,13 +88,12 @@ Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const Node& node)
                                          defines(n.act, n.gate.type().dtype, s.width));
   const bool packed = !n.up;
   const int dy = n.dy.position(), gate = n.gate.position(), up = packed ? gate : n.up.position();
-  Kernel kernel = kernel_of({code}, [=](const Call& c) {
+  Kernel kernel = kernel_of({code}, [=, grid = grid_of(s, node)](const Call& c) {
     const char* a = c.in<char>(gate) + s.gate_bytes;
     const char* b = c.in<char>(up) + s.up_bytes;
     char* da = c.out<char>(0) + s.gate_bytes;
     char* db = c.out<char>(packed ? 0 : 1) + s.up_bytes;
-    code.launch(c, {.blocks = blocks_for(s.gated.groups, kThreads), .threads = kThreads},
-                c.inputs[dy], a, b, da, db, s.gated);
+    code.launch(c, grid, c.inputs[dy], a, b, da, db, s.gated);
   });
   // A thread reads all that it needs before it writes.
   kernel.in_place = {{gate, 0}};
