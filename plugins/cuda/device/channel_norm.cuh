@@ -22,8 +22,7 @@ struct AddPair {
 
 // sums: `count` rows of `each` for every channel.
 extern "C" __global__ void __launch_bounds__(256)
-    parameters(const Pair* __restrict__ sums, OUT* dgamma, OUT* dbeta, i64 count, u32 channels,
-               u32 each) {
+    parameters(const Pair* sums, OUT* dgamma, OUT* dbeta, i64 count, u32 channels, u32 each) {
   begin_early();
   const i64 channel = Group<JOIN>::index();
   Pair total{0, 0};
