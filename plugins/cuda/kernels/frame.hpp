@@ -51,6 +51,7 @@ class Frame {
 
   const std::optional<Fold>& fold() const { return fold_; }
   const ReduceStage& stage() const { return stage_; }  // of the fold
+  bool is_rows() const { return fold_ && stage_.inner == 1; }
 
  private:
   enum class Read : uint8_t {
@@ -65,7 +66,6 @@ class Frame {
   void choose_width(const BodyText& body);
   void choose_stage(int multiprocessors);
   Operand operand_of(size_t k, const sdk::Value& v, bool any_strides) const;
-  bool is_rows() const { return fold_ && stage_.inner == 1; }
   std::string index() const { return wide_ ? "i64" : "u32"; }
   std::string coordinates(std::string rest, size_t first, size_t last) const;
   std::string pointer(size_t k, const std::string& name, const std::string& base, size_t first,

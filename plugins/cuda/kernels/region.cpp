@@ -101,7 +101,10 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
   CudaDevice& device = device_of(node);
   const Set set(body, node, 0, 0, false);
   const Frame& frame = set.frame();
-  const Code code = device.generated("elementwise_region", frame.text(body.text), kEntry);
+  const char* name = !body.fold        ? "elementwise_region"
+                     : frame.is_rows() ? "elementwise_region over rows"
+                                       : "elementwise_region over columns";
+  const Code code = device.generated(name, frame.text(body.text), kEntry);
   Kernel kernel;
   if (!body.fold || frame.stage().pieces == 1) {
     kernel = kernel_of({code}, [=, grid = grid_of(frame, node)](const Call& c) {
