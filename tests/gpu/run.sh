@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The cuda plugin on a machine with a GPU.
-#   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu)
+#   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu), and the
+#                                       cases that racecheck is to see
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
 #   run.sh two [BUNDLE]                 on a machine with two GPUs: a store between them, copies checked number by number
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
@@ -15,10 +16,12 @@
 #   run.sh large [BUNDLE] [CASE...]     on GPUs with 140 GiB: ops on tensors of more than 2^31 elements, whose results are
 #                                       checked number by number; one op after the other, and fused (FUSE="0 1"); JOBS a GPU (3)
 #   run.sh sanitize [BUNDLE] [TOOL [FAMILY...]]  on GPUs: conformance under compute-sanitizer. TOOL: memcheck, of all cases
-#                                       of at most 2^21 elements; racecheck, of the first form of each; plain, without a
-#                                       tool, which leaves the kernels in the cache; default all, plain first. JOBS processes
-#                                       a GPU (4) of THREADS (4); SLICE cases a process (150); ROWS (at a dtype) of each
-#                                       family, spread over it (all); LIMIT seconds in all (3000), what was not begun then is BAD
+#                                       of at most 2^21 elements; racecheck, of those that kernel_cases.py chose, which
+#                                       launch every kernel in every form that its defines give it (RACES=all: of the first
+#                                       form of each case); plain, without a tool, which leaves the kernels in the cache;
+#                                       default all, plain first. JOBS processes a GPU (4) of THREADS (4, of racecheck 1);
+#                                       SLICE cases a process (150, of racecheck 8); ROWS (at a dtype) of each family,
+#                                       spread over it (all); LIMIT seconds in all (3000), what was not begun then is BAD
 #   run.sh starts [BUNDLE] [DEVICE]     on the GPU machine: processes from start to end with a cold and a warm cache; what a
 #                                       run costs the host in graph mode
 #   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
@@ -45,6 +48,7 @@ prepare() {
     { grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
   strip --strip-debug "$bundle"/bin/te* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
+  python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"
   du -sh "$bundle"
 }
 
@@ -141,13 +145,19 @@ run_large() {
 }
 
 # The cases of a family that a tool is to see, in files of about a SLICE each, where the forms of a row at a dtype are together.
-# racecheck gets the first of them alone: the others add what makes operands with strides and the primitives, and those are
-# rows of other families.
+# racecheck gets those that kernel_cases.py chose, or, where RACES is all, the first form of each: the others add what makes
+# operands with strides and the primitives, and those are rows of other families. What is to fill the cache for racecheck
+# alone is that. racecheck sees neither a race with an atomic nor one with what wgmma reads: there a missing barrier shows in
+# the results alone.
 slice_family() {
-  local tool=${1%/*} family=${1#*/} apart='-(refused$|grad-)'
-  [ "$tool" = racecheck ] && apart='-(refused|strided|decomposed)$|-grad-'
-  "$bundle/bin/tenon_conform" --family "$family" --elements 2097152 --list |
-    awk -v apart="$apart" -v most="${ROWS:-1000000}" -v slice="${SLICE:-150}" -v file="$slices/$tool,$family," '
+  local tool=${1%/*} family=${1#*/} apart='-(refused$|grad-)' chosen=(.) each=150
+  [ "$tool" = racecheck ] && each=8
+  if [ "$tool" = racecheck ] || [[ $tools != *memcheck* && $tools = *racecheck* ]]; then
+    apart='-(refused|strided|decomposed)$|-grad-'
+    [ "${RACES:-}" = all ] || chosen=(-xFf "$bundle/kernel_cases")
+  fi
+  "$bundle/bin/tenon_conform" --family "$family" --elements 2097152 --list | awk '{print $1}' | { grep "${chosen[@]}" || true; } |
+    awk -v apart="$apart" -v most="${ROWS:-1000000}" -v slice="${SLICE:-$each}" -v file="$slices/$tool,$family," '
       $1 !~ apart {
         row = $1
         sub(/-(strided|decomposed)$/, "", row)
@@ -195,7 +205,7 @@ run_sanitize() {
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer | head -1)
   slices=$(mktemp -d) deadline=$((EPOCHSECONDS + ${LIMIT:-3000}))
   trap 'rm -rf "$slices"' EXIT
-  export bundle sanitizer slices deadline
+  export bundle sanitizer slices deadline tools
   export -f slice_family
   for family in $families; do for tool in $tools; do echo "$tool/$family"; done; done |
     xargs -P "$(nproc)" -I{} bash -c 'slice_family {}'
