@@ -160,6 +160,15 @@ std::vector<Form> forms() {
     f.v_dim = 24;
     f.bshd = true;
   });
+  add("many-keys", "more heads than processors, short rows that look at two tiles of keys",
+      [](Form& f) {
+        f.batch = 8;
+        f.q_heads = f.k_heads = 17;
+        f.q_len = 24;
+        f.k_len = 70;
+        f.dim = 24;
+        f.v_dim = 8;
+      });
   add("many", "more heads than processors, a tile of queries and two of keys", [](Form& f) {
     f.batch = 10;
     f.q_heads = f.k_heads = 17;
