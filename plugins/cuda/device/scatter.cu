@@ -1,181 +1,17 @@
-//variant: T=f32 W=4 LANES=32 COLUMNS=3 KEYS=4 OOB=0 FRESH=1 SUM=1 RANK=1 NARROW=1 ELEMENTS=0
-//variant: T=bf16 W=1 LANES=1 COLUMNS=1 KEYS=16 OOB=2 FRESH=0 SUM=1 RANK=2 NARROW=0 ELEMENTS=1
-//variant: T=i8 W=2 LANES=8 COLUMNS=1 KEYS=4 OOB=1 FRESH=1 SUM=1 RANK=1 NARROW=1 ELEMENTS=0
-//variant: T=f64 W=2 LANES=32 COLUMNS=3 KEYS=16 OOB=0 FRESH=0 SUM=1 RANK=1 NARROW=1 ELEMENTS=0
-//variant: T=u16 W=8 LANES=16 COLUMNS=1 KEYS=4 OOB=0 FRESH=0 SUM=0 RANK=1 NARROW=1 ELEMENTS=0
+//variant: T=f32 W=4 LANES=32 COLUMNS=3 OOB=0 FRESH=1 SUM=1 BASE=0
+//variant: T=bf16 W=1 LANES=1 COLUMNS=1 OOB=2 FRESH=0 SUM=1 BASE=1
+//variant: T=i8 W=2 LANES=8 COLUMNS=1 OOB=1 FRESH=1 SUM=1 BASE=0
+//variant: T=f64 W=2 LANES=32 COLUMNS=3 OOB=0 FRESH=0 SUM=1 BASE=1
+//variant: T=u16 W=8 LANES=16 COLUMNS=1 OOB=0 FRESH=0 SUM=0 BASE=1
 // SPDX-License-Identifier: Apache-2.0
-// The scatters. Updates are sorted by (index, position) with a stable radix sort, then each row of
-// the result takes its own in the order of their positions: the same sums in every run.
-#include "index.cuh"
-#include "order.cuh"
-
-struct Elements {  // of scatter_elements_add: the place of an update is that of an element of y
-  i64 step;
-  i64 dims[8], strides[8];
-};
-struct Scatter {
-  IndexAxis axis;
-  i64 outer, rows, inner;  // inner: elements of a row; rows: of y for each outer
-  i64 padding;             // no row when < 0
-  i32 position_bits, shift;
-  i64 count;  // updates for each outer
-  Elements elements;
-};
-
-// ---- Entries: row << position_bits | position. What has no place gets the row behind the last.
-
-__device__ inline u64 entry_of(const Scatter& s, i64 k, bool tell) {
-  i64 at = resolve(s.axis, k, tell);
-#if ELEMENTS
-  if (at >= 0) {
-    i64 place = at * s.elements.step, rest = k;
-#pragma unroll
-    for (int d = RANK - 1; d >= 0; --d) {
-      const i64 dim = s.elements.dims[d];
-      const i64 q = d == 0 ? 0 : NARROW ? (i64)((u32)rest / (u32)dim) : rest / dim;
-      place += (rest - q * dim) * s.elements.strides[d];
-      rest = q;
-    }
-    at = place;
-  }
-#endif
-  if (at < 0 || at == s.padding) at = s.rows;
-  return (u64)at << s.position_bits | (u64)k;
-}
-
-constexpr int kSortThreads = 256, kPart = kSortThreads * KEYS, kDigits = 256;
-constexpr int kWarps = kSortThreads / 32;
-
-// from: null in the first pass, which makes the entries.
-__device__ inline u64 entry_at(const Scatter& s, const u64* from, i64 k, bool tell) {
-  return from ? from[k] : entry_of(s, k, tell);
-}
-
-// counts[part][digit]. clear: as many counts for each of `later` passes.
-extern "C" __global__ void __launch_bounds__(256)
-    count_digits(const Scatter s, const u64* from, u32* counts, u32* clear, const u32 later) {
-  __shared__ u32 bins[kDigits];
-  bins[threadIdx.x] = 0;
-  const i64 place = (i64)blockIdx.x * kDigits + threadIdx.x;
-  for (u32 p = 0; p < later; ++p) clear[(i64)p * gridDim.x * kDigits + place] = 0;
-  __syncthreads();
-#pragma unroll 4
-  for (int j = 0; j < KEYS; ++j) {
-    const i64 k = (i64)blockIdx.x * kPart + j * kSortThreads + threadIdx.x;
-    if (k < s.count) atomicAdd(&bins[entry_at(s, from, k, true) >> s.shift & 255], 1u);
-  }
-  __syncthreads();
-  counts[place] = bins[threadIdx.x];
-}
-
-// Counts become sums of what earlier parts have; behind them goes what all have. A lane for each
-// digit, a warp for a share of the parts.
-extern "C" __global__ void __launch_bounds__(1024) sum_counts(u32* counts, const u32 parts) {
-  __shared__ u32 shares[32][32];
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const u32 share = (parts + 31) / 32, first = warp * share, end = min(first + share, parts);
-  u32* const at = counts + blockIdx.x * 32 + lane;
-  u32 sum = 0;
-#pragma unroll 8
-  for (u32 p = first; p < end; ++p) sum += at[(i64)p * kDigits];
-  shares[warp][lane] = sum;
-  __syncthreads();
-  u32 before = 0;
-  for (u32 w = 0; w < warp; ++w) before += shares[w][lane];
-  if (warp == 31) at[(i64)parts * kDigits] = before + sum;
-#pragma unroll 8
-  for (u32 p = first; p < end; ++p) {
-    const u32 n = at[(i64)p * kDigits];
-    at[(i64)p * kDigits] = before;
-    before += n;
-  }
-}
-
-// summed: by sum_counts, else each block sums them. next: where the digits of the next pass are
-// counted, null where nothing is.
-extern "C" __global__ void __launch_bounds__(256)
-    move_entries(const Scatter s, const u64* from, u64* to, const u32* counts, u32* next,
-                 const u32 summed) {
-  __shared__ u32 places[kWarps][kDigits];
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, digit = threadIdx.x;
-  const i64 first = (i64)blockIdx.x * kPart + warp * (32 * KEYS) + lane;
-  const auto real = [&](int j) { return first + j * 32 < s.count; };
-  const auto digit_of = [&](u64 entry) { return (u32)(entry >> s.shift) & 255; };
-  u64 entries[KEYS];
-#pragma unroll
-  for (int j = 0; j < KEYS; ++j)
-    entries[j] = real(j) ? entry_at(s, from, first + j * 32, false) : ~u64(0);
-  u32 total = 0, at = 0;  // entries with this thread's digit: all, those of earlier parts
-  if (summed) {
-    at = counts[(i64)blockIdx.x * kDigits + digit];
-    total = counts[(i64)gridDim.x * kDigits + digit];
-  } else {
-#pragma unroll 16
-    for (u32 p = 0; p < gridDim.x; ++p) {
-      const u32 n = counts[p * kDigits + digit];
-      at += p < blockIdx.x ? n : 0;
-      total += n;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kDigits; i += 32) places[warp][i + lane] = 0;
-  __syncwarp();
-  u32 rank[KEYS];  // in its warp, among those with its digit
-#pragma unroll
-  for (int j = 0; j < KEYS; ++j) {
-    const u32 d = digit_of(entries[j]);
-    const u32 same = same_digit(d) & __ballot_sync(~0u, real(j));
-    const u32 before = __popc(same & ((1u << lane) - 1)), had = places[warp][d];
-    __syncwarp();
-    if (real(j) && before == 0) places[warp][d] = had + __popc(same);
-    __syncwarp();
-    rank[j] = had + before;
-  }
-  u32 all;
-  at += sum_before<kSortThreads>(total, all);
-  __syncthreads();
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    const u32 n = places[w][digit];
-    places[w][digit] = at;
-    at += n;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int j = 0; j < KEYS; ++j) {
-    if (!real(j)) continue;
-    const u32 place = places[warp][digit_of(entries[j])] + rank[j];
-    to[place] = entries[j];
-    if (next)
-      atomicAdd(next + place / kPart * kDigits + ((u32)(entries[j] >> (s.shift + 8)) & 255), 1u);
-  }
-}
-
-// ---- Segments: the updates of one row.
-
-__device__ inline i64 row_of(const Scatter& s, u64 entry) {
-  return (i64)(entry >> s.position_bits);
-}
-__device__ inline i64 position_of(const Scatter& s, u64 entry) {
-  return (i64)(entry & ((u64(1) << s.position_bits) - 1));
-}
-
-// bounds[row] = {first, end} of its segment; filled with zeros before.
-extern "C" __global__ void __launch_bounds__(256)
-    find_segments(const Scatter s, const u64* entries, uint2* bounds) {
-  const i64 k = (i64)blockIdx.x * 256 + threadIdx.x;
-  if (k >= s.count) return;
-  const i64 row = row_of(s, entries[k]);
-  if (row >= s.rows) return;
-  if (k == 0 || row_of(s, entries[k - 1]) != row) bounds[row].x = (u32)k;
-  if (k + 1 == s.count || row_of(s, entries[k + 1]) != row) bounds[row].y = (u32)(k + 1);
-}
+// The scatters. Each row of the result takes its own updates in the order of their positions, by
+// which they were sorted: the same sums in every run.
+#include "scatter.cuh"
 
 #if SUM
-constexpr int kLong = 128;  // longer segments are summed by a block
-constexpr int kRun = 128;   // terms of a partial sum, so that its error stays small
+constexpr int kRun = 128;  // terms of a partial sum, so that its error stays small
 static_assert(kRun >= kLong, "shorter segments are one sum");
-constexpr int kAhead = COLUMNS > 3 ? 1 : COLUMNS > 1 ? 2 : 4;  // updates whose loads go ahead
+constexpr int kAhead = COLUMNS > 3 ? 1 : COLUMNS > 1 ? 2 : 4;  // updates whose loads go together
 
 template <class V>
 struct Sum {  // integers wrap, signed as unsigned
@@ -207,45 +43,234 @@ __device__ inline void add_row(Sums& s, const Vec<T, W>& x) {
 #pragma unroll
   for (int j = 0; j < W; ++j) s.v[j] += (A)widen(x.v[j]);
 }
+// Stores of what nothing reads soon leave L2 to what is read.
+__device__ inline void put_row(const Sums& sum, T* y) {
+  Vec<T, W> out;
+#pragma unroll
+  for (int j = 0; j < W; ++j) out.v[j] = finish(sum.v[j]);
+  if constexpr (sizeof(out) == 16)
+    __stcs(reinterpret_cast<uint4*>(y), reinterpret_cast<const uint4&>(out));
+  else
+    store(y, out);
+}
+
 // Of entries [k, end), in their order.
-__device__ inline Sums sum_entries(const Scatter& s, const u64* entries, i64 k, i64 end,
+__device__ inline Sums sum_entries(const Scatter& s, const u64* entries, u32 k, u32 end,
                                    const T* updates) {
+  constexpr u32 ahead = 8;  // updates whose loads go together
   Sums total = {};
   while (k < end) {
-    const i64 stop = k + kRun < end ? k + kRun : end;
+    const u32 stop = k + kRun < end ? k + kRun : end;
     Sums part = {};
-#pragma unroll 4
-    for (; k < stop; ++k)
-      add_row(part, load<T, W>(updates + position_of(s, entries[k]) * s.inner));
+    for (; k < stop; k += ahead) {
+      const u32 n = stop - k;
+      Vec<T, W> x[ahead];
+#pragma unroll
+      for (u32 a = 0; a < ahead; ++a)
+        if (a < n) x[a] = load<T, W>(updates + position_of(s, entries[k + a]) * s.inner);
+#pragma unroll
+      for (u32 a = 0; a < ahead; ++a)
+        if (a < n) add_row(part, x[a]);
+    }
+    k = stop;
 #pragma unroll
     for (int j = 0; j < W; ++j) total.v[j] += part.v[j];
   }
   return total;
 }
-__device__ inline void put_row(const Sums& sum, T* y) {
-  Vec<T, W> out;
+
+// Of a long segment kLongLanes vectors of columns: groups of lanes sum parts, joined in order.
+constexpr u32 kLongLanes = 16, kLongParts = 256 / kLongLanes;
+__device__ inline void sum_long(const Scatter& s, const u64* entries, uint2 segment, i64 column,
+                                i64 outer, const T* updates, const T* base, T* y) {
+  __shared__ Sums parts[kLongParts][kLongLanes];
+  const u32 first = segment.x, end = segment.y, share = (end - first + kLongParts - 1) / kLongParts;
+  const u32 lane = threadIdx.x % kLongLanes, part = threadIdx.x / kLongLanes;
+  const u32 from = min(first + part * share, end);
+  const i64 row = row_of(s, entries[first]), c = column + lane * W;
+  __syncthreads();  // the last call's parts were read
+  if (c < s.inner)
+    parts[part][lane] = sum_entries(s, entries, from, min(from + share, end),
+                                    updates + outer * s.count * s.inner + c);
+  __syncthreads();
+  if (part != 0 || c >= s.inner) return;
+  Sums total = parts[0][lane];
+  for (u32 p = 1; p < kLongParts; ++p)
 #pragma unroll
-  for (int j = 0; j < W; ++j) out.v[j] = finish(sum.v[j]);
-  store(y, out);
+    for (int j = 0; j < W; ++j) total.v[j] += parts[p][lane].v[j];
+  const i64 at = (outer * s.rows + row) * s.inner + c;
+  if (BASE) add_row(total, load<T, W>(base + at));
+  put_row(total, y + at);
 }
 
+// The first and the last `blocks` of a grid take long segments, one after the other: at once, and
+// with what the others leave idle.
+__device__ inline bool takes_long(u32 blocks) {
+  return blockIdx.x < blocks || blockIdx.x >= gridDim.x - blocks;
+}
+__device__ inline void sum_all_long(const Scatter& s, const u64* entries, const LongSegments& longs,
+                                    const T* updates, const T* base, T* y) {
+  __shared__ u32 taken;
+  constexpr u32 width = kLongLanes * W;
+  const u32 chunks = (u32)((s.inner + width - 1) / width);
+  const u64 items = (u64)*longs.number * chunks * s.outer;
+  if (items == 0) return;
+  for (;;) {
+    if (threadIdx.x == 0) taken = atomicAdd(longs.number + 1, 1u);
+    __syncthreads();
+    const u32 item = taken;
+    if (item >= items) return;
+    const u32 rest = item / chunks, k = rest / (u32)s.outer;
+    sum_long(s, entries, longs.bounds[k], (i64)(item - rest * chunks) * width,
+             rest - k * (u32)s.outer, updates, base, y);
+  }
+}
+
+#if LANES == 32
+constexpr int kPositions = BASE ? 4 : 8;  // of a warp
+constexpr int kRest = 8;                  // rows of a warp
+constexpr int kDepth = 2;                 // updates of a warp whose loads are under way
+
+__device__ inline void put_rest(const Scatter& s, const uint2* bounds, i64 item, const T* base,
+                                T* y) {
+  const u32 lane = threadIdx.x % 32;
+  const i64 groups = (s.rows + kRest - 1) / kRest;
+  const i64 outer = s.outer == 1 ? 0 : item / groups, first_row = (item - outer * groups) * kRest;
+  if (outer >= s.outer) return;
+  const i64 row = first_row + lane;
+  bool none = false;
+  if (lane < kRest && row < s.rows) {
+    const uint2 segment = bounds[row];
+    none = segment.x == segment.y;
+  }
+  const u32 rows = __ballot_sync(~0u, none);
+  for (int r = 0; r < kRest; ++r) {
+    if (!(rows >> r & 1)) continue;
+    const i64 at = (outer * s.rows + first_row + r) * s.inner;
+    for (i64 c = lane * W; c < s.inner; c += 32 * W) {
+      Sums sum = {};
+      if constexpr (BASE) add_row(sum, load<T, W>(base + at + c));
+      put_row(sum, y + at + c);
+    }
+  }
+}
+
+// By positions: a warp takes the segments that kPositions of them begin, in 32 * COLUMNS vectors of
+// columns. So most updates are read where they lie, beside each other. Blocks behind those of
+// positions take the rows without updates.
+extern "C" __global__ void __launch_bounds__(256, COLUMNS > 2 ? 3 : 4)
+    sum_by_positions(const Scatter s, const u64* entries, const uint2* bounds, const uint4* heads,
+                     const LongSegments longs, const u32 long_blocks, const u32 position_blocks,
+                     const T* updates, const T* base, T* y) {
+  await_earlier();
+  if (takes_long(long_blocks)) return sum_all_long(s, entries, longs, updates, base, y);
+  const u32 block = blockIdx.x - long_blocks, lane = threadIdx.x % 32;
+  if (block >= position_blocks)
+    return put_rest(s, bounds, (i64)(block - position_blocks) * 8 + threadIdx.x / 32, base, y);
+  constexpr int step = 32 * W;
+  const u32 chunks = (u32)((s.inner + step * COLUMNS - 1) / (step * COLUMNS));
+  const u32 warp = block * 8 + threadIdx.x / 32, item = warp / chunks;
+  const u32 groups = (u32)((s.count + kPositions - 1) / kPositions);
+  const u32 outer = s.outer == 1 ? 0 : item / groups;
+  const u32 position = (item - outer * groups) * kPositions;
+  if (outer >= s.outer || position >= s.count) return;
+  const i64 c = (i64)(warp % chunks) * (step * COLUMNS) + lane * W;
+  const i32 left = (i32)min(max(s.inner - c, (i64)0), (i64)(step * COLUMNS));
+  const auto inside = [&](int j) { return j * step < left; };
+  const T* const from = updates + (i64)outer * s.count * s.inner + c;
+
+  uint4 head = make_uint4(0, 0, 0, 0);
+  if (lane < kPositions && position + lane < s.count) head = heads[position + lane];
+  u32 some = __ballot_sync(~0u, head.x != head.y);
+  if (some == 0) return;
+  u32 stop = head.y - head.x;  // of a lane's segment, among what the warp adds
+#pragma unroll
+  for (int o = 1; o < kPositions; o *= 2) {
+    const u32 before = __shfl_up_sync(~0u, stop, o);
+    if (lane >= o) stop += before;
+  }
+  const u32 n = __shfl_sync(~0u, stop, kPositions - 1);
+  u32 places = 0, k = 0, end = 0;
+  Vec<T, W> ahead[kDepth][COLUMNS];
+  [[maybe_unused]] Vec<T, W> held[COLUMNS];
+  Sums sums[COLUMNS] = {};
+  T* to = y;
+  const auto fetch = [&](Vec<T, W>(&x)[COLUMNS], u32 i) {
+    if (i >= n) return;
+    if (i % 32 == 0) {  // where the next 32 lie
+      u32 j = 0, start = 0;
+#pragma unroll
+      for (int p = 0; p < kPositions - 1; ++p) {
+        const u32 stop_of = __shfl_sync(~0u, stop, p);
+        if (i + lane >= stop_of) j = p + 1, start = stop_of;
+      }
+      const u32 first = __shfl_sync(~0u, head.x, j), nth = i + lane - start;
+      places = position + j;
+      if (nth > 0 && i + lane < n) places = (u32)position_of(s, entries[first + nth]);
+    }
+    const T* update = from + (i64)__shfl_sync(~0u, places, i % 32) * s.inner;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j)
+      if (inside(j)) x[j] = load<T, W>(update + j * step);
+  };
+  const auto begin_segment = [&] {
+    const int which = __ffs(some) - 1;
+    some &= some - 1;
+    end = __shfl_sync(~0u, stop, which);
+    const i64 at = ((i64)outer * s.rows + __shfl_sync(~0u, head.z, which)) * s.inner + c;
+    to = y + at;
+    if constexpr (BASE)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j)
+        if (inside(j)) held[j] = load<T, W>(base + at + j * step);
+  };
+  const auto add_next = [&](Vec<T, W>(&x)[COLUMNS]) {
+    if (k == end) {
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j) {
+        if (!inside(j)) continue;
+        if constexpr (BASE) add_row(sums[j], held[j]);
+        put_row(sums[j], to + j * step);
+        sums[j] = {};
+      }
+      if (some == 0) return false;
+      begin_segment();
+    }
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j)
+      if (inside(j)) add_row(sums[j], x[j]);
+    fetch(x, k++ + kDepth);
+    return true;
+  };
+#pragma unroll
+  for (int d = 0; d < kDepth; ++d) fetch(ahead[d], d);
+  begin_segment();
+  while (add_next(ahead[0]) && add_next(ahead[1])) {
+  }
+}
+#endif
+
 // base: what y holds without the updates, null for zeros. FRESH: LANES threads for each row of y.
-// Else for each entry, of which the first of its row works.
+// Else for each entry, of which the first of its row works. The first blocks take what is long.
 extern "C" __global__ void __launch_bounds__(256)
-    sum_segments(const Scatter s, const u64* entries, const uint2* bounds, const T* updates,
-                 const T* base, T* y) {
-  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
-  const i64 items = FRESH ? s.rows : s.count;
+    sum_segments(const Scatter s, const u64* entries, const uint2* bounds, const LongSegments longs,
+                 const u32 long_blocks, const T* updates, const T* base, T* y) {
+  await_earlier();
+  if (takes_long(long_blocks)) return sum_all_long(s, entries, longs, updates, base, y);
+  const i64 item = ((i64)(blockIdx.x - long_blocks) * 256 + threadIdx.x) / LANES;
+  const i64 lane = threadIdx.x % LANES, items = FRESH ? s.rows : s.count;
   if (item >= items * s.outer) return;
   const i64 outer = s.outer == 1 ? 0 : item / items, i = item - outer * items;
-  i64 row = i, first = 0, end = 0;
 #if FRESH
-  const uint2 b = bounds[i];
-  first = b.x, end = b.y;
+  const i64 row = i;
+  const uint2 segment = bounds[i];
+  const u32 first = segment.x, end = segment.y;
+  if (BASE && first == end && base == y) return;
 #else
-  row = row_of(s, entries[i]);
+  const i64 row = row_of(s, entries[i]);
   if (row >= s.rows || (i > 0 && row_of(s, entries[i - 1]) == row)) return;
-  first = i, end = i + 1;
+  const u32 first = (u32)i;
+  u32 end = first + 1;
   while (end < s.count && end - first <= kLong && row_of(s, entries[end]) == row) ++end;
 #endif
   if (end - first > kLong) return;
@@ -254,72 +279,37 @@ extern "C" __global__ void __launch_bounds__(256)
   constexpr int step = LANES * W;
   for (i64 c = lane * W; c < s.inner; c += step * COLUMNS) {
     Sums sums[COLUMNS] = {};
-    Vec<T, W> held[COLUMNS] = {};
+    [[maybe_unused]] Vec<T, W> held[COLUMNS];
     const auto inside = [&](int j) { return COLUMNS == 1 || c + j * step < s.inner; };
-    if (base)
+    if constexpr (BASE)
 #pragma unroll
       for (int j = 0; j < COLUMNS; ++j)
         if (inside(j)) held[j] = load<T, W>(base + at + c + j * step);
-#pragma unroll kAhead
-    for (i64 k = first; k < end; ++k) {
-      const T* update = from + position_of(s, entries[k]) * s.inner + c;
+    for (u32 k = first; k < end; k += kAhead) {
+      const T* update[kAhead];
 #pragma unroll
-      for (int j = 0; j < COLUMNS; ++j)
-        if (inside(j)) add_row(sums[j], load<T, W>(update + j * step));
+      for (int a = 0; a < kAhead; ++a)
+        update[a] = from + (k + a < end ? position_of(s, entries[k + a]) : 0) * s.inner + c;
+      Vec<T, W> x[kAhead][COLUMNS];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j)
+          if (k + a < end && inside(j)) x[a][j] = load<T, W>(update[a] + j * step);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j)
+          if (k + a < end && inside(j)) add_row(sums[j], x[a][j]);
     }
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j) {
       if (!inside(j)) continue;
-      if (base) add_row(sums[j], held[j]);
+      if (BASE) add_row(sums[j], held[j]);
       put_row(sums[j], y + at + c + j * step);
     }
   }
 }
-
-// One block for each kLong entries and 32 vectors of columns: the segment that is long and has its
-// first entry at a multiple of kLong here. Warps sum parts of it, which are joined in order.
-extern "C" __global__ void __launch_bounds__(256)
-    sum_long_segments(const Scatter s, const u64* entries, const T* updates, const T* base, T* y) {
-  __shared__ Sums parts[8][32];
-  const i64 blocks = (s.count + kLong - 1) / kLong, chunks = (s.inner + 32 * W - 1) / (32 * W);
-  const i64 k = (i64)blockIdx.x % blocks * kLong, rest = (i64)blockIdx.x / blocks;
-  const i64 column = rest % chunks * (32 * W), outer = rest / chunks;
-  const i64 row = row_of(s, entries[k]);
-  if (row >= s.rows) return;
-  if (k + 1 >= s.count || row_of(s, entries[k + 1]) != row) return;
-  if (k > 0 && row_of(s, entries[k - kLong]) == row) return;
-  i64 first = k > kLong ? k - kLong : 0, end = k;  // by bisection: the row's first entry
-  while (first < end) {
-    const i64 middle = (first + end) / 2;
-    if (row_of(s, entries[middle]) < row) first = middle + 1;
-    else end = middle;
-  }
-  if (first + kLong >= s.count || row_of(s, entries[first + kLong]) != row) return;
-  i64 high = s.count;
-  end = first + kLong;  // the first entry behind the row
-  while (end < high) {
-    const i64 middle = (end + high) / 2;
-    if (row_of(s, entries[middle]) <= row) end = middle + 1;
-    else high = middle;
-  }
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const i64 share = (end - first + 7) / 8, from = first + warp * share;
-  const i64 c = column + lane * W;
-  if (c < s.inner)
-    parts[warp][lane] = sum_entries(s, entries, from < end ? from : end,
-                                    from + share < end ? from + share : end,
-                                    updates + outer * s.count * s.inner + c);
-  __syncthreads();
-  if (warp != 0 || c >= s.inner) return;
-  Sums total = parts[0][lane];
-  for (int w = 1; w < 8; ++w)
-#pragma unroll
-    for (int j = 0; j < W; ++j) total.v[j] += parts[w][lane].v[j];
-  const i64 at = (outer * s.rows + row) * s.inner + c;
-  if (base) add_row(total, load<T, W>(base + at));
-  put_row(total, y + at);
-}
-
 #else
 // ---- scatter: of equal indices the last wins, which needs no sorting.
 

@@ -18,10 +18,15 @@ using sdk::Refusal;
 
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kDigits = 256, kDigitBits = 8;
-constexpr int64_t kLong = 128, kLanes = 32;  // see scatter.cu
+constexpr int64_t kLong = 128, kLanes = 32, kLongLanes = 16;  // see scatter.cuh, scatter.cu
+// Groups of rows, see scatter_sort.cu.
+constexpr int64_t kGroups = kDigits - 1, kGroupRows = 1152;
+constexpr uint32_t kGroupThreads = 512;
+// Of a warp, see scatter.cu: positions without and with a base, rows.
+constexpr int64_t kPositions = 8, kPositionsOnBase = 4, kRest = 8;
 // Entries that a thread sorts. Few parts sum each other's counts: no launch in between.
 constexpr int64_t kFewKeys = 4, kManyKeys = 16, kFewParts = 64;
-constexpr int64_t kColumnBytes = 48;  // of a thread's sums
+constexpr int64_t kColumnBytes = 32;  // of a thread's sums
 
 struct Shape {  // scatter.cu has the same, as Scatter
   IndexAxis axis{};
@@ -32,6 +37,11 @@ struct Shape {  // scatter.cu has the same, as Scatter
     int64_t step = 0;
     int64_t dims[sdk::kMaxRank] = {}, strides[sdk::kMaxRank] = {};
   } elements{};
+};
+
+struct LongSegments {  // scatter.cuh has the same
+  uint32_t* number;
+  char* bounds;
 };
 
 // Positions of the operands; base -1 = zeros.
@@ -59,6 +69,8 @@ class Scatter {
     few_ = blocks_for(s.count, kFewKeys * kThreads) <= kFewParts;
     keys_ = few_ ? kFewKeys : kManyKeys;
     passes_ = blocks_for(row_bits_, kDigitBits);
+    by_groups_ = few_ && s.rows < kGroups * kGroupRows;
+    group_rows_ = static_cast<uint32_t>(blocks_for(s.rows + 1, kGroups));
   }
   // sum: else the last update replaces, and T is of the size of an element.
   Kernel make(CudaDevice& device, tenon_dtype dtype, int width, const std::string& oob, bool sum,
@@ -73,36 +85,50 @@ class Scatter {
     const int64_t each = blocks_for(std::max<int64_t>(vectors, 1), lanes_);
     const int64_t most =
         std::max<int64_t>(kColumnBytes / (std::max<int64_t>(bytes, 4) * std::max(width, 1)), 1);
-    const int64_t columns = blocks_for(each, blocks_for(each, most));
-    std::vector<std::string> defines = {"T=" + type,
-                                        define("W", width),
-                                        define("LANES", lanes_),
-                                        define("COLUMNS", columns),
-                                        define("KEYS", keys_),
-                                        oob_define(oob),
-                                        define("SUM", sum),
-                                        define("RANK", std::max(rank, 1)),
-                                        define("ELEMENTS", rank > 0),
-                                        define("NARROW", s_.count < kNarrowIndex)};
-    for (const int fresh : {0, 1}) {
-      defines.push_back(define("FRESH", fresh));
-      put_[fresh] = device.code("scatter.cu", sum ? "sum_segments" : "put_winners", defines);
-      if (fresh == 1) break;
-      if (sum) {
-        count_ = device.code("scatter.cu", "count_digits", defines);
-        scan_ = device.code("scatter.cu", "sum_counts", defines);
-        move_ = device.code("scatter.cu", "move_entries", defines);
-        find_ = device.code("scatter.cu", "find_segments", defines);
-        put_long_ = device.code("scatter.cu", "sum_long_segments", defines);
-      } else {
-        find_ = device.code("scatter.cu", "find_winners", defines);
-      }
-      defines.pop_back();
+    columns_ = blocks_for(each, blocks_for(each, most));
+    by_positions_ = sum && by_groups_ && lanes_ == kLanes;
+    std::vector<Code> codes;
+    const auto put = [&](const char* entry, int fresh) {
+      codes.push_back(device.code(
+          "scatter.cu", entry,
+          {"T=" + type, define("W", width), define("LANES", lanes_), define("COLUMNS", columns_),
+           define("BASE", at_.base >= 0), sum ? "OOB=0" : oob_define(oob), define("SUM", sum),
+           define("FRESH", fresh)}));
+      return codes.back();
+    };
+    if (by_positions_) {
+      put_positions_ = put("sum_by_positions", 1);
+    } else {
+      const char* const entry = sum ? "sum_segments" : "put_winners";
+      put_[1] = put(entry, 1);
+      if (at_.base >= 0) put_[0] = put(entry, 0);
     }
-    std::vector<Code> codes = {put_[0], put_[1], find_};
-    if (sum) codes.insert(codes.end(), {count_, scan_, move_, put_long_});
-    const uint64_t scratch = sum ? 2 * entry_bytes() + count_bytes() + bound_bytes()
-                                 : padded(4 * static_cast<uint64_t>(s_.rows));
+    if (sum) {
+      const auto sort = [&](const char* entry) {
+        codes.push_back(
+            device.code("scatter_sort.cu", entry,
+                        {define("KEYS", keys_), oob_define(oob), define("RANK", std::max(rank, 1)),
+                         define("ELEMENTS", rank > 0), define("NARROW", s_.count < kNarrowIndex)}));
+        return codes.back();
+      };
+      if (by_groups_) {
+        split_ = sort("split_entries");
+        group_ = sort("sort_groups");
+      } else {
+        count_ = sort("count_digits");
+        scan_ = sort("sum_counts");
+        move_ = sort("move_entries");
+        find_ = sort("find_segments");
+      }
+    } else {
+      find_ = put("find_winners", 1);
+    }
+    early_ = device.properties().early_starts;
+    long_blocks_ = std::min(2 * int64_t{device.properties().multiprocessors},
+                            s_.count / kLong * chunks() * s_.outer);
+    const uint64_t scratch =
+        sum ? 2 * entry_bytes() + count_bytes() + bound_bytes() + long_bytes() + head_bytes()
+            : padded(4 * static_cast<uint64_t>(s_.rows));
     Kernel kernel = kernel_of(std::move(codes), [self = *this, sum](const Call& c) {
       if (sum)
         self.run_sum(c);
@@ -124,6 +150,13 @@ class Scatter {
     return padded(4 * static_cast<uint64_t>(kDigits * sets));
   }
   uint64_t bound_bytes() const { return padded(8 * static_cast<uint64_t>(s_.rows)); }
+  uint64_t long_bytes() const { return padded(8 * static_cast<uint64_t>(s_.count / kLong + 1)); }
+  uint64_t head_bytes() const {
+    return by_positions_ ? padded(16 * static_cast<uint64_t>(s_.count)) : 0;
+  }
+  int64_t group_blocks() const { return blocks_for(s_.rows + 1, group_rows_); }
+  // Of the columns of a row: what a block sums of a long segment.
+  int64_t chunks() const { return blocks_for(s_.inner, kLongLanes * std::max<int64_t>(width_, 1)); }
 
   Shape shape(const Call& c) const {
     Shape s = s_;
@@ -144,7 +177,7 @@ class Scatter {
                  stream);
   }
 
-  uint64_t* sort(const Call& c, Shape s, char* scratch) const {
+  uint64_t* sort(const Call& c, Shape s, char* scratch, uint32_t* long_numbers) const {
     auto* a = reinterpret_cast<uint64_t*>(scratch);
     auto* b = reinterpret_cast<uint64_t*>(scratch + entry_bytes());
     auto* counts = reinterpret_cast<uint32_t*>(scratch + 2 * entry_bytes());
@@ -155,7 +188,7 @@ class Scatter {
     const uint64_t* from = nullptr;
     for (int64_t pass = 0; pass < passes_; ++pass) {
       uint32_t* const next = few_ && pass + 1 < passes_ ? counts + kDigits * parts() : none;
-      if (pass == 0 || !few_) count_.launch(c, grid, s, from, counts, next, later);
+      if (pass == 0 || !few_) count_.launch(c, grid, s, from, counts, next, later, long_numbers);
       if (!few_) scan_.launch(c, {.blocks = kDigits / 32, .threads = 1024}, counts, number);
       move_.launch(c, grid, s, from, a, counts, next, static_cast<uint32_t>(!few_));
       s.shift += kDigitBits;
@@ -166,28 +199,62 @@ class Scatter {
     return b;
   }
 
+  const uint64_t* sort_by_groups(const Call& c, const Shape& s, char* scratch, char* bounds,
+                                 char* heads, const LongSegments& longs) const {
+    auto* a = reinterpret_cast<uint64_t*>(scratch);
+    auto* b = reinterpret_cast<uint64_t*>(scratch + entry_bytes());
+    auto* starts = reinterpret_cast<uint32_t*>(scratch + 2 * entry_bytes());
+    const auto number = static_cast<uint32_t>(parts());
+    split_.launch(c, {.blocks = parts(), .threads = kThreads, .early = early_}, s,
+                  Divisor(group_rows_), a, starts, longs.number);
+    group_.launch(c, {.blocks = group_blocks(), .threads = kGroupThreads, .early = early_}, s,
+                  group_rows_, number, a, starts, b, bounds, heads, longs);
+    return b;
+  }
+
   void run_sum(const Call& c) const {
     const Shape s = shape(c);
     if (s.count == 0) return keep(c);
     char* const scratch = static_cast<char*>(c.scratch);
-    const uint64_t* entries = sort(c, s, scratch);
-    if (y_bytes_ == 0) return;
     char* const bounds = scratch + 2 * entry_bytes() + count_bytes();
+    char* const longs_at = bounds + bound_bytes();
+    char* const heads = by_positions_ ? longs_at + long_bytes() : nullptr;
+    const LongSegments longs{reinterpret_cast<uint32_t*>(longs_at), longs_at + 8};
     const bool fresh = base(c) != c.outputs[0];
-    if (fresh) {
-      TENON_CUDA(fill_bytes, reinterpret_cast<Address>(bounds), 0, bound_bytes(),
-                 static_cast<Stream>(c.stream));
-      find_.launch(c, {.blocks = blocks_for(s.count, kThreads), .threads = kThreads}, s, entries,
-                   bounds);
+    const uint64_t* entries = nullptr;
+    if (by_groups_) {
+      entries = sort_by_groups(c, s, scratch, bounds, heads, longs);
+    } else {
+      entries = sort(c, s, scratch, longs.number);
+      char* const found = fresh ? bounds : nullptr;
+      if (fresh)
+        TENON_CUDA(fill_bytes, reinterpret_cast<Address>(bounds), 0, bound_bytes(),
+                   static_cast<Stream>(c.stream));
+      if (y_bytes_ > 0 && (fresh || long_blocks_ > 0))
+        find_.launch(c, {.blocks = blocks_for(s.count, kThreads), .threads = kThreads}, s, entries,
+                     found, longs);
     }
-    const int64_t items = (fresh ? s.rows : s.count) * s.outer;
-    put_[fresh].launch(c, {.blocks = blocks_for(items * lanes_, kThreads), .threads = kThreads}, s,
-                       entries, bounds, c.inputs[at_.updates], base(c), c.outputs[0]);
-    const int64_t chunks = blocks_for(s.inner, kLanes * width_);
-    if (s.count > kLong)
-      put_long_.launch(
-          c, {.blocks = blocks_for(s.count, kLong) * chunks * s.outer, .threads = kThreads}, s,
-          entries, c.inputs[at_.updates], base(c), c.outputs[0]);
+    if (y_bytes_ == 0) return;
+    const auto long_blocks = static_cast<uint32_t>(long_blocks_);
+    const void* const updates = c.inputs[at_.updates];
+    Grid grid{.threads = kThreads, .early = early_ && by_groups_};
+    if (by_positions_) {
+      const int64_t warps = kThreads / kLanes, each = at_.base < 0 ? kPositions : kPositionsOnBase;
+      const int64_t chunks = blocks_for(s.inner, kLanes * width_ * columns_);
+      const int64_t heads_of = blocks_for(s.count, each) * s.outer * chunks;
+      const int64_t rest = fresh ? blocks_for(s.rows, kRest) * s.outer : 0;
+      const auto position_blocks = static_cast<uint32_t>(blocks_for(heads_of, warps));
+      grid.blocks = 2 * long_blocks_ + position_blocks + blocks_for(rest, warps);
+      put_positions_.launch(c, grid, s, entries, bounds, heads, longs, long_blocks, position_blocks,
+                            updates, base(c), c.outputs[0]);
+      return;
+    }
+    // Rows of y that get nothing are passed by where entries are not fewer by far.
+    const bool by_rows = fresh || (by_groups_ && s.rows <= 2 * s.count);
+    const int64_t items = (by_rows ? s.rows : s.count) * s.outer;
+    grid.blocks = 2 * long_blocks_ + blocks_for(items * lanes_, kThreads);
+    put_[by_rows].launch(c, grid, s, entries, bounds, longs, long_blocks, updates, base(c),
+                         c.outputs[0]);
   }
 
   void run_last(const Call& c) const {
@@ -207,9 +274,11 @@ class Scatter {
   Shape s_;
   Places at_;
   uint64_t y_bytes_;
-  int64_t row_bits_ = 1, passes_ = 1, keys_ = 1, lanes_ = 1, width_ = 1;
-  bool few_ = false;
-  Code count_, scan_, move_, find_, put_[2], put_long_;
+  int64_t row_bits_ = 1, passes_ = 1, keys_ = 1, lanes_ = 1, width_ = 1, columns_ = 1;
+  int64_t long_blocks_ = 0;
+  uint32_t group_rows_ = 1;
+  bool few_ = false, by_groups_ = false, by_positions_ = false, early_ = false;
+  Code count_, scan_, move_, split_, group_, find_, put_[2], put_positions_;
 };
 
 // Updates [outer, count, inner] go to rows of y [outer, length, inner].
