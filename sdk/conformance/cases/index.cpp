@@ -192,9 +192,10 @@ void far_rows(Suite& s) {
 void many_rows(Suite& s) {
   struct Many {
     const char* id;
-    int64_t updates, rows;
+    int64_t updates, rows, columns;
   };
-  for (const Many& m : {Many{"updates", 70003, 301}, Many{"rows", 3001, 70001}})
+  for (const Many& m : {Many{"updates", 70003, 301, 3}, Many{"rows", 3001, 70001, 3},
+                        Many{"columns", 4001, 1501, 200}, Many{"equal", 3001, 7, 200}})
     for (const bool base : {false, true})
       s.add({.id = std::string("scatter-add-many-") + m.id + (base ? "-base" : ""),
              .sentence = std::string("scatter_add: many ") + m.id,
@@ -203,11 +204,11 @@ void many_rows(Suite& s) {
                  [=](CaseBuilder& b) {
                    std::vector<int64_t> places;
                    for (int64_t k = 0; k < m.updates; ++k) places.push_back(k * k / 3 % m.rows);
-                   const Value u = b.input("updates", {m.updates, 3}, content(b)),
+                   const Value u = b.input("updates", {m.updates, m.columns}, content(b)),
                                i = b.ints("indices", {m.updates}, places);
                    op::scatter_add n{.updates = u, .indices = i};
                    if (base)
-                     n.base = b.input("base", {m.rows, 3}, content(b));
+                     n.base = b.input("base", {m.rows, m.columns}, content(b));
                    else
                      n.dim = m.rows;
                    b.output("y", b.add(n));
