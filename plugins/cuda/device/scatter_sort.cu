@@ -1,8 +1,8 @@
 //variant: KEYS=4 OOB=0 RANK=1 NARROW=1 ELEMENTS=0
 //variant: KEYS=16 OOB=2 RANK=2 NARROW=0 ELEMENTS=1
 // SPDX-License-Identifier: Apache-2.0
-// The updates of a scatter are sorted by (row, position), stably. Few of them for not many more
-// rows go by groups of rows, others digit by digit.
+// The updates of a scatter are sorted by (row, position), stably: digit by digit, or few of them by
+// groups of rows, of which there are not too many.
 #include "order.cuh"
 #include "scatter.cuh"
 
@@ -163,7 +163,8 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #if KEYS == 4
 // ---- By groups: parts of the entries are sorted by the groups of their rows; then a block takes
-// what all parts have of its group, in their order, and sorts that by rows.
+// what all parts have of its group, in their order, and sorts that by rows. Rows go to groups by
+// turns, for what is frequent often lies beside each other. So the order is that of (group, row).
 
 constexpr int kGroupThreads = 512, kGroupWarps = kGroupThreads / 32;
 constexpr int kGroupRows = 1152;  // at most
@@ -172,7 +173,7 @@ constexpr int kNoGroup = kDigits - 1;
 
 // starts[part][group]: where in its part a group begins.
 extern "C" __global__ void __launch_bounds__(256)
-    split_entries(const Scatter s, const Divisor group, u64* to, u32* starts, u32* long_numbers) {
+    split_entries(const Scatter s, const Divisor groups, u64* to, u32* starts, u32* long_numbers) {
   __shared__ u32 counts[kWarps * kDigits];
   let_next_begin();
   await_earlier();
@@ -184,7 +185,8 @@ extern "C" __global__ void __launch_bounds__(256)
   for (int j = 0; j < KEYS; ++j) {
     const i64 k = first + item_at<KEYS>(j);
     entries[j] = k < s.count ? entry_of(s, k, true) : 0;
-    digits[j] = k < s.count ? group.quotient((u32)row_of(s, entries[j])) : kNoGroup;
+    const u32 row = (u32)row_of(s, entries[j]);
+    digits[j] = k < s.count ? row - groups.quotient(row) * groups.value : kNoGroup;
   }
   rank_digits<kSortThreads, KEYS>(digits, places, counts);
   starts[blockIdx.x * kDigits + threadIdx.x] = counts[threadIdx.x];
@@ -193,17 +195,16 @@ extern "C" __global__ void __launch_bounds__(256)
     if (digits[j] != kNoGroup) to[first + places[j]] = entries[j];
 }
 
-// size: rows of a group. heads[position]: {first, end, row} of the short segment that it begins,
+// heads[position]: {first, end, row} of the short segment that it begins,
 // zeros for others; or null.
 extern "C" __global__ void __launch_bounds__(kGroupThreads)
-    sort_groups(const Scatter s, const u32 size, const u32 parts, const u64* from,
+    sort_groups(const Scatter s, const Divisor groups, const u32 parts, const u64* from,
                 const u32* starts, u64* to, uint2* bounds, uint4* heads, const LongSegments longs) {
   __shared__ u32 counts[kGroupWarps][kGroupRows / 2];  // two rows in each
   __shared__ u32 firsts[kGroupRows], ends[kGroupRows];
   let_next_begin();
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const i64 first_row = (i64)blockIdx.x * size;
-  const u32 rows = (u32)min((i64)size, s.rows + 1 - first_row);
+  const u32 rows = groups.quotient((u32)s.rows - blockIdx.x) + 1;
   u32* const pairs = counts[warp];
   for (u32 i = lane; i < (rows + 1) / 2; i += 32) pairs[i] = 0;
   await_earlier();
@@ -237,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads)
     for (u32 i = lane; i - lane < n; i += 32) {
       const u64 e = next;
       if (i + 32 < n) next = entry(i + 32);
-      const u32 row = i < n ? (u32)(row_of(s, e) - first_row) : none;
+      const u32 row = i < n ? groups.quotient((u32)row_of(s, e)) : none;
       f(e, row, __match_any_sync(~0u, row));
       __syncwarp();
     }
@@ -271,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads)
   for (int i = 0; i < most; ++i) {
     if (i >= own || first_own + i >= rows) continue;
     firsts[first_own + i] = at, ends[first_own + i] = at + sums[i];
-    const i64 row = first_row + first_own + i;
+    const u32 row = (first_own + i) * groups.value + blockIdx.x;
     if (row < s.rows) {
       bounds[row] = make_uint2(at, at + sums[i]);
       if (sums[i] > kLong) longs.add(at, at + sums[i]);
@@ -287,9 +288,9 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads)
     const u32 first = firsts[row], end = ends[row], place = first + had + before;
     to[place] = e;
     if (!heads) return;
-    const bool head = place == first && first_row + row < s.rows && end - first <= kLong;
+    const bool head = place == first && row_of(s, e) < s.rows && end - first <= kLong;
     heads[position_of(s, e)] =
-        head ? make_uint4(first, end, (u32)(first_row + row), 0) : make_uint4(0, 0, 0, 0);
+        head ? make_uint4(first, end, (u32)row_of(s, e), 0) : make_uint4(0, 0, 0, 0);
   });
 }
 #endif

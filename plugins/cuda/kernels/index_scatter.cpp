@@ -70,7 +70,7 @@ class Scatter {
     keys_ = few_ ? kFewKeys : kManyKeys;
     passes_ = blocks_for(row_bits_, kDigitBits);
     by_groups_ = few_ && s.rows < kGroups * kGroupRows;
-    group_rows_ = static_cast<uint32_t>(blocks_for(s.rows + 1, kGroups));
+    groups_ = static_cast<uint32_t>(std::min(s.rows + 1, kGroups));
   }
   // sum: else the last update replaces, and T is of the size of an element.
   Kernel make(CudaDevice& device, tenon_dtype dtype, int width, const std::string& oob, bool sum,
@@ -154,7 +154,6 @@ class Scatter {
   uint64_t head_bytes() const {
     return by_positions_ ? padded(16 * static_cast<uint64_t>(s_.count)) : 0;
   }
-  int64_t group_blocks() const { return blocks_for(s_.rows + 1, group_rows_); }
   // Of the columns of a row: what a block sums of a long segment.
   int64_t chunks() const { return blocks_for(s_.inner, kLongLanes * std::max<int64_t>(width_, 1)); }
 
@@ -205,10 +204,10 @@ class Scatter {
     auto* b = reinterpret_cast<uint64_t*>(scratch + entry_bytes());
     auto* starts = reinterpret_cast<uint32_t*>(scratch + 2 * entry_bytes());
     const auto number = static_cast<uint32_t>(parts());
-    split_.launch(c, {.blocks = parts(), .threads = kThreads, .early = early_}, s,
-                  Divisor(group_rows_), a, starts, longs.number);
-    group_.launch(c, {.blocks = group_blocks(), .threads = kGroupThreads, .early = early_}, s,
-                  group_rows_, number, a, starts, b, bounds, heads, longs);
+    split_.launch(c, {.blocks = parts(), .threads = kThreads, .early = early_}, s, Divisor(groups_),
+                  a, starts, longs.number);
+    group_.launch(c, {.blocks = groups_, .threads = kGroupThreads, .early = early_}, s,
+                  Divisor(groups_), number, a, starts, b, bounds, heads, longs);
     return b;
   }
 
@@ -276,7 +275,7 @@ class Scatter {
   uint64_t y_bytes_;
   int64_t row_bits_ = 1, passes_ = 1, keys_ = 1, lanes_ = 1, width_ = 1, columns_ = 1;
   int64_t long_blocks_ = 0;
-  uint32_t group_rows_ = 1;
+  uint32_t groups_ = 1;
   bool few_ = false, by_groups_ = false, by_positions_ = false, early_ = false;
   Code count_, scan_, move_, split_, group_, find_, put_[2], put_positions_;
 };
