@@ -36,7 +36,7 @@ struct Grid {
   uint32_t blocks_y = 1;
   uint32_t blocks_z = 1;
   // It may begin before the kernel launched before it has ended: every thread of it calls
-  // await_earlier (common.cuh) first. Where Properties::early_starts.
+  // await_earlier (common.cuh says what may be done ahead). Where Properties::early_starts.
   bool early = false;
 };
 inline int64_t blocks_for(int64_t items, int64_t per_block) {
@@ -104,12 +104,13 @@ inline sdk::Kernel kernel_of(std::vector<Code> codes, std::function<void(const s
   return kernel;
 }
 
-// What device text takes as `ErrorSink` (common.cuh): where a kernel reports bad data. The Kernel
-// must say can_fail.
+// The error word of a run as device text knows it (common.cuh).
 struct DeviceWord {
   uint64_t first = sdk::kNoError;  // the smallest report
   uint64_t* told = nullptr;        // the same in host memory, which the device sees at this address
 };
+// What device text takes as `ErrorSink`: where a kernel reports bad data. The Kernel must say
+// can_fail.
 struct ErrorSink {
   void* word;  // a DeviceWord
   uint64_t step;

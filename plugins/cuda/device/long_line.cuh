@@ -5,8 +5,6 @@
 #include "async.cuh"
 #include "rows.cuh"
 
-constexpr f32 kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-
 #if __CUDA_ARCH__ >= 800
 __device__ inline u32 none_bits(bf16) { return 0xFF80u; }  // of minus infinity
 __device__ inline u32 none_bits(f16) { return 0xFC00u; }
@@ -25,50 +23,16 @@ __device__ inline f32 most_of(const Vec<T, 8>& v) {
   const u32 tops = most_of(most_of(w[0], w[1], T{}), most_of(w[2], w[3], T{}), T{});
   return Most()(widen(T{(u16)tops}), widen(T{(u16)(tops >> 16)}));
 }
-__device__ inline f32 power_of_two(f32 x) {
-  f32 y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// The sum of e^x is scale * 2^shift. The shift is whole, so that changing it rounds nothing.
-__device__ inline f32 shift_of(f32 most) { return rintf(most * kLog2e); }
-struct PowerSum {
-  f32 most = -infinity<f32>(), scale = 0;
-  __device__ f32 shift() const { return shift_of(most); }
-  // log of the sum, less `most`.
-  __device__ f32 log_over_most() const { return log(scale) + (shift() - most * kLog2e) * kLn2; }
-  template <class T>
-  __device__ void take(const Vec<T, 8>& v) {
-    const f32 top = Most()(most, most_of(v));
-    if (top == -infinity<f32>()) return;
-    const f32 from = shift(), to = shift_of(top);
-    f32 e[8];
+// As take() of rows.cuh. Terms are taken from the most, which is exact for numbers of any size.
+template <class T>
+__device__ inline void take_long(ExpSum<f32>& s, const Vec<T, 8>& v) {
+  const f32 most = Most()(s.most, most_of(v));
+  if (most == -infinity<f32>()) return;
+  f32 e[8];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) e[k] = power_of_two(widen_at(v, k) * kLog2e - to);
-    scale = (from == to ? scale : scale * power_of_two(from - to)) + join_all(e, Add());
-    most = top;
-  }
-};
-template <int WIDTH>
-__device__ inline PowerSum join(const PowerSum& mine) {
-  PowerSum all = mine;
-#pragma unroll
-  for (int o = WIDTH / 2; o > 0; o /= 2)
-    all.most = Most()(all.most, __shfl_xor_sync(~0u, all.most, o));
-  const f32 from = mine.shift(), to = all.shift();
-  all.scale = from == to ? mine.scale : mine.scale * power_of_two(from - to);
-#pragma unroll
-  for (int o = WIDTH / 2; o > 0; o /= 2) all.scale += __shfl_xor_sync(~0u, all.scale, o);
-  return all;
-}
-// Of the block's line; a line whose most is not finite has a scale of NaN.
-template <int threads>
-__device__ inline PowerSum join_block(PowerSum sum) {
-  sum = join<32>(sum);
-  sum = join<threads / 32>(exchange<threads>(sum, 0)[threadIdx.x % (threads / 32)]);
-  if (!isfinite(sum.most)) sum.scale = sum.most - sum.most;
-  return sum;
+  for (int k = 0; k < 8; ++k) e[k] = exp_for<T>(widen_at(v, k) - most);
+  s.scale = (s.most == most ? s.scale : s.scale * exp_for<T>(s.most - most)) + join_all(e, Add());
+  s.most = most;
 }
 
 // The tensor lies on vectors, its lines need not: the vector in which two lines meet is read for
@@ -132,17 +96,19 @@ struct LongLine {
       }
     }
   }
-  // The same, of which elements of other lines count as none.
-  __device__ PowerSum power_sum() const {
-    PowerSum sum;
+  // The same, of which elements of other lines count as none. All threads get the sum.
+  __device__ ExpSum<f32> sum() const {
+    ExpSum<f32> found = no_terms<f32>();
     each_arriving([&](Vector& v, u32 i) {
-      if (!whole(i))
+      if (!whole(i)) {
 #pragma unroll
         for (int k = 0; k < width; ++k)
           if (!own(i, k)) v.v[k].bits = none_bits(T{});
-      sum.take(v);
+        forget(v);
+      }
+      take_long(found, v);
     });
-    return join_block<threads>(sum);
+    return join_lanes<threads>(found, JoinExp());
   }
   // Writes what of a vector is the line's.
   __device__ void put(T* y, u32 i, const Vector& out) const {

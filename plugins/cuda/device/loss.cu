@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
 extern "C" __global__ void __launch_bounds__(1024)
     sum_up(const A* losses, const LABEL* labels, const WEIGHT* weight, A* loss, const LossShape s,
            u32 mean) {
-  const f64 kept = mean ? kept_weights(labels, weight, s) : 1;
+  const f64 kept = mean ? kept_weights(labels, weight, s) : 1;  // forward does not write there
   await_earlier();
   f64 sum = 0;
 #pragma unroll 8

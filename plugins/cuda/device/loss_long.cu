@@ -16,11 +16,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   const LongLine<T, THREADS> line(blockIdx.x, s.n);
   line.ask(x, s.lines);
   const i64 told = labels[blockIdx.x];
-  const PowerSum sum = line.power_sum();
+  const ExpSum<f32> sum = line.sum();
   if (threadIdx.x != 0) return;
   const i64 label = label_of(told, blockIdx.x, s, sink, true);
-  const f32 log_sum = sum.log_over_most();
-  if (lse) lse[blockIdx.x] = sum.most == -infinity<f32>() ? sum.most : sum.most + log_sum;
+  const f32 log_sum = log(sum.scale);
+  if (lse) lse[blockIdx.x] = sum.most + log_sum;
   f32 loss = 0;
   if (label >= 0)
     loss = weight_of<f32>(weight, label) * (log_sum + (sum.most - widen(line.element(label))));
@@ -37,17 +37,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   typedef LongLine<T, THREADS> Line;
   const Line line(blockIdx.x, s.n);
   line.ask(x, s.lines);
-  const i64 label = label_of(labels[blockIdx.x], blockIdx.x, s, sink, threadIdx.x == 0);
+  const i64 told = labels[blockIdx.x];
   f32 from, factor = 1, log_factor = 0;  // p = e^(x - from) * factor
   if (lse) {
     from = lse[blockIdx.x];
   } else {
-    const PowerSum sum = line.power_sum();
-    from = sum.most;
-    factor = 1 / (sum.scale * power_of_two(sum.shift() - sum.most * kLog2e));
-    log_factor = -sum.log_over_most();
+    const ExpSum<f32> sum = line.sum();
+    from = sum.most, factor = 1 / sum.scale, log_factor = -log(sum.scale);
   }
   if (totals) await_earlier();
+  const i64 label = label_of(told, blockIdx.x, s, sink, threadIdx.x == 0);
   f32 up = dy[each ? blockIdx.x : 0];
   if (totals) up /= (f32)totals[0];
   if (label >= 0) up *= weight_of<f32>(weight, label);
@@ -57,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     f32 d[Line::width];
 #pragma unroll
     for (int k = 0; k < Line::width; ++k)
-      d[k] = scale * power_of_two((widen_at(v, k) - from) * kLog2e);
+      d[k] = scale * exp_for<T>(widen_at(v, k) - from);
     line.put(dx, i, narrow_all<T>(d));
   });
   // p - 1 without loss, over what this thread has just written.

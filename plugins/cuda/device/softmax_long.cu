@@ -16,14 +16,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax(const T* x, T* 
   typedef LongLine<T, THREADS> Line;
   const Line line(blockIdx.x, s.n);
   line.ask(x, s.lines);
-  const PowerSum sum = line.power_sum();
-  const f32 shift = sum.shift(), inverse = 1 / sum.scale, log_sum = sum.log_over_most();
+  const ExpSum<f32> sum = line.sum();
+  const f32 inverse = 1 / sum.scale, log_sum = log(sum.scale);
   line.each_arriving([&](const Line::Vector& v, u32 i) {
     f32 e[Line::width];
 #pragma unroll
     for (int k = 0; k < Line::width; ++k) {
-      const f32 a = widen_at(v, k);
-      e[k] = LOG ? a - sum.most - log_sum : power_of_two(a * kLog2e - shift) * inverse;
+      const f32 d = widen_at(v, k) - sum.most;
+      e[k] = LOG ? d - log_sum : exp_for<T>(d) * inverse;
     }
     line.put(y, i, narrow_all<T>(e));
   });

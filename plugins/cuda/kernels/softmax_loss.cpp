@@ -84,6 +84,7 @@ struct Loss {
 };
 
 constexpr uint64_t kTotalsBytes = 2 * sizeof(double);
+// Never early, nor is the forward kernel: the kernels behind them read ahead.
 constexpr Grid kOneBlock = {.blocks = 1, .threads = 1024};
 
 void check_like_items(std::string_view name, const Loss& loss, const Value& v, int64_t elements) {
@@ -112,7 +113,10 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
       loss.long_walk ? loss.long_walk->grid(items) : line_grid(items, loss.walk.lanes);
   Grid one = kOneBlock;
   one.early = device.properties().early_starts;
-  Kernel kernel = kernel_of({totals, forward, sum_up}, [=, want_lse = n.want_lse](const Call& c) {
+  std::vector<Code> codes = {forward};
+  if (loss.smooth) codes.push_back(totals);
+  if (!loss.each) codes.push_back(sum_up);
+  Kernel kernel = kernel_of(codes, [=, want_lse = n.want_lse](const Call& c) {
     const void* const labels = c.inputs[loss.labels];
     void* const losses = loss.each ? c.outputs[0] : scratch_at(c, losses_at);
     void* const lse = want_lse ? c.outputs[1] : nullptr;
@@ -149,9 +153,10 @@ Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n, con
   Grid grid = loss.long_walk ? loss.long_walk->grid(items)
                              : line_grid(items, loss.walk.lanes, loss.walk.shared);
   grid.early = loss.long_walk && loss.mean && device.properties().early_starts;
+  std::vector<Code> codes = {backward};
+  if (loss.mean || loss.smooth) codes.push_back(totals);
   Kernel kernel = kernel_of(
-      {totals, backward},
-      [=, dy = n.dy.position(), lse_at = n.lse ? n.lse.position() : -1](const Call& c) {
+      codes, [=, dy = n.dy.position(), lse_at = n.lse ? n.lse.position() : -1](const Call& c) {
         const void* const labels = c.inputs[loss.labels];
         const void* const lse = lse_at < 0 ? nullptr : c.inputs[lse_at];
         void* const sums = loss.mean || loss.smooth ? c.scratch : nullptr;
