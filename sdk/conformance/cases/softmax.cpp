@@ -129,9 +129,12 @@ void set_loss(CaseBuilder& b, const Loss& c, Op& n) {
   const size_t axis = c.axis < 0 ? c.dims.size() - 1 : static_cast<size_t>(c.axis);
   for (size_t k = 0; k < c.dims.size(); ++k)
     if (k != axis) items.push_back(c.dims[k]);
-  n.labels = b.ints("labels", items,
-                    c.ignore == 2 ? std::vector<int64_t>{0, 2, 4, 1, 2, 3, 3}
-                                  : std::vector<int64_t>{0, 2, 4, 1, -100, 3, 2});
+  const int64_t last = c.dims[axis] - 1;
+  std::vector<int64_t> labels = {0, 2, 4, 1, -100, 3, 2};
+  if (c.ignore == 2) labels = {0, 2, 4, 1, 2, 3, 3};
+  if (c.very_long) labels = {4095, 2, 8200, last - 9, c.ignore, 4096, last};
+  if (items == Dims{1}) labels = {last};
+  n.labels = b.ints("labels", items, labels);
   if (c.weight) n.weight = b.input("weight", {c.dims[axis]}, Fill::uniform(0.3, 2).fixed());
 }
 
@@ -159,6 +162,15 @@ const std::vector<Loss>& losses() {
        .dims = {7, 16411},
        .reduction = "none",
        .ignore = 2,
+       .very_long = true},
+      {.id = "very-long-weight",
+       .sentence = "very many classes with weights",
+       .dims = {7, 16411},
+       .weight = true,
+       .very_long = true},
+      {.id = "very-long-one",
+       .sentence = "very many classes, one item",
+       .dims = {1, 16411},
        .very_long = true},
   };
   return all;
@@ -212,6 +224,83 @@ void loss_rows(Suite& s, const Loss& c) {
            .tolerance = sum_of(c.dims[1]),
            .decomposed = 2});
   }
+}
+
+// Rows of numbers among huge ones, of huge ones alone where `whole`, and of what is no number.
+std::vector<double> huge_rows(int64_t n, bool whole) {
+  std::vector<double> x;
+  const auto add_row = [&](auto&& at) {
+    for (int64_t i = 0; i < n; ++i) x.push_back(at(i));
+  };
+  add_row([n](int64_t i) { return i < n - 8 ? -3.3e38 : static_cast<double>(i - n + 8); });
+  add_row([](int64_t i) { return i < 4096 ? -1e10 : static_cast<double>(i % 7); });
+  if (whole) {
+    add_row([](int64_t i) { return i % 5 == 0 ? 3e30 : -3e30; });
+    add_row([](int64_t) { return 1e10; });
+  }
+  add_row([](int64_t i) { return i == 9000 ? 2.0 : -kInf; });
+  add_row([](int64_t) { return -kInf; });
+  add_row([](int64_t i) { return i == 5 ? kInf : 1.0; });
+  add_row([](int64_t i) { return i == 16000 ? kNan : 1.0; });
+  return x;
+}
+
+void huge_losses(Suite& s) {
+  constexpr int64_t kClasses = 16411;
+  const std::vector<int64_t> labels = {kClasses - 1, 4098, 9000, 3, 5, 0};
+  const auto items = static_cast<int64_t>(labels.size());
+  s.add({.id = "softmax-huge-long",
+         .sentence = "long rows of huge numbers, and of what is no number",
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x =
+                   b.input("x", {items + 2, kClasses}, Fill::list(huge_rows(kClasses, true)));
+               const Value y = b.add(op::softmax{.x = x});
+               b.output("y", y);
+               b.scale("y", [&] { return b.binary("mul", b.abs(y), b.number(16)); });
+             },
+         .tolerance = sum_of(kClasses)});
+  s.add({.id = "cross-entropy-huge-long",
+         .sentence = "losses of long rows with huge numbers, and with what is no number",
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x =
+                   b.input("logits", {items, kClasses}, Fill::list(huge_rows(kClasses, false)));
+               const Value at = b.ints("labels", {items}, labels, i32);
+               const Node out = b.add(op::cross_entropy{
+                   .reduction = "none", .logits = x, .labels = at, .want_lse = true});
+               for (const int k : {0, 1}) {
+                 const std::string name = k == 0 ? "loss" : "lse";
+                 b.output(name, out[static_cast<size_t>(k)]);
+                 b.scale(name, [&] { return b.number(16); });
+               }
+             },
+         .tolerance = sum_of(kClasses)});
+  s.add({.id = "cross-entropy-backward-huge-long",
+         .sentence = "gradients of losses of long rows with huge numbers, and what is no number",
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x =
+                   b.input("logits", {items, kClasses}, Fill::list(huge_rows(kClasses, false)));
+               const Value at = b.ints("labels", {items}, labels, i32);
+               const Value dy = b.input("dy", b.own_acc(), {items}, Fill::normal());
+               const Value dx = b.add(op::cross_entropy_backward{
+                   .reduction = "none", .dy = dy, .logits = x, .labels = at});
+               b.output("dx", dx);
+               b.scale("dx", [&] { return b.binary("mul", b.abs(dx), b.number(16)); });
+             },
+         .tolerance = sum_of(kClasses)});
+  s.add({.id = "cross-entropy-label-too-large-long",
+         .sentence = "a label outside of very many classes is an error",
+         .dtypes = {f16, bf16},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value y = b.ints("labels", {3}, {0, kClasses, 1});
+               b.output("loss", b.add(op::cross_entropy{.logits = b.input("logits", {3, kClasses}),
+                                                        .labels = y}));
+             },
+         .error = TENON_INDEX_OUT_OF_RANGE,
+         .error_text = ""});
 }
 
 void known_losses(Suite& s) {
@@ -272,6 +361,7 @@ void softmax_cases(Suite& s) {
       softmax_rows(s, log, c);
   edge_rows(s);
   for (const Loss& c : losses()) loss_rows(s, c);
+  huge_losses(s);
   known_losses(s);
 }
 

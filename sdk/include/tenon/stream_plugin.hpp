@@ -57,7 +57,8 @@ class StreamDevice : public Device {
   virtual ErrorWord error_word_create() = 0;
   virtual void error_word_destroy(const ErrorWord& word) noexcept = 0;
   virtual void error_word_reset(const ErrorWord& word, void* stream) = 0;  // to kNoError
-  // To the host, in the stream's order. Nothing where the kernels that report write there as well.
+  // To the host, in the stream's order. Nothing where the kernels that report write there as well;
+  // then the host's word may be written until the stream was waited for.
   virtual void error_word_fetch(const ErrorWord& word, void* stream) = 0;
 
   // ---- Recording (optional): between begin and end what is enqueued on the stream is kept instead

@@ -243,8 +243,17 @@ inline tenon_status* stream_run_job(tenon_instance* instance, const tenon_run_ar
     auto* stream = args->stream ? behind<Stream>(args->stream) : nullptr;
     job.stream = stream ? stream->native : i->own_stream();
     device.device->run(StreamJob::run, &job);
+    if (!stream) {
+      // After a failure too: the host does not know this stream, and what was enqueued may still
+      // write the error word.
+      try {
+        stream_device(device).stream_synchronize(job.stream);
+      } catch (...) {
+        if (!job.failure) throw;
+      }
+      return;
+    }
     if (job.failure) return;
-    if (!stream) return stream_device(device).stream_synchronize(job.stream);
     if (job.outcome) stream->add({&job.outcome, 1});
     if (args->done) record(*behind<Event>(args->done), *stream);
   });
