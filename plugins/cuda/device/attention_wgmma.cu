@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention forward on sm_90 with wgmma: a block of two warpgroups takes 128 query rows
+// Attention forward on sm_90 with wgmma, what attention_bulk.cu does not take: a block of two warpgroups takes 128 query rows
 // through the keys, 128 or 64 at a time. While the weights of some keys are made, the tensor cores
 // sum the values of those before; the next keys and values are under way to shared memory. Defines:
 // as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is the

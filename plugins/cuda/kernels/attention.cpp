@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of six texts: with wgmma on sm_90; for few query rows to a key head
-// (decoding); with sums in f32, for heads up to 128 wide, on tensor cores that take tf32, with
-// wgmma or without, or by FMAs; else for every dtype and device. Where query rows give too few
-// blocks, the keys are split as well, and a second kernel joins the parts.
+// attention, by one of seven texts: with wgmma on sm_90, where the copy engine can bring the keys
+// (attention_bulk) and where it cannot; for few query rows to a key head (decoding); with sums in
+// f32, for heads up to 128 wide, on tensor cores that take tf32, with wgmma or without, or by FMAs;
+// else for every dtype and device. Where query rows give too few blocks, the keys are split as
+// well, and a second kernel joins the parts.
 #include "attention.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "../kernels.hpp"
+#include "attention_bulk.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -19,6 +22,7 @@ constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
 
 struct Forward {
   AttentionProblem p;
+  std::optional<AttentionBulk> bulk{};
   Code attention, merge;
   int64_t blocks = 0;
   uint32_t threads = 256, shared = 0;
@@ -27,6 +31,7 @@ struct Forward {
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
     a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
+    if (bulk) return bulk->run(c, a);
     attention.launch(c, {.blocks = blocks, .threads = threads, .shared = shared, .early = early},
                      a);
     if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
@@ -153,8 +158,11 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
                      : floats && tile.split ? "attention_split.cu"
                      : floats               ? "attention_fma.cu"
                                             : "attention.cu";
-  f.attention = device.code(text, "attention", defines, f.shared);
-  std::vector<Code> codes = {f.attention};
+  std::vector<Code> codes;
+  if (wgmma && AttentionBulk::takes(p))
+    codes.push_back(f.bulk.emplace(device, p).code());
+  else
+    codes.push_back(f.attention = device.code(text, "attention", defines, f.shared));
   if (a.splits > 1) codes.push_back(f.merge = device.code(text, "merge", defines, 0));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (a.splits > 1)

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention_bulk.hpp"
+
+#include <algorithm>
+
+namespace tenon::cuda {
+namespace {
+
+constexpr int64_t kFar = int64_t{1} << 30;      // from a step to keys that there are none of
+constexpr int64_t kLongest = int64_t{1} << 29;  // of what steps and keys are counted in 32 bits
+
+struct Work {  // Work of attention_bulk.cu
+  TensorMap q, k, v;
+  int32_t heads_at_once, first, last;
+};
+
+// The keys that a step may attend to, from step + first to step + last.
+struct Reach {
+  int64_t first, last;
+  explicit Reach(const AttentionArguments& a) {
+    const int64_t offset = std::clamp(a.offset, -kFar, kFar);
+    int64_t ahead = a.right >= 0 ? std::min(a.right, kFar) : 2 * kFar;
+    if (a.causal) ahead = 0;
+    first = a.left >= 0 ? std::clamp(offset - std::min(a.left, 2 * kFar), -kFar, kFar) : -kFar;
+    last = std::clamp(offset + ahead + 1, -kFar, kFar);
+  }
+};
+
+// Of a tensor of halves, of which `box` is copied at a time, in the order of wgmma.cuh, zeros where
+// it has ended. strides: in elements, of all dimensions but the first.
+template <size_t N>
+TensorMap map_of(const void* tensor, tenon_dtype dtype, const int64_t (&dims)[N],
+                 const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {
+  constexpr int kF16 = 6, kBf16 = 9, kNotInterleaved = 0, kExchanged128 = 3, kTwoLines = 3,
+                kZeros = 0;
+  uint64_t lengths[N], steps[N - 1];
+  uint32_t piece[N], every[N];
+  for (size_t i = 0; i < N; ++i) {
+    lengths[i] = static_cast<uint64_t>(dims[i]), piece[i] = static_cast<uint32_t>(box[i]);
+    every[i] = 1;
+    if (i > 0) steps[i - 1] = static_cast<uint64_t>(strides[i - 1]) * 2;
+  }
+  TensorMap map;
+  TENON_CUDA(tensor_map_encode, &map, dtype == TENON_DTYPE_F16 ? kF16 : kBf16, int{N},
+             const_cast<void*>(tensor), lengths, steps, piece, every, kNotInterleaved,
+             kExchanged128, kTwoLines, kZeros);
+  return map;
+}
+
+}  // namespace
+
+const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p) {
+  static constexpr Form kWide{.groups = 2, .keys = 128, .stages = 2, .blocks = 1, .apart = 1},
+      kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .apart = 0};
+  return p.wgmma_width() > 128 ? kWide : kNarrow;
+}
+
+bool AttentionBulk::takes(const AttentionProblem& p) {
+  const AttentionArguments& a = p.arguments;
+  if (!p.plain || p.kv_len >= 0 || p.past_len >= 0) return false;
+  if (p.heads() < 1 || a.q_len < 1 || a.k_len < 1) return false;
+  if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
+  if (form_of(p).rows() % a.group != 0) return false;
+  // A tile ends where the keys end, not where a block's rows see the last: those after that must be
+  // somebody's, for what nobody sees may be anything, and no weight makes nothing of infinity.
+  return a.q_len - 1 + Reach(a).last >= a.k_len;
+}
+
+AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
+    : form_(form_of(p)), dtype_(p.dtype) {
+  const AttentionArguments& a = p.arguments;
+  const int64_t dim = p.wgmma_padded(a.dim), v_dim = p.wgmma_padded(a.v_dim);
+  constexpr int64_t kBarrier = 8, kHead = 8;
+  grid_.blocks = p.heads() * blocks_for(p.rows(), form_.rows());
+  grid_.threads = static_cast<uint32_t>((form_.groups + form_.apart) * 128);
+  grid_.shared =
+      static_cast<uint32_t>(2 * (form_.rows() * dim + form_.stages * form_.keys * (dim + v_dim)) +
+                            (1 + 4 * form_.stages) * kBarrier + kHead);
+  std::vector<std::string> defines = p.defines;
+  defines.insert(defines.end(),
+                 {define("DP", dim), define("VP", v_dim), define("GROUPS", form_.groups),
+                  define("KEYS", form_.keys), define("STAGES", form_.stages),
+                  define("BLOCKS", form_.blocks), define("APART", form_.apart)});
+  code_ = device.code("attention_bulk.cu", "attention", defines, grid_.shared);
+  const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
+  const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;
+  const int64_t rounds = blocks_for(p.heads(), std::max<int64_t>(l2 * 2 / 5 / bytes, 1));
+  heads_at_once_ = static_cast<int32_t>(blocks_for(p.heads(), rounds));
+  const Reach reach(a);
+  first_ = static_cast<int32_t>(reach.first), last_ = static_cast<int32_t>(reach.last);
+}
+
+void AttentionBulk::run(const sdk::Call& call, const AttentionArguments& a) const {
+  const auto keys = [&](const void* tensor, int64_t dim, const AttentionStrides& s) {
+    return map_of<4>(tensor, dtype_, {dim, a.k_len, a.k_heads, a.batch}, {s.step, s.head, s.batch},
+                     {64, form_.keys, 1, 1});
+  };
+  Work work{};
+  // Rows are the steps of each head of a group by turns (attention.cuh).
+  work.q =
+      map_of<5>(a.q, dtype_, {a.dim, a.group, a.q_len, a.k_heads, a.batch},
+                {a.q_strides.head, a.q_strides.step, a.q_strides.head * a.group, a.q_strides.batch},
+                {64, a.group, form_.rows() / a.group, 1, 1});
+  work.k = keys(a.k, a.dim, a.k_strides);
+  work.v = keys(a.v, a.v_dim, a.v_strides);
+  work.heads_at_once = heads_at_once_, work.first = first_, work.last = last_;
+  code_.launch(call, grid_, a, work);
+}
+
+}  // namespace tenon::cuda
