@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention forward on sm_90 with wgmma, what attention_bulk.cu does not take: a block of two warpgroups takes 128 query rows
-// through the keys, 128 or 64 at a time. While the weights of some keys are made, the tensor cores
-// sum the values of those before; the next keys and values are under way to shared memory. Defines:
-// as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is the
-// product times a positive scale).
+// Attention forward on sm_90 with wgmma, of what attention_bulk.cu does not take: a block of two
+// warpgroups takes 128 query rows through the keys, 128 or 64 at a time. While the weights of some
+// keys are made, the tensor cores sum the values of those before; the next keys and values are
+// under way to shared memory. Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or
+// 128), PLAIN (1: the score is the product times a positive scale).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 #include "attention_wgmma.cuh"
