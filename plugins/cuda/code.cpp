@@ -79,9 +79,20 @@ Module Unit::load() {
   return module_;
 }
 
+// Always: with what the kernel has of its own it may be more than is given unasked.
+void Unit::allow_shared(EntryPoint entry, uint32_t bytes) {
+  const std::lock_guard lock(mutex_);
+  uint32_t& most = shared_[entry];
+  if (bytes <= most) return;
+  TENON_CUDA(function_set_attribute, entry, attribute::function_dynamic_shared,
+             static_cast<int>(bytes));
+  most = bytes;
+}
+
 void Unit::unload() noexcept {
   if (module_) driver().module_unload(module_);
   module_ = nullptr;
+  shared_.clear();
 }
 
 Code::Code(std::shared_ptr<Unit> unit, std::string entry, uint32_t shared, Context context)
@@ -94,10 +105,7 @@ void Code::prepare() const {
   const Current current(state_->context);
   EntryPoint entry = nullptr;
   TENON_CUDA(module_function, &entry, module, state_->name.c_str());
-  // Always: with what the kernel has of its own it may be more than is given unasked.
-  if (state_->shared > 0)
-    TENON_CUDA(function_set_attribute, entry, attribute::function_dynamic_shared,
-               static_cast<int>(state_->shared));
+  if (state_->shared > 0) state_->unit->allow_shared(entry, state_->shared);
   state_->entry = entry;
 }
 

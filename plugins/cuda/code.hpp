@@ -55,6 +55,9 @@ class Unit {
   // Is there code, or a compiler to make it? Else why not.
   std::string missing() const;
   Module load();
+  // What launches of an entry of the loaded module may take of shared memory: the most that was
+  // asked for, as kernels of other sizes may share the entry.
+  void allow_shared(EntryPoint entry, uint32_t bytes);
   void unload() noexcept;
 
  private:
@@ -65,6 +68,7 @@ class Unit {
   const DiskCache& cache_;
   std::mutex mutex_;
   Module module_ = nullptr;
+  std::map<EntryPoint, uint32_t> shared_;  // of its entries
 };
 
 // One kernel. Cheap to copy.

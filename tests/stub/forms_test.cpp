@@ -55,4 +55,33 @@ TEST_SUITE("stub/forms") {
     check_form(few, one_node(few), {"f32"});
     check_clean();
   }
+
+  // One text and entry serves both; softmax of 1000 keeps 32 KB, of 300 less than 10.
+  TEST_CASE("forms: kernels that share an entry keep the shared memory that each asked for") {
+    struct Softmax {
+      Store store{shared_runtime()};
+      Executable executable;
+      Context context;
+      int64_t columns;
+      explicit Softmax(int64_t n)
+          : executable(
+                shared_runtime(),
+                Graph::parse("graph {\n input x: f32[8," + std::to_string(n) +
+                                 "]\n y = softmax(x)\n output \"y\" = y\n}",
+                             "softmax"),
+                store,
+                {.device = "cuda:0", .allow_fallback = false, .exec_mode = TENON_EXEC_STREAM}),
+            context(executable),
+            columns(n) {}
+      void run() {
+        context.set("x", {8, columns}, numbers(1, 8 * columns));
+        context.run();
+      }
+    };
+    Softmax wide(1000), narrow(300);
+    CHECK_NOTHROW(wide.run());
+    CHECK_NOTHROW(narrow.run());
+    CHECK_NOTHROW(wide.run());
+    stub_not_emulated();  // what softmax computes
+  }
 }
