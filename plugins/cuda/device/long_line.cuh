@@ -35,6 +35,19 @@ __device__ inline void take_long(ExpSum<f32>& s, const Vec<T, 8>& v) {
   s.most = most;
 }
 
+// Of lanes side by side; all of them get the same.
+template <int WIDTH, class T>
+__device__ inline ExpSum<f32> join_long(const ExpSum<f32>& mine) {
+  ExpSum<f32> all = mine;
+#pragma unroll
+  for (int o = WIDTH / 2; o > 0; o /= 2)
+    all.most = Most()(all.most, __shfl_xor_sync(~0u, all.most, o));
+  if (mine.most != all.most) all.scale *= exp_for<T>(mine.most - all.most);
+#pragma unroll
+  for (int o = WIDTH / 2; o > 0; o /= 2) all.scale += __shfl_xor_sync(~0u, all.scale, o);
+  return all;
+}
+
 // The tensor lies on vectors, its lines need not: the vector in which two lines meet is read for
 // both. A thread gets the vectors that it asked for, and no others.
 template <class T, int threads>
@@ -108,7 +121,9 @@ struct LongLine {
       }
       take_long(found, v);
     });
-    return join_lanes<threads>(found, JoinExp());
+    constexpr int warps = threads / 32;
+    found = join_long<32, T>(found);
+    return join_long<warps, T>(exchange<threads>(found, 0)[threadIdx.x % warps]);
   }
   // Writes what of a vector is the line's.
   __device__ void put(T* y, u32 i, const Vector& out) const {

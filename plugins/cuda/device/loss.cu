@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
     spread += join_all(d, Add());
 #endif
   });
-  found = join_lanes<LANES>(found, JoinExp());
+  found = infinite_or(join_lanes<LANES>(found, JoinExp()));
   if (SMOOTH) spread = join_lanes<LANES>(spread, Add());
   if (line >= s.lines || Lane::lane() != 0) return;
 #if !SMOOTH  // the line was asked for first
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
       put(kept, i, 1, v, true);
 #endif
     });
-    found = join_lanes<LANES>(found, JoinExp());
+    found = infinite_or(join_lanes<LANES>(found, JoinExp()));
   }
   A scale = 0, own = 0;
   [[maybe_unused]] A slope = 0;

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   const LongLine<T, THREADS> line(blockIdx.x, s.n);
   line.ask(x, s.lines);
   const i64 told = labels[blockIdx.x];
-  const ExpSum<f32> sum = line.sum();
+  const ExpSum<f32> sum = infinite_or(line.sum());
   if (threadIdx.x != 0) return;
   const i64 label = label_of(told, blockIdx.x, s, sink, true);
   const f32 log_sum = log(sum.scale);
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   if (lse) {
     from = lse[blockIdx.x];
   } else {
-    const ExpSum<f32> sum = line.sum();
+    const ExpSum<f32> sum = infinite_or(line.sum());
     from = sum.most, factor = 1 / sum.scale, log_factor = -log(sum.scale);
   }
   if (totals) await_earlier();
