@@ -22,7 +22,8 @@ __device__ inline i64 label_of(i64 label, i64 line, const LossShape& s, const Er
   if (tell) report(sink, kIndexOutOfRange, line);
   return -1;
 }
-// Of a line with +inf: the log of the sum is +inf, and so is the loss of every other label.
+// Of a line with +inf: the log of the sum is +inf, and so is the loss of every other
+// label that is not smoothed.
 template <class A>
 __device__ inline ExpSum<A> infinite_or(ExpSum<A> sum) {
   if (sum.most == infinity<A>()) sum.scale = 1;

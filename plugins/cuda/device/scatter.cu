@@ -251,7 +251,8 @@ extern "C" __global__ void __launch_bounds__(256, COLUMNS > 2 ? 3 : 4)
 #endif
 
 // base: what y holds without the updates, null for zeros. FRESH: LANES threads for each row of y.
-// Else for each entry, of which the first of its row works. The first blocks take what is long.
+// Else for each entry, of which the first of its row works. takes_long says which blocks take what is
+// long.
 extern "C" __global__ void __launch_bounds__(256)
     sum_segments(const Scatter s, const u64* entries, const uint2* bounds, const LongSegments longs,
                  const u32 long_blocks, const T* updates, const T* base, T* y) {

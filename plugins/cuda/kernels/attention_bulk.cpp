@@ -18,11 +18,12 @@ struct Work {  // Work of attention_bulk.cu
 struct Reach {
   int64_t first, last;
   explicit Reach(const AttentionArguments& a) {
-    const int64_t offset = std::clamp(a.offset, -kFar, kFar);
-    int64_t ahead = a.right >= 0 ? std::min(a.right, kFar) : 2 * kFar;
-    if (a.causal) ahead = 0;
-    first = a.left >= 0 ? std::clamp(offset - std::min(a.left, 2 * kFar), -kFar, kFar) : -kFar;
-    last = std::clamp(offset + ahead + 1, -kFar, kFar);
+    // Sums first: an offset and a window that are both far may meet near.
+    constexpr int64_t kMost = int64_t{1} << 60;
+    const int64_t offset = std::clamp(a.offset, -kMost, kMost);
+    const int64_t left = std::min(a.left, kMost), right = a.causal ? 0 : std::min(a.right, kMost);
+    first = left >= 0 ? std::clamp(offset - left, -kFar, kFar) : -kFar;
+    last = right >= 0 ? std::clamp(offset + right + 1, -kFar, kFar) : kFar;
   }
 };
 
@@ -58,7 +59,7 @@ const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p) {
 bool AttentionBulk::takes(const AttentionProblem& p) {
   const AttentionArguments& a = p.arguments;
   if (!p.plain || p.kv_len >= 0 || p.past_len >= 0) return false;
-  if (p.heads() < 1 || a.q_len < 1 || a.k_len < 1) return false;
+  if (p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1) return false;
   if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
   if (form_of(p).rows() % a.group != 0) return false;
   // A tile ends where the keys end, not where a block's rows see the last: those after that must be

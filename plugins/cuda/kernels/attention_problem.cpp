@@ -122,7 +122,10 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   for (const sdk::Value& x : more) p.wide &= x.alignment() >= kVector;
   constexpr int64_t kWidestWgmma = 128;
   constexpr int kWgmmaMajor = 9;  // later devices have it no more
-  p.plain = mask == 0 && a.softcap == 0 && a.scale > 0;
+  // A scale that is nothing or infinite in f32 would make NaN of what is not allowed.
+  constexpr float kLog2e = 1.4426950408889634f;
+  p.plain = mask == 0 && a.softcap == 0 && a.scale > 0 &&
+            std::isnormal(static_cast<float>(a.scale) * kLog2e);
   p.wgmma = p.wide && device.properties().major == kWgmmaMajor && dim <= kWidestWgmma &&
             v_dim <= kWidestWgmma;
   std::vector<std::string>& d = p.defines;

@@ -28,7 +28,7 @@ constexpr int64_t kPositions = 8, kPositionsOnBase = 4, kRest = 8;
 constexpr int64_t kFewKeys = 4, kManyKeys = 16, kFewParts = 64;
 constexpr int64_t kColumnBytes = 32;  // of a thread's sums
 
-struct Shape {  // scatter.cu has the same, as Scatter
+struct Shape {  // scatter.cuh has the same, as Scatter
   IndexAxis axis{};
   int64_t outer = 1, rows = 0, inner = 1, padding = -1;
   int32_t position_bits = 0, shift = 0;
