@@ -131,6 +131,20 @@ std::vector<Form> forms() {
     f.causal = true;
     f.left = 20;
   });
+  add("far-offset", "a far offset that a far window makes up for", [](Form& f) {
+    f.batch = 1;
+    f.q_len = f.k_len = 150;
+    f.dim = f.v_dim = 64;
+    f.offset = -(int64_t{1} << 31);
+    f.right = int64_t{1} << 32;
+  });
+  add("far-window", "a far offset, and a window as far behind it", [](Form& f) {
+    f.batch = 1;
+    f.q_len = f.k_len = 150;
+    f.dim = f.v_dim = 64;
+    f.causal = true;
+    f.offset = f.left = int64_t{1} << 32;
+  });
   add("long-softcap", "capped scores, blocks with keys that are not allowed", [](Form& f) {
     f.batch = 1;
     f.q_len = f.k_len = 96;
