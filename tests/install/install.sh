@@ -18,6 +18,15 @@ export PKG_CONFIG_PATH
 pkg() { pkg-config "$@"; }
 libdir=$(pkg --variable=libdir tenon)
 
+echo "== run-time search paths"
+python3 "$here/search_paths.py" --installed "$prefix"
+mkdir "$work/bad"
+for path in "$libdir:" "lib" ; do   # and the check itself finds what is wrong
+  gcc -shared -x c /dev/null -Wl,-rpath,"$path" -o "$work/bad/bad.so"
+  ! python3 "$here/search_paths.py" "$work/bad" 2> "$work/found" || { echo "accepted: $path"; exit 1; }
+  grep -qE "is empty|is relative" "$work/found"
+done
+
 echo "== plugin from the C++ template, find_package"
 cp -r "$prefix/share/tenon/template" "$work/template"
 cmake -S "$work/template" -B "$work/template/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >> "$work/log"
