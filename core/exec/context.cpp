@@ -279,8 +279,9 @@ uint32_t Context::number_of(std::string_view output) {
 }
 
 Type Context::output_type(std::string_view output) {
+  const uint32_t number = number_of(output);  // there is no last run before this returns
   const Plan& plan = last_->bound->plan;
-  return plan.output_slots[plan.outputs[number_of(output)].slot].type;
+  return plan.output_slots[plan.outputs[number].slot].type;
 }
 
 void Context::get(std::string_view output, void* data, uint64_t size) {

@@ -185,6 +185,28 @@ TEST_SUITE("exec/value") {
     }
   }
 
+  TEST_CASE("outputs: asked for without a run that ended well, they are refused by name") {
+    Rig r("template:0");
+    const Value x = r.g.input("x", {f32, {3}});
+    r.g.output("y", r.add(x, x));
+    Context& run = r.ready();
+    const auto refused = [&] {
+      for (const auto& ask : {std::function<void()>([&] { run.output_type("y"); }),
+                              std::function<void()>([&] { run.get<float>("y"); })}) {
+        tenon_code code = TENON_OK;
+        CHECK(says(error_of(ask, &code), {"output 'y'", "no run of this context has ended well"}));
+        CHECK(code == TENON_INVALID_ARGUMENT);
+      }
+    };
+    refused();
+    error_of([&] { run.run(); });  // its input is not set
+    refused();
+    run.set("x", Floats{1, 2, 3});
+    run.run();
+    CHECK(run.output_type("y") == TensorType(f32, {3}));
+    CHECK(run.get<float>("y") == Floats{2, 4, 6});
+  }
+
   TEST_CASE("tensors: scalars and empty ones pass") {
     for (const char* device : kDevices) {
       CAPTURE(std::string(device));
