@@ -393,6 +393,8 @@ class QueryAnswer {
     if (raw->verdict != TENON_VERDICT_REFUSED) {
       v.reason = TENON_REASON_OTHER;
       v.text = cat("verdict ", raw->verdict, " is not known to this host");
+    } else if (v.text.empty()) {
+      v.text = cat("the plugin gave no reason, code ", v.reason);
     }
     return v;
   }

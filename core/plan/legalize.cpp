@@ -31,8 +31,8 @@ class Legalizer {
   LegalGraph run() {
     const std::vector<Verdict> first = query_(from_, 0);
     for (NodeId n = 0; n < from_.node_count(); ++n) {
-      const std::string why = try_device(n, 0, first[n]);
-      if (why.empty() || try_fallback(n, why)) continue;
+      const auto why_not = try_device(n, 0, first[n]);
+      if (!why_not || try_fallback(n, *why_not)) continue;
       refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name,
                       "': ", report(n).reason);
       if (++refused_count_ == 10) break;
@@ -59,22 +59,23 @@ class Legalizer {
     return out_.reports[n];
   }
 
-  // Empty when the node was taken by device d; else why not, or why another is to be preferred.
-  std::string try_device(NodeId n, uint32_t d, const Verdict& verdict) {
+  // Nothing when device d takes the node; else why not, or why another device is preferred. A plugin
+  // may give an empty reason.
+  std::optional<std::string> try_device(NodeId n, uint32_t d, const Verdict& verdict) {
     const NodeInfo& node = from_[n];
     NodeReport& r = report(n);
     const bool whole = verdict.native && !(options_.decompose_all && can_lower(from_, node));
     if (whole) {
       if (!refused_count_) rewriter_.copy(n);
       assign(n, d);
-      return {};
+      return std::nullopt;
     }
     const std::string reason = verdict.native ? "decomposition was asked for" : verdict.text;
     const Recipe& recipe = recipe_for(from_, node, d);
     if (!recipe.legal) return recipe.why.empty() ? reason : cat(reason, " (", recipe.why, ")");
     if (d == 0 && !verdict.native)
-      if (const std::string cheaper = cheaper_elsewhere(n, recipe.graph); !cheaper.empty())
-        return cat(reason, "; ", cheaper);
+      if (const auto cheaper = cheaper_elsewhere(n, recipe.graph))
+        return cat(reason, "; ", *cheaper);
     if (!refused_count_) {  // after a refusal the rest is only asked, for the message
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
@@ -85,13 +86,13 @@ class Legalizer {
     assign(n, d);
     r.verdict = NodeVerdict::decomposed;
     r.reason = reason;
-    return {};
+    return std::nullopt;
   }
 
   // Why the decomposition on device 0 is dearer than carrying everything to device 1 and back;
-  // empty when it is not, or that is not known.
-  std::string cheaper_elsewhere(NodeId n, const Graph& recipe) {
-    if (options_.rates.size() < 2 || options_.devices < 2) return {};
+  // nothing when it is not, or when that is unknown.
+  std::optional<std::string> cheaper_elsewhere(NodeId n, const Graph& recipe) {
+    if (options_.rates.size() < 2 || options_.devices < 2) return std::nullopt;
     const Rates &here = options_.rates[0], &there = options_.rates[1];
     double stays = 0;
     for (NodeId k = 0; k < recipe.node_count(); ++k) stays += price_of(recipe, recipe[k], here);
@@ -100,17 +101,17 @@ class Legalizer {
       if (v) goes += price_of_transfer(type_bytes(from_.type(v)), here, there);
     for (Value v : from_[n].outputs)
       if (v) goes += price_of_transfer(type_bytes(from_.type(v)), there, here);
-    if (goes >= stays) return {};
+    if (goes >= stays) return std::nullopt;
     if (second_.empty()) second_ = query_(from_, 1);
     if (second_[n].native) {
       goes += price_of(from_, from_[n], there);
     } else {
       const Recipe& other = recipe_for(from_, from_[n], 1);
-      if (!other.legal) return {};
+      if (!other.legal) return std::nullopt;
       for (NodeId k = 0; k < other.graph.node_count(); ++k)
         goes += price_of(other.graph, other.graph[k], there);
     }
-    if (goes >= stays) return {};
+    if (goes >= stays) return std::nullopt;
     return cat("decomposed on the wanted device it would take ", microseconds(stays),
                ", on the other ", microseconds(goes));
   }
@@ -124,9 +125,8 @@ class Legalizer {
     r.reason = why;
     if (options_.devices < 2) return false;
     if (second_.empty()) second_ = query_(from_, 1);
-    const std::string second_why = try_device(n, 1, second_[n]);
-    if (!second_why.empty()) {
-      report(n).reason = cat(why, "; on the second device: ", second_why);
+    if (const auto second_why = try_device(n, 1, second_[n])) {
+      report(n).reason = cat(why, "; on the second device: ", *second_why);
       return false;
     }
     report(n).verdict = NodeVerdict::fallback;

@@ -28,7 +28,7 @@ std::string id_of(const std::string& lie) {
 
 // h = relu(x w) and the sums of its rows; sorted, what the hostile plugin has no kernel for.
 struct Case {
-  explicit Case(const std::string& device, bool sort = false)
+  explicit Case(const std::string& device, bool sort = false, bool fallback = true)
       : store(hostile()), graph("g"), sorted(sort) {
     const Value x = graph.input("x", {f32, {2, 3}}), w = graph.weight("w", {f32, {3, 2}});
     const Value h =
@@ -38,7 +38,8 @@ struct Case {
     graph.output("h", h);
     store.set<float>(TENON_SPACE_WEIGHT, "w", {3, 2}, {1, 2, 3, 4, 5, -6});
     executable =
-        std::make_unique<Executable>(hostile(), graph, store, ExecutableOptions{.device = device});
+        std::make_unique<Executable>(
+            hostile(), graph, store, ExecutableOptions{.device = device, .allow_fallback = fallback});
     context = std::make_unique<Context>(*executable);
     context->set<float>("x", {2, 3}, {1, 2, 3, 1, 0, 0});
   }
@@ -89,6 +90,7 @@ const std::map<std::string, Expectation>& expectations() {
       {"query verdict", kSurvived},  // not known: the cpu takes the node
       {"query group", kSurvived},
       {"query text", kSurvived},
+      {"query refuses without a word", kSurvived},  // the cpu takes every node
       {"claims what it cannot", {TENON_UNSUPPORTED, {"compile: ", "was not claimed"}}},
       {"compile throws", lied("compile: threw an exception")},
       {"compile nothing", lied("compile: succeeded without a result")},
@@ -240,6 +242,17 @@ TEST_SUITE("exec/hostile") {
     CHECK(held.right());
     other.context->wait();
     CHECK(other.right());
+  }
+
+  TEST_CASE("a refusal without words: names the node where nobody else takes it") {
+    tenon_code code = TENON_OK;
+    CHECK(says(error_of(
+                   [&] {
+                     const Case c(id_of("query refuses without a word"), false, false);
+                   },
+                   &code),
+               {"no device takes ", "unary ", "the plugin gave no reason"}));
+    CHECK(code == TENON_UNSUPPORTED);
   }
 
   TEST_CASE("auto: a plugin whose device cannot be opened is passed over") {
