@@ -2,38 +2,25 @@
 #include "host/loader.hpp"
 
 #include <algorithm>
-#include <boost/dll/shared_library.hpp>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "host/plugin_file.hpp"
+#include "host/plugin_image.hpp"
+#include "host/plugin_needs.hpp"
 #include "host/status.hpp"
 
 namespace tenon::core {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Kept for ever: threads of a library may outlive the plugin's last object.
-boost::dll::shared_library& open_library(const std::string& path) {
-  static auto& libraries = *new std::vector<std::unique_ptr<boost::dll::shared_library>>;
-  const std::lock_guard lock(load_mutex());
-  namespace mode = boost::dll::load_mode;
-  auto library = std::make_unique<boost::dll::shared_library>(fs::path(path),
-                                                              mode::rtld_now | mode::rtld_local);
-  for (const auto& open : libraries) {
-    if (open->native() == library->native()) return *open;  // by an earlier host
-  }
-  libraries.push_back(std::move(library));
-  return *libraries.back();
-}
 
 std::string canonical_path(const std::string& path) {
   if (!fs::path(path).is_absolute()) {
@@ -147,26 +134,31 @@ void Loader::load_file(const std::string& path, bool named, bool builtin) {
   LoadCandidate candidate;
   candidate.path = path;
   candidate.named = named;
-  std::optional<FileId> id;
+  // Who can change the folders above the built-in one can replace libtenon itself: they are not
+  // checked.
+  const std::string exempt =
+      builtin ? fs::path(path).parent_path().parent_path().parent_path().string() : std::string();
   attempt(std::move(candidate), builtin, [&](LoadCandidate& c) {
     c.path = canonical_path(path);
     c.stage = LoadStage::permissions;
-    id = check_permissions(c.path);
-    if (const auto found = seen_.find(*id); found != seen_.end()) {
+    const TrustedFile file = open_trusted(path, exempt);
+    c.path = file.path;
+    if (const auto found = seen_.find(file.id); found != seen_.end()) {
       c.stage = LoadStage::found;
       c.named = false;  // it is there, once
       fail(Code::invalid_argument, "the same file as ", report_.candidates[found->second].path,
            ", which comes first");
     }
-    seen_[*id] = report_.candidates.size();
+    seen_[file.id] = report_.candidates.size();
     c.stage = LoadStage::manifest;
-    const tenon_manifest manifest = read_manifest(c.path);
+    const ElfFile elf(file.file, file.path);
+    const tenon_manifest manifest = read_manifest(elf);
     c.plugin = copy_text({manifest.name, std::char_traits<char>::length(manifest.name)});
     c.version = copy_text({manifest.version, std::char_traits<char>::length(manifest.version)});
     c.vendor = copy_text({manifest.vendor, std::char_traits<char>::length(manifest.vendor)});
     check_manifest(manifest);
     c.stage = LoadStage::dlopen;
-    boost::dll::shared_library& library = open_library(c.path);
+    boost::dll::shared_library& library = load_image(file, check_needs(elf, exempt));
     c.stage = LoadStage::symbol;
     if (!library.has(TENON_BACKEND_ENTRY_NAME))
       fail(Code::incompatible, "undefined symbol: ", TENON_BACKEND_ENTRY_NAME);
@@ -187,7 +179,10 @@ void Loader::search_directory(const std::string& path, bool builtin) {
   try {
     const std::string directory = canonical_path(path);
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      if (entry.path().extension() == ".so") files.push_back(entry.path().string());
+      // By the given path, so that the links in it are checked too.
+      if (entry.path().extension() == ".so") {
+        files.push_back((fs::path(path) / entry.path().filename()).string());
+      }
     }
   } catch (const std::exception& e) {
     LoadCandidate candidate;

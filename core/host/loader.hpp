@@ -10,7 +10,8 @@
 
 #include "host/host.hpp"
 #include "host/plugin.hpp"
-#include "host/plugin_file.hpp"
+#include "host/plugin_path.hpp"
+#include "tenon/manifest.h"
 
 namespace tenon::core {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a plugin's file, read as the loader does before it lets any code of it run.
+// Any bytes as a plugin's file, read as the loader does before any code of it runs.
+#include <fcntl.h>
+
 #include <cstring>
-#include <vector>
 
 #include "base/error.hpp"
 #include "host/plugin_file.hpp"
@@ -31,7 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static MemoryFile memory;
   memory.write({reinterpret_cast<const char*>(data), size});
   try {
-    const tenon_manifest read_again = read_manifest(memory.path());
+    const ElfFile file(Descriptor(::open(memory.path().c_str(), O_RDONLY | O_CLOEXEC)), "memory");
+    const LinkNames names = file.link_names();
+    for (const std::string& name : names.needed) {
+      must(name.find('\0') == name.npos, "a name holds its own end");
+    }
+    const tenon_manifest read_again = read_manifest(file);
     must(std::memcmp(&read_again, &found, sizeof found) == 0, "two readers disagree");
     check_manifest(found);
   } catch (const Error& e) {

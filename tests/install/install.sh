@@ -21,8 +21,9 @@ libdir=$(pkg --variable=libdir tenon)
 echo "== run-time search paths"
 python3 "$here/search_paths.py" --installed "$prefix"
 mkdir "$work/bad"
+echo "int unused;" > "$work/empty.c"
 for path in "$libdir:" "lib" ; do   # and the check itself finds what is wrong
-  gcc -shared -x c /dev/null -Wl,-rpath,"$path" -o "$work/bad/bad.so"
+  gcc -shared "$work/empty.c" -Wl,-rpath,"$path" -o "$work/bad/bad.so"
   ! python3 "$here/search_paths.py" "$work/bad" 2> "$work/found" || { echo "accepted: $path"; exit 1; }
   grep -qE "is empty|is relative" "$work/found"
 done
@@ -44,6 +45,11 @@ echo "== the installed command"
 tenon=$prefix/bin/tenon
 "$tenon" devices --plugin-dir "$work/plugins" | tee "$work/devices"
 for device in cpu:0 template:0 template_c:0; do grep -q "^  $device " "$work/devices" || { echo "no device $device"; exit 1; }; done
+chmod 777 "$work"   # others could exchange the prefix, libtenon and all: its own plugins load, a folder that is named does not
+"$tenon" devices --plugin-dir "$work/plugins" > "$work/devices"
+chmod 755 "$work"
+grep -q "^  cpu:0 " "$work/devices"
+grep -q "not loaded (permissions): directory $work can be written by others" "$work/devices"
 for device in cpu template template_c; do
   "$tenon" lm train --text /usr/share/common-licenses/Apache-2.0 --out "$work/model-$device" --device "$device" \
     --plugin-dir "$work/plugins" --dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --steps 10 \

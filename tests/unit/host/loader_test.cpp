@@ -2,86 +2,27 @@
 // From a path to a plugin: each bad file ends at its stage with its reason, and nothing crashes.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <random>
-#include <string>
 
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
 #include "host/loader.hpp"
 #include "host/plugin_file.hpp"
 #include "options.hpp"
+#include "plugin_folder.hpp"
 
 using namespace tenon::core;
 using fake::answers;
-namespace fs = std::filesystem;
+using namespace plugin_folder;
 
 namespace {
-
-const fs::path kBad = BAD_PLUGIN_DIRECTORY;
-const fs::path kGood = kBad / "tenon_plugin_good.so";
-
-// A directory of this user alone.
-struct Folder {
-  fs::path path;
-  Folder() {
-    char name[] = "/tmp/tenon-loader-XXXXXX";
-    path = mkdtemp(name);
-    fs::permissions(path, fs::perms(0755));
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path copy_of_good(const char* name = "copy.so") const {
-    fs::copy_file(kGood, path / name);
-    fs::permissions(path / name, fs::perms(0644));
-    return path / name;
-  }
-  fs::path write(const char* name, const std::string& bytes) const {
-    std::ofstream(path / name, std::ios::binary) << bytes;
-    fs::permissions(path / name, fs::perms(0644));
-    return path / name;
-  }
-};
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+tenon_manifest manifest_of(const fs::path& file) {
+  const Descriptor descriptor(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  return read_manifest(ElfFile(descriptor, file.string()));
 }
-
-HostOptions directory(const fs::path& path) {
-  HostOptions o = only({});
-  o.plugin_dirs = {path.string()};
-  return o;
-}
-
-// What became of a file in a searched directory, by its name.
-LoadCandidate outcome(const Host& host, const std::string& name) {
-  for (const LoadCandidate& c : host.report().candidates) {
-    if (fs::path(c.path).filename() == name) return c;
-  }
-  FAIL("the report does not tell of ", name);
-  return {};
-}
-LoadCandidate outcome(const fs::path& file) {
-  return outcome(Host(directory(file.parent_path())), file.filename());
-}
-
 }  // namespace
 
-#define CHECK_OUTCOME(candidate, at, words)                                       \
-  do {                                                                            \
-    const LoadCandidate outcome_ = candidate;                                     \
-    CHECK_MESSAGE(outcome_.stage == LoadStage::at, stage_name(outcome_.stage));   \
-    CHECK_MESSAGE(outcome_.text.find(words) != std::string::npos, outcome_.text); \
-    CHECK((outcome_.code == Code::ok) == (outcome_.stage == LoadStage::loaded));  \
-  } while (false)
 #define CHECK_FAILS(expression, words) \
   CHECK_THROWS_WITH_AS(expression, doctest::Contains(std::string(words).c_str()), Error)
 
@@ -237,7 +178,7 @@ TEST_SUITE("host/loader files") {
     for (size_t cut = 0; cut < whole.size(); cut += cut < 4096 ? 61 : 997) {
       const fs::path file = folder.write("cut.so", whole.substr(0, cut));
       try {
-        read_manifest(file.string());
+        manifest_of(file);
         end = cut;
         break;
       } catch (const Error& e) {
@@ -257,9 +198,9 @@ TEST_SUITE("host/loader files") {
     for (int i = 0; i < 600; ++i) {
       std::string bytes = whole;
       for (int k = 0; k < 4; ++k) bytes[random() % 1024] = static_cast<char>(random());
-      const std::string file = folder.write("mutant.so", bytes).string();
+      const fs::path file = folder.write("mutant.so", bytes);
       try {
-        check_manifest(read_manifest(file));
+        check_manifest(manifest_of(file));
         ++accepted;
       } catch (const Error&) {
         ++refused;
@@ -296,35 +237,6 @@ TEST_SUITE("host/loader files") {
     }
   }
 
-  // Runs body as another user in a child; what it returns comes back as text.
-  std::string as_nobody(const std::function<std::string()>& body) {
-    int ends[2];
-    REQUIRE(pipe(ends) == 0);
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      std::string text = "could not drop root";
-      if (setgid(65534) == 0 && setuid(65534) == 0) {
-        try {
-          text = body();
-        } catch (const std::exception& e) {
-          text = std::string("threw: ") + e.what();
-        }
-      }
-      const bool written = write(ends[1], text.data(), text.size()) >= 0;
-      _exit(written ? 0 : 1);
-    }
-    close(ends[1]);
-    std::string text;
-    char part[512];
-    for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) text.append(part, n);
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    return text;
-  }
-
   TEST_CASE("permissions: another user's files, and files that cannot be read") {
     const Folder folder;
     const fs::path file = folder.copy_of_good();
@@ -333,7 +245,7 @@ TEST_SUITE("host/loader files") {
       return std::string(stage_name(c.stage)) + ": " + c.text;
     };
     const bool root = geteuid() == 0;
-    const auto unprivileged = [&] { return root ? as_nobody(try_it) : try_it(); };
+    const auto unprivileged = [&] { return root ? in_child(try_it, kNobody) : try_it(); };
     chmod(file.c_str(), 0);
     CHECK_MESSAGE(
         unprivileged() == "permissions: " + file.string() + " cannot be read: Permission denied",
@@ -352,10 +264,13 @@ TEST_SUITE("host/loader files") {
           std::string::npos);
     CHECK(chown(file.c_str(), 0, 0) == 0);
     chmod(folder.path.c_str(), 0700);
-    CHECK_MESSAGE(as_nobody([&] {
-                    HostOptions o = directory(folder.path);
-                    return Host(o).report().candidates.at(0).text;
-                  }).find("cannot be searched") != std::string::npos,
+    CHECK_MESSAGE(in_child(
+                      [&] {
+                        HostOptions o = directory(folder.path);
+                        return Host(o).report().candidates.at(0).text;
+                      },
+                      kNobody)
+                          .find("cannot be searched") != std::string::npos,
                   "an unreadable directory");
   }
 }
