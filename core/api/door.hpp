@@ -39,7 +39,10 @@ struct tenon_context {
 namespace tenon::core {
 
 inline tenon_str c_str(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string_view view(tenon_str s) { return {s.data ? s.data : "", s.size}; }
+inline std::string_view view(tenon_str s) {
+  if (!s.data && s.size) fail(Code::invalid_argument, "a text of ", s.size, " bytes is at NULL");
+  return {s.data ? s.data : "", s.size};
+}
 
 tenon_status* status_of_current_exception(const char* door) noexcept;
 
@@ -72,11 +75,17 @@ struct HostTensor {
 };
 HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
 
+// The size of some version of a struct. All are multiples of 8, so that no pointer is cut in two.
+inline void check_struct_size(uint64_t size, std::string_view what) {
+  if (size == 0 || size % 8 != 0)
+    fail(Code::invalid_argument, what, ": struct_size is ", size,
+         ", expected the sizeof of a version of the struct");
+}
 // Fills what the caller's version of a struct has room for.
 template <class T>
 void give(T& out, T filled, std::string_view what) {
-  if (out.struct_size < sizeof(uint64_t))
-    fail(Code::invalid_argument, what, ": struct_size is not set");
+  static_assert(sizeof(T) % 8 == 0);
+  check_struct_size(out.struct_size, what);
   const uint64_t size = std::min<uint64_t>(out.struct_size, sizeof(T));
   filled.struct_size = out.struct_size;
   std::memcpy(&out, &filled, size);
@@ -84,10 +93,10 @@ void give(T& out, T filled, std::string_view what) {
 // Reads what the caller's version of a struct has; the rest is zero.
 template <class T>
 T taken(const T* given, std::string_view what) {
+  static_assert(sizeof(T) % 8 == 0);
   T all{};
   if (!given) return all;
-  if (given->struct_size < sizeof(uint64_t))
-    fail(Code::invalid_argument, what, ": struct_size is not set");
+  check_struct_size(given->struct_size, what);
   std::memcpy(&all, given, std::min<uint64_t>(given->struct_size, sizeof(T)));
   return all;
 }
