@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // fuzz_<target> RUNS CORPUS: a fuzz target without libFuzzer. Every file of the corpus, then RUNS
-// mutations of them, the same ones each time. What runs is kept in the working directory as
-// <target>.input until all is through: after a crash it is the culprit.
+// mutations of them, the same ones each time; TENON_FUZZ_SECONDS goes on for so long. The input is
+// kept in the working directory as <target>.input until all is through: after a crash it is the
+// culprit.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -190,8 +192,12 @@ int main(int argc, char** argv) {
   Running running(fs::path(argv[0]).filename().string() + ".input");
   running.run("");
   for (const std::string& seed : corpus) running.run(seed);
+  const char* seconds = std::getenv("TENON_FUZZ_SECONDS");
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atol(seconds) : 0);
   Mutator mutator(corpus);
-  for (long i = 0; i < runs; ++i) running.run(mutator.next());
-  std::printf("%zu files, %ld mutations\n", corpus.size(), runs);
+  long done = 0;
+  for (; done < runs || std::chrono::steady_clock::now() < end; ++done) running.run(mutator.next());
+  std::printf("%zu files, %ld mutations\n", corpus.size(), done);
   return 0;
 }

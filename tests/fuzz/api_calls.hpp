@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The API fuzzer's calls of all but graphs: texts, runtimes, stores, executables, runs.
+#pragma once
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "api_world.hpp"
+#include "tenon/tenon.h"
+
+namespace tenon::fuzz {
+
+inline void read_text(tenon_str s) { read(s.data, s.size); }
+inline void must_be_json(const tenon_text* text) {
+  const tenon_str s = tenon_text_str(text);
+  must(nlohmann::json::accept(s.data, s.data + s.size), "a text that should be JSON is none");
+}
+
+// ---- Errors, texts, runtimes
+
+inline void status_code(World& w) {
+  must(tenon_status_code(w.statuses.any(w.in)) <= 15, "status_code");
+}
+inline void status_text(World& w) { read_text(tenon_status_text(w.statuses.any(w.in))); }
+inline void status_release(World& w) { tenon_status_release(w.statuses.take(w.in)); }
+inline void code_name(World& w) { read_text(tenon_code_name(static_cast<tenon_code>(w.number()))); }
+inline void text_str(World& w) { read_text(tenon_text_str(w.texts.any(w.in))); }
+inline void text_destroy(World& w) { tenon_text_destroy(w.texts.take(w.in)); }
+inline void version(World&) { read_text(tenon_version()); }
+inline void api_version(World&) { must(tenon_api_version() > 0, "api_version"); }
+inline void abi_version(World&) { must(tenon_abi_version() > 0, "abi_version"); }
+inline void log_to(World& w) {
+  static const auto sink = [](void*, uint32_t, tenon_str text) { read_text(text); };
+  tenon_log_to(sink, &w);
+}
+
+inline void runtime_create(World& w) {
+  if (!w.in.one_in(8)) return;  // it loads plugins, which takes time
+  const tenon_str dirs[] = {w.text(TENON_TEST_PLUGINS), w.path(), w.name()};
+  tenon_runtime_options o{};
+  o.struct_size = w.size_of<tenon_runtime_options>();
+  o.plugin_dirs = w.in.one_in(16) ? nullptr : dirs;
+  o.plugin_dir_count = w.in.one_in(8) ? 3 : 1;
+  o.plugin_files = w.in.one_in(4) ? dirs : nullptr;
+  o.plugin_file_count = w.in.one_in(16) ? 2 : 0;
+  o.threads = w.in.one_in(8) ? w.number() : 2;
+  o.flags = TENON_RUNTIME_NO_ENVIRONMENT | (w.in.one_in(8) ? w.number() : 2);
+  Out<tenon_runtime*> out(w.in);
+  if (out.filled(w.good(tenon_runtime_create(&o, out.arg()))))
+    w.keep(w.runtimes, out.value, tenon_runtime_destroy);
+}
+inline void runtime_destroy(World& w) { tenon_runtime_destroy(w.runtimes.take(w.in)); }
+inline void runtime_device_count(World& w) { tenon_runtime_device_count(w.runtime()); }
+inline void runtime_plugin_count(World& w) { tenon_runtime_plugin_count(w.runtime()); }
+
+// Entries: the caller sets the size; what a failed call leaves alone includes it.
+template <class Entry, class Call>
+bool entry(World& w, Entry& e, Call call) {
+  e = {};
+  e.struct_size = w.size_of<Entry>();
+  const bool null = w.in.one_in(24);
+  const bool given = w.good(call(null ? nullptr : &e));
+  must(!given || !null, "a call succeeded although its entry had no place");
+  return given && e.struct_size >= sizeof(Entry);
+}
+inline void runtime_device(World& w) {
+  tenon_device_entry e;
+  if (!entry(w, e,
+             [&](auto* out) { return tenon_runtime_device(w.runtime(), w.in.below(5), out); }))
+    return;
+  for (const tenon_str s : {e.id, e.kind, e.name, e.plugin, e.reason}) read_text(s);
+}
+inline void runtime_plugin(World& w) {
+  tenon_plugin_entry e;
+  if (!entry(w, e,
+             [&](auto* out) { return tenon_runtime_plugin(w.runtime(), w.in.below(5), out); }))
+    return;
+  for (const tenon_str s : {e.path, e.stage, e.text, e.name, e.version}) read_text(s);
+}
+inline void op_count(World&) { must(tenon_op_count() > 0, "op_count"); }
+inline void op(World& w) {
+  tenon_op_entry e;
+  if (!entry(w, e, [&](auto* out) { return tenon_op(w.in.below(300), out); })) return;
+  for (const tenon_str s : {e.domain, e.name, e.family, e.level, e.signature}) read_text(s);
+}
+
+inline void json_of(World& w, Out<tenon_text*>& out, tenon_status* status) {
+  if (w.good(status, out) && out.arg()) must_be_json(out.value);
+}
+inline void runtime_calibrate(World& w) {
+  if (!w.in.one_in(8)) return;
+  static constexpr double kSeconds[] = {1e-9, 1e-9, -1, NAN, INFINITY, -INFINITY};
+  uint32_t left = w.in.below(4);
+  tenon_calibrate_options o{};
+  o.struct_size = w.size_of<tenon_calibrate_options>();
+  o.seconds = w.in.of(kSeconds);
+  o.progress = [](void* user, tenon_str what, uint32_t, uint32_t) -> uint32_t {
+    read_text(what);
+    return (*static_cast<uint32_t*>(user))-- != 0;
+  };
+  o.user = &left;
+  // Without the whole struct nothing stops it.
+  if (o.struct_size != sizeof o && o.struct_size >= 8) o.struct_size = 4;
+  Out<tenon_text*> out(w.in, Need::optional);
+  json_of(w, out, tenon_runtime_calibrate(w.runtime(), w.device(), &o, out.arg()));
+}
+inline void runtime_rates(World& w) {
+  Out<tenon_text*> out(w.in);
+  json_of(w, out, tenon_runtime_rates(w.runtime(), w.device(), out.arg()));
+}
+inline void runtime_choices(World& w) {
+  Out<tenon_text*> out(w.in);
+  json_of(w, out, tenon_runtime_choices(w.runtime(), out.arg()));
+}
+inline void runtime_take_choices(World& w) {
+  static const std::string kDeep = std::string(100000, '[') + std::string(100000, ']');
+  static const std::string_view kTexts[] = {
+      "{}", "{\"lanes\":[\"a\",\"\"]}", "[1]", "", "{\"template\":[1]}", "{\"cpu\":[\"\xff\"]}",
+      kDeep};
+  w.good(tenon_runtime_take_choices(w.runtime(),
+                                    w.in.one_in(16) ? w.name() : w.text(w.in.of(kTexts))));
+}
+inline void runtime_fault(World& w) {
+  tenon_fault f{};
+  f.struct_size = w.size_of<tenon_fault>();
+  f.device = w.in.one_in(2) ? w.text("") : w.device();
+  f.nth = w.in.below(12);
+  f.calls = w.in.one_in(2) ? 0 : 1u << w.in.below(12);
+  f.flags = w.in.below(8) ? w.in.below(2) : w.number();
+  f.code = static_cast<tenon_code>(w.in.below(15));
+  Out<uint64_t> met(w.in, Need::optional);
+  met.filled(w.good(tenon_runtime_fault(w.runtime(), w.in.one_in(2) ? nullptr : &f, met.arg())));
+}
+inline void trace_start(World& w) {
+  tenon_trace_options o{w.size_of<tenon_trace_options>(), w.number()};
+  w.good(tenon_trace_start(w.runtime(), w.in.one_in(4) ? nullptr : &o));
+}
+inline void trace_stop(World& w) {
+  Out<tenon_text*> out(w.in);
+  json_of(w, out, tenon_trace_stop(w.runtime(), out.arg()));
+}
+inline void trace_save(World& w) {
+  if (w.in.one_in(16)) w.good(tenon_trace_save(w.runtime(), w.path()));  // it syncs the disk
+}
+
+// ---- Stores
+
+inline void store_create(World& w) {
+  Out<tenon_store*> out(w.in);
+  if (out.filled(w.good(tenon_store_create(w.runtime(), out.arg()))))
+    w.keep(w.stores, out.value, tenon_store_destroy);
+}
+inline void store_destroy(World& w) { tenon_store_destroy(w.stores.take(w.in)); }
+// What a graph reads of a space: its name and type, or false.
+inline bool pick(World& w, const tenon_graph* graph, uint32_t space, uint32_t index,
+                 tenon_str& name, tenon_tensor_type& type) {
+  tenon_value value = 0;
+  return index < tenon_graph_count(graph, space) &&
+         w.good(tenon_graph_name(graph, space, index, &name, &value, nullptr)) &&
+         w.good(tenon_graph_type(graph, value, &type));
+}
+inline void store_set(World& w) {
+  if (w.in.one_in(4)) {
+    w.good(tenon_store_set(w.stores.any(w.in), w.space(), w.name(), w.tensor()));
+    return;
+  }
+  tenon_store* const store = w.stores.any(w.in);
+  const tenon_graph* const graph = w.graphs.any(w.in);
+  tenon_str name;
+  tenon_tensor_type type;
+  for (const uint32_t space : {TENON_SPACE_WEIGHT, TENON_SPACE_STATE})
+    for (uint32_t i = 0; pick(w, graph, space, i, name, type); ++i)
+      w.good(tenon_store_set(store, space, name, w.tensor(type)));
+}
+inline void store_get(World& w) {
+  w.good(tenon_store_get(w.stores.any(w.in), w.space(), w.name(),
+                         w.in.one_in(24) ? nullptr : w.bytes(), w.size()));
+}
+inline void store_type(World& w) {
+  Out<tenon_tensor_type> out(w.in);
+  out.filled(w.good(tenon_store_type(w.stores.any(w.in), w.space(), w.name(), out.arg())));
+}
+inline void store_count(World& w) { tenon_store_count(w.stores.any(w.in), w.space()); }
+inline void store_name(World& w) {
+  Out<tenon_text*> out(w.in);
+  w.good(tenon_store_name(w.stores.any(w.in), w.space(), w.in.below(4), out.arg()), out);
+}
+inline void store_add_missing(World& w) {
+  w.good(tenon_store_add_missing(w.stores.any(w.in), w.graphs.any(w.in)));
+}
+inline void store_remove(World& w) {
+  if (w.in.one_in(4)) w.good(tenon_store_remove(w.stores.any(w.in), w.space(), w.name()));
+}
+inline void store_load(World& w) {
+  w.good(tenon_store_load(w.stores.any(w.in), w.space(), w.path()));
+}
+inline void store_save(World& w) {
+  if (!w.in.one_in(16)) return;  // it syncs the disk
+  const tenon_str metadata[] = {w.name(), w.name(), w.name(), w.name()};
+  const bool none = w.in.one_in(16);
+  w.good(tenon_store_save(w.stores.any(w.in), w.space(), w.path(), none ? nullptr : metadata,
+                          none ? w.number() : w.in.below(3)));
+}
+inline void safetensors_metadata(World& w) {
+  Out<tenon_text*> out(w.in);
+  json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));
+}
+
+// ---- Executables and runs
+
+inline void executable_create(World& w) {
+  tenon_executable_options o{};
+  o.struct_size = w.size_of<tenon_executable_options>();
+  o.device = w.device();
+  o.fallback = w.in.one_in(24) ? w.number() : w.in.below(2);
+  o.flags = w.in.one_in(24) ? w.number() : w.in.below(8);
+  o.exec_mode = w.in.one_in(24) ? w.number() : w.in.below(5);
+  o.lanes = w.in.one_in(3) ? w.number() : 0;
+  o.compile_mode = w.in.one_in(24) ? w.number() : w.in.below(2);
+  static constexpr auto kProgress = [](void*, uint32_t, uint32_t) -> uint32_t { return 1; };
+  static constexpr auto kStop = [](void*, uint32_t, uint32_t) -> uint32_t { return 0; };
+  if (w.in.one_in(2)) o.progress = w.in.one_in(8) ? +kStop : +kProgress;
+  Out<tenon_executable*> out(w.in);
+  if (out.filled(w.good(tenon_executable_create(w.runtime(), w.graphs.any(w.in), w.stores.any(w.in),
+                                                w.in.one_in(8) ? nullptr : &o, out.arg()))))
+    w.keep(w.executables, out.value, tenon_executable_destroy);
+}
+inline void executable_destroy(World& w) { tenon_executable_destroy(w.executables.take(w.in)); }
+inline void executable_report(World& w) {
+  const tenon_str symbols[] = {w.text("N"), w.name(), w.text("N")};
+  const int64_t numbers[] = {w.dim(), w.dim(), w.dim()};
+  const bool none = w.in.one_in(24);
+  Out<tenon_text*> out(w.in);
+  json_of(w, out,
+          tenon_executable_report(w.executables.any(w.in), none ? nullptr : symbols, numbers,
+                                  none ? w.number() : w.in.below(4), out.arg()));
+}
+inline void context_create(World& w) {
+  Out<tenon_context*> out(w.in);
+  if (out.filled(w.good(tenon_context_create(w.executables.any(w.in), out.arg()))))
+    w.keep(w.contexts, out.value, tenon_context_destroy);
+}
+inline void context_destroy(World& w) { tenon_context_destroy(w.contexts.take(w.in)); }
+inline void context_set(World& w) {
+  tenon_context* const context = w.contexts.any(w.in);
+  if (w.in.one_in(4)) {
+    w.good(tenon_context_set(context, w.name(), w.tensor()));
+    return;
+  }
+  // The inputs of every graph, this context's among them.
+  tenon_str name;
+  tenon_tensor_type type;
+  for (const tenon_graph* graph : w.graphs.live)
+    for (uint32_t i = 0; pick(w, graph, TENON_SPACE_INPUT, i, name, type); ++i)
+      w.good(tenon_context_set(context, name, w.tensor(type)));
+}
+inline void context_run(World& w) { w.good(tenon_context_run(w.contexts.any(w.in))); }
+inline void context_run_async(World& w) { w.good(tenon_context_run_async(w.contexts.any(w.in))); }
+inline void context_query(World& w) {
+  Out<uint32_t> done(w.in);
+  // The failure of a run comes with the answer.
+  w.good(tenon_context_query(w.contexts.any(w.in), done.arg()));
+}
+inline void context_wait(World& w) { w.good(tenon_context_wait(w.contexts.any(w.in))); }
+inline void context_output_type(World& w) {
+  Out<tenon_tensor_type> out(w.in);
+  out.filled(w.good(tenon_context_output_type(w.contexts.any(w.in), w.output(), out.arg())));
+}
+inline void context_get(World& w) {
+  tenon_context* const context = w.contexts.any(w.in);
+  const tenon_str name = w.output();
+  uint64_t size = w.size();
+  tenon_tensor_type type;
+  if (!w.in.one_in(8) && w.good(tenon_context_output_type(context, name, &type))) {
+    size = 4;
+    for (uint32_t i = 0; i < type.rank; ++i) size *= static_cast<uint64_t>(type.dims[i]);
+  }
+  w.good(tenon_context_get(context, name, w.in.one_in(24) ? nullptr : w.bytes(), size));
+}
+
+}  // namespace tenon::fuzz

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The API fuzzer's calls of graphs.
+#pragma once
+
+#include <cmath>
+
+#include "api_world.hpp"
+#include "tenon/tenon.h"
+
+namespace tenon::fuzz {
+
+inline void keep_graph(World& w, Out<tenon_graph*>& out, tenon_status* status) {
+  if (out.filled(w.good(status))) w.keep(w.graphs, out.value, tenon_graph_destroy);
+}
+inline void graph_create(World& w) {
+  Out<tenon_graph*> out(w.in);
+  keep_graph(w, out, tenon_graph_create(w.name(), out.arg()));
+}
+inline void graph_destroy(World& w) { tenon_graph_destroy(w.graphs.take(w.in)); }
+inline void graph_parse(World& w) {
+  Out<tenon_graph*> out(w.in);
+  const tenon_str text = w.in.one_in(16) ? w.name() : w.text(w.in.of(kGraphs));
+  keep_graph(w, out, tenon_graph_parse(text, w.name(), out.arg()));
+}
+inline void graph_print(World& w) {
+  Out<tenon_text*> out(w.in);
+  w.good(tenon_graph_print(w.graphs.any(w.in), out.arg()), out);
+}
+inline void graph_symbol(World& w) {
+  Out<int64_t> out(w.in);
+  out.filled(w.good(tenon_graph_symbol(w.graphs.any(w.in), w.name(), out.arg())));
+}
+inline void graph_input(World& w) {
+  const auto d = w.dims();
+  Out<tenon_value> out(w.in);
+  out.filled(w.good(
+      tenon_graph_input(w.graphs.any(w.in), w.name(), w.dtype(), d.rank, d.data, out.arg())));
+}
+inline void graph_weight(World& w) {
+  const auto d = w.dims();
+  Out<tenon_value> out(w.in);
+  out.filled(w.good(tenon_graph_weight(w.graphs.any(w.in), w.name(), w.dtype(), d.rank, d.data,
+                                       w.in.below(3), out.arg())));
+}
+inline void graph_state(World& w) {
+  const auto d = w.dims();
+  Out<tenon_value> out(w.in);
+  out.filled(w.good(
+      tenon_graph_state(w.graphs.any(w.in), w.name(), w.dtype(), d.rank, d.data, out.arg())));
+}
+inline void graph_constant(World& w) {
+  const auto d = w.dims();
+  Out<tenon_value> out(w.in);
+  const void* data = w.in.one_in(16) ? nullptr : w.bytes();
+  const uint64_t size = w.in.one_in(16) ? UINT64_MAX : w.size();
+  out.filled(w.good(
+      tenon_graph_constant(w.graphs.any(w.in), w.dtype(), d.rank, d.data, data, size, out.arg())));
+}
+
+struct Attributes {
+  tenon_arg args[3];
+  int64_t ints[4];
+  double floats[4];
+};
+inline void fill(World& w, Attributes& a) {
+  static constexpr std::string_view kNames[] = {"kind", "axes",  "axis",    "k",    "size",
+                                                "to",   "eps",   "trans_b", "body", "start",
+                                                "len",  "dtype", "sets"};
+  static constexpr std::string_view kWords[] = {"add", "relu", "sum", "gelu", "eq", "mul", "max"};
+  static constexpr double kFloats[] = {0, 1e-5, -1, 1e300, NAN, INFINITY};
+  for (int64_t& i : a.ints) i = w.dim();
+  for (double& f : a.floats) f = w.in.of(kFloats);
+  for (tenon_arg& arg : a.args) {
+    arg = {};
+    arg.name = w.in.one_in(16) ? w.name() : w.text(w.in.of(kNames));
+    arg.type = w.in.one_in(24) ? w.number() : 1 + w.in.below(8);
+    arg.i64 = w.in.one_in(4) ? w.dim() : w.in.below(20);
+    arg.f64 = w.in.of(kFloats);
+    arg.str = w.in.one_in(16) ? w.name() : w.text(w.in.of(kWords));
+    arg.ints = w.in.one_in(24) ? nullptr : a.ints;
+    arg.floats = w.in.one_in(24) ? nullptr : a.floats;
+    if (arg.type == TENON_ARG_FUNCTION) arg.function = w.graphs.any(w.in);
+    arg.count = arg.type == TENON_ARG_INTS && !arg.ints ? w.number() : w.in.below(5);
+  }
+}
+inline void graph_add_node(World& w) {
+  static constexpr std::string_view kOps[] = {"binary",  "unary",   "matmul", "reduce",
+                                              "reshape", "softmax", "expand", "narrow"};
+  tenon_str name = w.in.one_in(16) ? w.name() : w.text(w.in.of(kOps));
+  if (w.in.one_in(2)) {
+    tenon_op_entry e{};
+    e.struct_size = sizeof e;
+    if (w.good(tenon_op(w.in.below(tenon_op_count()), &e))) name = e.name;
+  }
+  Attributes attributes;
+  fill(w, attributes);
+  tenon_value operands[4], outputs[4];
+  for (tenon_value& v : operands) v = w.in.one_in(8) ? TENON_NONE : w.value();
+  uint8_t want[4];
+  for (uint8_t& each : want) each = static_cast<uint8_t>(w.in.below(3));
+  const bool no_operands = w.in.one_in(24), no_arguments = w.in.one_in(24);
+  const bool no_place = w.in.one_in(24);
+  w.good(tenon_graph_add_node(
+      w.graphs.any(w.in), w.in.one_in(24) ? w.name() : w.text("tenon"), name,
+      w.in.one_in(16) ? w.number() : w.in.below(2), no_operands ? nullptr : operands,
+      no_operands ? w.number() : w.in.below(5), no_arguments ? nullptr : attributes.args,
+      no_arguments ? w.number() : w.in.below(4), w.in.one_in(4) ? want : nullptr,
+      no_place ? w.number() : 1 + w.in.below(3), w.name(), no_place ? nullptr : outputs));
+}
+inline tenon_value loss(World& w) { return w.in.one_in(4) ? w.value() : kPlainLoss; }
+inline void graph_gradients(World& w) {
+  const tenon_value wrt[] = {w.value(), w.value()};
+  tenon_value out[2];
+  const bool none = w.in.one_in(16);
+  w.good(tenon_graph_gradients(w.graphs.any(w.in), loss(w), none ? nullptr : wrt,
+                               none ? w.number() : w.in.below(3), w.in.one_in(24) ? nullptr : out));
+}
+inline void graph_checkpoint(World& w) {
+  const tenon_value from[] = {w.value(), w.value()}, to[] = {w.value(), w.value()};
+  const bool none = w.in.one_in(16);
+  w.good(tenon_graph_checkpoint(w.graphs.any(w.in), none ? nullptr : from,
+                                none ? w.number() : w.in.below(3), to, w.in.below(3)));
+}
+inline void graph_output(World& w) {
+  w.good(tenon_graph_output(w.graphs.any(w.in), w.name(), w.value()));
+}
+inline void graph_update(World& w) {
+  w.good(tenon_graph_update(w.graphs.any(w.in), w.value(), w.value()));
+}
+inline void graph_type(World& w) {
+  Out<tenon_tensor_type> out(w.in);
+  out.filled(w.good(tenon_graph_type(w.graphs.any(w.in), w.value(), out.arg())));
+}
+inline void graph_count(World& w) { tenon_graph_count(w.graphs.any(w.in), w.space()); }
+inline void graph_name(World& w) {
+  Out<tenon_str> name(w.in);
+  Out<tenon_value> value(w.in, Need::optional);
+  Out<uint32_t> trainable(w.in, Need::optional);
+  const bool good = w.good(tenon_graph_name(w.graphs.any(w.in), w.space(), w.in.below(4),
+                                            name.arg(), value.arg(), trainable.arg()));
+  if (name.filled(good)) read_text(name.value);
+  value.filled(good), trainable.filled(good);
+}
+inline tenon_optimizer optimizer(World& w) {
+  static constexpr double kWrong[] = {1, -1, NAN, INFINITY, 1e300};
+  const auto number = [&] { return w.in.one_in(32) ? w.in.of(kWrong) : 0.5; };
+  tenon_optimizer o{};
+  o.struct_size = w.size_of<tenon_optimizer>();
+  o.kind = w.in.one_in(8) ? w.number() : 1 + w.in.below(3);
+  o.skip_nonfinite = w.in.below(3);
+  o.learning_rate = w.in.one_in(4) ? w.value() : kPlainRate;
+  o.nesterov = w.in.below(2);
+  o.beta1 = number(), o.beta2 = number(), o.eps = number(), o.momentum = number();
+  o.dampening = number(), o.weight_decay = number(), o.clip_norm = number();
+  o.decay_min_rank = w.in.below(4);
+  return o;
+}
+inline void graph_minimize(World& w) {
+  const tenon_optimizer o = optimizer(w);
+  Out<tenon_value> norm(w.in, Need::optional);
+  norm.filled(w.good(tenon_graph_minimize(w.graphs.any(w.in), loss(w),
+                                          w.in.one_in(24) ? nullptr : &o, norm.arg())));
+}
+inline void graph_accumulate(World& w) {
+  w.good(tenon_graph_accumulate(w.graphs.any(w.in), loss(w)));
+}
+inline void graph_apply(World& w) {
+  const tenon_optimizer o = optimizer(w);
+  Out<tenon_value> norm(w.in, Need::optional);
+  norm.filled(
+      w.good(tenon_graph_apply(w.graphs.any(w.in), w.in.one_in(24) ? nullptr : &o, norm.arg())));
+}
+
+}  // namespace tenon::fuzz
