@@ -2,7 +2,6 @@
 #include "base/file.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,31 +23,57 @@ namespace {
        std::generic_category().message(number));
 }
 
-// Closes on every way out.
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
+// Never waits: a pipe without a writer is refused like any other.
+int open_regular(const std::string& path, struct stat& info) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) system_error(path, "open");
+  if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) return file;
+  ::close(file);
+  fail(Code::io_error, path, ": is no regular file");
+}
 
 }  // namespace
 
-std::span<const std::byte> map_file(const std::string& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.number < 0) system_error(path, "open");
+FileReader::FileReader(const std::string& path) : path_(path) {
   struct stat info {};
-  if (::fstat(file.number, &info) != 0) system_error(path, "stat");
-  if (!S_ISREG(info.st_mode)) fail(Code::io_error, path, ": is no regular file");
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size == 0) return {};
-  void* at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
-  if (at == MAP_FAILED) system_error(path, "map");
-  return {static_cast<const std::byte*>(at), size};
+  file_ = open_regular(path, info);
+  size_ = static_cast<uint64_t>(info.st_size);
 }
 
-void unmap_file(std::span<const std::byte> bytes) noexcept {
-  if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
+FileReader::~FileReader() { ::close(file_); }
+
+void FileReader::read(uint64_t offset, void* out, size_t size) const {
+  auto* at = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t n =
+        ::pread(file_, at, std::min<size_t>(size, 1 << 30), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) system_error(path_, "read");
+    if (n == 0)
+      fail(Code::io_error, path_, ": ends at byte ", offset, ", it had ", size_,
+           " when it was opened");
+    at += n;
+    offset += static_cast<uint64_t>(n);
+    size -= static_cast<size_t>(n);
+  }
+}
+
+std::string read_file(const std::string& path, size_t most) {
+  struct stat info {};
+  struct Closer {
+    int number;
+    ~Closer() { ::close(number); }
+  } const file{open_regular(path, info)};
+  std::string text;
+  for (;;) {
+    char piece[4096];
+    const ssize_t n = ::read(file.number, piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) system_error(path, "read");
+    if (n == 0) return text;
+    text.append(piece, static_cast<size_t>(n));
+    if (text.size() > most) fail(Code::io_error, path, ": has more than ", most, " bytes");
+  }
 }
 
 FileWriter::FileWriter(const std::string& path) : path_(path) {

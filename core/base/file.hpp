@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: mapped for reading, written beside and renamed. Every failure is an io_error with the path
-// and the system's word.
+// Files: read, and written beside and renamed. Every failure is an io_error (not_found where there
+// is none) with the path and the system's word.
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 #include <string>
 
 namespace tenon::core {
 
-// The file's bytes, read-only; an empty file gives an empty span. Regular files only.
-std::span<const std::byte> map_file(const std::string& path);
-void unmap_file(std::span<const std::byte> bytes) noexcept;
+// A regular file, open for reading. It is read and not mapped: a file that shrinks meanwhile gives
+// an error, where a mapped page that is gone would end the process.
+class FileReader {
+ public:
+  explicit FileReader(const std::string& path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+  uint64_t size() const { return size_; }  // when it was opened
+  void read(uint64_t offset, void* out, size_t size) const;
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  uint64_t size_ = 0;
+};
+
+// All of a regular file, which has at most so many bytes. Files of /proc and /sys, whose size is
+// not known, too.
+std::string read_file(const std::string& path, size_t most);
 
 // Writes path.<something>.tmp; commit() makes it path, after its bytes are on the disk. Without
 // commit the temporary goes away and path stays as it was.

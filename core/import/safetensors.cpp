@@ -2,11 +2,7 @@
 #include "import/safetensors.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
-
-#include "base/file.hpp"
 
 namespace tenon::core {
 namespace {
@@ -73,28 +69,27 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : file_(map_file(path)) {
-  try {
-    read_header(path);
-  } catch (...) {
-    unmap_file(file_);
-    throw;
-  }
-}
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) { read_header(path); }
 
-SafetensorsFile::~SafetensorsFile() { unmap_file(file_); }
+Bytes SafetensorsFile::content(const SafetensorsEntry& e) const {
+  Bytes bytes(e.end - e.begin);
+  file_.read(data_ + e.begin, bytes.data(), bytes.size());
+  return bytes;
+}
 
 void SafetensorsFile::read_header(const std::string& path) {
   uint64_t header_size = 0;
   if (file_.size() < 8)
     fail(Code::corrupt, path, ": is no safetensors file: it has ", file_.size(), " bytes");
-  std::memcpy(&header_size, file_.data(), 8);
+  file_.read(0, &header_size, 8);
   if (header_size > kMostHeader || header_size > file_.size() - 8)
     fail(Code::corrupt, path, ": the header of ", header_size, " bytes does not fit the file of ",
          file_.size(), " bytes");
-  const auto* text = reinterpret_cast<const char*>(file_.data()) + 8;
-  data_ = file_.subspan(8 + header_size);
-  const auto header = nlohmann::json::parse(text, text + header_size, nullptr, false);
+  std::string text(header_size, '\0');
+  file_.read(8, text.data(), text.size());
+  data_ = 8 + header_size;
+  const uint64_t data_size = file_.size() - data_;
+  const auto header = nlohmann::json::parse(text, nullptr, false);
   if (!header.is_object()) fail(Code::corrupt, path, ": the header is no JSON object");
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
@@ -106,7 +101,7 @@ void SafetensorsFile::read_header(const std::string& path) {
       metadata_ = entry.dump();
       continue;
     }
-    tensors_.push_back(read_entry(path, name, entry, data_.size()));
+    tensors_.push_back(read_entry(path, name, entry, data_size));
   }
   std::vector<const SafetensorsEntry*> by_place;
   for (const auto& e : tensors_) by_place.push_back(&e);
@@ -119,8 +114,8 @@ void SafetensorsFile::read_header(const std::string& path) {
       fail(Code::corrupt, path, ": tensor '", e->name, "': overlaps another or leaves a hole");
     at = e->end;
   }
-  if (at != data_.size())
-    fail(Code::corrupt, path, ": ", data_.size() - at, " bytes at the end belong to no tensor");
+  if (at != data_size)
+    fail(Code::corrupt, path, ": ", data_size - at, " bytes at the end belong to no tensor");
 }
 
 void write_safetensors(const std::string& path, std::vector<SafetensorsEntry> entries,

@@ -5,10 +5,10 @@
 
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "base/file.hpp"
 #include "ir/graph.hpp"
 
 namespace tenon::core {
@@ -19,25 +19,21 @@ struct SafetensorsEntry {
   uint64_t begin = 0, end = 0;  // bytes within the data
 };
 
-// An opened file, mapped and checked whole: tensors are inside the file, do not overlap and fill
-// it, sizes fit the types.
+// An open file whose header was checked whole: tensors are inside the file, do not overlap and fill
+// it, sizes fit the types. Contents are read when asked for.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by name
-  std::span<const std::byte> content(const SafetensorsEntry& e) const {
-    return data_.subspan(e.begin, e.end - e.begin);
-  }
+  Bytes content(const SafetensorsEntry& e) const;
   const std::string& metadata_json() const { return metadata_; }  // "{}" when there is none
 
  private:
   void read_header(const std::string& path);
 
-  std::span<const std::byte> file_, data_;
+  FileReader file_;
+  uint64_t data_ = 0;  // where it begins
   std::vector<SafetensorsEntry> tensors_;
   std::string metadata_ = "{}";
 };

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// safetensors files that change while they are open. Damaged ones are the fuzzer's.
+#include "import/safetensors.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace tenon::core;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    char name[] = "/tmp/tenon-safetensors-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+constexpr int64_t kRows = 1024;
+const Type kType{kF32, {kRows, 1024}};
+
+Bytes filled(std::byte with) { return Bytes(type_bytes(kType), with); }
+
+std::string written(const Folder& folder) {
+  const std::string path = (folder.path / "w.safetensors").string();
+  write_safetensors(path, {{"a", kType}, {"b", kType}}, {}, [](const SafetensorsEntry& e) {
+    return filled(std::byte(e.name == "a" ? 1 : 2));
+  });
+  return path;
+}
+
+}  // namespace
+
+TEST_SUITE("import/safetensors") {
+  TEST_CASE("safetensors: contents are read when they are asked for") {
+    const Folder folder;
+    const SafetensorsFile file(written(folder));
+    REQUIRE(file.tensors().size() == 2);
+    CHECK(file.content(file.tensors()[0]) == filled(std::byte(1)));
+    CHECK(file.content(file.tensors()[1]) == filled(std::byte(2)));
+  }
+
+  TEST_CASE("safetensors: a file that is cut while it is open is an error, not a signal") {
+    const Folder folder;
+    const std::string path = written(folder);
+    for (const uintmax_t size : {fs::file_size(path) - 1, uintmax_t{1} << 20, uintmax_t{0}}) {
+      const std::string cut = (folder.path / "cut.safetensors").string();
+      fs::copy_file(path, cut, fs::copy_options::overwrite_existing);
+      const SafetensorsFile file(cut);
+      fs::resize_file(cut, size);
+      try {
+        static_cast<void>(file.content(file.tensors()[1]));
+        FAIL("read");
+      } catch (const Error& e) {
+        CHECK(e.code() == Code::io_error);
+        CHECK(std::string(e.what()).find("cut.safetensors: ends at byte") != std::string::npos);
+      }
+    }
+  }
+
+  TEST_CASE("safetensors: a pipe or a folder is refused at once") {
+    const Folder folder;
+    const std::string path = (folder.path / "pipe").string();
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    CHECK_THROWS_AS(SafetensorsFile{path}, Error);
+    CHECK_THROWS_AS(SafetensorsFile{folder.path.string()}, Error);
+  }
+}
