@@ -10,6 +10,7 @@
 #include "host/host_table.hpp"
 #include "host/loader.hpp"
 #include "host/plugin.hpp"
+#include "host/control_group.hpp"
 #include "host/threads.hpp"
 
 namespace tenon::core {
@@ -93,6 +94,9 @@ Host::Host(Options options) : threads_(options.threads ? options.threads : avail
     for (DeviceInfo info : l.plugin->devices()) {
       info.index = counts[info.kind]++;
       info.id = cat(info.kind, ":", info.index);
+      // A device of host threads has the host's memory: no more than the process may take.
+      if (const uint64_t most = control_group_memory(); info.host_threads && info.memory_size > most)
+        info.memory_size = info.max_allocation = most;
       report_.candidates[l.candidate].devices.push_back(info);
       known_.push_back({l.plugin, position++, std::move(info), {}});
     }

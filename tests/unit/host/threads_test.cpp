@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "host/control_group.hpp"
 #include "host/host_table.hpp"
 #include "host/threads.hpp"
 
@@ -60,6 +61,24 @@ TEST_SUITE("host/threads") {
     CHECK(control_group_threads(root.path, "nonsense\n0::\n:::\n0::/../..\n") == kNone);
     root.write("cpu.max", "");
     CHECK(control_group_threads(root.path, "0::/") == kNone);
+  }
+
+  TEST_CASE("control groups: the tightest limit of memory, in both versions") {
+    const Folder root;
+    constexpr uint64_t kUnlimited = UINT64_MAX;
+    CHECK(control_group_memory(root.path, "0::/a/b\n") == kUnlimited);
+    root.write("a/memory.max", "2147483648\n");
+    root.write("a/b/memory.max", "max\n");
+    CHECK(control_group_memory(root.path, "0::/a/b\n") == uint64_t{2} << 30);
+    CHECK(control_group_memory(root.path, "0::/\n") == kUnlimited);
+    root.write("a/b/memory.high", "1073741824\n");
+    CHECK(control_group_memory(root.path, "0::/a/b\n") == uint64_t{1} << 30);
+    root.write("memory/job/memory.limit_in_bytes", "536870912\n");
+    root.write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+    CHECK(control_group_memory(root.path, "4:memory:/job\n2:cpu:/job\n") == uint64_t{512} << 20);
+    CHECK(control_group_memory(root.path, "4:memory:/\n") == kUnlimited);
+    root.write("memory/job/memory.limit_in_bytes", "nonsense\n");
+    CHECK(control_group_memory(root.path, "4:memory:/job\n") == kUnlimited);
   }
 
   TEST_CASE("thread budget: what is available, unless a number was given") {
