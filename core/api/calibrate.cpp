@@ -5,6 +5,7 @@
 
 #include "api/door.hpp"
 #include "exec/calibrate.hpp"
+#include "host/rates_check.hpp"
 
 using namespace tenon::core;
 
@@ -33,6 +34,7 @@ tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_str device,
       fail(Code::invalid_argument, "seconds is ", o.seconds);
     const std::shared_ptr<Runtime>& r = need(runtime, "runtime").runtime;
     const std::string id = r->host.open(view(device))->info().id;
+    check_rates_can_be_kept(r->host.rates_key(id));
     CalibrateOptions how;
     if (o.seconds > 0) how.seconds = o.seconds;
     if (o.progress)

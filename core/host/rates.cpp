@@ -5,11 +5,10 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/file.hpp"
+#include "host/rates_check.hpp"
 
 namespace tenon::core {
 namespace {
@@ -17,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr int kFormat = 1;
+constexpr size_t kMostBytes = 1 << 20;  // of a file
 
 struct Field {
   const char* name;
@@ -112,11 +112,17 @@ Rates rates_from(const std::string& text, const RatesKey& key) {
   const json j = json::parse(text, nullptr, false);
   if (!j.is_object()) fail(Code::corrupt, "it is no JSON object");
   const auto format = j.find("format"), given = j.find("key"), all = j.find("rates");
+  // What a damaged file nests is compared, never printed: dump calls itself for each level.
   if (format == j.end() || *format != kFormat)
-    fail(Code::corrupt, "its format is ", format == j.end() ? "missing" : format->dump(),
+    fail(Code::corrupt, "its format is ",
+         format == j.end()             ? "missing"
+         : format->is_number_integer() ? format->dump()
+                                       : "no number",
          ", expected is ", kFormat);
-  const std::string wanted = key_json(key).dump(-1, ' ', false, json::error_handler_t::replace);
-  if (given == j.end() || given->dump(-1, ' ', false, json::error_handler_t::replace) != wanted)
+  // Names that are not UTF-8 are kept as JSON has them.
+  const json wanted =
+      json::parse(key_json(key).dump(-1, ' ', false, json::error_handler_t::replace));
+  if (given == j.end() || *given != wanted)
     fail(Code::corrupt, "it is of another device or version");
   if (all == j.end() || !all->is_object()) fail(Code::corrupt, "'rates' is missing");
   Rates rates;
@@ -137,22 +143,22 @@ KnownRates load_rates(const RatesKey& key, const DeviceInfo& device) {
     return known;
   }
   const std::string path = rates_file(directory, key);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  std::error_code failure;
+  if (!fs::exists(fs::symlink_status(path, failure))) {
     known.remark = "not measured; 'tenon calibrate' does it";
     return known;
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
   try {
-    known.rates = rates_from(text, key);
+    known.rates = rates_from(read_file(path, kMostBytes), key);
     known.measured = true;
   } catch (const Error& e) {
+    known.rates = default_rates(device);
     known.remark = cat("ignored: ", path, " is damaged: ", e.what());
   }
   return known;
 }
 
-std::string keep_rates(const RatesKey& key, const Rates& rates) {
+void check_rates_can_be_kept(const RatesKey& key) {
   const std::string directory = rates_directory();
   if (directory.empty())
     fail(Code::io_error,
@@ -161,7 +167,15 @@ std::string keep_rates(const RatesKey& key, const Rates& rates) {
   std::error_code failure;
   fs::create_directories(directory, failure);
   if (failure) fail(Code::io_error, directory, ": cannot be made: ", failure.message());
-  const std::string path = rates_file(directory, key), text = rates_text(key, rates);
+  const std::string path = rates_file(directory, key);
+  if (fs::is_directory(fs::symlink_status(path, failure)))
+    fail(Code::io_error, path, ": is a directory, expected a file");
+  const FileWriter file(path);  // goes away again
+}
+
+std::string keep_rates(const RatesKey& key, const Rates& rates) {
+  check_rates_can_be_kept(key);
+  const std::string path = rates_file(rates_directory(), key), text = rates_text(key, rates);
   FileWriter file(path);
   file.write(text.data(), text.size());
   file.commit();

@@ -4,11 +4,14 @@
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <optional>
+
+#include "host/rates_check.hpp"
 
 using namespace tenon::core;
 namespace fs = std::filesystem;
@@ -123,10 +126,53 @@ TEST_SUITE("host/rates") {
     CHECK(load_rates(kKey, cpu()).measured);
   }
 
+  TEST_CASE(
+      "rates: a file that is deep, huge, a pipe, a folder or a link is ignored, with a remark") {
+    const CacheHome home;
+    const std::string path = keep_rates(kKey, kRates), sound = rates_text(kKey, kRates);
+    const std::string deep(2000000, '['), deep_end(2000000, ']');
+    const auto with = [&](std::string_view from, const std::string& to) {
+      std::string text = sound;
+      return text.replace(text.find(from), from.size(), to);
+    };
+    const std::string contents[] = {
+        deep, with("\"format\": 1", "\"format\": " + deep + deep_end),
+        with("\"cpu:0\"", std::string(400000, '[') + std::string(400000, ']')),
+        with("\"format\": 1", "\"format\": " + std::string(400000, '[') + std::string(400000, ']')),
+        with("1e-06", std::string(400000, '[') + std::string(400000, ']'))};
+    const auto ignored = [&](const char* what) {
+      const KnownRates known = load_rates(kKey, cpu());
+      CHECK_FALSE_MESSAGE(known.measured, what);
+      CHECK_MESSAGE(contains(known.remark, path), known.remark);
+      CHECK(known.remark.size() < 1000);
+      CHECK(known.rates.copy == default_rates(cpu()).copy);
+    };
+    for (const std::string& text : contents) {
+      std::ofstream(path, std::ios::trunc) << text;
+      ignored("nested");
+    }
+    fs::remove(path);
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    ignored("a pipe");  // and nobody waits for a writer
+    fs::remove(path);
+    fs::create_directory(path);
+    ignored("a folder");
+    CHECK_THROWS_AS(check_rates_can_be_kept(kKey), Error);
+    fs::remove(path);
+    fs::create_symlink("/dev/zero", path);
+    ignored("an endless device");
+    fs::remove(path);
+    fs::create_symlink(path, path);
+    ignored("a link to itself");
+    keep_rates(kKey, kRates);
+    CHECK(load_rates(kKey, cpu()).measured);
+  }
+
   TEST_CASE("rates: a place that cannot be written is an error that names it") {
     const CacheHome home;
     fs::create_directories(home.path);
     std::ofstream(home.path / "tenon") << "a file where the directory should be";
+    CHECK_THROWS_AS(check_rates_can_be_kept(kKey), Error);
     try {
       keep_rates(kKey, kRates);
       FAIL("kept");
