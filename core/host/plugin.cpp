@@ -214,9 +214,12 @@ DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position)
   device.kind = copy_text(info->kind);
   device.name = copy_text(info->name);
   device.reason = copy_text(info->reason);
-  if (!is_word(device.kind)) {
+  if (!is_word(device.kind) || device.kind[0] < 'a' || device.kind[0] > 'z') {
     lied("enumerate", which, ": its kind is '", device.kind,
-         "', expected up to 64 of a-z, 0-9, '_', '-' and '.'");
+         "', expected up to 64 of a-z, 0-9, '_', '-' and '.', a letter first");
+  }
+  if (device.kind == "auto") {
+    lied("enumerate", which, ": its kind is 'auto', which stands for any device");
   }
   device.memory_size = info->memory_size;
   device.max_allocation = info->max_allocation ? info->max_allocation : info->memory_size;

@@ -119,6 +119,18 @@ TEST_SUITE("host/hostile") {
                          doctest::Contains("which allows 9223372036854775807"), Error);
   }
 
+  TEST_CASE("description: kinds that a command line would take for something else") {
+    for (const char* kind : {"auto", "--help", "-1", "0", ".", "_x"}) {
+      fake::reset();
+      answers.devices[0].kind = {kind, std::strlen(kind)};
+      CHECK_MESSAGE(refusal().find("its kind is '" + std::string(kind) + "'") != std::string::npos,
+                    refusal());
+    }
+    fake::reset();
+    answers.devices[0].kind = {"auto-2", 6};
+    CHECK(refusal() == "loaded");
+  }
+
   TEST_CASE("events: a callback comes once, whatever the plugin does with it") {
     fake::reset();
     static void (*kept)(void*);
