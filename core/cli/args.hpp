@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command lines: options declared once, parsed, checked, and printed as help.
+// Command lines: options are declared once, in a table, from which they are parsed, checked,
+// explained and completed.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <map>
-#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -19,21 +20,29 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What a shell offers for a value.
+enum class Completes : uint8_t { nothing, file, folder };
+
 struct Option {
-  std::string_view name;   // "--steps"
-  std::string_view value;  // what stands behind it in the help; empty = a switch
-  std::string_view help;
-  bool repeats = false;  // may come several times
+  std::string_view name;                    // "--steps"
+  std::string_view value{};                 // its place in the help, "N"; empty: a switch
+  std::string_view help{};                  // one line
+  std::string_view otherwise{};             // the default, which the help shows
+  std::vector<std::string_view> choices{};  // the only values, unless empty
+  Completes completes = Completes::nothing;
+  bool repeats = false;  // may be given several times
   bool greedy = false;   // takes all words up to the next option
 };
 
 class Args {
  public:
   // words: what follows the command. allowed_words: how many words that are no option may come.
+  // A switch may be written NAME=on or NAME=off.
   Args(const std::vector<std::string>& words, const std::vector<Option>& options,
        size_t allowed_words = 0);
 
-  bool has(std::string_view name) const { return given_.contains(name); }
+  // Given, and no switch that is off.
+  bool has(std::string_view name) const { return given_.contains(name) && !off_.contains(name); }
   std::string text(std::string_view name, std::string_view otherwise = "") const;
   std::vector<std::string> list(std::string_view name) const;
   // Numbers are parsed whole and checked against [least, most].
@@ -43,12 +52,24 @@ class Args {
   void refuse(std::initializer_list<std::string_view> names, const std::string& why) const;
   const std::vector<std::string>& words() const { return words_; }
 
+  // The same with the options of others that are not given here.
+  Args with(const Args& others) const;
+  // Those of names that are given, as words of a command line.
+  std::vector<std::string> given(const std::vector<std::string_view>& names) const;
+
  private:
+  Args() = default;
+  void take(const Option& option, const std::vector<std::string>& words, size_t& at,
+            const std::string* joined, const std::vector<Option>& options);
+
   std::map<std::string, std::vector<std::string>, std::less<>> given_;
+  std::set<std::string, std::less<>> off_;  // switches
   std::vector<std::string> words_;
 };
 
-// "  --steps N        total number of steps" per option.
-std::string options_help(const std::vector<Option>& options);
+// The one of candidates that word was probably meant to be; empty: none is near.
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
+// "; did you mean 'X'?", or nothing.
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 
 }  // namespace tenon::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon bench: times an op, a graph file, or the three language models that the project compares
 // itself by.
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -86,9 +87,12 @@ void print(const Timing& t) {
   if (t.flops > 0) std::printf("  %8.1f GFLOP/s", t.gigaflops());
   if (t.tokens_per_second > 0) std::printf("  %9.0f tokens/s", t.tokens_per_second);
   std::printf("\n");
+  std::fflush(stdout);
 }
 
-std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
+using Show = std::function<void(const Timing&)>;
+
+void time_cases(const Runtime& runtime, const Args& args, const Show& show) {
   const double seconds = args.number("--seconds", 3, 0.01, 3600);
   if (args.has("--op")) {
     if (!args.words().empty()) throw UsageError("--op and a graph: only one of them can be timed");
@@ -96,53 +100,69 @@ std::vector<Timing> timings_of(const Runtime& runtime, const Args& args) {
     args.refuse({"--part"}, "is of a model folder, --op has none");
     args.refuse({"--bind"}, "is for the symbols of a graph, --op has numbers alone");
     const std::string op = args.text("--op");
-    return {bench_graph(runtime, graph_of_op(op), op, args, seconds)};
+    return show(bench_graph(runtime, graph_of_op(op), op, args, seconds));
   }
   if (!args.words().empty()) {
     const std::string& what = args.words()[0];
     args.refuse({"--only"}, "chooses among the language models, " + what + " is another case");
     check_part(args, what);
-    return {
-        bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds)};
+    return show(
+        bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds));
   }
   args.refuse({"--part", "--bind", "--fill", "--cold"}, "needs a graph or --op to be timed");
-  std::vector<Timing> timings;
   const std::string only = args.text("--only");
+  bool any = false;
   for (const Size& size : sizes())
     for (const bool train : {true, false}) {
       const std::string name = std::string(size.name) + (train ? "_train_step" : "_decode_token");
       if (name.find(only) == std::string::npos) continue;
-      timings.push_back(bench_lm(runtime, size, train, args, seconds));
+      any = true;
+      show(bench_lm(runtime, size, train, args, seconds));
     }
-  if (timings.empty()) throw UsageError("--only " + only + ": no case has that in its name");
-  return timings;
+  if (!any) throw UsageError("--only " + only + ": no case has that in its name");
 }
+
+// An array whose elements are printed as they come.
+class JsonList {
+ public:
+  void add(const nlohmann::json& j) {
+    std::cout << (begun_ ? ",\n" : "[\n")
+              << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::flush;
+    begun_ = true;
+  }
+  void end() { std::cout << (begun_ ? "\n]\n" : "[]\n"); }
+
+ private:
+  bool begun_ = false;
+};
 
 int bench(const Args& args) {
   const Runtime runtime = make_runtime(args);
   TraceFile trace(runtime, args);
-  const std::vector<Timing> timings = timings_of(runtime, args);
+  const bool as_json = args.has("--json");
+  JsonList list;
+  time_cases(runtime, args, [&](const Timing& t) {
+    if (as_json)
+      list.add(json_of(t));
+    else
+      print(t);
+  });
   trace.save();  // without what the ceilings run
-  Ceilings ceilings;
-  if (!args.has("--no-ceilings")) ceilings = measure_ceilings(runtime, args);
-  if (args.has("--json")) {
-    nlohmann::json j = nlohmann::json::array();
-    for (const Timing& t : timings) j.push_back(json_of(t));
-    if (!args.has("--no-ceilings"))
-      j.push_back({{"name", "ceilings"},
-                   {"copy_16mib_gbytes_per_second", ceilings.copy_16mib},
-                   {"copy_128mib_gbytes_per_second", ceilings.copy_128mib},
-                   {"matmul_gflops_per_second", ceilings.matmul},
-                   {"calibrated", ceilings.calibrated}});
-    std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    return 0;
+  if (!args.has("--no-ceilings")) {
+    const Ceilings c = measure_ceilings(runtime, args);
+    if (as_json)
+      list.add({{"name", "ceilings"},
+                {"copy_16mib_gbytes_per_second", c.copy_16mib},
+                {"copy_128mib_gbytes_per_second", c.copy_128mib},
+                {"matmul_gflops_per_second", c.matmul},
+                {"calibrated", c.calibrated}});
+    else
+      std::printf(
+          "ceilings: copy %.1f GB/s (16 MiB), %.1f GB/s (128 MiB), f32 matmul %.0f GFLOP/s%s\n",
+          c.copy_16mib, c.copy_128mib, c.matmul,
+          c.calibrated ? " (the last two as calibrated)" : "");
   }
-  for (const Timing& t : timings) print(t);
-  if (!args.has("--no-ceilings"))
-    std::printf(
-        "ceilings: copy %.1f GB/s (16 MiB), %.1f GB/s (128 MiB), f32 matmul %.0f GFLOP/s%s\n",
-        ceilings.copy_16mib, ceilings.copy_128mib, ceilings.matmul,
-        ceilings.calibrated ? " (the last two as calibrated)" : "");
+  if (as_json) list.end();
   return 0;
 }
 
@@ -153,32 +173,36 @@ Command bench_command() {
       .name = "bench",
       .summary = "time an op, a graph, or the three reference language models",
       .usage = "[MODEL_DIR | GRAPH_FILE] [options]",
-      .options = {{"--op", "TEXT",
-                   "an op as the graph text has it, with types for operands; inputs in0, in1 ..."},
-                  {"--fill", "NAME=LOW:HIGH",
-                   "an input's contents, uniform (else floats normal, integers 0); repeatable",
-                   true},
-                  {"--cold", "",
-                   "with cold caches, the device's time alone: that of a run which also changes "
-                   "256 MiB, less that of changing them (on the host, on several devices, and "
-                   "where that would come in the midst of a graph's steps: a run's time after "
-                   "changing them on each device)"},
-                  {"--no-ceilings", "", "do not measure copying and a large matmul on the device"},
-                  {"--only", "TEXT",
-                   "of the language models, those with TEXT in their name: lm_s_train_step ..."},
-                  {"--seconds", "X", "per case (default 3)"},
-                  {"--part", "NAME",
-                   "of a model folder: train, eval, decode or prefill (default decode)"},
-                  {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
-                  {"--json", "", "as JSON"},
-                  exec_option(),
-                  compile_option(),
-                  trace_option()},
+      .options =
+          {{.name = "--op",
+            .value = "TEXT",
+            .help = "time one op, written with types for operands: softmax(f32[8,1024]); its "
+                    "inputs are in0, in1 ..."},
+           {.name = "--fill",
+            .value = "NAME=LOW:HIGH",
+            .help = "fill an input with uniform numbers (else floats are normal, integers 0); "
+                    "repeatable",
+            .repeats = true},
+           {.name = "--cold",
+            .help = "report device time with cold caches (256 MiB are overwritten before each "
+                    "run; on a GPU their time is subtracted)"},
+           {.name = "--no-ceilings", .help = "do not measure the device's copy and product rates"},
+           {.name = "--only",
+            .value = "TEXT",
+            .help = "only the language models with TEXT in their name: lm_s_train_step ..."},
+           {.name = "--seconds", .value = "X", .help = "time per case", .otherwise = "3"},
+           part_option(),
+           bind_option(),
+           {.name = "--json", .help = "print JSON"},
+           exec_option(),
+           compile_option(),
+           trace_option()},
       .examples =
-          "  tenon bench --only lm_m_train\n  tenon bench failing.tng --seconds 1\n"
-          "  tenon bench --op '(v, i) = topk(f32[8,131072]) {k=50}'\n"
-          "  tenon bench --op 'gather(f32[32768,256], i64[16384])' --fill in1=0:32768\n",
+          "tenon bench --only lm_m_train\ntenon bench failing.tng --seconds 1\n"
+          "tenon bench --op '(v, i) = topk(f32[8,131072]) {k=50}'\n"
+          "tenon bench --op 'gather(f32[32768,256], i64[16384])' --fill in1=0:32768\n",
       .words = 1,
+      .completes = Completes::file,
       .run = bench};
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "cli/command.hpp"
-#include "cli/lm/interrupt.hpp"
-#include "cli/lm/progress.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/progress.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -72,9 +72,12 @@ Command calibrate_command() {
   return {.name = "calibrate",
           .summary = "measure how fast devices are, for placement and bench",
           .usage = "[options]",
-          .options = {{"--seconds", "X", "for each thing that is measured (default 0.2)"},
-                      {"--json", "", "as JSON"}},
-          .examples = "  tenon calibrate\n  tenon calibrate --device cuda:0 --json\n",
+          .options = {{.name = "--seconds",
+                       .value = "X",
+                       .help = "time for each rate that is measured",
+                       .otherwise = "0.2"},
+                      {.name = "--json", .help = "print JSON"}},
+          .examples = "tenon calibrate\ntenon calibrate --device cuda:0 --json\n",
           .run = calibrate};
 }
 

@@ -3,21 +3,45 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <utility>
 
 namespace tenon::cli {
 
-const std::vector<Option>& common_options() {
-  static const std::vector<Option> options = {
-      {"--device", "ID", "device to run on: auto, cpu, cuda:0 ... (default auto)"},
-      {"--threads", "N", "computing threads (default: the smaller of affinity and cgroup quota)"},
-      {"--plugin-dir", "DIR", "also search DIR for plugins; repeatable", true},
-      {"--plugin", "FILE", "load this plugin; repeatable; a failure ends the command", true},
-      {"--help", "", "this text"},
-  };
+const std::vector<Command>& all_commands() {
+  static const std::vector<Command> commands = {
+      devices_command(),   ops_command(),      inspect_command(),     bench_command(),
+      calibrate_command(), lm_train_command(), lm_generate_command(), completions_command()};
+  return commands;
+}
+
+std::vector<Option> options_of(const Command& command) {
+  std::vector<Option> options = command.options;
+  if (command.opens_device)
+    options.push_back(
+        {.name = "--device",
+         .value = "ID",
+         .help = "device to run on: auto, cpu, cuda:0 ...; 'tenon devices' lists them",
+         .otherwise = "auto"});
+  if (command.loads_plugins) {
+    options.push_back({.name = "--threads",
+                       .value = "N",
+                       .help = "computing threads",
+                       .otherwise = "what affinity and control group allow"});
+    options.push_back({.name = "--plugin-dir",
+                       .value = "DIR",
+                       .help = "also search DIR for plugins; repeatable",
+                       .completes = Completes::folder,
+                       .repeats = true});
+    options.push_back({.name = "--plugin",
+                       .value = "FILE",
+                       .help = "load this plugin or fail; repeatable",
+                       .completes = Completes::file,
+                       .repeats = true});
+  }
+  options.push_back({.name = "--help", .help = "print this help"});
   return options;
 }
 
@@ -29,16 +53,30 @@ Runtime make_runtime(const Args& args) {
     options.plugin_dirs.push_back(std::filesystem::absolute(d));
   for (const std::string& f : args.list("--plugin"))
     options.plugin_files.push_back(std::filesystem::absolute(f));
-  options.threads = static_cast<uint32_t>(args.integer("--threads", 0, 1, 4096));
+  options.threads = static_cast<uint32_t>(args.integer("--threads", 0, 0, 4096));
   return Runtime(options);
 }
 
 std::string device_of(const Args& args) { return args.text("--device", "auto"); }
 
 Option trace_option() {
-  return {"--trace", "FILE",
-          "write what ran when to FILE, for ui.perfetto.dev or chrome://tracing (JSON)"};
+  return {.name = "--trace",
+          .value = "FILE",
+          .help = "write when each step ran to FILE, as JSON for ui.perfetto.dev",
+          .completes = Completes::file};
 }
+
+namespace {
+// A path that was mistyped may name anyone's file: a trace replaces traces only.
+bool may_be_replaced(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return true;  // /dev/null, a pipe
+  std::string begin(80, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return in.gcount() == 0 || begin.find("\"traceEvents\"") != std::string::npos;
+}
+}  // namespace
 
 TraceFile::TraceFile(const Runtime& runtime, const Args& args)
     : runtime_(runtime), path_(args.text("--trace")) {
@@ -46,7 +84,10 @@ TraceFile::TraceFile(const Runtime& runtime, const Args& args)
   std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   if (folder.empty()) folder = ".";
   if (::access(folder.c_str(), W_OK) != 0)
-    throw Error(TENON_IO_ERROR, path_ + ": its folder is not there or cannot be written");
+    throw Error(TENON_IO_ERROR, path_ + ": its folder is missing or cannot be written");
+  if (!may_be_replaced(path_))
+    throw Error(TENON_IO_ERROR,
+                path_ + ": is there and is no trace; expected the name of a new file");
   runtime_.start_trace();
 }
 

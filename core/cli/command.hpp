@@ -3,7 +3,6 @@
 // statuses.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,14 +17,23 @@ inline constexpr int kWrongUsage = 2;
 inline constexpr int kInterrupted = 130;  // Ctrl-C
 
 struct Command {
-  std::string_view name;        // "devices", "lm train"
-  std::string_view summary;     // one line
-  std::string_view usage;       // what follows the name
-  std::vector<Option> options;  // its own; the common ones are added
-  std::string_view examples;
-  size_t words = 0;  // arguments that are no options
-  int (*run)(const Args& args);
+  std::string_view name;                     // "devices", "lm train"
+  std::string_view summary{};                // one line
+  std::string_view usage{};                  // what follows the name
+  std::vector<Option> options{};             // its own; the common ones are added
+  std::string_view examples{};               // a line each
+  size_t words = 0;                          // arguments that are no options
+  std::vector<std::string_view> choices{};   // of those arguments, unless empty
+  Completes completes = Completes::nothing;  // for those arguments
+  bool loads_plugins = true;                 // takes --plugin, --plugin-dir and --threads
+  bool opens_device = true;                  // takes --device
+  int (*run)(const Args& args) = nullptr;
 };
+
+// Every command, in the order of the overview.
+const std::vector<Command>& all_commands();
+// Its own options and the common ones that it takes.
+std::vector<Option> options_of(const Command& command);
 
 Command devices_command();
 Command ops_command();
@@ -34,9 +42,8 @@ Command bench_command();
 Command calibrate_command();
 Command lm_train_command();
 Command lm_generate_command();
+Command completions_command();
 
-// --plugin-dir, --plugin, --threads, --device, --help: every command takes them.
-const std::vector<Option>& common_options();
 // Loads plugins as the common options say. A file named by --plugin that fails throws; a bad one in
 // a directory is told on standard error.
 Runtime make_runtime(const Args& args);

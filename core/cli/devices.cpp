@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon devices: every plugin that was looked at, loaded or not and why, and every device.
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 namespace {
-
-std::string size_text(uint64_t bytes) {
-  if (bytes == 0) return "unknown";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
-}
 
 nlohmann::json rates_of(const Runtime& runtime, const DeviceEntry& device) {
   return nlohmann::json::parse(runtime.rates(device.id));
@@ -47,7 +40,6 @@ void print_json(const Runtime& runtime) {
 }
 
 int devices(const Args& args) {
-  args.refuse({"--device"}, "devices lists all of them");
   const Runtime runtime = make_runtime(args);
   if (args.has("--json")) {
     print_json(runtime);
@@ -55,8 +47,9 @@ int devices(const Args& args) {
   }
   std::cout << "devices:\n";
   for (const DeviceEntry& d : runtime.devices()) {
-    std::cout << "  " << d.id << "  " << d.name << ", " << size_text(d.memory_size) << ", plugin "
-              << d.plugin;
+    std::cout << "  " << d.id << "  " << d.name << ", "
+              << (d.memory_size ? size_text(d.memory_size) : "memory of unknown size")
+              << ", plugin " << d.plugin;
     if (!d.reason.empty()) std::cout << "; cannot be used: " << d.reason;
     std::cout << "\n";
     if (!d.reason.empty()) continue;
@@ -89,8 +82,9 @@ Command devices_command() {
   return {.name = "devices",
           .summary = "list devices, and every plugin that was found, loaded or not",
           .usage = "[--json]",
-          .options = {{"--json", "", "as JSON"}},
-          .examples = "  tenon devices\n  tenon devices --plugin-dir ./build/plugins --json\n",
+          .options = {{.name = "--json", .help = "print JSON"}},
+          .examples = "tenon devices\ntenon devices --plugin-dir ./build/plugins --json\n",
+          .opens_device = false,
           .run = devices};
 }
 

@@ -103,22 +103,26 @@ Command inspect_command() {
       .name = "inspect",
       .summary = "show verdicts, regions, steps and memory of a graph on a device",
       .usage = "MODEL_DIR | GRAPH_FILE [options]",
-      .options = {{"--part", "NAME",
-                   "of a model folder: train, accumulate, apply, eval, decode or prefill "
-                   "(default decode)"},
-                  {"--batch", "N", "sequences that the parts train, accumulate and eval take"},
-                  {"--checkpoint", "", "the parts train and accumulate as lm train --checkpoint"},
-                  {"--bind", "NAME=N", "a number for a symbol of the graph; repeatable", true},
-                  {"--no-fallback", "", "refuse instead of falling back to the cpu"},
+      .options = {part_option(),
+                  {.name = "--batch",
+                   .value = "N",
+                   .help = "sequences per batch of the parts train, accumulate and eval",
+                   .otherwise = "1"},
+                  {.name = "--checkpoint",
+                   .help = "recompute layers in the parts train and accumulate, as lm train does"},
+                  bind_option(),
+                  {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"},
                   exec_option(),
-                  {"--steps", "", "also list the steps, with multi-stream their lanes and waits"},
-                  {"--text", "", "print the graph's text form instead"},
-                  {"--json", "", "the report as JSON"}},
+                  {.name = "--steps",
+                   .help = "also list the steps, with multi-stream their lanes and waits"},
+                  {.name = "--text", .help = "only print the graph's text form"},
+                  {.name = "--json", .help = "print the report as JSON"}},
       .examples =
-          "  tenon inspect model --part train\n  tenon inspect failing.tng --device cpu --bind "
+          "tenon inspect model --part train\ntenon inspect failing.tng --device cpu --bind "
           "N=4 --steps\n"
-          "  tenon inspect model --part train --exec multi-stream:4 --steps\n",
+          "tenon inspect model --part train --exec multi-stream:4 --steps\n",
       .words = 1,
+      .completes = Completes::file,
       .run = inspect};
 }
 

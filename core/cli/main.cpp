@@ -1,42 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `tenon` command: finds the subcommand, parses, runs, turns exceptions into messages and exit
 // statuses.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
-#include "cli/command.hpp"
+#include "cli/help.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 namespace {
 
-std::vector<Command> all_commands() {
-  return {devices_command(),   ops_command(),      inspect_command(),    bench_command(),
-          calibrate_command(), lm_train_command(), lm_generate_command()};
-}
-
-// Of the commands whose name begins so.
-std::string overview(std::string_view group = "") {
-  std::string text =
-      "tenon: runs and trains tensor programs on plugin backends\n\nusage: tenon COMMAND "
-      "[options]\n\ncommands:\n";
-  for (const Command& c : all_commands()) {
-    if (!c.name.starts_with(group)) continue;
-    std::string left(c.name);
-    left.resize(14, ' ');
-    text += "  " + left + std::string(c.summary) + "\n";
-  }
-  return text +
-         "\n  tenon COMMAND --help   options and examples of a command\n  tenon --version        "
-         "versions of the program, the backend ABI and the host API\n";
-}
-
-std::string help_of(const Command& c) {
-  return "tenon " + std::string(c.name) + ": " + std::string(c.summary) + "\n\nusage: tenon " +
-         std::string(c.name) + " " + std::string(c.usage) + "\n\n" +
-         (c.options.empty() ? "" : "options:\n" + options_help(c.options) + "\n") +
-         "common options:\n" + options_help(common_options()) + "\nexamples:\n" +
-         std::string(c.examples);
-}
+using Words = std::vector<std::string>;
 
 std::string versions() {
   const auto pair = [](uint32_t v) {
@@ -46,40 +24,98 @@ std::string versions() {
          pair(tenon_api_version()) + "\n";
 }
 
-int run(const std::vector<std::string>& words) {
+// The command that words begin with, and how many of them its name takes.
+struct Found {
+  const Command* command = nullptr;
+  size_t words = 0;
+};
+Found find_command(const Words& words) {
+  for (const Command& c : all_commands()) {
+    if (!words.empty() && c.name == words[0]) return {&c, 1};
+    if (words.size() > 1 && c.name == words[0] + " " + words[1]) return {&c, 2};
+  }
+  return {};
+}
+
+[[noreturn]] void unknown_command(const Words& words) {
+  std::vector<std::string_view> names;
+  for (const Command& c : all_commands()) names.push_back(c.name);
+  std::string said = words[0];
+  std::string_view meant;
+  if (words.size() > 1 && !words[1].starts_with("-"))
+    if (meant = nearest(words[0] + " " + words[1], names); !meant.empty() || words[0] == "lm")
+      said += " " + words[1];
+  if (meant.empty()) meant = nearest(words[0], names);
+  // "train" is meant to be "lm train"
+  for (const std::string_view name : names)
+    if (meant.empty() && !nearest(words[0], {name.substr(name.find(' ') + 1)}).empty())
+      meant = name;
+  throw UsageError("unknown command '" + said + "'" +
+                   (meant.empty() ? "" : "; did you mean 'tenon " + std::string(meant) + "'?"));
+}
+
+bool asks_for_help(const std::string& word) {
+  return word == "--help" || word == "-h" || word == "help";
+}
+
+// help, help COMMAND, COMMAND --help
+int print_help(const Words& words) {
+  const size_t columns = terminal_width(STDOUT_FILENO);
+  const Found found = find_command(words);
+  if (words.empty())
+    std::cout << overview(columns);
+  else if (found.command && found.words == words.size())
+    std::cout << help_of(*found.command, columns);
+  else if (words == Words{"lm"})
+    std::cout << overview(columns, "lm ");
+  else
+    unknown_command(words);
+  return 0;
+}
+
+int run(const Words& words) {
+  const size_t error_columns = terminal_width(STDERR_FILENO);
   if (words.empty()) {
-    std::cerr << overview();
+    std::cerr << overview(error_columns);
     return kWrongUsage;
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    std::cout << overview();
-    return 0;
-  }
-  if (words[0] == "--version") {
+  if (asks_for_help(words[0])) return print_help({words.begin() + 1, words.end()});
+  if (words[0] == "--version" || words[0] == "-V") {
     std::cout << versions();
     return 0;
   }
-  if (words[0] == "lm" && (words.size() == 1 || words[1] == "--help" || words[1] == "-h")) {
-    (words.size() == 1 ? std::cerr : std::cout) << overview("lm ");
-    return words.size() == 1 ? static_cast<int>(kWrongUsage) : 0;
+  if (words == Words{"lm"}) {
+    std::cerr << overview(error_columns, "lm ");
+    return kWrongUsage;
   }
-  // A command's name is one word or two.
-  const std::string two = words.size() > 1 ? words[0] + " " + words[1] : words[0];
-  for (const Command& c : all_commands()) {
-    const size_t used = c.name == two        ? std::min<size_t>(words.size(), 2)
-                        : c.name == words[0] ? 1
-                                             : 0;
-    if (used == 0) continue;
-    std::vector<Option> options = c.options;
-    options.insert(options.end(), common_options().begin(), common_options().end());
-    const Args args({words.begin() + static_cast<ptrdiff_t>(used), words.end()}, options, c.words);
-    if (args.has("--help")) {
-      std::cout << help_of(c);
+  if (words[0] == "lm" && asks_for_help(words[1])) return print_help({"lm"});
+  const Found found = find_command(words);
+  if (!found.command) unknown_command(words);
+  const Command& c = *found.command;
+  const Words rest(words.begin() + static_cast<ptrdiff_t>(found.words), words.end());
+  // Help is given even where the rest of the line is wrong.
+  for (const std::string& word : rest) {
+    if (word == "--") break;
+    if (word == "--help" || word == "-h") {
+      std::cout << help_of(c, terminal_width(STDOUT_FILENO));
       return 0;
     }
-    return c.run(args);
   }
-  throw UsageError("unknown command '" + two + "'");
+  try {
+    return c.run(Args(rest, options_of(c), c.words));
+  } catch (const UsageError& e) {
+    std::cerr << "tenon " << c.name << ": " << without_control_bytes(e.what()) << "\n\n"
+              << usage_of(c);
+    return kWrongUsage;
+  }
+}
+
+// The exit status, unless what was printed could not be written.
+int flushed(int status) {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  std::cerr << "tenon: standard output: write failed\n";
+  return status == 0 ? kFailure : status;
 }
 
 }  // namespace
@@ -87,16 +123,12 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   using namespace tenon::cli;
+  ignore_size_limit();
   try {
-    const int status = run(std::vector<std::string>(argv + 1, argv + argc));
-    std::cout.flush();
-    if (!std::cout) {
-      std::cerr << "tenon: standard output: write failed\n";
-      return kFailure;
-    }
-    return status;
+    return flushed(run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc)));
   } catch (const UsageError& e) {
-    std::cerr << "tenon: " << e.what() << "\ntry 'tenon --help' or 'tenon COMMAND --help'\n";
+    std::cerr << "tenon: " << without_control_bytes(e.what())
+              << "\n\nusage: tenon COMMAND [options]\nfor the commands: tenon --help\n";
     return kWrongUsage;
   } catch (const tenon::Error& e) {
     std::cerr << "tenon: " << tenon::code_name(e.code()) << ": " << e.what() << "\n";

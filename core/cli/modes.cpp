@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "cli/lm/interrupt.hpp"
-#include "cli/lm/progress.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/progress.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -64,24 +64,26 @@ class Compiling {
 }  // namespace
 
 Option exec_option() {
-  return {
-      "--exec", "MODE",
-      "stream, graph (recorded and replayed), eager (waits after each step) or multi-stream[:N] "
-      "(at most N steps at once, default 4); default: graph for what runs often"};
+  return {.name = "--exec",
+          .value = "MODE",
+          .help =
+              "how steps run: stream, graph (captured and replayed), eager (waits after each "
+              "step) or multi-stream[:N] (up to N steps at once, 4 without N)",
+          .otherwise = "graph for what runs often"};
 }
 
 Option compile_option() {
-  return {"--compile", "MODE",
-          "jit (code is made when first wanted, the default) or aot (all of it at first)"};
+  return {.name = "--compile",
+          .value = "MODE",
+          .help = "generate code at first use (jit) or all of it before the first run (aot)",
+          .otherwise = "jit",
+          .choices = {"jit", "aot"}};
 }
 
 ExecutableOptions executable_options(const Args& args) {
   ExecutableOptions options{.device = device_of(args)};
   if (args.has("--exec")) set_exec(options, args.text("--exec"));
-  const std::string compile = args.text("--compile", "jit");
-  if (compile != "jit" && compile != "aot")
-    throw UsageError("--compile " + compile + ": expected jit or aot");
-  options.aot = compile == "aot";
+  options.aot = args.text("--compile") == "aot";
   if (options.aot)
     options.progress = [state = std::make_shared<Compiling>()](uint32_t done, uint32_t total) {
       return state->show(done, total);

@@ -53,7 +53,7 @@ class Pieces {
 
   Graph parsed() const {
     try {
-      return Graph::parse(text_, kFile);
+      return parse_graph(text_, kFile);
     } catch (const Error& e) {
       throw Error(e.code(), told(e.what()));
     }
@@ -155,6 +155,22 @@ void check_braces(const Pieces& pieces, std::string_view rest) {
 }
 
 }  // namespace
+
+Graph parse_graph(const std::string& text, const std::string& file) {
+  try {
+    return Graph::parse(text, file);
+  } catch (const Error& e) {
+    const std::string message = e.what();
+    constexpr std::string_view kBegin = "there is no op '";
+    const size_t at = message.find(kBegin);
+    if (at == std::string::npos) throw;
+    const size_t name = at + kBegin.size(), end = message.find('\'', name);
+    const std::vector<OpEntry> ops = list_ops();
+    std::vector<std::string_view> names;
+    for (const OpEntry& o : ops) names.push_back(o.name);
+    throw Error(e.code(), message + did_you_mean(message.substr(name, end - name), names));
+  }
+}
 
 Graph graph_of_op(const std::string& text) {
   const OpText op = taken_apart(text);

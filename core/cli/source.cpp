@@ -2,18 +2,40 @@
 #include "cli/source.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
-#include "cli/lm/checkpoint.hpp"
+#include "cli/input.hpp"
+#include "cli/lm/config.hpp"
+#include "cli/op_text.hpp"
 
 namespace tenon::cli {
+namespace {
+
+bool is_folder(const std::string& what) {
+  std::error_code error;
+  return std::filesystem::is_directory(what, error);
+}
+
+}  // namespace
+
+Option part_option() {
+  return {.name = "--part",
+          .value = "NAME",
+          .help = "part of a model folder",
+          .otherwise = "decode",
+          .choices = {"train", "accumulate", "apply", "eval", "decode", "prefill"}};
+}
+
+Option bind_option() {
+  return {.name = "--bind",
+          .value = "NAME=N",
+          .help = "a number for a symbol of the graph; repeatable",
+          .repeats = true};
+}
 
 Graph graph_from(const std::string& what, const std::string& part, const PartOptions& o) {
-  if (std::filesystem::is_directory(what)) {
+  if (is_folder(what)) {
     const lm::Config c = lm::load_config(what);
     const lm::TrainOptions training{.batch = o.batch, .checkpoint = o.checkpoint};
     if (part == "train") return lm::train_graph(c, training);
@@ -21,20 +43,13 @@ Graph graph_from(const std::string& what, const std::string& part, const PartOpt
     if (part == "apply") return lm::apply_graph(c, training);
     if (part == "eval") return lm::eval_graph(c, o.batch);
     if (part == "decode") return lm::decode_graph(c, {});
-    if (part == "prefill") return lm::prefill_graph(c, std::min<int64_t>(16, c.context), {});
-    throw UsageError("--part " + part + ": expected " + std::string(kParts));
+    return lm::prefill_graph(c, std::min<int64_t>(16, c.context), {});
   }
-  std::ifstream in(what, std::ios::binary);
-  if (!in)
-    throw Error(errno == ENOENT ? TENON_NOT_FOUND : TENON_IO_ERROR,
-                what + ": open: " + std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw Error(TENON_IO_ERROR, what + ": read failed");
-  return Graph::parse(text, what);
+  return parse_graph(read_input(what), what);
 }
 
 void check_part(const Args& args, const std::string& what) {
-  if (!std::filesystem::is_directory(what)) {
+  if (!is_folder(what)) {
     args.refuse({"--part", "--batch", "--checkpoint"},
                 "is of a model folder, which " + what + " is not");
     return;
@@ -58,7 +73,12 @@ std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {
                             : std::from_chars(b.data() + at + 1, end, number);
     if (parsed.ec != std::errc() || parsed.ptr != end || number < 0)
       throw UsageError("--bind " + b + ": expected NAME=NUMBER, 0 or more");
-    out.emplace_back(b.substr(0, at), number);
+    const std::string name = b.substr(0, at);
+    for (const auto& [known, value] : out)
+      if (known == name)
+        throw UsageError("--bind " + b + ": " + name + " has the number " + std::to_string(value) +
+                         " already");
+    out.emplace_back(name, number);
   }
   return out;
 }

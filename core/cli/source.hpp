@@ -8,8 +8,8 @@
 
 namespace tenon::cli {
 
-// --part of a model folder.
-inline constexpr std::string_view kParts = "train, accumulate, apply, eval, decode or prefill";
+Option part_option();  // --part of a model folder
+Option bind_option();  // --bind of a graph
 
 // How the parts of a model folder that train or measure are made.
 struct PartOptions {

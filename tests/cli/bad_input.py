@@ -129,7 +129,7 @@ def texts_and_out(work):
     folder = work / "diverged"
     shutil.copytree(MODEL, folder)
     before = (folder / "model.safetensors").read_bytes()
-    expect("a training that diverges", run("lm", "train", "--text", TEXT, "--out", folder, *SIZES[:-4], "--steps", "60", "--lr", "1000"), 1, "not finite")
+    expect("a training that diverges", run("lm", "train", "--text", TEXT, "--out", folder, "--force", *SIZES[:-4], "--steps", "60", "--lr", "1000"), 1, "not finite")
     expect("it leaves the checkpoint", subprocess.CompletedProcess([], int(before != (folder / "model.safetensors").read_bytes()), "", ""), 0)
     closed = work / "closed"
     closed.mkdir(mode=0o555)
@@ -141,7 +141,7 @@ def full_disk(work):
     folder = work / "full"
     shutil.copytree(MODEL, folder)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    result = run("lm", "train", "--text", TEXT, "--out", folder, *SIZES, preexec_fn=small_files)
+    result = run("lm", "train", "--text", TEXT, "--out", folder, "--force", "--no-room-check", *SIZES, preexec_fn=small_files)
     after = {p.name: p.read_bytes() for p in folder.iterdir()}
     expect("a full disk while saving", result, 1, "safetensors")
     expect("the old checkpoint is whole", subprocess.CompletedProcess([], int(before != after), "", str(after.keys())), 0)
@@ -205,6 +205,25 @@ def config(work):
                          ("num_hidden_layers", 1 << 30), ("num_hidden_layers", (1 << 63) + 1)):
         text = json.dumps({**good, field: value}).encode()
         expect(f"config with {field} {value}", generate(with_file(work, "config.json", text)), 1, "config.json", field)
+    # What changes the result is honoured or refused by name.
+    for field, value in (("rope_scaling", {"rope_type": "yarn", "factor": 2.0}), ("rope_parameters", {"rope_type": "dynamic", "factor": 2.0}),
+                         ("rope_parameters", {"rope_type": "linear"}), ("rope_parameters", {"rope_type": "default", "rope_theta": 7.0}),
+                         ("partial_rotary_factor", 0.5), ("sliding_window", 8), ("hidden_act", "quick_gelu"), ("torch_dtype", "float16"),
+                         ("quantization_config", {"bits": 4}), ("architectures", ["LlamaModel"]), ("anything", 1), ("rope_scaling", [1])):
+        text = json.dumps({**good, field: value}).encode()
+        word = "rope_theta" if value == {"rope_type": "default", "rope_theta": 7.0} else field
+        expect(f"config with {field} {value}", generate(with_file(work, "config.json", text)), 1, "config.json", word)
+    for field, word in (("attention_bias", "q_proj.bias"), ("mlp_bias", "gate_proj.bias"), ("tie_word_embeddings", "lm_head.weight")):
+        text = json.dumps({**good, field: True}).encode()
+        expect(f"config with {field} that the weights lack", generate(with_file(work, "config.json", text)), 1, "model.safetensors", word)
+    first = generate(with_file(work, "config.json", json.dumps(good).encode())).stdout
+    for change in ({"rope_theta": 10.0}, {"rope_scaling": {"type": "linear", "factor": 8.0}}, {"hidden_act": "relu"}, {"rms_norm_eps": 10.0}):
+        folder = with_file(work, "config.json", json.dumps({**good, **change}).encode())
+        words = ("lm", "generate", "--prompt", "a", "--tokens", "14", "--temperature", "0", "--model")
+        expect(f"config with {change} is honoured", subprocess.CompletedProcess([], int(run(*words, folder).stdout == run(*words, MODEL).stdout), "", first), 0)
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["a"], tokenizer["model"]["vocab"]["b"] = tokenizer["model"]["vocab"]["b"], tokenizer["model"]["vocab"]["a"]
+    expect("another tokenizer", generate(with_file(work, "tokenizer.json", json.dumps(tokenizer).encode())), 1, "tokenizer.json", "bytes")
     deep = json.dumps({**good, "model_type": "DEEP"}).replace('"DEEP"', "[" * 200000 + "]" * 200000).encode()
     expect("config with a deep model_type", generate(with_file(work, "config.json", deep)), 1, "config.json", "model_type")
     expect("config of more layers than weights", generate(with_file(work, "config.json", json.dumps({**good, "num_hidden_layers": 1 << 20}).encode())), 1,

@@ -22,16 +22,18 @@ struct TrainingState {
   uint64_t seed = 0;
   std::vector<std::string> files;
   uint64_t data_checksum = 0;
+  std::vector<std::string> options{};                // of the run, as words of a command line
   std::string choices = "{}";                        // of Runtime::choices, at the last save
   std::vector<std::pair<int64_t, double>> losses;    // step, training loss
   std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };
 
-Config read_config(const std::string& file);
-Config load_config(const std::string& folder);
-// What is wrong with a folder is told with the file's name.
+// What is wrong with a folder is told with the file's name. Weights that the model lacks or does
+// not use are refused.
 Config load_model(const std::string& folder, Store& store);
 TrainingState load_training(const std::string& folder, Store& store);
+// TrainingState::options alone.
+std::vector<std::string> load_options(const std::string& folder);
 
 // Throws where training.json could not hold a state: JSON knows file names in UTF-8 only.
 void check_storable(const TrainingState& state);

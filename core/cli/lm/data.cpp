@@ -2,38 +2,28 @@
 #include "cli/lm/data.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "cli/input.hpp"
 #include "cli/lm/random.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::lm {
-namespace {
-
-std::vector<uint8_t> read_file(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    throw Error(TENON_IO_ERROR, path + ": is a directory, expected a text file");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(TENON_IO_ERROR, path + ": open: " + std::strerror(errno));
-  std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw Error(TENON_IO_ERROR, path + ": read failed");
-  return bytes;
-}
-
-}  // namespace
 
 TextData::TextData(const std::vector<std::string>& files) {
   for (const std::string& f : files) {
-    std::error_code error;
-    const std::string canonical = std::filesystem::canonical(f, error).string();
-    if (error) throw Error(TENON_NOT_FOUND, f + ": " + error.message());
-    if (std::find(files_.begin(), files_.end(), canonical) != files_.end()) continue;
-    files_.push_back(canonical);
-    const std::vector<uint8_t> bytes = read_file(canonical);
+    std::string name = f;
+    if (cli::can_be_read_again(f)) {
+      std::error_code error;
+      name = std::filesystem::canonical(f, error).string();
+      if (error) throw Error(TENON_NOT_FOUND, f + ": " + error.message());
+    }
+    if (std::find(files_.begin(), files_.end(), name) != files_.end()) continue;
+    files_.push_back(name);
+    const std::string text = cli::read_input(name);
+    const auto* begin = reinterpret_cast<const uint8_t*>(text.data());
+    const std::span<const uint8_t> bytes(begin, text.size());
     const auto held = static_cast<ptrdiff_t>(bytes.size() / 10);
     train_.insert(train_.end(), bytes.begin(), bytes.end() - held);
     held_out_.insert(held_out_.end(), bytes.end() - held, bytes.end());

@@ -12,12 +12,11 @@ namespace tenon::lm {
 
 class TextData {
  public:
-  // Files that are the same after symlinks count once.
+  // Files that are the same after symlinks count once. Pipes are read to their end.
   explicit TextData(const std::vector<std::string>& files);
 
-  const std::vector<std::string>& files() const {
-    return files_;
-  }  // canonical paths, as given, each once
+  // Canonical paths in the order given, each once; a pipe under the name it was given by.
+  const std::vector<std::string>& files() const { return files_; }
   int64_t train_size() const { return static_cast<int64_t>(train_.size()); }
   int64_t held_out_size() const { return static_cast<int64_t>(held_out_.size()); }
   uint64_t checksum() const { return checksum_; }  // of all bytes

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter
 // and cache are state that the graph advances; the host only reads the tokens.
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/input.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/lm/checkpoint.hpp"
-#include "cli/lm/interrupt.hpp"
 #include "cli/lm/model.hpp"
 #include "cli/modes.hpp"
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -19,13 +25,31 @@ using namespace tenon::lm;
 
 const std::vector<Option>& generate_options() {
   static const std::vector<Option> options = {
-      {"--model", "DIR", "model folder, as lm train writes it"},
-      {"--prompt", "TEXT", "what to continue"},
-      {"--tokens", "N", "bytes to generate (default 256)"},
-      {"--temperature", "X", "0 = always the likeliest byte (default 0.8)"},
-      {"--top-k", "N", "sample from the N likeliest; 0 = all (default 0)"},
-      {"--top-p", "X", "sample from the likeliest that sum up to X (default 1)"},
-      {"--seed", "N", "of the sampling (default 0)"},
+      {.name = "--model",
+       .value = "DIR",
+       .help = "model folder, as lm train writes it",
+       .completes = Completes::folder},
+      {.name = "--prompt",
+       .value = "TEXT",
+       .help = "what to continue; without it standard input is read"},
+      {.name = "--prompt-file",
+       .value = "FILE",
+       .help = "read the prompt from FILE (- is standard input); one newline at its end is dropped",
+       .completes = Completes::file},
+      {.name = "--tokens", .value = "N", .help = "bytes to generate", .otherwise = "256"},
+      {.name = "--temperature",
+       .value = "X",
+       .help = "spread of the choice; 0 always takes the likeliest byte",
+       .otherwise = "0.8"},
+      {.name = "--top-k",
+       .value = "N",
+       .help = "sample from the N likeliest bytes; 0 takes all",
+       .otherwise = "0"},
+      {.name = "--top-p",
+       .value = "X",
+       .help = "sample from the likeliest bytes whose probabilities sum up to X",
+       .otherwise = "1"},
+      {.name = "--seed", .value = "N", .help = "seed of the sampling", .otherwise = "0"},
       exec_option(),
       compile_option(),
       trace_option(),
@@ -90,11 +114,40 @@ class Generator {
   std::map<int64_t, Runner> runners_;
 };
 
+std::string prompt_from(const Args& args) {
+  if (args.has("--prompt")) {
+    args.refuse({"--prompt-file"}, "--prompt is given already");
+    if (args.text("--prompt").empty())
+      throw UsageError("--prompt is empty: at least one byte is needed");
+    return args.text("--prompt");
+  }
+  if (!args.has("--prompt-file") && is_terminal(STDIN_FILENO))
+    throw UsageError("--prompt is missing: what to continue");
+  const std::string file = args.text("--prompt-file", "-");
+  std::string prompt = read_input(file);
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  if (prompt.empty())
+    throw UsageError((file == "-" ? "standard input" : file) +
+                     ": the prompt is empty: at least one byte is needed; --prompt gives one");
+  return prompt;
+}
+
+// The text on standard output; a terminal gets no control bytes.
+class TextOut {
+ public:
+  void put(std::string_view bytes) {
+    for (const char c : bytes) std::cout << (terminal_ ? safe_.add(c) : std::string(1, c));
+    std::cout << std::flush;
+  }
+  void end() { std::cout << safe_.end() << "\n" << std::flush; }
+
+ private:
+  bool terminal_ = is_terminal(STDOUT_FILENO);
+  SafeText safe_;
+};
+
 int generate(const Args& args) {
   if (!args.has("--model")) throw UsageError("--model is missing: the folder of a model");
-  if (!args.has("--prompt")) throw UsageError("--prompt is missing: what to continue");
-  const std::string prompt = args.text("--prompt");
-  if (prompt.empty()) throw UsageError("--prompt is empty: at least one byte is needed");
   const SampleOptions options{.temperature = args.number("--temperature", 0.8, 0, 1e6),
                               .top_k = args.integer("--top-k", 0, 0, 1 << 20),
                               .top_p = args.number("--top-p", 1, 0, 1)};
@@ -103,6 +156,7 @@ int generate(const Args& args) {
                 "with --temperature 0 the likeliest byte is taken, nothing is sampled");
   const int64_t count = args.integer("--tokens", 256, 0, 1 << 30);
   const int64_t seed = args.integer("--seed", 0, INT64_MIN, INT64_MAX);
+  const std::string prompt = prompt_from(args);
 
   const Runtime runtime = make_runtime(args);
   Store store(runtime);
@@ -119,8 +173,14 @@ int generate(const Args& args) {
   generator.prepare();
   TraceFile trace(runtime, args);
   const InterruptFlag interrupt;
-  std::cout << prompt << std::flush;
+  if (static_cast<int64_t>(tokens.size()) > config.context)
+    std::cerr << "tenon: the prompt has " << tokens.size() << " bytes; the model sees the last "
+              << config.context << "\n";
+  TextOut out;
+  out.put(prompt);
   int64_t in_cache = 0;  // 0: to be filled
+  int64_t decoded = 0;
+  double seconds = 0;  // of decoding
   for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
     int64_t next;
     if (in_cache == 0 || in_cache == config.context) {
@@ -129,13 +189,21 @@ int generate(const Args& args) {
       next = generator.prefill(tokens);
       in_cache = static_cast<int64_t>(tokens.size());
     } else {
+      const auto start = std::chrono::steady_clock::now();
       next = generator.decode();
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      ++decoded;
       ++in_cache;
     }
     tokens.push_back(next);
-    std::cout << static_cast<char>(next) << std::flush;
+    const char byte = static_cast<char>(next);
+    out.put({&byte, 1});
+    if (!std::cout) break;  // nobody reads it any more
   }
-  std::cout << "\n";
+  out.end();
+  if (decoded > 0)
+    std::fprintf(stderr, "%lld tokens, %.0f tokens/s\n", static_cast<long long>(decoded),
+                 static_cast<double>(decoded) / std::max(seconds, 1e-9));
   trace.save();
   return interrupt.raised() ? kInterrupted : 0;
 }
@@ -145,11 +213,12 @@ int generate(const Args& args) {
 Command lm_generate_command() {
   return {.name = "lm generate",
           .summary = "continue a prompt with a trained model",
-          .usage = "--model DIR --prompt TEXT [options]",
+          .usage = "--model DIR [--prompt TEXT] [options]",
           .options = generate_options(),
           .examples =
-              "  tenon lm generate --model model --prompt 'The licens' --tokens 300\n"
-              "  tenon lm generate --model model --prompt 'You may' --temperature 0\n",
+              "tenon lm generate --model model --prompt 'The licens' --tokens 300\n"
+              "tenon lm generate --model model --prompt 'You may' --temperature 0\n"
+              "tenon lm generate --model model < beginning.txt\n",
           .run = generate};
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lm/model.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <numbers>
 
 namespace tenon::lm {
 namespace {
@@ -16,7 +19,7 @@ class Builder {
  public:
   Builder(Graph& graph, const Config& config, bool trainable) : g_(graph), c_(config) {
     for (const WeightSpec& w : weight_specs(config))
-      weights_.emplace_back(w.name, g_.weight(w.name, {c_.dtype, w.dims}, trainable));
+      weights_.emplace(w.name, g_.weight(w.name, {c_.dtype, w.dims}, trainable));
   }
   bool checkpoint = false;  // each layer of decoder
 
@@ -27,13 +30,12 @@ class Builder {
 
   // cos and sin of the rope, [context, head_dim / 2].
   void make_rope() {
-    const int64_t half = c_.head_dim() / 2;
+    const std::vector<double> frequencies = c_.rope.frequencies(c_.head_dim());
+    const auto half = static_cast<int64_t>(frequencies.size());
     std::vector<float> cos, sin;
     for (int64_t p = 0; p < c_.context; ++p)
-      for (int64_t i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(p) *
-            std::pow(c_.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
+      for (const double frequency : frequencies) {
+        const double angle = static_cast<double>(p) * frequency;
         cos.push_back(static_cast<float>(std::cos(angle)));
         sin.push_back(static_cast<float>(std::sin(angle)));
       }
@@ -58,12 +60,12 @@ class Builder {
     a.q = rotate(heads_of("q_proj", c_.heads), positions, name + ".self_attn.q_rope");
     a.k = rotate(heads_of("k_proj", c_.kv_heads), positions, name + ".self_attn.k_rope");
     a.v = heads_of("v_proj", c_.kv_heads);
-    const Value o = reshape(attend(a, name + ".self_attn"), {batch, time, c_.dim});
+    const Value o =
+        reshape(attend(a, name + ".self_attn"), {batch, time, c_.heads * c_.head_dim()});
     const Value mixed = project(o, name + ".self_attn.o_proj", x);
     const Value m = norm(mixed, name + ".post_attention_layernorm");
-    const Value gated = g_.add(op::swiglu{.gate = project(m, name + ".mlp.gate_proj"),
-                                          .up = project(m, name + ".mlp.up_proj")},
-                               name + ".mlp.act");
+    const Value gate = project(m, name + ".mlp.gate_proj"), up = project(m, name + ".mlp.up_proj");
+    const Value gated = activated(gate, up, name + ".mlp.act");
     return project(gated, name + ".mlp.down_proj", mixed);
   }
 
@@ -102,21 +104,29 @@ class Builder {
 
  private:
   Value weight(const std::string& name) const {
-    for (const auto& [known, value] : weights_)
-      if (known == name) return value;
-    throw Error(TENON_INTERNAL, "model: no weight " + name);
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) throw Error(TENON_INTERNAL, "model: no weight " + name);
+    return found->second;
   }
   Value norm(Value x, const std::string& name) {
     return g_.add(op::rms_norm{.eps = c_.norm_eps, .x = x, .gamma = weight(name + ".weight")},
                   name);
   }
-  // x times the transposed weight, plus the residual in the same pass.
+  // x times the transposed weight, plus bias and residual in the same pass.
   Value project(Value x, const std::string& name, Value residual = {}) {
-    if (!residual)
-      return g_.add(op::matmul{.trans_b = true, .a = x, .b = weight(name + ".weight")}, name);
-    return g_.add(
-        op::linear{.trans_b = true, .a = x, .b = weight(name + ".weight"), .residual = residual},
-        name);
+    const auto found = weights_.find(name + ".bias");
+    const Value bias = found == weights_.end() ? Value{} : found->second;
+    const Value w = weight(name + ".weight");
+    if (!residual && !bias) return g_.add(op::matmul{.trans_b = true, .a = x, .b = w}, name);
+    return g_.add(op::linear{.trans_b = true, .a = x, .b = w, .bias = bias, .residual = residual},
+                  name);
+  }
+  Value activated(Value gate, Value up, const std::string& name) {
+    for (const char* fused : {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"})
+      if (c_.activation == fused)
+        return g_.add(op::swiglu{.act = c_.activation, .gate = gate, .up = up}, name);
+    const Value a = g_.add(op::unary{.kind = c_.activation, .x = gate}, name);
+    return g_.add(op::binary{.kind = "mul", .a = a, .b = up}, name);
   }
   Value rotate(Value x, Value positions, const std::string& name) {
     return g_.add(op::rope{.x = x, .cos = cos_, .sin = sin_, .position_ids = positions}, name);
@@ -124,7 +134,7 @@ class Builder {
 
   Graph& g_;
   const Config& c_;
-  std::vector<std::pair<std::string, Value>> weights_;
+  std::map<std::string, Value, std::less<>> weights_;
   Value cos_, sin_;
 };
 
@@ -188,41 +198,89 @@ void Config::check() const {
   positive(kv_heads, "num_key_value_heads");
   positive(ffn, "intermediate_size");
   positive(context, "max_position_embeddings");
+  require(head_size >= 0 && head_size <= most,
+          "head_dim is " + std::to_string(head_size) + ", expected 1 to " + std::to_string(most));
   require(dim % heads == 0, "hidden_size " + std::to_string(dim) +
                                 " is no multiple of num_attention_heads " + std::to_string(heads));
-  require(head_dim() % 2 == 0, "hidden_size / num_attention_heads = " + std::to_string(head_dim()) +
-                                   " must be even for rope");
+  require(head_dim() % 2 == 0 && head_dim() > 0,
+          "head_dim, else hidden_size / num_attention_heads, is " + std::to_string(head_dim()) +
+              ", expected an even number for rope");
   require(heads % kv_heads == 0, "num_attention_heads " + std::to_string(heads) +
                                      " is no multiple of num_key_value_heads " +
                                      std::to_string(kv_heads));
-  require(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta must be positive");
+  const auto above_zero = [](double v, const char* name) {
+    require(std::isfinite(v) && v > 0,
+            std::string(name) + " is " + std::to_string(v) + ", expected a number above 0");
+  };
+  above_zero(rope.theta, "rope_theta");
+  above_zero(rope.factor, "the factor of rope");
+  above_zero(rope.low_freq_factor, "low_freq_factor");
+  above_zero(rope.high_freq_factor, "high_freq_factor");
+  positive(rope.original_context, "original_max_position_embeddings");
+  require(rope.type != Rope::Type::llama3 || rope.high_freq_factor > rope.low_freq_factor,
+          "high_freq_factor must be above low_freq_factor");
+  require(std::isfinite(init_range) && init_range >= 0, "initializer_range must be at least 0");
+  require(attention_dropout >= 0 && attention_dropout < 1,
+          "attention_dropout must be at least 0 and below 1");
   require(std::isfinite(norm_eps) && norm_eps >= 0, "rms_norm_eps must be at least 0");
 }
 
 std::vector<WeightSpec> weight_specs(const Config& c) {
   using Init = WeightSpec::Init;
   std::vector<WeightSpec> specs;
-  const double scale = 0.02;
+  const double scale = c.init_range;
   // What adds to the residual stream starts smaller, so that its sum over the layers does not grow
   // with their number.
   const double residual_scale = scale / std::sqrt(2.0 * static_cast<double>(c.layers));
-  const int64_t kv = c.kv_heads * c.head_dim();
+  const int64_t q = c.heads * c.head_dim(), kv = c.kv_heads * c.head_dim();
+  const auto projection = [&](const std::string& name, int64_t out, int64_t in, double s,
+                              bool bias) {
+    specs.push_back({name + ".weight", {out, in}, Init::normal, s});
+    if (bias) specs.push_back({name + ".bias", {out}, Init::zeros, 0});
+  };
   specs.push_back({"model.embed_tokens.weight", {c.vocab, c.dim}, Init::normal, scale});
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string n = "model.layers." + std::to_string(i) + ".";
     specs.push_back({n + "input_layernorm.weight", {c.dim}, Init::ones, 0});
-    specs.push_back({n + "self_attn.q_proj.weight", {c.dim, c.dim}, Init::normal, scale});
-    specs.push_back({n + "self_attn.k_proj.weight", {kv, c.dim}, Init::normal, scale});
-    specs.push_back({n + "self_attn.v_proj.weight", {kv, c.dim}, Init::normal, scale});
-    specs.push_back({n + "self_attn.o_proj.weight", {c.dim, c.dim}, Init::normal, residual_scale});
+    projection(n + "self_attn.q_proj", q, c.dim, scale, c.attention_bias);
+    projection(n + "self_attn.k_proj", kv, c.dim, scale, c.attention_bias);
+    projection(n + "self_attn.v_proj", kv, c.dim, scale, c.attention_bias);
+    projection(n + "self_attn.o_proj", c.dim, q, residual_scale, c.attention_bias);
     specs.push_back({n + "post_attention_layernorm.weight", {c.dim}, Init::ones, 0});
-    specs.push_back({n + "mlp.gate_proj.weight", {c.ffn, c.dim}, Init::normal, scale});
-    specs.push_back({n + "mlp.up_proj.weight", {c.ffn, c.dim}, Init::normal, scale});
-    specs.push_back({n + "mlp.down_proj.weight", {c.dim, c.ffn}, Init::normal, residual_scale});
+    projection(n + "mlp.gate_proj", c.ffn, c.dim, scale, c.mlp_bias);
+    projection(n + "mlp.up_proj", c.ffn, c.dim, scale, c.mlp_bias);
+    projection(n + "mlp.down_proj", c.dim, c.ffn, residual_scale, c.mlp_bias);
   }
   specs.push_back({"model.norm.weight", {c.dim}, Init::ones, 0});
   if (!c.tied) specs.push_back({"lm_head.weight", {c.vocab, c.dim}, Init::normal, scale});
   return specs;
+}
+
+double parameter_count(const Config& c) {
+  Config one = c;
+  one.layers = 1;  // all layers are alike, and their number is up to the user
+  double layer = 0, other = 0;
+  for (const WeightSpec& w : weight_specs(one))
+    (w.name.starts_with("model.layers.") ? layer : other) +=
+        static_cast<double>(TensorType(f32, w.dims).elements());
+  return other + static_cast<double>(c.layers) * layer;
+}
+
+std::vector<double> Rope::frequencies(int64_t head_dim) const {
+  std::vector<double> out;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    if (type == Type::linear) f /= factor;
+    if (type == Type::llama3) {
+      // Turns within the original context: many stay, few are slowed, between them is a ramp.
+      const double turns = static_cast<double>(original_context) * f / (2 * std::numbers::pi);
+      const double kept =
+          std::clamp((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0.0, 1.0);
+      f = kept * f + (1 - kept) * f / factor;
+    }
+    out.push_back(f);
+  }
+  return out;
 }
 
 namespace {

@@ -11,20 +11,39 @@
 
 namespace tenon::lm {
 
+// Angles of the rotary embedding; theta and the scalings of long contexts as Hugging Face
+// transformers defines them.
+struct Rope {
+  enum class Type : uint8_t { plain, linear, llama3 } type = Type::plain;
+  double theta = 10000;
+  double factor = 1;                                 // of linear and llama3
+  double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
+  int64_t original_context = 8192;                   // of llama3
+
+  // Radians per position, of each pair of a head's numbers.
+  std::vector<double> frequencies(int64_t head_dim) const;
+};
+
 struct Config {
   int64_t vocab = 256;
   int64_t dim = 256;
   int64_t layers = 6;
   int64_t heads = 8;
   int64_t kv_heads = 4;
+  int64_t head_size = 0;  // 0: dim / heads
   int64_t ffn = 688;
   int64_t context = 256;  // positions of the rope tables, capacity of the cache
-  double rope_theta = 10000;
+  Rope rope{};
   double norm_eps = 1e-5;
-  bool tied = false;        // the head is the embedding
-  tenon_dtype dtype = f32;  // of weights, activations and caches: f32 or bf16
+  double init_range = 0.02;         // standard deviation of initial weights
+  double attention_dropout = 0;     // must be 0 to train
+  std::string activation = "silu";  // a kind of unary
+  bool attention_bias = false;      // in q, k, v and o
+  bool mlp_bias = false;            // in gate, up and down
+  bool tied = false;                // the head is the embedding
+  tenon_dtype dtype = f32;          // of weights, activations and caches: f32 or bf16
 
-  int64_t head_dim() const { return dim / heads; }
+  int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }
   // Throws Error(invalid_argument) naming the field.
   void check() const;
 };
@@ -32,11 +51,13 @@ struct Config {
 struct WeightSpec {
   std::string name;
   std::vector<int64_t> dims;
-  enum class Init { ones, normal } init;
+  enum class Init { zeros, ones, normal } init;
   double scale;  // standard deviation for normal
 };
 // Every weight of the model, in the order of the layers.
 std::vector<WeightSpec> weight_specs(const Config& config);
+// How many numbers they have.
+double parameter_count(const Config& config);
 
 struct TrainOptions {
   int64_t batch = 8;

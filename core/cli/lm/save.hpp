@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that replace others all at once, whatever is cut off when. They are written into a folder
-// inside the target; renaming that folder to `.saved` is the moment from which they count; then
-// each takes its place. Until all have, readers find the rest there.
+// A save replaces all files of a model folder at once, wherever it is cut off. The files are
+// written into a folder inside the target. Renaming that folder to `.saved` is the moment from
+// which they count. Then each file takes its place; until all have, readers find the rest in
+// `.saved`.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tenon/tenon.hpp"
 
 namespace tenon::lm {
+
+// Every file that a save writes. Nothing else in a folder is ever moved, replaced or removed.
+inline constexpr std::array<std::string_view, 7> kModelFiles = {
+    "model.safetensors",     "optimizer.safetensors", "config.json", "tokenizer.json",
+    "tokenizer_config.json", "training.json",         "loss.svg",
+};
+
+// Those of kModelFiles, and `.saved`, that a folder has. Links count, whatever they point to.
+std::vector<std::string> model_files_in(const std::filesystem::path& folder);
 
 // The newest whole save's file of that name. A save under way elsewhere may move it: see
 // read_saved.
@@ -27,25 +40,29 @@ auto read_saved(const std::filesystem::path& folder, const std::string& name, co
   return read((folder / name).string());
 }
 
-// Puts the files of a save that was cut off in their places.
+// Moves the files of a save that was cut off to their places. Throws where `.saved` is a link or
+// holds anything but such files.
 void finish_save(const std::filesystem::path& folder);
 
 class Save {
  public:
-  // Creates the folder where need be, finishes a save that was cut off and takes away what one left
-  // that never counted.
+  // Creates the folder where needed, tries to finish a save that was cut off, and removes what
+  // was left of saves that never counted.
   explicit Save(const std::filesystem::path& folder);
-  ~Save();  // what was not committed is gone
+  ~Save();  // removes what was not committed
   Save(const Save&) = delete;
   Save& operator=(const Save&) = delete;
 
   const std::filesystem::path& path() const { return path_; }  // where the files are written
   void write(const std::string& name, const std::string& text);
-  // All bytes must be on the disk. A failure after the moment says that the save is whole.
+  // All bytes must be on the disk. A failure never loses the save: its message says where it is.
   void commit();
 
  private:
+  void keep_elsewhere(const std::string& why);
+
   std::filesystem::path folder_, path_;
+  std::string blocked_{};  // why the save that was cut off cannot be finished
   int lock_ = -1;
 };
 

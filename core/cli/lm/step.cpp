@@ -2,7 +2,6 @@
 #include "cli/lm/step.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 namespace tenon::lm {
 namespace {
@@ -78,20 +77,19 @@ void Stepper::without_sums(const std::function<void()>& save) {
   if (apply_)
     for (const std::string& name : state_names(loss_->graph))
       store_.remove(TENON_SPACE_STATE, name);
-  save();
+  try {
+    save();
+  } catch (...) {
+    store_.add_missing(loss_->graph);
+    throw;
+  }
   store_.add_missing(loss_->graph);
 }
 
-uint64_t Stepper::peak() const {
-  uint64_t most = 0;
-  for (const Part* part : {loss_.get(), apply_.get()}) {
-    if (!part) continue;
-    uint64_t sum = 0;
-    const auto report = nlohmann::json::parse(part->executable.report());
-    for (const auto& m : report["memory"]) sum += m["peak"].get<uint64_t>();
-    most = std::max(most, sum);
-  }
-  return most;
+std::vector<std::string> Stepper::reports() const {
+  std::vector<std::string> out = {loss_->executable.report()};
+  if (apply_) out.push_back(apply_->executable.report());
+  return out;
 }
 
 HeldOut::HeldOut(const Runtime& runtime, const Store& store, const TextData& data,

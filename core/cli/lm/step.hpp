@@ -34,8 +34,8 @@ class Stepper {
   // Between two steps: save() with the store as a saved model has it, without the sums of
   // gradients, which are zero then.
   void without_sums(const std::function<void()>& save);
-  // Bytes of intermediates, of the largest graph.
-  uint64_t peak() const;
+  // Of its graphs: see Executable::report.
+  std::vector<std::string> reports() const;
 
  private:
   struct Part {
@@ -56,6 +56,7 @@ class HeldOut {
   HeldOut(const Runtime& runtime, const Store& store, const TextData& data, const Config& config,
           const TrainingState& state, const StepOptions& o);
   double loss();
+  std::string report() const { return executable_->report(); }
 
  private:
   const TextData& data_;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of progress on a terminal; nothing where standard error is none.
+// One line of progress on a terminal, never wider than it; nothing where standard error is none.
 #pragma once
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
+
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 
@@ -21,12 +24,14 @@ class Progress {
     const auto now = Clock::now();
     if (now - drawn_ < std::chrono::milliseconds(100) && done != total_) return;
     drawn_ = now;
-    constexpr int kWidth = 24;
-    const int filled = total_ > 0 ? static_cast<int>(kWidth * done / total_) : kWidth;
+    const size_t width = terminal_width(STDERR_FILENO) - 1;
+    const int64_t cells = width < 80 ? 10 : 24;  // of the bar
+    const auto filled = total_ > 0 ? std::min(cells * done / total_, cells) : cells;
     std::string bar(static_cast<size_t>(filled), '=');
-    bar.resize(kWidth, ' ');
-    std::fprintf(stderr, "\r\033[K%lld/%lld [%s] %s  %s left", static_cast<long long>(done),
-                 static_cast<long long>(total_), bar.c_str(), remarks.c_str(), left(done).c_str());
+    bar.resize(static_cast<size_t>(cells), ' ');
+    const std::string line = std::to_string(done) + "/" + std::to_string(total_) + " [" + bar +
+                             "] " + left(done) + " left  " + remarks;
+    std::fprintf(stderr, "\r\033[K%s", cut_to(line, width).c_str());
     std::fflush(stderr);
     shown_ = true;
   }
@@ -40,16 +45,12 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   std::string left(int64_t done) const {
-    if (done <= first_) return "--:--";
+    if (done <= first_) return "?";
     const double per_step = seconds() / static_cast<double>(done - first_);
-    const auto s = static_cast<int64_t>(per_step * static_cast<double>(total_ - done) + 0.5);
-    char text[32];
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(s / 60),
-                  static_cast<long long>(s % 60));
-    return text;
+    return duration_text(per_step * static_cast<double>(total_ - done));
   }
   int64_t first_, total_;
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool terminal_ = is_terminal(STDERR_FILENO);
   bool shown_ = false;
   Clock::time_point start_ = Clock::now(), drawn_{};
 };

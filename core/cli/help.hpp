@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Help texts, wrapped to a width.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli/command.hpp"
+
+namespace tenon::cli {
+
+// The commands whose name begins with group.
+std::string overview(size_t columns, std::string_view group = "");
+std::string help_of(const Command& command, size_t columns);
+// How to go on after wrong usage of a command.
+std::string usage_of(const Command& command);
+
+}  // namespace tenon::cli

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/interrupt.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+
+namespace tenon::cli {
+namespace {
+
+// A handler may use lock-free atomics only.
+std::atomic<int64_t> first_ms{0};  // when the flag was raised; 0: it is not
+std::atomic<int> alive{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// `timeout` signals the process and then its group, a closing terminal and a shell both send
+// SIGHUP: signals so close together are one request.
+constexpr int64_t kEchoMs = 500;
+
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000 + 1;
+}
+
+void on_signal(int number) {
+  const int kept_errno = errno;
+  const int64_t now = now_ms();
+  int64_t first = 0;
+  if (first_ms.compare_exchange_strong(first, now)) {
+    static constexpr char kSaid[] = "\ninterrupted: ends after this step; once more kills\n";
+    if (write(STDERR_FILENO, kSaid, sizeof kSaid - 1) < 0) errno = kept_errno;  // nobody to tell
+  } else if (number != SIGHUP && now - first > kEchoMs) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);  // delivered when the handler returns
+  }
+  errno = kept_errno;
+}
+
+}  // namespace
+
+InterruptFlag::InterruptFlag() {
+  if (alive++ == 0) first_ms = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &old_int_);
+  sigaction(SIGTERM, &action, &old_term_);
+  sigaction(SIGHUP, nullptr, &old_hangup_);
+  if (old_hangup_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+}
+
+InterruptFlag::~InterruptFlag() {
+  sigaction(SIGINT, &old_int_, nullptr);
+  sigaction(SIGTERM, &old_term_, nullptr);
+  sigaction(SIGHUP, &old_hangup_, nullptr);
+  --alive;
+}
+
+bool InterruptFlag::raised() const { return first_ms != 0; }
+
+void ignore_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+void ignore_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }
+
+}  // namespace tenon::cli

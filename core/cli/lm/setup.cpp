@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lm/setup.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/input.hpp"
+#include "cli/lm/config.hpp"
+#include "cli/lm/random.hpp"
+#include "cli/lm/room.hpp"
+#include "cli/lm/save.hpp"
+#include "cli/modes.hpp"
+#include "cli/terminal.hpp"
+
+namespace tenon::lm {
+namespace {
+
+using cli::Args;
+using cli::Completes;
+using cli::Option;
+using cli::UsageError;
+namespace fs = std::filesystem;
+
+// How a run goes about it, whatever it computes: kept in training.json for the next run.
+const std::vector<std::string_view> kKept = {"--save-every", "--eval-every", "--checkpoint",
+                                             "--no-fuse",    "--exec",       "--compile",
+                                             "--device",     "--threads"};
+
+// f32 where the option is not given.
+tenon_dtype dtype_from(const Args& args) {
+  return args.text("--dtype", "f32") == "bf16" ? bf16 : f32;
+}
+
+Config config_from(const Args& args) {
+  if (args.has("--config")) {
+    args.refuse({"--dim", "--layers", "--heads", "--kv-heads", "--ffn", "--context", "--tied"},
+                "--config says it already");
+    const std::string file = args.text("--config");
+    Config c = parse_config(cli::read_input(file), file);
+    if (args.has("--dtype")) c.dtype = dtype_from(args);
+    if (c.attention_dropout != 0)
+      throw Error(TENON_UNSUPPORTED, file + ": attention_dropout is " +
+                                         std::to_string(c.attention_dropout) +
+                                         ", expected 0 to train");
+    return c;
+  }
+  Config c;
+  c.dtype = dtype_from(args);
+  const auto size = [&](std::string_view name, int64_t otherwise) {
+    return args.integer(name, otherwise, 1, 1 << 20);
+  };
+  c.dim = size("--dim", c.dim);
+  c.layers = size("--layers", c.layers);
+  c.heads = size("--heads", c.heads);
+  c.kv_heads = size("--kv-heads", std::min(c.kv_heads, c.heads));
+  c.ffn = size("--ffn", c.ffn);
+  c.context = size("--context", c.context);
+  c.tied = args.has("--tied");
+  try {
+    c.check();
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+  return c;
+}
+
+// To the nearest, ties to even; finite numbers only.
+uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+void set_initial_weights(Store& store, const Config& config, uint64_t seed) {
+  uint64_t tensor = 0;
+  for (const WeightSpec& w : weight_specs(config)) {
+    std::vector<float> values(static_cast<size_t>(TensorType(f32, w.dims).elements()),
+                              w.init == WeightSpec::Init::ones ? 1.0f : 0.0f);
+    const uint64_t key = mix(seed, tensor++);
+    if (w.init == WeightSpec::Init::normal)
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(w.scale * normal(key, i));
+    if (config.dtype == f32) {
+      store.set(TENON_SPACE_WEIGHT, w.name, w.dims, values);
+      continue;
+    }
+    std::vector<uint16_t> rounded(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
+    store.set(TENON_SPACE_WEIGHT, w.name, {bf16, w.dims}, rounded.data(), rounded.size() * 2);
+  }
+}
+
+void name_differences(const Args& args, const Config& c, const TrainingState& s) {
+  const auto differs = [&](std::string_view name, auto given, auto stored) {
+    if (args.has(name) && given != stored)
+      std::cerr << "tenon: " << name << " " << args.text(name) << " differs from the stored "
+                << stored << ", which is kept\n";
+  };
+  const auto size = [&](std::string_view name, int64_t stored) {
+    differs(name, args.integer(name, 0, 0, INT64_MAX), stored);
+  };
+  size("--dim", c.dim);
+  size("--layers", c.layers);
+  size("--heads", c.heads);
+  size("--kv-heads", c.kv_heads);
+  size("--ffn", c.ffn);
+  size("--context", c.context);
+  size("--batch", s.batch);
+  size("--accumulate", s.accumulate);
+  size("--warmup", s.warmup);
+  size("--seed", static_cast<int64_t>(s.seed));
+  differs("--lr", args.number("--lr", 0, 0, 1e30), s.lr);
+  if (args.has("--dtype") && dtype_from(args) != c.dtype)
+    std::cerr << "tenon: --dtype " << args.text("--dtype")
+              << " differs from the stored model's, which is kept\n";
+  if (args.has("--tied") && !c.tied)
+    std::cerr << "tenon: --tied differs from the stored model, which is kept\n";
+  if (!args.has("--config")) return;
+  const std::string file = args.text("--config");
+  if (config_text(parse_config(cli::read_input(file), file)) != config_text(c))
+    std::cerr << "tenon: --config differs from the stored model, which is kept\n";
+}
+
+// A folder that cannot be written, or that another training writes to, is told before the work,
+// not after.
+void take_out(Training& t) {
+  std::error_code error;
+  fs::create_directories(t.out, error);
+  if (error) throw Error(TENON_IO_ERROR, t.out + ": create: " + error.message());
+  if (::access(t.out.c_str(), W_OK) != 0)
+    throw Error(TENON_IO_ERROR, t.out + ": cannot be written");
+  t.lock.emplace(t.out);
+}
+
+// A new training replaces no files unasked, ours or anyone's.
+void check_nothing_is_replaced(const std::string& out, bool force) {
+  const std::vector<std::string> files = model_files_in(out);
+  std::error_code error;
+  for (const std::string& f : files)
+    if (f != ".saved" && fs::is_directory(fs::symlink_status(fs::path(out) / f, error)))
+      throw Error(TENON_INVALID_ARGUMENT, out + "/" + f + ": is a directory, expected a file");
+  if (files.empty() || force) return;
+  std::string names;
+  for (const std::string& f : files) names += (names.empty() ? "" : ", ") + f;
+  const bool trained = std::ranges::find(files, "training.json") != files.end() ||
+                       std::ranges::find(files, ".saved") != files.end();
+  throw Error(TENON_INVALID_ARGUMENT,
+              out + ": would be replaced; expected a new or empty folder, got one with " + names +
+                  "; hint: " + (trained ? "--resume " + cli::shell_word(out) + " goes on, " : "") +
+                  "--force replaces them");
+}
+
+void resume(const Args& args, const Runtime& runtime, Store& store, Training& t) {
+  const std::string from = args.text("--resume");
+  t.out = args.text("--out", from);
+  std::error_code error;
+  const bool in_place = fs::equivalent(from, t.out, error) || t.out == from;
+  if (in_place) args.refuse({"--force"}, "--resume replaces the files of its own folder anyway");
+  // What is gone on from must not change any more. A folder that is missing is not to be made.
+  if (fs::is_directory(t.out, error)) take_out(t);
+  if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
+  check_weights_fit(runtime, load_config(from));
+  t.config = load_model(from, store);
+  t.state = load_training(from, store);
+  name_differences(args, t.config, t.state);
+  TrainingState& s = t.state;
+  if (args.has("--steps")) {
+    const int64_t stored = s.total_steps;
+    s.total_steps = args.integer("--steps", stored, 1, 1 << 30);
+    if (s.total_steps < s.done_steps)
+      throw UsageError("--steps " + std::to_string(s.total_steps) + ": expected at least " +
+                       std::to_string(s.done_steps) + ", the steps that are done");
+    if (s.total_steps != stored)
+      std::cerr << "tenon: the training now ends at step " << s.total_steps << " instead of "
+                << stored << ", and the learning rate falls until there\n";
+  }
+  if (!args.has("--text"))
+    for (const std::string& file : s.files)
+      if (!cli::can_be_read_again(file))
+        throw Error(TENON_NOT_FOUND, file +
+                                         ": the training's text is no file, or is gone; give it "
+                                         "again with --text");
+  t.data.emplace(args.has("--text") ? args.list("--text") : s.files);
+  if (t.data->checksum() != s.data_checksum)
+    throw Error(TENON_INVALID_ARGUMENT,
+                from + ": the texts are not those that the training began with");
+}
+
+void begin(const Args& args, const Runtime& runtime, Training& t) {
+  if (!args.has("--text")) throw UsageError("--text is missing: what to learn from");
+  if (!args.has("--out")) throw UsageError("--out is missing: where the model goes");
+  t.config = config_from(args);
+  t.out = args.text("--out");
+  TrainingState& s = t.state;
+  s.total_steps = args.integer("--steps", 300, 1, 1 << 30);
+  s.batch = args.integer("--batch", 8, 1, 1 << 20);
+  s.accumulate = args.integer("--accumulate", 1, 1, 1 << 20);
+  s.warmup = args.integer("--warmup", 20, 0, 1 << 30);
+  s.lr = args.number("--lr", 1e-3, 0, 1e3);
+  s.seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX));
+  std::error_code error;
+  if (fs::is_directory(t.out, error)) {
+    take_out(t);
+    check_nothing_is_replaced(t.out, args.has("--force"));
+  }
+  t.data.emplace(args.list("--text"));
+  s.files = t.data->files();
+  s.data_checksum = t.data->checksum();
+  check_storable(s);
+  check_weights_fit(runtime, t.config);
+}
+
+}  // namespace
+
+const std::vector<Option>& train_options() {
+  static const std::vector<Option> options = {
+      {.name = "--text",
+       .value = "FILE...",
+       .help = "texts to learn from; the last tenth of each is held out",
+       .completes = Completes::file,
+       .greedy = true},
+      {.name = "--out",
+       .value = "DIR",
+       .help = "folder of the model, new or empty; with --resume, another folder to write to",
+       .completes = Completes::folder},
+      {.name = "--force", .help = "replace a model or files of its names in --out"},
+      {.name = "--resume",
+       .value = "DIR",
+       .help = "go on with the training saved in DIR, with its options unless others are given",
+       .completes = Completes::folder},
+      {.name = "--config",
+       .value = "FILE",
+       .help = "take the model's sizes from a config.json (LlamaForCausalLM)",
+       .completes = Completes::file},
+      {.name = "--dim", .value = "N", .help = "width", .otherwise = "256"},
+      {.name = "--layers", .value = "N", .help = "layers", .otherwise = "6"},
+      {.name = "--heads", .value = "N", .help = "attention heads", .otherwise = "8"},
+      {.name = "--kv-heads", .value = "N", .help = "heads of keys and values", .otherwise = "4"},
+      {.name = "--ffn", .value = "N", .help = "width of the feed-forward part", .otherwise = "688"},
+      {.name = "--context",
+       .value = "N",
+       .help = "bytes that the model sees at once",
+       .otherwise = "256"},
+      {.name = "--tied", .help = "share the weights of embedding and head"},
+      {.name = "--steps",
+       .value = "N",
+       .help = "total number of steps; with --resume it extends a training",
+       .otherwise = "300"},
+      {.name = "--save-every", .value = "N", .help = "also save after every N steps"},
+      {.name = "--stop-after",
+       .value = "N",
+       .help = "stop when N steps are done; --resume goes on"},
+      {.name = "--dtype",
+       .value = "T",
+       .help = "dtype of weights and activations (bf16 has f32 masters)",
+       .otherwise = "f32",
+       .choices = {"f32", "bf16"}},
+      {.name = "--batch", .value = "N", .help = "sequences per batch", .otherwise = "8"},
+      {.name = "--accumulate",
+       .value = "N",
+       .help = "batches per step, whose gradients are added up",
+       .otherwise = "1"},
+      {.name = "--checkpoint",
+       .help = "recompute each layer in the backward pass: less memory, more time"},
+      {.name = "--no-fuse", .help = "run every node by itself: slower, to compare with"},
+      {.name = "--lr", .value = "X", .help = "highest learning rate", .otherwise = "1e-3"},
+      {.name = "--warmup",
+       .value = "N",
+       .help = "steps until --lr is reached; then a cosine down to a tenth of it",
+       .otherwise = "20"},
+      {.name = "--seed",
+       .value = "N",
+       .help = "seed of the initial weights and of the data's order",
+       .otherwise = "0"},
+      {.name = "--eval-every",
+       .value = "N",
+       .help = "steps between measurements of the held-out loss",
+       .otherwise = "a tenth of the steps"},
+      {.name = "--no-room-check", .help = "start even where memory or disk seem too small"},
+      cli::exec_option(),
+      cli::compile_option(),
+      cli::trace_option(),
+  };
+  return options;
+}
+
+Args with_stored_options(const Args& args) {
+  if (!args.has("--resume")) return args;
+  const std::string folder = args.text("--resume");
+  std::vector<Option> kept = cli::options_of(cli::lm_train_command());
+  std::erase_if(kept,
+                [](const Option& o) { return std::ranges::find(kKept, o.name) == kKept.end(); });
+  try {
+    return args.with(Args(load_options(folder), kept));
+  } catch (const UsageError& e) {
+    throw Error(TENON_CORRUPT, folder + "/training.json: 'options': " + e.what());
+  }
+}
+
+void start_training(const Args& args, const Runtime& runtime, Store& store, Training& t) {
+  if (args.has("--resume"))
+    resume(args, runtime, store, t);
+  else
+    begin(args, runtime, t);
+  const TextData& data = *t.data;
+  if (data.train_size() <= t.config.context || data.held_out_windows(t.config.context) == 0)
+    throw Error(TENON_INVALID_ARGUMENT,
+                "the texts are too short: " + std::to_string(data.train_size()) +
+                    " bytes to learn from and " + std::to_string(data.held_out_size()) +
+                    " held out, each must exceed --context " + std::to_string(t.config.context));
+  t.stop_after =
+      std::min(args.integer("--stop-after", t.state.total_steps, 0, 1 << 30), t.state.total_steps);
+  t.state.options = args.given(kKept);
+  if (!t.lock) {
+    take_out(t);
+    check_nothing_is_replaced(t.out, args.has("--force"));  // it may have come meanwhile
+  }
+  finish_save(t.out);
+  if (!args.has("--no-room-check")) check_disk(t.out, t.config, t.state);
+  if (!args.has("--resume")) set_initial_weights(store, t.config, t.state.seed);
+  runtime.take_choices(t.state.choices);
+}
+
+std::string resume_command(const Training& t, const Args& args) {
+  std::vector<std::string> words = {"tenon", "lm", "train", "--resume", t.out};
+  for (const std::string& w : t.state.options) words.push_back(w);
+  for (const std::string& w : args.given({"--plugin-dir", "--plugin"})) words.push_back(w);
+  if (!std::ranges::all_of(t.state.files, cli::can_be_read_again)) {
+    words.emplace_back("--text");
+    for (const std::string& file : t.state.files) words.push_back(file);
+  }
+  std::string text;
+  for (const std::string& w : words) text += (text.empty() ? "" : " ") + cli::shell_word(w);
+  return text;
+}
+
+}  // namespace tenon::lm
