@@ -11,6 +11,7 @@
 
 #include "memory.hpp"
 #include "parallel.hpp"
+#include "threads.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -31,7 +32,7 @@ uint64_t memory_size() {
 
 class CpuDevice final : public sdk::Device {
  public:
-  explicit CpuDevice(uint32_t threads) : arena_(static_cast<int>(threads)) {}
+  explicit CpuDevice(int threads) : arena_(threads) {}
 
   void* allocate(uint64_t bytes, uint64_t alignment) override {
     return allocate_memory(bytes, alignment);
@@ -51,8 +52,16 @@ std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
   return {{.kind = "cpu", .name = processor_name(), .reason = "", .memory_size = memory_size()}};
 }
 
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t threads) {
-  return std::make_unique<CpuDevice>(threads);
+std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t, uint32_t threads) {
+  const int wanted = static_cast<int>(threads), made = makeable_threads(wanted);
+  if (made < wanted) {
+    constexpr uint32_t kWarning = 2;
+    const std::string text = "cpu: the system makes " + std::to_string(made) +
+                             " computing threads of " + std::to_string(wanted) +
+                             "; the limit of processes may be too low (ulimit -u, pids)";
+    host->log(kWarning, {text.data(), text.size()});
+  }
+  return std::make_unique<CpuDevice>(made);
 }
 
 }  // namespace tenon::cpu

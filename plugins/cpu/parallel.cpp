@@ -17,6 +17,8 @@
 #include <optional>
 #include <utility>
 
+#include "threads.hpp"
+
 #ifdef TENON_CPU_TSAN
 extern "C" {
 void __tsan_acquire(void* address);
@@ -97,13 +99,27 @@ std::atomic<int> widest{1};
 constexpr int64_t kPiecesPerThread =
     4;  // enough to even out a busy core, few enough to cost nothing
 
+std::atomic<bool> tbb_failed{false};  // TBB itself threw: its threads cannot be waited for
+
+// Runs what calls TBB. Exceptions of ours never pass through it.
+template <class Call>
+void call_tbb(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    tbb_failed = true;
+    throw;
+  }
+}
+
 }  // namespace
 
 struct Arena::Impl {
   explicit Impl(int width) : arena(width) {
-    // TBB gives no more threads than there are cores, unless told.
-    if (width > tbb::info::default_concurrency())
-      limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(width));
+    // TBB gives no more threads than there are cores, unless told; no more than can be made.
+    const int most = std::min(thread_limit(), std::max(width, tbb::info::default_concurrency()));
+    if (most != tbb::info::default_concurrency())
+      limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(most));
   }
   std::optional<tbb::global_control> limit;
   tbb::task_arena arena;
@@ -125,15 +141,17 @@ void Arena::execute(FunctionRef<void()> work) {
   FirstFailure failure;
   fork.release();
   const Watched library(false);
-  impl_->arena.execute([&] {
-    const Watched ours(true);
-    fork.acquire();
-    try {
-      work();
-    } catch (...) {
-      failure.capture();
-    }
-    join.release();
+  call_tbb([&] {
+    impl_->arena.execute([&] {
+      const Watched ours(true);
+      fork.acquire();
+      try {
+        work();
+      } catch (...) {
+        failure.capture();
+      }
+      join.release();
+    });
   });
   join.acquire();
   failure.rethrow();
@@ -144,7 +162,14 @@ struct Workers::Impl {
 };
 
 Workers::Workers() : impl_(std::make_unique<Impl>()) {}
-Workers::~Workers() { tbb::finalize(impl_->handle, std::nothrow); }
+Workers::~Workers() {
+  if (tbb_failed) {
+    static_cast<void>(impl_.release());  // it would wait for threads that never were
+    return;
+  }
+  tbb::finalize(impl_->handle, std::nothrow);
+  forget_threads();
+}
 
 int width() { return tbb::this_task_arena::max_concurrency(); }
 
@@ -179,9 +204,12 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots,
   };
   fork.release();
   const Watched library(false);
-  tbb::parallel_for(
-      tbb::blocked_range<int>(0, static_cast<int>(std::min(threads, pieces)), 1),
-      [&](const tbb::blocked_range<int>& slot) { draw(slot.begin()); }, tbb::simple_partitioner());
+  call_tbb([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<int>(0, static_cast<int>(std::min(threads, pieces)), 1),
+        [&](const tbb::blocked_range<int>& slot) { draw(slot.begin()); },
+        tbb::simple_partitioner());
+  });
   join.acquire();
   failure.rethrow();
 }

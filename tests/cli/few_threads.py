@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""few_threads.py TENON: where the system makes fewer threads than asked for (ulimit -u, the pids control group), work is done by
+those that there are, with a remark, or ends with an error. Nothing hangs, nothing aborts. Skips (77) where no limit can be set."""
+import os, pathlib, resource, subprocess, sys, tempfile
+
+TENON = os.path.abspath(sys.argv[1])
+TEXT = "/usr/share/common-licenses/Apache-2.0"
+SIZES = "--dim 64 --layers 2 --heads 4 --kv-heads 2 --ffn 160 --context 32 --batch 4 --warmup 1 --steps 4 --device cpu".split()
+BENCH = ["bench", "--op", "softmax(f32[4096,1024])", "--seconds", "0.05", "--no-ceilings", "--device", "cpu"]
+USER = 61234  # nobody's processes count against it
+failures = 0
+
+
+def limited(processes):
+    def set_up():
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(USER)
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    return set_up
+
+
+def run(words, **more):
+    try:
+        return subprocess.run([TENON, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=300, **more)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, "hangs", "", "")
+
+
+def check(name, done, *said):
+    global failures
+    good = done.returncode == 0 and all(s in done.stdout + done.stderr for s in said)
+    failures += not good
+    print(f"{'ok ' if good else 'BAD'} {name}" + ("" if good else f": status {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"), flush=True)
+
+
+if run(["--version"], preexec_fn=limited(1)).returncode != 0:
+    print("skipped: the command cannot be run under a limit here")
+    sys.exit(77)
+remark = "computing threads of"
+for processes, threads in ((1, 8), (2, 8), (4, 8), (1, 2)):
+    name = f"{processes} processes, --threads {threads}"
+    if os.getuid() == 0:  # else other processes of the user count too
+        remark = f"makes {processes} computing threads of {threads}"
+    check(f"{name}: bench", run([*BENCH, "--threads", threads], preexec_fn=limited(processes)), remark)
+    check(f"{name}: compiled ahead", run([*BENCH, "--threads", threads, "--compile", "aot"], preexec_fn=limited(processes)), remark)
+    with tempfile.TemporaryDirectory() as work:
+        os.chmod(work, 0o777)
+        done = run(["lm", "train", "--text", TEXT, "--out", f"{work}/model", *SIZES, "--threads", threads], preexec_fn=limited(processes))
+        check(f"{name}: training", done, "saved", remark)
+check("as many as are asked for", run([*BENCH, "--threads", "4"]))
+if remark in run([*BENCH, "--threads", "4"]).stderr:
+    failures += 1
+    print("BAD a remark without a reason")
+
+for mount in (pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/pids")):
+    group = mount / f"tenon_test_{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        continue
+    try:
+        if not (group / "pids.max").exists():
+            continue
+        (group / "pids.max").write_text("2")
+        join = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+        check(f"pids of {mount}", run([*BENCH, "--threads", "8"], preexec_fn=join), "makes 2 computing threads of 8")
+        break
+    finally:
+        group.rmdir()
+else:
+    print("--  no control group of pids can be made here")
+print(f"{failures} failures")
+sys.exit(1 if failures else 0)
