@@ -32,6 +32,16 @@ int open_regular(const std::string& path, struct stat& info) {
   fail(Code::io_error, path, ": is no regular file");
 }
 
+// A pipe or a device is written to; replaced, /dev/null would be a file for everyone.
+int open_special(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return -1;
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) system_error(path, "open");
+  ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
+  return file;
+}
+
 }  // namespace
 
 FileReader::FileReader(const std::string& path) : path_(path) {
@@ -76,10 +86,15 @@ std::string read_file(const std::string& path, size_t most) {
   }
 }
 
-FileWriter::FileWriter(const std::string& path) : path_(path) {
+FileWriter::FileWriter(const std::string& path) : path_(path), file_(open_special(path)) {
+  // What a link points to is replaced, not the link.
+  if (char* real = file_ < 0 ? ::realpath(path.c_str(), nullptr) : nullptr) {
+    path_ = real;
+    std::free(real);
+  }
   // Not mkstemp: the file gets the mode that any new file gets.
   for (unsigned attempt = 0; file_ < 0; ++attempt) {
-    temporary_ = cat(path, ".", ::getpid(), "-", attempt, ".tmp");
+    temporary_ = cat(path_, ".", ::getpid(), "-", attempt, ".tmp");
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0 && (errno != EEXIST || attempt == 1000)) system_error(path, "create");
   }
@@ -88,7 +103,7 @@ FileWriter::FileWriter(const std::string& path) : path_(path) {
 FileWriter::~FileWriter() {
   if (file_ < 0) return;
   ::close(file_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void FileWriter::write(const void* data, size_t size) {
@@ -105,6 +120,10 @@ void FileWriter::write(const void* data, size_t size) {
 }
 
 void FileWriter::commit() {
+  if (temporary_.empty()) {
+    if (::close(std::exchange(file_, -1)) != 0) system_error(path_, "close");
+    return;
+  }
   if (::fsync(file_) != 0) system_error(path_, "sync");
   const int file = std::exchange(file_, -1);
   if (::close(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {

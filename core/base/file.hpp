@@ -31,7 +31,8 @@ class FileReader {
 std::string read_file(const std::string& path, size_t most);
 
 // Writes path.<something>.tmp; commit() makes it path, after its bytes are on the disk. Without
-// commit the temporary goes away and path stays as it was.
+// commit the temporary goes away and path stays as it was. Links are followed. A pipe or a device
+// is written to as it is.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -42,7 +43,7 @@ class FileWriter {
   void commit();
 
  private:
-  std::string path_, temporary_;
+  std::string path_, temporary_{};  // no temporary: a pipe or a device
   int file_ = -1;
 };
 

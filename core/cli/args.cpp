@@ -122,7 +122,7 @@ void Args::take(const Option& option, const std::vector<std::string>& words, siz
   if (option.choices.empty()) return;
   for (const std::string& value : values)
     if (std::ranges::find(option.choices, value) == option.choices.end())
-      throw UsageError(name + ": expected " + listed(option.choices) + ", got '" + value + "'" +
+      throw UsageError(name + " " + value + ": expected " + listed(option.choices) +
                        did_you_mean(value, option.choices));
 }
 

@@ -219,7 +219,7 @@ def config(work):
     first = generate(with_file(work, "config.json", json.dumps(good).encode())).stdout
     for change in ({"rope_theta": 10.0}, {"rope_scaling": {"type": "linear", "factor": 8.0}}, {"hidden_act": "relu"}, {"rms_norm_eps": 10.0}):
         folder = with_file(work, "config.json", json.dumps({**good, **change}).encode())
-        words = ("lm", "generate", "--prompt", "a", "--tokens", "14", "--temperature", "0", "--model")
+        words = ("lm", "generate", "--prompt", "a", "--tokens", "3000", "--temperature", "1", "--seed", "5", "--model")
         expect(f"config with {change} is honoured", subprocess.CompletedProcess([], int(run(*words, folder).stdout == run(*words, MODEL).stdout), "", first), 0)
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["a"], tokenizer["model"]["vocab"]["b"] = tokenizer["model"]["vocab"]["b"], tokenizer["model"]["vocab"]["a"]

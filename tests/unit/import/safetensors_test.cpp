@@ -3,6 +3,7 @@
 #include "import/safetensors.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,32 @@ TEST_SUITE("import/safetensors") {
         CHECK(std::string(e.what()).find("cut.safetensors: ends at byte") != std::string::npos);
       }
     }
+  }
+
+  TEST_CASE("safetensors: devices and pipes are written to, links followed, nothing replaced") {
+    const Folder folder;
+    const auto write = [](const fs::path& path) {
+      write_safetensors(path.string(), {{"a", {kF32, {4}}}}, {},
+                        [](const SafetensorsEntry&) { return Bytes(16); });
+    };
+    // As tests may run as root, the device is a pipe.
+    const fs::path pipe = folder.path / "pipe", link = folder.path / "link";
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THROWS_AS(write(pipe), Error);  // nobody reads it
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    REQUIRE(reader >= 0);
+    write(pipe);
+    char text[256];
+    CHECK(::read(reader, text, sizeof text) > 16);
+    ::close(reader);
+    CHECK(fs::is_fifo(pipe));
+    const fs::path file = folder.path / "file";
+    std::ofstream(file) << "old";
+    fs::create_symlink(file, link);
+    write(link);
+    CHECK(fs::is_symlink(link));
+    CHECK(fs::file_size(file) > 16);
+    CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 3);
   }
 
   TEST_CASE("safetensors: a pipe or a folder is refused at once") {
