@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as folder:
     text.write_bytes(b"a small text to learn from, over and over. " * 40)
 
     def train(name, *more, status=0):
-        return run("lm", "train", "--text", str(text), "--out", str(folder / name), *SIZES, *more, status=status)
+        return run("lm", "train", "--text", str(text), "--out", str(folder / name), "--force", *SIZES, *more, status=status)
 
     for wrong in ("fast", "multi-stream:0", "multi-stream:99", "multi-stream:x", "graph:2", "eager:"):
         said = run("bench", "--op", "softmax(f32[8,32])", "--exec", wrong, status=2).stderr
