@@ -45,14 +45,23 @@ std::vector<Option> options_of(const Command& command) {
   return options;
 }
 
+namespace {
+// The loader takes absolute paths only; a relative one on a command line means the working
+// directory, said explicitly.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  if (error || path.empty())
+    throw Error(TENON_IO_ERROR, "'" + path + "': " +
+                                    (path.empty() ? "the path is empty" : error.message()));
+  return whole.string();
+}
+}  // namespace
+
 Runtime make_runtime(const Args& args) {
   RuntimeOptions options;
-  // The loader takes absolute paths only; a relative one on a command line means the working
-  // directory, said explicitly.
-  for (const std::string& d : args.list("--plugin-dir"))
-    options.plugin_dirs.push_back(std::filesystem::absolute(d));
-  for (const std::string& f : args.list("--plugin"))
-    options.plugin_files.push_back(std::filesystem::absolute(f));
+  for (const std::string& d : args.list("--plugin-dir")) options.plugin_dirs.push_back(absolute(d));
+  for (const std::string& f : args.list("--plugin")) options.plugin_files.push_back(absolute(f));
   options.threads = static_cast<uint32_t>(args.integer("--threads", 0, 0, 4096));
   return Runtime(options);
 }

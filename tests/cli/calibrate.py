@@ -77,7 +77,8 @@ with tempfile.TemporaryDirectory() as name:
 
     blocked = folder / "blocked"
     blocked.write_text("a file")
-    failed = run("calibrate", "--device", "cpu", "--seconds", "0.01", cache=blocked)
+    # Before anything is measured, which would take many minutes.
+    failed = run("calibrate", "--device", "cpu", "--seconds", "60", cache=blocked)
     check(failed.returncode == 1 and str(blocked) in failed.stderr, "a place that cannot be written is named", failed)
     unknown = run("calibrate", "--device", "nosuch:7")
     check(unknown.returncode == 1 and "nosuch:7" in unknown.stderr, "an unknown device is named", unknown)

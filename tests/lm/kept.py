@@ -308,6 +308,29 @@ def memory(work):
     check("intermediates beyond the memory", done.returncode == 1 and "out_of_memory" in done.stderr and "step 0" not in done.stdout, done)
     for word in ("--batch 2048 --accumulate 2", "--checkpoint", "intermediates", "GiB"):
         check(f"it says {word}", word in done.stderr, done.stderr)
+    for group, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = pathlib.Path(group) / f"tenon_test_{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if not (group / limit).exists():
+                continue
+            (group / limit).write_text(str(512 << 20))
+            join = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+            devices = subprocess.run([TENON, "devices"], capture_output=True, text=True, preexec_fn=join).stdout
+            check("a control group's memory is the device's", "512.0 MiB" in devices, devices)
+            done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "group"), "--batch", "64", "--steps", "2"],
+                                  capture_output=True, text=True, timeout=300, preexec_fn=join)
+            check("a training beyond it is refused, not killed", done.returncode == 1 and "512.0 MiB" in done.stderr and "--checkpoint" in done.stderr, done)
+            done = train(work / "small", "--steps", 2, preexec_fn=join)
+            check("one within it runs", done.returncode == 0, done)
+            break
+        finally:
+            group.rmdir()
+    else:
+        print("--  no control group of memory can be made here")
 
 
 with tempfile.TemporaryDirectory() as temporary:

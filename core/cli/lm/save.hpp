@@ -35,7 +35,8 @@ auto read_saved(const std::filesystem::path& folder, const std::string& name, co
   try {
     return read(path.string());
   } catch (const Error&) {
-    if (path == folder / name || std::filesystem::exists(path)) throw;
+    std::error_code error;
+    if (path == folder / name || std::filesystem::exists(path, error)) throw;
   }
   return read((folder / name).string());
 }
