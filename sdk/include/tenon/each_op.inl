@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// ops.def for what needs one thing per op: define TENON_OP alone and include this.
+#define TENON_IN(n)
+#define TENON_IN_OPT(n)
+#define TENON_IN_LIST(n)
+#define TENON_STR(n, d)
+#define TENON_I64(n, d)
+#define TENON_F64(n, d)
+#define TENON_BOOL(n, d)
+#define TENON_DTYPE(n, d)
+#define TENON_INTS(n)
+#define TENON_FN(n)
+#define TENON_OUT(n)
+#define TENON_OUT_OPT(n)
+#define TENON_OUT_LIST(n)
+#define TENON_END(n)
+#include "ops.def"
+#include "undef_ops.inl"
