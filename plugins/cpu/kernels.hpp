@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table op -> kernel: one function per family, in kernels/<family>.cpp, joined by kernels.cpp.
+// The table op -> kernel: the rows of each op family that has a file in kernels/. CMake lists them in families.inl; a
+// family without a file is not native, and the planner decomposes its ops.
 #pragma once
 
 #include <span>
@@ -8,27 +9,12 @@
 
 namespace tenon::cpu {
 
-std::span<const sdk::Row> attention_rows();
-std::span<const sdk::Row> channel_norm_rows();
-std::span<const sdk::Row> elementwise_rows();
-std::span<const sdk::Row> grouped_matmul_rows();
-std::span<const sdk::Row> index_rows();
-std::span<const sdk::Row> index_elements_rows();
-std::span<const sdk::Row> matmul_rows();
-std::span<const sdk::Row> norm_rows();
-std::span<const sdk::Row> optimizer_rows();
-std::span<const sdk::Row> order_rows();
-std::span<const sdk::Row> pool_rows();
-std::span<const sdk::Row> random_rows();
-std::span<const sdk::Row> reduce_rows();
-std::span<const sdk::Row> region_rows();
-std::span<const sdk::Row> rope_rows();
-std::span<const sdk::Row> scan_rows();
-std::span<const sdk::Row> shape_rows();
-std::span<const sdk::Row> softmax_rows();
+#define TENON_FAMILY(family) std::span<const sdk::Row> family##_rows();
+#include "families.inl"
 
-// All of them; what is left over has no name. Filled when the image is loaded.
-inline constexpr size_t kRowCapacity = 128;
-extern sdk::Row row_table[kRowCapacity];
+inline constexpr sdk::FamilyRows kFamilies[] = {
+#define TENON_FAMILY(family) family##_rows,
+#include "families.inl"
+};
 
 }  // namespace tenon::cpu

@@ -28,7 +28,7 @@ void shutdown() {
 constexpr sdk::PluginSpec kSpec{.name = "cpu",
                                 .version = TENON_CPU_VERSION,
                                 .vendor = "tenon",
-                                .rows = std::span<const sdk::Row>(row_table),
+                                .families = kFamilies,
                                 .devices = enumerate,
                                 .open = open,
                                 .shutdown = shutdown};

@@ -10,7 +10,7 @@ namespace {
 constexpr sdk::PluginSpec kSpec{.name = "cuda",
                                 .version = TENON_CUDA_VERSION,
                                 .vendor = "tenon",
-                                .rows = std::span<const sdk::Row>(row_table),
+                                .families = kFamilies,
                                 .devices = devices,
                                 .note = note,
                                 .open = open,

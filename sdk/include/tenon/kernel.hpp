@@ -263,6 +263,9 @@ struct Row {
   Kernel (*make)(tenon_node_view& view, const Node& node);
 };
 
+// The rows of one op family, for a plugin that has a file per family.
+using FamilyRows = std::span<const Row> (*)();
+
 // Fills an op struct from a node: what is left out gets its default, what is known is marked as
 // seen.
 class Decoder {

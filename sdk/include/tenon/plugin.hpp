@@ -52,7 +52,8 @@ class Device {
 // All of a plugin, as a constexpr variable. name is lower case without spaces.
 struct PluginSpec {
   std::string_view name, version, vendor;
-  std::span<const Row> rows;
+  std::span<const Row> rows{};
+  std::span<const FamilyRows> families{};  // (optional) more rows, family by family
   std::vector<DeviceSpec> (*devices)(const tenon_host*);
   std::string (*note)() = nullptr;  // (optional) why there is no device, or a remark
   // May be slow and may throw: Failure, or anything else. threads is at least 1.

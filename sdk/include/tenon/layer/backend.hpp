@@ -53,10 +53,13 @@ inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
   bare.host = host;
   bare.spec = &spec;
   return guarded({&bare, "create"}, [&] {
-    auto* state = new PluginState{};
+    auto state = std::make_unique<PluginState>();
     state->host = host;
     state->spec = &spec;
-    *out = reinterpret_cast<tenon_plugin*>(state);
+    state->rows.assign(spec.rows.begin(), spec.rows.end());
+    for (const FamilyRows rows_of : spec.families)
+      for (const Row& row : rows_of()) state->rows.push_back(row);
+    *out = reinterpret_cast<tenon_plugin*>(state.release());
   });
 }
 
@@ -236,7 +239,7 @@ inline tenon_status* query(tenon_device* device, const void* bytes, uint64_t siz
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "query"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->spec->rows, blob, target_of(*state));
+    Lowering lowering(state->plugin->rows, blob, target_of(*state));
     auto answer = std::make_unique<QueryResult>();
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       answer->verdicts.push_back(verdict_of(lowering, i, *answer));
@@ -273,7 +276,7 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "compile"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->spec->rows, blob, target_of(*state));
+    Lowering lowering(state->plugin->rows, blob, target_of(*state));
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       try {
         lowering.lower(i);

@@ -13,6 +13,7 @@ namespace tenon::sdk::layer {
 struct PluginState {
   const tenon_host* host;
   const PluginSpec* spec;
+  std::vector<Row> rows;  // of the spec, then of its families
   std::vector<DeviceSpec> devices;
   std::string note;
   std::vector<tenon_device_info> infos;
