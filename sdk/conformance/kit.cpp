@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <numeric>
+#include <set>
 
 namespace tenon::conform {
 namespace {
@@ -86,6 +88,23 @@ Value CaseBuilder::number(double x) {
   HostTensor t({dtype(), {}});
   t.set_real(0, x);
   return graph_.constant(t.type, t.bytes.data(), t.bytes.size());
+}
+
+namespace {
+std::mutex remembering;
+std::set<std::string_view>& remembered() {
+  static std::set<std::string_view> ops;
+  return ops;
+}
+}  // namespace
+
+void CaseBuilder::remember(std::string_view op) {
+  const std::lock_guard lock(remembering);
+  remembered().insert(op);
+}
+bool CaseBuilder::remembers(std::string_view op) {
+  const std::lock_guard lock(remembering);
+  return remembered().contains(op);
 }
 
 void CaseBuilder::expect(std::string_view name, std::vector<double> values) {

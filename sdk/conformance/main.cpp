@@ -28,6 +28,7 @@ constexpr const char* kUsage =
     "  --case GLOB             only cases whose id matches, * and ?; repeatable\n"
     "  --elements N            only cases with no more in any input or output\n"
     "  --list                  prints their ids and sentences, proves nothing\n"
+    "  --list-families         prints the names of the families, proves nothing\n"
     "  --json FILE             writes every result, - for standard output\n"
     "  --jobs N                cases at once (2)\n"
     "  --fusion                instead of the other proofs: each case among neighbours that "
@@ -37,6 +38,7 @@ constexpr const char* kUsage =
     "                          a residual, a second copy) gives the same with fusion and without\n"
     "  --joined N              with --fusion: fails when fewer cases than N had something joined\n"
     "  --own-joined N          with --fusion: fails when fewer than N had their own op in it\n"
+    "  --floors                with --fusion: both numbers are those that the families' files name\n"
     "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
     "  --compile MODE          likewise: jit or aot\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
@@ -64,7 +66,16 @@ struct Options {
   unsigned jobs = 2;
   size_t joined = 0, own_joined = 0;
   int64_t elements = std::numeric_limits<int64_t>::max();
-  bool list = false, partial = false, verbose = false, fusion = false;
+  bool list = false, list_families = false, partial = false, verbose = false, fusion = false;
+  bool floors = false;
+
+  // Are the cases of a family all there?
+  bool whole_families() const {
+    return globs.empty() && elements == std::numeric_limits<int64_t>::max();
+  }
+  bool wants_family(std::string_view name) const {
+    return families.empty() || std::ranges::find(families, name) != families.end();
+  }
 
   bool wants(const std::string& id) const {
     return globs.empty() || std::ranges::any_of(globs, [&](const std::string& glob) {
@@ -137,6 +148,8 @@ Options parse(int argc, char** argv) {
       o.joined = number(name, value(), 1000000);
     else if (name == "--own-joined")
       o.own_joined = number(name, value(), 1000000);
+    else if (name == "--floors")
+      o.floors = true;
     else if (name == "--exec")
       set_exec(o.modes, value());
     else if (name == "--compile") {
@@ -146,6 +159,8 @@ Options parse(int argc, char** argv) {
       o.modes.aot = mode == "aot";
     } else if (name == "--list")
       o.list = true;
+    else if (name == "--list-families")
+      o.list_families = true;
     else if (name == "--partial")
       o.partial = true;
     else if (name == "--verbose")
@@ -160,17 +175,18 @@ Options parse(int argc, char** argv) {
     if (std::none_of(families().begin(), families().end(),
                      [&](const Family& k) { return k.name == f; }))
       throw Usage("--family: no family '" + f + "'");
-  if (!o.fusion && o.joined + o.own_joined > 0)
-    throw Usage(std::string(o.joined ? "--joined" : "--own-joined") + " needs --fusion");
+  if (!o.fusion && (o.floors || o.joined + o.own_joined > 0))
+    throw Usage(std::string(o.floors ? "--floors" : o.joined ? "--joined" : "--own-joined") +
+                " needs --fusion");
+  if (o.floors && !o.whole_families())
+    throw Usage("--floors counts whole families; expected no --case and no --elements");
   return o;
 }
 
 Suite suite_of(const Options& o) {
   Suite suite;
   for (const Family& f : families()) {
-    if (!o.families.empty() &&
-        std::find(o.families.begin(), o.families.end(), f.name) == o.families.end())
-      continue;
+    if (!o.wants_family(f.name)) continue;
     suite.begin(f.name);
     f.cases(suite);
   }
@@ -237,6 +253,51 @@ void check_device(const Runtime& runtime, const std::string& id) {
   throw std::runtime_error("no device " + id + "; there are:" + (known.empty() ? " none" : known));
 }
 
+// Enough cases of each family were joined.
+bool check_floors(const Options& o, const Suite& suite, const std::vector<Result>& results) {
+  bool enough = true;
+  const auto least = [&](const std::string& where, std::string_view family, bool Result::*what,
+                         size_t floor, const char* name) {
+    const auto n = static_cast<size_t>(std::ranges::count_if(results, [&](const Result& r) {
+      return r.*what && (family.empty() || r.family == family);
+    }));
+    if (n < floor)
+      std::fprintf(stderr, "FAIL %s%s: expected %zu cases or more, got %zu\n", where.c_str(), name,
+                   floor, n);
+    enough &= n >= floor;
+  };
+  const auto both = [&](const std::string& where, std::string_view family, const Floor& floor) {
+    least(where, family, &Result::joined, floor.joined, "something joined");
+    least(where, family, &Result::own_joined, floor.own_joined, "the case's own op joined");
+  };
+  both("", "", {.joined = o.joined, .own_joined = o.own_joined});
+  for (const Family& f : families()) {
+    if (!o.floors || !o.wants_family(f.name)) continue;
+    const auto floor = suite.floors().find(f.name);
+    const std::string where = "family " + std::string(f.name) + ": ";
+    if (floor != suite.floors().end()) {
+      both(where, f.name, floor->second);
+      continue;
+    }
+    std::fprintf(stderr, "FAIL %sits file names no floor of joined cases\n", where.c_str());
+    enough = false;
+  }
+  return enough;
+}
+
+// Each op of a family has a case of it.
+bool check_ops(const Options& o) {
+  bool all = true;
+  for (const OpSchema& op : all_ops()) {
+    if (op.level == OpLevel::meta || !o.wants_family(op.family)) continue;
+    if (CaseBuilder::remembers(op.name)) continue;
+    std::fprintf(stderr, "FAIL op %s: no case of family %s builds it\n",
+                 std::string(op.name).c_str(), std::string(op.family).c_str());
+    all = false;
+  }
+  return all;
+}
+
 int prove_all(const Options& o, const Suite& suite) {
   const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
     return o.wants(id);
@@ -271,25 +332,28 @@ int prove_all(const Options& o, const Suite& suite) {
   if (!o.json.empty()) write_json(o.json, o, results);
   std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0],
                counts[1], counts[2]);
-  bool enough = true;
-  if (o.fusion) {
-    const auto with = [&](bool Result::*what, size_t least, const char* name) {
-      const auto n = static_cast<size_t>(
-          std::count_if(results.begin(), results.end(), [&](const Result& r) { return r.*what; }));
-      std::fprintf(stderr, "%s: %zu of %zu\n", name, n, results.size());
-      if (n < least)
-        std::fprintf(stderr, "FAIL %s: expected %zu cases or more, got %zu\n", name, least, n);
-      enough &= n >= least;
-    };
-    with(&Result::joined, o.joined, "something joined");
-    with(&Result::own_joined, o.own_joined, "the case's own op joined");
-  }
   if (counts[0] + counts[1] + counts[2] == 0) throw Usage("no case has such an id");
-  return counts[1] || !enough ? 1 : 0;
+  bool complete = true;
+  if (o.fusion) {
+    const auto with = [&](bool Result::*what, const char* name) {
+      std::fprintf(stderr, "%s: %td of %zu\n", name, std::ranges::count(results, true, what),
+                   results.size());
+    };
+    with(&Result::joined, "something joined");
+    with(&Result::own_joined, "the case's own op joined");
+    complete = check_floors(o, suite, results);
+  } else if (o.whole_families()) {
+    complete = check_ops(o);
+  }
+  return counts[1] || !complete ? 1 : 0;
 }
 
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
+  if (o.list_families) {
+    for (const Family& f : families()) std::printf("%s\n", std::string(f.name).c_str());
+    return 0;
+  }
   const Suite suite = suite_of(o);
   if (!o.list) return prove_all(o, suite);
   for (const Unit& u : units_of(o, suite))

@@ -143,8 +143,8 @@ def choose(covers, costs):
 def main():
     build, here = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(__file__).resolve().parent
     texts = Texts(here / "../../plugins/cuda/device")
-    script = (here / "run.sh").read_text()
-    families = re.search(r'^families="(.*?)"', script, re.M | re.S)[1].split()
+    listed = subprocess.run([build / "bin/tenon_conform", "--list-families"], check=True, capture_output=True, text=True)
+    families = listed.stdout.split()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         cases = [case for some in pool.map(lambda f: cases_of(build, f), families) for case in some]
     covers = needs_of(texts, cases)

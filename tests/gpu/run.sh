@@ -30,9 +30,6 @@
 set -euo pipefail
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
 
-families="elementwise region activation matmul grouped_matmul reduce softmax order scan random norm channel_norm rope
-attention index index_elements shape pool optimizer"
-
 prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
@@ -57,6 +54,7 @@ enter() {
   export LD_LIBRARY_PATH=$bundle/lib:$bundle/system${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   logs=${OUT:-$bundle/logs}
   mkdir -p "$logs"
+  families=$("$bundle/bin/tenon_conform" --list-families)
 }
 
 # One family to its log; the row of the table beside it.

@@ -344,6 +344,7 @@ void backward_row(Suite& s, const Form& f) {
 }  // namespace
 
 void attention_cases(Suite& s) {
+  s.floor({.joined = 270, .own_joined = 0});
   for (const Form& f : forms()) {
     forward_row(s, f);
     backward_row(s, f);

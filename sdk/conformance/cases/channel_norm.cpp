@@ -274,6 +274,7 @@ void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) 
 }  // namespace
 
 void channel_norm_cases(Suite& s) {
+  s.floor({.joined = 280, .own_joined = 0});
   rows_of<op::group_norm, op::group_norm_backward>(s, "group-norm", group_forms());
   rows_of<op::layer_norm2d, op::layer_norm2d_backward>(s, "layer-norm2d", pixel_forms());
   const Form tiles = {.id = "tiles",

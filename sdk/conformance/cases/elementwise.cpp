@@ -284,10 +284,12 @@ void where_cases(Suite& s) {
 }  // namespace
 
 void elementwise_cases(Suite& s) {
+  s.floor({.joined = 1100, .own_joined = 990});
   binary_cases(s);
   compare_cases(s);
   cast_cases(s);
   where_cases(s);
+  elementwise_activation_rows(s);
 }
 
 }  // namespace tenon::conform

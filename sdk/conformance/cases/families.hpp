@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each family's rows; the stems are those of core/ops.
+// The rows of each op family of ops.def: cases/<family>.cpp. A family without rows does not link.
 #pragma once
 
 #include "kit.hpp"
 
 namespace tenon::conform {
 
-void activation_cases(Suite& s);
-void attention_cases(Suite& s);
-void channel_norm_cases(Suite& s);
-void elementwise_cases(Suite& s);
-void grouped_matmul_cases(Suite& s);
-void index_cases(Suite& s);
-void index_elements_cases(Suite& s);
-void matmul_cases(Suite& s);
-void matmul_batch_rows(Suite& s);  // a part of them
-void norm_cases(Suite& s);
-void optimizer_cases(Suite& s);
-void order_cases(Suite& s);
-void pool_cases(Suite& s);
-void random_cases(Suite& s);
-void reduce_cases(Suite& s);
-void region_cases(Suite& s);
-void rope_cases(Suite& s);
-void scan_cases(Suite& s);
-void shape_cases(Suite& s);
-void softmax_cases(Suite& s);
+#define TENON_OP(name, version, family, level) void family##_cases(Suite& s);
+#include <tenon/each_op.inl>
+
+// Parts of a family that have a file of their own.
+void elementwise_activation_rows(Suite& s);
+void matmul_batch_rows(Suite& s);
 
 // The largest magnitude in y: an error scale for sums that cancel across the tensor.
 inline Value largest_of(CaseBuilder& b, Value y) { return b.reduce("max", b.abs(y), {}, false); }

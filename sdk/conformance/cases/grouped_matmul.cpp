@@ -223,6 +223,7 @@ void refusals(Suite& s) {
 }  // namespace
 
 void grouped_matmul_cases(Suite& s) {
+  s.floor({.joined = 150, .own_joined = 0});
   for (const Form& f : forms()) {
     forward_row(s, f);
     backward_row(s, f);

@@ -330,6 +330,7 @@ void slice_rows(Suite& s) {
 }  // namespace
 
 void index_cases(Suite& s) {
+  s.floor({.joined = 600, .own_joined = 0});
   for (const Place& p : places()) place_rows(s, p);
   far_rows(s);
   many_rows(s);

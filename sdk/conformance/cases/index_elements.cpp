@@ -163,6 +163,7 @@ void refusals(Suite& s) {
 }  // namespace
 
 void index_elements_cases(Suite& s) {
+  s.floor({.joined = 300, .own_joined = 0});
   for (const Place& p : places()) place_rows(s, p);
   refusals(s);
 }

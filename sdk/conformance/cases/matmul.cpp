@@ -400,6 +400,7 @@ void lora_rows(Suite& s) {
 }  // namespace
 
 void matmul_cases(Suite& s) {
+  s.floor({.joined = 260, .own_joined = 90});
   product_rows(s);
   option_rows(s);
   linear_rows(s);

@@ -310,6 +310,7 @@ void backward_rows(Suite& s, const std::string& name) {
 }  // namespace
 
 void norm_cases(Suite& s) {
+  s.floor({.joined = 380, .own_joined = 200});
   forward_rows<op::layer_norm>(s, "layer-norm");
   forward_rows<op::rms_norm>(s, "rms-norm");
   residual_rows<op::residual_layer_norm>(s, "residual-layer-norm");

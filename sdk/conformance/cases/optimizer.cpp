@@ -180,6 +180,7 @@ void known_rows(Suite& s) {
 }  // namespace
 
 void optimizer_cases(Suite& s) {
+  s.floor({.joined = 130, .own_joined = 0});
   for (const Step& c :
        {Step{.id = "plain", .sentence = "one step"},
         Step{.id = "no-decay", .sentence = "no weight decay", .decay = 0},

@@ -250,6 +250,7 @@ void refusals(Suite& s) {
 }  // namespace
 
 void pool_cases(Suite& s) {
+  s.floor({.joined = 400, .own_joined = 0});
   for (const Form& f : forms()) {
     maximum_rows(s, f);
     for (const Divisor& d : {Divisor{"", false, 0}, {"-padded", true, 0}, {"-override", false, 7}})

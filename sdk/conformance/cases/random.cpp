@@ -184,6 +184,7 @@ void sample_rows(Suite& s) {
 }  // namespace
 
 void random_cases(Suite& s) {
+  s.floor({.joined = 130, .own_joined = 0});
   draw_rows(s);
   dropout_rows(s);
   sample_rows(s);

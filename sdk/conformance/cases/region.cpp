@@ -333,6 +333,7 @@ void refused_rows(Suite& s) {
 }  // namespace
 
 void region_cases(Suite& s) {
+  s.floor({.joined = 100, .own_joined = 0});
   chain_rows(s);
   broadcast_rows(s);
   output_rows(s);

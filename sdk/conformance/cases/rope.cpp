@@ -64,6 +64,7 @@ op::rope built(CaseBuilder& b, const Form& f) {
 }  // namespace
 
 void rope_cases(Suite& s) {
+  s.floor({.joined = 60, .own_joined = 0});
   for (const Form& f : forms())
     s.add({.id = std::string("rope-") + f.id,
            .sentence = std::string("rope: ") + f.sentence,

@@ -83,6 +83,7 @@ void rows(Suite& s, const Mode& m) {
 }  // namespace
 
 void scan_cases(Suite& s) {
+  s.floor({.joined = 130, .own_joined = 0});
   for (const Mode& m : {Mode{"", false, false}, Mode{"-exclusive", true, false},
                         Mode{"-reverse", false, true}, Mode{"-exclusive-reverse", true, true}})
     rows(s, m);

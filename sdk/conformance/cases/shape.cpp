@@ -220,6 +220,7 @@ void iota_rows(Suite& s) {
 }  // namespace
 
 void shape_cases(Suite& s) {
+  s.floor({.joined = 320, .own_joined = 65});
   view_rows(s);
   copy_rows(s);
   iota_rows(s);

@@ -300,7 +300,7 @@ void swiglu_rows(Suite& s) {
 
 }  // namespace
 
-void activation_cases(Suite& s) {
+void elementwise_activation_rows(Suite& s) {
   for (const UnaryInfo& info : kUnaryKinds) {
     forward_rows(s, info);
     backward_rows(s, info);
