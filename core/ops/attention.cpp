@@ -242,8 +242,42 @@ void attention_grad(Grad& g, const op::attention& n) {
   if (g.wants(n.mask)) g.give(n.mask, d[3]);
 }
 
-constexpr Record<op::attention> kAttention{
-    .shape = attention_shape, .grad = attention_grad, .lower = attention_lower};
+// Sum of min(j, most) for j = 1 .. upto.
+double ramp(double upto, double most) {
+  if (upto <= 0) return 0;
+  const double rising = std::min(upto, most);
+  return rising * (rising + 1) / 2 + (upto - rising) * most;
+}
+// Sum over the queries i of i + first, bounded to 0 .. k_len.
+double bounded(double q_len, double first, double k_len) {
+  return ramp(q_len + first - 1, k_len) - ramp(first - 1, k_len);
+}
+
+// Multiplied pairs of a query and a key, times 2, over all batches and heads: what the causal mask
+// and the windows leave, whatever the data masks.
+template <class Op>
+double pair_flops(const Cost& c, const Op& n) {
+  const bool bshd = n.layout == "bshd";
+  const double q_len = c.dim(n.q, bshd ? 2 : 1), k_len = c.dim(n.k, bshd ? 2 : 1);
+  const auto offset = static_cast<double>(n.offset);
+  double pairs = q_len * k_len;
+  if (n.causal)
+    pairs = bounded(q_len, offset + 1, k_len);
+  else if (n.right_window >= 0)
+    pairs = bounded(q_len, offset + static_cast<double>(n.right_window) + 1, k_len);
+  if (n.left_window >= 0)
+    pairs -= bounded(q_len, offset - static_cast<double>(n.left_window), k_len);
+  return 2 * pairs * c.dim(n.q, 3) * c.dim(n.q, bshd ? 1 : 2);
+}
+double attention_flops(const Cost& c, const op::attention& n) {
+  return pair_flops(c, n) * (c.dim(n.q, 0) + c.dim(n.v, 0));
+}
+
+constexpr Record<op::attention> kAttention{.shape = attention_shape,
+                                           .grad = attention_grad,
+                                           .lower = attention_lower,
+                                           .flops = attention_flops,
+                                           .bytes = each_once};
 
 // ---- attention_backward
 
@@ -304,8 +338,14 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   return true;
 }
 
+// Scores, dq and dk along D; the gradient of the weights and dv along the values' dim.
+double attention_backward_flops(const Cost& c, const op::attention_backward& n) {
+  return pair_flops(c, n) * (3 * c.dim(n.q, 0) + 2 * c.dim(n.v, 0));
+}
 constexpr Record<op::attention_backward> kAttentionBackward{.shape = attention_backward_shape,
-                                                            .lower = attention_backward_lower};
+                                                            .lower = attention_backward_lower,
+                                                            .flops = attention_backward_flops,
+                                                            .bytes = each_once};
 
 }  // namespace
 

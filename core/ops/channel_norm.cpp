@@ -174,10 +174,16 @@ void norm_grad(Grad& g, const Op& n) {
 }
 
 template <class Op, class Backward>
-constexpr Record<Op> kForward{
-    .shape = norm_shape<Op>, .grad = norm_grad<Op, Backward>, .lower = norm_lower<Op>};
+constexpr Record<Op> kForward{.shape = norm_shape<Op>,
+                              .grad = norm_grad<Op, Backward>,
+                              .lower = norm_lower<Op>,
+                              .flops = no_products,
+                              .bytes = each_once};
 template <class Op>
-constexpr Record<Op> kBackward{.shape = backward_shape<Op>, .lower = backward_lower<Op>};
+constexpr Record<Op> kBackward{.shape = backward_shape<Op>,
+                               .lower = backward_lower<Op>,
+                               .flops = no_products,
+                               .bytes = each_once};
 
 }  // namespace
 

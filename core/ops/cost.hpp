@@ -1,13 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node costs to compute, for reports.
+// What a node costs: what the cost slots of a record see, the forms that most records use, and the
+// costs of any node.
 #pragma once
 
 #include "ir/graph.hpp"
 
 namespace tenon::core {
 
-// Floating-point operations of the products in a node of a bound graph: two for each multiplied
-// pair. 0 for an op without products, whose limit is memory.
+// A node of a bound graph, as a cost slot sees it. Absent values count nothing.
+class Cost {
+ public:
+  Cost(const Graph& graph, const NodeInfo& node) : graph_(graph), node_(node) {}
+  const Shape& shape(Value v) const { return graph_.type(v).shape; }
+  // The dim of v that is `from_the_end` axes before its last one.
+  double dim(Value v, int from_the_end) const;
+  double elements(Value v) const;
+  double bytes(Value v) const;
+  size_t out_count() const { return node_.outputs.size(); }
+  Value out(size_t k) const { return k < node_.outputs.size() ? node_.outputs[k] : Value{}; }
+  // Bytes of all operands and all outputs.
+  double operands_and_outputs() const;
+
+ private:
+  const Graph& graph_;
+  const NodeInfo& node_;
+};
+
+// .flops of an op without products: its limit is memory.
+template <class Op>
+double no_products(const Cost&, const Op&) {
+  return 0;
+}
+// .bytes of an op that reads each operand once and writes each output once.
+template <class Op>
+double each_once(const Cost& c, const Op&) {
+  return c.operands_and_outputs();
+}
+
+// Floating-point operations of the products in a node of a bound graph: two per multiplied pair.
 double product_flops(const Graph& graph, const NodeInfo& node);
+
+// The least bytes of memory that a kernel of the node must read and write, updates in place.
+// Operands and outputs for an op whose record has no such slot.
+double least_bytes(const Graph& graph, const NodeInfo& node);
 
 }  // namespace tenon::core

@@ -94,8 +94,11 @@ void binary_grad(Grad& g, const op::binary& n) {
   give(n.b, binary_db);
 }
 
-constexpr Record<op::binary> kBinary{
-    .shape = binary_shape, .grad = binary_grad, .traits = kElementwise};
+constexpr Record<op::binary> kBinary{.shape = binary_shape,
+                                     .grad = binary_grad,
+                                     .flops = no_products,
+                                     .bytes = each_once,
+                                     .traits = kElementwise};
 
 // ---- compare logical
 
@@ -108,7 +111,8 @@ void compare_shape(Infer& i, const op::compare& n) {
            i.type(n.a).text());
   i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
 }
-constexpr Record<op::compare> kCompare{.shape = compare_shape, .traits = kElementwise};
+constexpr Record<op::compare> kCompare{
+    .shape = compare_shape, .flops = no_products, .bytes = each_once, .traits = kElementwise};
 
 void logical_shape(Infer& i, const op::logical& n) {
   i.want_one_of("kind", n.kind, {"and", "or", "xor", "not"});
@@ -125,7 +129,8 @@ void logical_shape(Infer& i, const op::logical& n) {
            " takes two operands, one was given");
   i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
 }
-constexpr Record<op::logical> kLogical{.shape = logical_shape, .traits = kElementwise};
+constexpr Record<op::logical> kLogical{
+    .shape = logical_shape, .flops = no_products, .bytes = each_once, .traits = kElementwise};
 
 // ---- unary activation_backward
 
@@ -171,8 +176,12 @@ bool unary_lower(Lower& l, const op::unary& n) {
   l.out(0, l.b.cast(activate(l.b, act, l.b.widen(n.x)), t));
   return true;
 }
-constexpr Record<op::unary> kUnary{
-    .shape = unary_shape, .grad = unary_grad, .lower = unary_lower, .traits = kElementwise};
+constexpr Record<op::unary> kUnary{.shape = unary_shape,
+                                   .grad = unary_grad,
+                                   .lower = unary_lower,
+                                   .flops = no_products,
+                                   .bytes = each_once,
+                                   .traits = kElementwise};
 
 void activation_backward_shape(Infer& i, const op::activation_backward& n) {
   const UnaryInfo& info = want_unary(i, n);
@@ -197,8 +206,11 @@ bool activation_backward_lower(Lower& l, const op::activation_backward& n) {
   l.out(0, b.cast(b.times(b.widen(n.dy), slope), t));
   return true;
 }
-constexpr Record<op::activation_backward> kActivationBackward{
-    .shape = activation_backward_shape, .lower = activation_backward_lower, .traits = kElementwise};
+constexpr Record<op::activation_backward> kActivationBackward{.shape = activation_backward_shape,
+                                                              .lower = activation_backward_lower,
+                                                              .flops = no_products,
+                                                              .bytes = each_once,
+                                                              .traits = kElementwise};
 
 // ---- cast copy where
 
@@ -220,13 +232,21 @@ void cast_grad(Grad& g, const op::cast& n) {
              cat("a cast from ", dtype_name(from), " to ", dtype_name(n.to), " has no derivative"));
   g.give(n.x, g.b.cast(g.dy(), from));
 }
-constexpr Record<op::cast> kCast{.shape = cast_shape, .grad = cast_grad, .traits = kElementwise};
+constexpr Record<op::cast> kCast{.shape = cast_shape,
+                                 .grad = cast_grad,
+                                 .flops = no_products,
+                                 .bytes = each_once,
+                                 .traits = kElementwise};
 
 void copy_shape(Infer& i, const op::copy& n) { i.out(0, i.type(n.x)); }
 void copy_grad(Grad& g, const op::copy& n) {
   if (g.wants(n.x)) g.give(n.x, g.dy());
 }
-constexpr Record<op::copy> kCopy{.shape = copy_shape, .grad = copy_grad, .traits = kElementwise};
+constexpr Record<op::copy> kCopy{.shape = copy_shape,
+                                 .grad = copy_grad,
+                                 .flops = no_products,
+                                 .bytes = each_once,
+                                 .traits = kElementwise};
 
 void where_shape(Infer& i, const op::where& n) {
   i.want_dtype(n.cond, "cond", kBool);
@@ -240,8 +260,11 @@ void where_grad(Grad& g, const op::where& n) {
   if (g.wants(n.a)) give_summed(g, n.a, g.b.where(n.cond, g.dy(), zero));
   if (g.wants(n.b)) give_summed(g, n.b, g.b.where(n.cond, zero, g.dy()));
 }
-constexpr Record<op::where> kWhere{
-    .shape = where_shape, .grad = where_grad, .traits = kElementwise};
+constexpr Record<op::where> kWhere{.shape = where_shape,
+                                   .grad = where_grad,
+                                   .flops = no_products,
+                                   .bytes = each_once,
+                                   .traits = kElementwise};
 
 // ---- swiglu swiglu_backward
 
@@ -303,8 +326,11 @@ bool swiglu_lower(Lower& l, const op::swiglu& n) {
   l.out(0, l.b.cast(l.b.times(l.b.unary(n.act, in.gate), in.up), t));
   return true;
 }
-constexpr Record<op::swiglu> kSwiglu{
-    .shape = swiglu_shape, .grad = swiglu_grad, .lower = swiglu_lower};
+constexpr Record<op::swiglu> kSwiglu{.shape = swiglu_shape,
+                                     .grad = swiglu_grad,
+                                     .lower = swiglu_lower,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 
 void swiglu_backward_shape(Infer& i, const op::swiglu_backward& n) {
   const Type y = want_swiglu(i, n);
@@ -339,7 +365,9 @@ bool swiglu_backward_lower(Lower& l, const op::swiglu_backward& n) {
   return true;
 }
 constexpr Record<op::swiglu_backward> kSwigluBackward{.shape = swiglu_backward_shape,
-                                                      .lower = swiglu_backward_lower};
+                                                      .lower = swiglu_backward_lower,
+                                                      .flops = no_products,
+                                                      .bytes = each_once};
 
 }  // namespace
 

@@ -17,7 +17,7 @@ void grad_shape(Infer& i, const op::grad& n) {
   }
 }
 
-constexpr Record<op::grad> kGrad{.shape = grad_shape};
+constexpr Record<op::grad> kGrad{.shape = grad_shape, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

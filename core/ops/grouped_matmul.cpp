@@ -196,10 +196,29 @@ void grouped_matmul_grad(Grad& g, const op::grouped_matmul& n) {
   if (dp) g.give(n.p, r[2]);
 }
 
-constexpr Record<op::grouped_matmul> kGroupedMatmul{
-    .shape = grouped_matmul_shape, .grad = grouped_matmul_grad, .lower = grouped_matmul_lower};
+// Each row of `rows` meets the matrix of one expert.
+double expert_flops(const Cost& c, Value rows, Value w) {
+  return 2 * c.dim(rows, 1) * c.elements(w) / std::max(c.dim(w, 2), 1.0);
+}
+double grouped_matmul_flops(const Cost& c, const op::grouped_matmul& n) {
+  return expert_flops(c, n.x, n.w);
+}
+double grouped_matmul_backward_flops(const Cost& c, const op::grouped_matmul_backward& n) {
+  double products = 0;
+  for (size_t k = 0; k < c.out_count(); ++k) products += c.out(k) ? 1 : 0;
+  return products * expert_flops(c, n.dy, n.w);
+}
+
+constexpr Record<op::grouped_matmul> kGroupedMatmul{.shape = grouped_matmul_shape,
+                                                    .grad = grouped_matmul_grad,
+                                                    .lower = grouped_matmul_lower,
+                                                    .flops = grouped_matmul_flops,
+                                                    .bytes = each_once};
 constexpr Record<op::grouped_matmul_backward> kGroupedMatmulBackward{
-    .shape = grouped_matmul_backward_shape, .lower = grouped_matmul_backward_lower};
+    .shape = grouped_matmul_backward_shape,
+    .lower = grouped_matmul_backward_lower,
+    .flops = grouped_matmul_backward_flops,
+    .bytes = each_once};
 
 }  // namespace
 

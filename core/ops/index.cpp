@@ -75,7 +75,12 @@ void gather_grad(Grad& g, const op::gather& n) {
                      .axis = axis, .dim = dim, .oob = n.oob, .dy = g.dy(), .indices = n.indices}));
 }
 
-constexpr Record<op::gather> kGather{.shape = gather_shape, .grad = gather_grad};
+// Rows that no index names are not read.
+double gather_bytes(const Cost& c, const op::gather& n) {
+  return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
+}
+constexpr Record<op::gather> kGather{
+    .shape = gather_shape, .grad = gather_grad, .flops = no_products, .bytes = gather_bytes};
 
 // ---- gather_backward
 
@@ -119,7 +124,9 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
 }
 
 constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_shape,
-                                                      .lower = gather_backward_lower};
+                                                      .lower = gather_backward_lower,
+                                                      .flops = no_products,
+                                                      .bytes = each_once};
 
 // ---- scatter
 
@@ -164,7 +171,11 @@ void scatter_grad(Grad& g, const op::scatter& n) {
   }
 }
 
-constexpr Record<op::scatter> kScatter{.shape = scatter_shape, .grad = scatter_grad};
+double scatter_bytes(const Cost& c, const op::scatter& n) {
+  return 2 * c.bytes(n.updates) + c.bytes(n.indices);
+}
+constexpr Record<op::scatter> kScatter{
+    .shape = scatter_shape, .grad = scatter_grad, .flops = no_products, .bytes = scatter_bytes};
 
 // ---- scatter_add
 
@@ -203,7 +214,16 @@ void scatter_add_grad(Grad& g, const op::scatter_add& n) {
   if (g.wants(n.base)) g.give(n.base, dy);
 }
 
-constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape, .grad = scatter_add_grad};
+// With a base, its rows are read and written where updates meet them; without, all of the zeros are
+// written.
+double scatter_add_bytes(const Cost& c, const op::scatter_add& n) {
+  const double updates = c.bytes(n.updates);
+  return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
+}
+constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape,
+                                              .grad = scatter_add_grad,
+                                              .flops = no_products,
+                                              .bytes = scatter_add_bytes};
 
 // ---- dynamic_slice, dynamic_update_slice
 
@@ -238,8 +258,13 @@ void dynamic_slice_grad(Grad& g, const op::dynamic_slice& n) {
                   .oob = n.oob, .base = zeros, .update = g.dy(), .start = n.start}));
 }
 
+double dynamic_slice_bytes(const Cost& c, const op::dynamic_slice& n) {
+  return 2 * c.bytes(c.out(0)) + c.bytes(n.start);
+}
 constexpr Record<op::dynamic_slice> kDynamicSlice{.shape = dynamic_slice_shape,
-                                                  .grad = dynamic_slice_grad};
+                                                  .grad = dynamic_slice_grad,
+                                                  .flops = no_products,
+                                                  .bytes = dynamic_slice_bytes};
 
 void dynamic_update_slice_shape(Infer& i, const op::dynamic_update_slice& n) {
   i.want_one_of("oob", n.oob, {"error", "clamp"});
@@ -268,8 +293,13 @@ void dynamic_update_slice_grad(Grad& g, const op::dynamic_update_slice& n) {
                                              .start = n.start}));
 }
 
+double dynamic_update_slice_bytes(const Cost& c, const op::dynamic_update_slice& n) {
+  return 2 * c.bytes(n.update) + c.bytes(n.start);
+}
 constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{.shape = dynamic_update_slice_shape,
-                                                               .grad = dynamic_update_slice_grad};
+                                                               .grad = dynamic_update_slice_grad,
+                                                               .flops = no_products,
+                                                               .bytes = dynamic_update_slice_bytes};
 
 }  // namespace
 

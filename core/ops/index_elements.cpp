@@ -82,8 +82,14 @@ bool gather_elements_lower(Lower& l, const op::gather_elements& n) {
   return true;
 }
 
-constexpr Record<op::gather_elements> kGatherElements{
-    .shape = gather_elements_shape, .grad = gather_elements_grad, .lower = gather_elements_lower};
+double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
+  return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
+}
+constexpr Record<op::gather_elements> kGatherElements{.shape = gather_elements_shape,
+                                                      .grad = gather_elements_grad,
+                                                      .lower = gather_elements_lower,
+                                                      .flops = no_products,
+                                                      .bytes = gather_elements_bytes};
 
 void scatter_elements_add_shape(Infer& i, const op::scatter_elements_add& n) {
   want_number(i, n.updates, "updates");
@@ -129,9 +135,16 @@ bool scatter_elements_add_lower(Lower& l, const op::scatter_elements_add& n) {
   return true;
 }
 
+// As scatter_add: in place with a base, into zeros without.
+double scatter_elements_add_bytes(const Cost& c, const op::scatter_elements_add& n) {
+  const double updates = c.bytes(n.updates);
+  return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
+}
 constexpr Record<op::scatter_elements_add> kScatterElementsAdd{.shape = scatter_elements_add_shape,
                                                                .grad = scatter_elements_add_grad,
-                                                               .lower = scatter_elements_add_lower};
+                                                               .lower = scatter_elements_add_lower,
+                                                               .flops = no_products,
+                                                               .bytes = scatter_elements_add_bytes};
 
 }  // namespace
 

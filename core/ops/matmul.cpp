@@ -154,7 +154,19 @@ void product_grad(Grad& grad, const Op& n, Value dy) {
 
 void matmul_grad(Grad& g, const op::matmul& n) { product_grad(g, n, g.dy()); }
 
-constexpr Record<op::matmul> kMatmul{.shape = matmul_shape, .grad = matmul_grad};
+// The length of the sums of a product.
+template <class Op>
+double depth_of(const Cost& c, const Op& n) {
+  return c.dim(n.a, n.trans_a && c.shape(n.a).rank() > 1 ? 1 : 0);
+}
+template <class Op>
+double product_flops_of(const Cost& c, const Op& n) {
+  return 2 * depth_of(c, n) * c.elements(c.out(0) ? c.out(0) : c.out(1));
+}
+constexpr Record<op::matmul> kMatmul{.shape = matmul_shape,
+                                     .grad = matmul_grad,
+                                     .flops = product_flops_of<op::matmul>,
+                                     .bytes = each_once};
 
 // ---- linear
 
@@ -244,8 +256,11 @@ bool linear_lower(Lower& l, const op::linear& n) {
   return true;
 }
 
-constexpr Record<op::linear> kLinear{
-    .shape = linear_shape, .grad = linear_grad, .lower = linear_lower};
+constexpr Record<op::linear> kLinear{.shape = linear_shape,
+                                     .grad = linear_grad,
+                                     .lower = linear_lower,
+                                     .flops = product_flops_of<op::linear>,
+                                     .bytes = each_once};
 
 // ---- lora_matmul
 
@@ -310,8 +325,15 @@ void lora_matmul_grad(Grad& grad, const op::lora_matmul& n) {
   }
 }
 
-constexpr Record<op::lora_matmul> kLoraMatmul{
-    .shape = lora_matmul_shape, .grad = lora_matmul_grad, .lower = lora_matmul_lower};
+double lora_matmul_flops(const Cost& c, const op::lora_matmul& n) {
+  const double k = c.dim(n.x, 0), r = c.dim(n.a, 0), cols = c.dim(n.w, 0);
+  return 2 * c.elements(n.x) / std::max(k, 1.0) * (k * cols + k * r + r * cols);
+}
+constexpr Record<op::lora_matmul> kLoraMatmul{.shape = lora_matmul_shape,
+                                              .grad = lora_matmul_grad,
+                                              .lower = lora_matmul_lower,
+                                              .flops = lora_matmul_flops,
+                                              .bytes = each_once};
 
 // ---- batch_linear
 
@@ -351,8 +373,15 @@ bool batch_linear_lower(Lower& l, const op::batch_linear& n) {
   return true;
 }
 
+double batch_linear_flops(const Cost& c, const op::batch_linear& n) {
+  double results = 0;
+  for (size_t t = 0; t < c.out_count(); ++t) results += c.elements(c.out(t));
+  return 2 * depth_of(c, n) * results;
+}
 constexpr Record<op::batch_linear> kBatchLinear{.shape = batch_linear_shape,
-                                                .lower = batch_linear_lower};
+                                                .lower = batch_linear_lower,
+                                                .flops = batch_linear_flops,
+                                                .bytes = each_once};
 
 }  // namespace
 

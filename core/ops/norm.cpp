@@ -312,20 +312,34 @@ void residual_rms_norm_grad(Grad& g, const op::residual_rms_norm& n) {
   give_norm(g, n, rms_norm_gradients(g, n, g.y(1), 2, g.dy(1)));
 }
 
-constexpr Record<op::layer_norm> kLayerNorm{
-    .shape = layer_norm_shape, .grad = layer_norm_grad, .lower = layer_norm_lower};
+constexpr Record<op::layer_norm> kLayerNorm{.shape = layer_norm_shape,
+                                            .grad = layer_norm_grad,
+                                            .lower = layer_norm_lower,
+                                            .flops = no_products,
+                                            .bytes = each_once};
 constexpr Record<op::layer_norm_backward> kLayerNormBackward{.shape = layer_norm_backward_shape,
-                                                             .lower = layer_norm_backward_lower};
+                                                             .lower = layer_norm_backward_lower,
+                                                             .flops = no_products,
+                                                             .bytes = each_once};
 constexpr Record<op::residual_layer_norm> kResidualLayerNorm{.shape = residual_layer_norm_shape,
                                                              .grad = residual_layer_norm_grad,
-                                                             .lower = residual_layer_norm_lower};
-constexpr Record<op::rms_norm> kRmsNorm{
-    .shape = rms_norm_shape, .grad = rms_norm_grad, .lower = rms_norm_lower};
+                                                             .lower = residual_layer_norm_lower,
+                                                             .flops = no_products,
+                                                             .bytes = each_once};
+constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape,
+                                        .grad = rms_norm_grad,
+                                        .lower = rms_norm_lower,
+                                        .flops = no_products,
+                                        .bytes = each_once};
 constexpr Record<op::rms_norm_backward> kRmsNormBackward{.shape = rms_norm_backward_shape,
-                                                         .lower = rms_norm_backward_lower};
+                                                         .lower = rms_norm_backward_lower,
+                                                         .flops = no_products,
+                                                         .bytes = each_once};
 constexpr Record<op::residual_rms_norm> kResidualRmsNorm{.shape = residual_rms_norm_shape,
                                                          .grad = residual_rms_norm_grad,
-                                                         .lower = residual_rms_norm_lower};
+                                                         .lower = residual_rms_norm_lower,
+                                                         .flops = no_products,
+                                                         .bytes = each_once};
 
 }  // namespace
 

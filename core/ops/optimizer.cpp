@@ -178,9 +178,12 @@ bool lion_lower(Lower& l, const op::lion& n) {
   return true;
 }
 
-constexpr Record<op::sgd> kSgd{.shape = sgd_shape, .lower = sgd_lower};
-constexpr Record<op::adamw> kAdamw{.shape = adamw_shape, .lower = adamw_lower};
-constexpr Record<op::lion> kLion{.shape = lion_shape, .lower = lion_lower};
+constexpr Record<op::sgd> kSgd{
+    .shape = sgd_shape, .lower = sgd_lower, .flops = no_products, .bytes = each_once};
+constexpr Record<op::adamw> kAdamw{
+    .shape = adamw_shape, .lower = adamw_lower, .flops = no_products, .bytes = each_once};
+constexpr Record<op::lion> kLion{
+    .shape = lion_shape, .lower = lion_lower, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

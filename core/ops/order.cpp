@@ -58,9 +58,13 @@ bool arg_lower(Lower& l, const Op& n) {
 }
 
 constexpr Record<op::argmax> kArgmax{.shape = arg_shape<op::argmax>,
-                                     .lower = arg_lower<op::argmax>};
+                                     .lower = arg_lower<op::argmax>,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
-                                     .lower = arg_lower<op::argmin>};
+                                     .lower = arg_lower<op::argmin>,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 
 // ---- topk
 
@@ -95,8 +99,11 @@ bool topk_lower(Lower& l, const op::topk& n) {
   return true;
 }
 
-constexpr Record<op::topk> kTopk{
-    .shape = topk_shape, .grad = picked_grad<op::topk>, .lower = topk_lower};
+constexpr Record<op::topk> kTopk{.shape = topk_shape,
+                                 .grad = picked_grad<op::topk>,
+                                 .lower = topk_lower,
+                                 .flops = no_products,
+                                 .bytes = each_once};
 
 // ---- sort
 
@@ -107,7 +114,8 @@ void sort_shape(Infer& i, const op::sort& n) {
   i.out(1, {kI64, i.shape(n.x)});
 }
 
-constexpr Record<op::sort> kSort{.shape = sort_shape, .grad = picked_grad<op::sort>};
+constexpr Record<op::sort> kSort{
+    .shape = sort_shape, .grad = picked_grad<op::sort>, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

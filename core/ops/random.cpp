@@ -21,7 +21,8 @@ void random_bits_shape(Infer& i, const op::random_bits& n) {
   i.out(0, {kU32, shape_attr(i, n.shape)});
 }
 
-constexpr Record<op::random_bits> kRandomBits{.shape = random_bits_shape};
+constexpr Record<op::random_bits> kRandomBits{
+    .shape = random_bits_shape, .flops = no_products, .bytes = each_once};
 
 // ---- random_uniform, random_normal
 
@@ -59,7 +60,9 @@ bool random_uniform_lower(Lower& l, const op::random_uniform& n) {
 }
 
 constexpr Record<op::random_uniform> kRandomUniform{.shape = random_float_shape<op::random_uniform>,
-                                                    .lower = random_uniform_lower};
+                                                    .lower = random_uniform_lower,
+                                                    .flops = no_products,
+                                                    .bytes = each_once};
 
 // Cosine and sine of a full turn's fraction u. The turn is reduced to an eighth before it becomes
 // an angle, so that both keep their digits near their zeros.
@@ -90,7 +93,9 @@ bool random_normal_lower(Lower& l, const op::random_normal& n) {
 }
 
 constexpr Record<op::random_normal> kRandomNormal{.shape = random_float_shape<op::random_normal>,
-                                                  .lower = random_normal_lower};
+                                                  .lower = random_normal_lower,
+                                                  .flops = no_products,
+                                                  .bytes = each_once};
 
 // ---- dropout
 
@@ -118,8 +123,11 @@ bool dropout_lower(Lower& l, const op::dropout& n) {
   return true;
 }
 
-constexpr Record<op::dropout> kDropout{
-    .shape = dropout_shape, .grad = dropout_grad, .lower = dropout_lower};
+constexpr Record<op::dropout> kDropout{.shape = dropout_shape,
+                                       .grad = dropout_grad,
+                                       .lower = dropout_lower,
+                                       .flops = no_products,
+                                       .bytes = each_once};
 
 // ---- sample
 
@@ -222,8 +230,11 @@ bool sample_lower(Lower& l, const op::sample& n) {
   return true;
 }
 
-constexpr Record<op::sample> kSample{
-    .shape = sample_shape, .grad = sample_grad, .lower = sample_lower};
+constexpr Record<op::sample> kSample{.shape = sample_shape,
+                                     .grad = sample_grad,
+                                     .lower = sample_lower,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 
 }  // namespace
 

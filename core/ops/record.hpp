@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// An op's record: shape rule, gradient, decomposition and traits, side by side. Families
-// (elementwise.cpp, norm.cpp,
-// ...) define one <op>_def per op of ops.def; table.cpp joins them, so a forgotten op does not
-// link.
+// An op's record: shape rule, gradient, decomposition, costs and traits, side by side. Families
+// (elementwise.cpp, norm.cpp, ...) define one <op>_def per op of ops.def; table.cpp joins them, so
+// a forgotten op does not link.
 //
 //   void rms_norm_shape(Infer& i, const op::rms_norm& n) { i.out(0, i.type(n.x)); ... }
-//   constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape, .grad = rms_norm_grad, .lower
-//   = rms_norm_lower}; const OpRecord rms_norm_def = record<op::rms_norm, kRmsNorm>();
+//   constexpr Record<op::rms_norm> kRmsNorm{
+//       .shape = rms_norm_shape, .grad = rms_norm_grad, .lower = rms_norm_lower,
+//       .flops = no_products, .bytes = each_once};
+//   const OpRecord rms_norm_def = record<op::rms_norm, kRmsNorm>();
 #pragma once
 
 #include "ir/graph.hpp"
 #include "ops/build.hpp"
+#include "ops/cost.hpp"
 
 namespace tenon::core {
 
@@ -107,14 +109,17 @@ class Lower {
   std::vector<Value>& results_;
 };
 
-// An op's record, typed as its author writes it. Empty slots are honest: the op is refused by name
-// when asked for it.
+// An op's record, typed as its author writes it. An empty gradient or decomposition is honest: the
+// op is refused by name when asked for it. The costs are required, so that none is forgotten.
 template <class Op>
 struct Record {
   void (*shape)(Infer&, const Op&) = nullptr;
   void (*grad)(Grad&, const Op&) = nullptr;
   // False: this node is primitive (a primitive kind of a mixed op), nothing was written.
   bool (*lower)(Lower&, const Op&) = nullptr;
+  // Required: floating-point operations of its products, and the least bytes read and written.
+  double (*flops)(const Cost&, const Op&) = nullptr;
+  double (*bytes)(const Cost&, const Op&) = nullptr;
   uint32_t traits = 0;
 };
 
@@ -125,6 +130,8 @@ struct OpRecord {
   void (*shape)(Infer&, const Graph&, const NodeInfo&) = nullptr;
   void (*grad)(Grad&, const Graph&, const NodeInfo&) = nullptr;
   bool (*lower)(Lower&, const Graph&, const NodeInfo&) = nullptr;
+  double (*flops)(const Graph&, const NodeInfo&) = nullptr;  // empty: no_products
+  double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // empty: each_once
   uint32_t traits = 0;
 
   std::string_view name() const { return schema->name; }
@@ -137,15 +144,31 @@ constexpr bool has(Function* slot) {
   return slot != nullptr;
 }
 
+template <class Function>
+constexpr bool same(Function* slot, Function* function) {
+  return slot == function;
+}
+
 // constexpr, so that records exist before any constructor of a static runs.
 template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
+  static_assert(
+      has(r.flops) && has(r.bytes),
+      "a record says what its op costs: .flops and .bytes, such as no_products and each_once");
   OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
   out.shape = [](Infer& i, const Graph&, const NodeInfo& n) { r.shape(i, decode<Op>(n)); };
   if (has(r.grad))
     out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
   if (has(r.lower))
     out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
+  if (!same(r.flops, no_products<Op>))
+    out.flops = [](const Graph& g, const NodeInfo& n) {
+      return r.flops(Cost(g, n), decode<Op>(n));
+    };
+  if (!same(r.bytes, each_once<Op>))
+    out.bytes = [](const Graph& g, const NodeInfo& n) {
+      return r.bytes(Cost(g, n), decode<Op>(n));
+    };
   return out;
 }
 

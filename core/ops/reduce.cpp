@@ -141,8 +141,11 @@ void reduce_grad(Grad& g, const op::reduce& n) {
   g.give(n.x, b.expand(dx, x.shape));
 }
 
-constexpr Record<op::reduce> kReduce{
-    .shape = reduce_shape, .grad = reduce_grad, .traits = kReduction};
+constexpr Record<op::reduce> kReduce{.shape = reduce_shape,
+                                     .grad = reduce_grad,
+                                     .flops = no_products,
+                                     .bytes = each_once,
+                                     .traits = kReduction};
 
 }  // namespace
 

@@ -151,7 +151,9 @@ bool elementwise_region_lower(Lower& l, const op::elementwise_region& n) {
   return true;
 }
 constexpr Record<op::elementwise_region> kRegion{.shape = elementwise_region_shape,
-                                                 .lower = elementwise_region_lower};
+                                                 .lower = elementwise_region_lower,
+                                                 .flops = no_products,
+                                                 .bytes = each_once};
 
 // ---- batch_elementwise_region
 
@@ -199,7 +201,9 @@ bool batch_elementwise_region_lower(Lower& l, const op::batch_elementwise_region
   return true;
 }
 constexpr Record<op::batch_elementwise_region> kBatch{.shape = batch_elementwise_region_shape,
-                                                      .lower = batch_elementwise_region_lower};
+                                                      .lower = batch_elementwise_region_lower,
+                                                      .flops = no_products,
+                                                      .bytes = each_once};
 
 }  // namespace
 

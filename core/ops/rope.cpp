@@ -167,7 +167,11 @@ void rope_grad(Grad& g, const op::rope& n) {
   }
 }
 
-constexpr Record<op::rope> kRope{.shape = rope_shape, .grad = rope_grad, .lower = rope_lower};
+constexpr Record<op::rope> kRope{.shape = rope_shape,
+                                 .grad = rope_grad,
+                                 .lower = rope_lower,
+                                 .flops = no_products,
+                                 .bytes = each_once};
 
 }  // namespace
 

@@ -18,7 +18,8 @@ void cumsum_grad(Grad& g, const op::cumsum& n) {
                   .axis = n.axis, .exclusive = n.exclusive, .reverse = !n.reverse, .x = g.dy()}));
 }
 
-constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape, .grad = cumsum_grad};
+constexpr Record<op::cumsum> kCumsum{
+    .shape = cumsum_shape, .grad = cumsum_grad, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

@@ -81,7 +81,12 @@ void narrow_grad(Grad& g, const op::narrow& n) {
   g.give(n.x, dx);
 }
 
-constexpr Record<op::narrow> kNarrow{.shape = narrow_shape, .grad = narrow_grad, .traits = kView};
+double narrow_bytes(const Cost& c, const op::narrow&) { return 2 * c.bytes(c.out(0)); }
+constexpr Record<op::narrow> kNarrow{.shape = narrow_shape,
+                                     .grad = narrow_grad,
+                                     .flops = no_products,
+                                     .bytes = narrow_bytes,
+                                     .traits = kView};
 
 // ---- concat
 
@@ -120,7 +125,8 @@ void concat_grad(Grad& g, const op::concat& n) {
   }
 }
 
-constexpr Record<op::concat> kConcat{.shape = concat_shape, .grad = concat_grad};
+constexpr Record<op::concat> kConcat{
+    .shape = concat_shape, .grad = concat_grad, .flops = no_products, .bytes = each_once};
 
 // ---- transpose
 
@@ -154,8 +160,11 @@ void transpose_grad(Grad& g, const op::transpose& n) {
   g.give(n.x, g.b.transpose(dy, std::move(inverse)));
 }
 
-constexpr Record<op::transpose> kTranspose{
-    .shape = transpose_shape, .grad = transpose_grad, .traits = kView};
+constexpr Record<op::transpose> kTranspose{.shape = transpose_shape,
+                                           .grad = transpose_grad,
+                                           .flops = no_products,
+                                           .bytes = each_once,
+                                           .traits = kView};
 
 // ---- expand
 
@@ -186,7 +195,11 @@ void expand_grad(Grad& g, const op::expand& n) {
   if (g.wants(n.x)) g.give(n.x, g.b.sum_to(g.dy(), g.b.shape(n.x)));
 }
 
-constexpr Record<op::expand> kExpand{.shape = expand_shape, .grad = expand_grad, .traits = kView};
+constexpr Record<op::expand> kExpand{.shape = expand_shape,
+                                     .grad = expand_grad,
+                                     .flops = no_products,
+                                     .bytes = each_once,
+                                     .traits = kView};
 
 // ---- reshape
 
@@ -232,8 +245,11 @@ void reshape_grad(Grad& g, const op::reshape& n) {
   if (g.wants(n.x)) g.give(n.x, g.b.reshape(g.dy(), g.b.shape(n.x)));
 }
 
-constexpr Record<op::reshape> kReshape{
-    .shape = reshape_shape, .grad = reshape_grad, .traits = kView};
+constexpr Record<op::reshape> kReshape{.shape = reshape_shape,
+                                       .grad = reshape_grad,
+                                       .flops = no_products,
+                                       .bytes = each_once,
+                                       .traits = kView};
 
 // ---- pad
 
@@ -298,7 +314,8 @@ void pad_grad(Grad& g, const op::pad& n) {
   g.give(n.x, g.b.cast(dx, dtype));
 }
 
-constexpr Record<op::pad> kPad{.shape = pad_shape, .grad = pad_grad};
+constexpr Record<op::pad> kPad{
+    .shape = pad_shape, .grad = pad_grad, .flops = no_products, .bytes = each_once};
 
 // ---- iota
 
@@ -315,7 +332,7 @@ void iota_shape(Infer& i, const op::iota& n) {
   i.out(0, {n.dtype, shape});
 }
 
-constexpr Record<op::iota> kIota{.shape = iota_shape};
+constexpr Record<op::iota> kIota{.shape = iota_shape, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

@@ -32,8 +32,11 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   return true;
 }
 
-constexpr Record<op::softmax> kSoftmax{
-    .shape = softmax_shape, .grad = softmax_grad, .lower = softmax_lower};
+constexpr Record<op::softmax> kSoftmax{.shape = softmax_shape,
+                                       .grad = softmax_grad,
+                                       .lower = softmax_lower,
+                                       .flops = no_products,
+                                       .bytes = each_once};
 
 void softmax_backward_shape(Infer& i, const op::softmax_backward& n) {
   i.want_float(n.dy, "dy");
@@ -55,7 +58,9 @@ bool softmax_backward_lower(Lower& l, const op::softmax_backward& n) {
 }
 
 constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backward_shape,
-                                                        .lower = softmax_backward_lower};
+                                                        .lower = softmax_backward_lower,
+                                                        .flops = no_products,
+                                                        .bytes = each_once};
 
 // ---- cross_entropy
 
@@ -224,8 +229,11 @@ void cross_entropy_grad(Grad& g, const op::cross_entropy& n) {
   g.give(n.logits, dx);
 }
 
-constexpr Record<op::cross_entropy> kCrossEntropy{
-    .shape = cross_entropy_shape, .grad = cross_entropy_grad, .lower = cross_entropy_lower};
+constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
+                                                  .grad = cross_entropy_grad,
+                                                  .lower = cross_entropy_lower,
+                                                  .flops = no_products,
+                                                  .bytes = each_once};
 
 void cross_entropy_backward_shape(Infer& i, const op::cross_entropy_backward& n) {
   const Type items = want_cross_entropy(i, n);
@@ -273,7 +281,10 @@ bool cross_entropy_backward_lower(Lower& l, const op::cross_entropy_backward& n)
 }
 
 constexpr Record<op::cross_entropy_backward> kCrossEntropyBackward{
-    .shape = cross_entropy_backward_shape, .lower = cross_entropy_backward_lower};
+    .shape = cross_entropy_backward_shape,
+    .lower = cross_entropy_backward_lower,
+    .flops = no_products,
+    .bytes = each_once};
 
 }  // namespace
 

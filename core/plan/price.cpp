@@ -26,11 +26,7 @@ double product_rate(const Graph& graph, const NodeInfo& node, const Rates& rates
 }  // namespace
 
 double price_of(const Graph& graph, const NodeInfo& node, const Rates& rates) {
-  double bytes = 0;
-  for (Value v : node.operands)
-    if (v) bytes += static_cast<double>(type_bytes(graph.type(v)));
-  for (Value v : node.outputs)
-    if (v) bytes += static_cast<double>(type_bytes(graph.type(v)));
+  const double bytes = least_bytes(graph, node);
   double seconds = bytes / rates.copy;
   if (const double flops = product_flops(graph, node); flops > 0)
     if (const double rate = product_rate(graph, node, rates); rate > 0)

@@ -29,7 +29,8 @@ bool twice_lower(Lower& l, const op::scratch_twice& n) {
   l.out(0, l.b.plus(n.x, n.x));
   return true;
 }
-constexpr Record<op::scratch_twice> kTwice{.shape = twice_shape, .lower = twice_lower};
+constexpr Record<op::scratch_twice> kTwice{
+    .shape = twice_shape, .lower = twice_lower, .flops = no_products, .bytes = each_once};
 }  // namespace
 const OpRecord scratch_twice_def = record<op::scratch_twice, kTwice>();
 }  // namespace tenon::core
@@ -144,13 +145,18 @@ class Tree:
         self.commands = {str(pathlib.Path(c["file"]).relative_to(self.root)): c for c in commands
                          if pathlib.Path(c["file"]).is_relative_to(self.root)}
 
-    def compile(self, name):
-        """Returns the symbols that the object defines and those that it needs, demangled."""
+    def compile(self, name, must=None):
+        """Returns the symbols that the object defines and those that it needs, demangled; or, with `must`, sees the
+        compiler refuse the file with these words."""
         if name not in self.commands:
             fail(name, "is not in the build")
         c = self.commands[name]
         arguments = shlex.split(c["command"])
         made = subprocess.run(arguments, cwd=c["directory"], stderr=subprocess.PIPE, text=True)
+        if must:
+            if made.returncode == 0 or must not in made.stderr:
+                fail(f"{name}: expected the compiler to say '{must}', got status {made.returncode}:\n{made.stderr}")
+            return None
         if made.returncode != 0:
             fail(name, "does not compile:\n" + made.stderr)
         obj = os.path.join(c["directory"], arguments[arguments.index("-o") + 1])
@@ -211,6 +217,10 @@ def main():
     for plugin in ("cpu", "cuda"):
         tree.check_joined(f"tenon::{plugin}::scratch_rows()", f"plugins/{plugin}/plugin.cpp",
                           f"plugins/{plugin}/kernels/scratch.cpp")
+    record = FILES["core/ops/scratch.cpp"]
+    for slot in (".flops = no_products, ", ", .bytes = each_once"):
+        tree.write({"core/ops/scratch.cpp": record.replace(slot, "")})
+        tree.compile("core/ops/scratch.cpp", must="a record says what its op costs")
     subprocess.run([tree.cmake, "--build", tree.build, "--target", "tenon_cuda_texts"], check=True,
                    stdout=subprocess.DEVNULL)
     if '"scratch.cu"' not in (tree.build / "plugins/cuda/texts.cpp").read_text():
