@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # install.sh BUILD_DIR: what is installed is enough. Outside the tree: plugins from the templates (C++ by find_package, C by
-# pkg-config) load in the installed command and run the model; host apps in C11 and C++20 build and train.
+# pkg-config) load in the installed command and run the model; the examples build and run.
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -69,20 +69,21 @@ echo "== the installed kit judges a plugin of others"
 "$prefix/bin/tenon_conform" --plugin "$work/plugins/tenon_plugin_template.so" --plugin "$work/plugins/tenon_plugin_template_c.so" \
   --device template_c:0 --family elementwise --family matmul --partial
 
-echo "== host apps"
-# shellcheck disable=SC2046
-gcc -std=c11 -Wall -Wextra -Werror -pedantic "$here/host.c" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/host_c"
-"$work/host_c"
-mkdir "$work/host"
-cp "$here/host.cpp" "$work/host/"
-cp "$here/host.cmake.in" "$work/host/CMakeLists.txt"
-cmake -S "$work/host" -B "$work/host/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >> "$work/log"
-cmake --build "$work/host/build" >> "$work/log"
-"$work/host/build/host_cpp"
+echo "== the examples, find_package"
+cp -r "$prefix/share/tenon/examples" "$work/examples"
+cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
+  "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
+cmake --build "$work/examples/build" -j2 >> "$work/log"
+for program in line_c line_cpp training; do echo "$program"; "$work/examples/build/$program"; done
+mkdir "$work/mini"
+cp "$work/examples/build/tenon_plugin_mini.so" "$work/mini/"
+"$tenon" devices --plugin-dir "$work/mini" | grep "^  mini:0 "
 
-echo "== the README's example"
-awk '/^```cpp/{f=1;next}/^```/{f=0}f' "$prefix/share/doc/tenon/README.md" > "$work/readme.cpp"
+echo "== host apps, pkg-config"
 # shellcheck disable=SC2046
-g++ -std=c++20 -Wall -Wextra -Werror "$work/readme.cpp" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/readme"
-"$work/readme"
+gcc -std=c11 -Wall -Wextra -Werror -pedantic "$work/examples/line.c" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/line_c"
+"$work/line_c"
+# shellcheck disable=SC2046
+g++ -std=c++20 -Wall -Wextra -Werror "$work/examples/line.cpp" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/line_cpp"
+"$work/line_cpp"
 echo "ok"
