@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The optimizer rewrites: gradients, clipping, the update ops and their state, added to a graph.
 #include "api/optimizer.hpp"
 
 #include <limits>

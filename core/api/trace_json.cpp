@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the records of a trace as Chrome trace events.
 #include "api/trace_json.hpp"
 
 #include <algorithm>

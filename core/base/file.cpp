@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Maps files for reading; writes files beside their target and renames them.
 #include "base/file.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes remarks to stderr, or to the function that the app has set.
 #include "base/log.hpp"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses and checks a command line, and prints the help of its options.
 #include "cli/args.hpp"
 
 #include <algorithm>

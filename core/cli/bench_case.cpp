@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds, fills and times the cases of tenon bench, and measures the device's ceilings.
 #include "cli/bench_case.hpp"
 
 #include <algorithm>

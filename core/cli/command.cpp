@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The options that every subcommand takes, and how they open a runtime.
 #include "cli/command.hpp"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the help of options, commands and the command line as a whole.
 #include "cli/help.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens and reads whole files, and refuses what would make the command hang.
 #include "cli/input.hpp"
 
 #include <fcntl.h>

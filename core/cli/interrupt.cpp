@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Installs the handlers of the signals that end long work.
 #include "cli/interrupt.hpp"
 
 #include <unistd.h>

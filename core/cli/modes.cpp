@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads --device, --exec and --compile.
 #include "cli/modes.hpp"
 
 #include <charconv>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses one op written as text into a graph of one node.
 #include "cli/op_text.hpp"
 
 #include <charconv>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens the graph that a command line names.
 #include "cli/source.hpp"
 
 #include <algorithm>

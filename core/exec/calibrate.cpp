@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds and times the graphs and copies from which a device's rates are computed.
 #include "exec/calibrate.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Binds inputs and outputs of a context, runs it, waits for it, and reads its results.
 #include "exec/context.hpp"
 
 #include <algorithm>

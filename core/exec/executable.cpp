@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans a graph once per binding of its symbols, and keeps the plans.
 #include "exec/executable.hpp"
 
 #include "base/log.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prepares all programs of a plan on several threads.
 #include "exec/prepare.hpp"
 
 #include <algorithm>

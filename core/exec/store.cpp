@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets, loads and saves named contents; orders the runs that read and update them.
 #include "exec/store.hpp"
 
 #include <algorithm>

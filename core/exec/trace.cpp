@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects the records of runs while a trace is active, up to its limit.
 #include "exec/trace.hpp"
 
 #include <unistd.h>

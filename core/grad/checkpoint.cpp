@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Marks segments for recomputation and clones their nodes in the reverse walk.
 #include "grad/checkpoint.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The reverse walk: calls the gradient rules of the records and sums what readers give.
 #include "grad/grad.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Asks devices for their choices and hands choices to them.
 #include "host/choices.hpp"
 
 #include <algorithm>

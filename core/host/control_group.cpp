@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the limits of this process's control groups from the file system.
 #include "host/control_group.hpp"
 
 #include <algorithm>

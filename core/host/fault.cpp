@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Counts the calls of plugins and makes the chosen ones fail.
 #include "host/fault.hpp"
 
 #include <utility>

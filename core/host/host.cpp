@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loads the plugins of one context and lists their devices.
 #include "host/host.hpp"
 
 #include <algorithm>

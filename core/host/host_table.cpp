@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The functions that the host offers to plugins.
 #include "host/host_table.hpp"
 
 #include <algorithm>

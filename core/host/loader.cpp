@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds plugin files, takes each through the stages of loading, and reports the outcome.
 #include "host/loader.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Validates a plugin's table, creates it, and enumerates its devices.
 #include "host/plugin.hpp"
 
 #include <cxxabi.h>

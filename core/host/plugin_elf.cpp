@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Maps a file and reads its ELF headers, with every offset checked.
 #include "host/plugin_elf.hpp"
 
 #include <elf.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks who may write a plugin's file, and reads its manifest from the ELF note.
 #include "host/plugin_file.hpp"
 
 #include <cstring>

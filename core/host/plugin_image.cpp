@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loads a checked file through its descriptor.
 #include "host/plugin_image.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Follows the needed libraries of a plugin as the system's loader would.
 #include "host/plugin_needs.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Walks a path folder by folder, and checks owners, modes and access lists.
 #include "host/plugin_path.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes the cache of device rates.
 #include "host/rates.hpp"
 
 #include <stdlib.h>

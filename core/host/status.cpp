@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes, registers, reads and releases status objects.
 #include "host/status.hpp"
 
 #include <memory>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the affinity mask and the control group's quota.
 #include "host/threads.hpp"
 
 #include <sched.h>

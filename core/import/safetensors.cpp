@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes safetensors files; checks every number of a header before it is used.
 #include "import/safetensors.hpp"
 
 #include <algorithm>

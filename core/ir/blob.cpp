@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a graph, or a region of one, as a blob.
 #include "ir/blob.hpp"
 
 #include <bit>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Appends values and nodes to a graph, and checks them as they are appended.
 #include "ir/graph.hpp"
 
 #include <algorithm>

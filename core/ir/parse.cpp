@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses the text form of a graph; errors name file, line and column.
 #include <unordered_map>
 
 #include "ir/lexer.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints a graph as text that parses back to an equal graph.
 #include <cstring>
 #include <unordered_set>
 

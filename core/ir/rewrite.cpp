@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies a graph node by node, and keeps the map from old to new values.
 #include "ir/rewrite.hpp"
 
 #include "ops/record.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Names of dtypes, text of types, sizes in elements and bytes, broadcasting.
 #include "ir/type.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks what must hold of every graph.
 #include "ir/verify.hpp"
 
 #include <set>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The identities, op by op: neutral elements, repeated casts, views of views and others.
 #include "ops/algebra.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decomposes one node through its record, and checks the types of the result.
 #include "ops/lower.hpp"
 
 namespace tenon::core {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce: specification 3.1.
+// The record of reduce: specification 3.1.
 #include <algorithm>
 
 #include "ops/table.hpp"

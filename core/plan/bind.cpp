@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Replaces symbols by numbers and infers every type.
 #include "plan/bind.hpp"
 
 #include <algorithm>

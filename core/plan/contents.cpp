@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Follows a planned run and reports the first read of bytes that were overwritten.
 #include "plan/contents.hpp"
 
 #include <algorithm>

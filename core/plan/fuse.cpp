@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Walks over a graph and tries to join sums, norms, gates and their neighbours.
 #include "plan/fuse.hpp"
 
 #include <algorithm>

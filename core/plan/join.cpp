@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Asks the device about a joined node, and puts it in the place of its parts.
 #include "plan/join.hpp"
 
 #include "ops/record.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the byte strings that identify nodes.
 #include "plan/key.hpp"
 
 namespace tenon::core {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds a place for each node: native, decomposed, on the fallback device, or refused.
 #include "plan/legalize.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compiles the regions, and finds the storage and lifetime of every value.
 #include "plan/locate.hpp"
 
 #include <algorithm>

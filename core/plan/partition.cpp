@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cuts a placed graph into regions.
 #include "plan/partition.hpp"
 
 #include <functional>

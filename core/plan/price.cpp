@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Estimates the time of nodes, transfers and runs from a device's rates.
 #include "plan/price.hpp"
 
 #include <algorithm>

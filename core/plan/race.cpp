@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds pairs of unordered steps that touch the same bytes.
 #include "plan/race.hpp"
 
 #include <map>

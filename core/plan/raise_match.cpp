@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Matches operands, constants and readers for the forms of raise.
 #include "plan/raise_match.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Grows elementwise regions from their last node, and writes their bodies.
 #include "plan/region.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Orders nodes so that few bytes are alive at once.
 #include "plan/schedule.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Removes dead code and common subexpressions, applies identities, folds constants.
 #include "plan/simplify.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Joins storages that share an address, and lays the rest into an arena by best fit.
 #include "plan/storage.hpp"
 
 #include <algorithm>

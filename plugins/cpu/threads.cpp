@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes and ends threads to find out how many there can be.
 #include "threads.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds cuBLASLt, and wraps its handles and descriptors.
 #include "blas.hpp"
 
 #include "tenon/kernel.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes the files of the disk cache, with checksums.
 #include "cache.hpp"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loads, compiles and launches kernels.
 #include "code.hpp"
 
 #include <cstdio>

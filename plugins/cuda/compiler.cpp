@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds NVRTC, and compiles kernel texts with it.
 #include "compiler.hpp"
 
 #include <algorithm>

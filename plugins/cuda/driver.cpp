@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds libcuda, and turns its error codes into failures.
 #include "driver.hpp"
 
 #include "tenon/kernel.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// SHA-256: message padding, the compression function, hexadecimal digests.
 #include "hash.hpp"
 
 #include <bit>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Searches the folders where a vendor's library may be, and opens it.
 #include "library.hpp"
 
 #include <stdlib.h>

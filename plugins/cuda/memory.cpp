@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocates from the stream-ordered pool and from pinned staging buffers.
 #include "memory.hpp"
 
 #include <algorithm>

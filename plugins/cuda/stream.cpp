@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the helper streams that call back when an event is done.
 #include "stream.hpp"
 
 #include <atomic>

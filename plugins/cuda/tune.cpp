@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Times candidates on the device and keeps the choice.
 #include "tune.hpp"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compares a result with its reference under a tolerance, and says where it is off.
 #include "judge.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the contents of inputs, and builds a case in the layout that a proof asks for.
 #include "kit.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads, writes and rounds numbers of every dtype.
 #include "number.hpp"
 
 #include <algorithm>

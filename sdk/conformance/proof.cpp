@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs a case in every form and proves it, except for fusion and gradients.
 #include "proof.hpp"
 
 #include <algorithm>

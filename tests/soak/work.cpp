@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The kinds of work that the soak repeats.
 #include "work.hpp"
 
 #include <algorithm>

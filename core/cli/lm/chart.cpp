@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the loss curve as SVG.
 #include "cli/lm/chart.hpp"
 
 #include <algorithm>

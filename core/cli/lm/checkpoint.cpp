@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes the files of a model folder.
 #include "cli/lm/checkpoint.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes config.json, key by key.
 #include "cli/lm/config.hpp"
 
 #include <array>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads texts, splits them, and draws batches.
 #include "cli/lm/data.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Locks a model folder with the file system's locks.
 #include "cli/lm/lock.hpp"
 
 #include <fcntl.h>

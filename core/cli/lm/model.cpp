@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds the decoder's graphs for training, evaluation, prefill and decode.
 #include "cli/lm/model.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Estimates what a training takes, and reads how much memory and disk are free.
 #include "cli/lm/room.hpp"
 
 #include <sys/resource.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Replaces the files of a folder all at once, and repairs a replacement that was cut off.
 #include "cli/lm/save.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the options of lm train, and makes the initial weights or loads the stored ones.
 #include "cli/lm/setup.hpp"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compiles and runs a training step, and measures the held-out loss.
 #include "cli/lm/step.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans and runs several products that share their left operand.
 #include "gemm_batch.hpp"
 
 #include <algorithm>

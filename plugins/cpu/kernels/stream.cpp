@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides which results bypass the caches, and writes them with non-temporal stores.
 #include "stream.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the kernel of attention_bulk.cu and the descriptors of its copies.
 #include "attention_bulk.hpp"
 
 #include <algorithm>

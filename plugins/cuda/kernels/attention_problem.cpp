@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads an attention node: sizes, strides, mask and limits that all its kernels share.
 #include <algorithm>
 #include <cmath>
 #include <limits>

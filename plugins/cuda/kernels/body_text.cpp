@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes each elementwise op as device text over registers.
 #include "body_text.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rounds a number of an attribute to the bytes of one element.
 #include "convert.hpp"
 
 #include <bit>

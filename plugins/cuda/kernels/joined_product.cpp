@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the kernels of thin.cu and matmul_wgmma.cu for products that share their left operand.
 #include "joined_product.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The maker of lora_matmul, which has a file of its own.
 #pragma once
 
 #include "tenon/kernel.hpp"

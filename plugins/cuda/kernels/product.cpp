@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the kernel of matmul.cu, or hands the product to cuBLASLt.
 #include "product.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the device text of a region from its body.
 #include <algorithm>
 
 #include "region.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the kernel of copy.cu: vector width, tiles and index width.
 #include "strided_copy.hpp"
 
 #include <algorithm>

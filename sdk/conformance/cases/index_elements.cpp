@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_elements scatter_elements_add.
+// Cases of gather_elements and scatter_elements_add.
 #include "cases/families.hpp"
 
 namespace tenon::conform {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cumsum.
+// Cases of cumsum.
 #include <algorithm>
 #include <limits>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The disk cache of machine code: hashes, damaged files, several processes.
 #include "cache.hpp"
 
 #include <doctest/doctest.h>

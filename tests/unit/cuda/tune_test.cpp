@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// How tuning picks the fastest candidate.
 #include "tune.hpp"
 
 #include <doctest/doctest.h>

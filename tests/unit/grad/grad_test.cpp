@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The reverse walk, with ops that the test makes up.
 #include "grad/grad.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of the fake plugin and the recording of its runs.
 #include "fake_plugin.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Status objects of plugins as exceptions of the host.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The number of threads from affinity masks and control groups.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Blobs of graphs and regions, read back through the SDK's reader.
 #include "ir/blob.hpp"
 #include "graphs.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Types, shapes and broadcasting; what a graph checks when nodes are appended.
 #include "graphs.hpp"
 
 using namespace tenon::core;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copying and replacing nodes, and the map of values.
 #include "ir/rewrite.hpp"
 #include "graphs.hpp"
 #include "ir/verify.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The text form: print and parse are each other's inverse; errors have a place.
 #include <limits>
 #include <random>
 

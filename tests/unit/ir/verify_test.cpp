@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Graphs that Graph's own checks cannot make, and what the verifier says of them.
 #include "ir/verify.hpp"
 #include "graphs.hpp"
 

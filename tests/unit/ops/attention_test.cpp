@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// attention and attention_backward: types and refusals.
 #include <limits>
 
 #include "rig.hpp"

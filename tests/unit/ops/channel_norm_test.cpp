@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// group_norm and layer_norm2d: types, refusals, values by hand, gradients.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// binary, compare, logical, unary, cast, where, swiglu: types, refusals, values, gradients.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The primitives as plain loops in double, for tests without a plugin.
 #include "evaluate.hpp"
 
 #include <algorithm>

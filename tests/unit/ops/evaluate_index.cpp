@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// gather and scatter_add as plain loops in double.
 #include "evaluate_index.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// grouped_matmul: types, refusals, values by hand, gradients.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// gather_elements and scatter_elements_add: types, refusals, values by hand, gradients.
 #include "evaluate.hpp"
 #include "rig.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// gather, the scatters and the dynamic slices: types and refusals.
 #include "rig.hpp"
 
 using namespace tenon::core;

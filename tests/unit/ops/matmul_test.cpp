@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// matmul, linear, lora_matmul and batch_linear: types, refusals, gradients of every form.
 #include <cmath>
 
 #include "evaluate.hpp"

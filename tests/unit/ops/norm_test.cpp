@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// layer_norm and rms_norm, with and without residual: types, refusals, gradients at two scales.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// sgd, adamw and lion: types, refusals, values beside the published rules.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// argmax, argmin, topk and sort: types and refusals.
 #include "rig.hpp"
 
 using namespace tenon::core;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The 2d pools: windows, refusals, ties and padding, gradients.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Random numbers, dropout and sample: types and refusals.
 #include <limits>
 
 #include "rig.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// reduce: shapes, refusals, gradients of every kind.
 #include <cmath>
 
 #include "evaluate.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The elementwise regions: types, refused bodies, decomposition.
 #include "evaluate.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"

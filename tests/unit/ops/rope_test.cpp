@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// rope: types and refusals of its layouts, widths and positions.
 #include "rig.hpp"
 
 using namespace tenon::core;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// narrow, concat, transpose, expand, reshape, pad and iota: shapes and refusals.
 #include "rig.hpp"
 
 using namespace tenon::core;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// softmax and cross_entropy: types, refusals, edges, gradients.
 #include <cmath>
 
 #include "evaluate.hpp"

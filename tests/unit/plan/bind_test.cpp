@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Binding symbols to numbers.
 #include "plan/bind.hpp"
 
 #include "ir/graphs.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Dead code, common subexpressions, identities and folded constants.
 #include "plan/simplify.hpp"
 
 #include "base/number.hpp"
