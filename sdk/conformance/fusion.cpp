@@ -36,8 +36,8 @@ bool computes(const TensorType& t) { return is_float(t.dtype) || is_whole(t.dtyp
 
 class Surrounding {
  public:
-  Surrounding(const CaseRow& row, tenon_dtype dtype)
-      : s_{CaseBuilder({.seed = row.id, .dtype = dtype, .made = true})} {
+  Surrounding(const CaseRow& row, tenon_dtype dtype, bool blank)
+      : s_{CaseBuilder({.seed = row.id, .dtype = dtype, .made = true, .blank = blank})} {
     row.build(s_.builder);
     s_.outputs = s_.builder.take_outputs();
   }
@@ -134,11 +134,12 @@ class FusionProof {
 
   std::string prove(const char* form, Result& r) {
     const auto surrounded = [&] {
-      Surrounding s(row_, dtype_);
+      Surrounding s(row_, dtype_, bench_.run_only);
       return form == kForms[0] ? std::move(s).beside(row_) : std::move(s).chain();
     };
     Surrounded on = surrounded(), off = surrounded();
     const Ran fused = run_case(bench_, on.builder, options(true));
+    if (bench_.run_only) return {};
     const Ran plain = run_case(bench_, off.builder, options(false));
     joins_ = joins_of(fused.report);
     r.joined = joins_.any;

@@ -116,8 +116,14 @@ void CaseBuilder::expect(std::string_view name, std::vector<double> values) {
     }
 }
 
+HostTensor CaseBuilder::content_of(const Fill& fill, const TensorType& type, std::string_view name,
+                                   double scale) const {
+  return mode_.blank ? HostTensor(type)
+                     : fill.make(type, mode_.seed + "/" + std::string(name), scale);
+}
+
 Value CaseBuilder::neighbour(std::string_view name, const TensorType& type, const Fill& fill) {
-  HostTensor content = fill.make(type, mode_.seed + "/" + std::string(name), 1);
+  HostTensor content = content_of(fill, type, name, 1);
   const Value v = graph_.input(name, content.type);
   inputs_.push_back({std::string(name), std::move(content), false, v, v, v});
   return v;
@@ -144,7 +150,7 @@ Value CaseBuilder::input(std::string_view name, tenon_dtype dtype, const Dims& d
                                     [](const Input& in) { return in.read != in.restored; });
     return at == inputs_.begin() && made > 1 ? at->read : at->restored;
   }
-  HostTensor content = fill.make({dtype, dims}, mode_.seed + "/" + std::string(name), mode_.scale);
+  HostTensor content = content_of(fill, {dtype, dims}, name, mode_.scale);
   if (as(dtype) != dtype) {
     HostTensor wide({as(dtype), dims});
     for (size_t i = 0; i < wide.size(); ++i) wide.set_real(i, content.real(i));
@@ -169,18 +175,20 @@ Value CaseBuilder::restored(std::string_view name, HostTensor content, bool diff
   }
   if (dims.size() == 1) {  // every second element, the others are never to be read into a result
     HostTensor gaps({content.type.dtype, {2 * dims[0]}});
-    std::vector<int64_t> from(2 * n);
-    for (size_t i = 0; i < 2 * n; ++i) from[i] = static_cast<int64_t>((i / 2 + i % 2) % n);
-    gaps = picked(content, gaps.type.dims, from);
-    for (size_t i = 1; i < 2 * n; i += 2)
-      if (is_float(dtype)) gaps.set_real(i, std::nan(""));
+    if (!mode_.blank) {
+      std::vector<int64_t> from(2 * n);
+      for (size_t i = 0; i < 2 * n; ++i) from[i] = static_cast<int64_t>((i / 2 + i % 2) % n);
+      gaps = picked(content, gaps.type.dims, from);
+      for (size_t i = 1; i < 2 * n; i += 2)
+        if (is_float(dtype)) gaps.set_real(i, std::nan(""));
+    }
     const Value v = graph_.input(name, gaps.type);
     inputs_.push_back({std::string(name), std::move(gaps), differentiable, v});
     return graph_.add(op::narrow{.start = {0}, .len = dims, .step = {2}, .x = v});
   }
   const Dims reversed(dims.rbegin(), dims.rend());
   std::vector<int64_t> from(n), index(dims.size(), 0);
-  for (size_t k = 0; k < n; ++k) {
+  for (size_t k = 0; k < n && !mode_.blank; ++k) {
     int64_t flat = 0;
     for (size_t a = 0; a < dims.size(); ++a) flat = flat * dims[a] + index[dims.size() - 1 - a];
     from[k] = flat;
@@ -189,7 +197,7 @@ Value CaseBuilder::restored(std::string_view name, HostTensor content, bool diff
       index[a] = 0;
     }
   }
-  HostTensor turned = picked(content, reversed, from);
+  HostTensor turned = mode_.blank ? HostTensor({dtype, reversed}) : picked(content, reversed, from);
   const Value v = graph_.input(name, turned.type);
   inputs_.push_back({std::string(name), std::move(turned), differentiable, v});
   return graph_.add(op::transpose{.x = v});

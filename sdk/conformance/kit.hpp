@@ -92,6 +92,7 @@ class CaseBuilder {
     bool strided = false;     // inputs arrive transposed or with gaps, the graph restores them
     double scale = 1;         // of inputs that are not fixed
     bool made = false;        // operands are made by elementwise nodes that keep every number
+    bool blank = false;       // inputs are zeros: the case is only compiled and run, or looked at
   };
   struct Input {
     std::string name;
@@ -190,6 +191,8 @@ class CaseBuilder {
 
  private:
   static void remember(std::string_view op);
+  HostTensor content_of(const Fill& fill, const TensorType& type, std::string_view name,
+                        double scale) const;
   Value restored(std::string_view name, HostTensor content, bool differentiable);
   Value made(Value x, const std::string& name);
 

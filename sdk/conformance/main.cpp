@@ -41,6 +41,8 @@ constexpr const char* kUsage =
     "  --floors                with --fusion: both numbers are those that the families' files name\n"
     "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
     "  --compile MODE          likewise: jit or aot\n"
+    "  --run-only              each case compiles and runs on the device, with nothing compared;\n"
+    "                          what it refuses is skipped\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
     "  --verbose               prints each case\n"
     "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
@@ -67,7 +69,7 @@ struct Options {
   size_t joined = 0, own_joined = 0;
   int64_t elements = std::numeric_limits<int64_t>::max();
   bool list = false, list_families = false, partial = false, verbose = false, fusion = false;
-  bool floors = false;
+  bool floors = false, run_only = false;
 
   // Are the cases of a family all there?
   bool whole_families() const {
@@ -161,6 +163,8 @@ Options parse(int argc, char** argv) {
       o.list = true;
     else if (name == "--list-families")
       o.list_families = true;
+    else if (name == "--run-only")
+      o.run_only = true;
     else if (name == "--partial")
       o.partial = true;
     else if (name == "--verbose")
@@ -303,8 +307,11 @@ int prove_all(const Options& o, const Suite& suite) {
     return o.wants(id);
   };
   const Runtime runtime(o.runtime);
-  for (const std::string& id : {o.device, o.oracle}) check_device(runtime, id);
-  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.modes};
+  check_device(runtime, o.device);
+  if (!o.run_only) check_device(runtime, o.oracle);
+  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, o.modes};
+  const Store nothing(runtime);
+  const Executable open(runtime, Graph("open"), nothing, {.device = o.device});  // until the end
   const std::vector<Unit> units = units_of(o, suite);
   std::vector<std::vector<Result>> per_unit(units.size());
   std::atomic<size_t> next = 0;

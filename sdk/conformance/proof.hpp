@@ -14,6 +14,7 @@ struct Bench {  // where the proofs run
   std::string reference;      // the oracle
   bool partial = false;       // what the judged device refuses is skipped
   bool fusion = false;        // proves that only: see fusion.cpp
+  bool run_only = false;      // results are not compared, with nothing
   ExecutableOptions modes{};  // how the judged device compiles and runs: exec_mode, lanes, aot
 };
 
