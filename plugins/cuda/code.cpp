@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "static_shared.hpp"
 #include "texts.hpp"
 
 namespace tenon::cuda {
@@ -134,6 +135,11 @@ void Code::launch_list(void* stream, const Grid& grid, void** arguments) const {
 
 Code CodeStore::code(std::string_view file, const std::string& entry,
                      const std::vector<std::string>& defines, uint32_t shared) {
+  const uint32_t own = shared > 0 ? static_shared(file, entry, defines) : 0;
+  if (own + shared > most_shared_)
+    throw sdk::Refusal::shape("the kernel needs " + std::to_string(own + shared) +
+                              " bytes of shared memory, a block has " +
+                              std::to_string(most_shared_));
   std::string lines;
   for (const std::string& d : defines) {
     const size_t equal = d.find('=');

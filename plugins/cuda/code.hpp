@@ -124,11 +124,14 @@ inline ErrorSink error_sink(const sdk::Call& call) { return {call.error, call.st
 // All units of a device.
 class CodeStore {
  public:
-  CodeStore(Context context, std::string architecture)
+  // most_shared: bytes of shared memory that a block may have.
+  CodeStore(Context context, std::string architecture, uint32_t most_shared)
       : context_(context),
         architecture_(std::move(architecture)),
+        most_shared_(most_shared),
         disk_(DiskCache::usual_directory()) {}
-  // defines: "NAME=VALUE". Throws sdk::Refusal when there is neither code nor a compiler.
+  // defines: "NAME=VALUE". Throws sdk::Refusal when there is neither code nor a compiler, and when
+  // `shared` bytes of dynamic shared memory are more than the kernel can have.
   Code code(std::string_view file, const std::string& entry,
             const std::vector<std::string>& defines, uint32_t shared);
   // A text made at run time; `name` is for messages.
@@ -141,6 +144,7 @@ class CodeStore {
   Code find(Unit::Source source, const std::string& entry, uint32_t shared);
   Context context_;
   std::string architecture_;
+  uint32_t most_shared_;
   DiskCache disk_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Unit>> units_;

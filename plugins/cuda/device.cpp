@@ -140,7 +140,8 @@ CudaDevice::Primary::~Primary() { driver().context_release(id); }
 CudaDevice::CudaDevice(DeviceId id)
     : context_(id),
       properties_(read_properties(id)),
-      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor)),
+      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor),
+             properties_.shared_per_block),
       choices_(DiskCache::usual_directory(), Choices::usually_timed()) {
   const Current current(context());
   try {

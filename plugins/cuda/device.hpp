@@ -5,12 +5,14 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "blas.hpp"
 #include "code.hpp"
 #include "memory.hpp"
 #include "ranges.hpp"
+#include "static_shared.hpp"
 #include "stream.hpp"
 #include "tenon/stream_plugin.hpp"
 #include "tune.hpp"
@@ -21,10 +23,19 @@ struct Properties {
   std::string name{};
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 1;
-  uint32_t shared_per_block = 48 << 10;  // bytes, the most that a block may ask for
-  bool early_starts = false;             // Grid::early is understood
+  uint32_t shared_per_block =
+      48 << 10;               // bytes, the most that a block may have, static and dynamic
+  bool early_starts = false;  // Grid::early is understood
   uint64_t l2_bytes = 0;
   uint64_t memory_bytes = 0;
+
+  // The most dynamic shared memory that a launch of kernel `entry` of device/<file> may ask for, in
+  // bytes: what is left of a block's beside the kernel's static part.
+  uint32_t shared_room(std::string_view file, std::string_view entry,
+                       std::span<const std::string> defines = {}) const {
+    const uint32_t own = static_shared(file, entry, defines);
+    return shared_per_block > own ? shared_per_block - own : 0;
+  }
 };
 
 // Of what the driver sees; `reason` of a spec says why a device cannot be opened.

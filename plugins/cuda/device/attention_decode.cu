@@ -2,13 +2,14 @@
 // Attention of at most 16 query rows to a key head (decoding), which is as fast as keys and values
 // arrive: a block takes a range of the keys, and each of its warps every fourth 16 of them, with
 // copies of its own under way. The warps' sums are joined in order, those of blocks by `merge`.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), SPLIT (1: leaves parts).
-//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1
-//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=80 SPLIT=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), SPLIT (1: leaves parts), STAGES
+// (of the pipeline of copies).
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3
+//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=80 SPLIT=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64 STAGES=2
 #include "attention_parts.cuh"
 
 #if __CUDA_ARCH__ >= 800
-constexpr int kRows = 16, kKeys = 16, kWarps = 4, kStages = 3;
+constexpr int kRows = 16, kKeys = 16, kWarps = 4, kStages = STAGES;
 constexpr int kQStride = DP + 8, kVStride = VP + 8, kOStride = VP + 2;
 constexpr int kStage = kKeys * (kQStride + kVStride);  // elements
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kRows = 64, kKeys = 64;  // of a block (attention.cu)
 constexpr int64_t kWgmmaRows = 128;
-constexpr int64_t kDecodeRows = 16, kDecodeKeys = 16, kDecodeWarps = 4, kDecodeStages = 3;
+constexpr int64_t kDecodeRows = 16, kDecodeKeys = 16, kDecodeWarps = 4;
 constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
 
 struct Forward {
@@ -102,10 +102,18 @@ struct FloatTile {
     return 4 * ((rows + keys) * (dim + 4) + keys * (v_dim + 4) + rows * (keys + 16));
   }
 };
-int64_t decode_shared_bytes(const AttentionProblem& p) {
-  const int64_t stages = kDecodeStages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
+int64_t decode_shared_bytes(const AttentionProblem& p, int64_t stages) {
+  const int64_t keys = stages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
   const int64_t sums = kDecodeRows * 4 * (p.padded_v_dim + 2);
-  return kDecodeWarps * std::max(stages, sums);
+  return kDecodeWarps * std::max(keys, sums);
+}
+// Pipeline stages of attention_decode.cu; 0 where that kernel does not take the problem.
+int64_t decode_stages(const AttentionProblem& p, int64_t room) {
+  const AttentionArguments& a = p.arguments;
+  if (!p.mma || !p.wide || p.rows() > kDecodeRows || std::max(a.dim, a.v_dim) > 128) return 0;
+  for (const int64_t stages : {3, 2})
+    if (decode_shared_bytes(p, stages) <= room) return stages;
+  return 0;
 }
 
 // Splits the keys so that there are about `wanted` blocks instead of `blocks`.
@@ -125,28 +133,30 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   AttentionArguments& a = p.arguments;
   f.want_lse = n.want_lse;
   const int64_t multiprocessors = device.properties().multiprocessors;
-  const bool decode = p.mma && p.wide && p.rows() <= kDecodeRows && std::max(a.dim, a.v_dim) <= 128;
+  const int64_t room = device.properties().shared_per_block;
+  const int64_t stages = decode_stages(p, room);
+  const bool decode = stages > 0;
   f.blocks = p.heads() * (decode ? 1 : blocks_for(p.rows(), kRows));
   // A decoding block has much under way: with one on a multiprocessor more splits only cost time.
   split_keys(a, f.blocks, (decode ? 1 : 2) * multiprocessors);
-  const bool wgmma = p.wgmma && !decode && a.splits == 1;
+  const bool wgmma = p.wgmma && !decode && a.splits == 1 && wgmma_shared_bytes(p) <= room;
   const FloatTile tile(p, device.properties());
-  const bool floats = FloatTile::takes(p) && a.splits == 1 &&
-                      tile.shared_bytes(p) <= device.properties().shared_per_block;
+  const bool floats = FloatTile::takes(p) && a.splits == 1 && tile.shared_bytes(p) <= room;
   std::vector<std::string> defines = wgmma    ? p.wgmma_defines()
                                      : floats ? tile.defines
                                               : p.tile_defines();
   if (!wgmma && !floats) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
+  if (decode) defines.push_back(define("STAGES", stages));
   if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
   if (floats) f.blocks = p.heads() * blocks_for(p.rows(), tile.rows);
   f.blocks *= a.splits;
   f.early = floats && (!tile.split || tile.wgmma) && device.properties().early_starts;
   f.threads = floats ? tile.threads : p.mma && !wgmma ? 128 : 256;
-  const int64_t shared = decode   ? decode_shared_bytes(p)
+  const int64_t shared = decode   ? decode_shared_bytes(p, stages)
                          : wgmma  ? wgmma_shared_bytes(p)
                          : floats ? tile.shared_bytes(p)
                                   : shared_bytes(p);
-  if (shared > device.properties().shared_per_block)
+  if (shared > room)
     throw sdk::Refusal::shape("heads of " + std::to_string(a.dim) + " and " +
                               std::to_string(a.v_dim) + " elements do not fit on chip");
   if (f.blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
@@ -159,7 +169,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
                      : floats               ? "attention_fma.cu"
                                             : "attention.cu";
   std::vector<Code> codes;
-  if (wgmma && AttentionBulk::takes(p))
+  if (wgmma && AttentionBulk::takes(p, room))
     codes.push_back(f.bulk.emplace(device, p).code());
   else
     codes.push_back(f.attention = device.code(text, "attention", defines, f.shared));

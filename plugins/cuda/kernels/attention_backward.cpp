@@ -58,7 +58,7 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   if (n.lse.type().dtype != p.sum) throw Refusal::dtype("lse", n.lse.type().dtype);
   for (const sdk::Value* v : {&n.dout, &n.o})
     if (v->type().dtype != p.dtype) throw Refusal::dtype(v == &n.o ? "o" : "dout", v->type().dtype);
-  const int64_t most = device.properties().shared_per_block;
+  const int64_t most = device.properties().shared_room("attention_backward.cu", "keys");
   const bool wgmma = p.wgmma && wgmma_shared_bytes(p) <= most;
   constexpr int64_t kSmallTile = 32, kWgmmaTile = 128;
   if (wgmma) {

@@ -57,12 +57,18 @@ const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p) {
   return p.wgmma_width() > 128 ? kWide : kNarrow;
 }
 
-bool AttentionBulk::takes(const AttentionProblem& p) {
+int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
+  constexpr int64_t kBarrier = 8, kHead = 8;
+  const int64_t dim = p.wgmma_padded(p.arguments.dim), v_dim = p.wgmma_padded(p.arguments.v_dim);
+  return 2 * (rows() * dim + stages * keys * (dim + v_dim)) + (1 + 4 * stages) * kBarrier + kHead;
+}
+
+bool AttentionBulk::takes(const AttentionProblem& p, int64_t room) {
   const AttentionArguments& a = p.arguments;
   if (!p.plain || p.kv_len >= 0 || p.past_len >= 0) return false;
   if (p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1) return false;
   if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
-  if (form_of(p).rows() % a.group != 0) return false;
+  if (form_of(p).rows() % a.group != 0 || form_of(p).shared(p) > room) return false;
   // A tile ends where the keys end, not where a block's rows see the last: those after that must be
   // somebody's, for what nobody sees may be anything, and no weight makes nothing of infinity.
   return a.q_len - 1 + Reach(a).last >= a.k_len;
@@ -72,12 +78,9 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
     : form_(form_of(p)), dtype_(p.dtype) {
   const AttentionArguments& a = p.arguments;
   const int64_t dim = p.wgmma_padded(a.dim), v_dim = p.wgmma_padded(a.v_dim);
-  constexpr int64_t kBarrier = 8, kHead = 8;
   grid_.blocks = p.heads() * blocks_for(p.rows(), form_.rows());
   grid_.threads = static_cast<uint32_t>((form_.groups + form_.apart) * 128);
-  grid_.shared =
-      static_cast<uint32_t>(2 * (form_.rows() * dim + form_.stages * form_.keys * (dim + v_dim)) +
-                            (1 + 4 * form_.stages) * kBarrier + kHead);
+  grid_.shared = static_cast<uint32_t>(form_.shared(p));
   std::vector<std::string> defines = p.defines;
   defines.insert(defines.end(),
                  {define("DP", dim), define("VP", v_dim), define("GROUPS", form_.groups),

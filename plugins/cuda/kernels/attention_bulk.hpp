@@ -8,8 +8,8 @@ namespace tenon::cuda {
 
 class AttentionBulk {
  public:
-  // p.wgmma, and no split of the keys is wanted.
-  static bool takes(const AttentionProblem& p);
+  // p.wgmma, and no split of the keys is wanted. room: bytes of shared memory for a block.
+  static bool takes(const AttentionProblem& p, int64_t room);
   AttentionBulk(CudaDevice& device, const AttentionProblem& p);
 
   const Code& code() const { return code_; }
@@ -20,6 +20,7 @@ class AttentionBulk {
   struct Form {
     int64_t groups, keys, stages, blocks, apart;
     int64_t rows() const { return groups * 64; }
+    int64_t shared(const AttentionProblem& p) const;  // bytes of a block
   };
   static const Form& form_of(const AttentionProblem& p);
 

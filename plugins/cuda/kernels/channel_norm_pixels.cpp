@@ -69,8 +69,10 @@ struct Tiles {
       const int64_t c = blocks_for(image.channels, kThreads / l);
       if (c > (l == 8 ? 12 : 8)) continue;
       const int64_t bytes = 2 * c * kThreads * kVector;
-      const int64_t meeting = 3 * kThreads * width * type_bytes(image.acc);
-      if (bytes < kLeast || bytes + meeting > device.properties().shared_per_block) return false;
+      const std::string defines[] = {define("THREADS", kThreads), define("VEC", width),
+                                     define("AHEAD", true)};
+      const int64_t room = device.properties().shared_room("layer_norm2d.cu", "backward", defines);
+      if (bytes < kLeast || bytes > room) return false;
       threads = kThreads, lanes = l, vec = width, chunks = c;
       shared = static_cast<uint32_t>(bytes);
       finish();

@@ -34,15 +34,15 @@ inline Grid line_grid(int64_t lines, int64_t lanes, uint64_t shared = 0) {
           .shared = static_cast<uint32_t>(shared)};
 }
 
-// How a kernel walks lines and what it keeps of them in shared memory. slots: lines of a group that
-// are kept, of elements of `bytes`.
+// How a kernel walks lines and what it keeps of them in shared memory, at most `room` bytes. slots:
+// lines of a group that are kept, of elements of `bytes`.
 struct Walk {
   int64_t lanes = 1;
   bool keep = false;
   uint32_t slice = 0;   // bytes of a kept line
   uint32_t shared = 0;  // of a block
 };
-inline Walk walk_of(const AxisView& l, int64_t bytes, int slots, uint32_t most_shared,
+inline Walk walk_of(const AxisView& l, int64_t bytes, int slots, uint32_t room,
                     int multiprocessors) {
   Walk w;
   if (l.inner > 1) return w;
@@ -54,15 +54,16 @@ inline Walk walk_of(const AxisView& l, int64_t bytes, int slots, uint32_t most_s
                                          : 512;
   const int64_t slice = (size + 16 + 15) / 16 * 16;
   const int64_t shared = slice * slots * groups_per_block(w.lanes);
-  if (slots == 0 || shared > static_cast<int64_t>(most_shared)) return w;
+  if (slots == 0 || shared > static_cast<int64_t>(room)) return w;
   w.keep = true;
   w.slice = static_cast<uint32_t>(slice);
   w.shared = static_cast<uint32_t>(shared);
   return w;
 }
 
-// Lines of 16 bits that are too long for a part of a block: device/long_line.cuh, with `threads` of a
-// block for each line and its bytes of shared memory. None where the kernels for any lines must do.
+// Lines of 16 bits that are too long for a part of a block: device/long_line.cuh, with `threads` of
+// a block for each line and its bytes of shared memory, at most `room`. None where the kernels for
+// any lines must do.
 struct LongWalk {
   uint32_t threads = 512, shared = 0;
   Grid grid(int64_t lines) const {
@@ -70,12 +71,12 @@ struct LongWalk {
   }
 };
 inline std::optional<LongWalk> long_walk_of(const AxisView& l, tenon_dtype dtype,
-                                            const Properties& properties) {
-  constexpr int64_t kShortest = 1 << 14, kVector = 16, kOthers = 1024;
+                                            const Properties& properties, uint32_t room) {
+  constexpr int64_t kShortest = 1 << 14, kVector = 16;
   // A line may begin anywhere in its first vector.
   const int64_t shared = (l.length * type_bytes(dtype) + 2 * kVector - 2) / kVector * kVector;
   if (!is_half(dtype) || l.inner > 1 || l.length <= kShortest || properties.major < 8 ||
-      shared + kOthers > static_cast<int64_t>(properties.shared_per_block))
+      shared > static_cast<int64_t>(room))
     return std::nullopt;
   return LongWalk{.shared = static_cast<uint32_t>(shared)};
 }

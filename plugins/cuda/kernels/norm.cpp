@@ -64,14 +64,16 @@ struct Rows {
   // of its elements. How many blocks are to be at work on a multiprocessor: as many as registers
   // and shared memory are enough for. With fewer than two it is faster not to look ahead (H200).
   void look_ahead(int64_t sums, const CudaDevice& device) {
-    constexpr int64_t kOthers = 40, kRegisters = 65536, kReserved = 1024;
+    constexpr int64_t kOthers = 40, kRegisters = 65536;
     constexpr int64_t kLeastRows = 3, kMostRows = 5, kLeastBlocks = 2;
     const int64_t threads = group_threads(lanes), bytes = vec * type_bytes(dtype);
     const int64_t row = 2 * threads * (chunks * bytes + type_bytes(acc));  // and its statistics
+    // Of each block the kernel's own, and what the driver keeps.
+    const int64_t others = static_shared("norm.cu", "backward", {}) + 1024;
     const auto all = static_cast<int64_t>(device.properties().shared_per_block);
     const auto fit = [&](int64_t n, int64_t rows) {
       return n * threads * (sums * chunks * vec + kOthers) <= kRegisters &&
-             n * ((rows + 1) * row + kReserved) <= all;
+             n * ((rows + 1) * row + others) <= all;
     };
     if (acc != TENON_DTYPE_F32 || bytes != 16 || device.properties().major < 8 ||
         !fit(kLeastBlocks, kLeastRows))

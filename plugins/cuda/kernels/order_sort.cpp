@@ -13,7 +13,6 @@ using sdk::Call;
 using sdk::Kernel;
 
 constexpr int64_t kTiny = 32, kDigits = 256, kDigitBits = 8;
-constexpr uint64_t kOwnShared = 1024;  // no kernel here has more shared memory of its own
 
 uint64_t sort_shared(const OrderBlock& b, int64_t bytes) {
   return static_cast<uint64_t>(b.threads * b.items * (bytes + 2) +
@@ -112,8 +111,8 @@ OrderBlock order_block(int64_t elements) {
 
 int64_t sortable(const OrderProblem& p) {
   int64_t most = kOrderMost;
-  const uint64_t room = p.device->properties().shared_per_block;
-  while (sort_shared(order_block(most), p.bytes) + 2 * kOwnShared > room) most /= 2;
+  const uint64_t room = p.device->properties().shared_room("sort.cu", "whole");
+  while (sort_shared(order_block(most), p.bytes) > room) most /= 2;
   return most;
 }
 
@@ -121,11 +120,10 @@ WholeSort::WholeSort(const OrderProblem& p, int64_t count, bool from_entries) : 
   const OrderBlock block = order_block(count);
   lines.part = static_cast<uint32_t>(count);
   const uint64_t shared = sort_shared(block, p.bytes);
-  // Asking for a little more counts the kernel's own, which the plain limit includes.
   code =
       p.device->code("sort.cu", "whole",
                      joined(joined(p.defines(), block.defines()), {define("FROM", from_entries)}),
-                     static_cast<uint32_t>(shared + kOwnShared));
+                     static_cast<uint32_t>(shared));
   grid = {.blocks = lines.lines,
           .threads = static_cast<uint32_t>(block.threads),
           .shared = static_cast<uint32_t>(shared)};

@@ -33,7 +33,8 @@ Plan plan_of(const char* entry, const sdk::Type& t, int64_t axis, bool log, int 
              const Node& node) {
   CudaDevice& device = device_of(node);
   const AxisView lines = lines_along(t, axis);
-  const Walk walk = walk_of(lines, type_bytes(t.dtype), slots, device.properties().shared_per_block,
+  const Walk walk = walk_of(lines, type_bytes(t.dtype), slots,
+                            device.properties().shared_room("softmax.cu", entry),
                             device.properties().multiprocessors);
   return {device.code("softmax.cu", entry,
                       {"TYPE=" + type_name("x", t.dtype), define("SIZE", type_bytes(t.dtype)),
@@ -53,7 +54,9 @@ std::optional<Kernel> make_long_softmax(const sdk::op::softmax& n, const Node& n
   const sdk::Type& x = n.x.type();
   const AxisView lines = lines_along(x, n.axis);
   CudaDevice& device = device_of(node);
-  const std::optional<LongWalk> walk = long_walk_of(lines, x.dtype, device.properties());
+  const Properties& properties = device.properties();
+  const std::optional<LongWalk> walk = long_walk_of(
+      lines, x.dtype, properties, properties.shared_room("softmax_long.cu", "softmax"));
   if (!walk || !on_vectors(n.x) || !on_vectors(node.out(0))) return std::nullopt;
   const Code code = device.code(
       "softmax_long.cu", "softmax",

@@ -36,7 +36,8 @@ struct Loss {
   int logits, labels, weight = -1;
 
   template <class Op>
-  Loss(const Op& n, int slots, const Node& node) : lines(lines_along(n.logits.type(), n.axis)) {
+  Loss(const Op& n, const char* entry, int slots, const Node& node)
+      : lines(lines_along(n.logits.type(), n.axis)) {
     const tenon_dtype dtype = n.logits.type().dtype, label = n.labels.type().dtype;
     if (!is_float(dtype)) throw Refusal::dtype("logits", dtype);
     if (label != TENON_DTYPE_I32 && label != TENON_DTYPE_I64) throw Refusal::dtype("labels", label);
@@ -63,7 +64,7 @@ struct Loss {
     each = n.reduction == "none", mean = n.reduction == "mean";
     logits = n.logits.position(), labels = n.labels.position();
     const Properties& properties = device_of(node).properties();
-    walk = walk_of(lines, type_bytes(dtype), slots, properties.shared_per_block,
+    walk = walk_of(lines, type_bytes(dtype), slots, properties.shared_room("loss.cu", entry),
                    properties.multiprocessors);
     shape = {lines.count(),
              lines.inner,
@@ -76,7 +77,9 @@ struct Loss {
                    "WEIGHT=" + type_name("weight", weight_dtype)};
     defines.insert(defines.end(), {define("LANES", walk.lanes), define("SMOOTH", smooth),
                                    define("KEEP", walk.keep)});
-    if (!smooth && on_vectors(n.logits)) long_walk = long_walk_of(lines, dtype, properties);
+    if (!smooth && on_vectors(n.logits))
+      long_walk =
+          long_walk_of(lines, dtype, properties, properties.shared_room("loss_long.cu", entry));
     if (long_walk) long_defines.push_back(define("THREADS", long_walk->threads));
   }
 
@@ -97,7 +100,7 @@ void check_like_items(std::string_view name, const Loss& loss, const Value& v, i
 }  // namespace
 
 Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
-  const Loss loss(n, 0, node);
+  const Loss loss(n, "forward", 0, node);
   CudaDevice& device = device_of(node);
   const Code totals = device.code("loss.cu", "totals", loss.defines),
              sum_up = device.code("loss.cu", "sum_up", loss.defines),
@@ -139,7 +142,7 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
 }
 
 Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n, const Node& node) {
-  Loss loss(n, n.lse ? 0 : 1, node);
+  Loss loss(n, "backward", n.lse ? 0 : 1, node);
   check_like_items("dy", loss, n.dy, loss.each ? loss.lines.count() : 1);
   if (n.lse) check_like_items("lse", loss, n.lse, loss.lines.count());
   if (!on_vectors(node.out(0))) loss.long_walk.reset();

@@ -16,7 +16,9 @@
 #include <sstream>
 #include <thread>
 
+#include "cubin.hpp"
 #include "kernels/elementwise.hpp"
+#include "static_shared.hpp"
 #include "tenon/unary.hpp"
 
 using namespace tenon;
@@ -116,18 +118,36 @@ std::set<std::string> words_after(std::string_view content, std::string_view mar
   return words;
 }
 
-// The kernels in machine code: each has a section of its own.
-std::set<std::string> entries_of(const std::string& code) {
-  constexpr std::string_view kMark = ".text.";
-  std::set<std::string> entries;
-  for (size_t at = code.find(kMark); at != code.npos; at = code.find(kMark, at + 1))
-    entries.emplace(code.c_str() + at);
-  return entries;
+// The lines "#define NAME VALUE" before the file's content, as "NAME=VALUE".
+std::vector<std::string> defines_of(const Job& j) {
+  std::vector<std::string> list;
+  std::istringstream lines(j.text.substr(0, j.text.size() - text_of(j.name).size()));
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, std::string_view("#define ").size());
+    if (const size_t space = line.find(' '); space != line.npos) line[space] = '=';
+    list.push_back(line);
+  }
+  return list;
 }
 
-// What is new about a variant: the values of defines that steer the preprocessor, and its entries.
+// Kernels declare no more shared memory than the host counts on.
+void check_static_shared(const Job& j) {
+  const Cubin code(j.code);
+  const std::vector<std::string> defines = defines_of(j);
+  for (const std::string& kernel : code.kernels()) {
+    const uint32_t bound = static_shared(j.name, kernel, defines);
+    if (bound == 0) continue;
+    CAPTURE(j.name);
+    CAPTURE(kernel);
+    CAPTURE(j.architecture);
+    CHECK(code.static_shared(kernel, j.architecture) <= bound);
+  }
+}
+
+// What is new about a variant: the values of defines that steer the preprocessor, and its kernels.
 std::set<std::string> features_of(const Job& j, std::string_view content) {
-  std::set<std::string> features = entries_of(j.code);
+  const std::vector<std::string> kernels = Cubin(j.code).kernels();
+  std::set<std::string> features(kernels.begin(), kernels.end());
   std::set<std::string> steering;
   for (const char* mark : {"#if", "#elif"}) steering.merge(words_after(content, mark));
   std::istringstream lines(j.text.substr(0, j.text.size() - content.size()));
@@ -185,6 +205,8 @@ TEST_SUITE("cuda/texts") {
     MESSAGE(jobs.size(), " variants, ", rest.size(), " more compilations for ", more.size(),
             " other architectures");
     run_all(rest);
+    jobs.insert(jobs.end(), rest.begin(), rest.end());
+    for (const Job& j : jobs) check_static_shared(j);
   }
 
   TEST_CASE("math: every kind for every dtype that it takes") {
