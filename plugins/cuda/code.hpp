@@ -17,7 +17,24 @@
 
 namespace tenon::cuda {
 
-// Makes a context the thread's own for a while.
+// Lets this thread make calls that the driver forbids, for example waiting for an event, while a
+// stream of the process is captured. Such a call would fail and end the other's capture. Without
+// the driver's consent calls are made as before.
+class Relaxed {
+ public:
+  Relaxed() { exchanged_ = driver().exchange_capture_mode(&mode_) == result::success; }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+  ~Relaxed() {
+    if (exchanged_) driver().exchange_capture_mode(&mode_);
+  }
+
+ private:
+  int mode_ = kCaptureRelaxed;  // then the mode to go back to
+  bool exchanged_;
+};
+
+// Makes a context the thread's own for a while. Every call that needs a context is made so.
 class Current {
  public:
   explicit Current(Context context) { TENON_CUDA(context_push, context); }
@@ -27,6 +44,9 @@ class Current {
     Context left = nullptr;
     driver().context_pop(&left);
   }
+
+ private:
+  Relaxed relaxed_{};
 };
 
 struct Grid {

@@ -126,6 +126,7 @@ std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32
 // For what gives back and cannot fail: does nothing when the context cannot be entered.
 template <class Body>
 void CudaDevice::quietly(Body&& body) const noexcept {
+  const Relaxed relaxed;
   if (driver().context_push(context()) != result::success) return;
   body();
   Context left = nullptr;
@@ -133,9 +134,13 @@ void CudaDevice::quietly(Body&& body) const noexcept {
 }
 
 CudaDevice::Primary::Primary(DeviceId device) : id(device) {
+  const Relaxed relaxed;
   TENON_CUDA(context_retain, &handle, id);
 }
-CudaDevice::Primary::~Primary() { driver().context_release(id); }
+CudaDevice::Primary::~Primary() {
+  const Relaxed relaxed;
+  driver().context_release(id);
+}
 
 CudaDevice::CudaDevice(DeviceId id)
     : context_(id),

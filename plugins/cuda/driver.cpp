@@ -68,20 +68,24 @@ tenon_code code_of(Result r) {
       return TENON_OK;
     case result::out_of_memory:
       return TENON_OUT_OF_MEMORY;
-    // Sticky: the context is of no more use. ECC, illegal address, timeout, assert, hardware stack,
-    // illegal instruction, misaligned address, address space, program counter, launch failure.
-    case 214:
-    case 700:
-    case 702:
-    case 710:
-    case 714:
-    case 715:
-    case 716:
-    case 717:
-    case 718:
-    case 719:
-    case 46:  // device unavailable
-    case 4:   // the driver shuts down
+    // Sticky: every later call of the context fails likewise.
+    case 4:    // the driver shuts down
+    case 46:   // device unavailable
+    case 214:  // uncorrectable ECC error
+    case 220:  // uncorrectable NVLink error
+    case 226:  // error contained to this process
+    case 700:  // illegal address
+    case 702:  // launch timeout
+    case 709:  // the context is destroyed
+    case 710:  // assert
+    case 714:  // hardware stack error
+    case 715:  // illegal instruction
+    case 716:  // misaligned address
+    case 717:  // invalid address space
+    case 718:  // invalid program counter
+    case 719:  // launch failure
+    case 721:  // tensor memory leak
+    case 911:  // error of an external device
       return TENON_DEVICE_LOST;
     default:
       return TENON_INTERNAL;

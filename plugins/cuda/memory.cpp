@@ -50,7 +50,9 @@ void* Memory::allocate(uint64_t bytes) {
     Address memory = 0;
     Result r = driver().memory_allocate(&memory, bytes, pool_, stream_);
     if (r == result::out_of_memory) {
-      driver().context_synchronize();
+      // What was freed comes back in this stream's order. Other streams are not waited for: they
+      // may be the app's own.
+      driver().stream_synchronize(stream_);
       driver().pool_trim(pool_, 0);
       r = driver().memory_allocate(&memory, bytes, pool_, stream_);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calling back when an event is done: helper streams wait for the event and call, so that nothing
-// is put behind the work of the caller's own stream. The driver calls also when the device is lost.
+// is put behind the work of the caller's own stream.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,17 @@ namespace tenon::cuda {
 class Callbacks {
  public:
   Callbacks();
-  ~Callbacks();  // waits
+  // Waits for all calls. On a lost device it makes them itself: the driver may call late or never.
+  ~Callbacks();
+  // Calls exactly once, on any thread; also when the device is lost.
   void call_when_done(Event event, void (*callback)(void*), void* user);
 
  private:
   struct Helper;
   struct Call;
-  Helper& idle_helper();
+  std::shared_ptr<Helper> idle_helper();
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Helper>> helpers_;
+  std::vector<std::shared_ptr<Helper>> helpers_;
 };
 
 }  // namespace tenon::cuda

@@ -97,6 +97,7 @@ StreamTrial::StreamTrial(CudaDevice& device, std::vector<Way> ways)
 }
 
 StreamTrial::~StreamTrial() {
+  const Relaxed relaxed;
   if (driver().context_push(device_.context()) != result::success) return;
   release();
   Context left = nullptr;

@@ -2,9 +2,11 @@
 // A device that is lost, one that is full, data that is bad, and streams that really run beside
 // each other.
 #include <atomic>
+#include <latch>
 #include <thread>
 
-#include "rig.hpp"
+#include "foreign_capture.hpp"
+#include "stream.hpp"
 
 using namespace tenon;
 using namespace tenon::test;
@@ -136,6 +138,76 @@ TEST_SUITE("stub/lost") {
     }
     stub_set("memory", 1 << 30);
     check_clean();
+  }
+
+  TEST_CASE("full device: an app's capture outlives the emptying of the pool") {
+    stub_set("memory", 100000);
+    {
+      const Runtime runtime(runtime_options());
+      Square small(runtime, 100);  // keeps the device open
+      Square(runtime, 10000).check_right();
+      const uint64_t trims = stub_calls("cuMemPoolTrimTo");
+      ForeignCapture app(stub::kThreadLocal);
+      std::thread([&] { Square(runtime, 9000).check_right(); }).join();
+      CHECK(stub_calls("cuMemPoolTrimTo") > trims);
+      CHECK(app.end());
+    }
+    stub_set("memory", 1 << 30);
+    check_clean();
+  }
+
+  TEST_CASE("every error that ends a context is told as a lost device") {
+    for (const int code :
+         {4, 46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911}) {
+      CAPTURE(code);
+      Machine machine;
+      machine.fill();
+      machine.compile();
+      stub_fail("kernel", 1, code, kStubOnce);
+      tenon_code said = TENON_OK;
+      error_of([&] { machine.step(0); }, &said);
+      CHECK(said == TENON_DEVICE_LOST);
+      stub_lift();
+    }
+    check_clean();
+  }
+
+  TEST_CASE(
+      "callbacks of a lost device that come late: each is called once, and by then at the end") {
+    stub_set("async", 1);
+    cuda::Context context = nullptr;
+    REQUIRE(cuda::cuDevicePrimaryCtxRetain(&context, 0) == 0);
+    REQUIRE(cuda::cuCtxPushCurrent_v2(context) == 0);
+    cuda::Stream stream = nullptr;
+    cuda::Event event = nullptr;
+    CHECK(cuda::cuStreamCreate(&stream, 0) == 0);
+    CHECK(cuda::cuEventCreate(&event, 0) == 0);
+    std::latch go(1);  // until then the event is not done
+    const auto hold = [](cuda::Stream, int, void* l) { static_cast<std::latch*>(l)->wait(); };
+    CHECK(cuda::cuStreamAddCallback(stream, hold, &go, 0) == 0);
+    CHECK(cuda::cuEventRecord(event, stream) == 0);
+    std::atomic<int> calls = 0;
+    const auto count = [](void* n) { ++*static_cast<std::atomic<int>*>(n); };
+    auto callbacks = std::make_unique<cuda::Callbacks>();
+    for (int i = 0; i < 3; ++i) callbacks->call_when_done(event, count, &calls);
+    CHECK(calls == 0);
+    stub_set("late_callbacks", 1);
+    stub_fail("cuEventQuery", 1, kIllegalAddress, kStubLost);
+    CHECK(cuda::cuEventQuery(event) == kIllegalAddress);
+    CHECK_THROWS(callbacks->call_when_done(event, count, &calls));  // no stream can wait any more
+    CHECK(calls == 0);
+    go.count_down();
+    callbacks = nullptr;
+    CHECK(calls == 3);
+    stub_lift();
+    CHECK(cuda::cuStreamDestroy_v2(stream) == 0);  // when its thread has ended
+    stub_set("late_callbacks", 0);                 // now the driver calls
+    CHECK(calls == 3);
+    cuda::cuEventDestroy_v2(event);
+    cuda::cuCtxPopCurrent_v2(&context);
+    cuda::cuDevicePrimaryCtxRelease_v2(0);
+    stub_set("async", 0);
+    stub_alive(), stub_orphans();  // helper streams could not be destroyed
   }
 
   TEST_CASE("limit: what goes beyond TENON_CUDA_MEMORY_LIMIT is refused, and what fits is not") {

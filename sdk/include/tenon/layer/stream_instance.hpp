@@ -88,6 +88,7 @@ class StreamInstance : public Instance {
   void rebind(const tenon_binding& binding) {
     forget_recording();
     runs_ = 0;
+    failed_recordings_ = 0;
     bind(binding);
     lanes_.bind(binding, program().program.steps.size());
   }
@@ -132,7 +133,7 @@ class StreamInstance : public Instance {
 
  private:
   bool wants_recording() const {
-    if (unrecordable_ || !device_.records()) return false;
+    if (failed_recordings_ == kMostRecordings || !device_.records()) return false;
     // One run alone is faster without; and a single step gains nothing.
     const uint32_t mode = program().exec_mode;
     if (mode == TENON_EXEC_STREAM || mode == TENON_EXEC_EAGER) return false;
@@ -156,7 +157,7 @@ class StreamInstance : public Instance {
       }
       recording_ = device_.record_end(stream);
     } catch (const std::exception& e) {
-      unrecordable_ = true;
+      if (++failed_recordings_ < kMostRecordings) return;  // may be another's doing
       const std::string text =
           std::string(program().device->plugin->spec->name) +
           ": a program is run step by step, it could not be recorded: " + e.what();
@@ -237,7 +238,10 @@ class StreamInstance : public Instance {
   StreamLanes lanes_;
   StreamTimers timers_;
   StreamDevice::ErrorWord word_{};
-  bool can_fail_ = false, unrecordable_ = false, measured_ = false;
+  // Later runs try again so often; this run is run step by step.
+  static constexpr int kMostRecordings = 3;
+  int failed_recordings_ = 0;
+  bool can_fail_ = false, measured_ = false;
   bool clean_ = false;  // the device's error word tells of none
   void* own_ = nullptr;
   void* recording_ = nullptr;
