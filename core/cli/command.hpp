@@ -40,6 +40,7 @@ Command ops_command();
 Command inspect_command();
 Command bench_command();
 Command calibrate_command();
+Command cache_command();
 Command lm_train_command();
 Command lm_generate_command();
 Command completions_command();

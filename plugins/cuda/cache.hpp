@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is kept on disk (machine code, tuned choices): one file per key, written aside and renamed,
 // so that processes may share a directory. A file that is damaged, or of another key, is as good as
-// none.
+// none. A directory that others can write is not used. Together files stay below a limit: those
+// that were used least recently go first.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "hash.hpp"
 
 namespace tenon::cuda {
 
@@ -20,10 +24,15 @@ inline constexpr FileSort kChoiceFiles{".choice", "tenon cuda choice 1\n"};
 class DiskCache {
  public:
   // Empty: nothing is kept. The directory is made when first written to.
-  explicit DiskCache(std::string directory, FileSort sort = kCodeFiles)
-      : directory_(std::move(directory)), sort_(sort) {}
+  explicit DiskCache(std::string directory, FileSort sort = kCodeFiles,
+                     uint64_t limit = usual_limit())
+      : directory_(std::move(directory)), sort_(sort), limit_(limit) {}
   // TENON_CUDA_CACHE ("" = none), else the user's cache directory; none for a privileged process.
   static std::string usual_directory();
+  // TENON_CUDA_CACHE_LIMIT, else 1 GiB; bytes of all files of the directory.
+  static uint64_t usual_limit();
+  // Why a directory that exists is not used; empty where there is no reason.
+  static std::string obstacle(const std::string& directory);
 
   // key: all that the content depends on.
   std::optional<std::string> find(const std::string& key) const;
@@ -33,14 +42,18 @@ class DiskCache {
   // written.
   std::optional<std::string> keep_first(const std::string& key, const std::string& content) const;
   bool writable() const;  // would keep have a place? Makes the directory.
-  std::string path_of(const std::string& key) const;
+  std::string path_of(const std::string& key) const { return path_of(sha256(key)); }
 
  private:
+  std::string path_of(const Digest& key) const;
+  std::optional<std::string> find(const Digest& key) const;
   // A file beside the key's with the whole of it; empty when it could not be written.
-  std::string written_aside(const std::string& key, const std::string& content) const;
-  std::string header(const std::string& key, std::string_view content) const;
+  std::string written_aside(const Digest& key, const std::string& content) const;
+  std::string header(const Digest& key, std::string_view content) const;
+  void evict() const;
   std::string directory_;
   FileSort sort_;
+  uint64_t limit_;
 };
 
 }  // namespace tenon::cuda

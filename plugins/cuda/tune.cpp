@@ -192,14 +192,13 @@ void Choices::take(std::string_view text) {
   taken_[std::string(text.substr(0, end))] = text.substr(end + 1);
 }
 
-std::string Choices::of(const std::string& key, const Choose& choose, const Accept& valid,
-                        const Accept& offered) {
+std::string Choices::of(const std::string& key, const Choose& choose, const Accept& offered) {
   const std::lock_guard lock(mutex_);
   if (const auto found = made_.find(key); found != made_.end()) return found->second;
   std::optional<std::string> choice;
   const auto remembered = [&] {
     std::optional<std::string> text = disk_.find(key);
-    return text && valid(*text) ? text : std::nullopt;
+    return text && offered(*text) ? text : std::nullopt;
   };
   if (const auto taken = taken_.find(key); taken != taken_.end() && offered(taken->second))
     return made_[key] = taken->second;
@@ -209,7 +208,7 @@ std::string Choices::of(const std::string& key, const Choose& choose, const Acce
     // Another process may have been first; all take the same. Nothing to choose from is not kept.
     if (choice && !choice->empty()) {
       std::optional<std::string> kept = disk_.keep_first(key, *choice);
-      if (kept && !valid(*kept)) kept = disk_.keep(key, *choice) ? choice : std::nullopt;
+      if (kept && !offered(*kept)) kept = disk_.keep(key, *choice) ? choice : std::nullopt;
       choice = kept;
     }
   }

@@ -83,11 +83,9 @@ class Choices {
   static bool usually_timed();
   // choose(timed): the choice; nothing where it could not be timed, then it is asked again without.
   using Choose = std::function<std::optional<std::string>(bool timed)>;
-  // valid: can a choice from disk be used? offered: is one that was taken, perhaps from a stranger,
-  // among those that there are?
+  // offered: is a choice that comes from the disk or from a stranger among those that there are?
   using Accept = std::function<bool(const std::string&)>;
-  std::string of(const std::string& key, const Choose& choose, const Accept& valid,
-                 const Accept& offered);
+  std::string of(const std::string& key, const Choose& choose, const Accept& offered);
   // Those that were made, each with its key, to be kept with what was computed.
   std::vector<std::string> texts();
   // One of these, to be used in place of what would be chosen; what is none of them is ignored.

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one runtime chose by timing another takes: an algorithm of cuBLASLt, where it is offered.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cache.hpp"
 #include "rig.hpp"
 
 using namespace tenon;
@@ -42,6 +46,33 @@ TEST_SUITE("stub/choices") {
     stub_set("algorithms", 1);  // a library that no longer has it
     CHECK(chosen(second) == own);
     stub_set("algorithms", 3);
+    check_clean();
+  }
+
+  TEST_CASE("from the disk: taken where the library proposes it, else chosen anew") {
+    std::string folder = (std::filesystem::temp_directory_path() / "tenon-stub-XXXXXX").string();
+    REQUIRE(mkdtemp(folder.data()));
+    setenv("TENON_CUDA_CACHE", folder.c_str(), 1);
+    stub_set("algorithms", 3);
+    const std::string own = chosen("{}");
+    // The text of a choice is "workspace word word ...": another algorithm, soundly stored.
+    const auto store = [&](const std::string& algorithm) {
+      const std::string list = with_algorithm(own, algorithm[0]);
+      const auto said = nlohmann::json::parse(list)["cuda"];
+      REQUIRE(said.size() == 1);
+      const auto text = said[0].get<std::string>();
+      const size_t end = text.rfind('\n');
+      CHECK(cuda::DiskCache(folder, cuda::kChoiceFiles)
+                .keep(text.substr(0, end), text.substr(end + 1)));
+    };
+    store("2");
+    CHECK(chosen("{}") == with_algorithm(own, '2'));
+    store("7");  // of a library that was tampered with, or a file
+    CHECK(chosen("{}") != with_algorithm(own, '7'));
+    CHECK(chosen("{}") != with_algorithm(own, '7'));
+    stub_set("algorithms", 1);
+    setenv("TENON_CUDA_CACHE", "", 1);
+    std::filesystem::remove_all(folder);
     check_clean();
   }
 

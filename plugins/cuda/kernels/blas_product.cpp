@@ -300,10 +300,6 @@ bool BlasProduct::tune(uint64_t most_workspace) const {
   s.choice = choice_of(s.device.choices().of(
       s.key(workspace), [&](bool timed) { return s.choose(workspace, timed); },
       [&](const std::string& text) {
-        const std::optional<Heuristic> h = choice_of(text);
-        return h && h->workspace <= workspace;
-      },
-      [&](const std::string& text) {
         const std::vector<Heuristic> list = s.proposals(workspace, kMostProposals);
         return std::ranges::any_of(list, [&](const Heuristic& h) { return text_of(h) == text; });
       }));

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +143,84 @@ TEST_SUITE("cuda/cache") {
       bad.keep("k", code_of('a'));
       CHECK_FALSE(bad.find("k"));
     }
+  }
+
+  TEST_CASE("cache: the directory and those above it are made for this user alone") {
+    const Folder folder;
+    const fs::path deep = folder.path / "a" / "b";
+    const DiskCache cache(deep.string());
+    const mode_t before = umask(0);
+    CHECK(cache.keep("k", code_of('a')));
+    umask(before);
+    for (const fs::path& p : {folder.path, folder.path / "a", deep}) {
+      CAPTURE(p.string());
+      CHECK((fs::status(p).permissions() & fs::perms::mask) == fs::perms::owner_all);
+    }
+  }
+
+  TEST_CASE("cache: a directory that others can write to, or own, is not used, and says why") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    CHECK(cache.keep("k", code_of('a')));
+    const auto says = [&](const char* word) {
+      return DiskCache::obstacle(folder.path.string()).find(word) != std::string::npos;
+    };
+    for (const fs::perms open : {fs::perms::group_write, fs::perms::others_write}) {
+      fs::permissions(folder.path, fs::perms::owner_all | open);
+      CHECK_FALSE(cache.find("k"));
+      CHECK_FALSE(cache.keep("other", code_of('b')));
+      CHECK_FALSE(cache.keep_first("other", code_of('b')));
+      CHECK_FALSE(cache.writable());
+      CHECK(says("others can write to it"));
+      fs::permissions(folder.path, fs::perms::owner_all | fs::perms::group_read);
+      CHECK(cache.find("k") == code_of('a'));
+      CHECK(DiskCache::obstacle(folder.path.string()) == "");
+    }
+    CHECK_FALSE(cache.find("other"));
+    if (geteuid() != 0) return;  // only root gives a directory away
+    REQUIRE(chown(folder.path.c_str(), 1, 1) == 0);
+    CHECK_FALSE(cache.find("k"));
+    CHECK_FALSE(cache.keep("other", code_of('b')));
+    CHECK(says("it belongs to user 1, not to user 0"));
+  }
+
+  TEST_CASE("cache: beyond the limit the code that was used least recently goes, choices last") {
+    const Folder folder;
+    const uint64_t limit = 4 * 5100;  // four files of code
+    const DiskCache code(folder.path.string(), kCodeFiles, limit),
+        choices(folder.path.string(), kChoiceFiles, limit);
+    const auto hours_old = [&](const std::string& path, int hours) {
+      fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+    };
+    CHECK(choices.keep("choice", "0 1 2"));
+    hours_old(choices.path_of("choice"), 9);
+    for (int k = 0; k < 3; ++k) {
+      CHECK(code.keep(std::to_string(k), code_of('a')));
+      hours_old(code.path_of(std::to_string(k)), 5 - k);
+    }
+    std::ofstream(folder.path / "notes") << std::string(100000, 'n');  // not the cache's
+    CHECK(code.find("0"));                                             // used now
+    CHECK(code.keep("3", code_of('b')));
+    CHECK(code.keep("4", code_of('c')));
+    for (const char* gone : {"1", "2"}) CHECK_FALSE(code.find(gone));
+    for (const char* there : {"0", "3", "4"}) CHECK(code.find(there));
+    CHECK(choices.find("choice"));
+    CHECK(fs::file_size(folder.path / "notes") == 100000);
+    const DiskCache none(folder.path.string(), kCodeFiles, 0);
+    CHECK(none.keep("5", code_of('d')));
+    CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+  }
+
+  TEST_CASE("cache: files that processes left half-written go, those of now stay") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    CHECK(cache.keep("k", code_of('a')));
+    const std::string old = cache.path_of("x") + ".17.0", fresh = cache.path_of("x") + ".18.0";
+    for (const std::string& path : {old, fresh}) std::ofstream(path) << "half";
+    fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+    CHECK(cache.keep("other", code_of('b')));
+    CHECK_FALSE(fs::exists(old));
+    CHECK(fs::exists(fresh));
   }
 
   TEST_CASE("cache: processes that write one key at once leave a sound file") {

@@ -60,7 +60,7 @@ struct Chooser {
 
 std::string choose(Choices& choices, const std::string& key, Chooser& chooser) {
   return choices.of(
-      key, [&](bool timed) { return chooser(timed); }, any, any);
+      key, [&](bool timed) { return chooser(timed); }, any);
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ TEST_SUITE("cuda/tune") {
     const auto cannot = [](bool timed) -> std::optional<std::string> {
       return timed ? std::nullopt : std::optional<std::string>("a");
     };
-    CHECK(choices.of("k", cannot, any, any) == "a");
+    CHECK(choices.of("k", cannot, any) == "a");
     Chooser chooser{.timed = "b", .untimed = "a"};
     Choices later(folder.path, true);
     CHECK(choose(later, "k", chooser) == "b");
@@ -149,7 +149,7 @@ TEST_SUITE("cuda/tune") {
     Chooser other{.timed = "c", .untimed = "a"};
     CHECK(strict.of(
               "k", [&](bool timed) { return other(timed); },
-              [](const std::string& text) { return text == "c"; }, any) == "c");
+              [](const std::string& text) { return text == "c"; }) == "c");
     Choices after(folder.path, true);
     CHECK(choose(after, "k", chooser) == "c");
   }
@@ -164,7 +164,7 @@ TEST_SUITE("cuda/tune") {
           CHECK(choose(quick, "k", chooser) == "quick");
           return std::optional<std::string>("slow");
         },
-        any, any);
+        any);
     CHECK(taken == "quick");
   }
 
@@ -189,7 +189,7 @@ TEST_SUITE("cuda/tune") {
     Choices strict("", true);
     strict.take(texts[0]);
     CHECK(strict.of(
-              "8x8\n", [&](bool timed) { return chooser(timed); }, any,
+              "8x8\n", [&](bool timed) { return chooser(timed); },
               [](const std::string& text) { return text != "b"; }) == "a");
   }
 }
