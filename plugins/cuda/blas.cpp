@@ -2,27 +2,30 @@
 // Finds cuBLASLt, and wraps its handles and descriptors.
 #include "blas.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
 #include "tenon/kernel.hpp"
 
 namespace tenon::cuda {
 
-Blas::Blas() {
-  const auto fill = [this](const Library& library) {
+Blas::Blas(const std::vector<std::string>& without) {
+  const auto accept = [&](const Library& library) -> std::string {
+    if (std::ranges::find(without, library.path) != without.end()) return "it makes no handle";
     std::string missing;
 #define CALL(need, name_, symbol_, arguments)                                 \
   this->name_ = reinterpret_cast<int(*) arguments>(library.symbol(#symbol_)); \
   if (!this->name_) missing += (missing.empty() ? "" : ", ") + std::string(#symbol_);
 #include "blas_calls.def"
-    return missing.empty() ? missing : "it lacks " + missing;
+    if (!missing.empty()) return "it lacks " + missing;
+    const auto number = reinterpret_cast<size_t (*)()>(library.symbol("cublasLtGetVersion"));
+    const size_t v = full_version_ = number ? number() : 0;  // 120304 = 12.3.4
+    version_ = number ? std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) : "unknown";
+    return too_new_for_driver(static_cast<int>(v / 10000 * 1000 + v / 100 % 100 * 10));
   };
-  library_ = open_library("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, fill);
-  if (!library_) {
-    reason_ = library_.reason;
-    return;
-  }
-  const auto number = reinterpret_cast<size_t (*)()>(library_.symbol("cublasLtGetVersion"));
-  const size_t v = full_version_ = number ? number() : 0;
-  version_ = number ? std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) : "unknown";
+  library_ = open_library("cuBLASLt", Origin::toolkit, toolkit_sonames("libcublasLt.so."), accept);
+  reason_ = library_.reason;
 }
 
 void Blas::check(const char* call, int status) const {
@@ -36,9 +39,44 @@ void Blas::check(const char* call, int status) const {
   throw sdk::Failure(status == kAllocationFailed ? TENON_OUT_OF_MEMORY : TENON_INTERNAL, text);
 }
 
-const Blas& blas() {
-  static const Blas& b = *new Blas;  // never destroyed
-  return b;
-}
+// The library in use, and those before it that made no handle. Never destroyed.
+class BlasLibraries {
+ public:
+  static BlasLibraries& all() {
+    static BlasLibraries& b = *new BlasLibraries;
+    return b;
+  }
+  const Blas& current() const { return *current_; }
+  BlasHandle make_handle() {
+    const std::lock_guard lock(mutex_);
+    for (;;) {
+      const Blas& used = current();
+      if (!used) throw sdk::Failure(TENON_UNSUPPORTED, used.reason());
+      BlasHandle made = nullptr;
+      const int status = used.create(&made);
+      if (status != 0 && !works_) {
+        tried_.push_back(used.library_.path);
+        if (const Blas* next = new Blas(tried_); *next) {
+          current_ = next;
+          continue;
+        }
+        tried_.pop_back();
+      }
+      used.check("create", status);
+      works_ = true;
+      return made;
+    }
+  }
+
+ private:
+  BlasLibraries() : current_(new Blas({})) {}
+  std::mutex mutex_;
+  std::atomic<const Blas*> current_;
+  std::vector<std::string> tried_;
+  bool works_ = false;  // a handle was made
+};
+
+const Blas& blas() { return BlasLibraries::all().current(); }
+BlasHandle make_blas_handle() { return BlasLibraries::all().make_handle(); }
 
 }  // namespace tenon::cuda

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "driver.hpp"
 
@@ -48,14 +49,16 @@ class Blas {
 #include "blas_calls.def"
   explicit operator bool() const { return reason_.empty(); }
   const std::string& reason() const { return reason_; }  // why it cannot be used
+  // Other libraries that were found and refused, with the reasons; empty = none.
+  const std::string& passed_over() const { return library_.passed_over; }
   const std::string& version() const { return version_; }
   size_t full_version() const { return full_version_; }  // 130002; 0 = unknown
   // Throws sdk::Failure unless status is success.
   void check(const char* call, int status) const;
 
  private:
-  friend const Blas& blas();
-  Blas();
+  friend class BlasLibraries;
+  explicit Blas(const std::vector<std::string>& without);  // paths of libraries not to take
   Library library_{};
   std::string reason_{}, version_{};
   size_t full_version_ = 0;
@@ -63,5 +66,8 @@ class Blas {
 
 // Of the process: searched when first asked for.
 const Blas& blas();
+// Makes a handle for the context that is current. While none was made in this process a library
+// that makes none gives way to the next one. Throws Failure.
+BlasHandle make_blas_handle();
 
 }  // namespace tenon::cuda

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "hash.hpp"
 #include "static_shared.hpp"
 #include "texts.hpp"
 
@@ -15,66 +16,114 @@ std::string_view text_of(std::string_view name) {
   throw sdk::Failure(TENON_INTERNAL, "there is no kernel text " + std::string(name));
 }
 
-Unit::Unit(Source source, Context context, std::string architecture, const DiskCache& cache)
-    : source_(std::move(source)),
-      context_(context),
-      architecture_(std::move(architecture)),
-      cache_(cache) {}
-
-// All that the code depends on: texts that may be included, options, architecture, compiler,
-// plugin.
-static std::string key_of(const std::string& text, const std::string& architecture,
+// All that the code depends on: texts that may be included, options, target, compiler, plugin.
+static std::string key_of(const std::string& text, const std::string& target,
                           const std::string& compiler_version) {
   static const std::string& common = *new std::string([] {
     std::string all = "tenon " TENON_CUDA_VERSION "\n";
     for (const Text& t : texts())
       if (t.name.ends_with(".cuh"))
         all += std::string(t.name) + "\n" + std::string(t.content) + "\n";
-    return all;
+    return "headers " + hex(sha256(all)) + "\n";
   }());
   std::string key = "NVRTC " + compiler_version + "\n";
-  for (const std::string& o : compile_options(architecture)) key += o + "\n";
+  for (const std::string& o : compile_options(target)) key += o + "\n";
   return key + common + text;
 }
 
-// Without a compiler the code of any will do: under the key of none stands which one's was kept
-// last.
-static std::optional<std::string> find_code(const DiskCache& cache, const std::string& text,
-                                            const std::string& architecture) {
-  if (compiler()) return cache.find(key_of(text, architecture, compiler().version()));
-  const auto version = cache.find(key_of(text, architecture, {}));
-  return version ? cache.find(key_of(text, architecture, *version)) : std::nullopt;
+// Without a compiler the code of any will do: under the key of none lies the version that kept code
+// last, and its target.
+std::optional<std::string> CodeSource::find(const std::string& text, const Target& target) const {
+  if (target.compiler) return disk_.find(key_of(text, target.name, target.compiler->version()));
+  const auto last = disk_.find(key_of(text, Compiler::architecture(major_, minor_), {}));
+  const size_t space = last ? last->find(' ') : std::string::npos;
+  if (space == std::string::npos) return std::nullopt;
+  return disk_.find(key_of(text, last->substr(space + 1), last->substr(0, space)));
 }
-static void keep_code(const DiskCache& cache, const std::string& text,
-                      const std::string& architecture, const std::string& code) {
-  cache.keep(key_of(text, architecture, compiler().version()), code);
-  cache.keep(key_of(text, architecture, {}), compiler().version());
-}
-
-std::string Unit::missing() const {
-  if (compiler()) return {};
-  const std::string text = source_.defines + source_.text;
-  return find_code(cache_, text, architecture_) ? std::string() : compiler().reason();
+void CodeSource::keep(const std::string& text, const Target& target,
+                      const std::string& code) const {
+  const std::string& version = target.compiler->version();
+  disk_.keep(key_of(text, target.name, version), code);
+  disk_.keep(key_of(text, Compiler::architecture(major_, minor_), {}), version + " " + target.name);
 }
 
-std::string Unit::make_code() const {
-  const std::vector<std::string> options = compile_options(architecture_);
-  return compiler().compile(source_.name, source_.defines + source_.text, options, texts());
+// Why the device's driver does not take code of the compiler. A tiny kernel tells.
+std::string CodeSource::refused(const Compiler& c, const std::string& target) const {
+  static const std::string text = "extern \"C\" __global__ void probe() {}\n";
+  const auto loads = [&](const std::string& code) {
+    const Current current(context_);
+    Module module = nullptr;
+    const Result r = driver().module_load(&module, code.data());
+    if (r == result::success) driver().module_unload(module);
+    return r;
+  };
+  try {
+    if (const auto code = find(text, {&c, target}); code && loads(*code) == result::success)
+      return {};
+    const std::string code = c.compile("probe", text, compile_options(target), {});
+    driver().check("module_load", loads(code));
+    keep(text, {&c, target}, code);
+    return {};
+  } catch (const sdk::Failure& e) {
+    if (e.code() != TENON_INTERNAL) throw;
+    return e.what();
+  }
 }
+
+// Empty, or why no compiler will do; then the next call tries again.
+std::string CodeSource::find_target() {
+  const std::lock_guard lock(mutex_);
+  if (target_.compiler) return {};
+  if (!compiler()) return compiler().reason();
+  std::string reasons;
+  for (const Compiler* c = &compiler(); c; c = compiler_after(*c)) {
+    const std::string target = c->target(major_, minor_);
+    const std::string why =
+        target.empty() ? "it knows no architecture up to " + Compiler::architecture(major_, minor_)
+                       : refused(*c, target);
+    if (why.empty()) {
+      target_ = {c, target};
+      return {};
+    }
+    reasons +=
+        (reasons.empty() ? "" : "; ") + ("NVRTC " + c->version()) + " (" + c->path() + "): " + why;
+  }
+  return reasons;
+}
+
+std::string CodeSource::missing(const std::string& text) {
+  const std::string why = find_target();
+  return why.empty() || find(text, {}) ? std::string() : why;
+}
+
+CodeSource::Code CodeSource::get(const std::string& name, const std::string& text,
+                                 bool fresh) const {
+  const Target to = target();
+  if (!fresh)
+    if (std::optional<std::string> code = find(text, to)) return {*code, true};
+  if (!to.compiler)
+    throw sdk::Failure(TENON_UNSUPPORTED, "kernel text " + name +
+                                              ": its machine code has left the cache, and there "
+                                              "is no compiler");
+  std::string code = to.compiler->compile(name, text, compile_options(to.name), texts());
+  keep(text, to, code);
+  return {std::move(code), false};
+}
+
+Unit::Unit(Source source, Context context, const CodeSource& from)
+    : source_(std::move(source)), context_(context), from_(from) {}
 
 Module Unit::load() {
   const std::lock_guard lock(mutex_);
   if (module_) return module_;
   const std::string text = source_.defines + source_.text;
-  std::optional<std::string> code = find_code(cache_, text, architecture_);
-  const bool cached = code.has_value();
-  if (!code) keep_code(cache_, text, architecture_, *(code = make_code()));
+  CodeSource::Code code = from_.get(source_.name, text, false);
   const Current current(context_);
-  Result r = driver().module_load(&module_, code->data());
-  if (r != result::success && cached && code_of(r) == TENON_INTERNAL && compiler()) {
+  Result r = driver().module_load(&module_, code.bytes.data());
+  if (r != result::success && code.cached && code_of(r) == TENON_INTERNAL && from_.compiles()) {
     // Sound as bytes, but not for this driver.
-    keep_code(cache_, text, architecture_, *(code = make_code()));
-    r = driver().module_load(&module_, code->data());
+    code = from_.get(source_.name, text, true);
+    r = driver().module_load(&module_, code.bytes.data());
   }
   if (r != result::success) module_ = nullptr;
   driver().check("module_load", r);
@@ -164,9 +213,9 @@ Code CodeStore::find(Unit::Source source, const std::string& entry, uint32_t sha
   std::string key = source.name + "\n" + source.defines + source.text;
   auto at = units_.find(key);
   if (at == units_.end()) {
-    auto unit = std::make_shared<Unit>(std::move(source), context_, architecture_, disk_);
-    if (const std::string why = unit->missing(); !why.empty())
+    if (const std::string why = from_.missing(source.defines + source.text); !why.empty())
       throw sdk::Refusal(TENON_REASON_OTHER, why);
+    auto unit = std::make_shared<Unit>(std::move(source), context_, from_);
     at = units_.emplace(std::move(key), std::move(unit)).first;
   }
   return {at->second, entry, shared, context_};

@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cache.hpp"
+#include "compiler.hpp"
 #include "driver.hpp"
 #include "tenon/stream_plugin.hpp"
 
@@ -63,6 +65,43 @@ inline int64_t blocks_for(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
 
+// Where the machine code of a device comes from: the cache on disk, or a compiler.
+class CodeSource {
+ public:
+  CodeSource(Context context, int major, int minor, std::string directory)
+      : context_(context), major_(major), minor_(minor), disk_(std::move(directory)) {}
+  // Why there is neither code of the text nor a compiler to make it; empty: there is one. Throws
+  // Failure when the device is lost or full.
+  std::string missing(const std::string& text);
+  struct Code {
+    std::string bytes;
+    bool cached;
+  };
+  // `fresh`: compiled even if the cache has it. Throws Failure.
+  Code get(const std::string& name, const std::string& text, bool fresh) const;
+  bool compiles() const { return target().compiler != nullptr; }
+
+ private:
+  // A compiler whose code the device's driver takes, and what it compiles for.
+  struct Target {
+    const Compiler* compiler = nullptr;
+    std::string name{};
+  };
+  Target target() const {
+    const std::lock_guard lock(mutex_);
+    return target_;
+  }
+  std::string find_target();
+  std::string refused(const Compiler& c, const std::string& target) const;
+  std::optional<std::string> find(const std::string& text, const Target& target) const;
+  void keep(const std::string& text, const Target& target, const std::string& code) const;
+  Context context_;
+  int major_, minor_;
+  DiskCache disk_;
+  mutable std::mutex mutex_{};
+  Target target_{};
+};
+
 // One text with its defines on one device. Several kernels may share it.
 class Unit {
  public:
@@ -71,9 +110,7 @@ class Unit {
     std::string text;     // may include the files of device/
     std::string defines;  // "#define ..." lines that go before it
   };
-  Unit(Source source, Context context, std::string architecture, const DiskCache& cache);
-  // Is there code, or a compiler to make it? Else why not.
-  std::string missing() const;
+  Unit(Source source, Context context, const CodeSource& from);
   Module load();
   // What launches of an entry of the loaded module may take of shared memory: the most that was
   // asked for, as kernels of other sizes may share the entry.
@@ -81,11 +118,9 @@ class Unit {
   void unload() noexcept;
 
  private:
-  std::string make_code() const;
   Source source_;
   Context context_;
-  std::string architecture_;
-  const DiskCache& cache_;
+  const CodeSource& from_;
   std::mutex mutex_;
   Module module_ = nullptr;
   std::map<EntryPoint, uint32_t> shared_;  // of its entries
@@ -144,12 +179,12 @@ inline ErrorSink error_sink(const sdk::Call& call) { return {call.error, call.st
 // All units of a device.
 class CodeStore {
  public:
-  // most_shared: bytes of shared memory that a block may have.
-  CodeStore(Context context, std::string architecture, uint32_t most_shared)
+  // Of a device of compute capability major.minor. most_shared: bytes of shared memory that a block
+  // may have.
+  CodeStore(Context context, int major, int minor, uint32_t most_shared)
       : context_(context),
-        architecture_(std::move(architecture)),
         most_shared_(most_shared),
-        disk_(DiskCache::usual_directory()) {}
+        from_(context, major, minor, DiskCache::usual_directory()) {}
   // defines: "NAME=VALUE". Throws sdk::Refusal when there is neither code nor a compiler, and when
   // `shared` bytes of dynamic shared memory are more than the kernel can have.
   Code code(std::string_view file, const std::string& entry,
@@ -163,9 +198,8 @@ class CodeStore {
  private:
   Code find(Unit::Source source, const std::string& entry, uint32_t shared);
   Context context_;
-  std::string architecture_;
   uint32_t most_shared_;
-  DiskCache disk_;
+  CodeSource from_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Unit>> units_;
 };

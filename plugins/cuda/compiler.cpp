@@ -3,7 +3,10 @@
 #include "compiler.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 
+#include "driver.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cuda {
@@ -19,35 +22,45 @@ std::string fill(Calls& calls, const Library& library) {
   return missing.empty() ? missing : "it lacks " + missing;
 }
 
+const std::string kArchitectureOption = "--gpu-architecture=";
+
 // Architectures whose own features (their "a" targets) kernels may use.
 bool has_own_features(int number) { return number == 90 || number >= 100; }
 
 }  // namespace
 
-Compiler::Compiler() {
-  library_ = open_library("NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"},
-                          [this](const Library& library) { return fill(calls_, library); });
-  if (!library_) {
-    reason_ = library_.reason;
-    return;
-  }
-  int major = 0, minor = 0, count = 0;
-  if (calls_.version(&major, &minor) != 0 || calls_.supported_count(&count) != 0) {
-    reason_ = library_.path + " does not tell its version";
-    return;
-  }
-  version_ = std::to_string(major) + "." + std::to_string(minor);
-  architectures_.resize(static_cast<size_t>(count));
-  if (count > 0 && calls_.supported(architectures_.data()) != 0) architectures_.clear();
+Compiler::Compiler(const std::vector<std::string>& without) {
+  const auto accept = [&](const Library& library) -> std::string {
+    if (std::ranges::find(without, library.path) != without.end()) return "it was tried";
+    if (std::string missing = fill(calls_, library); !missing.empty()) return missing;
+    int major = 0, minor = 0, count = 0;
+    if (calls_.version(&major, &minor) != 0 || calls_.supported_count(&count) != 0)
+      return "it does not tell its version";
+    if (std::string why = too_new_for_driver(major * 1000 + minor * 10); !why.empty()) return why;
+    version_ = std::to_string(major) + "." + std::to_string(minor);
+    architectures_.resize(static_cast<size_t>(count));
+    if (count > 0 && calls_.supported(architectures_.data()) != 0) architectures_.clear();
+    return {};
+  };
+  library_ = open_library("NVRTC", Origin::toolkit, toolkit_sonames("libnvrtc.so."), accept);
+  reason_ = library_.reason;
 }
 
 bool Compiler::knows(int major, int minor) const {
   return std::ranges::find(architectures_, major * 10 + minor) != architectures_.end();
 }
 
-std::string Compiler::architecture(int major, int minor) const {
+std::string Compiler::architecture(int major, int minor) {
   const int number = major * 10 + minor;
   return "sm_" + std::to_string(number) + (has_own_features(number) ? "a" : "");
+}
+
+std::string Compiler::target(int major, int minor) const {
+  if (knows(major, minor)) return architecture(major, minor);
+  int highest = 0;
+  for (const int number : architectures_)
+    if (number <= major * 10 + minor) highest = std::max(highest, number);
+  return highest == 0 ? std::string() : "compute_" + std::to_string(highest);
 }
 
 std::string Compiler::compile(std::string_view name, const std::string& text,
@@ -85,21 +98,49 @@ std::string Compiler::compile(std::string_view name, const std::string& text,
     }
     fail("does not compile:\n" + log);
   }
+  const bool virtual_target = std::ranges::any_of(options, [](const std::string& o) {
+    return o.starts_with(kArchitectureOption + "compute_");
+  });
+  const auto size_of = virtual_target ? calls_.ptx_size : calls_.cubin_size;
+  const auto get = virtual_target ? calls_.ptx : calls_.cubin;
   size_t size = 0;
-  if (calls_.cubin_size(program, &size) != 0 || size == 0) fail("NVRTC gives no machine code");
+  if (size_of(program, &size) != 0 || size == 0) fail("NVRTC gives no machine code");
   std::string code(size, '\0');
-  if (calls_.cubin(program, code.data()) != 0) fail("NVRTC gives no machine code");
+  if (get(program, code.data()) != 0) fail("NVRTC gives no machine code");
   return code;
 }
 
 std::vector<std::string> compile_options(const std::string& architecture) {
-  return {"--gpu-architecture=" + architecture, "--std=c++17",
-          "--device-as-default-execution-space", "--fmad=true"};
+  return {kArchitectureOption + architecture, "--std=c++17", "--device-as-default-execution-space",
+          "--fmad=true"};
 }
 
-const Compiler& compiler() {
-  static const Compiler& c = *new Compiler;  // never destroyed
-  return c;
-}
+// Those that were asked for, in the order of the search. Never destroyed.
+class Compilers {
+ public:
+  static Compilers& all() {
+    static Compilers& c = *new Compilers;
+    return c;
+  }
+  const Compiler& first() const { return *list_[0]; }
+  const Compiler* after(const Compiler& other) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> tried;
+    for (size_t i = 0; i < list_.size(); ++i) {
+      tried.push_back(list_[i]->path());
+      if (list_[i].get() == &other && i + 1 < list_.size()) return found(*list_[i + 1]);
+    }
+    return *list_.back() ? found(*list_.emplace_back(new Compiler(tried))) : nullptr;
+  }
+
+ private:
+  Compilers() { list_.emplace_back(new Compiler({})); }
+  static const Compiler* found(const Compiler& c) { return c ? &c : nullptr; }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Compiler>> list_;
+};
+
+const Compiler& compiler() { return Compilers::all().first(); }
+const Compiler* compiler_after(const Compiler& other) { return Compilers::all().after(other); }
 
 }  // namespace tenon::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC, found at run time: kernel text to machine code of one architecture.
+// NVRTC, found at run time: kernel text to machine code of one architecture, or to PTX, which the
+// driver compiles.
 #pragma once
 
 #include <span>
@@ -24,16 +25,21 @@ class Compiler {
   const std::string& reason() const { return reason_; }  // why it cannot be used
   const std::string& path() const { return library_.path; }
   const std::string& version() const { return version_; }  // "13.0"
+  // Other libraries that were found and refused, with the reasons; empty = none.
+  const std::string& passed_over() const { return library_.passed_over; }
   // "sm_90a": the architecture's own features are wanted where it has any.
-  std::string architecture(int major, int minor) const;
+  static std::string architecture(int major, int minor);
   bool knows(int major, int minor) const;
-  // Machine code. Throws sdk::Failure with the compiler's messages.
+  // What to compile for: the device's architecture, else PTX of the highest one that is known and
+  // not above it, "compute_90"; empty when there is none.
+  std::string target(int major, int minor) const;
+  // Machine code or PTX, with a zero at its end. Throws sdk::Failure with the compiler's messages.
   std::string compile(std::string_view name, const std::string& text,
                       std::span<const std::string> options, std::span<const Text> includes) const;
 
  private:
-  friend const Compiler& compiler();
-  Compiler();
+  friend class Compilers;
+  explicit Compiler(const std::vector<std::string>& without);  // paths of libraries not to take
   struct Calls {
 #define CALL(need, name, symbol, arguments) int(*name) arguments = nullptr;
 #include "nvrtc_calls.def"
@@ -47,7 +53,10 @@ class Compiler {
 // How every text is compiled.
 std::vector<std::string> compile_options(const std::string& architecture);
 
-// Of the process: searched when first asked for.
+// Of the process: the first that is found. Searched when first asked for.
 const Compiler& compiler();
+// The next one, for a device whose driver does not take what that one makes; nullptr: there is
+// none.
+const Compiler* compiler_after(const Compiler& other);
 
 }  // namespace tenon::cuda

@@ -50,7 +50,6 @@ std::string obstacle(DeviceId id, const Properties& p) {
            ", needed is 7.5 or later";
   if (attribute_of(id, attribute::compute_mode) == kProhibited)
     return "its compute mode prohibits contexts";
-  if (!attribute_of(id, attribute::memory_pools)) return "it has no memory pools";
   return {};
 }
 
@@ -107,8 +106,15 @@ std::string note() {
   int count = 0;
   if (driver().device_count(&count) == result::success && count == 0)
     text += "; the NVIDIA driver sees no device";
-  text += compiler() ? ", NVRTC " + compiler().version() : "; " + compiler().reason();
-  text += blas() ? ", cuBLASLt " + blas().version() : "; " + blas().reason();
+  const auto add = [&](const char* name, const auto& library) {
+    text += library ? std::string(", ") + name + " " + library.version() : "; " + library.reason();
+    if (library && !library.passed_over().empty())
+      text += " (passed over: " + library.passed_over() + ")";
+  };
+  add("NVRTC", compiler());
+  add("cuBLASLt", blas());
+  if (const std::string why = DiskCache::obstacle(DiskCache::usual_directory()); !why.empty())
+    text += "; no cache: " + why;
   return text;
 }
 
@@ -145,12 +151,12 @@ CudaDevice::Primary::~Primary() {
 CudaDevice::CudaDevice(DeviceId id)
     : context_(id),
       properties_(read_properties(id)),
-      codes_(context_.handle, compiler().architecture(properties_.major, properties_.minor),
-             properties_.shared_per_block),
+      codes_(context_.handle, properties_.major, properties_.minor, properties_.shared_per_block),
       choices_(DiskCache::usual_directory(), Choices::usually_timed()) {
   const Current current(context());
   try {
-    memory_ = std::make_unique<Memory>(id, memory_limit());
+    const bool pools = attribute_of(id, attribute::memory_pools) != 0;
+    memory_ = std::make_unique<Memory>(id, pools, memory_limit());
     staging_ = std::make_unique<Staging>();
     callbacks_ = std::make_unique<Callbacks>();
   } catch (...) {
@@ -174,13 +180,20 @@ CudaDevice::~CudaDevice() {
   close();  // where the context could not be entered: the host's part at least
 }
 
+bool CudaDevice::multiplies() {
+  try {
+    return blas() && blas_handle();
+  } catch (const sdk::Failure& e) {
+    if (e.code() != TENON_INTERNAL) throw;
+    return false;
+  }
+}
+
 BlasHandle CudaDevice::blas_handle() {
   const std::lock_guard lock(blas_mutex_);
   if (blas_) return blas_;
   const Current current(context());
-  BlasHandle made = nullptr;
-  blas().check("create", blas().create(&made));
-  return blas_ = made;
+  return blas_ = make_blas_handle();
 }
 
 // ---- Memory

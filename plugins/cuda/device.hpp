@@ -62,6 +62,8 @@ class CudaDevice final : public sdk::StreamDevice {
     return codes_.generated(name, std::move(text), entry, shared);
   }
 
+  // Can cuBLASLt be used on this device? Throws Failure when the device is lost or full.
+  bool multiplies();
   // cuBLASLt's handle on this device, made when first asked for. Throws Failure.
   BlasHandle blas_handle();
   // What was chosen by timing; keys name the device, whose kind others may share a directory with.

@@ -19,10 +19,6 @@ std::string fill(Driver& d, const Library& library) {
   return missing.empty() ? missing : "it lacks " + missing;
 }
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 std::string start(Driver& d) {
   if (const Result r = d.driver_version(&d.version); r != result::success)
     return d.describe("driver_version", r);
@@ -36,13 +32,17 @@ std::string start(Driver& d) {
 
 Driver load() {
   Driver d;
-  d.library = open_library("NVIDIA driver", {"libcuda.so.1"},
+  d.library = open_library("NVIDIA driver", Origin::driver, {"libcuda.so.1"},
                            [&](const Library& library) { return fill(d, library); });
   d.reason = d.library ? start(d) : d.library.reason;
   return d;
 }
 
 }  // namespace
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 bool Driver::has_graphs() const {
   return capture_begin && capture_end && graph_instantiate && graph_destroy && graph_exec_destroy &&

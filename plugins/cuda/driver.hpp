@@ -95,6 +95,9 @@ struct Driver {
   void check(const char* call, Result r) const;
 };
 
+// "13.0" of 13000.
+std::string version_text(int version);
+
 // Of the process: searched when first asked for.
 const Driver& driver();
 tenon_code code_of(Result r);

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 
 #define BOOST_DLL_USE_STD_FS
+#include <algorithm>
 #include <boost/dll/shared_library.hpp>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+
+#include "driver.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -24,7 +27,7 @@ struct Attempt {
   bool system;
 };
 
-std::vector<Attempt> attempts(const std::vector<std::string>& sonames) {
+std::vector<Attempt> usual_attempts(const std::vector<std::string>& sonames) {
   std::vector<Attempt> list;
   const auto in_directory = [&](const fs::path& directory) {
     for (const std::string& name : sonames) list.push_back({directory / name, false});
@@ -33,6 +36,50 @@ std::vector<Attempt> attempts(const std::vector<std::string>& sonames) {
     in_directory(given);
   for (const std::string& name : sonames) list.push_back({name, true});
   for (const char* directory : kUsualDirectories) in_directory(directory);
+  return list;
+}
+
+// The sub-directories of `directory` whose name begins so, the last name first.
+std::vector<fs::path> directories_in(const fs::path& directory, std::string_view begin) {
+  std::vector<fs::path> list;
+  std::error_code failure;
+  for (fs::directory_iterator at(directory, failure), end; !failure && at != end;
+       at.increment(failure))
+    if (at->path().filename().string().starts_with(begin) && fs::is_directory(at->path(), failure))
+      list.push_back(at->path());
+  std::ranges::sort(list, std::greater());
+  return list;
+}
+
+// Where Python packages lie: of the environment that is active, the user's, the system's.
+std::vector<fs::path> package_folders() {
+  std::vector<fs::path> list;
+  const auto below = [&](const fs::path& prefix) {
+    for (const fs::path& python : directories_in(prefix / "lib", "python3"))
+      for (const char* name : {"site-packages", "dist-packages"}) list.push_back(python / name);
+  };
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* prefix = secure_getenv(name); prefix && *prefix == '/') below(prefix);
+  if (const char* home = secure_getenv("HOME"); home && *home == '/')
+    below(fs::path(home) / ".local");
+  below("/usr/local");
+  below("/usr");
+  return list;
+}
+
+// A wheel has its libraries in nvidia/<name>/lib. Only files that are there.
+std::vector<Attempt> wheel_attempts(const std::vector<std::string>& sonames) {
+  std::vector<Attempt> list;
+  std::error_code failure;
+  for (const fs::path& folder : package_folders())
+    for (const fs::path& wheel : directories_in(folder / "nvidia", ""))
+      for (const std::string& name : sonames)
+        if (const fs::path file = wheel / "lib" / name; fs::exists(file, failure))
+          list.push_back({file, false});
+  // A newer version that lies further on comes first.
+  std::ranges::stable_sort(list, {}, [&](const Attempt& a) {
+    return std::ranges::find(sonames, a.path.filename().string()) - sonames.begin();
+  });
   return list;
 }
 
@@ -61,18 +108,18 @@ void* Library::symbol(const char* name) const {
   return library.has(name) ? reinterpret_cast<void*>(&library.get<int()>(name)) : nullptr;
 }
 
-Library open_library(std::string_view what, const std::vector<std::string>& sonames,
+Library open_library(std::string_view what, Origin origin, const std::vector<std::string>& sonames,
                      const std::function<std::string(const Library&)>& accept) {
-  Library found;
-  std::string misses;
-  for (const Attempt& a : attempts(sonames)) {
-    const auto miss = [&](std::string_view why) {
-      misses += (misses.empty() ? "" : "; ") + a.path.string() + ": " + std::string(why);
+  std::string misses, passed_over;
+  const auto tried = [&](const Attempt& a) {
+    Library found;
+    const auto add = [&](std::string& to, std::string_view why) {
+      to += (to.empty() ? "" : "; ") + a.path.string() + ": " + std::string(why);
     };
     std::error_code ignored;
     if (!a.system && !fs::exists(a.path, ignored)) {
-      miss("no such file");
-      continue;
+      add(misses, "no such file");
+      return found;
     }
     try {
       const auto how = a.system ? mode::rtld_lazy | mode::search_system_folders
@@ -81,15 +128,37 @@ Library open_library(std::string_view what, const std::vector<std::string>& sona
       found.handle = keep(std::move(library));
       found.path = a.path.string();
       const std::string refused = accept(found);
-      if (refused.empty()) return found;
-      miss(refused);
+      if (refused.empty()) {
+        found.passed_over = passed_over;
+        return found;
+      }
+      add(misses, refused);
+      add(passed_over, refused);
     } catch (const std::exception& e) {
-      miss(said_by_loader(e.what(), a.path.string()));
+      add(misses, said_by_loader(e.what(), a.path.string()));
     }
-    found = {};
-  }
-  found.reason = "no " + std::string(what) + " (" + misses + ")";
-  return found;
+    return Library();
+  };
+  for (const Attempt& a : usual_attempts(sonames))
+    if (Library found = tried(a)) return found;
+  if (origin == Origin::toolkit)
+    for (const Attempt& a : wheel_attempts(sonames))
+      if (Library found = tried(a)) return found;
+  return {.reason = "no " + std::string(what) + " (" + misses + ")"};
+}
+
+std::vector<std::string> toolkit_sonames(std::string_view stem) {
+  constexpr int kNewest = 13, kOldest = 12;
+  std::vector<std::string> list;
+  for (int major = std::max(kNewest, driver().version / 1000); major >= kOldest; --major)
+    list.push_back(std::string(stem) + std::to_string(major));
+  return list;
+}
+
+std::string too_new_for_driver(int version) {
+  if (!driver() || version / 1000 <= driver().version / 1000) return {};
+  return "it is for CUDA " + version_text(version) + ", the driver serves " +
+         version_text(driver().version);
 }
 
 }  // namespace tenon::cuda

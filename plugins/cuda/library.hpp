@@ -3,6 +3,7 @@
 // of the library outlive everything of ours.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,15 +16,24 @@ struct Library {
   void* handle = nullptr;  // boost::dll::shared_library, leaked on purpose
   std::string path{};      // as found
   std::string reason{};
+  std::string passed_over{};  // libraries that were there and refused, with the reasons
   explicit operator bool() const { return handle != nullptr; }
   // nullptr when the library has no such symbol.
   void* symbol(const char* name) const;
 };
 
 // Tries, for every soname in turn: the directory TENON_CUDA_PATH (ignored when privileged), the
-// system's loader, the toolkit's usual directories. `accept` fills a table and says what it misses;
-// empty = taken.
-Library open_library(std::string_view what, const std::vector<std::string>& sonames,
+// system's loader, the toolkit's usual directories; for libraries of the toolkit also the wheels of
+// NVIDIA that pip installed. `accept` fills a table and says why it refuses the library; empty =
+// taken.
+enum class Origin : uint8_t { driver, toolkit };
+Library open_library(std::string_view what, Origin origin, const std::vector<std::string>& sonames,
                      const std::function<std::string(const Library&)>& accept);
+
+// The sonames of a library of the toolkit, "libnvrtc.so.13" and so on, the newest first.
+std::vector<std::string> toolkit_sonames(std::string_view stem);
+// Why a library made for CUDA `version` (12040 = 12.4) cannot be used with the driver; empty = it
+// can. A driver serves the libraries of its own major version and of older ones.
+std::string too_new_for_driver(int version);
 
 }  // namespace tenon::cuda

@@ -24,7 +24,8 @@ Pool make_pool(DeviceId device) {
 
 }  // namespace
 
-Memory::Memory(DeviceId device, uint64_t limit) : limit_(limit) {
+Memory::Memory(DeviceId device, bool pools, uint64_t limit) : limit_(limit) {
+  if (!pools) return;
   TENON_CUDA(stream_create, &stream_, kStreamNonBlocking);
   try {
     pool_ = make_pool(device);
@@ -35,9 +36,21 @@ Memory::Memory(DeviceId device, uint64_t limit) : limit_(limit) {
 }
 
 Memory::~Memory() {
+  if (!pool_) return;
   driver().stream_synchronize(stream_);
   driver().pool_destroy(pool_);
   driver().stream_destroy(stream_);
+}
+
+Result Memory::take(Address* out, uint64_t bytes) {
+  if (!pool_) return driver().plain_allocate(out, bytes);
+  const Result r = driver().memory_allocate(out, bytes, pool_, stream_);
+  if (r != result::out_of_memory) return r;
+  // What was freed comes back in this stream's order. Other streams are not waited for: they may
+  // be the app's own.
+  driver().stream_synchronize(stream_);
+  driver().pool_trim(pool_, 0);
+  return driver().memory_allocate(out, bytes, pool_, stream_);
 }
 
 void* Memory::allocate(uint64_t bytes) {
@@ -48,14 +61,7 @@ void* Memory::allocate(uint64_t bytes) {
                                                   std::to_string(before) + " of the limit of " +
                                                   std::to_string(limit_) + " bytes are in use");
     Address memory = 0;
-    Result r = driver().memory_allocate(&memory, bytes, pool_, stream_);
-    if (r == result::out_of_memory) {
-      // What was freed comes back in this stream's order. Other streams are not waited for: they
-      // may be the app's own.
-      driver().stream_synchronize(stream_);
-      driver().pool_trim(pool_, 0);
-      r = driver().memory_allocate(&memory, bytes, pool_, stream_);
-    }
+    Result r = take(&memory, bytes);
     if (r == result::out_of_memory) {
       size_t available = 0, total = 0;
       driver().memory_info(&available, &total);
@@ -63,7 +69,8 @@ void* Memory::allocate(uint64_t bytes) {
                                                   " bytes; " + std::to_string(available) + " of " +
                                                   std::to_string(total) + " are free");
     }
-    driver().check("memory_allocate", r);
+    driver().check(pool_ ? "memory_allocate" : "plain_allocate", r);
+    if (!pool_) return reinterpret_cast<void*>(memory);
     // Any stream may use it from here on.
     if (r = driver().stream_synchronize(stream_); r != result::success) {
       driver().memory_free(memory, stream_);
@@ -77,11 +84,15 @@ void* Memory::allocate(uint64_t bytes) {
 }
 
 void Memory::free(void* memory, uint64_t bytes) noexcept {
-  driver().memory_free(address(memory), stream_);
+  if (pool_)
+    driver().memory_free(address(memory), stream_);
+  else
+    driver().plain_free(address(memory));
   used_ -= bytes;
 }
 
 Result Memory::let_in(DeviceId device) {
+  if (!pool_) return result::success;  // the driver takes copies through the host
   PoolAccess access;
   access.location.id = device;
   return driver().pool_set_access(pool_, &access, 1);

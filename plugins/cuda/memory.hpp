@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one device: a stream-ordered pool with a byte limit, and pinned staging for copies that
-// the caller waits for.
+// Memory of one device: a stream-ordered pool, or plain allocations where the device has no pools,
+// with a byte limit; and pinned staging for copies that the caller waits for.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,11 @@
 namespace tenon::cuda {
 
 // Freed memory stays in the pool; when there is none left the pool is emptied before a request
-// fails.
+// fails. Plain memory goes back to the device at once.
 class Memory {
  public:
   // The context is the thread's own, in the constructor and in every call.
-  Memory(DeviceId device, uint64_t limit);  // limit: bytes, 0 = none
+  Memory(DeviceId device, bool pools, uint64_t limit);  // limit: bytes, 0 = none
   ~Memory();
   void* allocate(uint64_t bytes);  // throws Failure
   void free(void* memory, uint64_t bytes) noexcept;
@@ -23,9 +23,10 @@ class Memory {
   Result let_in(DeviceId device);
 
  private:
+  Result take(Address* out, uint64_t bytes);
   uint64_t limit_;
   std::atomic<uint64_t> used_{0};
-  Pool pool_ = nullptr;
+  Pool pool_ = nullptr;  // nullptr: allocations are plain
   Stream stream_ = nullptr;
 };
 

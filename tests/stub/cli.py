@@ -5,7 +5,8 @@ libraries. For each machine `tenon devices` gives the reason, `--device cuda:0` 
 import os, subprocess, sys, tempfile
 
 TENON, STUBS = sys.argv[1], sys.argv[2]
-SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.13", "cublasLt": "libcublasLt.so.13"}
+SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.13", "cublasLt": "libcublasLt.so.13",
+           "nvrtc12": "libnvrtc.so.12", "cublasLt12": "libcublasLt.so.12"}
 BENCH = ("bench", "--no-ceilings", "--seconds", "0.01", "--op")
 ADD = 'binary(f32[1000],f32[1000]) {kind="add"}'
 MATMUL = "matmul(f32[5,6],f32[6,7])"
@@ -91,7 +92,33 @@ unusable("a device is not described", Machine(ALL, "fail=cuDeviceTotalMem_v2:1:9
          "device_memory: CUDA_ERROR_UNKNOWN (unknown error)")
 unusable("the device is too old", Machine(ALL, "major=7,minor=0"), "compute capability 7.0, needed is 7.5 or later")
 unusable("the device is prohibited", Machine(ALL, "mode=2"), "its compute mode prohibits contexts")
-unusable("the device has no pools", Machine(ALL, "pools=0"), "it has no memory pools")
+
+# Libraries of two majors: none above the driver's is taken, and both are told.
+BOTH = {**ALL, "nvrtc12": "_12", "cublasLt12": "_12"}
+usable("driver 12, libraries of 12 and 13", Machine(BOTH, "driver=12020"),
+       ("driver for CUDA 12.2, NVRTC 12.4 (passed over: ", "libnvrtc.so.13: it is for CUDA 13.0, the driver serves 12.2",
+        "cuBLASLt 12.4 (passed over: ", "libcublasLt.so.13: it is for CUDA 13.0, the driver serves 12.2"))
+usable("driver 13, libraries of 12 and 13", Machine(BOTH), ("NVRTC 13.0, cuBLASLt 13.0",))
+usable("driver 13, libraries of 12", Machine({"cuda": "", "nvrtc12": "_12", "cublasLt12": "_12"}),
+       ("driver for CUDA 13.0, NVRTC 12.4, cuBLASLt 12.4",))
+usable("NVRTC's code does not load, the next one's does", Machine(BOTH, "fail=cuModuleLoadData:1:200"), ("NVRTC 13.0",), (ADD,))
+usable("cuBLASLt makes no handle, the next one does", Machine(BOTH, "fail=cublasLtCreate:1:1"), ("cuBLASLt 13.0",), (MATMUL,))
+# Wheels that pip installed: for the user, in the environment that is active; the newest major that the driver serves.
+for prefix, variable in ((".local", "HOME"), ("", "VIRTUAL_ENV"), ("", "CONDA_PREFIX")):
+    with tempfile.TemporaryDirectory(prefix="tenon-stub-") as home:
+        machine = Machine({"cuda": ""}, "driver=12040")
+        machine.env.update({"HOME": "/nowhere", "TENON_STUB_SHOW": home, variable: home})
+        for wheel, soname, stub in (("cuda_nvrtc", "libnvrtc.so.12", "_12"), ("cublas", "libcublasLt.so.12", "_12"),
+                                    ("cu13", "libnvrtc.so.13", ""), ("cu13", "libcublasLt.so.13", "")):
+            folder = os.path.join(home, prefix, "lib/python3.11/site-packages/nvidia", wheel, "lib")
+            os.makedirs(folder, exist_ok=True)
+            os.symlink(f"{STUBS}/libtenon_stub_cuda{stub}.so", f"{folder}/{soname}")
+        usable(f"wheels in {variable}", machine, ("NVRTC 12.4 (passed over: ", "nvidia/cu13/lib/libnvrtc.so.13: it is for CUDA 13.0",
+                                                  "cuBLASLt 12.4 (passed over: "))
+# An architecture that NVRTC does not know
+usable("a device newer than NVRTC", Machine(ALL, "major=12,minor=9"), ("NVRTC 13.0",))
+usable("a device much newer than NVRTC", Machine(ALL, "major=13,nvrtc_newest=100"), ("NVRTC 13.0",))
+usable("no memory pools", Machine(ALL, "pools=0"), ("driver for CUDA 13.0",))
 
 # Only without a call that can be done without, and with a second device.
 usable("no graphs", Machine({"cuda": "_plain", "nvrtc": "_plain", "cublasLt": "_plain"}),
@@ -125,7 +152,12 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as GRAPH, tempfile.Temporar
     without_code("no NVRTC", Machine(NO_NVRTC), "no NVRTC (", "libnvrtc.so.13: no such file", "libnvrtc.so.12")
     without_code("NVRTC lacks a call", Machine({**SPLIT, "nvrtc": "_old"}), "no NVRTC (", "it lacks nvrtcGetCUBIN")
     without_code("NVRTC does not tell its version", Machine(SPLIT, "fail=nvrtcVersion:1:11"),
-                 "libnvrtc.so.13 does not tell its version")
+                 "libnvrtc.so.13: it does not tell its version")
+    without_code("NVRTC made for a newer driver", Machine(SPLIT, "driver=12040"), "no NVRTC (",
+                 "libnvrtc.so.13: it is for CUDA 13.0, the driver serves 12.4")
+    without_code("a device older than NVRTC", Machine(ALL, "major=7,minor=5,nvrtc_oldest=80,shared=65536"))
+    code, said = Machine(ALL, "major=7,minor=5,nvrtc_oldest=80").run("inspect", GRAPH.name, "--device", "cuda:0")
+    says(said, ("fallback", "it knows no architecture up to sm_75"), "a device older than NVRTC: inspect")
     usable("code is kept", Machine(SPLIT, cache=cache), ("NVRTC 13.0",))
     kept = len(os.listdir(cache))
     usable("another NVRTC makes its own", Machine(SPLIT, "nvrtc=12040", cache=cache), ("NVRTC 12.4",))
@@ -150,8 +182,8 @@ for fault, words in {
     "cuDevicePrimaryCtxRetain:1:999": ("device_open", "context_retain: CUDA_ERROR_UNKNOWN"),
     "cuMemHostAlloc:1:2": ("device_open", "host_allocate: CUDA_ERROR_OUT_OF_MEMORY"),
     "cuMemAllocFromPoolAsync:1:2:lasting": ("no memory for a buffer of",),
-    "nvrtcCompileProgram:1:6:lasting": ("kernel text binary", "does not compile:\nstub.cu(1): error"),
-    "cuModuleLoadData:1:200:lasting": ("module_load: CUDA_ERROR_INVALID_IMAGE",),
+    "nvrtcCompileProgram:2:6:lasting": ("kernel text binary", "does not compile:\nstub.cu(1): error"),
+    "cuModuleLoadData:2:200:lasting": ("module_load: CUDA_ERROR_INVALID_IMAGE",),
     "kernel:3:719:lost": ("CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)",),
 }.items():
     code, said = Machine(ALL, f"fail={fault}").run(*BENCH, ADD, "--device", "cuda:0")

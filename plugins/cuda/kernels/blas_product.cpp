@@ -268,7 +268,7 @@ size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
   return fastest(trial);
 }
 
-bool BlasProduct::takes(const ProductProblem& p) {
+bool BlasProduct::takes(CudaDevice& device, const ProductProblem& p) {
   constexpr int64_t kMost = int64_t{1} << 31;
   if (!blas() || !is_float(p.a) || p.a != p.b) return false;
   if (p.m == 0 || p.n == 0 || p.k == 0 || p.batches() == 0) return false;
@@ -284,7 +284,7 @@ bool BlasProduct::takes(const ProductProblem& p) {
   if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.n % kWholeRow != 0) return false;
   // The library rounds between a bias and a residual.
   if (is_half(p.y) && p.bias != TENON_DTYPE_NONE && p.residual != TENON_DTYPE_NONE) return false;
-  return epilogue_of(p) && (p.bias == TENON_DTYPE_NONE || p.bias == p.y);
+  return epilogue_of(p) && (p.bias == TENON_DTYPE_NONE || p.bias == p.y) && device.multiplies();
 }
 
 BlasProduct::BlasProduct(CudaDevice& device, const ProductProblem& problem)

@@ -14,7 +14,7 @@ class BlasProduct {
   BlasProduct() = default;
   // Can cuBLASLt be asked for it? What follows the product is at most a bias of y's dtype, then a
   // residual or the one activation that it has as we do, with what that is taken of.
-  static bool takes(const ProductProblem& problem);
+  static bool takes(CudaDevice& device, const ProductProblem& problem);
   BlasProduct(CudaDevice& device, const ProductProblem& problem);
   static constexpr uint64_t kMostWorkspace = 32 << 20;  // bytes
   // Chooses among the algorithms that need at most so much workspace, once. False: there is none.

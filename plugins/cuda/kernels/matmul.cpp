@@ -167,14 +167,14 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
   TileProduct tiles(device, p);
   // Without what the library cannot do.
   ProductProblem plain = p;
-  const bool fused = BlasProduct::takes(p);
+  const bool fused = BlasProduct::takes(device, p);
   if (!fused) {
     plain.bias = plain.residual = TENON_DTYPE_NONE;
     plain.pre_act = false;
     plain.act.clear(), plain.act_kind.clear();
     plain.y = p.sum;
   }
-  if (!BlasProduct::takes(plain) || (!fused && is_half(p.a) && p.k < kShortSum)) {
+  if (!BlasProduct::takes(device, plain) || (!fused && is_half(p.a) && p.k < kShortSum)) {
     kernel = kernel_of({tiles.code()},
                        [tiles, places](const sdk::Call& c) { tiles.run(c, places.of(c)); });
   } else {

@@ -23,12 +23,12 @@ inline void skip_without_compiler() {
 }
 
 inline void check_compiles(const std::string& name, const std::string& text) {
-  for (const int number : {75, 80, 90, 100, 120}) {
+  for (const int number : {75, 80, 86, 89, 90, 100, 120}) {
     if (!compiler().knows(number / 10, number % 10)) {
       MESSAGE("NVRTC ", compiler().version(), " knows no sm_", number);
       continue;
     }
-    const std::string architecture = compiler().architecture(number / 10, number % 10);
+    const std::string architecture = Compiler::architecture(number / 10, number % 10);
     CAPTURE(name);
     CAPTURE(architecture);
     const std::vector<std::string> options = compile_options(architecture);

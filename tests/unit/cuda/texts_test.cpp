@@ -26,7 +26,7 @@ using namespace tenon::cuda;
 
 namespace {
 
-constexpr int kWhole = 90, kOthers[] = {75, 80, 100, 120};
+constexpr int kWhole = 90, kOthers[] = {75, 80, 86, 89, 100, 120};
 
 // One text for one architecture; `code` or `error` comes of it.
 struct Job {
@@ -35,7 +35,7 @@ struct Job {
   std::string code{}, error{};
 
   void run() {
-    const std::string target = compiler().architecture(architecture / 10, architecture % 10);
+    const std::string target = Compiler::architecture(architecture / 10, architecture % 10);
     try {
       code = compiler().compile(name, text, compile_options(target), texts());
     } catch (const std::exception& e) {

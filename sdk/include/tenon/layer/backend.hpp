@@ -224,6 +224,10 @@ inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& 
     v.reason = TENON_REASON_NONE;
   } catch (const Refusal& e) {
     refuse(e.reason(), e.what());
+  } catch (const Failure& e) {
+    // A device that is lost or full says nothing about the node.
+    if (e.code() == TENON_DEVICE_LOST || e.code() == TENON_OUT_OF_MEMORY) throw;
+    refuse(TENON_REASON_OTHER, e.what());
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
