@@ -23,7 +23,7 @@ inline void skip_without_compiler() {
 }
 
 inline void check_compiles(const std::string& name, const std::string& text) {
-  for (const int number : {75, 80, 86, 89, 90, 100, 120}) {
+  for (const int number : {75, 80, 90, 100, 120}) {
     if (!compiler().knows(number / 10, number % 10)) {
       MESSAGE("NVRTC ", compiler().version(), " knows no sm_", number);
       continue;
