@@ -11,6 +11,12 @@ namespace {
 
 // ---- shape
 
+// A half beside f32: the product is that of f32, which holds every element of the half.
+bool is_mixed(DType a, DType b) {
+  return (a == kF32 && is_half(b)) || (is_half(a) && b == kF32);
+}
+DType common_dtype(DType a, DType b) { return is_mixed(a, b) ? kF32 : a; }
+
 // Result type of the product that the ops share; checks operands and attributes. name_b: b's in
 // messages.
 template <class Op>
@@ -18,7 +24,7 @@ Type product_type(const Infer& i, const Op& n, std::string_view name_b = "b") {
   i.want_one_of("f32_precision", n.f32_precision, {"ieee", "tf32"});
   if (!std::isfinite(n.alpha))
     i.fail(Code::invalid_argument, "attribute alpha: expected a finite number, given ", n.alpha);
-  i.want_same_dtype(n.a, "a", n.b, name_b);
+  if (!is_mixed(i.dtype(n.a), i.dtype(n.b))) i.want_same_dtype(n.a, "a", n.b, name_b);
   const Shape a = i.shape(n.a), b = i.shape(n.b);
   const auto want_matrix = [&](const Shape& s, bool trans, std::string_view operand) {
     if (s.rank() == 0)
@@ -42,12 +48,13 @@ Type product_type(const Infer& i, const Op& n, std::string_view name_b = "b") {
   Shape y = broadcast(batch(a), batch(b), i.who());
   if (ra > 1) y.push(a[n.trans_a ? ra - 1 : ra - 2]);
   if (rb > 1) y.push(b[n.trans_b ? rb - 2 : rb - 1]);
-  return {n.out_dtype == TENON_DTYPE_NONE ? i.dtype(n.a) : n.out_dtype, y};
+  const DType common = common_dtype(i.dtype(n.a), i.dtype(n.b));
+  return {n.out_dtype == TENON_DTYPE_NONE ? common : n.out_dtype, y};
 }
 
 template <class Op>
 void want_float_product(const Infer& i, const Op& n, DType out) {
-  const DType t = i.dtype(n.a);
+  const DType t = common_dtype(i.dtype(n.a), i.dtype(n.b));
   if (out != t && !(is_half(t) && out == kF32))
     i.fail(Code::dtype_mismatch, "attribute out_dtype: expected ", dtype_name(t),
            is_half(t) ? " or f32" : "", ", given ", dtype_name(out));
@@ -134,7 +141,7 @@ void product_grad(Grad& grad, const Op& n, Value dy) {
   const Shape a2 = a.shape.rank() == 1 ? Shape{1, a.shape[0]} : a.shape;
   const Shape b2 = b.shape.rank() == 1 ? Shape{b.shape[0], 1} : b.shape;
   Product p{g.reshape(n.a, a2), g.reshape(n.b, b2), n.trans_a, n.trans_b, n.alpha, n.f32_precision};
-  Value dy2 = g.cast(g.reshape(dy, y), a.dtype);
+  Value dy2 = g.cast(g.reshape(dy, y), common_dtype(a.dtype, b.dtype));
   fold_batch(g, p, dy2);
 
   const auto give = [&](Value operand, const Type& to, const Shape& matrix, Value like, auto rule) {
@@ -154,6 +161,16 @@ void product_grad(Grad& grad, const Op& n, Value dy) {
 
 void matmul_grad(Grad& g, const op::matmul& n) { product_grad(g, n, g.dy()); }
 
+// Only of a half beside f32: the half is widened, which changes no element.
+bool matmul_lower(Lower& l, const op::matmul& n) {
+  const DType a = l.type(n.a).dtype, b = l.type(n.b).dtype;
+  if (!is_mixed(a, b)) return false;
+  op::matmul wide = n;
+  wide.a = l.b.cast(n.a, kF32), wide.b = l.b.cast(n.b, kF32);
+  l.out(0, l.b.add(wide));
+  return true;
+}
+
 // The length of the sums of a product.
 template <class Op>
 double depth_of(const Cost& c, const Op& n) {
@@ -165,6 +182,7 @@ double product_flops_of(const Cost& c, const Op& n) {
 }
 constexpr Record<op::matmul> kMatmul{.shape = matmul_shape,
                                      .grad = matmul_grad,
+                                     .lower = matmul_lower,
                                      .flops = product_flops_of<op::matmul>,
                                      .bytes = each_once};
 
@@ -236,7 +254,7 @@ void linear_grad(Grad& g, const op::linear& n) {
 
 bool linear_lower(Lower& l, const op::linear& n) {
   Builder& b = l.b;
-  const DType in = l.type(n.a).dtype;
+  const DType in = common_dtype(l.type(n.a).dtype, l.type(n.b).dtype);
   const DType out = n.out_dtype == TENON_DTYPE_NONE ? in : n.out_dtype;
   Value z = b.add(op::matmul{.trans_a = n.trans_a,
                              .trans_b = n.trans_b,

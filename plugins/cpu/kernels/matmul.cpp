@@ -38,9 +38,13 @@ void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, c
     return;
   }
   if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
-  if (b.dtype != a.dtype) throw sdk::Refusal::dtype("b", b.dtype);
-  if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
-    throw sdk::Refusal::dtype("y", y.dtype);
+  // A half beside f32 is widened where it is packed.
+  const bool mixed = (a.dtype == TENON_DTYPE_F32 && is_half(b.dtype)) ||
+                     (is_half(a.dtype) && b.dtype == TENON_DTYPE_F32);
+  if (b.dtype != a.dtype && !mixed) throw sdk::Refusal::dtype("b", b.dtype);
+  const bool narrow = y.dtype == a.dtype && y.dtype == b.dtype;
+  const bool wide = y.dtype == TENON_DTYPE_F32 && gemm_sum_dtype(a.dtype) == TENON_DTYPE_F32;
+  if (!narrow && !wide) throw sdk::Refusal::dtype("y", y.dtype);
 }
 
 void Epilogue::take_bias(const sdk::Value& value, tenon_dtype result) {

@@ -3,6 +3,7 @@
 // absolute values.
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "cases/families.hpp"
 
@@ -88,6 +89,47 @@ void option_rows(Suite& s) {
                b.scale("y", [&] { return b.add(op::matmul{.a = b.abs(x), .b = b.abs(y)}); });
              },
          .tolerance = product_of(33)});
+  // Half weights beside f32 activations, and the other way round.
+  for (const auto& [id, rows, batch, left] : {std::tuple{"matmul-half-weight", 6, false, false},
+                                              {"matmul-half-weight-row", 1, false, false},
+                                              {"matmul-half-weight-batch", 5, true, false},
+                                              {"matmul-half-left", 7, false, true}})
+    s.add(
+        {.id = id,
+         .sentence = "matmul: one operand a half, the other f32",
+         .dtypes = kHalves,
+         .build =
+             [=, rows = int64_t{rows}](CaseBuilder& b) {
+               const Dims a = batch ? Dims{3, rows, 33} : Dims{rows, 33};
+               const Value x = b.input("a", left ? b.own() : b.own_acc(), a, Fill::normal());
+               const Value y = b.input("b", left ? b.own_acc() : b.own(), {33, 20}, Fill::normal());
+               b.output("y", b.add(op::matmul{.a = x, .b = y}));
+               b.scale("y", [&] { return b.add(op::matmul{.a = b.abs(x), .b = b.abs(y)}); });
+             },
+         .tolerance = product_of(33),
+         .gradient = !batch,
+         .scales = {1}});
+  s.add({.id = "linear-half-weight",
+         .sentence = "linear: a half weight, the rest f32",
+         .dtypes = kHalves,
+         .build =
+             [](CaseBuilder& b) {
+               const tenon_dtype wide = b.own_acc();
+               const op::linear n{.act = "relu",
+                                  .a = b.input("a", wide, {6, 40}, Fill::normal()),
+                                  .b = b.input("b", {40, 24}),
+                                  .bias = b.input("bias", wide, {24}, Fill::normal()),
+                                  .residual = b.input("residual", wide, {6, 24}, Fill::normal())};
+               b.output("y", b.add(n));
+               b.scale("y", [&] {
+                 op::linear m = n;
+                 m.act = "none";
+                 m.a = b.abs(n.a), m.b = b.abs(n.b), m.bias = b.abs(n.bias),
+                 m.residual = b.abs(n.residual);
+                 return b.add(m);
+               });
+             },
+         .tolerance = product_of(42)});
   s.add({.id = "matmul-integers",
          .sentence = "matmul of bytes into i32 is exact",
          .dtypes = {i8, u8},

@@ -88,8 +88,18 @@ Kernel make_matmul(const op::matmul& n, const Node& node) {
     throw Refusal::attribute("f32_precision", n.f32_precision);
   }
   const Product p = product_of(n, y);
+  if (is_float(a.dtype) && a.dtype != b.dtype) {  // a half beside f32
+    if (y.dtype != TENON_DTYPE_F32) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
+    if (a.dtype == TENON_DTYPE_F32)
+      return choose<F16, BF16>("b", b.dtype, [&]<class B>(B) -> Kernel {
+        return kernel_of<double, float, B, float>(p);
+      });
+    if (b.dtype != TENON_DTYPE_F32) throw Refusal::dtype("b", b.dtype);
+    return choose<F16, BF16>("a", a.dtype, [&]<class A>(A) -> Kernel {
+      return kernel_of<double, A, float, float>(p);
+    });
+  }
   if (is_float(a.dtype)) {
-    if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
     return choose_float("a", a.dtype, [&]<class T>(T) -> Kernel {
       if (y.dtype == TENON_DTYPE_F32) return kernel_of<double, T, T, float>(p);
       if (y.dtype == a.dtype) return kernel_of<double, T, T, T>(p);

@@ -63,13 +63,30 @@ TEST_CASE("matmul: shapes as numpy.matmul, with flags and batches") {
   CHECK(r.infer(op::matmul{.trans_b = true, .out_dtype = kI32, .a = i, .b = i}) == "i32[3,3]");
 }
 
+TEST_CASE("products: a half beside f32 gives f32") {
+  Rig r;
+  const Value a = r(kF32, {3, 5}), h = r(kF16, {3, 5}), b = r(kF32, {5, 2}), w = r(kBF16, {5, 2});
+  CHECK(r.infer(op::matmul{.a = a, .b = w}) == "f32[3,2]");
+  CHECK(r.infer(op::matmul{.out_dtype = kF32, .a = h, .b = b}) == "f32[3,2]");
+  CHECK(r.infer(op::linear{.a = a, .b = w, .bias = r(kF32, {2})}) == "f32[3,2]");
+  CHECK(r.infer(op::batch_linear{.a = a, .bs = {w, b}, .count_ys = 2}, 1) == "f32[3,2]");
+  r.refuses(op::matmul{.out_dtype = kBF16, .a = a, .b = w}, Code::dtype_mismatch,
+            {"out_dtype", "f32", "bf16"});
+  r.refuses(op::linear{.a = a, .b = w, .bias = r(kBF16, {2})}, Code::dtype_mismatch,
+            {"bias", "f32", "bf16[2]"});
+}
+
 TEST_CASE("matmul: refusals") {
   Rig r;
   const Value a = r(kF32, {3, 5}), b = r(kF32, {5, 2}), i = r(kI8, {3, 3}), w = r(kI32, {3, 3});
   using Op = op::matmul;
   r.refuses(Op{.a = a, .b = a}, Code::shape_mismatch, {"operand b", "5", "3", "f32[3,5]"});
-  r.refuses(Op{.a = a, .b = r(kF16, {5, 2})}, Code::dtype_mismatch,
-            {"operand b", "f32", "f16[5,2]"});
+  r.refuses(Op{.a = a, .b = r(kF64, {5, 2})}, Code::dtype_mismatch,
+            {"operand b", "f32", "f64[5,2]"});
+  r.refuses(Op{.a = r(kBF16, {3, 5}), .b = r(kF16, {5, 2})}, Code::dtype_mismatch,
+            {"operand b", "bf16", "f16[5,2]"});
+  r.refuses(Op{.a = r(kF64, {3, 5}), .b = r(kF16, {5, 2})}, Code::dtype_mismatch,
+            {"operand b", "f64", "f16[5,2]"});
   r.refuses(Op{.a = r(kF32, {}), .b = b}, Code::shape_mismatch, {"operand a", "rank 1", "scalar"});
   r.refuses(Op{.trans_a = true, .a = r(kF32, {5}), .b = b}, Code::invalid_argument,
             {"trans_a", "rank 1"});
