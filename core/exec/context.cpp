@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "exec/derive.hpp"
 #include "exec/flight.hpp"
 
 namespace tenon::core {
@@ -177,10 +178,9 @@ void Context::bind_entries(Lease& lease, RunTrace* trace) {
   for (size_t i = 0; i < plan.derived.size(); ++i) {
     const PlannedDerived& d = plan.derived[i];
     if (!changed(d.entry)) continue;
-    const Program& program = *plan.regions[d.region].program;
     use(lease.derived[i], lease.entries[d.entry]->derived(*plan.devices[d.device], d.layout, d.size,
                                                           [&](Buffer& dense, Buffer& derived) {
-                                                            program.derive(d.value, dense, derived);
+                                                            derive(plan, d, dense, derived);
                                                           }));
   }
   for (size_t e = 0; e < plan.entries.size(); ++e)

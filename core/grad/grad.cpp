@@ -186,7 +186,7 @@ bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) 
       NodeInfo node = graph[n];
       node.operands = rewriter.map(node.operands);
       Builder b(rewriter.to, node.provenance);
-      b.clone = node.clone, b.recompute = node.recompute;
+      b.marks = node;
       if (!lower_into(b, node, results)) results.clear();
     }
     if (results.empty()) {

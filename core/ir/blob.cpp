@@ -41,7 +41,8 @@ Piece whole(const Graph& g) {
     leaves[v.id] = true;
   };
   for (const Output& o : g.outputs()) leave(o.value);
-  for (const Update& u : g.updates()) leave(u.value);
+  for (const Update& u : g.updates())
+    if (u.value != u.target) leave(u.value);
   return piece;
 }
 

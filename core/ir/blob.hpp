@@ -31,7 +31,7 @@ struct RegionBlob {
 inline constexpr uint64_t kBlobConstantLimit = 64;
 
 // The whole graph: its inputs, weights, states and the constants that are read; what leaves as
-// output or update.
+// output or update. An update with its own target only says that the target is updated.
 RegionBlob write_blob(const Graph& graph);
 
 // These nodes alone, in this order. inputs: every value that they read and none of them makes; one

@@ -238,10 +238,11 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
                        std::vector<bool> wanted, std::string_view provenance) {
   const std::string who = node_text(op, provenance);
   check_operands(op, operands, value_count(), who);
-  NodeInfo node{.op = &op,
-                .operands = std::move(operands),
-                .attrs = checked_attrs(op, std::move(attrs), who),
-                .provenance = std::string(provenance)};
+  NodeInfo node;
+  node.op = &op;
+  node.operands = std::move(operands);
+  node.attrs = checked_attrs(op, std::move(attrs), who);
+  node.provenance = std::string(provenance);
   cut_absent(node.operands);
   wanted = checked_outputs(op, std::move(wanted), who);
 

@@ -72,14 +72,23 @@ struct ValueInfo {
   std::shared_ptr<const Bytes> data{};  // constants: dense content
 };
 
-struct NodeInfo {
+// What a node carries beside what it computes. A pass that puts other nodes in its place hands it
+// on.
+struct Marks {
+  uint32_t clone = 0;      // != 0: recomputed copy, never merged with a node of another number
+  uint32_t recompute = 0;  // != 0: gradients run it again, with the others of its number
+  // Once devices were chosen:
+  uint32_t device = 0;      // the one that runs it, by its place among the plan's devices
+  uint32_t source = kNone;  // node of the graph before that for which it stands; kNone: several
+  uint32_t group = kNone;   // its device claimed it with the others of this number; kNone: alone
+};
+
+struct NodeInfo : Marks {
   const OpRecord* op = nullptr;
   std::vector<Value> operands{};  // fixed positions, absent ones inside; trailing absent ones cut
   std::vector<Value> outputs{};   // likewise: absent = not wanted
   Attrs attrs{};
   std::string provenance{};  // name in the source file, or of the call that made it
-  uint32_t clone = 0;        // != 0: recomputed copy, never merged with a node of another number
-  uint32_t recompute = 0;    // != 0: gradients run it again, with the others of its number
   std::string note{};        // what a pass says of it, for reports
 
   const AttrValue* attr(std::string_view name) const {
@@ -130,6 +139,7 @@ class Graph {
   void set_name(Value value, std::string_view name);  // a hint for reports
   void set_clone(NodeId node, uint32_t clone) { nodes_[node].clone = clone; }
   void set_recompute(NodeId node, uint32_t segment) { nodes_[node].recompute = segment; }
+  void set_marks(NodeId node, const Marks& marks) { static_cast<Marks&>(nodes_[node]) = marks; }
   void set_note(NodeId node, std::string note) { nodes_[node].note = std::move(note); }
 
   const ValueInfo& operator[](Value v) const { return values_[v.id]; }

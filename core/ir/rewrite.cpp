@@ -82,8 +82,7 @@ NodeId Rewriter::copy(NodeId id) {
   const NodeInfo& node = from_[id];
   const NodeId now =
       to.add_node(*node.op, map(node.operands), node.attrs, wanted_outputs(node), node.provenance);
-  if (node.clone) to.set_clone(now, node.clone);
-  if (node.recompute) to.set_recompute(now, node.recompute);
+  to.set_marks(now, node);
   if (!node.note.empty()) to.set_note(now, node.note);
   for (size_t k = 0; k < node.outputs.size(); ++k)
     if (node.outputs[k]) replace(node.outputs[k], to[now].outputs[k]);

@@ -99,13 +99,12 @@ class Builder {
       : graph(graph), provenance(provenance) {}
   Graph& graph;
   std::string provenance;
-  uint32_t clone = 0, recompute = 0;  // of the nodes that are made
+  Marks marks;  // of the nodes that are made
 
   template <class Op>
   Results add(const Op& op) {
     const NodeId n = graph.add(op, provenance);
-    if (clone) graph.set_clone(n, clone);
-    if (recompute) graph.set_recompute(n, recompute);
+    graph.set_marks(n, marks);
     return {graph[n].outputs};
   }
   const Type& type(Value v) const { return graph.type(v); }

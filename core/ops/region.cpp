@@ -121,7 +121,7 @@ std::vector<Value> widened(const Graph& body, Builder& b, std::span<const Value>
       in.push_back(v ? now[v.id] : Value{});
     }
     const NodeId made = b.graph.add_node(*step.op, std::move(in), step.attrs, {true}, b.provenance);
-    if (b.clone) b.graph.set_clone(made, b.clone);
+    b.graph.set_marks(made, b.marks);
     now[step.outputs[0].id] = b.widen(b.graph[made].outputs[0]);
   }
   std::vector<Value> results;

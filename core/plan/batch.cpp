@@ -9,6 +9,7 @@
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
 #include "ops/region.hpp"
+#include "plan/claims.hpp"
 #include "plan/join.hpp"
 #include "plan/key.hpp"
 #include "plan/reader.hpp"
@@ -64,6 +65,7 @@ class Batcher {
  private:
   std::optional<Set> set_at(NodeId n) const {
     const NodeInfo& node = g_[n];
+    if (node.group != kNone) return {};
     const bool region = node.op == &region_record();
     if (!region && (!(node.op->traits & kElementwise) || node.op->traits & kOrdered)) return {};
     for (Value v : node.outputs)
@@ -104,6 +106,7 @@ class Batcher {
   void add(Set set) {
     std::string form = body_form(*set.body);
     append_key(form, g_[set.node].clone);
+    append_key(form, g_[set.node].device);
     if (const auto open = open_.find(form); open != open_.end()) {
       const Batch& batch = batches_[open->second];
       if (batch.bytes + bytes_of(set) > kBatchBytes || !apart(batch, set) ||
@@ -129,12 +132,18 @@ class Batcher {
   void ask(Batch& batch) {
     if (batch.sets.size() < 2) return;
     const Operands o = operands_of(batch);
+    const std::vector<NodeId> nodes = nodes_of(batch);
     const Verdict& verdict = claims_.of(g_, batch_region_record(), o.values, o.attrs,
-                                        std::vector<bool>(o.outputs, true));
-    batch.native = verdict.native;
-    if (verdict.native) return;
-    const NodeId last = batch.sets.back().node;
-    notes_[last] = cat("not joined into ", batch_region_record().name(), ": ", verdict.text);
+                                        std::vector<bool>(o.outputs, true), g_[nodes[0]].device);
+    const std::string why = claims_.why_not(verdict, g_, nodes);
+    batch.native = why.empty();
+    if (!batch.native)
+      notes_[nodes.back()] = cat("not joined into ", batch_region_record().name(), ": ", why);
+  }
+  static std::vector<NodeId> nodes_of(const Batch& batch) {
+    std::vector<NodeId> nodes;
+    for (const Set& set : batch.sets) nodes.push_back(set.node);
+    return nodes;
   }
 
   struct Operands {
@@ -154,7 +163,7 @@ class Batcher {
     const Operands o = operands_of(batch);
     const NodeId made = rw.to.add_node(batch_region_record(), rw.map(o.values), o.attrs,
                                        std::vector<bool>(o.outputs, true), g_[first].provenance);
-    rw.to.set_clone(made, g_[first].clone);
+    rw.to.set_marks(made, marks_of(g_, nodes_of(batch)));
     size_t k = 0;
     for (const Set& set : batch.sets)
       for (Value v : g_[set.node].outputs) rw.replace(v, rw.to[made].outputs[k++]);

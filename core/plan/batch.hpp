@@ -4,7 +4,7 @@
 // a device that starts each node by itself, as one start.
 #pragma once
 
-#include "plan/legalize.hpp"
+#include "plan/claims.hpp"
 
 namespace tenon::core {
 
@@ -12,7 +12,7 @@ namespace tenon::core {
 // its last set could run, so that a batch of large sets would cost memory.
 inline constexpr uint64_t kBatchSetBytes = 256 << 10, kBatchBytes = 2 << 20;
 
-// Asks `query` for device 0, a graph of one node at a time. Types must be numeric. What was joined,
+// Asks the nodes' device, a graph of one node at a time. Types must be numeric. What was joined,
 // and why sets were not, stands in the nodes' notes.
 Graph join_batches(const Graph& graph, const Query& query);
 

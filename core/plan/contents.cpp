@@ -263,7 +263,8 @@ std::string check_contents(const Plan& plan, PlanContents contents) {
           contents.entries[i]);
   for (size_t i = 0; i < plan.derived.size(); ++i)
     given(Home::derived, i, {plan.derived[i].device}, plan.derived[i].size,
-          contents.count + static_cast<uint32_t>(i));
+          contents.derived[i] != kNone ? contents.derived[i]
+                                       : contents.count + static_cast<uint32_t>(i));
 
   // What is given is there for the next run too, but for what is updated.
   for (const Held& h : run.given) {

@@ -21,6 +21,7 @@ struct PlanContents {
   std::vector<uint32_t> after{};                     // per copy
   std::vector<uint32_t> inputs{}, constants{};       // each
   std::vector<uint32_t> entries{}, entries_after{};  // each: before the run, and what it becomes
+  std::vector<uint32_t> derived{};                   // each; kNone: in a layout of its device
   std::vector<uint32_t> outputs{};                   // per slot
   uint32_t count = 0;                                // of the graph's values
   // For messages: of one of them, of a node by its report.

@@ -9,6 +9,7 @@
 #include "ir/rewrite.hpp"
 #include "ops/activation.hpp"
 #include "ops/record.hpp"
+#include "plan/claims.hpp"
 #include "plan/join.hpp"
 #include "plan/reader.hpp"
 
@@ -42,15 +43,21 @@ class Finder {
       : g_(graph),
         readers_(graph),
         taken_(graph.node_count()),
+        asked_for_(graph.value_count()),
         notes_(graph.node_count()),
-        claims_(query) {}
+        claims_(query) {
+    for (NodeId n = 0; n < graph.node_count(); ++n)
+      if (graph[n].op->schema->level == OpLevel::meta)
+        for (Value v : graph[n].operands)
+          if (v) asked_for_[v.id] = true;
+  }
 
   const Graph& graph() const { return g_; }
-  bool free(NodeId n) const { return !taken_[n]; }
+  bool free(NodeId n) const { return !taken_[n] && g_[n].group == kNone; }
   // A node of op Op that is free to be joined.
   template <class Op>
   std::optional<Op> as(NodeId n) const {
-    if (n == kNone || taken_[n] || g_[n].op != &record_of(Op::kName)) return {};
+    if (n == kNone || !free(n) || g_[n].op != &record_of(Op::kName)) return {};
     return decode<Op>(g_[n]);
   }
   // The node that makes v, or kNone.
@@ -61,18 +68,21 @@ class Finder {
   // Can v be made at node n's place: nothing before reads it, and its gradient is not asked for by
   // name?
   bool may_wait(Value v, NodeId n) const {
-    return std::ranges::all_of(readers_.of(v), [&](NodeId r) {
-      return r >= n && g_[r].op->schema->level != OpLevel::meta;
-    });
+    const auto readers = readers_.of(v);
+    return !asked_for_[v.id] && (readers.empty() || readers.front() >= n);
   }
-  bool same_clone(NodeId a, NodeId b) const { return g_[a].clone == g_[b].clone; }
+  // May they be one node: of one clone, on one device?
+  bool alike(NodeId a, NodeId b) const {
+    return g_[a].clone == g_[b].clone && g_[a].device == g_[b].device;
+  }
 
   // Takes the nodes if the device claims the composite; else notes why not at its last node.
   bool take(Join join) {
-    const Verdict& verdict = claims_.of(g_, *join.op, join.operands, join.attrs, join.wanted);
     const NodeId last = join.nodes.back();
-    if (!verdict.native) {
-      notes_[last] = cat("not joined into ", join.op->name(), ": ", verdict.text);
+    const Verdict& verdict =
+        claims_.of(g_, *join.op, join.operands, join.attrs, join.wanted, g_[last].device);
+    if (const std::string why = claims_.why_not(verdict, g_, join.nodes); !why.empty()) {
+      notes_[last] = cat("not joined into ", join.op->name(), ": ", why);
       return false;
     }
     for (NodeId n : join.nodes) taken_[n] = true;
@@ -98,8 +108,7 @@ class Finder {
     const Parts parts = parts_of(g_, join.nodes);
     const NodeId made =
         rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, parts.provenance);
-    rw.to.set_clone(made, g_[join.nodes[0]].clone);
-    rw.to.set_recompute(made, segment_of(g_, join.nodes));
+    rw.to.set_marks(made, marks_of(g_, join.nodes));
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
     rw.to.set_note(made, cat("joined: ", parts.names));
   }
@@ -107,6 +116,7 @@ class Finder {
   const Graph& g_;
   const Readers readers_;
   std::vector<bool> taken_;
+  std::vector<bool> asked_for_;  // by value: a request names it
   std::vector<std::string> notes_;
   std::unordered_map<NodeId, Join> at_;
   Claims claims_;
@@ -128,7 +138,7 @@ void join_gate(Finder& f, NodeId n) {
       continue;
     if (!is_unset(act->alpha) || !is_unset(act->beta) || act->ste || g.type(gated) != g.type(up))
       continue;
-    if (!f.only_reader(gated, n) || !f.same_clone(m, n)) continue;
+    if (!f.only_reader(gated, n) || !f.alike(m, n)) continue;
     // What elementwise nodes make is gated in their region, without a way through memory.
     const NodeId before = f.maker(act->x);
     if (before != kNone && (g[before].op->traits & kElementwise) && f.only_reader(act->x, m))
@@ -166,19 +176,18 @@ Value added_to(const Finder& f, const Product& p, NodeId n) {
 }
 
 bool add_activation(const Finder& f, Product& p) {
-  for (NodeId n : f.readers(p.y)) {
-    const auto act = f.as<op::unary>(n);
-    if (!act || act->ste || !f.same_clone(n, p.nodes[0]) || !f.may_wait(p.y, n)) continue;
-    const UnaryKind kind = find_unary(act->kind)->kind;
-    // A step has no slope to give, where the node alone has one of zero; a test gives bool.
-    if (is_rounding(kind) || kind == UnaryKind::is_nan || kind == UnaryKind::is_inf) continue;
-    if (!f.only_reader(p.y, n)) p.pre_act = p.y;
-    p.op.act = act->kind, p.op.act_alpha = act->alpha, p.op.act_beta = act->beta;
-    p.y = f.graph()[n].outputs[0];
-    p.nodes.push_back(n);
-    return true;
-  }
-  return false;
+  if (f.readers(p.y).empty()) return false;
+  const NodeId n = f.readers(p.y)[0];  // another would come after it
+  const auto act = f.as<op::unary>(n);
+  if (!act || act->ste || !f.alike(n, p.nodes[0]) || !f.may_wait(p.y, n)) return false;
+  const UnaryKind kind = find_unary(act->kind)->kind;
+  // A step has no slope to give, where the node alone has one of zero; a test gives bool.
+  if (is_rounding(kind) || kind == UnaryKind::is_nan || kind == UnaryKind::is_inf) return false;
+  if (!f.only_reader(p.y, n)) p.pre_act = p.y;
+  p.op.act = act->kind, p.op.act_alpha = act->alpha, p.op.act_beta = act->beta;
+  p.y = f.graph()[n].outputs[0];
+  p.nodes.push_back(n);
+  return true;
 }
 
 // What is kept for others must not be read before node n, the composite's new place.
@@ -193,8 +202,7 @@ bool kept_may_wait(const Finder& f, const Product& p, NodeId n) {
 bool add_operand(const Finder& f, Product& p) {
   if (f.readers(p.y).empty()) return false;
   const NodeId n = f.readers(p.y)[0];
-  if (!f.only_reader(p.y, n) || !f.same_clone(n, p.nodes[0]) || !kept_may_wait(f, p, n))
-    return false;
+  if (!f.only_reader(p.y, n) || !f.alike(n, p.nodes[0]) || !kept_may_wait(f, p, n)) return false;
   const Value other = added_to(f, p, n);
   if (!other) return false;
   // A sum that updates what is added stays alone: an elementwise op writes over it in place.
@@ -243,7 +251,7 @@ void join_norm(Finder& f, NodeId n) {
     return;
   if (norm->gamma == norm->x || norm->beta == norm->x)
     return;  // the composite would read its own output
-  if (!f.same_clone(m, n) || !f.may_wait(norm->x, n)) return;
+  if (!f.alike(m, n) || !f.may_wait(norm->x, n)) return;
   Joined joined{.axis = norm->axis,
                 .eps = norm->eps,
                 .x = sum->a,

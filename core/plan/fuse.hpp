@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "ops/record.hpp"
-#include "plan/legalize.hpp"
+#include "plan/claims.hpp"
 
 namespace tenon::core {
 
-// Asks `query` for device 0, a graph of one node at a time, each kind of node once. Types must be
+// Asks the nodes' device, a graph of one node at a time, each kind of node once. Types must be
 // numeric. What was joined, and why a candidate was not, stands in the nodes' notes.
 Graph fuse(const Graph& graph, const Query& query);
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ir/rewrite.hpp"
+#include "plan/claims.hpp"
 #include "plan/fuse.hpp"
 #include "plan/join.hpp"
 #include "plan/key.hpp"
@@ -51,7 +52,7 @@ class Joiner {
   // (another gradient, for a weight's) the others would have to wait, and their results with them.
   std::optional<op::linear> product_at(NodeId n) const {
     std::optional<op::linear> product = product_of(g_[n]);
-    if (!product || product->act != "none") return {};
+    if (!product || product->act != "none" || g_[n].group != kNone) return {};
     const auto made = [&](Value v) { return v && g_[v].space == Space::node; };
     if (!is_float(g_.type(product->a).dtype) || g_.type(product->b).shape.rank() != 2 ||
         (product->trans_a && g_.type(product->a).shape.rank() != 2) || made(product->b) ||
@@ -65,7 +66,9 @@ class Joiner {
     std::string key;
     append_key(key, product.a.id);
     append_key(key, g_[n].clone);
+    append_key(key, g_[n].device);
     append_key(key, bool(product.bias));
+    append_key(key, g_.type(product.b).dtype);
     append_key(key, g_.type(g_[n].outputs[0]).dtype);
     product.a = product.b = product.bias = {};
     product.out_dtype = TENON_DTYPE_NONE;  // of the result, above
@@ -102,11 +105,11 @@ class Joiner {
     if (group.nodes.size() < 2) return;
     const OpRecord& op = record_of(op::batch_linear::kName);
     const Encoder e = joined(group);
-    const Verdict& verdict = claims_.of(g_, op, e.operands, e.attrs, e.outputs);
-    group.joined = verdict.native;
-    if (verdict.native) return;
-    const NodeId last = group.nodes.back();
-    notes_[last] = cat("not joined into ", op.name(), ": ", verdict.text);
+    const Verdict& verdict =
+        claims_.of(g_, op, e.operands, e.attrs, e.outputs, g_[group.nodes[0]].device);
+    const std::string why = claims_.why_not(verdict, g_, group.nodes);
+    group.joined = why.empty();
+    if (!group.joined) notes_[group.nodes.back()] = cat("not joined into ", op.name(), ": ", why);
   }
 
   void emit(Rewriter& rw, const Group& group) const {
@@ -114,7 +117,7 @@ class Joiner {
     const Parts parts = parts_of(g_, group.nodes);
     const NodeId made = rw.to.add_node(record_of(op::batch_linear::kName), rw.map(e.operands),
                                        e.attrs, e.outputs, parts.provenance);
-    rw.to.set_clone(made, g_[group.nodes[0]].clone);
+    rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t t = 0; t < group.nodes.size(); ++t)
       rw.replace(g_[group.nodes[t]].outputs[0], rw.to[made].outputs[t]);
     rw.to.set_note(made, cat("joined: ", parts.names));

@@ -4,11 +4,11 @@
 // of their own, so that each may be updated in place.
 #pragma once
 
-#include "plan/legalize.hpp"
+#include "plan/claims.hpp"
 
 namespace tenon::core {
 
-// Asks `query` for device 0, a graph of one node at a time. Types must be numeric. What was joined,
+// Asks the nodes' device, a graph of one node at a time. Types must be numeric. What was joined,
 // and why it was not, stands in the nodes' notes. After gradients: it has none of its own.
 Graph join_products(const Graph& graph, const Query& query);
 

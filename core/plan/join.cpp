@@ -2,25 +2,13 @@
 // Asks the device about a joined node, and puts it in the place of its parts.
 #include "plan/join.hpp"
 
+#include <unordered_map>
+
+#include "ir/rewrite.hpp"
 #include "ops/record.hpp"
 #include "ops/region.hpp"
-#include "plan/key.hpp"
 
 namespace tenon::core {
-
-const Verdict& Claims::of(const Graph& g, const OpRecord& op, std::span<const Value> operands,
-                          const Attrs& attrs, const std::vector<bool>& wanted) {
-  Graph one;
-  std::vector<Value> inputs;
-  for (Value v : operands)
-    inputs.push_back(v ? one.input(std::to_string(inputs.size()), g.type(v)) : Value{});
-  const NodeId n = one.add_node(op, std::move(inputs), attrs, wanted);
-  std::string key = form_key(one, one[n]);
-  if (const auto found = answers_.find(key); found != answers_.end()) return found->second;
-  for (Value v : one[n].outputs)
-    if (v) one.output(std::to_string(one.outputs().size()), v);
-  return answers_.emplace(std::move(key), query_(one, 0)[0]).first->second;
-}
 
 Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
   Parts parts;
@@ -33,11 +21,24 @@ Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
   return parts;
 }
 
-void add_note(Graph& g, NodeId n, const std::string& note) {
-  const std::string& before = g[n].note;
-  if (note.empty() || cat("; ", before, "; ").find(cat("; ", note, "; ")) != std::string::npos)
+Marks marks_of(const Graph& g, std::span<const NodeId> nodes) {
+  Marks marks = g[nodes[0]];
+  marks.recompute = segment_of(g, nodes);
+  for (NodeId n : nodes)
+    if (g[n].source != marks.source) marks.source = kNone;
+  return marks;
+}
+
+void append_note(std::string& notes, const std::string& note) {
+  if (note.empty() || cat("; ", notes, "; ").find(cat("; ", note, "; ")) != std::string::npos)
     return;
-  g.set_note(n, before.empty() ? note : cat(before, "; ", note));
+  notes = notes.empty() ? note : cat(notes, "; ", note);
+}
+
+void add_note(Graph& g, NodeId n, const std::string& note) {
+  std::string notes = g[n].note;
+  append_note(notes, note);
+  g.set_note(n, std::move(notes));
 }
 
 bool is_number(const Graph& g, Value v) {

@@ -59,25 +59,11 @@ void append_key(std::string& key, const Attr& attr) {
       attr.value);
 }
 
+void append_key(std::string& key, const Type& type) { append_type(key, type); }
+
 std::string body_form(const Graph& body) {
   std::string key;
   append_graph(key, body, Dims::are_left_out);
-  return key;
-}
-
-std::string form_key(const Graph& graph, const NodeInfo& node) {
-  std::string key;
-  append_key(key, node.op);
-  append_key(key, node.attrs.size());
-  for (const Attr& a : node.attrs) append_key(key, a);
-  append_key(key, node.operands.size());
-  for (Value v : node.operands) {
-    if (v)
-      append_type(key, graph.type(v));
-    else
-      append_key(key, DType{TENON_DTYPE_NONE});
-  }
-  for (Value v : node.outputs) key += v ? '1' : '0';
   return key;
 }
 

@@ -12,9 +12,7 @@ void append_key(std::string& key, const T& plain) {
   key.append(reinterpret_cast<const char*>(&plain), sizeof plain);
 }
 void append_key(std::string& key, const Attr& attr);
-
-// What a verdict or a decomposition may depend on: op, attributes, operand types, wanted outputs.
-std::string form_key(const Graph& graph, const NodeInfo& node);
+void append_key(std::string& key, const Type& type);
 
 // What bodies have in common that differ in their shapes, not in their ranks, alone.
 std::string body_form(const Graph& body);

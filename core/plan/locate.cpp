@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <tuple>
 
-#include "ir/blob.hpp"
 #include "ops/record.hpp"
-#include "plan/partition.hpp"
-#include "plan/schedule.hpp"
 
 namespace tenon::core {
 namespace {
@@ -16,13 +15,12 @@ namespace {
 class Locator {
  public:
   Locator(const LegalGraph& legal, const PlanOptions& options, Plan& plan)
-      : legal_(legal), graph_(legal.graph), options_(options), plan_(plan) {}
+      : graph_(legal.graph), hoisted_(legal.hoisted), options_(options), plan_(plan) {}
 
-  Locations run() {
-    const std::vector<Region> regions = partition(graph_, legal_.device, schedule(graph_));
+  Locations run(std::span<const CutRegion> regions) {
     is_output_.resize(graph_.value_count(), false);
     for (const Output& o : graph_.outputs()) is_output_[o.value.id] = true;
-    for (const Region& r : regions) add_region(r);
+    for (const CutRegion& r : regions) add_region(r.region, r.blob);
     plan_outputs();
     plan_updates();
     return std::move(out_);
@@ -31,17 +29,14 @@ class Locator {
  private:
   // ---- regions: programs, storages, lifetimes
 
-  void add_region(const Region& region) {
+  void add_region(const Region& region, const RegionBlob& written) {
     const uint32_t transfer_time = time_++;
     PlannedRegion planned{.device = region.device};
     bring_over(region, transfer_time, planned);
 
-    const RegionBlob written = write_region(graph_, region.nodes, region.inputs, region.outputs);
-    Device& device = *plan_.devices[region.device];
-    check_claims(device, written.blob, written.nodes);
-    planned.program =
-        device.compile(written.blob.data(), written.blob.size(),
-                       {.aot = options_.aot, .scratch_limit = 0, .exec_mode = options_.exec_mode});
+    planned.program = plan_.devices[region.device]->compile(
+        written.blob.data(), written.blob.size(),
+        {.aot = options_.aot, .scratch_limit = 0, .exec_mode = options_.exec_mode});
     out_.first_time.push_back(time_);
 
     std::vector<Located> located = locate_program(region, written, *planned.program);
@@ -51,28 +46,17 @@ class Locator {
     for (const Step& step : planned.program->steps()) {
       add_step(region, step, located);
       const NodeId node = step.node == TENON_NONE ? kNone : written.nodes[step.node];
-      planned.report_of_step.push_back(node == kNone ? kNone : legal_.report_of[node]);
+      planned.report_of_step.push_back(node == kNone ? kNone : graph_[node].source);
       out_.ordered.push_back(node != kNone && graph_[node].op->traits & kOrdered);
     }
     out_.located.push_back(std::move(located));
     plan_.regions.push_back(std::move(planned));
   }
 
-  // What is claimed for the whole region must be so; a plugin that takes a claim back is told by
-  // name.
-  void check_claims(Device& device, const Blob& blob, std::span<const NodeId> nodes) const {
-    const std::vector<Verdict> verdicts = device.query(blob.data(), blob.size());
-    for (size_t i = 0; i < verdicts.size(); ++i)
-      if (!verdicts[i].native)
-        fail(Code::internal, "plugin ", device.info().plugin, ": refuses ",
-             graph_[nodes[i]].op->name(), " '", graph_[nodes[i]].provenance,
-             "' in a region after claiming it: ", verdicts[i].text);
-  }
-
   void bring_over(const Region& region, uint32_t time, PlannedRegion& planned) {
     for (Value v : region.inputs) {
       if (graph_[v].space != Space::node || out_.at.contains({v, region.device})) continue;
-      const uint32_t from_device = legal_.device[graph_[v].node];
+      const uint32_t from_device = graph_[graph_[v].node].device;
       const uint32_t from = out_.at.at({v, from_device});
       const uint32_t to =
           out_.storages.add(region.device, {.home = Home::arena}, type_bytes(graph_.type(v)));
@@ -95,7 +79,11 @@ class Locator {
     if (!fresh) return at->second;
     const ValueInfo& info = graph_[v];
     Place place;
-    if (info.space == Space::input) {
+    if (info.space == Space::weight && hoisted_.contains(info.name)) {
+      PlannedDerived derived = derived_from(v, device);
+      derived.size = type_bytes(info.type);
+      place = {Home::derived, index_of(std::move(derived), v), 0};
+    } else if (info.space == Space::input) {
       place = {Home::input, index_of(v, plan_.inputs, PlannedInput{info.name, info.type, {}}), 0};
       plan_.inputs[place.index].devices.push_back(device);
     } else if (info.space == Space::constant) {
@@ -123,21 +111,54 @@ class Locator {
     return at->second;
   }
 
+  // What a derived weight of v is made from.
+  PlannedDerived derived_from(Value v, uint32_t device) {
+    const std::string& name = graph_[v].name;
+    const auto hoisted = hoisted_.find(name);
+    PlannedDerived derived{.device = device};
+    if (hoisted == hoisted_.end()) {
+      derived.entry = entry_of(v);
+    } else {
+      derived.entry = entry_of(graph_.find(Space::weight, hoisted->second.source));
+      derived.layout = hoisted->second.layout;
+      auto& maker = makers_[{name, device}];
+      if (!maker) maker = compiled(*hoisted->second.maker, device);
+      derived.maker = maker;
+    }
+    plan_.entries[derived.entry].derived = true;
+    return derived;
+  }
+
+  std::shared_ptr<const WeightMaker> compiled(const Graph& graph, uint32_t device) const {
+    RegionBlob written = write_blob(graph);
+    std::shared_ptr<Program> program = plan_.devices[device]->compile(
+        written.blob.data(), written.blob.size(), {.aot = options_.aot});
+    return std::make_shared<const WeightMaker>(WeightMaker{
+        std::make_shared<const Graph>(graph), std::move(program), std::move(written.values)});
+  }
+
+  // Index of a derived weight; equal ones are one. value: what it is, absent in a layout.
+  uint32_t index_of(PlannedDerived derived, Value value) {
+    const auto [same, fresh] =
+        derived_.try_emplace({derived.entry, derived.device, derived.layout, derived.size},
+                             static_cast<uint32_t>(plan_.derived.size()));
+    if (fresh) {
+      plan_.derived.push_back(std::move(derived));
+      out_.derived.push_back(value.id);
+    }
+    return same->second;
+  }
+
   // A weight in a layout of the program's own; programs of a device share it.
   uint32_t derived_storage(Value v, uint32_t device, uint32_t program_value,
                            const ProgramValue& value) {
-    const uint32_t entry = entry_of(v);
-    plan_.entries[entry].derived = true;
-    const auto same =
-        std::find_if(plan_.derived.begin(), plan_.derived.end(), [&](const PlannedDerived& d) {
-          return d.entry == entry && d.device == device && d.layout == value.layout &&
-                 d.size == value.size;
-        });
-    const auto index = static_cast<uint32_t>(same - plan_.derived.begin());
-    if (same == plan_.derived.end())
-      plan_.derived.push_back({entry, device, static_cast<uint32_t>(plan_.regions.size()),
-                               program_value, value.layout, value.size});
-    return out_.storages.add(device, {Home::derived, index, 0}, value.size);
+    PlannedDerived derived = derived_from(v, device);
+    derived.region = static_cast<uint32_t>(plan_.regions.size());
+    derived.value = program_value;
+    derived.layout += (derived.layout.empty() ? "" : " in ") + value.layout;
+    derived.size = value.size;
+    return out_.storages.add(device, {Home::derived, index_of(std::move(derived), {}), 0},
+                             value.size);
   }
 
   // Program values of weights that only their derived layouts are read of: the dense content need
@@ -237,7 +258,7 @@ class Locator {
 
   void plan_outputs() {
     for (const Output& o : graph_.outputs()) {
-      const uint32_t s = out_.at.at({o.value, legal_.device[graph_[o.value].node]});
+      const uint32_t s = out_.at.at({o.value, graph_[graph_[o.value].node].device});
       plan_.outputs.push_back({o.name, out_.storages[s].place.index});
     }
     for (Value v : graph_.inputs())  // an input that nothing reads is still an input
@@ -247,7 +268,7 @@ class Locator {
   void plan_updates() {
     const uint32_t end = time_;
     for (const Update& u : graph_.updates()) {
-      const uint32_t device = legal_.device[graph_[u.value].node];
+      const uint32_t device = graph_[graph_[u.value].node].device;
       const uint32_t s = out_.at.at({u.value, device});
       const uint32_t e = entry_of(u.target);
       plan_.entries[e].updated = true;
@@ -266,19 +287,24 @@ class Locator {
     }
   }
 
-  const LegalGraph& legal_;
   const Graph& graph_;
+  const std::map<std::string, Hoisted>& hoisted_;
   const PlanOptions& options_;
   Plan& plan_;
   Locations out_;
   uint32_t time_ = 0;
   std::vector<bool> is_output_;
+  // Entry, device, layout and size of a derived weight -> index in the plan.
+  std::map<std::tuple<uint32_t, uint32_t, std::string, uint64_t>, uint32_t> derived_;
+  // Of a hoisted weight on a device.
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const WeightMaker>> makers_;
 };
 
 }  // namespace
 
-Locations locate_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan) {
-  return Locator(legal, options, plan).run();
+Locations locate_values(const LegalGraph& legal, std::span<const CutRegion> regions,
+                        const PlanOptions& options, Plan& plan) {
+  return Locator(legal, options, plan).run(regions);
 }
 
 }  // namespace tenon::core

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/partition.hpp"
 #include "plan/storage.hpp"
 
 namespace tenon::core {
@@ -28,7 +29,8 @@ struct PendingCopy {
 struct Locations {
   Storages storages;
   std::map<std::pair<Value, uint32_t>, uint32_t> at;  // value on a device -> storage
-  std::map<Value, uint32_t> index;            // named value -> index in its list of the plan
+  std::map<Value, uint32_t> index;  // named value -> index in its list of the plan
+  std::vector<uint32_t> derived;    // per derived weight: the value it is, kNone: in a layout
   std::vector<std::vector<Located>> located;  // per region, per program value
   std::vector<std::vector<uint32_t>> values;  // likewise: the graph's value, or kNone
   std::vector<uint32_t> scratch;              // per step over all regions: storage, or kNone
@@ -38,8 +40,10 @@ struct Locations {
   std::vector<PendingCopy> copies;            // in the order in which they were planned
 };
 
-// Fills the plan's lists and regions, but for places and lanes. Updates are written where the old
+// Compiles the regions of a placed graph. Fills the plan's lists and regions, but for places and
+// lanes. Updates are written where the old
 // content was where that is safe, else copied after the run.
-Locations locate_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan);
+Locations locate_values(const LegalGraph& legal, std::span<const CutRegion> regions,
+                        const PlanOptions& options, Plan& plan);
 
 }  // namespace tenon::core

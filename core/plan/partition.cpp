@@ -83,4 +83,15 @@ std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> devi
   return regions;
 }
 
+std::vector<CutRegion> cut(const Graph& placed) {
+  std::vector<uint32_t> device;
+  for (NodeId n = 0; n < placed.node_count(); ++n) device.push_back(placed[n].device);
+  std::vector<CutRegion> out;
+  for (Region& region : partition(placed, device, schedule(placed))) {
+    RegionBlob blob = write_region(placed, region.nodes, region.inputs, region.outputs);
+    out.push_back({std::move(region), std::move(blob)});
+  }
+  return out;
+}
+
 }  // namespace tenon::core

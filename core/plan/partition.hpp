@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ir/graph.hpp"
+#include "ir/blob.hpp"
 
 namespace tenon::core {
 
@@ -23,5 +23,13 @@ struct Region {
 // before it begins.
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
                               std::span<const NodeId> order);
+
+// A region as its device gets it.
+struct CutRegion {
+  Region region;
+  RegionBlob blob;
+};
+// The regions of a graph whose nodes' marks name their devices, in the order of schedule.hpp.
+std::vector<CutRegion> cut(const Graph& placed);
 
 }  // namespace tenon::core

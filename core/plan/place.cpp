@@ -16,12 +16,13 @@ constexpr double kFlopsPerByte = 64;  // of a product, in the time of a byte mov
 
 class Placer {
  public:
-  Placer(const LegalGraph& legal, const PlanOptions& options, Plan& plan)
+  Placer(const LegalGraph& legal, std::span<const CutRegion> regions, const PlanOptions& options,
+         Plan& plan)
       : legal_(legal),
         graph_(legal.graph),
         options_(options),
         plan_(plan),
-        where_(locate_values(legal, options, plan)) {}
+        where_(locate_values(legal, regions, options, plan)) {}
 
   void run() {
     where_.storages.merge_in_place();
@@ -129,6 +130,7 @@ class Placer {
                      .constants = std::vector<uint32_t>(plan_.constants.size()),
                      .entries = std::vector<uint32_t>(plan_.entries.size()),
                      .entries_after = std::vector<uint32_t>(plan_.entries.size(), kNone),
+                     .derived = where_.derived,
                      .outputs = std::vector<uint32_t>(plan_.output_slots.size()),
                      .count = graph_.value_count()};
     // Kept in the order in which they were planned, region by region.
@@ -156,7 +158,7 @@ class Placer {
     if (info.space == Space::input) return cat("input '", info.name, "'");
     if (info.space == Space::constant) return cat("a constant of type ", info.type.text());
     if (info.space != Space::node) return cat("weight or state '", info.name, "'");
-    const NodeReport& report = legal_.reports[legal_.report_of[info.node]];
+    const NodeReport& report = legal_.reports[graph_[info.node].source];
     return cat("a value of type ", info.type.text(), " of ", report.op, " '", report.name, "'");
   }
 
@@ -169,8 +171,9 @@ class Placer {
 
 }  // namespace
 
-void place_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan) {
-  Placer(legal, options, plan).run();
+void place_values(const LegalGraph& legal, std::span<const CutRegion> regions,
+                  const PlanOptions& options, Plan& plan) {
+  Placer(legal, regions, options, plan).run();
 }
 
 }  // namespace tenon::core

@@ -8,13 +8,16 @@
 #include "ir/blob.hpp"
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
-#include "ops/build.hpp"
+#include "ops/record.hpp"
 #include "plan/batch.hpp"
 #include "plan/fuse.hpp"
 #include "plan/fuse_products.hpp"
+#include "plan/hoist.hpp"
+#include "plan/legalize.hpp"
 #include "plan/price.hpp"
 #include "plan/raise.hpp"
 #include "plan/region.hpp"
+#include "plan/simplify.hpp"
 
 namespace tenon::core {
 namespace {
@@ -70,6 +73,109 @@ bool second_is_cheaper(const Graph& graph, const std::vector<std::shared_ptr<Dev
   return taken == 1;
 }
 
+// What is done to a legal graph: each step may make nodes that a device refuses.
+enum class Improve : uint8_t { nothing, join, simplify_and_join };
+
+// From a graph without requests to regions that their devices take.
+class Planner {
+ public:
+  Planner(const std::vector<std::shared_ptr<Device>>& devices, const PlanOptions& options,
+          std::span<const Rates> rates, const Evaluate& evaluate)
+      : devices_(devices), options_(options), rates_(rates), evaluate_(evaluate) {}
+
+  struct Result {
+    LegalGraph legal{};
+    std::vector<CutRegion> regions{};
+  };
+
+  // A device that sees its region may take a claim back: planning begins again without that claim.
+  // Where a node is refused that only an improvement made, there is less improvement.
+  Result plan(const Graph& graph) {
+    constexpr int kMostRounds = 64;  // for each improvement
+    std::string refused;
+    for (Improve improve = options_.simplify ? Improve::simplify_and_join : Improve::nothing;;
+         improve = less(improve)) {
+      Withdrawn withdrawn;
+      for (int round = 0; round < kMostRounds; ++round) {
+        Result result;
+        try {
+          result.legal = legal_graph(graph, withdrawn.without(query()), improve);
+        } catch (const Error&) {
+          if (withdrawn.empty() || improve == Improve::nothing) throw;
+          break;
+        }
+        result.regions = cut(result.legal.graph);
+        refused.clear();
+        bool news = false;
+        for (const CutRegion& r : result.regions)
+          refused += refused_in(r, result.legal.graph, withdrawn, news);
+        if (refused.empty()) return result;
+        if (!news) break;
+      }
+      if (improve == Improve::nothing)
+        fail(Code::internal, "claims were taken back again and again:", refused);
+    }
+  }
+
+  Query query() const {
+    return [this](const Graph& asked, uint32_t d) {
+      const Blob blob = write_blob(asked).blob;
+      return devices_[d]->query(blob.data(), blob.size());
+    };
+  }
+  bool fuses() const { return options_.fuse && options_.simplify && !options_.decompose_all; }
+
+ private:
+  static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
+
+  LegalGraph legal_graph(Graph g, const Query& query, Improve improve) const {
+    if (fuses()) g = join_products(fuse(g, query), query);
+    g = copy_what_passes_through(g);
+    verify(g);
+    const bool two = options_.allow_fallback && devices_.size() > 1 && devices_[0] != devices_[1];
+    LegalGraph legal = legalize(
+        g, {.devices = two ? 2u : 1u, .decompose_all = options_.decompose_all, .rates = rates_},
+        query);
+    if (improve == Improve::simplify_and_join) {
+      Claims claims(query);
+      legal.graph = simplify(
+          legal.graph, evaluate_, nullptr,
+          [&](const Graph& made, const NodeInfo& node) { return claims.of(made, node).native; });
+    }
+    if (improve == Improve::simplify_and_join) hoist_weights(legal, query);
+    // What was decomposed may have parts that the device joins.
+    if (improve != Improve::nothing && fuses())
+      legal.graph =
+          join_batches(join_regions(join_products(fuse(legal.graph, query), query), query), query);
+    settle_reports(legal);
+    verify(legal.graph);
+    return legal;
+  }
+
+  // Asks about a region as a whole. Names what is refused, and withdraws its claims; news: one of
+  // them for the first time.
+  std::string refused_in(const CutRegion& r, const Graph& graph, Withdrawn& withdrawn,
+                         bool& news) const {
+    Device& device = *devices_[r.region.device];
+    std::vector<Verdict> verdicts = device.query(r.blob.blob.data(), r.blob.blob.size());
+    settle_verdicts(verdicts);
+    std::string names;
+    for (size_t i = 0; i < verdicts.size(); ++i) {
+      if (verdicts[i].native) continue;
+      const NodeInfo& node = graph[r.blob.nodes[i]];
+      names += cat(" plugin ", device.info().plugin, " refuses ", node.op->name(), " '",
+                   node.provenance, "': ", verdicts[i].text, ";");
+      news |= withdrawn.add(graph, r.blob.nodes[i], verdicts[i].text);
+    }
+    return names;
+  }
+
+  const std::vector<std::shared_ptr<Device>>& devices_;
+  const PlanOptions& options_;
+  std::span<const Rates> rates_;
+  const Evaluate& evaluate_;
+};
+
 }  // namespace
 
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
@@ -82,33 +188,19 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
     std::swap(devices[0], devices[1]);
     std::swap(rates[0], rates[1]);
   }
-  const Query query = [&](const Graph& asked, uint32_t d) {
-    const Blob blob = write_blob(asked).blob;
-    return devices[d]->query(blob.data(), blob.size());
-  };
-  const bool fuses = options.fuse && options.simplify && !options.decompose_all;
+  Planner planner(devices, options, rates, evaluate);
   Graph g = graph;
   // Before the gradient, so that composites get their own, and after it, for what the gradient
   // wrote.
-  if (fuses) g = fuse(raise(std::move(g)), query);
+  if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
   g = expand_grads(g);
   if (options.simplify) g = simplify(g, evaluate);
-  if (fuses) g = join_batches(join_regions(join_products(fuse(g, query), query), query), query);
-  g = copy_what_passes_through(g);
-  verify(g);
-
-  const LegalizeOptions legal_options{
-      .devices = options.allow_fallback && devices.size() > 1 && devices[0] != devices[1] ? 2u : 1u,
-      .decompose_all = options.decompose_all,
-      .rates = rates};
-  LegalGraph legal = legalize(g, legal_options, query);
-  verify(legal.graph);
+  Planner::Result planned = planner.plan(g);
 
   Plan plan;
   plan.devices = std::move(devices);
-  plan.graph_nodes = g.node_count();
-  place_values(legal, options, plan);
-  plan.reports = std::move(legal.reports);
+  place_values(planned.legal, planned.regions, options, plan);
+  plan.reports = std::move(planned.legal.reports);
   plan.remarks = std::move(remarks);
   return plan;
 }

@@ -11,9 +11,10 @@
 #include "host/device.hpp"
 #include "host/rates.hpp"
 #include "ir/graph.hpp"
+#include "plan/fold.hpp"
 #include "plan/layout.hpp"
-#include "plan/legalize.hpp"
-#include "plan/simplify.hpp"
+#include "plan/partition.hpp"
+#include "plan/report.hpp"
 
 namespace tenon::core {
 
@@ -66,12 +67,20 @@ struct PlannedEntry {
   bool derived = false;        // a device reads a layout of its own
   bool read() const { return derived || !devices.empty(); }
 };
-// A weight in the layout of a program of its device.
+// What is computed of a weight when it is set: a graph of the one weight, compiled.
+struct WeightMaker {
+  std::shared_ptr<const Graph> graph{};
+  std::shared_ptr<Program> program{};
+  std::vector<Value> values{};  // of graph, by source of the program's values
+};
+// A derived weight: what a maker makes of the dense weight, or a program of its device, or the
+// program of what the maker makes.
 struct PlannedDerived {
   uint32_t entry = 0;
   uint32_t device = 0;
-  uint32_t region = 0, value = 0;  // who makes it: a region, a value of its program
-  std::string layout;
+  std::shared_ptr<const WeightMaker> maker{};  // null: the program takes the dense weight
+  uint32_t region = kNone, value = 0;  // whose program lays it out, of which value; kNone: none does
+  std::string layout{};
   uint64_t size = 0;
 };
 struct PlannedConstant {
@@ -102,9 +111,8 @@ struct Plan {
   std::vector<PlannedConstant> constants;
   std::vector<OutputSlot> output_slots;
   std::vector<NamedOutput> outputs;
-  std::vector<NodeReport> reports;  // per node of the simplified graph
+  std::vector<NodeReport> reports;   // per node of the simplified graph
   std::vector<std::string> remarks;  // about rates and the choice of a device
-  uint64_t graph_nodes = 0;
 };
 
 struct PlanOptions {
@@ -121,13 +129,15 @@ struct PlanOptions {
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
 };
 
-// The passes in their order: raise, fuse, gradients, simplify, fuse, products, regions and batches,
-// legalize, partition, compile, memory. graph: bound (numbers only). devices: the wanted one, then, where
-// fallback is allowed, the one that takes what it refuses.
+// The passes in their order: raise, fuse, gradients, simplify, fuse, products, legalize; then, for
+// what legalize decomposed too, simplify, regions, batches; partition, compile, memory. graph:
+// bound (numbers only). devices: the wanted one, then, where fallback is allowed, the one that
+// takes what it refuses.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate = {});
 
 // The last pass: regions are compiled, their steps get lanes and their values places.
-void place_values(const LegalGraph& legal, const PlanOptions& options, Plan& plan);
+void place_values(const LegalGraph& legal, std::span<const CutRegion> regions,
+                  const PlanOptions& options, Plan& plan);
 
 }  // namespace tenon::core

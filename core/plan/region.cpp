@@ -3,6 +3,8 @@
 #include "plan/region.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,6 +12,7 @@
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
 #include "ops/region.hpp"
+#include "plan/claims.hpp"
 #include "plan/join.hpp"
 #include "plan/reader.hpp"
 
@@ -29,17 +32,22 @@ class Joiner {
       : g_(graph),
         readers_(graph),
         done_(graph.node_count()),
+        alone_(graph.node_count()),
         notes_(graph.node_count()),
-        claims_(query) {}
+        root_of_(graph.node_count()),
+        claims_(query) {
+    std::iota(root_of_.begin(), root_of_.end(), 0u);
+  }
 
   Graph run() && {
     for (NodeId n = g_.node_count(); n-- > 0;)
-      if (!done_[n] && (is_step(n) || is_reduction(n))) try_root(n);
+      if (is_step(n) || is_reduction(n)) try_root(n);
+    for (NodeId n = g_.node_count(); n-- > 0;) join_near(n);
     Rewriter rw(g_);
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (const auto found = at_.find(n); found != at_.end()) {
         emit(rw, found->second);
-      } else if (!joined_.contains(n)) {
+      } else if (root_of_[n] == n) {
         const NodeId now = rw.copy(n);
         add_note(rw.to, now, notes_[n]);
       }
@@ -50,31 +58,66 @@ class Joiner {
  private:
   bool has_one_output(NodeId n) const { return g_[n].outputs.size() == 1 && g_[n].outputs[0]; }
   bool is_step(NodeId n) const {
-    return (g_[n].op->traits & kElementwise) && !(g_[n].op->traits & kOrdered) && has_one_output(n);
+    return (g_[n].op->traits & kElementwise) && !(g_[n].op->traits & kOrdered) &&
+           g_[n].group == kNone && has_one_output(n);
   }
   bool is_reduction(NodeId n) const {
-    return (g_[n].op->traits & kReduction) && has_one_output(n) &&
+    return (g_[n].op->traits & kReduction) && g_[n].group == kNone && has_one_output(n) &&
            maker(g_[n].operands[0]) != kNone;
   }
   NodeId maker(Value v) const { return maker_of(g_, v); }
 
   void try_root(NodeId root) {
-    Group group = grown(root);
-    if (group.nodes.size() < 2) return;
-    group.steps = steps_of(g_, group.nodes, group.outputs);
-    const Verdict& verdict =
-        claims_.of(g_, region_record(), group.steps.inputs, region_attrs(group.steps.body),
-                   std::vector<bool>(group.outputs.size(), true));
-    if (!verdict.native) {
-      notes_[root] = cat("not joined into ", region_record().name(), ": ", verdict.text);
-      // Without its reduction the same region may be taken; parts of it are not tried.
+    while (!done_[root] && !alone_[root]) {
+      Group group = grown(root);
+      if (group.nodes.size() < 2) return;
+      group.steps = steps_of(g_, group.nodes, group.outputs);
+      const std::string why = why_not(group);
+      if (why.empty()) return take(root, std::move(group));
+      const std::string note = cat("not joined into ", region_record().name(), ": ", why);
+      // Without what the device takes in no region the rest may be one.
+      if (drop_refused_steps(group)) {
+        if (notes_[root].empty()) notes_[root] = note;
+        continue;
+      }
+      notes_[root] = note;
+      // Without its reduction the same region may be taken; other parts of it are not tried.
       if (is_reduction(root)) return;
+      for (NodeId n : group.nodes) done_[n] = true;
     }
+  }
+
+  void take(NodeId root, Group group) {
     for (NodeId n : group.nodes) {
       done_[n] = true;
-      if (verdict.native) joined_.insert(n);
+      root_of_[n] = root;
     }
-    if (verdict.native) at_.emplace(root, std::move(group));
+    notes_[root].clear();
+    at_.insert_or_assign(root, std::move(group));
+  }
+
+  // Asks the device; empty when the group is to be one node.
+  std::string why_not(const Group& group) {
+    const Verdict& verdict =
+        claims_.of(g_, region_record(), group.steps.inputs, region_attrs(group.steps.body),
+                   std::vector<bool>(group.outputs.size(), true), g_[group.nodes[0]].device);
+    return claims_.why_not(verdict, g_, group.nodes);
+  }
+
+  Group one_step(NodeId n) const {
+    const std::vector<Value>& outputs = g_[n].outputs;
+    return {.nodes = {n}, .outputs = outputs, .steps = steps_of(g_, std::span(&n, 1), outputs)};
+  }
+
+  // Finds steps that the device refuses even as regions of one step; false when there is none.
+  bool drop_refused_steps(const Group& group) {
+    bool any = false;
+    for (NodeId n : group.nodes) {
+      if (!is_step(n)) continue;
+      if (why_not(one_step(n)).empty()) continue;
+      any = alone_[n] = true;
+    }
+    return any;
   }
 
   // The makers are met from the last to the first, so when one is met every reader that could be
@@ -103,7 +146,9 @@ class Joiner {
     while (!next.empty()) {
       const NodeId n = next.top();
       next.pop();
-      if (done_[n] || !is_step(n) || g_[n].clone != g_[root].clone) continue;
+      if (done_[n] || alone_[n] || !is_step(n) || g_[n].clone != g_[root].clone ||
+          g_[n].device != g_[root].device)
+        continue;
       const Value v = g_[n].outputs[0];
       if (g_.type(v).shape != d) continue;
       const auto readers = readers_.of(v);
@@ -124,12 +169,135 @@ class Joiner {
     return group;
   }
 
+  // ---- two regions into one
+
+  // The region with this root joins those near it that read what it reads, or make it: what both
+  // touch is then read once. The two stand where one of them stood.
+  void join_near(NodeId root) {
+    if (root_of_[root] != root) return;
+    std::optional<Group> group = group_at(root);
+    std::unordered_set<NodeId> tried = {root};
+    while (group) {
+      std::optional<Merger> merger;
+      for (const NodeId other : neighbours(*group, root)) {
+        if (!tried.insert(other).second) continue;
+        merger = merger_of(root, *group, other);
+        if (merger) break;
+      }
+      if (!merger) return;
+      at_.erase(root), at_.erase(merger->other);
+      take(merger->place, merger->group);
+      if (merger->place != root) return;  // its turn comes
+      group = std::move(merger->group);
+    }
+  }
+
+  // A region, or a step that went into none.
+  std::optional<Group> group_at(NodeId root) const {
+    if (const auto found = at_.find(root); found != at_.end()) return found->second;
+    if (done_[root] || alone_[root] || !is_step(root)) return {};
+    return one_step(root);
+  }
+  const Shape& shape_of(NodeId root) const {
+    return g_.type(is_step(root) ? g_[root].outputs[0] : g_[root].operands[0]).shape;
+  }
+
+  // Roots of regions near this one, before it, that read a whole operand of it, or make one.
+  std::vector<NodeId> neighbours(const Group& group, NodeId root) const {
+    constexpr int kNear = 8;  // readers of a value that are looked at
+    std::vector<NodeId> roots;
+    const auto add = [&](NodeId n) {
+      if (root_of_[n] < root) roots.push_back(root_of_[n]);
+    };
+    for (Value v : group.steps.inputs) {
+      if (g_.type(v).shape != shape_of(root)) continue;
+      if (maker(v) != kNone) add(maker(v));
+      const auto readers = readers_.of(v);
+      auto at = std::lower_bound(readers.begin(), readers.end(), root);
+      for (int k = 0; k < kNear && at != readers.begin(); ++k) add(*--at);
+    }
+    return roots;
+  }
+
+  struct Merger {
+    Group group;
+    NodeId place, other;
+  };
+  std::optional<Merger> merger_of(NodeId root, const Group& later, NodeId other) {
+    const std::optional<Group> earlier = group_at(other);
+    if (!earlier || g_[other].clone != g_[root].clone || g_[other].device != g_[root].device ||
+        shape_of(other) != shape_of(root) || steps_in(later) + steps_in(*earlier) > kRegionSteps ||
+        (reduction_in(later) != kNone && reduction_in(*earlier) != kNone))
+      return {};
+    const uint64_t saved = bytes_of_both(later, *earlier);
+    const bool sinks = read_behind(*earlier, root) && bytes_of_one(*earlier, later) <= saved;
+    if (!sinks && !(made_before(later, *earlier, other) && bytes_of(later.outputs) <= saved))
+      return {};
+    Merger m{.group = later, .place = sinks ? root : other, .other = other};
+    m.group.nodes.insert(m.group.nodes.end(), earlier->nodes.begin(), earlier->nodes.end());
+    std::ranges::sort(m.group.nodes, {},  // the reduction, if there is one, last
+                      [&](NodeId n) { return std::pair(!is_step(n), n); });
+    for (Value v : earlier->outputs)
+      if (readers_.leaves(v) || !read_in(v, {root, other})) m.group.outputs.push_back(v);
+    if (m.group.outputs.size() > kRegionOutputs) return {};
+    m.group.steps = steps_of(g_, m.group.nodes, m.group.outputs);
+    if (m.group.steps.inputs.size() > kRegionInputs || !why_not(m.group).empty()) return {};
+    return m;
+  }
+
+  static size_t steps_in(const Group& group) { return group.steps.body->node_count(); }
+
+  NodeId reduction_in(const Group& group) const {
+    return is_step(group.nodes.back()) ? kNone : group.nodes.back();
+  }
+
+  // Does every reader of what the group makes stand behind this root?
+  bool read_behind(const Group& group, NodeId root) const {
+    return std::ranges::all_of(group.outputs, [&](Value v) {
+      return std::ranges::all_of(readers_.of(v), [&](NodeId r) { return root_of_[r] > root; });
+    });
+  }
+  // Is all that the group reads, but for what steps of `earlier` make, there before this root?
+  bool made_before(const Group& group, const Group& earlier, NodeId root) const {
+    return std::ranges::all_of(group.steps.inputs, [&](Value v) {
+      const NodeId m = maker(v);
+      return m == kNone || root_of_[m] < root ||
+             (root_of_[m] == root && m != reduction_in(earlier));
+    });
+  }
+  bool read_in(Value v, std::initializer_list<NodeId> roots) const {
+    return std::ranges::all_of(readers_.of(v), [&](NodeId r) {
+      return std::find(roots.begin(), roots.end(), root_of_[r]) != roots.end();
+    });
+  }
+
+  // What two regions touch at most twice, and would as one only once.
+  uint64_t bytes_of_both(const Group& later, const Group& earlier) const {
+    uint64_t bytes = 0;
+    for (Value v : later.steps.inputs)
+      if (std::ranges::count(earlier.steps.inputs, v) || std::ranges::count(earlier.outputs, v))
+        bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+  // What one of them alone reads.
+  uint64_t bytes_of_one(const Group& one, const Group& other) const {
+    uint64_t bytes = 0;
+    for (Value v : one.steps.inputs)
+      if (!std::ranges::count(other.steps.inputs, v)) bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+  uint64_t bytes_of(std::span<const Value> values) const {
+    uint64_t bytes = 0;
+    for (Value v : values) bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+
   void emit(Rewriter& rw, const Group& group) const {
     const Parts parts = parts_of(g_, group.nodes);
     const NodeId made =
         rw.to.add_node(region_record(), rw.map(group.steps.inputs), region_attrs(group.steps.body),
                        std::vector<bool>(group.outputs.size(), true), parts.provenance);
-    rw.to.set_clone(made, g_[group.nodes[0]].clone);
+    rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t k = 0; k < group.outputs.size(); ++k)
       rw.replace(group.outputs[k], rw.to[made].outputs[k]);
     rw.to.set_note(made, cat("joined: ", parts.names));
@@ -137,9 +305,10 @@ class Joiner {
 
   const Graph& g_;
   const Readers readers_;
-  std::vector<bool> done_;  // in a region, or in one that was refused
+  std::vector<bool> done_;   // in a region, or in one that was refused
+  std::vector<bool> alone_;  // steps that the device takes in no region
   std::vector<std::string> notes_;
-  std::unordered_set<NodeId> joined_;
+  std::vector<NodeId> root_of_;           // by node: where it is now; else itself
   std::unordered_map<NodeId, Group> at_;  // by root
   Claims claims_;
 };

@@ -4,13 +4,14 @@
 // the graph, or that nodes behind the region read, becomes one more output.
 #pragma once
 
-#include "plan/legalize.hpp"
+#include "plan/claims.hpp"
 
 namespace tenon::core {
 
-// After the composites of fuse.hpp. Asks `query` for device 0, each form of region once; a region
-// that is not claimed as a whole leaves its nodes as they are, and the last of them says why.
-// Results are those of the nodes one by one: halves are rounded between two steps.
+// After legalize, so that what was decomposed is joined too. Asks the nodes' device, each form of
+// region once. Steps that it takes in no region stay outside; a region that it refuses as a whole
+// leaves its nodes as they are, and the last of them says why. Results are those of the nodes one
+// by one: halves are rounded between two steps.
 Graph join_regions(const Graph& graph, const Query& query);
 
 }  // namespace tenon::core

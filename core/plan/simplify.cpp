@@ -11,12 +11,14 @@
 namespace tenon::core {
 namespace {
 
-// Nodes with equal keys compute the same.
-std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted) {
+// Nodes with equal keys compute the same, and are worth sharing.
+std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted, bool keeps_source) {
   std::string key;
+  if (keeps_source) append_key(key, node.source);
   append_key(key, node.op);
   append_key(key, node.clone);
   append_key(key, node.recompute);
+  append_key(key, node.device);
   std::vector<Value> operands = node.operands;
   if (operands.size() >= 2 && operands[1] < operands[0] && commutes(node))
     std::swap(operands[0], operands[1]);
@@ -27,23 +29,37 @@ std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted) {
   return key;
 }
 
-std::string constant_key(const ValueInfo& v) {
-  std::string key;
-  append_key(key, v.type.dtype);
-  append_key(key, v.type.shape.rank());
-  for (Dim d : v.type.shape) append_key(key, d);
-  if (v.data->size() > kFoldLimit)
-    append_key(key, v.data.get());
-  else
-    key.append(reinterpret_cast<const char*>(v.data->data()), v.data->size());
-  return key;
-}
+// Contents of constants, equal ones as one. What it has seen it keeps, so addresses stay theirs.
+class Contents {
+ public:
+  const Bytes* one_of(const std::shared_ptr<const Bytes>& data) {
+    const auto [known, fresh] = known_.try_emplace(data.get(), data.get());
+    if (!fresh) return known->second;
+    kept_.push_back(data);
+    const std::string_view bytes(reinterpret_cast<const char*>(data->data()), data->size());
+    const auto [from, to] = by_hash_.equal_range(std::hash<std::string_view>()(bytes));
+    for (auto at = from; at != to; ++at)
+      if (*at->second == *data) return known->second = at->second;
+    by_hash_.emplace(std::hash<std::string_view>()(bytes), data.get());
+    return data.get();
+  }
+
+ private:
+  std::vector<std::shared_ptr<const Bytes>> kept_;
+  std::unordered_map<const Bytes*, const Bytes*> known_;
+  std::unordered_multimap<size_t, const Bytes*> by_hash_;
+};
 
 // One sweep over a graph in order.
 class Sweep {
  public:
-  Sweep(const Graph& from, const Evaluate& evaluate)
-      : from_(from), evaluate_(evaluate), rewriter_(from), used_(from.value_count()) {}
+  Sweep(const Graph& from, Contents& contents, const Accepts& accepts)
+      : from_(from),
+        contents_(contents),
+        accepts_(accepts),
+        rewriter_(from),
+        used_(from.value_count()),
+        leaves_(from.value_count()) {}
 
   bool changed = false;
 
@@ -60,7 +76,7 @@ class Sweep {
     for (const Update& u : from_.updates()) map_value(u.value);
     Graph out = rewriter_.finish();
     *map = rewriter_.values();
-    return out;
+    return refused_ ? without_dead(out, map) : std::move(out);
   }
 
  private:
@@ -70,15 +86,19 @@ class Sweep {
     };
     for (NodeId n = 0; n < from_.node_count(); ++n)
       if (live[n]) std::for_each(from_[n].operands.begin(), from_[n].operands.end(), use);
-    for (const Output& o : from_.outputs()) use(o.value);
-    for (const Update& u : from_.updates()) use(u.value);
+    const auto leave = [&](Value v) { use(v), leaves_[v.id] = true; };
+    for (const Output& o : from_.outputs()) leave(o.value);
+    for (const Update& u : from_.updates()) leave(u.value);
   }
 
   // As the rewriter's map, but equal constants become one.
   Value map_value(Value old) {
     if (!old || from_[old].space != Space::constant || rewriter_.values()[old])
       return rewriter_.map(old);
-    const auto [at, fresh] = constants_.try_emplace(constant_key(from_[old]), Value{});
+    std::string key;
+    append_key(key, from_.type(old));
+    append_key(key, contents_.one_of(from_[old].data));
+    const auto [at, fresh] = constants_.try_emplace(std::move(key), Value{});
     if (fresh) return at->second = rewriter_.map(old);
     changed = true;
     rewriter_.replace(old, at->second);
@@ -105,14 +125,16 @@ class Sweep {
     const NodeInfo& old = from_[id];
     NodeInfo node = old;  // as it will be: operands of the new graph
     for (Value& v : node.operands) v = map_value(v);
-    const bool fixed = old.op->traits & kOrdered || old.op->schema->level == OpLevel::meta;
-    if (!fixed && (apply_identity(old, node) || fold(old, node))) {
+    const bool fixed =
+        old.op->traits & kOrdered || old.op->schema->level == OpLevel::meta || old.group != kNone;
+    if (!fixed && apply_identity(old, node)) {
       changed = true;
       return;
     }
     const std::vector<bool> wants = wanted(old);
     if (!fixed) {
-      const auto [at, fresh] = nodes_.try_emplace(node_key(node, wants), rewriter_.to.node_count());
+      const auto [at, fresh] =
+          nodes_.try_emplace(node_key(node, wants, is_large(old)), rewriter_.to.node_count());
       if (!fresh) {
         changed = true;
         return take_outputs(old, at->second);
@@ -120,10 +142,19 @@ class Sweep {
     }
     const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands),
                                               std::move(node.attrs), wants, node.provenance);
-    if (node.clone) rewriter_.to.set_clone(made, node.clone);
-    if (node.recompute) rewriter_.to.set_recompute(made, node.recompute);
+    rewriter_.to.set_marks(made, node);
     if (!node.note.empty()) rewriter_.to.set_note(made, node.note);
     take_outputs(old, made);
+  }
+
+  // What was decomposed was written to be computed again where it is needed again: a large value of
+  // it, shared by two decompositions, would have to live from one to the other.
+  bool is_large(const NodeInfo& old) const {
+    if (old.op->traits & kView) return false;
+    uint64_t bytes = 0;
+    for (Value v : old.outputs)
+      if (v) bytes += type_bytes(from_.type(v));
+    return bytes > kFoldLimit;
   }
 
   void take_outputs(const NodeInfo& old, NodeId made) {
@@ -133,12 +164,22 @@ class Sweep {
         rewriter_.replace(old.outputs[k], outputs[k]);
   }
 
+  static Graph without_dead(const Graph& graph, ValueMap* map) {
+    const std::vector<bool> live = live_nodes(graph);
+    Rewriter rw(graph);
+    for (NodeId n = 0; n < graph.node_count(); ++n)
+      if (live[n]) rw.copy(n);
+    Graph out = rw.finish();
+    *map = map->then(rw.values());
+    return out;
+  }
+
   // Identities, again on what they give while that is a new node.
   bool apply_identity(const NodeInfo& old, const NodeInfo& node) {
     if (old.outputs.empty() || !old.outputs[0]) return false;
     const Type type = from_.type(old.outputs[0]);
     Builder b(rewriter_.to, node.provenance);
-    b.clone = node.clone, b.recompute = node.recompute;
+    b.marks = node;
     const NodeId before = rewriter_.to.node_count();
     const Value first = simpler(b, node, type);
     if (!first) return false;
@@ -153,75 +194,58 @@ class Sweep {
     }
     check(b.type(result) == type, node.op->name(), ": an identity changes its type from ",
           type.text(), " to ", b.type(result).text());
+    if (accepts_ && !fits(old.outputs[0], result, before)) {
+      refused_ = true;
+      return false;
+    }
     rewriter_.replace(old.outputs[0], result);
     return true;
   }
 
-  bool foldable(const NodeInfo& old, const NodeInfo& node) const {
-    if (!evaluate_ || node.op->schema->family == "random") return false;
-    uint64_t in = 0, out = 0;
-    for (Value v : node.operands) {
-      if (!v) continue;
-      const ValueInfo& info = rewriter_.to[v];
-      if (info.space != Space::constant) return false;
-      in += info.data->size();
-    }
-    for (Value v : old.outputs)
-      if (v) out += type_bytes(from_.type(v));
-    // A view that repeats its operand is worth more as a view.
-    return out <= kFoldLimit && !(node.op->traits & kView && out > in);
-  }
-
-  bool fold(const NodeInfo& old, const NodeInfo& node) {
-    if (!foldable(old, node)) return false;
-    Graph one;
-    std::vector<Value> operands;
-    for (Value v : node.operands)
-      operands.push_back(v ? one.constant(rewriter_.to.type(v), rewriter_.to[v].data) : Value{});
-    const NodeId made = one.add_node(*node.op, std::move(operands), node.attrs, wanted_outputs(old),
-                                     node.provenance);
-    std::vector<Value> results;
-    for (Value v : old.outputs)
-      if (v) results.push_back(v);
-    for (Value v : one[made].outputs)
-      if (v) one.output(std::to_string(one.outputs().size()), v);
-    std::vector<Bytes> contents;
-    try {
-      contents = evaluate_(one);
-    } catch (const Error&) {
-      return false;  // it fails as it would have failed: in the run
-    }
-    check(contents.size() == results.size(), "simplify: evaluating ", node.op->name(), " gave ",
-          contents.size(), " results, expected ", results.size());
-    for (size_t k = 0; k < results.size(); ++k)
-      rewriter_.replace(
-          results[k], rewriter_.to.constant(from_.type(results[k]),
-                                            std::make_shared<const Bytes>(std::move(contents[k]))));
+  // In a placed graph: is a value of the new graph as good as the old one? The nodes since `before`
+  // were made for it; where it is not, they are dead.
+  bool fits(Value old, Value result, NodeId before) const {
+    const Graph& to = rewriter_.to;
+    if (leaves_[old.id] && to[result].space != Space::node) return false;
+    for (NodeId n = before; n < to.node_count(); ++n)
+      if (!accepts_(to, to[n])) return false;
     return true;
   }
 
   const Graph& from_;
-  const Evaluate& evaluate_;
+  Contents& contents_;
+  const Accepts& accepts_;
   Rewriter rewriter_;
-  std::vector<bool> used_;  // by value: read by a live node, or leaves
+  std::vector<bool> used_;    // by value: read by a live node, or leaves
+  std::vector<bool> leaves_;  // by value
+  bool refused_ = false;      // an identity, whose nodes are dead
   std::unordered_map<std::string, NodeId> nodes_;
   std::unordered_map<std::string, Value> constants_;
 };
 
 }  // namespace
 
-Graph simplify(const Graph& from, const Evaluate& evaluate, ValueMap* map) {
+Graph simplify(const Graph& from, const Evaluate& evaluate, ValueMap* map, const Accepts& accepts) {
   Graph graph = from;
   ValueMap total = ValueMap::identity(from.value_count());
-  // What a sweep makes may be merged, or found dead, by the next. Few are ever needed; the bound is
-  // for the odd graph.
-  for (int round = 0; round < 8; ++round) {
-    Sweep sweep(graph, evaluate);
-    ValueMap step;
-    Graph next = sweep.run(&step);
-    if (!sweep.changed) break;
-    graph = std::move(next);
-    total = total.then(step);
+  Contents contents;
+  // Sweeps until nothing changes: what one makes may be merged, or found dead, by the next. Few are
+  // ever needed; the bound is for the odd graph.
+  const auto sweep = [&] {
+    for (int round = 0; round < 8; ++round) {
+      Sweep sweep(graph, contents, accepts);
+      ValueMap step;
+      Graph next = sweep.run(&step);
+      if (!sweep.changed) return round > 0;
+      graph = std::move(next);
+      total = total.then(step);
+    }
+    return true;
+  };
+  // Identities may leave more that is constant, and a folded value more identities.
+  for (int round = 0; round < 4; ++round) {
+    const bool folded = evaluate && fold_constants(graph, evaluate, bool(accepts), &total);
+    if ((round > 0 && !folded) || !sweep()) break;
   }
   if (map) *map = std::move(total);
   return graph;

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "ir/graphs.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 #include "ops/record.hpp"
@@ -76,12 +77,11 @@ TEST_SUITE("plan/legalize") {
     CHECK(of(legal, "third").verdict == NodeVerdict::fallback);
     CHECK(of(legal, "third").reason == "device 0 has no cumsum");
     CHECK(of(legal, "third").device == 1);
-    REQUIRE(legal.device.size() == legal.graph.node_count());
     for (NodeId n = 0; n < legal.graph.node_count(); ++n) {
       const std::string_view name = legal.graph[n].op->name();
       CHECK(name != "softmax");
-      CHECK(legal.device[n] == (name == "cumsum" ? 1u : 0u));
-      CHECK(legal.reports[legal.report_of[n]].device == legal.device[n]);
+      CHECK(legal.graph[n].device == (name == "cumsum" ? 1u : 0u));
+      CHECK(legal.reports[legal.graph[n].source].device == legal.graph[n].device);
     }
     CHECK(legal.graph.type(legal.graph.outputs()[0].value).text() == "f32[4,8]");
   }
@@ -144,6 +144,138 @@ TEST_SUITE("plan/legalize") {
            {"second", "device 0 has no softmax", "device 0 has no reduce", "device 1 has no"})
         CHECK_MESSAGE(std::string(e.what()).find(word) != std::string::npos, e.what());
     }
+  }
+
+  TEST_CASE("verdicts: a refusal without a text is a refusal") {
+    const Query silent = [](const Graph& graph, uint32_t d) {
+      std::vector<Verdict> verdicts(graph.node_count());
+      for (NodeId n = 0; n < graph.node_count(); ++n)
+        verdicts[n].native = d == 1 || graph[n].op->name() != "cumsum";
+      return verdicts;
+    };
+    const LegalGraph legal = legalize(three_ops(), {.devices = 2}, silent);
+    CHECK(of(legal, "third").verdict == NodeVerdict::fallback);
+    CHECK(of(legal, "third").reason == "refused, and the plugin does not say why");
+    try {
+      legalize(three_ops(), {.devices = 1}, silent);
+      FAIL("accepted");
+    } catch (const Error& e) {
+      CHECK(e.code() == Code::unsupported);
+      CHECK(std::string(e.what()).find("cumsum 'third': refused") != std::string::npos);
+    }
+  }
+
+  TEST_CASE("operands: a decomposition is asked about with the kinds of its node's operands") {
+    // Takes products with a weight that no run changes, and none with an input.
+    const Query picky = [&](const Graph& graph, uint32_t) {
+      std::vector<Verdict> verdicts(graph.node_count());
+      for (NodeId n = 0; n < graph.node_count(); ++n) {
+        Verdict& v = verdicts[n];
+        v.native = graph[n].op->primitive();
+        v.text = "no composites";
+        if (graph[n].op->name() != "matmul") continue;
+        const ValueInfo& b = graph[graph[n].operands[1]];
+        v.native = b.space == Space::weight && !graph.update_of(graph[n].operands[1]);
+        v.text = "its matrix is no weight that stays";
+      }
+      return verdicts;
+    };
+    const auto verdicts = [&](std::string_view text) {
+      const LegalGraph legal = legalize(graph_of(text), {.devices = 1}, picky);
+      return legal.reports[0].verdict;
+    };
+    CHECK(verdicts(R"(graph { input x: f32[2,3] weight w: f32[3,4] y = linear(x, w)
+      output "y" = y })") == NodeVerdict::decomposed);
+    CHECK_THROWS_WITH_AS(verdicts(R"(graph { input x: f32[2,3] input w: f32[3,4] y = linear(x, w)
+      output "y" = y })"),
+                         doctest::Contains("its matrix is no weight that stays"), Error);
+    CHECK_THROWS_WITH_AS(verdicts(R"(graph { input x: f32[2,3] weight w: f32[3,4] y = linear(x, w)
+      n = binary(w, w) {kind="add"} update w = n output "y" = y })"),
+                         doctest::Contains("its matrix is no weight that stays"), Error);
+  }
+
+  TEST_CASE("operands: one constant of a recipe serves its nodes, and stays the operand's") {
+    Refusing device{.refused = {{"softmax"}}, .asked = {}};
+    const LegalGraph legal = legalize(graph_of(R"(graph { const c: f32[2,3] = {1, 2, 3, 4, 5, 6}
+      y = softmax(c) {axis=1} z = binary(y, c) {kind="add"} output "z" = z })"),
+                                      {.devices = 1}, device.query());
+    CHECK_NOTHROW(verify(legal.graph));
+    size_t whole = 0;
+    for (uint32_t v = 0; v < legal.graph.value_count(); ++v)
+      if (const ValueInfo& info = legal.graph[Value{v}]; info.space == Space::constant)
+        whole += info.type.shape.elements() == 6;
+    CHECK(whole == 1);
+  }
+
+  TEST_CASE("groups: claimed all or none, also among the nodes of a decomposition") {
+    // exp and softmax only together.
+    const auto paired = [](std::set<std::string, std::less<>> refused) {
+      return [refused](const Graph& graph, uint32_t d) {
+        std::vector<Verdict> verdicts(graph.node_count());
+        for (NodeId n = 0; n < graph.node_count(); ++n) {
+          Verdict& v = verdicts[n];
+          v.native = d == 1 || !refused.contains(graph[n].op->name());
+          v.text = "no " + std::string(graph[n].op->name());
+          if (d == 0 && n < 2 && graph.node_count() == 3) v.group = 5;
+        }
+        return verdicts;
+      };
+    };
+    const LegalGraph both = legalize(three_ops(), {.devices = 2}, paired({}));
+    REQUIRE(both.graph.node_count() == 3);
+    CHECK(both.graph[NodeId{0}].group != kNone);
+    CHECK(both.graph[NodeId{0}].group == both.graph[NodeId{1}].group);
+    CHECK(both.graph[NodeId{2}].group == kNone);
+    const LegalGraph none = legalize(three_ops(), {.devices = 2}, paired({"softmax"}));
+    CHECK(of(none, "first").verdict == NodeVerdict::fallback);
+    CHECK(of(none, "first").reason == "claimed only together with a node that is refused");
+    CHECK(of(none, "second").verdict == NodeVerdict::decomposed);
+    for (NodeId n = 0; n < none.graph.node_count(); ++n) CHECK(none.graph[n].group == kNone);
+  }
+
+  TEST_CASE("costs: a claim gives way to what its device says costs less") {
+    const auto priced = [](double whole, double part) {
+      return [=](const Graph& graph, uint32_t) {
+        std::vector<Verdict> verdicts(graph.node_count());
+        for (NodeId n = 0; n < graph.node_count(); ++n) {
+          verdicts[n].native = true;
+          verdicts[n].cost = graph[n].op->name() == "softmax" ? whole : part;
+        }
+        return verdicts;
+      };
+    };
+    const LegalGraph stays = legalize(three_ops(), {.devices = 1}, priced(5e-6, 1e-5));
+    CHECK(of(stays, "second").verdict == NodeVerdict::native);
+    const LegalGraph goes = legalize(three_ops(), {.devices = 1}, priced(1e-3, 1e-6));
+    CHECK(of(goes, "second").verdict == NodeVerdict::decomposed);
+    CHECK(of(goes, "second").reason.find("the device would take 1000 us for it, otherwise it is") ==
+          0);
+    // A part whose cost is not known proves nothing.
+    CHECK(of(legalize(three_ops(), {.devices = 1}, priced(1e-3, 0)), "second").verdict ==
+          NodeVerdict::native);
+  }
+
+  TEST_CASE("costs: a group goes when its nodes together cost more than what else there is") {
+    // The decomposition of softmax takes 4 us and more; exp has none, so the group stays.
+    const auto grouped = [](std::string_view other) {
+      return [=](const Graph& graph, uint32_t) {
+        std::vector<Verdict> verdicts(graph.node_count());
+        for (NodeId n = 0; n < graph.node_count(); ++n) {
+          Verdict& v = verdicts[n];
+          v.native = true;
+          v.cost = 1e-6;
+          const std::string_view name = graph[n].op->name();
+          if (graph.node_count() == 3 && (name == "softmax" || name == other))
+            v.cost = 1e-3, v.group = 2;
+        }
+        return verdicts;
+      };
+    };
+    const LegalGraph stays = legalize(three_ops(), {.devices = 1}, grouped("unary"));
+    CHECK(of(stays, "second").verdict == NodeVerdict::native);
+    CHECK(of(stays, "first").verdict == NodeVerdict::native);
+    const LegalGraph goes = legalize(three_ops(), {.devices = 1}, grouped("softmax"));
+    CHECK(of(goes, "second").verdict == NodeVerdict::decomposed);
   }
 
   TEST_CASE("decompose_all: only primitives are left, and equal nodes are asked for once") {

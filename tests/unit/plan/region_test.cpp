@@ -150,6 +150,105 @@ TEST_SUITE("plan/region") {
     CHECK(g[NodeId{1}].note.empty());
   }
 
+  TEST_CASE("join: what the device takes in no region stays outside, the rest is joined") {
+    int whole = 0;
+    Rule rule{[&](const Graph& body) {
+      whole += body.node_count() > 1;
+      for (NodeId n = 0; n < body.node_count(); ++n)
+        if (body[n].op->name() == "cast") return false;
+      return true;
+    }};
+    const Graph g = joined(cat(kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} d = cast(b) {to=f64}
+      e = cast(d) {to=f32} f = unary(e) {kind="neg"} h = binary(f, y) {kind="mul"}
+      output "h" = h)"),
+                           rule);
+    CHECK(shown(g) == "region(x,y)=add,exp>1 cast(b) cast(d) region(e,y)=neg,mul>1");
+  }
+
+  TEST_CASE("join: beside each other, by one reading of what both read") {
+    // As rope is written: neither half reads the other.
+    CHECK(shown_of(R"(
+      a = binary(x, c) {kind="mul"} b = binary(y, r) {kind="mul"} d = binary(a, b) {kind="sub"}
+      e = binary(y, c) {kind="mul"} f = binary(x, r) {kind="mul"} h = binary(e, f) {kind="add"}
+      j = concat(d, h) {axis=1} output "j" = j)") ==
+          "region(x,c,y,r)=mul,mul,sub,mul,mul,add>2 concat(d,h)");
+    // What stands between reads the first: it cannot wait, but the second may come earlier.
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="mul"} b = unary(a) {kind="exp"} s1 = softmax(b)
+      d = binary(x, y) {kind="sub"} e = unary(d) {kind="exp"} f = binary(e, x) {kind="mul"}
+      m = matmul(s1, f) {trans_b=true} output "m" = m)") ==
+          "region(x,y)=mul,exp,sub,exp,mul>2 softmax(b) matmul(s1,f)");
+    // One that reads what is made between stays where it is.
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="mul"} b = unary(a) {kind="exp"} s1 = softmax(b)
+      d = binary(x, s1) {kind="sub"} e = binary(d, y) {kind="mul"} output "e" = e)") ==
+          "region(x,y)=mul,exp>1 softmax(b) region(x,s1,y)=sub,mul>1");
+  }
+
+  TEST_CASE("join: beside each other only while little has to live longer for it") {
+    const auto nodes = [](std::string_view shared) {
+      return joined(cat("input x: f32[4,6] input y: f32[4,6] input c: f32[4,1] input p: f32[4,6] "
+                        "input q: f32[4,6] a = binary(",
+                        shared, R"(, y) {kind="mul"} b = binary(a, p) {kind="add"}
+                        d = binary()",
+                        shared, R"(, x) {kind="mul"} e = binary(d, q) {kind="add"}
+                        output "b" = b output "e" = e)"))
+          .node_count();
+    };
+    CHECK(nodes("c") == 2);  // they share a column, and read two whole values each
+    CHECK(joined(R"(input x: f32[4,6] input y: f32[4,6] input p: f32[4,6]
+      a = binary(x, y) {kind="mul"} b = unary(a) {kind="exp"}
+      d = binary(x, p) {kind="mul"} e = unary(d) {kind="neg"} output "b" = b output "e" = e)")
+              .node_count() == 1);
+  }
+
+  TEST_CASE("join: two reductions are two regions") {
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="sub"} b = unary(a) {kind="square"}
+      d = reduce(b) {kind="sum", axes=[1]} e = binary(x, y) {kind="mul"}
+      f = reduce(e) {kind="sum", axes=[1]} output "d" = d output "f" = f)") ==
+          "region(x,y)=sub,square,sum>1 region(x,y)=mul,sum>1");
+  }
+
+  TEST_CASE("join: a reduction comes last where a step joins its region later") {
+    // h reads x too and is made at once; the reduction closes the body.
+    CHECK(shown_of(R"(
+      a = binary(x, y) {kind="sub"} b = unary(a) {kind="square"}
+      d = reduce(b) {kind="sum", axes=[1]} h = binary(x, y) {kind="mul"} j = unary(h) {kind="exp"}
+      output "d" = d output "j" = j)") == "region(x,y)=sub,square,mul,exp,sum>2");
+  }
+
+  TEST_CASE("join: nodes of two devices and grouped nodes stay apart") {
+    Rule rule;
+    Graph g = graph_of(cat("graph { ", kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} d = unary(b) {kind="neg"}
+      e = unary(d) {kind="tanh"} output "e" = e })"));
+    const auto mark = [&](NodeId n, uint32_t device, uint32_t group) {
+      Marks marks;
+      marks.device = device, marks.source = n, marks.group = group;
+      g.set_marks(n, marks);
+    };
+    mark(0, 0, kNone), mark(1, 0, kNone), mark(2, 1, kNone), mark(3, 1, kNone);
+    const Graph two = join_regions(g, rule.query());
+    CHECK(shown(two) == "region(x,y)=add,exp>1 region(b)=neg,tanh>1");
+    CHECK(two[NodeId{0}].device == 0);
+    CHECK(two[NodeId{1}].device == 1);
+    CHECK(two[NodeId{1}].source == kNone);
+    mark(2, 0, 3), mark(3, 0, kNone);
+    CHECK(shown(join_regions(g, rule.query())) == "region(x,y)=add,exp>1 neg(b) tanh(d)");
+  }
+
+  TEST_CASE("join: what comes of one node still stands for it") {
+    Rule rule;
+    Graph g = graph_of(cat("graph { ", kInputs, R"(
+      a = binary(x, y) {kind="add"} b = unary(a) {kind="exp"} output "b" = b })"));
+    Marks marks;
+    marks.source = 6;
+    g.set_marks(0, marks), g.set_marks(1, marks);
+    CHECK(join_regions(g, rule.query())[NodeId{0}].source == 6);
+  }
+
   TEST_CASE("join: why not is told behind what was said before, and not again") {
     Rule rule{[](const Graph&) { return false; }};
     Graph g = graph_of(cat("graph { ", kInputs, R"(

@@ -11,7 +11,7 @@
 
 #include "ir/graphs.hpp"
 #include "ir/verify.hpp"
-#include "plan/legalize.hpp"
+#include "plan/claims.hpp"
 
 namespace tenon::core {
 
