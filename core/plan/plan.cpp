@@ -12,6 +12,7 @@
 #include "plan/batch.hpp"
 #include "plan/fuse.hpp"
 #include "plan/fuse_products.hpp"
+#include "plan/halves.hpp"
 #include "plan/hoist.hpp"
 #include "plan/legalize.hpp"
 #include "plan/price.hpp"
@@ -129,7 +130,7 @@ class Planner {
   static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
 
   LegalGraph legal_graph(Graph g, const Query& query, Improve improve) const {
-    if (fuses()) g = join_products(fuse(g, query), query);
+    if (fuses()) g = join_products(fuse(read_halves(g, query), query), query);
     g = copy_what_passes_through(g);
     verify(g);
     const bool two = options_.allow_fallback && devices_.size() > 1 && devices_[0] != devices_[1];
