@@ -33,13 +33,14 @@ bool counts_along(Matcher& m, Value v, int from_the_end, const Shape& scores) {
          fits(s, scores);
 }
 
-// Allows a constant's element (i, j) exactly the keys j <= i?
+// Is it a constant that allows query i exactly the keys j <= i, for all batches and heads alike?
 bool is_triangle(const Matcher& m, Value mask, const Shape& scores) {
   const ValueInfo& info = m.graph()[mask];
   const Shape& s = info.type.shape;
   if (info.space != Space::constant || info.type.dtype != kBool || s.rank() < 2) return false;
   const int64_t rows = scores[2], keys = scores[3];
-  if (s.elements() != rows * keys || s[s.rank() - 1] != keys) return false;
+  if (s[s.rank() - 2] != rows || s[s.rank() - 1] != keys || s.elements() != rows * keys)
+    return false;
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < keys; ++j)
       if ((info.data->at(static_cast<size_t>(i * keys + j)) != std::byte{0}) != (j <= i))
@@ -59,6 +60,12 @@ bool is_causal(Matcher& m, Value mask, const Shape& scores) {
   }
   m.back_to(before);
   return false;
+}
+
+// Can a kernel multiply with it as one number? Where the parts do not overflow, neither may it.
+bool is_scale(double scale, DType dtype) {
+  return scale == 0 ||
+         (dtype == kF64 ? std::isnormal(scale) : std::isnormal(static_cast<float>(scale)));
 }
 
 struct Masked {
@@ -122,7 +129,7 @@ std::optional<Raised> raise_attention(Matcher& m, Value y) {
       keys[0] != scores[0] || keys[1] != scores[1] || q[3] == 0 || scores[3] == 0)
     return {};
   const double scale = scaled.number * product->alpha;
-  if (!std::isfinite(scale)) return {};
+  if (!is_scale(scale, m.type(p->x).dtype)) return {};
 
   op::attention a{.scale = scale, .causal = s.causal};
   std::vector<Value> operands{product->a, k, out->b};

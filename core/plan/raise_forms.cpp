@@ -97,6 +97,8 @@ std::optional<Raised> raise_cross_entropy(Matcher& m, Value y) {
       m.shape(pick->indices) != picked || x[axis] == 0)
     return {};
   const int64_t classes = x[axis];
+  if (m.type(pick->indices).dtype == kI32 && classes > std::numeric_limits<int32_t>::max())
+    return {};
   return Raised{{log->x, pick->indices},
                 [axis, classes, picked](Builder& b, const std::vector<Value>& v) -> Value {
                   Shape items;
@@ -124,7 +126,7 @@ namespace {
 
 bool is_multiple(Matcher& m, Value u, Value x, double number) {
   const Matcher::Product p = m.product(u);
-  return p.factors.size() == 1 && p.factors[0] == x && m.near(p.number, number, m.type(x).dtype);
+  return p.factors.size() == 1 && p.factors[0] == x && p.is_rounded(number, m.type(x).dtype);
 }
 
 // How often a product has x as a factor, squares and cubes counted; -1 when it has others.
@@ -150,10 +152,10 @@ int powers_of(Matcher& m, const Matcher::Product& p, Value x) {
 bool is_tanh_argument(Matcher& m, Value u, Value x) {
   const DType dtype = m.type(x).dtype;
   const Matcher::Product p = m.product(u);
-  if (!m.near(p.number, std::sqrt(2 / std::numbers::pi), dtype)) return false;
+  if (!p.is_rounded(std::sqrt(2 / std::numbers::pi), dtype)) return false;
   const auto is_cubic = [&](Value v, int powers) {
     const Matcher::Product q = m.product(v);
-    return m.near(q.number, 0.044715, dtype) && powers_of(m, q, x) == powers;
+    return q.is_rounded(0.044715, dtype) && powers_of(m, q, x) == powers;
   };
   if (p.factors.size() == 1) {
     const auto sum = m.binary(p.factors[0], "add");
@@ -182,7 +184,7 @@ const char* gelu_of(Matcher& m, Value x, Value t) {
 // x·Φ(x), with 1 + erf or erfc; x/2·(1 + tanh u), u = √(2/π)(x + .044715x³).
 std::optional<Raised> raise_gelu(Matcher& m, Value y) {
   const Matcher::Product p = m.product(y);
-  if (p.factors.size() != 2 || !m.near(p.number, 0.5, m.type(y).dtype)) return {};
+  if (p.factors.size() != 2 || p.number != 0.5) return {};
   const size_t before = m.mark();
   for (size_t k = 0; k < 2; ++k) {
     m.back_to(before);
@@ -211,9 +213,12 @@ std::optional<Raised> raise_sigmoid(Matcher& m, Value y) {
 // x·σ(x), or x / (1 + e^-x)
 std::optional<Raised> raise_silu(Matcher& m, Value y) {
   if (const auto product = m.binary(y, "mul")) {
+    const size_t before = m.mark();
     for (const auto& [x, s] :
-         {std::pair(product->first, product->second), std::pair(product->second, product->first)})
+         {std::pair(product->first, product->second), std::pair(product->second, product->first)}) {
+      m.back_to(before);
       if (m.unary(s, "sigmoid") == x) return activation_of(x, "silu");
+    }
     return {};
   }
   const auto quotient = m.binary(y, "div");
@@ -274,15 +279,15 @@ std::optional<Normalized> normalized(Matcher& m, Value y) {
   const Matcher::Product p = m.product(y);
   if (p.number != 1 || p.factors.size() > 3) return {};
   const size_t before = m.mark();
-  for (const Value r : p.factors)
-    for (const Value c : p.factors) {
+  for (size_t r = 0; r < p.factors.size(); ++r)
+    for (size_t c = 0; c < p.factors.size(); ++c) {
       if (c == r) continue;
       m.back_to(before);
-      const auto root = inverse_root(m, r, c);
+      const auto root = inverse_root(m, p.factors[r], p.factors[c]);
       if (!root) continue;
-      Normalized n{c, *root, {}};
-      for (const Value f : p.factors)
-        if (f != c && f != r) n.rest.push_back(f);
+      Normalized n{p.factors[c], *root, {}};
+      for (size_t f = 0; f < p.factors.size(); ++f)  // by place: one value may come twice
+        if (f != c && f != r) n.rest.push_back(p.factors[f]);
       return n;
     }
   return {};

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace tenon::core {
 
@@ -124,18 +123,15 @@ std::optional<double> Matcher::number(Value v) const {
   }
 }
 
-// One unit in the last place: a constant of a source was rounded once.
-bool Matcher::near(double a, double b, DType dtype) const {
-  const double unit = dtype == kF64    ? std::numeric_limits<double>::epsilon()
-                      : dtype == kF32  ? 0x1p-23
-                      : dtype == kBF16 ? 0x1p-7
-                                       : 0x1p-10;
-  return std::abs(a - b) <= unit * std::abs(b);
-}
+bool Matcher::is_number(Value v, double wanted) const { return number(v) == wanted; }
 
-bool Matcher::is_number(Value v, double wanted) const {
-  const auto n = number(v);
-  return n && near(*n, wanted, type(v).dtype);
+bool Matcher::Product::is_rounded(double wanted, DType dtype) const {
+  const double unit = dtype == kF64    ? 0x1p-53
+                      : dtype == kF32  ? 0x1p-24
+                      : dtype == kBF16 ? 0x1p-8
+                                       : 0x1p-11;
+  const double room = numbers * unit + 0x1p-53;  // the wanted number was rounded, too
+  return std::abs(number - wanted) <= room * std::abs(wanted);
 }
 
 Matcher::Product Matcher::product(Value v) {
@@ -147,6 +143,7 @@ Matcher::Product Matcher::product(Value v) {
 void Matcher::take_apart(Value v, Product& p, bool outermost) {
   if (const auto n = number(v)) {
     p.number *= *n;
+    ++p.numbers;
     return;
   }
   constexpr int kMostNodes = 12;
@@ -161,6 +158,7 @@ void Matcher::take_apart(Value v, Product& p, bool outermost) {
     if (const auto f = binary(v, "div")) {
       if (const auto by = number(f->second); by && *by != 0) {
         p.number /= *by;
+        ++p.numbers;
         take_apart(f->first, p, false);
         return;
       }

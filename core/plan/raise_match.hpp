@@ -53,20 +53,22 @@ class Matcher {
   Value square(Value v);
   // The one number of a constant.
   std::optional<double> number(Value v) const;
-  // Is it this number, to the precision of its dtype?
+  // Is it exactly this number?
   bool is_number(Value v, double wanted) const;
 
   // A product taken apart: its factors, numbers among them multiplied together; stops at values
   // that others read, and where there are more nodes than a form has.
   struct Product {
     double number = 1;
+    int numbers = 0;  // constants that `number` is made of
     std::vector<Value> factors;
     int nodes = 0;
+    // Is `number` this one, where each constant was rounded to dtype once?
+    bool is_rounded(double wanted, DType dtype) const;
   };
   Product product(Value v);
   // v + number, or nothing.
   std::optional<std::pair<Value, double>> plus_number(Value v);
-  bool near(double a, double b, DType dtype) const;
 
   size_t mark() const { return seen_.size(); }
   void back_to(size_t mark) { seen_.resize(mark); }

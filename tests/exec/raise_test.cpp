@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/number.hpp"
 #include "rig.hpp"
 
 using namespace tenon;
@@ -219,6 +220,19 @@ const Case kCases[] = {
        const Value var = b.sub(b.reduce("mean", b.mul(x, x)), b.mul(mean, mean));
        return b.mul(b.sub(x, mean), b.unary("rsqrt", b.add(var, 1e-1)));
      }},
+    {"layer_norm times its root again", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value c = b.sub(x, b.reduce("mean", x));
+       const Value r = b.rms(c, 1e-1);
+       return b.mul(b.mul(c, r), r);
+     }},
+    {"layer_norm times its centred values again", "",
+     [](Build& b) {
+       const Value x = b.input({4, 6});
+       const Value c = b.sub(x, b.reduce("mean", x));
+       return b.mul(b.mul(c, c), b.rms(c, 1e-1));
+     }},
     {"a norm times itself", "layer_norm",
      [](Build& b) {
        const Value n = b.g.add(op::layer_norm{.x = b.input({6})});
@@ -383,6 +397,35 @@ TEST_SUITE("exec/raise") {
     CHECK(!std::isnan(raised.values.at("y")[7]));
   }
 
+  TEST_CASE("attention: a triangle is causal only over queries and keys") {
+    // Four batches, four heads, four queries, four keys: any two axes could hold it.
+    const std::vector<uint8_t> triangle = {1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1};
+    struct {
+      const char* name;
+      std::vector<int64_t> dims;
+    } const masks[] = {{"queries, keys", {4, 4}},        {"queries, keys of rank 4", {1, 1, 4, 4}},
+                       {"batches, keys", {4, 1, 1, 4}},  {"heads, keys", {4, 1, 4}},
+                       {"batches, heads", {4, 4, 1, 1}}, {"batches, queries", {4, 1, 4, 1}},
+                       {"heads, queries", {4, 4, 1}}};
+    for (const auto& mask : masks) {
+      CAPTURE(std::string(mask.name));
+      const Maker make = [&](Build& b) {
+        const Value q = b.input({4, 4, 4, 8}), k = b.input({4, 4, 4, 8}), v = b.input({4, 4, 4, 8});
+        const Value cond = b.g.constant({boolean, mask.dims}, triangle.data(), triangle.size());
+        const Value s = b.g.add(op::matmul{.trans_b = true, .a = q, .b = k});
+        const Value masked = b.g.add(op::where{.cond = cond, .a = s, .b = b.number(-kInf)});
+        return b.g.add(op::matmul{.a = b.softmax(masked), .b = v});
+      };
+      const Outcome plain = run_case(make, false, false, false);
+      const Outcome raised = run_case(make, true, false, false);
+      CHECK(has_op(raised, "attention"));
+      // A mask that is not causal may hide all keys of a row: more nodes give its NaN back.
+      const bool causal = std::string(mask.name).starts_with("queries");
+      CHECK((raised.ops.size() == 1) == causal);
+      check_same(plain, raised);
+    }
+  }
+
   TEST_CASE("cross entropy: labels picked from a log softmax, negative ones from the end") {
     const auto make = [](Graph& g) {
       const Value x = g.input("x", {f32, {3, 4}}), labels = g.input("labels", {i64, {3}});
@@ -449,6 +492,61 @@ TEST_SUITE("exec/raise") {
         const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
         CHECK((report.find("raised: ") != std::string::npos) == right);
       }
+  }
+
+  TEST_CASE("numbers: what is 1, 2, 3 or 0.5 in a formula must be just that") {
+    struct {
+      tenon_dtype dtype;
+      uint16_t half, one, two, three;
+    } const dtypes[] = {{bf16, 0x3F00, 0x3F80, 0x4000, 0x4040},
+                        {f16, 0x3800, 0x3C00, 0x4000, 0x4200}};
+    enum class Near { one, two, three, half };
+    for (const auto& d : dtypes)
+      for (const int off : {-1, 0, 1})
+        for (const Near near : {Near::one, Near::two, Near::three, Near::half}) {
+          CAPTURE(d.dtype);
+          CAPTURE(off);
+          CAPTURE(near);
+          Graph g("numbers");
+          const Value x = g.input("x", {d.dtype, {4, 6}}), gamma = g.input("gamma", {d.dtype, {6}});
+          const auto number = [&](Near which) {
+            const uint16_t exact = which == Near::one     ? d.one
+                                   : which == Near::two   ? d.two
+                                   : which == Near::three ? d.three
+                                                          : d.half;
+            const auto bits = static_cast<uint16_t>(exact + (which == near ? off : 0));
+            return g.constant({d.dtype, {}}, &bits, 2);
+          };
+          const auto binary = [&](const char* kind, Value a, Value b) {
+            return g.add(op::binary{.kind = kind, .a = a, .b = b});
+          };
+          const auto unary = [&](const char* kind, Value a) {
+            return g.add(op::unary{.kind = kind, .x = a});
+          };
+          const auto half_number = [&](double v) {
+            const uint16_t bits = d.dtype == bf16 ? core::encode_bf16(v) : core::encode_f16(v);
+            return g.constant({d.dtype, {}}, &bits, 2);
+          };
+          if (near == Near::one) {
+            const Value e = unary("exp", unary("neg", x));
+            g.output("y", binary("div", number(Near::one), binary("add", e, half_number(1))));
+          } else if (near == Near::two) {
+            const Value square = binary("pow", x, number(Near::two));
+            const Value mean =
+                g.add(op::reduce{.kind = "mean", .axes = {1}, .keepdims = true, .x = square});
+            const Value r = unary("rsqrt", binary("add", mean, half_number(0.1)));
+            g.output("y", binary("mul", binary("mul", x, r), gamma));
+          } else {
+            const Value cube = binary("pow", x, number(Near::three));
+            const Value sum = binary("add", x, binary("mul", cube, half_number(0.044715)));
+            const Value u = binary("mul", sum, half_number(std::sqrt(2 / 3.14159265358979)));
+            const Value t = binary("add", unary("tanh", u), half_number(1));
+            g.output("y", binary("mul", binary("mul", x, number(Near::half)), t));
+          }
+          const Store store(runtime());
+          const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
+          CHECK((report.find("raised: ") != std::string::npos) == (off == 0));
+        }
   }
 
   TEST_CASE("notes: a raised node says of what, and NO_FUSE raises nothing") {

@@ -108,6 +108,18 @@ TEST_SUITE("plan/raise") {
     CHECK(r[NodeId{0}].clone == 7);
   }
 
+  TEST_CASE("silu: of a value that is a sigmoid itself, in either order") {
+    for (const bool swapped : {false, true}) {
+      Graph g;
+      Builder b(g);
+      const Value x = b.unary("sigmoid", g.input("x", {kF32, {4}})), s = b.unary("sigmoid", x);
+      g.output("y", swapped ? b.times(s, x) : b.times(x, s));
+      const Graph r = raised(g);
+      REQUIRE(ops_of(r) == "unary unary");
+      CHECK(decode<op::unary>(r[NodeId{1}]).kind == "silu");
+    }
+  }
+
   TEST_CASE("a long product is taken apart no further than a form reaches") {
     Graph g;
     Builder b(g);
