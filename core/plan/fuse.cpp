@@ -297,6 +297,7 @@ Graph fuse(const Graph& graph, const Query& query) {
   constexpr void (*kForms[])(Finder&, NodeId) = {join_gate, join_product,
                                                  join_norm<op::layer_norm, op::residual_layer_norm>,
                                                  join_norm<op::rms_norm, op::residual_rms_norm>};
+  static_assert(std::size(kForms) == std::size(kFuseForms));
   for (const auto form : kForms)
     for (NodeId n = 0; n < graph.node_count(); ++n) form(finder, n);
   return std::move(finder).rewrite();

@@ -5,11 +5,16 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "ops/record.hpp"
 #include "plan/claims.hpp"
 
 namespace tenon::core {
+
+// Every form, in the order in which they are tried. exec.random_form spells each one out.
+inline constexpr std::string_view kFuseForms[] = {"gate", "product", "residual layer_norm",
+                                                  "residual rms_norm"};
 
 // Asks the nodes' device, a graph of one node at a time, each kind of node once. Types must be
 // numeric. What was joined, and why a candidate was not, stands in the nodes' notes.

@@ -3,6 +3,7 @@
 #include "plan/raise.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
@@ -17,27 +18,34 @@ struct Found {
 };
 
 struct Row {
-  std::string_view op;  // that it becomes
+  std::string_view form;
   Form find;
 };
 
-// Each round: forms tried in their order at every node.
-const std::vector<std::vector<Row>>& rounds() {
-  static const std::vector<std::vector<Row>> all = {
-      {{"softmax", raise_softmax},
-       {"log softmax", raise_log_softmax},
-       {"gelu", raise_gelu},
-       {"sigmoid", raise_sigmoid},
-       {"layer_norm", raise_layer_norm},
-       {"rms_norm", raise_rms_norm}},
-      {{"silu", raise_silu},
-       {"scaled norm", raise_scaled_norm},
-       {"cross_entropy", raise_cross_entropy},
-       {"attention", raise_attention}},
-      {{"scaled norm", raise_scaled_norm}},  // the offset, after the scale
-  };
-  return all;
+// Each round tries its forms in their order at every node.
+constexpr Row kFirst[] = {
+    {"softmax", raise_softmax}, {"log softmax", raise_log_softmax}, {"gelu", raise_gelu},
+    {"sigmoid", raise_sigmoid}, {"layer_norm", raise_layer_norm},   {"rms_norm", raise_rms_norm}};
+constexpr Row kSecond[] = {{"silu", raise_silu},
+                           {"scaled norm", raise_scaled_norm},
+                           {"cross_entropy", raise_cross_entropy},
+                           {"attention", raise_attention}};
+constexpr Row kThird[] = {{"scaled norm", raise_scaled_norm}};  // the offset, after the scale
+constexpr std::span<const Row> kRounds[] = {kFirst, kSecond, kThird};
+
+// The list in the header names exactly the forms of the rounds.
+constexpr bool is_listed(std::string_view form) {
+  return std::ranges::find(kRaiseForms, form) != std::end(kRaiseForms);
 }
+constexpr bool is_tried(std::string_view form) {
+  return std::ranges::any_of(kRounds, [&](std::span<const Row> rows) {
+    return std::ranges::any_of(rows, [&](const Row& row) { return row.form == form; });
+  });
+}
+static_assert(std::ranges::all_of(kRaiseForms, is_tried));
+static_assert(std::ranges::all_of(kRounds, [](std::span<const Row> rows) {
+  return std::ranges::all_of(rows, is_listed, &Row::form);
+}));
 
 std::string parts_of(const Graph& g, const std::vector<NodeId>& nodes) {
   std::string parts;
@@ -89,7 +97,7 @@ bool can_stand(const Graph& g, const Found& found, const std::vector<bool>& gone
 }
 
 // One round; nothing when it found nothing. Says at a node why it was left as it is.
-std::optional<Graph> raise_once(Graph& g, const std::vector<Row>& rows) {
+std::optional<Graph> raise_once(Graph& g, std::span<const Row> rows) {
   Matcher m(g);
   std::unordered_map<NodeId, Found> at;
   std::vector<bool> gone(g.node_count());
@@ -105,7 +113,7 @@ std::optional<Graph> raise_once(Graph& g, const std::vector<Row>& rows) {
       if (!m.closed()) {
         if (g[n].note.empty())
           g.set_note(n,
-                     cat("not raised to ", row.op, ": a value in between is read by others too"));
+                     cat("not raised to ", row.form, ": a value in between is read by others too"));
         continue;
       }
       for (NodeId part : found.nodes) gone[part] = true;
@@ -120,7 +128,7 @@ std::optional<Graph> raise_once(Graph& g, const std::vector<Row>& rows) {
 }  // namespace
 
 Graph raise(Graph g) {
-  for (const auto& rows : rounds())
+  for (const std::span<const Row> rows : kRounds)
     if (auto raised = raise_once(g, rows)) g = std::move(*raised);
   return g;
 }
