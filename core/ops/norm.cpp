@@ -235,12 +235,25 @@ struct NormGradients {
   Value dx, dgamma, dbeta;
 };
 
+// Do the saved statistics belong to x? Those of a residual norm belong to the sum before it was
+// rounded. Beside the rounded sum they would give a gradient that no function has.
+template <class Op>
+bool statistics_fit(const Builder& b, Value x) {
+  if constexpr (requires(Op n) { n.residual; }) return acc_dtype(b.dtype(x)) == b.dtype(x);
+  return true;
+}
+
 template <class Op>
 NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Value extra) {
   Builder& b = g.b;
   const Split s = split_of(n.axis, b.shape(x), Op::kName);
+  const bool saved = statistics_fit<Op>(b, x);
   StatsUpstream up{.dmean = g.dy(stats), .dinverse = g.dy(stats + 1), .mean = {}, .inverse = {}};
-  if (up.dinverse || g.dy(0)) up.mean = g.y(stats), up.inverse = g.y(stats + 1);
+  if (saved && (up.dinverse || g.dy(0))) up.mean = g.y(stats), up.inverse = g.y(stats + 1);
+  if (!saved && up.dinverse) {
+    const Centred c = centre(b, b.widen(x), s.axes);
+    up.mean = c.mean, up.inverse = inverse_root(b, c.values, s.axes, n.eps);
+  }
   extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
   const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
@@ -262,8 +275,11 @@ template <class Op>
 NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Value extra) {
   Builder& b = g.b;
   const Split s = split_of(n.axis, b.shape(x), Op::kName);
-  const Value r = g.y(stats);
-  const StatsUpstream up{.dmean = {}, .dinverse = g.dy(stats), .mean = {}, .inverse = r};
+  StatsUpstream up{.dmean = {}, .dinverse = g.dy(stats), .mean = {}, .inverse = {}};
+  if (statistics_fit<Op>(b, x))
+    up.inverse = g.y(stats);
+  else if (up.dinverse)
+    up.inverse = inverse_root(b, b.widen(x), s.axes, n.eps);
   extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
   const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
@@ -272,7 +288,7 @@ NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Va
                                                   .dy = g.dy(0),
                                                   .x = x,
                                                   .gamma = n.gamma,
-                                                  .inv_rms = r,
+                                                  .inv_rms = up.inverse,
                                                   .dsum = dx ? extra : Value{},
                                                   .want_dx = dx,
                                                   .want_dgamma = gamma,

@@ -76,13 +76,17 @@ class Finder {
     return g_[a].clone == g_[b].clone && g_[a].device == g_[b].device;
   }
 
+  // Says at node n why it is not joined.
+  void refuse(NodeId n, std::string_view op, std::string_view why) {
+    notes_[n] = cat("not joined into ", op, ": ", why);
+  }
   // Takes the nodes if the device claims the composite; else notes why not at its last node.
   bool take(Join join) {
     const NodeId last = join.nodes.back();
     const Verdict& verdict =
         claims_.of(g_, *join.op, join.operands, join.attrs, join.wanted, g_[last].device);
     if (const std::string why = claims_.why_not(verdict, g_, join.nodes); !why.empty()) {
-      notes_[last] = cat("not joined into ", join.op->name(), ": ", why);
+      refuse(last, join.op->name(), why);
       return false;
     }
     for (NodeId n : join.nodes) taken_[n] = true;
@@ -252,6 +256,12 @@ void join_norm(Finder& f, NodeId n) {
   if (norm->gamma == norm->x || norm->beta == norm->x)
     return;  // the composite would read its own output
   if (!f.alike(m, n) || !f.may_wait(norm->x, n)) return;
+  const std::vector<Value>& outputs = g[n].outputs;
+  const DType dtype = g.type(norm->x).dtype;
+  const auto is_there = [](Value v) { return bool(v); };
+  if (acc_dtype(dtype) != dtype && std::any_of(outputs.begin() + 1, outputs.end(), is_there))
+    return f.refuse(n, Joined::kName,
+                    "its statistics would be those of the sum before it is rounded");
   Joined joined{.axis = norm->axis,
                 .eps = norm->eps,
                 .x = sum->a,
@@ -262,7 +272,6 @@ void join_norm(Finder& f, NodeId n) {
   std::vector<std::pair<Value, size_t>> results{{g[n].outputs[0], 0}};
   if (joined.want_sum) results.push_back({norm->x, 1});
   // The statistics follow the sum.
-  const std::vector<Value>& outputs = g[n].outputs;
   for (size_t k = 1; k < outputs.size(); ++k)
     if (outputs[k]) results.push_back({outputs[k], k + 1});
   Join join = join_of(joined, {m, n}, std::move(results));

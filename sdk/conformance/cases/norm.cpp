@@ -215,6 +215,32 @@ void residual_rows(Suite& s, const std::string& name) {
     }
 }
 
+// In halves 4 + 1/128 rounds to 4. The gradient must be that of one sum, rounded or not: statistics
+// of the one beside the other would give -808 or 0.001 here.
+template <class Op>
+void rounded_sum_row(Suite& s, const std::string& name) {
+  s.add({.id = name + "-gradient-rounded",
+         .sentence = name + ": the gradient where the sum is rounded",
+         .build =
+             [](CaseBuilder& b) {
+               const Dims dims{1, kRms<Op> ? 1 : 2};
+               Op n{.eps = kRms<Op> ? 0 : 1e-5};
+               n.x = b.input("x", dims, Fill::list({4}).fixed());
+               n.residual = b.input("residual", dims, Fill::list({1.0 / 128}).fixed());
+               n.gamma = b.input("gamma", {dims[1]}, Fill::list({1}).fixed());
+               const Value first = b.input("first", dims, Fill::list({1, 0}).fixed());
+               const Value y = b.add(n)[0];
+               const Value loss = b.reduce("sum", b.binary("mul", y, first), {}, false);
+               b.output("dx", b.graph().gradients(loss, {n.x})[0]);
+               if (kRms<Op>)
+                 b.expect("dx", {0});
+               else
+                 b.expect("dx", {std::sqrt(1e5) / 2, -std::sqrt(1e5) / 2});
+               b.scale("dx", [&] { return b.number(kRms<Op> ? 1 : 160); });
+             },
+         .tolerance = scaled(64)});
+}
+
 template <class Op>
 void backward_rows(Suite& s, const std::string& name) {
   std::vector<Form> all = forms();
@@ -315,6 +341,8 @@ void norm_cases(Suite& s) {
   forward_rows<op::rms_norm>(s, "rms-norm");
   residual_rows<op::residual_layer_norm>(s, "residual-layer-norm");
   residual_rows<op::residual_rms_norm>(s, "residual-rms-norm");
+  rounded_sum_row<op::residual_layer_norm>(s, "residual-layer-norm");
+  rounded_sum_row<op::residual_rms_norm>(s, "residual-rms-norm");
   backward_rows<op::layer_norm_backward>(s, "layer-norm-backward");
   backward_rows<op::rms_norm_backward>(s, "rms-norm-backward");
 }
