@@ -309,9 +309,12 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   const Value zero = b.scalar(b.dtype(r.q), 0);
   const Value lse = b.reshape(n.lse, {s.batch, s.q_heads, s.q_len, 1});
   // Rows without keys have lse -inf. Whatever their upstream gradient holds, they give nothing.
-  const Value live = b.compare("ne", lse, -kInf);
+  const Value top = b.reduce("max", r.masked, {3}, true);
+  const Value live = b.logical("and", b.compare("ne", lse, -kInf), b.compare("ne", top, -kInf));
   const Value keep = r.allowed ? b.logical("and", r.allowed, live) : live;
-  const Value p = b.where(keep, b.exp(b.minus(r.masked, b.where(live, lse, zero))), zero);
+  // The weights are divided by their own sum: a large lse has lost the logarithm of the sum.
+  const Value e = b.where(keep, b.exp(b.minus(r.masked, b.where(live, top, zero))), zero);
+  const Value p = b.over(e, b.where(live, b.sum(e, {3}), b.scalar(b.dtype(r.q), 1)));
   const auto heads = [&](Value x) { return b.widen(swap_layout(b, n.layout, x)); };
   const Value dout = b.where(live, heads(n.dout), zero);
   const Value delta = b.sum(b.times(dout, heads(n.o)), {3});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_backward: a piece of work takes some keys of one key head through all of its query
-// rows, so that dk and dv have one writer. The parts of dq that several pieces give are added in
-// order.
+// attention_backward in two passes. The first finds delta and the normalization of each query row.
+// In the second a piece of work takes some keys of one key head through all of its query rows, so
+// that dk and dv have one writer. The parts of dq that several pieces give are added in order.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,13 +16,18 @@ namespace {
 
 constexpr int64_t kManyPieces = 16, kFewestKeys = 256;
 
+// Up to this size the weights are e^(score - lse): the rounding of lse changes them by 1e-6 at
+// most. Beyond it lse loses the logarithm of the row's sum bit by bit (all of it at 1e9, which
+// masks add), so the maximum and the sum are found again.
+constexpr double kTrustedLse = 16;
+
 // A thread's own work area. Rows are [lanes][dim], a lane's row padded to whole panels where a
 // product reads it.
 struct Area {
   char *q_rows, *dout_rows, *row;  // q scaled
   char *q, *dout, *dq;             // [dim][width]
   char *scores, *slopes, *added;   // [kKeyBlock][width]
-  char *lse, *delta;               // [width]
+  char *most, *sum, *correction;   // [width]
   char *mask, *k, *v, *dk,
       *dv;  // dk, dv: sums of a piece's keys, where the outputs are of another dtype
 };
@@ -41,19 +46,31 @@ struct Backward {
   bool convert() const { return p.dtype != p.sum; }
   Area take(Carver& carver) const;
   void run(const sdk::Call& c) const;
-  void run_piece(const sdk::Call& c, int64_t head, int64_t split, const Area& a) const;
-  void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void find_rows(const sdk::Call& c, int64_t index, const Area& a) const;
   template <class T>
-  void load_sums(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
-  void run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end,
-                int64_t split, const Area& a, char* dk, char* dv, int64_t dk_stride,
-                int64_t dv_stride) const;
+  void find_rows_as(const sdk::Call& c, int64_t index, const Area& a) const;
+  void sum_weights(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void run_piece(const sdk::Call& c, int64_t head, int64_t split, const Area& a) const;
+  AttentionScores products(const AttentionTile& t, const AttentionLimits& limits,
+                           const MaskBlock& mask, const char* k, int64_t k_stride, int64_t key,
+                           int64_t keys, const Area& a) const;
+  void load_queries(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void load_dout(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end, int64_t split,
+                const Area& a, char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const;
   void store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const;
   template <class T>
   void add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys,
                  const Area& a) const;
 
-  // Scratch: areas, then dq of each split in q's layout, then dmask's sums.
+  // Tiles of all heads are counted through.
+  int64_t tiles() const { return p.batch * p.k_heads * p.tiles(); }
+  AttentionTile tile(int64_t index) const {
+    const int64_t head = index / p.tiles();
+    return p.tile(head / p.k_heads, head % p.k_heads, index % p.tiles());
+  }
+
+  // Scratch: areas, then dq of each split in q's layout, then dmask's sums, then the rows' facts.
   char* partial_dq(const sdk::Call& c, int64_t split) const {
     return static_cast<char*>(c.scratch) + slots * area_size + split * dq_bytes();
   }
@@ -61,6 +78,12 @@ struct Backward {
     return splits == 1 ? 0 : (p.batch * p.q_heads * p.q_len * p.dim * p.sum_size + 63) / 64 * 64;
   }
   char* dmask_sums(const sdk::Call& c) const { return partial_dq(c, splits); }
+  int64_t dmask_bytes() const { return want_dmask ? (mask_count * p.sum_size + 63) / 64 * 64 : 0; }
+  // Three numbers of each lane: of kind 0 (shift), 1 (factor) or 2 (delta) those of a tile.
+  char* facts(const sdk::Call& c, int kind, int64_t index) const {
+    return dmask_sums(c) + dmask_bytes() + (kind * tiles() + index) * p.width * p.sum_size;
+  }
+  int64_t facts_bytes() const { return 3 * tiles() * p.width * p.sum_size; }
 };
 
 Area Backward::take(Carver& carver) const {
@@ -73,7 +96,7 @@ Area Backward::take(Carver& carver) const {
   a.dq = carver.take(p.dim * row);
   a.scores = carver.take(kKeyBlock * row), a.slopes = carver.take(kKeyBlock * row);
   a.added = carver.take(want_dmask ? kKeyBlock * row : 0);
-  a.lse = carver.take(row), a.delta = carver.take(row);
+  a.most = carver.take(row), a.sum = carver.take(row), a.correction = carver.take(row);
   a.mask = carver.take(MaskBlock::bytes(p));
   const int64_t keys = convert() ? kKeyBlock * p.sum_size : 0,
                 sums = convert() ? span * p.sum_size : 0;
@@ -82,58 +105,122 @@ Area Backward::take(Carver& carver) const {
   return a;
 }
 
-// q scaled and dout, by rows and by lanes; lse and delta = sum of dout·o.
-void Backward::load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+// By rows, scaled, and by lanes.
+void Backward::load_queries(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
     char* const q = a.q_rows + lane * p.dim * p.sum_size;
     attention_widen(p, c.in<char>(p.q_in) + p.q.at(t.batch, row.head, row.step) * p.size, q, p.dim);
     epilogue_scale(p.sum, q, p.scale, nullptr, p.sum, p.dim);
+  }
+  if (t.count < p.width) std::memset(a.q, 0, p.dim * p.width * p.sum_size);
+  attention_transpose(p.sum, a.q_rows, p.dim, t.count, p.dim, 1, a.q, p.width);
+}
+
+void Backward::load_dout(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const AttentionRow row = p.row(t, lane);
     attention_widen(p, c.in<char>(dout_in) + p.o.at(t.batch, row.head, row.step) * p.size,
                     a.dout_rows + lane * p.v_dim * p.sum_size, p.v_dim);
   }
-  if (t.count < p.width) {
-    std::memset(a.q, 0, p.dim * p.width * p.sum_size);
-    std::memset(a.dout, 0, p.v_dim * p.width * p.sum_size);
-  }
-  attention_transpose(p.sum, a.q_rows, p.dim, t.count, p.dim, 1, a.q, p.width);
+  if (t.count < p.width) std::memset(a.dout, 0, p.v_dim * p.width * p.sum_size);
   attention_transpose(p.sum, a.dout_rows, p.v_dim, t.count, p.v_dim, 1, a.dout, p.width);
 }
 
 template <class T>
-void Backward::load_sums(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
-  T* const lse = reinterpret_cast<T*>(a.lse);
-  T* const delta = reinterpret_cast<T*>(a.delta);
-  std::fill_n(lse, p.width, -std::numeric_limits<T>::infinity());
+void Backward::find_rows_as(const sdk::Call& c, int64_t index, const Area& a) const {
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  const AttentionTile t = tile(index);
+  T* const shift = reinterpret_cast<T*>(facts(c, 0, index));
+  T* const factor = reinterpret_cast<T*>(facts(c, 1, index));
+  T* const delta = reinterpret_cast<T*>(facts(c, 2, index));
+  std::fill_n(shift, p.width, kNone);
+  std::fill_n(factor, p.width, T{1});
   std::fill_n(delta, p.width, T{0});
+  const auto is_large = [](T lse) { return std::abs(lse) > T{kTrustedLse} && lse != kNone; };
+  const T* const dout = reinterpret_cast<const T*>(a.dout_rows);
   const T* const o = reinterpret_cast<const T*>(a.row);
+  bool large = false;
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    lse[lane] = c.in<T>(lse_in)[(t.batch * p.q_heads + row.head) * p.q_len + row.step];
-    attention_widen(p, c.in<char>(o_in) + p.o.at(t.batch, row.head, row.step) * p.size, a.row,
-                    p.v_dim);
-    const T* const dout = reinterpret_cast<const T*>(a.dout_rows) + lane * p.v_dim;
+    const int64_t at = p.o.at(t.batch, row.head, row.step) * p.size;
+    attention_widen(p, c.in<char>(dout_in) + at, a.dout_rows, p.v_dim);
+    attention_widen(p, c.in<char>(o_in) + at, a.row, p.v_dim);
     T sum = 0;
     for (int64_t d = 0; d < p.v_dim; ++d) sum += dout[d] * o[d];
     delta[lane] = sum;
+    shift[lane] = c.in<T>(lse_in)[(t.batch * p.q_heads + row.head) * p.q_len + row.step];
+    large |= is_large(shift[lane]);
+  }
+  if (!large) return;
+  sum_weights(c, t, a);
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    if (!is_large(shift[lane])) continue;  // so that no row depends on its neighbours
+    const T sum = reinterpret_cast<const T*>(a.sum)[lane];
+    shift[lane] = sum == 0 ? kNone : reinterpret_cast<const T*>(a.most)[lane];
+    factor[lane] = 1 / sum;
+  }
+}
+void Backward::find_rows(const sdk::Call& c, int64_t index, const Area& a) const {
+  if (p.sum == TENON_DTYPE_F64) return find_rows_as<double>(c, index, a);
+  find_rows_as<float>(c, index, a);
+}
+
+// The maximum and the sum of weights of each lane's row.
+void Backward::sum_weights(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+  if (p.sum == TENON_DTYPE_F64) {
+    std::fill_n(reinterpret_cast<double*>(a.most), p.width,
+                -std::numeric_limits<double>::infinity());
+  } else {
+    std::fill_n(reinterpret_cast<float*>(a.most), p.width, -std::numeric_limits<float>::infinity());
+  }
+  std::memset(a.sum, 0, p.width * p.sum_size);
+  load_queries(c, t, a);
+  const AttentionLimits limits(p, c, t);
+  const MaskBlock mask(p, c, t, a.mask);
+  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k);
+  for (int64_t key = limits.begin; key < limits.end; key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, limits.end - key);
+    const AttentionScores s =
+        products(t, limits, mask, k.block(key, keys), k.stride(), key, keys, a);
+    attention_weights(s, a.scores, a.most, a.sum, a.correction);
   }
 }
 
+// Products of a tile's queries with `keys` rows of k, and what makes scores of them.
+AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits& limits,
+                                   const MaskBlock& mask, const char* k, int64_t k_stride,
+                                   int64_t key, int64_t keys, const Area& a) const {
+  tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k, k_stride, 1, a.q, p.width,
+                 p.width, a.scores, p.width, nullptr});
+  AttentionScores s{p.sum,
+                    p.width,
+                    t.count,
+                    key,
+                    keys,
+                    p.softcap,
+                    nullptr,
+                    nullptr,
+                    limits.first,
+                    limits.last,
+                    limits.edges(t, key, keys)};
+  mask.fill(&s);
+  return s;
+}
+
 // Adds to dk and dv of keys [begin, end), which begin at `dk` and `dv`, and gives dq its part.
-void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begin, int64_t end,
+void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end,
                         int64_t split, const Area& a, char* dk, char* dv, int64_t dk_stride,
                         int64_t dv_stride) const {
+  const AttentionTile t = tile(index);
   const AttentionLimits limits(p, c, t);
   const int64_t from = std::max(begin, limits.begin), to = std::min(end, limits.end);
   std::memset(a.dq, 0, p.dim * p.width * p.sum_size);
   if (from < to) {
-    load_rows(c, t, a);
-    if (p.sum == TENON_DTYPE_F64) {
-      load_sums<double>(c, t, a);
-    } else {
-      load_sums<float>(c, t, a);
-    }
+    load_queries(c, t, a);
+    load_dout(c, t, a);
   }
+  const AttentionRowFacts rows{facts(c, 0, index), facts(c, 1, index), facts(c, 2, index)};
   const MaskBlock mask(p, c, t, a.mask);
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
       v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
@@ -141,23 +228,10 @@ void Backward::run_tile(const sdk::Call& c, const AttentionTile& t, int64_t begi
   for (int64_t key = from; key < to; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, to - key);
     const char* const k_rows = k.block(key, keys);
-    tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k_rows, k.stride(), 1, a.q, width,
-                   width, a.scores, width, nullptr});
+    const AttentionScores s = products(t, limits, mask, k_rows, k.stride(), key, keys, a);
     tile_products({p.sum, TileMode::set, keys, lanes, p.v_dim, v.block(key, keys), v.stride(), 1,
                    a.dout, width, width, a.slopes, width, nullptr});
-    AttentionScores s{p.sum,
-                      width,
-                      t.count,
-                      key,
-                      keys,
-                      p.softcap,
-                      nullptr,
-                      nullptr,
-                      limits.first,
-                      limits.last,
-                      limits.edges(t, key, keys)};
-    mask.fill(&s);
-    attention_slopes(s, a.scores, a.slopes, a.lse, a.delta, want_dmask ? a.added : nullptr);
+    attention_slopes(s, a.scores, a.slopes, rows, want_dmask ? a.added : nullptr);
     if (want_dmask) {
       if (p.sum == TENON_DTYPE_F64) {
         add_dmask<double>(c, t, key, keys, a);
@@ -220,7 +294,7 @@ void Backward::run_piece(const sdk::Call& c, int64_t head, int64_t split, const 
     std::memset(dv + j * dv_stride * p.sum_size, 0, p.v_dim * p.sum_size);
   }
   for (int64_t i = 0; i < p.tiles(); ++i)
-    run_tile(c, p.tile(b, h, i), begin, end, split, a, dk, dv, dk_stride, dv_stride);
+    run_tile(c, head * p.tiles() + i, begin, end, split, a, dk, dv, dk_stride, dv_stride);
   if (!convert()) return;
   for (int64_t j = 0; j < end - begin; ++j) {
     epilogue_store(p.sum, dk + j * p.dim * p.sum_size, k_out + j * p.k.step * p.size, p.dtype,
@@ -235,6 +309,10 @@ void Backward::run(const sdk::Call& c) const {
     Carver carver(static_cast<char*>(c.scratch) + slot * area_size);
     return take(carver);
   };
+  parallel_for_slots(tiles(), 1, slots, [&](int slot, int64_t begin, int64_t end) {
+    const Area a = area_of(slot);
+    for (int64_t i = begin; i < end; ++i) find_rows(c, i, a);
+  });
   const int64_t heads = p.batch * p.k_heads;
   if (want_dmask) std::memset(dmask_sums(c), 0, mask_count * p.sum_size);
   // Where the mask's gradient is wanted, one thread does all heads that share an element of it.
@@ -284,7 +362,7 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
 
   sdk::Kernel kernel;
   kernel.scratch = work.slots * work.area_size + work.splits * work.dq_bytes() +
-                   (n.want_dmask ? work.mask_count * p.sum_size : 0);
+                   work.dmask_bytes() + work.facts_bytes();
   kernel.cost = 2.0 * static_cast<double>(p.batch * p.q_heads * p.q_len) *
                 static_cast<double>(p.k_len * (3 * p.dim + 2 * p.v_dim)) / 1e11;
   kernel.run = [work](const sdk::Call& c) { work.run(c); };

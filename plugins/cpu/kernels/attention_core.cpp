@@ -169,7 +169,7 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
 }
 
 template <class T>
-void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const T* delta,
+void slopes(const AttentionScores& s, T* scores, T* slopes, const AttentionRowFacts& rows,
             T* added_slopes) {
   const hn::ScalableTag<T> d;
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
@@ -177,16 +177,20 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const T* lse, const 
   const auto softcap = hn::Set(d, static_cast<T>(s.softcap));
   for (int64_t lane = 0; lane < s.lanes; lane += step) {
     const LaneKeys<hn::ScalableTag<T>> lanes(d, s, lane);
-    const auto norm = hn::LoadU(d, lse + lane), shift = hn::LoadU(d, delta + lane);
-    const auto none = hn::Eq(norm, hn::Set(d, -std::numeric_limits<T>::infinity()));
+    const auto of_lane = [&](const void* facts) {
+      return hn::LoadU(d, static_cast<const T*>(facts) + lane);
+    };
+    const auto shift = of_lane(rows.shift), factor = of_lane(rows.factor),
+               delta = of_lane(rows.delta);
+    const auto none = hn::Eq(shift, hn::Set(d, -std::numeric_limits<T>::infinity()));
     for (int64_t j = 0; j < s.keys; ++j) {
       const int64_t at = j * s.width + lane;
       const auto cap = capped(d, s, hn::LoadU(d, scores + at));
       const auto score = masked(d, s, lanes, cap, j, at);
-      const auto p = hn::IfThenZeroElse(none, weight(d, hn::Sub(score, norm)));
+      const auto p = hn::IfThenZeroElse(none, hn::Mul(factor, weight(d, hn::Sub(score, shift))));
       // Where nothing is attended the gradient is 0, whatever k and v hold there.
       auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)),
-                                   hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), shift)));
+                                   hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), delta)));
       if (added_slopes != nullptr) hn::StoreU(ds, d, added_slopes + at);
       if (s.softcap != 0) {
         const auto ratio = hn::Div(cap, softcap);
@@ -227,12 +231,12 @@ void Weights(const AttentionScores& s, void* scores, void* m, void* l, void* cor
             static_cast<T*>(correction));
   });
 }
-void Slopes(const AttentionScores& s, void* scores, void* slopes_, const void* lse,
-            const void* delta, void* added_slopes) {
+void Slopes(const AttentionScores& s, void* scores, void* slopes_, const AttentionRowFacts& rows,
+            void* added_slopes) {
   with_sum(s.sum, [&](auto type) {
     using T = decltype(type);
-    slopes(s, static_cast<T*>(scores), static_cast<T*>(slopes_), static_cast<const T*>(lse),
-           static_cast<const T*>(delta), static_cast<T*>(added_slopes));
+    slopes(s, static_cast<T*>(scores), static_cast<T*>(slopes_), rows,
+           static_cast<T*>(added_slopes));
   });
 }
 
@@ -255,9 +259,9 @@ void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride,
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   HWY_DYNAMIC_DISPATCH(Weights)(s, scores, m, l, correction);
 }
-void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse,
-                      const void* delta, void* added_slopes) {
-  HWY_DYNAMIC_DISPATCH(Slopes)(s, scores, slopes, lse, delta, added_slopes);
+void attention_slopes(const AttentionScores& s, void* scores, void* slopes,
+                      const AttentionRowFacts& rows, void* added_slopes) {
+  HWY_DYNAMIC_DISPATCH(Slopes)(s, scores, slopes, rows, added_slopes);
 }
 
 }  // namespace tenon::cpu

@@ -36,10 +36,16 @@ struct AttentionScores {
 // sum so far is to be multiplied by.
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction);
 
-// scores becomes the weights e^(s - lse), zero where not allowed; slopes, which holds dout·v,
-// becomes weights * (slopes - delta) * (1 - (capped / softcap)^2). added_slopes, if given, gets the
-// same without the factor of the softcap.
-void attention_slopes(const AttentionScores& s, void* scores, void* slopes, const void* lse,
-                      const void* delta, void* added_slopes);
+// What the gradient knows of each lane's row: the weights are factor * e^(s - shift), where shift
+// is -inf in a row without keys; delta is the row's dout·o.
+struct AttentionRowFacts {
+  const void *shift, *factor, *delta;
+};
+
+// scores becomes the weights, zero where not allowed; slopes, which holds dout·v, becomes
+// weights * (slopes - delta) * (1 - (capped / softcap)^2). added_slopes, if given, gets the same
+// without the factor of the softcap.
+void attention_slopes(const AttentionScores& s, void* scores, void* slopes,
+                      const AttentionRowFacts& rows, void* added_slopes);
 
 }  // namespace tenon::cpu

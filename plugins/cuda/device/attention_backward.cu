@@ -1,49 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention: `delta` = rows of dout·o summed; `queries` gives dq, a block taking some
-// query rows through the keys; `keys` gives dk and dv, a block taking some keys through the rows.
-// Each sum has one writer and one order.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), MMA, WIDE, SIZE (of a tile).
+// Gradients of attention: `delta` prepares what is known of query rows (attention_sums.cu mends it
+// where lse is large); `queries` gives dq, a block taking some query rows through the keys; `keys`
+// gives dk and dv, a block taking some keys through the rows. Each sum has one writer and one order.
+// Defines: as attention_tiles.cuh.
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 MMA=1 WIDE=1 SIZE=64
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=32 MMA=1 WIDE=0 SIZE=64 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 MMA=0 WIDE=0 SIZE=64
 //variant: TT=f64 TS=f64 MASK=2 DP=16 VP=32 MMA=0 WIDE=0 SIZE=32 SOFTCAP=1 KV_LEN=i64 PAST_LEN=i32
-#include "attention.cuh"
+#include "attention_facts.cuh"
+#include "attention_tiles.cuh"
 
 // A warp sums one row.
 extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
-  const i64 heads = (i64)p.k_heads * p.group, index = (i64)blockIdx.x * 4 + threadIdx.x / 32;
-  if (index >= p.batch * heads * p.q_len) return;
-  const i32 step = index % p.q_len, head = index / p.q_len % heads, batch = index / p.q_len / heads;
-  const i64 from = at(p.o_strides, batch, head, step);
+  const i32 rows = p.q_len * p.group;
+  const i64 index = (i64)blockIdx.x * 4 + threadIdx.x / 32;
+  if (index >= (i64)p.batch * p.k_heads * rows) return;
+  const Head head(p, index / rows);
+  const RowPlace place = head.row(p, index % rows);
+  const i64 from = at(p.o_strides, head.batch, place.head, place.step);
   S sum = 0;
   for (int d = threadIdx.x % 32; d < p.v_dim; d += 32)
     sum += (S)widen(((const T*)p.dout)[from + d]) * (S)widen(((const T*)p.o)[from + d]);
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-  if (threadIdx.x % 32 == 0) ((S*)p.delta)[index] = sum;
+  if (threadIdx.x % 32 == 0)
+    facts_of(p, 0)[index] =
+        row_facts(((const S*)p.lse_in)[row_index(p, head, place)], sum);
 }
 
-// What is known of a query row.
-struct RowFacts {
+// A query row of a tile.
+struct Row {
   Limits limits;
-  S lse, delta;
+  S shift, factor, delta;
   const T* mask;
 };
-__device__ inline RowFacts facts_of(const Attention& p, const Head& head, i32 r, i32 rows) {
-  if (r >= rows) return {{0, 0}, S(0), S(0), nullptr};
+__device__ inline Row row_of(const Attention& p, const Head& head, i32 index, i32 r, i32 rows) {
+  if (r >= rows) return {{0, 0}, S(0), S(0), S(0), nullptr};
   const RowPlace place = head.row(p, r);
-  const i64 index = row_index(p, head, place);
-  return {limits_of(p, head.batch, place.step), ((const S*)p.lse_in)[index],
-          ((const S*)p.delta)[index], mask_row_of(p, head, place)};
+  const RowFacts facts = facts_of(p, index)[r];
+  return {limits_of(p, head.batch, place.step), facts.shift, facts.factor, facts.delta,
+          mask_row_of(p, head, place)};
 }
 // From the products q·k and dout·v of an element: its weight, and the slope of its product q·k
 // without the factor of the scale.
-__device__ inline void weigh(const Attention& p, const RowFacts& row, i32 key, S& qk, S& dov) {
+__device__ inline void weigh(const Attention& p, const Row& row, i32 key, S& qk, S& dov) {
   S weight = 0, slope = 0;
-  if (key >= row.limits.first && key < row.limits.last && row.lse != -infinity(S(0))) {
+  if (key >= row.limits.first && key < row.limits.last && row.factor != 0) {
     S capped;
     const S s = score(p, qk, row.mask, key, capped);
-    weight = exp(s - row.lse);
+    weight = exp(s - row.shift) * row.factor;
     slope = weight * (dov - row.delta);
 #ifdef SOFTCAP
     const S part = capped / (S)p.softcap;
@@ -55,45 +60,9 @@ __device__ inline void weigh(const Attention& p, const RowFacts& row, i32 key, S
 }
 
 #if MMA && __CUDA_ARCH__ >= 800
-constexpr int kThreads = 128, kQStride = DP + 8, kVStride = VP + 8;
 // Rows of the side that is gone through: fewer where the sums need the registers.
 constexpr int kThrough = DP > 64 || VP > 64 ? 32 : 64;
 
-template <int COLS>
-__device__ __forceinline__ void load_query_rows(T* to, int count, const Attention& p,
-                                                const Head& head, const void* base,
-                                                const Strides& strides, i32 r0, int cols) {
-  const i32 rows = p.q_len * p.group;
-  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols, [&](int row) {
-    const RowPlace r = head.row(p, r0 + row);
-    return r0 + row < rows ? (const T*)base + at(strides, head.batch, r.head, r.step)
-                           : (const T*)nullptr;
-  });
-}
-template <int COLS>
-__device__ __forceinline__ void load_key_rows(T* to, int count, const Attention& p,
-                                              const Head& head, const void* base,
-                                              const Strides& strides, i32 key, i32 end, int cols) {
-  const T* from = (const T*)base + at(strides, head.batch, head.k_head, 0);
-  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols, [&](int row) {
-    return key + row < end ? from + (i64)(key + row) * strides.step : (const T*)nullptr;
-  });
-}
-// c (16 rows x N) += a's rows from i on times b's rows, over COLS.
-template <int COLS, int N>
-__device__ __forceinline__ void multiply_rows(f32 (&c)[N / 8][4], const T* a, int i, const T* b) {
-#pragma unroll
-  for (int d = 0; d < COLS; d += 16) {
-    u32 left[4], right[4];
-    load_left<true>(left, a, COLS + 8, i, d);
-#pragma unroll
-    for (int j = 0; j < N / 16; ++j) {
-      load_right<true>(right, b, COLS + 8, j * 16, d);
-      multiply_add(c[j * 2], left, right[0], right[1], T{});
-      multiply_add(c[j * 2 + 1], left, right[2], right[3], T{});
-    }
-  }
-}
 // c (16 x COLS) += a (16 x N, as the products above leave it) times the N rows of b.
 template <int COLS, int N>
 __device__ __forceinline__ void multiply_sums(f32 (&c)[COLS / 8][4], const f32 (&a)[N / 8][4],
@@ -134,10 +103,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
   const Limits all = limits_of_rows(p, head, r0, min(r0 + 64, rows));
   load_query_rows<DP>(qs, 64, p, head, p.q, p.q_strides, r0, p.dim);
   load_query_rows<VP>(dos, 64, p, head, p.dout, p.o_strides, r0, p.v_dim);
-  RowFacts facts[2];
+  Row row[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h)
-    facts[h] = facts_of(p, head, r0 + warp * 16 + h * 8 + lane / 4, rows);
+    row[h] = row_of(p, head, blockIdx.x / tiles, r0 + warp * 16 + h * 8 + lane / 4, rows);
   f32 dq[DP / 8][4] = {};
   for (i32 key = all.first; key < all.last; key += kThrough) {
     __syncthreads();
@@ -153,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
     for (int j = 0; j < kThrough / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        weigh(p, facts[e / 2], key + j * 8 + lane % 4 * 2 + e % 2, s[j][e], ds[j][e]);
+        weigh(p, row[e / 2], key + j * 8 + lane % 4 * 2 + e % 2, s[j][e], ds[j][e]);
     multiply_sums<DP, kThrough>(dq, ds, ks);
   }
   copy_wait<0>();
@@ -171,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   extern __shared__ __align__(16) u8 smem[];
   T *ks = (T*)smem, *vs = ks + 64 * kQStride, *qs = vs + 64 * kVStride,
     *dos = qs + kThrough * kQStride;
-  __shared__ RowFacts facts[kThrough];
+  __shared__ Row row[kThrough];
   const i32 rows = p.q_len * p.group, tiles = (p.k_len + 63) / 64, key0 = blockIdx.x % tiles * 64;
   const Head head(p, blockIdx.x / tiles);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -187,7 +156,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
     load_query_rows<DP>(qs, kThrough, p, head, p.q, p.q_strides, r0, p.dim);
     load_query_rows<VP>(dos, kThrough, p, head, p.dout, p.o_strides, r0, p.v_dim);
     copy_commit();
-    if (threadIdx.x < kThrough) facts[threadIdx.x] = facts_of(p, head, r0 + threadIdx.x, rows);
+    if (threadIdx.x < kThrough)
+      row[threadIdx.x] = row_of(p, head, blockIdx.x / tiles, r0 + threadIdx.x, rows);
     copy_wait<0>();
     __syncthreads();
     f32 s[kThrough / 8][4] = {}, ds[kThrough / 8][4] = {};  // keys down, rows across
@@ -197,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
     for (int j = 0; j < kThrough / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        weigh(p, facts[j * 8 + lane % 4 * 2 + e % 2], key0 + warp * 16 + e / 2 * 8 + lane / 4,
+        weigh(p, row[j * 8 + lane % 4 * 2 + e % 2], key0 + warp * 16 + e / 2 * 8 + lane / 4,
               s[j][e], ds[j][e]);
     multiply_sums<VP, kThrough>(dv, s, dos);
     multiply_sums<DP, kThrough>(dk, ds, qs);
@@ -213,9 +183,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   }
 }
 #elif !MMA
-// 16 x 16 threads; a thread has rows y + 16 i and keys or columns x + 16 j.
-constexpr int kThreads = 256, kTile = SIZE, kEach = kTile / 16;
-constexpr int kQStride = DP + 1, kVStride = VP + 1, kPStride = kTile + 1;
+constexpr int kPStride = kTile + 1;
 
 struct Tiles {
   S *q, *dout, *k, *v, *weights;
@@ -224,55 +192,25 @@ struct Tiles {
     v = k + kTile * kQStride, weights = v + kTile * kVStride;
   }
 };
-template <int PADDED, class PlaceOf>
-__device__ inline void load_tile(S* to, int cols, PlaceOf place_of) {
-  for (int c = threadIdx.x; c < kTile * PADDED; c += kThreads) {
-    const T* from = place_of(c / PADDED);
-    const int col = c % PADDED;
-    to[c / PADDED * (PADDED + 1) + col] = from && col < cols ? (S)widen(from[col]) : S(0);
-  }
-}
 __device__ inline void load_queries(const Tiles& t, const Attention& p, const Head& head, i32 r0) {
-  const i32 rows = p.q_len * p.group;
-  const auto place = [&](const void* base, const Strides& strides, int row) {
-    const RowPlace r = head.row(p, r0 + row);
-    return r0 + row < rows ? (const T*)base + at(strides, head.batch, r.head, r.step)
-                           : (const T*)nullptr;
-  };
-  load_tile<DP>(t.q, p.dim, [&](int row) { return place(p.q, p.q_strides, row); });
-  load_tile<VP>(t.dout, p.v_dim, [&](int row) { return place(p.dout, p.o_strides, row); });
+  load_query_tile<DP>(t.q, p, head, p.q, p.q_strides, r0, p.dim);
+  load_query_tile<VP>(t.dout, p, head, p.dout, p.o_strides, r0, p.v_dim);
 }
 __device__ inline void load_keys(const Tiles& t, const Attention& p, const Head& head, i32 key,
                                  i32 end) {
-  const auto place = [&](const void* base, const Strides& strides, int row) {
-    return key + row < end ? (const T*)base + at(strides, head.batch, head.k_head, key + row)
-                           : (const T*)nullptr;
-  };
-  load_tile<DP>(t.k, p.dim, [&](int row) { return place(p.k, p.k_strides, row); });
-  load_tile<VP>(t.v, p.v_dim, [&](int row) { return place(p.v, p.v_strides, row); });
+  load_key_tile<DP>(t.k, p, head, p.k, p.k_strides, key, end, p.dim);
+  load_key_tile<VP>(t.v, p, head, p.v, p.v_strides, key, end, p.v_dim);
 }
 // s = q·k, ds = dout·v of the tile, then weights and slopes.
-__device__ inline void weigh_tile(const Tiles& t, const Attention& p, const RowFacts (&facts)[kEach],
+__device__ inline void weigh_tile(const Tiles& t, const Attention& p, const Row (&row)[kEach],
                                   i32 key, S (&s)[kEach][kEach], S (&ds)[kEach][kEach]) {
-  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
-  const auto products = [&](S (&c)[kEach][kEach], const S* rows, const S* keys, int stride, int n) {
-    for (int d = 0; d < n; ++d) {
-      S a[kEach], b[kEach];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i)
-        a[i] = rows[(y + 16 * i) * stride + d], b[i] = keys[(x + 16 * i) * stride + d];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i)
-#pragma unroll
-        for (int j = 0; j < kEach; ++j) c[i][j] += a[i] * b[j];
-    }
-  };
-  products(s, t.q, t.k, kQStride, DP);
-  products(ds, t.dout, t.v, kVStride, VP);
+  multiply_tiles<DP>(s, t.q, t.k);
+  multiply_tiles<VP>(ds, t.dout, t.v);
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) weigh(p, facts[i], key + x + 16 * j, s[i][j], ds[i][j]);
+    for (int j = 0; j < kEach; ++j)
+      weigh(p, row[i], key + (i32)threadIdx.x % 16 + 16 * j, s[i][j], ds[i][j]);
 }
 __device__ inline void put(const Tiles& t, const S (&s)[kEach][kEach]) {
   const int x = threadIdx.x % 16, y = threadIdx.x / 16;
@@ -317,16 +255,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
   const int y = threadIdx.x / 16;
   const Limits all = limits_of_rows(p, head, r0, min(r0 + kTile, rows));
   load_queries(t, p, head, r0);
-  RowFacts facts[kEach];
+  Row row[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) facts[i] = facts_of(p, head, r0 + y + 16 * i, rows);
+  for (int i = 0; i < kEach; ++i)
+    row[i] = row_of(p, head, blockIdx.x / tiles, r0 + y + 16 * i, rows);
   S dq[kEach][DP / 16] = {};
   for (i32 key = all.first; key < all.last; key += kTile) {
     __syncthreads();
     load_keys(t, p, head, key, all.last);
     __syncthreads();
     S s[kEach][kEach] = {}, ds[kEach][kEach] = {};
-    weigh_tile(t, p, facts, key, s, ds);
+    weigh_tile(t, p, row, key, s, ds);
     put(t, ds);
     __syncthreads();
     add_products<DP, false>(dq, t, t.k);
@@ -355,14 +294,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   for (i32 r0 = 0; r0 < rows; r0 += kTile) {
     const Limits all = limits_of_rows(p, head, r0, min(r0 + kTile, rows));
     if (all.first >= key0 + kTile || all.last <= key0) continue;
-    RowFacts facts[kEach];
+    Row row[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) facts[i] = facts_of(p, head, r0 + y + 16 * i, rows);
+    for (int i = 0; i < kEach; ++i)
+      row[i] = row_of(p, head, blockIdx.x / tiles, r0 + y + 16 * i, rows);
     __syncthreads();
     load_queries(t, p, head, r0);
     __syncthreads();
     S s[kEach][kEach] = {}, ds[kEach][kEach] = {};
-    weigh_tile(t, p, facts, key0, s, ds);
+    weigh_tile(t, p, row, key0, s, ds);
     put(t, s);
     __syncthreads();
     add_products<VP, true>(dv, t, t.dout);

@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention on sm_90 with wgmma: `delta` prepares what is known of query rows;
-// `queries` gives dq, a block taking 128 query rows through the keys, 64 at a time; `keys` gives dk
-// and dv, a block taking 128 keys through the rows, 64 at a time. Each sum has one writer and one
-// order. Products stay under way while weights and slopes are made of those before.
+// Gradients of attention on sm_90 with wgmma: `delta` prepares what is known of query rows
+// (attention_sums.cu mends it where lse is large); `queries` gives dq, a block taking 128 query
+// rows through the keys, 64 at a time; `keys` gives dk and dv, a block taking 128 keys through the
+// rows, 64 at a time. Each sum has one writer and one order. Products stay under way while weights
+// and slopes are made of those before.
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is
 // the product times the scale).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+#include "attention_facts.cuh"
 #include "attention_wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr int kThreads = 256, kSide = 128, kThrough = 64, kStages = 4;
 constexpr u32 kStageBytes = kThrough * (DP + VP) * 2, kSideBytes = kSide * (DP + VP) * 2;
-
-// What is known of a query row; those of a block's head lie in the order of the list.
-struct __align__(8) RowFacts {
-  f32 base;   // minus the logarithm (of 2) of the sum of weights; -inf where there are none
-  f32 delta;  // dout·o
-};
-__device__ inline const RowFacts* facts_of(const Attention& p, i32 head) {
-  return (const RowFacts*)p.delta + (i64)head * p.q_len * p.group;
-}
 
 extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
   constexpr int kLanes = VP / 8, kRowsPerBlock = 128 / kLanes;
@@ -40,21 +33,18 @@ extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
 #pragma unroll
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
   if (!real || col != 0) return;
-  const f32 lse = ((const f32*)p.lse_in)[row_index(p, head, r)];
-  ((RowFacts*)p.delta)[index] = {lse == -infinity(0.f) ? lse : -lse * kLog2E, sum};
+  facts_of(p, 0)[index] = row_facts(((const f32*)p.lse_in)[row_index(p, head, r)], sum);
 }
 
-// From the products q·k and dout·v of an element: its weight, and the slope of its product q·k
-// without the factor of the scale.
-__device__ __forceinline__ void weigh(const Attention& p, const RowFacts& row, bool allowed,
-                                      const T* mask, i32 key, f32& qk, f32& capped) {
-#if PLAIN
-  const f32 weight = exp2_of(__fmaf_rn(qk, (f32)p.scale * kLog2E, row.base));
-  qk = allowed ? weight : 0.f;
-#else
-  capped = 0;  // where nothing is allowed, no slope either
-  qk = allowed ? exp2_of(__fmaf_rn(score(p, qk, mask, key, capped), kLog2E, row.base)) : 0.f;
-#endif
+// The weight of an element from its product q·k, in a row of factor 1 whose score is the product
+// times the scale.
+__device__ __forceinline__ f32 plain_weight(const Attention& p, const RowFacts& row, f32 qk) {
+  return exp2_of(__fmaf_rn(qk, (f32)p.scale * kLog2E, row.base));
+}
+// The same in any row: a large score and the shift cancel before anything else is rounded.
+__device__ __forceinline__ f32 weight_of(const Attention& p, const RowFacts& row, const T* mask,
+                                         i32 key, f32 qk, f32& capped) {
+  return exp2_of((score(p, qk, mask, key, capped) - row.shift) * kLog2E) * row.factor;
 }
 __device__ __forceinline__ f32 slope_of(const Attention& p, const RowFacts& row, f32 weight,
                                         f32 dov, f32 capped) {
@@ -124,12 +114,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
     const RowPlace r = head.row(p, row[h]);
     const bool real = row[h] < rows;
     // A row that is none makes no tile a special one: its weights are 0.
-    facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : RowFacts{-infinity(0.f), 0.f};
+    facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : dead_row(0.f);
     limits[h] = real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kThrough};
     mask[h] = real ? mask_row_of(p, head, r) : (const T*)nullptr;
   }
   const i32 first = __reduce_max_sync(~0u, max(limits[0].first, limits[1].first)),
             last = __reduce_min_sync(~0u, min(limits[0].last, limits[1].last));
+  const bool plain = PLAIN && __all_sync(~0u, is_plain(facts[0]) && is_plain(facts[1]));
   f32 dq[DP / 2], s[kThrough / 2], ds[kThrough / 2];
   u32 slopes[kThrough / 16][4];
 #ifdef SOFTCAP
@@ -151,15 +142,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
   const auto weigh_all = [&](i32 tile) {
     settle(s);
     const i32 key = all.first + tile * kThrough;
+    const bool whole = first <= key && last >= key + kThrough;
+    if (plain && whole) {
+#pragma unroll
+      for (int i = 0; i < kThrough / 2; ++i) s[i] = plain_weight(p, facts[i / 2 % 2], s[i]);
+      return;
+    }
     const auto weigh_these = [&](auto allowed) {
 #pragma unroll
       for (int i = 0; i < kThrough / 2; ++i) {
         const int h = i / 2 % 2;
         const i32 c = key + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        weigh(p, facts[h], allowed(h, c), mask[h], c, s[i], capped[i % (sizeof capped / 4)]);
+        f32& cap = capped[i % (sizeof capped / 4)];
+        cap = 0;  // where nothing is allowed, no slope either
+        s[i] = allowed(h, c) ? weight_of(p, facts[h], mask[h], c, s[i], cap) : 0.f;
       }
     };
-    if (first <= key && last >= key + kThrough)
+    if (!PLAIN && whole)
       weigh_these([](int, i32) { return true; });
     else
       weigh_these([&](int h, i32 c) { return c >= limits[h].first && c < limits[h].last; });
@@ -264,7 +263,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
               const i32 r = (t + 1) * kThrough;
               return limits_of_rows(p, head, r - 1, r).first > key0;
             });
-  const auto is_whole = [&](i32 tile) { return tile >= whole_begin && tile < whole_behind; };
+  bool plain = false;  // not known yet
+  const auto is_whole = [&](i32 tile) {
+    return plain && tile >= whole_begin && tile < whole_behind;
+  };
   const auto stage = [&](i32 tile) { return stages + tile % kStages * kStageBytes; };
   QueryRows<kThrough, DP, kThreads> q_rows(p, head, p.q, p.q_strides, begin * kThrough, p.dim);
   QueryRows<kThrough, VP, kThreads> dout_rows(p, head, p.dout, p.o_strides, begin * kThrough,
@@ -279,10 +281,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
         // Zeros for rows that are none: their weights meet zeros only.
         const RowFacts* from = facts_of(p, blockIdx.x / key_tiles) + r;
         asm volatile(
-            "cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(all_facts + slot)),
-            "l"(from), "r"(r < rows ? 8 : 0)
+            "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(all_facts + slot)),
+            "l"(from), "r"(r < rows ? 16 : 0)
             : "memory");
-        if (!PLAIN || !is_whole(tile)) {
+        if (!is_whole(tile)) {
           const RowPlace place = head.row(p, r);
           all_limits[slot] = r < rows ? RowLimits{limits_of(p, head.batch, place.step),
                                                   mask_row_of(p, head, place)}
@@ -295,6 +297,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
   KeyRows<kSide, DP, kThreads>(head, p.k, p.k_strides, key0, end, p.dim).load(ks);
   KeyRows<kSide, VP, kThreads>(head, p.v, p.v_strides, key0, end, p.v_dim).load(vs);
   load(begin);
+#if PLAIN
+  bool special = false;
+  for (i32 tile = begin + (i32)threadIdx.x; tile < behind; tile += kThreads)
+    special |= mended(p, blockIdx.x / key_tiles)[tile] != 0;
+  plain = !__syncthreads_or(special);
+#endif
   Arrival arrival(shared_address(all_limits + kStages * kThrough), kThreads);
   f32 dk[DP / 2], dv[VP / 2], s[kThrough / 2], ds[kThrough / 2];  // keys down, rows across
   u32 weights[kThrough / 16][4], slopes[kThrough / 16][4];
@@ -324,18 +332,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
     settle(s);
     const RowFacts* facts = all_facts + tile % kStages * kThrough + lane % 4 * 2;
     const RowLimits* limits = all_limits + tile % kStages * kThrough + lane % 4 * 2;
-    if (PLAIN && is_whole(tile))
+    if (is_whole(tile))
 #pragma unroll
       for (int i = 0; i < kThrough / 2; ++i)
-        weigh(p, facts[i / 4 * 8 + i % 2], true, nullptr, 0, s[i], capped[0]);
+        s[i] = plain_weight(p, facts[i / 4 * 8 + i % 2], s[i]);
     else
 #pragma unroll
       for (int i = 0; i < kThrough / 2; ++i) {
         const int r = i / 4 * 8 + i % 2;
         const i32 c = key + i / 2 % 2 * 8;
         const Limits l = limits[r].limits;
-        weigh(p, facts[r], (c >= l.first) & (c < l.last), limits[r].mask, c, s[i],
-              capped[i % (sizeof capped / 4)]);
+        f32& cap = capped[i % (sizeof capped / 4)];
+        cap = 0;  // where nothing is allowed, no slope either
+        s[i] = (c >= l.first) & (c < l.last)
+                   ? weight_of(p, facts[r], limits[r].mask, c, s[i], cap)
+                   : 0.f;
       }
   };
   // From the rounded weights: those of before would fill too many registers.

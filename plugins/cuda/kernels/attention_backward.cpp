@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_backward: row sums of dout·o, then dq by query rows, then dk and dv by keys.
+// attention_backward: row sums of dout·o, weights summed again of rows with a large lse, then dq by
+// query rows, then dk and dv by keys.
 #include <algorithm>
 
 #include "attention.hpp"
@@ -11,10 +12,11 @@ using sdk::Refusal;
 
 struct Backward {
   AttentionProblem p;
-  Code delta, queries, keys;
+  Code delta, sums, queries, keys;
   int dout = 0, o = 0, lse = 0;
   int64_t tile = 64, delta_rows = 4;  // rows or keys of a block
-  uint32_t threads = 256, shared = 0;
+  int64_t sums_tile = 64;             // the same, of sums
+  uint32_t threads = 256, shared = 0, sums_threads = 256, sums_shared = 0;
 
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
@@ -22,6 +24,11 @@ struct Backward {
     a.delta = c.scratch;
     a.dq = c.outputs[0], a.dk = c.outputs[1], a.dv = c.outputs[2];
     delta.launch(c, {.blocks = blocks_for(p.heads() * p.rows(), delta_rows), .threads = 128}, a);
+    sums.launch(c,
+                {.blocks = p.heads() * blocks_for(p.rows(), sums_tile),
+                 .threads = sums_threads,
+                 .shared = sums_shared},
+                a);
     const Grid grid{.threads = threads, .shared = shared};
     Grid of_rows = grid, of_keys = grid;
     of_rows.blocks = p.heads() * blocks_for(p.rows(), tile);
@@ -33,7 +40,7 @@ struct Backward {
 
 // Those of attention_backward_wgmma.cu: one side whole, the other in stages, what is known of rows.
 int64_t wgmma_shared_bytes(const AttentionProblem& p) {
-  constexpr int64_t kSide = 128, kThrough = 64, kStages = 4, kFacts = 8 + 16, kBarrier = 8;
+  constexpr int64_t kSide = 128, kThrough = 64, kStages = 4, kFacts = 16 + 16, kBarrier = 8;
   return 2 * (kSide + kStages * kThrough) * p.wgmma_width() + kStages * kThrough * kFacts +
          kBarrier;
 }
@@ -44,6 +51,15 @@ int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
     return (tile + through) * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
   }
   return tile * type_bytes(p.sum) * (2 * (p.padded_dim + 1 + p.padded_v_dim + 1) + tile + 1);
+}
+// Of one block of attention_sums.cu: a tile of queries and one of keys.
+int64_t sums_shared_bytes(const AttentionProblem& p, int64_t tile) {
+  return p.mma ? 2 * tile * 2 * (p.padded_dim + 8)
+               : 2 * tile * type_bytes(p.sum) * (p.padded_dim + 1);
+}
+// Of a row, RowFacts of attention_facts.cuh; of each 64 rows of a head, whether sums were mended.
+int64_t facts_bytes(const AttentionProblem& p) {
+  return p.heads() * (p.rows() * 4 * type_bytes(p.sum) + blocks_for(p.rows(), 64) * 4);
 }
 
 }  // namespace
@@ -77,18 +93,26 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
     throw Refusal::shape("too many rows for one launch");
   b.shared = static_cast<uint32_t>(shared);
   b.dout = n.dout.position(), b.o = n.o.position(), b.lse = n.lse.position();
-  std::vector<std::string> defines = wgmma ? p.wgmma_defines() : p.tile_defines();
-  if (!wgmma) defines.push_back("SIZE=" + std::to_string(b.tile));
+  std::vector<std::string> tiles = p.tile_defines();
+  b.sums_tile = p.mma ? 64 : b.tile;
+  b.sums_threads = p.mma ? 128 : 256;
+  b.sums_shared = static_cast<uint32_t>(sums_shared_bytes(p, b.sums_tile));
+  tiles.push_back(define("SIZE", b.sums_tile));
+  const std::vector<std::string> defines = wgmma ? p.wgmma_defines() : tiles;
   const auto code = [&](const char* entry, uint32_t bytes) {
     return device.code(wgmma ? "attention_backward_wgmma.cu" : "attention_backward.cu", entry,
                        defines, bytes);
   };
   b.delta = code("delta", 0), b.queries = code("queries", b.shared),
   b.keys = code("keys", b.shared);
+  // Up to these sizes the rounding of lse changes weights by 1e-6 of themselves, or, where they are
+  // rounded to halves anyway, by 1e-4.
+  constexpr int64_t kTrusted = 16, kTrustedByHalves = 1024;
+  tiles.push_back(define("TRUSTED", wgmma && p.plain ? kTrustedByHalves : kTrusted));
+  b.sums = device.code("attention_sums.cu", "sums", tiles, b.sums_shared);
   sdk::Kernel kernel =
-      kernel_of({b.delta, b.queries, b.keys}, [b](const sdk::Call& c) { b.run(c); });
-  kernel.scratch =  // of a row: delta, and for wgmma its base as well
-      static_cast<uint64_t>(p.heads() * p.rows() * type_bytes(p.sum) * (wgmma ? 2 : 1));
+      kernel_of({b.delta, b.sums, b.queries, b.keys}, [b](const sdk::Call& c) { b.run(c); });
+  kernel.scratch = static_cast<uint64_t>(facts_bytes(p));
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (4.0 * a.dim + 3.0 * a.v_dim);
   kernel.cost = 1e-5 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);

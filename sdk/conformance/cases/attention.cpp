@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention attention_backward: grouping, masks, windows, lengths, decode.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -11,10 +12,13 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-enum class Mask : uint8_t { none, flags, numbers, numbers_inf, keys, row };
+// far, lowest: every third query adds a number far below zero (-1e9, -3e38) to all its scores, the
+// others to those of their first keys. shift: each query adds a number of its own to all its
+// scores.
+enum class Mask : uint8_t { none, flags, numbers, numbers_inf, keys, row, far, lowest, shift };
 
 struct Form {
-  const char* id;
+  std::string id;
   const char* sentence;
   int64_t batch = 2, q_heads = 2, k_heads = 2, q_len = 5, k_len = 7, dim = 6, v_dim = 6;
   Mask mask = Mask::none;
@@ -23,11 +27,23 @@ struct Form {
   double scale = TENON_UNSET, softcap = 0;
   bool kv_len = false, past_len = false, bshd = false;
   bool dead_rows = false;  // rows without a key: lse is -inf
+  // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
+  // the mask would be lost in rounding, and differently in each dtype.
+  bool is_far() const { return mask == Mask::far || mask == Mask::lowest || mask == Mask::shift; }
+  bool is_far(int64_t query, int64_t key) const {
+    return mask == Mask::shift || query % 3 == 0 || key * 3 < k_len * 2;
+  }
+  bool is_all_far(int64_t query) const {
+    return is_far(query, causal ? std::min(query, k_len - 1) : k_len - 1);
+  }
+  DTypes dtypes() const {  // -1e9 is infinite in f16
+    return mask == Mask::far || mask == Mask::lowest ? DTypes{f32, bf16, f64} : kFloats;
+  }
 };
 
 std::vector<Form> forms() {
   std::vector<Form> all;
-  const auto add = [&](const char* id, const char* sentence, auto change) {
+  const auto add = [&](const std::string& id, const char* sentence, auto change) {
     Form f{.id = id, .sentence = sentence};
     change(f);
     all.push_back(f);
@@ -82,6 +98,42 @@ std::vector<Form> forms() {
   add("mask-float-inf", "a float mask with -inf", [](Form& f) {
     f.mask = Mask::numbers_inf;
     f.dead_rows = true;
+  });
+  const auto add_far = [&](const std::string& id, const char* sentence, auto change) {
+    for (const Mask mask : {Mask::far, Mask::lowest})
+      add(id + (mask == Mask::far ? "" : "-lowest"), sentence, [&](Form& f) {
+        f.mask = mask;
+        change(f);
+      });
+  };
+  add_far("mask-far", "rows and first keys that a mask puts far below zero", [](Form&) {});
+  add_far("mask-far-long", "the same, whole tiles of keys among them", [](Form& f) {
+    f.batch = f.q_heads = f.k_heads = 1;
+    f.q_len = 70;
+    f.k_len = 200;
+    f.dim = f.v_dim = 64;
+  });
+  add_far("mask-far-causal", "the same, causal, capped, grouped", [](Form& f) {
+    f.batch = f.k_heads = 1;
+    f.q_len = f.k_len = 130;
+    f.dim = f.v_dim = 16;
+    f.causal = true;
+    f.softcap = 3;
+  });
+  add_far("mask-far-decode", "the same, few queries and many keys", [](Form& f) {
+    f.batch = f.k_heads = 1;
+    f.q_len = 4;
+    f.k_len = 300;
+    f.dim = f.v_dim = 64;
+  });
+  add("mask-shift", "rows whose scores are far from zero, and alike",
+      [](Form& f) { f.mask = Mask::shift; });
+  add("mask-shift-long", "the same, of many keys", [](Form& f) {
+    f.mask = Mask::shift;
+    f.batch = f.q_heads = f.k_heads = 1;
+    f.q_len = 70;
+    f.k_len = 200;
+    f.dim = f.v_dim = 72;
   });
   add("softcap", "capped scores", [](Form& f) { f.softcap = 0.8; });
   add("softcap-mask", "capped scores, a float mask, causal", [](Form& f) {
@@ -240,6 +292,20 @@ Value mask_of(CaseBuilder& b, const Form& f) {
                                                               : 0.1 * static_cast<double>(k % 7);
       return b.input("mask", {f.q_len, f.k_len}, Fill::list(m).fixed());
     }
+    case Mask::far:
+    case Mask::lowest: {
+      std::vector<double> m;
+      for (int64_t i = 0; i < f.q_len; ++i)
+        for (int64_t j = 0; j < f.k_len; ++j)
+          m.push_back(!f.is_far(i, j) ? 0 : f.mask == Mask::far ? -1e9 : -3e38);
+      return b.input("mask", {f.q_len, f.k_len}, Fill::list(m).fixed());
+    }
+    case Mask::shift: {
+      static constexpr double kShifts[] = {0, 9, -13, 40, -77, 300, 1000, -2000, 3e4, -6e4};
+      std::vector<double> m;
+      for (int64_t i = 0; i < f.q_len; ++i) m.push_back(kShifts[i % 10]);
+      return b.input("mask", {f.q_len, 1}, Fill::list(m).fixed());
+    }
     case Mask::keys:
       return b.input("mask", boolean, {f.batch, 1, 1, f.k_len},
                      Fill::list({1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1}).fixed());
@@ -260,6 +326,11 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
   n.right_window = f.right;
   n.offset = f.offset;
   n.q = b.input("q", laid_out(f, f.q_heads, f.q_len, f.dim));
+  if (f.is_far()) {
+    std::vector<double> near;
+    for (int64_t i = 0; i < f.q_len; ++i) near.push_back(f.is_all_far(i) ? 0 : 1);
+    n.q = b.binary("mul", n.q, b.input("near", {f.q_len, 1}, Fill::list(near).fixed()));
+  }
   n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim));
   n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim));
   n.mask = mask_of(b, f);
@@ -278,8 +349,9 @@ double cost(const Form& f) { return 64 + 4 * std::sqrt(static_cast<double>(f.k_l
 
 void forward_row(Suite& s, const Form& f) {
   s.add(
-      {.id = std::string("attention-") + f.id,
+      {.id = "attention-" + f.id,
        .sentence = std::string("attention: ") + f.sentence,
+       .dtypes = f.dtypes(),
        .build =
            [=](CaseBuilder& b) {
              op::attention n{.want_lse = true};
@@ -291,17 +363,20 @@ void forward_row(Suite& s, const Form& f) {
                b.side_output("lse", y[1]);
              else
                b.output("lse", y[1]);
-             b.scale("lse", [&] { return b.number(8); });
+             b.scale("lse", [&] {
+               return f.is_far() ? b.binary("max", b.abs(y[1]), b.number(8)) : b.number(8);
+             });
            },
        .tolerance = scaled(cost(f)),
        .decomposed = 2,
-       .gradient = !big(f) && f.q_len > 0 && f.k_len > 0,
+       .gradient = !big(f) && !f.is_far() && f.q_len > 0 && f.k_len > 0,
        .scales = f.mask == Mask::none ? std::vector<double>{0.05, 1, 4} : std::vector<double>{1}});
 }
 
 void backward_row(Suite& s, const Form& f) {
-  s.add({.id = std::string("attention-backward-") + f.id,
+  s.add({.id = "attention-backward-" + f.id,
          .sentence = std::string("gradient of attention: ") + f.sentence,
+         .dtypes = f.dtypes(),
          .build =
              [=](CaseBuilder& b) {
                op::attention_backward n{};
