@@ -73,7 +73,8 @@ __device__ __forceinline__ void weigh(const Attention& p, const Work& w, const R
     // Sums follow the maximum only where it has grown much: weights of up to 2^8 do no harm.
     const f32 top = (now[h * 2] - most[h]) * factor <= 8 ? most[h] : now[h * 2];
     base[h] = top == -infinity(0.f) ? 0.f : top * factor;
-    kept[h] = exp2_of(most[h] * factor - base[h]);
+    // Not 2 to what rounding left of the base: over many tiles that would add up.
+    kept[h] = top == most[h] ? 1.f : exp2_of(most[h] * factor - base[h]);
     most[h] = top;
   }
 #pragma unroll

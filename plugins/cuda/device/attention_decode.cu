@@ -110,14 +110,15 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
       }
       now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
       now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-      const f32 base = now == -infinity(0.f) ? 0.f : now * kLog2E;
-      kept[h] = exp2_of(most[h] * kLog2E - base);
+      // Scores may be far from zero: they are subtracted before they are multiplied.
+      const f32 base = now == -infinity(0.f) ? 0.f : now;
+      kept[h] = exp2_of((most[h] - base) * kLog2E);
       most[h] = now;
       sum[h] *= kept[h];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         f32& x = s[j / 2][h * 2 + j % 2];
-        x = exp2_of(__fmaf_rn(x, kLog2E, -base));
+        x = exp2_of((x - base) * kLog2E);
         sum[h] += x;
       }
     }

@@ -51,8 +51,13 @@ __device__ __forceinline__ void weigh(const Attention& p, const Rows2& rows, i32
     now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
     // Sums follow the maximum only where it has grown much: weights of up to 2^8 do no harm.
     now = (now - most[h]) * factor <= 8 ? most[h] : now;
-    const f32 base = now == -infinity(0.f) ? 0.f : now * factor;
-    kept[h] = exp2_of(most[h] * factor - base);
+    // A mask may add numbers far from zero: there scores are subtracted before they are multiplied.
+    const f32 base = now == -infinity(0.f) ? 0.f : PLAIN ? now * factor : now;
+    const auto weight = [&](f32 x) {
+      return exp2_of(PLAIN ? __fmaf_rn(x, factor, -base) : (x - base) * factor);
+    };
+    // Not the weight, which rounding keeps from 1: over many tiles that would add up.
+    kept[h] = now == most[h] ? 1.f : weight(most[h]);
     most[h] = now;
     f32 part[2] = {};
 #pragma unroll
@@ -60,7 +65,7 @@ __device__ __forceinline__ void weigh(const Attention& p, const Rows2& rows, i32
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         f32& x = s[i + h * 2 + e];
-        x = exp2_of(__fmaf_rn(x, factor, -base));
+        x = weight(x);
         part[e] += x;
       }
     sum[h] = sum[h] * kept[h] + (part[0] + part[1]);
