@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An op's record: shape rule, gradient, decomposition, costs and traits, side by side. Families
-// (elementwise.cpp, norm.cpp, ...) define one <op>_def per op of ops.def; table.cpp joins them, so
-// a forgotten op does not link.
+//
+// The record of an op: shape rule, gradient, decomposition, costs and traits, side by side. Each
+// family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp joins
+// them, so a forgotten record does not link.
 //
 //   void rms_norm_shape(Infer& i, const op::rms_norm& n) { i.out(0, i.type(n.x)); ... }
+//
 //   constexpr Record<op::rms_norm> kRmsNorm{
 //       .shape = rms_norm_shape, .grad = rms_norm_grad, .lower = rms_norm_lower,
 //       .flops = no_products, .bytes = each_once};

@@ -132,7 +132,7 @@ TEST_SUITE("abi/layer") {
     CHECK(contains(v[5].text, "com.example.binary"));
     CHECK(v[6].text == "operand b is missing");
     CHECK(v[7].reason == TENON_REASON_ATTRIBUTE);
-    CHECK(v[7].text == "attribute kind=gelu is not taken");
+    CHECK(v[7].text == "attribute kind=gelu is not supported");
   }
 
   TEST_CASE("compile: a node that was not claimed is an error that names it") {

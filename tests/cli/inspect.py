@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert apart[1] == ("native", "lanes:0", "binary", "z",
                         ["not joined into linear: no kernel for op tenon.linear version 1"]), apart
     assert apart[2] == ("decomposed", "lanes:0", "unary", "y",
-                        ["attribute kind=relu is not taken",
+                        ["attribute kind=relu is not supported",
                          "not joined into linear: no kernel for op tenon.linear version 1; "
                          "not joined into elementwise_region: no kernel for op tenon.elementwise_region version 1"]), apart
     (softmax,) = nodes(SOFTMAX, *LANES)

@@ -1,21 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The graph blob: how a graph crosses the ABI. One flat, little-endian, position-independent run of
- * bytes that can be saved, hashed, fuzzed and sent. This header is the format and its reader, in
- * plain C11.
- *
- * A blob is a list of functions; function 0 is the graph (or region) itself, the others are bodies
- * that attributes refer to (elementwise regions today, control flow later). Values and nodes of a
- * function are indexed from 0; nodes stand in an order in which they may run. Shapes are numbers
- * here, never symbols. Weights stay outside.
- *
- * tenon_blob_open checks everything once (bounds, counts, indices, order, strings), so the
- * accessors below are plain arithmetic and safe on any bytes that it accepted. Offsets are from the
- * blob's start and 8-aligned.
- *
- * Must understand: operands and outputs have fixed positions per op (absent: TENON_NONE), an
- * attribute equal to its default is left out, and who claims a node must know everything that it
- * carries. tenon_node_view keeps marks of what was looked at; tenon_node_unknown says whether
- * anything was left. */
+// SPDX-License-Identifier: Apache-2.0
+//
+// The graph blob: how a graph crosses the backend ABI. A blob is one block of bytes, little-endian
+// and position-independent, that can be saved, hashed, fuzzed and sent. This header defines the
+// format and contains its reader. C11.
+//
+// A blob is a list of functions. Function 0 is the graph or region itself. The others are bodies
+// that attributes refer to, such as the body of an elementwise region. Values and nodes of a
+// function are indexed from 0; nodes are listed in an order in which they may run. Shapes are
+// numbers, never symbols. Weights are not part of the blob.
+//
+// tenon_blob_open() checks everything once: bounds, counts, indices, order, strings. The other
+// accessors rely on it and are safe on any blob that it has accepted. Offsets count from the start
+// of the blob and are multiples of 8.
+//
+// A plugin must understand all of a node that it claims. Operands and outputs have fixed positions
+// (TENON_NONE = absent), and an attribute equal to its default is left out. So an older plugin sees
+// everything new as something it has not read: tenon_node_view records what was read, and
+// tenon_node_unknown() returns what was not.
+
 #ifndef TENON_BLOB_H
 #define TENON_BLOB_H
 
@@ -27,89 +29,102 @@
 extern "C" {
 #endif
 
-#define TENON_BLOB_MAGIC UINT64_C(0x31424F4C424E5401) /* bytes 01 'T' 'N' 'B' 'L' 'O' 'B' '1' */
+// The layout is made by hand:
+// clang-format off
+
+#define TENON_BLOB_MAGIC UINT64_C(0x31424F4C424E5401)  // bytes 01 'T' 'N' 'B' 'L' 'O' 'B' '1'
 #define TENON_BLOB_VERSION UINT32_C(1)
-#define TENON_BLOB_MAX_OPERANDS 1024u
+#define TENON_BLOB_MAX_OPERANDS 1024u                  // per node; the same limit for outputs
 
-/* Attribute types. */
-#define TENON_ATTR_I64 UINT32_C(1)    /* bits: the number */
-#define TENON_ATTR_F64 UINT32_C(2)    /* bits: the number's bits */
-#define TENON_ATTR_BOOL UINT32_C(3)   /* bits: 0 or 1 */
-#define TENON_ATTR_STR UINT32_C(4)    /* bits: offset of a string */
-#define TENON_ATTR_INTS UINT32_C(5)   /* bits: offset of count i64 */
-#define TENON_ATTR_FLOATS UINT32_C(6) /* bits: offset of count f64 */
-#define TENON_ATTR_DTYPE UINT32_C(7)  /* bits: tenon_dtype */
-#define TENON_ATTR_FUNCTION \
-  UINT32_C(8) /* bits: function index, greater than the function it stands in */
 
-/* A string in the blob: u32 size, then the bytes. Offset 0 is the empty string. */
+// ---- The format ---------------------------------------------------------------------------------
+
+// A string is a u32 size followed by the bytes. Offset 0 is the empty string.
 
 typedef struct tenon_blob_header {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t function_count;
-  uint64_t size;        /* of the whole blob */
-  uint64_t functions;   /* offset of tenon_blob_function[function_count] */
-  uint64_t name;        /* string: for messages */
-  uint64_t reserved[3]; /* 0 */
+  uint64_t magic;             // TENON_BLOB_MAGIC
+  uint32_t version;           // TENON_BLOB_VERSION
+  uint32_t function_count;    // at least 1
+  uint64_t size;              // bytes of the whole blob
+  uint64_t functions;         // offset: tenon_blob_function[function_count]
+  uint64_t name;              // string, for messages
+  uint64_t reserved[3];       // 0
 } tenon_blob_header;
 
 typedef struct tenon_blob_function {
-  uint64_t name;    /* string */
-  uint64_t values;  /* tenon_blob_value[value_count] */
-  uint64_t nodes;   /* tenon_blob_node[node_count] */
-  uint64_t inputs;  /* u32[input_count]: values that no node makes, in the order of a call */
-  uint64_t outputs; /* u32[output_count]: values that leave */
+  uint64_t name;              // string
+  uint64_t values;            // offset: tenon_blob_value[value_count]
+  uint64_t nodes;             // offset: tenon_blob_node[node_count]
+  uint64_t inputs;            // offset: u32[input_count], the values that no node makes, in the
+                              // order of a call
+  uint64_t outputs;           // offset: u32[output_count], the values that the function returns
   uint32_t value_count;
   uint32_t node_count;
   uint32_t input_count;
   uint32_t output_count;
 } tenon_blob_function;
 
+// tenon_blob_value::flags
+#define TENON_VALUE_UPDATED UINT16_C(1)  // a weight or state that this executable updates; it has
+                                         // no derived weights
+
 typedef struct tenon_blob_value {
-  uint16_t dtype;  /* TENON_DTYPE_* */
-  uint16_t scheme; /* 0 dense; block schemes of weights have numbers of their own */
-  uint8_t space;   /* TENON_SPACE_* */
-  uint8_t rank;
-  uint16_t flags;     /* TENON_VALUE_* */
-  uint32_t node;      /* who makes it, TENON_NONE for the other spaces */
-  uint32_t output;    /* position among that node's outputs */
-  uint64_t dims;      /* i64[rank] */
-  uint64_t name;      /* string, for messages */
-  uint64_t data;      /* CONSTANT: content (small ones only), 0 = not in the blob */
-  uint64_t data_size; /* bytes of a constant's content when data is not 0 */
+  uint16_t dtype;             // TENON_DTYPE_*
+  uint16_t scheme;            // 0 = dense; other numbers are reserved for block schemes of weights
+  uint8_t space;              // TENON_SPACE_*
+  uint8_t rank;               // at most TENON_MAX_RANK
+  uint16_t flags;             // TENON_VALUE_*
+  uint32_t node;              // NODE: the node that makes it; otherwise TENON_NONE
+  uint32_t output;            // NODE: position among the outputs of that node
+  uint64_t dims;              // offset: i64[rank]
+  uint64_t name;              // string, for messages
+  uint64_t data;              // CONSTANT: offset of its content if it is small; otherwise 0
+  uint64_t data_size;         // bytes of that content
 } tenon_blob_value;
-#define TENON_VALUE_UPDATED \
-  UINT16_C(1) /* a weight or state that this executable updates: never pack it */
 
 typedef struct tenon_blob_node {
-  uint64_t domain;     /* string: "tenon" for ops.def */
-  uint64_t op;         /* string */
-  uint64_t operands;   /* u32[operand_count], TENON_NONE = absent */
-  uint64_t outputs;    /* u32[output_count], TENON_NONE = not wanted */
-  uint64_t attrs;      /* tenon_blob_attr[attr_count] */
-  uint64_t provenance; /* string: where in the source it came from */
-  uint32_t version;    /* of the op */
+  uint64_t domain;            // string: "tenon" for the ops of ops.def
+  uint64_t op;                // string
+  uint64_t operands;          // offset: u32[operand_count], values; TENON_NONE = absent
+  uint64_t outputs;           // offset: u32[output_count], values; TENON_NONE = not wanted
+  uint64_t attrs;             // offset: tenon_blob_attr[attr_count]
+  uint64_t provenance;        // string: where in the source the node comes from
+  uint32_t version;           // version of the op
   uint32_t operand_count;
   uint32_t output_count;
-  uint32_t attr_count; /* at most 64 */
+  uint32_t attr_count;        // at most 64
 } tenon_blob_node;
 
+// tenon_blob_attr::type, and what its bits hold
+#define TENON_ATTR_I64      UINT32_C(1)  // the number
+#define TENON_ATTR_F64      UINT32_C(2)  // the bits of the number
+#define TENON_ATTR_BOOL     UINT32_C(3)  // 0 or 1
+#define TENON_ATTR_STR      UINT32_C(4)  // offset of a string
+#define TENON_ATTR_INTS     UINT32_C(5)  // offset: i64[count]
+#define TENON_ATTR_FLOATS   UINT32_C(6)  // offset: f64[count]
+#define TENON_ATTR_DTYPE    UINT32_C(7)  // a tenon_dtype
+#define TENON_ATTR_FUNCTION UINT32_C(8)  // index of a function, greater than that of the function
+                                         // that contains the node
+
 typedef struct tenon_blob_attr {
-  uint64_t name;  /* string */
-  uint64_t bits;  /* by type */
-  uint32_t type;  /* TENON_ATTR_* */
-  uint32_t count; /* INTS and FLOATS: elements */
+  uint64_t name;              // string
+  uint64_t bits;              // depends on type
+  uint32_t type;              // TENON_ATTR_*
+  uint32_t count;             // INTS, FLOATS: number of elements
 } tenon_blob_attr;
 
-/* Bits of one element of a dtype, 0 for a number that is no dtype. */
+// clang-format on
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+// Returns the bits of one element, 0 for an unknown dtype.
 static inline uint32_t tenon_dtype_bits(tenon_dtype t) {
   static const uint8_t bits[TENON_DTYPE_COUNT] = {0,  32, 16, 16, 64, 8, 16, 32, 64, 8,
                                                   16, 32, 64, 4,  4,  8, 64, 8,  8};
   return t < TENON_DTYPE_COUNT ? bits[t] : 0;
 }
 
-/* An accepted blob. Plain data; copies are fine while the bytes live. */
+// A blob that tenon_blob_open() has accepted. May be copied; borrows the bytes.
 typedef struct tenon_blob {
   const unsigned char* bytes;
   uint64_t size;
@@ -144,8 +159,8 @@ static inline const uint32_t* tenon_blob_indices(const tenon_blob* b, uint64_t o
 static inline const int64_t* tenon_blob_dims(const tenon_blob* b, const tenon_blob_value* v) {
   return (const int64_t*)tenon_blob_at(b, v->dims);
 }
-/* Elements of a value; open has checked that neither this nor the size in bytes overflows 63 bits.
- */
+// Returns the number of elements. tenon_blob_open() has checked that neither this nor the size in
+// bytes overflows.
 static inline int64_t tenon_blob_elements(const tenon_blob* b, const tenon_blob_value* v) {
   int64_t n = 1;
   for (uint32_t i = 0; i < v->rank; ++i) n *= tenon_blob_dims(b, v)[i];
@@ -159,9 +174,7 @@ static inline int tenon_str_is(tenon_str s, const char* literal) {
   return s.size == n && (n == 0 || memcmp(s.data, literal, n) == 0);
 }
 
-/* ---- Opening
- * ------------------------------------------------------------------------------------------------
- */
+// ---- Opening ------------------------------------------------------------------------------------
 
 static inline int tenon_blob_range_(const tenon_blob* b, uint64_t offset, uint64_t count,
                                     uint64_t each) {
@@ -260,7 +273,7 @@ static inline const char* tenon_blob_check_node_(const tenon_blob* b, const teno
         if (a->bits >= TENON_DTYPE_COUNT) return "an attribute's dtype is unknown";
         break;
       default:
-        break; /* numbers need no check; a type from the future is refused by who claims the node */
+        break;  // numbers need no check; a plugin that does not know a type refuses the node
     }
   }
   return NULL;
@@ -300,8 +313,8 @@ static inline const char* tenon_blob_check_function_(const tenon_blob* b,
   return NULL;
 }
 
-/* Accepts bytes (8-aligned, alive while the blob is used) or says why not: NULL is success, else a
- * static text. */
+// Checks a blob. Returns NULL and sets *out, or returns what is wrong (a static string). bytes: any
+// content, aligned to 8; must outlive the blob.
 static inline const char* tenon_blob_open(const void* bytes, uint64_t size, tenon_blob* out) {
   tenon_blob b;
   const tenon_blob_header* h = (const tenon_blob_header*)bytes;
@@ -326,16 +339,16 @@ static inline const char* tenon_blob_open(const void* bytes, uint64_t size, teno
   return NULL;
 }
 
-/* ---- One node, with marks of what was looked at
- * ------------------------------------------------------------- */
+// ---- Nodes --------------------------------------------------------------------------------------
 
+// A node, and what was read of it.
 typedef struct tenon_node_view {
   const tenon_blob* blob;
   const tenon_blob_function* function;
   const tenon_blob_node* node;
-  uint64_t attrs_seen;    /* bit i: attribute i */
-  uint32_t operands_seen; /* positions below this were looked at */
-  uint32_t outputs_seen;
+  uint64_t attrs_seen;     // bit i: attribute i was read
+  uint32_t operands_seen;  // operands at positions below this were read
+  uint32_t outputs_seen;   // outputs at positions below this were read
 } tenon_node_view;
 
 static inline tenon_node_view tenon_node_at(const tenon_blob* b, uint32_t function, uint32_t node) {
@@ -343,7 +356,7 @@ static inline tenon_node_view tenon_node_at(const tenon_blob* b, uint32_t functi
   v.node = tenon_blob_nodes(b, v.function) + node;
   return v;
 }
-/* Value at operand position k, NULL when absent. */
+// Returns operand k, NULL if absent.
 static inline const tenon_blob_value* tenon_node_operand(tenon_node_view* n, uint32_t k) {
   uint32_t v;
   if (k >= n->operands_seen) n->operands_seen = k + 1;
@@ -351,7 +364,7 @@ static inline const tenon_blob_value* tenon_node_operand(tenon_node_view* n, uin
   v = tenon_blob_indices(n->blob, n->node->operands)[k];
   return v == TENON_NONE ? NULL : tenon_blob_values(n->blob, n->function) + v;
 }
-/* Value at output position k, NULL when not wanted. */
+// Returns output k, NULL if not wanted.
 static inline const tenon_blob_value* tenon_node_output(tenon_node_view* n, uint32_t k) {
   uint32_t v;
   if (k >= n->outputs_seen) n->outputs_seen = k + 1;
@@ -359,7 +372,8 @@ static inline const tenon_blob_value* tenon_node_output(tenon_node_view* n, uint
   v = tenon_blob_indices(n->blob, n->node->outputs)[k];
   return v == TENON_NONE ? NULL : tenon_blob_values(n->blob, n->function) + v;
 }
-/* Attribute by name and type; NULL when left out (or of another type, which then stays unseen). */
+// Returns an attribute by name and type, NULL if it is left out. An attribute of another type stays
+// marked as not read.
 static inline const tenon_blob_attr* tenon_node_attr(tenon_node_view* n, const char* name,
                                                      uint32_t type) {
   const tenon_blob_attr* a = (const tenon_blob_attr*)tenon_blob_at(n->blob, n->node->attrs);
@@ -370,6 +384,7 @@ static inline const tenon_blob_attr* tenon_node_attr(tenon_node_view* n, const c
     }
   return NULL;
 }
+// Return the value of an attribute, or `otherwise` if it is left out.
 static inline int64_t tenon_node_i64(tenon_node_view* n, const char* name, int64_t otherwise) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_I64);
   return a ? (int64_t)a->bits : otherwise;
@@ -400,13 +415,13 @@ static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* nam
   *out_count = a ? a->count : 0;
   return a ? (const int64_t*)tenon_blob_at(n->blob, a->bits) : NULL;
 }
-/* The function that an attribute names, or TENON_NONE. */
+// Returns the index of the function that an attribute refers to, or TENON_NONE.
 static inline uint32_t tenon_node_function(tenon_node_view* n, const char* name) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_FUNCTION);
   return a ? (uint32_t)a->bits : TENON_NONE;
 }
-/* NULL when everything that the node carries was looked at; else what was not: "attribute" (its
- * name in out_name), "operand" or "output". */
+// Returns NULL if everything of the node was read. Otherwise returns what was not: "attribute" (its
+// name in *out_name), "operand" or "output".
 static inline const char* tenon_node_unknown(const tenon_node_view* n, tenon_str* out_name) {
   const tenon_blob_attr* a = (const tenon_blob_attr*)tenon_blob_at(n->blob, n->node->attrs);
   out_name->data = "";

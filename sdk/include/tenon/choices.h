@@ -1,12 +1,19 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Extension "tenon.choices/1" of a plugin: which of several ways its devices take where only timing
- * tells (algorithms of a library). Ways may differ in the last bits of a result, so who goes on
- * with kept results later, or elsewhere, keeps the choices beside them. tenon_backend's
- * get_extension gives the table.
- *
- * A choice is text of the plugin's own, UTF-8, and names all that it depends on (hardware, versions
- * of libraries, the shapes of the work): where one of these differs it does nothing. It may come
- * from a stranger: a plugin takes no way that it would not have had to choose from. */
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plugin extension "tenon.choices/1": keep and restore tuning results.
+//
+// Where only timing tells which algorithm is fastest (a matrix product of a vendor library), a
+// plugin times several and chooses one. Algorithms may differ in the last bits of a result. A
+// program that must continue with identical bits, later or elsewhere, therefore keeps the choices
+// together with its data: `tenon lm train` stores them for --resume.
+//
+// A choice is UTF-8 text in a format of the plugin. It names everything it depends on: hardware,
+// library versions, the shapes of the work. Where one of these differs, the choice has no effect.
+// The text may come from an untrusted file: a plugin accepts only algorithms that it could have
+// chosen itself.
+
+// The layout is made by hand:
+// clang-format off
 #ifndef TENON_CHOICES_H
 #define TENON_CHOICES_H
 
@@ -20,12 +27,16 @@ extern "C" {
 
 typedef struct tenon_choices {
   uint64_t struct_size;
-  /* (required) [any-thread] Calls put, in the call, for each choice that programs of this device
-   * were compiled with since it was opened. put fails never, and borrows the text for its call. */
+
+  // Calls put() for each choice used by the programs compiled on this device since it was opened.
+  // put() is called before list() returns, never fails, and borrows the text.
+  // (required) [any-thread]
   tenon_status* (*list)(tenon_device* device, void (*put)(void* user, tenon_str choice),
                         void* user);
-  /* (required) [any-thread] Programs compiled from here on are to use it. One that the device
-   * cannot use, or whose work has a choice already, does nothing, which is no failure. */
+
+  // Offers a choice to the programs compiled from now on. Succeeds without effect if the device
+  // cannot use the choice or has already chosen for the same work.
+  // (required) [any-thread]
   tenon_status* (*take)(tenon_device* device, tenon_str choice);
 } tenon_choices;
 

@@ -1,9 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Extension "tenon.derived_weights/1" of a plugin: weights in layouts of its own (packed for their
- * products, say). A program names one as a program value with a layout (backend.h); the host makes
- * it before the first run that reads it, shares it among the programs of a device that name the
- * same layout of the same weight, makes it again after the weight was set or updated, and lets it
- * go with the last program that reads it. tenon_backend's get_extension gives the table. */
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plugin extension "tenon.derived_weights/1": weights in a layout of the plugin's choice, packed
+// for its matrix products, for example.
+//
+// A program asks for one by listing a value with a layout (tenon_program_value in backend.h). The
+// host
+//  - calls derive() before the first run that reads it;
+//  - shares it between programs of a device that name the same layout of the same weight;
+//  - calls derive() again after the weight was set or updated;
+//  - frees it together with the last program that reads it.
+
+// The layout is made by hand:
+// clang-format off
 #ifndef TENON_DERIVED_WEIGHTS_H
 #define TENON_DERIVED_WEIGHTS_H
 
@@ -17,8 +25,10 @@ extern "C" {
 
 typedef struct tenon_derived_weights {
   uint64_t struct_size;
-  /* (required) [any-thread] Writes all bytes of target from the dense content of the weight in
-   * source. value: index into the program's values; its size is target's. Done on return. */
+
+  // Writes every byte of target from the dense weight in source. value: index among the program's
+  // values; its size is the size of target. The work is done on return.
+  // (required) [any-thread]
   tenon_status* (*derive)(tenon_program* program, uint32_t value, const tenon_slot* source,
                           const tenon_slot* target);
 } tenon_derived_weights;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an author of kernels writes against. A plugin is a table of rows "op -> make"; make looks at
-// one node and either returns the Kernel that will run it or refuses with a reason. The same make
-// answers query and serves compile, so a claim is kept by construction. plugin.hpp turns the table
+//
+// The interface for authors of kernels. A plugin is a table of rows "op -> make". make() inspects
+// one node and returns the Kernel that runs it, or throws a Refusal with the reason. The layer calls
+// the same make() for query and for compile, so every claim compiles. plugin.hpp turns the table
 // into the C ABI.
 //
 //   Kernel make_relu(const op::unary& n, const Node& node) {
@@ -12,10 +13,10 @@
 //   }
 //   constexpr Row kRows[] = {row<op::unary, make_relu>()};
 //
-// make is called from any thread and must be pure; run is called with addresses only: all that
-// depends on shapes is decided in make. A kernel that finds bad data (an index out of range) throws
-// Failure before it writes anything. On a device with streams (stream_plugin.hpp) run only
-// enqueues, and bad data is told through the error word.
+// make() is pure and may be called by any thread. It makes all decisions that depend on shapes;
+// run() gets addresses only. A kernel that finds bad data (an index out of range) throws Failure
+// before it writes anything. On a device with streams (stream_plugin.hpp) run() only enqueues, and
+// bad data is reported through the error word.
 #pragma once
 
 #include <array>
@@ -40,7 +41,7 @@ namespace tenon::sdk {
 inline constexpr int kMaxRank = TENON_MAX_RANK;
 using Dims = std::array<int64_t, kMaxRank>;
 
-// dtype and shape of a dense or strided tensor. Strides count elements and may be 0 or negative.
+// dtype, shape and strides of a tensor. Strides are in elements; they may be 0 or negative.
 struct Type {
   tenon_dtype dtype = TENON_DTYPE_NONE;
   int rank = 0;
@@ -54,7 +55,7 @@ struct Type {
   }
   uint64_t bytes() const { return tenon_dense_bytes(dtype, elements()); }
   std::span<const int64_t> shape() const { return {dims.data(), static_cast<size_t>(rank)}; }
-  // Row-major without gaps? Dims of 1 do not count, empty tensors are dense.
+  // True if row-major without gaps. Strides of dims of 1 do not matter; empty tensors are dense.
   bool dense() const {
     int64_t expected = 1;
     for (int i = rank - 1; i >= 0; --i) {
@@ -76,7 +77,7 @@ struct Type {
   }
 };
 
-// An operand or output of the node under consideration; absent when false.
+// An operand or output of a node. Converts to false if absent.
 class Value {
  public:
   Value() = default;
@@ -89,12 +90,12 @@ class Value {
         alignment_(alignment) {}
   explicit operator bool() const { return type_ != nullptr; }
   const Type& type() const { return *type_; }
-  int position() const { return position_; }        // index for Call::in / Call::out
-  const void* content() const { return content_; }  // a small constant's bytes, or nullptr
-  // A weight that runs of this program only read: Kernel::derived may ask for it.
+  int position() const { return position_; }        // argument of Call::in() or Call::out()
+  const void* content() const { return content_; }  // the bytes of a small constant, or nullptr
+  // True for a weight that this program does not update: Kernel::derived may name it.
   bool frozen() const { return frozen_; }
-  // Element 0 lies on a multiple of this many bytes, a power of two; 0: only as its dtype asks. A
-  // dense operand may be a part of another value, then it is less than the device's alignment.
+  // Alignment of element 0 in bytes, a power of two; 0 = only that of the dtype. It is less than
+  // the alignment of the device if the operand is a part of another value.
   uint64_t alignment() const { return alignment_; }
 
  private:
@@ -105,7 +106,7 @@ class Value {
   uint64_t alignment_ = 0;
 };
 
-// A function of the blob, the value of an attribute; body.hpp reads it.
+// A function of the blob that an attribute refers to. body.hpp reads it.
 struct Function {
   const tenon_blob* blob = nullptr;
   uint32_t index = 0;
@@ -116,7 +117,7 @@ namespace op {
 #include "op_structs.inl"
 }  // namespace op
 
-// make() throws this: the plugin does not take the node.
+// Thrown by make(): the plugin does not run the node.
 class Refusal : public std::runtime_error {
  public:
   Refusal(uint32_t reason, const std::string& text) : std::runtime_error(text), reason_(reason) {}
@@ -126,24 +127,24 @@ class Refusal : public std::runtime_error {
   static Refusal shape(const std::string& text) { return {TENON_REASON_SHAPE, text}; }
   static Refusal attribute(std::string_view name, std::string_view value) {
     return {TENON_REASON_ATTRIBUTE,
-            "attribute " + std::string(name) + "=" + std::string(value) + " is not taken"};
+            "attribute " + std::string(name) + "=" + std::string(value) + " is not supported"};
   }
   static Refusal unknown(std::string_view what, std::string_view name) {
     return {TENON_REASON_UNKNOWN,
-            std::string(what) + " '" + std::string(name) + "' is not known to this plugin"};
+            std::string(what) + " '" + std::string(name) + "' is unknown to this plugin"};
   }
 
  private:
   uint32_t reason_;
 };
 
-// run() throws this: the data has no answer, or memory ran out.
+// Thrown by run(): the data is bad, or there is no memory.
 class Failure : public std::runtime_error {
  public:
   Failure(tenon_code code, const std::string& text, int64_t index = -1)
       : std::runtime_error(text), code_(code), index_(index) {}
   tenon_code code() const { return code_; }
-  int64_t index() const { return index_; }  // first bad flat index, -1 = none
+  int64_t index() const { return index_; }  // flat index of the first bad element, -1 = none
 
  private:
   tenon_code code_;
@@ -158,19 +159,18 @@ inline std::string_view dtype_name(tenon_dtype t) {
 }
 inline Refusal Refusal::dtype(std::string_view operand, tenon_dtype t) {
   return {TENON_REASON_DTYPE, "operand " + std::string(operand) + " of dtype " +
-                                  std::string(dtype_name(t)) + " is not taken"};
+                                  std::string(dtype_name(t)) + " is not supported"};
 }
 
-// Addresses of one run, by position; nullptr for an absent operand or an output that is not wanted.
+// The addresses of one run, by position. nullptr = an absent operand or an unwanted output.
 struct Call {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
-  void* scratch = nullptr;  // Kernel::scratch bytes, aligned as the device says
-  // Of a device with streams: the native stream, the error word of the run (device memory, there
-  // when the kernel says can_fail) and which step of the program this is.
-  void* stream = nullptr;
-  void* error = nullptr;
-  uint32_t step = 0;
+  void* scratch = nullptr;  // Kernel::scratch bytes, with the alignment of the device
+  // Only on a device with streams:
+  void* stream = nullptr;  // handle of the driver
+  void* error = nullptr;   // error word of the run, in device memory; set if Kernel::can_fail
+  uint32_t step = 0;       // index of this step in the program
 
   template <class T>
   const T* in(int k) const {
@@ -182,52 +182,56 @@ struct Call {
   }
 };
 
-// Output `output` may be written over operand `input` (same address).
+// Output `output` may have the same address as operand `input`.
 struct InPlace {
   int input;
   int output;
 };
 
-// Output 0 is operand 0 seen otherwise: nothing runs.
+// Output 0 is a view of operand 0: nothing runs.
 struct View {
-  Dims strides{};      // of the output, in elements
-  int64_t offset = 0;  // in elements
+  Dims strides{};      // strides of the output, in elements
+  int64_t offset = 0;  // of its first element, in elements
 };
 
-// Operand `input`, which is frozen, in a layout of the kernel's own: Call::in(input) is then `size`
-// bytes that `make` wrote once, from the dense weight. Equal layouts of equal types must mean equal
-// bytes: kernels share them.
+// Operand `input`, a frozen weight, in a layout of the kernel's choice. Call::in(input) then points
+// to `size` bytes that `make` wrote once, from the dense weight. Kernels share the bytes of equal
+// layouts of equal types.
 struct Derived {
   int input;
-  std::string layout;
-  uint64_t size;  // bytes, > 0
+  std::string layout;  // not empty
+  uint64_t size;       // bytes, > 0
   std::function<void(const void* dense, void* derived)> make;
 };
 
 class Device;  // plugin.hpp
 
+// How a node runs.
 struct Kernel {
   std::function<void(const Call&)> run{};
-  // What takes long before the first run: generating code, choosing among algorithms. Called by
-  // compile when all code is wanted at once, and whenever addresses are bound; from any thread, so
-  // it remembers what it has done. May throw Failure.
+
+  // (optional) Does slow work before the first run, such as generating code. Called during compile
+  // if the program is compiled ahead of time, and each time addresses are bound, by any thread; so
+  // it remembers what is done. May throw Failure.
   std::function<void()> prepare{};
-  uint64_t scratch = 0;  // bytes
-  // (optional) Chooses among ways that only trying tells apart, in memory of the device's own.
-  // Called by compile alone, once, before prepare and run, from any thread. Takes the most bytes of
-  // scratch that there may be, at most `scratch`; returns what the chosen way needs, which is
+
+  uint64_t scratch = 0;  // bytes of memory that run() needs
+
+  // (optional) Chooses an algorithm by timing, in memory that the device allocates for this. Called
+  // once, during compile, before prepare() and run(), by any thread. limit: the most scratch that
+  // may be used, at most `scratch`. Returns the scratch that the chosen algorithm needs, which is
   // final. Equal kernels should choose equally, in later processes too. May throw Failure.
-  std::function<uint64_t(uint64_t)> tune{};
+  std::function<uint64_t(uint64_t /*limit*/)> tune{};
+
   std::vector<InPlace> in_place{};
-  std::vector<View> view{};  // empty, or one View, and then run is not called
+  std::vector<View> view{};  // empty, or one View; run() is then never called
   std::vector<Derived> derived{};
-  std::string label{};    // for reports; empty = the op's name
-  double cost = 0;        // seconds, estimated; 0 = unknown
-  bool can_fail = false;  // on a device with streams: writes the error word when the data is bad
+  std::string label{};    // for reports; empty = the name of the op
+  double cost = 0;        // estimated seconds, 0 = unknown
+  bool can_fail = false;  // on a device with streams: may write the error word
 };
 
-// One node, decoded. Values are described by type; strided() inputs appear only to rows that take
-// strides.
+// A decoded node. Inputs are strided only for rows with kStrided.
 class Node {
  public:
   Node(std::string_view domain, std::string_view op, uint32_t version)
@@ -238,9 +242,8 @@ class Node {
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
   Value in(size_t k) const { return k < inputs_.size() ? inputs_[k] : Value{}; }
-  Value out(size_t k) const {
-    return k < outputs_.size() ? outputs_[k] : Value{};
-  }  // false = not wanted
+  // Converts to false if the output is not wanted.
+  Value out(size_t k) const { return k < outputs_.size() ? outputs_[k] : Value{}; }
   // The device that asks, as PluginSpec::open made it; nullptr inside a body.
   Device* device() const { return device_; }
 
@@ -252,9 +255,11 @@ class Node {
   Device* device_ = nullptr;
 };
 
-// A table row. Flags: kStrided = operands may have any strides (else the layer inserts a copy and
-// all are dense).
+// Row::flags: operands may have any strides. Without it all operands are dense: the layer inserts
+// copies.
 inline constexpr uint32_t kStrided = 1;
+
+// A row of the table; row() makes it.
 struct Row {
   std::string_view op;
   uint32_t version;
@@ -263,11 +268,11 @@ struct Row {
   Kernel (*make)(tenon_node_view& view, const Node& node);
 };
 
-// The rows of one op family, for a plugin that has a file per family.
+// The rows of one op family, for a plugin that has one source file per family.
 using FamilyRows = std::span<const Row> (*)();
 
-// Fills an op struct from a node: what is left out gets its default, what is known is marked as
-// seen.
+// Fills an op struct from a node. Attributes that are left out get their defaults. Everything that
+// the struct knows is marked as read.
 class Decoder {
  public:
   Decoder(tenon_node_view& view, const Node& node) : view_(view), node_(node) {}
@@ -309,7 +314,7 @@ class Decoder {
 
  private:
   Value next_input() {
-    tenon_node_operand(&view_, static_cast<uint32_t>(input_));  // marks it as seen
+    tenon_node_operand(&view_, static_cast<uint32_t>(input_));  // marks it as read
     return node_.in(input_++);
   }
   bool next_output() {
@@ -321,6 +326,7 @@ class Decoder {
   size_t input_ = 0, output_ = 0;
 };
 
+// Makes a row: row<op::unary, make_unary>().
 template <class Op, Kernel (*make)(const Op&, const Node&)>
 constexpr Row row(uint32_t flags = 0) {
   return {Op::kName, Op::kVersion, flags, [](tenon_node_view& view, const Node& node) {

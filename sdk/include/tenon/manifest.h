@@ -1,10 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0
- * The manifest: what a plugin says about itself in an ELF note, so that a host can refuse the file
- * before any code of it runs (constructors run inside dlopen). C11 and C++; the note lies in a
- * loaded segment, so strip keeps it, and linkers keep note sections under --gc-sections.
- *
- * A C plugin writes TENON_MANIFEST("name", "1.0.0", "vendor", "kind", TENON_ISA_BASELINE) once, at
- * file scope; TENON_PLUGIN of plugin.hpp writes it for C++ ones. */
+// SPDX-License-Identifier: Apache-2.0
+//
+// The manifest: what a plugin states about itself in an ELF note. The host reads it without loading
+// the file, and refuses the file before any of its code runs (dlopen runs constructors). C11, C++.
+//
+// A plugin in C writes once, at file scope:
+//
+//   TENON_MANIFEST("mine", "1.0.0", "me", "mine", TENON_ISA_BASELINE)
+//
+// For a plugin in C++, TENON_PLUGIN (plugin.hpp) does so. The note is part of a loaded segment:
+// strip and --gc-sections keep it.
+
 #ifndef TENON_MANIFEST_H
 #define TENON_MANIFEST_H
 
@@ -17,50 +22,55 @@
 extern "C" {
 #endif
 
-#define TENON_MANIFEST_MAGIC UINT32_C(0x464D4E54) /* bytes "TNMF" */
+#define TENON_MANIFEST_MAGIC UINT32_C(0x464D4E54)  // bytes "TNMF"
 #define TENON_MANIFEST_OWNER "tenon"
 #define TENON_MANIFEST_NOTE_TYPE UINT32_C(1)
 
-/* arch: the ELF machine number. */
-#define TENON_ARCH_X86_64 UINT32_C(62)
+// The layout is made by hand:
+// clang-format off
+
+// tenon_manifest::arch: the machine number of the ELF format
+#define TENON_ARCH_X86_64  UINT32_C(62)
 #define TENON_ARCH_AARCH64 UINT32_C(183)
 
-/* isa: the least that loading the file needs (what it dispatches to at run time does not count). A
- * host that does not know the word refuses it. */
-#define TENON_ISA_BASELINE "baseline"
+// tenon_manifest::isa: the instruction set that the file needs to be loaded. Instruction sets that
+// it selects at run time do not count. A host refuses an isa that it does not know.
+#define TENON_ISA_BASELINE  "baseline"
 #define TENON_ISA_X86_64_V2 "x86-64-v2"
 #define TENON_ISA_X86_64_V3 "x86-64-v3"
 #define TENON_ISA_X86_64_V4 "x86-64-v4"
 
-/* sanitizers: the file needs a host with the same ones. */
+// tenon_manifest::sanitizers: the host must be built with the same ones
 #define TENON_SANITIZER_ADDRESS UINT32_C(1)
-#define TENON_SANITIZER_THREAD UINT32_C(2)
+#define TENON_SANITIZER_THREAD  UINT32_C(2)
 
-/* Texts are UTF-8, padded with zeros, the last byte always zero. Fields are only ever appended. */
+// Texts are UTF-8, padded with zeros; the last byte is always zero. New fields are appended.
 typedef struct tenon_manifest {
-  uint32_t magic;
+  uint32_t magic;             // TENON_MANIFEST_MAGIC
   uint32_t struct_size;
   uint32_t abi_major;
   uint32_t abi_minor_min;
   uint32_t abi_minor_max;
-  uint32_t arch;       /* TENON_ARCH_* */
-  uint32_t sanitizers; /* TENON_SANITIZER_* */
+  uint32_t arch;              // TENON_ARCH_*
+  uint32_t sanitizers;        // TENON_SANITIZER_*
   uint32_t reserved0;
-  char isa[32];  /* TENON_ISA_* */
-  char name[32]; /* as in tenon_backend */
+  char isa[32];               // TENON_ISA_*
+  char name[32];              // the name in tenon_backend
   char version[32];
   char vendor[64];
-  char kinds[64]; /* device kinds, separated by commas: "cpu" */
+  char kinds[64];             // device kinds, separated by commas: "cpu"
 } tenon_manifest;
 
-/* The note as the file holds it: 4-aligned, so no field is wider. */
+// The ELF note as it is in the file. Notes are aligned to 4, so no field is wider.
 typedef struct tenon_manifest_note {
   uint32_t owner_size;
   uint32_t manifest_size;
-  uint32_t type;
-  char owner[8];
+  uint32_t type;              // TENON_MANIFEST_NOTE_TYPE
+  char owner[8];              // TENON_MANIFEST_OWNER
   tenon_manifest manifest;
 } tenon_manifest_note;
+
+// clang-format on
 
 #if defined(__x86_64__)
 #define TENON_MANIFEST_ARCH TENON_ARCH_X86_64
@@ -94,10 +104,10 @@ typedef struct tenon_manifest_note {
 #else
 #define TENON_MANIFEST_TSAN_ UINT32_C(0)
 #endif
-/* What the file being compiled was built with. */
+// The sanitizers of the current compilation.
 #define TENON_MANIFEST_SANITIZERS (TENON_MANIFEST_ASAN_ | TENON_MANIFEST_TSAN_)
 
-/* no_sanitize: AddressSanitizer would pad the section with red zones. */
+// Without no_sanitize, AddressSanitizer pads the section with red zones.
 #if defined(__clang__)
 #define TENON_NO_RED_ZONE_ __attribute__((no_sanitize("address")))
 #else
@@ -106,7 +116,7 @@ typedef struct tenon_manifest_note {
 #define TENON_MANIFEST_PLACED \
   TENON_NO_RED_ZONE_ __attribute__((section(".note.tenon"), used, aligned(4)))
 
-/* For plugins in C. name, version, vendor, kinds and isa are string literals. */
+// For plugins in C. All arguments are string literals; isa is TENON_ISA_*.
 #define TENON_MANIFEST(name, version, vendor, kinds, isa)                                      \
   TENON_MANIFEST_PLACED static const tenon_manifest_note tenon_manifest_note_ = {              \
       sizeof(TENON_MANIFEST_OWNER),                                                            \
@@ -117,9 +127,7 @@ typedef struct tenon_manifest_note {
        TENON_ABI_MINOR, TENON_MANIFEST_ARCH, TENON_MANIFEST_SANITIZERS, 0, isa, name, version, \
        vendor, kinds}}
 
-/* ---- Reading
- * ------------------------------------------------------------------------------------------------
- */
+// ---- Reading ------------------------------------------------------------------------------------
 
 static inline int tenon_manifest_take_(void* to, const unsigned char* bytes, uint64_t size,
                                        uint64_t offset, uint64_t count) {
@@ -128,7 +136,7 @@ static inline int tenon_manifest_take_(void* to, const unsigned char* bytes, uin
   return 1;
 }
 
-/* One note segment. Returns 1 when the manifest was found, 0 when not, -1 when it is damaged. */
+// Searches a note segment. Returns 1 if the manifest is found, 0 if not, -1 if it is damaged.
 static inline int tenon_manifest_in_notes_(const unsigned char* bytes, uint64_t size,
                                            uint64_t begin, uint64_t end, tenon_manifest* out) {
   while (begin < end && end - begin >= 12) {
@@ -156,12 +164,12 @@ static inline int tenon_manifest_in_notes_(const unsigned char* bytes, uint64_t 
   return 0;
 }
 
-/* Finds the manifest in the bytes of a file: NULL is success, else a static text says what is
- * wrong. Any bytes are safe. Fields beyond the found struct_size are zero. */
+// Finds the manifest in the bytes of a file, which may be any bytes. Returns NULL and sets *out, or
+// returns what is wrong (a static string). Fields beyond the manifest's struct_size become zero.
 static inline const char* tenon_manifest_find(const void* file, uint64_t size,
                                               tenon_manifest* out) {
   const unsigned char* bytes = (const unsigned char*)file;
-  static const unsigned char ident[6] = {0x7F, 'E', 'L', 'F', 2, 1}; /* 64-bit, little-endian */
+  static const unsigned char ident[6] = {0x7F, 'E', 'L', 'F', 2, 1};  // 64-bit, little-endian
   uint64_t headers;
   uint16_t each, count;
   if (size < 64 || memcmp(bytes, ident, sizeof(ident)) != 0)
@@ -181,7 +189,7 @@ static inline const char* tenon_manifest_find(const void* file, uint64_t size,
     memcpy(&type, header, 4);
     memcpy(&begin, header + 8, 8);
     memcpy(&length, header + 32, 8);
-    if (type != 4) continue; /* PT_NOTE */
+    if (type != 4) continue;  // PT_NOTE
     if (begin > size || length > size - begin) return "an ELF note segment is out of bounds";
     found = tenon_manifest_in_notes_(bytes, size, begin, begin + length, out);
     if (found > 0) return NULL;

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comfort layer: a table of rows (kernel.hpp) and a device of host memory become a complete
-// tenon_backend. The layer negotiates, answers queries, compiles, instantiates and runs; an author
-// writes kernels and a Device.
 //
-//   std::vector<DeviceSpec> devices(const tenon_host*) { return {{.kind = "mini", .name = "a
-//   loop"}}; } std::unique_ptr<Device> open(const tenon_host*, uint32_t index, uint32_t threads);
-//   constexpr PluginSpec kSpec{.name = "mini", .version = "1.0.0", .vendor = "me", .rows = kRows,
-//                              .devices = devices, .open = open};
+// The comfort layer: turns a table of kernels (kernel.hpp) and a device with host memory into a
+// complete plugin. The layer negotiates versions, answers queries, compiles, instantiates and runs.
+// An author writes kernels and a Device:
+//
+//   std::vector<DeviceSpec> devices(const tenon_host*) {
+//     return {{.kind = "mini", .name = "a loop"}};
+//   }
+//   std::unique_ptr<Device> open(const tenon_host*, uint32_t index, uint32_t threads);
+//
+//   constexpr PluginSpec kSpec{
+//       .name = "mini", .version = "1.0.0", .vendor = "me",
+//       .rows = kRows, .devices = devices, .open = open};
 //   TENON_PLUGIN(kSpec, "mini", TENON_ISA_BASELINE)
 //
-// Runs are synchronous (no streams): the host calls from workers of its own; stream_plugin.hpp is
-// the same for a device with memory and streams of its own. How a graph becomes
-// steps, and what the layer promises to kernels, is told in layer/lowering.hpp.
+// Runs are synchronous: the host calls them from its worker threads. For a device with its own
+// memory and streams use stream_plugin.hpp. layer/lowering.hpp documents how a graph becomes steps,
+// and what kernels may rely on.
 #pragma once
 
 #include <cstdint>
@@ -27,39 +32,40 @@
 
 namespace tenon::sdk {
 
+// A device, as enumerate() lists it.
 struct DeviceSpec {
   std::string kind{};           // "cpu"
-  std::string name{};           // of the hardware, for people
-  std::string reason{};         // not empty: seen, but cannot be opened, and why
+  std::string name{};           // the hardware, for people
+  std::string reason{};         // not empty: the device was found but cannot be opened, and why
   uint64_t memory_size = 0;     // bytes, 0 = unknown
-  uint64_t max_allocation = 0;  // bytes, 0 = memory_size
-  uint64_t alignment = 64;      // of buffers and of what the host places in them; a power of two
+  uint64_t max_allocation = 0;  // bytes of the largest allocation, 0 = memory_size
+  uint64_t alignment = 64;      // bytes, of every value; a power of two
   uint32_t flags = 0;           // TENON_DEVICE_*; the layer adds HOST_ADDRESSABLE and HOST_THREADS
 };
 
-// One opened device of host memory. All functions may be called from several threads at once.
+// An open device with host memory. All functions may be called by several threads at the same time.
 class Device {
  public:
   virtual ~Device() = default;
-  // Throws std::bad_alloc when there is no memory.
+  // Returns memory aligned to `alignment`. Throws std::bad_alloc.
   virtual void* allocate(uint64_t bytes, uint64_t alignment) = 0;
   virtual void deallocate(void* memory, uint64_t bytes) noexcept = 0;
-  // Calls body(arg) once, which runs all the steps of one run; a place for a task arena. body does
-  // not throw.
+  // Calls body(arg) exactly once. body executes all steps of a run and does not throw. Override this
+  // to enter a task arena.
   virtual void run(void (*body)(void*), void* arg) { body(arg); }
 };
 
-// All of a plugin, as a constexpr variable. name is lower case without spaces.
+// A whole plugin, as a constexpr variable.
 struct PluginSpec {
-  std::string_view name, version, vendor;
+  std::string_view name, version, vendor;  // name: lower case, no spaces
   std::span<const Row> rows{};
-  std::span<const FamilyRows> families{};  // (optional) more rows, family by family
+  std::span<const FamilyRows> families{};  // (optional) more rows, one entry per op family
   std::vector<DeviceSpec> (*devices)(const tenon_host*);
   std::string (*note)() = nullptr;  // (optional) why there is no device, or a remark
-  // May be slow and may throw: Failure, or anything else. threads is at least 1.
+  // Opens device `index`. threads is at least 1. May be slow; may throw Failure or any exception.
   std::unique_ptr<Device> (*open)(const tenon_host*, uint32_t index, uint32_t threads);
-  void (*shutdown)() = nullptr;  // (optional) every object is gone by now
-  bool streams = false;          // open makes StreamDevices; for TENON_STREAM_PLUGIN
+  void (*shutdown)() = nullptr;  // (optional) called after all objects are destroyed
+  bool streams = false;          // open() returns StreamDevices; for TENON_STREAM_PLUGIN
 };
 
 }  // namespace tenon::sdk
@@ -67,9 +73,11 @@ struct PluginSpec {
 #include "layer/backend.hpp"
 #include "layer/views.hpp"
 
-// Defines the entry and the manifest over a table of doors. spec: a constexpr PluginSpec; kinds: a
-// literal, device kinds separated by commas; isa: TENON_ISA_*, the least that loading the file
-// needs. TENON_ENTRY_SYMBOL renames the entry, for a plugin that is linked into its host.
+// TENON_PLUGIN defines the exported symbol and the manifest of a plugin.
+//   spec    a constexpr PluginSpec
+//   kinds   a string literal: device kinds, separated by commas
+//   isa     TENON_ISA_*: the instruction set that the file needs to be loaded
+// Define TENON_ENTRY_SYMBOL to rename the symbol, for a plugin that is linked into its host.
 #ifndef TENON_ENTRY_SYMBOL
 #define TENON_ENTRY_SYMBOL tenon_backend_entry
 #endif

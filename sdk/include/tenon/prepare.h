@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Extension "tenon.prepare/1" of a plugin: what a program still does before its first run
- * (generating code, choosing among algorithms), in parts that the host may have done earlier, on
- * threads of its own, telling how far it is. tenon_backend's get_extension gives the table. Without
- * it a program that is wanted ready is compiled with TENON_COMPILE_AOT.
- *
- * Parts that nobody asked for are done by the plugin when it needs them; a part may be asked for
- * again, and then does nothing. */
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plugin extension "tenon.prepare/1": the slow work of a program that could wait for its first run
+// (generating code, timing algorithms), divided into parts. For ahead-of-time compilation the host
+// runs the parts in its own threads and shows progress. A plugin without this extension gets
+// TENON_COMPILE_AOT instead.
+//
+// The plugin itself does a part that nobody has asked for as soon as it needs it.
+
+// The layout is made by hand:
+// clang-format off
 #ifndef TENON_PREPARE_H
 #define TENON_PREPARE_H
 
@@ -19,10 +22,14 @@ extern "C" {
 
 typedef struct tenon_prepare {
   uint64_t struct_size;
-  /* (required) [any-thread] Parts of the program; always the same number. */
+
+  // Returns the number of parts. It never changes for a program.
+  // (required) [any-thread]
   uint32_t (*count)(tenon_program* program);
-  /* (required) [any-thread] Does one part, below count; several parts of one program at once, each
-   * in its caller's thread. */
+
+  // Does part `index`, below count(), in the calling thread. Parts of a program may be done at the
+  // same time in several threads. Does nothing for a part that is already done.
+  // (required) [any-thread]
   tenon_status* (*part)(tenon_program* program, uint32_t index);
 } tenon_prepare;
 
