@@ -12,7 +12,7 @@
 #include "plan/batch.hpp"
 #include "plan/fuse.hpp"
 #include "plan/fuse_products.hpp"
-#include "plan/halves.hpp"
+#include "plan/fuse_halves.hpp"
 #include "plan/hoist.hpp"
 #include "plan/legalize.hpp"
 #include "plan/price.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/halves.hpp"
+// The products that may read a half, and the cast that they no longer need.
+#include "plan/fuse_halves.hpp"
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
