@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes derived weights when a run is bound: the graph of a weight, then the layout of a program.
 #include "exec/derive.hpp"
 
 namespace tenon::core {

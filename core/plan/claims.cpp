@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Trial graphs of one node or a join, the device's answers to them, and claims taken back.
 #include "plan/claims.hpp"
 
 #include <cmath>

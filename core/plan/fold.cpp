@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the nodes that depend on constants alone, and puts their results in their place.
 #include "plan/fold.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the nodes that depend on one fixed weight alone, and makes a derived weight of them.
 #include "plan/hoist.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// How notes and verdicts of nodes become the lines of a report.
 #include "plan/report.hpp"
 
 #include "ops/cost.hpp"
