@@ -18,11 +18,11 @@ void want_f32(const char* operand, sdk::Value v) {
   if (v.type().dtype != TENON_DTYPE_F32) throw Refusal::dtype(operand, v.type().dtype);
 }
 
-// A maker looks at one node. It refuses what it does not take, or returns what runs it.
+// A maker inspects one node. It returns the kernel that runs it, or refuses with a reason.
 Kernel make_add(const op::binary& n, const sdk::Node&) {
   if (n.kind != "add") throw Refusal::attribute("kind", n.kind);
   want_f32("a", n.a);
-  if (!n.a.type().same_shape(n.b.type())) throw Refusal::shape("operands are not broadcast here");
+  if (!n.a.type().same_shape(n.b.type())) throw Refusal::shape("expected operands of the same shape");
   const int64_t count = n.a.type().elements();
   return {.run =
               [count](const Call& c) {
@@ -48,9 +48,10 @@ Kernel make_relu(const op::unary& n, const sdk::Node&) {
 
 Kernel make_matmul(const op::matmul& n, const sdk::Node& node) {
   want_f32("a", n.a);
+  want_f32("b", n.b);
   if (node.out(0).type().dtype != TENON_DTYPE_F32) throw Refusal::attribute("out_dtype", "other than f32");
   const sdk::Type &a = n.a.type(), &b = n.b.type();
-  if (a.rank != 2 || b.rank != 2 || n.trans_a || n.trans_b) throw Refusal::shape("two plain matrices are taken");
+  if (a.rank != 2 || b.rank != 2 || n.trans_a || n.trans_b) throw Refusal::shape("expected two matrices that are not transposed");
   const int64_t rows = a.dims[0], depth = a.dims[1], cols = b.dims[1];
   return {.run = [=, alpha = n.alpha](const Call& c) {
     const float *a = c.in<float>(0), *b = c.in<float>(1);
