@@ -18,6 +18,12 @@ namespace {
 constexpr int kOldestMajor = 7, kOldestMinor = 5;
 constexpr uint64_t kAlignment = 256;
 
+// TENON_CUDA_EARLY_LAUNCH=0: no kernel is launched early.
+bool early_launches_wanted() {
+  const char* text = secure_getenv("TENON_CUDA_EARLY_LAUNCH");
+  return !text || std::string_view(text) != "0";
+}
+
 int attribute_of(DeviceId id, int which) {
   int value = 0;
   TENON_CUDA(device_attribute, &value, which, id);
@@ -34,7 +40,8 @@ Properties read_properties(DeviceId id) {
   p.multiprocessors = attribute_of(id, attribute::multiprocessors);
   p.shared_per_block = static_cast<uint32_t>(attribute_of(id, attribute::shared_per_block_optin));
   constexpr int kStartsEarly = 9;
-  p.early_starts = p.major >= kStartsEarly && driver().has_early_starts();
+  p.early_starts =
+      p.major >= kStartsEarly && driver().has_early_starts() && early_launches_wanted();
   p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
   size_t bytes = 0;
   TENON_CUDA(device_memory, &bytes, id);

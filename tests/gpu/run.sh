@@ -24,8 +24,8 @@
 #                                       spread over it (all); LIMIT seconds in all (3000), what was not begun then is BAD
 #   run.sh starts [BUNDLE] [DEVICE]     on the GPU machine: processes from start to end with a cold and a warm cache; what a
 #                                       run costs the host in graph mode
-#   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, and once
-#                                       traced; whether all have equal bits, and what a step takes in each
+#   run.sh modes [BUNDLE] [DEVICE]      on the GPU machine: a small model trained in every exec and compile mode, traced, and
+#                                       without early launch (f32 and bf16): checks that all have equal bits, times a step
 # Logs go to $OUT where that is set, else below the bundle.
 set -euo pipefail
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
@@ -348,23 +348,32 @@ PYTHON
 
 run_modes() {
   enter "${1:-.gpu}"
-  local device=${2:-cuda:0} work mode name; work=$(mktemp -d)
+  local device=${2:-cuda:0} work mode name dtype early; work=$(mktemp -d)
   trap 'rm -rf "$work"' RETURN
   local sizes=(--dim 128 --layers 4 --heads 4 --kv-heads 2 --ffn 344 --context 128 --batch 8 --steps 20 --warmup 5)
+  train() { "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$1" \
+    "${sizes[@]}" --device "$device" "${@:2}" >"$logs/modes_$1.log" 2>&1; }
+  same_bits() {
+    cmp "$work/$1/model.safetensors" "$work/$2/model.safetensors"
+    cmp "$work/$1/optimizer.safetensors" "$work/$2/optimizer.safetensors"
+    echo "equal bits: $3"
+  }
   for mode in "--exec stream" "--exec stream --compile aot" "--exec graph" "--exec eager" "--exec multi-stream:2" \
     "--exec multi-stream:4" "--exec multi-stream:4 --trace $work/trace.json"; do
     name=${mode//[^a-z0-9]/}
     # shellcheck disable=SC2086  # words of a mode are options
-    "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$name" \
-      "${sizes[@]}" --device "$device" $mode >"$logs/modes_$name.log" 2>&1
-    cmp "$work/execstream/model.safetensors" "$work/$name/model.safetensors"
-    cmp "$work/execstream/optimizer.safetensors" "$work/$name/optimizer.safetensors"
-    echo "equal bits: $mode"
+    train "$name" $mode
+    same_bits execstream "$name" "$mode"
   done
-  for mode in stream graph multi-stream:2 multi-stream:4; do
-    echo "$mode"
-    "$bundle/bin/tenon" bench --only lm_s --device "$device" --seconds 0.5 --no-ceilings --exec "$mode"
-  done
+  for dtype in f32 bf16; do for mode in stream graph; do
+    for early in 0 1; do TENON_CUDA_EARLY_LAUNCH=$early train "$dtype$mode$early" --dtype $dtype --exec $mode; done
+    same_bits "$dtype${mode}0" "$dtype${mode}1" "$dtype, --exec $mode, without and with early launch"
+  done; done
+  for early in 1 0; do for mode in stream graph multi-stream:2 multi-stream:4; do
+    echo "$mode$([ $early = 1 ] || echo ", no early launch")"
+    TENON_CUDA_EARLY_LAUNCH=$early \
+      "$bundle/bin/tenon" bench --only lm_s --device "$device" --seconds 0.5 --no-ceilings --exec "$mode"
+  done; done
 }
 
 case "${1:-}" in

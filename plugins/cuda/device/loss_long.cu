@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const ExpSum<f32> sum = infinite_or(line.sum());
     from = sum.most, factor = 1 / sum.scale, log_factor = -log(sum.scale);
   }
-  if (totals) await_earlier();
+  await_earlier();
   const i64 label = label_of(told, blockIdx.x, s, sink, threadIdx.x == 0);
   f32 up = dy[each ? blockIdx.x : 0];
   if (totals) up /= (f32)totals[0];

@@ -22,6 +22,7 @@
 #include "kernels/elementwise.hpp"
 #include "static_shared.hpp"
 #include "tenon/unary.hpp"
+#include "variants.hpp"
 
 using namespace tenon;
 using namespace tenon::cuda;
@@ -83,26 +84,6 @@ void check_compiles(const std::string& name, const std::string& text) {
   std::vector<Job> jobs = {{name, text, kWhole}};
   for (const int number : known({kOthers})) jobs.push_back({name, text, number});
   run_all(jobs);
-}
-
-// The defines of each variant, one without any when the file names none.
-std::vector<std::string> variants_of(std::string_view content) {
-  std::vector<std::string> list;
-  std::istringstream lines{std::string(content)};
-  constexpr std::string_view kMark = "//variant:";
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(kMark)) continue;
-    std::istringstream words(line.substr(kMark.size()));
-    std::string defines;
-    for (std::string word; words >> word;) {
-      const size_t equal = word.find('=');
-      defines += "#define " + word.substr(0, equal) +
-                 (equal == word.npos ? " 1" : " " + word.substr(equal + 1)) + "\n";
-    }
-    list.push_back(std::move(defines));
-  }
-  if (list.empty()) list.emplace_back();
-  return list;
 }
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
