@@ -11,6 +11,7 @@
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 APART=1
 //variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 APART=0
 #include "attention_bulk.cuh"
+#include "row_max.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Registers of a thread: the warpgroup that asks for tiles leaves its own to the others.
@@ -70,16 +71,12 @@ __device__ __forceinline__ void weigh(const Attention& p, const Work& w, const R
       now[h * 2] = fmaxf(now[h * 2], __shfl_xor_sync(~0u, now[h * 2], lanes));
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    // Sums follow the maximum only where it has grown much: weights of up to 2^8 do no harm.
-    const f32 top = (now[h * 2] - most[h]) * factor <= 8 ? most[h] : now[h * 2];
-    base[h] = top == -infinity(0.f) ? 0.f : top * factor;
-    // Not 2 to what rounding left of the base: over many tiles that would add up.
-    kept[h] = top == most[h] ? 1.f : exp2_of(most[h] * factor - base[h]);
-    most[h] = top;
+    const RowMax next = follow_max<true>(most[h], now[h * 2], factor);
+    most[h] = next.most, base[h] = next.base, kept[h] = next.kept;
   }
 #pragma unroll
   for (int i = 0; i < KEYS / 2; ++i) {
-    s[i] = exp2_of(__fmaf_rn(s[i], factor, -base[i / 2 % 2]));
+    s[i] = weight_of<true>(s[i], base[i / 2 % 2], factor);
     part[i % 4] = i < 4 ? s[i] : part[i % 4] + s[i];
   }
 #pragma unroll

@@ -7,6 +7,7 @@
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 #include "attention_wgmma.cuh"
+#include "row_max.cuh"
 
 constexpr int kThreads = 256, kRows = 128;
 // Narrow heads leave room for two blocks on a multiprocessor, which then hide each other's waits.
@@ -49,23 +50,15 @@ __device__ __forceinline__ void weigh(const Attention& p, const Rows2& rows, i32
     for (int i = 0; i < kKeys / 2; i += 4) now = fmaxf(now, fmaxf(s[i + h * 2], s[i + h * 2 + 1]));
     now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
     now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-    // Sums follow the maximum only where it has grown much: weights of up to 2^8 do no harm.
-    now = (now - most[h]) * factor <= 8 ? most[h] : now;
-    // A mask may add numbers far from zero: there scores are subtracted before they are multiplied.
-    const f32 base = now == -infinity(0.f) ? 0.f : PLAIN ? now * factor : now;
-    const auto weight = [&](f32 x) {
-      return exp2_of(PLAIN ? __fmaf_rn(x, factor, -base) : (x - base) * factor);
-    };
-    // Not the weight, which rounding keeps from 1: over many tiles that would add up.
-    kept[h] = now == most[h] ? 1.f : weight(most[h]);
-    most[h] = now;
+    const RowMax next = follow_max<(bool)PLAIN>(most[h], now, factor);
+    most[h] = next.most, kept[h] = next.kept;
     f32 part[2] = {};
 #pragma unroll
     for (int i = 0; i < kKeys / 2; i += 4)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         f32& x = s[i + h * 2 + e];
-        x = weight(x);
+        x = weight_of<(bool)PLAIN>(x, next.base, factor);
         part[e] += x;
       }
     sum[h] = sum[h] * kept[h] + (part[0] + part[1]);
