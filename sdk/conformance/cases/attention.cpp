@@ -212,6 +212,21 @@ std::vector<Form> forms() {
     f.causal = true;
     f.offset = 636;
   });
+  add("no-values", "values of no elements", [](Form& f) { f.v_dim = 0; });
+  add("no-values-wide", "values of no elements, more rows and keys than a tile has", [](Form& f) {
+    f.batch = 1;
+    f.q_len = 40;
+    f.k_len = 70;
+    f.dim = 64;
+    f.v_dim = 0;
+  });
+  add("no-values-decode", "values of no elements, one query and many keys", [](Form& f) {
+    f.q_len = 1;
+    f.k_len = 700;
+    f.dim = 64;
+    f.v_dim = 0;
+    f.q_heads = 8;
+  });
   add("short", "as many queries as keys, of one small tile", [](Form& f) {
     f.q_len = f.k_len = 16;
     f.dim = f.v_dim = 20;
