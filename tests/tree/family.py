@@ -109,7 +109,7 @@ class Tree:
         self.cmake, self.generator, self.nm = cmake, generator, nm
         shutil.rmtree(work, ignore_errors=True)
         self.root.mkdir(parents=True)
-        for name in ("CMakeLists.txt", "LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for name in ("CMakeLists.txt", "LICENSE", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"):
             shutil.copy(source / name, self.root / name)
         for name in ("core", "plugins", "sdk", "tests", "packaging"):
             shutil.copytree(source / name, self.root / name)
