@@ -104,13 +104,13 @@ int cache(const Args& args) {
 
 Command cache_command() {
   return {.name = "cache",
-          .summary = "show what the cuda plugin keeps on disk, and remove it",
+          .summary = "show or prune the disk cache of the cuda plugin",
           .usage = "[--prune MIB] [--choices] [--json]",
           .options = {{.name = "--prune",
                        .value = "MIB",
-                       .help = "remove the least recently used machine code until MIB are left"},
+                       .help = "remove the least recently used machine code until at most MIB are left"},
                       {.name = "--choices",
-                       .help = "remove tuned choices; results may then differ in their last bits"},
+                       .help = "remove tuning results; the last bits of results may change"},
                       {.name = "--json", .help = "print JSON"}},
           .examples = "tenon cache\ntenon cache --prune 0\n",
           .loads_plugins = false,

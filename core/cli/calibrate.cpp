@@ -70,11 +70,11 @@ int calibrate(const Args& args) {
 
 Command calibrate_command() {
   return {.name = "calibrate",
-          .summary = "measure how fast devices are, for placement and bench",
+          .summary = "measure the rates of devices, for placement and bench",
           .usage = "[options]",
           .options = {{.name = "--seconds",
                        .value = "X",
-                       .help = "time for each rate that is measured",
+                       .help = "time per rate",
                        .otherwise = "0.2"},
                       {.name = "--json", .help = "print JSON"}},
           .examples = "tenon calibrate\ntenon calibrate --device cuda:0 --json\n",

@@ -30,7 +30,7 @@ std::vector<Option> options_of(const Command& command) {
   if (command.loads_plugins) {
     options.push_back({.name = "--threads",
                        .value = "N",
-                       .help = "computing threads",
+                       .help = "number of compute threads",
                        .otherwise = "what affinity and control group allow"});
     options.push_back({.name = "--plugin-dir",
                        .value = "DIR",
@@ -73,7 +73,7 @@ std::string device_of(const Args& args) { return args.text("--device", "auto"); 
 Option trace_option() {
   return {.name = "--trace",
           .value = "FILE",
-          .help = "write when each step ran to FILE, as JSON for ui.perfetto.dev",
+          .help = "write a timeline to FILE (JSON for ui.perfetto.dev)",
           .completes = Completes::file};
 }
 

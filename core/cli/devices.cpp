@@ -80,7 +80,7 @@ int devices(const Args& args) {
 
 Command devices_command() {
   return {.name = "devices",
-          .summary = "list devices, and every plugin that was found, loaded or not",
+          .summary = "list devices and plugins, also those that failed to load",
           .usage = "[--json]",
           .options = {{.name = "--json", .help = "print JSON"}},
           .examples = "tenon devices\ntenon devices --plugin-dir ./build/plugins --json\n",

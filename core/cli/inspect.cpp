@@ -101,7 +101,7 @@ int inspect(const Args& args) {
 Command inspect_command() {
   return {
       .name = "inspect",
-      .summary = "show verdicts, regions, steps and memory of a graph on a device",
+      .summary = "show how a graph runs on a device: verdicts, regions, steps, memory",
       .usage = "MODEL_DIR | GRAPH_FILE [options]",
       .options = {part_option(),
                   {.name = "--batch",
@@ -114,8 +114,8 @@ Command inspect_command() {
                   {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"},
                   exec_option(),
                   {.name = "--steps",
-                   .help = "also list the steps, with multi-stream their lanes and waits"},
-                  {.name = "--text", .help = "only print the graph's text form"},
+                   .help = "also list the steps; with multi-stream, their lanes and waits"},
+                  {.name = "--text", .help = "print the text form of the graph and stop"},
                   {.name = "--json", .help = "print the report as JSON"}},
       .examples =
           "tenon inspect model --part train\ntenon inspect failing.tng --device cpu --bind "

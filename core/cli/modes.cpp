@@ -68,9 +68,9 @@ Option exec_option() {
   return {.name = "--exec",
           .value = "MODE",
           .help =
-              "how steps run: stream, graph (captured and replayed), eager (waits after each "
-              "step) or multi-stream[:N] (up to N steps at once, 4 without N)",
-          .otherwise = "graph for what runs often"};
+              "how steps run: stream (one by one), graph (captured, replayed), eager (one by one, "
+              "waiting for each), multi-stream[:N] (up to N steps overlap, default 4)",
+          .otherwise = "graph for programs that run often"};
 }
 
 Option compile_option() {

@@ -31,7 +31,7 @@ Option part_option() {
 Option bind_option() {
   return {.name = "--bind",
           .value = "NAME=N",
-          .help = "a number for a symbol of the graph; repeatable",
+          .help = "value of a symbol of the graph; repeatable",
           .repeats = true};
 }
 
