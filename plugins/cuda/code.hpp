@@ -10,10 +10,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cache.hpp"
 #include "compiler.hpp"
+#include "device/arguments.cuh"
 #include "driver.hpp"
 #include "tenon/stream_plugin.hpp"
 
@@ -126,6 +129,28 @@ class Unit {
   std::map<EntryPoint, uint32_t> shared_;  // of its entries
 };
 
+// May an argument be passed as a parameter? Types are the same, but for pointers, which may lose
+// their type or become const: nothing is converted to another size.
+template <class Argument, class Parameter>
+inline constexpr bool kPassedAs = std::is_same_v<Argument, Parameter> ||
+                                  (std::is_pointer_v<Parameter> && std::is_pointer_v<Argument> &&
+                                   std::is_convertible_v<Argument, Parameter>);
+
+// An entry of a text of device/, with the types of its parameters (kernels/entries.def).
+template <class... Parameters>
+struct Entry {
+  std::string_view file;
+  const char* name;
+
+  template <class... Arguments>
+  static constexpr bool takes() {
+    if constexpr (sizeof...(Arguments) == sizeof...(Parameters))
+      return (kPassedAs<Arguments, Parameters> && ...);
+    else
+      return false;
+  }
+};
+
 // One kernel. Cheap to copy.
 class Code {
  public:
@@ -133,14 +158,25 @@ class Code {
   Code(std::shared_ptr<Unit> unit, std::string entry, uint32_t shared, Context context);
   // Compiles and loads unless that was done. Throws Failure.
   void prepare() const;
-  // After prepare. Arguments are passed as they are: their types must be the kernel's own.
-  template <class... Arguments>
-  void launch(const sdk::Call& call, const Grid& grid, const Arguments&... arguments) const {
-    const void* list[] = {static_cast<const void*>(&arguments)..., nullptr};
+  // After prepare. This is the code of `entry`; other arguments than it takes do not compile.
+  template <class... Parameters, class... Arguments,
+            std::enable_if_t<Entry<Parameters...>::template takes<Arguments...>(), int> = 0>
+  void launch_as(const Entry<Parameters...>& /*entry*/, const sdk::Call& call, const Grid& grid,
+                 const Arguments&... arguments) const {
+    pass<Parameters...>(call.stream, grid, arguments...);
+  }
+  // The same of a generated text, whose one parameter is made of words.
+  void launch_words(const sdk::Call& call, const Grid& grid, const uint64_t* words) const {
+    const void* list[] = {words, nullptr};
     launch_list(call.stream, grid, const_cast<void**>(list));
   }
 
  private:
+  template <class... Parameters>
+  void pass(void* stream, const Grid& grid, const Parameters&... parameters) const {
+    const void* list[] = {static_cast<const void*>(&parameters)..., nullptr};
+    launch_list(stream, grid, const_cast<void**>(list));
+  }
   struct State {
     std::shared_ptr<Unit> unit;
     std::string name;
@@ -153,6 +189,24 @@ class Code {
   std::shared_ptr<State> state_;
 };
 
+// The code of an entry: launched with what the entry takes, and nothing else.
+template <class... Parameters>
+class TypedCode : public Code {
+ public:
+  TypedCode() = default;
+  explicit TypedCode(Code code) : Code(std::move(code)) {}
+  template <class... Arguments,
+            std::enable_if_t<Entry<Parameters...>::template takes<Arguments...>(), int> = 0>
+  void launch(const sdk::Call& call, const Grid& grid, const Arguments&... arguments) const {
+    launch_as(Entry<Parameters...>{}, call, grid, arguments...);
+  }
+};
+template <class... Parameters>
+TypedCode<Parameters...> typed_code(const Entry<Parameters...>&);
+// CodeFor<entries::softmax>: the type of its code.
+template <const auto& entry>
+using CodeFor = decltype(typed_code(entry));
+
 // A Kernel that launches these codes.
 inline sdk::Kernel kernel_of(std::vector<Code> codes, std::function<void(const sdk::Call&)> run) {
   sdk::Kernel kernel;
@@ -163,18 +217,12 @@ inline sdk::Kernel kernel_of(std::vector<Code> codes, std::function<void(const s
   return kernel;
 }
 
-// The error word of a run as device text knows it (common.cuh).
-struct DeviceWord {
-  uint64_t first = sdk::kNoError;  // the smallest report
-  uint64_t* told = nullptr;        // the same in host memory, which the device sees at this address
-};
-// What device text takes as `ErrorSink`: where a kernel reports bad data. The Kernel must say
-// can_fail.
-struct ErrorSink {
-  void* word;  // a DeviceWord
-  uint64_t step;
-};
-inline ErrorSink error_sink(const sdk::Call& call) { return {call.error, call.step}; }
+static_assert(args::kMostAxes == sdk::kMaxRank);
+
+// Where kernels report bad data. The Kernel must say can_fail.
+inline args::ErrorSink error_sink(const sdk::Call& call) {
+  return {static_cast<args::DeviceWord*>(call.error), call.step};
+}
 
 // All units of a device.
 class CodeStore {

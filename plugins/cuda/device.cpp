@@ -317,7 +317,7 @@ void CudaDevice::event_on_done(void* event, void (*callback)(void*), void* user)
 CudaDevice::ErrorWord CudaDevice::error_word_create() {
   const Current current(context());
   ErrorWord word;
-  DeviceWord on_device;
+  args::DeviceWord on_device;
   void* host = nullptr;
   TENON_CUDA(host_allocate, &host, sizeof(uint64_t), kHostPortable | kHostMapped);
   word.host = on_device.told = static_cast<uint64_t*>(host);

@@ -56,6 +56,11 @@ class CudaDevice final : public sdk::StreamDevice {
             const std::vector<std::string>& defines = {}, uint32_t shared = 0) {
     return codes_.code(file, entry, defines, shared);
   }
+  template <class... Parameters>
+  TypedCode<Parameters...> code(const Entry<Parameters...>& entry,
+                                const std::vector<std::string>& defines = {}, uint32_t shared = 0) {
+    return TypedCode<Parameters...>(codes_.code(entry.file, entry.name, defines, shared));
+  }
   // The same of a text made at run time.
   Code generated(std::string_view name, std::string text, const std::string& entry,
                  uint32_t shared = 0) {

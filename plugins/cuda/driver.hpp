@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "device/arguments.cuh"
 #include "library.hpp"
 #include "tenon/backend.h"
 
@@ -57,10 +58,7 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
-// A matrix as the copy engine of sm_90 and on knows it.
-struct alignas(64) TensorMap {
-  uint64_t words[16] = {};
-};
+using args::TensorMap;
 static_assert(sizeof(TensorMap) == 128);
 
 namespace result {

@@ -29,10 +29,7 @@ struct Join {
   }
 };
 
-struct Shape {
-  i64 lines, inner;
-  u32 n;
-};
+typedef ArgShape Shape;
 
 extern "C" __global__ void __launch_bounds__(Lane::threads)
     argmax(const T* __restrict__ x, i64* __restrict__ y, const Shape s) {

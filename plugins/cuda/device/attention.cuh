@@ -10,20 +10,7 @@
 typedef TT T;
 typedef TS S;
 
-struct Strides {
-  i64 batch, head, step;
-};
-struct Attention {
-  const void *q, *k, *v, *mask, *kv_len, *past_len;
-  void *o, *lse, *parts;
-  const void *dout, *lse_in;
-  void *delta, *dq, *dk, *dv;
-  Strides q_strides, k_strides, v_strides, o_strides;
-  i64 mask_strides[4];
-  i64 offset, left, right;
-  f64 scale, softcap;
-  i32 batch, k_heads, group, q_len, k_len, dim, v_dim, causal, splits, split_keys;
-};
+typedef AttentionStrides Strides;
 
 struct RowPlace {
   i32 head, step;

@@ -5,11 +5,7 @@
 #include "attention.cuh"
 #include "bulk.cuh"
 
-struct Work {
-  Map q, k, v;
-  i32 heads_at_once;  // whose keys and values stay in L2
-  i32 first, last;    // keys that a step may attend to: from step + first to step + last
-};
+typedef AttentionWork Work;
 constexpr int kRows = GROUPS * 64, kThreads = (GROUPS + APART) * 128;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

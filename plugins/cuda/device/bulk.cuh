@@ -5,9 +5,7 @@
 #include "wgmma.cuh"
 
 // A matrix as the copy engine knows it; the host's TensorMap.
-struct __align__(64) Map {
-  u64 words[16];
-};
+typedef TensorMap Map;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every kernel text may need besides dtypes: bad data, division by a number that the host knows.
 #pragma once
-#include "types.cuh"
+#include "arguments.cuh"
 
-// Where a kernel reports bad data: the host's error_sink(call). The smallest value stays.
-struct DeviceWord {
-  u64 first;
-  u64* told;  // in host memory
-};
-struct ErrorSink {
-  DeviceWord* word;
-  u64 step;
-};
 constexpr u32 kIndexOutOfRange = 5, kNumericError = 6;  // TENON_*
+// To the host's error_sink(call); the smallest value stays.
 __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
   const u64 value = sink.step << 44 | (u64)code << 40 | index;
   // The host's memory is far: few of many reports go there.
@@ -51,9 +43,3 @@ __device__ inline void fetch_ahead([[maybe_unused]] const void* from) {  // what
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 #endif
 }
-
-// Division of numbers below 2^31 by one of 1 to 2^31 - 1: made by the host's Divisor.
-struct Divisor {
-  u32 value, multiplier, shift;
-  __device__ u32 quotient(u32 n) const { return (__umulhi(n, multiplier) + n) >> shift; }
-};

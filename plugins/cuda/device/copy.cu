@@ -14,21 +14,10 @@
 
 typedef UnitOf<SIZE>::type Unit;
 
-// All in units.
-struct Block {
-  i64 count;
-  i64 dims[8];
-  Divisor divisors[8];
-  i64 from[8], to[8];
-};
+typedef CopyBlock Block;
 
 #ifndef TILED
-struct Start {
-  const void* words;
-  i64 most[8], strides[8];  // bytes
-  i32 rank, wide, clamp, moves_target;
-  ErrorSink sink;
-};
+typedef CopyStart Start;
 // Byte offset of the block, -1 when it would leave the whole.
 __device__ inline i64 begin_of(const Start& s) {
   i64 at = 0;
@@ -108,10 +97,7 @@ constexpr int kTile = SIZE >= 8 ? 32 : 64;
 constexpr int kPitch = kTile + (SIZE >= 4 ? 1 : 4 / SIZE);
 constexpr int kThreads = 256;
 
-// How many tiles lie along the last axis, and along the one before it.
-struct Tiles {
-  Divisor columns, rows;
-};
+typedef CopyTiles Tiles;
 
 extern "C" __global__ void __launch_bounds__(256)
     copy_tiles(const Unit* from, Unit* to, const Block b, const Tiles t) {

@@ -6,11 +6,7 @@
 #include "units.cuh"
 
 typedef UnitOf<SIZE>::type Unit;
-struct Gather {
-  IndexAxis axis;
-  i64 total, row;  // units: of the result, of a row
-  Divisor rows, counts;
-};
+typedef GatherShape Gather;
 
 constexpr int kEach = 4;  // units of a thread
 
@@ -65,11 +61,7 @@ extern "C" __global__ void __launch_bounds__(256) check_indices(const IndexAxis 
   if (k < a.count) resolve(a, k, true);
 }
 
-struct Elements {
-  IndexAxis axis;
-  i64 step;                  // along the axis, in the data
-  i64 dims[8], strides[8];   // of the indices; in the data, 0 along the axis
-};
+typedef GatherElements Elements;
 __device__ inline i64 line_of(const Elements& e, i64 i) {
   i64 at = 0;
 #pragma unroll

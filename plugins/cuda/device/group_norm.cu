@@ -18,15 +18,7 @@
 #endif
 constexpr int kMostWarps = 16;
 
-struct Shape {
-  i64 groups;  // of all images
-  f64 eps;
-  u32 groups_in_image, channels;  // channels of a group
-  u32 pixels, unit, splits;       // of a channel; of a unit; units of a channel
-  u32 pieces, units;              // of a group; of a piece
-  u32 team, teams;                // threads of a piece; pieces of a block
-  Divisor by_splits, by_pieces, by_team;
-};
+typedef GroupNormShape Shape;
 
 // Where a thread works.
 struct Place {

@@ -14,18 +14,7 @@ typedef TYPE T;
 typedef acc_t<T> S;
 constexpr int kTile = SIZE;
 
-struct GroupedProduct {
-  const T *a, *w;
-  const void* p;
-  const T* x;
-  T* y;
-  S* dots;  // [row][dot_width]
-  const Tile* tiles;
-  const i32* order;
-  i64 n, k;  // columns of y, terms
-  i32 experts;
-  u32 tiles_m, tiles_n;
-};
+typedef GroupedProductOf<T, S> GroupedProduct;
 
 struct Place {
   Tile tile;

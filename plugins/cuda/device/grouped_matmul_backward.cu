@@ -16,15 +16,7 @@ typedef TYPE T;
 typedef acc_t<T> S;
 constexpr int kTile = SIZE;
 
-struct WeightProduct {
-  const T *a, *b;
-  const void* p;
-  TY* y;  // [piece][expert][m][n]
-  const i32 *starts, *order;
-  i64 m, n;
-  i32 experts;
-  u32 tiles_m, tiles_n, pieces;
-};
+typedef WeightProductOf<T, TY> WeightProduct;
 
 // An expert's rows may be cut into pieces, of which a block has one.
 struct Place {

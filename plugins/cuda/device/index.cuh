@@ -5,13 +5,6 @@
 #pragma once
 #include "common.cuh"
 
-struct IndexAxis {
-  const void* indices;
-  i64 length, count;
-  i32 wide;  // i64, else i32
-  ErrorSink sink;
-};
-
 __device__ inline i64 index_at(const IndexAxis& a, i64 k) {
   return a.wide ? static_cast<const i64*>(a.indices)[k]
                 : (i64) static_cast<const i32*>(a.indices)[k];

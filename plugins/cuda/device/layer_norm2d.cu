@@ -14,11 +14,7 @@
 
 constexpr u32 kRows = THREADS / LANES, kWarps = THREADS / 32;
 
-struct Shape {
-  i64 tiles;
-  f64 eps;
-  u32 channels, pixels, image_tiles;  // pixels and tiles of an image
-};
+typedef PixelNormShape Shape;
 
 // Where a thread works in a tile.
 struct Place {

@@ -3,12 +3,6 @@
 #pragma once
 #include "rows.cuh"
 
-struct LossShape {
-  i64 lines, inner, ignore;
-  f64 smoothing;
-  u32 n, slice;
-};
-
 template <class A, class W>
 __device__ inline A weight_of(const W* weight, i64 c) {
   return weight ? (A)widen(weight[c]) : 1;

@@ -17,16 +17,6 @@ typedef TS S;
 typedef TY Y;
 constexpr int kTile = SIZE;
 
-struct Product {
-  const void *a, *b, *bias, *residual;
-  void *y, *pre_act;
-  i64 m, n, k, lda, ldb;
-  f64 alpha;
-  u32 tiles_m, tiles_n;
-  i64 batch_rank;
-  i64 batch_dims[6], a_steps[6], b_steps[6];
-};
-
 // The value of y at `at`, which lies in column `col`; sum is of the S.
 __device__ inline S finished(const Product& p, S sum, i64 at, i64 col) {
   S bias = 0, residual = 0;

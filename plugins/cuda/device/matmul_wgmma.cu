@@ -12,9 +12,7 @@
 #include "ends.cuh"
 #include "sets.cuh"
 
-struct Maps {
-  Map a, b[SETS];
-};
+typedef JoinedMaps<SETS> Maps;
 constexpr int kThreads = (GROUPS + 1) * 128;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

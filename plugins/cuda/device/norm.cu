@@ -19,11 +19,7 @@ typedef acc_t<T> A;
 typedef Group<LANES> Lane;
 constexpr int kEach = CHUNKS * VEC;
 
-struct Shape {
-  i64 rows;
-  f64 eps;
-  u32 n;
-};
+typedef NormShape Shape;
 
 // The place of chunk c in the row of n, and whether it has one.
 __device__ inline u32 place(int c) { return (c * LANES + Lane::lane()) * VEC; }

@@ -9,37 +9,7 @@
 
 typedef acc_t<T> A;
 
-struct Scalar {
-  const void* at;
-  i32 type;  // 0 absent, 1 f32, 2 f64, 3 i32, 4 i64, 5 bool
-  __device__ f64 read(f64 otherwise) const {
-    switch (type) {
-      case 1:
-        return *static_cast<const f32*>(at);
-      case 2:
-        return *static_cast<const f64*>(at);
-      case 3:
-        return *static_cast<const i32*>(at);
-      case 4:
-        return (f64) * static_cast<const i64*>(at);
-      case 5:
-        return *static_cast<const u8*>(at);
-      default:
-        return otherwise;
-    }
-  }
-};
-struct Update {
-  i64 count;
-  const T* w;
-  const G* g;
-  const A* moment[2];
-  T* w_out;
-  A* moment_out[2];
-  Scalar lr, scale, step, apply;
-  f64 decay, keep[2], take[2], eps, look_ahead;
-  i32 nesterov;
-};
+typedef UpdateOf<T, G, A> Update;
 struct Numbers {
   A rate, decay, root_scale, eps, scale, look_ahead, keep[2], take[2];
   bool nesterov, apply;

@@ -204,16 +204,7 @@ __device__ inline void rank_digits(const u32 (&digit)[items], u32 (&place)[items
 
 // ---- lines
 
-// k of the n elements of a line are wanted, in order. parts: pieces of a line, of `part` elements.
-struct Lines {
-  i64 lines, inner;
-  u32 n, k, parts, part;
-};
-// Keys of a line that are there already, and whose places.
-struct Entries {
-  void* keys;
-  u32* places;
-};
+typedef OrderLines Lines;
 // A line of x and where its first k go.
 template <class O>
 struct Sorted {

@@ -20,16 +20,8 @@
 typedef TYPE T;
 typedef acc_t<T> A;
 
-struct Line {  // an axis: window o has its taps at o·stride - before + k·dilation
-  i32 kernel, stride, before, after, dilation, size, count;
-};
-struct Shape {
-  Line h, w;
-  i64 items;              // of the grid
-  Divisor rows, columns;  // of items in a plane
-  i32 divisor;            // 0: the window's own
-  i32 include_pad;
-};
+typedef PoolLine Line;
+typedef PoolShape Shape;
 struct Place {
   i64 plane;
   i32 row, column;

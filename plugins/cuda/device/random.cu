@@ -6,12 +6,7 @@
 // Numbers made of the generator's words: one block of four words to a thread.
 #include "philox.cuh"
 
-struct Source {
-  const u64* rng;
-  const void* x;  // dropout's
-  f64 p;
-  i64 count;
-};
+typedef RandomSource Source;
 
 // kElements: of a block of words. value(source, words, first element, out)
 struct bits {

@@ -25,9 +25,7 @@ __device__ inline void take_in(Partial& p, const Vec<In, N>& x) {
 #endif
 }
 
-struct Stage {
-  i64 outer, n, inner, pieces, piece, count;
-};
+typedef ReduceStage Stage;
 
 extern "C" __global__ void __launch_bounds__(Group<LANES>::threads)
     rows(const In* x, Result* y, const Stage s) {

@@ -8,14 +8,7 @@
 #include "common.cuh"
 
 typedef acc_t<T> A;
-struct Rope {
-  i64 groups;        // vectors of W elements of half a head, or pairs, then the rest of it
-  i64 batch_rows;    // steps * heads
-  i64 dim, half, steps, heads, heads_first, offset, table_rows;
-  i32 pair_groups, row_groups;  // of a head: that turn, of all
-  A sign;
-  ErrorSink sink;
-};
+typedef RopeOf<A> Rope;
 
 extern "C" __global__ void __launch_bounds__(256)
     rope(const T* x, const A* cos, const A* sin, const void* ids, T* y, const Rope r) {

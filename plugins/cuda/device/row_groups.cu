@@ -3,18 +3,6 @@
 // of each expert's rows. A row of no expert, or whose expert does not exist, goes to the last group.
 #include "row_groups.cuh"
 
-struct RowGroups {
-  const void* list;  // ids or offsets
-  i32 wide;          // of i64, else i32
-  i32 rows, experts;
-  i32 parts, part_rows;  // a warp's rows, a multiple of 32
-  i32 tile, most_tiles;
-  u32* counts;  // [group][part]: rows, then where the next one goes
-  i32 *starts, *tile_starts, *order;
-  Tile* tiles;
-  ErrorSink sink;
-};
-
 constexpr int kThreads = 1024;
 
 __device__ inline i64 number_at(const RowGroups& g, i64 k) {

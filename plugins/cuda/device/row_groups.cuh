@@ -4,6 +4,4 @@
 #pragma once
 #include "common.cuh"
 
-struct Tile {  // rows order[first] to order[first + count] of a group; those of no expert are last
-  i32 group, first, count, unused;
-};
+typedef RowTile Tile;

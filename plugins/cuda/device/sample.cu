@@ -10,14 +10,6 @@
 typedef TYPE T;
 typedef Order<f32, true> O;  // the best logit has the least key
 
-struct Sample {
-  i64 rows;
-  u32 columns, top_k;  // 0: off
-  f64 top_p;
-  f32 temperature, min_p;
-  i32 fraction;
-};
-
 __device__ inline f32 logit(const T* x, u32 i) { return (f32)widen(x[i]); }
 __device__ inline u32 key_of(f32 x) { return O::key(__float_as_uint(x)); }
 __device__ inline f32 logit_of(u32 key) {

@@ -29,10 +29,7 @@ __device__ inline T stored(Sum v) {
   else return (T)v;
 }
 
-struct Shape {
-  i64 rows, inner, n;
-  u32 pieces, piece;
-};
+typedef ScanShape Shape;
 constexpr int kAhead = 4;  // vectors of a lane in a tile
 constexpr u32 kWarpTile = 32 * VEC * kAhead, kTile = WARPS * kWarpTile;
 

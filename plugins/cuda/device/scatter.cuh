@@ -5,18 +5,7 @@
 #pragma once
 #include "index.cuh"
 
-struct Elements {  // of scatter_elements_add: the place of an update is that of an element of y
-  i64 step;
-  i64 dims[8], strides[8];
-};
-struct Scatter {
-  IndexAxis axis;
-  i64 outer, rows, inner;  // inner: elements of a row; rows: of y for each outer
-  i64 padding;             // no row when < 0
-  i32 position_bits, shift;
-  i64 count;  // updates for each outer
-  Elements elements;
-};
+typedef ScatterElements Elements;
 
 // Entries: row << position_bits | position. What has no place gets the row behind the last.
 __device__ inline i64 row_of(const Scatter& s, u64 entry) {
@@ -29,11 +18,3 @@ __device__ inline i64 position_of(const Scatter& s, u64 entry) {
 // A segment: the entries of one row. Those of more than kLong are listed, {first, end} of each, in
 // no order. number[0]: how many; number[1]: how much of them blocks took.
 constexpr int kLong = 128;
-struct LongSegments {
-  u32* number;
-  uint2* bounds;
-
-  __device__ void add(u32 first, u32 end) const {
-    bounds[atomicAdd(number, 1u)] = make_uint2(first, end);
-  }
-};

@@ -6,19 +6,8 @@
 #pragma once
 #include "common.cuh"
 
-struct Set {
-  const void *b, *bias;
-  void* y;
-  i64 n, ldb;
-  u32 first_block;
-};
-struct Products {
-  const void *a, *residual;
-  void* pre_act;
-  i64 m, k, lda;
-  f32 alpha;
-  Set sets[SETS];
-};
+typedef JoinedSet Set;
+typedef JoinedProducts<SETS> Products;
 // The block's own.
 __device__ inline Set set_of(const Products& p) {
   Set set = p.sets[0];

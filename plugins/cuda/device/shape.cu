@@ -8,12 +8,6 @@
 
 #ifdef SIZE
 typedef UnitOf<SIZE>::type Unit;
-struct Pad {
-  i64 count;  // units of the result
-  i64 out[8], in[8], before[8], strides[8];
-  Divisor divisors[8];
-  alignas(16) u8 value[16];
-};
 
 // What position j of an axis reads, -1 for the constant.
 __device__ inline i64 source_of(i64 j, i64 before, i64 in) {
@@ -52,10 +46,7 @@ extern "C" __global__ void __launch_bounds__(256) pad(const Unit* x, Unit* y, co
 #endif
 
 #ifdef T
-struct Iota {
-  i64 count, length, inner;
-  NUMBER start, step;  // f64 of floats, i64 of integers
-};
+typedef IotaOf<NUMBER> Iota;
 template <class To, class From>
 __device__ inline To rounded(From x) {
   return (To)x;

@@ -11,10 +11,7 @@ typedef TYPE T;
 typedef acc_t<T> A;
 typedef Group<LANES> Lane;
 
-struct Shape {
-  i64 lines, inner;
-  u32 n, slice;
-};
+typedef SoftmaxShape Shape;
 
 template <int N>
 __device__ inline void put_result(T* y, u32 i, i64 inner, const A (&v)[N], bool same) {

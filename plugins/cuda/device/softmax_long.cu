@@ -6,10 +6,7 @@
 
 typedef TYPE T;
 
-struct Shape {
-  i64 lines;
-  u32 n;
-};
+typedef LongSoftmaxShape Shape;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax(const T* x, T* y, const Shape s) {
 #if __CUDA_ARCH__ >= 800

@@ -6,11 +6,6 @@
 #include "common.cuh"
 #include "math.cuh"
 
-struct Gated {
-  i64 groups;      // vectors of W elements of the result
-  i64 row;         // vectors in a row
-  i64 stride;      // elements from row to row of gate, up and their gradients
-};
 typedef acc_t<T> A;
 
 #define CONCAT_(a, b) a##b

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host hands to kernel texts: names of dtypes, and structs that device/common.cuh mirrors.
+// What the host hands to kernel texts: names of dtypes, defines; structs are in device/arguments.cuh.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <string>
 
+#include "device/arguments.cuh"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cuda {
@@ -42,15 +42,6 @@ inline int64_t launchable(int64_t blocks) {
   return blocks;
 }
 
-// See common.cuh.
-struct Divisor {
-  uint32_t value = 1, multiplier = 0, shift = 0;
-  Divisor() = default;
-  explicit Divisor(uint32_t d) : value(d) {
-    shift = d <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(d - 1));
-    multiplier =
-        static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
-  }
-};
+using args::Divisor;
 
 }  // namespace tenon::cuda

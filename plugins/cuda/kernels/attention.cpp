@@ -23,7 +23,7 @@ constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
 struct Forward {
   AttentionProblem p;
   std::optional<AttentionBulk> bulk{};
-  Code attention, merge;
+  TypedCode<args::Attention> attention, merge;
   int64_t blocks = 0;
   uint32_t threads = 256, shared = 0;
   bool want_lse = false, early = false;
@@ -162,18 +162,21 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (f.blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
   f.shared = static_cast<uint32_t>(shared);
-  const char* text = decode                 ? "attention_decode.cu"
-                     : wgmma                ? "attention_wgmma.cu"
-                     : floats && tile.wgmma ? "attention_split_wgmma.cu"
-                     : floats && tile.split ? "attention_split.cu"
-                     : floats               ? "attention_fma.cu"
-                                            : "attention.cu";
+  const Entry<args::Attention>& entry = decode                 ? entries::attention_decode
+                                        : wgmma                ? entries::attention_wgmma
+                                        : floats && tile.wgmma ? entries::attention_split_wgmma
+                                        : floats && tile.split ? entries::attention_split
+                                        : floats               ? entries::attention_fma
+                                                               : entries::attention;
   std::vector<Code> codes;
   if (wgmma && AttentionBulk::takes(p, room))
     codes.push_back(f.bulk.emplace(device, p).code());
   else
-    codes.push_back(f.attention = device.code(text, "attention", defines, f.shared));
-  if (a.splits > 1) codes.push_back(f.merge = device.code(text, "merge", defines, 0));
+    codes.push_back(f.attention = device.code(entry, defines, f.shared));
+  if (a.splits > 1)
+    codes.push_back(
+        f.merge = device.code(decode ? entries::attention_decode_merge : entries::attention_merge,
+                              defines));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (a.splits > 1)
     kernel.scratch =

@@ -7,23 +7,12 @@
 
 #include "../device.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
-struct AttentionStrides {
-  int64_t batch, head, step;
-};
-struct AttentionArguments {  // Attention of attention.cuh
-  const void *q, *k, *v, *mask, *kv_len, *past_len;
-  void *o, *lse, *parts;
-  const void *dout, *lse_in;
-  void *delta, *dq, *dk, *dv;
-  AttentionStrides q_strides, k_strides, v_strides, o_strides;
-  int64_t mask_strides[4];
-  int64_t offset, left, right;
-  double scale, softcap;
-  int32_t batch, k_heads, group, q_len, k_len, dim, v_dim, causal, splits, split_keys;
-};
+using args::AttentionStrides;
+using AttentionArguments = args::Attention;
 
 struct AttentionProblem {
   tenon_dtype dtype{}, sum{};

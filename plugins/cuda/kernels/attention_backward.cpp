@@ -12,7 +12,7 @@ using sdk::Refusal;
 
 struct Backward {
   AttentionProblem p;
-  Code delta, sums, queries, keys;
+  TypedCode<args::Attention> delta, sums, queries, keys;
   int dout = 0, o = 0, lse = 0;
   int64_t tile = 64, delta_rows = 4;  // rows or keys of a block
   int64_t sums_tile = 64;             // the same, of sums
@@ -99,17 +99,16 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   b.sums_shared = static_cast<uint32_t>(sums_shared_bytes(p, b.sums_tile));
   tiles.push_back(define("SIZE", b.sums_tile));
   const std::vector<std::string> defines = wgmma ? p.wgmma_defines() : tiles;
-  const auto code = [&](const char* entry, uint32_t bytes) {
-    return device.code(wgmma ? "attention_backward_wgmma.cu" : "attention_backward.cu", entry,
-                       defines, bytes);
-  };
-  b.delta = code("delta", 0), b.queries = code("queries", b.shared),
-  b.keys = code("keys", b.shared);
+  b.delta = device.code(wgmma ? entries::attention_wgmma_delta : entries::attention_delta, defines);
+  b.queries = device.code(wgmma ? entries::attention_wgmma_queries : entries::attention_queries,
+                          defines, b.shared);
+  b.keys = device.code(wgmma ? entries::attention_wgmma_keys : entries::attention_keys, defines,
+                       b.shared);
   // Up to these sizes the rounding of lse changes weights by 1e-6 of themselves, or, where they are
   // rounded to halves anyway, by 1e-4.
   constexpr int64_t kTrusted = 16, kTrustedByHalves = 1024;
   tiles.push_back(define("TRUSTED", wgmma && p.plain ? kTrustedByHalves : kTrusted));
-  b.sums = device.code("attention_sums.cu", "sums", tiles, b.sums_shared);
+  b.sums = device.code(entries::attention_sums, tiles, b.sums_shared);
   sdk::Kernel kernel =
       kernel_of({b.delta, b.sums, b.queries, b.keys}, [b](const sdk::Call& c) { b.run(c); });
   kernel.scratch = static_cast<uint64_t>(facts_bytes(p));

@@ -10,11 +10,6 @@ namespace {
 constexpr int64_t kFar = int64_t{1} << 30;      // from a step to keys that there are none of
 constexpr int64_t kLongest = int64_t{1} << 29;  // of what steps and keys are counted in 32 bits
 
-struct Work {  // Work of attention_bulk.cu
-  TensorMap q, k, v;
-  int32_t heads_at_once, first, last;
-};
-
 // The keys that a step may attend to, from step + first to step + last.
 struct Reach {
   int64_t first, last;
@@ -86,7 +81,7 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
                  {define("DP", dim), define("VP", v_dim), define("GROUPS", form_.groups),
                   define("KEYS", form_.keys), define("STAGES", form_.stages),
                   define("BLOCKS", form_.blocks), define("APART", form_.apart)});
-  code_ = device.code("attention_bulk.cu", "attention", defines, grid_.shared);
+  code_ = device.code(entries::attention_bulk, defines, grid_.shared);
   const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
   const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;
   const int64_t rounds = blocks_for(p.heads(), std::max<int64_t>(l2 * 2 / 5 / bytes, 1));
@@ -100,7 +95,7 @@ void AttentionBulk::run(const sdk::Call& call, const AttentionArguments& a) cons
     return map_of<4>(tensor, dtype_, {dim, a.k_len, a.k_heads, a.batch}, {s.step, s.head, s.batch},
                      {64, form_.keys, 1, 1});
   };
-  Work work{};
+  args::AttentionWork work{};
   // Rows are the steps of each head of a group by turns (attention.cuh).
   work.q =
       map_of<5>(a.q, dtype_, {a.dim, a.group, a.q_len, a.k_heads, a.batch},

@@ -26,9 +26,9 @@ class AttentionBulk {
 
   Form form_;
   tenon_dtype dtype_;
-  Code code_;
+  CodeFor<entries::attention_bulk> code_;
   Grid grid_;
-  int32_t heads_at_once_ = 1, first_ = 0, last_ = 0;  // Work of attention_bulk.cu
+  int32_t heads_at_once_ = 1, first_ = 0, last_ = 0;  // of AttentionWork
 };
 
 }  // namespace tenon::cuda

@@ -85,22 +85,11 @@ void ChannelGradients::run(const Call& c) const {
 
 namespace {
 
-// device/group_norm.cu mirrors it.
-struct Shape {
-  int64_t groups = 0;
-  double eps = 0;
-  uint32_t groups_in_image = 1, channels = 1;
-  uint32_t pixels = 1, unit = 1, splits = 1;
-  uint32_t pieces = 1, units = 1;
-  uint32_t team = 32, teams = 1;
-  Divisor by_splits{}, by_pieces{}, by_team{};
-};
-
 constexpr int64_t kThreads = 512, kCluster = 8;
 
 struct Cut {
   ImageBatch image;
-  Shape shape{};
+  args::GroupNormShape shape{};
   int64_t lanes = 1, chunks = 1, vec = 1;
   bool on_chip = true;
 
@@ -188,16 +177,14 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
   const int64_t bytes = type_bytes(cut.image.dtype);
   cut.cut(128, common_width(bytes, cut.image.pixels, {n.x, node.out(0)}), device);
   const std::vector<std::string> defines = cut.defines(n.gamma, n.beta, cut.image.dtype, 32);
-  const auto code_of = [&](const char* entry) {
-    return device.code("group_norm.cu", entry, defines);
-  };
+  const auto code_of = [&](const auto& entry) { return device.code(entry, defines); };
   const int x = n.x.position(), gamma = norm_position(n.gamma), beta = norm_position(n.beta);
   const int mean = n.want_mean ? 1 : -1, inv = n.want_inv_std ? 2 : -1;
   const Grid grid = cut.grid(), join_grid = cut.join_grid();
-  const Shape shape = cut.shape;
+  const args::GroupNormShape shape = cut.shape;
   Kernel kernel;
   if (cut.on_chip) {
-    const Code forward = code_of("forward");
+    const auto forward = code_of(entries::group_norm_forward);
     kernel = kernel_of({forward}, [=](const Call& c) {
       forward.launch(c, grid, c.inputs[x], norm_input(c, gamma), norm_input(c, beta), c.outputs[0],
                      norm_output(c, mean), norm_output(c, inv), shape);
@@ -205,8 +192,9 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
   } else {
     uint64_t scratch = 0;
     const Areas areas(cut, false, scratch);
-    const Code moments = code_of("moments"), join = code_of("join_groups"),
-               apply = code_of("apply");
+    const auto moments = code_of(entries::group_norm_moments);
+    const auto join = code_of(entries::group_norm_join_groups);
+    const auto apply = code_of(entries::group_norm_apply);
     kernel = kernel_of({moments, join, apply}, [=](const Call& c) {
       void* const found = scratch_at(c, areas.pieces);
       void* const means = mean < 0 ? scratch_at(c, areas.means) : c.outputs[mean];
@@ -241,20 +229,22 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
   const tenon_dtype out = cut.image.gradient_dtype(node, gradients.dgamma, gradients.dbeta);
   const std::vector<std::string> defines = cut.defines(n.gamma, {}, out, gradients.join);
   std::vector<Code> codes;
-  const auto code_of = [&](const char* entry) {
-    return codes.emplace_back(device.code("group_norm.cu", entry, defines));
+  const auto code_of = [&](const auto& entry) {
+    const auto code = device.code(entry, defines);
+    codes.push_back(code);
+    return code;
   };
-  if (gradients.wanted()) gradients.code = code_of("parameters");
+  if (gradients.wanted()) gradients.code = code_of(entries::group_norm_parameters);
   const int dy = n.dy.position(), x = n.x.position(), gamma = norm_position(n.gamma);
   const int dx = n.want_dx ? 0 : -1;
   // Both or neither: x is centred by the mean that inv_std was made with.
   const bool given = n.mean && n.inv_std;
   const int mean = given ? n.mean.position() : -1, inv = given ? n.inv_std.position() : -1;
   const Grid grid = cut.grid(), join_grid = cut.join_grid();
-  const Shape shape = cut.shape;
+  const args::GroupNormShape shape = cut.shape;
   Kernel kernel;
   if (cut.on_chip) {
-    const Code backward = code_of("backward");
+    const auto backward = code_of(entries::group_norm_backward);
     kernel = kernel_of(codes, [=](const Call& c) {
       backward.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), norm_input(c, mean),
                       norm_input(c, inv), norm_output(c, dx), gradients.sums(c), shape);
@@ -262,9 +252,11 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
     });
   } else {
     const Areas areas(cut, true, scratch);
-    const Code moments = code_of("moments"), join_groups = code_of("join_groups"),
-               sums = code_of("sums"), join_sums = code_of("join_sums"),
-               differentiate = code_of("differentiate");
+    const auto moments = code_of(entries::group_norm_moments);
+    const auto join_groups = code_of(entries::group_norm_join_groups);
+    const auto sums = code_of(entries::group_norm_sums);
+    const auto join_sums = code_of(entries::group_norm_join_sums);
+    const auto differentiate = code_of(entries::group_norm_differentiate);
     kernel = kernel_of(codes, [=](const Call& c) {
       void *const found = scratch_at(c, areas.pieces), *const none = nullptr;
       const void *means = norm_input(c, mean), *inverses = norm_input(c, inv);

@@ -9,6 +9,7 @@
 
 #include "../code.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cuda {
@@ -36,7 +37,7 @@ struct ChannelGradients {
   uint64_t offset = 0;
   int64_t join = 32;
   bool early = false;  // Grid::early
-  Code code{};
+  CodeFor<entries::group_norm_parameters> code{};
 
   bool wanted() const { return dgamma >= 0 || dbeta >= 0; }
   // Takes their scratch. The code is asked for with JOIN=join.

@@ -16,19 +16,12 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Value;
 
-// device/layer_norm2d.cu mirrors it.
-struct Shape {
-  int64_t tiles = 0;
-  double eps = 0;
-  uint32_t channels = 0, pixels = 0, image_tiles = 1;
-};
-
 // Up to as many the mean's rounding is made good.
 constexpr int64_t kFewChannels = 32;
 
 struct Tiles {
   ImageBatch image;
-  Shape shape{};
+  args::PixelNormShape shape{};
   int64_t threads = 256, lanes = 32, chunks = 1, vec = 1;
   uint32_t shared = 0;  // of a tile that is not in registers
 
@@ -111,7 +104,7 @@ Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const Node& node) {
   image.check_parameter("gamma", n.gamma);
   image.check_parameter("beta", n.beta);
   tiles.cut(128, common_width(type_bytes(image.dtype), image.pixels, {n.x, node.out(0)}));
-  const Code code = device_of(node).code("layer_norm2d.cu", "forward",
+  const auto code = device_of(node).code(entries::pixel_norm_forward,
                                          tiles.defines(n.gamma, n.beta, image.dtype, 32, false));
   Kernel kernel = kernel_of(
       {code}, [code, grid = tiles.grid(tiles.shape.tiles), shape = tiles.shape, x = n.x.position(),
@@ -149,10 +142,10 @@ Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n, const
   // Both or neither: x is centred by the mean that inv_std was made with.
   const bool given = n.mean && n.inv_std;
   const std::vector<std::string> defines = tiles.defines(n.gamma, {}, out, gradients.join, given);
-  const Code code = device.code("layer_norm2d.cu", "backward", defines, tiles.shared);
+  const auto code = device.code(entries::pixel_norm_backward, defines, tiles.shared);
   std::vector<Code> codes = {code};
   if (gradients.wanted())
-    codes.push_back(gradients.code = device.code("layer_norm2d.cu", "parameters", defines));
+    codes.push_back(gradients.code = device.code(entries::pixel_norm_parameters, defines));
   kernel = kernel_of(
       codes,
       [=, grid = tiles.grid(blocks), shape = tiles.shape, dy = n.dy.position(), x = n.x.position(),

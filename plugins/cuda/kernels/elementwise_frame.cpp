@@ -28,7 +28,7 @@ sdk::Kernel elementwise_kernel(CudaDevice& device, const std::string& name, cons
         for (size_t k = 0; k < outputs; ++k)
           a[positions.size() + k] =
               reinterpret_cast<uint64_t>(c.outputs[static_cast<size_t>(first_out) + k]);
-        code.launch(c, grid, a.front());  // the words from here on
+        code.launch_words(c, grid, a.data());
       });
   // A thread reads all of its operands before it writes.
   for (size_t k = 0; k < outputs; ++k)

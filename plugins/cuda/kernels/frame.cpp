@@ -61,7 +61,7 @@ void Frame::choose_stage(int multiprocessors) {
                            : stage_.inner) *= loop_.dims[i];
   const bool rows = loop_.splits[1] == loop_.rank();
   stage_.count = stage_.piece = stage_.n;
-  if (multiprocessors > 0) stage_.cut(multiprocessors);
+  if (multiprocessors > 0) cut(stage_, multiprocessors);
   if (rows && stage_.piece >= kNarrowIndex)
     throw sdk::Refusal::shape("rows are too long for one kernel");
   groups_ = stage_.outer * stage_.pieces;

@@ -61,15 +61,6 @@ double GroupedProblem::seconds(int products) const {
 
 namespace {
 
-struct Arguments {  // GroupedProduct of grouped_matmul.cu
-  const void *a, *w, *p, *x;
-  void *y, *dots;
-  const void *tiles, *order;
-  int64_t n, k;
-  int32_t experts;
-  uint32_t tiles_m, tiles_n;
-};
-
 constexpr int64_t kElements = 8;  // of 16 bytes, that tensor cores take
 constexpr uint64_t kBytes = 16;
 
@@ -105,24 +96,24 @@ RowsProduct::RowsProduct(CudaDevice& device, const GroupedProblem& problem, cons
                                     {"STORE", form.store},
                                     {"DOT", form.dot}})
     d.push_back(define(name, value));
-  code_ = device.code("grouped_matmul.cu", "product", d, shared_);
+  code_ = device.code(entries::grouped_product, d, shared_);
 }
 
 void RowsProduct::run(const Call& c, const RowGroups& groups, const Pointers& p) const {
-  const Arguments args{p.a,
-                       p.w,
-                       p.p,
-                       p.x,
-                       p.y,
-                       p.dots,
-                       groups.tiles(c),
-                       groups.order(c),
-                       n_,
-                       k_,
-                       static_cast<int32_t>(experts_),
-                       static_cast<uint32_t>(tiles_m_),
-                       static_cast<uint32_t>(tiles_n_)};
-  code_.launch(c, {.blocks = tiles_m_ * tiles_n_, .threads = 256, .shared = shared_}, args);
+  const args::GroupedProductOf<void, void> product{p.a,
+                                                   p.w,
+                                                   p.p,
+                                                   p.x,
+                                                   p.y,
+                                                   p.dots,
+                                                   groups.tiles(c),
+                                                   groups.order(c),
+                                                   n_,
+                                                   k_,
+                                                   static_cast<int32_t>(experts_),
+                                                   static_cast<uint32_t>(tiles_m_),
+                                                   static_cast<uint32_t>(tiles_n_)};
+  code_.launch(c, {.blocks = tiles_m_ * tiles_n_, .threads = 256, .shared = shared_}, product);
 }
 
 // ---- The op

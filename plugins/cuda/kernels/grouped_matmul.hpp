@@ -7,6 +7,7 @@
 
 #include "../device.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
@@ -56,12 +57,14 @@ class RowGroups {
  public:
   // tile: the most rows of one tile.
   RowGroups(CudaDevice& device, const GroupedProblem& problem, int64_t tile, Scratch& scratch);
-  const std::vector<Code>& codes() const { return codes_; }
+  std::vector<Code> codes() const { return {codes_.begin(), codes_.end()}; }
   void run(const sdk::Call& c) const;
   // order is null where rows lie as they are.
-  const void* order(const sdk::Call& c) const { return by_ids_ ? area(c, order_) : nullptr; }
-  const void* starts(const sdk::Call& c) const { return area(c, starts_); }
-  const void* tiles(const sdk::Call& c) const { return area(c, tiles_); }
+  const int32_t* order(const sdk::Call& c) const {
+    return by_ids_ ? area<int32_t>(c, order_) : nullptr;
+  }
+  const int32_t* starts(const sdk::Call& c) const { return area<int32_t>(c, starts_); }
+  const args::RowTile* tiles(const sdk::Call& c) const { return area<args::RowTile>(c, tiles_); }
   int64_t most_tiles() const { return most_tiles_; }
 
  private:
@@ -70,7 +73,7 @@ class RowGroups {
   int32_t wide_;
   bool by_ids_;
   uint64_t counts_ = 0, starts_, tile_starts_, order_ = 0, tiles_;  // in scratch
-  std::vector<Code> codes_;
+  std::vector<TypedCode<args::RowGroups>> codes_;
 };
 
 // device/grouped_matmul.cu: y[i] = p[i]·a[i]·w[e], and terms of (a[i]·w[e])·x[i].
@@ -97,7 +100,7 @@ class RowsProduct {
  private:
   int64_t n_, k_, experts_, tiles_m_, tiles_n_, dots_per_tile_;
   uint32_t shared_ = 0;
-  Code code_;
+  CodeFor<entries::grouped_product> code_;
 };
 
 sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward& n,

@@ -14,15 +14,6 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Refusal;
 
-struct WeightArguments {  // WeightProduct of grouped_matmul_backward.cu
-  const void *a, *b, *p;
-  void* y;
-  const void *starts, *order;
-  int64_t m, n;
-  int32_t experts;
-  uint32_t tiles_m, tiles_n, pieces;
-};
-
 constexpr int64_t kMostPieces = 16, kPieceRows = 512;
 constexpr int64_t kElements = 8;  // of 16 bytes, that tensor cores take
 constexpr uint64_t kBytes = 16;
@@ -55,33 +46,35 @@ class WeightProduct {
     d.push_back(define("SIZE", tile_));
     d.push_back(define("WIDE", kind != kAny && vectors));
     d.push_back(define("KIND", kind));
-    codes_.push_back(device.code("grouped_matmul_backward.cu", "weights", d, shared_));
-    if (pieces_ > 1) codes_.push_back(device.code("grouped_matmul_backward.cu", "add_pieces", d));
+    product_ = device.code(entries::grouped_weights, d, shared_);
+    if (pieces_ > 1) add_pieces_ = device.code(entries::grouped_add_pieces, d);
   }
-  const std::vector<Code>& codes() const { return codes_; }
+  std::vector<Code> codes() const {
+    return pieces_ > 1 ? std::vector<Code>{product_, add_pieces_} : std::vector<Code>{product_};
+  }
   void run(const Call& c, const RowGroups& groups, const void* a, const void* b, const void* p,
            void* dw) const {
     void* const sums = area(c, sums_);
-    const WeightArguments args{a,
-                               b,
-                               p,
-                               pieces_ > 1 ? sums : dw,
-                               groups.starts(c),
-                               groups.order(c),
-                               m_,
-                               n_,
-                               static_cast<int32_t>(experts_),
-                               static_cast<uint32_t>(blocks_for(m_, tile_)),
-                               static_cast<uint32_t>(blocks_for(n_, tile_)),
-                               static_cast<uint32_t>(pieces_)};
-    codes_[0].launch(c,
-                     {.blocks = int64_t{args.tiles_m} * args.tiles_n * experts_ * pieces_,
-                      .threads = 256,
-                      .shared = shared_},
-                     args);
+    const args::WeightProductOf<void, void> product{a,
+                                                    b,
+                                                    p,
+                                                    pieces_ > 1 ? sums : dw,
+                                                    groups.starts(c),
+                                                    groups.order(c),
+                                                    m_,
+                                                    n_,
+                                                    static_cast<int32_t>(experts_),
+                                                    static_cast<uint32_t>(blocks_for(m_, tile_)),
+                                                    static_cast<uint32_t>(blocks_for(n_, tile_)),
+                                                    static_cast<uint32_t>(pieces_)};
+    product_.launch(c,
+                    {.blocks = int64_t{product.tiles_m} * product.tiles_n * experts_ * pieces_,
+                     .threads = 256,
+                     .shared = shared_},
+                    product);
     if (pieces_ > 1)
-      codes_[1].launch(c, {.blocks = blocks_for(elements(), 256), .threads = 256}, sums, dw,
-                       elements(), args.pieces);
+      add_pieces_.launch(c, {.blocks = blocks_for(elements(), 256), .threads = 256}, sums, dw,
+                         elements(), product.pieces);
   }
 
  private:
@@ -89,7 +82,8 @@ class WeightProduct {
   int64_t m_, n_, experts_, tile_ = 64, pieces_ = 1;
   uint32_t shared_ = 0;
   uint64_t sums_ = 0;  // in scratch
-  std::vector<Code> codes_;
+  CodeFor<entries::grouped_weights> product_;
+  CodeFor<entries::grouped_add_pieces> add_pieces_;
 };
 
 struct Backward {
@@ -97,7 +91,7 @@ struct Backward {
   std::optional<RowGroups> groups{};
   std::optional<RowsProduct> inputs{};  // dx and the terms of dp
   std::optional<WeightProduct> weights{};
-  Code add_dots{};
+  CodeFor<entries::grouped_add_dots> add_dots{};
   bool dx = false, dp = false;
   int dy = -1;
   uint64_t dots = 0;  // in scratch
@@ -147,14 +141,14 @@ Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward& n,
     if (dp_dtype != p.dtype && dp_dtype != TENON_DTYPE_F32) throw Refusal::dtype("dp", dp_dtype);
     b.dots = scratch.take(p.rows * b.inputs->dots(), type_bytes(p.sum));
     // What only the tiles see has no meaning here, and is always the same.
-    b.add_dots = device.code("grouped_matmul_backward.cu", "add_dots",
+    b.add_dots = device.code(entries::grouped_add_dots,
                              {"TYPE=" + type_name("x", p.dtype), "TY=" + type_name("x", p.dtype),
                               "TD=" + type_name("dp", dp_dtype), "SIZE=64", "WIDE=0", "KIND=0"});
     codes.push_back(b.add_dots);
   }
   if (n.want_dw) {
     b.weights.emplace(device, p, n.dy.alignment(), scratch);
-    codes.insert(codes.end(), b.weights->codes().begin(), b.weights->codes().end());
+    for (const Code& code : b.weights->codes()) codes.push_back(code);
   }
   Kernel kernel = kernel_of(std::move(codes), [b](const Call& c) { b.run(c); });
   kernel.scratch = scratch.size();

@@ -16,12 +16,6 @@ using sdk::Refusal;
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kEach = 4;  // units of a thread
 
-struct Gather {  // gather.cu has the same
-  IndexAxis axis{};
-  int64_t total = 0, row = 0;
-  Divisor rows{}, counts{};
-};
-
 Divisor divisor(int64_t n) {
   return n > 0 && n < kNarrowIndex ? Divisor(static_cast<uint32_t>(n)) : Divisor();
 }
@@ -35,7 +29,7 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   while (unit < 16 && bytes % (2 * unit) == 0 && n.data.alignment() > 0 &&
          n.data.alignment() % static_cast<uint64_t>(2 * unit) == 0)
     unit *= 2;
-  Gather g{.axis = index_axis(view.length, n.indices.type()), .row = bytes / unit};
+  args::GatherShape g{.axis = index_axis(view.length, n.indices.type()), .row = bytes / unit};
   g.total = view.outer * g.axis.count * g.row;
   g.rows = divisor(g.row), g.counts = divisor(g.axis.count);
   const std::vector<std::string> defines = {oob_define(n.oob), define("SIZE", unit),
@@ -45,52 +39,52 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   constexpr int64_t kLongRow = 128, kWarps = kThreads / 32;
   const int64_t rows = view.outer * g.axis.count;
   const bool by_row = g.row >= kLongRow && rows < kNarrowIndex;
-  const Code code = device_of(node).code("gather.cu", by_row ? "gather_rows" : "gather", defines);
-  const Code check = device_of(node).code("gather.cu", "check_indices", defines);
+  CodeFor<entries::gather> by_units;
+  CodeFor<entries::gather_rows> by_rows;
+  const auto check = device_of(node).code(entries::check_indices, defines);
+  std::vector<Code> codes = {check};
+  if (by_row)
+    codes.push_back(by_rows = device_of(node).code(entries::gather_rows, defines));
+  else
+    codes.push_back(by_units = device_of(node).code(entries::gather, defines));
   const int from = n.data.position(), indices = n.indices.position();
-  Kernel kernel = kernel_of({code, check}, [=](const Call& c) {
-    Gather now = g;
-    now.axis = g.axis.at(c, indices);
+  Kernel kernel = kernel_of(codes, [=](const Call& c) {
+    args::GatherShape now = g;
+    now.axis = axis_at(g.axis, c, indices);
     if (g.total == 0)
       check.launch(c, {.blocks = blocks_for(g.axis.count, kThreads), .threads = kThreads},
                    now.axis);
     if (by_row)
-      code.launch(c, {.blocks = blocks_for(rows, kWarps), .threads = kThreads}, c.inputs[from],
-                  c.outputs[0], now, static_cast<uint32_t>(rows));
+      by_rows.launch(c, {.blocks = blocks_for(rows, kWarps), .threads = kThreads}, c.inputs[from],
+                     c.outputs[0], now, static_cast<uint32_t>(rows));
     else
-      code.launch(c, {.blocks = blocks_for(g.total, kThreads * kEach), .threads = kThreads},
-                  c.inputs[from], c.outputs[0], now);
+      by_units.launch(c, {.blocks = blocks_for(g.total, kThreads * kEach), .threads = kThreads},
+                      c.inputs[from], c.outputs[0], now);
   });
   kernel.can_fail = true;
   return kernel;
 }
-
-struct Elements {  // gather.cu has the same
-  IndexAxis axis{};
-  int64_t step = 0;
-  int64_t dims[sdk::kMaxRank] = {}, strides[sdk::kMaxRank] = {};
-};
 
 Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node) {
   const sdk::Type &data = n.data.type(), &at = n.indices.type();
   const AxisView view = along_axis(data, n.axis);
   check_elements(data, at, view.axis);
   type_name("data", data.dtype);  // refuses
-  Elements e{.axis = index_axis(view.length, at), .step = view.inner};
+  args::GatherElements e{.axis = index_axis(view.length, at), .step = view.inner};
   sdk::Type whole = data;
   whole.set_dense_strides();
   for (int k = 0; k < at.rank; ++k) {
     e.dims[k] = at.dims[k];
     e.strides[k] = k == view.axis ? 0 : whole.strides[k];
   }
-  const Code code = device_of(node).code(
-      "gather.cu", "gather_elements",
+  const auto code = device_of(node).code(
+      entries::gather_elements,
       {oob_define(n.oob), define("SIZE", type_bytes(data.dtype)),
        define("NARROW", e.axis.count < kNarrowIndex), define("RANK", at.rank)});
   const int from = n.data.position(), indices = n.indices.position();
   Kernel kernel = kernel_of({code}, [=](const Call& c) {
-    Elements now = e;
-    now.axis = e.axis.at(c, indices);
+    args::GatherElements now = e;
+    now.axis = axis_at(e.axis, c, indices);
     code.launch(c, {.blocks = blocks_for(e.axis.count, kThreads), .threads = kThreads},
                 c.inputs[from], c.outputs[0], now);
   });

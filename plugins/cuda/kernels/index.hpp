@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops with indices in the data share with each other and with device/index.cuh.
+// What the ops with indices in the data share.
 #pragma once
 
 #include <string>
@@ -7,22 +7,17 @@
 #include "../device.hpp"
 #include "args.hpp"
 #include "axis.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
-struct IndexAxis {  // index.cuh has the same
-  const void* indices = nullptr;
-  int64_t length = 0, count = 0;
-  int32_t wide = 0;
-  ErrorSink sink{};
-
-  IndexAxis at(const sdk::Call& c, int input) const {
-    IndexAxis a = *this;
-    a.indices = c.inputs[input];
-    a.sink = error_sink(c);
-    return a;
-  }
-};
+using args::IndexAxis;
+// With what a call tells.
+inline IndexAxis axis_at(IndexAxis a, const sdk::Call& c, int input) {
+  a.indices = c.inputs[input];
+  a.sink = error_sink(c);
+  return a;
+}
 
 inline int32_t is_wide(std::string_view operand, tenon_dtype t) {
   if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw sdk::Refusal::dtype(operand, t);

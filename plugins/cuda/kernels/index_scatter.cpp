@@ -28,21 +28,8 @@ constexpr int64_t kPositions = 8, kPositionsOnBase = 4, kRest = 8;
 constexpr int64_t kFewKeys = 4, kManyKeys = 16, kFewParts = 64;
 constexpr int64_t kColumnBytes = 32;  // of a thread's sums
 
-struct Shape {  // scatter.cuh has the same, as Scatter
-  IndexAxis axis{};
-  int64_t outer = 1, rows = 0, inner = 1, padding = -1;
-  int32_t position_bits = 0, shift = 0;
-  int64_t count = 0;
-  struct Elements {
-    int64_t step = 0;
-    int64_t dims[sdk::kMaxRank] = {}, strides[sdk::kMaxRank] = {};
-  } elements{};
-};
-
-struct LongSegments {  // scatter.cuh has the same
-  uint32_t* number;
-  char* bounds;
-};
+using Shape = args::Scatter;
+using args::LongSegments;
 
 // Positions of the operands; base -1 = zeros.
 struct Places {
@@ -88,40 +75,44 @@ class Scatter {
     columns_ = blocks_for(each, blocks_for(each, most));
     by_positions_ = sum && by_groups_ && lanes_ == kLanes;
     std::vector<Code> codes;
-    const auto put = [&](const char* entry, int fresh) {
-      codes.push_back(device.code(
-          "scatter.cu", entry,
-          {"T=" + type, define("W", width), define("LANES", lanes_), define("COLUMNS", columns_),
-           define("BASE", at_.base >= 0), sum ? "OOB=0" : oob_define(oob), define("SUM", sum),
-           define("FRESH", fresh)}));
-      return codes.back();
+    const auto put = [&](const auto& entry, int fresh) {
+      const auto code = device.code(
+          entry, {"T=" + type, define("W", width), define("LANES", lanes_),
+                  define("COLUMNS", columns_), define("BASE", at_.base >= 0),
+                  sum ? "OOB=0" : oob_define(oob), define("SUM", sum), define("FRESH", fresh)});
+      codes.push_back(code);
+      return code;
     };
     if (by_positions_) {
-      put_positions_ = put("sum_by_positions", 1);
+      sum_positions_ = put(entries::sum_by_positions, 1);
     } else {
-      const char* const entry = sum ? "sum_segments" : "put_winners";
-      put_[1] = put(entry, 1);
-      if (at_.base >= 0) put_[0] = put(entry, 0);
+      for (const int fresh : {1, 0}) {
+        if (!fresh && at_.base < 0) continue;
+        if (sum)
+          sum_segments_[fresh] = put(entries::sum_segments, fresh);
+        else
+          put_winners_[fresh] = put(entries::put_winners, fresh);
+      }
     }
     if (sum) {
-      const auto sort = [&](const char* entry) {
-        codes.push_back(
-            device.code("scatter_sort.cu", entry,
-                        {define("KEYS", keys_), oob_define(oob), define("RANK", std::max(rank, 1)),
-                         define("ELEMENTS", rank > 0), define("NARROW", s_.count < kNarrowIndex)}));
-        return codes.back();
+      const auto sort = [&](const auto& entry) {
+        const auto code = device.code(
+            entry, {define("KEYS", keys_), oob_define(oob), define("RANK", std::max(rank, 1)),
+                    define("ELEMENTS", rank > 0), define("NARROW", s_.count < kNarrowIndex)});
+        codes.push_back(code);
+        return code;
       };
       if (by_groups_) {
-        split_ = sort("split_entries");
-        group_ = sort("sort_groups");
+        split_ = sort(entries::split_entries);
+        group_ = sort(entries::sort_groups);
       } else {
-        count_ = sort("count_digits");
-        scan_ = sort("sum_counts");
-        move_ = sort("move_entries");
-        find_ = sort("find_segments");
+        count_ = sort(entries::count_digits);
+        scan_ = sort(entries::sum_counts);
+        move_ = sort(entries::move_entries);
+        find_ = sort(entries::find_segments);
       }
     } else {
-      find_ = put("find_winners", 1);
+      find_winners_ = put(entries::find_winners, 1);
     }
     early_ = device.properties().early_starts;
     long_blocks_ = std::min(2 * int64_t{device.properties().multiprocessors},
@@ -159,7 +150,7 @@ class Scatter {
 
   Shape shape(const Call& c) const {
     Shape s = s_;
-    s.axis = s_.axis.at(c, at_.indices);
+    s.axis = axis_at(s_.axis, c, at_.indices);
     s.shift = s.position_bits;
     return s;
   }
@@ -244,7 +235,7 @@ class Scatter {
       const int64_t rest = fresh ? blocks_for(s.rows, kRest) * s.outer : 0;
       const auto position_blocks = static_cast<uint32_t>(blocks_for(heads_of, warps));
       grid.blocks = 2 * long_blocks_ + position_blocks + blocks_for(rest, warps);
-      put_positions_.launch(c, grid, s, entries, bounds, heads, longs, long_blocks, position_blocks,
+      sum_positions_.launch(c, grid, s, entries, bounds, heads, longs, long_blocks, position_blocks,
                             updates, base(c), c.outputs[0]);
       return;
     }
@@ -252,8 +243,8 @@ class Scatter {
     const bool by_rows = fresh || (by_groups_ && s.rows <= 2 * s.count);
     const int64_t items = (by_rows ? s.rows : s.count) * s.outer;
     grid.blocks = 2 * long_blocks_ + blocks_for(items * lanes_, kThreads);
-    put_[by_rows].launch(c, grid, s, entries, bounds, longs, long_blocks, updates, base(c),
-                         c.outputs[0]);
+    sum_segments_[by_rows].launch(c, grid, s, entries, bounds, longs, long_blocks, updates, base(c),
+                                  c.outputs[0]);
   }
 
   void run_last(const Call& c) const {
@@ -263,11 +254,13 @@ class Scatter {
     if (s.rows > 0)
       TENON_CUDA(fill_bytes, reinterpret_cast<Address>(c.scratch), 0,
                  padded(4 * static_cast<uint64_t>(s.rows)), static_cast<Stream>(c.stream));
-    find_.launch(c, {.blocks = blocks_for(s.count, kThreads), .threads = kThreads}, s, winners);
+    find_winners_.launch(c, {.blocks = blocks_for(s.count, kThreads), .threads = kThreads}, s,
+                         winners);
     const bool fresh = base(c) != c.outputs[0];
     const int64_t items = s.inner == 0 ? 0 : (fresh ? s.rows : s.count) * s.outer;
-    put_[fresh].launch(c, {.blocks = blocks_for(items * lanes_, kThreads), .threads = kThreads}, s,
-                       winners, c.inputs[at_.updates], base(c), c.outputs[0]);
+    put_winners_[fresh].launch(
+        c, {.blocks = blocks_for(items * lanes_, kThreads), .threads = kThreads}, s, winners,
+        c.inputs[at_.updates], base(c), c.outputs[0]);
   }
 
   Shape s_;
@@ -277,7 +270,17 @@ class Scatter {
   int64_t long_blocks_ = 0;
   uint32_t groups_ = 1;
   bool few_ = false, by_groups_ = false, by_positions_ = false, early_ = false;
-  Code count_, scan_, move_, split_, group_, find_, put_[2], put_positions_;
+  CodeFor<entries::count_digits> count_;
+  CodeFor<entries::sum_counts> scan_;
+  CodeFor<entries::move_entries> move_;
+  CodeFor<entries::find_segments> find_;
+  CodeFor<entries::split_entries> split_;
+  CodeFor<entries::sort_groups> group_;
+  CodeFor<entries::sum_by_positions> sum_positions_;
+  CodeFor<entries::find_winners> find_winners_;
+  // onto the base, and fresh
+  CodeFor<entries::sum_segments> sum_segments_[2];
+  CodeFor<entries::put_winners> put_winners_[2];
 };
 
 // Updates [outer, count, inner] go to rows of y [outer, length, inner].

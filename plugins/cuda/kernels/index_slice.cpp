@@ -15,7 +15,7 @@ using sdk::Refusal;
 
 // The block of `size` within `whole`, whose strides are its own.
 struct Window {
-  StridedCopy::Start start;
+  args::CopyStart start;
   std::vector<int64_t> moving;  // byte strides along which the block has room
 };
 
@@ -51,8 +51,8 @@ sdk::Type dense(tenon_dtype dtype, std::span<const int64_t> dims) {
 StridedCopy::Side side(const sdk::Type& t, const sdk::Value& v) {
   return {{t.strides.data(), static_cast<size_t>(t.rank)}, v.alignment()};
 }
-StridedCopy::Start at(const StridedCopy::Start& start, const Call& c, int input) {
-  StridedCopy::Start s = start;
+args::CopyStart at(const args::CopyStart& start, const Call& c, int input) {
+  args::CopyStart s = start;
   s.words = c.inputs[input];
   s.sink = error_sink(c);
   return s;

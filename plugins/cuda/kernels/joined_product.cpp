@@ -15,26 +15,6 @@ constexpr int64_t kMostWarps = 16;
 constexpr int64_t kWgmmaRows = 128;  // the fewest
 constexpr double kMostFlops = 4e10;  // on the tensor cores
 
-struct Set {  // Set of sets.cuh
-  const void *b, *bias;
-  void* y;
-  int64_t n, ldb;
-  uint32_t first_block;
-};
-template <size_t N>
-struct Arguments {  // Products
-  const void *a, *residual;
-  void* pre_act;
-  int64_t m, k, lda;
-  float alpha;
-  Set sets[N];
-};
-
-template <size_t N>
-struct Maps {  // Maps of matmul_wgmma.cu
-  TensorMap a, b[N];
-};
-
 // Of a matrix of f32 with rows of k, of which rows_at_once by 32 are copied at a time, rounded to
 // tf32 and in the order of wgmma.cuh.
 TensorMap map_of(const void* matrix, int64_t rows, int64_t k, int64_t ld, int64_t rows_at_once) {
@@ -49,12 +29,12 @@ TensorMap map_of(const void* matrix, int64_t rows, int64_t k, int64_t ld, int64_
 }
 
 // tile.rows = 0: the rows are few, and a block takes `columns`.
-template <size_t N>
+template <int N>
 void launch(const Code& code, const sdk::Call& call, Grid grid, const WgmmaTile& tile,
             int64_t columns, const std::vector<ProductProblem>& problems,
             const std::vector<ProductPointers>& pointers) {
   const ProductProblem& p = problems[0];
-  Arguments<N> args{};
+  args::JoinedProducts<N> args{};
   args.a = pointers[0].a, args.residual = pointers[0].residual, args.pre_act = pointers[0].pre_act;
   args.m = p.m, args.k = p.k, args.lda = p.lda, args.alpha = static_cast<float>(p.alpha);
   for (size_t s = 0; s < N; ++s) {
@@ -62,12 +42,12 @@ void launch(const Code& code, const sdk::Call& call, Grid grid, const WgmmaTile&
                     problems[s].n, problems[s].ldb,  static_cast<uint32_t>(grid.blocks)};
     grid.blocks += tile.rows ? tile.count(p.m, problems[s].n) : blocks_for(problems[s].n, columns);
   }
-  if (!tile.rows) return code.launch(call, grid, args);
-  Maps<N> maps;
+  if (!tile.rows) return code.launch_as(entries::thin<N>, call, grid, args);
+  args::JoinedMaps<N> maps;
   maps.a = map_of(args.a, p.m, p.k, p.lda, tile.rows);
   for (size_t s = 0; s < N; ++s)
     maps.b[s] = map_of(args.sets[s].b, problems[s].n, p.k, problems[s].ldb, tile.columns);
-  code.launch(call, grid, args, maps);
+  code.launch_as(entries::matmul_wgmma<N>, call, grid, args, maps);
 }
 
 // What both texts ask of the operands.
@@ -155,7 +135,7 @@ void JoinedProduct::few_rows(CudaDevice& device, std::vector<std::string> define
   columns_ = kFewColumns;
   grid_.early = device.properties().early_starts;
   defines.insert(defines.end(), {"TY=" + type_name("y", p.y), define("TILES", tiles)});
-  code_ = device.code("thin.cu", "thin", defines);
+  code_ = device.code(entries::thin<1>.file, entries::thin<1>.name, defines);
 }
 
 void JoinedProduct::tensor_cores(CudaDevice& device, std::vector<std::string> defines) {
@@ -167,7 +147,8 @@ void JoinedProduct::tensor_cores(CudaDevice& device, std::vector<std::string> de
   defines.insert(defines.end(), {define("TILE_ROWS", tile_.rows), define("COLUMNS", tile_.columns),
                                  define("GROUPS", tile_.groups), define("STAGES", tile_.stages),
                                  define("BLOCKS", tile_.blocks)});
-  code_ = device.code("matmul_wgmma.cu", "product", defines, grid_.shared);
+  code_ = device.code(entries::matmul_wgmma<1>.file, entries::matmul_wgmma<1>.name, defines,
+                      grid_.shared);
 }
 
 void JoinedProduct::run(const sdk::Call& call, const std::vector<ProductPointers>& pointers) const {

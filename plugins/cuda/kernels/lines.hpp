@@ -88,8 +88,9 @@ inline uint64_t take_scratch(uint64_t& scratch, uint64_t bytes) {
   scratch += (bytes + 255) / 256 * 256;
   return at;
 }
-inline void* scratch_at(const sdk::Call& c, uint64_t offset) {
-  return static_cast<char*>(c.scratch) + offset;
+template <class T = void>
+T* scratch_at(const sdk::Call& c, uint64_t offset) {
+  return reinterpret_cast<T*>(static_cast<char*>(c.scratch) + offset);
 }
 
 }  // namespace tenon::cuda

@@ -7,6 +7,7 @@
 
 #include "../device.hpp"
 #include "../kernels.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 
 namespace tenon::cuda {
@@ -19,17 +20,10 @@ using sdk::Refusal;
 using sdk::Type;
 using sdk::Value;
 
-// device/norm.cu mirrors it.
-struct Shape {
-  int64_t rows;
-  double eps;
-  uint32_t n;
-};
-
 // x as rows of n elements, axes [axis, rank) being normalized.
 struct Rows {
   tenon_dtype dtype{}, acc{};
-  Shape shape{};
+  args::NormShape shape{};
   int64_t lanes = 32, chunks = 1, vec = 1, blocks = 1;
   int64_t ahead = 0;
   uint32_t shared = 0;  // of a block
@@ -152,7 +146,7 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
                  {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
   constexpr int64_t kFewChunks = 4;  // the parameters of more would cost blocks
   defines.push_back(define("EAGER", rows.dtype == TENON_DTYPE_F32 && rows.chunks <= kFewChunks));
-  const Code code = device.code("norm.cu", "forward", defines);
+  const auto code = device.code(entries::norm_forward, defines);
   Grid grid = line_grid(rows.shape.rows, rows.lanes);
   constexpr int64_t kThreadsAtWork = 1024;  // on a multiprocessor: all rows at once
   grid.early = device.properties().early_starts &&
@@ -213,10 +207,10 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   std::vector<std::string> defines = rows.defines(rms, p.gamma, {}, {});
   defines.insert(defines.end(), {"OUT=" + type_name("dgamma", out), define("GAMMAS", gammas),
                                  define("BETAS", betas), "RESIDUAL=0"});
-  const Code code = device.code("norm.cu", "backward", defines, rows.shared);
+  const auto code = device.code(entries::norm_backward, defines, rows.shared);
   std::vector<Code> codes = {code};
-  Code parameters{};
-  if (gammas || betas) codes.push_back(parameters = device.code("norm.cu", "parameters", defines));
+  CodeFor<entries::norm_parameters> parameters;
+  if (gammas || betas) codes.push_back(parameters = device.code(entries::norm_parameters, defines));
   const Grid join = {.blocks = blocks_for(rows.shape.n, 32) * (gammas + betas),
                      .threads = 1024,
                      .early = device.properties().early_starts};

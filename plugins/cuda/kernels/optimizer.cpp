@@ -8,6 +8,7 @@
 #include "../device.hpp"
 #include "../kernels.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 #include "vectors.hpp"
 
 namespace tenon::cuda {
@@ -19,21 +20,8 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Value;
 
-struct Scalar {  // optimizer.cu has the same
-  const void* at = nullptr;
-  int32_t type = 0;
-};
-struct Update {  // likewise
-  int64_t count = 0;
-  const void* w = nullptr;
-  const void* g = nullptr;
-  const void* moment[2] = {};
-  void* w_out = nullptr;
-  void* moment_out[2] = {};
-  Scalar lr{}, scale{}, step{}, apply{};
-  double decay = 0, keep[2] = {}, take[2] = {}, eps = 0, look_ahead = 0;
-  int32_t nesterov = 0;
-};
+using args::Scalar;
+using Update = args::UpdateOf<void, void, void>;
 
 // A number in the data.
 struct Number {
@@ -101,10 +89,9 @@ Kernel make(const std::string& rule, const Operands& o, Update u, const Node& no
       apply("apply", o.apply, {TENON_DTYPE_BOOL}), step("step", o.step, kWhole);
   const int64_t width = vector_of(o, node);
   u.count = o.w.type().elements();
-  const Code code =
-      device.code("optimizer.cu", "update",
-                  {"T=" + type_name("w", o.w.type().dtype), "G=" + type_name("g", o.g.type().dtype),
-                   "V=" + std::to_string(width), "RULE=" + rule});
+  const auto code = device.code(entries::update, {"T=" + type_name("w", o.w.type().dtype),
+                                                  "G=" + type_name("g", o.g.type().dtype),
+                                                  "V=" + std::to_string(width), "RULE=" + rule});
   constexpr uint32_t kThreads = 256;
   constexpr int64_t kBlocksEach = 16;  // of a multiprocessor
   const Grid grid{.blocks = std::min(blocks_for(u.count / width + u.count % width, kThreads),

@@ -10,12 +10,6 @@ namespace {
 using sdk::Kernel;
 using sdk::Node;
 
-// device/argmax.cu mirrors it.
-struct Shape {
-  int64_t lines, inner;
-  uint32_t n;
-};
-
 Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, const Node& node) {
   if (!is_float(x.dtype) && !is_integer(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
   const AxisView lines = lines_along(x, axis);
@@ -23,13 +17,14 @@ Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, cons
     throw sdk::Refusal::shape("the axis searched has length 0");
   CudaDevice& device = device_of(node);
   const Walk walk = walk_of(lines, type_bytes(x.dtype), 0, 0, device.properties().multiprocessors);
-  const Code code = device.code("argmax.cu", "argmax",
-                                {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
-                                 define("GREATEST", greatest), define("LAST", last)});
+  const auto code =
+      device.code(entries::argmax, {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
+                                    define("GREATEST", greatest), define("LAST", last)});
   return kernel_of(
-      {code}, [code, grid = line_grid(lines.count(), walk.lanes),
-               shape = Shape{lines.count(), lines.inner, static_cast<uint32_t>(lines.length)}](
-                  const sdk::Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
+      {code},
+      [code, grid = line_grid(lines.count(), walk.lanes),
+       shape = args::ArgShape{lines.count(), lines.inner, static_cast<uint32_t>(lines.length)}](
+          const sdk::Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
 }
 
 Kernel make_argmax(const sdk::op::argmax& n, const Node& node) {

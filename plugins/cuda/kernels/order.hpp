@@ -7,18 +7,13 @@
 #include <vector>
 
 #include "../device.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 
 namespace tenon::cuda {
 
-// A line is n elements, of which k are wanted in order; `part` of it is a block's.
-struct OrderLines {  // device/order.cuh has the same, as Lines
-  int64_t lines, inner;
-  uint32_t n, k, parts, part;
-};
-struct Entries {  // device/order.cuh has the same
-  void *keys, *places;
-};
+using args::Entries;
+using args::OrderLines;
 
 // One op: what it looks at, and in which direction.
 struct OrderProblem {
@@ -52,7 +47,7 @@ struct WholeSort {
   void launch(const sdk::Call& c, const Entries& from) const {
     code.launch(c, grid, c.inputs[0], from, c.outputs[0], c.outputs[1], lines);
   }
-  Code code;
+  CodeFor<entries::sort_whole> code;
   Grid grid;
   OrderLines lines;
 };

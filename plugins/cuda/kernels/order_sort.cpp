@@ -26,8 +26,8 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
 
 Kernel sort_tiny(const OrderProblem& p) {
   const int64_t lanes = static_cast<int64_t>(std::bit_ceil(p.lines.n));
-  const Code code =
-      p.device->code("sort.cu", "tiny", joined(p.defines(), {define("LANES", lanes)}));
+  const auto code =
+      p.device->code(entries::sort_tiny, joined(p.defines(), {define("LANES", lanes)}));
   return kernel_of({code}, [=, s = p.lines](const Call& c) {
     code.launch(c, line_grid(s.lines, lanes), c.inputs[0], c.outputs[0], c.outputs[1], s);
   });
@@ -40,7 +40,9 @@ Kernel sort_long(const OrderProblem& p) {
   const int64_t lanes = s.parts <= 16 ? 1 : s.parts <= 256 ? 32 : 256;
   const int passes = static_cast<int>(p.bytes);
   struct Pass {
-    Code count, sum, move;
+    CodeFor<entries::sort_count> count;
+    CodeFor<entries::sort_sum> sum;
+    CodeFor<entries::sort_move> move;
   };
   std::vector<Pass> list;
   std::vector<Code> codes;
@@ -48,9 +50,9 @@ Kernel sort_long(const OrderProblem& p) {
     const std::vector<std::string> defines =
         joined(p.defines(),
                {define("FROM", i > 0), define("LAST", i + 1 == passes), define("LANES", lanes)});
-    list.push_back({p.device->code("sort_long.cu", "count", defines),
-                    p.device->code("sort_long.cu", "sum", defines),
-                    p.device->code("sort_long.cu", "move", defines)});
+    list.push_back({p.device->code(entries::sort_count, defines),
+                    p.device->code(entries::sort_sum, defines),
+                    p.device->code(entries::sort_move, defines)});
     codes.insert(codes.end(), {list.back().count, list.back().sum, list.back().move});
   }
   const auto elements = static_cast<uint64_t>(s.lines * s.n);
@@ -67,9 +69,10 @@ Kernel sort_long(const OrderProblem& p) {
   const Grid grid{.blocks = s.lines * s.parts}, sum_grid = line_grid(s.lines * kDigits, lanes);
   Kernel kernel = kernel_of(std::move(codes), [=](const Call& c) {
     const auto entries = [&](int i) {
-      return Entries{scratch_at(c, areas[i].keys), scratch_at(c, areas[i].places)};
+      return Entries{scratch_at(c, areas[i].keys), scratch_at<uint32_t>(c, areas[i].places)};
     };
-    void *const counts = scratch_at(c, counts_at), *const totals = scratch_at(c, totals_at);
+    auto *const counts = scratch_at<uint32_t>(c, counts_at), *const totals =
+                                                                 scratch_at<uint32_t>(c, totals_at);
     Entries from{}, to = entries(0);
     for (int i = 0; i < passes; ++i) {
       const auto shift = static_cast<int32_t>(i * kDigitBits);
@@ -121,7 +124,7 @@ WholeSort::WholeSort(const OrderProblem& p, int64_t count, bool from_entries) : 
   lines.part = static_cast<uint32_t>(count);
   const uint64_t shared = sort_shared(block, p.bytes);
   code =
-      p.device->code("sort.cu", "whole",
+      p.device->code(entries::sort_whole,
                      joined(joined(p.defines(), block.defines()), {define("FROM", from_entries)}),
                      static_cast<uint32_t>(shared));
   grid = {.blocks = lines.lines,

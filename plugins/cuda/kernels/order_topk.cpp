@@ -18,13 +18,16 @@ constexpr int64_t kLeastPart = 2048;
 constexpr int64_t kTileThreads = 256, kTileItems = 16, kTileBytes = 64;  // of a thread
 
 // The code of a block that takes `elements` of each line, and its threads.
+template <class Code>
 struct Selection {
   Code code;
   uint32_t threads;
 };
 // stream: of any number of elements, tile by tile. vec: elements that lie together and aligned.
-Selection selection(const OrderProblem& p, const char* entry, int64_t elements, bool from_entries,
-                    bool stream, int vec) {
+template <class... Parameters>
+Selection<TypedCode<Parameters...>> selection(const OrderProblem& p,
+                                              const Entry<Parameters...>& entry, int64_t elements,
+                                              bool from_entries, bool stream, int vec) {
   const int64_t most = std::min(kTileItems, kTileBytes / p.bytes);
   OrderBlock b = order_block(elements);
   if (stream && (from_entries || elements > kLeastPart)) {
@@ -38,21 +41,23 @@ Selection selection(const OrderProblem& p, const char* entry, int64_t elements, 
   list.push_back(define("DIGIT", elements <= 1024 || p.bytes < 4 ? 8 : 11));
   list.push_back(define("VEC", vec));
   list.push_back(define("STREAM", stream));
-  return {p.device->code("topk.cu", entry, list), static_cast<uint32_t>(b.threads)};
+  return {p.device->code(entry, list), static_cast<uint32_t>(b.threads)};
 }
 
 // A launch that selects from `n` elements or entries of each line `made` entries.
 struct Round {
-  Selection selection;
+  Selection<CodeFor<entries::topk_select>> selection;
   int64_t blocks;
   OrderLines lines;
   uint32_t n, made;
   uint64_t keys, places;  // where its entries lie in the scratch
 
-  Entries entries(const Call& c) const { return {scratch_at(c, keys), scratch_at(c, places)}; }
+  Entries kept(const Call& c) const {
+    return {scratch_at(c, keys), scratch_at<uint32_t>(c, places)};
+  }
   void launch(const Call& c, const Entries& from) const {
     selection.code.launch(c, {.blocks = blocks, .threads = selection.threads}, c.inputs[0], from,
-                          entries(c), lines, n, made);
+                          kept(c), lines, n, made);
   }
 };
 
@@ -63,7 +68,8 @@ Round select_round(const OrderProblem& p, int64_t n, int64_t part, bool from_ent
   constexpr int64_t kStep = 16;
   part = blocks_for(blocks_for(n, blocks_for(n, part)), kStep) * kStep;
   const int64_t k = p.lines.k, parts = blocks_for(n, part);
-  Round r{.selection = selection(p, "select", part, from_entries, stream, from_entries ? 1 : vec),
+  Round r{.selection = selection(p, entries::topk_select, part, from_entries, stream,
+                                 from_entries ? 1 : vec),
           .blocks = p.lines.lines * parts,
           .lines = p.lines,
           .n = static_cast<uint32_t>(n),
@@ -72,9 +78,9 @@ Round select_round(const OrderProblem& p, int64_t n, int64_t part, bool from_ent
           .places = 0};
   r.lines.parts = static_cast<uint32_t>(parts);
   r.lines.part = static_cast<uint32_t>(part);
-  const auto entries = static_cast<uint64_t>(p.lines.lines * r.made);
-  r.keys = take_scratch(scratch, entries * static_cast<uint64_t>(p.bytes));
-  r.places = take_scratch(scratch, entries * sizeof(uint32_t));
+  const auto count = static_cast<uint64_t>(p.lines.lines * r.made);
+  r.keys = take_scratch(scratch, count * static_cast<uint64_t>(p.bytes));
+  r.places = take_scratch(scratch, count * sizeof(uint32_t));
   return r;
 }
 
@@ -132,13 +138,14 @@ Kernel make_topk(const sdk::op::topk& n, const sdk::Node& node) {
     Entries from{};
     for (const Round& r : rounds) {
       r.launch(c, from);
-      from = r.entries(c);
+      from = r.kept(c);
     }
     return from;
   };
   std::function<void(const Call&)> finish;
   if (stream) {
-    const Selection top = selection(p, "top", left, from_entries, true, from_entries ? 1 : vec);
+    const auto top =
+        selection(p, entries::topk_top, left, from_entries, true, from_entries ? 1 : vec);
     OrderLines lines = p.lines;
     lines.part = static_cast<uint32_t>(left);
     codes.push_back(top.code);

@@ -7,6 +7,7 @@
 
 #include "../device.hpp"
 #include "../kernels.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 #include "vectors.hpp"
 
@@ -19,16 +20,8 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Type;
 
-// device/pool.cu mirrors these two.
-struct Line {
-  int32_t kernel = 1, stride = 1, before = 0, after = 0, dilation = 1, size = 0, count = 0;
-};
-struct Shape {
-  Line h{}, w{};
-  int64_t items = 0;
-  Divisor rows{}, columns{};
-  int32_t divisor = 0, include_pad = 0;
-};
+using Line = args::PoolLine;
+using Shape = args::PoolShape;
 
 void check_entries(const char* name, const std::vector<int64_t>& list, size_t count,
                    bool may_be_empty, int64_t least) {
@@ -66,13 +59,15 @@ class Pool {
     }
   }
 
+  template <class Code>
   struct Launch {
     Code code{};
     Grid grid{};
     Shape shape{};
   };
   // Of x; taps: positions are wanted.
-  Launch windows(const sdk::Value& x, bool taps, const Node& node) const {
+  Launch<CodeFor<entries::pool_windows>> windows(const sdk::Value& x, bool taps,
+                                                 const Node& node) const {
     const int64_t lanes = unrolled() ? 1 : 32;
     Blocks b;
     if (unrolled()) {
@@ -82,17 +77,18 @@ class Pool {
       b.windows = s_.w.count % b.run == 0 ? b.run : 1;
     }
     const Shape s = shape_of(s_.h.count, blocks_for(s_.w.count, b.run));
-    return {device_of(node).code("pool.cu", "windows", defines(s, taps, lanes, b)),
+    return {device_of(node).code(entries::pool_windows, defines(s, taps, lanes, b)),
             line_grid(s.items, lanes), s};
   }
   // What the pixels get from the windows, of dy.
-  Launch pixels(const sdk::Value& dy, const Node& node) const {
+  Launch<CodeFor<entries::pool_pixels>> pixels(const sdk::Value& dy, const Node& node) const {
     const Blocks b = cells_of(dy, node);
     const bool cells = b.height > 0;
     const Shape s = cells
                         ? shape_of(blocks_for(s_.h.size, b.height), blocks_for(s_.w.size, b.width))
                         : shape_of(s_.h.size, s_.w.size);
-    return {device_of(node).code("pool.cu", cells ? "cells" : "pixels", defines(s, false, 1, b)),
+    return {device_of(node).code(cells ? entries::pool_cells : entries::pool_pixels,
+                                 defines(s, false, 1, b)),
             line_grid(s.items, 1), s};
   }
   uint64_t winner_bytes() const {
@@ -203,7 +199,7 @@ Kernel make_forward(const Op& n, bool mean, bool indices, const Node& node) {
   check_image(n.x, "x", !mean);
   const Type& x = n.x.type();
   const Pool pool(n, node.out(0).type(), x.dims[2], x.dims[3], mean);
-  const Pool::Launch l = pool.windows(n.x, indices, node);
+  const auto l = pool.windows(n.x, indices, node);
   return kernel_of({l.code}, [l, indices](const Call& c) {
     void *const none = nullptr, *const at = indices ? c.outputs[1] : none;
     l.code.launch(c, l.grid, c.inputs[0], c.outputs[0], at, none, l.shape);
@@ -221,7 +217,8 @@ Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const Node&
   const Type &x = n.x.type(), &dy = n.dy.type();
   if (dy.dtype != x.dtype) throw Refusal::dtype("dy", dy.dtype);
   const Pool pool(n, dy, x.dims[2], x.dims[3], false);
-  const Pool::Launch find = pool.windows(n.x, true, node), give = pool.pixels(n.dy, node);
+  const auto find = pool.windows(n.x, true, node);
+  const auto give = pool.pixels(n.dy, node);
   Kernel kernel = kernel_of({find.code, give.code}, [find, give](const Call& c) {
     void* const none = nullptr;
     find.code.launch(c, find.grid, c.inputs[1], none, none, c.scratch, find.shape);
@@ -235,7 +232,7 @@ Kernel make_avgpool2d_backward(const sdk::op::avgpool2d_backward& n, const Node&
   check_image(n.dy, "dy", false);
   check_entries("size", n.size, 2, false, 1);
   const Pool pool(n, n.dy.type(), n.size[0], n.size[1], true);
-  const Pool::Launch give = pool.pixels(n.dy, node);
+  const auto give = pool.pixels(n.dy, node);
   return kernel_of({give.code}, [give](const Call& c) {
     const void* const none = nullptr;
     give.code.launch(c, give.grid, c.inputs[0], none, c.outputs[0], give.shape);

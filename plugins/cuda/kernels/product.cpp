@@ -10,21 +10,13 @@
 namespace tenon::cuda {
 namespace {
 
-struct Arguments {  // Product of matmul.cu
-  const void *a, *b, *bias, *residual;
-  void *y, *pre_act;
-  int64_t m, n, k, lda, ldb;
-  double alpha;
-  uint32_t tiles_m, tiles_n;
-  int64_t batch_rank;
-  int64_t batch_dims[kBatchRank], a_steps[kBatchRank], b_steps[kBatchRank];
-};
+static_assert(kBatchRank == std::extent_v<decltype(args::Product::batch_dims)>);
 
-Arguments arguments_of(const ProductProblem& t, const ProductPointers& p) {
-  Arguments args{p.a,       p.b,     p.bias, p.residual, p.y,
-                 p.pre_act, t.m,     t.n,    t.k,        t.lda,
-                 t.ldb,     t.alpha, 0,      0,          static_cast<int64_t>(t.batch.size()),
-                 {},        {},      {}};
+args::Product arguments_of(const ProductProblem& t, const ProductPointers& p) {
+  args::Product args{p.a,       p.b,     p.bias, p.residual, p.y,
+                     p.pre_act, t.m,     t.n,    t.k,        t.lda,
+                     t.ldb,     t.alpha, 0,      0,          static_cast<int64_t>(t.batch.size()),
+                     {},        {},      {}};
   std::ranges::copy(t.batch, args.batch_dims);
   std::ranges::copy(t.a_steps, args.a_steps);
   std::ranges::copy(t.b_steps, args.b_steps);
@@ -100,11 +92,11 @@ TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : pr
   if (blocks_for(t.m, tile_) * blocks_for(t.n, tile_) >=
       kNarrowIndex / std::max<int64_t>(1, t.batches()))
     throw sdk::Refusal::shape("the product has too many tiles");
-  code_ = device.code("matmul.cu", "product", defines(t, tile_, mma, takes_vectors(t)), shared_);
+  code_ = device.code(entries::product, defines(t, tile_, mma, takes_vectors(t)), shared_);
 }
 
 void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
-  Arguments args = arguments_of(problem_, p);
+  args::Product args = arguments_of(problem_, p);
   args.tiles_m = static_cast<uint32_t>(blocks_for(problem_.m, tile_));
   args.tiles_n = static_cast<uint32_t>(blocks_for(problem_.n, tile_));
   code_.launch(call,
@@ -127,11 +119,11 @@ ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
   const bool wide = t.n % kElements == 0 && aligned(t.bias, t.bias_alignment) &&
                     aligned(t.residual, t.residual_alignment);
   each_ = wide ? kElements : 4;
-  code_ = device.code("matmul.cu", "finish", defines(t, 64, false, wide), 0);
+  code_ = device.code(entries::product_finish, defines(t, 64, false, wide), 0);
 }
 
 void ProductFinish::run(const sdk::Call& call, const void* sums, const ProductPointers& p) const {
-  Arguments args = arguments_of(problem_, p);
+  args::Product args = arguments_of(problem_, p);
   args.a = sums;
   args.m *= problem_.batches();
   code_.launch(call, {.blocks = blocks_for(args.m * args.n, 256 * each_), .threads = 256}, args);

@@ -8,6 +8,7 @@
 
 #include "../device.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
@@ -57,7 +58,7 @@ class TileProduct {
 
  private:
   ProductProblem problem_;
-  Code code_;
+  TypedCode<args::Product> code_;
   int64_t tile_ = 64;
   uint32_t shared_ = 0;
 };
@@ -72,7 +73,7 @@ class ProductFinish {
 
  private:
   ProductProblem problem_;
-  Code code_;
+  TypedCode<args::Product> code_;
   int64_t each_ = 4;  // elements of a thread
 };
 

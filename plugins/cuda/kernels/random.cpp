@@ -8,6 +8,7 @@
 #include "../device.hpp"
 #include "../kernels.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
@@ -23,24 +24,17 @@ using sdk::Kernel;
 using sdk::Node;
 using sdk::Refusal;
 
-struct Source {  // random.cu has the same
-  const void* rng = nullptr;
-  const void* x = nullptr;
-  double p = 0;
-  int64_t count = 0;
-};
-
 // elements: of a block of words.
 Kernel make_draw(const std::string& name, const Node& node, int rng, int x, double p,
                  int64_t elements) {
   const sdk::Type& y = node.out(0).type();
-  const Source s{.p = p, .count = y.elements()};
-  const Code code =
-      device_of(node).code("random.cu", "draw", {"DRAW=" + name, "T=" + type_name("y", y.dtype)});
+  const args::RandomSource s{.p = p, .count = y.elements()};
+  const auto code =
+      device_of(node).code(entries::draw, {"DRAW=" + name, "T=" + type_name("y", y.dtype)});
   constexpr uint32_t kThreads = 256;
   return kernel_of({code}, [=](const Call& c) {
-    Source now = s;
-    now.rng = c.inputs[rng];
+    args::RandomSource now = s;
+    now.rng = c.in<uint64_t>(rng);
     now.x = x < 0 ? nullptr : c.inputs[x];
     code.launch(c, {.blocks = blocks_for(s.count, elements * kThreads), .threads = kThreads},
                 c.outputs[0], now);

@@ -7,6 +7,7 @@
 
 #include "../device.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 #include "random.hpp"
 
 namespace tenon::cuda {
@@ -15,14 +16,6 @@ namespace {
 using sdk::Call;
 using sdk::Kernel;
 using sdk::Refusal;
-
-struct Sample {  // sample.cu has the same
-  int64_t rows;
-  uint32_t columns, top_k;
-  double top_p;
-  float temperature, min_p;
-  int32_t fraction;
-};
 
 }  // namespace
 
@@ -42,7 +35,7 @@ Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node) {
   // f32 holds no temperature below 1e-38, and 1e-30 already leaves only the greatest.
   constexpr double kColdest = 1e-30;
   const auto columns = static_cast<uint32_t>(x.dims[1]);
-  const Sample s{
+  const args::Sample s{
       .rows = x.dims[0],
       .columns = columns,
       .top_k = n.top_k < x.dims[1] ? static_cast<uint32_t>(n.top_k) : 0,
@@ -54,12 +47,12 @@ Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node) {
       .fraction = 63 - static_cast<int32_t>(std::bit_width(columns)),
   };
   const uint32_t threads = columns <= 4096 ? 256 : 1024;
-  const Code code = device_of(node).code(
-      "sample.cu", "sample", {"TYPE=" + type_name("logits", x.dtype), define("THREADS", threads)});
+  const auto code = device_of(node).code(
+      entries::sample, {"TYPE=" + type_name("logits", x.dtype), define("THREADS", threads)});
   Kernel kernel = kernel_of({code}, [=, x = n.logits.position(), rng = n.rng.position(),
                                      want_logprob = n.want_logprob](const Call& c) {
-    code.launch(c, {.blocks = s.rows, .threads = threads}, c.inputs[x], c.inputs[rng], c.outputs[0],
-                want_logprob ? c.outputs[1] : nullptr, s, error_sink(c));
+    code.launch(c, {.blocks = s.rows, .threads = threads}, c.inputs[x], c.in<uint64_t>(rng),
+                c.outputs[0], want_logprob ? c.outputs[1] : nullptr, s, error_sink(c));
   });
   kernel.can_fail = true;
   return kernel;

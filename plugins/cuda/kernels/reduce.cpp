@@ -78,7 +78,7 @@ class Plan {
     Kernel k;
     const uint64_t areas[] = {take_scratch(k.scratch, area_[0]), take_scratch(k.scratch, area_[1])};
     std::vector<Code> codes;
-    for (const Step& s : steps_) codes.push_back(s.launch.code);
+    for (const Step& s : steps_) codes.push_back(s.launch.code());
     const uint64_t scratch = k.scratch;
     k = kernel_of(codes, [steps = steps_, first = areas[0], second = areas[1]](const Call& c) {
       for (const Step& s : steps) {
@@ -94,7 +94,7 @@ class Plan {
  private:
   // In two where results are few and long.
   void add_stage(ReduceStage s, bool last) {
-    s.cut(device_.properties().multiprocessors);
+    cut(s, device_.properties().multiprocessors);
     add_step(s, last && s.pieces == 1);
     if (s.pieces == 1) return;
     s.n = s.piece = s.pieces;
@@ -155,7 +155,8 @@ Reduction find_reduction(const std::string& given, tenon_dtype dtype) {
   return k;
 }
 
-void ReduceStage::cut(int multiprocessors) {
+void cut(ReduceStage& s, int multiprocessors) {
+  auto& [outer, n, inner, pieces, piece, count] = s;
   const int64_t wanted = int64_t{16} * multiprocessors;
   constexpr int64_t kLeast = 4096;  // elements of a piece of a row, or of all columns of a tile
   const int64_t width = std::clamp<int64_t>(inner, 1, 128);
@@ -187,19 +188,23 @@ ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const R
                    .threads = 256};
   }
   launch.grid.early = device.properties().early_starts;
-  launch.code =
-      device.code("reduce.cu", s.inner == 1 ? "rows" : "columns",
-                  {"TYPE=" + type_name("x", dtype), "KIND=" + how.name, define("FIRST", first),
-                   define("LAST", last), define("MEAN", last && how.mean),
-                   define("ROOT", last && how.root), define("LANES", lanes), define("VEC", vec)});
+  const std::vector<std::string> defines = {
+      "TYPE=" + type_name("x", dtype),  "KIND=" + how.name,
+      define("FIRST", first),           define("LAST", last),
+      define("MEAN", last && how.mean), define("ROOT", last && how.root),
+      define("LANES", lanes),           define("VEC", vec)};
+  if (s.inner == 1)
+    launch.rows = device.code(entries::reduce_rows, defines);
+  else
+    launch.columns = device.code(entries::reduce_columns, defines);
   return launch;
 }
 
 void ReduceLaunch::run(const Call& c, const void* from, void* to) const {
   if (across == 0)
-    code.launch(c, grid, from, to, stage);
+    rows.launch(c, grid, from, to, stage);
   else
-    code.launch(c, grid, from, to, stage, across);
+    columns.launch(c, grid, from, to, stage, across);
 }
 
 std::span<const sdk::Row> reduce_rows() { return kRows; }

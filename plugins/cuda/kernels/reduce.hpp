@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../device.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 
 namespace tenon::cuda {
@@ -22,13 +23,9 @@ struct Reduction {
 // Refuses a kind that the dtype does not have.
 Reduction find_reduction(const std::string& kind, tenon_dtype dtype);
 
-// device/reduce.cu mirrors it.
-struct ReduceStage {
-  int64_t outer = 1, n = 1, inner = 1, pieces = 1, piece = 1, count = 1;
-
-  // Several pieces where results are few and long.
-  void cut(int multiprocessors);
-};
+using args::ReduceStage;
+// Several pieces where results are few and long.
+void cut(ReduceStage& stage, int multiprocessors);
 
 // Threads side by side for so many vectors of columns.
 inline int64_t reduce_across(int64_t columns) {
@@ -39,10 +36,12 @@ inline int64_t reduce_across(int64_t columns) {
 // One launch: from terms (first) or partial results to results (last) or partial ones.
 struct ReduceLaunch {
   ReduceStage stage{};
-  Code code{};
+  CodeFor<entries::reduce_rows> rows{};
+  CodeFor<entries::reduce_columns> columns{};  // where there are several columns
   Grid grid{};
   uint32_t across = 0;  // of columns
 
+  Code code() const { return across == 0 ? Code(rows) : Code(columns); }
   void run(const sdk::Call& c, const void* from, void* to) const;
 };
 // dtype: of the operand and the result; alignment: of what is read.

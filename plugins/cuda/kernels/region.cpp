@@ -108,7 +108,7 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
   Kernel kernel;
   if (!body.fold || frame.stage().pieces == 1) {
     kernel = kernel_of({code}, [=, grid = grid_of(frame, node)](const Call& c) {
-      code.launch(c, grid, set.arguments(c).front());  // the words from here on
+      code.launch_words(c, grid, set.arguments(c).data());
     });
   } else {
     const ReduceStage& s = frame.stage();
@@ -116,9 +116,9 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node&
         device,
         {.outer = s.outer, .n = s.pieces, .inner = s.inner, .piece = s.pieces, .count = s.n},
         body.fold->how, body.fold->result, 256, false, true);
-    kernel = kernel_of({code, last.code},
+    kernel = kernel_of({code, last.code()},
                        [=, grid = grid_of(frame, node), out = body.fold->output](const Call& c) {
-                         code.launch(c, grid, set.arguments(c, c.scratch).front());
+                         code.launch_words(c, grid, set.arguments(c, c.scratch).data());
                          last.run(c, c.scratch, c.outputs[out]);
                        });
     kernel.scratch =
@@ -151,7 +151,7 @@ struct Share {
       words.push_back(count);
       Grid now = grid;
       now.blocks = blocks;
-      code.launch(c, now, words.front());
+      code.launch_words(c, now, words.data());
     }
   }
 };

@@ -6,6 +6,7 @@
 #include "../device.hpp"
 #include "../kernels.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 #include "vectors.hpp"
 
 namespace tenon::cuda {
@@ -16,19 +17,12 @@ using sdk::Refusal;
 constexpr uint32_t kThreads = 256;
 
 template <class A>
-struct Rope {  // rope.cu has the same
-  int64_t groups = 0, batch_rows = 0, dim = 0, half = 0, steps = 0, heads = 0, heads_first = 0,
-          offset = 0, table_rows = 0;
-  int32_t pair_groups = 0, row_groups = 0;
-  A sign = 1;
-  ErrorSink sink{};
-};
-
-template <class A>
-sdk::Kernel make(const sdk::op::rope& n, const sdk::Node& node) {
+sdk::Kernel make(const sdk::op::rope& n, const sdk::Node& node,
+                 const Entry<const void*, const void*, const void*, const void*, void*,
+                             args::RopeOf<A>>& entry) {
   const sdk::Type &x = n.x.type(), &table = n.cos.type();
   const bool flat = n.layout == "bsh", heads_first = n.layout == "bhsd";
-  Rope<A> r;
+  args::RopeOf<A> r;
   r.heads_first = heads_first, r.offset = n.offset;
   r.steps = x.dims[heads_first ? 2 : 1];
   r.heads = flat ? n.num_heads : x.dims[heads_first ? 1 : 2];
@@ -58,17 +52,17 @@ sdk::Kernel make(const sdk::op::rope& n, const sdk::Node& node) {
       static_cast<int32_t>(n.interleaved ? r.half / std::max(width / 2, 1) : r.half / width);
   r.row_groups = static_cast<int32_t>(r.pair_groups + r.dim - 2 * r.half);
   r.groups = x.dims[0] * r.batch_rows * r.row_groups;
-  const Code code = device_of(node).code(
-      "rope.cu", "rope",
-      {"T=" + type_name("x", x.dtype), "W=" + std::to_string(width),
-       std::string("INTERLEAVED=") + (n.interleaved ? "1" : "0"), "IDS=" + std::to_string(ids)});
+  const auto code =
+      device_of(node).code(entry, {"T=" + type_name("x", x.dtype), "W=" + std::to_string(width),
+                                   std::string("INTERLEAVED=") + (n.interleaved ? "1" : "0"),
+                                   "IDS=" + std::to_string(ids)});
   const int at = n.x.position(), cos = n.cos.position(), sin = n.sin.position(),
             list = n.position_ids ? n.position_ids.position() : -1;
   const Grid grid = {.blocks = blocks_for(r.groups, kThreads),
                      .threads = kThreads,
                      .early = device_of(node).properties().early_starts};
   sdk::Kernel kernel = kernel_of({code}, [=](const sdk::Call& c) {
-    Rope<A> now = r;
+    args::RopeOf<A> now = r;
     now.sink = error_sink(c);
     const void* numbers = list < 0 ? nullptr : c.inputs[list];
     code.launch(c, grid, c.inputs[at], c.inputs[cos], c.inputs[sin], numbers, c.outputs[0], now);
@@ -90,7 +84,8 @@ sdk::Kernel make_rope(const sdk::op::rope& n, const sdk::Node& node) {
   if (x.rank != (flat ? 3 : 4))
     throw Refusal::shape("x must have rank " + std::to_string(flat ? 3 : 4));
   if (flat && n.num_heads < 1) throw Refusal::attribute("num_heads", std::to_string(n.num_heads));
-  return x.dtype == TENON_DTYPE_F64 ? make<double>(n, node) : make<float>(n, node);
+  return x.dtype == TENON_DTYPE_F64 ? make<double>(n, node, entries::rope_f64)
+                                    : make<float>(n, node, entries::rope_f32);
 }
 
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::rope, make_rope>()};

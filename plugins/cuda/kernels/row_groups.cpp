@@ -7,14 +7,6 @@
 namespace tenon::cuda {
 namespace {
 
-struct Arguments {  // RowGroups of row_groups.cu
-  const void* list;
-  int32_t wide, rows, experts, parts, part_rows, tile, most_tiles;
-  void *counts, *starts, *tile_starts, *order, *tiles;
-  ErrorSink sink;
-};
-
-constexpr int64_t kTileBytes = 16;  // Tile of row_groups.cuh
 constexpr int64_t kPartRows = 128;  // at least; a warp's
 constexpr int64_t kOneBlock = 64;   // parts that one block sorts
 constexpr int64_t kWarps = 8;
@@ -33,14 +25,14 @@ RowGroups::RowGroups(CudaDevice& device, const GroupedProblem& problem, int64_t 
       by_ids_(problem.by_ids) {
   if (rows_ >= kNarrowIndex / 2 || experts_ >= kNarrowIndex / 2)
     throw sdk::Refusal::shape("more than 2^30 rows or experts");
-  const auto code_of = [&](const char* entry) {
-    codes_.push_back(device.code("row_groups.cu", entry));
+  const auto code_of = [&](const Entry<args::RowGroups>& entry) {
+    codes_.push_back(device.code(entry));
   };
   starts_ = scratch.take(experts_ + 2, sizeof(int32_t));
   tile_starts_ = scratch.take(experts_ + 1, sizeof(int32_t));
-  tiles_ = scratch.take(most_tiles_, kTileBytes);
+  tiles_ = scratch.take(most_tiles_, sizeof(args::RowTile));
   if (!by_ids_) {
-    code_of("group_offsets");
+    code_of(entries::group_offsets);
     return;
   }
   // Many experts: larger parts, so that their counts are no more than a few for each row.
@@ -49,31 +41,32 @@ RowGroups::RowGroups(CudaDevice& device, const GroupedProblem& problem, int64_t 
   counts_ = scratch.take((experts_ + 1) * parts_, sizeof(uint32_t));
   order_ = scratch.take(rows_, sizeof(int32_t));
   if (parts_ <= kOneBlock) {
-    code_of("group_rows");
+    code_of(entries::group_rows);
   } else {
-    for (const char* entry : {"count_rows", "sum_groups", "place_rows"}) code_of(entry);
+    for (const auto& entry : {entries::count_rows, entries::sum_groups, entries::place_rows})
+      code_of(entry);
   }
 }
 
 void RowGroups::run(const sdk::Call& c) const {
-  const Arguments args{c.inputs[list_],
-                       wide_,
-                       static_cast<int32_t>(rows_),
-                       static_cast<int32_t>(experts_),
-                       static_cast<int32_t>(parts_),
-                       static_cast<int32_t>(part_rows_),
-                       static_cast<int32_t>(tile_),
-                       static_cast<int32_t>(most_tiles_),
-                       area(c, counts_),
-                       area(c, starts_),
-                       area(c, tile_starts_),
-                       area(c, order_),
-                       area(c, tiles_),
-                       error_sink(c)};
+  const args::RowGroups groups{c.inputs[list_],
+                               wide_,
+                               static_cast<int32_t>(rows_),
+                               static_cast<int32_t>(experts_),
+                               static_cast<int32_t>(parts_),
+                               static_cast<int32_t>(part_rows_),
+                               static_cast<int32_t>(tile_),
+                               static_cast<int32_t>(most_tiles_),
+                               area<uint32_t>(c, counts_),
+                               area<int32_t>(c, starts_),
+                               area<int32_t>(c, tile_starts_),
+                               area<int32_t>(c, order_),
+                               area<args::RowTile>(c, tiles_),
+                               error_sink(c)};
   const Grid one{.blocks = 1, .threads = kBlockThreads},
       all{.blocks = blocks_for(parts_, kWarps), .threads = kThreads};
   for (size_t k = 0; k < codes_.size(); ++k)
-    codes_[k].launch(c, codes_.size() == 1 || k == 1 ? one : all, args);
+    codes_[k].launch(c, codes_.size() == 1 || k == 1 ? one : all, groups);
 }
 
 }  // namespace tenon::cuda

@@ -4,6 +4,7 @@
 
 #include "../device.hpp"
 #include "../kernels.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 
 namespace tenon::cuda {
@@ -12,12 +13,6 @@ namespace {
 using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
-
-// device/scan.cu mirrors it.
-struct Shape {
-  int64_t rows, inner, n;
-  uint32_t pieces, piece;
-};
 
 // Signed and unsigned sums wrap alike.
 tenon_dtype unsigned_dtype(tenon_dtype t) {
@@ -46,16 +41,16 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
   int64_t vec = lines.inner > 1 ? 1 : 16 / bytes;
   if (length % vec != 0 || n.x.alignment() % 16 != 0) vec = 1;
   const int64_t warps = length <= 1024 ? 1 : 8;
-  const auto code_of = [&](const char* entry) {
-    return device.code("scan.cu", entry,
+  const auto code_of = [&](const auto& entry) {
+    return device.code(entry,
                        {"TYPE=" + type_name("x", dtype), define("VEC", vec), define("WARPS", warps),
                         define("EXCLUSIVE", n.exclusive), define("REVERSE", n.reverse)});
   };
-  Shape shape{lines.count(), lines.inner, length, 1, static_cast<uint32_t>(length)};
+  args::ScanShape shape{lines.count(), lines.inner, length, 1, static_cast<uint32_t>(length)};
   Kernel kernel;
   if (lines.inner > 1 || lines.count() == 0 || length == 0) {
     const Grid grid{.blocks = length == 0 ? 0 : blocks_for(lines.count(), 128), .threads = 128};
-    const Code columns = code_of("columns");
+    const auto columns = code_of(entries::scan_columns);
     kernel = kernel_of({columns}, [=](const Call& c) {
       columns.launch(c, grid, c.inputs[0], c.outputs[0], shape);
     });
@@ -74,7 +69,8 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
     shape.pieces = static_cast<uint32_t>(pieces);
     shape.piece = static_cast<uint32_t>(piece);
   }
-  const Code rows = code_of("rows"), sums = code_of("sums");
+  const auto rows = code_of(entries::scan_rows);
+  const auto sums = code_of(entries::scan_sums);
   const Grid grid{.blocks = blocks_for(lines.count() * pieces, 8 / warps)},
       sums_grid{.blocks = lines.count() * pieces};
   kernel = kernel_of({rows, sums}, [=](const Call& c) {

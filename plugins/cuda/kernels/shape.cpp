@@ -80,24 +80,18 @@ Kernel make_concat(const sdk::op::concat& n, const Node& node) {
   });
 }
 
-template <class Number>
-struct Iota {  // shape.cu has the same
-  int64_t count, length, inner;
-  Number start, step;
-};
-
 // number: the name of Number in device text.
 template <class Number>
-Kernel iota_kernel(const sdk::op::iota& n, const Node& node, const char* number) {
+Kernel iota_kernel(const sdk::op::iota& n, const Node& node, const char* number,
+                   const Entry<void*, args::IotaOf<Number>>& entry) {
   const sdk::Type& y = node.out(0).type();
   const AxisView v = along_axis(y, n.axis);
-  const Iota<Number> o{y.elements(), v.length, v.inner, static_cast<Number>(n.start),
-                       static_cast<Number>(n.step)};
+  const args::IotaOf<Number> o{y.elements(), v.length, v.inner, static_cast<Number>(n.start),
+                               static_cast<Number>(n.step)};
   constexpr uint32_t kThreads = 256;
   const int64_t width = 16 / type_bytes(y.dtype);
-  const Code code = device_of(node).code(
-      "shape.cu", "iota",
-      {"T=" + type_name("y", y.dtype), std::string("NUMBER=") + number, define("V", width)});
+  const auto code = device_of(node).code(
+      entry, {"T=" + type_name("y", y.dtype), std::string("NUMBER=") + number, define("V", width)});
   return kernel_of({code}, [=](const Call& c) {
     code.launch(c, {.blocks = blocks_for(o.count, width * kThreads), .threads = kThreads},
                 c.outputs[0], o);
@@ -106,13 +100,13 @@ Kernel iota_kernel(const sdk::op::iota& n, const Node& node, const char* number)
 
 Kernel make_iota(const sdk::op::iota& n, const Node& node) {
   const tenon_dtype dtype = node.out(0).type().dtype;
-  if (is_float(dtype)) return iota_kernel<double>(n, node, "f64");
+  if (is_float(dtype)) return iota_kernel<double>(n, node, "f64", entries::iota_f64);
   if (!is_integer(dtype)) throw Refusal::attribute("dtype", sdk::dtype_name(dtype));
   constexpr double kLimit = 9.2e18;
   const auto whole = [](double x) { return std::fabs(x) < kLimit && x == std::trunc(x); };
   if (!whole(n.start)) throw Refusal::attribute("start", std::to_string(n.start));
   if (!whole(n.step)) throw Refusal::attribute("step", std::to_string(n.step));
-  return iota_kernel<int64_t>(n, node, "i64");
+  return iota_kernel<int64_t>(n, node, "i64", entries::iota_i64);
 }
 
 constexpr sdk::Row kRows[] = {

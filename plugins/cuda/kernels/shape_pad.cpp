@@ -8,6 +8,7 @@
 #include "../device.hpp"
 #include "args.hpp"
 #include "convert.hpp"
+#include "entries.hpp"
 #include "shape.hpp"
 
 namespace tenon::cuda {
@@ -17,14 +18,6 @@ using sdk::Refusal;
 
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kEach = 4, kMost = std::numeric_limits<int64_t>::max();
-
-struct Pad {  // shape.cu has the same
-  int64_t count = 0;
-  int64_t out[sdk::kMaxRank] = {}, in[sdk::kMaxRank] = {}, before[sdk::kMaxRank] = {},
-          strides[sdk::kMaxRank] = {};
-  Divisor divisors[sdk::kMaxRank] = {};
-  alignas(16) uint8_t value[16] = {};
-};
 
 struct Mode {
   std::string_view name;
@@ -71,7 +64,7 @@ sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
   const int mode = parse_mode(n.mode);
   check(n, mode, x, y);
   const std::array<uint8_t, 8> value = constant_bytes("x", x.dtype, mode == 0 ? n.value : 0);
-  Pad p;
+  args::Pad p;
   size_t rank = 0;  // axes up to the last padded one; what follows is one item
   for (int i = 0; i < x.rank; ++i)
     if (x.dims[i] != y.dims[i]) rank = static_cast<size_t>(i) + 1;
@@ -100,11 +93,10 @@ sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
     if (p.out[i] > 0 && p.out[i] < kNarrowIndex)
       p.divisors[i] = Divisor(static_cast<uint32_t>(p.out[i]));
   }
-  const Code code =
-      device_of(node).code("shape.cu", "pad",
-                           {"SIZE=" + std::to_string(unit), "RANK=" + std::to_string(last),
-                            "MODE=" + std::to_string(mode),
-                            std::string("NARROW=") + (p.count < kNarrowIndex ? "1" : "0")});
+  const auto code = device_of(node).code(
+      entries::pad, {"SIZE=" + std::to_string(unit), "RANK=" + std::to_string(last),
+                     "MODE=" + std::to_string(mode),
+                     std::string("NARROW=") + (p.count < kNarrowIndex ? "1" : "0")});
   return kernel_of({code}, [=, at = n.x.position()](const sdk::Call& c) {
     code.launch(c, {.blocks = blocks_for(p.count, kThreads * kEach), .threads = kThreads},
                 c.inputs[at], c.outputs[0], p);

@@ -7,6 +7,7 @@
 
 #include "../device.hpp"
 #include "../kernels.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 
 namespace tenon::cuda {
@@ -17,38 +18,28 @@ using sdk::Kernel;
 using sdk::Node;
 using sdk::Refusal;
 
-// device/softmax.cu mirrors it.
-struct Shape {
-  int64_t lines, inner;
-  uint32_t n, slice;
-};
-
+template <class Code>
 struct Plan {
   Code code;
   Grid grid;
-  Shape shape;
+  args::SoftmaxShape shape;
 };
 
-Plan plan_of(const char* entry, const sdk::Type& t, int64_t axis, bool log, int slots,
-             const Node& node) {
+template <class... Parameters>
+Plan<TypedCode<Parameters...>> plan_of(const Entry<Parameters...>& entry, const sdk::Type& t,
+                                       int64_t axis, bool log, int slots, const Node& node) {
   CudaDevice& device = device_of(node);
   const AxisView lines = lines_along(t, axis);
   const Walk walk = walk_of(lines, type_bytes(t.dtype), slots,
-                            device.properties().shared_room("softmax.cu", entry),
+                            device.properties().shared_room(entry.file, entry.name),
                             device.properties().multiprocessors);
-  return {device.code("softmax.cu", entry,
+  return {device.code(entry,
                       {"TYPE=" + type_name("x", t.dtype), define("SIZE", type_bytes(t.dtype)),
                        define("LANES", walk.lanes), define("LOG", log), define("KEEP", walk.keep)},
                       walk.shared),
           line_grid(lines.length == 0 ? 0 : lines.count(), walk.lanes, walk.shared),
           {lines.count(), lines.inner, static_cast<uint32_t>(lines.length), walk.slice}};
 }
-
-// device/softmax_long.cu mirrors it.
-struct LongShape {
-  int64_t lines;
-  uint32_t n;
-};
 
 std::optional<Kernel> make_long_softmax(const sdk::op::softmax& n, const Node& node) {
   const sdk::Type& x = n.x.type();
@@ -58,11 +49,11 @@ std::optional<Kernel> make_long_softmax(const sdk::op::softmax& n, const Node& n
   const std::optional<LongWalk> walk = long_walk_of(
       lines, x.dtype, properties, properties.shared_room("softmax_long.cu", "softmax"));
   if (!walk || !on_vectors(n.x) || !on_vectors(node.out(0))) return std::nullopt;
-  const Code code = device.code(
-      "softmax_long.cu", "softmax",
+  const auto code = device.code(
+      entries::softmax_long,
       {"TYPE=" + type_name("x", x.dtype), define("THREADS", walk->threads), define("LOG", n.log)},
       walk->shared);
-  const LongShape shape = {lines.count(), static_cast<uint32_t>(lines.length)};
+  const args::LongSoftmaxShape shape = {lines.count(), static_cast<uint32_t>(lines.length)};
   return kernel_of({code}, [=, grid = walk->grid(lines.count())](const Call& c) {
     code.launch(c, grid, c.inputs[0], c.outputs[0], shape);
   });
@@ -75,7 +66,7 @@ Kernel make_softmax(const sdk::op::softmax& n, const Node& node) {
   if (std::optional<Kernel> made = make_long_softmax(n, node)) {
     kernel = std::move(*made);
   } else {
-    const Plan p = plan_of("softmax", x, n.axis, n.log, 1, node);
+    const auto p = plan_of(entries::softmax, x, n.axis, n.log, 1, node);
     kernel = kernel_of({p.code}, [p](const Call& c) {
       p.code.launch(c, p.grid, c.inputs[0], c.outputs[0], p.shape);
     });
@@ -89,7 +80,7 @@ Kernel make_softmax_backward(const sdk::op::softmax_backward& n, const Node& nod
   if (!is_float(y.dtype)) throw Refusal::dtype("y", y.dtype);
   if (n.dy.type().dtype != y.dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
   if (!n.dy.type().same_shape(y)) throw Refusal::shape("dy must have the shape of y");
-  const Plan p = plan_of("softmax_backward", y, n.axis, n.log, 2, node);
+  const auto p = plan_of(entries::softmax_backward, y, n.axis, n.log, 2, node);
   Kernel kernel = kernel_of({p.code}, [p](const Call& c) {
     p.code.launch(c, p.grid, c.inputs[0], c.inputs[1], c.outputs[0], p.shape);
   });

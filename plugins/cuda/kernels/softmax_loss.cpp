@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../device.hpp"
+#include "entries.hpp"
 #include "lines.hpp"
 #include "softmax.hpp"
 
@@ -17,17 +18,10 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Value;
 
-// device/loss.cuh mirrors it.
-struct Shape {
-  int64_t lines, inner, ignore;
-  double smoothing;
-  uint32_t n, slice;
-};
-
 // What forward and backward share: the checks and how lines are walked.
 struct Loss {
   AxisView lines;
-  Shape shape{};
+  args::LossShape shape{};
   Walk walk;
   std::optional<LongWalk> long_walk;
   tenon_dtype acc;
@@ -102,11 +96,16 @@ void check_like_items(std::string_view name, const Loss& loss, const Value& v, i
 Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
   const Loss loss(n, "forward", 0, node);
   CudaDevice& device = device_of(node);
-  const Code totals = device.code("loss.cu", "totals", loss.defines),
-             sum_up = device.code("loss.cu", "sum_up", loss.defines),
-             forward = loss.long_walk ? device.code("loss_long.cu", "forward", loss.long_defines,
-                                                    loss.long_walk->shared)
-                                      : device.code("loss.cu", "forward", loss.defines);
+  const auto totals = device.code(entries::loss_totals, loss.defines);
+  const auto sum_up = device.code(entries::loss_sum_up, loss.defines);
+  CodeFor<entries::loss_forward> forward;
+  CodeFor<entries::loss_long_forward> long_forward;
+  std::vector<Code> codes;
+  if (loss.long_walk)
+    codes.push_back(long_forward = device.code(entries::loss_long_forward, loss.long_defines,
+                                               loss.long_walk->shared));
+  else
+    codes.push_back(forward = device.code(entries::loss_forward, loss.defines));
   uint64_t scratch = 0;
   const uint64_t totals_at = take_scratch(scratch, kTotalsBytes);
   const uint64_t losses_at = take_scratch(
@@ -116,7 +115,6 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
       loss.long_walk ? loss.long_walk->grid(items) : line_grid(items, loss.walk.lanes);
   Grid one = kOneBlock;
   one.early = device.properties().early_starts;
-  std::vector<Code> codes = {forward};
   if (loss.smooth) codes.push_back(totals);
   if (!loss.each) codes.push_back(sum_up);
   Kernel kernel = kernel_of(codes, [=, want_lse = n.want_lse](const Call& c) {
@@ -124,17 +122,17 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
     void* const losses = loss.each ? c.outputs[0] : scratch_at(c, losses_at);
     void* const lse = want_lse ? c.outputs[1] : nullptr;
     if (loss.long_walk) {
-      forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c), losses, lse,
-                     loss.shape, error_sink(c));
+      long_forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c), losses, lse,
+                          loss.shape, error_sink(c));
     } else {
       void* const sums = loss.smooth ? scratch_at(c, totals_at) : nullptr;
       if (sums) totals.launch(c, kOneBlock, labels, loss.weights(c), sums, loss.shape);
-      forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c),
-                     static_cast<const void*>(sums), losses, lse, loss.shape, error_sink(c));
+      forward.launch(c, grid, c.inputs[loss.logits], labels, loss.weights(c), sums, losses, lse,
+                     loss.shape, error_sink(c));
     }
     if (!loss.each)
-      sum_up.launch(c, one, static_cast<const void*>(losses), labels, loss.weights(c), c.outputs[0],
-                    loss.shape, static_cast<uint32_t>(loss.mean));
+      sum_up.launch(c, one, losses, labels, loss.weights(c), c.outputs[0], loss.shape,
+                    static_cast<uint32_t>(loss.mean));
   });
   kernel.scratch = scratch;
   kernel.can_fail = true;
@@ -147,16 +145,19 @@ Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n, con
   if (n.lse) check_like_items("lse", loss, n.lse, loss.lines.count());
   if (!on_vectors(node.out(0))) loss.long_walk.reset();
   CudaDevice& device = device_of(node);
-  const Code totals = device.code("loss.cu", "totals", loss.defines),
-             backward = loss.long_walk
-                            ? device.code("loss_long.cu", "backward", loss.long_defines,
-                                          loss.long_walk->shared)
-                            : device.code("loss.cu", "backward", loss.defines, loss.walk.shared);
+  const auto totals = device.code(entries::loss_totals, loss.defines);
+  CodeFor<entries::loss_backward> backward;
+  CodeFor<entries::loss_long_backward> long_backward;
+  std::vector<Code> codes;
+  if (loss.long_walk)
+    codes.push_back(long_backward = device.code(entries::loss_long_backward, loss.long_defines,
+                                                loss.long_walk->shared));
+  else
+    codes.push_back(backward = device.code(entries::loss_backward, loss.defines, loss.walk.shared));
   const int64_t items = loss.lines.count();
   Grid grid = loss.long_walk ? loss.long_walk->grid(items)
                              : line_grid(items, loss.walk.lanes, loss.walk.shared);
   grid.early = loss.long_walk && loss.mean && device.properties().early_starts;
-  std::vector<Code> codes = {backward};
   if (loss.mean || loss.smooth) codes.push_back(totals);
   Kernel kernel = kernel_of(
       codes, [=, dy = n.dy.position(), lse_at = n.lse ? n.lse.position() : -1](const Call& c) {
@@ -164,15 +165,14 @@ Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n, con
         const void* const lse = lse_at < 0 ? nullptr : c.inputs[lse_at];
         void* const sums = loss.mean || loss.smooth ? c.scratch : nullptr;
         if (sums) totals.launch(c, kOneBlock, labels, loss.weights(c), sums, loss.shape);
-        const auto launch = [&](auto... rest) {
-          backward.launch(c, grid, c.inputs[dy], c.inputs[loss.logits], labels, loss.weights(c),
-                          lse, static_cast<const void*>(sums), c.outputs[0], loss.shape,
-                          static_cast<uint32_t>(loss.each), rest..., error_sink(c));
-        };
+        const void *const logits = c.inputs[loss.logits], *const weights = loss.weights(c);
+        const auto each = static_cast<uint32_t>(loss.each), mean = static_cast<uint32_t>(loss.mean);
         if (loss.long_walk)
-          launch();
+          long_backward.launch(c, grid, c.inputs[dy], logits, labels, weights, lse, sums,
+                               c.outputs[0], loss.shape, each, error_sink(c));
         else
-          launch(static_cast<uint32_t>(loss.mean));
+          backward.launch(c, grid, c.inputs[dy], logits, labels, weights, lse, sums, c.outputs[0],
+                          loss.shape, each, mean, error_sink(c));
       });
   kernel.scratch = kTotalsBytes;
   kernel.in_place = {{n.logits.position(), 0}};

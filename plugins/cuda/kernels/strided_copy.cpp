@@ -92,16 +92,16 @@ bool StridedCopy::make_tiles(CudaDevice& device, Axes& a, int64_t bytes, const S
     tiles_ = {Divisor(static_cast<uint32_t>(columns)), Divisor(static_cast<uint32_t>(rows))};
   }
   tiled_ = true;
-  code_ = device.code("copy.cu", "copy_tiles",
-                      {"SIZE=" + std::to_string(bytes), "RANK=" + std::to_string(last + 1),
-                       "TILED=1", "READ=" + width(a.from, last - 1, from.alignment),
-                       "WRITE=" + width(a.to, last, to.alignment)});
+  by_tiles_ = device.code(entries::copy_tiles,
+                          {"SIZE=" + std::to_string(bytes), "RANK=" + std::to_string(last + 1),
+                           "TILED=1", "READ=" + width(a.from, last - 1, from.alignment),
+                           "WRITE=" + width(a.to, last, to.alignment)});
+  codes_ = {by_tiles_};
   return true;
 }
 
 StridedCopy::StridedCopy(CudaDevice& device, std::span<const int64_t> dims, Side from, Side to,
-                         int64_t bytes, std::span<const int64_t> moving, bool dynamic)
-    : dynamic_(dynamic) {
+                         int64_t bytes, std::span<const int64_t> moving, bool dynamic) {
   Axes a = joined(dims, from.strides, to.strides);
   if (!dynamic && make_tiles(device, a, bytes, from, to)) return;
   const uint64_t alignment = std::min(from.alignment, to.alignment);
@@ -113,9 +113,14 @@ StridedCopy::StridedCopy(CudaDevice& device, std::span<const int64_t> dims, Side
   std::vector<std::string> defines = {
       "SIZE=" + std::to_string(unit), "RANK=" + std::to_string(a.dims.size()),
       std::string("NARROW=") + (block_.count < kNarrowIndex ? "1" : "0")};
-  if (dynamic) defines.emplace_back("DYNAMIC=1");
-  code_ = device.code("copy.cu", dynamic ? "copy_moved" : "copy_block", defines);
-  if (dynamic) check_ = device.code("copy.cu", "check_start", defines);
+  if (!dynamic) {
+    codes_ = {straight_ = device.code(entries::copy_block, defines)};
+    return;
+  }
+  defines.emplace_back("DYNAMIC=1");
+  moved_ = device.code(entries::copy_moved, defines);
+  check_ = device.code(entries::check_start, defines);
+  codes_ = {moved_, check_};
 }
 
 }  // namespace tenon::cuda

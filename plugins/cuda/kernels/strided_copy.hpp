@@ -8,6 +8,7 @@
 
 #include "../device.hpp"
 #include "args.hpp"
+#include "entries.hpp"
 
 namespace tenon::cuda {
 
@@ -18,48 +19,29 @@ class StridedCopy {
     std::span<const int64_t> strides;
     uint64_t alignment = 0;
   };
-  // What the data tells about where the block begins in the larger side.
-  struct Start {
-    const void* words = nullptr;
-    int64_t most[sdk::kMaxRank] = {}, strides[sdk::kMaxRank] = {};  // strides in bytes
-    int32_t rank = 0, wide = 0, clamp = 0, moves_target = 0;
-    ErrorSink sink{};
-  };
-
   // moving: byte strides along which the block may begin anywhere; none for a copy that is launched
-  // without a Start.
+  // without a CopyStart.
   StridedCopy(CudaDevice& device, std::span<const int64_t> dims, Side from, Side to, int64_t bytes,
               std::span<const int64_t> moving = {}, bool dynamic = false);
 
-  const Code& code() const { return code_; }
+  const Code& code() const { return codes_.front(); }
   void launch(const sdk::Call& c, const void* from, void* to) const {
     if (tiled_)
-      code_.launch(c, grid_, from, to, block_, tiles_);
+      by_tiles_.launch(c, grid_, from, to, block_, tiles_);
     else
-      code_.launch(c, grid_, from, to, block_);
+      straight_.launch(c, grid_, from, to, block_);
   }
   // Also checks the start of a block of nothing.
-  void launch(const sdk::Call& c, const void* from, void* to, const Start& start) const {
+  void launch(const sdk::Call& c, const void* from, void* to, const args::CopyStart& start) const {
     if (grid_.blocks == 0) {
       check_.launch(c, {.blocks = 1, .threads = 1}, start);
     } else {
-      code_.launch(c, grid_, from, to, block_, start);
+      moved_.launch(c, grid_, from, to, block_, start);
     }
   }
-  std::vector<Code> codes() const {
-    return dynamic_ ? std::vector<Code>{code_, check_} : std::vector<Code>{code_};
-  }
+  const std::vector<Code>& codes() const { return codes_; }
 
  private:
-  struct Block {  // copy.cu has the same; in units
-    int64_t count = 0;
-    int64_t dims[sdk::kMaxRank] = {};
-    Divisor divisors[sdk::kMaxRank] = {};
-    int64_t from[sdk::kMaxRank] = {}, to[sdk::kMaxRank] = {};
-  };
-  struct Tiles {  // copy.cu has the same
-    Divisor columns, rows;
-  };
   struct Axes {
     std::vector<int64_t> dims, from, to;
   };
@@ -71,11 +53,15 @@ class StridedCopy {
   bool make_tiles(CudaDevice& device, Axes& axes, int64_t bytes, const Side& from, const Side& to);
   void fill(const Axes& axes);
 
-  Block block_;
-  Tiles tiles_;
+  args::CopyBlock block_;
+  args::CopyTiles tiles_;
   Grid grid_;
-  Code code_, check_;
-  bool dynamic_, tiled_ = false;
+  CodeFor<entries::copy_block> straight_;
+  CodeFor<entries::copy_tiles> by_tiles_;
+  CodeFor<entries::copy_moved> moved_;
+  CodeFor<entries::check_start> check_;
+  std::vector<Code> codes_;  // those that are made, the copying one first
+  bool tiled_ = false;
 };
 
 }  // namespace tenon::cuda

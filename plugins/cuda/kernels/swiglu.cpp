@@ -5,6 +5,7 @@
 #include "../device.hpp"
 #include "elementwise.hpp"
 #include "swiglu.hpp"
+#include "entries.hpp"
 #include "vectors.hpp"
 
 namespace tenon::cuda {
@@ -15,12 +16,8 @@ using sdk::Kernel;
 using sdk::Node;
 using sdk::Refusal;
 
-struct Gated {  // swiglu.cu has the same
-  int64_t groups = 0, row = 0, stride = 0;
-};
-
 struct Layout {
-  Gated gated;
+  args::Gated gated;
   int width = 1;                         // elements of a vector
   int64_t gate_bytes = 0, up_bytes = 0;  // of the first row, in a packed operand
 };
@@ -68,8 +65,8 @@ Grid grid_of(const Layout& s, const Node& node) {
 
 Kernel make_swiglu(const sdk::op::swiglu& n, const Node& node) {
   const Layout s = make_layout(n.gate, n.up, n.gate_first, node.out(0), node.out(0));
-  const Code code =
-      device_of(node).code("swiglu.cu", "swiglu", defines(n.act, n.gate.type().dtype, s.width));
+  const auto code =
+      device_of(node).code(entries::swiglu, defines(n.act, n.gate.type().dtype, s.width));
   const int gate = n.gate.position(), up = n.up ? n.up.position() : gate;
   Kernel kernel = kernel_of({code}, [=, grid = grid_of(s, node)](const Call& c) {
     const char* a = c.in<char>(gate) + s.gate_bytes;
@@ -84,8 +81,8 @@ Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const Node& node)
   if (n.dy.type().dtype != n.gate.type().dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
   if (n.up && !node.out(1)) throw Refusal::shape("swiglu_backward: dup is not wanted");
   Layout s = make_layout(n.gate, n.up, n.gate_first, n.dy, node.out(0));
-  const Code code = device_of(node).code("swiglu.cu", "swiglu_backward",
-                                         defines(n.act, n.gate.type().dtype, s.width));
+  const auto code =
+      device_of(node).code(entries::swiglu_backward, defines(n.act, n.gate.type().dtype, s.width));
   const bool packed = !n.up;
   const int dy = n.dy.position(), gate = n.gate.position(), up = packed ? gate : n.up.position();
   Kernel kernel = kernel_of({code}, [=, grid = grid_of(s, node)](const Call& c) {
