@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "compiles.hpp"
+#include "cubin.hpp"
 #include "ir/blob.hpp"
 #include "ir/graph.hpp"
 #include "ir/text.hpp"
@@ -163,6 +164,32 @@ TEST_SUITE("cuda/region") {
     CHECK(first != text_of(region("64,33"), {64, 33}));
     CHECK(has(first, "Sets<Set, 8>"));
     check_compiles("batch", first);
+  }
+
+  TEST_CASE("arguments: the kernel's parameter has as many bytes as the host's words") {
+    const std::string inputs = "input x: f32[6,8,5] input y: bf16[8,1] ";
+    const auto region = [&](const std::string& more) {
+      return inputs + "r = elementwise_region(x, y) {body=graph { " + inputs +
+             "a = cast(y) {to=f32} b = binary(x, a) {kind=\"add\"} " + more +
+             " output \"r\" = r }} output \"r\" = r";
+    };
+    const std::string plain = region("r = unary(b) {kind=\"exp\"}"),
+                      rows = region("r = reduce(b) {kind=\"sum\", axes=[2]}");
+    for (const auto& [graph, sets] : {std::pair{plain, 0}, {rows, 0}, {plain, 3}}) {
+      CAPTURE(graph);
+      CAPTURE(sets);
+      const Given given(graph);
+      const RegionText body{sdk::Body(given.body)};
+      const std::vector<int64_t> shape = {6, 8, 5};
+      const Frame frame(body.text, given.values(0, 2), shape,
+                        {.batch = sets > 0, .fold = body.fold_over(shape), .multiprocessors = 100});
+      const size_t words = frame.arguments(body.text.outputs().size()).size();
+      const Cubin code(compiler().compile("region", frame.text(body.text, sets),
+                                          compile_options("sm_90a"), texts()));
+      const size_t all = sets == 0 ? words : words * static_cast<size_t>(sets) + 1;
+      CHECK(code.parameters("elementwise") ==
+            std::vector<uint32_t>{static_cast<uint32_t>(8 * all)});
+    }
   }
 
   TEST_CASE("arguments: a set's first block stands behind its divisors") {

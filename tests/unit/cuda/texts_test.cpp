@@ -3,7 +3,8 @@
 // lines, the functions of math.cuh, and generated texts. Covered are all variants for sm_90, and
 // for each other architecture that is supported the variants of a file that bring something new: a
 // value of a define that the preprocessor looks at (which branch is compiled), or an entry point;
-// sm_86 and sm_89, which no text tells from sm_80, have each entry point once.
+// sm_86 and sm_89, which no text tells from sm_80, have each entry point once. Every kernel has the
+// parameters that the host passes (kernels/entries.def).
 #include "texts.hpp"
 
 #include <doctest/doctest.h>
@@ -17,9 +18,11 @@
 #include <span>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "cubin.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/entries.hpp"
 #include "static_shared.hpp"
 #include "tenon/unary.hpp"
 #include "variants.hpp"
@@ -129,6 +132,61 @@ void check_static_shared(const Job& j) {
   }
 }
 
+// An entry as the host launches it.
+struct Launched {
+  std::string_view file, name;
+  std::vector<uint32_t> sizes;  // of its parameters
+  int sets = 0;                 // only with SETS of that value; 0: always
+};
+template <class... Parameters>
+Launched launched(const Entry<Parameters...>& entry, int sets = 0) {
+  return {entry.file, entry.name, {static_cast<uint32_t>(sizeof(Parameters))...}, sets};
+}
+std::vector<Launched> all_launched() {
+  std::vector<Launched> list;
+#define ENTRY(name, ...) list.push_back(launched(entries::name));
+#include "kernels/entries.def"
+  const auto of_sets = [&]<int... kSets>(std::integer_sequence<int, kSets...>) {
+    (list.push_back(launched(entries::thin<kSets + 1>, kSets + 1)), ...);
+    (list.push_back(launched(entries::matmul_wgmma<kSets + 1>, kSets + 1)), ...);
+  };
+  of_sets(std::make_integer_sequence<int, 8>());
+  return list;
+}
+
+// Kernels have the parameters that the host passes, by the table of their machine code. `met` gets
+// the entries that were seen.
+void check_parameters(const Job& j, const std::vector<Launched>& list, std::set<size_t>& met) {
+  if (j.name.ends_with(".cuh")) return;  // seen where it is included
+  const Cubin code(j.code);
+  const std::vector<std::string> defines = defines_of(j);
+  for (const std::string& kernel : code.kernels()) {
+    CAPTURE(j.name);
+    CAPTURE(kernel);
+    CAPTURE(j.architecture);
+    const std::vector<uint32_t> sizes = code.parameters(kernel);
+    bool known = false, same = false;
+    for (size_t k = 0; k < list.size(); ++k) {
+      const Launched& l = list[k];
+      const std::string sets = "SETS=" + std::to_string(l.sets);
+      if (l.file != j.name || l.name != kernel ||
+          (l.sets != 0 && std::ranges::find(defines, sets) == defines.end()))
+        continue;
+      known = true;
+      if (l.sizes == sizes) same = true, met.insert(k);
+    }
+    CHECK(known);
+    CHECK(same);
+  }
+}
+
+// Can the code of an entry be launched with these arguments?
+template <class Code, class... Arguments>
+concept Launches = requires(const Code& code, const sdk::Call& call, const Grid& grid,
+                            const Arguments&... arguments) {
+  code.launch(call, grid, arguments...);
+};
+
 // What is new about a variant: the values of defines that steer the preprocessor, and its kernels.
 std::set<std::string> features_of(const Job& j, std::string_view content) {
   const std::vector<std::string> kernels = Cubin(j.code).kernels();
@@ -196,6 +254,38 @@ TEST_SUITE("cuda/texts") {
     run_all(rest);
     jobs.insert(jobs.end(), rest.begin(), rest.end());
     for (const Job& j : jobs) check_static_shared(j);
+    const std::vector<Launched> list = all_launched();
+    std::set<size_t> met;
+    for (const Job& j : jobs) check_parameters(j, list, met);
+    for (size_t k = 0; k < list.size(); ++k) {
+      CAPTURE(list[k].file);
+      CAPTURE(list[k].name);
+      // Of entries for so many sets some are in a variant.
+      if (list[k].sets == 0) CHECK(met.contains(k));
+    }
+  }
+
+  TEST_CASE("launch: only arguments of the entry's own types compile") {
+    using Softmax = CodeFor<entries::softmax>;
+    using args::SoftmaxShape;
+    static_assert(Launches<Softmax, const void*, void*, SoftmaxShape>);
+    static_assert(Launches<Softmax, void*, void*, SoftmaxShape>);
+    static_assert(Launches<Softmax, const float*, float*, SoftmaxShape>);
+    static_assert(!Launches<Softmax, const void*, const void*, SoftmaxShape>);  // the result
+    static_assert(!Launches<Softmax, const void*, SoftmaxShape, void*>);
+    static_assert(!Launches<Softmax, const void*, void*>);
+    static_assert(!Launches<Softmax, const void*, void*, SoftmaxShape, uint32_t>);
+    static_assert(!Launches<Softmax, const void*, void*, args::ArgShape>);
+    static_assert(!Launches<Softmax, const void*, void*, args::LossShape>);
+    static_assert(!Launches<Softmax, int64_t, void*, SoftmaxShape>);
+    using Columns = CodeFor<entries::reduce_columns>;
+    static_assert(Launches<Columns, const void*, void*, args::ReduceStage, uint32_t>);
+    static_assert(!Launches<Columns, const void*, void*, args::ReduceStage, int64_t>);
+    static_assert(!Launches<Columns, const void*, void*, args::ReduceStage, int32_t>);
+    using Counts = CodeFor<entries::sum_counts>;
+    static_assert(Launches<Counts, uint32_t*, uint32_t>);
+    static_assert(!Launches<Counts, uint64_t*, uint32_t>);
+    static_assert(!Launches<Code, const void*>);  // without an entry nothing is launched
   }
 
   TEST_CASE("math: every kind for every dtype that it takes") {
