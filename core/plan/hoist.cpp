@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "ir/rewrite.hpp"
 #include "ir/text.hpp"
 #include "ops/record.hpp"
+#include "plan/key.hpp"
 
 namespace tenon::core {
 namespace {
 
 constexpr uint32_t kMostNodes = 32;        // that make one value
 constexpr uint64_t kMostConstants = 4096;  // bytes of all constants that it depends on
-constexpr uint64_t kMostGrowth = 4;        // times the weight's bytes
+constexpr uint64_t kMostGrowth = 4;        // times the weight's bytes, all values of one weight
+constexpr uint32_t kMostValues = 16;       // of one weight
 
 class Hoister {
  public:
@@ -25,6 +28,7 @@ class Hoister {
         weight_of_(graph.value_count()),
         makers_(graph.value_count()),
         leaves_(graph.value_count()) {
+    for (uint32_t v = 0; v < g_.value_count(); ++v) same_.push_back(Value{v});
     for (const Output& o : g_.outputs()) leaves_[o.value.id] = true;
     for (const Update& u : g_.updates()) leaves_[u.value.id] = true;
   }
@@ -34,17 +38,16 @@ class Hoister {
     find_wanted();
     if (wanted_.empty()) return;
     Rewriter rw(g_);
-    std::map<std::pair<std::string, std::string>, Value> weights;  // by source and layout
+    std::map<Value, Value> weights;  // what is wanted -> a weight of the new graph
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       const Value made = g_[n].outputs.empty() ? Value{} : g_[n].outputs[0];
-      const auto wanted = made ? wanted_.find(made) : wanted_.end();
+      const auto wanted = made ? wanted_.find(same_[made.id]) : wanted_.end();
       if (wanted != wanted_.end()) {
-        Hoisted& hoisted = wanted->second;
-        Value& weight = weights[{hoisted.source, hoisted.layout}];
+        Value& weight = weights[wanted->first];
         if (!weight) {
-          const std::string name = name_of(rw.to, hoisted.source, g_.type(made));
+          const std::string name = name_of(rw.to, wanted->second.source, g_.type(made));
           weight = rw.to.weight(name, g_.type(made), false);
-          legal.hoisted.emplace(name, std::move(hoisted));
+          legal.hoisted.emplace(name, std::move(wanted->second));
         }
         rw.replace(made, weight);
       } else if (!made || !weight_of_[made.id] || needed_[n]) {
@@ -74,8 +77,20 @@ class Hoister {
       weight = from;
     }
     if (!weight || makers > kMostNodes) return;
-    weight_of_[node.outputs[0].id] = weight;
-    makers_[node.outputs[0].id] = makers;
+    const Value made = node.outputs[0];
+    weight_of_[made.id] = weight;
+    makers_[made.id] = makers;
+    same_[made.id] = forms_.try_emplace(form_of(node), made).first->second;
+  }
+
+  std::string form_of(const NodeInfo& node) const {
+    std::string key;
+    append_key(key, node.op);
+    append_key(key, node.device);
+    append_key(key, node.attrs.size());
+    for (const Attr& attr : node.attrs) append_key(key, attr);
+    for (Value v : node.operands) append_key(key, v ? same_[v.id].id : kNone);
+    return key;
   }
 
   // Values that the run needs, and the views of them or of weights that it keeps.
@@ -92,20 +107,31 @@ class Hoister {
   }
 
   bool want(Value v) {
+    v = same_[v.id];
     if (wanted_.contains(v)) return true;
     const Value weight = weight_of_[v.id];
     const uint64_t bytes = type_bytes(g_.type(v));
-    if (bytes == 0 || bytes > kMostGrowth * type_bytes(g_.type(weight))) return false;
+    Spent& spent = spent_[weight];
+    if (bytes == 0 || spent.values == kMostValues ||
+        spent.bytes + bytes > kMostGrowth * type_bytes(g_.type(weight)) || refused_.contains(v))
+      return false;
     const auto maker = std::make_shared<const Graph>(maker_of(v));
-    uint64_t constants = 0;
-    for (uint32_t c = 0; c < maker->value_count(); ++c)
-      if (const ValueInfo& info = (*maker)[Value{c}]; info.space == Space::constant)
-        constants += info.data->size();
-    if (constants > kMostConstants) return false;
-    for (const Verdict& verdict : query_(*maker, g_[g_[v].node].device))
-      if (!verdict.native) return false;
+    if (!is_taken(*maker, g_[g_[v].node].device)) {
+      refused_.insert(v);
+      return false;
+    }
+    spent.values += 1, spent.bytes += bytes;
     wanted_.emplace(v, Hoisted{g_[weight].name, maker, print(*maker)});
     return true;
+  }
+
+  bool is_taken(const Graph& maker, uint32_t device) const {
+    uint64_t constants = 0;
+    for (uint32_t c = 0; c < maker.value_count(); ++c)
+      if (const ValueInfo& info = maker[Value{c}]; info.space == Space::constant)
+        constants += info.data->size();
+    return constants <= kMostConstants &&
+           std::ranges::all_of(query_(maker, device), [](const Verdict& v) { return v.native; });
   }
 
   std::vector<NodeId> makers_of(Value v) const {
@@ -149,11 +175,19 @@ class Hoister {
 
   const Graph& g_;
   const Query& query_;
-  std::vector<Value> weight_of_;     // by value: the weight that decides it, where one does
-  std::vector<uint32_t> makers_;     // by value: at most so many nodes make it of the weight
-  std::vector<bool> leaves_;         // by value
-  std::vector<bool> needed_;         // by node: of those that a weight decides, what the run does
-  std::map<Value, Hoisted> wanted_;  // values that become weights
+  std::vector<Value> weight_of_;  // by value: the weight that decides it, where one does
+  std::vector<uint32_t> makers_;  // by value: at most so many nodes make it of the weight
+  std::vector<bool> leaves_;      // by value
+  std::vector<bool> needed_;      // by node: of those that a weight decides, what the run does
+  std::vector<Value> same_;       // by value: the first that is computed alike
+  std::unordered_map<std::string, Value> forms_;
+  struct Spent {
+    uint32_t values = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<Value, Spent> spent_;     // by weight: what of it is wanted
+  std::map<Value, Hoisted> wanted_;  // values that become weights; of equal ones the first
+  std::set<Value> refused_;          // values that the device does not make by themselves
 };
 
 }  // namespace

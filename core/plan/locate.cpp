@@ -121,7 +121,7 @@ class Locator {
     } else {
       derived.entry = entry_of(graph_.find(Space::weight, hoisted->second.source));
       derived.layout = hoisted->second.layout;
-      auto& maker = makers_[{name, device}];
+      auto& maker = makers_[{derived.layout, device}];
       if (!maker) maker = compiled(*hoisted->second.maker, device);
       derived.maker = maker;
     }
@@ -296,7 +296,7 @@ class Locator {
   std::vector<bool> is_output_;
   // Entry, device, layout and size of a derived weight -> index in the plan.
   std::map<std::tuple<uint32_t, uint32_t, std::string, uint64_t>, uint32_t> derived_;
-  // Of a hoisted weight on a device.
+  // What makes hoisted weights, by its layout and device.
   std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const WeightMaker>> makers_;
 };
 
