@@ -336,19 +336,17 @@ inline tenon_status* derive(tenon_program* program, uint32_t value, const tenon_
                             const tenon_slot* target) noexcept {
   auto* p = behind<CompiledProgram>(program);
   return guarded({p->device->plugin, "derive"}, [&] {
-    const auto wanted = std::ranges::find(p->program.derived, value, &DerivedValue::value);
-    check(wanted != p->program.derived.end(),
+    const auto wanted =
+        std::ranges::lower_bound(p->program.derived, value, {}, &DerivedValue::value);
+    check(wanted != p->program.derived.end() && wanted->value == value,
           "value " + std::to_string(value) + " of the program is no derived weight");
     const tenon_program_value& declared = p->program.values[value];
-    const auto dense = std::ranges::find_if(p->program.values, [&](const tenon_program_value& v) {
-      return v.source == declared.source && v.layout.size == 0;
-    });
     struct Job {
       const DerivedValue* wanted;
       const unsigned char* from;
       unsigned char* to;
       std::exception_ptr failure;
-    } job{&*wanted, resolve(*p->device, *source, dense->size, false, "the weight"),
+    } job{&*wanted, resolve(*p->device, *source, wanted->dense_bytes, false, "the weight"),
           resolve(*p->device, *target, declared.size, false, "the derived weight"), nullptr};
     p->device->device->run(
         [](void* arg) {

@@ -287,7 +287,8 @@ class Lowering {
     const auto [at, fresh] = derived_.try_emplace({source, wanted.layout}, TENON_NONE);
     if (fresh) {
       at->second = add_value(source, wanted.size);
-      program_.derived.push_back({at->second, wanted.layout, wanted.make});
+      program_.derived.push_back(
+          {at->second, places_[source].type.bytes(), wanted.layout, wanted.make});
     }
     step.inputs[input] = {at->second, 0};
   }

@@ -26,15 +26,16 @@ struct StepBody {
 };
 
 struct DerivedValue {
-  uint32_t value;  // of the program
+  uint32_t value;        // of the program
+  uint64_t dense_bytes;  // of the weight that it is made from
   std::string layout;
   std::function<void(const void*, void*)> make;
 };
 
 struct Program {
   std::vector<tenon_program_value> values;
-  std::vector<DerivedValue> derived;
-  std::deque<StepBody> bodies;  // addresses stay
+  std::vector<DerivedValue> derived;  // by ascending value
+  std::deque<StepBody> bodies;        // addresses stay
   std::vector<tenon_step> steps;
   tenon_program_info info{};
 
