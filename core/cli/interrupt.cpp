@@ -55,10 +55,13 @@ InterruptFlag::InterruptFlag() {
 }
 
 InterruptFlag::~InterruptFlag() {
+  --alive;
+  // Work that a signal ended is the last that the process does. An echo of that signal while it
+  // says its last words is still the same request.
+  if (raised()) return;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
   sigaction(SIGHUP, &old_hangup_, nullptr);
-  --alive;
 }
 
 bool InterruptFlag::raised() const { return first_ms != 0; }

@@ -9,7 +9,8 @@ namespace tenon::cli {
 
 // While it lives, SIGINT, SIGTERM and SIGHUP set the flag and say so on stderr. SIGHUP stays
 // ignored where it was ignored, as under nohup. A second SIGINT or SIGTERM ends the process at
-// once. A flag made while another lives shares its state.
+// once. A flag made while another lives shares its state. Once it is set, the handlers stay in place
+// until the process ends.
 class InterruptFlag {
  public:
   InterruptFlag();

@@ -100,7 +100,8 @@ def signals(work):
     for name in ("SIGHUP", "SIGTERM"):
         folder = work / (name + "2")
         p, _ = started(folder)
-        for _ in range(5):
+        until = time.monotonic() + 0.3  # also while it saves, and after
+        while time.monotonic() < until and p.poll() is None:
             p.send_signal(getattr(signal, name))
             time.sleep(0.002)
         status = ended(p)
