@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device.hpp"
+#include "isa.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 
@@ -16,6 +17,7 @@ Workers* workers = nullptr;  // a plain pointer: the plugin keeps no static with
 uint32_t users = 0;
 
 std::vector<sdk::DeviceSpec> enumerate(const tenon_host* host) {
+  cap_isa();
   if (workers == nullptr) workers = new Workers;
   ++users;
   return devices(host);
@@ -30,6 +32,7 @@ constexpr sdk::PluginSpec kSpec{.name = "cpu",
                                 .vendor = "tenon",
                                 .families = kFamilies,
                                 .devices = enumerate,
+                                .note = isa_remark,
                                 .open = open,
                                 .shutdown = shutdown};
 

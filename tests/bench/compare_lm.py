@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Side by side with PyTorch on one machine in one run: training steps and decoding of the three reference models.
 
-compare_lm.py BIN_DIR [--rounds N] [--only TEXT] [--threads N] [--no-compile]
+compare_lm.py BIN_DIR [--rounds N] [--only TEXT] [--threads N] [--isa NAME] [--no-compile]
 tenon and PyTorch (the better of eager and compiled) alternate; each round times both, the table shows the median of the
 rounds' ratios (time of tenon over time of PyTorch: below 1 tenon is faster). Needs torch for this Python."""
 import argparse, json, math, pathlib, re, statistics, subprocess, sys, tempfile
+
+import isa
 
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [f"lm_{size}_{what}" for size in "sml" for what in ("train_step", "decode_token")]
@@ -41,9 +43,11 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-compile", action="store_true", help="PyTorch eager alone")
+    isa.add_option(parser)
     a = parser.parse_args()
+    capped = isa.cap(a.isa)
     peer = "eager" if a.no_compile else "the better of eager and compiled"
-    print(f"{cpu_model()}, {a.threads} threads, {a.rounds} rounds, f32; PyTorch {peer}", flush=True)
+    print(f"{cpu_model()}{capped}, {a.threads} threads, {a.rounds} rounds, f32; PyTorch {peer}", flush=True)
     print(f"{'case':22s} {'tenon us':>12s} {'PyTorch us':>12s} {'ratio':>7s} {'tenon tok/s':>12s} {'PyTorch tok/s':>14s}")
     for case in (c for c in CASES if a.only in c):
         ours, theirs = [], []

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """f32 products side by side with oneDNN's best for each shape, on one machine in one run.
 
-compare_onednn.py BIN_DIR [--rounds N] [--threads N] [--shapes MxNxK ...]
+compare_onednn.py BIN_DIR [--rounds N] [--threads N] [--isa NAME] [--shapes MxNxK ...]
 BIN_DIR/onednn_matmul (cmake --build ... --target onednn_matmul; needs libdnnl-dev) and tenon alternate. oneDNN's best is the
 way with the least median of all rounds: the least of each round would be the luckiest of six measurements. The table shows
 the median of the rounds' ratios: time of tenon over time of that way, below 1 tenon is faster."""
 import argparse, json, re, statistics, subprocess
 
+import isa
 from compare_lm import cpu_model
 
 SECONDS = "0.15"  # of one measurement
@@ -40,8 +41,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--shapes", nargs="*", help="of those in this file")
     parser.add_argument("--threads", type=int, default=2)
+    isa.add_option(parser)
     a = parser.parse_args()
-    print(f"{cpu_model()}, {a.threads} threads, {a.rounds} rounds, f32", flush=True)
+    capped = isa.cap(a.isa)
+    print(f"{cpu_model()}{capped}, {a.threads} threads, {a.rounds} rounds, f32", flush=True)
     print(f"{'m x n x k':20s} {'tenon us':>10s} {'oneDNN us':>10s} {'ratio':>6s} {'GFLOP/s':>8s}  oneDNN's way")
     for shape in SHAPES:
         m, n, k, turned = shape

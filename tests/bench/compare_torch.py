@@ -3,12 +3,13 @@
 """Side by side with PyTorch on one machine in one run: the cases of torch_cpu.py, forward and backward, but for the language
 models (compare_lm.py has these).
 
-compare_torch.py BIN_DIR [--rounds N] [--only REGEX] [--threads N] [--seconds X] [--no-compile] [--json FILE]
+compare_torch.py BIN_DIR [--rounds N] [--only REGEX] [--threads N] [--seconds X] [--isa NAME] [--no-compile] [--json FILE]
 Each round times PyTorch eager, PyTorch compiled (where torch_cpu.py compiles) and tenon, one after the other; the ratio is
 that of tenon over the better of the two, the table shows the median of the rounds' ratios (below 1 tenon is faster). GB/s
 counts inputs and outputs once each, GFLOP/s products alone. Needs torch for this Python."""
 import argparse, json, math, os, pathlib, re, statistics, subprocess, sys, tempfile
 
+import isa
 from compare_lm import cpu_model
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -77,6 +78,7 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
     parser.add_argument("--no-compile", action="store_true", help="PyTorch eager alone")
     parser.add_argument("--json", help="also write the rows to this file")
+    isa.add_option(parser)
     return parser.parse_args()
 
 
@@ -149,12 +151,13 @@ def rate(row, ceilings):
 
 def main():
     a = arguments()
+    capped = isa.cap(a.isa)
     peer = load_peer(a.threads)
     missing = [n for n in peer.CASES if not n.startswith("lm_") and n not in CASES]
     if missing:
         sys.exit(f"cases of torch_cpu.py without a graph here: {', '.join(missing)}")
     ceilings = bench(a, ["--seconds", "0.1", "--op", "unary(f32[4]) {kind=\"neg\"}"])[-1]
-    print(f"{cpu_model()}, {a.threads} threads, f32; PyTorch {peer.torch.__version__}, the better of eager and compiled; "
+    print(f"{cpu_model()}{capped}, {a.threads} threads, f32; PyTorch {peer.torch.__version__}, the better of eager and compiled; "
           f"{a.rounds} rounds; ceilings: copy {ceilings['copy_16mib_gbytes_per_second']:.0f} GB/s (16 MiB), "
           f"{ceilings['copy_128mib_gbytes_per_second']:.0f} GB/s (128 MiB), matmul "
           f"{ceilings['matmul_gflops_per_second']:.0f} GFLOP/s\n", flush=True)

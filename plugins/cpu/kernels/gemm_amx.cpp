@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "gemm_dot.hpp"
+#include "isa.hpp"
 
 #if HWY_ARCH_X86_64 && defined(__linux__)
 
@@ -62,7 +63,7 @@ Use chosen_use() {
   const char* const text = secure_getenv("TENON_CPU_AMX");  // null in a privileged process
   const std::string_view choice = text == nullptr ? "" : text;
   if (choice == "none") return Use::none;
-  if (choice == "0" || !processor_has_tiles() || !system_grants_tiles())
+  if (choice == "0" || isa_cap() < Isa::amx || !processor_has_tiles() || !system_grants_tiles())
     return processor_has_dots() ? Use::dots : Use::none;
   return choice == "f32" ? Use::all : Use::not_f32;
 }
