@@ -193,14 +193,12 @@ Type linear_type(const Infer& i, const op::linear& n, std::string_view name_b,
                  std::string_view name_bias) {
   const Type y = product_type(i, n, name_b);
   want_float_product(i, n, y.dtype);
-  if (i.shape(n.b).rank() < 2)
-    i.fail(Code::shape_mismatch, "operand ", name_b, ": expected rank 2 or more, got ",
-           i.type(n.b).text());
   if (n.bias) {
     if (i.dtype(n.bias) != y.dtype && i.dtype(n.bias) != kF32)
       i.fail(Code::dtype_mismatch, "operand ", name_bias, ": expected ", dtype_name(y.dtype),
              " or f32, got ", i.type(n.bias).text());
-    i.want_shape(n.bias, name_bias, {y.shape[y.shape.rank() - 1]});
+    const bool column = i.shape(n.b).rank() == 1;  // b is one column, which y does not show
+    i.want_shape(n.bias, name_bias, {column ? 1 : y.shape[y.shape.rank() - 1]});
   }
   return y;
 }
@@ -226,7 +224,6 @@ Value linear_dz(Grad& g, const op::linear& n) {
   Value dz = g.dy(0);
   if (dz && n.act != "none") {
     const UnaryInfo& info = *find_unary(n.act);
-    if (is_rounding(info.kind)) g.refuse("a", cat("act ", n.act, " is flat"));
     const bool from_output = info.from_output && !n.residual;  // then pre_act need not be kept
     dz = g.b.add(op::activation_backward{.kind = n.act,
                                          .alpha = n.act_alpha,
@@ -246,7 +243,8 @@ void linear_grad(Grad& g, const op::linear& n) {
   const Value dz = linear_dz(g, n);
   if (g.wants(n.bias)) {
     const Type bias = g.b.type(n.bias);
-    const Value rows = bias.dtype == g.b.dtype(dz) ? dz : g.b.widen(dz);
+    Value rows = bias.dtype == g.b.dtype(dz) ? dz : g.b.widen(dz);
+    if (g.b.shape(n.b).rank() == 1) rows = g.b.unsqueeze(rows, g.b.shape(rows).rank());
     g.give(n.bias, g.b.cast(g.b.sum_to(rows, bias.shape), bias.dtype));
   }
   product_grad(g, n, dz);
@@ -264,7 +262,10 @@ bool linear_lower(Lower& l, const op::linear& n) {
                              .a = n.a,
                              .b = n.b});
   const DType wide = b.dtype(z);
-  if (n.bias) z = b.plus(z, b.cast(n.bias, wide));
+  if (n.bias) {
+    const Value bias = b.shape(n.b).rank() == 1 ? b.reshape(n.bias, {}) : n.bias;
+    z = b.plus(z, b.cast(bias, wide));
+  }
   if (l.wanted(1)) l.out(1, b.cast(z, out));
   Value y = z;
   if (n.act != "none")

@@ -69,7 +69,7 @@ std::string same(const std::string& name, const HostTensor& got, const HostTenso
            place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
            dtype_text(out) + " of " + std::to_string(got.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const bool equal = is_float(out)
+    const bool equal = is_float(out) || is_f8(out)
                            ? near_enough(out, got.real(i), want.real(i), between ? between(i) : 0)
                            : got.integer(i) == want.integer(i);
     if (!equal)
@@ -82,9 +82,9 @@ std::string same(const std::string& name, const HostTensor& got, const HostTenso
 std::string judge(const std::string& name, const HostTensor& got, const HostTensor& want,
                   const HostTensor* scale, const Tolerance& tolerance, const Verdict& how) {
   const tenon_dtype out = got.type.dtype;
-  const bool real = is_float(out);
+  const bool real = is_float(out) || is_f8(out);
   if (got.type.dims != want.type.dims ||
-      (real ? !is_float(want.type.dtype) : out != want.type.dtype))
+      (is_float(out) ? !is_float(want.type.dtype) : out != want.type.dtype))
     return "output " + name + ": expected " + dtype_text(want.type.dtype) +
            place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
            dtype_text(out) + " of " + std::to_string(got.size());

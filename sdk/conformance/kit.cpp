@@ -141,8 +141,10 @@ Value CaseBuilder::made(Value x, const std::string& name) {
   return binary("add", x, neighbour("zero for " + name, type, Fill::exact({0})));
 }
 
-Value CaseBuilder::input(std::string_view name, tenon_dtype dtype, const Dims& dims,
+Value CaseBuilder::input(std::string_view name, tenon_dtype dtype, const Dims& given,
                          const Fill& fill) {
+  Dims dims = given;
+  std::ranges::replace(dims, mode_.zero, 0);
   if (twin_) {
     const auto at = std::find_if(inputs_.begin(), inputs_.end(),
                                  [&](const Input& in) { return in.name == name; });

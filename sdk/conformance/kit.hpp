@@ -93,6 +93,7 @@ class CaseBuilder {
     double scale = 1;         // of inputs that are not fixed
     bool made = false;        // operands are made by elementwise nodes that keep every number
     bool blank = false;       // inputs are zeros: the case is only compiled and run, or looked at
+    int64_t zero = -1;        // input dims of this length are zero instead
   };
   struct Input {
     std::string name;

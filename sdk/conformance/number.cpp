@@ -24,6 +24,10 @@ Format format_of(tenon_dtype dtype) {
       return {8, -126};
     case f32:
       return {24, -126};
+    case f8e4m3:
+      return {4, -6};
+    case f8e5m2:
+      return {3, -14};
     default:
       return {53, -1022};
   }
@@ -56,6 +60,32 @@ double unpack16(tenon_dtype dtype, uint16_t raw) {
   return sign * std::ldexp(fraction | 1 << bits, f.exponent + biased - 1 - bits);
 }
 
+// e4m3 has no infinity: its largest number stands for it, and its topmost code alone is NaN.
+uint8_t pack8(tenon_dtype dtype, double rounded) {
+  const Format f = format_of(dtype);
+  const int bits = f.digits - 1;
+  const auto sign = static_cast<uint8_t>(std::signbit(rounded) ? 0x80 : 0);
+  if (std::isnan(rounded)) return sign | 0x7f;
+  if (std::isinf(rounded) && dtype == f8e5m2) return sign | 0x7c;
+  const double a = std::min(std::fabs(rounded), largest(dtype));
+  if (a == 0) return sign;
+  const int e = std::max(std::ilogb(a), f.exponent);
+  const auto significand = static_cast<int>(std::ldexp(a, bits - e));
+  const int biased = significand >> bits ? e - f.exponent + 1 : 0;
+  return static_cast<uint8_t>(sign | biased << bits | (significand & ((1 << bits) - 1)));
+}
+
+double unpack8(tenon_dtype dtype, uint8_t raw) {
+  const Format f = format_of(dtype);
+  const int bits = f.digits - 1, code = raw & 0x7f;
+  const int biased = code >> bits, fraction = code & ((1 << bits) - 1);
+  const double sign = raw & 0x80 ? -1 : 1;
+  if (dtype == f8e4m3 ? code == 0x7f : code > 0x7c) return std::numeric_limits<double>::quiet_NaN();
+  if (dtype == f8e5m2 && code == 0x7c) return sign * std::numeric_limits<double>::infinity();
+  if (biased == 0) return sign * std::ldexp(fraction, f.exponent - bits);
+  return sign * std::ldexp(fraction | 1 << bits, f.exponent + biased - 1 - bits);
+}
+
 template <class T>
 T load(const std::vector<std::byte>& bytes, size_t i) {
   T out;
@@ -81,6 +111,9 @@ bool is_whole(tenon_dtype dtype) {
          dtype == u16 || dtype == u32 || dtype == u64;
 }
 
+bool is_f8(tenon_dtype dtype) { return dtype == f8e4m3 || dtype == f8e5m2; }
+bool is_nibble(tenon_dtype dtype) { return dtype == i4 || dtype == u4; }
+
 const char* dtype_text(tenon_dtype dtype) {
   static constexpr std::array<const char*, TENON_DTYPE_COUNT> names = {
       "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
@@ -96,6 +129,10 @@ double largest(tenon_dtype dtype) {
       return 65504;
     case bf16:
       return std::ldexp(255, 120);
+    case f8e4m3:
+      return 448;
+    case f8e5m2:
+      return 57344;
     case f32:
       return std::numeric_limits<float>::max();
     default:
@@ -123,6 +160,10 @@ double round_to(tenon_dtype dtype, double x) {
 HostTensor::HostTensor(TensorType t) : type(std::move(t)), bytes(type.bytes()) {}
 
 int64_t HostTensor::integer(size_t i) const {
+  if (is_nibble(type.dtype)) {
+    const int64_t code = load<uint8_t>(bytes, i / 2) >> (i % 2 * 4) & 15;
+    return type.dtype == i4 && code > 7 ? code - 16 : code;
+  }
   switch (type.dtype) {
     case i8:
       return load<int8_t>(bytes, i);
@@ -153,6 +194,9 @@ double HostTensor::real(size_t i) const {
     case f16:
     case bf16:
       return unpack16(type.dtype, load<uint16_t>(bytes, i));
+    case f8e4m3:
+    case f8e5m2:
+      return unpack8(type.dtype, load<uint8_t>(bytes, i));
     case u64:
       return static_cast<double>(load<uint64_t>(bytes, i));
     default:
@@ -169,12 +213,20 @@ void HostTensor::set_real(size_t i, double x) {
     case f16:
     case bf16:
       return save<uint16_t>(bytes, i, pack16(type.dtype, round_to(type.dtype, x)));
+    case f8e4m3:
+    case f8e5m2:
+      return save<uint8_t>(bytes, i, pack8(type.dtype, round_to(type.dtype, x)));
     default:
       return set_integer(i, static_cast<int64_t>(x));
   }
 }
 
 void HostTensor::set_integer(size_t i, int64_t x) {
+  if (is_nibble(type.dtype)) {
+    const int shift = i % 2 * 4;
+    const auto kept = load<uint8_t>(bytes, i / 2) & (0xf0 >> shift);
+    return save<uint8_t>(bytes, i / 2, kept | (x & 15) << shift);
+  }
   switch (width(type.dtype)) {
     case 1:
       return save<uint8_t>(bytes, i, x);
@@ -189,7 +241,7 @@ void HostTensor::set_integer(size_t i, int64_t x) {
 
 std::string HostTensor::text(size_t i) const {
   if (type.dtype == u64) return std::to_string(static_cast<uint64_t>(integer(i)));
-  if (!is_float(type.dtype)) return std::to_string(integer(i));
+  if (!is_float(type.dtype) && !is_f8(type.dtype)) return std::to_string(integer(i));
   char buffer[40];
   std::snprintf(buffer, sizeof buffer, "%.17g", real(i));
   return buffer;
@@ -198,6 +250,11 @@ std::string HostTensor::text(size_t i) const {
 HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,
                   const std::vector<int64_t>& from) {
   HostTensor out({x.type.dtype, dims});
+  if (is_nibble(x.type.dtype)) {
+    for (size_t k = 0; k < from.size(); ++k)
+      out.set_integer(k, x.integer(static_cast<size_t>(from[k])));
+    return out;
+  }
   const size_t w = width(x.type.dtype);
   for (size_t k = 0; k < from.size(); ++k)
     std::memcpy(out.bytes.data() + k * w, x.bytes.data() + static_cast<size_t>(from[k]) * w, w);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "judge.hpp"
 
@@ -87,6 +88,11 @@ ExecutableOptions as_it_stands(const std::string& device, bool decompose = false
       .device = device, .allow_fallback = false, .simplify = decompose, .decompose_all = decompose};
 }
 
+// Once a row: zero sizes are the same affair in every dtype.
+bool has_zeros(const CaseRow& row, tenon_dtype dtype) {
+  return row.error == TENON_OK && dtype == row.dtypes.front();
+}
+
 // The proofs of a row at one dtype.
 class Prover {
  public:
@@ -106,6 +112,8 @@ class Prover {
                 [&] { return against_reference(built(true)); });
     if (has_composite_)
       prove_one(id + "-decomposed", ", in primitives", [&] { return decomposed(); });
+    if (has_zeros(row_, dtype_))
+      prove_one(id + "-zeros", ", each dimension zero in turn", [&] { return zeros(); });
     return std::move(results_);
   }
 
@@ -141,14 +149,20 @@ class Prover {
   }
 
   std::string compare(const CaseBuilder& b, const Tensors& got, double times) {
-    const Tensors& want = reference();
+    return compare(b, reference(), got, times, true);
+  }
+
+  // `expected`: what the case says its outputs are is compared too.
+  std::string compare(const CaseBuilder& b, const Tensors& want, const Tensors& got, double times,
+                      bool expected) {
     for (const auto& o : b.outputs()) {
       const auto scale = want.find("scale of " + o.name);
       const Tolerance t = o.tolerance.value_or(row_.tolerance);
       const Verdict how{.dtype = dtype_, .times = times};
       const HostTensor* s = scale == want.end() ? nullptr : &scale->second;
       std::string off = judge(o.name, got.at(o.name), want.at(o.name), s, t, how);
-      if (off.empty() && o.has_expected) off = known(o, got.at(o.name), want.at(o.name), s, t, how);
+      if (off.empty() && expected && o.has_expected)
+        off = known(o, got.at(o.name), want.at(o.name), s, t, how);
       if (!off.empty()) return off;
     }
     return {};
@@ -189,6 +203,56 @@ class Prover {
       return std::string(kSkip) + "the device has no kernel of its own";
     // The native result is within 1 of the reference, so the two are within the sum.
     return compare(primitive, p.outputs, row_.decomposed);
+  }
+
+  CaseBuilder built_with_zero(int64_t length, bool reference) {
+    CaseBuilder b({.seed = row_.id, .dtype = dtype_, .reference = reference, .zero = length});
+    row_.build(b);
+    return b;
+  }
+
+  // Every length of a dimension is replaced by zero, one after the other. Where the case has no
+  // such form the builder refuses it. Indices that no longer fit are refused when run, but only
+  // where there is something to compute with them.
+  std::string zeros() {
+    const CaseBuilder plain = built(false);
+    std::set<int64_t> lengths;
+    for (const auto& in : plain.inputs())
+      lengths.insert(in.content.type.dims.begin(), in.content.type.dims.end());
+    lengths.erase(0);
+    for (const int64_t length : lengths) {
+      std::optional<CaseBuilder> judged, reference;
+      try {
+        judged = built_with_zero(length, false);
+        reference = built_with_zero(length, true);
+      } catch (const Error&) {
+        continue;
+      }
+      const std::string off = compare_with_zero(*judged, *reference);
+      if (!off.empty()) return "dimensions of " + std::to_string(length) + " are zero: " + off;
+    }
+    return {};
+  }
+
+  std::string compare_with_zero(CaseBuilder& b, CaseBuilder& reference) {
+    Ran want;
+    tenon_code refusal = TENON_OK;
+    try {
+      want = run_case(bench_, reference, as_it_stands(bench_.reference));
+    } catch (const Error& e) {
+      refusal = e.code();
+    }
+    try {
+      const Ran got = run_case(bench_, b, as_it_stands(bench_.device));
+      if (refusal == TENON_INDEX_OUT_OF_RANGE) return {};
+      if (refusal != TENON_OK) return "expected " + code_name(refusal) + ", but it ran";
+      return compare(b, want.outputs, got.outputs, 2 * row_.decomposed, false);
+    } catch (const Error& e) {
+      if (e.code() == refusal || e.code() == TENON_INDEX_OUT_OF_RANGE ||
+          (bench_.partial && e.code() == TENON_UNSUPPORTED))
+        return {};
+      return code_name(e.code()) + ": " + e.what();
+    }
   }
 
   std::string expect_error() {
@@ -242,7 +306,9 @@ std::vector<std::string> Unit::ids() const {
   if (dtype != TENON_DTYPE_NONE) {
     const std::string id = stem(r, dtype);
     if (r.error != TENON_OK) return {id};
-    return {id, id + "-strided", id + "-decomposed"};
+    std::vector<std::string> all = {id, id + "-strided", id + "-decomposed"};
+    if (has_zeros(r, dtype)) all.push_back(id + "-zeros");
+    return all;
   }
   std::vector<std::string> out;
   for (const auto& c : gradient_cases(r)) out.push_back(c.id);

@@ -12,6 +12,7 @@ namespace tenon::conform {
 // Parts of a family that have a file of their own.
 void elementwise_activation_rows(Suite& s);
 void matmul_batch_rows(Suite& s);
+void matmul_linear_rows(Suite& s);
 
 // The largest magnitude in y: an error scale for sums that cancel across the tensor.
 inline Value largest_of(CaseBuilder& b, Value y) { return b.reduce("max", b.abs(y), {}, false); }

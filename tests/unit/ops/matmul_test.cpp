@@ -169,7 +169,12 @@ TEST_CASE("linear: types and refusals") {
             {"bias", "[2]", "f32[1,2]"});
   r.refuses(Op{.a = a, .b = b, .residual = r(kBF16, {3, 2})}, Code::shape_mismatch,
             {"residual", "[4,3,2]"});
-  r.refuses(Op{.a = a, .b = r(kBF16, {5})}, Code::shape_mismatch, {"operand b", "rank 2"});
+  const Value column = r(kBF16, {5});  // of rank 1, which the result does not show
+  CHECK(r.infer(Op{.a = a, .b = column, .bias = r(kF32, {1})}) == "bf16[4,3]");
+  CHECK(r.infer(Op{.a = column, .b = b, .bias = r(kF32, {2})}) == "bf16[2]");
+  CHECK(r.infer(Op{.a = column, .b = column, .residual = r(kBF16, {})}) == "bf16[]");
+  r.refuses(Op{.a = a, .b = column, .bias = r(kF32, {3})}, Code::shape_mismatch,
+            {"bias", "[1]", "f32[3]"});
   r.refuses(Op{.a = r(kI8, {2, 2}), .b = r(kI8, {2, 2})}, Code::dtype_mismatch,
             {"operand a", "i8[2,2]"});
 }
@@ -203,6 +208,19 @@ TEST_CASE("linear: gradients with every part, first and second order") {
       CHECK(gradient_error(f, at) < 2e-6);
       CHECK(second_order_error(f, at, {true, true, true, false}) < 1e-5);
     }
+  }
+}
+
+TEST_CASE("linear: vectors on either side") {
+  struct Form {
+    Shape a, b, bias;
+  };
+  for (const Form& s : {Form{{3, 4}, {4}, {1}}, Form{{2, 3, 4}, {4}, {1}}, Form{{4}, {4, 5}, {5}},
+                        Form{{4}, {4}, {1}}}) {
+    const auto f = [](Builder& b, const std::vector<Value>& in) -> Value {
+      return b.add(op::linear{.act = "gelu", .a = in[0], .b = in[1], .bias = in[2]});
+    };
+    CHECK(gradient_error(f, {noise(s.a, 1, 1), noise(s.b, 1, 2), noise(s.bias, 1, 3)}) < 2e-6);
   }
 }
 
