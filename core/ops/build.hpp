@@ -164,6 +164,9 @@ class Builder {
   Value mean(Value x, Ints axes, bool keepdims = true) {
     return reduce("mean", x, std::move(axes), keepdims);
   }
+  // e^x / Σe^x over the axes. Not e^(x - logsumexp(x)): where that is large, its rounding has no
+  // digit left of the sum's logarithm. Beside +inf every other element has no share, and +inf a NaN.
+  Value shares(Value x, const Ints& axes);
   // Sums a gradient of a broadcast operand back to its shape, in the accumulation type.
   Value sum_to(Value x, Shape shape);
 

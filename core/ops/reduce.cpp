@@ -8,10 +8,10 @@ namespace tenon::core {
 namespace {
 
 struct Extent {
-  Ints axes;      // normalized, ascending; empty = the op is the identity, or x has rank 0
+  Ints axes;      // normalized, ascending; empty: see `each`, or x has rank 0
   Shape keep;     // x's shape with 1 at the axes
   int64_t count;  // elements that make one result
-  bool identity;  // noop_with_empty_axes applies
+  bool each;      // noop_with_empty_axes applies: each element is a set of its own
 };
 
 Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
@@ -22,7 +22,7 @@ Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
     if (seen) fail(Code::invalid_argument, who, ": attribute axes: axis ", axis, " is repeated");
     seen = true;
   }
-  Extent e{.axes = {}, .keep = x, .count = 1, .identity = n.axes.empty() && n.noop_with_empty_axes};
+  Extent e{.axes = {}, .keep = x, .count = 1, .each = n.axes.empty() && n.noop_with_empty_axes};
   for (int i = 0; i < x.rank(); ++i) {
     if (!all && !reduced[i]) continue;
     e.axes.push_back(i);
@@ -43,7 +43,7 @@ void reduce_shape(Infer& i, const op::reduce& n) {
       logical ? x.dtype == kBool : is_float(x.dtype) || (!roots && is_integer(x.dtype));
   if (!fits) i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text());
   const Extent e = extent(n, x.shape, i.who());
-  if (n.keepdims || e.identity) return i.out(0, {x.dtype, e.keep});
+  if (n.keepdims || e.each) return i.out(0, {x.dtype, e.keep});
   Shape y;
   for (int a = 0, k = 0; a < x.shape.rank(); ++a) {
     if (k < static_cast<int>(e.axes.size()) && e.axes[k] == a)
@@ -119,7 +119,14 @@ Value reduce_dx(Builder& b, const op::reduce& n, const Extent& e, Value x, Value
   if (n.kind == "sum_square") return b.times(b.times(x, 2), dy);
   if (n.kind == "l1") return b.times(b.unary("sign", x), dy);
   if (n.kind == "l2") return l2_gradient(b, x, y, dy);
-  return b.times(dy, b.exp(b.minus(x, y)));  // logsumexp
+  return b.times(dy, b.shares(x, e.axes));  // logsumexp
+}
+
+// Where each element is a set of its own only the steps around the sum have a slope.
+Value each_dx(Builder& b, const op::reduce& n, Value dy) {
+  if (n.kind == "sum_square") return b.times(b.times(n.x, 2), dy);
+  if (n.kind == "l1" || n.kind == "l2") return b.times(b.unary("sign", n.x), dy);
+  return dy;
 }
 
 void reduce_grad(Grad& g, const op::reduce& n) {
@@ -127,16 +134,12 @@ void reduce_grad(Grad& g, const op::reduce& n) {
   Builder& b = g.b;
   const Type x = b.type(n.x);
   const Extent e = extent(n, x.shape, "reduce");
-  if (e.identity) return g.give(n.x, g.dy());
+  if (e.each) return g.give(n.x, each_dx(b, n, g.dy()));
   const Value dy = b.reshape(g.dy(), e.keep);
   if (n.kind == "sum") return g.give(n.x, b.expand(dy, x.shape));
   const Value wide = b.widen(n.x);
   Value y;
-  if (n.kind == "logsumexp" && is_half(x.dtype)) {
-    y = b.reduce("logsumexp", wide, e.axes, true);  // e^(x-y) would blow up the rounding of y
-  } else if (n.kind == "max" || n.kind == "min" || n.kind == "l2" || n.kind == "logsumexp") {
-    y = b.widen(b.reshape(g.y(), e.keep));
-  }
+  if (n.kind == "max" || n.kind == "min" || n.kind == "l2") y = b.widen(b.reshape(g.y(), e.keep));
   const Value dx = b.cast(reduce_dx(b, n, e, wide, y, b.widen(dy)), x.dtype);
   g.give(n.x, b.expand(dx, x.shape));
 }

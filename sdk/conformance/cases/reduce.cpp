@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -115,6 +116,83 @@ void int_rows(Suite& s, const std::string& kind) {
          }});
 }
 
+// With noop_with_empty_axes no axes means that each element is a set of its own, as ONNX has it:
+// the step before and the step after the sum remain.
+void noop_rows(Suite& s) {
+  const std::vector<double> x = {-2, 3, 0.5, -0.0, 4, -kInf, kInf, kNan};
+  const auto each = [&](double (*f)(double)) {
+    std::vector<double> y;
+    for (const double v : x) y.push_back(f(v));
+    return y;
+  };
+  const auto same = [](double v) { return v; };
+  const auto magnitude = [](double v) { return std::fabs(v); };
+  struct Known {
+    const char* kind;
+    std::vector<double> y, slope;
+  };
+  const std::vector<double> ones(x.size(), 1);
+  const std::vector<double> signs = {-1, 1, 1, 0, 1, -1, 1, kNan};
+  for (const Known& k :
+       {Known{"sum", each(same), ones}, Known{"mean", each(same), ones},
+        Known{"max", each(same), ones}, Known{"min", each(same), ones},
+        Known{"prod", each(same), ones}, Known{"logsumexp", each(same), ones},
+        Known{"sum_square", each([](double v) { return v * v; }),
+              each([](double v) { return 2 * v; })},
+        Known{"l1", each(magnitude), signs}, Known{"l2", each(magnitude), signs}}) {
+    const std::string kind = k.kind;
+    const auto reduced = [kind](Value v) {
+      return op::reduce{.kind = kind, .noop_with_empty_axes = true, .x = v};
+    };
+    s.add({.id = "reduce-" + kind + "-noop",
+           .sentence = kind + " over an empty set of axes: each element by itself",
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value v = b.input("x", {2, 4}, Fill::list(x));
+                 const Value y = b.add(reduced(v));
+                 b.output("y", y);
+                 b.expect("y", k.y);
+                 b.side_output("dx", b.graph().gradients(b.reduce("sum", y, {}, false), {v})[0]);
+                 b.expect("dx", k.slope);
+               },
+           .tolerance = ulps(4)});
+    s.add({.id = "reduce-" + kind + "-noop-slope",
+           .sentence = kind + " over an empty set of axes: the gradient",
+           .dtypes = {f64},
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", b.add(reduced(b.input("x", {3, 5}, fill_of(kind)))));
+               },
+           .tolerance = ulps(4),
+           .strided = false,
+           .gradient = true});
+  }
+  for (const char* kind : {"sum", "mean", "max", "min", "prod", "sum_square", "l1"})
+    s.add({.id = std::string("reduce-") + kind + "-noop-int",
+           .sentence = std::string(kind) + " of integers over an empty set of axes",
+           .dtypes = kInts,
+           .build = [=](CaseBuilder& b) {
+             const Value x = b.input("x", {2, 3}, Fill::exact({3, -7, 0, 11, -11, 1}));
+             const Value y = b.add(op::reduce{.kind = kind, .noop_with_empty_axes = true, .x = x});
+             b.output("y", y);
+             if (b.dtype() == u8 || b.dtype() == u16 || b.dtype() == u32 || b.dtype() == u64)
+               return;
+             const std::string_view k = kind;
+             b.expect("y", k == "sum_square" ? std::vector<double>{9, 49, 0, 121, 121, 1}
+                           : k == "l1"       ? std::vector<double>{3, 7, 0, 11, 11, 1}
+                                             : std::vector<double>{3, -7, 0, 11, -11, 1});
+           }});
+  for (const char* kind : {"any", "all"})
+    s.add({.id = std::string("reduce-") + kind + "-noop-bool",
+           .sentence = std::string(kind) + " of bools over an empty set of axes",
+           .dtypes = {boolean},
+           .build = [=](CaseBuilder& b) {
+             const Value x = b.input("x", {3}, Fill::list({1, 0, 1}));
+             b.output("y", b.add(op::reduce{.kind = kind, .noop_with_empty_axes = true, .x = x}));
+             b.expect("y", {1, 0, 1});
+           }});
+}
+
 void known_rows(Suite& s) {
   struct Known {
     const char* kind;
@@ -163,16 +241,19 @@ void known_rows(Suite& s) {
                },
            .strided = false});
   }
-  s.add({.id = "reduce-noop",
-         .sentence = "no axes with noop_with_empty_axes is the identity",
-         .build =
-             [](CaseBuilder& b) {
-               b.output("y", b.add(op::reduce{.kind = "sum",
-                                              .noop_with_empty_axes = true,
-                                              .x = b.input("x", {3, 5})}));
-             },
-         .gradient = true,
-         .scales = {1}});
+  noop_rows(s);
+  for (const Offset& offset : offsets())
+    s.add({.id = std::string("reduce-logsumexp-offset-") + offset.id,
+           .sentence = "the gradient of logsumexp of numbers that are far from zero together",
+           .dtypes = offset.dtypes,
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("x", {3, 2, 5}, Fill::list(offset.numbers()));
+                 const Value y = b.add(op::reduce{.kind = "logsumexp", .axes = {0, 2}, .x = x});
+                 b.output("dx", b.graph().gradients(b.reduce("sum", y, {}, false), {x})[0]);
+                 b.scale("dx", [&] { return distance_scale(b, x, {0, 2}); });
+               },
+           .tolerance = sum_of(15)});
   s.add({.id = "reduce-prod-zeros",
          .sentence = "prod with one zero and with two: the gradient does not divide",
          .build =

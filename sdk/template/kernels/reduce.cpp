@@ -136,8 +136,7 @@ Kernel make_reduce(const op::reduce& n, const Node& node) {
   if (s.kept.elements() != node.out(0).type().elements())
     throw Refusal::shape("reduce: axes and output do not fit");
   const bool truth = n.kind == "any" || n.kind == "all";
-  const bool identity = n.axes.empty() && n.noop_with_empty_axes && !truth;
-  const std::string kind = identity ? "max" : n.kind;  // over single elements max changes nothing
+  const std::string kind = n.kind;
   return choose_any("x", x.dtype, [&]<class T>(T) -> Kernel {
     if (!takes<T>(n.kind))
       throw Refusal::attribute("kind", n.kind + " for " + std::string(sdk::dtype_name(x.dtype)));

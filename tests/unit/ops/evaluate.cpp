@@ -120,12 +120,9 @@ double reduced(std::string_view kind, const std::vector<double>& xs) {
 }
 
 void reduce(const op::reduce& n, const Tensor& x, Tensor& y) {
-  if (n.axes.empty() && n.noop_with_empty_axes) {
-    y.data = x.data;
-    return;
-  }
   const Shape& s = x.type.shape;
-  std::vector<bool> over(static_cast<size_t>(s.rank()), n.axes.empty());
+  const bool all = n.axes.empty() && !n.noop_with_empty_axes;
+  std::vector<bool> over(static_cast<size_t>(s.rank()), all);
   for (int64_t a : n.axes) over[static_cast<size_t>(a < 0 ? a + s.rank() : a)] = true;
   std::vector<std::vector<double>> sets(y.data.size());
   for (size_t k = 0; k < x.data.size(); ++k) {

@@ -110,10 +110,31 @@ TEST_CASE("reduce: half gradients come from wide intermediates") {
   CHECK(m[0] == tensor(kBF16, {1}, {1. / 1001})[0]);
 }
 
-TEST_CASE("reduce: no axes and noop is the identity") {
-  const auto f = [](Builder& b, const std::vector<Value>& in) -> Value {
-    return b.add(op::reduce{.kind = "sum_square", .noop_with_empty_axes = true, .x = in[0]});
-  };
-  CHECK(gradient_error(f, {noise({3}, 1, 1)}) < 2e-6);
+TEST_CASE("reduce: no axes and noop make each element a set of its own") {
+  const Tensor x = tensor(kF64, {3}, {-2, 0, 0.5});
+  for (const auto& [kind, slopes] : {std::pair("sum", std::vector<double>{1, 1, 1}),
+                                     {"max", {1, 1, 1}},
+                                     {"logsumexp", {1, 1, 1}},
+                                     {"sum_square", {-4, 0, 1}},
+                                     {"l1", {-1, 0, 1}},
+                                     {"l2", {-1, 0, 1}}}) {
+    const auto f = [kind = kind](Builder& b, const std::vector<Value>& in) -> Value {
+      return b.add(op::reduce{.kind = kind, .noop_with_empty_axes = true, .x = in[0]});
+    };
+    CAPTURE(kind);
+    const Tensor dx = gradients(f, {x}, {true})[0];  // of Σ cos(k)·y_k
+    for (size_t k = 0; k < 3; ++k)
+      CHECK(dx[k] == doctest::Approx(slopes[k] * std::cos(static_cast<double>(k))));
+    CHECK(gradient_error(f, {noise({3}, 1, 1)}) < 2e-6);
+  }
   CHECK(gradient_error(reduce("sum_square", {}), {noise({}, 1, 1)}) < 2e-6);
+}
+
+TEST_CASE("reduce: the gradient of logsumexp keeps its digits far from zero") {
+  for (const double offset : {1e3, -1e5, 1e8}) {
+    const auto g = slope("logsumexp", {offset, offset + 8, offset + 8}, kF32);
+    const double sum = 2 + std::exp(-8);
+    CHECK(g[0] == doctest::Approx(std::exp(-8) / sum).epsilon(1e-6));
+    CHECK(g[1] == doctest::Approx(1 / sum).epsilon(1e-6));
+  }
 }
