@@ -222,7 +222,7 @@ void cross_entropy_grad(Grad& g, const op::cross_entropy& n) {
                                           .lse = g.y(1)});
   if (const Value dlse = g.dy(1)) {
     const int axis = normalize_axis(n.axis, x.shape.rank(), "cross_entropy");
-    const Value p = b.exp(b.minus(b.widen(n.logits), b.unsqueeze(g.y(1), axis)));
+    const Value p = b.shares(b.widen(n.logits), {axis});
     const Value part = b.cast(b.times(p, b.unsqueeze(dlse, axis)), x.dtype);
     dx = dx ? b.plus(dx, part) : part;
   }
@@ -268,9 +268,7 @@ bool cross_entropy_backward_lower(Lower& l, const op::cross_entropy_backward& n)
   Builder& b = l.b;
   const Type x = l.type(n.logits);
   const Items it = items_of(b, n);
-  const Value lse =
-      n.lse ? b.unsqueeze(n.lse, it.axis) : b.reduce("logsumexp", it.x, {it.axis}, true);
-  const Value p = b.exp(b.minus(it.x, lse));
+  const Value p = b.shares(it.x, {it.axis});
   Value upstream = n.dy;
   if (n.reduction == "mean") upstream = b.over(upstream, total_weight(b, it));
   if (n.reduction == "none") upstream = b.unsqueeze(upstream, it.axis);

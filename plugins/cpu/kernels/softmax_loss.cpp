@@ -249,6 +249,19 @@ struct BackwardOperands {
   int dy, lse;  // positions, lse -1 = absent
 };
 
+// e^(x - lse) has a part of |lse| times its rounding. A larger one than this is not used: the kernel
+// sums again.
+constexpr double kMostLse = 16;
+bool take_lse(const Loss& loss, const BackwardOperands& at, const Call& c, const Lines& lines,
+              LineStatistics* out) {
+  if (at.lse < 0) return false;
+  for (int64_t i = 0; i < lines.count; ++i) {
+    out[i] = {element(loss.acc(), c.inputs[at.lse], lines.item + i), 0, 0};
+    if (!(std::fabs(out[i].max) <= kMostLse)) return false;
+  }
+  return true;
+}
+
 // The gradient at the item's own label, in one rounding: p - 1 does not cancel.
 double label_slope(const Loss& loss, const Loss::Run& run, int64_t label, double up, double log_p) {
   const double smoothing = loss.smoothing(), weight = run.class_weight(label);
@@ -273,12 +286,12 @@ void run_backward(const Loss& loss, const BackwardOperands& at, const Call& c) {
     LineStatistics s[kMostLines];
     LineSlope slopes[kMostLines];
     double own[kMostLines];
-    if (at.lse < 0) loss_statistics(loss.dtype(), lines, logits, nullptr, false, s);
+    if (!take_lse(loss, at, c, lines, s))
+      loss_statistics(loss.dtype(), lines, logits, nullptr, false, s);
     for (int64_t i = 0; i < lines.count; ++i) {
       const int64_t item = lines.item + i;
       slopes[i].zero = run.ignored(item);
       if (slopes[i].zero) continue;
-      if (at.lse >= 0) s[i] = {element(loss.acc(), c.inputs[at.lse], item), 0, 0};
       const int64_t label = run.label(item);
       const double up = each ? element(loss.acc(), c.inputs[at.dy], item) : shared;
       const double logit = element(loss.dtype(), logits, lines.start(i) + label * lines.inner);

@@ -109,7 +109,8 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   ExpSum<A> found = no_terms<A>();
   const T* source = x;
   i64 stride = s.inner;
-  if (lse) {
+  // One way for the block, since lines are summed with all its threads.
+  if (lse && __syncthreads_and(line >= s.lines || trusted(lse[line]))) {
     if (line < s.lines) found = {lse[line], 1};
   } else {
 #if KEEP

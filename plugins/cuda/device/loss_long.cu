@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   line.ask(x, s.lines);
   const i64 told = labels[blockIdx.x];
   f32 from, factor = 1, log_factor = 0;  // p = e^(x - from) * factor
-  if (lse) {
+  if (lse && trusted(lse[blockIdx.x])) {
     from = lse[blockIdx.x];
   } else {
     const ExpSum<f32> sum = infinite_or(line.sum());

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -303,6 +304,30 @@ void huge_losses(Suite& s) {
          .error_text = ""});
 }
 
+// Gradients of losses whose logits are far from zero together, by the fused op and by itself with
+// the lse that forward keeps.
+void offset_losses(Suite& s) {
+  for (const Offset& offset : offsets())
+    s.add({.id = std::string("cross-entropy-offset-") + offset.id,
+           .sentence = "the gradient of cross entropy of logits that are far from zero together",
+           .dtypes = offset.dtypes,
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("logits", {6, 5}, Fill::list(offset.numbers()));
+                 const Value y = b.ints("labels", {6}, {0, 2, 4, 1, -100, 3});
+                 const Node loss = b.add(op::cross_entropy{
+                     .label_smoothing = 0.1, .logits = x, .labels = y, .want_lse = true});
+                 b.output("dx", b.graph().gradients(loss[0], {x})[0]);
+                 b.scale("dx", [&] {  // the smoothing's part has no distance
+                   return b.binary("add", distance_scale(b, x, {1}), b.number(0.1));
+                 });
+                 const Value lse = b.reduce("sum", loss[1], {}, false);
+                 b.output("dx-lse", b.graph().gradients(lse, {x})[0]);
+                 b.scale("dx-lse", [&] { return distance_scale(b, x, {1}); });
+               },
+           .tolerance = sum_of(15)});
+}
+
 void known_losses(Suite& s) {
   s.add({.id = "cross-entropy-known",
          .sentence = "a -inf logit at the label gives inf, an all -inf row NaN, an ignored item 0",
@@ -363,6 +388,7 @@ void softmax_cases(Suite& s) {
   edge_rows(s);
   for (const Loss& c : losses()) loss_rows(s, c);
   huge_losses(s);
+  offset_losses(s);
   known_losses(s);
 }
 
