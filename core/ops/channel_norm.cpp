@@ -164,8 +164,14 @@ void norm_grad(Grad& g, const Op& n) {
     if constexpr (kGroups<Op>) back.groups = n.groups;
     back.eps = n.eps, back.dy = g.dy(0), back.x = n.x, back.gamma = n.gamma;
     back.want_dx = g.wants(n.x);
-    back.want_dgamma = g.wants(n.gamma), back.want_dbeta = g.wants(n.beta);
-    const Results r = b.add(back);
+    back.want_dgamma = g.wants(n.gamma);
+    back.want_dbeta = g.wants(n.beta) && gives_dbeta(b, n);
+    if (g.wants(n.beta) && !back.want_dbeta) {
+      const Value dbeta = wide_dbeta(b, b.reshape(g.dy(0), v.shape), v.parameters);
+      g.give(n.beta, b.reshape(dbeta, {v.channels}));
+    }
+    Results r;
+    if (back.want_dx || back.want_dgamma || back.want_dbeta) r = b.add(back);
     if (back.want_dx) dx = dx ? b.plus(dx, r[0]) : r[0];
     if (back.want_dgamma) g.give(n.gamma, r[1]);
     if (back.want_dbeta) g.give(n.beta, b.cast(r[2], b.dtype(n.beta)));

@@ -256,7 +256,10 @@ NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, 
   }
   extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
-  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
+  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma);
+  const bool beta = g.wants(n.beta) && gives_dbeta(b, n);
+  const Value wide = g.wants(n.beta) && !beta ? wide_dbeta(b, g.dy(0), b.shape(n.beta)) : Value{};
+  if (!dx && !gamma && !beta) return {extra, {}, wide};
   const Results r = b.add(op::layer_norm_backward{.axis = n.axis,
                                                   .eps = n.eps,
                                                   .dy = g.dy(0),
@@ -268,7 +271,7 @@ NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, 
                                                   .want_dx = dx,
                                                   .want_dgamma = gamma,
                                                   .want_dbeta = beta});
-  return {dx ? r[0] : Value{}, gamma ? r[1] : Value{}, beta ? r[2] : Value{}};
+  return {dx ? r[0] : Value{}, gamma ? r[1] : Value{}, beta ? r[2] : wide};
 }
 
 template <class Op>
@@ -282,7 +285,10 @@ NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Va
     up.inverse = inverse_root(b, b.widen(x), s.axes, n.eps);
   extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
   if (!g.dy(0)) return {extra, {}, {}};
-  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma), beta = g.wants(n.beta);
+  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma);
+  const bool beta = g.wants(n.beta) && gives_dbeta(b, n);
+  const Value wide = g.wants(n.beta) && !beta ? wide_dbeta(b, g.dy(0), b.shape(n.beta)) : Value{};
+  if (!dx && !gamma && !beta) return {extra, {}, wide};
   const Results out = b.add(op::rms_norm_backward{.axis = n.axis,
                                                   .eps = n.eps,
                                                   .dy = g.dy(0),
@@ -293,7 +299,7 @@ NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Va
                                                   .want_dx = dx,
                                                   .want_dgamma = gamma,
                                                   .want_dbeta = beta});
-  return {dx ? out[0] : Value{}, gamma ? out[1] : Value{}, beta ? out[2] : Value{}};
+  return {dx ? out[0] : Value{}, gamma ? out[1] : Value{}, beta ? out[2] : wide};
 }
 
 template <class Op>

@@ -23,6 +23,17 @@ inline void want_norm_parameter(const Infer& i, Value p, std::string_view operan
   i.want_shape(p, operand, dims);
 }
 
+// Is the dbeta of a backward op as wide as beta? It has the dtype of gamma, without gamma that of x.
+template <class Op>
+bool gives_dbeta(const Builder& b, const Op& n) {
+  const DType given = b.dtype(n.gamma ? n.gamma : n.x);
+  return n.beta && (b.dtype(n.beta) == given || b.dtype(n.beta) != acc_dtype(given));
+}
+// dbeta = Σ dy in the accumulation dtype, in the shape of `kept`.
+inline Value wide_dbeta(Builder& b, Value dy, const Shape& kept) {
+  return b.sum_to(b.widen(dy), kept);
+}
+
 inline void want_like(const Infer& i, Value v, std::string_view operand, const Type& type) {
   i.want_dtype(v, operand, type.dtype);
   i.want_shape(v, operand, type.shape);

@@ -3,6 +3,7 @@
 // after the other).
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "channel_norm.hpp"
 #include "stream.hpp"
@@ -156,7 +157,9 @@ struct Pixels {
                     const A* scale)
       : d(tag), at(place), x(tile), step(p.tile) {
     const auto count = hn::Set(d, static_cast<A>(p.channels));
-    pivot = mean ? load(d, mean, at) : load(d, x, at);
+    pivot = mean             ? load(d, mean, at)
+            : p.channels > 0 ? load(d, x, at)
+                             : hn::Set(d, std::numeric_limits<A>::quiet_NaN());
     const auto from_pivot = [&](int64_t c)
                                 HWY_ATTR { return hn::Sub(load(d, x + c * step, at), pivot); };
     rest = hn::Div(channel_sum(d, p.channels, from_pivot), count);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -267,6 +268,15 @@ void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) 
   for (const Form& f : backward)
     for (const bool stats : {false, true})
       backward_row<Backward, Op>(s, name + "-backward", f, stats);
+  for (const ParameterForm& f : kParameterForms)
+    s.add({.id = name + "-gradients-" + f.id,
+           .sentence = name + ": the gradient of each parameter has that parameter's dtype",
+           .dtypes = {bf16, f16},
+           .build =
+               [=](CaseBuilder& b) {
+                 add_parameter_gradients(b, f, {4}, Op{.x = b.input("x", {5, 4, 3, 5})});
+               },
+           .tolerance = sum_of(75)});
   forward_edges<Op>(s, name);
   backward_edges<Backward>(s, name + "-backward");
 }

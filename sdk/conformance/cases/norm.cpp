@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -333,6 +334,20 @@ void backward_rows(Suite& s, const std::string& name) {
          .strided = false});
 }
 
+// What the gradients of half data keep of wider parameters.
+template <class Op>
+void parameter_rows(Suite& s, const std::string& name) {
+  for (const ParameterForm& f : kParameterForms)
+    s.add({.id = name + "-gradients-" + f.id,
+           .sentence = name + ": the gradient of each parameter has that parameter's dtype",
+           .dtypes = {bf16, f16},
+           .build =
+               [=](CaseBuilder& b) {
+                 add_parameter_gradients(b, f, {7}, Op{.x = b.input("x", {33, 7})});
+               },
+           .tolerance = sum_of(33 * 7)});
+}
+
 }  // namespace
 
 void norm_cases(Suite& s) {
@@ -341,6 +356,7 @@ void norm_cases(Suite& s) {
   forward_rows<op::rms_norm>(s, "rms-norm");
   residual_rows<op::residual_layer_norm>(s, "residual-layer-norm");
   residual_rows<op::residual_rms_norm>(s, "residual-rms-norm");
+  parameter_rows<op::layer_norm>(s, "layer-norm");
   rounded_sum_row<op::residual_layer_norm>(s, "residual-layer-norm");
   rounded_sum_row<op::residual_rms_norm>(s, "residual-rms-norm");
   backward_rows<op::layer_norm_backward>(s, "layer-norm-backward");
