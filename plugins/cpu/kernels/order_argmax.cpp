@@ -96,6 +96,13 @@ int64_t place_of(const T* x, int64_t n, OrderInt<T> key, bool last) {
   return 0;
 }
 
+// Do the last of equal elements count? Of several NaN the first does, always.
+template <class T>
+bool takes_last(const ArgRows& r, OrderInt<T> key) {
+  constexpr OrderInt<T> kNan = std::numeric_limits<OrderInt<T>>::max();
+  return r.last && !(Ordered<T>::kFloat && key == kNan);
+}
+
 template <class T, Direction direction>
 void arg_row(const ArgRows& r) {
   constexpr int64_t kChunk = 4096;
@@ -104,10 +111,10 @@ void arg_row(const ArgRows& r) {
   int64_t chunk = 0;
   for (int64_t i = kChunk; i < r.length; i += kChunk) {
     const auto key = greatest<T, direction>(x + i, std::min(kChunk, r.length - i));
-    if (r.last ? key >= best : key > best) best = key, chunk = i;
+    if (takes_last<T>(r, key) ? key >= best : key > best) best = key, chunk = i;
   }
-  *r.y =
-      chunk + place_of<T, direction>(x + chunk, std::min(kChunk, r.length - chunk), best, r.last);
+  *r.y = chunk + place_of<T, direction>(x + chunk, std::min(kChunk, r.length - chunk), best,
+                                        takes_last<T>(r, best));
 }
 
 // Lanes count rows in integers of the key's own size, so the axis is walked in stretches that these
@@ -118,6 +125,7 @@ void arg_columns(const ArgRows& r) {
   const hn::ScalableTag<Int> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kStretch = std::min<int64_t>(std::numeric_limits<Int>::max(), 1 << 20);
+  [[maybe_unused]] const auto nan = hn::Set(d, std::numeric_limits<Int>::max());
   HWY_ALIGN Int keys[hn::MaxLanes(d)];
   HWY_ALIGN Int places[hn::MaxLanes(d)];
   const T* x = static_cast<const T*>(r.x);
@@ -134,14 +142,16 @@ void arg_columns(const ArgRows& r) {
       for (int64_t i = begin + 1; i < end; ++i) {
         const auto key = at(i);
         const auto greater = hn::Gt(key, best);
-        const auto better = r.last ? hn::Or(greater, hn::Eq(key, best)) : greater;
+        auto better = r.last ? hn::Or(greater, hn::Eq(key, best)) : greater;
+        if constexpr (Ordered<T>::kFloat) better = hn::And(better, hn::Ne(best, nan));
         best = hn::IfThenElse(better, key, best);
         place = hn::IfThenElse(better, hn::Set(d, static_cast<Int>(i - begin)), place);
       }
       hn::Store(best, d, keys);
       hn::Store(place, d, places);
       for (int64_t k = 0; k < n; ++k) {
-        if (begin > 0 && (r.last ? keys[k] < most[k] : keys[k] <= most[k])) continue;
+        if (begin > 0 && (takes_last<T>(r, keys[k]) ? keys[k] < most[k] : keys[k] <= most[k]))
+          continue;
         most[k] = keys[k];
         r.y[c + k] = begin + places[k];
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// argmax and argmin, one group of LANES per line. NaN is the extreme; of equal ones the first counts,
-// or with LAST the last.
+// argmax and argmin, one group of LANES per line. NaN is the extreme, and the first NaN counts; of
+// equal numbers the first, or with LAST the last.
 //variant: TYPE=f32 LANES=512 GREATEST=1 LAST=0
 //variant: TYPE=bf16 LANES=1 GREATEST=0 LAST=1
 //variant: TYPE=u64 LANES=32 GREATEST=0 LAST=0
@@ -25,7 +25,7 @@ struct Join {
     if (a.place == kNone || b.place == kNone) return a.place == kNone ? b : a;
     if (is_better(a.value, b.value)) return a;
     if (is_better(b.value, a.value)) return b;
-    return (a.place < b.place) != LAST ? a : b;
+    return (a.place < b.place) != (LAST && a.value == b.value) ? a : b;
   }
 };
 
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads)
     for (int k = 0; k < N; ++k) {
       const A a = widen(v.v[k]);
       const bool better =
-          best.place == kNone || is_better(a, best.value) || (LAST && !is_better(best.value, a));
+          best.place == kNone || is_better(a, best.value) || (LAST && a == best.value);
       if (better) best = {a, i + k};
     }
   });

@@ -47,6 +47,35 @@ void arg_rows(Suite& s, const std::string& name) {
                b.output("y",
                         b.add(Op{.axis = c.axis, .keepdims = last, .select_last = last, .x = x}));
              }});
+  // Several NaN: the first wins, with select_last too. Rows, columns, and rows of several chunks.
+  for (const bool last : {false, true}) {
+    const std::string select = last ? "-select-last" : "";
+    s.add({.id = name + "-first-nan" + select,
+           .sentence = name + ": the first of several NaN",
+           .build = [=](CaseBuilder& b) {
+             const Fill f = Fill::list({1, kNan, 5, kNan, 2, kNan, kInf, kNan, -kInf, 3, 7, kNan});
+             const Value rows = b.input("rows", {3, 4}, f), columns = b.input("columns", {4, 3}, f);
+             b.output("rows", b.add(Op{.select_last = last, .x = rows}));
+             b.expect("rows", {1, 1, 3});
+             b.output("columns", b.add(Op{.axis = 0, .select_last = last, .x = columns}));
+             b.expect("columns", {1, 0, 1});
+           }});
+    s.add({.id = name + "-first-nan-long" + select,
+           .sentence = name + ": the first of several NaN in long rows and columns",
+           .build = [=](CaseBuilder& b) {
+             const auto far = [](int64_t i) { return i == 4099 || i == 8300 || i == 8999; };
+             std::vector<double> x;
+             for (int64_t i = 0; i < 9000; ++i)
+               x.push_back(far(i) ? kNan : static_cast<double>(i % 5));
+             b.output("rows", b.add(Op{.select_last = last,
+                                       .x = b.input("rows", {2, 9000}, Fill::list(x))}));
+             b.expect("rows", {4099, 4099});
+             b.output("columns", b.add(Op{.axis = 0,
+                                          .select_last = last,
+                                          .x = b.input("columns", {9000, 1}, Fill::list(x))}));
+             b.expect("columns", {4099});
+           }});
+  }
   s.add({.id = name + "-int",
          .sentence = name + " of integers",
          .dtypes = kInts,
