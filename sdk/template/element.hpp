@@ -23,6 +23,17 @@ struct BF16 {
 struct Bool {
   uint8_t byte;
 };
+// Only cast and moved: the 8-bit floats and, two in a byte, the 4-bit integers.
+struct F8E4M3 {
+  uint8_t bits;
+};
+struct F8E5M2 {
+  uint8_t bits;
+};
+struct I4 {};
+struct U4 {};
+template <class T>
+inline constexpr bool kIsNibble = std::same_as<T, I4> || std::same_as<T, U4>;
 
 template <class T>
 inline constexpr bool kIsFloat =
@@ -64,6 +75,43 @@ double decode(uint16_t bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
+// The 8-bit floats. e4m3 has no infinity and one NaN, its topmost code. What is too large becomes
+// the largest number with `saturate`, else infinity, or NaN where there is none.
+template <int exponent_bits, bool has_infinity>
+struct F8 {
+  static constexpr int kMantissa = 7 - exponent_bits, kBias = (1 << (exponent_bits - 1)) - 1;
+  static constexpr uint8_t kNan = 0x7F, kInfinity = has_infinity ? 0x7C : kNan,
+                           kLargest = has_infinity ? 0x7B : 0x7E;
+
+  static double decode(uint8_t bits) {
+    const int code = bits & 0x7F, exponent = code >> kMantissa;
+    const int mantissa = code & ((1 << kMantissa) - 1);
+    double magnitude = exponent == 0
+                           ? std::ldexp(mantissa, 1 - kBias - kMantissa)
+                           : std::ldexp(mantissa + (1 << kMantissa), exponent - kBias - kMantissa);
+    if (code > kLargest)
+      magnitude = has_infinity && code == kInfinity ? std::numeric_limits<double>::infinity()
+                                                    : std::numeric_limits<double>::quiet_NaN();
+    return bits & 0x80 ? -magnitude : magnitude;
+  }
+  static uint8_t encode(long double x, bool saturate) {
+    const auto sign = static_cast<uint8_t>(std::signbit(x) ? 0x80 : 0);
+    if (std::isnan(x)) return sign | kNan;
+    const long double magnitude = std::fabs(x);
+    if (magnitude == 0) return sign;
+    const uint8_t over = sign | (saturate ? kLargest : kInfinity);
+    if (std::isinf(x)) return over;
+    const int exponent = std::max(std::ilogb(magnitude), 1 - kBias);
+    if (exponent > kBias + 1) return over;
+    const auto steps =
+        static_cast<int>(std::nearbyint(std::ldexp(magnitude, kMantissa - exponent)));
+    const int code = ((exponent + kBias - 1) << kMantissa) + steps;
+    return code > kLargest ? over : static_cast<uint8_t>(sign | code);
+  }
+};
+
+inline double widen(F8E4M3 x) { return F8<4, false>::decode(x.bits); }
+inline double widen(F8E5M2 x) { return F8<5, true>::decode(x.bits); }
 inline double widen(F16 x) { return decode<5, 10>(x.bits); }
 inline double widen(BF16 x) { return decode<8, 7>(x.bits); }
 inline double widen(float x) { return x; }
@@ -110,6 +158,10 @@ constexpr tenon_dtype dtype_of() {
   if constexpr (std::same_as<T, uint32_t>) return TENON_DTYPE_U32;
   if constexpr (std::same_as<T, uint64_t>) return TENON_DTYPE_U64;
   if constexpr (std::same_as<T, Bool>) return TENON_DTYPE_BOOL;
+  if constexpr (std::same_as<T, F8E4M3>) return TENON_DTYPE_F8E4M3;
+  if constexpr (std::same_as<T, F8E5M2>) return TENON_DTYPE_F8E5M2;
+  if constexpr (std::same_as<T, I4>) return TENON_DTYPE_I4;
+  if constexpr (std::same_as<T, U4>) return TENON_DTYPE_U4;
 }
 
 // make(T{}) for the T among Ts that is dtype d; none is a refusal.
@@ -133,6 +185,11 @@ template <class Make>
 Kernel choose_any(const char* operand, tenon_dtype d, const Make& make) {
   return choose<F16, BF16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t,
                 uint32_t, uint64_t, Bool>(operand, d, make);
+}
+template <class Make>
+Kernel choose_cast(const char* operand, tenon_dtype d, const Make& make) {
+  return choose<F16, BF16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t,
+                uint32_t, uint64_t, Bool, F8E4M3, F8E5M2, I4, U4>(operand, d, make);
 }
 inline bool is_float(tenon_dtype d) {
   return d == TENON_DTYPE_F16 || d == TENON_DTYPE_BF16 || d == TENON_DTYPE_F32 ||

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cast: every pair of dtypes, through the widest type of the source's kind (double, int64_t or
 // uint64_t) so that each result is rounded once. The pairs of mixed-precision training have direct
-// forms.
+// forms; 4-bit integers are unpacked to bytes and packed from them.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -176,12 +177,81 @@ void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, 
 
 bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTYPE_C64; }
 
+namespace {
+
+// ---- 4-bit integers: two in a byte, the first in its low half
+bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
+// The dtype of whole bytes that holds the same numbers.
+tenon_dtype whole(tenon_dtype t) {
+  if (!is_nibble(t)) return t;
+  return t == TENON_DTYPE_I4 ? TENON_DTYPE_I8 : TENON_DTYPE_U8;
+}
+
+// Elements [flat, flat + n) of a dense tensor, flat being even.
+void unpack(tenon_dtype from, const void* base, int64_t flat, int64_t n, uint8_t* to) {
+  const auto* packed = static_cast<const uint8_t*>(base) + flat / 2;
+  for (int64_t i = 0; i < n; ++i) {
+    const int code = packed[i / 2] >> (i % 2 * 4) & 15;
+    to[i] = static_cast<uint8_t>(from == TENON_DTYPE_I4 ? (code ^ 8) - 8 : code);
+  }
+}
+// `saturate`: the bytes came from floats, which saturate once more; integers wrap.
+void pack(tenon_dtype to, bool saturate, const uint8_t* bytes, int64_t flat, int64_t n,
+          void* base) {
+  auto* packed = static_cast<uint8_t*>(base) + flat / 2;
+  const auto code = [&](int64_t i) {
+    if (i >= n) return 0;
+    if (!saturate) return bytes[i] & 15;
+    if (to == TENON_DTYPE_U4) return std::min<int>(bytes[i], 15);
+    return std::clamp<int>(static_cast<int8_t>(bytes[i]), -8, 7) & 15;
+  };
+  for (int64_t i = 0; i < n; i += 2)
+    packed[i / 2] = static_cast<uint8_t>(code(i) | code(i + 1) << 4);
+}
+
+// Threads part the tensor at whole bytes.
+Kernel nibble_cast(const sdk::op::cast& n, const sdk::Type& out) {
+  const sdk::Type& in = n.x.type();
+  if (is_nibble(in.dtype) && !in.dense())
+    throw Refusal(TENON_REASON_DTYPE, "operand x of 4-bit integers is not dense");
+  const Loop loop = make_loop(out.shape(), {&in});
+  const auto run = [=, from = in.dtype, to = out.dtype, position = n.x.position(),
+                    saturate = n.saturate](const sdk::Call& c) {
+    const int64_t pairs = (loop.count + 1) / 2;
+    const int64_t to_size = tenon_dtype_bits(to) / 8;
+    parallel_for(pairs, tile_grain(8), [&](int64_t begin, int64_t end) {
+      TileReader reader(loop, 0, c.inputs[position], from);
+      alignas(64) uint8_t unpacked[kTile], bytes[kTile];
+      const int64_t last = std::min(2 * end, loop.count);
+      for (int64_t i = 2 * begin; i < last; i += kTile) {
+        const int64_t count = std::min(kTile, last - i);
+        const void* x = unpacked;
+        if (is_nibble(from))
+          unpack(from, c.inputs[position], i, count, unpacked);
+        else
+          x = reader.raw(i, count);
+        if (is_nibble(to)) {
+          cast_tile(whole(from), whole(to), saturate, x, bytes, count);
+          pack(to, is_any_float(from), bytes, i, count, c.outputs[0]);
+        } else {
+          cast_tile(whole(from), to, saturate, x, static_cast<char*>(c.outputs[0]) + i * to_size,
+                    count);
+        }
+      }
+    });
+  };
+  return {.run = run};
+}
+
+}  // namespace
+
 Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node) {
   const tenon_dtype from = n.x.type().dtype, to = n.to;
   const sdk::Type& out = node.out(0).type();
-  if (!castable(from)) throw Refusal::dtype("x", from);
-  if (!castable(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
+  if (!castable(from) && !is_nibble(from)) throw Refusal::dtype("x", from);
+  if (!castable(to) && !is_nibble(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
   if (out.dtype != to) throw Refusal::dtype("y", out.dtype);
+  if (is_nibble(from) || is_nibble(to)) return nibble_cast(n, out);
   const int64_t from_size = tenon_dtype_bits(from) / 8, to_size = tenon_dtype_bits(to) / 8;
   const Loop loop = make_loop(out.shape(), {&n.x.type()});
   Kernel kernel;

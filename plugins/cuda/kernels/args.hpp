@@ -10,10 +10,12 @@
 
 namespace tenon::cuda {
 
+// Two of these share a byte.
+inline bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
+
 // The type's name in device text; refuses those of less than a byte, as operand `name`.
 inline std::string type_name(std::string_view name, tenon_dtype t) {
-  if (t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4 || t == TENON_DTYPE_NONE)
-    throw sdk::Refusal::dtype(name, t);
+  if (is_nibble(t) || t == TENON_DTYPE_NONE) throw sdk::Refusal::dtype(name, t);
   return t == TENON_DTYPE_BOOL ? "b8" : std::string(sdk::dtype_name(t));
 }
 inline int64_t type_bytes(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }

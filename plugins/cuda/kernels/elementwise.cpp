@@ -2,6 +2,7 @@
 // The rows of the elementwise family: each op is one step of a generated text. The
 // gated ones are in swiglu.cpp.
 #include "elementwise.hpp"
+#include "entries.hpp"
 
 #include "../kernels.hpp"
 #include "swiglu.hpp"
@@ -65,8 +66,31 @@ Kernel make_activation_backward(const sdk::op::activation_backward& n, const Nod
   return finish(node, text, slope_step(text, n, x, dy, out_dtype(node)), {n.x, n.dy});
 }
 
+// To or from 4-bit integers: a thread for each byte of them, which lie dense.
+Kernel make_nibble_cast(const sdk::op::cast& n, const Node& node) {
+  const sdk::Type& x = n.x.type();
+  if (!x.dense())
+    throw Refusal(TENON_REASON_DTYPE, "operand x of a cast of 4-bit integers is not dense");
+  const auto name = [](std::string_view operand, tenon_dtype t) {
+    return is_nibble(t) ? std::string(sdk::dtype_name(t)) : type_name(operand, t);
+  };
+  if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);
+  const tenon_dtype to = out_dtype(node);
+  CudaDevice& device = device_of(node);
+  const auto code = device.code(entries::cast_nibbles,
+                                {"FROM=" + name("x", x.dtype), "TO=" + name("y", to)});
+  const int64_t count = x.elements();
+  const Grid grid = {.blocks = launchable(blocks_for(count, 512)),
+                     .early = device.properties().early_starts};
+  return kernel_of({code}, [=, position = n.x.position(),
+                            saturate = static_cast<uint32_t>(n.saturate)](const sdk::Call& c) {
+    code.launch(c, grid, c.inputs[position], c.outputs[0], count, saturate);
+  });
+}
+
 Kernel make_cast(const sdk::op::cast& n, const Node& node) {
   const tenon_dtype to = out_dtype(node);
+  if (is_nibble(to) || is_nibble(n.x.type().dtype)) return make_nibble_cast(n, node);
   BodyText text;
   const Register x = text.input("x", n.x.type().dtype);
   if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);

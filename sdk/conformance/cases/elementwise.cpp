@@ -203,26 +203,99 @@ const DTypes& all_dtypes() {
   return all;
 }
 
+// Every dtype that numbers are cast to and from.
+const DTypes& castable() {
+  static const DTypes all = all_dtypes() + DTypes{f8e4m3, f8e5m2, i4, u4};
+  return all;
+}
+
+Fill cast_content(tenon_dtype from) {
+  if (is_float(from) || is_f8(from))
+    return Fill::normal(100).with({0,    -0.0,  kInf, -kInf, kNan,     1e-9,  2.5,
+                                   -3.5, 70000, 3e9,  -1e10, 1e30,     255.5, -129,
+                                   7.5,  8,     -8.5, 15.9,  0.015625, -448,  465});
+  if (from == boolean) return Fill::integers(0, 1);
+  // Below 2^53, so that f64 holds every integer.
+  return Fill::exact({0,
+                      1,
+                      -1,
+                      7,
+                      8,
+                      -8,
+                      -9,
+                      15,
+                      16,
+                      127,
+                      128,
+                      -129,
+                      255,
+                      256,
+                      32767,
+                      65535,
+                      16777217,
+                      -16777219,
+                      2049,
+                      INT32_MAX,
+                      INT32_MIN,
+                      int64_t{1} << 40,
+                      -(int64_t{1} << 52)});
+}
+
 void cast_cases(Suite& s) {
-  for (const tenon_dtype from : all_dtypes()) {
-    s.add(
-        {.id = std::string("cast-from-") + dtype_text(from),
-         .sentence = std::string("cast of ") + dtype_text(from) + " to every dtype",
-         .dtypes = {from},
-         .build = [=](CaseBuilder& b) {
-           // Below 2^53, so that f64 holds every integer.
-           const Fill f =
-               is_float(from) ? Fill::normal(100).with({0, -0.0, kInf, -kInf, kNan, 1e-9, 2.5, -3.5,
-                                                        70000, 3e9, -1e10, 1e30, 255.5, -129})
-               : from == boolean ? Fill::integers(0, 1)
-                                 : Fill::exact({0, 1, -1, 127, 128, -129, 255, 256, 32767, 65535,
-                                                16777217, -16777219, 2049, INT32_MAX, INT32_MIN,
-                                                int64_t{1} << 40, -(int64_t{1} << 52)});
-           const Value x = b.input("x", {3, 17}, f);
-           for (const tenon_dtype to : all_dtypes())
-             b.output(std::string("to ") + dtype_text(to), b.add(op::cast{.to = b.as(to), .x = x}));
+  for (const tenon_dtype from : castable())
+    for (const bool saturate : {true, false})
+      s.add({.id = std::string("cast-from-") + dtype_text(from) + (saturate ? "" : "-unsaturated"),
+             .sentence = std::string("cast of ") + dtype_text(from) +
+                         (saturate ? " to every dtype" : " to the 8-bit floats, not saturated"),
+             .dtypes = {from},
+             .build =
+                 [=](CaseBuilder& b) {
+                   const Value x = b.input("x", {3, 17}, cast_content(from));
+                   for (const tenon_dtype to : castable())
+                     if (saturate || is_f8(to))
+                       b.output(std::string("to ") + dtype_text(to),
+                                b.add(op::cast{.to = b.as(to), .saturate = saturate, .x = x}));
+                 },
+             .strided = !is_nibble(from)});
+  // Two elements share a byte: odd lengths, one element, none, and enough for several threads.
+  for (const tenon_dtype nibble : {i4, u4})
+    for (const Dims& dims : std::vector<Dims>{{}, {1}, {0, 3}, {7, 3}, {3, 100003}}) {
+      int64_t count = 1;
+      for (const int64_t d : dims) count *= d;
+      s.add({.id = std::string("cast-") + dtype_text(nibble) + "-of-" + std::to_string(count) +
+                   (dims.empty() ? "-scalar" : ""),
+             .sentence = std::to_string(count) + " elements to " + dtype_text(nibble) + " and back",
+             .dtypes = {f32, bf16, i8, i64, nibble},
+             .build =
+                 [=](CaseBuilder& b) {
+                   const Fill f =
+                       is_float(b.own()) ? Fill::uniform(-12, 20) : Fill::integers(-12, 20);
+                   const Value x = b.input("x", dims, f);
+                   const Value y = b.add(op::cast{.to = nibble, .x = x});
+                   b.output("there", y);
+                   b.output("back", b.add(op::cast{.to = b.dtype(), .x = y}));
+                 },
+             .strided = false});
+    }
+  s.add({.id = "cast-nibbles-known",
+         .sentence = "4-bit integers: floats saturate, integers wrap",
+         .dtypes = {f32, i32},
+         .build = [](CaseBuilder& b) {
+           const bool real = is_float(b.own());
+           const Value x =
+               b.input("x", {9},
+                       real ? Fill::list({2.9, -2.9, 300, -300, kNan, kInf, -kInf, 0.4, -9})
+                            : Fill::list({7, 8, -8, -9, 15, 16, 17, -1, 100}));
+           b.output("i4", b.add(op::cast{.to = i4, .x = x}));
+           b.output("u4", b.add(op::cast{.to = u4, .x = x}));
+           if (real) {
+             b.expect("i4", {2, -2, 7, -8, 0, 7, -8, 0, -8});
+             b.expect("u4", {2, 0, 15, 0, 0, 15, 0, 0, 0});
+           } else {
+             b.expect("i4", {7, -8, -8, 7, -1, 0, 1, -1, 4});
+             b.expect("u4", {7, 8, 8, 7, 15, 0, 1, 15, 4});
+           }
          }});
-  }
   s.add({.id = "cast-known",
          .sentence = "float to integer truncates, saturates, and NaN gives 0",
          .dtypes = {f32, f64},

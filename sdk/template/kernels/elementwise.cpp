@@ -23,8 +23,52 @@ F find(const Named<F> (&table)[N], const std::string& kind) {
   throw Refusal::attribute("kind", kind);
 }
 
-// ---- binary
-// --------------------------------------------------------------------------------------------------------
+// ---- cast ---------------------------------------------------------------------------------------
+
+// Element i; of nibbles the first is in the low half of its byte.
+template <class T>
+auto element(const void* base, int64_t i) {
+  if constexpr (kIsNibble<T>) {
+    const int code = static_cast<const uint8_t*>(base)[i / 2] >> (i % 2 * 4) & 15;
+    return static_cast<int8_t>(std::same_as<T, I4> && code > 7 ? code - 16 : code);
+  } else {
+    return widen(static_cast<const T*>(base)[i]);
+  }
+}
+// Elements come in order: an even one clears its neighbour.
+template <class T, class From>
+void set_element(void* base, int64_t i, From x, bool saturate) {
+  if constexpr (kIsNibble<T>) {
+    int value = 0;
+    if constexpr (std::floating_point<From>)  // saturates, integers wrap
+      value = static_cast<int>(std::clamp<From>(std::isnan(x) ? 0 : std::trunc(x),
+                                                std::same_as<T, I4> ? -8 : 0,
+                                                std::same_as<T, I4> ? 7 : 15));
+    else
+      value = static_cast<int>(x & From(15));
+    uint8_t& byte = static_cast<uint8_t*>(base)[i / 2];
+    byte = static_cast<uint8_t>(i % 2 ? byte | (value & 15) << 4 : value & 15);
+  } else if constexpr (std::same_as<T, F8E4M3>) {
+    static_cast<T*>(base)[i] = {F8<4, false>::encode(x, saturate)};
+  } else if constexpr (std::same_as<T, F8E5M2>) {
+    static_cast<T*>(base)[i] = {F8<5, true>::encode(x, saturate)};
+  } else {
+    static_cast<T*>(base)[i] = narrow<T>(x);
+  }
+}
+
+template <class X, class Y>
+Kernel cast_kernel(const Type& x, bool saturate) {
+  if (kIsNibble<X> && !x.dense()) throw Refusal(TENON_REASON_DTYPE, "operand x is not dense");
+  const auto run = [=](const sdk::Call& c) {
+    walk(x, x.strides, [&](int64_t k, const auto& at) {
+      set_element<Y>(c.outputs[0], k, element<X>(c.inputs[0], at[0]), saturate);
+    });
+  };
+  return {.run = run};
+}
+
+// ---- binary -------------------------------------------------------------------------------------
 
 double max_of(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a > b ? a : b); }
 double min_of(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a < b ? a : b); }
@@ -129,8 +173,7 @@ void same_dtype(const Type& a, const Type& b) {
   if (a.dtype != b.dtype) throw Refusal::dtype("b", b.dtype);
 }
 
-// ---- compare
-// -------------------------------------------------------------------------------------------------------
+// ---- compare ------------------------------------------------------------------------------------
 
 template <class V>
 constexpr Named<bool (*)(V, V)> kCompare[] = {
@@ -139,8 +182,7 @@ constexpr Named<bool (*)(V, V)> kCompare[] = {
     {"gt", [](V a, V b) { return a > b; }},  {"ge", [](V a, V b) { return a >= b; }},
 };
 
-// ---- unary
-// ---------------------------------------------------------------------------------------------------------
+// ---- unary --------------------------------------------------------------------------------------
 
 constexpr Named<double (*)(double)> kFloatUnary[] = {
     {"neg", [](double x) { return -x; }},
@@ -254,10 +296,8 @@ Kernel make_unary(const op::unary& n, const Node&) {
 
 Kernel make_cast(const op::cast& n, const Node&) {
   const Type& x = n.x.type();
-  return choose_any("x", x.dtype, [&]<class X>(X) {
-    return choose_any("y", n.to, [&]<class Y>(Y) -> Kernel {
-      return unary_kernel<X, Y>(x, [](auto value) { return value; });
-    });
+  return choose_cast("x", x.dtype, [&]<class X>(X) {
+    return choose_cast("y", n.to, [&]<class Y>(Y) { return cast_kernel<X, Y>(x, n.saturate); });
   });
 }
 

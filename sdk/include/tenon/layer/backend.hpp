@@ -15,8 +15,7 @@
 
 namespace tenon::sdk::layer {
 
-// ---- Load
-// ----------------------------------------------------------------------------------------------------------
+// ---- Load ---------------------------------------------------------------------------------------
 
 inline std::string range_text(uint32_t major, uint32_t low, uint32_t high) {
   const std::string m = std::to_string(major) + ".";
@@ -99,8 +98,7 @@ inline tenon_status* enumerate(tenon_plugin* plugin, const tenon_device_list** o
   });
 }
 
-// ---- Devices and buffers
-// -------------------------------------------------------------------------------------------
+// ---- Devices and buffers ------------------------------------------------------------------------
 
 inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
                                  const tenon_device_options* options, tenon_device** out) noexcept {
@@ -198,8 +196,7 @@ inline tenon_status* buffer_copy(tenon_buffer* target, uint64_t target_offset, t
   });
 }
 
-// ---- Query and compile
-// ---------------------------------------------------------------------------------------------
+// ---- Query and compile --------------------------------------------------------------------------
 
 inline tenon_blob open_blob(const void* bytes, uint64_t size) {
   tenon_blob blob;
@@ -362,8 +359,7 @@ inline tenon_status* derive(tenon_program* program, uint32_t value, const tenon_
   });
 }
 
-// ---- Instances
-// -----------------------------------------------------------------------------------------------------
+// ---- Instances ----------------------------------------------------------------------------------
 
 inline tenon_status* instantiate(tenon_program* program, const tenon_binding* binding,
                                  tenon_instance** out) noexcept {
@@ -407,8 +403,7 @@ inline tenon_status* run(tenon_instance* instance, const tenon_run_args* args) n
   });
 }
 
-// ---- Profiler
-// ------------------------------------------------------------------------------------------------------
+// ---- Profiler -----------------------------------------------------------------------------------
 
 inline tenon_status* run_measured(tenon_instance* instance, const tenon_run_args* args) noexcept {
   auto* i = behind<Instance>(instance);
@@ -440,8 +435,7 @@ inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
   return text(id) == TENON_DERIVED_WEIGHTS_ID ? &derived : nullptr;
 }
 
-// ---- The table and the manifest
-// ------------------------------------------------------------------------------------
+// ---- The table and the manifest -----------------------------------------------------------------
 
 using CreateFunction = tenon_status* (*)(const tenon_host*, uint32_t, tenon_plugin**);
 
