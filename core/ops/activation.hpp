@@ -25,7 +25,8 @@ Activation activation(std::string_view kind, double alpha = TENON_UNSET, double 
 const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::string_view kind,
                                  double alpha, double beta, std::string_view prefix = "");
 
-bool is_rounding(UnaryKind kind);
+bool is_rounding(UnaryKind kind);  // floor ceil trunc round
+bool is_flat(UnaryKind kind);      // these and sign: the slope is zero
 
 // x is in the accumulation type; so are the results.
 Value activate(Builder& b, const Activation& act, Value x);  // composite kinds

@@ -157,9 +157,8 @@ void unary_shape(Infer& i, const op::unary& n) {
 void unary_grad(Grad& g, const op::unary& n) {
   if (!g.wants(n.x)) return;
   const UnaryInfo& info = *find_unary(n.kind);
-  if (is_rounding(info.kind) && !n.ste)
-    g.refuse("x", cat("kind ", n.kind, " is flat; ste = true passes gradients straight through"));
-  if (is_rounding(info.kind)) return g.give(n.x, g.dy());
+  if (n.ste) return g.give(n.x, g.dy());
+  if (is_flat(info.kind)) return g.give(n.x, g.b.zeros(g.b.type(n.x)));
   if (info.kind == UnaryKind::neg) return g.give(n.x, g.b.neg(g.dy()));
   g.give(n.x, g.b.add(op::activation_backward{.kind = n.kind,
                                               .alpha = n.alpha,

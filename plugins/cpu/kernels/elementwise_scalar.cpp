@@ -9,10 +9,11 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr double kSqrt2 = 1.4142135623730951;
+constexpr double kInvSqrt2 = 0x1.6a09e667f3bcdp-1, kInvSqrt2Rest = -0x1.bdd3413b26456p-55;
+constexpr double kFourOverPi = 1.2732395447351628;
 constexpr double kInvSqrt2Pi = 0.39894228040143268;
 constexpr double kTwoOverSqrtPi = 1.1283791670955126;
-constexpr double kGeluScale = 1.5957691216057308;  // 2 sqrt(2/pi)
+constexpr long double kGeluScale = 1.595769121605730711759784L;  // 2 sqrt(2/pi)
 
 // 1/(1 + e^-x) without overflow.
 double sigmoid(double x) {
@@ -22,10 +23,33 @@ double sigmoid(double x) {
   }
   return 1 / (1 + std::exp(-x));
 }
+// The same of an argument that has more digits than a double: its rounding alone would cost a part
+// of |u| units.
+double sigmoid_of(long double u) {
+  const double near = static_cast<double>(u);
+  const double rest = std::isfinite(near) ? static_cast<double>(u - near) : 0;
+  return sigmoid(near) * (1 + rest * sigmoid(-near));
+}
 double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
-double normal_cdf(double x) { return std::erfc(-x / kSqrt2) / 2; }
-double gelu_tanh_argument(double x) { return kGeluScale * (x + 0.044715 * x * x * x); }
+// erfc(-x/sqrt 2)/2. What rounding takes from the argument z is given back: the relative slope of
+// erfc is near to z + sqrt(z^2 + 4/pi).
+double normal_cdf(double x) {
+  const double bounded = x > 9 ? 9 : x < -40 ? -40 : x;  // 1 and 0 beyond
+  const double z = -bounded * kInvSqrt2;
+  const double rest = std::fma(-bounded, kInvSqrt2, -z) - bounded * kInvSqrt2Rest;
+  return std::erfc(z) * (1 - rest * (z + std::sqrt(z * z + kFourOverPi))) / 2;
+}
+// e^(-scale x^2), the rounding of x^2 given back.
+double bell(double x, double scale) {
+  const double bounded = x > 60 ? 60 : x < -60 ? -60 : x;  // 0 beyond
+  const double square = bounded * bounded, rest = std::fma(bounded, bounded, -square);
+  return std::exp(-scale * square) * (1 - scale * rest);
+}
+long double gelu_tanh_argument(double given) {
+  const long double x = given;
+  return kGeluScale * (x + 0.044715 * x * x * x);
+}
 // e (e + 2): tanh(softplus x) = w / (w + 2).
 double mish_weight(double e) { return e * (e + 2); }
 
@@ -126,7 +150,7 @@ double unary_value(const Activation& f, double x) {
     case UnaryKind::softsign:
       return x / (1 + std::fabs(x));
     case UnaryKind::silu:
-      return x * sigmoid(a * x);
+      return x * sigmoid_of(static_cast<long double>(a) * x);
     case UnaryKind::hard_swish:
       return x * clamp01(x / 6 + 0.5);
     case UnaryKind::mish: {
@@ -136,7 +160,7 @@ double unary_value(const Activation& f, double x) {
     case UnaryKind::gelu:
       return x * normal_cdf(x);
     case UnaryKind::gelu_tanh:
-      return x * sigmoid(gelu_tanh_argument(x));
+      return x * sigmoid_of(gelu_tanh_argument(x));
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -177,8 +201,10 @@ double unary_slope(const Activation& f, double x) {
       const double y = std::tan(x);
       return 1 + y * y;
     }
-    case UnaryKind::atan:
-      return 1 / (1 + x * x);
+    case UnaryKind::atan: {  // x^2 must not overflow
+      const double r = 1 / x;
+      return x > 1 || x < -1 ? r * r / (1 + r * r) : 1 / (1 + x * x);
+    }
     case UnaryKind::asin:
       return 1 / std::sqrt((1 - x) * (1 + x));
     case UnaryKind::acos:
@@ -190,14 +216,16 @@ double unary_slope(const Activation& f, double x) {
     case UnaryKind::tanh:
       return 4 * sigmoid(2 * x) * sigmoid(-2 * x);
     case UnaryKind::erf:
-      return kTwoOverSqrtPi * std::exp(-x * x);
+      return kTwoOverSqrtPi * bell(x, 1);
     case UnaryKind::erfc:
-      return -kTwoOverSqrtPi * std::exp(-x * x);
+      return -kTwoOverSqrtPi * bell(x, 1);
     case UnaryKind::is_nan:
     case UnaryKind::is_inf:
       return 0;
-    case UnaryKind::reciprocal:
-      return -1 / (x * x);
+    case UnaryKind::reciprocal: {
+      const double y = 1 / x;
+      return -y * y;
+    }
     case UnaryKind::square:
       return 2 * x;
     case UnaryKind::relu:
@@ -218,8 +246,10 @@ double unary_slope(const Activation& f, double x) {
       const double r = 1 / (1 + std::fabs(x));
       return r * r;
     }
-    case UnaryKind::silu:
-      return sigmoid(a * x) * (1 + a * x * sigmoid(-a * x));
+    case UnaryKind::silu: {
+      const long double u = static_cast<long double>(a) * x;
+      return sigmoid_of(u) * (1 + a * x * sigmoid_of(-u));
+    }
     case UnaryKind::hard_swish:
       return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5;
     case UnaryKind::mish: {
@@ -227,11 +257,13 @@ double unary_slope(const Activation& f, double x) {
       return w / (w + 2) + x * (x > 60 ? 0 : 4 * (e / (w + 2)) * ((e + 1) / (w + 2)));
     }
     case UnaryKind::gelu:
-      return normal_cdf(x) + x * kInvSqrt2Pi * std::exp(-x * x / 2);
+      return normal_cdf(x) + x * kInvSqrt2Pi * bell(x, 0.5);
     case UnaryKind::gelu_tanh: {
-      const double u = gelu_tanh_argument(x), limited = x > 1e6 ? 1e6 : x < -1e6 ? -1e6 : x;
-      return sigmoid(u) +
-             x * sigmoid(-u) * sigmoid(u) * kGeluScale * (1 + 0.134145 * limited * limited);
+      const long double u = gelu_tanh_argument(x);
+      const double limited = x > 1e6 ? 1e6 : x < -1e6 ? -1e6 : x;
+      const double inner = static_cast<double>(kGeluScale) * (1 + 0.134145 * limited * limited);
+      const double value = sigmoid_of(u);
+      return value + x * sigmoid_of(-u) * value * inner;
     }
   }
   return std::numeric_limits<double>::quiet_NaN();

@@ -146,19 +146,29 @@ __device__ inline Normal<T> normal(T x) {
   return {exponential_square(x, T(0.5)), tail_ratio(a > 60 ? T(60) : a)};
 }
 
-// 2 sqrt(2/pi) (x + 0.044715 x^3). In f32 |x| is limited to where the sigmoid is 0 or 1.
-__device__ inline Pair<f64> gelu_tanh_argument(f64 x) {
-  return {1.5957691216057308 * (x + 0.044715 * x * x * x), 0};
-}
-__device__ inline Pair<f32> gelu_tanh_argument(f32 given) {
-  const f32 x = given > 20 ? 20.f : given < -20 ? -20.f : given;
-  const f32 c = 0.0713548139f, c_lo = 2.39883240e-9f, one = 1.59576917f, one_lo = -4.53406804e-8f;
-  const Pair<f32> square = product(x, x), cubic = product(square.hi, c);
-  const f32 cubic_lo = fmaf(square.lo, c, fmaf(square.hi, c_lo, cubic.lo));
-  const f32 sum = one + cubic.hi, part = sum - one;
-  const f32 lost = (one - (sum - part)) + (cubic.hi - part);  // whichever term is greater
-  const Pair<f32> hi = product(x, sum);
-  return {hi.hi, fmaf(x, lost + cubic_lo + one_lo, hi.lo)};
+// 2 sqrt(2/pi) (x + 0.044715 x^3); |x| is limited to where the sigmoid is 0 or 1.
+template <class T>
+struct GeluTanh;
+template <>
+struct GeluTanh<f32> {
+  static constexpr f32 most = 20, c = 0.0713548139f, c_lo = 2.39883240e-9f, one = 1.59576917f,
+                       one_lo = -4.53406804e-8f;
+};
+template <>
+struct GeluTanh<f64> {
+  static constexpr f64 most = 40, c = 0.07135481627260025, c_lo = -4.1218577217431825e-18,
+                       one = 1.5957691216057308, one_lo = -9.96930880911092e-17;
+};
+template <class T>
+__device__ inline Pair<T> gelu_tanh_argument(T given) {
+  typedef GeluTanh<T> G;
+  const T x = given > G::most ? G::most : given < -G::most ? -G::most : given;
+  const Pair<T> square = product(x, x), cubic = product(square.hi, G::c);
+  const T cubic_lo = fma(square.lo, G::c, fma(square.hi, G::c_lo, cubic.lo));
+  const T sum = G::one + cubic.hi, part = sum - G::one;
+  const T lost = (G::one - (sum - part)) + (cubic.hi - part);  // whichever term is greater
+  const Pair<T> hi = product(x, sum);
+  return {hi.hi, fma(x, lost + cubic_lo + G::one_lo, hi.lo)};
 }
 
 // mish: tanh(softplus x) = e (e + 2) r with e = e^x, r = 1 / (e (e + 2) + 2).
@@ -215,7 +225,7 @@ UNARY(leaky_relu) { return x < 0 ? a * x : x; }
 UNARY(elu) { return x < 0 ? a * expm1(x) : x; }
 UNARY(selu) { return b * (x < 0 ? a * expm1(x) : x); }
 UNARY(sigmoid) { return sigmoid_of(x).value(); }
-UNARY(hard_sigmoid) { return clamp01(a * x + b); }
+UNARY(hard_sigmoid) { return clamp01(rounded_sum(rounded_product(a, x), b)); }
 UNARY(softplus) { return (x < 0 ? T(0) : x) + log1p(exp(-fabs(x))); }
 UNARY(softsign) { return x / (1 + fabs(x)); }
 UNARY(silu) { return sigmoid_of(silu_argument(a, x)).times(x); }
@@ -320,7 +330,10 @@ SLOPE(tan) {
   const T y = tan(x);
   return 1 + y * y;
 }
-SLOPE(atan) { return 1 / (1 + x * x); }
+SLOPE(atan) {  // x^2 must not overflow
+  const T r = 1 / x;
+  return x > 1 || x < -1 ? r * r / (1 + r * r) : 1 / (1 + x * x);
+}
 SLOPE(asin) { return 1 / sqrt((1 - x) * (1 + x)); }
 SLOPE(acos) { return -1 / sqrt((1 - x) * (1 + x)); }
 SLOPE(sinh) { return cosh(x); }
@@ -333,7 +346,10 @@ SLOPE(erf) { return exponential_square(x, T(1)).times(T(1.1283791670955126)); }
 SLOPE(erfc) { return exponential_square(x, T(1)).times(T(-1.1283791670955126)); }
 SLOPE(is_nan) { return T(0); }
 SLOPE(is_inf) { return T(0); }
-SLOPE(reciprocal) { return -1 / (x * x); }
+SLOPE(reciprocal) {
+  const T y = 1 / x;
+  return -y * y;
+}
 SLOPE(square) { return 2 * x; }
 SLOPE(relu) { return x > 0 ? T(1) : T(0); }
 SLOPE(leaky_relu) { return x < 0 ? a : T(1); }
@@ -343,7 +359,10 @@ SLOPE(sigmoid) {
   const Sigmoid<T> s = sigmoid_of(x);
   return s.t.times(s.r * s.r);
 }
-SLOPE(hard_sigmoid) { return a * x + b > 0 && a * x + b < 1 ? a : T(0); }
+SLOPE(hard_sigmoid) {  // the rounding decides what is an end
+  const T z = rounded_sum(rounded_product(a, x), b);
+  return z > 0 && z < 1 ? a : T(0);
+}
 SLOPE(softplus) { return sigmoid_of(x).value(); }
 SLOPE(softsign) {
   const T r = 1 / (1 + fabs(x));

@@ -159,6 +159,97 @@ void backward_rows(Suite& s, const UnaryInfo& info) {
   }
 }
 
+// The whole range of every float dtype: what is not in f32 or a half becomes zero or infinity
+// there.
+std::vector<double> whole_range() {
+  std::vector<double> x = {0, -0.0, kInf, -kInf, kNan};
+  for (const double m :
+       {5e-324, 1e-310, 2.3e-308, 1e-300, 1e-160, 1e-100, 1e-45, 3e-42, 1e-40,  1.2e-38, 1e-30,
+        1e-20,  1e-15,  6e-8,     1e-7,   6e-5,   1e-4,   0.01,  0.1,   0.4,    0.7,     0.99,
+        1.0,    1.5,    2.0,      2.9,    4.0,    5.5,    8.0,   9.25,  11.5,   13.0,    14.5,
+        17.0,   20.0,   26.0,     30.1,   37.0,   38.2,   45.0,  60.0,  80.0,   87.0,    88.5,
+        91.0,   100.0,  103.0,    340.0,  700.0,  709.5,  730.0, 744.0, 1e3,    3e4,     6e4,
+        1e6,    1e8,    1e10,     1e16,   1e19,   2e19,   1e20,  3e21,  1e30,   1e37,    3e38,
+        1e77,   1e100,  1e154,    1e160,  1e162,  1e200,  1e300, 1e308, 1.7e308}) {
+    x.push_back(m);
+    x.push_back(-m);
+  }
+  return x;
+}
+
+void range_rows(Suite& s, const UnaryInfo& info) {
+  const std::string kind(info.name);
+  if (kind == "is_nan" || kind == "is_inf") return;
+  const std::vector<double> x = whole_range();
+  const auto n = static_cast<int64_t>(x.size());
+  s.add({.id = "unary-" + kind + "-range",
+         .sentence = kind + " over the whole range of its dtype",
+         .build =
+             [=](CaseBuilder& b) {
+               judged(b, kind,
+                      b.add(op::unary{.kind = kind, .x = b.input("x", {n}, Fill::list(x))}));
+             },
+         .tolerance = forward_tolerance(info),
+         .decomposed = decomposed_cost(kind),
+         .strided = false});
+  Tolerance t = ulps(8);
+  if (crosses_zero(kind)) t.factor = 16;
+  s.add({.id = "activation-backward-" + kind + "-range",
+         .sentence = "the slope of " + kind + " over the whole range of its dtype",
+         .build =
+             [=](CaseBuilder& b) {
+               const Value v = b.input("x", {n}, Fill::list(x));
+               const Value dy = b.input("dy", {n}, Fill::list({1}));
+               b.output("dx", b.add(op::activation_backward{.kind = kind, .x = v, .dy = dy}));
+               if (crosses_zero(kind)) b.scale("dx", [&] { return slope_scale(b, kind, v, dy); });
+             },
+         .tolerance = t,
+         .decomposed = std::max(8.0, decomposed_cost(kind)),
+         .strided = false});
+}
+
+void edge_rows(Suite& s) {
+  for (const char* kind : {"floor", "ceil", "trunc", "round", "sign"})
+    s.add({.id = std::string("unary-") + kind + "-flat",
+           .sentence = std::string(kind) + " is flat: its gradient is zero",
+           .build = [=](CaseBuilder& b) {
+             const Value x = b.input("x", {6}, Fill::list({0.3, -1.7, 2.5, 3, 0, kInf}));
+             const Value y = b.add(op::unary{.kind = kind, .x = x});
+             // Beside a term that has a slope, and alone.
+             const Value both = b.binary("add", y, b.binary("mul", x, x));
+             b.output("alone", b.graph().gradients(b.reduce("sum", y, {}, false), {x})[0]);
+             b.expect("alone", {0, 0, 0, 0, 0, 0});
+             b.output("beside", b.graph().gradients(b.reduce("sum", both, {}, false), {x})[0]);
+           }});
+  // alpha x + beta is rounded twice; what it is at the ends decides whether they have a slope.
+  struct Ends {
+    const char* id;
+    double alpha, beta;
+    std::vector<double> ends, inside;
+  };
+  for (const Ends& e : {Ends{"default", TENON_UNSET, TENON_UNSET, {-2.5, 2.5}, {-2.375, 2.375}},
+                        Ends{"sixth", 1.0 / 6, 0.5, {-3, 3}, {-2.875, 2.875}},
+                        Ends{"tenth", 0.1, 0.25, {-2.5, 7.5}, {-2.375, 7.375}},
+                        Ends{"falling", -1.0 / 6, 0.5, {3, -3}, {2.875, -2.875}}})
+    s.add({.id = std::string("hard-sigmoid-ends-") + e.id,
+           .sentence = "hard_sigmoid has no slope at its two ends",
+           .build =
+               [=](CaseBuilder& b) {
+                 std::vector<double> x = e.ends;
+                 x.insert(x.end(), e.inside.begin(), e.inside.end());
+                 const double alpha = std::isnan(e.alpha) ? 0.2 : e.alpha;
+                 const Value v = b.input("x", {4}, Fill::list(x));
+                 b.output("dx", b.add(op::activation_backward{
+                                    .kind = "hard_sigmoid",
+                                    .alpha = e.alpha,
+                                    .beta = e.beta,
+                                    .x = v,
+                                    .dy = b.input("dy", {4}, Fill::list({1}))}));
+                 b.expect("dx", {0, 0, alpha, alpha});
+               },
+           .tolerance = ulps(4)});
+}
+
 void parameter_rows(Suite& s) {
   struct Parameters {
     const char* kind;
@@ -304,8 +395,10 @@ void elementwise_activation_rows(Suite& s) {
   for (const UnaryInfo& info : kUnaryKinds) {
     forward_rows(s, info);
     backward_rows(s, info);
+    range_rows(s, info);
   }
   parameter_rows(s);
+  edge_rows(s);
   swiglu_rows(s);
 }
 
