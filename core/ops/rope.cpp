@@ -103,11 +103,13 @@ struct Pair {
 // The two members of each rotated pair, in the accumulation dtype; x is of rank 4.
 Pair split(Builder& b, const op::rope& n, Value x, int64_t half) {
   x = b.widen(x);
+  if (half == 0) return {x, x};
   if (n.interleaved) return {b.narrow(x, 3, 0, half, 2), b.narrow(x, 3, 1, half, 2)};
   return {b.narrow(x, 3, 0, half), b.narrow(x, 3, half, half)};
 }
 
 Value join(Builder& b, const op::rope& n, const Pair& pair) {
+  if (b.shape(pair.first)[3] == 0) return pair.first;
   if (!n.interleaved) return b.concat({pair.first, pair.second}, 3);
   Shape shape = b.shape(pair.first);
   shape[3] *= 2;

@@ -37,6 +37,7 @@ struct Update {
   double eps = 0;
   double look_ahead = 0;  // sgd with nesterov: the momentum
   bool nesterov = false;
+  bool first = false;  // sgd with momentum: the buffer begins as the gradient, whatever it holds
 };
 
 // Updates elements [begin, end).
@@ -94,15 +95,16 @@ struct Momentum {
         keep(hn::Set(d, static_cast<T>(u.keep[0]))),
         take(hn::Set(d, static_cast<T>(u.take[0]))),
         look_ahead(hn::Set(d, static_cast<T>(u.look_ahead))),
-        nesterov(u.nesterov) {}
+        nesterov(u.nesterov),
+        first(u.first) {}
   HWY_INLINE void operator()(D, V& w, V g, V* m) const {
     const V slope = hn::MulAdd(plain.decay, w, g);
-    m[0] = hn::MulAdd(keep, m[0], hn::Mul(take, slope));
+    m[0] = first ? slope : hn::MulAdd(keep, m[0], hn::Mul(take, slope));
     w = hn::NegMulAdd(plain.rate, nesterov ? hn::MulAdd(look_ahead, m[0], slope) : m[0], w);
   }
   Sgd<D> plain;
   V keep, take, look_ahead;
-  bool nesterov;
+  bool nesterov, first;
 };
 
 template <class D>
@@ -338,11 +340,11 @@ Kernel make_sgd(const sdk::op::sgd& n, const Node&) {
               [o, u, step, decay = n.weight_decay, momentum = n.momentum,
                take = 1 - n.dampening](const Call& c) {
                 Update now = u;
-                const bool first = step.read(c, 0) == 1;  // the buffer begins as the gradient
+                now.first = step.read(c, 2) <= 1;  // without a step the buffer goes on
                 now.rate = o.lr.read(c, 0);
                 now.decay = decay;
-                now.keep[0] = first ? 0 : momentum;
-                now.take[0] = first ? 1 : take;
+                now.keep[0] = momentum;
+                now.take[0] = take;
                 o.run(c, now);
               },
           .in_place = o.in_place()};

@@ -12,7 +12,7 @@ typedef acc_t<T> A;
 typedef UpdateOf<T, G, A> Update;
 struct Numbers {
   A rate, decay, root_scale, eps, scale, look_ahead, keep[2], take[2];
-  bool nesterov, apply;
+  bool nesterov, apply, first;
 };
 
 struct sgd {
@@ -27,14 +27,14 @@ struct sgd {
 struct momentum {
   static constexpr int kMoments = 1;
   __device__ static void prepare(const Update& u, Numbers& n) {
-    const bool first = u.step.read(0) == 1;  // the buffer begins as the gradient
+    n.first = u.step.read(2) <= 1;  // the buffer begins as the gradient, whatever it holds
     n.rate = (A)u.lr.read(0), n.decay = (A)u.decay;
-    n.keep[0] = (A)(first ? 0 : u.keep[0]), n.take[0] = (A)(first ? 1 : u.take[0]);
+    n.keep[0] = (A)u.keep[0], n.take[0] = (A)u.take[0];
     n.look_ahead = (A)u.look_ahead, n.nesterov = u.nesterov != 0;
   }
   __device__ static void step(const Numbers& n, A& w, A g, A* m) {
     const A slope = fma(n.decay, w, g);
-    m[0] = fma(n.keep[0], m[0], n.take[0] * slope);
+    m[0] = n.first ? slope : fma(n.keep[0], m[0], n.take[0] * slope);
     w = fma(-n.rate, n.nesterov ? fma(n.look_ahead, m[0], slope) : m[0], w);
   }
 };

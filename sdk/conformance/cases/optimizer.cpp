@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // sgd adamw lion: against the reference, and against their formulas written out here.
 #include <cmath>
+#include <limits>
 
 #include "cases/families.hpp"
 
 namespace tenon::conform {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Step {
   const char* id;
@@ -139,6 +143,27 @@ void known_rows(Suite& s) {
     b.expect("momentum",
              by_hand([&](double w, double g, double m, double) { return buf(w, g, m); }));
   });
+  // Up to step 1 the buffer begins as the gradient, whatever it holds.
+  for (const int64_t step : {-3, 0, 1})
+    add(step < 0    ? "sgd-known-negative"
+        : step == 0 ? "sgd-known-zeroth"
+                    : "sgd-known-first",
+        [step](CaseBuilder& b) {
+          op::sgd n = known_operands<op::sgd>(b);
+          n.momentum = 0.75;
+          n.dampening = 0.5;
+          n.step = b.ints("step", {}, {step});
+          n.momentum_buf = b.input("momentum_buf", {4}, Fill::list({9, kNan, -kInf, 7}));
+          n.want_momentum_buf_out = true;
+          const Node y = b.add(n);
+          b.output("w", y[0]);
+          b.expect("w", by_hand([](double w, double g, double, double) {
+                     return w - kLr * (g + kDecay * w);
+                   }));
+          b.output("momentum", y[1]);
+          b.expect("momentum",
+                   by_hand([](double w, double g, double, double) { return g + kDecay * w; }));
+        });
   add("adamw-known", [](CaseBuilder& b) {
     op::adamw n = known_operands<op::adamw>(b);
     n.beta1 = 0.75;
@@ -203,6 +228,11 @@ void optimizer_cases(Suite& s) {
         Step{.id = "dampening-first",
         .sentence = "dampening spares the first step",
         .step = 1,
+        .momentum = 0.9,
+        .dampening = 0.3},
+        Step{.id = "dampening-zeroth",
+        .sentence = "a step before the first counts as the first",
+        .step = 0,
         .momentum = 0.9,
         .dampening = 0.3},
         Step{.id = "momentum-skipped",

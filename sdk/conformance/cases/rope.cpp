@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rope: layouts, pairings, tables and positions.
+#include <algorithm>
 #include <cmath>
 
 #include "cases/families.hpp"
@@ -36,6 +37,33 @@ const std::vector<Form>& forms() {
       {"per-token-bhsd", "tables per token", {2, 3, 5, 8}, "bhsd", 0, true, false, 0, 0, per_token},
       {"wide", "heads of 64", {1, 33, 4, 64}},
       {"no-steps", "no steps", {2, 0, 3, 8}},
+      {"no-batch", "an empty batch", {0, 5, 3, 8}},
+      {"no-heads", "no heads", {2, 5, 0, 8}},
+      {"no-heads-interleaved", "no heads, in neighbours", {2, 0, 5, 8}, "bhsd", 0, true},
+      {"no-dim", "heads of no elements", {2, 5, 3, 0}},
+      {"no-dim-interleaved", "heads of no elements, in neighbours", {2, 5, 3, 0}, "bshd", 0, true},
+      {"no-dim-bhsd", "heads of no elements", {2, 3, 5, 0}, "bhsd", 0, true, true},
+      {"no-dim-bsh", "heads of no elements", {2, 5, 0}, "bsh", 0, true, false, 0, 3},
+      {"no-dim-ids",
+       "heads of no elements, positions given",
+       {2, 5, 3, 0},
+       "bshd",
+       0,
+       true,
+       false,
+       0,
+       0,
+       given},
+      {"no-dim-per-token",
+       "heads of no elements, tables per token",
+       {2, 5, 3, 0},
+       "bshd",
+       0,
+       true,
+       false,
+       0,
+       0,
+       per_token},
   };
   return all;
 }
@@ -75,7 +103,7 @@ void rope_cases(Suite& s) {
                  b.scale("y", [&] { return b.number(8); });
                },
            .tolerance = scaled(4),
-           .gradient = f.x[1] > 0 && f.x.back() < 60,
+           .gradient = std::ranges::find(f.x, 0) == f.x.end() && f.x.back() < 60,
            .scales = {0.05, 4}});
   struct Bad {
     const char* id;

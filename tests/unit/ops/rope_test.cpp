@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rope: types and refusals of its layouts, widths and positions.
+#include "evaluate.hpp"
 #include "rig.hpp"
 
 using namespace tenon::core;
@@ -65,6 +66,17 @@ TEST_CASE("rope: widths and positions") {
   r.refuses(op::rope{.layout = "bsh", .x = r(kF32, {2, 5, 24}), .cos = table, .sin = table}, shape,
             {"num_heads", "0"});
   r.refuses(op::rope{.layout = "bsd", .x = x, .cos = table, .sin = table}, bad, {"layout", "bsd"});
+}
+
+TEST_CASE("rope: heads of no elements, in either pairing") {
+  for (const bool interleaved : {false, true}) {
+    const auto f = [=](Builder& b, const std::vector<Value>& in) -> Value {
+      return b.add(op::rope{.interleaved = interleaved, .x = in[0], .cos = in[1], .sin = in[2]});
+    };
+    const Tensor x = tensor(kF32, {2, 3, 1, 0}, {}), table = tensor(kF32, {4, 0}, {});
+    CHECK(forward(f, {x, table, table}).data.empty());
+    CHECK(gradients(f, {x, table, table}, {true, true, true})[1].data.empty());
+  }
 }
 
 TEST_SUITE_END();
