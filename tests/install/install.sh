@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh BUILD_DIR: what is installed is enough. Outside the tree: plugins from the templates (C++ by find_package, C by
-# pkg-config) load in the installed command and run the model; the examples build and run.
+# install.sh BUILD_DIR: what is installed is enough, and can be uninstalled. Outside the tree: plugins from the templates
+# (C++ by find_package, C by pkg-config) load in the installed command and run the model; the examples build and run.
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
@@ -86,4 +87,22 @@ gcc -std=c11 -Wall -Wextra -Werror -pedantic "$work/examples/line.c" $(pkg --cfl
 # shellcheck disable=SC2046
 g++ -std=c++20 -Wall -Wextra -Werror "$work/examples/line.cpp" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/line_cpp"
 "$work/line_cpp"
+echo "== an incomplete build, installed and uninstalled"
+# As after the demo, which builds no kit: a build folder of its own with the files of this one.
+cmake -S "$source" -B "$work/incomplete" -G Ninja -DTENON_BUILD_TESTS=OFF -DCMAKE_INSTALL_LIBDIR="$(basename "$libdir")" >> "$work/log"
+cp -r "$build/bin" "$build/lib" "$work/incomplete/"
+rm "$work/incomplete/bin/tenon_conform"
+mkdir "$work/second"
+touch "$work/second/mine"
+cmake --install "$work/incomplete" --prefix "$work/second" > "$work/log"
+grep -q "Left out: tenon_conform" "$work/log"
+"$work/second/bin/tenon" devices | grep "^  cpu:0 "
+cmake -S "$work/examples" -B "$work/examples/second" -G Ninja -DCMAKE_PREFIX_PATH="$work/second" >> "$work/log"
+cmake --build "$work/incomplete" --target uninstall > "$work/log"
+left=$(find "$work/second" ! -type d)
+[ "$left" = "$work/second/mine" ] || { echo "after uninstall: $left"; exit 1; }
+left=$(find "$work/second" -name '*tenon*')
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+if cmake --build "$work/incomplete" --target uninstall > "$work/log" 2>&1; then echo "uninstalled twice"; exit 1; fi
+grep -q "install_manifest.txt is missing" "$work/log"
 echo "ok"
