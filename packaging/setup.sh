@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [--fuzz]: installs what building and testing need, on Debian 12 and Ubuntu 24.04.
+# setup.sh [--fuzz | --deb]: installs what building and testing need, on Debian 12 and Ubuntu 24.04; with an option also
+# what fuzzing or packing needs.
 # Says nothing when all is there; elsewhere prints the list and exits with 1.
 set -euo pipefail
 
@@ -10,11 +11,12 @@ required=(
   libboost-dev libboost-filesystem-dev libboost-system-dev
   doctest-dev nlohmann-json3-dev python3
 )
-optional=(python3-numpy python3-pip)  # tests that need them skip without them
+optional=(python3-numpy python3-pip dpkg-dev file)  # tests that need them skip without them
 case "${1:-}" in
   "") ;;
   --fuzz) required+=(clang-16 libclang-rt-16-dev) ;;
-  *) echo "usage: setup.sh [--fuzz]" >&2; exit 2 ;;
+  --deb) required+=(dpkg-dev file) ;;
+  *) echo "usage: setup.sh [--fuzz | --deb]" >&2; exit 2 ;;
 esac
 
 os=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_ID:-}") || os=unknown
