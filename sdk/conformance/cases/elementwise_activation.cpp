@@ -115,11 +115,12 @@ Value slope_scale(CaseBuilder& b, const std::string& kind, Value x, Value dy) {
   const Value one = b.number(1);
   Value s = one;
   const auto sigma = [&](Value v) { return b.unary("sigmoid", v); };
-  const Value a = b.abs(x);
+  const Value a = b.binary("min", b.abs(x), b.number(1e3));  // beyond, each term has its limit
   if (kind == "silu") s = b.binary("mul", sigma(x), b.binary("add", one, a));
   if (kind == "gelu" || kind == "gelu_tanh") {
-    const Value far = b.binary("add", one, b.binary("mul", x, x));
-    const Value bell = b.unary("exp", b.binary("mul", b.number(-0.5), b.binary("mul", x, x)));
+    const Value square = b.binary("mul", a, a);
+    const Value far = b.binary("add", one, square);
+    const Value bell = b.unary("exp", b.binary("mul", b.number(-0.5), square));
     const Value tail = b.binary("mul", b.binary("mul", a, far), bell);
     s = b.binary("add",
                  b.binary("mul", b.number(0.5),
