@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rig.hpp"
+#include "random_run.hpp"
 
 namespace tenon::test {
 
@@ -59,9 +59,6 @@ struct Recipe {
   std::vector<Step> steps;
 };
 
-inline bool is_whole(tenon_dtype t) { return t >= i8 && t <= u64; }
-inline bool is_half(tenon_dtype t) { return t == f16 || t == bf16; }
-
 inline Recipe random_recipe(uint64_t seed, const std::vector<tenon_dtype>& dtypes) {
   std::mt19937_64 rng(seed);
   const auto below = [&](uint64_t n) { return static_cast<uint32_t>(rng() % n); };
@@ -97,7 +94,10 @@ class Built {
       : type{recipe.dtype, recipe.rows ? std::vector<int64_t>{recipe.rows, recipe.cols}
                                        : std::vector<int64_t>{recipe.cols}},
         r(recipe) {
-    values = {g.input("x0", type), g.input("x1", type)};
+    for (const char* name : {"x0", "x1"}) {
+      values.push_back(g.input(name, type));
+      inputs.push_back({name, type, {}});
+    }
     std::vector<Value> wrt = values;
     for (const Step& s : r.steps) {
       values.push_back(made(s));
@@ -120,6 +120,19 @@ class Built {
   Graph g{"random"};
   std::vector<std::string> outputs;
   std::map<std::string, Value> weights;
+
+  // The weights by name, then the inputs; whole numbers are small.
+  std::vector<Feed> feeds() const {
+    std::vector<Feed> all;
+    for (const auto& [name, weight] : weights) all.push_back({name, g.type(weight), {}, true});
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    for (size_t k = 0; k < all.size(); ++k)
+      all[k].value = [key = k + 1, whole = is_whole(type.dtype)](size_t i) {
+        const double v = noise(key, i);
+        return whole ? std::floor(v * 9) : v;
+      };
+    return all;
+  }
 
  private:
   static constexpr uint64_t kNudges = 2000;  // the key of their noise
@@ -247,6 +260,7 @@ class Built {
 
   const Recipe& r;
   std::vector<Value> values;
+  std::vector<Feed> inputs;
 };
 
 }  // namespace tenon::test

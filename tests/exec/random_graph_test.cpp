@@ -5,118 +5,27 @@
 #include "random_graph.hpp"
 
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <optional>
-
-#include "base/number.hpp"
 
 using namespace tenon;
 using namespace tenon::test;
 
 namespace {
 
-// Where graphs run with fusion; what they should give is told by cpu:0.
-const std::string& device() {
-  static const std::string the = [] {
-    const char* text = std::getenv("TENON_RANDOM_DEVICE");
-    return std::string(text ? text : "cpu:0");
-  }();
-  return the;
-}
-
 // What fusion made of a graph.
 struct Joined {
   bool any = false, products = false;
 };
 
-// How a run's numbers are made: rounded to a dtype, and perhaps moved by half a unit of it.
-struct Numbers {
-  tenon_dtype rounded;
-  bool nudged = false;
-};
-
-double unit_of(tenon_dtype t) {
-  return t == f64 ? 0x1p-53 : t == f32 ? 0x1p-24 : t == f16 ? 0x1p-11 : 0x1p-8;
-}
-
-void store_at(tenon_dtype t, std::byte* at, double v, int64_t whole) {
-  if (is_whole(t)) {
-    std::memcpy(at, &whole, tenon_dtype_bits(t) / 8);  // little-endian: the low bytes
-  } else {
-    REQUIRE(core::store_number(t, at, v));
-  }
-}
-
-std::vector<std::byte> content(const TensorType& type, uint64_t key, const Numbers& how) {
-  const size_t size = tenon_dtype_bits(type.dtype) / 8;
-  std::vector<std::byte> bytes(static_cast<size_t>(type.elements()) * size);
-  for (size_t i = 0; i * size < bytes.size(); ++i) {
-    const double v = noise(key, i);
-    double real = v;
-    if (is_half(how.rounded)) {
-      std::byte half[8];
-      REQUIRE(core::store_number(how.rounded, half, v));
-      core::load_number(how.rounded, half, &real);
-    }
-    if (how.nudged) real *= 1 + (noise(key + 1000, i) < 0 ? -1 : 1) * unit_of(how.rounded);
-    store_at(type.dtype, bytes.data() + i * size, real, static_cast<int64_t>(std::floor(v * 9)));
-  }
-  return bytes;
-}
-
-struct Result {
-  std::vector<std::byte> bytes{};
-  std::vector<double> values{};  // of floats
-};
-using Results = std::map<std::string, Result>;
-
 Results run(const Built& built, const ExecutableOptions& options, const Numbers& how,
             Joined* joined = nullptr) {
-  uint64_t key = 0;
-  Store store(runtime());
-  for (const auto& [name, weight] : built.weights) {
-    const TensorType t = built.g.type(weight);
-    const auto bytes = content(t, ++key, how);
-    store.set(TENON_SPACE_WEIGHT, name, t, bytes.data(), bytes.size());
-  }
-  const Executable executable(runtime(), built.g, store, options);
+  std::string report;
+  Results results = run(built.g, built.feeds(), built.outputs, options, how, &report);
   if (joined) {
-    const std::string report = executable.report();
     joined->any = report.find("joined: ") != std::string::npos;
     joined->products = report.find("\"op\":\"batch_linear\"") != std::string::npos;
   }
-  Context context(executable);
-  for (const char* name : {"x0", "x1"}) {
-    const auto bytes = content(built.type, ++key, how);
-    context.set(name, built.type, bytes.data(), bytes.size());
-  }
-  context.run();
-  Results results;
-  for (const std::string& name : built.outputs) {
-    const TensorType t = context.output_type(name);
-    Result& r = results[name];
-    r.bytes.resize(t.bytes());
-    context.get(name, r.bytes.data(), r.bytes.size());
-    if (is_whole(t.dtype)) continue;
-    r.values.resize(static_cast<size_t>(t.elements()));
-    for (size_t i = 0; i < r.values.size(); ++i)
-      core::load_number(t.dtype, r.bytes.data() + i * (tenon_dtype_bits(t.dtype) / 8),
-                        &r.values[i]);
-  }
   return results;
-}
-
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
-double furthest(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (std::isfinite(a[i]) && std::isfinite(b[i])) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
 }
 
 // The oracle: the template in f64, op by op, on the numbers as the half has them. It tells how far
@@ -131,7 +40,7 @@ class Oracle {
     const Built built(r);
     const ExecutableOptions options{.device = "template:0", .simplify = false};
     exact_ = run(built, options, {half_});
-    moved_ = run(Built(r, unit_of(half_)), options, {half_, true});
+    moved_ = run(Built(r, unit_of(half_)), options, {half_, 1});
   }
   const std::vector<double>& exact(const std::string& name) const { return exact_.at(name).values; }
   double room(const std::string& name, const std::vector<double>& plain) const {
@@ -153,7 +62,7 @@ std::string difference(const Recipe& r, Joined* joined = nullptr) {
   try {
     const Built built(r);
     plain = run(built, {.device = "cpu:0", .fuse = false}, {r.dtype});
-    fused = run(built, {.device = device(), .allow_fallback = false}, {r.dtype}, joined);
+    fused = run(built, {.device = random_device(), .allow_fallback = false}, {r.dtype}, joined);
     if (is_half(r.dtype)) oracle.emplace(r);
   } catch (const std::exception& e) {
     return e.what();
@@ -210,11 +119,6 @@ Recipe shrunk(Recipe r) {
   return r;
 }
 
-uint64_t number_from(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 // The graphs of so many seeds; a quarter at least must be such that fusion finds something, where
 // recipes ask for it a tenth such that it joins products, which the cpu claims.
 void check_graphs(const std::vector<tenon_dtype>& dtypes, uint64_t otherwise) {
@@ -234,9 +138,9 @@ void check_graphs(const std::vector<tenon_dtype>& dtypes, uint64_t otherwise) {
     const Recipe small = shrunk(r);
     FAIL("seed ", seed, ": ", apart, "; shrunk: ", difference(small), "\n", Built(small).g.print());
   }
-  MESSAGE(count, " graphs on ", device(), ", ", with_joins, " of them joined");
+  MESSAGE(count, " graphs on ", random_device(), ", ", with_joins, " of them joined");
   CHECK(with_joins * 4 > count);
-  if (dtypes[0] == f64 && device() == "cpu:0") CHECK(with_products * 10 > count);
+  if (dtypes[0] == f64 && random_device() == "cpu:0") CHECK(with_products * 10 > count);
 }
 
 }  // namespace
