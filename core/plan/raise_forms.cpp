@@ -111,12 +111,17 @@ std::optional<Raised> raise_cross_entropy(Matcher& m, Value y) {
                       b.where(b.compare("lt", labels, b.scalar_int(index, 0)), from_end, labels);
                   const int64_t never = index == kI32 ? std::numeric_limits<int32_t>::min()
                                                       : std::numeric_limits<int64_t>::min();
-                  const Value loss = b.add(op::cross_entropy{.axis = axis,
-                                                             .ignore_index = never,
-                                                             .reduction = "none",
-                                                             .logits = v[0],
-                                                             .labels = mapped});
-                  return b.reshape(b.neg(loss), picked);
+                  const auto r = b.add(op::cross_entropy{.axis = axis,
+                                                         .ignore_index = never,
+                                                         .reduction = "none",
+                                                         .logits = v[0],
+                                                         .labels = mapped,
+                                                         .want_lse = true});
+                  // In a row with +inf the loss is infinite, but the log softmax is NaN.
+                  const Value above =
+                      b.compare("eq", r[1], std::numeric_limits<double>::infinity());
+                  const Value nan = b.scalar(b.dtype(r[0]), std::nan(""));
+                  return b.reshape(b.where(above, nan, b.neg(r[0])), picked);
                 }};
 }
 

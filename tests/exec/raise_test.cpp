@@ -241,8 +241,8 @@ const Case kCases[] = {
 };
 
 struct Outcome {
-  std::map<std::string, std::vector<double>> values;
-  std::vector<std::string> ops;  // with their kinds where they were raised
+  std::map<std::string, std::vector<double>> values{};
+  std::vector<std::string> ops{};  // with their kinds where they were raised
   bool raised = false;
 };
 
@@ -465,6 +465,29 @@ TEST_SUITE("exec/raise") {
         error_of([&] { c->run(); }, &code);
         CHECK(code == TENON_INDEX_OUT_OF_RANGE);
       }
+  }
+
+  TEST_CASE("cross entropy: infinities and NaN in a row") {
+    Graph g("picked");
+    const Value x = g.input("x", {f64, {6, 3}}), labels = g.input("labels", {i32, {6, 1}});
+    const Value log = g.add(op::softmax{.log = true, .x = x});
+    g.output("y", g.add(op::gather_elements{.axis = 1, .data = log, .indices = labels}));
+    const Store store(runtime());
+    std::map<bool, std::vector<double>> y;
+    for (const bool fuse : {false, true}) {
+      const Executable executable(runtime(), g, store, {.device = "cpu:0", .fuse = fuse});
+      CHECK((executable.report().find("\"cross_entropy\"") != std::string::npos) == fuse);
+      Context context(executable);
+      context.set("x", {6, 3},
+                  std::vector<double>{kInf, 0, 1, kInf, 2, kInf, std::nan(""), 0, 1,  //
+                                      -kInf, -kInf, 2, -kInf, -kInf, -kInf, 1, 2, -kInf});
+      context.set("labels", {6, 1}, std::vector<int32_t>{1, 0, 1, 0, 2, 0});
+      context.run();
+      y[fuse] = context.get<double>("y");
+    }
+    CHECK(std::isnan(y[false][0]));
+    CHECK(y[false][3] == -kInf);
+    check_same({.values = {{"y", y[false]}}}, {.values = {{"y", y[true]}}});
   }
 
   TEST_CASE("numbers: constants are read in each dtype, and must be right to its precision") {
