@@ -267,34 +267,48 @@ std::optional<Root> inverse_root(Matcher& m, Value r, Value c) {
   return {};
 }
 
-// c·r, or c/√..: what is normalized, c, and by what; the other factors of the product at `rest`.
+// c·r or c/√(..): the values c, the root, and the other factors of the product.
 struct Normalized {
   Value c;
   Root root;
   std::vector<Value> rest;
 };
+std::optional<Normalized> quotient_by_root(Matcher& m, Value y) {
+  const auto quotient = m.binary(y, "div");
+  if (!quotient) return {};
+  const Value inside = m.unary(quotient->second, "sqrt");
+  if (!inside) return {};
+  const auto root = root_of_mean(m, inside, quotient->first);
+  if (!root) return {};
+  return Normalized{quotient->first, *root, {}};
+}
 std::optional<Normalized> normalized(Matcher& m, Value y) {
   const size_t start = m.mark();
-  if (const auto quotient = m.binary(y, "div")) {
-    if (const Value inside = m.unary(quotient->second, "sqrt"))
-      if (const auto root = root_of_mean(m, inside, quotient->first))
-        return Normalized{quotient->first, *root, {}};
-    m.back_to(start);
-  }
+  if (auto n = quotient_by_root(m, y)) return n;
+  m.back_to(start);
   const Matcher::Product p = m.product(y);
-  if (p.number != 1 || p.factors.size() > 3) return {};
-  const size_t before = m.mark();
-  for (size_t r = 0; r < p.factors.size(); ++r)
-    for (size_t c = 0; c < p.factors.size(); ++c) {
-      if (c == r) continue;
-      m.back_to(before);
-      const auto root = inverse_root(m, p.factors[r], p.factors[c]);
-      if (!root) continue;
-      Normalized n{p.factors[c], *root, {}};
-      for (size_t f = 0; f < p.factors.size(); ++f)  // by place: one value may come twice
-        if (f != c && f != r) n.rest.push_back(p.factors[f]);
+  const size_t count = p.factors.size(), before = m.mark();
+  if (p.number != 1 || count > 3) return {};
+  // The factors except two, by position, because a value may occur twice.
+  const auto all_but = [&](size_t a, size_t b) {
+    std::vector<Value> rest;
+    for (size_t f = 0; f < count; ++f)
+      if (f != a && f != b) rest.push_back(p.factors[f]);
+    return rest;
+  };
+  for (size_t c = 0; c < count; ++c) {
+    m.back_to(before);
+    if (auto n = quotient_by_root(m, p.factors[c])) {
+      n->rest = all_but(c, c);
       return n;
     }
+    for (size_t r = 0; r < count; ++r) {
+      if (c == r) continue;
+      m.back_to(before);
+      if (const auto root = inverse_root(m, p.factors[r], p.factors[c]))
+        return Normalized{p.factors[c], *root, all_but(c, r)};
+    }
+  }
   return {};
 }
 

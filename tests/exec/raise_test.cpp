@@ -178,6 +178,12 @@ const Case kCases[] = {
        const Value inside = b.add(b.reduce("mean", b.mul(x, x), {1, 2}), 0.5);
        return b.mul(gamma, b.mul(b.unary("reciprocal", b.unary("sqrt", inside)), x));
      }},
+    {"rms_norm by a division, then scaled", "rms_norm",
+     [](Build& b) {
+       const Value x = b.input({4, 6}), gamma = b.input({6});
+       const Value root = b.unary("sqrt", b.add(b.reduce("mean", b.mul(x, x)), 0.5));
+       return b.mul(gamma, b.div(x, root));
+     }},
     {"rms_norm of a leading axis", "",
      [](Build& b) {
        const Value x = b.input({4, 6}), gamma = b.input({6});
