@@ -319,6 +319,46 @@ Value attention(Build& b, const std::function<Value(Build&, Value)>& mask, bool 
   return b.g.add(op::matmul{.a = p, .b = v});
 }
 
+struct Slopes {
+  std::vector<double> dq, dk;
+  bool fused = false;
+};
+
+// Gradients of a weighted sum of attention, spelt out. The data are floats in each dtype; `offset`
+// is added to all keys.
+Slopes attention_slopes(tenon_dtype dtype, bool fuse, int64_t queries, int64_t keys, int64_t dim,
+                        double offset) {
+  Build b({dtype, {}});
+  const Value q = b.input({1, 2, queries, dim}), k = b.input({1, 2, keys, dim}),
+              v = b.input({1, 2, keys, dim}), weights = b.fixed({1, 2, queries, dim});
+  const Value p = b.softmax(b.g.add(op::matmul{.trans_b = true, .a = q, .b = k}));
+  const Value y = b.g.add(op::matmul{.a = p, .b = v});
+  const auto slopes = b.g.gradients(b.reduce("sum", b.mul(y, weights), {0, 1, 2, 3}), {q, k});
+  b.g.output("dq", slopes[0]);
+  b.g.output("dk", slopes[1]);
+  const Executable executable(runtime(), b.g, Store(runtime()), {.device = "cpu:0", .fuse = fuse});
+  Context context(executable);
+  for (size_t i = 0; i < b.inputs.size(); ++i) {
+    std::vector<float> data(static_cast<size_t>(b.g.type(b.inputs[i]).elements()));
+    for (size_t e = 0; e < data.size(); ++e)
+      data[e] = static_cast<float>(3 * noise(i, e) + (i == 1 ? offset : 0));
+    const std::string name = "x" + std::to_string(i);
+    const std::vector<int64_t> dims = b.g.type(b.inputs[i]).dims;
+    if (dtype == f32)
+      context.set(name, dims, data);
+    else
+      context.set(name, dims, std::vector<double>(data.begin(), data.end()));
+  }
+  context.run();
+  const auto read = [&](const char* name) {
+    if (dtype == f64) return context.get<double>(name);
+    const auto values = context.get<float>(name);
+    return std::vector<double>(values.begin(), values.end());
+  };
+  const bool fused = executable.report().find("attention_backward") != std::string::npos;
+  return {read("dq"), read("dk"), fused};
+}
+
 }  // namespace
 
 TEST_SUITE("exec/raise") {
@@ -494,6 +534,31 @@ TEST_SUITE("exec/raise") {
     CHECK(std::isnan(y[false][0]));
     CHECK(y[false][3] == -kInf);
     check_same({.values = {{"y", y[false]}}}, {.values = {{"y", y[true]}}});
+  }
+
+  TEST_CASE("attention: a row with one key has no slope by its query and key") {
+    for (const auto& [queries, dim] : {std::pair(1, 3), {3, 8}, {7, 5}, {40, 64}, {130, 300}}) {
+      CAPTURE(queries);
+      CAPTURE(dim);
+      const Slopes s = attention_slopes(f32, true, queries, 1, dim, 0);
+      CHECK(s.fused);
+      for (const double d : s.dq) REQUIRE(d == 0);
+      for (const double d : s.dk) REQUIRE(d == 0);
+    }
+  }
+
+  // The slopes of a row's scores add up to 0, so that a part that all keys share has no effect. It
+  // has one if the gradient's weights are not exactly those that made the output.
+  TEST_CASE("attention: keys that share a large part") {
+    for (const int queries : {1, 2, 3, 4, 12, 40}) {
+      CAPTURE(queries);
+      const Slopes expected = attention_slopes(f64, false, queries, 8, 16, 100),
+                   given = attention_slopes(f32, true, queries, 8, 16, 100);
+      CHECK(!expected.fused);
+      CHECK(given.fused);
+      for (size_t i = 0; i < given.dq.size(); ++i)
+        CHECK(std::abs(given.dq[i] - expected.dq[i]) < 5e-3);
+    }
   }
 
   TEST_CASE("numbers: constants are read in each dtype, and must be right to its precision") {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "attention_core.hpp"
+#include "gemm_core.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
@@ -59,6 +60,8 @@ AttentionProblem attention_problem(const Op& n);  // attention and attention_bac
 // Keys of one step of the inner loop: a tile's scores stay in the first-level cache.
 inline constexpr int64_t kKeyBlock = 96;
 inline constexpr int64_t kMostWidth = 64;
+// Tiles of up to this many rows read k and v in place, row by row.
+inline constexpr int64_t kFewRows = kSkinny;
 
 // The keys that each lane of a tile may attend to, masks aside, and their union.
 struct AttentionLimits {

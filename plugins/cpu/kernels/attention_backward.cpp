@@ -24,10 +24,10 @@ constexpr double kTrustedLse = 16;
 // A thread's own work area. Rows are [lanes][dim], a lane's row padded to whole panels where a
 // product reads it.
 struct Area {
-  char *q_rows, *dout_rows, *row;  // q scaled
-  char *q, *dout, *dq;             // [dim][width]
-  char *scores, *slopes, *added;   // [kKeyBlock][width]
-  char *most, *sum, *correction;   // [width]
+  char *q_rows, *dout_rows;       // q scaled
+  char *q, *dout, *o, *dq;        // [dim][width]
+  char *scores, *slopes, *added;  // [kKeyBlock][width]
+  char *most, *sum, *correction;  // [width]
   char *mask, *k, *v, *dk,
       *dv;  // dk, dv: sums of a piece's keys, where the outputs are of another dtype
 };
@@ -52,10 +52,11 @@ struct Backward {
   void sum_weights(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
   void run_piece(const sdk::Call& c, int64_t head, int64_t split, const Area& a) const;
   AttentionScores products(const AttentionTile& t, const AttentionLimits& limits,
-                           const MaskBlock& mask, const char* k, int64_t k_stride, int64_t key,
+                           const MaskBlock& mask, const KeyRows& k, const char* k_rows, int64_t key,
                            int64_t keys, const Area& a) const;
   void load_queries(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
-  void load_dout(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void load_rows(const sdk::Call& c, const AttentionTile& t, int input, const Area& a,
+                 char* by_lanes) const;
   void run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end, int64_t split,
                 const Area& a, char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const;
   void store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const;
@@ -91,9 +92,8 @@ Area Backward::take(Carver& carver) const {
   const auto padded = [&](int64_t dim) { return (p.width * dim + p.width) * p.sum_size; };
   Area a;
   a.q_rows = carver.take(padded(p.dim)), a.dout_rows = carver.take(padded(p.v_dim));
-  a.row = carver.take(p.v_dim * p.sum_size);
-  a.q = carver.take(p.dim * row), a.dout = carver.take(p.v_dim * row),
-  a.dq = carver.take(p.dim * row);
+  a.q = carver.take(p.dim * row), a.dq = carver.take(p.dim * row);
+  a.dout = carver.take(p.v_dim * row), a.o = carver.take(p.v_dim * row);
   a.scores = carver.take(kKeyBlock * row), a.slopes = carver.take(kKeyBlock * row);
   a.added = carver.take(want_dmask ? kKeyBlock * row : 0);
   a.most = carver.take(row), a.sum = carver.take(row), a.correction = carver.take(row);
@@ -117,14 +117,16 @@ void Backward::load_queries(const sdk::Call& c, const AttentionTile& t, const Ar
   attention_transpose(p.sum, a.q_rows, p.dim, t.count, p.dim, 1, a.q, p.width);
 }
 
-void Backward::load_dout(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+// Loads rows of dout, or of o, which has the same layout: by rows, and by lanes.
+void Backward::load_rows(const sdk::Call& c, const AttentionTile& t, int input, const Area& a,
+                         char* by_lanes) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    attention_widen(p, c.in<char>(dout_in) + p.o.at(t.batch, row.head, row.step) * p.size,
+    attention_widen(p, c.in<char>(input) + p.o.at(t.batch, row.head, row.step) * p.size,
                     a.dout_rows + lane * p.v_dim * p.sum_size, p.v_dim);
   }
-  if (t.count < p.width) std::memset(a.dout, 0, p.v_dim * p.width * p.sum_size);
-  attention_transpose(p.sum, a.dout_rows, p.v_dim, t.count, p.v_dim, 1, a.dout, p.width);
+  if (t.count < p.width) std::memset(by_lanes, 0, p.v_dim * p.width * p.sum_size);
+  attention_transpose(p.sum, a.dout_rows, p.v_dim, t.count, p.v_dim, 1, by_lanes, p.width);
 }
 
 template <class T>
@@ -133,22 +135,15 @@ void Backward::find_rows_as(const sdk::Call& c, int64_t index, const Area& a) co
   const AttentionTile t = tile(index);
   T* const shift = reinterpret_cast<T*>(facts(c, 0, index));
   T* const factor = reinterpret_cast<T*>(facts(c, 1, index));
-  T* const delta = reinterpret_cast<T*>(facts(c, 2, index));
   std::fill_n(shift, p.width, kNone);
   std::fill_n(factor, p.width, T{1});
-  std::fill_n(delta, p.width, T{0});
+  load_rows(c, t, o_in, a, a.o);
+  load_rows(c, t, dout_in, a, a.dout);
+  attention_dots(p.sum, p.width, p.v_dim, a.dout, a.o, facts(c, 2, index));
   const auto is_large = [](T lse) { return std::abs(lse) > T{kTrustedLse} && lse != kNone; };
-  const T* const dout = reinterpret_cast<const T*>(a.dout_rows);
-  const T* const o = reinterpret_cast<const T*>(a.row);
   bool large = false;
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    const int64_t at = p.o.at(t.batch, row.head, row.step) * p.size;
-    attention_widen(p, c.in<char>(dout_in) + at, a.dout_rows, p.v_dim);
-    attention_widen(p, c.in<char>(o_in) + at, a.row, p.v_dim);
-    T sum = 0;
-    for (int64_t d = 0; d < p.v_dim; ++d) sum += dout[d] * o[d];
-    delta[lane] = sum;
     shift[lane] = c.in<T>(lse_in)[(t.batch * p.q_heads + row.head) * p.q_len + row.step];
     large |= is_large(shift[lane]);
   }
@@ -181,18 +176,23 @@ void Backward::sum_weights(const sdk::Call& c, const AttentionTile& t, const Are
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k);
   for (int64_t key = limits.begin; key < limits.end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, limits.end - key);
-    const AttentionScores s =
-        products(t, limits, mask, k.block(key, keys), k.stride(), key, keys, a);
+    const AttentionScores s = products(t, limits, mask, k, k.block(key, keys), key, keys, a);
     attention_weights(s, a.scores, a.most, a.sum, a.correction);
   }
 }
 
-// Products of a tile's queries with `keys` rows of k, and what makes scores of them.
+// Products of a tile's queries with the keys from `key` on, and what turns them into scores. They
+// equal those of the forward pass to the bit, so that the weights match o and delta.
 AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits& limits,
-                                   const MaskBlock& mask, const char* k, int64_t k_stride,
+                                   const MaskBlock& mask, const KeyRows& k, const char* k_rows,
                                    int64_t key, int64_t keys, const Area& a) const {
-  tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k, k_stride, 1, a.q, p.width,
-                 p.width, a.scores, p.width, nullptr});
+  if (t.count <= kFewRows) {
+    gemm_skinny(p.dtype, t.count, keys, p.dim, a.q_rows, k.raw(key), 1, p.k.step, a.scores, 1,
+                p.width);
+  } else {
+    tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k_rows, k.stride(), 1, a.q,
+                   p.width, p.width, a.scores, p.width, nullptr});
+  }
   AttentionScores s{p.sum,
                     p.width,
                     t.count,
@@ -218,7 +218,7 @@ void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_
   std::memset(a.dq, 0, p.dim * p.width * p.sum_size);
   if (from < to) {
     load_queries(c, t, a);
-    load_dout(c, t, a);
+    load_rows(c, t, dout_in, a, a.dout);
   }
   const AttentionRowFacts rows{facts(c, 0, index), facts(c, 1, index), facts(c, 2, index)};
   const MaskBlock mask(p, c, t, a.mask);
@@ -228,7 +228,7 @@ void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_
   for (int64_t key = from; key < to; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, to - key);
     const char* const k_rows = k.block(key, keys);
-    const AttentionScores s = products(t, limits, mask, k_rows, k.stride(), key, keys, a);
+    const AttentionScores s = products(t, limits, mask, k, k_rows, key, keys, a);
     tile_products({p.sum, TileMode::set, keys, lanes, p.v_dim, v.block(key, keys), v.stride(), 1,
                    a.dout, width, width, a.slopes, width, nullptr});
     attention_slopes(s, a.scores, a.slopes, rows, want_dmask ? a.added : nullptr);

@@ -76,6 +76,17 @@ void transpose(const T* from, int64_t from_stride, int64_t rows, int64_t cols, d
     for (int64_t c = 0; c < cols; ++c) to[c * to_stride + r] = factor * from[r * from_stride + c];
 }
 
+template <class T>
+void dots(int64_t width, int64_t cols, const T* x, const T* y, T* to) {
+  const hn::ScalableTag<T> d;
+  for (int64_t lane = 0; lane < width; lane += static_cast<int64_t>(hn::Lanes(d))) {
+    auto sum = hn::Zero(d);
+    for (int64_t at = lane; at < cols * width; at += width)
+      sum = hn::MulAdd(hn::LoadU(d, x + at), hn::LoadU(d, y + at), sum);
+    hn::StoreU(sum, d, to + lane);
+  }
+}
+
 // One vector of lanes through all keys: the limits of its lanes as vectors of the lanes' own type,
 // exact since keys are counted from the tile's first.
 template <class D>
@@ -224,6 +235,12 @@ void Transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t r
               to_stride);
   });
 }
+void Dots(tenon_dtype sum, int64_t width, int64_t cols, const void* x, const void* y, void* to) {
+  with_sum(sum, [&](auto type) {
+    using T = decltype(type);
+    dots(width, cols, static_cast<const T*>(x), static_cast<const T*>(y), static_cast<T*>(to));
+  });
+}
 void Weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   with_sum(s.sum, [&](auto type) {
     using T = decltype(type);
@@ -248,6 +265,7 @@ namespace tenon::cpu {
 
 HWY_EXPORT(Width);
 HWY_EXPORT(Transpose);
+HWY_EXPORT(Dots);
 HWY_EXPORT(Weights);
 HWY_EXPORT(Slopes);
 
@@ -255,6 +273,10 @@ int64_t attention_width(tenon_dtype sum) { return HWY_DYNAMIC_DISPATCH(Width)(su
 void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows,
                          int64_t cols, double scale, void* to, int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(Transpose)(sum, from, from_stride, rows, cols, scale, to, to_stride);
+}
+void attention_dots(tenon_dtype sum, int64_t width, int64_t cols, const void* x, const void* y,
+                    void* to) {
+  HWY_DYNAMIC_DISPATCH(Dots)(sum, width, cols, x, y, to);
 }
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   HWY_DYNAMIC_DISPATCH(Weights)(s, scores, m, l, correction);

@@ -36,6 +36,11 @@ struct AttentionScores {
 // sum so far is to be multiplied by.
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction);
 
+// to[lane] = sum over c of x[c][lane] * y[c][lane], in the order of tile_products. In a row whose
+// only weight is 1, delta thus equals dout·v to the bit, and the slopes are exactly 0.
+void attention_dots(tenon_dtype sum, int64_t width, int64_t cols, const void* x, const void* y,
+                    void* to);
+
 // What the gradient knows of each lane's row: the weights are factor * e^(s - shift), where shift
 // is -inf in a row without keys; delta is the row's dout·o.
 struct AttentionRowFacts {

@@ -13,7 +13,6 @@ namespace tenon::cpu {
 namespace {
 
 constexpr double kPieceFlops = 2e6;
-constexpr int64_t kFewRows = kSkinny;  // up to which k and v are streamed in row by row
 constexpr int64_t kFewTiles = 8, kManyTiles = 16, kFewestKeys = 256;
 
 // What one pass over some keys leaves of a tile.
