@@ -241,7 +241,10 @@ class Joiner {
       if (readers_.leaves(v) || !read_in(v, {root, other})) m.group.outputs.push_back(v);
     if (m.group.outputs.size() > kRegionOutputs) return {};
     m.group.steps = steps_of(g_, m.group.nodes, m.group.outputs);
-    if (m.group.steps.inputs.size() > kRegionInputs || !why_not(m.group).empty()) return {};
+    // A half that one region gave the other is now rounded by a step of its own.
+    if (m.group.steps.inputs.size() > kRegionInputs || steps_in(m.group) > kRegionSteps ||
+        !why_not(m.group).empty())
+      return {};
     return m;
   }
 

@@ -288,6 +288,17 @@ TEST_SUITE("plan/region") {
       a = cast(o) {to=bf16} b = unary(a) {kind="neg"} output "b" = b)")) == "region(o)=cast,neg>1");
   }
 
+  TEST_CASE("join: a value between two regions of halves is rounded where they become one") {
+    for (int length = 30; length <= 70; ++length) {
+      CAPTURE(length);
+      std::string chain = "input x: bf16[5] ";
+      for (int k = 0; k < length; ++k)
+        chain += cat("v", k, " = unary(", k ? cat("v", k - 1) : "x", ") {kind=\"tanh\"} ");
+      const Graph g = joined(cat(chain, "output \"y\" = v", length - 1));
+      CHECK(g.node_count() == static_cast<uint32_t>(length + 31) / 32);
+    }
+  }
+
   TEST_CASE("join: no more steps, operands and outputs than a body may have") {
     std::string chain(kInputs);
     for (int k = 0; k < 100; ++k)
