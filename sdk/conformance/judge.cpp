@@ -89,10 +89,10 @@ std::string judge(const std::string& name, const HostTensor& got, const HostTens
            place(want.type.dims, 0) + " of " + std::to_string(want.size()) + " elements, got " +
            dtype_text(out) + " of " + std::to_string(got.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const std::string at = name + place(got.type.dims, i);
     if (!real) {
       if (got.integer(i) != want.integer(i))
-        return "output " + at + ": expected " + want.text(i) + ", got " + got.text(i);
+        return "output " + name + place(got.type.dims, i) + ": expected " + want.text(i) +
+               ", got " + got.text(i);
       continue;
     }
     const double w = want.real(i);
@@ -101,7 +101,7 @@ std::string judge(const std::string& name, const HostTensor& got, const HostTens
     char text[160];
     std::snprintf(text, sizeof text, ": expected %.10g within %.3g, got %.10g, off by %.3g", w,
                   bound, got.real(i), std::fabs(got.real(i) - w));
-    return "output " + at + text;
+    return "output " + name + place(got.type.dims, i) + text;
   }
   return {};
 }

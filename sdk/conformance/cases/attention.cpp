@@ -286,7 +286,7 @@ Dims laid_out(const Form& f, int64_t heads, int64_t len, int64_t last) {
   return f.bshd ? Dims{f.batch, len, heads, last} : Dims{f.batch, heads, len, last};
 }
 
-bool big(const Form& f) { return f.k_len > 100 || f.batch * f.k_heads > 20; }
+bool big(const Form& f) { return f.k_len > 64 || f.batch * f.k_heads > 20; }
 
 Value mask_of(CaseBuilder& b, const Form& f) {
   const Dims all{f.batch, f.q_heads, f.q_len, f.k_len};
