@@ -130,7 +130,8 @@ tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32
     if (tenon_dtype_bits(dtype) == 0) fail(Code::dtype_mismatch, "constant: the dtype is unknown");
     if (!type.shape.numeric()) fail(Code::shape_mismatch, "constant: a dim is negative");
     if (const uint64_t expected = type_bytes(type); size != expected)
-      fail(Code::invalid_argument, "constant: ", type.text(), " has ", expected, " bytes, got ", size);
+      fail(Code::invalid_argument, "constant: ", type.text(), " has ", expected, " bytes, got ",
+           size);
     const auto* bytes = static_cast<const std::byte*>(data);
     need(out_value, "out_value");
     *out_value =

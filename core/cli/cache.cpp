@@ -108,7 +108,7 @@ Command cache_command() {
           .usage = "[--prune MIB] [--choices] [--json]",
           .options = {{.name = "--prune",
                        .value = "MIB",
-                       .help = "remove the least recently used machine code until at most MIB are left"},
+                       .help = "evict the least recently used machine code down to MIB"},
                       {.name = "--choices",
                        .help = "remove tuning results; the last bits of results may change"},
                       {.name = "--json", .help = "print JSON"}},

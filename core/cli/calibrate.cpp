@@ -69,16 +69,14 @@ int calibrate(const Args& args) {
 }  // namespace
 
 Command calibrate_command() {
-  return {.name = "calibrate",
-          .summary = "measure the rates of devices, for placement and bench",
-          .usage = "[options]",
-          .options = {{.name = "--seconds",
-                       .value = "X",
-                       .help = "time per rate",
-                       .otherwise = "0.2"},
-                      {.name = "--json", .help = "print JSON"}},
-          .examples = "tenon calibrate\ntenon calibrate --device cuda:0 --json\n",
-          .run = calibrate};
+  return {
+      .name = "calibrate",
+      .summary = "measure the rates of devices, for placement and bench",
+      .usage = "[options]",
+      .options = {{.name = "--seconds", .value = "X", .help = "time per rate", .otherwise = "0.2"},
+                  {.name = "--json", .help = "print JSON"}},
+      .examples = "tenon calibrate\ntenon calibrate --device cuda:0 --json\n",
+      .run = calibrate};
 }
 
 }  // namespace tenon::cli

@@ -54,8 +54,8 @@ std::string absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
   if (error || path.empty())
-    throw Error(TENON_IO_ERROR, "'" + path + "': " +
-                                    (path.empty() ? "the path is empty" : error.message()));
+    throw Error(TENON_IO_ERROR,
+                "'" + path + "': " + (path.empty() ? "the path is empty" : error.message()));
   return whole.string();
 }
 }  // namespace

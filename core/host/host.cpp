@@ -8,10 +8,10 @@
 
 #include "base/log.hpp"
 #include "host/choices.hpp"
+#include "host/control_group.hpp"
 #include "host/host_table.hpp"
 #include "host/loader.hpp"
 #include "host/plugin.hpp"
-#include "host/control_group.hpp"
 #include "host/threads.hpp"
 
 namespace tenon::core {
@@ -96,7 +96,8 @@ Host::Host(Options options) : threads_(options.threads ? options.threads : avail
       info.index = counts[info.kind]++;
       info.id = cat(info.kind, ":", info.index);
       // A device of host threads has the host's memory: no more than the process may take.
-      if (const uint64_t most = control_group_memory(); info.host_threads && info.memory_size > most)
+      if (const uint64_t most = control_group_memory();
+          info.host_threads && info.memory_size > most)
         info.memory_size = info.max_allocation = most;
       report_.candidates[l.candidate].devices.push_back(info);
       known_.push_back({l.plugin, position++, std::move(info), {}});

@@ -151,11 +151,11 @@ Value Builder::reduce(std::string_view kind, Value x, Ints axes, bool keepdims) 
 }
 
 Value Builder::shares(Value x, const Ints& axes) {
-  const double most = dtype(x) == kF64 ? std::numeric_limits<double>::max()
-                                       : std::numeric_limits<float>::max();
+  const double most =
+      dtype(x) == kF64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   // Finite, so that infinite elements stay what they are.
-  const Value from = max(min(reduce("max", x, axes, true), scalar(dtype(x), most)),
-                         scalar(dtype(x), -most));
+  const Value from =
+      max(min(reduce("max", x, axes, true), scalar(dtype(x), most)), scalar(dtype(x), -most));
   const Value e = exp(minus(x, from));
   return over(e, sum(e, axes));
 }

@@ -12,9 +12,7 @@ namespace {
 // ---- shape
 
 // A half beside f32: the product is that of f32, which holds every element of the half.
-bool is_mixed(DType a, DType b) {
-  return (a == kF32 && is_half(b)) || (is_half(a) && b == kF32);
-}
+bool is_mixed(DType a, DType b) { return (a == kF32 && is_half(b)) || (is_half(a) && b == kF32); }
 DType common_dtype(DType a, DType b) { return is_mixed(a, b) ? kF32 : a; }
 
 // Result type of the product that the ops share; checks operands and attributes. name_b: b's in

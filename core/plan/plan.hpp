@@ -79,7 +79,8 @@ struct PlannedDerived {
   uint32_t entry = 0;
   uint32_t device = 0;
   std::shared_ptr<const WeightMaker> maker{};  // null: the program takes the dense weight
-  uint32_t region = kNone, value = 0;  // whose program lays it out, of which value; kNone: none does
+  uint32_t region = kNone;  // the region whose program defines the layout, or kNone
+  uint32_t value = 0;       // the value of that region
   std::string layout{};
   uint64_t size = 0;
 };

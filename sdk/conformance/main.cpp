@@ -38,7 +38,7 @@ constexpr const char* kUsage =
     "                          a residual, a second copy) gives the same with fusion and without\n"
     "  --joined N              with --fusion: fails when fewer cases than N had something joined\n"
     "  --own-joined N          with --fusion: fails when fewer than N had their own op in it\n"
-    "  --floors                with --fusion: both numbers are those that the families' files name\n"
+    "  --floors                with --fusion: take both numbers from the files of the families\n"
     "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
     "  --compile MODE          likewise: jit or aot\n"
     "  --run-only              each case compiles and runs on the device, with nothing compared;\n"
@@ -180,7 +180,9 @@ Options parse(int argc, char** argv) {
                      [&](const Family& k) { return k.name == f; }))
       throw Usage("--family: no family '" + f + "'");
   if (!o.fusion && (o.floors || o.joined + o.own_joined > 0))
-    throw Usage(std::string(o.floors ? "--floors" : o.joined ? "--joined" : "--own-joined") +
+    throw Usage(std::string(o.floors   ? "--floors"
+                            : o.joined ? "--joined"
+                                       : "--own-joined") +
                 " needs --fusion");
   if (o.floors && !o.whole_families())
     throw Usage("--floors counts whole families; expected no --case and no --elements");

@@ -37,9 +37,8 @@ struct Case {
     graph.output("y", sort ? graph.add(op::sort{.x = y}) : y);
     graph.output("h", h);
     store.set<float>(TENON_SPACE_WEIGHT, "w", {3, 2}, {1, 2, 3, 4, 5, -6});
-    executable =
-        std::make_unique<Executable>(
-            hostile(), graph, store, ExecutableOptions{.device = device, .allow_fallback = fallback});
+    executable = std::make_unique<Executable>(
+        hostile(), graph, store, ExecutableOptions{.device = device, .allow_fallback = fallback});
     context = std::make_unique<Context>(*executable);
     context->set<float>("x", {2, 3}, {1, 2, 3, 1, 0, 0});
   }
@@ -246,12 +245,9 @@ TEST_SUITE("exec/hostile") {
 
   TEST_CASE("a refusal without words: names the node where nobody else takes it") {
     tenon_code code = TENON_OK;
-    CHECK(says(error_of(
-                   [&] {
-                     const Case c(id_of("query refuses without a word"), false, false);
-                   },
-                   &code),
-               {"no device takes ", "unary ", "the plugin gave no reason"}));
+    CHECK(says(
+        error_of([&] { const Case c(id_of("query refuses without a word"), false, false); }, &code),
+        {"no device takes ", "unary ", "the plugin gave no reason"}));
     CHECK(code == TENON_UNSUPPORTED);
   }
 

@@ -77,8 +77,8 @@ Kernel make_nibble_cast(const sdk::op::cast& n, const Node& node) {
   if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);
   const tenon_dtype to = out_dtype(node);
   CudaDevice& device = device_of(node);
-  const auto code = device.code(entries::cast_nibbles,
-                                {"FROM=" + name("x", x.dtype), "TO=" + name("y", to)});
+  const auto code =
+      device.code(entries::cast_nibbles, {"FROM=" + name("x", x.dtype), "TO=" + name("y", to)});
   const int64_t count = x.elements();
   const Grid grid = {.blocks = launchable(blocks_for(count, 512)),
                      .early = device.properties().early_starts};

@@ -4,8 +4,8 @@
 
 #include "../device.hpp"
 #include "elementwise.hpp"
-#include "swiglu.hpp"
 #include "entries.hpp"
+#include "swiglu.hpp"
 #include "vectors.hpp"
 
 namespace tenon::cuda {

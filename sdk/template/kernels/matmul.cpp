@@ -95,9 +95,8 @@ Kernel make_matmul(const op::matmul& n, const Node& node) {
         return kernel_of<double, float, B, float>(p);
       });
     if (b.dtype != TENON_DTYPE_F32) throw Refusal::dtype("b", b.dtype);
-    return choose<F16, BF16>("a", a.dtype, [&]<class A>(A) -> Kernel {
-      return kernel_of<double, A, float, float>(p);
-    });
+    return choose<F16, BF16>(
+        "a", a.dtype, [&]<class A>(A) -> Kernel { return kernel_of<double, A, float, float>(p); });
   }
   if (is_float(a.dtype)) {
     return choose_float("a", a.dtype, [&]<class T>(T) -> Kernel {

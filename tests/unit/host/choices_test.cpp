@@ -75,7 +75,7 @@ TEST_SUITE("host/choices") {
     CHECK_THROWS_WITH_AS(host.choices(), doctest::Contains("fake: choices.list: forgotten"), Error);
     CHECK_THROWS_WITH_AS(take_choice(*device, "a"), doctest::Contains("choices.take: not this one"),
                          Error);
-    CHECK_NOTHROW(host.take_choices({{"fake", {"a"}}}));  // told in the log; the device stays useful
+    CHECK_NOTHROW(host.take_choices({{"fake", {"a"}}}));  // logged; the device stays usable
     for (const int part : {0, 1, 2, 3}) {
       reset();
       told = {"a"};
