@@ -235,6 +235,7 @@ class Prover {
   }
 
   std::string compare_with_zero(CaseBuilder& b, CaseBuilder& reference) {
+    if (bench_.run_only) return run_with_zero(b);
     Ran want;
     tenon_code refusal = TENON_OK;
     try {
@@ -253,6 +254,16 @@ class Prover {
         return {};
       return code_name(e.code()) + ": " + e.what();
     }
+  }
+
+  // Without a reference: it runs, or the data is refused.
+  std::string run_with_zero(CaseBuilder& b) {
+    try {
+      run_case(bench_, b, as_it_stands(bench_.device));
+    } catch (const Error& e) {
+      if (e.code() != TENON_INDEX_OUT_OF_RANGE && e.code() != TENON_UNSUPPORTED) throw;
+    }
+    return {};
   }
 
   std::string expect_error() {
