@@ -4,7 +4,7 @@
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
-#include "plan/bind.hpp"
+#include "plan/rewrite/bind.hpp"
 
 namespace tenon::core {
 namespace {

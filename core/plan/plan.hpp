@@ -11,10 +11,10 @@
 #include "host/device.hpp"
 #include "host/rates.hpp"
 #include "ir/graph.hpp"
-#include "plan/fold.hpp"
-#include "plan/layout.hpp"
-#include "plan/partition.hpp"
+#include "plan/memory/layout.hpp"
+#include "plan/memory/partition.hpp"
 #include "plan/report.hpp"
+#include "plan/rewrite/fold.hpp"
 
 namespace tenon::core {
 

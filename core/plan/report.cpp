@@ -4,7 +4,7 @@
 
 #include "ops/cost.hpp"
 #include "ops/record.hpp"
-#include "plan/join.hpp"
+#include "plan/rewrite/join.hpp"
 
 namespace tenon::core {
 namespace {

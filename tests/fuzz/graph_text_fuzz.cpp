@@ -6,8 +6,8 @@
 #include "ir/blob.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
-#include "plan/bind.hpp"
-#include "plan/simplify.hpp"
+#include "plan/rewrite/bind.hpp"
+#include "plan/rewrite/simplify.hpp"
 
 using namespace tenon::core;
 using tenon::fuzz::must;

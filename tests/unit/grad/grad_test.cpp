@@ -8,7 +8,7 @@
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 #include "ops/evaluate.hpp"
-#include "plan/simplify.hpp"
+#include "plan/rewrite/simplify.hpp"
 
 using namespace tenon::core;
 using K = tenon::OpPart::Kind;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which elementwise work becomes one batch, what closes one, and what stays apart.
-#include "plan/batch.hpp"
+#include "plan/rewrite/batch.hpp"
 
 #include <doctest/doctest.h>
 
-#include "plan/region.hpp"
+#include "plan/rewrite/region.hpp"
 #include "plan/rewritten.hpp"
 
 using namespace tenon::core;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binding symbols to numbers.
-#include "plan/bind.hpp"
+#include "plan/rewrite/bind.hpp"
 
 #include "ir/graphs.hpp"
 #include "ir/verify.hpp"

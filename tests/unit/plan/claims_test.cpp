@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device is asked about, what counts as the same question, and what becomes of its answers.
-#include "plan/claims.hpp"
+#include "plan/rewrite/claims.hpp"
 
 #include "ir/graphs.hpp"
 #include "ops/build.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs placed by hand: sound ones pass, one fault each is named; random ones, judged byte by byte.
-#include "plan/contents.hpp"
+#include "plan/check/contents.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which products of one left operand become one node, where it stands, and what stays apart.
-#include "plan/fuse_products.hpp"
+#include "plan/rewrite/fuse_products.hpp"
 
 #include <doctest/doctest.h>
 
 #include "grad/grad.hpp"
-#include "plan/fuse.hpp"
+#include "plan/rewrite/fuse.hpp"
 #include "plan/rewritten.hpp"
 
 using namespace tenon::core;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is joined, what is not and why, with devices that are rules over nodes.
-#include "plan/fuse.hpp"
+#include "plan/rewrite/fuse.hpp"
 
 #include <doctest/doctest.h>
 

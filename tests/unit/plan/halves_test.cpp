@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which products read a half as it is.
-#include "plan/fuse_halves.hpp"
+#include "plan/rewrite/fuse_halves.hpp"
 
 #include "plan/rewritten.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only a weight decides leaves the run, and what makes it.
-#include "plan/hoist.hpp"
+#include "plan/rewrite/hoist.hpp"
 
 #include "ir/graphs.hpp"
 #include "ir/verify.hpp"

@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "plan/lanes.hpp"
-#include "plan/race.hpp"
+#include "plan/check/race.hpp"
+#include "plan/memory/lanes.hpp"
 
 using namespace tenon::core;
 

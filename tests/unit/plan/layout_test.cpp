@@ -8,7 +8,8 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "plan/layout.hpp"
+#include "plan/check/overlap.hpp"
+#include "plan/memory/layout.hpp"
 
 using namespace tenon::core;
 

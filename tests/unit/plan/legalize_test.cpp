@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verdicts with devices that are lists of refused ops, and regions of random graphs.
-#include "plan/legalize.hpp"
+#include "plan/rewrite/legalize.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,8 +13,8 @@
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 #include "ops/record.hpp"
-#include "plan/partition.hpp"
-#include "plan/schedule.hpp"
+#include "plan/memory/partition.hpp"
+#include "plan/memory/schedule.hpp"
 
 using namespace tenon::core;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What keeps raise from a match, and what a raised node is known by. The forms themselves, with
 // values: tests/exec/raise_test.cpp.
-#include "plan/raise.hpp"
+#include "plan/rewrite/raise.hpp"
 
 #include <doctest/doctest.h>
 

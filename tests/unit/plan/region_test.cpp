@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes a region, what stays out and why, with devices that are rules over nodes.
-#include "plan/region.hpp"
+#include "plan/rewrite/region.hpp"
 
 #include <doctest/doctest.h>
 

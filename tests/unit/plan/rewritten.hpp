@@ -11,7 +11,7 @@
 
 #include "ir/graphs.hpp"
 #include "ir/verify.hpp"
-#include "plan/claims.hpp"
+#include "plan/rewrite/claims.hpp"
 
 namespace tenon::core {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders chosen for memory: what waits, what runs early, what keeps its place; never worse than the
 // graph's own.
-#include "plan/schedule.hpp"
+#include "plan/memory/schedule.hpp"
 
 #include <algorithm>
 #include <numeric>

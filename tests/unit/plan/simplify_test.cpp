@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dead code, common subexpressions, identities and folded constants.
-#include "plan/simplify.hpp"
+#include "plan/rewrite/simplify.hpp"
 
 #include <map>
 #include <set>

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts a placed graph into regions.
+#include "plan/memory/partition.hpp"
+
+#include <functional>
+#include <queue>
+
+#include "plan/memory/schedule.hpp"
+
+namespace tenon::core {
+namespace {
+
+using Ready = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;  // ranks
+
+// Nodes by region, devices by turns.
+std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> device_of_node,
+                                std::span<const NodeId> order) {
+  const NodeId count = graph.node_count();
+  std::vector<uint32_t> waits(count, 0), rank(count);
+  for (uint32_t i = 0; i < count; ++i) rank[order[i]] = i;
+  std::vector<std::vector<NodeId>> readers(count);
+  for (NodeId n = 0; n < count; ++n)
+    for (Value v : graph[n].operands)
+      if (v && graph[v].node != kNone) {
+        readers[graph[v].node].push_back(n);
+        ++waits[n];
+      }
+  for (const auto& [before, next] : order_constraints(graph)) {
+    readers[before].push_back(next);
+    ++waits[next];
+  }
+  uint32_t devices = 1;
+  for (uint32_t d : device_of_node) devices = std::max(devices, d + 1);
+  std::vector<Ready> ready(devices);
+  for (NodeId n = 0; n < count; ++n)
+    if (waits[n] == 0) ready[device_of_node[n]].push(rank[n]);
+
+  std::vector<Region> regions;
+  uint32_t device = 0;
+  for (NodeId done = 0; done < count;) {
+    while (ready[device].empty()) device = (device + 1) % devices;
+    Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
+    while (!ready[device].empty()) {
+      const NodeId n = order[ready[device].top()];
+      ready[device].pop();
+      region.nodes.push_back(n);
+      ++done;
+      for (NodeId r : readers[n])
+        if (--waits[r] == 0) ready[device_of_node[r]].push(rank[r]);
+    }
+    regions.push_back(std::move(region));
+  }
+  return regions;
+}
+
+}  // namespace
+
+std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
+                              std::span<const NodeId> order) {
+  std::vector<Region> regions = order_nodes(graph, device_of_node, order);
+  constexpr uint32_t kNowhere = kNone;
+  std::vector<uint32_t> made_in(graph.value_count(), kNowhere);
+  std::vector<uint32_t> seen_in(graph.value_count(), kNowhere);
+  std::vector<bool> leaves(graph.value_count(), false);
+  for (uint32_t r = 0; r < regions.size(); ++r)
+    for (NodeId n : regions[r].nodes)
+      for (Value v : graph[n].outputs)
+        if (v) made_in[v.id] = r;
+  for (uint32_t r = 0; r < regions.size(); ++r)
+    for (NodeId n : regions[r].nodes)
+      for (Value v : graph[n].operands) {
+        if (!v || made_in[v.id] == r || seen_in[v.id] == r) continue;
+        seen_in[v.id] = r;
+        regions[r].inputs.push_back(v);
+        leaves[v.id] = true;
+      }
+  for (const Output& o : graph.outputs()) leaves[o.value.id] = true;
+  for (const Update& u : graph.updates()) leaves[u.value.id] = true;
+  for (Region& region : regions)
+    for (NodeId n : region.nodes)
+      for (Value v : graph[n].outputs)
+        if (v && leaves[v.id]) region.outputs.push_back(v);
+  return regions;
+}
+
+std::vector<CutRegion> cut(const Graph& placed) {
+  std::vector<uint32_t> device;
+  for (NodeId n = 0; n < placed.node_count(); ++n) device.push_back(placed[n].device);
+  std::vector<CutRegion> out;
+  for (Region& region : partition(placed, device, schedule(placed))) {
+    RegionBlob blob = write_region(placed, region.nodes, region.inputs, region.outputs);
+    out.push_back({std::move(region), std::move(blob)});
+  }
+  return out;
+}
+
+}  // namespace tenon::core

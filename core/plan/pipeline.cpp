@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the passes.
+#include "plan/plan.hpp"
+
+#include <map>
+
+#include "grad/grad.hpp"
+#include "ir/blob.hpp"
+#include "ir/rewrite.hpp"
+#include "ir/verify.hpp"
+#include "ops/record.hpp"
+#include "plan/rewrite/batch.hpp"
+#include "plan/rewrite/fuse.hpp"
+#include "plan/rewrite/fuse_halves.hpp"
+#include "plan/rewrite/fuse_products.hpp"
+#include "plan/rewrite/hoist.hpp"
+#include "plan/rewrite/legalize.hpp"
+#include "plan/rewrite/price.hpp"
+#include "plan/rewrite/raise.hpp"
+#include "plan/rewrite/region.hpp"
+#include "plan/rewrite/simplify.hpp"
+
+namespace tenon::core {
+namespace {
+
+// Outputs and updates leave from storage of their own: one that names an input, a weight, a
+// constant or state gets a copy.
+Graph copy_what_passes_through(const Graph& from) {
+  Rewriter rw(from);
+  for (NodeId n = 0; n < from.node_count(); ++n) rw.copy(n);
+  Graph& to = rw.to;
+  Builder b(to);
+  std::map<Value, Value> copies;
+  const auto own = [&](Value old) {
+    const Value v = rw.map(old);
+    if (to[v].space == Space::node) return v;
+    Value& c = copies[v];
+    if (!c) {
+      b.provenance = cat("copy of ", to[v].name.empty() ? std::string("constant") : to[v].name);
+      c = b.copy(v);
+    }
+    return c;
+  };
+  for (const Output& o : from.outputs()) to.output(o.name, own(o.value));
+  for (const Update& u : from.updates()) to.update(rw.map(u.target), own(u.value));
+  return std::move(to);
+}
+
+// Rates of all devices, all of them measured; else none, and remarks that say which are not.
+std::vector<Rates> measured_rates(const std::vector<std::shared_ptr<Device>>& devices,
+                                  const PlanOptions& options, std::vector<std::string>& remarks) {
+  std::vector<Rates> rates;
+  for (size_t d = 0; d < std::min(devices.size(), options.rates.size()); ++d) {
+    const KnownRates& known = options.rates[d];
+    if (known.measured)
+      rates.push_back(known.rates);
+    else
+      remarks.push_back(cat("rates of ", devices[d]->info().id, ": ", known.remark));
+  }
+  if (rates.size() < devices.size()) rates.clear();
+  return rates;
+}
+
+// Nobody named a device: the one on which a run is cheaper. devices: two.
+bool second_is_cheaper(const Graph& graph, const std::vector<std::shared_ptr<Device>>& devices,
+                       const std::vector<Rates>& rates, std::vector<std::string>& remarks) {
+  double price[2];
+  for (size_t d = 0; d < 2; ++d)
+    price[d] = price_of_run(graph, rates[d], devices[d]->info().host_addressable);
+  const size_t taken = price[1] < price[0] ? 1 : 0;
+  remarks.push_back(cat("auto: ", devices[taken]->info().id, ", a run takes about ",
+                        price[taken] * 1e6, " us there, ", price[1 - taken] * 1e6, " us on ",
+                        devices[1 - taken]->info().id));
+  return taken == 1;
+}
+
+// What is done to a legal graph: each step may make nodes that a device refuses.
+enum class Improve : uint8_t { nothing, join, simplify_and_join };
+
+// From a graph without requests to regions that their devices take.
+class Planner {
+ public:
+  Planner(const std::vector<std::shared_ptr<Device>>& devices, const PlanOptions& options,
+          std::span<const Rates> rates, const Evaluate& evaluate)
+      : devices_(devices), options_(options), rates_(rates), evaluate_(evaluate) {}
+
+  struct Result {
+    LegalGraph legal{};
+    std::vector<CutRegion> regions{};
+  };
+
+  // A device that sees its region may take a claim back: planning begins again without that claim.
+  // Where a node is refused that only an improvement made, there is less improvement.
+  Result plan(const Graph& graph) {
+    constexpr int kMostRounds = 64;  // for each improvement
+    std::string refused;
+    for (Improve improve = options_.simplify ? Improve::simplify_and_join : Improve::nothing;;
+         improve = less(improve)) {
+      Withdrawn withdrawn;
+      for (int round = 0; round < kMostRounds; ++round) {
+        Result result;
+        try {
+          result.legal = legal_graph(graph, withdrawn.without(query()), improve);
+        } catch (const Error&) {
+          if (withdrawn.empty() || improve == Improve::nothing) throw;
+          break;
+        }
+        result.regions = cut(result.legal.graph);
+        refused.clear();
+        bool news = false;
+        for (const CutRegion& r : result.regions)
+          refused += refused_in(r, result.legal.graph, withdrawn, news);
+        if (refused.empty()) return result;
+        if (!news) break;
+      }
+      if (improve == Improve::nothing)
+        fail(Code::internal, "claims were taken back again and again:", refused);
+    }
+  }
+
+  Query query() const {
+    return [this](const Graph& asked, uint32_t d) {
+      const Blob blob = write_blob(asked).blob;
+      return devices_[d]->query(blob.data(), blob.size());
+    };
+  }
+  bool fuses() const { return options_.fuse && options_.simplify && !options_.decompose_all; }
+
+ private:
+  static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
+
+  LegalGraph legal_graph(Graph g, const Query& query, Improve improve) const {
+    if (fuses()) g = join_products(fuse(read_halves(g, query), query), query);
+    g = copy_what_passes_through(g);
+    verify(g);
+    const bool two = options_.allow_fallback && devices_.size() > 1 && devices_[0] != devices_[1];
+    LegalGraph legal = legalize(
+        g, {.devices = two ? 2u : 1u, .decompose_all = options_.decompose_all, .rates = rates_},
+        query);
+    if (improve == Improve::simplify_and_join) {
+      Claims claims(query);
+      legal.graph = simplify(
+          legal.graph, evaluate_, nullptr,
+          [&](const Graph& made, const NodeInfo& node) { return claims.of(made, node).native; });
+    }
+    if (improve == Improve::simplify_and_join) hoist_weights(legal, query);
+    // What was decomposed may have parts that the device joins.
+    if (improve != Improve::nothing && fuses())
+      legal.graph =
+          join_batches(join_regions(join_products(fuse(legal.graph, query), query), query), query);
+    settle_reports(legal);
+    verify(legal.graph);
+    return legal;
+  }
+
+  // Asks about a region as a whole. Names what is refused, and withdraws its claims; news: one of
+  // them for the first time.
+  std::string refused_in(const CutRegion& r, const Graph& graph, Withdrawn& withdrawn,
+                         bool& news) const {
+    Device& device = *devices_[r.region.device];
+    std::vector<Verdict> verdicts = device.query(r.blob.blob.data(), r.blob.blob.size());
+    settle_verdicts(verdicts);
+    std::string names;
+    for (size_t i = 0; i < verdicts.size(); ++i) {
+      if (verdicts[i].native) continue;
+      const NodeInfo& node = graph[r.blob.nodes[i]];
+      names += cat(" plugin ", device.info().plugin, " refuses ", node.op->name(), " '",
+                   node.provenance, "': ", verdicts[i].text, ";");
+      news |= withdrawn.add(graph, r.blob.nodes[i], verdicts[i].text);
+    }
+    return names;
+  }
+
+  const std::vector<std::shared_ptr<Device>>& devices_;
+  const PlanOptions& options_;
+  std::span<const Rates> rates_;
+  const Evaluate& evaluate_;
+};
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
+               const PlanOptions& options, const Evaluate& evaluate) {
+  verify(graph);
+  std::vector<std::string> remarks;
+  std::vector<Rates> rates = measured_rates(devices, options, remarks);
+  if (options.choose_device && rates.size() == 2 &&
+      second_is_cheaper(graph, devices, rates, remarks)) {
+    std::swap(devices[0], devices[1]);
+    std::swap(rates[0], rates[1]);
+  }
+  Planner planner(devices, options, rates, evaluate);
+  Graph g = graph;
+  // Before the gradient, so that composites get their own, and after it, for what the gradient
+  // wrote.
+  if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
+  g = expand_grads(g);
+  if (options.simplify) g = simplify(g, evaluate);
+  Planner::Result planned = planner.plan(g);
+
+  Plan plan;
+  plan.devices = std::move(devices);
+  place_values(planned.legal, planned.regions, options, plan);
+  plan.reports = std::move(planned.legal.reports);
+  plan.remarks = std::move(remarks);
+  return plan;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks the device about a joined node, and puts it in the place of its parts.
+#include "plan/rewrite/join.hpp"
+
+#include <unordered_map>
+
+#include "ir/rewrite.hpp"
+#include "ops/record.hpp"
+#include "ops/region.hpp"
+
+namespace tenon::core {
+
+Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
+  Parts parts;
+  for (NodeId n : nodes) {
+    parts.names += cat(parts.names.empty() ? "" : " + ", g[n].op->name());
+    if (const AttrValue* kind = g[n].attr("kind"))
+      parts.names += cat(" ", std::get<std::string>(*kind));
+    if (parts.provenance.empty()) parts.provenance = g[n].provenance;
+  }
+  return parts;
+}
+
+Marks marks_of(const Graph& g, std::span<const NodeId> nodes) {
+  Marks marks = g[nodes[0]];
+  marks.recompute = segment_of(g, nodes);
+  for (NodeId n : nodes)
+    if (g[n].source != marks.source) marks.source = kNone;
+  return marks;
+}
+
+void append_note(std::string& notes, const std::string& note) {
+  if (note.empty() || cat("; ", notes, "; ").find(cat("; ", note, "; ")) != std::string::npos)
+    return;
+  notes = notes.empty() ? note : cat(notes, "; ", note);
+}
+
+void add_note(Graph& g, NodeId n, const std::string& note) {
+  std::string notes = g[n].note;
+  append_note(notes, note);
+  g.set_note(n, std::move(notes));
+}
+
+bool is_number(const Graph& g, Value v) {
+  return g[v].space == Space::constant && g.type(v).shape.elements() == 1 &&
+         tenon_dtype_bits(g.type(v).dtype) >= 8;
+}
+
+StepsOf steps_of(const Graph& g, std::span<const NodeId> nodes, std::span<const Value> outputs) {
+  const auto body = std::make_shared<Graph>();
+  StepsOf out{body, {}};
+  std::unordered_map<uint32_t, Value> now, rounded;
+  const auto read = [&](Value v) -> Value {
+    if (!v) return {};
+    Value& in = now[v.id];
+    if (!in && is_number(g, v)) in = body->constant(g.type(v), g[v].data);
+    if (!in) {
+      in = body->input(std::to_string(out.inputs.size()), g.type(v));
+      out.inputs.push_back(v);
+    }
+    if ((*body)[in].space != Space::node) return in;
+    Value& r = rounded[v.id];
+    return r ? r : r = rounded_step(*body, in);
+  };
+  for (NodeId n : nodes) {
+    std::vector<Value> operands;
+    for (Value v : g[n].operands) operands.push_back(read(v));
+    const NodeId step = body->add_node(*g[n].op, std::move(operands), g[n].attrs, {true});
+    now[g[n].outputs[0].id] = (*body)[step].outputs[0];
+  }
+  for (Value v : outputs) body->output(std::to_string(body->outputs().size()), now[v.id]);
+  return out;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds a place for each node: native, decomposed, on the fallback device, or refused.
+#include "plan/rewrite/legalize.hpp"
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "ir/rewrite.hpp"
+#include "ops/record.hpp"
+#include "plan/rewrite/key.hpp"
+#include "plan/rewrite/price.hpp"
+
+namespace tenon::core {
+namespace {
+
+// A node written in ops that its device takes, in a graph of its own.
+struct Recipe {
+  bool legal = false;
+  std::string why{};  // when not legal: what no device op could be found for
+  Graph graph{};
+  std::vector<Value> operands{};  // of graph: what stands for the node's, by position
+  std::optional<double> said{},
+      priced{};  // seconds: as the device says, and as rates tell the rest
+};
+
+// Seconds so far and those of one part more; unknown when one of them is.
+void add_seconds(std::optional<double>& sum, std::optional<double> part) {
+  if (sum && part)
+    *sum += *part;
+  else
+    sum.reset();
+}
+
+std::optional<double> said_by(const Verdict& v) {
+  return v.cost > 0 ? std::optional(v.cost) : std::nullopt;
+}
+
+class Legalizer {
+ public:
+  Legalizer(const Graph& from, const LegalizeOptions& options, const Query& query)
+      : from_(from), options_(options), query_(query), rewriter_(from) {}
+
+  LegalGraph run() {
+    first_ = verdicts_of(from_, 0);
+    if (!options_.decompose_all) weigh_claims();
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      const Taken taken = try_device(n, 0, first_[n]);
+      if (taken.yes || try_fallback(n, taken.why)) continue;
+      refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name,
+                      "': ", report(n).reason);
+      if (++refused_count_ == 10) break;
+    }
+    if (refused_count_) fail(Code::unsupported, "no device takes ", refused_);
+    out_.graph = rewriter_.finish();
+    return std::move(out_);
+  }
+
+ private:
+  // Was a node taken; if not, why, or why another device is to be preferred.
+  struct Taken {
+    bool yes = false;
+    std::string why{};
+  };
+
+  // ---- what devices say
+
+  // With decompose_all a claim of what can be decomposed counts as refused.
+  std::vector<Verdict> verdicts_of(const Graph& g, uint32_t d) const {
+    std::vector<Verdict> verdicts = query_(g, d);
+    for (NodeId n = 0; n < g.node_count(); ++n) {
+      Verdict& v = verdicts[n];
+      if (v.native && options_.decompose_all && can_lower(g, g[n]))
+        v.native = false, v.text = "decomposition was asked for";
+    }
+    settle_verdicts(verdicts);
+    return verdicts;
+  }
+  const Verdict& second(NodeId n) {
+    if (second_.empty()) second_ = verdicts_of(from_, 1);
+    return second_[n];
+  }
+
+  // ---- costs
+
+  std::optional<double> price(const Graph& g, const NodeInfo& node, const Verdict& v,
+                              uint32_t d) const {
+    if (v.cost > 0) return v.cost;
+    if (d < options_.rates.size()) return price_of(g, node, options_.rates[d]);
+    return {};
+  }
+
+  // Seconds that carrying everything to device 1 and back takes.
+  std::optional<double> carrying(NodeId n) const {
+    if (options_.rates.size() < 2 || options_.devices < 2) return {};
+    const Rates &here = options_.rates[0], &there = options_.rates[1];
+    double seconds = 0;
+    for (Value v : from_[n].operands)
+      if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), here, there);
+    for (Value v : from_[n].outputs)
+      if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), there, here);
+    return seconds;
+  }
+
+  // What else a claimed node could cost, told by devices alone: an estimate from rates is too rough
+  // to overrule a claim.
+  std::optional<double> otherwise(NodeId n) {
+    std::optional<double> best;
+    const auto offer = [&](std::optional<double> seconds) {
+      if (seconds && (!best || *seconds < *best)) best = seconds;
+    };
+    if (const Recipe& recipe = recipe_for(from_, from_[n], 0); recipe.legal) offer(recipe.said);
+    if (std::optional<double> there = carrying(n)) {
+      add_seconds(there, second(n).native ? said_by(second(n)) : std::nullopt);
+      offer(there);
+    }
+    return best;
+  }
+
+  // Claims that cost more than what else there is count as refused; a group costs what its nodes
+  // do.
+  void weigh_claims() {
+    std::map<uint32_t, std::vector<NodeId>> groups;
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      if (!first_[n].native || first_[n].cost == 0) continue;
+      if (first_[n].group == TENON_NONE)
+        weigh(std::span(&n, 1));
+      else
+        groups[first_[n].group].push_back(n);
+    }
+    for (const auto& [group, nodes] : groups) weigh(nodes);
+  }
+  void weigh(std::span<const NodeId> nodes) {
+    double claimed = 0;
+    std::optional<double> other = 0;
+    for (NodeId n : nodes) {
+      claimed += first_[n].cost;
+      add_seconds(other, otherwise(n));
+    }
+    if (!other || !costs_less(*other, claimed)) return;
+    for (NodeId n : nodes) {
+      first_[n].native = false;
+      first_[n].text =
+          cat("the device would take ", microseconds(claimed), " for it",
+              nodes.size() > 1 ? " and its group" : "", ", otherwise it is ", microseconds(*other));
+    }
+    // A node that gave no cost leaves its group with the others.
+    settle_verdicts(first_);
+  }
+
+  // Why the decomposition on device 0 costs more than carrying everything to device 1 and back;
+  // empty when it does not, or that is not known.
+  std::string cheaper_elsewhere(NodeId n, const Recipe& recipe) {
+    std::optional<double> goes = carrying(n);
+    if (!goes || !recipe.priced || *goes >= *recipe.priced) return {};
+    if (second(n).native) {
+      add_seconds(goes, price(from_, from_[n], second(n), 1));
+    } else {
+      const Recipe& other = recipe_for(from_, from_[n], 1);
+      add_seconds(goes, other.legal ? other.priced : std::nullopt);
+    }
+    if (!goes || *goes >= *recipe.priced) return {};
+    return cat("decomposed on the wanted device it would take ", microseconds(*recipe.priced),
+               ", on the other ", microseconds(*goes));
+  }
+
+  // ---- nodes
+
+  NodeReport& report(NodeId n) {
+    if (out_.reports.size() <= n) out_.reports.push_back(report_of(from_, from_[n]));
+    return out_.reports[n];
+  }
+
+  Taken try_device(NodeId n, uint32_t d, const Verdict& verdict) {
+    const NodeInfo& node = from_[n];
+    NodeReport& r = report(n);
+    Marks marks = node;
+    marks.device = d, marks.source = n, marks.group = kNone;
+    if (verdict.native) {
+      r.device = d;
+      if (refused_count_) return {true};
+      const NodeId now = rewriter_.copy(n);
+      if (verdict.group != TENON_NONE) marks.group = group_of(d, verdict.group);
+      rewriter_.to.set_marks(now, marks);
+      return {true};
+    }
+    const Recipe& recipe = recipe_for(from_, node, d);
+    if (!recipe.legal)
+      return {false, recipe.why.empty() ? verdict.text : cat(verdict.text, " (", recipe.why, ")")};
+    if (d == 0 && !options_.decompose_all)
+      if (const std::string cheaper = cheaper_elsewhere(n, recipe); !cheaper.empty())
+        return {false, cat(verdict.text, "; ", cheaper)};
+    if (!refused_count_) {  // after a refusal the rest is only asked, for the message
+      std::vector<Value> operands;
+      for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
+      const std::vector<Value> results = inline_recipe(recipe, operands, rewriter_.to, node, marks);
+      for (size_t k = 0; k < node.outputs.size(); ++k)
+        if (node.outputs[k]) rewriter_.replace(node.outputs[k], results[k]);
+    }
+    r.device = d;
+    r.verdict = NodeVerdict::decomposed;
+    r.reason = verdict.text;
+    return {true};
+  }
+
+  bool try_fallback(NodeId n, const std::string& why) {
+    report(n).verdict = NodeVerdict::refused;
+    report(n).reason = why;
+    if (options_.devices < 2) return false;
+    const Taken taken = try_device(n, 1, second(n));
+    if (!taken.yes) {
+      report(n).reason = cat(why, "; on the second device: ", taken.why);
+      return false;
+    }
+    report(n).verdict = NodeVerdict::fallback;
+    report(n).reason = why;
+    return true;
+  }
+
+  // Groups have numbers of their own in the legal graph.
+  uint32_t group_of(uint32_t device, uint32_t group) {
+    const auto [at, fresh] = groups_.try_emplace({device, group}, next_group_);
+    next_group_ += fresh;
+    return at->second;
+  }
+
+  // ---- decompositions
+
+  static bool can_lower(const Graph& g, const NodeInfo& node) {
+    if (!node.op->lower) return false;
+    Trial scratch;
+    std::vector<Value> results;
+    return lower_alone(g, node, scratch, results);
+  }
+
+  // The node's decomposition over stand-ins for its operands, in `alone.graph`; false for a
+  // primitive.
+  static bool lower_alone(const Graph& g, const NodeInfo& node, Trial& alone,
+                          std::vector<Value>& results) {
+    alone = trial_of(g, node.operands);
+    NodeInfo mapped = node;
+    mapped.operands = alone.operands;
+    results.assign(node.outputs.size(), {});
+    Builder b(alone.graph, node.provenance);
+    Lower lower(b, mapped, results);
+    return node.op->lower(lower, alone.graph, mapped);
+  }
+
+  const Recipe& recipe_for(const Graph& g, const NodeInfo& node, uint32_t d) {
+    std::string key = form_key(g, node);
+    append_key(key, d);
+    if (const auto found = recipes_.find(key); found != recipes_.end()) return found->second;
+    Recipe recipe = make_recipe(g, node, d);
+    return recipes_.emplace(key, std::move(recipe)).first->second;
+  }
+
+  Recipe make_recipe(const Graph& g, const NodeInfo& node, uint32_t d) {
+    Recipe out;
+    if (!node.op->lower) {
+      out.why = node.op->primitive() ? "" : "the op has no decomposition";
+      return out;
+    }
+    Trial alone;
+    std::vector<Value> results;
+    if (!lower_alone(g, node, alone, results)) return out;
+    Graph& lowered = alone.graph;
+    for (size_t k = 0; k < results.size(); ++k)
+      if (node.outputs[k]) {
+        check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ",
+              k, " out");
+        // A result that is an operand itself gets a node: what leaves a graph is made in it.
+        if (lowered[results[k]].space != Space::node)
+          results[k] = Builder(lowered, node.provenance).copy(results[k]);
+        check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(),
+              ": its decomposition gives ", lowered.type(results[k]).text(), " for output ", k,
+              " of type ", g.type(node.outputs[k]).text());
+        lowered.output(std::to_string(k), results[k]);
+      }
+    // The decomposition's own nodes: native, or decomposed in turn.
+    const std::vector<Verdict> verdicts = verdicts_of(lowered, d);
+    out.said = out.priced = 0;
+    Rewriter rw(lowered);
+    for (Value v : alone.operands) out.operands.push_back(v ? rw.map(v) : Value{});
+    for (NodeId n = 0; n < lowered.node_count(); ++n) {
+      const NodeInfo& part = lowered[n];
+      if (verdicts[n].native) {
+        Marks marks = part;
+        marks.group = verdicts[n].group;
+        rw.to.set_marks(rw.copy(n), marks);
+        add_seconds(out.said, said_by(verdicts[n]));
+        add_seconds(out.priced, price(lowered, part, verdicts[n], d));
+        continue;
+      }
+      const Recipe& inner = recipe_for(lowered, part, d);
+      if (!inner.legal) {
+        out.why = cat("its decomposition needs ", part.op->name(), ": ", verdicts[n].text,
+                      inner.why.empty() ? "" : ", " + inner.why);
+        return out;
+      }
+      add_seconds(out.said, inner.said);
+      add_seconds(out.priced, inner.priced);
+      std::vector<Value> operands;
+      for (Value v : part.operands) operands.push_back(v ? rw.map(v) : Value{});
+      const std::vector<Value> inlined = inline_recipe(inner, operands, rw.to, part, part);
+      for (size_t k = 0; k < part.outputs.size(); ++k)
+        if (part.outputs[k]) rw.replace(part.outputs[k], inlined[k]);
+    }
+    out.graph = rw.finish();
+    out.legal = true;
+    return out;
+  }
+
+  // Copies a recipe's nodes into `to`, in the node's place; returns its results, by position.
+  std::vector<Value> inline_recipe(const Recipe& recipe, const std::vector<Value>& operands,
+                                   Graph& to, const NodeInfo& node, Marks marks) {
+    const Graph& graph = recipe.graph;
+    std::vector<Value> map(graph.value_count());
+    for (size_t k = 0; k < operands.size(); ++k)
+      if (operands[k]) map[recipe.operands[k].id] = operands[k];
+    const auto mapped = [&](Value v) -> Value {
+      if (!v) return {};
+      Value& m = map[v.id];
+      // What is neither an operand nor made is constant.
+      if (!m) m = to.constant(graph.type(v), graph[v].data);
+      return m;
+    };
+    std::map<uint32_t, uint32_t> groups;
+    for (NodeId n = 0; n < graph.node_count(); ++n) {
+      const NodeInfo& part = graph[n];
+      std::vector<Value> part_operands;
+      for (Value v : part.operands) part_operands.push_back(mapped(v));
+      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs,
+                                      wanted_outputs(part), node.provenance);
+      marks.group = kNone;
+      if (part.group != kNone) {
+        const auto [at, fresh] = groups.try_emplace(part.group, next_group_);
+        next_group_ += fresh;
+        marks.group = at->second;
+      }
+      to.set_marks(made, marks);
+      for (size_t k = 0; k < part.outputs.size(); ++k)
+        if (part.outputs[k]) map[part.outputs[k].id] = to[made].outputs[k];
+    }
+    std::vector<Value> results(node.outputs.size());
+    for (const Output& o : graph.outputs()) results[std::stoul(o.name)] = mapped(o.value);
+    return results;
+  }
+
+  const Graph& from_;
+  const LegalizeOptions& options_;
+  const Query& query_;
+  Rewriter rewriter_;
+  LegalGraph out_;
+  std::vector<Verdict> first_, second_;                       // of from_
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> groups_;  // of a device -> of the legal graph
+  uint32_t next_group_ = 0;
+  std::unordered_map<std::string, Recipe> recipes_;
+  std::string refused_;
+  int refused_count_ = 0;
+};
+
+}  // namespace
+
+LegalGraph legalize(const Graph& from, const LegalizeOptions& options, const Query& query) {
+  return Legalizer(from, options, query).run();
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a graph legal for the devices at hand: each node is native on the wanted device, else
+// decomposed there, else it falls back to the second device, else it is refused. Says so for every
+// node, with the reason.
+//
+// Costs. A device may say what a node costs; where rates were measured, the others are estimated. A
+// claim gives way to what costs less: the node's decomposition, or the second device. What is
+// decomposed falls back too when that costs less.
+#pragma once
+
+#include <span>
+
+#include "host/rates.hpp"
+#include "plan/report.hpp"
+#include "plan/rewrite/claims.hpp"
+
+namespace tenon::core {
+
+struct LegalizeOptions {
+  uint32_t devices = 1;        // 2: device 1 takes what device 0 refuses
+  bool decompose_all = false;  // write every op in primitives
+  // Of both devices, or none. Without them nothing goes to device 1 because it costs less there.
+  std::span<const Rates> rates{};
+};
+
+// Throws unsupported, naming each refused node with every device's reason.
+LegalGraph legalize(const Graph& from, const LegalizeOptions& options, const Query& query);
+
+}  // namespace tenon::core

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grows elementwise regions from their last node, and writes their bodies.
+#include "plan/rewrite/region.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/rewrite.hpp"
+#include "ops/record.hpp"
+#include "ops/region.hpp"
+#include "plan/rewrite/claims.hpp"
+#include "plan/rewrite/join.hpp"
+#include "plan/rewrite/reader.hpp"
+
+namespace tenon::core {
+namespace {
+
+// Nodes that become one; the last is the root, in whose place it stands.
+struct Group {
+  std::vector<NodeId> nodes{};   // ascending
+  std::vector<Value> outputs{};  // of the nodes; the root's is the first
+  StepsOf steps{};
+};
+
+class Joiner {
+ public:
+  Joiner(const Graph& graph, const Query& query)
+      : g_(graph),
+        readers_(graph),
+        done_(graph.node_count()),
+        alone_(graph.node_count()),
+        notes_(graph.node_count()),
+        root_of_(graph.node_count()),
+        claims_(query) {
+    std::iota(root_of_.begin(), root_of_.end(), 0u);
+  }
+
+  Graph run() && {
+    for (NodeId n = g_.node_count(); n-- > 0;)
+      if (is_step(n) || is_reduction(n)) try_root(n);
+    for (NodeId n = g_.node_count(); n-- > 0;) join_near(n);
+    Rewriter rw(g_);
+    for (NodeId n = 0; n < g_.node_count(); ++n) {
+      if (const auto found = at_.find(n); found != at_.end()) {
+        emit(rw, found->second);
+      } else if (root_of_[n] == n) {
+        const NodeId now = rw.copy(n);
+        add_note(rw.to, now, notes_[n]);
+      }
+    }
+    return rw.finish();
+  }
+
+ private:
+  bool has_one_output(NodeId n) const { return g_[n].outputs.size() == 1 && g_[n].outputs[0]; }
+  bool is_step(NodeId n) const {
+    return (g_[n].op->traits & kElementwise) && !(g_[n].op->traits & kOrdered) &&
+           g_[n].group == kNone && has_one_output(n);
+  }
+  bool is_reduction(NodeId n) const {
+    return (g_[n].op->traits & kReduction) && g_[n].group == kNone && has_one_output(n) &&
+           maker(g_[n].operands[0]) != kNone;
+  }
+  NodeId maker(Value v) const { return maker_of(g_, v); }
+
+  void try_root(NodeId root) {
+    while (!done_[root] && !alone_[root]) {
+      Group group = grown(root);
+      if (group.nodes.size() < 2) return;
+      group.steps = steps_of(g_, group.nodes, group.outputs);
+      const std::string why = why_not(group);
+      if (why.empty()) return take(root, std::move(group));
+      const std::string note = cat("not joined into ", region_record().name(), ": ", why);
+      // Without what the device takes in no region the rest may be one.
+      if (drop_refused_steps(group)) {
+        if (notes_[root].empty()) notes_[root] = note;
+        continue;
+      }
+      notes_[root] = note;
+      // Without its reduction the same region may be taken; other parts of it are not tried.
+      if (is_reduction(root)) return;
+      for (NodeId n : group.nodes) done_[n] = true;
+    }
+  }
+
+  void take(NodeId root, Group group) {
+    for (NodeId n : group.nodes) {
+      done_[n] = true;
+      root_of_[n] = root;
+    }
+    notes_[root].clear();
+    at_.insert_or_assign(root, std::move(group));
+  }
+
+  // Asks the device; empty when the group is to be one node.
+  std::string why_not(const Group& group) {
+    const Verdict& verdict =
+        claims_.of(g_, region_record(), group.steps.inputs, region_attrs(group.steps.body),
+                   std::vector<bool>(group.outputs.size(), true), g_[group.nodes[0]].device);
+    return claims_.why_not(verdict, g_, group.nodes);
+  }
+
+  Group one_step(NodeId n) const {
+    const std::vector<Value>& outputs = g_[n].outputs;
+    return {.nodes = {n}, .outputs = outputs, .steps = steps_of(g_, std::span(&n, 1), outputs)};
+  }
+
+  // Finds steps that the device refuses even as regions of one step; false when there is none.
+  bool drop_refused_steps(const Group& group) {
+    bool any = false;
+    for (NodeId n : group.nodes) {
+      if (!is_step(n)) continue;
+      if (why_not(one_step(n)).empty()) continue;
+      any = alone_[n] = true;
+    }
+    return any;
+  }
+
+  // The makers are met from the last to the first, so when one is met every reader that could be
+  // inside is. One with a reader outside, not behind the root, stays outside: the region would
+  // have to run before and after that reader.
+  Group grown(NodeId root) const {
+    Group group;
+    const Shape& d = g_.type(is_step(root) ? g_[root].outputs[0] : g_[root].operands[0]).shape;
+    std::unordered_map<uint32_t, size_t> inside;  // value -> readings by the group
+    std::unordered_set<uint32_t> inputs;
+    std::priority_queue<NodeId> next;
+    size_t steps = 0;
+    const auto take = [&](NodeId n) {
+      group.nodes.push_back(n);
+      steps += step_count(g_[n].op, g_.type(g_[n].outputs[0]));
+      for (Value v : g_[n].operands) {
+        if (!v || is_number(g_, v)) continue;
+        if (inside[v.id]++ == 0) {
+          inputs.insert(v.id);
+          if (maker(v) != kNone) next.push(maker(v));
+        }
+      }
+    };
+    take(root);
+    group.outputs.push_back(g_[root].outputs[0]);
+    while (!next.empty()) {
+      const NodeId n = next.top();
+      next.pop();
+      if (done_[n] || alone_[n] || !is_step(n) || g_[n].clone != g_[root].clone ||
+          g_[n].device != g_[root].device)
+        continue;
+      const Value v = g_[n].outputs[0];
+      if (g_.type(v).shape != d) continue;
+      const auto readers = readers_.of(v);
+      const auto before = std::upper_bound(readers.begin(), readers.end(), root) - readers.begin();
+      if (static_cast<size_t>(before) != inside[v.id]) continue;
+      const bool leaves = readers_.leaves(v) || static_cast<size_t>(before) != readers.size();
+      if (leaves && group.outputs.size() == kRegionOutputs) continue;
+      size_t more = 0;
+      for (Value o : g_[n].operands) more += o && !is_number(g_, o) && !inputs.contains(o.id);
+      if (inputs.size() - 1 + more > kRegionInputs ||
+          steps + step_count(g_[n].op, g_.type(v)) > kRegionSteps)
+        continue;
+      inputs.erase(v.id);
+      if (leaves) group.outputs.push_back(v);
+      take(n);
+    }
+    std::reverse(group.nodes.begin(), group.nodes.end());
+    return group;
+  }
+
+  // ---- two regions into one
+
+  // The region with this root joins those near it that read what it reads, or make it: what both
+  // touch is then read once. The two stand where one of them stood.
+  void join_near(NodeId root) {
+    if (root_of_[root] != root) return;
+    std::optional<Group> group = group_at(root);
+    std::unordered_set<NodeId> tried = {root};
+    while (group) {
+      std::optional<Merger> merger;
+      for (const NodeId other : neighbours(*group, root)) {
+        if (!tried.insert(other).second) continue;
+        merger = merger_of(root, *group, other);
+        if (merger) break;
+      }
+      if (!merger) return;
+      at_.erase(root), at_.erase(merger->other);
+      take(merger->place, merger->group);
+      if (merger->place != root) return;  // its turn comes
+      group = std::move(merger->group);
+    }
+  }
+
+  // A region, or a step that went into none.
+  std::optional<Group> group_at(NodeId root) const {
+    if (const auto found = at_.find(root); found != at_.end()) return found->second;
+    if (done_[root] || alone_[root] || !is_step(root)) return {};
+    return one_step(root);
+  }
+  const Shape& shape_of(NodeId root) const {
+    return g_.type(is_step(root) ? g_[root].outputs[0] : g_[root].operands[0]).shape;
+  }
+
+  // Roots of regions near this one, before it, that read a whole operand of it, or make one.
+  std::vector<NodeId> neighbours(const Group& group, NodeId root) const {
+    constexpr int kNear = 8;  // readers of a value that are looked at
+    std::vector<NodeId> roots;
+    const auto add = [&](NodeId n) {
+      if (root_of_[n] < root) roots.push_back(root_of_[n]);
+    };
+    for (Value v : group.steps.inputs) {
+      if (g_.type(v).shape != shape_of(root)) continue;
+      if (maker(v) != kNone) add(maker(v));
+      const auto readers = readers_.of(v);
+      auto at = std::lower_bound(readers.begin(), readers.end(), root);
+      for (int k = 0; k < kNear && at != readers.begin(); ++k) add(*--at);
+    }
+    return roots;
+  }
+
+  struct Merger {
+    Group group;
+    NodeId place, other;
+  };
+  std::optional<Merger> merger_of(NodeId root, const Group& later, NodeId other) {
+    const std::optional<Group> earlier = group_at(other);
+    if (!earlier || g_[other].clone != g_[root].clone || g_[other].device != g_[root].device ||
+        shape_of(other) != shape_of(root) || steps_in(later) + steps_in(*earlier) > kRegionSteps ||
+        (reduction_in(later) != kNone && reduction_in(*earlier) != kNone))
+      return {};
+    const uint64_t saved = bytes_of_both(later, *earlier);
+    const bool sinks = read_behind(*earlier, root) && bytes_of_one(*earlier, later) <= saved;
+    if (!sinks && !(made_before(later, *earlier, other) && bytes_of(later.outputs) <= saved))
+      return {};
+    Merger m{.group = later, .place = sinks ? root : other, .other = other};
+    m.group.nodes.insert(m.group.nodes.end(), earlier->nodes.begin(), earlier->nodes.end());
+    std::ranges::sort(m.group.nodes, {},  // the reduction, if there is one, last
+                      [&](NodeId n) { return std::pair(!is_step(n), n); });
+    for (Value v : earlier->outputs)
+      if (readers_.leaves(v) || !read_in(v, {root, other})) m.group.outputs.push_back(v);
+    if (m.group.outputs.size() > kRegionOutputs) return {};
+    m.group.steps = steps_of(g_, m.group.nodes, m.group.outputs);
+    // A half that one region gave the other is now rounded by a step of its own.
+    if (m.group.steps.inputs.size() > kRegionInputs || steps_in(m.group) > kRegionSteps ||
+        !why_not(m.group).empty())
+      return {};
+    return m;
+  }
+
+  static size_t steps_in(const Group& group) { return group.steps.body->node_count(); }
+
+  NodeId reduction_in(const Group& group) const {
+    return is_step(group.nodes.back()) ? kNone : group.nodes.back();
+  }
+
+  // Does every reader of what the group makes stand behind this root?
+  bool read_behind(const Group& group, NodeId root) const {
+    return std::ranges::all_of(group.outputs, [&](Value v) {
+      return std::ranges::all_of(readers_.of(v), [&](NodeId r) { return root_of_[r] > root; });
+    });
+  }
+  // Is all that the group reads, but for what steps of `earlier` make, there before this root?
+  bool made_before(const Group& group, const Group& earlier, NodeId root) const {
+    return std::ranges::all_of(group.steps.inputs, [&](Value v) {
+      const NodeId m = maker(v);
+      return m == kNone || root_of_[m] < root ||
+             (root_of_[m] == root && m != reduction_in(earlier));
+    });
+  }
+  bool read_in(Value v, std::initializer_list<NodeId> roots) const {
+    return std::ranges::all_of(readers_.of(v), [&](NodeId r) {
+      return std::find(roots.begin(), roots.end(), root_of_[r]) != roots.end();
+    });
+  }
+
+  // What two regions touch at most twice, and would as one only once.
+  uint64_t bytes_of_both(const Group& later, const Group& earlier) const {
+    uint64_t bytes = 0;
+    for (Value v : later.steps.inputs)
+      if (std::ranges::count(earlier.steps.inputs, v) || std::ranges::count(earlier.outputs, v))
+        bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+  // What one of them alone reads.
+  uint64_t bytes_of_one(const Group& one, const Group& other) const {
+    uint64_t bytes = 0;
+    for (Value v : one.steps.inputs)
+      if (!std::ranges::count(other.steps.inputs, v)) bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+  uint64_t bytes_of(std::span<const Value> values) const {
+    uint64_t bytes = 0;
+    for (Value v : values) bytes += type_bytes(g_.type(v));
+    return bytes;
+  }
+
+  void emit(Rewriter& rw, const Group& group) const {
+    const Parts parts = parts_of(g_, group.nodes);
+    const NodeId made =
+        rw.to.add_node(region_record(), rw.map(group.steps.inputs), region_attrs(group.steps.body),
+                       std::vector<bool>(group.outputs.size(), true), parts.provenance);
+    rw.to.set_marks(made, marks_of(g_, group.nodes));
+    for (size_t k = 0; k < group.outputs.size(); ++k)
+      rw.replace(group.outputs[k], rw.to[made].outputs[k]);
+    rw.to.set_note(made, cat("joined: ", parts.names));
+  }
+
+  const Graph& g_;
+  const Readers readers_;
+  std::vector<bool> done_;   // in a region, or in one that was refused
+  std::vector<bool> alone_;  // steps that the device takes in no region
+  std::vector<std::string> notes_;
+  std::vector<NodeId> root_of_;           // by node: where it is now; else itself
+  std::unordered_map<NodeId, Group> at_;  // by root
+  Claims claims_;
+};
+
+}  // namespace
+
+Graph join_regions(const Graph& graph, const Query& query) { return Joiner(graph, query).run(); }
+
+}  // namespace tenon::core
