@@ -4,12 +4,12 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <string>
 
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "convert.hpp"
 #include "shape.hpp"
+#include "tenon/axis.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -167,41 +167,15 @@ std::array<char, 8> constant(tenon_dtype dtype, double v) {
   }
 }
 
-// The longest border that a mode can fill from an axis of length d.
-int64_t longest_border(Mode mode, int64_t d) {
-  switch (mode) {
-    case Mode::constant:
-      return std::numeric_limits<int64_t>::max();
-    case Mode::edge:
-      return d > 0 ? std::numeric_limits<int64_t>::max() : 0;
-    case Mode::reflect:
-      return std::max<int64_t>(d - 1, 0);
-    case Mode::symmetric:
-      return d;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Kernel make_pad(const sdk::op::pad& n, const Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
-  if (n.before.size() != static_cast<size_t>(x.rank) || n.after.size() != n.before.size() ||
-      y.rank != x.rank)
-    throw sdk::Refusal::shape("before and after must have one entry for each of " +
-                              std::to_string(x.rank) + " axes");
   Pad p{.mode = parse_mode(n.mode), .bytes = element_bytes("x", x.dtype)};
   p.value = constant(x.dtype, p.mode == Mode::constant ? n.value : 0);
   p.item = p.bytes;
   for (int i = 0; i < x.rank; ++i) {
-    const int64_t most = longest_border(p.mode, x.dims[i]);
-    if (n.before[i] < 0 || n.before[i] > most)
-      throw sdk::Refusal::attribute("before", std::to_string(n.before[i]));
-    if (n.after[i] < 0 || n.after[i] > most)
-      throw sdk::Refusal::attribute("after", std::to_string(n.after[i]));
-    if (x.dims[i] + n.before[i] + n.after[i] != y.dims[i])
-      throw sdk::Refusal::shape("the result's axis " + std::to_string(i) + " does not fit");
-    p.axes[i] = {n.before[i], x.dims[i], y.dims[i]};
+    p.axes[i] = {sdk::entry_of(n.before, i, 0), x.dims[i], y.dims[i]};
     if (x.dims[i] != y.dims[i]) p.rank = i + 1;
   }
   for (int i = std::max(p.rank, 1); i < x.rank; ++i) p.item *= x.dims[i];

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "../device.hpp"
 #include "args.hpp"
 #include "convert.hpp"
 #include "entries.hpp"
 #include "shape.hpp"
+#include "tenon/axis.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using sdk::Refusal;
 
 constexpr uint32_t kThreads = 256;
-constexpr int64_t kEach = 4, kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kEach = 4;
 
 struct Mode {
   std::string_view name;
@@ -31,30 +31,6 @@ int parse_mode(std::string_view text) {
   return at->number;
 }
 
-// The longest border that a mode can fill from an axis of length d.
-int64_t longest_border(int mode, int64_t d) {
-  if (mode == 2) return std::max<int64_t>(d - 1, 0);
-  if (mode == 3) return d;
-  return mode == 0 || d > 0 ? kMost : 0;
-}
-
-void check(const sdk::op::pad& n, int mode, const sdk::Type& x, const sdk::Type& y) {
-  if (n.before.size() != static_cast<size_t>(x.rank) || n.after.size() != n.before.size() ||
-      y.rank != x.rank)
-    throw Refusal::shape("before and after must have one entry for each of " +
-                         std::to_string(x.rank) + " axes");
-  for (int i = 0; i < x.rank; ++i) {
-    const auto k = static_cast<size_t>(i);
-    const int64_t most = longest_border(mode, x.dims[i]);
-    if (n.before[k] < 0 || n.before[k] > most)
-      throw Refusal::attribute("before", std::to_string(n.before[k]));
-    if (n.after[k] < 0 || n.after[k] > most)
-      throw Refusal::attribute("after", std::to_string(n.after[k]));
-    if (x.dims[i] + n.before[k] + n.after[k] != y.dims[i])
-      throw Refusal::shape("the result's axis " + std::to_string(i) + " does not fit");
-  }
-}
-
 }  // namespace
 
 sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
@@ -62,7 +38,6 @@ sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
   type_name("x", x.dtype);  // refuses
   const int64_t bytes = type_bytes(x.dtype);
   const int mode = parse_mode(n.mode);
-  check(n, mode, x, y);
   const std::array<uint8_t, 8> value = constant_bytes("x", x.dtype, mode == 0 ? n.value : 0);
   args::Pad p;
   size_t rank = 0;  // axes up to the last padded one; what follows is one item
@@ -84,7 +59,8 @@ sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
     ++last;
   }
   for (size_t i = rank; i-- > 0;) {
-    p.out[i] = y.dims[i], p.in[i] = x.dims[i], p.before[i] = n.before[i], p.strides[i] = stride;
+    p.out[i] = y.dims[i], p.in[i] = x.dims[i], p.strides[i] = stride;
+    p.before[i] = sdk::entry_of(n.before, static_cast<int>(i), 0);
     stride *= x.dims[i];
   }
   p.count = 1;

@@ -107,6 +107,10 @@ void copy_rows(Suite& s) {
         std::string("pad ") + mode + " on one side of one axis", {3, 4, 5},
         op::pad{.before = {0, 2, 0}, .after = {0, 0, 0}, .mode = mode});
   }
+  row(s, "pad-before", "pad in front of an axis, without the list of what is behind", {4, 5},
+      op::pad{.before = {1, 2}, .mode = "reflect"});
+  row(s, "pad-after", "pad behind an axis, without the list of what is in front", {4, 5},
+      op::pad{.after = {0, 2}, .value = 1});
   row(s, "pad-value", "pad with a number", {4, 5},
       op::pad{.before = {1, 0}, .after = {0, 2}, .value = 1});
   row(s, "pad-empty", "pad of nothing with constants", {0, 3},

@@ -33,7 +33,8 @@
 //               that live as long as their owner. Unless stated otherwise, neither side keeps a
 //               pointer after the call returns.
 //   Exceptions  No exception, longjmp or signal handler crosses the border.
-//   Trust       The host checks everything that a plugin returns. A plugin may trust the host.
+//   Trust       The host checks everything that a plugin returns. A plugin may trust the host: every
+//               node that it passes follows the rules of its op. query() lists what that means.
 //   Slots       A NULL slot means that the feature is absent. A host requires the slots marked
 //               (required) and never more, also in later versions.
 //
@@ -412,6 +413,15 @@ typedef struct tenon_backend {
 
   // States for each node of a graph (blob.h) whether this device runs it. Pure and deterministic:
   // equal graphs get equal verdicts. The blob is valid during the call only.
+  //
+  // The host has checked every node of the ops in ops.def against the rules of its op, bodies
+  // included:
+  //   - The operands and outputs that the op requires are present.
+  //   - Their shapes and dtypes fit together.
+  //   - Axes are in range, and numbers are in the range that the op states.
+  //   - A list has the right number of entries, or is empty where the op allows that.
+  // The plugin decides what remains: does it know everything that the node carries, and does it run
+  // this op for these dtypes, for these values of string attributes, and for these sizes?
   // (required) [any-thread]
   tenon_status* (*query)(tenon_device* device, const void* blob, uint64_t size,
                          const tenon_query_result** out_result);

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "../axis.hpp"
 #include "../kernel.hpp"
 
 namespace tenon::sdk {
@@ -101,24 +102,9 @@ inline Kernel view_expand(const op::expand& n, const Node& node) {
 
 inline Kernel view_narrow(const op::narrow& n, const Node& node) {
   const Type &x = n.x.type(), &y = node.out(0).type();
-  const auto at = [](const std::vector<int64_t>& list, int i, int64_t otherwise) {
-    return list.empty() ? otherwise : list[static_cast<size_t>(i)];
-  };
-  for (const auto* list : {&n.start, &n.len, &n.step}) {
-    if (x.rank != y.rank || (!list->empty() && list->size() != static_cast<size_t>(x.rank))) {
-      throw Refusal::shape("narrow: lists and operand differ in rank");
-    }
-  }
   View view;
   for (int i = 0; i < x.rank; ++i) {
-    const int64_t start = at(n.start, i, 0), step = at(n.step, i, 1);
-    const auto inside = [&](int64_t index) { return index >= 0 && index < x.dims[i]; };
-    int64_t last = 0;
-    if (y.dims[i] > 0 &&
-        (__builtin_mul_overflow(y.dims[i] - 1, step, &last) ||
-         __builtin_add_overflow(last, start, &last) || !inside(start) || !inside(last))) {
-      throw Refusal::shape("narrow reads outside axis " + std::to_string(i));
-    }
+    const int64_t start = entry_of(n.start, i, 0), step = entry_of(n.step, i, 1);
     view.strides[i] = y.dims[i] > 1 ? x.strides[i] * step : 0;
     view.offset += y.dims[i] > 0 ? start * x.strides[i] : 0;
   }
