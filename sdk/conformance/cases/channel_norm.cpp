@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
-#include "rows.hpp"
+#include "norm_rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -114,18 +114,6 @@ void forward_row(Suite& s, const std::string& name, const Form& f) {
          .second_order = f.small() && f.elements() < 100});
 }
 
-// Sums that cancel: their terms are of the size of the largest result, or of 1 / sqrt(eps).
-void gradient_outputs(CaseBuilder& b, const Form& f, const Node& d) {
-  static constexpr const char* kNames[] = {"dx", "dgamma", "dbeta"};
-  for (size_t k = 0; k < 3; ++k) {
-    b.output(kNames[k], d[k]);
-    b.scale(kNames[k], [&] {
-      const double least = f.terms() == 1 ? 400 : 1;
-      return b.binary("max", largest_of(b, d[k]), b.number(least));
-    });
-  }
-}
-
 template <class Op, class Forward>
 void backward_row(Suite& s, const std::string& name, const Form& f, bool stats) {
   s.add({.id = name + "-" + f.id + (stats ? "-stats" : ""),
@@ -145,54 +133,11 @@ void backward_row(Suite& s, const std::string& name, const Form& f, bool stats) 
                  n.mean = made[1], n.inv_std = made[2];
                }
                n.want_dx = n.want_dgamma = n.want_dbeta = true;
-               gradient_outputs(b, f, b.add(n));
+               gradient_outputs(b, b.add(n), f.terms());
              },
          .tolerance = sum_of(std::max(f.terms(), f.elements())),
          .decomposed = 2,
          .strided = !f.large});
-}
-
-template <class Op>
-void backward_edges(Suite& s, const std::string& name) {
-  s.add({.id = name + "-parts",
-         .sentence = name + ": only some of the outputs",
-         .build =
-             [](CaseBuilder& b) {
-               Op n{};
-               n.dy = b.input("dy", {2, 4, 3, 5});
-               n.x = b.input("x", {2, 4, 3, 5});
-               n.gamma = b.input("gamma", {4}, Fill::uniform(0.5, 1.5));
-               Op m = n;
-               n.want_dx = true;
-               m.want_dgamma = true;
-               const Value dx = b.add(n)[0], dgamma = b.add(m)[1];
-               b.output("dx", dx);
-               b.scale("dx", [&] { return largest_of(b, dx); });
-               b.output("dgamma", dgamma);
-               b.scale("dgamma", [&] { return largest_of(b, dgamma); });
-             },
-         .tolerance = sum_of(120),
-         .decomposed = 2});
-  for (const bool images : {false, true})
-    s.add({.id = name + (images ? "-no-pixels" : "-no-images"),
-           .sentence = name + ": parameter gradients of nothing are zero",
-           .dtypes = {f32, bf16},
-           .build =
-               [=](CaseBuilder& b) {
-                 const Dims dims = images ? Dims{2, 3, 0, 4} : Dims{0, 3, 2, 4};
-                 Op n{};
-                 n.dy = b.input("dy", dims);
-                 n.x = b.input("x", dims);
-                 n.gamma = b.input("gamma", {3});
-                 n.want_dx = n.want_dgamma = n.want_dbeta = true;
-                 const Node d = b.add(n);
-                 b.output("dx", d[0]);
-                 b.output("dgamma", d[1]);
-                 b.expect("dgamma", {0, 0, 0});
-                 b.output("dbeta", d[2]);
-                 b.expect("dbeta", {0, 0, 0});
-               },
-           .strided = false});
 }
 
 template <class Op>
@@ -211,40 +156,18 @@ void forward_edges(Suite& s, const std::string& name) {
              b.scale("y", [&] { return b.number(8); });
            },
        .tolerance = sum_of(4)});
-  const auto refused = [&](const char* what, Build build, tenon_code code, const char* text) {
-    s.add({.id = name + "-" + what + "-refused",
-           .sentence = name + ": " + what + " that does not fit is refused",
-           .dtypes = {f32},
-           .build = std::move(build),
-           .error = code,
-           .error_text = text});
-  };
-  refused(
-      "eps",
-      [](CaseBuilder& b) {
-        Op n{};
-        n.eps = -1;
-        n.x = b.input("x", {1, 4, 2, 2});
-        b.output("y", b.add(n)[0]);
-      },
-      TENON_INVALID_ARGUMENT, "eps");
-  refused(
-      "gamma",
-      [](CaseBuilder& b) {
-        Op n{};
-        n.x = b.input("x", {1, 4, 2, 2});
-        n.gamma = b.input("gamma", {3});
-        b.output("y", b.add(n)[0]);
-      },
-      TENON_SHAPE_MISMATCH, "gamma");
-  refused(
-      "rank",
-      [](CaseBuilder& b) {
-        Op n{};
-        n.x = b.input("x", {4});
-        b.output("y", b.add(n)[0]);
-      },
-      TENON_SHAPE_MISMATCH, "operand x");
+  norm_refusal_rows<Op>(s, name, {1, 4, 2, 2});
+  s.add({.id = name + "-rank-refused",
+         .sentence = name + ": x without channels is refused",
+         .dtypes = {f32},
+         .build =
+             [](CaseBuilder& b) {
+               Op n{};
+               n.x = b.input("x", {4});
+               b.output("y", b.add(n)[0]);
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "operand x"});
 }
 
 template <class Op, class Backward>
@@ -268,17 +191,12 @@ void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) 
   for (const Form& f : backward)
     for (const bool stats : {false, true})
       backward_row<Backward, Op>(s, name + "-backward", f, stats);
-  for (const ParameterForm& f : kParameterForms)
-    s.add({.id = name + "-gradients-" + f.id,
-           .sentence = name + ": the gradient of each parameter has that parameter's dtype",
-           .dtypes = {bf16, f16},
-           .build =
-               [=](CaseBuilder& b) {
-                 add_parameter_gradients(b, f, {4}, Op{.x = b.input("x", {5, 4, 3, 5})});
-               },
-           .tolerance = sum_of(75)});
+  parameter_gradient_rows<Op>(s, name, {5, 4, 3, 5}, 4, 75);
   forward_edges<Op>(s, name);
-  backward_edges<Backward>(s, name + "-backward");
+  const std::string back = name + "-backward";
+  some_gradients_row<Backward>(s, back, {2, 4, 3, 5}, 4, 120);
+  empty_gradients_row<Backward>(s, back + "-no-pixels", back, {2, 3, 0, 4});
+  empty_gradients_row<Backward>(s, back + "-no-images", back, {0, 3, 2, 4});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cases/families.hpp"
-#include "rows.hpp"
+#include "norm_rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -145,31 +145,7 @@ void forward_rows(Suite& s, const std::string& name) {
                b.output("w", b.add(m)[0]);
              },
          .strided = false});
-  s.add({.id = name + "-eps-refused",
-         .sentence = name + ": a negative eps is refused",
-         .dtypes = {f32},
-         .build =
-             [](CaseBuilder& b) {
-               Op n{};
-               n.eps = -1;
-               n.x = b.input("x", {3, 4});
-               n.gamma = b.input("gamma", {4});
-               b.output("y", b.add(n)[0]);
-             },
-         .error = TENON_INVALID_ARGUMENT,
-         .error_text = "eps"});
-  s.add({.id = name + "-gamma-refused",
-         .sentence = name + ": gamma of another length is refused",
-         .dtypes = {f32},
-         .build =
-             [](CaseBuilder& b) {
-               Op n{};
-               n.x = b.input("x", {3, 4});
-               n.gamma = b.input("gamma", {3});
-               b.output("y", b.add(n)[0]);
-             },
-         .error = TENON_SHAPE_MISMATCH,
-         .error_text = "gamma"});
+  norm_refusal_rows<Op>(s, name, {3, 4});
 }
 
 template <class Op>
@@ -279,73 +255,14 @@ void backward_rows(Suite& s, const std::string& name) {
                    }
                    if (given > 1) n.dsum = b.input("dsum", f.dims);
                    n.want_dx = n.want_dgamma = n.want_dbeta = true;
-                   const Node d = b.add(n);
-                   static constexpr const char* kNames[] = {"dx", "dgamma", "dbeta"};
-                   for (size_t k = 0; k < 3; ++k) {
-                     b.output(kNames[k], d[k]);
-                     // Rows of one element cancel to nothing: their terms are of size 1 /
-                     // sqrt(eps).
-                     b.scale(kNames[k], [&] {
-                       const double least = f.terms() == 1 ? 400 : 1;
-                       return b.binary("max", largest_of(b, d[k]), b.number(least));
-                     });
-                   }
+                   gradient_outputs(b, b.add(n), f.terms());
                  },
              .tolerance = sum_of(std::max(f.terms(), f.dims[0] * 4)),
              .decomposed = 2});
     }
   }
-  s.add({.id = name + "-parts",
-         .sentence = name + ": only some of the outputs",
-         .build =
-             [=](CaseBuilder& b) {
-               Op n{};
-               n.dy = b.input("dy", {3, 4, 7});
-               n.x = b.input("x", {3, 4, 7});
-               n.gamma = b.input("gamma", {7}, Fill::uniform(0.5, 1.5));
-               Op m = n;
-               n.want_dx = true;
-               m.want_dgamma = true;
-               const Value dx = b.add(n)[0], dgamma = b.add(m)[1];
-               b.output("dx", dx);
-               b.scale("dx", [&] { return largest_of(b, dx); });
-               b.output("dgamma", dgamma);
-               b.scale("dgamma", [&] { return largest_of(b, dgamma); });
-             },
-         .tolerance = sum_of(28),
-         .decomposed = 2});
-  s.add({.id = name + "-empty",
-         .sentence = name + " of empty rows and of no rows: parameter gradients are zero",
-         .dtypes = {f32},
-         .build =
-             [=](CaseBuilder& b) {
-               Op n{};
-               n.dy = b.input("dy", {0, 3});
-               n.x = b.input("x", {0, 3});
-               n.gamma = b.input("gamma", {3});
-               n.want_dx = n.want_dgamma = n.want_dbeta = true;
-               const Node d = b.add(n);
-               b.output("dx", d[0]);
-               b.output("dgamma", d[1]);
-               b.expect("dgamma", {0, 0, 0});
-               b.output("dbeta", d[2]);
-               b.expect("dbeta", {0, 0, 0});
-             },
-         .strided = false});
-}
-
-// What the gradients of half data keep of wider parameters.
-template <class Op>
-void parameter_rows(Suite& s, const std::string& name) {
-  for (const ParameterForm& f : kParameterForms)
-    s.add({.id = name + "-gradients-" + f.id,
-           .sentence = name + ": the gradient of each parameter has that parameter's dtype",
-           .dtypes = {bf16, f16},
-           .build =
-               [=](CaseBuilder& b) {
-                 add_parameter_gradients(b, f, {7}, Op{.x = b.input("x", {33, 7})});
-               },
-           .tolerance = sum_of(33 * 7)});
+  some_gradients_row<Op>(s, name, {3, 4, 7}, 7, 28);
+  empty_gradients_row<Op>(s, name + "-empty", name, {0, 3});
 }
 
 }  // namespace
@@ -356,7 +273,7 @@ void norm_cases(Suite& s) {
   forward_rows<op::rms_norm>(s, "rms-norm");
   residual_rows<op::residual_layer_norm>(s, "residual-layer-norm");
   residual_rows<op::residual_rms_norm>(s, "residual-rms-norm");
-  parameter_rows<op::layer_norm>(s, "layer-norm");
+  parameter_gradient_rows<op::layer_norm>(s, "layer-norm", {33, 7}, 7, 33 * 7);
   rounded_sum_row<op::residual_layer_norm>(s, "residual-layer-norm");
   rounded_sum_row<op::residual_rms_norm>(s, "residual-rms-norm");
   backward_rows<op::layer_norm_backward>(s, "layer-norm-backward");
