@@ -5,17 +5,10 @@
 #include <algorithm>
 
 namespace tenon::core {
-namespace {
-constexpr std::string_view kNames[TENON_DTYPE_COUNT] = {
-    "?",   "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
-    "u16", "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
-}
-
-std::string_view dtype_name(DType t) { return t < TENON_DTYPE_COUNT ? kNames[t] : kNames[0]; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (DType t = 1; t < TENON_DTYPE_COUNT; ++t)
-    if (kNames[t] == name) return t;
+    if (dtype_name(t) == name) return t;
   return std::nullopt;
 }
 

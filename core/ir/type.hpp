@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "tenon/blob.h"
+#include "tenon/dtype.hpp"
 
 namespace tenon::core {
 
@@ -22,13 +22,13 @@ inline constexpr DType kF32 = TENON_DTYPE_F32, kF16 = TENON_DTYPE_F16, kBF16 = T
                        kU16 = TENON_DTYPE_U16, kU32 = TENON_DTYPE_U32, kU64 = TENON_DTYPE_U64,
                        kBool = TENON_DTYPE_BOOL;
 
-std::string_view dtype_name(DType t);  // "f32"; "?" for a number that is none
 std::optional<DType> dtype_from_name(std::string_view name);
-constexpr bool is_float(DType t) { return t == kF32 || t == kF16 || t == kBF16 || t == kF64; }  // F
-constexpr bool is_half(DType t) { return t == kF16 || t == kBF16; }                             // H
-constexpr bool is_integer(DType t) { return t >= kI8 && t <= kU64; }                            // I
-constexpr bool is_index(DType t) { return t == kI32 || t == kI64; }                             // X
-constexpr DType acc_dtype(DType t) { return is_half(t) ? kF32 : t; }  // acc(T)
+using sdk::acc_dtype;  // acc(T)
+using sdk::dtype_name;
+using sdk::is_float;    // F
+using sdk::is_half;     // H
+using sdk::is_index;    // X
+using sdk::is_integer;  // I
 
 // A dim is a number >= 0, or a symbol: ~s for symbol s of the graph. Symbols live in types of
 // inputs only.

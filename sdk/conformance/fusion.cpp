@@ -32,7 +32,7 @@ struct Surrounded {
   std::vector<Made> made{};
 };
 
-bool computes(const TensorType& t) { return is_float(t.dtype) || is_whole(t.dtype); }
+bool computes(const TensorType& t) { return is_float(t.dtype) || is_integer(t.dtype); }
 
 class Surrounding {
  public:

@@ -137,7 +137,7 @@ Value CaseBuilder::made(Value x, const std::string& name) {
     const Value zero = neighbour("zero for " + name, type, Fill::list({-0.0}));
     return binary("add", binary("mul", x, one), zero);
   }
-  if (!is_whole(type.dtype)) return x;
+  if (!is_integer(type.dtype)) return x;
   return binary("add", x, neighbour("zero for " + name, type, Fill::exact({0})));
 }
 

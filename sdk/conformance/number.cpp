@@ -102,27 +102,6 @@ size_t width(tenon_dtype dtype) { return static_cast<size_t>(tenon_dense_bytes(d
 
 }  // namespace
 
-bool is_float(tenon_dtype dtype) {
-  return dtype == f32 || dtype == f16 || dtype == bf16 || dtype == f64;
-}
-
-bool is_whole(tenon_dtype dtype) {
-  return dtype == i8 || dtype == i16 || dtype == i32 || dtype == i64 || dtype == u8 ||
-         dtype == u16 || dtype == u32 || dtype == u64;
-}
-
-bool is_f8(tenon_dtype dtype) { return dtype == f8e4m3 || dtype == f8e5m2; }
-bool is_nibble(tenon_dtype dtype) { return dtype == i4 || dtype == u4; }
-
-const char* dtype_text(tenon_dtype dtype) {
-  static constexpr std::array<const char*, TENON_DTYPE_COUNT> names = {
-      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
-      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
-  return dtype < names.size() ? names[dtype] : "?";
-}
-
-tenon_dtype acc_dtype(tenon_dtype dtype) { return dtype == f64 ? f64 : f32; }
-
 double largest(tenon_dtype dtype) {
   switch (dtype) {
     case f16:

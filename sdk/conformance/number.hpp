@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tenon/dtype.hpp>
 #include <tenon/tenon.hpp>
 
 namespace tenon::conform {
@@ -14,13 +15,13 @@ namespace tenon::conform {
 inline constexpr tenon_dtype i4 = TENON_DTYPE_I4, u4 = TENON_DTYPE_U4;
 inline constexpr tenon_dtype f8e4m3 = TENON_DTYPE_F8E4M3, f8e5m2 = TENON_DTYPE_F8E5M2;
 
-bool is_float(tenon_dtype dtype);
-bool is_whole(tenon_dtype dtype);   // integers of whole bytes, bool not among them
-bool is_f8(tenon_dtype dtype);      // moved and cast, never computed with
-bool is_nibble(tenon_dtype dtype);  // i4 and u4, two in a byte, the first in its low half
-const char* dtype_text(tenon_dtype dtype);
-// The dtype that sums of this one are made in.
-tenon_dtype acc_dtype(tenon_dtype dtype);
+using sdk::is_f8;
+using sdk::is_float;
+using sdk::is_integer;
+using sdk::is_nibble;
+inline std::string dtype_text(tenon_dtype dtype) { return std::string(sdk::dtype_name(dtype)); }
+// The dtype that sums of this one are made in; f32 for what has no sums.
+inline tenon_dtype acc_dtype(tenon_dtype dtype) { return dtype == f64 ? f64 : f32; }
 
 // Of float dtypes. round_to goes to nearest even, and to infinity beyond the largest.
 double round_to(tenon_dtype dtype, double x);

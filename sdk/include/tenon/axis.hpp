@@ -19,7 +19,7 @@ struct AxisView {
   int axis = 0;
   int64_t outer = 1, length = 1, inner = 1;
 
-  int64_t lines() const { return outer * inner; }
+  int64_t count() const { return outer * inner; }  // of lines along the axis
 };
 // axis: in [-rank, rank); rank >= 1.
 inline AxisView along_axis(const Type& type, int64_t axis) {
@@ -35,6 +35,15 @@ inline AxisView along_axis(const Type& type, int64_t axis) {
 // pad with `before` alone has no `after`, narrow without `step` takes every element.
 inline int64_t entry_of(const std::vector<int64_t>& list, int axis, int64_t otherwise) {
   return list.empty() ? otherwise : list[static_cast<size_t>(axis)];
+}
+
+// Which axes a reduction goes over. An empty list means all of them, or none with
+// noop_with_empty_axes.
+inline std::array<bool, kMaxRank> reduced_axes(const op::reduce& n, int rank) {
+  std::array<bool, kMaxRank> reduced{};
+  if (n.axes.empty() && !n.noop_with_empty_axes) reduced.fill(true);
+  for (const int64_t axis : n.axes) reduced[static_cast<size_t>(axis_of(axis, rank))] = true;
+  return reduced;
 }
 
 }  // namespace tenon::sdk

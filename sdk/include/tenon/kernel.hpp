@@ -33,6 +33,7 @@
 
 #include "backend.h"
 #include "blob.h"
+#include "dtype.hpp"
 #include "ops.hpp"
 #include "unary.hpp"
 
@@ -90,7 +91,7 @@ class Value {
         alignment_(alignment) {}
   explicit operator bool() const { return type_ != nullptr; }
   const Type& type() const { return *type_; }
-  int position() const { return position_; }        // argument of Call::in() or Call::out()
+  int position() const { return type_ ? position_ : -1; }  // for Call::in() and out()
   const void* content() const { return content_; }  // the bytes of a small constant, or nullptr
   // True for a weight that this program does not update: Kernel::derived may name it.
   bool frozen() const { return frozen_; }
@@ -123,7 +124,10 @@ class Refusal : public std::runtime_error {
   Refusal(uint32_t reason, const std::string& text) : std::runtime_error(text), reason_(reason) {}
   uint32_t reason() const { return reason_; }  // TENON_REASON_*
 
-  static Refusal dtype(std::string_view operand, tenon_dtype t);
+  static Refusal dtype(std::string_view operand, tenon_dtype t) {
+    return {TENON_REASON_DTYPE, "operand " + std::string(operand) + " of dtype " +
+                                    std::string(dtype_name(t)) + " is not supported"};
+  }
   static Refusal shape(const std::string& text) { return {TENON_REASON_SHAPE, text}; }
   static Refusal attribute(std::string_view name, std::string_view value) {
     return {TENON_REASON_ATTRIBUTE,
@@ -138,6 +142,19 @@ class Refusal : public std::runtime_error {
   uint32_t reason_;
 };
 
+// As in dtype.hpp. Refuses a dtype that is not in the list.
+template <class... Ts, class F>
+auto with_type(Types<Ts...> types, std::string_view operand, tenon_dtype t, F&& f) {
+  if (((t != kDtypeOf<Ts>)&&...)) throw Refusal::dtype(operand, t);
+  return with_type(types, t, f);
+}
+// The unsigned integer of an element's size. Refuses i4 and u4, which have no address.
+template <class F>
+auto with_bits(std::string_view operand, tenon_dtype t, F&& f) {
+  if (element_bytes(t) == 0) throw Refusal::dtype(operand, t);
+  return with_size(element_bytes(t), f);
+}
+
 // Thrown by run(): the data is bad, or there is no memory.
 class Failure : public std::runtime_error {
  public:
@@ -151,18 +168,9 @@ class Failure : public std::runtime_error {
   int64_t index_;
 };
 
-inline std::string_view dtype_name(tenon_dtype t) {
-  constexpr std::string_view names[TENON_DTYPE_COUNT] = {
-      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
-      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
-  return t < TENON_DTYPE_COUNT ? names[t] : "unknown";
-}
-inline Refusal Refusal::dtype(std::string_view operand, tenon_dtype t) {
-  return {TENON_REASON_DTYPE, "operand " + std::string(operand) + " of dtype " +
-                                  std::string(dtype_name(t)) + " is not supported"};
-}
 
-// The addresses of one run, by position. nullptr = an absent operand or an unwanted output.
+// The addresses of one run, by position. nullptr = an absent operand or an unwanted output, whose
+// position is -1.
 struct Call {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
@@ -172,13 +180,13 @@ struct Call {
   void* error = nullptr;   // error word of the run, in device memory; set if Kernel::can_fail
   uint32_t step = 0;       // index of this step in the program
 
-  template <class T>
+  template <class T = void>
   const T* in(int k) const {
-    return static_cast<const T*>(inputs[k]);
+    return k < 0 ? nullptr : static_cast<const T*>(inputs[k]);
   }
-  template <class T>
+  template <class T = void>
   T* out(int k) const {
-    return static_cast<T*>(outputs[k]);
+    return k < 0 ? nullptr : static_cast<T*>(outputs[k]);
   }
 };
 

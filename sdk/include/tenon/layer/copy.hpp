@@ -35,18 +35,7 @@ inline Kernel copy_kernel(const Type& x) {
   const auto run = [&x]<class T>(T) {
     return Kernel{.run = [x](const Call& c) { layer::copy_elements(x, c.in<T>(0), c.out<T>(0)); }};
   };
-  switch (tenon_dtype_bits(x.dtype)) {
-    case 8:
-      return run(uint8_t{});
-    case 16:
-      return run(uint16_t{});
-    case 32:
-      return run(uint32_t{});
-    case 64:
-      return run(uint64_t{});
-    default:
-      throw Refusal::dtype("x", x.dtype);
-  }
+  return with_bits("x", x.dtype, run);
 }
 
 inline Kernel strided_copy(const op::copy& n, const Node&) { return copy_kernel(n.x.type()); }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dtypes: their names, the groups that the rules of ops speak of, the C++ type that stores an
+// element of each, and the choice of a kernel by such a type.
+//
+//   const auto run = with_type(kFloatTypes, "x", x.dtype, []<class T>(T) { return relu<T>; });
+//
+// Needs types.h and blob.h alone. kernel.hpp adds the forms that refuse a dtype, which take the name
+// of the operand.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "blob.h"
+
+namespace tenon::sdk {
+
+// "f32"; "?" for a number that is no dtype.
+constexpr std::string_view dtype_name(tenon_dtype t) {
+  constexpr std::string_view names[TENON_DTYPE_COUNT] = {
+      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
+      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
+  return t < TENON_DTYPE_COUNT ? names[t] : "?";
+}
+
+// ---- Groups. bool belongs to none of them.
+
+constexpr bool is_half(tenon_dtype t) { return t == TENON_DTYPE_F16 || t == TENON_DTYPE_BF16; }
+// f16, bf16, f32, f64
+constexpr bool is_float(tenon_dtype t) {
+  return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t);
+}
+// Integers of whole bytes: i8 to i64, u8 to u64
+constexpr bool is_integer(tenon_dtype t) { return t >= TENON_DTYPE_I8 && t <= TENON_DTYPE_U64; }
+// i32, i64: positions of elements
+constexpr bool is_index(tenon_dtype t) { return t == TENON_DTYPE_I32 || t == TENON_DTYPE_I64; }
+// i4, u4: two in a byte, the first in its low half. Cast and moved, never computed with.
+constexpr bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
+// f8e4m3, f8e5m2: cast and moved, never computed with
+constexpr bool is_f8(tenon_dtype t) { return t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2; }
+
+// The accumulation dtype: f32 for halves, else t.
+constexpr tenon_dtype acc_dtype(tenon_dtype t) {
+  return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t;
+}
+// Bytes of an element; 0 for i4 and u4.
+inline int64_t element_bytes(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
+
+// ---- Storage types: the bits of dtypes that C++ has no type for
+
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
+struct F8E4M3 {
+  uint8_t bits;
+};
+struct F8E5M2 {
+  uint8_t bits;
+};
+struct Bool {
+  uint8_t byte;
+};
+struct I4 {};  // stand for their dtype; no address points to one
+struct U4 {};
+
+// The dtype that a storage type stores.
+template <class T>
+inline constexpr tenon_dtype kDtypeOf = TENON_DTYPE_NONE;
+// clang-format off
+template <> inline constexpr tenon_dtype kDtypeOf<float> = TENON_DTYPE_F32;
+template <> inline constexpr tenon_dtype kDtypeOf<F16> = TENON_DTYPE_F16;
+template <> inline constexpr tenon_dtype kDtypeOf<BF16> = TENON_DTYPE_BF16;
+template <> inline constexpr tenon_dtype kDtypeOf<double> = TENON_DTYPE_F64;
+template <> inline constexpr tenon_dtype kDtypeOf<int8_t> = TENON_DTYPE_I8;
+template <> inline constexpr tenon_dtype kDtypeOf<int16_t> = TENON_DTYPE_I16;
+template <> inline constexpr tenon_dtype kDtypeOf<int32_t> = TENON_DTYPE_I32;
+template <> inline constexpr tenon_dtype kDtypeOf<int64_t> = TENON_DTYPE_I64;
+template <> inline constexpr tenon_dtype kDtypeOf<uint8_t> = TENON_DTYPE_U8;
+template <> inline constexpr tenon_dtype kDtypeOf<uint16_t> = TENON_DTYPE_U16;
+template <> inline constexpr tenon_dtype kDtypeOf<uint32_t> = TENON_DTYPE_U32;
+template <> inline constexpr tenon_dtype kDtypeOf<uint64_t> = TENON_DTYPE_U64;
+template <> inline constexpr tenon_dtype kDtypeOf<Bool> = TENON_DTYPE_BOOL;
+template <> inline constexpr tenon_dtype kDtypeOf<F8E4M3> = TENON_DTYPE_F8E4M3;
+template <> inline constexpr tenon_dtype kDtypeOf<F8E5M2> = TENON_DTYPE_F8E5M2;
+template <> inline constexpr tenon_dtype kDtypeOf<I4> = TENON_DTYPE_I4;
+template <> inline constexpr tenon_dtype kDtypeOf<U4> = TENON_DTYPE_U4;
+// clang-format on
+
+// ---- Choosing a type
+
+// A list of storage types; lists are joined by +.
+template <class... Ts>
+struct Types {};
+template <class... A, class... B>
+constexpr Types<A..., B...> operator+(Types<A...>, Types<B...>) {
+  return {};
+}
+inline constexpr Types<float, F16, BF16, double> kFloatTypes{};
+inline constexpr Types<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>
+    kIntegerTypes{};
+
+// Returns f(T{}), T being the type of the list that stores t. t must be in the list: the last type
+// of the list serves all that the others do not.
+template <class T, class... Rest, class F>
+auto with_type(Types<T, Rest...>, tenon_dtype t, F&& f) {
+  if constexpr (sizeof...(Rest) > 0)
+    if (t != kDtypeOf<T>) return with_type(Types<Rest...>{}, t, f);
+  return f(T{});
+}
+
+// Returns f(T{}), T being the unsigned integer of that many bytes: 1, 2, 4 or 8. For what only moves
+// bits, and for sums of integers, which wrap alike with and without a sign.
+template <class F>
+auto with_size(int64_t bytes, F&& f) {
+  return bytes == 1   ? f(uint8_t{})
+         : bytes == 2 ? f(uint16_t{})
+         : bytes == 4 ? f(uint32_t{})
+                      : f(uint64_t{});
+}
+
+}  // namespace tenon::sdk
