@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dtypes as C++ types, and the choice of one at make time. Floats are computed in double and
-// rounded once; integers in their own type, where they wrap.
+// Elements of each dtype, rounded. Floats are computed in double and rounded once; integers in their
+// own type, where they wrap.
 #pragma once
 
 #include <tenon/kernel.hpp>
@@ -14,24 +14,6 @@ namespace tenon::sample {
 
 using namespace tenon::sdk;
 
-struct F16 {
-  uint16_t bits;
-};
-struct BF16 {
-  uint16_t bits;
-};
-struct Bool {
-  uint8_t byte;
-};
-// Only cast and moved: the 8-bit floats and, two in a byte, the 4-bit integers.
-struct F8E4M3 {
-  uint8_t bits;
-};
-struct F8E5M2 {
-  uint8_t bits;
-};
-struct I4 {};
-struct U4 {};
 template <class T>
 inline constexpr bool kIsNibble = std::same_as<T, I4> || std::same_as<T, U4>;
 
@@ -143,74 +125,10 @@ T narrow(From x) {
   }
 }
 
-template <class T>
-constexpr tenon_dtype dtype_of() {
-  if constexpr (std::same_as<T, F16>) return TENON_DTYPE_F16;
-  if constexpr (std::same_as<T, BF16>) return TENON_DTYPE_BF16;
-  if constexpr (std::same_as<T, float>) return TENON_DTYPE_F32;
-  if constexpr (std::same_as<T, double>) return TENON_DTYPE_F64;
-  if constexpr (std::same_as<T, int8_t>) return TENON_DTYPE_I8;
-  if constexpr (std::same_as<T, int16_t>) return TENON_DTYPE_I16;
-  if constexpr (std::same_as<T, int32_t>) return TENON_DTYPE_I32;
-  if constexpr (std::same_as<T, int64_t>) return TENON_DTYPE_I64;
-  if constexpr (std::same_as<T, uint8_t>) return TENON_DTYPE_U8;
-  if constexpr (std::same_as<T, uint16_t>) return TENON_DTYPE_U16;
-  if constexpr (std::same_as<T, uint32_t>) return TENON_DTYPE_U32;
-  if constexpr (std::same_as<T, uint64_t>) return TENON_DTYPE_U64;
-  if constexpr (std::same_as<T, Bool>) return TENON_DTYPE_BOOL;
-  if constexpr (std::same_as<T, F8E4M3>) return TENON_DTYPE_F8E4M3;
-  if constexpr (std::same_as<T, F8E5M2>) return TENON_DTYPE_F8E5M2;
-  if constexpr (std::same_as<T, I4>) return TENON_DTYPE_I4;
-  if constexpr (std::same_as<T, U4>) return TENON_DTYPE_U4;
-}
-
-// make(T{}) for the T among Ts that is dtype d; none is a refusal.
-template <class... Ts, class Make>
-Kernel choose(const char* operand, tenon_dtype d, const Make& make) {
-  Kernel kernel;
-  if (!((d == dtype_of<Ts>() && (kernel = make(Ts{}), true)) || ...))
-    throw Refusal::dtype(operand, d);
-  return kernel;
-}
-template <class Make>
-Kernel choose_float(const char* operand, tenon_dtype d, const Make& make) {
-  return choose<F16, BF16, float, double>(operand, d, make);
-}
-template <class Make>
-Kernel choose_int(const char* operand, tenon_dtype d, const Make& make) {
-  return choose<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>(operand,
-                                                                                          d, make);
-}
-template <class Make>
-Kernel choose_any(const char* operand, tenon_dtype d, const Make& make) {
-  return choose<F16, BF16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t,
-                uint32_t, uint64_t, Bool>(operand, d, make);
-}
-template <class Make>
-Kernel choose_cast(const char* operand, tenon_dtype d, const Make& make) {
-  return choose<F16, BF16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t,
-                uint32_t, uint64_t, Bool, F8E4M3, F8E5M2, I4, U4>(operand, d, make);
-}
-inline bool is_float(tenon_dtype d) {
-  return d == TENON_DTYPE_F16 || d == TENON_DTYPE_BF16 || d == TENON_DTYPE_F32 ||
-         d == TENON_DTYPE_F64;
-}
-
-// make(uint8_t{}), uint16_t, uint32_t or uint64_t by size: for ops that only move elements.
-template <class Make>
-Kernel choose_bits(const char* operand, tenon_dtype d, const Make& make) {
-  switch (tenon_dtype_bits(d)) {
-    case 8:
-      return make(uint8_t{});
-    case 16:
-      return make(uint16_t{});
-    case 32:
-      return make(uint32_t{});
-    case 64:
-      return make(uint64_t{});
-    default:
-      throw Refusal::dtype(operand, d);
-  }
-}
+// The types that kernels are chosen by (tenon/dtype.hpp): those that are computed with, those that
+// have a bool besides, and all that are cast.
+inline constexpr auto kNumberTypes = kFloatTypes + kIntegerTypes;
+inline constexpr auto kPlainTypes = kNumberTypes + Types<Bool>{};
+inline constexpr auto kCastTypes = kPlainTypes + Types<F8E4M3, F8E5M2, I4, U4>{};
 
 }  // namespace tenon::sample

@@ -2,7 +2,7 @@
 // Walking over shapes: every element in row-major order, with the offsets of strided operands.
 #pragma once
 
-#include <tenon/kernel.hpp>
+#include <tenon/axis.hpp>
 
 namespace tenon::sample {
 
@@ -31,36 +31,10 @@ void walk(const Type& shape, const Dims& strides, const Body& body) {
 }
 
 // Strides that read x as if it had y's shape: 0 along broadcast axes.
-inline Dims broadcast(const char* operand, const Type& x, const Type& y) {
+inline Dims broadcast(const Type& x, const Type& y) {
   Dims strides{};
-  const int extra = y.rank - x.rank;
-  for (int i = 0; i < x.rank; ++i) {
-    if (extra < 0 || (x.dims[i] != 1 && x.dims[i] != y.dims[i + extra])) {
-      throw Refusal::shape("operand " + std::string(operand) +
-                           " does not broadcast to the output's shape");
-    }
-    strides[i + extra] = x.dims[i] == 1 ? 0 : x.strides[i];
-  }
+  for (int i = 0; i < x.rank; ++i) strides[i + y.rank - x.rank] = x.dims[i] == 1 ? 0 : x.strides[i];
   return strides;
-}
-
-inline int axis_of(int64_t axis, int rank) {
-  if (axis < -rank || axis >= rank) {
-    throw Refusal(TENON_REASON_ATTRIBUTE,
-                  "axis " + std::to_string(axis) + " of rank " + std::to_string(rank));
-  }
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
-
-// A dense shape around one axis: element (o, a, i) lies at (o * length + a) * inner + i.
-struct Lines {
-  int64_t outer = 1, length = 1, inner = 1;
-};
-inline Lines lines_of(const Type& t, int axis) {
-  Lines l{.length = t.dims[axis]};
-  for (int i = 0; i < axis; ++i) l.outer *= t.dims[i];
-  for (int i = axis + 1; i < t.rank; ++i) l.inner *= t.dims[i];
-  return l;
 }
 
 }  // namespace tenon::sample

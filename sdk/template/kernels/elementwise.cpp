@@ -158,7 +158,7 @@ constexpr Named<bool (*)(bool, bool)> kLogical[] = {
 // y[k] = f(a, b) with a and b widened; from A to Y.
 template <class A, class Y, class F>
 Kernel binary_kernel(const sdk::Value& a, const sdk::Value& b, const Type& y, F f) {
-  const std::array<Dims, 2> strides{broadcast("a", a.type(), y), broadcast("b", b.type(), y)};
+  const std::array<Dims, 2> strides{broadcast(a.type(), y), broadcast(b.type(), y)};
   const auto run = [=](const sdk::Call& c) {
     const A *a = c.in<A>(0), *b = c.in<A>(1);
     Y* out = c.out<Y>(0);
@@ -167,10 +167,6 @@ Kernel binary_kernel(const sdk::Value& a, const sdk::Value& b, const Type& y, F 
     });
   };
   return {.run = run};
-}
-
-void same_dtype(const Type& a, const Type& b) {
-  if (a.dtype != b.dtype) throw Refusal::dtype("b", b.dtype);
 }
 
 // ---- compare ------------------------------------------------------------------------------------
@@ -243,8 +239,7 @@ Kernel unary_kernel(const Type& x, F f) {
 
 Kernel make_binary(const op::binary& n, const Node& node) {
   const Type &a = n.a.type(), &y = node.out(0).type();
-  same_dtype(a, n.b.type());
-  Kernel kernel = choose_any("a", a.dtype, [&]<class T>(T) -> Kernel {
+  Kernel kernel = with_type(kPlainTypes, "a", a.dtype, [&]<class T>(T) -> Kernel {
     if constexpr (kIsFloat<T>) return binary_kernel<T, T>(n.a, n.b, y, find(kFloatBinary, n.kind));
     if constexpr (kIsInt<T>) return binary_kernel<T, T>(n.a, n.b, y, find(kIntBinary<T>, n.kind));
     if constexpr (std::same_as<T, Bool>)
@@ -255,8 +250,7 @@ Kernel make_binary(const op::binary& n, const Node& node) {
 }
 
 Kernel make_compare(const op::compare& n, const Node& node) {
-  same_dtype(n.a.type(), n.b.type());
-  return choose_any("a", n.a.type().dtype, [&]<class T>(T) -> Kernel {
+  return with_type(kPlainTypes, "a", n.a.type().dtype, [&]<class T>(T) -> Kernel {
     using Wide = decltype(widen(T{}));
     return binary_kernel<T, Bool>(n.a, n.b, node.out(0).type(), find(kCompare<Wide>, n.kind));
   });
@@ -267,8 +261,6 @@ Kernel make_logical(const op::logical& n, const Node& node) {
   if (a.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("a", a.dtype);
   if (n.kind == "not") return unary_kernel<Bool, Bool>(a, [](bool x) { return !x; });
   const auto function = find(kLogical, n.kind);
-  if (!n.b) throw Refusal::shape("operand b is missing");
-  same_dtype(a, n.b.type());
   return binary_kernel<Bool, Bool>(n.a, n.b, node.out(0).type(), function);
 }
 
@@ -277,16 +269,17 @@ Kernel make_unary(const op::unary& n, const Node&) {
   const UnaryInfo* info = find_unary(n.kind);
   if (!info || !info->primitive) throw Refusal::attribute("kind", n.kind);
   if (n.kind == "is_nan" || n.kind == "is_inf") {
-    return choose_float("x", x.dtype, [&]<class T>(T) {
+    return with_type(kFloatTypes, "x", x.dtype, [&]<class T>(T) {
       return unary_kernel<T, Bool>(x, find(kFloatTest, n.kind));
     });
   }
   Kernel kernel;
   if (is_float(x.dtype)) {
-    kernel = choose_float(
-        "x", x.dtype, [&]<class T>(T) { return unary_kernel<T, T>(x, find(kFloatUnary, n.kind)); });
+    kernel = with_type(kFloatTypes, "x", x.dtype, [&]<class T>(T) {
+      return unary_kernel<T, T>(x, find(kFloatUnary, n.kind));
+    });
   } else {
-    kernel = choose_int("x", x.dtype, [&]<class T>(T) {
+    kernel = with_type(kIntegerTypes, "x", x.dtype, [&]<class T>(T) {
       return unary_kernel<T, T>(x, find(kIntUnary<T>, n.kind));
     });
   }
@@ -296,18 +289,17 @@ Kernel make_unary(const op::unary& n, const Node&) {
 
 Kernel make_cast(const op::cast& n, const Node&) {
   const Type& x = n.x.type();
-  return choose_cast("x", x.dtype, [&]<class X>(X) {
-    return choose_cast("y", n.to, [&]<class Y>(Y) { return cast_kernel<X, Y>(x, n.saturate); });
+  return with_type(kCastTypes, "x", x.dtype, [&]<class X>(X) {
+    return with_type(kCastTypes, "y", n.to,
+                     [&]<class Y>(Y) { return cast_kernel<X, Y>(x, n.saturate); });
   });
 }
 
 Kernel make_where(const op::where& n, const Node& node) {
   const Type y = node.out(0).type();
-  if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
-  same_dtype(n.a.type(), n.b.type());
-  const std::array<Dims, 3> strides{broadcast("cond", n.cond.type(), y),
-                                    broadcast("a", n.a.type(), y), broadcast("b", n.b.type(), y)};
-  return choose_bits("a", y.dtype, [&]<class T>(T) {
+  const std::array<Dims, 3> strides{broadcast(n.cond.type(), y), broadcast(n.a.type(), y),
+                                    broadcast(n.b.type(), y)};
+  return with_bits("a", y.dtype, [&]<class T>(T) {
     const auto run = [=](const sdk::Call& c) {
       const auto* cond = c.in<uint8_t>(0);
       const T *a = c.in<T>(1), *b = c.in<T>(2);

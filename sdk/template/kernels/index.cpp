@@ -23,12 +23,10 @@ Oob oob_of(const std::string& name, bool can_skip) {
 // The integer operand `position` of a call: i32 or i64.
 class Indices {
  public:
-  Indices(const char* operand, const sdk::Value& v)
+  explicit Indices(const sdk::Value& v)
       : position_(v.position()),
         wide_(v.type().dtype == TENON_DTYPE_I64),
-        count_(v.type().elements()) {
-    if (!wide_ && v.type().dtype != TENON_DTYPE_I32) throw Refusal::dtype(operand, v.type().dtype);
-  }
+        count_(v.type().elements()) {}
   int64_t count() const { return count_; }
   int64_t get(const sdk::Call& c, int64_t k) const {
     return wide_ ? c.in<int64_t>(position_)[k] : c.in<int32_t>(position_)[k];
@@ -55,14 +53,6 @@ void check_all(const Indices& indices, const sdk::Call& c, int64_t d, Oob oob) {
   for (int64_t k = 0; k < indices.count(); ++k) resolve(indices, c, k, d, oob);
 }
 
-// rows: [outer, count, inner] (data[:axis] + indices.shape + data[axis+1:]) against data: [outer,
-// length, inner].
-void check_rows(const Type& rows, const Lines& data, const Indices& indices) {
-  if (rows.elements() != data.outer * indices.count() * data.inner) {
-    throw Refusal::shape("the shapes of data, indices and rows do not fit");
-  }
-}
-
 // out = base, unless they are the same memory.
 void copy_base(const sdk::Call& c, int base, uint64_t bytes) {
   if (bytes != 0 && c.inputs[base] != c.outputs[0])
@@ -70,19 +60,18 @@ void copy_base(const sdk::Call& c, int base, uint64_t bytes) {
 }
 
 uint64_t byte_size(const char* operand, tenon_dtype d) {
-  if (tenon_dtype_bits(d) % 8 != 0) throw Refusal::dtype(operand, d);
-  return tenon_dtype_bits(d) / 8;
+  if (is_nibble(d)) throw Refusal::dtype(operand, d);
+  return static_cast<uint64_t>(element_bytes(d));
 }
 
 }  // namespace
 
-Kernel make_gather(const op::gather& n, const Node& node) {
+Kernel make_gather(const op::gather& n, const Node&) {
   const Type& data = n.data.type();
-  const Lines l = lines_of(data, axis_of(n.axis, data.rank));
-  const Indices indices("indices", n.indices);
+  const AxisView l = along_axis(data, n.axis);
+  const Indices indices(n.indices);
   const Oob oob = oob_of(n.oob, true);
   const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("data", data.dtype);
-  check_rows(node.out(0).type(), l, indices);
   const auto run = [=](const sdk::Call& c) {
     check_all(indices, c, l.length, oob);
     const auto* from = c.in<unsigned char>(0);
@@ -103,12 +92,10 @@ Kernel make_gather(const op::gather& n, const Node& node) {
 
 Kernel make_scatter(const op::scatter& n, const Node&) {
   const Type& base = n.base.type();
-  const Lines l = lines_of(base, axis_of(n.axis, base.rank));
-  const Indices indices("indices", n.indices);
+  const AxisView l = along_axis(base, n.axis);
+  const Indices indices(n.indices);
   const Oob oob = oob_of(n.oob, true);
   const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("base", base.dtype);
-  if (n.updates.type().dtype != base.dtype) throw Refusal::dtype("updates", n.updates.type().dtype);
-  check_rows(n.updates.type(), l, indices);
   const auto run = [=, bytes = base.bytes()](const sdk::Call& c) {
     check_all(indices, c, l.length, oob);
     copy_base(c, 0, bytes);
@@ -127,14 +114,11 @@ Kernel make_scatter(const op::scatter& n, const Node&) {
 
 // Sums live in scratch, as doubles or wrapping integers, and are rounded once.
 Kernel make_scatter_add(const op::scatter_add& n, const Node& node) {
-  const Type &updates = n.updates.type(), &y = node.out(0).type();
-  const Lines l = lines_of(y, axis_of(n.axis, y.rank));
-  const Indices indices("indices", n.indices);
+  const Type& y = node.out(0).type();
+  const AxisView l = along_axis(y, n.axis);
+  const Indices indices(n.indices);
   const Oob oob = oob_of(n.oob, true);
   const bool has_base = static_cast<bool>(n.base);
-  if (updates.dtype != y.dtype) throw Refusal::dtype("updates", updates.dtype);
-  if (has_base && n.base.type().dtype != y.dtype) throw Refusal::dtype("base", n.base.type().dtype);
-  check_rows(updates, l, indices);
   const auto make = [&]<class T>(T) {
     using Sum = std::conditional_t<kIsFloat<T>, double, uint64_t>;
     const auto run = [=, count = y.elements()](const sdk::Call& c) {
@@ -157,8 +141,7 @@ Kernel make_scatter_add(const op::scatter_add& n, const Node& node) {
                   .scratch = static_cast<uint64_t>(y.elements()) * sizeof(Sum),
                   .in_place = {{2, 0}}};
   };
-  return is_float(y.dtype) ? choose_float("updates", y.dtype, make)
-                           : choose_int("updates", y.dtype, make);
+  return with_type(kNumberTypes, "updates", y.dtype, make);
 }
 
 namespace {
@@ -181,21 +164,14 @@ int64_t block_offset(const sdk::Call& c, const Indices& start, const Type& whole
   return offset;
 }
 
-void check_block(const Type& whole, const Type& block, const Indices& start) {
-  bool fits = whole.rank == block.rank && start.count() == whole.rank;
-  for (int i = 0; fits && i < whole.rank; ++i) fits = block.dims[i] <= whole.dims[i];
-  if (!fits) throw Refusal::shape("the block does not fit into the operand");
-}
-
 }  // namespace
 
 Kernel make_dynamic_slice(const op::dynamic_slice& n, const Node& node) {
   const Type &x = n.x.type(), &y = node.out(0).type(), &s = n.start.type();
   const Oob oob = oob_of(n.oob, false);
   if (!s.dense()) throw Refusal::shape("operand start must be dense");
-  const Indices start("start", n.start);
-  check_block(x, y, start);
-  return choose_bits("x", x.dtype, [&]<class T>(T) {
+  const Indices start(n.start);
+  return with_bits("x", x.dtype, [&]<class T>(T) {
     const auto run = [=, x = x, y = y](const sdk::Call& c) {
       const T* from = c.in<T>(0) + block_offset(c, start, x, y, oob);
       T* to = c.out<T>(0);
@@ -208,10 +184,8 @@ Kernel make_dynamic_slice(const op::dynamic_slice& n, const Node& node) {
 Kernel make_dynamic_update_slice(const op::dynamic_update_slice& n, const Node&) {
   const Type &base = n.base.type(), &update = n.update.type();
   const Oob oob = oob_of(n.oob, false);
-  const Indices start("start", n.start);
-  if (update.dtype != base.dtype) throw Refusal::dtype("update", update.dtype);
-  check_block(base, update, start);
-  Kernel kernel = choose_bits("base", base.dtype, [&]<class T>(T) {
+  const Indices start(n.start);
+  Kernel kernel = with_bits("base", base.dtype, [&]<class T>(T) {
     const auto run = [=, base = base, update = update](const sdk::Call& c) {
       const int64_t offset = block_offset(c, start, base, update, oob);
       copy_base(c, 0, base.bytes());

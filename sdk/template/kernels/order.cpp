@@ -19,7 +19,7 @@ bool less(V a, V b) {
 }
 
 template <class T>
-void sort_line(const T* x, T* values, int64_t* indices, int64_t* order, const Lines& l,
+void sort_line(const T* x, T* values, int64_t* indices, int64_t* order, const AxisView& l,
                bool descending) {
   for (int64_t i = 0; i < l.length; ++i) order[i] = i;
   std::sort(order, order + l.length, [&](int64_t i, int64_t j) {
@@ -38,8 +38,8 @@ void sort_line(const T* x, T* values, int64_t* indices, int64_t* order, const Li
 
 Kernel make_sort(const op::sort& n, const Node&) {
   const Type& x = n.x.type();
-  const Lines l = x.rank == 0 ? Lines{} : lines_of(x, axis_of(n.axis, x.rank));
-  return choose_any("x", x.dtype, [&]<class T>(T) {
+  const AxisView l = along_axis(x, n.axis);
+  return with_type(kPlainTypes, "x", x.dtype, [&]<class T>(T) {
     const auto run = [l, descending = n.descending](const sdk::Call& c) {
       for (int64_t o = 0; o < l.outer; ++o) {
         for (int64_t i = 0; i < l.inner; ++i) {

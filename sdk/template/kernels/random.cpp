@@ -23,12 +23,8 @@ Block philox(Block counter, uint64_t seed) {
 
 }  // namespace
 
-Kernel make_random_bits(const op::random_bits& n, const Node& node) {
-  const Type &rng = n.rng.type(), &y = node.out(0).type();
-  if (rng.dtype != TENON_DTYPE_I64) throw Refusal::dtype("rng", rng.dtype);
-  if (rng.elements() != 2) throw Refusal::shape("operand rng must hold seed and offset");
-  if (y.dtype != TENON_DTYPE_U32) throw Refusal::dtype("y", y.dtype);
-  const auto run = [count = y.elements()](const sdk::Call& c) {
+Kernel make_random_bits(const op::random_bits&, const Node& node) {
+  const auto run = [count = node.out(0).type().elements()](const sdk::Call& c) {
     const auto seed = static_cast<uint64_t>(c.in<int64_t>(0)[0]),
                offset = static_cast<uint64_t>(c.in<int64_t>(0)[1]);
     auto* out = c.out<uint32_t>(0);

@@ -101,9 +101,7 @@ struct Split {
   Type kept, reduced;
 };
 Split split(const op::reduce& n, const Type& x) {
-  std::array<bool, sdk::kMaxRank> reduce{};
-  if (n.axes.empty() && !n.noop_with_empty_axes) reduce.fill(true);
-  for (int64_t axis : n.axes) reduce[static_cast<size_t>(axis_of(axis, x.rank))] = true;
+  const std::array<bool, kMaxRank> reduce = reduced_axes(n, x.rank);
   Split s;
   for (int i = 0; i < x.rank; ++i) {
     Type& t = reduce[static_cast<size_t>(i)] ? s.reduced : s.kept;
@@ -129,15 +127,13 @@ Kernel kernel_of(const Split& s, Reduce reduce) {
 
 }  // namespace
 
-Kernel make_reduce(const op::reduce& n, const Node& node) {
+Kernel make_reduce(const op::reduce& n, const Node&) {
   const Type& x = n.x.type();
   const Split s = split(n, x);
   const int64_t count = s.reduced.elements();
-  if (s.kept.elements() != node.out(0).type().elements())
-    throw Refusal::shape("reduce: axes and output do not fit");
   const bool truth = n.kind == "any" || n.kind == "all";
   const std::string kind = n.kind;
-  return choose_any("x", x.dtype, [&]<class T>(T) -> Kernel {
+  return with_type(kPlainTypes, "x", x.dtype, [&]<class T>(T) -> Kernel {
     if (!takes<T>(n.kind))
       throw Refusal::attribute("kind", n.kind + " for " + std::string(sdk::dtype_name(x.dtype)));
     const auto by_bool = [kind](const auto& each) { return reduce_bool(kind, each); };

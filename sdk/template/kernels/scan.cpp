@@ -8,7 +8,7 @@ namespace tenon::sample {
 
 Kernel make_cumsum(const op::cumsum& n, const Node&) {
   const Type& x = n.x.type();
-  const Lines l = x.rank == 0 ? Lines{.length = 1} : lines_of(x, axis_of(n.axis, x.rank));
+  const AxisView l = along_axis(x, n.axis);
   const auto make = [&]<class T>(T) {
     using Sum = std::conditional_t<kIsFloat<T>, long double, uint64_t>;
     const auto run = [l, exclusive = n.exclusive, reverse = n.reverse](const sdk::Call& c) {
@@ -27,7 +27,7 @@ Kernel make_cumsum(const op::cumsum& n, const Node&) {
     };
     return Kernel{.run = run};
   };
-  return is_float(x.dtype) ? choose_float("x", x.dtype, make) : choose_int("x", x.dtype, make);
+  return with_type(kNumberTypes, "x", x.dtype, make);
 }
 
 }  // namespace tenon::sample

@@ -13,22 +13,12 @@ namespace tenon::sample {
 
 Kernel make_concat(const op::concat& n, const Node& node) {
   const Type& y = node.out(0).type();
-  const int axis = axis_of(n.axis, y.rank);
-  const Lines l = lines_of(y, axis);
-  if (tenon_dtype_bits(y.dtype) % 8 != 0) throw Refusal::dtype("xs", y.dtype);
-  const uint64_t row = static_cast<uint64_t>(l.inner) * tenon_dtype_bits(y.dtype) / 8;
+  const AxisView l = along_axis(y, n.axis);
+  if (is_nibble(y.dtype)) throw Refusal::dtype("xs", y.dtype);
   std::vector<uint64_t> pieces;  // bytes of each operand for one outer index
-  int64_t length = 0;
-  for (const sdk::Value& x : n.xs) {
-    const Type& t = x.type();
-    if (t.dtype != y.dtype) throw Refusal::dtype("xs", t.dtype);
-    if (t.rank != y.rank || t.elements() != l.outer * t.dims[axis] * l.inner) {
-      throw Refusal::shape("concat: an operand differs off the axis");
-    }
-    pieces.push_back(static_cast<uint64_t>(t.dims[axis]) * row);
-    length += t.dims[axis];
-  }
-  if (length != l.length) throw Refusal::shape("concat: the lengths do not add up");
+  for (const sdk::Value& x : n.xs)
+    pieces.push_back(
+        static_cast<uint64_t>(x.type().dims[l.axis] * l.inner * element_bytes(y.dtype)));
   const auto run = [pieces, outer = l.outer](const sdk::Call& c) {
     auto* to = c.out<unsigned char>(0);
     for (int64_t o = 0; o < outer; ++o) {
@@ -77,7 +67,7 @@ Kernel make_pad(const op::pad& n, const Node& node) {
   const Source source = source_of(n.mode);
   std::array<int64_t, sdk::kMaxRank> before{};
   for (int i = 0; i < x.rank; ++i) before[static_cast<size_t>(i)] = entry_of(n.before, i, 0);
-  return choose_any("x", x.dtype, [&]<class T>(T) {
+  return with_type(kPlainTypes, "x", x.dtype, [&]<class T>(T) {
     const auto run = [=, x = x, y = y, value = narrow<T>(n.value)](const sdk::Call& c) {
       // One walk per axis of y is enough to know where each position comes from: offsets add up.
       Type at{.rank = y.rank, .dims = y.dims};
@@ -101,7 +91,7 @@ Kernel make_pad(const op::pad& n, const Node& node) {
 
 Kernel make_iota(const op::iota& n, const Node& node) {
   const Type& y = node.out(0).type();
-  const Lines l = y.rank == 0 ? Lines{} : lines_of(y, axis_of(n.axis, y.rank));
+  const AxisView l = along_axis(y, n.axis);
   const auto make = [&]<class T>(T) {
     using Number = std::conditional_t<kIsFloat<T>, double, uint64_t>;  // integers wrap
     const auto number = [](double v) -> Number {
@@ -118,7 +108,7 @@ Kernel make_iota(const op::iota& n, const Node& node) {
     };
     return Kernel{.run = run};
   };
-  return is_float(y.dtype) ? choose_float("y", y.dtype, make) : choose_int("y", y.dtype, make);
+  return with_type(kNumberTypes, "y", y.dtype, make);
 }
 
 }  // namespace tenon::sample
