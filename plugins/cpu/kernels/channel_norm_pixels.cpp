@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm2d and its backward op: checks, scratch and how tiles of pixels are spread. Parameter
+// layer_norm2d and its backward op: scratch and how tiles of pixels are spread. Parameter
 // gradients are summed over fixed blocks of tiles, then over the blocks.
 #include <algorithm>
 
@@ -19,12 +19,12 @@ struct Tiles {
   // each channel are read at the speed of memory.
   Tiles(const Image& m, int64_t areas) : pixels(m.pixels) {
     constexpr int64_t kBytes = 256 << 10, kLine = 64, kMost = 1024;
-    const int64_t one = std::max<int64_t>(areas * m.channels * bytes_of(m.acc), 1);
+    const int64_t one = std::max<int64_t>(areas * m.channels * element_bytes(m.acc), 1);
     width = std::clamp(kBytes / one / kLine * kLine, kLine, kMost);
     of_image = (pixels + width - 1) / width;
     count = m.batch * of_image;
   }
-  int64_t bytes(const Image& m) const { return width * m.channels * bytes_of(m.acc); }
+  int64_t bytes(const Image& m) const { return width * m.channels * element_bytes(m.acc); }
   // Calls body(image, first pixel, end pixel).
   template <class Body>
   void run(int64_t begin, int64_t end, Body&& body) const {
@@ -34,11 +34,6 @@ struct Tiles {
     }
   }
 };
-
-Image image2d(const sdk::Value& x, double eps) {
-  if (x.type().rank != 4) throw sdk::Refusal::shape("x must have rank 4");
-  return {x, eps};
-}
 
 // Sums of parameter gradients: for each block of tiles a vector for each channel, then the blocks.
 struct TileSums {
@@ -70,9 +65,7 @@ struct TileSums {
 }  // namespace
 
 sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node&) {
-  const Image m = image2d(n.x, n.eps);
-  m.check_parameter("gamma", n.gamma);
-  m.check_parameter("beta", n.beta);
+  const Image m(n.x, n.eps);
   sdk::Kernel kernel;
   const NormParameter gamma = m.parameter(n.gamma, kernel.scratch);
   const NormParameter beta = m.parameter(n.beta, kernel.scratch);
@@ -88,7 +81,7 @@ sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node&) 
     const void* betas = beta.prepare(c);
     const auto stats_of = [&](int position, int64_t image) -> void* {
       if (position < 0) return nullptr;
-      return c.out<char>(position) + image * m.pixels * bytes_of(m.acc);
+      return c.out<char>(position) + image * m.pixels * element_bytes(m.acc);
     };
     slots.run(
         static_cast<char*>(c.scratch) + parameters, [&](int64_t begin, int64_t end, void* tile) {
@@ -107,15 +100,10 @@ sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node&) 
 
 sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
                                        const sdk::Node& node) {
-  const Image m = image2d(n.x, n.eps);
-  m.check_same("dy", n.x, n.dy);
-  m.check_parameter("gamma", n.gamma);
-  m.check_statistic("mean", n.mean, m.batch * m.pixels);
-  m.check_statistic("inv_std", n.inv_std, m.batch * m.pixels);
+  const Image m(n.x, n.eps);
   sdk::Kernel kernel;
   const NormParameter gamma = m.parameter(n.gamma, kernel.scratch);
-  const ChannelOutput dgamma(m, node, n.want_dgamma ? 1 : -1),
-      dbeta(m, node, n.want_dbeta ? 2 : -1);
+  const ChannelOutput dgamma(node, n.want_dgamma ? 1 : -1), dbeta(node, n.want_dbeta ? 2 : -1);
   const Tiles tiles(m, 2);
   const TileSums gamma_sums(m, tiles, n.want_dgamma, kernel.scratch),
       beta_sums(m, tiles, n.want_dbeta, kernel.scratch);
@@ -133,7 +121,7 @@ sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
     const void* gammas = gamma.prepare(c);
     const auto stats_of = [&](int position, int64_t image) -> const void* {
       if (position < 0) return nullptr;
-      return c.in<char>(position) + image * m.pixels * bytes_of(m.acc);
+      return c.in<char>(position) + image * m.pixels * element_bytes(m.acc);
     };
     const auto start = [&](char* sums) {
       if (sums) std::fill_n(sums, m.channels * kPixelSumBytes, char{0});

@@ -6,19 +6,18 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
-#include "tenon/types.h"
+#include "tenon/dtype.hpp"
 
 namespace tenon::cpu {
 
-struct F16 {
-  uint16_t bits;
-};
-struct Bf16 {
-  uint16_t bits;
-};
-
-inline bool is_half(tenon_dtype t) { return t == TENON_DTYPE_F16 || t == TENON_DTYPE_BF16; }
+using sdk::acc_dtype;
+using sdk::element_bytes;
+using sdk::F16;
+using sdk::is_float;
+using sdk::is_half;
+using Bf16 = sdk::BF16;
 
 inline float to_float(Bf16 h) { return std::bit_cast<float>(uint32_t{h.bits} << 16); }
 inline float to_float(F16 h) {
@@ -64,6 +63,18 @@ inline float round_to_odd(double x) {
   // f is even and not x: the neighbour on x's side is odd. From infinity it is the greatest finite
   // one.
   return std::bit_cast<float>(std::fabs(static_cast<double>(f)) > std::fabs(x) ? u - 1 : u + 1);
+}
+
+// x rounded once to a float type.
+template <class T>
+T round_once(double x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    T y;
+    from_float(round_to_odd(x), &y);
+    return y;
+  }
 }
 
 // n elements of dtype f32, f16 or bf16.

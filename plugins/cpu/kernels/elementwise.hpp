@@ -78,30 +78,6 @@ auto with_float(std::string_view name, tenon_dtype t, F&& f) {
   if (t == TENON_DTYPE_F32 || is_half(t)) return f(float{});
   throw sdk::Refusal::dtype(name, t);
 }
-// Calls f(T{}) with the type of an integer dtype.
-template <class F>
-auto with_integer(std::string_view name, tenon_dtype t, F&& f) {
-  switch (t) {
-    case TENON_DTYPE_I8:
-      return f(int8_t{});
-    case TENON_DTYPE_I16:
-      return f(int16_t{});
-    case TENON_DTYPE_I32:
-      return f(int32_t{});
-    case TENON_DTYPE_I64:
-      return f(int64_t{});
-    case TENON_DTYPE_U8:
-      return f(uint8_t{});
-    case TENON_DTYPE_U16:
-      return f(uint16_t{});
-    case TENON_DTYPE_U32:
-      return f(uint32_t{});
-    case TENON_DTYPE_U64:
-      return f(uint64_t{});
-    default:
-      throw sdk::Refusal::dtype(name, t);
-  }
-}
 // A typed function of tiles: f(x, y, n) with x an array of N tiles of T.
 template <class T, class R, size_t N, class F>
 TileOp tile_op(F f) {

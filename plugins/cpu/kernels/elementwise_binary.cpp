@@ -161,7 +161,7 @@ void compare_tile(Relation relation, const T* a, const T* b, uint8_t* y, int64_t
 template <class F>
 auto with_comparable(std::string_view name, tenon_dtype t, F&& f) {
   if (is_float(t)) return with_float(name, t, f);
-  return with_integer(name, t == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : t, f);
+  return with_type(sdk::kIntegerTypes, name, t == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : t, f);
 }
 
 tenon_dtype same_dtype(const sdk::Value& a, const sdk::Value& b) {

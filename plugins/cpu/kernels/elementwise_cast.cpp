@@ -115,8 +115,8 @@ void store_wide(tenon_dtype to, bool saturate, const W* x, void* out, int64_t n)
     case TENON_DTYPE_BOOL:
       return run((uint8_t*)nullptr, [](W v) { return v != 0; });
     default:
-      with_integer("y", to,
-                   [&]<class T>(T) { run((T*)nullptr, [](W v) { return to_integer<T>(v); }); });
+      with_type(sdk::kIntegerTypes, "y", to,
+                [&]<class T>(T) { run((T*)nullptr, [](W v) { return to_integer<T>(v); }); });
   }
 }
 
@@ -168,11 +168,12 @@ void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, 
     load_double(from, in, wide, n);
     return store_wide(to, saturate, wide, out, n);
   }
-  with_integer("x", from == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : from, [&]<class T>(T) {
-    using W = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-    W wide[kTile];
-    store_wide(to, saturate, load_wide_as<W, T>(in, wide, n), out, n);
-  });
+  with_type(sdk::kIntegerTypes, "x", from == TENON_DTYPE_BOOL ? TENON_DTYPE_U8 : from,
+            [&]<class T>(T) {
+              using W = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+              W wide[kTile];
+              store_wide(to, saturate, load_wide_as<W, T>(in, wide, n), out, n);
+            });
 }
 
 bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTYPE_C64; }

@@ -244,16 +244,7 @@ void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, 
       left -= rows, f += rows * k, y += rows * out_row;
     }
   };
-  switch (from) {
-    case TENON_DTYPE_F32:
-      return as(float{});
-    case TENON_DTYPE_F64:
-      return as(double{});
-    case TENON_DTYPE_F16:
-      return as(F16{});
-    case TENON_DTYPE_BF16:
-      return as(Bf16{});
-  }
+  with_storage(from, as);
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

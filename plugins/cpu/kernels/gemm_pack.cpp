@@ -181,20 +181,9 @@ void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step
     pack(static_cast<const From*>(data), width_stride, step_stride, width, steps, panel,
          panel_steps, packed);
   };
-  switch (from) {
-    case TENON_DTYPE_F32:
-      return as(float{});
-    case TENON_DTYPE_F64:
-      return as(double{});
-    case TENON_DTYPE_F16:
-      return as(F16{});
-    case TENON_DTYPE_BF16:
-      return as(Bf16{});
-    case TENON_DTYPE_I8:
-      return as(int8_t{});
-    case TENON_DTYPE_U8:
-      return as(uint8_t{});
-  }
+  if (from == TENON_DTYPE_I8) return as(int8_t{});
+  if (from == TENON_DTYPE_U8) return as(uint8_t{});
+  with_storage(from, as);
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

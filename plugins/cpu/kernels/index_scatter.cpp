@@ -97,32 +97,8 @@ void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, in
   }
 }
 
-// Signed and unsigned sums wrap alike.
-SumRows sum_rows_for(tenon_dtype dtype) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return sum_rows<float>;
-    case TENON_DTYPE_F64:
-      return sum_rows<double>;
-    case TENON_DTYPE_F16:
-      return sum_rows<F16>;
-    case TENON_DTYPE_BF16:
-      return sum_rows<Bf16>;
-    case TENON_DTYPE_I8:
-    case TENON_DTYPE_U8:
-      return sum_rows<uint8_t>;
-    case TENON_DTYPE_I16:
-    case TENON_DTYPE_U16:
-      return sum_rows<uint16_t>;
-    case TENON_DTYPE_I32:
-    case TENON_DTYPE_U32:
-      return sum_rows<uint32_t>;
-    case TENON_DTYPE_I64:
-    case TENON_DTYPE_U64:
-      return sum_rows<uint64_t>;
-    default:
-      return nullptr;
-  }
+SumRows sum_rows_for(std::string_view operand, tenon_dtype dtype) {
+  return with_number(operand, dtype, []<class T>(T) -> SumRows { return sum_rows<T>; });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
@@ -285,29 +261,17 @@ void run_scatter(const Scatter& s, tenon_dtype index, const void* indices, const
 Scatter make_shared(const sdk::Type& y, int64_t axis, std::string_view oob,
                     const sdk::Type& indices, const sdk::Type& updates) {
   const AxisView view = along_axis(y, axis);
-  check_index_dtype("indices", indices.dtype);
   Scatter s;
   s.axis = {view.axis, view.length, parse_oob(oob)};
   s.outer = view.outer;
   s.inner = view.inner;
   s.count = indices.elements();
   s.bytes = element_bytes("updates", updates.dtype);
-  if (updates.dtype != y.dtype) throw sdk::Refusal::dtype("updates", updates.dtype);
-  if (updates.elements() != s.outer * s.count * s.inner)
-    throw sdk::Refusal::shape("updates have " + std::to_string(updates.elements()) +
-                              " elements where indices and axis ask for " +
-                              std::to_string(s.outer * s.count * s.inner));
   s.position_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(s.count, 1)));
   s.index_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(view.length, 1)));
   if (s.position_bits + s.index_bits > 64)
     throw sdk::Refusal::shape("more indices and rows than 64 bits can pair");
   return s;
-}
-
-SumRows sum_for(std::string_view operand, tenon_dtype dtype) {
-  const SumRows sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)(dtype);
-  if (sum == nullptr) throw sdk::Refusal::dtype(operand, dtype);
-  return sum;
 }
 
 }  // namespace
@@ -328,7 +292,7 @@ Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
   const tenon_dtype index = n.indices.type().dtype;
   const sdk::Type& y = n.base ? n.base.type() : node.out(0).type();
   Scatter s = make_shared(y, n.axis, n.oob, n.indices.type(), n.updates.type());
-  s.sum = sum_for("updates", n.updates.type().dtype);
+  s.sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)("updates", n.updates.type().dtype);
   const bool has_base = static_cast<bool>(n.base);
   Kernel kernel{.run =
                     [s, index, has_base](const Call& c) {
@@ -343,7 +307,7 @@ Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
 Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
   const tenon_dtype index = n.indices.type().dtype;
   Scatter s = make_shared(node.out(0).type(), n.axis, n.oob, n.indices.type(), n.dy.type());
-  s.sum = sum_for("dy", n.dy.type().dtype);
+  s.sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)("dy", n.dy.type().dtype);
   s.padding = n.padding_idx;
   if (s.padding < 0 && s.padding != kNoPadding) s.padding += s.axis.length;
   return {.run =

@@ -22,20 +22,7 @@ namespace tenon::cpu {
 // Elements of a tile: operands, result and what lies between stay in the first-level cache.
 inline constexpr int64_t kTile = 1024;
 
-// Calls f with a value of an unsigned type of `size` bytes.
-template <class F>
-auto with_size(int64_t size, F&& f) {
-  switch (size) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    default:
-      return f(uint64_t{});
-  }
-}
+using sdk::with_size;
 
 // The iteration over a dense result and up to kMaxOperands operands that broadcast to it.
 struct Loop {

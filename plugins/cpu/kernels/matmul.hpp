@@ -46,7 +46,7 @@ struct Epilogue {
   bool plain() const {
     return alpha == 1 && bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y;
   }
-  void take_bias(const sdk::Value& value, tenon_dtype result);
+  void take_bias(const sdk::Value& value);
   void run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const;
 
  private:

@@ -11,9 +11,6 @@
 
 namespace tenon::cpu {
 
-inline tenon_dtype acc_dtype(tenon_dtype t) { return t == TENON_DTYPE_F64 ? t : TENON_DTYPE_F32; }
-inline int64_t bytes_of(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
-
 // A parameter of n elements in the accumulation type: as it is, or converted into scratch at the
 // start of a run.
 struct NormParameter {
@@ -30,10 +27,10 @@ struct NormParameter {
     n = count;
     if (dtype == acc) return;
     scratch = static_cast<int64_t>(scratch_bytes);
-    scratch_bytes += (n * bytes_of(acc) + 63) / 64 * 64;
+    scratch_bytes += (n * element_bytes(acc) + 63) / 64 * 64;
   }
   const void* prepare(const sdk::Call& c) const {
-    if (position < 0 || scratch < 0) return position < 0 ? nullptr : c.inputs[position];
+    if (scratch < 0) return c.in(position);
     void* to = static_cast<char*>(c.scratch) + scratch;
     if (is_half(dtype)) {
       widen(dtype, c.inputs[position], static_cast<float*>(to), n);
@@ -43,15 +40,6 @@ struct NormParameter {
     return to;
   }
 };
-
-// Operands and outputs that may be absent.
-inline int position_of(const sdk::Value& v) { return v ? v.position() : -1; }
-inline const void* input(const sdk::Call& c, int position) {
-  return position < 0 ? nullptr : c.inputs[position];
-}
-inline void* output(const sdk::Call& c, int position) {
-  return position < 0 ? nullptr : c.outputs[position];
-}
 
 // Pointers may be null where the op's operand or output is optional. Those called "acc" are in the
 // accumulation type.
@@ -90,12 +78,5 @@ struct NormBackward {
 // dgamma and dbeta are sums over these rows, in acc; null where not wanted.
 void norm_backward(const NormBackward& a, int64_t first_row, int64_t end_row, void* dgamma,
                    void* dbeta);
-
-sdk::Kernel make_layer_norm(const sdk::op::layer_norm& n, const sdk::Node& node);
-sdk::Kernel make_layer_norm_backward(const sdk::op::layer_norm_backward& n, const sdk::Node& node);
-sdk::Kernel make_residual_layer_norm(const sdk::op::residual_layer_norm& n, const sdk::Node& node);
-sdk::Kernel make_rms_norm(const sdk::op::rms_norm& n, const sdk::Node& node);
-sdk::Kernel make_rms_norm_backward(const sdk::op::rms_norm_backward& n, const sdk::Node& node);
-sdk::Kernel make_residual_rms_norm(const sdk::op::residual_rms_norm& n, const sdk::Node& node);
 
 }  // namespace tenon::cpu

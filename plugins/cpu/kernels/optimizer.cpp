@@ -226,35 +226,15 @@ struct Scalar {
   int position = -1;
   tenon_dtype dtype = TENON_DTYPE_NONE;
 
-  Scalar(std::string_view name, const Value& v, std::initializer_list<tenon_dtype> taken) {
-    if (!v) return;
-    position = v.position();
-    dtype = v.type().dtype;
-    if (std::find(taken.begin(), taken.end(), dtype) == taken.end())
-      throw sdk::Refusal::dtype(name, dtype);
-    if (v.type().elements() != 1)
-      throw sdk::Refusal::shape("operand " + std::string(name) + " must be one number");
+  explicit Scalar(const Value& v) : position(v.position()) {
+    if (v) dtype = v.type().dtype;
   }
   double read(const Call& c, double otherwise) const {
     if (position < 0) return otherwise;
-    switch (dtype) {
-      case TENON_DTYPE_F32:
-        return *c.in<float>(position);
-      case TENON_DTYPE_F64:
-        return *c.in<double>(position);
-      case TENON_DTYPE_I32:
-        return *c.in<int32_t>(position);
-      case TENON_DTYPE_I64:
-        return static_cast<double>(*c.in<int64_t>(position));
-      default:
-        return *c.in<uint8_t>(position);
-    }
+    return with_type(sdk::Types<float, double, int64_t, uint8_t>{}, dtype,
+                     [&]<class T>(T) { return static_cast<double>(*c.in<T>(position)); });
   }
 };
-
-Scalar real(std::string_view name, const Value& v) {
-  return {name, v, {TENON_DTYPE_F32, TENON_DTYPE_F64}};
-}
 
 // What the three ops share: where the tensors are, and the common operands.
 struct Operands {
@@ -266,23 +246,17 @@ struct Operands {
   UpdateRange range = nullptr;
   Scalar lr, grad_scale, apply;
 
-  Operands(const Value& w, const Value& g, std::vector<std::pair<std::string_view, Value>> buffers,
-           const Value& rate, const Value& scale, const Value& when, UpdateRange update)
+  Operands(const Value& w, const Value& g, const std::vector<Value>& buffers, const Value& rate,
+           const Value& scale, const Value& when, UpdateRange update)
       : count(w.type().elements()),
         w_bytes(static_cast<int64_t>(w.type().bytes())),
         range(update),
-        lr(real("lr", rate)),
-        grad_scale(real("grad_scale", scale)),
-        apply("apply", when, {TENON_DTYPE_BOOL}) {
-    const tenon_dtype wide = w.type().dtype == TENON_DTYPE_F64 ? TENON_DTYPE_F64 : TENON_DTYPE_F32;
+        lr(rate),
+        grad_scale(scale),
+        apply(when) {
     if (!is_float(w.type().dtype)) throw sdk::Refusal::dtype("w", w.type().dtype);
     if (range == nullptr) throw sdk::Refusal::dtype("g", g.type().dtype);
-    if (!g.type().same_shape(w.type())) throw sdk::Refusal::shape("g must have the shape of w");
-    for (const auto& [name, buffer] : buffers) {
-      if (!buffer) throw sdk::Refusal::shape("operand " + std::string(name) + " is needed");
-      if (buffer.type().dtype != wide) throw sdk::Refusal::dtype(name, buffer.type().dtype);
-      if (!buffer.type().same_shape(w.type()))
-        throw sdk::Refusal::shape("operand " + std::string(name) + " must have the shape of w");
+    for (const Value& buffer : buffers) {
       moments.push_back(buffer.position());
       moment_bytes = static_cast<int64_t>(buffer.type().bytes());
     }
@@ -325,14 +299,13 @@ struct Operands {
 Kernel make_sgd(const sdk::op::sgd& n, const Node&) {
   const tenon_dtype w = n.w.type().dtype, g = n.g.type().dtype;
   const bool with_momentum = n.momentum != 0;
-  const Operands o = with_momentum
-                         ? Operands(n.w, n.g, {{"momentum_buf", n.momentum_buf}}, n.lr,
-                                    n.grad_scale, n.apply, HWY_DYNAMIC_DISPATCH(momentum_for)(w, g))
-                         : Operands(n.w, n.g, {}, n.lr, n.grad_scale, n.apply,
-                                    HWY_DYNAMIC_DISPATCH(sgd_for)(w, g));
+  const Operands o = with_momentum ? Operands(n.w, n.g, {n.momentum_buf}, n.lr, n.grad_scale,
+                                              n.apply, HWY_DYNAMIC_DISPATCH(momentum_for)(w, g))
+                                   : Operands(n.w, n.g, {}, n.lr, n.grad_scale, n.apply,
+                                              HWY_DYNAMIC_DISPATCH(sgd_for)(w, g));
   if (with_momentum != n.want_momentum_buf_out)
     throw sdk::Refusal::shape("output momentum_buf_out goes with momentum");
-  const Scalar step("step", n.step, {TENON_DTYPE_I64, TENON_DTYPE_I32});
+  const Scalar step(n.step);
   Update u;
   u.look_ahead = n.momentum;
   u.nesterov = n.nesterov;
@@ -351,9 +324,9 @@ Kernel make_sgd(const sdk::op::sgd& n, const Node&) {
 }
 
 Kernel make_adamw(const sdk::op::adamw& n, const Node&) {
-  const Operands o(n.w, n.g, {{"m", n.m}, {"v", n.v}}, n.lr, n.grad_scale, n.apply,
+  const Operands o(n.w, n.g, {n.m, n.v}, n.lr, n.grad_scale, n.apply,
                    HWY_DYNAMIC_DISPATCH(adamw_for)(n.w.type().dtype, n.g.type().dtype));
-  const Scalar step("step", n.step, {TENON_DTYPE_I64, TENON_DTYPE_I32});
+  const Scalar step(n.step);
   Update u;
   u.keep[0] = n.beta1, u.take[0] = 1 - n.beta1;
   u.keep[1] = n.beta2, u.take[1] = 1 - n.beta2;
@@ -371,7 +344,7 @@ Kernel make_adamw(const sdk::op::adamw& n, const Node&) {
 }
 
 Kernel make_lion(const sdk::op::lion& n, const Node&) {
-  const Operands o(n.w, n.g, {{"m", n.m}}, n.lr, n.grad_scale, n.apply,
+  const Operands o(n.w, n.g, {n.m}, n.lr, n.grad_scale, n.apply,
                    HWY_DYNAMIC_DISPATCH(lion_for)(n.w.type().dtype, n.g.type().dtype));
   Update u;
   u.keep[0] = n.beta1, u.take[0] = 1 - n.beta1;

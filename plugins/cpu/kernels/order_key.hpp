@@ -53,38 +53,11 @@ OrderInt<T> order_key(T value) {
   return key == -1 ? Int{0} : key;  // -1 is -0
 }
 
-// Calls f(T{}) with the type that stores a dtype which has an order.
+// Returns f(T{}), T being the type that stores a dtype which has an order; bool as u8.
 template <class F>
 auto with_ordered(std::string_view operand, tenon_dtype dtype, F&& f) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return f(float{});
-    case TENON_DTYPE_F16:
-      return f(F16{});
-    case TENON_DTYPE_BF16:
-      return f(Bf16{});
-    case TENON_DTYPE_F64:
-      return f(double{});
-    case TENON_DTYPE_I8:
-      return f(int8_t{});
-    case TENON_DTYPE_I16:
-      return f(int16_t{});
-    case TENON_DTYPE_I32:
-      return f(int32_t{});
-    case TENON_DTYPE_I64:
-      return f(int64_t{});
-    case TENON_DTYPE_BOOL:
-    case TENON_DTYPE_U8:
-      return f(uint8_t{});
-    case TENON_DTYPE_U16:
-      return f(uint16_t{});
-    case TENON_DTYPE_U32:
-      return f(uint32_t{});
-    case TENON_DTYPE_U64:
-      return f(uint64_t{});
-    default:
-      throw sdk::Refusal::dtype(operand, dtype);
-  }
+  if (dtype == TENON_DTYPE_BOOL) return f(uint8_t{});
+  return with_type(sdk::kFloatTypes + sdk::kIntegerTypes, operand, dtype, f);
 }
 
 }  // namespace tenon::cpu

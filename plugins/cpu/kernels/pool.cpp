@@ -29,7 +29,6 @@ void search_plane(const PoolWindows& p, const T* x, T* y, int64_t* indices) {
 
 void check_image(const sdk::Value& x) {
   if (!is_float(x.type().dtype)) throw sdk::Refusal::dtype("x", x.type().dtype);
-  if (x.type().rank != 4) throw sdk::Refusal::shape("x must have rank 4");
 }
 
 Kernel make_maxpool2d(const sdk::op::maxpool2d& n, const Node& node) {
@@ -44,7 +43,7 @@ Kernel make_maxpool2d(const sdk::op::maxpool2d& n, const Node& node) {
   }
   const int64_t cost = p.windows() * p.h.kernel * p.w.kernel * 4;
   return {.run = [p, dtype, cost](const Call& c) {
-    with_float(dtype, [&]<class T>(T) {
+    with_type(sdk::kFloatTypes, dtype, [&]<class T>(T) {
       parallel_for(p.planes, grain_for(cost), [&](int64_t plane, int64_t end) {
         for (; plane < end; ++plane)
           search_plane(p, c.in<T>(0) + plane * p.pixels(), c.out<T>(0) + plane * p.windows(),

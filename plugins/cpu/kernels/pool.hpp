@@ -12,32 +12,21 @@
 #include "convert.hpp"
 #include "pool_vector.hpp"
 #include "slots.hpp"
-#include "tenon/kernel.hpp"
+#include "tenon/axis.hpp"
 
 namespace tenon::cpu {
 
 // Of a node whose x has shape [N, C, height, width] and whose y has y's shape.
 template <class Op>
 PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_t width) {
-  const auto entries = [](const char* name, const std::vector<int64_t>& list, size_t count,
-                          bool may_be_empty, int64_t least) {
-    if (list.empty() && may_be_empty) return;
-    bool fine = list.size() == count;
-    for (const int64_t v : list)
-      fine = fine && v >= least && v <= std::numeric_limits<int32_t>::max();
-    if (!fine) throw sdk::Refusal::attribute(name, "(" + std::to_string(list.size()) + " entries)");
-  };
-  entries("kernel", n.kernel, 2, false, 1);
-  entries("stride", n.stride, 2, true, 1);
-  entries("pads", n.pads, 4, true, 0);
-  entries("dilation", n.dilation, 2, true, 1);
-  if (y.rank != 4) throw sdk::Refusal::shape("y must have rank 4");
   const auto line = [&](size_t k, int64_t size) {
-    PoolLine w{.kernel = n.kernel[k], .stride = n.kernel[k]};
-    if (!n.stride.empty()) w.stride = n.stride[k];
-    if (!n.pads.empty()) w.before = n.pads[k], w.after = n.pads[k + 2];
-    if (!n.dilation.empty()) w.dilation = n.dilation[k];
-    w.size = size, w.count = y.dims[k + 2];
+    const PoolLine w{.kernel = n.kernel[k],
+                     .stride = sdk::entry_of(n.stride, k, n.kernel[k]),
+                     .before = sdk::entry_of(n.pads, k, 0),
+                     .after = sdk::entry_of(n.pads, k + 2, 0),
+                     .dilation = sdk::entry_of(n.dilation, k, 1),
+                     .size = size,
+                     .count = y.dims[k + 2]};
     constexpr int64_t kMost = 1 << 24;
     if (w.kernel > kMost / w.dilation || w.before > kMost)
       throw sdk::Refusal::shape("a window wider than 2^24 pixels");
@@ -64,20 +53,6 @@ class PoolRows {
   Slots slots_;
 };
 
-// Calls f with the element type of a float dtype.
-template <class F>
-void with_float(tenon_dtype dtype, F&& f) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return f(float{});
-    case TENON_DTYPE_F16:
-      return f(F16{});
-    case TENON_DTYPE_BF16:
-      return f(Bf16{});
-    default:
-      return f(double{});
-  }
-}
 template <class T>
 using PoolAcc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>

@@ -22,8 +22,6 @@ std::vector<double> divisors(const Op& n, const PoolLine& line) {
 }
 template <class Op>
 std::vector<double> row_divisors(const Op& n, const PoolLine& line) {
-  if (n.divisor_override < 0)
-    throw sdk::Refusal::attribute("divisor_override", std::to_string(n.divisor_override));
   std::vector<double> out = divisors(n, line);
   if (n.divisor_override != 0) std::ranges::fill(out, static_cast<double>(n.divisor_override));
   return out;
@@ -39,7 +37,7 @@ struct Backward {
   template <class A>
   void run_row(const char* dy, char* dx, int64_t row, A* shares) const {
     const PoolLine &h = p.h, &w = p.w;
-    const int64_t plane = row / h.size, at = row - plane * h.size, size = bytes_of(dtype);
+    const int64_t plane = row / h.size, at = row - plane * h.size, size = element_bytes(dtype);
     A* sums = shares + w.count;
     std::fill_n(shares, w.count + w.size, A{0});
     for (int64_t k = h.kernel - 1; k >= 0; --k) {
@@ -67,7 +65,6 @@ struct Backward {
 sdk::Kernel make_avgpool2d(const sdk::op::avgpool2d& n, const sdk::Node& node) {
   const sdk::Type& x = n.x.type();
   if (!is_float(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
-  if (x.rank != 4) throw sdk::Refusal::shape("x must have rank 4");
   const PoolWindows p = pool_windows(n, node.out(0).type(), x.dims[2], x.dims[3]);
   const PoolRows rows(p, x.dtype, PoolKind::sum, row_divisors(n, p.h), divisors(n, p.w));
   return {.run = [rows](const sdk::Call& c) { rows.run(c.inputs[0], c.outputs[0], c.scratch); },
@@ -77,13 +74,11 @@ sdk::Kernel make_avgpool2d(const sdk::op::avgpool2d& n, const sdk::Node& node) {
 sdk::Kernel make_avgpool2d_backward(const sdk::op::avgpool2d_backward& n, const sdk::Node&) {
   const sdk::Type& dy = n.dy.type();
   if (!is_float(dy.dtype)) throw sdk::Refusal::dtype("dy", dy.dtype);
-  if (n.size.size() != 2 || n.size[0] < 1 || n.size[1] < 1)
-    throw sdk::Refusal::attribute("size", "(" + std::to_string(n.size.size()) + " entries)");
   const PoolWindows p = pool_windows(n, dy, n.size[0], n.size[1]);
   const Backward b{p, dy.dtype, row_divisors(n, p.h), divisors(n, p.w)};
   const int64_t numbers = p.w.count + p.w.size;
-  const Slots slots = make_slots(p.planes * p.h.size, numbers * bytes_of(acc_dtype(dy.dtype)),
-                                 (p.h.kernel + 2) * numbers * bytes_of(dy.dtype));
+  const Slots slots = make_slots(p.planes * p.h.size, numbers * element_bytes(acc_dtype(dy.dtype)),
+                                 (p.h.kernel + 2) * numbers * element_bytes(dy.dtype));
   return {.run =
               [b, slots](const sdk::Call& c) {
                 slots.run(c.scratch, [&](int64_t row, int64_t end, void* area) {

@@ -22,7 +22,7 @@ struct Router {
     return quarters(p.h) && quarters(p.w) && (dtype == TENON_DTYPE_F32 || dtype == TENON_DTYPE_F64);
   }
   void run_quarters(const char* dy, const char* x, char* dx) const {
-    const int64_t bytes = bytes_of(dtype), plane_bytes = p.pixels() * bytes;
+    const int64_t bytes = element_bytes(dtype), plane_bytes = p.pixels() * bytes;
     const bool stream = streams(dx, p.planes * plane_bytes, {dy, x});
     parallel_for(p.planes, grain_for(3 * plane_bytes), [&](int64_t plane, int64_t end) {
       pool_route_quarters(plan(), dy + plane * p.windows() * bytes, x + plane * plane_bytes,
@@ -63,8 +63,6 @@ struct Router {
 sdk::Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const sdk::Node&) {
   const sdk::Type& x = n.x.type();
   if (!is_float(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
-  if (x.rank != 4) throw sdk::Refusal::shape("x must have rank 4");
-  if (n.dy.type().dtype != x.dtype) throw sdk::Refusal::dtype("dy", n.dy.type().dtype);
   Router router{
       .p = pool_windows(n, n.dy.type(), x.dims[2], x.dims[3]), .dtype = x.dtype, .offsets = {}};
   const PoolWindows& p = router.p;
@@ -75,11 +73,11 @@ sdk::Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const 
     return {.run = [router](const sdk::Call& c) {
       router.run_quarters(c.in<char>(0), c.in<char>(1), c.out<char>(0));
     }};
-  const int64_t bytes = 2 * router.plane_numbers() * bytes_of(acc_dtype(x.dtype));
+  const int64_t bytes = 2 * router.plane_numbers() * element_bytes(acc_dtype(x.dtype));
   const Slots slots = make_slots(p.planes, bytes, 2 * bytes);
   return {.run =
               [router, slots](const sdk::Call& c) {
-                with_float(router.dtype, [&]<class T>(T) {
+                with_type(sdk::kFloatTypes, router.dtype, [&]<class T>(T) {
                   slots.run(c.scratch, [&](int64_t plane, int64_t end, void* area) {
                     router.run(c.in<T>(0), c.in<T>(1), c.out<T>(0), plane, end,
                                static_cast<PoolAcc<T>*>(area));

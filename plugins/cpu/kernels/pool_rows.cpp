@@ -14,8 +14,8 @@ PoolRows::PoolRows(const PoolWindows& windows, tenon_dtype dtype, PoolKind kind,
       divide_columns_(std::move(divide_columns)),
       offsets_(windows.w.tap_offsets()),
       slots_(make_slots(windows.planes * windows.h.count,
-                        pool_area(windows.w) * bytes_of(acc_dtype(dtype)),
-                        (windows.h.kernel + 2) * windows.w.size * bytes_of(dtype))) {}
+                        pool_area(windows.w) * element_bytes(acc_dtype(dtype)),
+                        (windows.h.kernel + 2) * windows.w.size * element_bytes(dtype))) {}
 
 void PoolRows::run(const void* x, void* y, void* scratch) const {
   const PoolPlan plan{

@@ -230,18 +230,8 @@ DrawRange normal_for(tenon_dtype dtype) {
   return nullptr;
 }
 DrawRange dropout_for(tenon_dtype dtype) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return draw_dropout<float>;
-    case TENON_DTYPE_F64:
-      return draw_dropout<double>;
-    case TENON_DTYPE_F16:
-      return draw_dropout<F16>;
-    case TENON_DTYPE_BF16:
-      return draw_dropout<Bf16>;
-    default:
-      return nullptr;
-  }
+  return with_type(sdk::kFloatTypes, "x", dtype,
+                   []<class T>(T) -> DrawRange { return draw_dropout<T>; });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
@@ -254,11 +244,6 @@ HWY_EXPORT(uniform_for);
 HWY_EXPORT(normal_for);
 HWY_EXPORT(dropout_for);
 
-void check_rng(const sdk::Type& rng) {
-  if (rng.dtype != TENON_DTYPE_I64) throw sdk::Refusal::dtype("rng", rng.dtype);
-  if (rng.elements() != 2) throw sdk::Refusal::shape("operand rng must hold seed and offset");
-}
-
 namespace {
 
 using sdk::Call;
@@ -269,32 +254,28 @@ void draw_all(const Draw& draw, DrawRange range, int64_t count) {
   parallel_for(count, 8 * kChunk, [&](int64_t begin, int64_t end) { range(draw, begin, end); });
 }
 
-Kernel make_draw(const sdk::Value& rng, const sdk::Type& y, DrawRange range) {
-  check_rng(rng.type());
+Kernel make_draw(const sdk::Type& y, DrawRange range) {
   if (range == nullptr) throw sdk::Refusal::attribute("dtype", sdk::dtype_name(y.dtype));
   return {.run = [range, count = y.elements()](const Call& c) {
     draw_all({.rng = Rng::read(c.inputs[0]), .y = c.outputs[0]}, range, count);
   }};
 }
 
-Kernel make_random_bits(const sdk::op::random_bits& n, const Node& node) {
-  return make_draw(n.rng, node.out(0).type(), HWY_DYNAMIC_DISPATCH(bits_range)());
+Kernel make_random_bits(const sdk::op::random_bits&, const Node& node) {
+  return make_draw(node.out(0).type(), HWY_DYNAMIC_DISPATCH(bits_range)());
 }
-Kernel make_random_uniform(const sdk::op::random_uniform& n, const Node& node) {
+Kernel make_random_uniform(const sdk::op::random_uniform&, const Node& node) {
   const sdk::Type& y = node.out(0).type();
-  return make_draw(n.rng, y, HWY_DYNAMIC_DISPATCH(uniform_for)(y.dtype));
+  return make_draw(y, HWY_DYNAMIC_DISPATCH(uniform_for)(y.dtype));
 }
-Kernel make_random_normal(const sdk::op::random_normal& n, const Node& node) {
+Kernel make_random_normal(const sdk::op::random_normal&, const Node& node) {
   const sdk::Type& y = node.out(0).type();
-  return make_draw(n.rng, y, HWY_DYNAMIC_DISPATCH(normal_for)(y.dtype));
+  return make_draw(y, HWY_DYNAMIC_DISPATCH(normal_for)(y.dtype));
 }
 
 Kernel make_dropout(const sdk::op::dropout& n, const Node&) {
-  check_rng(n.rng.type());
-  if (!(n.p >= 0 && n.p < 1)) throw sdk::Refusal::attribute("p", std::to_string(n.p));
   const sdk::Type& x = n.x.type();
   const DrawRange range = HWY_DYNAMIC_DISPATCH(dropout_for)(x.dtype);
-  if (range == nullptr) throw sdk::Refusal::dtype("x", x.dtype);
   return {.run =
               [range, p = n.p, count = x.elements()](const Call& c) {
                 draw_all({Rng::read(c.inputs[1]), c.inputs[0], c.outputs[0], p}, range, count);

@@ -6,9 +6,6 @@
 
 namespace tenon::cpu {
 
-// Refuses an rng operand that is not (seed, offset).
-void check_rng(const sdk::Type& rng);
-
 sdk::Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node);
 
 }  // namespace tenon::cpu

@@ -38,9 +38,7 @@ struct Group {
 
 // Neighbouring axes of one sort are one; axes of length 1 are none.
 std::vector<Group> groups_of(const sdk::op::reduce& op, const Type& x) {
-  std::array<bool, sdk::kMaxRank> reduced{};
-  if (op.axes.empty() && !op.noop_with_empty_axes) reduced.fill(true);
-  for (int64_t axis : op.axes) reduced[static_cast<size_t>(along_axis(x, axis).axis)] = true;
+  const std::array<bool, sdk::kMaxRank> reduced = sdk::reduced_axes(op, x.rank);
   std::vector<Group> groups;
   for (int i = 0; i < x.rank; ++i) {
     if (x.dims[i] == 1) continue;
@@ -295,33 +293,10 @@ Kernel make_bool(const sdk::op::reduce& op, const Type& x) {
 
 Kernel make_reduce(const sdk::op::reduce& op, const Node&) {
   const Type& x = op.x.type();
-  switch (x.dtype) {
-    case TENON_DTYPE_F32:
-    case TENON_DTYPE_F16:
-    case TENON_DTYPE_BF16:
-    case TENON_DTYPE_F64:
-      return make_float(op, x);
-    case TENON_DTYPE_I8:
-      return make_integer<int8_t>(op, x);
-    case TENON_DTYPE_I16:
-      return make_integer<int16_t>(op, x);
-    case TENON_DTYPE_I32:
-      return make_integer<int32_t>(op, x);
-    case TENON_DTYPE_I64:
-      return make_integer<int64_t>(op, x);
-    case TENON_DTYPE_U8:
-      return make_integer<uint8_t>(op, x);
-    case TENON_DTYPE_U16:
-      return make_integer<uint16_t>(op, x);
-    case TENON_DTYPE_U32:
-      return make_integer<uint32_t>(op, x);
-    case TENON_DTYPE_U64:
-      return make_integer<uint64_t>(op, x);
-    case TENON_DTYPE_BOOL:
-      return make_bool(op, x);
-    default:
-      throw Refusal::dtype("x", x.dtype);
-  }
+  if (is_float(x.dtype)) return make_float(op, x);
+  if (x.dtype == TENON_DTYPE_BOOL) return make_bool(op, x);
+  return with_type(sdk::kIntegerTypes, "x", x.dtype,
+                   [&]<class T>(T) { return make_integer<T>(op, x); });
 }
 
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::reduce, make_reduce>()};
@@ -369,19 +344,7 @@ std::optional<Reduction> find_reduction(std::string_view kind) {
 }
 
 void store_reduced(tenon_dtype dtype, double v, void* y, int64_t i) {
-  switch (dtype) {
-    case TENON_DTYPE_F64:
-      static_cast<double*>(y)[i] = v;
-      return;
-    case TENON_DTYPE_F32:
-      static_cast<float*>(y)[i] = static_cast<float>(v);
-      return;
-    case TENON_DTYPE_F16:
-      static_cast<F16*>(y)[i] = to_f16(round_to_odd(v));
-      return;
-    default:
-      static_cast<Bf16*>(y)[i] = to_bf16(round_to_odd(v));
-  }
+  with_type(sdk::kFloatTypes, dtype, [&]<class T>(T) { static_cast<T*>(y)[i] = round_once<T>(v); });
 }
 
 std::span<const sdk::Row> reduce_rows() { return kRows; }

@@ -138,20 +138,9 @@ void all_rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
 }
 
 void Rows(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end) {
-  const auto as = [&](auto type) {
-    using T = decltype(type);
+  with_storage(r.dtype, [&]<class T>(T) {
     all_rows(r, static_cast<const T*>(x), static_cast<T*>(y), begin, end);
-  };
-  switch (r.dtype) {
-    case TENON_DTYPE_F32:
-      return as(float{});
-    case TENON_DTYPE_F64:
-      return as(double{});
-    case TENON_DTYPE_F16:
-      return as(F16{});
-    case TENON_DTYPE_BF16:
-      return as(Bf16{});
-  }
+  });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

@@ -117,21 +117,6 @@ HWY_INLINE hn::TFromD<D> greatest(D d, int64_t n, F&& f) {
   return most;
 }
 
-// Calls f(T{}) with the storage type of a float dtype, which has been checked.
-template <class F>
-HWY_INLINE void with_storage(tenon_dtype t, F&& f) {
-  switch (t) {
-    case TENON_DTYPE_F32:
-      return f(float{});
-    case TENON_DTYPE_F16:
-      return f(F16{});
-    case TENON_DTYPE_BF16:
-      return f(Bf16{});
-    default:
-      return f(double{});
-  }
-}
-
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

@@ -187,32 +187,8 @@ ScanKernels kernels_of() {
   return {scan_row<T>, scan_columns<T>};
 }
 
-// Signed and unsigned sums wrap alike.
 ScanKernels scan_kernels_for(tenon_dtype dtype) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return kernels_of<float>();
-    case TENON_DTYPE_F64:
-      return kernels_of<double>();
-    case TENON_DTYPE_F16:
-      return kernels_of<F16>();
-    case TENON_DTYPE_BF16:
-      return kernels_of<Bf16>();
-    case TENON_DTYPE_I8:
-    case TENON_DTYPE_U8:
-      return kernels_of<uint8_t>();
-    case TENON_DTYPE_I16:
-    case TENON_DTYPE_U16:
-      return kernels_of<uint16_t>();
-    case TENON_DTYPE_I32:
-    case TENON_DTYPE_U32:
-      return kernels_of<uint32_t>();
-    case TENON_DTYPE_I64:
-    case TENON_DTYPE_U64:
-      return kernels_of<uint64_t>();
-    default:
-      return {};
-  }
+  return with_number("x", dtype, []<class T>(T) { return kernels_of<T>(); });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
@@ -227,7 +203,6 @@ sdk::Kernel make_cumsum(const sdk::op::cumsum& n, const sdk::Node&) {
   const sdk::Type& x = n.x.type();
   const AxisView view = along_axis(x, n.axis);
   const ScanKernels kernels = HWY_DYNAMIC_DISPATCH(scan_kernels_for)(x.dtype);
-  if (kernels.row == nullptr) throw sdk::Refusal::dtype("x", x.dtype);
   const int64_t bytes = element_bytes("x", x.dtype);
   const auto run = [=, exclusive = n.exclusive, reverse = n.reverse](const sdk::Call& c) {
     if (view.inner == 1) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "convert.hpp"
 #include "shape.hpp"
 #include "tenon/axis.hpp"
+#include "tenon/constant.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -40,7 +40,7 @@ struct Pad {
   std::array<PadAxis, sdk::kMaxRank> axes{};
   int64_t item = 0;  // bytes
   int64_t bytes = 0;
-  std::array<char, 8> value{};  // one element
+  std::array<uint8_t, 8> value{};  // one element
 
   // The index that position j of an axis reads, or -1 for the constant.
   int64_t source(const PadAxis& a, int64_t j) const {
@@ -62,7 +62,7 @@ struct Pad {
   void fill(char* y, int64_t items) const {
     const int64_t n = items * item;
     const bool alike =
-        std::all_of(value.begin(), value.begin() + bytes, [&](char b) { return b == value[0]; });
+        std::all_of(value.begin(), value.begin() + bytes, [&](uint8_t b) { return b == value[0]; });
     if (alike) {
       std::memset(y, value[0], static_cast<size_t>(n));
       return;
@@ -119,60 +119,12 @@ struct Pad {
   }
 };
 
-template <class T>
-T saturate(double x) {
-  using Limits = std::numeric_limits<T>;
-  if (!(x > static_cast<double>(Limits::lowest()))) return x != x ? T{0} : Limits::lowest();
-  return x >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<T>(x);
-}
-
-template <class T>
-std::array<char, 8> bytes_of(T v) {
-  std::array<char, 8> b{};
-  std::memcpy(b.data(), &v, sizeof(v));
-  return b;
-}
-
-std::array<char, 8> constant(tenon_dtype dtype, double v) {
-  switch (dtype) {
-    case TENON_DTYPE_F32:
-      return bytes_of(static_cast<float>(v));
-    case TENON_DTYPE_F64:
-      return bytes_of(v);
-    case TENON_DTYPE_F16:
-      return bytes_of(to_f16(round_to_odd(v)));
-    case TENON_DTYPE_BF16:
-      return bytes_of(to_bf16(round_to_odd(v)));
-    case TENON_DTYPE_I8:
-      return bytes_of(saturate<int8_t>(v));
-    case TENON_DTYPE_I16:
-      return bytes_of(saturate<int16_t>(v));
-    case TENON_DTYPE_I32:
-      return bytes_of(saturate<int32_t>(v));
-    case TENON_DTYPE_I64:
-      return bytes_of(saturate<int64_t>(v));
-    case TENON_DTYPE_U8:
-      return bytes_of(saturate<uint8_t>(v));
-    case TENON_DTYPE_U16:
-      return bytes_of(saturate<uint16_t>(v));
-    case TENON_DTYPE_U32:
-      return bytes_of(saturate<uint32_t>(v));
-    case TENON_DTYPE_U64:
-      return bytes_of(saturate<uint64_t>(v));
-    case TENON_DTYPE_BOOL:
-      return bytes_of(static_cast<uint8_t>(v != 0));
-    default:
-      if (v != 0) throw sdk::Refusal::dtype("x", dtype);
-      return {};
-  }
-}
-
 }  // namespace
 
 Kernel make_pad(const sdk::op::pad& n, const Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
   Pad p{.mode = parse_mode(n.mode), .bytes = element_bytes("x", x.dtype)};
-  p.value = constant(x.dtype, p.mode == Mode::constant ? n.value : 0);
+  p.value = sdk::constant_bytes("x", x.dtype, p.mode == Mode::constant ? n.value : 0);
   p.item = p.bytes;
   for (int i = 0; i < x.rank; ++i) {
     p.axes[i] = {sdk::entry_of(n.before, i, 0), x.dims[i], y.dims[i]};

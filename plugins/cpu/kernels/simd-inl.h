@@ -135,6 +135,21 @@ HWY_INLINE hn::Vec<D> min_nan(D, hn::Vec<D> a, hn::Vec<D> b) {
   return hn::IfThenElse(hn::IsNaN(a), a, less);
 }
 
+// Calls f(T{}) with the storage type of a float dtype, which has been checked.
+template <class F>
+HWY_INLINE void with_storage(tenon_dtype t, F&& f) {
+  switch (t) {
+    case TENON_DTYPE_F32:
+      return f(float{});
+    case TENON_DTYPE_F16:
+      return f(F16{});
+    case TENON_DTYPE_BF16:
+      return f(Bf16{});
+    default:
+      return f(double{});
+  }
+}
+
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
