@@ -6,28 +6,23 @@
 #include <string>
 
 #include "device/arguments.cuh"
-#include "tenon/kernel.hpp"
+#include "tenon/axis.hpp"
 
 namespace tenon::cuda {
 
-// Two of these share a byte.
-inline bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
+using sdk::acc_dtype;
+using sdk::along_axis;
+using sdk::AxisView;
+using sdk::element_bytes;
+using sdk::is_float;
+using sdk::is_half;
+using sdk::is_integer;
+using sdk::is_nibble;
 
 // The type's name in device text; refuses those of less than a byte, as operand `name`.
 inline std::string type_name(std::string_view name, tenon_dtype t) {
   if (is_nibble(t) || t == TENON_DTYPE_NONE) throw sdk::Refusal::dtype(name, t);
   return t == TENON_DTYPE_BOOL ? "b8" : std::string(sdk::dtype_name(t));
-}
-inline int64_t type_bytes(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
-
-inline bool is_half(tenon_dtype t) { return t == TENON_DTYPE_F16 || t == TENON_DTYPE_BF16; }
-inline bool is_float(tenon_dtype t) {
-  return t == TENON_DTYPE_F32 || t == TENON_DTYPE_F64 || is_half(t);
-}
-inline bool is_integer(tenon_dtype t) { return t >= TENON_DTYPE_I8 && t <= TENON_DTYPE_U64; }
-// The dtype that sums are in.
-inline tenon_dtype acc_dtype(tenon_dtype t) {
-  return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t;
 }
 
 // A define of device text.

@@ -41,7 +41,7 @@ struct Forward {
 int64_t shared_bytes(const AttentionProblem& p) {
   if (p.mma) return 64 * 2 * (2 * (p.padded_dim + 8) + p.padded_v_dim + 8);
   const int64_t most = std::max(p.padded_dim, p.padded_v_dim);
-  return 64 * type_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1);
+  return 64 * element_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1);
 }
 int64_t wgmma_shared_bytes(const AttentionProblem& p) {
   const int64_t keys = p.wgmma_width() > 128 ? 128 : 64;
@@ -179,8 +179,8 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
                               defines));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (a.splits > 1)
-    kernel.scratch =
-        static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) * type_bytes(p.sum));
+    kernel.scratch = static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
+                                           element_bytes(p.sum));
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (a.dim + a.v_dim);
   kernel.cost = 5e-6 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);

@@ -50,16 +50,16 @@ int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
     const int64_t through = p.padded_dim > 64 || p.padded_v_dim > 64 ? 32 : 64;
     return (tile + through) * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
   }
-  return tile * type_bytes(p.sum) * (2 * (p.padded_dim + 1 + p.padded_v_dim + 1) + tile + 1);
+  return tile * element_bytes(p.sum) * (2 * (p.padded_dim + 1 + p.padded_v_dim + 1) + tile + 1);
 }
 // Of one block of attention_sums.cu: a tile of queries and one of keys.
 int64_t sums_shared_bytes(const AttentionProblem& p, int64_t tile) {
   return p.mma ? 2 * tile * 2 * (p.padded_dim + 8)
-               : 2 * tile * type_bytes(p.sum) * (p.padded_dim + 1);
+               : 2 * tile * element_bytes(p.sum) * (p.padded_dim + 1);
 }
 // Of a row, RowFacts of attention_facts.cuh; of each 64 rows of a head, whether sums were mended.
 int64_t facts_bytes(const AttentionProblem& p) {
-  return p.heads() * (p.rows() * 4 * type_bytes(p.sum) + blocks_for(p.rows(), 64) * 4);
+  return p.heads() * (p.rows() * 4 * element_bytes(p.sum) + blocks_for(p.rows(), 64) * 4);
 }
 
 }  // namespace
@@ -71,9 +71,6 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   AttentionProblem& p = b.p;
   const AttentionArguments& a = p.arguments;
   if (n.want_dmask) throw Refusal{TENON_REASON_OTHER, "dmask is decomposed"};
-  if (n.lse.type().dtype != p.sum) throw Refusal::dtype("lse", n.lse.type().dtype);
-  for (const sdk::Value* v : {&n.dout, &n.o})
-    if (v->type().dtype != p.dtype) throw Refusal::dtype(v == &n.o ? "o" : "dout", v->type().dtype);
   const int64_t most = device.properties().shared_room("attention_backward.cu", "keys");
   const bool wgmma = p.wgmma && wgmma_shared_bytes(p) <= most;
   constexpr int64_t kSmallTile = 32, kWgmmaTile = 128;

@@ -45,7 +45,7 @@ std::optional<int> epilogue_of(const ProductProblem& p) {
 
 // The smallest alignment of all matrices of a batch, as the library is told it.
 uint32_t alignment_of(uint64_t base, tenon_dtype t, const std::vector<int64_t>& steps) {
-  const auto size = static_cast<uint64_t>(type_bytes(t));
+  const auto size = static_cast<uint64_t>(element_bytes(t));
   uint64_t bits = 256 | (base ? base : size);
   for (const int64_t s : steps) bits |= static_cast<uint64_t>(s) * size;
   return static_cast<uint32_t>(bits & (~bits + 1));
@@ -242,7 +242,7 @@ size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
   uint64_t workspace = 0;
   for (const Heuristic& h : list) workspace = std::max(workspace, uint64_t{h.workspace});
   const auto of = [](tenon_dtype t, int64_t elements) {
-    return static_cast<uint64_t>(type_bytes(t) * elements);
+    return static_cast<uint64_t>(element_bytes(t) * elements);
   };
   const int64_t results = p.m * p.n * inner();
   const TrialMemory left(
@@ -316,7 +316,7 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
   const bool named = p.bias || p.pre_act;
   if (named) s.describe(own, p.bias, p.pre_act);
   const auto offset = [](const void* base, tenon_dtype type, int64_t elements) {
-    return static_cast<const char*>(base) + elements * type_bytes(type);
+    return static_cast<const char*>(base) + elements * element_bytes(type);
   };
   for (int64_t i = 0; i < t.batches(); i += s.inner()) {
     int64_t rest = i / s.inner(), at_a = 0, at_b = 0;
@@ -327,7 +327,7 @@ void BlasProduct::run(const sdk::Call& call, const ProductPointers& p, void* wor
     }
     s.multiply(named ? own : s.product, *s.choice, offset(p.a, t.a, at_a), offset(p.b, t.b, at_b),
                p.residual ? offset(p.residual, t.y, i * t.m * t.n) : nullptr,
-               static_cast<char*>(p.y) + i * t.m * t.n * type_bytes(t.y), workspace,
+               static_cast<char*>(p.y) + i * t.m * t.n * element_bytes(t.y), workspace,
                static_cast<Stream>(call.stream));
   }
 }

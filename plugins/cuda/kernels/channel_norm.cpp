@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "../device.hpp"
 #include "../kernels.hpp"
@@ -23,12 +22,11 @@ using sdk::Value;
 // ---- both norms
 
 ImageBatch::ImageBatch(const Value& x, double given_eps)
-    : dtype(x.type().dtype), acc(acc_dtype(dtype)), eps(given_eps) {
+    : NormImages(sdk::norm_images_of(x.type())),
+      dtype(x.type().dtype),
+      acc(acc_dtype(dtype)),
+      eps(given_eps) {
   if (!is_float(dtype)) throw Refusal::dtype("x", dtype);
-  if (!(eps >= 0) || std::isinf(eps)) throw Refusal::attribute("eps", std::to_string(eps));
-  if (x.type().rank < 2) throw Refusal::shape("x must have channels");
-  batch = x.type().dims[0], channels = x.type().dims[1];
-  for (int i = 2; i < x.type().rank; ++i) pixels *= x.type().dims[i];
 }
 std::vector<std::string> ImageBatch::defines(const Value& gamma, const Value& beta,
                                              tenon_dtype out) const {
@@ -38,31 +36,9 @@ std::vector<std::string> ImageBatch::defines(const Value& gamma, const Value& be
   return {"TYPE=" + type_name("x", dtype), type_of("GAMMA", "gamma", gamma),
           type_of("BETA", "beta", beta), "OUT=" + type_name("dgamma", out)};
 }
-void ImageBatch::check_same(std::string_view name, const Value& x, const Value& v) const {
-  if (v.type().dtype != dtype) throw Refusal::dtype(name, v.type().dtype);
-  if (!v.type().same_shape(x.type()))
-    throw Refusal::shape(std::string(name) + " must have the shape of x");
-}
-void ImageBatch::check_parameter(std::string_view name, const Value& v) const {
-  if (!v) return;
-  const tenon_dtype t = v.type().dtype;
-  if (t != dtype && t != TENON_DTYPE_F32) throw Refusal::dtype(name, t);
-  if (v.type().elements() != channels)
-    throw Refusal::shape(std::string(name) + " must have one element for each channel");
-}
-void ImageBatch::check_statistic(std::string_view name, const Value& v, int64_t count) const {
-  if (!v) return;
-  if (v.type().dtype != acc) throw Refusal::dtype(name, v.type().dtype);
-  if (v.type().elements() != count)
-    throw Refusal::shape(std::string(name) + " has " + std::to_string(v.type().elements()) +
-                         " elements, expected " + std::to_string(count));
-}
 tenon_dtype ImageBatch::gradient_dtype(const Node& node, int dgamma, int dbeta) const {
   const int k = dgamma >= 0 ? dgamma : dbeta;
-  if (k < 0) return dtype;
-  const tenon_dtype t = node.out(static_cast<size_t>(k)).type().dtype;
-  if (t != TENON_DTYPE_F32 && t != dtype) throw Refusal::dtype("dgamma", t);
-  return t;
+  return k < 0 ? dtype : node.out(static_cast<size_t>(k)).type().dtype;
 }
 
 void ChannelGradients::place(const ImageBatch& image, uint64_t& scratch) {
@@ -70,7 +46,7 @@ void ChannelGradients::place(const ImageBatch& image, uint64_t& scratch) {
   join = count * each > 256 ? 256 : 32;
   if (wanted())
     offset = take_scratch(
-        scratch, static_cast<uint64_t>(count * channels * each * 2 * type_bytes(image.acc)));
+        scratch, static_cast<uint64_t>(count * channels * each * 2 * element_bytes(image.acc)));
 }
 void* ChannelGradients::sums(const Call& c) const {
   return wanted() ? scratch_at(c, offset) : nullptr;
@@ -79,8 +55,8 @@ void ChannelGradients::run(const Call& c) const {
   if (!wanted()) return;
   Grid grid = line_grid(channels, join);
   grid.early = early;
-  code.launch(c, grid, sums(c), norm_output(c, dgamma), norm_output(c, dbeta), count,
-              static_cast<uint32_t>(channels), static_cast<uint32_t>(each));
+  code.launch(c, grid, sums(c), c.out(dgamma), c.out(dbeta), count, static_cast<uint32_t>(channels),
+              static_cast<uint32_t>(each));
 }
 
 namespace {
@@ -94,8 +70,6 @@ struct Cut {
   bool on_chip = true;
 
   Cut(const Value& x, int64_t groups, double eps) : image(x, eps) {
-    if (groups < 1 || image.channels % groups != 0)
-      throw Refusal::attribute("groups", std::to_string(groups));
     const int64_t channels = image.channels / groups;
     if (image.pixels > 0 && channels >= kNarrowIndex / image.pixels)
       throw Refusal::shape("groups are too large for one kernel");
@@ -111,7 +85,7 @@ struct Cut {
     // Units of a warp at most, so that pieces are of like size.
     constexpr int64_t kWarp = 32, kRunLanes = 16;
     vec = width;
-    const int64_t most = bytes / std::max<int64_t>(type_bytes(image.dtype) * vec, 8);  // chunks
+    const int64_t most = bytes / std::max<int64_t>(element_bytes(image.dtype) * vec, 8);  // chunks
     const int64_t vectors = image.pixels / vec, channels = shape.channels;
     const int64_t splits = std::max<int64_t>(blocks_for(vectors, kWarp * most), 1);
     const int64_t unit = std::max<int64_t>(blocks_for(vectors, splits), 1);  // vectors
@@ -144,7 +118,7 @@ struct Cut {
             .threads = shape.team * shape.teams};
   }
   Grid join_grid() const { return {.blocks = shape.groups}; }
-  int64_t number_bytes() const { return type_bytes(image.acc); }
+  int64_t number_bytes() const { return element_bytes(image.acc); }
   std::vector<std::string> defines(const Value& gamma, const Value& beta, tenon_dtype out,
                                    int64_t join) const {
     std::vector<std::string> list = image.defines(gamma, beta, out);
@@ -171,14 +145,12 @@ struct Areas {
 
 Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
   Cut cut(n.x, n.groups, n.eps);
-  cut.image.check_parameter("gamma", n.gamma);
-  cut.image.check_parameter("beta", n.beta);
   CudaDevice& device = device_of(node);
-  const int64_t bytes = type_bytes(cut.image.dtype);
+  const int64_t bytes = element_bytes(cut.image.dtype);
   cut.cut(128, common_width(bytes, cut.image.pixels, {n.x, node.out(0)}), device);
   const std::vector<std::string> defines = cut.defines(n.gamma, n.beta, cut.image.dtype, 32);
   const auto code_of = [&](const auto& entry) { return device.code(entry, defines); };
-  const int x = n.x.position(), gamma = norm_position(n.gamma), beta = norm_position(n.beta);
+  const int x = n.x.position(), gamma = n.gamma.position(), beta = n.beta.position();
   const int mean = n.want_mean ? 1 : -1, inv = n.want_inv_std ? 2 : -1;
   const Grid grid = cut.grid(), join_grid = cut.join_grid();
   const args::GroupNormShape shape = cut.shape;
@@ -186,8 +158,8 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
   if (cut.on_chip) {
     const auto forward = code_of(entries::group_norm_forward);
     kernel = kernel_of({forward}, [=](const Call& c) {
-      forward.launch(c, grid, c.inputs[x], norm_input(c, gamma), norm_input(c, beta), c.outputs[0],
-                     norm_output(c, mean), norm_output(c, inv), shape);
+      forward.launch(c, grid, c.inputs[x], c.in(gamma), c.in(beta), c.outputs[0], c.out(mean),
+                     c.out(inv), shape);
     });
   } else {
     uint64_t scratch = 0;
@@ -201,8 +173,8 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
       void* const inverses = inv < 0 ? scratch_at(c, areas.inverses) : c.outputs[inv];
       moments.launch(c, grid, c.inputs[x], found, shape);
       join.launch(c, join_grid, found, means, inverses, shape);
-      apply.launch(c, grid, c.inputs[x], norm_input(c, gamma), norm_input(c, beta), c.outputs[0],
-                   means, inverses, shape);
+      apply.launch(c, grid, c.inputs[x], c.in(gamma), c.in(beta), c.outputs[0], means, inverses,
+                   shape);
     });
     kernel.scratch = scratch;
   }
@@ -212,12 +184,8 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const Node& node) {
 
 Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Node& node) {
   Cut cut(n.x, n.groups, n.eps);
-  cut.image.check_same("dy", n.x, n.dy);
-  cut.image.check_parameter("gamma", n.gamma);
-  cut.image.check_statistic("mean", n.mean, cut.shape.groups);
-  cut.image.check_statistic("inv_std", n.inv_std, cut.shape.groups);
   CudaDevice& device = device_of(node);
-  const int64_t bytes = type_bytes(cut.image.dtype);
+  const int64_t bytes = element_bytes(cut.image.dtype);
   const Value also = n.want_dx ? node.out(0) : n.x;
   cut.cut(64, common_width(bytes, cut.image.pixels, {n.dy, n.x, also}), device);
   uint64_t scratch = 0;
@@ -235,7 +203,7 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
     return code;
   };
   if (gradients.wanted()) gradients.code = code_of(entries::group_norm_parameters);
-  const int dy = n.dy.position(), x = n.x.position(), gamma = norm_position(n.gamma);
+  const int dy = n.dy.position(), x = n.x.position(), gamma = n.gamma.position();
   const int dx = n.want_dx ? 0 : -1;
   // Both or neither: x is centred by the mean that inv_std was made with.
   const bool given = n.mean && n.inv_std;
@@ -246,8 +214,8 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
   if (cut.on_chip) {
     const auto backward = code_of(entries::group_norm_backward);
     kernel = kernel_of(codes, [=](const Call& c) {
-      backward.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), norm_input(c, mean),
-                      norm_input(c, inv), norm_output(c, dx), gradients.sums(c), shape);
+      backward.launch(c, grid, c.inputs[dy], c.inputs[x], c.in(gamma), c.in(mean), c.in(inv),
+                      c.out(dx), gradients.sums(c), shape);
       gradients.run(c);
     });
   } else {
@@ -259,7 +227,7 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
     const auto differentiate = code_of(entries::group_norm_differentiate);
     kernel = kernel_of(codes, [=](const Call& c) {
       void *const found = scratch_at(c, areas.pieces), *const none = nullptr;
-      const void *means = norm_input(c, mean), *inverses = norm_input(c, inv);
+      const void *means = c.in(mean), *inverses = c.in(inv);
       if (!given) {
         void *const own_means = scratch_at(c, areas.means), *const own_inverses =
                                                                 scratch_at(c, areas.inverses);
@@ -267,14 +235,14 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const Nod
         join_groups.launch(c, join_grid, found, own_means, own_inverses, shape);
         means = own_means, inverses = own_inverses;
       }
-      sums.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), means, inverses,
+      sums.launch(c, grid, c.inputs[dy], c.inputs[x], c.in(gamma), means, inverses,
                   dx < 0 ? none : found, gradients.sums(c), shape);
       gradients.run(c);
       if (dx < 0) return;
       void* const totals = scratch_at(c, areas.totals);
       join_sums.launch(c, join_grid, found, totals, shape);
-      differentiate.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), means,
-                           inverses, totals, c.outputs[dx], shape);
+      differentiate.launch(c, grid, c.inputs[dy], c.inputs[x], c.in(gamma), means, inverses, totals,
+                           c.outputs[dx], shape);
     });
   }
   kernel.scratch = scratch;

@@ -1,31 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What group_norm and layer_norm2d share: checks of an image batch and its parameters, and the
+// What group_norm and layer_norm2d share: an image batch, and the
 // gradients of the parameters, made from sums by channel.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "../code.hpp"
 #include "args.hpp"
 #include "entries.hpp"
-#include "tenon/kernel.hpp"
+#include "tenon/norm_ops.hpp"
 
 namespace tenon::cuda {
 
-struct ImageBatch {
-  tenon_dtype dtype{}, acc{};
-  int64_t batch = 0, channels = 0, pixels = 1;
-  double eps = 0;
+struct ImageBatch : sdk::NormImages {
+  tenon_dtype dtype, acc;
+  double eps;
 
   ImageBatch(const sdk::Value& x, double eps);
   // What the kernels are told of dtypes. out: of a parameter's gradient.
   std::vector<std::string> defines(const sdk::Value& gamma, const sdk::Value& beta,
                                    tenon_dtype out) const;
-  void check_same(std::string_view name, const sdk::Value& x, const sdk::Value& v) const;
-  void check_parameter(std::string_view name, const sdk::Value& v) const;
-  void check_statistic(std::string_view name, const sdk::Value& v, int64_t count) const;
   // The dtype of dgamma or dbeta at an output; x's where neither is wanted.
   tenon_dtype gradient_dtype(const sdk::Node& node, int dgamma, int dbeta) const;
 };
@@ -45,10 +40,6 @@ struct ChannelGradients {
   void* sums(const sdk::Call& c) const;  // null when none is wanted
   void run(const sdk::Call& c) const;
 };
-
-inline int norm_position(const sdk::Value& v) { return v ? v.position() : -1; }
-inline const void* norm_input(const sdk::Call& c, int k) { return k < 0 ? nullptr : c.inputs[k]; }
-inline void* norm_output(const sdk::Call& c, int k) { return k < 0 ? nullptr : c.outputs[k]; }
 
 sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node& node);
 sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,

@@ -26,7 +26,6 @@ struct Tiles {
   uint32_t shared = 0;  // of a tile that is not in registers
 
   Tiles(const Value& x, double eps) : image(x, eps) {
-    if (x.type().rank != 4) throw Refusal::shape("x must have rank 4");
     if (image.pixels >= kNarrowIndex || image.channels >= kNarrowIndex)
       throw Refusal::shape("images are too large for one kernel");
   }
@@ -35,7 +34,7 @@ struct Tiles {
     const auto fits = [&](int64_t t, int64_t l, int64_t v) {
       threads = t, lanes = l, vec = v,
       chunks = std::max<int64_t>(blocks_for(image.channels, t / l), 1);
-      return chunks * std::max<int64_t>(v * type_bytes(image.dtype), 4) <= bytes;
+      return chunks * std::max<int64_t>(v * element_bytes(image.dtype), 4) <= bytes;
     };
     // Runs of whole cache lines where the channels leave the room, else shorter ones.
     const auto found = [&] {
@@ -55,7 +54,7 @@ struct Tiles {
   // or too large for that.
   bool cut_ahead(int64_t width, const CudaDevice& device) {
     constexpr int64_t kThreads = 512, kVector = 16, kLeast = 80 << 10;
-    if (image.acc != TENON_DTYPE_F32 || width * type_bytes(image.dtype) != kVector ||
+    if (image.acc != TENON_DTYPE_F32 || width * element_bytes(image.dtype) != kVector ||
         device.properties().major < 8)
       return false;
     for (const int64_t l : {32, 16, 8}) {
@@ -101,17 +100,15 @@ struct Tiles {
 Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const Node& node) {
   Tiles tiles(n.x, n.eps);
   const ImageBatch& image = tiles.image;
-  image.check_parameter("gamma", n.gamma);
-  image.check_parameter("beta", n.beta);
-  tiles.cut(128, common_width(type_bytes(image.dtype), image.pixels, {n.x, node.out(0)}));
+  tiles.cut(128, common_width(element_bytes(image.dtype), image.pixels, {n.x, node.out(0)}));
   const auto code = device_of(node).code(entries::pixel_norm_forward,
                                          tiles.defines(n.gamma, n.beta, image.dtype, 32, false));
   Kernel kernel = kernel_of(
       {code}, [code, grid = tiles.grid(tiles.shape.tiles), shape = tiles.shape, x = n.x.position(),
-               gamma = norm_position(n.gamma), beta = norm_position(n.beta),
-               mean = n.want_mean ? 1 : -1, inv = n.want_inv_std ? 2 : -1](const Call& c) {
-        code.launch(c, grid, c.inputs[x], norm_input(c, gamma), norm_input(c, beta), c.outputs[0],
-                    norm_output(c, mean), norm_output(c, inv), shape);
+               gamma = n.gamma.position(), beta = n.beta.position(), mean = n.want_mean ? 1 : -1,
+               inv = n.want_inv_std ? 2 : -1](const Call& c) {
+        code.launch(c, grid, c.inputs[x], c.in(gamma), c.in(beta), c.outputs[0], c.out(mean),
+                    c.out(inv), shape);
       });
   kernel.in_place = {{n.x.position(), 0}};
   return kernel;
@@ -120,13 +117,9 @@ Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const Node& node) {
 Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n, const Node& node) {
   Tiles tiles(n.x, n.eps);
   const ImageBatch& image = tiles.image;
-  image.check_same("dy", n.x, n.dy);
-  image.check_parameter("gamma", n.gamma);
-  image.check_statistic("mean", n.mean, image.batch * image.pixels);
-  image.check_statistic("inv_std", n.inv_std, image.batch * image.pixels);
   const Value also = n.want_dx ? node.out(0) : n.x;
   CudaDevice& device = device_of(node);
-  const int64_t width = common_width(type_bytes(image.dtype), image.pixels, {n.dy, n.x, also});
+  const int64_t width = common_width(element_bytes(image.dtype), image.pixels, {n.dy, n.x, also});
   if (!tiles.cut_ahead(width, device)) tiles.cut(64, width);
   // No more blocks than are at work at once, all of them to the end; each leaves one row of sums.
   const int64_t resident = device.properties().multiprocessors * (tiles.threads == 256 ? 3 : 1);
@@ -147,12 +140,11 @@ Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n, const
   if (gradients.wanted())
     codes.push_back(gradients.code = device.code(entries::pixel_norm_parameters, defines));
   kernel = kernel_of(
-      codes,
-      [=, grid = tiles.grid(blocks), shape = tiles.shape, dy = n.dy.position(), x = n.x.position(),
-       gamma = norm_position(n.gamma), mean = given ? n.mean.position() : -1,
-       inv = given ? n.inv_std.position() : -1, dx = n.want_dx ? 0 : -1](const Call& c) {
-        code.launch(c, grid, c.inputs[dy], c.inputs[x], norm_input(c, gamma), norm_input(c, mean),
-                    norm_input(c, inv), norm_output(c, dx), gradients.sums(c), shape);
+      codes, [=, grid = tiles.grid(blocks), shape = tiles.shape, dy = n.dy.position(),
+              x = n.x.position(), gamma = n.gamma.position(), mean = given ? n.mean.position() : -1,
+              inv = given ? n.inv_std.position() : -1, dx = n.want_dx ? 0 : -1](const Call& c) {
+        code.launch(c, grid, c.inputs[dy], c.inputs[x], c.in(gamma), c.in(mean), c.in(inv),
+                    c.out(dx), gradients.sums(c), shape);
         gradients.run(c);
       });
   kernel.scratch = scratch;

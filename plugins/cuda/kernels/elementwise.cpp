@@ -31,14 +31,12 @@ Register operand(BodyText& text, std::string_view name, const sdk::Value& v) {
 }
 
 Kernel make_binary(const sdk::op::binary& n, const Node& node) {
-  if (n.a.type().dtype != n.b.type().dtype) throw Refusal::dtype("b", n.b.type().dtype);
   BodyText text;
   const Register a = operand(text, "a", n.a), b = operand(text, "b", n.b);
   return finish(node, text, binary_step(text, n.kind, a, b), {n.a, n.b});
 }
 
 Kernel make_compare(const sdk::op::compare& n, const Node& node) {
-  if (n.a.type().dtype != n.b.type().dtype) throw Refusal::dtype("b", n.b.type().dtype);
   BodyText text;
   const Register a = operand(text, "a", n.a), b = operand(text, "b", n.b);
   return finish(node, text, compare_step(text, n.kind, a, b), {n.a, n.b});
@@ -60,7 +58,6 @@ Kernel make_unary(const sdk::op::unary& n, const Node& node) {
 }
 
 Kernel make_activation_backward(const sdk::op::activation_backward& n, const Node& node) {
-  if (n.dy.type().dtype != n.x.type().dtype) throw Refusal::dtype("dy", n.dy.type().dtype);
   BodyText text;
   const Register x = operand(text, "x", n.x), dy = operand(text, "dy", n.dy);
   return finish(node, text, slope_step(text, n, x, dy, out_dtype(node)), {n.x, n.dy});
@@ -100,11 +97,8 @@ Kernel make_cast(const sdk::op::cast& n, const Node& node) {
 // Bits are moved, of whatever dtype.
 Kernel make_where(const sdk::op::where& n, const Node& node) {
   const tenon_dtype dtype = n.a.type().dtype;
-  if (n.b.type().dtype != dtype) throw Refusal::dtype("b", n.b.type().dtype);
-  if (out_dtype(node) != dtype) throw Refusal::dtype("y", out_dtype(node));
   BodyText text;
   const Register cond = text.input("cond", n.cond.type().dtype);
-  if (cond.dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", cond.dtype);
   const Register a = text.input("a", dtype, true), b = text.input("b", dtype, true);
   text.output({cond.text + " ? " + a.text + " : " + b.text, dtype}, dtype, true);
   return elementwise_kernel(device_of(node), "where", text, {n.cond, n.a, n.b},

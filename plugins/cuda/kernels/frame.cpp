@@ -41,11 +41,11 @@ void Frame::choose_width(const BodyText& body) {
   int64_t most = 1, least = 8, written = 1;
   for (const auto* list : {&body.inputs(), &body.outputs()})
     for (const tenon_dtype t : *list) {
-      most = std::max(most, type_bytes(t));
-      least = std::min(least, type_bytes(t));
+      most = std::max(most, element_bytes(t));
+      least = std::min(least, element_bytes(t));
     }
   if (!fold_)
-    for (const tenon_dtype t : body.outputs()) written = std::max(written, type_bytes(t));
+    for (const tenon_dtype t : body.outputs()) written = std::max(written, element_bytes(t));
   width_ = static_cast<int>(
       std::clamp<int64_t>(16 / least, 16 / most, (written == most ? 16 : 32) / most));
   if (loop_.rank() > 1 || fold_)
@@ -87,7 +87,7 @@ Frame::Operand Frame::operand_of(size_t k, const sdk::Value& v, bool any_strides
   constexpr int64_t kNear = 4;
   if (!any_strides && std::abs(strides.back()) > kNear && loop_.inner() > 1)
     throw sdk::Refusal::shape("an operand's elements lie too far apart");
-  const int64_t size = type_bytes(v.type().dtype);
+  const int64_t size = element_bytes(v.type().dtype);
   const auto alignment = std::min<int64_t>(size * width_, 16);
   bool aligned = strides.back() == 1 && v.alignment() % static_cast<uint64_t>(alignment) == 0;
   for (size_t i = 0; i + 1 < strides.size(); ++i) aligned &= strides[i] * size % alignment == 0;

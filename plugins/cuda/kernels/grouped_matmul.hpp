@@ -48,7 +48,7 @@ struct GroupedProblem {
     return is_half(dtype) && device.properties().major >= 8;
   }
   std::vector<std::string> defines() const;  // of dtypes
-  const void* factors(const sdk::Call& c) const { return p < 0 ? nullptr : c.inputs[p]; }
+  const void* factors(const sdk::Call& c) const { return c.in(p); }
   double seconds(int products) const;  // estimated
 };
 

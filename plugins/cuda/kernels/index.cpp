@@ -24,8 +24,8 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   const sdk::Type& data = n.data.type();
   const AxisView view = along_axis(data, n.axis);
   type_name("data", data.dtype);  // refuses
-  const int64_t bytes = view.inner * type_bytes(data.dtype);
-  int64_t unit = type_bytes(data.dtype);
+  const int64_t bytes = view.inner * element_bytes(data.dtype);
+  int64_t unit = element_bytes(data.dtype);
   while (unit < 16 && bytes % (2 * unit) == 0 && n.data.alignment() > 0 &&
          n.data.alignment() % static_cast<uint64_t>(2 * unit) == 0)
     unit *= 2;
@@ -68,7 +68,6 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
 Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node) {
   const sdk::Type &data = n.data.type(), &at = n.indices.type();
   const AxisView view = along_axis(data, n.axis);
-  check_elements(data, at, view.axis);
   type_name("data", data.dtype);  // refuses
   args::GatherElements e{.axis = index_axis(view.length, at), .step = view.inner};
   sdk::Type whole = data;
@@ -79,7 +78,7 @@ Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node)
   }
   const auto code = device_of(node).code(
       entries::gather_elements,
-      {oob_define(n.oob), define("SIZE", type_bytes(data.dtype)),
+      {oob_define(n.oob), define("SIZE", element_bytes(data.dtype)),
        define("NARROW", e.axis.count < kNarrowIndex), define("RANK", at.rank)});
   const int from = n.data.position(), indices = n.indices.position();
   Kernel kernel = kernel_of({code}, [=](const Call& c) {

@@ -6,7 +6,6 @@
 
 #include "../device.hpp"
 #include "args.hpp"
-#include "axis.hpp"
 #include "entries.hpp"
 
 namespace tenon::cuda {
@@ -32,15 +31,6 @@ inline std::string oob_define(std::string_view text) {
   if (text == "clamp") return "OOB=1";
   if (text == "skip") return "OOB=2";
   throw sdk::Refusal::attribute("oob", text);
-}
-
-// Refuses indices that do not go with the data, off the axis.
-inline void check_elements(const sdk::Type& data, const sdk::Type& indices, int axis) {
-  if (indices.rank != data.rank)
-    throw sdk::Refusal::shape("indices must have the rank of the data");
-  for (int k = 0; k < data.rank; ++k)
-    if (k != axis && indices.dims[k] > data.dims[k])
-      throw sdk::Refusal::shape("indices are longer than the data on axis " + std::to_string(k));
 }
 
 sdk::Kernel make_scatter(const sdk::op::scatter& n, const sdk::Node& node);

@@ -55,7 +55,7 @@ bool fits(const ProductProblem& p) {
   if (p.a != p.b || p.sum != TENON_DTYPE_F32 || p.trans_a || !p.trans_b || !p.batch.empty())
     return false;
   if (p.m < 1 || p.n < 1 || p.k < 1) return false;
-  const auto bytes = static_cast<int64_t>(type_bytes(p.a));
+  const auto bytes = static_cast<int64_t>(element_bytes(p.a));
   const auto rows = [&](uint64_t alignment, int64_t ld) {
     return alignment >= kVector && ld * bytes % static_cast<int64_t>(kVector) == 0;
   };
@@ -65,8 +65,8 @@ bool fits(const ProductProblem& p) {
 // Of whole pieces: all lanes of a warp make as many products.
 bool is_few(const CudaDevice& device, const ProductProblem& p) {
   return device.properties().major >= 8 && p.a == TENON_DTYPE_F32 && p.tf32 &&
-         p.m <= kMostFewRows && p.k * type_bytes(p.a) % kPieceBytes == 0 &&
-         p.n * p.k * type_bytes(p.a) <= kMostBytes;
+         p.m <= kMostFewRows && p.k * element_bytes(p.a) % kPieceBytes == 0 &&
+         p.n * p.k * element_bytes(p.a) <= kMostBytes;
 }
 bool is_for_wgmma(const CudaDevice& device, const ProductProblem& p) {
   constexpr int kWgmmaMajor = 9;  // later devices have it no more
@@ -129,7 +129,7 @@ void JoinedProduct::few_rows(CudaDevice& device, std::vector<std::string> define
   const int64_t tiles = blocks_for(p.m, kTileRows);
   // A warp has some pieces on their way at a time; each result is a thread's, of 4 warps a tile.
   constexpr int64_t kPieces = 3;
-  const int64_t wanted = blocks_for(p.k * type_bytes(p.a), kPieceBytes * kPieces);
+  const int64_t wanted = blocks_for(p.k * element_bytes(p.a), kPieceBytes * kPieces);
   const int64_t warps = std::clamp(blocks_for(wanted, 4) * 4, tiles * 4, kMostWarps);
   grid_.threads = static_cast<uint32_t>(warps * 32);
   columns_ = kFewColumns;

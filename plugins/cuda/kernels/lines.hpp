@@ -9,11 +9,10 @@
 
 #include "../code.hpp"
 #include "args.hpp"
-#include "axis.hpp"
 
 namespace tenon::cuda {
 
-// Refuses what along_axis refuses, and lines that 32 bits cannot count.
+// Refuses lines that 32 bits cannot count.
 inline AxisView lines_along(const sdk::Type& type, int64_t axis) {
   const AxisView lines = along_axis(type, axis);
   if (lines.length >= kNarrowIndex)
@@ -74,7 +73,7 @@ inline std::optional<LongWalk> long_walk_of(const AxisView& l, tenon_dtype dtype
                                             const Properties& properties, uint32_t room) {
   constexpr int64_t kShortest = 1 << 14, kVector = 16;
   // A line may begin anywhere in its first vector.
-  const int64_t shared = (l.length * type_bytes(dtype) + 2 * kVector - 2) / kVector * kVector;
+  const int64_t shared = (l.length * element_bytes(dtype) + 2 * kVector - 2) / kVector * kVector;
   if (!is_half(dtype) || l.inner > 1 || l.length <= kShortest || properties.major < 8 ||
       shared > static_cast<int64_t>(room))
     return std::nullopt;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm, rms_norm, their residual forms and backward ops: checks, and how a row lies in
+// layer_norm, rms_norm, their residual forms and backward ops: how a row lies in
 // registers. Parameter gradients are summed per group of lanes, then over the groups.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "../device.hpp"
 #include "../kernels.hpp"
 #include "entries.hpp"
 #include "lines.hpp"
+#include "tenon/norm_ops.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -17,10 +17,9 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
 using sdk::Refusal;
-using sdk::Type;
 using sdk::Value;
 
-// x as rows of n elements, axes [axis, rank) being normalized.
+// x as rows of n elements.
 struct Rows {
   tenon_dtype dtype{}, acc{};
   args::NormShape shape{};
@@ -28,22 +27,18 @@ struct Rows {
   int64_t ahead = 0;
   uint32_t shared = 0;  // of a block
 
-  Rows(const Value& x, int64_t given_axis, double eps)
-      : dtype(x.type().dtype), acc(acc_dtype(dtype)) {
-    const Type& t = x.type();
+  Rows(const Value& x, const sdk::NormRows& rows, double eps)
+      : dtype(x.type().dtype),
+        acc(acc_dtype(dtype)),
+        shape{rows.count, eps, static_cast<uint32_t>(rows.length)} {
     if (!is_float(dtype)) throw Refusal::dtype("x", dtype);
-    if (!(eps >= 0) || std::isinf(eps)) throw Refusal::attribute("eps", std::to_string(eps));
-    const int axis = along_axis(t, given_axis).axis;
-    int64_t rows = 1, n = 1;
-    for (int i = 0; i < t.rank; ++i) (i < axis ? rows : n) *= t.dims[i];
-    if (n >= kNarrowIndex) throw Refusal::shape("rows are too long for one kernel");
-    shape = {rows, eps, static_cast<uint32_t>(n)};
+    if (rows.length >= kNarrowIndex) throw Refusal::shape("rows are too long for one kernel");
   }
   // Puts a row into registers, `most` elements in each lane; `read` are the operands that are read
   // as vectors. Rows of up to `shortest` vectors may go to a part of a block that is more than a
   // warp.
   void choose_lanes(int64_t most, int64_t shortest, std::initializer_list<const Value*> read) {
-    const int64_t bytes = type_bytes(dtype), n = shape.n;
+    const int64_t bytes = element_bytes(dtype), n = shape.n;
     vec = 16 / bytes;
     for (const Value* v : read)
       if (n % vec != 0 || (*v && v->alignment() % 16 != 0)) vec = 1;
@@ -60,8 +55,8 @@ struct Rows {
   void look_ahead(int64_t sums, const CudaDevice& device) {
     constexpr int64_t kOthers = 40, kRegisters = 65536;
     constexpr int64_t kLeastRows = 3, kMostRows = 5, kLeastBlocks = 2;
-    const int64_t threads = group_threads(lanes), bytes = vec * type_bytes(dtype);
-    const int64_t row = 2 * threads * (chunks * bytes + type_bytes(acc));  // and its statistics
+    const int64_t threads = group_threads(lanes), bytes = vec * element_bytes(dtype);
+    const int64_t row = 2 * threads * (chunks * bytes + element_bytes(acc));  // and its statistics
     // Of each block the kernel's own, and what the driver keeps.
     const int64_t others = static_shared("norm.cu", "backward", {}) + 1024;
     const auto all = static_cast<int64_t>(device.properties().shared_per_block);
@@ -96,52 +91,17 @@ struct Rows {
             define("WHOLE", is_half(dtype) && shape.n == lanes * chunks * vec),
             define("BLOCKS", blocks)};
   }
-
-  void check_same(std::string_view name, const Value& x, const Value& v) const {
-    if (!v) return;
-    if (v.type().dtype != dtype) throw Refusal::dtype(name, v.type().dtype);
-    if (!v.type().same_shape(x.type()))
-      throw Refusal::shape(std::string(name) + " must have the shape of x");
-  }
-  void check_parameter(std::string_view name, const Value& v) const {
-    if (!v) return;
-    const tenon_dtype t = v.type().dtype;
-    if (t != dtype && t != TENON_DTYPE_F32) throw Refusal::dtype(name, t);
-    if (v.type().elements() != shape.n)
-      throw Refusal::shape(std::string(name) + " has " + std::to_string(v.type().elements()) +
-                           " elements, the normalized dims have " + std::to_string(shape.n));
-  }
-  void check_statistic(std::string_view name, const Value& v) const {
-    if (!v) return;
-    if (v.type().dtype != acc) throw Refusal::dtype(name, v.type().dtype);
-    if (v.type().elements() != shape.rows)
-      throw Refusal::shape(std::string(name) + " has " + std::to_string(v.type().elements()) +
-                           " elements, x has " + std::to_string(shape.rows) + " rows");
-  }
 };
 
-int position_of(const Value& v) { return v ? v.position() : -1; }
-const void* input(const Call& c, int k) { return k < 0 ? nullptr : c.inputs[k]; }
-void* output(const Call& c, int k) { return k < 0 ? nullptr : c.outputs[k]; }
-
-struct ForwardParts {
-  Value x{}, residual{}, bias{}, gamma{}, beta{};
-  int sum = -1, mean = -1, inv = -1;  // output positions, -1 = not wanted
-};
-
-Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, const Node& node) {
-  Rows rows(p.x, axis, eps);
-  rows.check_same("residual", p.x, p.residual);
-  rows.check_parameter("bias", p.bias);
-  rows.check_parameter("gamma", p.gamma);
-  rows.check_parameter("beta", p.beta);
+Kernel make_forward(const sdk::NormOp& p, const Node& node) {
+  Rows rows(p.x, p.rows, p.eps);
   rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32, is_half(rows.dtype) ? 512 : 0,
                     {&p.x, &p.residual, &p.bias, &p.gamma, &p.beta});
   // A row as it lies in memory takes few registers: many blocks are under way. Sums take more.
   if (is_half(rows.dtype) && rows.vec > 1)
     rows.blocks = std::max<int64_t>((p.residual ? 768 : 1024) / group_threads(rows.lanes), 1);
   CudaDevice& device = device_of(node);
-  std::vector<std::string> defines = rows.defines(rms, p.gamma, p.beta, p.bias);
+  std::vector<std::string> defines = rows.defines(p.rms, p.gamma, p.beta, p.bias);
   defines.insert(defines.end(),
                  {"OUT=f32", "GAMMAS=0", "BETAS=0", define("RESIDUAL", p.residual ? 1 : 0)});
   constexpr int64_t kFewChunks = 4;  // the parameters of more would cost blocks
@@ -152,14 +112,13 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   grid.early = device.properties().early_starts &&
                grid.blocks * grid.threads <= device.properties().multiprocessors * kThreadsAtWork;
   Kernel kernel = kernel_of(
-      {code}, [=, x = p.x.position(), residual = position_of(p.residual),
-               bias = position_of(p.bias), gamma = position_of(p.gamma), beta = position_of(p.beta),
-               sum = p.sum, mean = p.mean, inv = p.inv, shape = rows.shape](const Call& c) {
-        code.launch(c, grid, c.inputs[x], input(c, residual), input(c, bias), input(c, gamma),
-                    input(c, beta), c.outputs[0], output(c, sum), output(c, mean), output(c, inv),
-                    shape);
+      {code}, [=, x = p.x.position(), residual = p.residual.position(), bias = p.bias.position(),
+               gamma = p.gamma.position(), beta = p.beta.position(), sum = p.sum, mean = p.mean,
+               inv = p.inv, shape = rows.shape](const Call& c) {
+        code.launch(c, grid, c.inputs[x], c.in(residual), c.in(bias), c.in(gamma), c.in(beta),
+                    c.outputs[0], c.out(sum), c.out(mean), c.out(inv), shape);
       });
-  for (const int from : {p.x.position(), position_of(p.residual)}) {
+  for (const int from : {p.x.position(), p.residual.position()}) {
     if (from < 0) continue;
     kernel.in_place.push_back({from, 0});
     if (p.sum >= 0) kernel.in_place.push_back({from, p.sum});
@@ -167,18 +126,8 @@ Kernel make_forward(bool rms, int64_t axis, double eps, const ForwardParts& p, c
   return kernel;
 }
 
-struct BackwardParts {
-  Value dy{}, x{}, gamma{}, mean{}, inv{}, dsum{};
-  int dx = -1, dgamma = -1, dbeta = -1;
-};
-
-Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p, const Node& node) {
-  Rows rows(p.x, axis, eps);
-  rows.check_same("dy", p.x, p.dy);
-  rows.check_same("dsum", p.x, p.dsum);
-  rows.check_parameter("gamma", p.gamma);
-  rows.check_statistic("mean", p.mean);
-  rows.check_statistic(rms ? "inv_rms" : "inv_std", p.inv);
+Kernel make_backward(const sdk::NormBackwardOp& p, const Node& node) {
+  Rows rows(p.x, p.rows, p.eps);
   rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 8 : 16, 128, {&p.x, &p.dy, &p.gamma, &p.dsum});
   CudaDevice& device = device_of(node);
   const bool gammas = p.dgamma >= 0, betas = p.dbeta >= 0;
@@ -187,24 +136,17 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
   // As many groups as are at work at once; each leaves one row of sums.
   const Grid grid = rows.grid(device.properties().multiprocessors);
   const int64_t groups = grid.blocks * groups_per_block(rows.lanes);
-  tenon_dtype out = TENON_DTYPE_F32;
-  for (const int k : {p.dbeta, p.dgamma}) {
-    if (k < 0) continue;
-    out = node.out(static_cast<size_t>(k)).type().dtype;
-    if (out != TENON_DTYPE_F32 && out != rows.dtype)
-      throw Refusal::dtype(k == p.dgamma ? "dgamma" : "dbeta", out);
-  }
-  if (gammas && betas && node.out(static_cast<size_t>(p.dbeta)).type().dtype != out)
-    throw Refusal::dtype("dbeta", node.out(static_cast<size_t>(p.dbeta)).type().dtype);
+  tenon_dtype out = TENON_DTYPE_F32;  // dgamma and dbeta have one dtype
+  for (const int k : {p.dbeta, p.dgamma})
+    if (k >= 0) out = node.out(static_cast<size_t>(k)).type().dtype;
   uint64_t scratch = 0;
   const auto area = [&](bool wanted) {
-    return wanted
-               ? take_scratch(scratch,
-                              static_cast<uint64_t>(groups * rows.shape.n * type_bytes(rows.acc)))
-               : 0;
+    return wanted ? take_scratch(scratch, static_cast<uint64_t>(groups * rows.shape.n *
+                                                                element_bytes(rows.acc)))
+                  : 0;
   };
   const uint64_t gammas_at = area(gammas), betas_at = area(betas);
-  std::vector<std::string> defines = rows.defines(rms, p.gamma, {}, {});
+  std::vector<std::string> defines = rows.defines(p.rms, p.gamma, {}, {});
   defines.insert(defines.end(), {"OUT=" + type_name("dgamma", out), define("GAMMAS", gammas),
                                  define("BETAS", betas), "RESIDUAL=0"});
   const auto code = device.code(entries::norm_backward, defines, rows.shared);
@@ -215,98 +157,41 @@ Kernel make_backward(bool rms, int64_t axis, double eps, const BackwardParts& p,
                      .threads = 1024,
                      .early = device.properties().early_starts};
   Kernel kernel = kernel_of(
-      codes, [=, dy = p.dy.position(), x = p.x.position(), gamma = position_of(p.gamma),
-              mean = position_of(p.mean), inv = position_of(p.inv), dsum = position_of(p.dsum),
-              dx = p.dx, dgamma = p.dgamma, dbeta = p.dbeta, shape = rows.shape](const Call& c) {
+      codes, [=, dy = p.dy.position(), x = p.x.position(), gamma = p.gamma.position(),
+              mean = p.mean.position(), inv = p.inv.position(), dsum = p.dsum.position(), dx = p.dx,
+              dgamma = p.dgamma, dbeta = p.dbeta, shape = rows.shape](const Call& c) {
         void* const none = nullptr;
-        void *const of_gamma = gammas ? scratch_at(c, gammas_at) : none, *const of_beta =
-                                                                             betas
-                                                                                 ? scratch_at(
-                                                                                       c, betas_at)
-                                                                                 : none;
-        code.launch(c, grid, c.inputs[dy], c.inputs[x], input(c, gamma), input(c, mean),
-                    input(c, inv), input(c, dsum), output(c, dx), of_gamma, of_beta, shape);
+        void* const of_gamma = gammas ? scratch_at(c, gammas_at) : none;
+        void* const of_beta = betas ? scratch_at(c, betas_at) : none;
+        code.launch(c, grid, c.inputs[dy], c.inputs[x], c.in(gamma), c.in(mean), c.in(inv),
+                    c.in(dsum), c.out(dx), of_gamma, of_beta, shape);
         if (gammas || betas)
-          parameters.launch(c, join, of_gamma, of_beta, output(c, dgamma), output(c, dbeta), groups,
+          parameters.launch(c, join, of_gamma, of_beta, c.out(dgamma), c.out(dbeta), groups,
                             shape.n);
       });
   kernel.scratch = scratch;
   if (p.dx >= 0)
-    for (const int from : {p.dy.position(), p.x.position(), position_of(p.dsum)})
+    for (const int from : {p.dy.position(), p.x.position(), p.dsum.position()})
       if (from >= 0) kernel.in_place.push_back({from, p.dx});
   return kernel;
 }
 
-Kernel make_layer_norm(const sdk::op::layer_norm& n, const Node& node) {
-  return make_forward(false, n.axis, n.eps,
-                      {.x = n.x,
-                       .gamma = n.gamma,
-                       .beta = n.beta,
-                       .mean = n.want_mean ? 1 : -1,
-                       .inv = n.want_inv_std ? 2 : -1},
-                      node);
+template <class Op>
+Kernel make_norm(const Op& n, const Node& node) {
+  return make_forward(sdk::norm_op(n), node);
 }
-Kernel make_residual_layer_norm(const sdk::op::residual_layer_norm& n, const Node& node) {
-  return make_forward(false, n.axis, n.eps,
-                      {.x = n.x,
-                       .residual = n.residual,
-                       .bias = n.bias,
-                       .gamma = n.gamma,
-                       .beta = n.beta,
-                       .sum = n.want_sum ? 1 : -1,
-                       .mean = n.want_mean ? 2 : -1,
-                       .inv = n.want_inv_std ? 3 : -1},
-                      node);
-}
-Kernel make_rms_norm(const sdk::op::rms_norm& n, const Node& node) {
-  return make_forward(true, n.axis, n.eps,
-                      {.x = n.x, .gamma = n.gamma, .beta = n.beta, .inv = n.want_inv_rms ? 1 : -1},
-                      node);
-}
-Kernel make_residual_rms_norm(const sdk::op::residual_rms_norm& n, const Node& node) {
-  return make_forward(true, n.axis, n.eps,
-                      {.x = n.x,
-                       .residual = n.residual,
-                       .bias = n.bias,
-                       .gamma = n.gamma,
-                       .beta = n.beta,
-                       .sum = n.want_sum ? 1 : -1,
-                       .inv = n.want_inv_rms ? 2 : -1},
-                      node);
-}
-Kernel make_layer_norm_backward(const sdk::op::layer_norm_backward& n, const Node& node) {
-  return make_backward(false, n.axis, n.eps,
-                       {.dy = n.dy,
-                        .x = n.x,
-                        .gamma = n.gamma,
-                        .mean = n.mean,
-                        .inv = n.inv_std,
-                        .dsum = n.dsum,
-                        .dx = n.want_dx ? 0 : -1,
-                        .dgamma = n.want_dgamma ? 1 : -1,
-                        .dbeta = n.want_dbeta ? 2 : -1},
-                       node);
-}
-Kernel make_rms_norm_backward(const sdk::op::rms_norm_backward& n, const Node& node) {
-  return make_backward(true, n.axis, n.eps,
-                       {.dy = n.dy,
-                        .x = n.x,
-                        .gamma = n.gamma,
-                        .inv = n.inv_rms,
-                        .dsum = n.dsum,
-                        .dx = n.want_dx ? 0 : -1,
-                        .dgamma = n.want_dgamma ? 1 : -1,
-                        .dbeta = n.want_dbeta ? 2 : -1},
-                       node);
+template <class Op>
+Kernel make_norm_backward(const Op& n, const Node& node) {
+  return make_backward(sdk::norm_backward_op(n), node);
 }
 
 constexpr sdk::Row kRows[] = {
-    sdk::row<sdk::op::layer_norm, make_layer_norm>(),
-    sdk::row<sdk::op::layer_norm_backward, make_layer_norm_backward>(),
-    sdk::row<sdk::op::residual_layer_norm, make_residual_layer_norm>(),
-    sdk::row<sdk::op::rms_norm, make_rms_norm>(),
-    sdk::row<sdk::op::rms_norm_backward, make_rms_norm_backward>(),
-    sdk::row<sdk::op::residual_rms_norm, make_residual_rms_norm>(),
+    sdk::row<sdk::op::layer_norm, make_norm>(),
+    sdk::row<sdk::op::layer_norm_backward, make_norm_backward>(),
+    sdk::row<sdk::op::residual_layer_norm, make_norm>(),
+    sdk::row<sdk::op::rms_norm, make_norm>(),
+    sdk::row<sdk::op::rms_norm_backward, make_norm_backward>(),
+    sdk::row<sdk::op::residual_rms_norm, make_norm>(),
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Number {
            : t == TENON_DTYPE_I64 ? 4
                                   : 5;
   }
-  Scalar at(const Call& c) const { return {position < 0 ? nullptr : c.inputs[position], type}; }
+  Scalar at(const Call& c) const { return {c.in(position), type}; }
 };
 constexpr std::initializer_list<tenon_dtype> kReal = {TENON_DTYPE_F32, TENON_DTYPE_F64},
                                              kWhole = {TENON_DTYPE_I64, TENON_DTYPE_I32};
@@ -69,10 +69,10 @@ void check(const Operands& o) {
 
 // Elements of a vector: whole accesses of every tensor, at most 16 bytes of the weight.
 int64_t vector_of(const Operands& o, const Node& node) {
-  const int64_t most = 16 / type_bytes(o.w.type().dtype);
+  const int64_t most = 16 / element_bytes(o.w.type().dtype);
   int64_t width = most;
   const auto limit = [&](const Value& v) {
-    const int64_t size = type_bytes(v.type().dtype), bytes = std::min<int64_t>(16, width * size);
+    const int64_t size = element_bytes(v.type().dtype), bytes = std::min<int64_t>(16, width * size);
     if (v.alignment() == 0 || v.alignment() % static_cast<uint64_t>(bytes) != 0) width = 1;
   };
   limit(o.w), limit(o.g);

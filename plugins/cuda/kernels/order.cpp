@@ -13,10 +13,9 @@ using sdk::Node;
 Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, const Node& node) {
   if (!is_float(x.dtype) && !is_integer(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
   const AxisView lines = lines_along(x, axis);
-  if (lines.length == 0 && lines.count() > 0)
-    throw sdk::Refusal::shape("the axis searched has length 0");
   CudaDevice& device = device_of(node);
-  const Walk walk = walk_of(lines, type_bytes(x.dtype), 0, 0, device.properties().multiprocessors);
+  const Walk walk =
+      walk_of(lines, element_bytes(x.dtype), 0, 0, device.properties().multiprocessors);
   const auto code =
       device.code(entries::argmax, {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
                                     define("GREATEST", greatest), define("LAST", last)});

@@ -101,7 +101,7 @@ OrderProblem order_problem(const sdk::Type& x, int64_t axis, int64_t k, bool dow
   return {&device_of(node),
           {l.count(), l.inner, n, static_cast<uint32_t>(k), 1, n},
           type_name("x", x.dtype),
-          type_bytes(x.dtype),
+          element_bytes(x.dtype),
           down};
 }
 

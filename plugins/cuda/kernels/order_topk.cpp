@@ -112,7 +112,6 @@ int64_t digits_part(const OrderProblem& p, int64_t n) {
 Kernel make_topk(const sdk::op::topk& n, const sdk::Node& node) {
   const sdk::Type& x = n.x.type();
   const int64_t length = along_axis(x, n.axis).length;
-  if (n.k < 0 || n.k > length) throw sdk::Refusal::attribute("k", std::to_string(n.k));
   const OrderProblem p = order_problem(x, n.axis, n.k, n.largest, node);
   // A round leaves at most a quarter, else a sort is as good.
   const bool stream = n.k <= kMostStream;

@@ -23,15 +23,6 @@ using sdk::Type;
 using Line = args::PoolLine;
 using Shape = args::PoolShape;
 
-void check_entries(const char* name, const std::vector<int64_t>& list, size_t count,
-                   bool may_be_empty, int64_t least) {
-  if (list.empty() && may_be_empty) return;
-  bool fine = list.size() == count;
-  for (const int64_t v : list)
-    fine = fine && v >= least && v <= std::numeric_limits<int32_t>::max();
-  if (!fine) throw Refusal::attribute(name, "(" + std::to_string(list.size()) + " entries)");
-}
-
 // The windows of a node and how their kernels are made.
 class Pool {
  public:
@@ -39,11 +30,6 @@ class Pool {
   template <class Op>
   Pool(const Op& n, const Type& y, int64_t height, int64_t width, bool mean)
       : mean_(mean), dtype_(y.dtype) {
-    check_entries("kernel", n.kernel, 2, false, 1);
-    check_entries("stride", n.stride, 2, true, 1);
-    check_entries("pads", n.pads, 4, true, 0);
-    check_entries("dilation", n.dilation, 2, true, 1);
-    if (y.rank != 4) throw Refusal::shape("y must have rank 4");
     planes_ = y.dims[0] * y.dims[1];
     s_.h = line_of(n, 0, height, y.dims[2]);
     s_.w = line_of(n, 1, width, y.dims[3]);
@@ -107,10 +93,9 @@ class Pool {
   template <class Op>
   static Line line_of(const Op& n, size_t k, int64_t size, int64_t count) {
     constexpr int64_t kMost = 1 << 24;
-    const int64_t stride = n.stride.empty() ? n.kernel[k] : n.stride[k];
-    const int64_t before = n.pads.empty() ? 0 : n.pads[k];
-    const int64_t after = n.pads.empty() ? 0 : n.pads[k + 2];
-    const int64_t dilation = n.dilation.empty() ? 1 : n.dilation[k];
+    const int64_t stride = sdk::entry_of(n.stride, k, n.kernel[k]);
+    const int64_t before = sdk::entry_of(n.pads, k, 0), after = sdk::entry_of(n.pads, k + 2, 0);
+    const int64_t dilation = sdk::entry_of(n.dilation, k, 1);
     if (n.kernel[k] > kMost / dilation || before > kMost || after > kMost)
       throw Refusal::shape("a window wider than 2^24 pixels");
     if (size >= kNarrowIndex / 4 || count >= kNarrowIndex / 4)
@@ -139,7 +124,7 @@ class Pool {
   }
   int64_t winner_bits() const { return taps_ < 0xFF ? 8 : taps_ < 0xFFFF ? 16 : 32; }
 
-  int64_t bytes() const { return type_bytes(dtype_); }
+  int64_t bytes() const { return element_bytes(dtype_); }
 
   // Cells of whole strides; none where sizes are told at run time.
   Blocks cells_of(const sdk::Value& dy, const Node& node) const {
@@ -191,7 +176,6 @@ class Pool {
 void check_image(const sdk::Value& x, std::string_view name, bool integers) {
   const tenon_dtype t = x.type().dtype;
   if (!is_float(t) && !(integers && is_integer(t))) throw Refusal::dtype(name, t);
-  if (x.type().rank != 4) throw Refusal::shape(std::string(name) + " must have rank 4");
 }
 
 template <class Op>
@@ -230,7 +214,6 @@ Kernel make_maxpool2d_backward(const sdk::op::maxpool2d_backward& n, const Node&
 
 Kernel make_avgpool2d_backward(const sdk::op::avgpool2d_backward& n, const Node& node) {
   check_image(n.dy, "dy", false);
-  check_entries("size", n.size, 2, false, 1);
   const Pool pool(n, n.dy.type(), n.size[0], n.size[1], true);
   const auto give = pool.pixels(n.dy, node);
   return kernel_of({give.code}, [give](const Call& c) {

@@ -74,7 +74,7 @@ uint32_t mma_shared(int64_t tile, bool a_by_k, bool b_by_k) {
 double ProductProblem::seconds() const {
   const double rate = is_half(a) ? 5e14 : sum == TENON_DTYPE_F64 ? 4e13 : tf32 ? 3e14 : 4e13;
   const auto bytes = [](tenon_dtype t, int64_t rows, int64_t cols) {
-    return static_cast<double>(type_bytes(t)) * static_cast<double>(rows) *
+    return static_cast<double>(element_bytes(t)) * static_cast<double>(rows) *
            static_cast<double>(cols);
   };
   const double moved =
@@ -87,7 +87,7 @@ TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : pr
   if (t.batch.size() > kBatchRank) throw sdk::Refusal::shape("too many batch axes");
   const bool mma = is_half(t.a) && t.a == t.b && device.properties().major >= 8;
   const int64_t blocks = blocks_for(t.m, 128) * blocks_for(t.n, 128) * t.batches();
-  if (type_bytes(t.sum) <= 4 && blocks >= device.properties().multiprocessors) tile_ = 128;
+  if (element_bytes(t.sum) <= 4 && blocks >= device.properties().multiprocessors) tile_ = 128;
   shared_ = mma ? mma_shared(tile_, !t.trans_a, t.trans_b) : 0;
   if (blocks_for(t.m, tile_) * blocks_for(t.n, tile_) >=
       kNarrowIndex / std::max<int64_t>(1, t.batches()))

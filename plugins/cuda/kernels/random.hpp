@@ -6,7 +6,6 @@
 
 namespace tenon::cuda {
 
-void check_rng(const sdk::Type& rng);
 sdk::Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node);
 
 }  // namespace tenon::cuda

@@ -21,17 +21,9 @@ using sdk::Refusal;
 
 Kernel make_sample(const sdk::op::sample& n, const sdk::Node& node) {
   const sdk::Type& x = n.logits.type();
-  check_rng(n.rng.type());
   if (!is_float(x.dtype)) throw Refusal::dtype("logits", x.dtype);
-  if (x.rank != 2 || (x.dims[1] == 0 && x.dims[0] > 0))
-    throw Refusal::shape("logits must be [rows, columns] with a column");
   if (x.dims[1] >= kNarrowIndex || x.dims[0] >= kNarrowIndex)
     throw Refusal::shape("logits have too many rows or columns for one kernel");
-  if (!(n.temperature >= 0) || !std::isfinite(n.temperature))
-    throw Refusal::attribute("temperature", std::to_string(n.temperature));
-  if (n.top_k < 0) throw Refusal::attribute("top_k", std::to_string(n.top_k));
-  if (std::isnan(n.top_p)) throw Refusal::attribute("top_p", "nan");
-  if (!(n.min_p >= 0 && n.min_p <= 1)) throw Refusal::attribute("min_p", std::to_string(n.min_p));
   // f32 holds no temperature below 1e-38, and 1e-30 already leaves only the greatest.
   constexpr double kColdest = 1e-30;
   const auto columns = static_cast<uint32_t>(x.dims[1]);

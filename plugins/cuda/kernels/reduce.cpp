@@ -24,12 +24,7 @@ struct Group {
 
 // Neighbouring axes of one sort are one; axes of length 1 are none.
 std::vector<Group> groups_of(const sdk::op::reduce& op, const sdk::Type& x) {
-  std::array<bool, sdk::kMaxRank> reduced{};
-  if (op.axes.empty() && !op.noop_with_empty_axes) reduced.fill(true);
-  for (const int64_t axis : op.axes) {
-    if (axis < -x.rank || axis >= x.rank) throw Refusal::attribute("axes", std::to_string(axis));
-    reduced[static_cast<size_t>(axis < 0 ? axis + x.rank : axis)] = true;
-  }
+  const std::array<bool, sdk::kMaxRank> reduced = sdk::reduced_axes(op, x.rank);
   std::vector<Group> groups;
   for (int i = 0; i < x.rank; ++i) {
     if (x.dims[i] == 1) continue;
@@ -172,7 +167,7 @@ void cut(ReduceStage& s, int multiprocessors) {
 ReduceLaunch reduce_launch(CudaDevice& device, const ReduceStage& stage, const Reduction& how,
                            tenon_dtype dtype, uint64_t alignment, bool first, bool last) {
   const ReduceStage& s = stage;
-  const int64_t bytes = first ? type_bytes(dtype) : how.partial_bytes;
+  const int64_t bytes = first ? element_bytes(dtype) : how.partial_bytes;
   ReduceLaunch launch{.stage = s};
   int64_t lanes = 256, vec = 1;
   if (s.inner == 1) {

@@ -37,7 +37,7 @@ Kernel make_cumsum(const sdk::op::cumsum& n, const Node& node) {
   CudaDevice& device = device_of(node);
   AxisView lines = along_axis(x, n.axis);
   if (lines.inner > 1) lines = lines_along(x, n.axis);  // a thread counts its column in 32 bits
-  const int64_t bytes = type_bytes(dtype), length = lines.length;
+  const int64_t bytes = element_bytes(dtype), length = lines.length;
   int64_t vec = lines.inner > 1 ? 1 : 16 / bytes;
   if (length % vec != 0 || n.x.alignment() % 16 != 0) vec = 1;
   const int64_t warps = length <= 1024 ? 1 : 8;

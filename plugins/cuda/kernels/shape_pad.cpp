@@ -6,10 +6,10 @@
 
 #include "../device.hpp"
 #include "args.hpp"
-#include "convert.hpp"
 #include "entries.hpp"
 #include "shape.hpp"
 #include "tenon/axis.hpp"
+#include "tenon/constant.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -36,9 +36,9 @@ int parse_mode(std::string_view text) {
 sdk::Kernel make_pad(const sdk::op::pad& n, const sdk::Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
   type_name("x", x.dtype);  // refuses
-  const int64_t bytes = type_bytes(x.dtype);
+  const int64_t bytes = element_bytes(x.dtype);
   const int mode = parse_mode(n.mode);
-  const std::array<uint8_t, 8> value = constant_bytes("x", x.dtype, mode == 0 ? n.value : 0);
+  const std::array<uint8_t, 8> value = sdk::constant_bytes("x", x.dtype, mode == 0 ? n.value : 0);
   args::Pad p;
   size_t rank = 0;  // axes up to the last padded one; what follows is one item
   for (int i = 0; i < x.rank; ++i)

@@ -168,7 +168,6 @@ class Failure : public std::runtime_error {
   int64_t index_;
 };
 
-
 // The addresses of one run, by position. nullptr = an absent operand or an unwanted output, whose
 // position is -1.
 struct Call {
