@@ -243,6 +243,28 @@ bool statistics_fit(const Builder& b, Value x) {
   return true;
 }
 
+// The end of both: what the backward op and the upstream gradients of the statistics give together.
+template <class Backward, class Op>
+NormGradients joined_gradients(Grad& g, const Op& n, Value x, const Split& s,
+                               const StatsUpstream& up, Value extra) {
+  Builder& b = g.b;
+  extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
+  if (!g.dy(0)) return {extra, {}, {}};
+  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma);
+  const bool beta = g.wants(n.beta) && gives_dbeta(b, n);
+  const Value wide = g.wants(n.beta) && !beta ? wide_dbeta(b, g.dy(0), b.shape(n.beta)) : Value{};
+  if (!dx && !gamma && !beta) return {extra, {}, wide};
+  Backward back{.axis = n.axis, .eps = n.eps, .dy = g.dy(0), .x = x, .gamma = n.gamma};
+  if constexpr (requires { back.mean; })
+    back.mean = up.mean, back.inv_std = up.inverse;
+  else
+    back.inv_rms = up.inverse;
+  if (dx) back.dsum = extra;
+  back.want_dx = dx, back.want_dgamma = gamma, back.want_dbeta = beta;
+  const Results r = b.add(back);
+  return {dx ? r[0] : Value{}, gamma ? r[1] : Value{}, beta ? r[2] : wide};
+}
+
 template <class Op>
 NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Value extra) {
   Builder& b = g.b;
@@ -254,24 +276,7 @@ NormGradients layer_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, 
     const Centred c = centre(b, b.widen(x), s.axes);
     up.mean = c.mean, up.inverse = inverse_root(b, c.values, s.axes, n.eps);
   }
-  extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
-  if (!g.dy(0)) return {extra, {}, {}};
-  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma);
-  const bool beta = g.wants(n.beta) && gives_dbeta(b, n);
-  const Value wide = g.wants(n.beta) && !beta ? wide_dbeta(b, g.dy(0), b.shape(n.beta)) : Value{};
-  if (!dx && !gamma && !beta) return {extra, {}, wide};
-  const Results r = b.add(op::layer_norm_backward{.axis = n.axis,
-                                                  .eps = n.eps,
-                                                  .dy = g.dy(0),
-                                                  .x = x,
-                                                  .gamma = n.gamma,
-                                                  .mean = up.mean,
-                                                  .inv_std = up.inverse,
-                                                  .dsum = dx ? extra : Value{},
-                                                  .want_dx = dx,
-                                                  .want_dgamma = gamma,
-                                                  .want_dbeta = beta});
-  return {dx ? r[0] : Value{}, gamma ? r[1] : Value{}, beta ? r[2] : wide};
+  return joined_gradients<op::layer_norm_backward>(g, n, x, s, up, extra);
 }
 
 template <class Op>
@@ -283,23 +288,7 @@ NormGradients rms_norm_gradients(Grad& g, const Op& n, Value x, size_t stats, Va
     up.inverse = g.y(stats);
   else if (up.dinverse)
     up.inverse = inverse_root(b, b.widen(x), s.axes, n.eps);
-  extra = sum_given(b, extra, stats_gradient(b, s.axes, s.count, x, up));
-  if (!g.dy(0)) return {extra, {}, {}};
-  const bool dx = wants_dx(g, n), gamma = g.wants(n.gamma);
-  const bool beta = g.wants(n.beta) && gives_dbeta(b, n);
-  const Value wide = g.wants(n.beta) && !beta ? wide_dbeta(b, g.dy(0), b.shape(n.beta)) : Value{};
-  if (!dx && !gamma && !beta) return {extra, {}, wide};
-  const Results out = b.add(op::rms_norm_backward{.axis = n.axis,
-                                                  .eps = n.eps,
-                                                  .dy = g.dy(0),
-                                                  .x = x,
-                                                  .gamma = n.gamma,
-                                                  .inv_rms = up.inverse,
-                                                  .dsum = dx ? extra : Value{},
-                                                  .want_dx = dx,
-                                                  .want_dgamma = gamma,
-                                                  .want_dbeta = beta});
-  return {dx ? out[0] : Value{}, gamma ? out[1] : Value{}, beta ? out[2] : wide};
+  return joined_gradients<op::rms_norm_backward>(g, n, x, s, up, extra);
 }
 
 template <class Op>
