@@ -30,4 +30,12 @@ Value distance_scale(CaseBuilder& b, Value x, const Dims& axes) {
                   b.binary("add", distance, b.number(1)));
 }
 
+const DTypes& movable() {
+  static const DTypes all = kFloats + DTypes{i8, i32, i64, u16, boolean};
+  return all;
+}
+Fill content(const CaseBuilder& b) {
+  return is_float(b.own()) ? Fill::normal() : Fill::integers(0, b.own() == boolean ? 1 : 100);
+}
+
 }  // namespace tenon::conform

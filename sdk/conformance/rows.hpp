@@ -18,6 +18,10 @@ struct Offset {
 };
 const std::vector<Offset>& offsets();
 
+// What ops that only move elements are tried with: dtypes of every size, and data of each.
+const DTypes& movable();
+Fill content(const CaseBuilder& b);
+
 // The error scale of e^(x - max): the rounding of the exponent grows with the distance to the
 // maximum over `axes`.
 Value distance_scale(CaseBuilder& b, Value x, const Dims& axes);

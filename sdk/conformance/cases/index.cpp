@@ -5,17 +5,10 @@
 #include <numeric>
 
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
-
-const DTypes& movable() {
-  static const DTypes all = kFloats + DTypes{i8, i32, i64, u16, boolean};
-  return all;
-}
-Fill content(const CaseBuilder& b) {
-  return is_float(b.own()) ? Fill::normal() : Fill::integers(0, b.own() == boolean ? 1 : 100);
-}
 
 struct Place {
   const char* id;
