@@ -191,6 +191,24 @@ void MaskBlock::fill(AttentionScores* s) const {
   }
 }
 
+AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile& t,
+                                 const AttentionLimits& limits, const MaskBlock& mask, int64_t key,
+                                 int64_t keys) {
+  AttentionScores s{p.sum,
+                    p.width,
+                    t.count,
+                    key,
+                    keys,
+                    p.softcap,
+                    nullptr,
+                    nullptr,
+                    limits.first,
+                    limits.last,
+                    limits.edges(t, key, keys)};
+  mask.fill(&s);
+  return s;
+}
+
 namespace {
 
 constexpr sdk::Row kRows[] = {

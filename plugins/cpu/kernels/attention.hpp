@@ -128,6 +128,11 @@ class MaskBlock {
   int64_t rows_[kMostWidth];
 };
 
+// What attention_core is told of a tile's rows and the keys [key, key + keys).
+AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile& t,
+                                 const AttentionLimits& limits, const MaskBlock& mask, int64_t key,
+                                 int64_t keys);
+
 // One row widened to, or rounded from, the accumulation type.
 void attention_widen(const AttentionProblem& p, const char* from, char* to, int64_t n);
 

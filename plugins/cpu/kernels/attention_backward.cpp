@@ -193,19 +193,7 @@ AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits
     tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k_rows, k.stride(), 1, a.q,
                    p.width, p.width, a.scores, p.width, nullptr});
   }
-  AttentionScores s{p.sum,
-                    p.width,
-                    t.count,
-                    key,
-                    keys,
-                    p.softcap,
-                    nullptr,
-                    nullptr,
-                    limits.first,
-                    limits.last,
-                    limits.edges(t, key, keys)};
-  mask.fill(&s);
-  return s;
+  return attention_scores(p, t, limits, mask, key, keys);
 }
 
 // Adds to dk and dv of keys [begin, end), which begin at `dk` and `dv`, and gives dq its part.

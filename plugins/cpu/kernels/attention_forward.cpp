@@ -136,18 +136,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
       tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1,
                      a.q, p.width, p.width, a.scores, p.width, nullptr});
     }
-    AttentionScores s{p.sum,
-                      p.width,
-                      t.count,
-                      key,
-                      keys,
-                      p.softcap,
-                      nullptr,
-                      nullptr,
-                      limits.first,
-                      limits.last,
-                      limits.edges(t, key, keys)};
-    mask.fill(&s);
+    const AttentionScores s = attention_scores(p, t, limits, mask, key, keys);
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
       const int64_t next = std::min(kKeyBlock, end - key - keys);
