@@ -130,9 +130,12 @@ TEST_SUITE("abi/blob") {
                           &blob) != nullptr);
   }
 
+  // A mutant that the reader accepts may break the rule of its op. A plugin never sees such a node
+  // (backend.h, query), so only the reader is shown it.
   TEST_CASE(
-      "mutation: every byte, set to several values, is rejected or read within bounds, and so by a "
-      "plugin") {
+      "mutation: every byte, set to several values, is read within bounds, or rejected by the "
+      "reader "
+      "and so by a plugin") {
     const Plugin plugin(TENON_TEMPLATE_PLUGIN);
     const std::vector<uint64_t> sound = small_graph().bytes();
     int accepted = 0, rejected = 0;
@@ -140,19 +143,23 @@ TEST_SUITE("abi/blob") {
       for (unsigned flip : {0x01u, 0x80u, 0xFFu, 0x04u}) {
         std::vector<uint64_t> words = sound;
         at<unsigned char>(words, i) ^= static_cast<unsigned char>(flip);
-        ++(open(words).empty() ? accepted : rejected);
         read_all(words);
+        if (open(words).empty()) {
+          ++accepted;
+          continue;
+        }
+        ++rejected;
         const tenon_query_result* result = nullptr;
         const Problem query = Plugin::problem(
             plugin.table().query(plugin.device(), words.data(), words.size() * 8, &result));
-        CHECK((query.code == TENON_CORRUPT) == !open(words).empty());
-        if (result) plugin.table().query_release(plugin.device(), result);
+        CHECK(query.code == TENON_CORRUPT);
+        CHECK(result == nullptr);
         tenon_program* program = nullptr;
         const tenon_compile_options options{sizeof(options), 0, 0, 0};
         const Problem compile = Plugin::problem(plugin.table().compile(
             plugin.device(), words.data(), words.size() * 8, &options, &program));
-        CHECK((compile.code == TENON_OK) == (program != nullptr));
-        if (program) plugin.table().program_destroy(program);
+        CHECK(compile.code == TENON_CORRUPT);
+        CHECK(program == nullptr);
       }
     }
     CHECK(accepted > 0);
