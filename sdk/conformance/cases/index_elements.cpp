@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of gather_elements and scatter_elements_add.
 #include "cases/families.hpp"
+#include "rows.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -58,14 +59,10 @@ const std::vector<Place>& places() {
   return all;
 }
 
-Fill content(const CaseBuilder& b) {
-  return is_float(b.own()) ? Fill::normal() : Fill::integers(0, b.own() == boolean ? 1 : 100);
-}
-
 void place_rows(Suite& s, const Place& p) {
   s.add({.id = std::string("gather-elements-") + p.id,
          .sentence = std::string("gather_elements: ") + p.sentence,
-         .dtypes = kFloats + DTypes{i8, i32, i64, u16, boolean},
+         .dtypes = movable(),
          .build =
              [=](CaseBuilder& b) {
                b.output("y", b.add(op::gather_elements{
