@@ -47,7 +47,7 @@ AttentionProblem attention_problem(const Op& n) {
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw sdk::Refusal::attribute("layout", n.layout);
   const int heads = bshd ? 2 : 1, len = 3 - heads;
-  p.size = tenon_dtype_bits(p.dtype) / 8, p.sum_size = tenon_dtype_bits(p.sum) / 8;
+  p.size = element_bytes(p.dtype), p.sum_size = element_bytes(p.sum);
   p.batch = q.dims[0], p.q_heads = q.dims[heads], p.q_len = q.dims[len], p.dim = q.dims[3];
   p.k_heads = k.dims[heads], p.k_len = k.dims[len], p.v_dim = v.dims[3];
   p.group = p.k_heads == 0 ? 1 : p.q_heads / p.k_heads;

@@ -94,11 +94,11 @@ sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& ou
   std::array<tenon_dtype, N> dtypes;
   std::array<int, N> positions;
   sdk::Kernel kernel;
-  int64_t bytes = tenon_dtype_bits(out.dtype) / 8;
+  int64_t bytes = element_bytes(out.dtype);
   for (size_t k = 0; k < N; ++k) {
     dtypes[k] = in[k].type().dtype;
     positions[k] = in[k].position();
-    bytes += tenon_dtype_bits(dtypes[k]) / 8;
+    bytes += element_bytes(dtypes[k]);
     if (replaceable(in[k].type(), out)) kernel.in_place.push_back({positions[k], 0});
   }
   const Loop loop = [&]<size_t... K>(std::index_sequence<K...>) {

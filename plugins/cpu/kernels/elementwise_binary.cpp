@@ -266,7 +266,7 @@ TileOp where_tiles(const sdk::op::where& n, tenon_dtype out) {
   const tenon_dtype dtype = same_dtype(n.a, n.b);
   if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
   if (out != dtype) throw Refusal::dtype("y", out);
-  const int64_t size = is_half(dtype) ? 4 : tenon_dtype_bits(dtype) / 8;
+  const int64_t size = is_half(dtype) ? 4 : element_bytes(dtype);
   if (size == 0) throw Refusal::dtype("a", dtype);
   return with_size(size, []<class T>(T) -> TileOp {
     return [](const void* const* x, void* y, int64_t n) {
@@ -281,7 +281,7 @@ Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
   const sdk::Type& out = node.out(0).type();
   const tenon_dtype dtype = n.a.type().dtype;
   where_tiles(n, out.dtype);  // refuses
-  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  const int64_t size = element_bytes(dtype);
   const Loop loop = make_loop(out.shape(), {&n.cond.type(), &n.a.type(), &n.b.type()});
   Kernel kernel;
   for (const sdk::Value& v : {n.a, n.b})

@@ -219,7 +219,7 @@ Kernel nibble_cast(const sdk::op::cast& n, const sdk::Type& out) {
   const auto run = [=, from = in.dtype, to = out.dtype, position = n.x.position(),
                     saturate = n.saturate](const sdk::Call& c) {
     const int64_t pairs = (loop.count + 1) / 2;
-    const int64_t to_size = tenon_dtype_bits(to) / 8;
+    const int64_t to_size = element_bytes(to);
     parallel_for(pairs, tile_grain(8), [&](int64_t begin, int64_t end) {
       TileReader reader(loop, 0, c.inputs[position], from);
       alignas(64) uint8_t unpacked[kTile], bytes[kTile];
@@ -253,7 +253,7 @@ Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node) {
   if (!castable(to) && !is_nibble(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
   if (out.dtype != to) throw Refusal::dtype("y", out.dtype);
   if (is_nibble(from) || is_nibble(to)) return nibble_cast(n, out);
-  const int64_t from_size = tenon_dtype_bits(from) / 8, to_size = tenon_dtype_bits(to) / 8;
+  const int64_t from_size = element_bytes(from), to_size = element_bytes(to);
   const Loop loop = make_loop(out.shape(), {&n.x.type()});
   Kernel kernel;
   kernel.run = [=, position = n.x.position(), saturate = n.saturate](const sdk::Call& c) {

@@ -181,7 +181,7 @@ Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node&) {
   const tenon_dtype dtype = n.gate.type().dtype;
   const Gated s = make_gated(n.gate, n.up, n.gate_first);
   const int gate_at = n.gate.position(), up_at = n.up ? n.up.position() : gate_at;
-  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  const int64_t size = element_bytes(dtype);
   Kernel kernel;
   if (n.up) kernel.in_place = {{gate_at, 0}, {up_at, 0}};
   kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {
@@ -210,7 +210,7 @@ Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node&)
   const int dy_at = n.dy.position(), gate_at = n.gate.position(),
             up_at = packed ? gate_at : n.up.position();
   const int dgate_at = 0, dup_at = packed ? 0 : 1;
-  const int64_t size = tenon_dtype_bits(dtype) / 8;
+  const int64_t size = element_bytes(dtype);
   Kernel kernel;
   // A tile's dup is written last, after all but dy have been read for the last time.
   kernel.in_place = {{gate_at, 0}};

@@ -105,7 +105,7 @@ RowGroups row_groups(const sdk::Value& x, const sdk::Value& w, const sdk::Value&
 
 void gather_rows(const void* x, tenon_dtype dtype, int64_t n, const int64_t* order, int64_t count,
                  void* to) {
-  const int64_t bytes = n * bytes_of_dtype(dtype);
+  const int64_t bytes = n * element_bytes(dtype);
   parallel_for(count, grain_for(2 * bytes), [&](int64_t i, int64_t end) {
     for (; i < end; ++i) std::memcpy(row_at(to, dtype, n, i), row_at(x, dtype, n, order[i]), bytes);
   });
@@ -130,7 +130,7 @@ struct Product {
         run_rows(c, e, sorted.order + i, std::min(most, sorted.starts[e + 1] - i));
     for (int64_t i = sorted.starts[g.experts]; i < g.rows; ++i)
       zero_bytes(row_at(c.outputs[0], g.dtype, g.out, sorted.order[i]),
-                 g.out * bytes_of_dtype(g.dtype));
+                 g.out * element_bytes(g.dtype));
   }
   void run_rows(const sdk::Call& c, int64_t expert, const int64_t* order, int64_t count) const {
     char* base = static_cast<char*>(c.scratch);
@@ -139,10 +139,10 @@ struct Product {
     const auto sink = [&](const GemmBlock& block) {
       for (int64_t i = 0; i < block.rows; ++i) {
         const int64_t row = order[block.i0 + i];
-        char* sums = static_cast<char*>(block.sums) + i * block.ld * bytes_of_dtype(sum);
+        char* sums = static_cast<char*>(block.sums) + i * block.ld * element_bytes(sum);
         if (g.p >= 0)
           epilogue_scale(sum, sums, g.scale(c, row), nullptr, TENON_DTYPE_NONE, block.cols);
-        char* y = row_at(c.outputs[0], g.dtype, g.out, row) + block.j0 * bytes_of_dtype(g.dtype);
+        char* y = row_at(c.outputs[0], g.dtype, g.out, row) + block.j0 * element_bytes(g.dtype);
         epilogue_store(sum, sums, y, g.dtype, block.cols);
       }
     };
@@ -157,7 +157,7 @@ sdk::Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const sdk::Nod
   const RowGroups& g = product.g;
   product.most = std::min(g.rows, kGroupRows);
   product.slots = widest_arena();
-  product.gathered = scratch.take(product.most * g.in * bytes_of_dtype(g.dtype));
+  product.gathered = scratch.take(product.most * g.in * element_bytes(g.dtype));
   product.scratch =
       scratch.take(most_scratch(product.most, [&](int64_t m) { return product.gemm(m); }));
   sdk::Kernel kernel;

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <string>
 
+#include "convert.hpp"
 #include "gemm.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
-
-inline int64_t bytes_of_dtype(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
 
 // Areas of scratch, one after the other.
 class Scratch {
@@ -76,10 +75,10 @@ void gather_rows(const void* x, tenon_dtype dtype, int64_t n, const int64_t* ord
                  void* to);
 // Row `row` of a dense matrix.
 inline const char* row_at(const void* x, tenon_dtype dtype, int64_t n, int64_t row) {
-  return static_cast<const char*>(x) + row * n * bytes_of_dtype(dtype);
+  return static_cast<const char*>(x) + row * n * element_bytes(dtype);
 }
 inline char* row_at(void* x, tenon_dtype dtype, int64_t n, int64_t row) {
-  return static_cast<char*>(x) + row * n * bytes_of_dtype(dtype);
+  return static_cast<char*>(x) + row * n * element_bytes(dtype);
 }
 
 sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward& n,

@@ -26,7 +26,7 @@ double dot(tenon_dtype dtype, const void* u, const char* x, int64_t n) {
     float wide[kTile];
     for (int64_t i = 0; i < n; i += kTile) {
       const int64_t count = std::min(kTile, n - i);
-      widen(dtype, x + i * bytes_of_dtype(dtype), wide, count);
+      widen(dtype, x + i * element_bytes(dtype), wide, count);
       add(static_cast<const float*>(u) + i, wide, count);
     }
   }
@@ -66,14 +66,14 @@ struct Backward {
       for (const int64_t* rows = begin; rows < end && (dx || dp); rows += most)
         run_inputs(c, e, rows, std::min(most, int64_t{end - rows}));
       if (!dw) continue;
-      if (begin == end) zero_bytes(weights(c, e), g.in * g.out * bytes_of_dtype(g.dtype));
+      if (begin == end) zero_bytes(weights(c, e), g.in * g.out * element_bytes(g.dtype));
       for (const int64_t* rows = begin; rows < end; rows += most)
         run_weights(c, e, rows, std::min(most, int64_t{end - rows}), rows == begin,
                     end - rows <= most);
     }
     for (int64_t i = sorted.starts[g.experts]; i < g.rows; ++i) {
       const int64_t row = sorted.order[i];
-      if (dx) zero_bytes(row_at(c.outputs[0], g.dtype, g.in, row), g.in * bytes_of_dtype(g.dtype));
+      if (dx) zero_bytes(row_at(c.outputs[0], g.dtype, g.in, row), g.in * element_bytes(g.dtype));
       if (dp) set_dp(c, row, 0);
     }
   }
@@ -94,7 +94,7 @@ struct Backward {
     const auto nothing = [](const GemmBlock&) {};
     input_gemm(count).run(area(c, gathered), row_at(c.inputs[kW], g.dtype, g.in * g.out, expert),
                           area(c, u), area(c, scratch), nothing, false);
-    parallel_for(count, grain_for(3 * g.in * bytes_of_dtype(sum)), [&](int64_t i, int64_t end) {
+    parallel_for(count, grain_for(3 * g.in * element_bytes(sum)), [&](int64_t i, int64_t end) {
       for (; i < end; ++i) {
         const int64_t row = order[i];
         char* sums = row_at(area(c, u), sum, g.in, i);
@@ -116,7 +116,7 @@ struct Backward {
         widen(g.dtype, from, reinterpret_cast<float*>(to), n);
       }
     };
-    parallel_for(count, grain_for(2 * (g.in + g.out) * bytes_of_dtype(sum)),
+    parallel_for(count, grain_for(2 * (g.in + g.out) * element_bytes(sum)),
                  [&](int64_t i, int64_t end) {
                    for (; i < end; ++i) {
                      const int64_t row = order[i];
@@ -135,12 +135,12 @@ struct Backward {
     char* sums_so_far = g.dtype == sum ? to : area(c, matrix);
     const auto sink = [&](const GemmBlock& block) {
       for (int64_t i = 0; i < block.rows; ++i) {
-        char* sums = static_cast<char*>(block.sums) + i * block.ld * bytes_of_dtype(sum);
+        char* sums = static_cast<char*>(block.sums) + i * block.ld * element_bytes(sum);
         const int64_t at = (block.i0 + i) * dw_cols() + block.j0;
-        char* so_far = sums_so_far + at * bytes_of_dtype(sum);
+        char* so_far = sums_so_far + at * element_bytes(sum);
         if (!first) epilogue_add(sum, sums, so_far, sum, block.cols);
         if (last) {
-          epilogue_store(sum, sums, to + at * bytes_of_dtype(g.dtype), g.dtype, block.cols);
+          epilogue_store(sum, sums, to + at * element_bytes(g.dtype), g.dtype, block.cols);
         } else {
           epilogue_store(sum, sums, so_far, sum, block.cols);
         }
@@ -165,10 +165,10 @@ sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward&
   if (b.dp) {
     b.dp_dtype = node.out(2).type().dtype;
   }
-  const int64_t wide = bytes_of_dtype(b.sum);
+  const int64_t wide = element_bytes(b.sum);
   uint64_t most = 0;
   if (b.dx || b.dp) {
-    b.gathered = scratch.take(b.most * g.out * bytes_of_dtype(g.dtype));
+    b.gathered = scratch.take(b.most * g.out * element_bytes(g.dtype));
     b.u = scratch.take(b.most * g.in * wide);
     most = most_scratch(b.most, [&](int64_t m) { return b.input_gemm(m); });
   }

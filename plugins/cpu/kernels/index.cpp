@@ -87,7 +87,6 @@ void gather(const Gather& g, const char* data, const X* indices, char* y) {
 Kernel make_gather(const sdk::op::gather& n, const Node&) {
   const AxisView view = along_axis(n.data.type(), n.axis);
   const tenon_dtype index = n.indices.type().dtype;
-  check_index_dtype("indices", index);
   Gather g{.axis = {view.axis, view.length, parse_oob(n.oob)},
            .outer = view.outer,
            .count = n.indices.type().elements(),

@@ -22,10 +22,6 @@ inline Oob parse_oob(std::string_view text) {
   throw sdk::Refusal::attribute("oob", text);
 }
 
-inline void check_index_dtype(std::string_view operand, tenon_dtype t) {
-  if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw sdk::Refusal::dtype(operand, t);
-}
-
 struct IndexAxis {
   int axis = 0;
   int64_t length = 0;

@@ -127,7 +127,7 @@ void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t 
 
 StridedCopy::StridedCopy(const sdk::Type& type)
     : loop_(make_loop(type.shape(), {&type})),
-      size_(tenon_dtype_bits(type.dtype) / 8),
+      size_(element_bytes(type.dtype)),
       bytes_(static_cast<int64_t>(type.bytes())) {
   const Dims& strides = loop_.strides[0];
   const int last = loop_.rank - 1;

@@ -86,7 +86,7 @@ class TileReader {
         k_(k),
         base_(static_cast<const char*>(base)),
         dtype_(dtype),
-        size_(tenon_dtype_bits(dtype) / 8) {}
+        size_(element_bytes(dtype)) {}
 
   // Elements [flat, flat + n), n <= kTile, in their own dtype.
   const void* raw(int64_t flat, int64_t n) {
@@ -136,7 +136,7 @@ class TileWriter {
   TileWriter(void* base, tenon_dtype dtype, bool stream = false)
       : base_(static_cast<char*>(base)),
         dtype_(dtype),
-        size_(tenon_dtype_bits(dtype) / 8),
+        size_(element_bytes(dtype)),
         stream_(stream && !is_half(dtype)) {}
   ~TileWriter() {
     if (stream_) stream_fence();

@@ -25,7 +25,7 @@ struct Lora {
   void run(const sdk::Call& c) const {
     char* base = static_cast<char*>(c.scratch);
     const auto nothing = [](const GemmBlock&) {};
-    const int64_t size = tenon_dtype_bits(dtype) / 8, wide = tenon_dtype_bits(sum) / 8;
+    const int64_t size = element_bytes(dtype), wide = element_bytes(sum);
     char* added = sum == dtype ? c.out<char>(0) : base + rest;
     down.run(c.inputs[0], c.inputs[2], base + inner, base + work, nothing, false);
     up.run(base + inner, b_operand(c), added, base + work, nothing, false);
@@ -65,7 +65,7 @@ sdk::Kernel make_lora_matmul(const sdk::op::lora_matmul& n, const sdk::Node&) {
   lora.whole = Gemm(rows, out, in, rows_of(x.dtype, in), rows_of(x.dtype, out), false);
   lora.down = Gemm(rows, rank, in, rows_of(x.dtype, in), rows_of(x.dtype, rank), true);
   lora.up = Gemm(rows, out, rank, rows_of(lora.sum, rank), rows_of(lora.sum, out), true);
-  const uint64_t wide = tenon_dtype_bits(lora.sum) / 8;
+  const uint64_t wide = element_bytes(lora.sum);
   uint64_t size = 0;
   const auto take = [&](uint64_t bytes) {
     const uint64_t at = size;

@@ -46,9 +46,9 @@ void Epilogue::take_bias(const sdk::Value& value) {
 }
 
 void Epilogue::run(const sdk::Call& c, const GemmBlock& block, int64_t first_row) const {
-  const int64_t size = tenon_dtype_bits(y) / 8, bias_size = tenon_dtype_bits(bias_dtype) / 8;
+  const int64_t size = element_bytes(y), bias_size = element_bytes(bias_dtype);
   for (int64_t i = 0; i < block.rows; ++i) {
-    char* sums = static_cast<char*>(block.sums) + i * block.ld * (tenon_dtype_bits(sum) / 8);
+    char* sums = static_cast<char*>(block.sums) + i * block.ld * element_bytes(sum);
     const int64_t at = ((first_row + block.i0 + i) * n + block.j0) * size;
     const void* row_bias = bias < 0 ? nullptr : c.in<char>(bias) + block.j0 * bias_size;
     if (row_bias != nullptr || alpha != 1)
@@ -147,9 +147,9 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   Batch work;
   work.a_offsets = batch_offsets(batch, left.batch, left.rows * left.cols);
   work.b_offsets = batch_offsets(batch, right.batch, right.rows * right.cols);
-  work.a_size = tenon_dtype_bits(a.type().dtype) / 8;
-  work.b_size = tenon_dtype_bits(b.type().dtype) / 8;
-  work.y_size = tenon_dtype_bits(y.dtype) / 8;
+  work.a_size = element_bytes(a.type().dtype);
+  work.b_size = element_bytes(b.type().dtype);
+  work.y_size = element_bytes(y.dtype);
   work.m = left.rows, work.n = right.cols;
   work.a = a.position(), work.b = b.position();
   epilogue.sum = gemm_sum_dtype(a.type().dtype), epilogue.y = y.dtype;

@@ -194,7 +194,7 @@ class Region::Worker {
     if (begin >= end) return;
     for (size_t k = 0; k < r_.inputs_.size(); ++k) {
       if (!r_.far_[k]) continue;
-      const int64_t size = tenon_dtype_bits(r_.input_dtypes_[k]) / 8;
+      const int64_t size = element_bytes(r_.input_dtypes_[k]);
       ask(static_cast<const char*>(c_.inputs[r_.inputs_[k]]) + (flat + begin) * size,
           (end - begin) * size);
     }
@@ -232,8 +232,8 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
     types.push_back(&t);
     inputs_.push_back(static_cast<int>(first + k));
     input_dtypes_.push_back(t.dtype);
-    input_sizes_[k] = is_half(t.dtype) ? 4 : tenon_dtype_bits(t.dtype) / 8;
-    bytes_ += tenon_dtype_bits(t.dtype) / 8;
+    input_sizes_[k] = is_half(t.dtype) ? 4 : element_bytes(t.dtype);
+    bytes_ += element_bytes(t.dtype);
   }
   const std::vector<int64_t> shape = common_shape(node, first, count, body_->least_rank());
   loop_ = make_loop(shape, types);
@@ -243,7 +243,7 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
   slots_ = widest_arena();
   constexpr int64_t kFar = 1 << 20;
   for (size_t k = 0; k < count; ++k)
-    far_[k] = loop_.dense[k] && loop_.count * (tenon_dtype_bits(input_dtypes_[k]) / 8) >= kFar;
+    far_[k] = loop_.dense[k] && loop_.count * element_bytes(input_dtypes_[k]) >= kFar;
   int64_t tiles = body_->slot_count();
   for (size_t k = 0; k < outputs_.size(); ++k)
     if (may_stream(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;

@@ -199,7 +199,7 @@ void RegionBody::fill_constants(const Body& body) {
     char* tile = constants_.get() + static_cast<int64_t>(k) * slot_bytes_;
     const tenon_dtype dtype = body.type(v).dtype;
     char element[8];
-    std::memcpy(element, body.content(v), static_cast<size_t>(tenon_dtype_bits(dtype) / 8));
+    std::memcpy(element, body.content(v), static_cast<size_t>(element_bytes(dtype)));
     if (is_half(dtype)) {
       float wide;
       widen(dtype, body.content(v), &wide, 1);

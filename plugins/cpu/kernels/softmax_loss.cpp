@@ -93,7 +93,7 @@ class Loss {
   tenon_dtype dtype() const { return dtype_; }
   tenon_dtype acc() const { return acc_; }
   int64_t items() const { return items_; }
-  int64_t bytes() const { return tenon_dtype_bits(dtype_) / 8; }
+  int64_t bytes() const { return element_bytes(dtype_); }
   Reduction reduction() const { return reduction_; }
   const void* logits(const Call& c) const { return c.inputs[logits_]; }
 
