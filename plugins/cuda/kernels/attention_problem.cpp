@@ -19,12 +19,6 @@ AttentionStrides strides_of(bool bshd, int64_t heads, int64_t len, int64_t dim) 
   return {heads * len * dim, len * dim, dim};
 }
 
-std::string index_name(std::string_view operand, const sdk::Value& v) {
-  const tenon_dtype t = v.type().dtype;
-  if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw Refusal::dtype(operand, t);
-  return type_name(operand, t);
-}
-
 int64_t padded(int64_t dim) {
   const int64_t step = dim <= 128 ? 16 : 64;
   return std::max<int64_t>(step, (dim + step - 1) / step * step);
@@ -127,11 +121,11 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   if (a.softcap != 0) d.emplace_back("SOFTCAP=1");
   if (n.kv_len) {
     p.kv_len = n.kv_len.position();
-    d.push_back("KV_LEN=" + index_name("kv_len", n.kv_len));
+    d.push_back("KV_LEN=" + type_name("kv_len", n.kv_len.type().dtype));
   }
   if (n.past_len) {
     p.past_len = n.past_len.position();
-    d.push_back("PAST_LEN=" + index_name("past_len", n.past_len));
+    d.push_back("PAST_LEN=" + type_name("past_len", n.past_len.type().dtype));
   }
   return p;
 }

@@ -108,7 +108,7 @@ Register BodyText::constant(tenon_dtype computed, double value) {
 Register BodyText::constant(tenon_dtype stored, const void* content) {
   if (!content) throw Refusal::shape("a constant of a body has no content");
   char bits[32];
-  const unsigned bytes = tenon_dtype_bits(stored) / 8;
+  const int64_t bytes = element_bytes(stored);
   uint64_t value = 0;
   std::memcpy(&value, content, bytes);
   std::snprintf(bits, sizeof bits, "0x%llxu", static_cast<unsigned long long>(value));

@@ -28,7 +28,7 @@ GroupedProblem::GroupedProblem(const sdk::Value& x_, const sdk::Value& w_, const
   if (in >= kNarrowIndex || out >= kNarrowIndex) throw Refusal::shape("rows of 2^31 or more");
   by_ids = static_cast<bool>(ids);
   const sdk::Value& numbers = by_ids ? ids : offsets;
-  wide_list = is_wide(by_ids ? "ids" : "offsets", numbers.type().dtype);
+  wide_list = numbers.type().dtype == TENON_DTYPE_I64;
   x = x_.position(), w = w_.position(), list = numbers.position();
   x_alignment = x_.alignment(), w_alignment = w_.alignment();
   if (!p_) return;

@@ -18,12 +18,8 @@ inline IndexAxis axis_at(IndexAxis a, const sdk::Call& c, int input) {
   return a;
 }
 
-inline int32_t is_wide(std::string_view operand, tenon_dtype t) {
-  if (t != TENON_DTYPE_I32 && t != TENON_DTYPE_I64) throw sdk::Refusal::dtype(operand, t);
-  return t == TENON_DTYPE_I64;
-}
 inline IndexAxis index_axis(int64_t length, const sdk::Type& indices) {
-  return {.length = length, .count = indices.elements(), .wide = is_wide("indices", indices.dtype)};
+  return {.length = length, .count = indices.elements(), .wide = indices.dtype == TENON_DTYPE_I64};
 }
 // The define of index.cuh.
 inline std::string oob_define(std::string_view text) {

@@ -25,7 +25,7 @@ Window make_window(const sdk::Type& whole, std::span<const int64_t> size, std::s
   if (!start.dense()) throw Refusal::shape("start must be dense");
   type_name("x", whole.dtype);  // refuses
   Window w;
-  w.start.wide = is_wide("start", start.dtype);
+  w.start.wide = start.dtype == TENON_DTYPE_I64;
   w.start.rank = whole.rank, w.start.clamp = oob == "clamp";
   for (int i = 0; i < whole.rank; ++i) {
     const int64_t n = size[static_cast<size_t>(i)];
