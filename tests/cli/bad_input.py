@@ -10,7 +10,7 @@ failures = 0
 
 
 def run(*args, **more):
-    return subprocess.run([TENON, *map(str, args)], capture_output=True, text=True, errors="replace", timeout=120, **more)
+    return subprocess.run([TENON, *map(str, args)], capture_output=True, text=True, errors="replace", timeout=3600, **more)
 
 
 def expect(name, result, status, *words):

@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory() as name:
     home = folder / "cache"
 
     def run(*args, cache=home):
-        return subprocess.run([TENON, *args], capture_output=True, text=True, timeout=300,
+        return subprocess.run([TENON, *args], capture_output=True, text=True, timeout=3600,
                               env={**os.environ, "XDG_CACHE_HOME": str(cache)})
 
     def rates():
@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as name:
                             stderr=subprocess.PIPE, text=True, env={**os.environ, "XDG_CACHE_HOME": str(home)})
     time.sleep(1)
     slow.send_signal(signal.SIGINT)
-    out, err = slow.communicate(timeout=120)
+    out, err = slow.communicate(timeout=3600)
     check(slow.returncode == 130 and "nothing was kept" in err, "an interrupt ends it", said)
     check(not list(home.rglob("*.json")), "and keeps nothing")
 

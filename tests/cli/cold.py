@@ -17,7 +17,7 @@ with tempfile.TemporaryDirectory() as name:
     graph, trace = folder / "g.tng", folder / "trace.json"
 
     def run(*words):
-        done = subprocess.run([TENON, *map(str, words), "--plugin", LANES], capture_output=True, text=True, timeout=300,
+        done = subprocess.run([TENON, *map(str, words), "--plugin", LANES], capture_output=True, text=True, timeout=3600,
                               env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")})
         check(done.returncode == 0, words, done.stdout + done.stderr)
         return done.stdout

@@ -23,7 +23,7 @@ def limited(processes):
 
 def run(words, **more):
     try:
-        return subprocess.run([TENON, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=300, **more)
+        return subprocess.run([TENON, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=3600, **more)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, "hangs", "", "")
 

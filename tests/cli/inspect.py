@@ -34,7 +34,7 @@ SOFTMAX = """graph "softmax" {
 
 
 def run(*words):
-    done = subprocess.run([tenon, "inspect", *words], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([tenon, "inspect", *words], capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
 

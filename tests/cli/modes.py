@@ -18,7 +18,7 @@ SIZES = "--dim 32 --layers 2 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batc
 
 
 def run(*words, status=0):
-    done = subprocess.run([tenon, *words], capture_output=True, text=True, errors="replace", timeout=300)
+    done = subprocess.run([tenon, *words], capture_output=True, text=True, errors="replace", timeout=3600)
     assert done.returncode == status, (words, done.returncode, done.stdout, done.stderr)
     return done
 

@@ -7,7 +7,7 @@ TENON = sys.argv[1]
 
 
 def run(*args):
-    return subprocess.run([TENON, *args], capture_output=True, text=True, timeout=120)
+    return subprocess.run([TENON, *args], capture_output=True, text=True, timeout=3600)
 
 
 def check(good, what, said):

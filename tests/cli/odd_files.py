@@ -12,7 +12,7 @@ failures = 0
 
 def run(*args, **more):
     try:
-        return subprocess.run([TENON, *map(str, args)], capture_output=True, text=True, errors="replace", timeout=60, **more)
+        return subprocess.run([TENON, *map(str, args)], capture_output=True, text=True, errors="replace", timeout=3600, **more)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(args, "hangs", "", "")
 
@@ -27,7 +27,7 @@ def expect(name, result, status, *words):
 
 
 def shell(line, **more):
-    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, errors="replace", timeout=60, **more)
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, errors="replace", timeout=3600, **more)
 
 
 with tempfile.TemporaryDirectory() as temporary:

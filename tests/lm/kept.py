@@ -18,12 +18,12 @@ def check(name, good, said=""):
 
 def train(out, *more, **how):
     return subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(out), *SIZES, *map(str, more)],
-                          capture_output=True, text=True, errors="replace", timeout=300, **how)
+                          capture_output=True, text=True, errors="replace", timeout=3600, **how)
 
 
 def resume(folder, *more, **how):
     return subprocess.run([TENON, "lm", "train", "--resume", str(folder), *map(str, more)],
-                          capture_output=True, text=True, errors="replace", timeout=300, **how)
+                          capture_output=True, text=True, errors="replace", timeout=3600, **how)
 
 
 def steps_done(folder):
@@ -33,7 +33,7 @@ def steps_done(folder):
         return None
 
 
-def wait_until(condition, seconds=120):
+def wait_until(condition, seconds=3600):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
@@ -52,7 +52,7 @@ def shell(line):
 
 def ended(process):
     try:
-        return process.wait(120)
+        return process.wait(3600)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -300,12 +300,12 @@ def hostile_folders(work):
 
 def memory(work):
     huge = "--dim 65536 --layers 400 --heads 64 --kv-heads 8 --ffn 262144 --context 64".split()
-    done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "huge"), *huge], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "huge"), *huge], capture_output=True, text=True, timeout=3600)
     check("weights beyond the memory", done.returncode == 1 and "out_of_memory" in done.stderr and "--dim" in done.stderr, done)
     check("nothing was made", not list((work / "huge").glob("*")) if (work / "huge").exists() else True)
     wide = "--dim 512 --layers 8 --heads 8 --kv-heads 8 --ffn 1376 --context 512 --batch 4096".split()
     done = subprocess.run([TENON, "lm", "train", "--text", *sorted(map(str, pathlib.Path("/usr/share/common-licenses").iterdir())),
-                           "--out", str(work / "wide"), *wide], capture_output=True, text=True, timeout=300)
+                           "--out", str(work / "wide"), *wide], capture_output=True, text=True, timeout=3600)
     check("intermediates beyond the memory", done.returncode == 1 and "out_of_memory" in done.stderr and "step 0" not in done.stdout, done)
     for word in ("--batch 2048 --accumulate 2", "--checkpoint", "intermediates", "GiB"):
         check(f"it says {word}", word in done.stderr, done.stderr)
@@ -323,7 +323,7 @@ def memory(work):
             devices = subprocess.run([TENON, "devices"], capture_output=True, text=True, preexec_fn=join).stdout
             check("a control group's memory is the device's", "512.0 MiB" in devices, devices)
             done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "group"), "--batch", "64", "--steps", "2"],
-                                  capture_output=True, text=True, timeout=300, preexec_fn=join)
+                                  capture_output=True, text=True, timeout=3600, preexec_fn=join)
             check("a training beyond it is refused, not killed", done.returncode == 1 and "512.0 MiB" in done.stderr and "--checkpoint" in done.stderr, done)
             done = train(work / "small", "--steps", 2, preexec_fn=join)
             check("one within it runs", done.returncode == 0, done)

@@ -15,7 +15,7 @@ def command(*args):
 
 
 def run(words):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=3600)
     if done.returncode:
         sys.exit(f"{words}: status {done.returncode}\n{done.stdout[-500:]}{done.stderr[-500:]}")
     return done.stdout
@@ -38,7 +38,7 @@ def check(work, *more):
         before = steps_done(killed)
         words = command("--resume", killed) if before is not None else command(*begin, "--out", killed)
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 3600
         while process.poll() is None and steps_done_or_none(killed) in (None, before) and time.monotonic() < until:
             time.sleep(0.002)
         time.sleep(random.uniform(0, 0.05))

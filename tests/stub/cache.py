@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory(prefix="tenon-stub-") as home:
         env.pop(name, None)
 
     def run(*args, status=0, **more):
-        done = subprocess.run([TENON, *args], capture_output=True, text=True, timeout=600, env=env | more)
+        done = subprocess.run([TENON, *args], capture_output=True, text=True, timeout=3600, env=env | more)
         check(done.returncode == status, f"tenon {' '.join(args)} ends with {status}", done.stdout + done.stderr)
         return done.stdout + done.stderr
 
