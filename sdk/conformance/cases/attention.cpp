@@ -265,7 +265,7 @@ std::vector<Form> forms() {
         f.batch = 9;
         f.q_heads = f.k_heads = 15;
         f.q_len = 70;
-        f.k_len = 140;
+        f.k_len = 100;
         f.dim = 36;
         f.v_dim = 40;
         f.left = 75;
