@@ -3,8 +3,9 @@
 // lines, the functions of math.cuh, and generated texts. Covered are all variants for sm_90, and
 // for each other architecture that is supported the variants of a file that bring something new: a
 // value of a define that the preprocessor looks at (which branch is compiled), or an entry point;
-// sm_86 and sm_89, which no text tells from sm_80, have each entry point once. Every kernel has the
-// parameters that the host passes (kernels/entries.def).
+// sm_86 and sm_89, which no text tells from sm_80, and sm_120, which none tells from sm_100, have
+// each entry point once. Every kernel has the parameters that the host passes
+// (kernels/entries.def).
 #include "texts.hpp"
 
 #include <doctest/doctest.h>
@@ -32,8 +33,8 @@ using namespace tenon::cuda;
 
 namespace {
 
-constexpr int kWhole = 90, kOthers[] = {75, 80, 100, 120};
-constexpr int kLike80[] = {86, 89};  // no text tells them from 80
+constexpr int kWhole = 90, kOthers[] = {75, 80, 100};
+constexpr int kAlike[] = {86, 89, 120};  // no text tells them from 80 and 100
 
 // One text for one architecture; `code` or `error` comes of it.
 struct Job {
@@ -233,7 +234,7 @@ TEST_SUITE("cuda/texts") {
       for (const std::string& defines : variants_of(t.content))
         jobs.push_back({std::string(t.name), defines + std::string(t.content), kWhole});
     run_all(jobs);
-    const std::vector<int> more = known({kOthers}), like_80 = known({kLike80});
+    const std::vector<int> more = known({kOthers}), alike = known({kAlike});
     std::vector<Job> rest;
     std::set<std::string> seen, seen_kernels;
     for (const Job& j : jobs) {
@@ -247,10 +248,10 @@ TEST_SUITE("cuda/texts") {
       if (brings)
         for (const int number : more) rest.push_back({j.name, j.text, number});
       if (brings_kernel)
-        for (const int number : like_80) rest.push_back({j.name, j.text, number});
+        for (const int number : alike) rest.push_back({j.name, j.text, number});
     }
     MESSAGE(jobs.size(), " variants, ", rest.size(), " more compilations for ",
-            more.size() + like_80.size(), " other architectures");
+            more.size() + alike.size(), " other architectures");
     run_all(rest);
     jobs.insert(jobs.end(), rest.begin(), rest.end());
     for (const Job& j : jobs) check_static_shared(j);
