@@ -42,7 +42,7 @@ std::string option_names(const Command& c) {
 }
 
 // For a text inside single quotes of bash or zsh.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out;
@@ -137,7 +137,7 @@ std::string zsh_help(std::string_view text) {
     if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
     out += c;
   }
-  return quoted(out);
+  return in_quotes(out);
 }
 
 std::string zsh_action(const std::vector<std::string_view>& choices, Completes what) {
