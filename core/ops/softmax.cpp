@@ -183,15 +183,19 @@ bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
   Builder& b = l.b;
   const Items it = items_of(b, n);
   const DType wide = b.dtype(it.x);
-  const Value lse_kept = b.reduce("logsumexp", it.x, {it.axis}, true);
-  const Value lse = b.reshape(lse_kept, b.shape(it.label));
-  if (l.wanted(1)) l.out(1, lse);
+  // Differences are taken from the row maximum: logsumexp(x) has no digit left of the sum's
+  // logarithm where all logits are large. An infinite maximum is the logsumexp.
+  const Value max = b.reduce("max", it.x, {it.axis}, true);
+  const Value sum_exp = b.sum(b.exp(b.minus(it.x, max)), {it.axis});
+  const Value log_sum = b.where(b.unary("is_inf", max), b.scalar(wide, 0), b.log(sum_exp));
+  const auto per_item = [&](Value v) { return b.reshape(v, b.shape(it.label)); };
+  if (l.wanted(1)) l.out(1, per_item(b.plus(max, log_sum)));
 
   const double smoothing = n.label_smoothing;
-  Value loss = b.minus(lse, label_logit(b, it));
+  Value loss = b.plus(per_item(log_sum), b.minus(per_item(max), label_logit(b, it)));
   if (it.own) loss = b.times(loss, it.own);
   if (smoothing > 0) {
-    Value spread = b.minus(lse_kept, it.x);
+    Value spread = b.plus(b.minus(max, it.x), log_sum);
     if (it.weight) spread = b.times(spread, along_axis(b, it, it.weight));
     const Value sum = b.sum(spread, {it.axis}, false);
     loss = b.plus(b.times(loss, 1 - smoothing),

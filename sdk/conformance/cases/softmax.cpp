@@ -326,6 +326,28 @@ void offset_losses(Suite& s) {
                  b.scale("dx-lse", [&] { return distance_scale(b, x, {1}); });
                },
            .tolerance = sum_of(15)});
+  for (const double smoothing : {0.0, 0.1})
+    for (const double offset : {1e3, 1e5})
+      s.add(
+          {.id = std::string("cross-entropy-value-offset-") + (offset == 1e3 ? "1e3" : "1e5") +
+                 (smoothing > 0 ? "-smoothed" : ""),
+           .sentence = "the loss of logits that are far from zero together",
+           .dtypes = {f32, f64},
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x = b.input("logits", {2, 3},
+                                         Fill::list({offset + 1, offset + 2, offset + 0.5,  //
+                                                     -offset, -offset, -offset}));
+                 const Value y = b.ints("labels", {2}, {2, 0});
+                 const Value loss = b.add(op::cross_entropy{
+                     .label_smoothing = smoothing, .reduction = "none", .logits = x, .labels = y});
+                 b.output("loss", loss);
+                 const double lse = std::log(std::exp(1.0) + std::exp(2.0) + std::exp(0.5));
+                 const double spread = lse - 3.5 / 3;
+                 b.expect("loss",
+                          {(1 - smoothing) * (lse - 0.5) + smoothing * spread, std::log(3.0)});
+               },
+           .tolerance = ulps(8)});
 }
 
 void known_losses(Suite& s) {
