@@ -72,6 +72,15 @@ double slope_at_output(const Activation& f, double y) {
   }
 }
 
+// alpha x + beta, rounded twice: the rounding decides what is an end, on all devices alike. The
+// detour over double keeps compilers from contracting product and sum to one rounding.
+float hard_sigmoid_slope(const Activation& f, double x) {
+  const auto a = static_cast<float>(f.alpha), b = static_cast<float>(f.beta);
+  const auto product = static_cast<float>(a * x);
+  const auto z = static_cast<float>(static_cast<double>(product) + b);
+  return z > 0 && z < 1 ? a : 0;
+}
+
 }  // namespace
 
 double unary_value(const Activation& f, double x) {
@@ -281,6 +290,10 @@ void slope_tile(const Activation& f, const double* x, const double* dy, double* 
 }
 void slope_tile(const Activation& f, const float* x, const float* dy, float* dx, int64_t n) {
   if (slope_vector(f, x, dy, dx, n)) return;
+  if (f.kind == UnaryKind::hard_sigmoid) {
+    for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * hard_sigmoid_slope(f, x[i]);
+    return;
+  }
   for (int64_t i = 0; i < n; ++i) dx[i] = static_cast<float>(dy[i] * unary_slope(f, x[i]));
 }
 

@@ -12,6 +12,7 @@
 
 using tenon::UnaryKind;
 using tenon::cpu::Activation;
+using tenon::cpu::slope_tile;
 using tenon::cpu::slope_vector;
 using tenon::cpu::swiglu_slopes_vector;
 using tenon::cpu::swiglu_vector;
@@ -76,6 +77,14 @@ TEST_SUITE("cpu/activation") {
       for (size_t i = 4; i < 8; ++i)
         CHECK(y[i] == doctest::Approx(unary_value(of(kind), x[i])).epsilon(1e-6));
     }
+  }
+
+  TEST_CASE("hard_sigmoid: an argument that rounds to an end has no slope, as when decomposed") {
+    const std::vector<float> x = {0x1.3ffffep1f, 0x1.3ffffcp1f, 2.5f, 2, -2.5f, NAN}, dy(6, 1.f);
+    std::vector<float> dx(6);
+    slope_tile({.kind = UnaryKind::hard_sigmoid, .alpha = 0.2, .beta = 0.5}, x.data(), dy.data(),
+               dx.data(), 6);
+    CHECK(dx == std::vector<float>{0, 0.2f, 0, 0.2f, 0, 0});
   }
 
   TEST_CASE("silu's slope, and swiglu in one pass: as in double") {
