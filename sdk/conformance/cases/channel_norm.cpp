@@ -170,6 +170,38 @@ void forward_edges(Suite& s, const std::string& name) {
          .error_text = "operand x"});
 }
 
+// Images without channels: their pixels have NaN as mean, and nothing is written.
+void no_channels_rows(Suite& s) {
+  s.add({.id = "layer-norm2d-no-channels",
+         .sentence = "layer_norm2d of images without channels",
+         .dtypes = {f32, bf16},
+         .build =
+             [](CaseBuilder& b) {
+               const Node y = b.add(op::layer_norm2d{.x = b.input("x", {3, 0, 17, 17}),
+                                                     .gamma = b.input("gamma", {0}),
+                                                     .want_mean = true});
+               b.output("y", y[0]);
+               b.output("mean", y[1]);
+             },
+         .strided = false});
+  s.add({.id = "layer-norm2d-backward-no-channels",
+         .sentence = "gradients of layer_norm2d of images without channels",
+         .dtypes = {f32, bf16},
+         .build =
+             [](CaseBuilder& b) {
+               const Node d = b.add(op::layer_norm2d_backward{.dy = b.input("dy", {3, 0, 17, 17}),
+                                                              .x = b.input("x", {3, 0, 17, 17}),
+                                                              .gamma = b.input("gamma", {0}),
+                                                              .want_dx = true,
+                                                              .want_dgamma = true,
+                                                              .want_dbeta = true});
+               b.output("dx", d[0]);
+               b.output("dgamma", d[1]);
+               b.output("dbeta", d[2]);
+             },
+         .strided = false});
+}
+
 template <class Op, class Backward>
 void rows_of(Suite& s, const std::string& name, const std::vector<Form>& forms) {
   std::vector<Form> backward;
@@ -205,6 +237,7 @@ void channel_norm_cases(Suite& s) {
   s.floor({.joined = 280, .own_joined = 0});
   rows_of<op::group_norm, op::group_norm_backward>(s, "group-norm", group_forms());
   rows_of<op::layer_norm2d, op::layer_norm2d_backward>(s, "layer-norm2d", pixel_forms());
+  no_channels_rows(s);
   const Form tiles = {.id = "tiles",
                       .sentence = "more tiles than are worked at together",
                       .dims = {2, 65, 96, 104},
