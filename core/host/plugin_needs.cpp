@@ -137,22 +137,31 @@ class Search {
       return;
     }
     if (is_loaded(name)) return;
-    if (!runpath && find(name, rpaths, rpaths, true)) return;
-    if (find(name, environment_, rpaths, false)) return;
-    if (runpath) find(name, *runpath, rpaths, true);
+    if (!runpath && find(name, rpaths, rpaths)) return;
+    if (find_in_environment(name, rpaths)) return;
+    if (runpath) find(name, *runpath, rpaths);
   }
 
-  // Whether the library is in one of the folders. What the file itself names is checked even where
-  // nothing is found: others must not be able to put it there.
+  bool find_in_environment(const std::string& name, const std::vector<std::string>& rpaths) {
+    try {
+      return find(name, environment_, rpaths);
+    } catch (const Error& e) {
+      fail(e.code(), "LD_LIBRARY_PATH: ", e.what());
+    }
+  }
+
+  // Whether the library is in one of the folders. Those before it are checked too: others must not
+  // be able to put it there.
   bool find(const std::string& name, const std::vector<std::string>& folders,
-            const std::vector<std::string>& rpaths, bool always) {
-    for (const std::string& folder : folders) {
-      if (always && !check_directory(folder, exempt_)) continue;
+            const std::vector<std::string>& rpaths) {
+    for (const std::string& given : folders) {
+      const fs::path folder = fs::absolute(given.empty() ? "." : given);
+      if (!check_directory(folder.string(), exempt_)) continue;
       std::vector<fs::path> variants;
-      add_variants(fs::absolute(folder.empty() ? "." : folder), 4, variants);
+      add_variants(folder, 4, variants);
       bool found = false;
       for (const fs::path& variant : variants) {
-        if (always) check_directory(variant.string(), exempt_);
+        check_directory(variant.string(), exempt_);
         std::error_code ignored;
         if (!fs::exists(variant / name, ignored)) continue;
         found = check_file((variant / name).string(), rpaths) || found;

@@ -166,8 +166,9 @@ class Walk {
  public:
   explicit Walk(std::string exempt) : exempt_(std::move(exempt)) { restart(); }
 
-  // Whether path exists; missing directories are accepted where others cannot make them.
-  bool go(const std::string& path) {
+  // Whether path exists; missing directories are accepted where others cannot make them. closed: a
+  // directory that this process may not search counts as missing.
+  bool go(const std::string& path, bool closed = false) {
     std::vector<std::string> rest;  // the next name is the last
     push(rest, path);
     int links = 0;
@@ -181,7 +182,7 @@ class Walk {
       const std::string next_path = join(name);
       Descriptor next(openat(here_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
       if (!next) {
-        if (errno != ENOENT)
+        if (errno != ENOENT && !(closed && errno == EACCES))
           fail(Code::io_error, next_path, " cannot be read: ", system_text(errno));
         return false;
       }
@@ -317,7 +318,7 @@ TrustedFile open_trusted(const std::string& path, const std::string& exempt) {
 
 bool check_directory(const std::string& path, const std::string& exempt) {
   Walk walk(exempt);
-  const bool exists = walk.go(path);
+  const bool exists = walk.go(path, true);
   walk.check_closed();
   return exists;
 }

@@ -45,7 +45,7 @@ struct TrustedFile {
 TrustedFile open_trusted(const std::string& path, const std::string& exempt = {});
 
 // The same for a directory. A missing one must not be one that others can create. Returns whether
-// it exists.
+// it exists and this process may search it.
 bool check_directory(const std::string& path, const std::string& exempt = {});
 
 }  // namespace tenon::core

@@ -146,18 +146,36 @@ TEST_SUITE("host/needs") {
     CHECK_SAYS(text, "directory /tmp can be written by others");
   }
 
-  TEST_CASE("environment: a library that LD_LIBRARY_PATH gives is checked where it is found") {
+  TEST_CASE("environment: the folders of LD_LIBRARY_PATH up to the library's are checked") {
     const Folder folder;
     folder.make("plugins");
+    folder.make("empty");
     copy_library(folder, fs::path("open") / kLibrary);
+    const std::string open = (folder.path / "open").string(),
+                      empty = (folder.path / "empty").string();
     const fs::path file = copy_with_path(folder, "plugins/plugin.so", "/nowhere");
-    chmod((folder.path / "open").c_str(), 0777);
-    setenv("LD_LIBRARY_PATH", ("/tmp:" + (folder.path / "open").string()).c_str(), 1);
-    CHECK_SAYS(loaded_in_child(file), "open can be written by others (everybody)");
-    unsetenv("LD_LIBRARY_PATH");
-    CHECK(loaded_in_child(file) ==
-          "dlopen: " + file.string() + ": " + kLibrary +
-              ": cannot open shared object file: No such file or directory");
+    const auto loaded_with = [&](const std::string& path) {
+      setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+      const std::string text = loaded_in_child(file);
+      unsetenv("LD_LIBRARY_PATH");
+      return text;
+    };
+    // The loader itself has read the environment when the process started, and does not find it.
+    const std::string passed = "dlopen: " + file.string() + ": " + kLibrary +
+                               ": cannot open shared object file: No such file or directory";
+    CHECK(loaded_with("") == passed);
+    CHECK(loaded_with("/nowhere:" + empty + ":" + open) == passed);
+    chmod(open.c_str(), 0777);
+    CHECK_SAYS(loaded_with(empty + ":" + open),
+               "LD_LIBRARY_PATH: directory " + open + " can be written by others (everybody)");
+    chmod(open.c_str(), 0755);
+    // Anybody could put the library there before it is loaded.
+    chmod(empty.c_str(), 0777);
+    CHECK_SAYS(loaded_with(empty + ":" + open), empty + " can be written by others (everybody)");
+    CHECK_SAYS(loaded_with(empty + "/missing:" + open), "can be written by others (everybody)");
+    CHECK_SAYS(loaded_with("/tmp:" + open), "/tmp can be written by others (everybody)");
+    // Folders after the library's are not searched.
+    CHECK(loaded_with(open + ":" + empty) == passed);
   }
 
   TEST_CASE("loaded already: not searched for, so its folder does not matter") {
