@@ -11,7 +11,6 @@
 
 #include "memory.hpp"
 #include "parallel.hpp"
-#include "threads.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -53,7 +52,7 @@ std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
 }
 
 std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t, uint32_t threads) {
-  const int wanted = static_cast<int>(threads), made = makeable_threads(wanted);
+  const int wanted = static_cast<int>(threads), made = make_threads(wanted);
   if (made < wanted) {
     constexpr uint32_t kWarning = 2;
     const std::string text = "cpu: the system makes " + std::to_string(made) +

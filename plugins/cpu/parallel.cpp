@@ -12,7 +12,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -112,12 +116,90 @@ void call_tbb(const Call& call) {
   }
 }
 
+// Of TBB, which has one pool for all arenas.
+std::mutex pool_mutex;
+int pool_workers = 0;                          // that exist for certain
+std::atomic<int> pool_threads_limit{INT_MAX};  // with the caller's; where the system refused more
+
+// Holds the threads of a loop until all of them are there.
+class Gathering {
+ public:
+  explicit Gathering(int expected) : expected_(expected) {}
+
+  void join() {
+    std::unique_lock lock(mutex_);
+    if (over_) return;
+    over_ = ++here_ >= expected_;
+    changed_.notify_all();
+    while (!over_) {
+      const int seen = here_;
+      if (!changed_.wait_for(lock, kPatience, [&] { return over_ || here_ != seen; })) over_ = true;
+    }
+    changed_.notify_all();
+  }
+  int here() const { return here_; }
+
+ private:
+  // Where the app's own loops hold the pool's workers, not all come.
+  static constexpr auto kPatience = std::chrono::seconds(2);
+  const int expected_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int here_ = 0;
+  bool over_ = false;
+};
+
+// Has TBB make its workers by a loop that holds as many; returns how many came.
+int gather(int workers) {
+  const Watched library(false);
+  int came = 0;
+  call_tbb([&] {
+    using tbb::global_control;
+    const auto wanted = static_cast<size_t>(workers) + 1;
+    const global_control enough(global_control::max_allowed_parallelism, wanted);
+    const auto most =
+        std::min(wanted, global_control::active_value(global_control::max_allowed_parallelism));
+    const int threads = static_cast<int>(most);
+    Gathering all(threads);
+    tbb::task_arena crowd(threads);
+    crowd.execute([&] {
+      tbb::parallel_for(
+          tbb::blocked_range<int>(0, threads, 1),
+          [&](const tbb::blocked_range<int>&) {
+            const Watched ours(true);
+            all.join();
+          },
+          tbb::simple_partitioner());
+    });
+    came = all.here() - 1;
+  });
+  return came;
+}
+
 }  // namespace
+
+int make_threads(int wanted) {
+  wanted = std::max(wanted, 1);
+  const std::lock_guard lock(pool_mutex);
+  // All arenas may work at once, on as many workers as TBB has in all.
+  const int most = std::max(wanted, tbb::info::default_concurrency()) - 1;
+  const int missing = std::min(most, pool_workers + wanted - 1) - pool_workers;
+  if (missing > 0 && pool_threads_limit == INT_MAX) {
+    const int makeable = makeable_threads(missing);
+    if (makeable < missing) pool_threads_limit = pool_workers + makeable + 1;
+    const bool within_a_loop =
+        tbb::this_task_arena::current_thread_index() != tbb::task_arena::not_initialized;
+    if (makeable > 0 && !within_a_loop)
+      pool_workers = std::max(pool_workers, gather(pool_workers + makeable));
+  }
+  return std::min(wanted, pool_threads_limit.load());
+}
 
 struct Arena::Impl {
   explicit Impl(int width) : arena(width) {
     // TBB gives no more threads than there are cores, unless told; no more than can be made.
-    const int most = std::min(thread_limit(), std::max(width, tbb::info::default_concurrency()));
+    const int most =
+        std::min(pool_threads_limit.load(), std::max(width, tbb::info::default_concurrency()));
     if (most != tbb::info::default_concurrency())
       limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(most));
   }
@@ -168,7 +250,9 @@ Workers::~Workers() {
     return;
   }
   tbb::finalize(impl_->handle, std::nothrow);
-  forget_threads();
+  const std::lock_guard lock(pool_mutex);
+  pool_workers = 0;
+  pool_threads_limit = INT_MAX;
 }
 
 int width() { return tbb::this_task_arena::max_concurrency(); }

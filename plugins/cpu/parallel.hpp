@@ -47,6 +47,11 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots,
 // for.
 int widest_arena();
 
+// How many threads an arena of `wanted` gets, the caller's included; at least 1. Its workers are
+// made now: TBB makes them late and keeps them, and where the system refuses one then, TBB waits
+// forever or aborts.
+int make_threads(int wanted);
+
 // A team of threads of its own: the caller and up to width - 1 workers.
 class Arena {
  public:
