@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's own threads: they carry asynchronous runs on, and compute those of plugins without
-// streams. Made when needed, at most kMost; posted work starts in order.
+// streams. Made when needed, at most kMost and as many as the system makes; posted work starts in
+// order.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
 
 namespace tenon::core {
 
@@ -29,23 +34,34 @@ class Workers {
     for (std::thread& t : threads_) t.join();
   }
 
-  // work does not throw.
+  // work does not throw. Fails where there is no thread and none can be made; later calls try
+  // again.
   void post(std::function<void()> work) {
     std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    if (queue_.size() > idle_ && threads_.size() < kMost) {
-      try {
-        threads_.emplace_back([this] { loop(); });
-      } catch (...) {  // the threads that there are will come to it
-        if (!threads_.empty()) return;
-        queue_.pop_back();
-        throw;
-      }
-    }
+    if (queue_.size() > idle_ && threads_.size() < most_) add_thread();
     wake_.notify_one();
   }
 
  private:
+  void add_thread() {
+    try {
+      threads_.emplace_back([this] { loop(); });
+    } catch (const std::exception& e) {
+      if (threads_.empty()) {
+        queue_.pop_back();
+        fail(Code::out_of_memory, "asynchronous runs: the system makes no thread for them (",
+             e.what(),
+             "); expected at least one; hint: raise the limit of processes (ulimit -u, pids), or "
+             "run synchronously");
+      }
+      // Those that there are will come to it.
+      most_ = threads_.size();
+      log(LogLevel::warning,
+          cat("asynchronous runs: the system makes ", most_, " threads for them of ", kMost,
+              "; the limit of processes may be too low (ulimit -u, pids)"));
+    }
+  }
   void loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -66,6 +82,7 @@ class Workers {
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   std::vector<std::thread> threads_;
+  size_t most_ = kMost;
   size_t idle_ = 0;
   bool stop_ = false;
 };

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""few_threads.py TENON: where the system makes fewer threads than asked for (ulimit -u, the pids control group), work is done by
+"""few_threads.py TENON ASYNC_RUNS: where the system makes fewer threads than asked for (ulimit -u, the pids control group), work is done by
 those that there are, with a remark, or ends with an error. Nothing hangs, nothing aborts. Skips (77) where no limit can be set."""
 import os, pathlib, resource, subprocess, sys, tempfile
 
-TENON = os.path.abspath(sys.argv[1])
+TENON, ASYNC_RUNS = map(os.path.abspath, sys.argv[1:3])
 TEXT = "/usr/share/common-licenses/Apache-2.0"
 SIZES = "--dim 64 --layers 2 --heads 4 --kv-heads 2 --ffn 160 --context 32 --batch 4 --warmup 1 --steps 4 --device cpu".split()
 BENCH = ["bench", "--op", "softmax(f32[4096,1024])", "--seconds", "0.05", "--no-ceilings", "--device", "cpu"]
@@ -11,19 +11,20 @@ USER = 61234  # nobody's processes count against it
 failures = 0
 
 
-def limited(processes):
+def limited(processes=None):
     def set_up():
         if os.getuid() == 0:
             os.setgroups([])
             os.setgid(65534)
             os.setuid(USER)
-        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+        if processes is not None:
+            resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     return set_up
 
 
-def run(words, **more):
+def run(words, program=TENON, **more):
     try:
-        return subprocess.run([TENON, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=3600, **more)
+        return subprocess.run([program, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=3600, **more)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, "hangs", "", "")
 
@@ -49,6 +50,16 @@ for processes, threads in ((1, 8), (2, 8), (4, 8), (1, 2)):
         os.chmod(work, 0o777)
         done = run(["lm", "train", "--text", TEXT, "--out", f"{work}/model", *SIZES, "--threads", threads], preexec_fn=limited(processes))
         check(f"{name}: training", done, "saved", remark)
+# Four computing threads, the caller's included, and a thread for asynchronous runs. `late`: the limit is set when the runtime is there.
+alone = os.getuid() == 0
+for processes in range(1, 8):
+    for when in ("early", "late"):
+        done = run([processes, when], ASYNC_RUNS, preexec_fn=limited())
+        if processes > 4 and alone:
+            said = "ok"
+        else:
+            said = "asynchronous runs: the system makes no thread for them" if alone else ""
+        check(f"{processes} processes, set {when}: asynchronous runs", done, said)
 check("as many as are asked for", run([*BENCH, "--threads", "4"]))
 if remark in run([*BENCH, "--threads", "4"]).stderr:
     failures += 1
