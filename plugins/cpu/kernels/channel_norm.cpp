@@ -7,7 +7,7 @@
 
 #include "../kernels.hpp"
 #include "channel_norm_image.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -56,7 +56,7 @@ struct Groups {
                        };
                        (step(steps), ...);
                      }
-                     stream_fence();
+                     nontemporal_fence();
                    });
       return;
     }
@@ -68,7 +68,7 @@ struct Groups {
       parallel_for(groups * planes, grain_for(image.plane_bytes() * 2),
                    [&](int64_t p, int64_t end) {
                      for (; p < end; ++p) work(p);
-                     stream_fence();
+                     nontemporal_fence();
                    });
     };
     (step(steps), ...);
@@ -104,7 +104,8 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const sdk::Node&) {
     const void* betas = beta.prepare(c);
     auto* plane = reinterpret_cast<PlaneMoments*>(moments.at(c));
     double* group = stats.at(c);
-    const bool stream = streams(c.outputs[0], m.planes() * m.plane_bytes(), {c.inputs[x]});
+    const bool nontemporal =
+        bypasses_cache(c.outputs[0], m.planes() * m.plane_bytes(), {c.inputs[x]});
     groups.run(
         [&](int64_t p) {
           if (m.pixels > 0)
@@ -127,7 +128,7 @@ Kernel make_group_norm(const sdk::op::group_norm& n, const sdk::Node&) {
                           m.pixels,
                           {s[0], s[1], gammas ? m.number(gammas, channel) : 1,
                            betas ? m.number(betas, channel) : 0},
-                          stream);
+                          nontemporal);
         });
   };
   return kernel;
@@ -178,15 +179,15 @@ Kernel make_group_norm_backward(const sdk::op::group_norm_backward& n, const sdk
       mean_of[2 * g] = g_sum / static_cast<double>(groups.elements());
       mean_of[2 * g + 1] = gx_sum / static_cast<double>(groups.elements());
     };
-    const bool stream =
-        dx && streams(c.outputs[0], m.planes() * m.plane_bytes(), {c.inputs[dy], c.inputs[x]});
+    const bool nontemporal = dx && bypasses_cache(c.outputs[0], m.planes() * m.plane_bytes(),
+                                                  {c.inputs[dy], c.inputs[x]});
     const auto differentiate = [&](int64_t p) {
       if (!dx) return;
       const int64_t g = p / groups.each;
       plane_gradient(m.dtype, plane_of(m, c.inputs[dy], p), plane_of(m, c.inputs[x], p),
                      plane_of(m, c.outputs[0], p), m.pixels,
                      {group[2 * g], group[2 * g + 1], gamma_of(p), 0}, mean_of[2 * g],
-                     mean_of[2 * g + 1], stream);
+                     mean_of[2 * g + 1], nontemporal);
     };
     groups.run(measure, statistics, add_up, average, differentiate);
     for (int64_t k = 0; k < m.channels && (dgamma.position >= 0 || dbeta.position >= 0); ++k) {

@@ -18,9 +18,9 @@ PlaneMoments plane_moments(tenon_dtype dtype, const void* x, int64_t n);
 struct PlaneScale {
   double mean, inv, gamma, beta;
 };
-// y = (x - mean)·inv·gamma + beta; `stream`: past the caches, the caller fences
+// y = (x - mean)·inv·gamma + beta; `nontemporal`: past the caches, the caller fences
 void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s,
-                     bool stream);
+                     bool nontemporal);
 
 struct PlaneSums {
   double dy, dy_x;  // of dy, and of dy times the normalized x
@@ -30,7 +30,7 @@ PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n
 
 // dx = inv·(gamma·dy - mean_g - x̂·mean_gx); s.beta is not read
 void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
-                    const PlaneScale& s, double mean_g, double mean_gx, bool stream);
+                    const PlaneScale& s, double mean_g, double mean_gx, bool nontemporal);
 
 // ---- layer_norm2d: pixels of one image, whose channels lie `pixels` elements apart. A tile of
 // them is copied together first: channels that far apart share few places of the cache.

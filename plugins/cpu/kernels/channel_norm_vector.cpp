@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "channel_norm.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/channel_norm_vector.cpp"
@@ -60,11 +60,11 @@ void normalize(const T* x, T* y, int64_t n, const PlaneScale& s) {
 }
 
 void normalize_target(tenon_dtype dtype, const void* data, void* result, int64_t n,
-                      const PlaneScale& s, bool stream) {
+                      const PlaneScale& s, bool nontemporal) {
   with_storage(dtype, [&]<class T>(T) {
     const T* x = static_cast<const T*>(data);
-    stream_parts(stream, n, static_cast<T*>(result),
-                 [&](int64_t i, int64_t count, T* y) { normalize(x + i, y, count, s); });
+    nontemporal_parts(nontemporal, n, static_cast<T*>(result),
+                      [&](int64_t i, int64_t count, T* y) { normalize(x + i, y, count, s); });
   });
 }
 
@@ -98,12 +98,14 @@ void gradient(const T* dy, const T* x, T* dx, int64_t n, const PlaneScale& s, do
 }
 
 void gradient_target(tenon_dtype dtype, const void* upstream, const void* data, void* result,
-                     int64_t n, const PlaneScale& s, double mean_g, double mean_gx, bool stream) {
+                     int64_t n, const PlaneScale& s, double mean_g, double mean_gx,
+                     bool nontemporal) {
   with_storage(dtype, [&]<class T>(T) {
     const T *dy = static_cast<const T*>(upstream), *x = static_cast<const T*>(data);
-    stream_parts(stream, n, static_cast<T*>(result), [&](int64_t i, int64_t count, T* dx) {
-      gradient(dy + i, x + i, dx, count, s, mean_g, mean_gx);
-    });
+    nontemporal_parts(nontemporal, n, static_cast<T*>(result),
+                      [&](int64_t i, int64_t count, T* dx) {
+                        gradient(dy + i, x + i, dx, count, s, mean_g, mean_gx);
+                      });
   });
 }
 
@@ -299,8 +301,8 @@ PlaneMoments plane_moments(tenon_dtype dtype, const void* x, int64_t n) {
   return out;
 }
 void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s,
-                     bool stream) {
-  HWY_DYNAMIC_DISPATCH(normalize_target)(dtype, x, y, n, s, stream);
+                     bool nontemporal) {
+  HWY_DYNAMIC_DISPATCH(normalize_target)(dtype, x, y, n, s, nontemporal);
 }
 PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n, double mean,
                      double inv) {
@@ -309,8 +311,8 @@ PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n
   return out;
 }
 void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
-                    const PlaneScale& s, double mean_g, double mean_gx, bool stream) {
-  HWY_DYNAMIC_DISPATCH(gradient_target)(dtype, dy, x, dx, n, s, mean_g, mean_gx, stream);
+                    const PlaneScale& s, double mean_g, double mean_gx, bool nontemporal) {
+  HWY_DYNAMIC_DISPATCH(gradient_target)(dtype, dy, x, dx, n, s, mean_g, mean_gx, nontemporal);
 }
 void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(forward_target)(p, a, begin, end);

@@ -106,13 +106,13 @@ sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& ou
   }
   (std::make_index_sequence<N>());
   kernel.run = [=, op = std::move(op), dtype = out.dtype](const sdk::Call& c) {
-    bool stream = beyond_cache(loop.count * bytes);
-    for (const int from : positions) stream &= c.inputs[from] != c.outputs[0];
+    bool nontemporal = beyond_cache(loop.count * bytes);
+    for (const int from : positions) nontemporal &= c.inputs[from] != c.outputs[0];
     parallel_for(loop.count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
       [&]<size_t... K>(std::index_sequence<K...>) {
         TileReader readers[] = {
             TileReader(loop, static_cast<int>(K), c.inputs[positions[K]], dtypes[K])...};
-        TileWriter writer(c.outputs[0], dtype, stream);
+        TileWriter writer(c.outputs[0], dtype, nontemporal);
         for_tiles(loop, begin, end, [&](int64_t flat, int64_t n) {
           const void* x[] = {readers[K].work(flat, n)...};
           op(x, writer.work(flat), n);

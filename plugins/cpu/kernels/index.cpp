@@ -12,7 +12,7 @@
 #include "axis.hpp"
 #include "block_copy.hpp"
 #include "index_policy.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -28,7 +28,7 @@ struct Gather {
   int64_t outer = 0;
   int64_t count = 0;  // indices
   int64_t row = 0;    // bytes
-  bool stream = false;
+  bool nontemporal = false;
 };
 
 // Rows ahead that are asked for, and how much of each: the addresses are known long before they are
@@ -48,8 +48,8 @@ void gather_rows(const Gather& g, const char* data, const X* indices, char* y, i
       for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(next + i);
     }
     const int64_t at = g.axis.resolve(indices[k]);
-    if (at >= 0 && fixed == 0 && g.stream) {
-      stream_bytes(from + at * row, y, row);
+    if (at >= 0 && fixed == 0 && g.nontemporal) {
+      nontemporal_copy(from + at * row, y, row);
     } else if (at >= 0) {
       std::memcpy(y, from + at * row, static_cast<size_t>(row));
     } else {
@@ -57,7 +57,7 @@ void gather_rows(const Gather& g, const char* data, const X* indices, char* y, i
     }
     if (++k == g.count) k = 0, from += g.axis.length * row;
   }
-  if (g.stream) stream_fence();
+  if (g.nontemporal) nontemporal_fence();
 }
 
 template <class X>
@@ -91,7 +91,7 @@ Kernel make_gather(const sdk::op::gather& n, const Node&) {
            .outer = view.outer,
            .count = n.indices.type().elements(),
            .row = view.inner * element_bytes("data", n.data.type().dtype)};
-  g.stream = beyond_cache(2 * g.outer * g.count * g.row);
+  g.nontemporal = beyond_cache(2 * g.outer * g.count * g.row);
   return {.run = [g, index](const Call& c) {
     with_indices(index, c.inputs[1], [&](const auto* indices) {
       if (g.outer > 0 && g.row > 0) gather(g, c.in<char>(0), indices, c.out<char>(0));

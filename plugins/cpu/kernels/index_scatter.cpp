@@ -12,8 +12,8 @@
 #include "block_copy.hpp"
 #include "index.hpp"
 #include "index_policy.hpp"
+#include "nontemporal.hpp"
 #include "radix.hpp"
-#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/index_scatter.cpp"
@@ -165,7 +165,7 @@ Sorted sort_updates(const Scatter& s, const X* indices, void* scratch) {
 
 // The row `to` gets entries [k, end) of its updates; `keep` = it holds its old content.
 void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const char* updates,
-           StreamRow<char>& place, char* to, bool keep) {
+           NontemporalRow<char>& place, char* to, bool keep) {
   const uint64_t mask = (uint64_t{1} << sorted.shift) - 1;
   const int64_t row = s.inner * s.bytes;
   const auto update = [&](int64_t i) {
@@ -175,7 +175,7 @@ void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const
   if (const int64_t next = end + kAhead; next < sorted.count)
     for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(update(next) + i);
   const bool sums = s.sum != nullptr && (keep || end - k > 1);
-  if (!sums && place.streamed()) return stream_bytes(update(end - 1), to, row);
+  if (!sums && place.nontemporal()) return nontemporal_copy(update(end - 1), to, row);
   if (!sums) {
     std::memcpy(to, update(end - 1), static_cast<size_t>(row));
     return;
@@ -188,7 +188,7 @@ void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const
 void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* updates, char* y) {
   const int64_t row = s.inner * s.bytes;
   const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
-    StreamRow<char> place(false, row);
+    NontemporalRow<char> place(false, row);
     int64_t k = begin;
     while (k > 0 && k < end && sorted.index(k) == sorted.index(k - 1)) ++k;
     while (k < end) {
@@ -207,19 +207,19 @@ void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* update
 void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, const char* updates,
                    char* y) {
   const int64_t row = s.inner * s.bytes, length = s.axis.length;
-  const bool stream =
-      base == nullptr && row <= kStreamRow && beyond_cache(s.outer * (length + sorted.count) * row);
+  const bool nontemporal = base == nullptr && row <= kNontemporalRow &&
+                           beyond_cache(s.outer * (length + sorted.count) * row);
   const auto plain = [&](int64_t first, int64_t rows) {
     if (base != nullptr) {
       std::memcpy(y + first * row, base + first * row, rows * row);
-    } else if (stream) {
-      stream_zeros(y + first * row, rows * row);
+    } else if (nontemporal) {
+      nontemporal_zero(y + first * row, rows * row);
     } else {
       std::memset(y + first * row, 0, rows * row);
     }
   };
   const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
-    StreamRow<char> place(stream, row);
+    NontemporalRow<char> place(nontemporal, row);
     int64_t r = begin;
     for (int64_t k = sorted.first_at_or_after(begin); k < sorted.count; k = sorted.end_of(k)) {
       const int64_t at = sorted.index(k);

@@ -158,10 +158,10 @@ void StridedCopy::run_transposed(const void* in, void* out) const {
   const int64_t rows = loop_.dims[fast_], columns = loop_.dims[last];
   // The other dims with the blocks of rows and columns as the innermost are one flat range of work.
   constexpr int64_t kColumns = 1024;
-  constexpr uint64_t kStreamed = 4 << 20;
+  constexpr uint64_t kNontemporal = 4 << 20;
   const int64_t block = 512 / size_, row_blocks = (rows + block - 1) / block;
   const int64_t blocks = row_blocks * ((columns + kColumns - 1) / kColumns);
-  const bool stream = static_cast<uint64_t>(bytes_) >= kStreamed;
+  const bool nontemporal = static_cast<uint64_t>(bytes_) >= kNontemporal;
   Dims out_strides{};
   int64_t step = 1;
   for (int i = last; i >= 0; --i) out_strides[i] = step, step *= loop_.dims[i];
@@ -180,7 +180,8 @@ void StridedCopy::run_transposed(const void* in, void* out) const {
       }
       transpose(static_cast<const char*>(in) + from * size_, strides[last],
                 static_cast<char*>(out) + to * size_, out_strides[fast_],
-                std::min(block, rows - row), std::min(kColumns, columns - column), size_, stream);
+                std::min(block, rows - row), std::min(kColumns, columns - column), size_,
+                nontemporal);
     }
   });
 }

@@ -14,7 +14,7 @@
 
 #include "../parallel.hpp"
 #include "convert.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
@@ -129,17 +129,17 @@ class TileReader {
   alignas(64) float wide_[kTile];
 };
 
-// Takes the tiles of the dense result: direct when T is its own type, rounded from float for f16
-// and bf16; `stream`: past the caches.
+// Writes the tiles of a dense result: directly if T is the result's own type, rounded from float
+// for f16 and bf16. `nontemporal` selects non-temporal stores.
 class TileWriter {
  public:
-  TileWriter(void* base, tenon_dtype dtype, bool stream = false)
+  TileWriter(void* base, tenon_dtype dtype, bool nontemporal = false)
       : base_(static_cast<char*>(base)),
         dtype_(dtype),
         size_(element_bytes(dtype)),
-        stream_(stream && !is_half(dtype)) {}
+        nontemporal_(nontemporal && !is_half(dtype)) {}
   ~TileWriter() {
-    if (stream_) stream_fence();
+    if (nontemporal_) nontemporal_fence();
   }
   TileWriter(const TileWriter&) = delete;
   TileWriter& operator=(const TileWriter&) = delete;
@@ -148,13 +148,15 @@ class TileWriter {
   T* at(int64_t flat) {
     if constexpr (std::is_same_v<T, float>)
       if (dtype_ != TENON_DTYPE_F32) return reinterpret_cast<float*>(tile_);
-    return reinterpret_cast<T*>(stream_ ? tile_ : base_ + flat * size_);
+    return reinterpret_cast<T*>(nontemporal_ ? tile_ : base_ + flat * size_);
   }
   // As a TileOp fills it.
-  void* work(int64_t flat) { return is_half(dtype_) || stream_ ? tile_ : base_ + flat * size_; }
+  void* work(int64_t flat) {
+    return is_half(dtype_) || nontemporal_ ? tile_ : base_ + flat * size_;
+  }
   // After the tile given by at or work is complete.
   void commit(int64_t flat, int64_t n) {
-    if (stream_) return stream_bytes(tile_, base_ + flat * size_, n * size_);
+    if (nontemporal_) return nontemporal_copy(tile_, base_ + flat * size_, n * size_);
     if (is_half(dtype_)) narrow(dtype_, reinterpret_cast<float*>(tile_), base_ + flat * size_, n);
   }
 
@@ -162,7 +164,7 @@ class TileWriter {
   char* base_;
   tenon_dtype dtype_;
   int64_t size_;
-  bool stream_;
+  bool nontemporal_;
   alignas(64) char tile_[kTile * 8];
 };
 

@@ -10,7 +10,7 @@
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "convert.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 #include "tenon/norm_ops.hpp"
 
 namespace tenon::cpu {
@@ -58,7 +58,7 @@ Kernel make_forward(const sdk::NormOp& p) {
         bias.prepare(c), gamma.prepare(c),
         beta.prepare(c), c.outputs[0],
         c.out(sum),      c.out(mean),
-        c.out(inv),      streams(c.outputs[0], total, {c.inputs[x], c.in(residual)})};
+        c.out(inv),      bypasses_cache(c.outputs[0], total, {c.inputs[x], c.in(residual)})};
     parallel_for(rows.count, grain,
                  [&](int64_t begin, int64_t end) { norm_forward(a, begin, end); });
   };
@@ -153,7 +153,7 @@ Kernel make_backward(const sdk::NormBackwardOp& p, const sdk::Node& node) {
         c.in(inv),
         c.in(dsum),
         c.out(dx),
-        dx >= 0 && streams(c.out(dx), total, {c.inputs[dy], c.inputs[x], c.in(dsum)})};
+        dx >= 0 && bypasses_cache(c.out(dx), total, {c.inputs[dy], c.inputs[x], c.in(dsum)})};
     parallel_for(dgamma.blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = block * dgamma.rows_per_block;

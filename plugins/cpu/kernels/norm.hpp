@@ -55,9 +55,9 @@ struct NormForward {
   const void* beta = nullptr;   // acc
   void* y = nullptr;
   void* sum = nullptr;
-  void* mean = nullptr;  // acc
-  void* inv = nullptr;   // acc
-  bool stream = false;   // y goes past the caches
+  void* mean = nullptr;      // acc
+  void* inv = nullptr;       // acc
+  bool nontemporal = false;  // y goes past the caches
 };
 void norm_forward(const NormForward& a, int64_t first_row, int64_t end_row);
 
@@ -73,7 +73,7 @@ struct NormBackward {
   const void* inv = nullptr;    // acc
   const void* dsum = nullptr;
   void* dx = nullptr;
-  bool stream = false;  // dx goes past the caches
+  bool nontemporal = false;  // dx goes past the caches
 };
 // dgamma and dbeta are sums over these rows, in acc; null where not wanted.
 void norm_backward(const NormBackward& a, int64_t first_row, int64_t end_row, void* dgamma,

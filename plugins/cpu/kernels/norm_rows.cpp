@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "nontemporal.hpp"
 #include "norm.hpp"
-#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/norm_rows.cpp"
@@ -49,7 +49,7 @@ void forward_rows(const NormForward& a, int64_t first, int64_t end) {
   const A* bias = static_cast<const A*>(a.bias);
   const A* gamma = static_cast<const A*>(a.gamma);
   const A* beta = static_cast<const A*>(a.beta);
-  StreamRow<T> result(a.stream, a.n);
+  NontemporalRow<T> result(a.nontemporal, a.n);
   for (int64_t row = first; row < end; ++row) {
     const T* x = row_of<T>(a.x, row, a.n);
     const T* residual = row_of<T>(a.residual, row, a.n);
@@ -100,7 +100,7 @@ void backward_rows(const NormBackward& a, int64_t first, int64_t end, void* dgam
   const A* gamma = static_cast<const A*>(a.gamma);
   A* dgamma = static_cast<A*>(dgamma_sum);
   A* dbeta = static_cast<A*>(dbeta_sum);
-  StreamRow<T> result(a.stream, a.n);
+  NontemporalRow<T> result(a.nontemporal, a.n);
   for (int64_t row = first; row < end; ++row) {
     const T* x = row_of<T>(a.x, row, a.n);
     const T* dy = row_of<T>(a.dy, row, a.n);

@@ -3,9 +3,9 @@
 // spread columns and add their gradients there.
 #include "../parallel.hpp"
 #include "axis.hpp"
+#include "nontemporal.hpp"
 #include "norm.hpp"
 #include "pool.hpp"
-#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -23,10 +23,10 @@ struct Router {
   }
   void run_quarters(const char* dy, const char* x, char* dx) const {
     const int64_t bytes = element_bytes(dtype), plane_bytes = p.pixels() * bytes;
-    const bool stream = streams(dx, p.planes * plane_bytes, {dy, x});
+    const bool nontemporal = bypasses_cache(dx, p.planes * plane_bytes, {dy, x});
     parallel_for(p.planes, grain_for(3 * plane_bytes), [&](int64_t plane, int64_t end) {
       pool_route_quarters(plan(), dy + plane * p.windows() * bytes, x + plane * plane_bytes,
-                          dx + plane * plane_bytes, end - plane, stream);
+                          dx + plane * plane_bytes, end - plane, nontemporal);
     });
   }
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "nontemporal.hpp"
 #include "pool_vector.hpp"
-#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/pool_route_vector.cpp"
@@ -123,9 +123,10 @@ HWY_INLINE void route_quarters(const PoolLine& w, const T* dy, const T* x, T* dx
 }
 
 template <class T>
-void route_planes(const PoolPlan& p, const T* dy, const T* x, T* dx, int64_t planes, bool stream) {
+void route_planes(const PoolPlan& p, const T* dy, const T* x, T* dx, int64_t planes,
+                  bool nontemporal) {
   const PoolLine &h = p.windows.h, &w = p.windows.w;
-  StreamRow<T> rows(stream, 2 * w.size);
+  NontemporalRow<T> rows(nontemporal, 2 * w.size);
   for (int64_t plane = 0; plane < planes; ++plane) {
     for (int64_t i = 0; i < h.count; ++i, dy += w.count, x += 2 * w.size, dx += 2 * w.size) {
       route_quarters(w, dy, x, rows.at(dx));
@@ -138,10 +139,10 @@ void route_planes(const PoolPlan& p, const T* dy, const T* x, T* dx, int64_t pla
 }
 
 void quarters_target(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
-                     bool stream) {
+                     bool nontemporal) {
   const auto as = [&]<class T>(T) {
     route_planes(p, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(dx),
-                 planes, stream);
+                 planes, nontemporal);
   };
   if (p.dtype == TENON_DTYPE_F64) return as(double{});
   as(float{});
@@ -175,8 +176,8 @@ HWY_EXPORT(route_target);
 HWY_EXPORT(join_target);
 
 void pool_route_quarters(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
-                         bool stream) {
-  HWY_DYNAMIC_DISPATCH(quarters_target)(p, dy, x, dx, planes, stream);
+                         bool nontemporal) {
+  HWY_DYNAMIC_DISPATCH(quarters_target)(p, dy, x, dx, planes, nontemporal);
 }
 bool pool_route(const PoolPlan& p, const void* dy, const void* x, void* spread_x, void* spread_dx) {
   bool missed = false;

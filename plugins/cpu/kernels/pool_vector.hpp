@@ -34,7 +34,7 @@ inline bool quarters(const PoolLine& w) {
          2 * w.count <= w.size;
 }
 void pool_route_quarters(const PoolPlan& p, const void* dy, const void* x, void* dx, int64_t planes,
-                         bool stream);
+                         bool nontemporal);
 // The spread plane as it is.
 void pool_join(const PoolPlan& p, void* spread, void* plane);
 

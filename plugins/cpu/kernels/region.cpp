@@ -75,8 +75,8 @@ class Region {
   void find_rows(const std::vector<int64_t>& shape);
   void find_in_place(const sdk::Node& node, size_t first, size_t first_out);
   // May output k go past the caches; does it in this run?
-  bool may_stream(size_t k) const;
-  bool streams(const Call& c, size_t k) const;
+  bool may_bypass_cache(size_t k) const;
+  bool bypasses_cache(const Call& c, size_t k) const;
   void run_rows(const Call& c) const;
   void fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const;
   char* area(const Call& c, int slot) const {
@@ -115,11 +115,11 @@ class Region::Worker {
       else if (registers[i].kind == Kind::constant)  // only read
         tiles_[i] = const_cast<void*>(r_.body_->constant(registers[i].index));
     }
-    streamed_ = at + r_.body_->slot_count() * r_.body_->slot_bytes();
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) stream_[k] = r_.streams(c, k);
+    staging_ = at + r_.body_->slot_count() * r_.body_->slot_bytes();
+    for (size_t k = 0; k < r_.outputs_.size(); ++k) nontemporal_[k] = r_.bypasses_cache(c, k);
   }
   ~Worker() {
-    if (stream_.any()) stream_fence();
+    if (nontemporal_.any()) nontemporal_fence();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -151,15 +151,15 @@ class Region::Worker {
   char* place(size_t k, int64_t flat) const {
     return static_cast<char*>(c_.outputs[r_.outputs_[k].position]) + flat * r_.outputs_[k].size;
   }
-  char* stream_tile(size_t k) const {
-    return streamed_ + static_cast<int64_t>(k) * r_.body_->slot_bytes();
+  char* staging_tile(size_t k) const {
+    return staging_ + static_cast<int64_t>(k) * r_.body_->slot_bytes();
   }
   void run_block(int64_t flat, int64_t n) {
     const RegionBody& body = *r_.body_;
     for (size_t k = 0; k < r_.outputs_.size(); ++k) {
       const int reg = body.outputs()[k];
       if (reg >= 0 && !is_half(r_.outputs_[k].dtype))
-        tiles_[static_cast<size_t>(reg)] = stream_[k] ? stream_tile(k) : place(k, flat);
+        tiles_[static_cast<size_t>(reg)] = nontemporal_[k] ? staging_tile(k) : place(k, flat);
     }
     const auto count = static_cast<int64_t>(body.steps().size());
     for (int64_t i = 0; i < count; ++i) {
@@ -173,8 +173,8 @@ class Region::Worker {
       if (is_half(o.dtype))
         narrow(o.dtype, static_cast<const float*>(tiles_[static_cast<size_t>(reg)]), place(k, flat),
                n);
-      else if (stream_[k])
-        stream_bytes(stream_tile(k), place(k, flat), n * o.size);
+      else if (nontemporal_[k])
+        nontemporal_copy(staging_tile(k), place(k, flat), n * o.size);
     }
   }
   void run_step(const RegionBody::Step& s, int64_t n) {
@@ -203,8 +203,8 @@ class Region::Worker {
   const Region& r_;
   const Call& c_;
   TileReader* readers_;
-  char* streamed_;  // a tile for each output
-  std::bitset<RegionBody::kMaxRegisters> stream_;
+  char* staging_;  // a tile for each output
+  std::bitset<RegionBody::kMaxRegisters> nontemporal_;
   std::array<void*, RegionBody::kMaxRegisters> tiles_{};
 };
 
@@ -246,18 +246,18 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
     far_[k] = loop_.dense[k] && loop_.count * element_bytes(input_dtypes_[k]) >= kFar;
   int64_t tiles = body_->slot_count();
   for (size_t k = 0; k < outputs_.size(); ++k)
-    if (may_stream(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;
+    if (may_bypass_cache(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;
   block_ = block_of(static_cast<int64_t>(count) + tiles);
   area_bytes_ =
       padded(count * sizeof(TileReader)) + static_cast<uint64_t>(tiles * body_->slot_bytes());
 }
 
-bool Region::may_stream(size_t k) const {
+bool Region::may_bypass_cache(size_t k) const {
   const Output& o = outputs_[k];
   return body_->outputs()[k] >= 0 && !is_half(o.dtype) && beyond_cache(loop_.count * bytes_);
 }
-bool Region::streams(const Call& c, size_t k) const {
-  if (!may_stream(k)) return false;
+bool Region::bypasses_cache(const Call& c, size_t k) const {
+  if (!may_bypass_cache(k)) return false;
   return std::ranges::none_of(
       inputs_, [&](int from) { return c.inputs[from] == c.outputs[outputs_[k].position]; });
 }

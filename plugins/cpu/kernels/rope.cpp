@@ -5,8 +5,8 @@
 #include "../kernels.hpp"
 #include "../parallel.hpp"
 #include "axis.hpp"
+#include "nontemporal.hpp"
 #include "rope_core.hpp"
-#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -39,7 +39,8 @@ struct Rope {
       for (int64_t i = 0; i < batch * rows.steps; ++i) positions[i] = i;
     if (ids >= 0 || per_token) r.positions = positions;
     const int64_t bytes = 2 * r.dim * element_bytes(r.dtype);
-    r.stream = streams(c.outputs[0], batch * r.steps * r.heads * bytes / 2, {c.inputs[x]});
+    r.nontemporal =
+        bypasses_cache(c.outputs[0], batch * r.steps * r.heads * bytes / 2, {c.inputs[x]});
     parallel_for(batch * r.steps * r.heads, grain_for(bytes), [&](int64_t begin, int64_t end) {
       rope_turn(r, c.inputs[x], c.outputs[0], begin, end);
     });

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rope_core.cpp"
@@ -122,16 +122,16 @@ void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   }
 }
 
-// A few rows at a time when they are streamed: a row alone may be as short as a line.
+// Non-temporal stores take several rows at a time: a single row may be as short as a cache line.
 template <class T>
 void all_rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   constexpr int64_t kBlock = 8192;  // bytes
   const int64_t bytes = r.dim * static_cast<int64_t>(sizeof(T));
   const int64_t most = bytes > 0 ? kBlock / bytes : 0;
-  const int64_t step = r.stream && most > 0 ? most : end - begin;
+  const int64_t step = r.nontemporal && most > 0 ? most : end - begin;
   for (int64_t row = begin; row < end; row += step) {
     const int64_t count = std::min(step, end - row);
-    StreamRow<T> block(r.stream, count * r.dim);
+    NontemporalRow<T> block(r.nontemporal, count * r.dim);
     rows(r, x + row * r.dim, block.at(y + row * r.dim), row, row + count);
     block.done(y + row * r.dim);
   }

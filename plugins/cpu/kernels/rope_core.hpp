@@ -17,7 +17,7 @@ struct RopeRows {
   const void *cos, *sin;     // rows of half, in the accumulation type
   const int64_t* positions;  // table row of each (batch, step), or nullptr: offset + step
   int64_t offset;
-  bool stream;  // y goes past the caches
+  bool nontemporal;  // y goes past the caches
 };
 
 // Rows [begin, end) of x into y, which may be x.

@@ -8,7 +8,7 @@
 #include "../kernels.hpp"
 #include "../parallel.hpp"
 #include "axis.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/scan.cpp"
@@ -207,9 +207,9 @@ sdk::Kernel make_cumsum(const sdk::op::cumsum& n, const sdk::Node&) {
   const auto run = [=, exclusive = n.exclusive, reverse = n.reverse](const sdk::Call& c) {
     if (view.inner == 1) {
       const int64_t row = view.length * bytes;
-      const bool stream = streams(c.outputs[0], view.outer * row, {c.inputs[0]});
+      const bool nontemporal = bypasses_cache(c.outputs[0], view.outer * row, {c.inputs[0]});
       parallel_for(view.outer, grain_for(2 * row), [&](int64_t begin, int64_t end) {
-        StreamRow<char> place(stream, row);
+        NontemporalRow<char> place(nontemporal, row);
         for (int64_t at = begin * row; at < end * row; at += row) {
           char* const y = c.out<char>(0) + at;
           kernels.row({c.in<char>(0) + at, place.at(y), view.length, 1, 1, exclusive, reverse});

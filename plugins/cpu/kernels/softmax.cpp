@@ -3,7 +3,7 @@
 #include "softmax.hpp"
 
 #include "../kernels.hpp"
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -15,9 +15,9 @@ sdk::Kernel make_softmax(const sdk::op::softmax& n, const sdk::Node&) {
   const int64_t bytes = element_bytes("x", x.dtype);
   const int64_t total = static_cast<int64_t>(x.bytes());
   const auto run = [=, dtype = x.dtype, log = n.log](const sdk::Call& c) {
-    const bool stream = streams(c.outputs[0], total, {c.inputs[0]});
+    const bool nontemporal = bypasses_cache(c.outputs[0], total, {c.inputs[0]});
     for_lines(view, bytes, 4 * bytes, [&](const Lines& lines) {
-      softmax_forward(dtype, lines, log, stream, c.inputs[0], c.outputs[0]);
+      softmax_forward(dtype, lines, log, nontemporal, c.inputs[0], c.outputs[0]);
     });
   };
   return {.run = run, .in_place = {{0, 0}}};
@@ -30,9 +30,9 @@ sdk::Kernel make_softmax_backward(const sdk::op::softmax_backward& n, const sdk:
   const int64_t bytes = element_bytes("y", y.dtype);
   const int64_t total = static_cast<int64_t>(y.bytes());
   const auto run = [=, dtype = y.dtype, log = n.log](const sdk::Call& c) {
-    const bool stream = streams(c.outputs[0], total, {c.inputs[0], c.inputs[1]});
+    const bool nontemporal = bypasses_cache(c.outputs[0], total, {c.inputs[0], c.inputs[1]});
     for_lines(view, bytes, 4 * bytes, [&](const Lines& lines) {
-      softmax_backward(dtype, lines, log, stream, c.inputs[0], c.inputs[1], c.outputs[0]);
+      softmax_backward(dtype, lines, log, nontemporal, c.inputs[0], c.inputs[1], c.outputs[0]);
     });
   };
   return {.run = run, .in_place = {{0, 0}, {1, 0}}};

@@ -42,12 +42,12 @@ void for_lines(const AxisView& v, int64_t bytes, int64_t cost, Body&& body) {
   });
 }
 
-// ---- softmax: every address is that of the whole tensor; `stream`: rows of the result go past the
+// ---- softmax: every address is that of the whole tensor; `nontemporal`: rows of the result go past the
 // caches
-void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* x,
-                     void* y);
-void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* dy,
-                      const void* y, void* dx);
+void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
+                     const void* x, void* y);
+void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
+                      const void* dy, const void* y, void* dx);
 
 // ---- cross entropy: weight is per class and in the accumulation type, or null for ones
 struct LineStatistics {
@@ -65,7 +65,7 @@ struct LineSlope {
   bool zero;
 };
 void loss_slopes(tenon_dtype dtype, const Lines& lines, const void* logits, const void* weight,
-                 const LineSlope* slopes, bool stream, void* dx);
+                 const LineSlope* slopes, bool nontemporal, void* dx);
 
 sdk::Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const sdk::Node& node);
 sdk::Kernel make_cross_entropy_backward(const sdk::op::cross_entropy_backward& n,

@@ -8,8 +8,8 @@
 
 #include "convert.hpp"
 #include "index_policy.hpp"
+#include "nontemporal.hpp"
 #include "softmax.hpp"
-#include "stream.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -268,8 +268,8 @@ void run_backward(const Loss& loss, const BackwardOperands& at, const Call& c) {
   const bool each = loss.reduction() == Reduction::none;
   double shared = each || loss.items() == 0 ? 0 : element(loss.acc(), c.inputs[at.dy], 0);
   if (loss.reduction() == Reduction::mean) shared /= run.kept_weight();
-  const bool stream =
-      streams(c.outputs[0], loss.items() * loss.view().length * loss.bytes(), {logits});
+  const bool nontemporal =
+      bypasses_cache(c.outputs[0], loss.items() * loss.view().length * loss.bytes(), {logits});
   for_lines(loss.view(), loss.bytes(), 4 * loss.bytes(), [&](const Lines& lines) {
     LineStatistics s[kMostLines];
     LineSlope slopes[kMostLines];
@@ -288,7 +288,8 @@ void run_backward(const Loss& loss, const BackwardOperands& at, const Call& c) {
           up * ((1 - smoothing) * run.class_weight(label) + part * run.total_weight());
       slopes[i] = {s[i].max, scale * std::exp(-s[i].log_sum), up * part, false};
     }
-    loss_slopes(loss.dtype(), lines, logits, run.spread_weight(), slopes, stream, c.outputs[0]);
+    loss_slopes(loss.dtype(), lines, logits, run.spread_weight(), slopes, nontemporal,
+                c.outputs[0]);
     for (int64_t i = 0; i < lines.count; ++i)
       if (!slopes[i].zero)
         set_element(loss.dtype(), c.outputs[0],

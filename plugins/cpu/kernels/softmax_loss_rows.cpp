@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "nontemporal.hpp"
 #include "softmax.hpp"
-#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_loss_rows.cpp"
@@ -88,9 +88,9 @@ void slope_part(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& sl
 }
 
 template <class T, bool flat>
-void slope_row(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slope, bool stream,
-               T* dx) {
-  stream_parts(stream, n, dx, [&](int64_t i, int64_t count, T* to) {
+void slope_row(const T* x, const Acc<T>* weight, int64_t n, const LineSlope& slope,
+               bool nontemporal, T* dx) {
+  nontemporal_parts(nontemporal, n, dx, [&](int64_t i, int64_t count, T* to) {
     slope_part<T, flat>(x + i, weight ? weight + i : nullptr, count, slope, to);
   });
 }
@@ -123,7 +123,7 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
 }
 
 void slopes_target(tenon_dtype dtype, const Lines& l, const void* logits, const void* weight,
-                   const LineSlope* slopes, bool stream, void* dx) {
+                   const LineSlope* slopes, bool nontemporal, void* dx) {
   with_storage(dtype, [&]<class T>(T) {
     const T* x = static_cast<const T*>(logits) + l.start(0);
     const Acc<T>* w = static_cast<const Acc<T>*>(weight);
@@ -133,12 +133,12 @@ void slopes_target(tenon_dtype dtype, const Lines& l, const void* logits, const 
       if (slopes[i].zero) {
         std::fill_n(to, l.length, T{});
       } else if (slopes[i].flat != 0) {
-        slope_row<T, true>(x, w, l.length, slopes[i], stream, to);
+        slope_row<T, true>(x, w, l.length, slopes[i], nontemporal, to);
       } else {
-        slope_row<T, false>(x, w, l.length, slopes[i], stream, to);
+        slope_row<T, false>(x, w, l.length, slopes[i], nontemporal, to);
       }
     }
-    if (stream) stream_fence();
+    if (nontemporal) nontemporal_fence();
   });
 }
 
@@ -156,8 +156,8 @@ void loss_statistics(tenon_dtype dtype, const Lines& lines, const void* logits, 
   HWY_DYNAMIC_DISPATCH(statistics_target)(dtype, lines, logits, weight, spread, out);
 }
 void loss_slopes(tenon_dtype dtype, const Lines& lines, const void* logits, const void* weight,
-                 const LineSlope* slopes, bool stream, void* dx) {
-  HWY_DYNAMIC_DISPATCH(slopes_target)(dtype, lines, logits, weight, slopes, stream, dx);
+                 const LineSlope* slopes, bool nontemporal, void* dx) {
+  HWY_DYNAMIC_DISPATCH(slopes_target)(dtype, lines, logits, weight, slopes, nontemporal, dx);
 }
 
 }  // namespace tenon::cpu

@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "nontemporal.hpp"
 #include "softmax.hpp"
-#include "stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_rows.cpp"
@@ -67,13 +67,13 @@ void forward_columns(const Lines& l, const T* x, T* y, bool log) {
     });
 }
 
-void forward_target(tenon_dtype dtype, const Lines& l, bool log, bool stream, const void* x,
+void forward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontemporal, const void* x,
                     void* y) {
   with_storage(dtype, [&]<class T>(T) {
     const T* from = static_cast<const T*>(x) + l.start(0);
     T* to = static_cast<T*>(y) + l.start(0);
     if (l.inner != 1) return forward_columns(l, from, to, log);
-    StreamRow<T> row(stream, l.length);
+    NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       forward_row(from + at, row.at(to + at), l.length, log);
       row.done(to + at);
@@ -120,14 +120,14 @@ void backward_columns(const Lines& l, const T* dy, const T* y, T* dx, bool log) 
     });
 }
 
-void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool stream, const void* dy,
+void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontemporal, const void* dy,
                      const void* y, void* dx) {
   with_storage(dtype, [&]<class T>(T) {
     const T* up = static_cast<const T*>(dy) + l.start(0);
     const T* out = static_cast<const T*>(y) + l.start(0);
     T* to = static_cast<T*>(dx) + l.start(0);
     if (l.inner != 1) return backward_columns(l, up, out, to, log);
-    StreamRow<T> row(stream, l.length);
+    NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       backward_row(up + at, out + at, row.at(to + at), l.length, log);
       row.done(to + at);
@@ -144,13 +144,14 @@ namespace tenon::cpu {
 HWY_EXPORT(forward_target);
 HWY_EXPORT(backward_target);
 
-void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* x,
-                     void* y) {
-  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(forward_target)(dtype, lines, log, stream, x, y);
+void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
+                     const void* x, void* y) {
+  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(forward_target)(dtype, lines, log, nontemporal, x, y);
 }
-void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool stream, const void* dy,
-                      const void* y, void* dx) {
-  if (lines.length > 0) HWY_DYNAMIC_DISPATCH(backward_target)(dtype, lines, log, stream, dy, y, dx);
+void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
+                      const void* dy, const void* y, void* dx) {
+  if (lines.length > 0)
+    HWY_DYNAMIC_DISPATCH(backward_target)(dtype, lines, log, nontemporal, dy, y, dx);
 }
 
 }  // namespace tenon::cpu

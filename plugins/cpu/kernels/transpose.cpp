@@ -34,10 +34,10 @@ void transpose_square(const T* in, int64_t in_stride, T* out, int64_t out_stride
   for (int64_t k = 0; k < kLanes; ++k) hn::StoreU(v[k], d, out + k * out_stride);
 }
 
-// Past the cache, if asked: a line that is written whole need not be read first.
+// `nontemporal` avoids reading a line that is written whole.
 template <class T>
-void store_line(const T* line, T* to, bool stream) {
-  if (!stream || reinterpret_cast<uintptr_t>(to) % kLine != 0) {
+void store_line(const T* line, T* to, bool nontemporal) {
+  if (!nontemporal || reinterpret_cast<uintptr_t>(to) % kLine != 0) {
     std::memcpy(to, line, kLine);
     return;
   }
@@ -48,19 +48,20 @@ void store_line(const T* line, T* to, bool stream) {
 }
 
 template <class T>
-void transpose_tile(const T* in, int64_t in_stride, T* out, int64_t out_stride, bool stream) {
+void transpose_tile(const T* in, int64_t in_stride, T* out, int64_t out_stride, bool nontemporal) {
   constexpr int64_t kLanes = 16 / sizeof(T), kSide = kLine / sizeof(T);
   alignas(kLine) T tile[kSide * kSide];
   for (int64_t j = 0; j < kSide; j += kLanes)
     for (int64_t i = 0; i < kSide; i += kLanes)
       transpose_square(in + j * in_stride + i, in_stride, tile + i * kSide + j, kSide);
-  for (int64_t i = 0; i < kSide; ++i) store_line(tile + i * kSide, out + i * out_stride, stream);
+  for (int64_t i = 0; i < kSide; ++i)
+    store_line(tile + i * kSide, out + i * out_stride, nontemporal);
 }
 
 // Column by column of tiles, so that the lines read of one row of `in` lie together.
 template <class T>
 void transpose_matrix(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
-                      int64_t columns, bool stream) {
+                      int64_t columns, bool nontemporal) {
   constexpr int64_t kSide = kLine / sizeof(T);
   for (int64_t j0 = 0; j0 < columns; j0 += kSide) {
     const int64_t width = std::min(kSide, columns - j0);
@@ -69,7 +70,7 @@ void transpose_matrix(const T* in, int64_t in_stride, T* out, int64_t out_stride
       const T* from = in + j0 * in_stride + i0;
       T* to = out + i0 * out_stride + j0;
       if (width == kSide && height == kSide) {
-        transpose_tile(from, in_stride, to, out_stride, stream);
+        transpose_tile(from, in_stride, to, out_stride, nontemporal);
         continue;
       }
       for (int64_t i = 0; i < height; ++i)
@@ -81,11 +82,11 @@ void transpose_matrix(const T* in, int64_t in_stride, T* out, int64_t out_stride
 }  // namespace
 
 void transpose(const void* in, int64_t in_stride, void* out, int64_t out_stride, int64_t rows,
-               int64_t columns, int64_t size, bool stream) {
+               int64_t columns, int64_t size, bool nontemporal) {
   const auto as = [&](auto t) {
     using T = decltype(t);
     transpose_matrix(static_cast<const T*>(in), in_stride, static_cast<T*>(out), out_stride, rows,
-                     columns, stream);
+                     columns, nontemporal);
   };
   switch (size) {
     case 1:
@@ -101,7 +102,7 @@ void transpose(const void* in, int64_t in_stride, void* out, int64_t out_stride,
       as(uint64_t{});
       break;
   }
-  if (stream) hwy::FlushStream();
+  if (nontemporal) hwy::FlushStream();
 }
 
 }  // namespace tenon::cpu

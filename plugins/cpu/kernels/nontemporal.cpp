@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which results bypass the caches, and writes them with non-temporal stores.
-#include "stream.hpp"
+#include "nontemporal.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/stream.cpp"
+#define HWY_TARGET_INCLUDE "kernels/nontemporal.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // after foreach_target
@@ -19,8 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kLine = 64;
 
-// How much of [to, to + bytes) lies before the first whole line: a line that is written in parts
-// costs more than one that is not streamed.
+// Bytes of [to, to + bytes) before the first whole cache line. A partly written line costs more
+// with non-temporal stores than with ordinary ones.
 HWY_INLINE int64_t head_of(const void* to, int64_t bytes) {
   return std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) % size_t{kLine}));
 }
@@ -56,7 +56,7 @@ namespace tenon::cpu {
 
 namespace {
 
-// The last cache's size as the kernel tells it, 0 where it does not.
+// Size of the last-level cache as the system reports it; 0 if unknown.
 int64_t last_cache_bytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   int64_t size = 0;
@@ -65,12 +65,14 @@ int64_t last_cache_bytes() {
   return unit == 'K' ? size << 10 : unit == 'M' ? size << 20 : 0;
 }
 
-int64_t most_in_cache() {
-  // Where many cores share one last cache, as on Intel's servers, a core has but its part.
+int64_t cache_capacity() {
+  // On processors where many cores share the last-level cache, such as Intel's servers, a core can
+  // count on its share only.
   constexpr int64_t kShared = 24 << 20;
 #if defined(__x86_64__)
-  // AMD's is of a few cores. Measured on Zen 5, 32 MiB, bytes read and written in ordinary stores
-  // over streamed: 32 MiB 0.7, 48 MiB 1.0, 64 MiB and more 1.1 to 1.3 of the time.
+  // On AMD, few cores share it. Measured on Zen 5 with 32 MiB, time of ordinary stores over
+  // non-temporal ones, by bytes read and written: 32 MiB 0.7, 48 MiB 1.0, 64 MiB and more 1.1 to
+  // 1.3.
   __builtin_cpu_init();
   if (__builtin_cpu_is("amd")) return std::max(kShared, last_cache_bytes() / 5 * 7);
 #endif
@@ -83,15 +85,15 @@ HWY_EXPORT(bytes_target);
 HWY_EXPORT(zeros_target);
 
 bool beyond_cache(int64_t bytes) {
-  static const int64_t most = most_in_cache();
-  return bytes >= most;
+  static const int64_t capacity = cache_capacity();
+  return bytes >= capacity;
 }
 
-void stream_bytes(const void* from, void* to, int64_t bytes) {
+void nontemporal_copy(const void* from, void* to, int64_t bytes) {
   HWY_DYNAMIC_DISPATCH(bytes_target)(from, to, bytes);
 }
-void stream_zeros(void* to, int64_t bytes) { HWY_DYNAMIC_DISPATCH(zeros_target)(to, bytes); }
-void stream_fence() { hwy::FlushStream(); }
+void nontemporal_zero(void* to, int64_t bytes) { HWY_DYNAMIC_DISPATCH(zeros_target)(to, bytes); }
+void nontemporal_fence() { hwy::FlushStream(); }
 
 }  // namespace tenon::cpu
 #endif
