@@ -24,7 +24,7 @@ inline constexpr uint32_t kElementwise =
 inline constexpr uint32_t kCommutative = 2;  // first two operands may change places
 inline constexpr uint32_t kOrdered = 4;      // keeps its order, is never merged, dropped or doubled
 inline constexpr uint32_t kView = 8;         // moves no data where strides permit
-inline constexpr uint32_t kReduction = 16;   // folds axes of its only operand; may end a region
+inline constexpr uint32_t kReduction = 16;   // folds axes of its only operand; may end a fused body
 
 // What a shape rule sees. Every operand's type is numeric here. fail() names op and node.
 class Infer {

@@ -11,13 +11,13 @@
 #include "ops/record.hpp"
 #include "plan/rewrite/batch.hpp"
 #include "plan/rewrite/fuse.hpp"
+#include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewrite/fuse_halves.hpp"
 #include "plan/rewrite/fuse_products.hpp"
 #include "plan/rewrite/hoist.hpp"
 #include "plan/rewrite/legalize.hpp"
 #include "plan/rewrite/price.hpp"
 #include "plan/rewrite/raise.hpp"
-#include "plan/rewrite/region.hpp"
 #include "plan/rewrite/simplify.hpp"
 
 namespace tenon::core {
@@ -146,8 +146,8 @@ class Planner {
     if (improve == Improve::simplify_and_join) hoist_weights(legal, query);
     // What was decomposed may have parts that the device joins.
     if (improve != Improve::nothing && fuses())
-      legal.graph =
-          join_batches(join_regions(join_products(fuse(legal.graph, query), query), query), query);
+      legal.graph = join_batches(
+          fuse_elementwise(join_products(fuse(legal.graph, query), query), query), query);
     settle_reports(legal);
     verify(legal.graph);
     return legal;

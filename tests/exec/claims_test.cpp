@@ -103,8 +103,8 @@ TEST_SUITE("exec/claims") {
       o = reduce(f) {kind="min", axes=[1], keepdims=true} @ "o"
       g = unary(f) {kind="neg"} @ "g" y = binary(g, o) {kind="sub"} @ "y")"));
     CHECK(o.count("elementwise_region") == 2);
-    CHECK(
-        says(o.report.dump(), {"claimed at first, refused in its region: two regions are enough"}));
+    CHECK(says(o.report.dump(),
+               {"claimed at first, refused in its region: two fused nodes are enough"}));
     for (const json& n : o.report["nodes"]) CHECK(n["verdict"] == "native");
   }
 
@@ -115,7 +115,7 @@ TEST_SUITE("exec/claims") {
     CHECK(o.count("elementwise_region") == 1);
     CHECK(o.node("t")["verdict"] == "fallback");
     CHECK(o.node("t")["reason"] ==
-          "claimed at first, refused in its region: tanh only without regions");
+          "claimed at first, refused in its region: tanh only without fused nodes");
   }
 
   TEST_CASE("withdrawn: with nowhere to go it is the joining that is given up") {

@@ -61,7 +61,7 @@ size_t steps(const Executable& executable, std::string_view label) {
   return count;
 }
 
-constexpr const char* kDevices[] = {"cpu:0", "template:0", "adversary:0", "regions:0", "lanes:0"};
+constexpr const char* kDevices[] = {"cpu:0", "template:0", "adversary:0", "fused:0", "lanes:0"};
 
 }  // namespace
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch is open while its sets come by. It stands in the place of its last set, so a node that
-// reads what a set makes closes it: then no set waits for another, and no reader comes too early.
+// A batch is open while its sets are visited, and takes the position of its last set. A node that
+// reads an output of a set closes the batch: so no set depends on another, and no reader runs
+// before the batch.
 #include "plan/rewrite/batch.hpp"
 
 #include <algorithm>
 #include <optional>
 
 #include "ir/rewrite.hpp"
+#include "ops/fused.hpp"
 #include "ops/record.hpp"
-#include "ops/region.hpp"
 #include "plan/rewrite/claims.hpp"
 #include "plan/rewrite/join.hpp"
 #include "plan/rewrite/key.hpp"
@@ -66,12 +67,12 @@ class Batcher {
   std::optional<Set> set_at(NodeId n) const {
     const NodeInfo& node = g_[n];
     if (node.group != kNone) return {};
-    const bool region = node.op == &region_record();
-    if (!region && (!(node.op->traits & kElementwise) || node.op->traits & kOrdered)) return {};
+    const bool fused = node.op == &fused_record();
+    if (!fused && (!(node.op->traits & kElementwise) || node.op->traits & kOrdered)) return {};
     for (Value v : node.outputs)
       if (!v || g_.type(v).shape.elements() == 0) return {};
     Set set{.node = n};
-    if (region) {
+    if (fused) {
       set.body = std::get<FunctionAttr>(*node.attr("body"));
       set.inputs = node.operands;
     } else {
@@ -91,8 +92,8 @@ class Batcher {
     return sum;
   }
 
-  // Sets run one after another in one step, where each may write over its own input: no other set
-  // may then read that input.
+  // The sets run one after another in one step, and each may overwrite its own input. So no other
+  // set may read that input later.
   bool apart(const Batch& batch, const Set& set) const {
     std::vector<uint64_t> made;
     for (Value v : g_[set.node].outputs) made.push_back(type_bytes(g_.type(v)));
@@ -133,12 +134,12 @@ class Batcher {
     if (batch.sets.size() < 2) return;
     const Operands o = operands_of(batch);
     const std::vector<NodeId> nodes = nodes_of(batch);
-    const Verdict& verdict = claims_.of(g_, batch_region_record(), o.values, o.attrs,
+    const Verdict& verdict = claims_.of(g_, batch_fused_record(), o.values, o.attrs,
                                         std::vector<bool>(o.outputs, true), g_[nodes[0]].device);
     const std::string why = claims_.why_not(verdict, g_, nodes);
     batch.native = why.empty();
     if (!batch.native)
-      notes_[nodes.back()] = cat("not joined into ", batch_region_record().name(), ": ", why);
+      notes_[nodes.back()] = cat("not joined into ", batch_fused_record().name(), ": ", why);
   }
   static std::vector<NodeId> nodes_of(const Batch& batch) {
     std::vector<NodeId> nodes;
@@ -152,7 +153,7 @@ class Batcher {
     size_t outputs;
   };
   Operands operands_of(const Batch& batch) const {
-    Operands o{{}, batch_region_attrs(batch.sets[0].body, batch.sets.size()), batch.made.size()};
+    Operands o{{}, batch_fused_attrs(batch.sets[0].body, batch.sets.size()), batch.made.size()};
     for (const Set& set : batch.sets)
       o.values.insert(o.values.end(), set.inputs.begin(), set.inputs.end());
     return o;
@@ -161,7 +162,7 @@ class Batcher {
   void emit(Rewriter& rw, const Batch& batch) const {
     const NodeId first = batch.sets[0].node;
     const Operands o = operands_of(batch);
-    const NodeId made = rw.to.add_node(batch_region_record(), rw.map(o.values), o.attrs,
+    const NodeId made = rw.to.add_node(batch_fused_record(), rw.map(o.values), o.attrs,
                                        std::vector<bool>(o.outputs, true), g_[first].provenance);
     rw.to.set_marks(made, marks_of(g_, nodes_of(batch)));
     size_t k = 0;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts independent elementwise work of one form into one node: regions, and elementwise nodes
-// alone, whose steps are the same and whose shapes may differ (updates of many small weights). For
-// a device that starts each node by itself, as one start.
+// Joins independent elementwise work with the same steps into one node, for example the updates of
+// many small weights. A set is a fused node or an elementwise node; the shapes of sets may differ.
+// This saves launches on devices where each node costs a launch.
 #pragma once
 
 #include "plan/rewrite/claims.hpp"
 
 namespace tenon::core {
 
-// What a set, inputs and outputs, may take, and all sets of a batch: what a batch reads lives until
-// its last set could run, so that a batch of large sets would cost memory.
+// Limits on the bytes of one set (inputs and outputs) and of a batch. The operands of a batch stay
+// alive until its last set could run, so batches of large sets would cost memory.
 inline constexpr uint64_t kBatchSetBytes = 256 << 10, kBatchBytes = 2 << 20;
 
-// Asks the nodes' device, a graph of one node at a time. Types must be numeric. What was joined,
-// and why sets were not, stands in the nodes' notes.
+// Asks the nodes' device, with a graph of one node. Types must be numeric. The nodes' notes say
+// what was joined, and why other sets were not.
 Graph join_batches(const Graph& graph, const Query& query);
 
 }  // namespace tenon::core

@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "ir/rewrite.hpp"
+#include "ops/fused.hpp"
 #include "ops/record.hpp"
-#include "ops/region.hpp"
 
 namespace tenon::core {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the passes share that put one node in the place of several: the body that it carries, and
-// what it keeps of its parts.
+// Shared by passes that replace several nodes by one: the body, and the names, marks and notes of
+// the replaced nodes.
 #pragma once
 
 #include <span>
@@ -11,26 +11,26 @@
 
 namespace tenon::core {
 
-// Names of nodes that become one, "binary mul + reduce", and the first provenance among them.
+// The names of the joined nodes ("binary mul + reduce"), and the first provenance among them.
 struct Parts {
   std::string names, provenance;
 };
 Parts parts_of(const Graph& g, std::span<const NodeId> nodes);
-// Marks of the one node: theirs, but where they differ it stands for several.
+// The marks that all nodes have in common. A mark that differs is set to "several".
 Marks marks_of(const Graph& g, std::span<const NodeId> nodes);
 
-// Says this of a node, if it is anything, behind what passes before said. A pass that runs twice
-// says it once.
+// Appends a note to those of earlier passes. A pass that runs twice adds its note once. Empty notes
+// are ignored.
 void add_note(Graph& g, NodeId n, const std::string& note);
 void append_note(std::string& notes, const std::string& note);
 
-// Is v a constant of one element, which a body carries itself?
+// True if v is a constant of one element; a body contains such constants.
 bool is_number(const Graph& g, Value v);
 
-// Nodes as steps of a region, in their order.
+// The nodes as steps of a body, in their order.
 struct StepsOf {
   FunctionAttr body;
-  std::vector<Value> inputs;  // of g, in the order of their first reading
+  std::vector<Value> inputs;  // values of g, in the order of their first use
 };
 StepsOf steps_of(const Graph& g, std::span<const NodeId> nodes, std::span<const Value> outputs);
 

@@ -39,7 +39,7 @@ __device__ inline T wrapped(typename Unsigned<T>::type v) {
   return (T)v;
 }
 
-// Rounded by themselves, whatever step follows: a region gives what its nodes give one by one.
+// Rounded by themselves, whatever step follows: a fused body gives what its nodes give one by one.
 __device__ inline f32 rounded_sum(f32 x, f32 y) { return __fadd_rn(x, y); }
 __device__ inline f64 rounded_sum(f64 x, f64 y) { return __dadd_rn(x, y); }
 __device__ inline f32 rounded_difference(f32 x, f32 y) { return __fsub_rn(x, y); }

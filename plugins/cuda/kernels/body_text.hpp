@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise ops as device text: steps over registers, whatever shapes they run over. Single ops
-// and regions are both made of these; frame.hpp puts a finished text over shapes.
+// and fused bodies are both made of these; frame.hpp puts a finished text over shapes.
 #pragma once
 
 #include <string>

@@ -5,7 +5,7 @@
 // format and contains its reader. C11.
 //
 // A blob is a list of functions. Function 0 is the graph or region itself. The others are bodies
-// that attributes refer to, such as the body of an elementwise region. Values and nodes of a
+// that attributes refer to, such as the body of elementwise_region. Values and nodes of a
 // function are indexed from 0; nodes are listed in an order in which they may run. Shapes are
 // numbers, never symbols. Weights are not part of the blob.
 //

@@ -300,7 +300,7 @@ struct Node {
 
 class Graph;
 
-// A graph as an attribute: the body of a region. The graph must live until the node is added.
+// A graph as an attribute: a fused body, for example. The graph must live until the node is added.
 struct Function {
   const tenon_graph* graph = nullptr;
   Function() = default;

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "plan/rewrite/region.hpp"
+#include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewritten.hpp"
 
 using namespace tenon::core;
@@ -150,7 +150,7 @@ TEST_SUITE("plan/batch") {
     const Graph g = join_batches(graph_of(text + "}"), answering(true));
     // v0 is read before v1 is made, so no two exp come together; the neg do, 1024 at a time.
     CHECK(g.node_count() == 50'000 + 49);
-    CHECK(join_batches(join_regions(graph_of(text + "}"), answering(true)), answering(true))
+    CHECK(join_batches(fuse_elementwise(graph_of(text + "}"), answering(true)), answering(true))
               .node_count() == 49);
   }
 }

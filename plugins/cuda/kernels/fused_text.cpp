@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the device text of a region from its body.
+// Writes the device text of a body.
 #include <algorithm>
 
-#include "region.hpp"
+#include "fused.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -71,7 +71,7 @@ class Step {
 
 }  // namespace
 
-RegionText::RegionText(const Body& body) {
+FusedText::FusedText(const Body& body) {
   std::vector<Register> values(body.value_count());
   for (const uint32_t v : body.inputs()) values[v] = text.input("xs", body.type(v).dtype);
   for (uint32_t v = 0; v < body.value_count(); ++v) {
@@ -121,7 +121,7 @@ RegionText::RegionText(const Body& body) {
     throw Refusal::shape("the body's reduction does not end it");
 }
 
-std::optional<Fold> RegionText::fold_over(std::span<const int64_t> shape) const {
+std::optional<Fold> FusedText::fold_over(std::span<const int64_t> shape) const {
   if (!fold) return {};
   const auto rank = static_cast<int64_t>(shape.size());
   std::vector<bool> folded(shape.size(), fold_axes.empty());

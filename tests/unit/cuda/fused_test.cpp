@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of regions as device text: what is taken, and that it compiles.
-#include "kernels/region.hpp"
+// Bodies of fused nodes as device text: what is taken, and that it compiles.
+#include "kernels/fused.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,11 +15,11 @@ using namespace tenon::cuda;
 
 namespace {
 
-// A graph of one region, as a plugin gets it.
+// A graph of one fused node, as a plugin gets it.
 struct Given {
   explicit Given(const std::string& graph_text)
-      : region(core::write_blob(core::parse("graph {" + graph_text + "}", "test"))) {
-    REQUIRE(tenon_blob_open(region.blob.data(), region.blob.size(), &blob) == nullptr);
+      : fused(core::write_blob(core::parse("graph {" + graph_text + "}", "test"))) {
+    REQUIRE(tenon_blob_open(fused.blob.data(), fused.blob.size(), &blob) == nullptr);
     tenon_node_view view = tenon_node_at(&blob, 0, 0);
     body = {&blob, tenon_node_function(&view, "body")};
     const tenon_blob_function& all = blob.functions[0];
@@ -33,7 +33,7 @@ struct Given {
       list.emplace_back(&types[k], static_cast<int>(k), nullptr, false, 256);
     return list;
   }
-  core::RegionBlob region;
+  core::RegionBlob fused;
   tenon_blob blob{};
   sdk::Function body{};
   std::vector<sdk::Type> types{};
@@ -42,19 +42,19 @@ struct Given {
 // The kernel's text for all operands under one shape. sets: of a batch.
 std::string text_of(const std::string& graph_text, std::vector<int64_t> shape, int64_t sets = 0) {
   const Given given(graph_text);
-  const RegionText region{sdk::Body(given.body)};
-  const Frame frame(region.text, given.values(0, region.text.inputs().size()), shape,
-                    {.batch = sets > 0, .fold = region.fold_over(shape), .multiprocessors = 100});
+  const FusedText fused{sdk::Body(given.body)};
+  const Frame frame(fused.text, given.values(0, fused.text.inputs().size()), shape,
+                    {.batch = sets > 0, .fold = fused.fold_over(shape), .multiprocessors = 100});
   CHECK(frame.blocks() > 0);
-  CHECK(frame.arguments(region.outputs.size()).size() < 512);
-  return frame.text(region.text, sets);
+  CHECK(frame.arguments(fused.outputs.size()).size() < 512);
+  return frame.text(fused.text, sets);
 }
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
 }  // namespace
 
-TEST_SUITE("cuda/region") {
+TEST_SUITE("cuda/fused") {
   TEST_CASE("compiler: present, else the rest is skipped with the reason") {
     skip_without_compiler();
   }
@@ -76,7 +76,7 @@ TEST_SUITE("cuda/region") {
     CHECK(has(s, "load<T0, kWidth>"));
     CHECK(has(s, "const T2 v2 = *p2;"));
     CHECK(has(s, "store(to1, y1);"));
-    check_compiles("region", s);
+    check_compiles("fused", s);
   }
 
   TEST_CASE("text: integers, bools and 8-bit floats") {
@@ -95,51 +95,51 @@ TEST_SUITE("cuda/region") {
   }
 
   TEST_CASE("fold: rows by lanes, whole or in pieces; what it folds may leave as well") {
-    const auto region = [](const std::string& x, const std::string& m, const std::string& dtype,
-                           const std::string& reduce) {
+    const auto fused = [](const std::string& x, const std::string& m, const std::string& dtype,
+                          const std::string& reduce) {
       const std::string inputs = "input x: " + dtype + x + " input m: " + dtype + m + " ";
       return inputs + "(r, t) = elementwise_region(x, m) {body=graph { " + inputs +
              "a = binary(x, m) {kind=\"sub\"} b = binary(a, a) {kind=\"mul\"} r = reduce(b) {" +
              reduce + "} output \"r\" = r output \"b\" = b }} output \"r\" = r output \"t\" = t";
     };
     const std::string rows =
-        text_of(region("[4096,512]", "[512]", "bf16", "kind=\"mean\", axes=[1]"), {4096, 512});
+        text_of(fused("[4096,512]", "[512]", "bf16", "kind=\"mean\", axes=[1]"), {4096, 512});
     CHECK(has(rows, "constexpr int kLanes = 32;"));
     CHECK(has(rows, "#define LAST 1"));
     check_compiles("rows", rows);
     const std::string all =
-        text_of(region("[3,5,70000]", "[5,1]", "f32", "kind=\"logsumexp\""), {3, 5, 70000});
+        text_of(fused("[3,5,70000]", "[5,1]", "f32", "kind=\"logsumexp\""), {3, 5, 70000});
     CHECK(has(all, "#define LAST 0"));
     check_compiles("all", all);
     const std::string shorter =
-        text_of(region("[33,6,1]", "[6,1]", "i8", "kind=\"l1\", axes=[-1,-2]"), {33, 6, 1});
+        text_of(fused("[33,6,1]", "[6,1]", "i8", "kind=\"l1\", axes=[-1,-2]"), {33, 6, 1});
     CHECK(has(shorter, "constexpr int kWidth = 2;"));
     check_compiles("shorter", shorter);
     check_compiles("f64",
-                   text_of(region("[9,5000]", "[9,1]", "f64", "kind=\"l2\", axes=[1]"), {9, 5000}));
+                   text_of(fused("[9,5000]", "[9,1]", "f64", "kind=\"l2\", axes=[1]"), {9, 5000}));
   }
 
   TEST_CASE("fold: columns by blocks") {
-    const auto region = [](const std::string& x, const std::string& m, const std::string& dtype,
-                           const std::string& reduce) {
+    const auto fused = [](const std::string& x, const std::string& m, const std::string& dtype,
+                          const std::string& reduce) {
       const std::string inputs = "input x: " + dtype + x + " input m: " + dtype + m + " ";
       return inputs + "(r, t) = elementwise_region(x, m) {body=graph { " + inputs +
              "a = binary(x, m) {kind=\"mul\"} b = unary(a) {kind=\"abs\"} r = reduce(b) {" +
              reduce + "} output \"r\" = r output \"b\" = b }} output \"r\" = r output \"t\" = t";
     };
     const std::string bias =
-        text_of(region("[8192,1000]", "[1000]", "bf16", "kind=\"sum\", axes=[0]"), {8192, 1000});
+        text_of(fused("[8192,1000]", "[1000]", "bf16", "kind=\"sum\", axes=[0]"), {8192, 1000});
     CHECK(has(bias, "constexpr int kLanes = 32;"));
     CHECK(has(bias, "#define LAST 0"));
     CHECK(bias.find("load<T1, kWidth>") < bias.find("for (i64 at"));  // once for all rows
     check_compiles("bias", bias);
     check_compiles("middle",
-                   text_of(region("[3,17,2,6]", "[17,1,6]", "f32", "kind=\"logsumexp\", axes=[1]"),
+                   text_of(fused("[3,17,2,6]", "[17,1,6]", "f32", "kind=\"logsumexp\", axes=[1]"),
                            {3, 17, 2, 6}));
     check_compiles("bytes",
-                   text_of(region("[9,64]", "[9,1]", "i8", "kind=\"mean\", axes=[0]"), {9, 64}));
+                   text_of(fused("[9,64]", "[9,1]", "i8", "kind=\"mean\", axes=[0]"), {9, 64}));
     CHECK_THROWS_WITH_AS(
-        text_of(region("[3,7,5]", "[5]", "f32", "kind=\"sum\", axes=[0,2]"), {3, 7, 5}),
+        text_of(fused("[3,7,5]", "[5]", "f32", "kind=\"sum\", axes=[0,2]"), {3, 7, 5}),
         "a reduction of axes that lie apart", sdk::Refusal);
   }
 
@@ -153,38 +153,38 @@ TEST_SUITE("cuda/region") {
   }
 
   TEST_CASE("batch: sets of other sizes have one text") {
-    const auto region = [](const std::string& n) {
+    const auto fused = [](const std::string& n) {
       const std::string inputs = "input w: f32[" + n + "] input g: f32[" + n + "] input lr: f32[] ";
       return inputs + "r = elementwise_region(w, g, lr) {body=graph { " + inputs +
              "q = binary(g, lr) {kind=\"mul\"} r = binary(w, q) {kind=\"sub\"} output \"r\" = r }} "
              "output \"r\" = r";
     };
-    const std::string first = text_of(region("64,33"), {64, 33}, 8);
-    CHECK(first == text_of(region("5"), {5}, 8));
-    CHECK(first != text_of(region("64,33"), {64, 33}));
+    const std::string first = text_of(fused("64,33"), {64, 33}, 8);
+    CHECK(first == text_of(fused("5"), {5}, 8));
+    CHECK(first != text_of(fused("64,33"), {64, 33}));
     CHECK(has(first, "Sets<Set, 8>"));
     check_compiles("batch", first);
   }
 
   TEST_CASE("arguments: the kernel's parameter has as many bytes as the host's words") {
     const std::string inputs = "input x: f32[6,8,5] input y: bf16[8,1] ";
-    const auto region = [&](const std::string& more) {
+    const auto fused = [&](const std::string& more) {
       return inputs + "r = elementwise_region(x, y) {body=graph { " + inputs +
              "a = cast(y) {to=f32} b = binary(x, a) {kind=\"add\"} " + more +
              " output \"r\" = r }} output \"r\" = r";
     };
-    const std::string plain = region("r = unary(b) {kind=\"exp\"}"),
-                      rows = region("r = reduce(b) {kind=\"sum\", axes=[2]}");
+    const std::string plain = fused("r = unary(b) {kind=\"exp\"}"),
+                      rows = fused("r = reduce(b) {kind=\"sum\", axes=[2]}");
     for (const auto& [graph, sets] : {std::pair{plain, 0}, {rows, 0}, {plain, 3}}) {
       CAPTURE(graph);
       CAPTURE(sets);
       const Given given(graph);
-      const RegionText body{sdk::Body(given.body)};
+      const FusedText body{sdk::Body(given.body)};
       const std::vector<int64_t> shape = {6, 8, 5};
       const Frame frame(body.text, given.values(0, 2), shape,
                         {.batch = sets > 0, .fold = body.fold_over(shape), .multiprocessors = 100});
       const size_t words = frame.arguments(body.text.outputs().size()).size();
-      const Cubin code(compiler().compile("region", frame.text(body.text, sets),
+      const Cubin code(compiler().compile("fused", frame.text(body.text, sets),
                                           compile_options("sm_90a"), texts()));
       const size_t all = sets == 0 ? words : words * static_cast<size_t>(sets) + 1;
       CHECK(code.parameters("elementwise") ==
@@ -196,8 +196,8 @@ TEST_SUITE("cuda/region") {
     const Given given(R"(input x: f32[3,1,5] input y: f32[4,1]
       r = elementwise_region(x, y) {body=graph { input x: f32[3,1,5] input y: f32[4,1]
         r = binary(x, y) {kind="add"} output "r" = r }} output "r" = r)");
-    const RegionText region{sdk::Body(given.body)};
-    const Frame frame(region.text, given.values(0, 2), std::vector<int64_t>{3, 4, 5},
+    const FusedText fused{sdk::Body(given.body)};
+    const Frame frame(fused.text, given.values(0, 2), std::vector<int64_t>{3, 4, 5},
                       {.batch = true});
     FrameArguments a = frame.arguments(1);
     // 3 pointers, 6 numbers, 3 dims, 2 times 3 strides, 3 divisors of 12 bytes and a block of 4.

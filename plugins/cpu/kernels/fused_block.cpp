@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commonest steps of a region on float, each a function without any choice left in it: what a
-// step is was looked up when the body was read.
-#include "region_block.hpp"
+// Common steps of fused bodies on float, one function each. The function is selected when the body
+// is compiled.
+#include "fused_block.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/region_block.cpp"
+#define HWY_TARGET_INCLUDE "kernels/fused_block.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "tail-inl.h"
@@ -15,7 +15,7 @@ namespace tenon::cpu::HWY_NAMESPACE {
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// Functions of vectors, made before the loop.
+// Vector functors, constructed before the loop.
 struct Add {
   HWY_INLINE V operator()(V a, V b) const { return hn::Add(a, b); }
 };

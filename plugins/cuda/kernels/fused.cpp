@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // elementwise_region and batch_elementwise_region: a kernel for a body, its text made from the
 // steps. Sets of a batch whose texts are the same share launches.
-#include "region.hpp"
+#include "fused.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +31,7 @@ std::vector<int64_t> common_shape(const std::vector<sdk::Value>& in, int rank) {
 // Operands and outputs of a node under the body, from the given positions on.
 class Set {
  public:
-  Set(const RegionText& body, const Node& node, size_t first, size_t first_out, bool batch)
+  Set(const FusedText& body, const Node& node, size_t first, size_t first_out, bool batch)
       : first_out_(first_out) {
     std::vector<sdk::Value> in;
     for (size_t k = 0; k < body.text.inputs().size(); ++k) {
@@ -64,15 +64,15 @@ class Set {
   }
 
  private:
-  void add_output(const RegionText& body, size_t k, const Node& node,
+  void add_output(const FusedText& body, size_t k, const Node& node,
                   const std::vector<sdk::Value>& in, std::span<const int64_t> shape) {
     const sdk::Value out = node.out(first_out_ + k);
-    if (!out) throw Refusal::shape("an output of the region is left out");
+    if (!out) throw Refusal::shape("an output of the fused body is left out");
     if (out.type().dtype != body.outputs[k]) throw Refusal::dtype("ys", out.type().dtype);
     ++outputs_;
     if (body.fold && body.fold->output == k) return;
     if (!std::ranges::equal(out.type().shape(), shape))
-      throw Refusal::shape("an output of the region has not its shape");
+      throw Refusal::shape("an output of the fused body has not its shape");
     // A thread reads what belongs to its elements before it writes them.
     for (const sdk::Value& v : in)
       if (Frame::replaceable(v.type(), shape, out.type().dtype))
@@ -95,7 +95,7 @@ Grid grid_of(const Frame& f, const Node& node) {
 constexpr const char* kEntry = "elementwise";
 
 Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const Node& node) {
-  const RegionText body{sdk::Body(n.body)};
+  const FusedText body{sdk::Body(n.body)};
   if (node.input_count() != body.text.inputs().size() || node.output_count() != body.outputs.size())
     throw Refusal::shape("the body's operands or outputs are not the node's");
   CudaDevice& device = device_of(node);
@@ -156,7 +156,7 @@ struct Share {
   }
 };
 
-std::vector<Share> shares_of(const RegionText& body, const Node& node, size_t sets) {
+std::vector<Share> shares_of(const FusedText& body, const Node& node, size_t sets) {
   std::vector<Share> shares;
   const size_t inputs = body.text.inputs().size(), outputs = body.outputs.size();
   for (size_t s = 0; s < sets; ++s) {
@@ -173,7 +173,7 @@ std::vector<Share> shares_of(const RegionText& body, const Node& node, size_t se
 }
 
 Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n, const Node& node) {
-  const RegionText body{sdk::Body(n.body)};
+  const FusedText body{sdk::Body(n.body)};
   if (n.sets < 1) throw Refusal::attribute("sets", std::to_string(n.sets));
   const auto sets = static_cast<size_t>(n.sets);
   if (node.input_count() != sets * body.text.inputs().size() ||
@@ -207,6 +207,6 @@ constexpr sdk::Row kRows[] = {
 
 }  // namespace
 
-std::span<const sdk::Row> region_rows() { return kRows; }
+std::span<const sdk::Row> fused_rows() { return kRows; }
 
 }  // namespace tenon::cuda

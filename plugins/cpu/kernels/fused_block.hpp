@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a region as plain functions of blocks of float: a step over a few vectors costs a call
-// and no more.
+// Common steps of fused bodies as plain functions over blocks of float. A step over a few vectors
+// then costs no more than a call.
 #pragma once
 
 #include "elementwise.hpp"
@@ -11,7 +11,7 @@ namespace tenon::cpu {
 using BlockRun = void (*)(const float* a, const float* b, float scalar, float* y, int64_t n);
 enum class BlockForm : uint8_t { tiles, right, left };  // which operand is the scalar
 
-// nullptr where there is none.
+// nullptr if there is no such function.
 BlockRun block_binary(BinaryKind kind, BlockForm form);
 BlockRun block_unary(const Activation& f);
 

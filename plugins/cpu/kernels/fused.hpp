@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: a body compiled to a short list of steps over tiles. Between two steps a tile lies in
-// the first-level cache, halves as float; nothing looks at an op when it runs.
+// Fused nodes: a body, compiled to a short list of steps over tiles. Tiles stay in the first-level
+// cache between steps, with halves widened to float. Ops are looked up when the body is compiled,
+// never at run time.
 #pragma once
 
 #include <array>
@@ -10,15 +11,15 @@
 #include <vector>
 
 #include "elementwise.hpp"
+#include "fused_block.hpp"
 #include "reduce.hpp"
-#include "region_block.hpp"
 #include "tenon/body.hpp"
 
 namespace tenon::cpu {
 
-// The body, whatever the shapes. Its values are registers: the inputs, constants, and what steps
-// make.
-class RegionBody {
+// A compiled body, independent of shapes. Its values are registers: inputs, constants, and results
+// of steps.
+class FusedBody {
  public:
   static constexpr int kMaxRegisters = 160;
   struct Step {
@@ -26,39 +27,38 @@ class RegionBody {
     std::array<int, 3> operands{};
     int operand_count = 0;
     int result = 0;
-    // Instead of op where there is one: of the first and the last operand, or of one of them and a
-    // constant's value.
+    // If set, replaces `op`. Takes the first and the last operand, or one operand and the scalar.
     BlockRun run = nullptr;
     float scalar = 0;
   };
   struct Register {
     enum class Kind : uint8_t { input, constant, slot, output } kind{};
     int index = 0;  // of the input, constant, slot or output
-    int made = -1;  // by which step; -1: before the first
-    int last = -1;  // step that reads it last
+    int made = -1;  // the step that computes it; -1: an input or constant
+    int last = -1;  // the last step that reads it
     tenon_dtype dtype = TENON_DTYPE_NONE;
   };
   struct Fold {
     Reduction how;
-    std::vector<int64_t> axes;  // empty with `all`
+    std::vector<int64_t> axes;  // empty if `all`
     bool all = false;
     int operand = 0;  // register
     int output = 0;
   };
 
-  // Refuses a body with a step that has no tiles.
-  explicit RegionBody(const sdk::Body& body);
+  // Throws Refusal if a step has no tile function.
+  explicit FusedBody(const sdk::Body& body);
 
   std::span<const Step> steps() const { return steps_; }
   std::span<const Register> registers() const { return registers_; }
   int input_count() const { return input_count_; }
-  // The register that leaves as output k; -1 for the fold's.
+  // The register of output k; -1 for the output of the fold.
   std::span<const int> outputs() const { return outputs_; }
   const std::optional<Fold>& fold() const { return fold_; }
   int slot_count() const { return slot_count_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   const void* constant(int k) const { return constants_.get() + k * slot_bytes_; }
-  // The rank that constants alone ask for.
+  // The least rank of the shape, as the constants require it.
   int least_rank() const { return least_rank_; }
 
  private:

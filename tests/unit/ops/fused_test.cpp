@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementwise regions: types, refused bodies, decomposition.
+// The elementwise fused bodies: types, refused bodies, decomposition.
 #include "evaluate.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
@@ -24,27 +24,27 @@ const FunctionAttr& sum_of_rows() {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("ops/region");
+TEST_SUITE_BEGIN("ops/fused");
 
 TEST_CASE("elementwise_region: its types are the body's") {
   Rig r;
-  const op::elementwise_region region{
+  const op::elementwise_region fused{
       .body = sum_of_rows(), .xs = {r(kF32, {2, 3}), r(kF32, {2, 1})}, .count_ys = 2};
-  CHECK(r.infer(region, 0) == "f32[2,3]");
-  CHECK(r.infer(region, 1) == "f32[2]");
+  CHECK(r.infer(fused, 0) == "f32[2,3]");
+  CHECK(r.infer(fused, 1) == "f32[2]");
   CHECK_NOTHROW(verify(r.graph));
 }
 
 TEST_CASE("elementwise_region: refuses operands that are not the body's") {
   Rig r;
   const Value x = r(kF32, {2, 3}), c = r(kF32, {2, 1});
-  const auto region = [&](std::vector<Value> xs, size_t count) {
+  const auto fused = [&](std::vector<Value> xs, size_t count) {
     return op::elementwise_region{.body = sum_of_rows(), .xs = std::move(xs), .count_ys = count};
   };
-  r.refuses(region({x, r(kF32, {1, 3})}, 2), Code::shape_mismatch, {"entry 1", "f32[2,1]"});
-  r.refuses(region({r(kF64, {2, 3}), c}, 2), Code::dtype_mismatch, {"entry 0", "f64[2,3]"});
-  r.refuses(region({x}, 2), Code::invalid_argument, {"operand xs: expected 2, got 1"});
-  r.refuses(region({x, c}, 1), Code::invalid_argument, {"output ys: expected 2, got 1"});
+  r.refuses(fused({x, r(kF32, {1, 3})}, 2), Code::shape_mismatch, {"entry 1", "f32[2,1]"});
+  r.refuses(fused({r(kF64, {2, 3}), c}, 2), Code::dtype_mismatch, {"entry 0", "f64[2,3]"});
+  r.refuses(fused({x}, 2), Code::invalid_argument, {"operand xs: expected 2, got 1"});
+  r.refuses(fused({x, c}, 1), Code::invalid_argument, {"output ys: expected 2, got 1"});
   r.refuses(op::elementwise_region{.xs = {x}, .count_ys = 1}, Code::invalid_argument,
             {"attribute body is required"});
 }
@@ -60,13 +60,13 @@ TEST_CASE("elementwise_region: refuses what is no body, and says why") {
   };
   refuses("input x: f32[2,3] output \"y\" = x", {"made by no step"});
   refuses("input x: f32[2,N] y = unary(x) {kind=\"exp\"} output \"y\" = y", {"has symbols"});
-  refuses("input x: f32[2,3] y = softmax(x) output \"y\" = y", {"softmax is no step"});
+  refuses("input x: f32[2,3] y = softmax(x) output \"y\" = y", {"softmax cannot be a step"});
   refuses("input x: f32[2,3] y = reduce(x) {kind=\"sum\"} output \"y\" = y",
-          {"reduce is no step of a region but the last"});
+          {"reduce can only be the last step of a fused body"});
   refuses(
       "input x: f32[2,3] s = unary(x) {kind=\"exp\"} "
       "m = reduce(s) {kind=\"sum\"} y = unary(m) {kind=\"exp\"} output \"y\" = y",
-      {"reduce is no step of a region but the last"});
+      {"reduce can only be the last step of a fused body"});
   refuses("input x: f32[2,3] y = unary(x) {kind=\"exp\"} output \"y\" = y output \"z\" = y",
           {"output 'z' is another output too"});
   refuses("input x: f32[2,3] weight w: f32[] y = binary(x, w) {kind=\"add\"} output \"y\" = y",
@@ -104,7 +104,7 @@ TEST_CASE("batch_elementwise_region: each set has a shape of its own") {
 
 TEST_CASE("elementwise_region: halves round at a cast and at the outputs alone") {
   // 1 + 2^-9 is lost in bf16: unless it is rounded between, the difference is left.
-  const auto region = [](std::string_view middle) {
+  const auto fused = [](std::string_view middle) {
     return [=](Builder& b, const std::vector<Value>& in) -> Value {
       return b.add(op::elementwise_region{
           .body = body(cat("input x: bf16[2] const one: bf16[] = {1.0} "
@@ -115,8 +115,8 @@ TEST_CASE("elementwise_region: halves round at a cast and at the outputs alone")
     };
   };
   const std::vector<Tensor> at = {tensor(kBF16, {2}, {0x1p-9, 2})};
-  CHECK(forward(region("t = copy(s)"), at).data == std::vector<double>{0x1p-9, 2});
-  CHECK(forward(region("t = cast(s) {to=bf16}"), at).data == std::vector<double>{0, 2});
+  CHECK(forward(fused("t = copy(s)"), at).data == std::vector<double>{0x1p-9, 2});
+  CHECK(forward(fused("t = cast(s) {to=bf16}"), at).data == std::vector<double>{0, 2});
 }
 
 TEST_CASE("elementwise_region: the gradient is the written out body's") {
@@ -124,12 +124,12 @@ TEST_CASE("elementwise_region: the gradient is the written out body's") {
     input x: f64[3,4] input w: f64[4] const half: f64[] = {0.5}
     t = binary(x, w) {kind="mul"} a = unary(t) {kind="gelu"} y = binary(a, half) {kind="add"}
     r = reduce(y) {kind="sum_square", axes=[-1]} output "r" = r)");
-  const auto region = [&](Builder& b, const std::vector<Value>& in) -> Value {
+  const auto fused = [&](Builder& b, const std::vector<Value>& in) -> Value {
     return b.add(op::elementwise_region{.body = both, .xs = in, .count_ys = 1});
   };
   const std::vector<Tensor> at = {noise({3, 4}, 1, 1), noise({4}, 1, 2)};
-  CHECK(gradient_error(region, at) < 1e-6);
-  CHECK(second_order_error(region, at) < 1e-5);
+  CHECK(gradient_error(fused, at) < 1e-6);
+  CHECK(second_order_error(fused, at) < 1e-5);
 }
 
 TEST_SUITE_END();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// elementwise_region and batch_elementwise_region: a body over given shapes. Every thread works
-// through whole tiles in an area of its own; a reduction at the end joins the parts of a row in
-// their order.
-#include "region.hpp"
+// elementwise_region and batch_elementwise_region: runs a body over the shapes of a node. Each
+// thread computes whole tiles in its own scratch area. A final reduction combines the partial
+// results of a row in a fixed order.
+#include "fused.hpp"
 
 #include <algorithm>
 #include <bitset>
@@ -19,8 +19,8 @@ using sdk::Kernel;
 using sdk::Refusal;
 using sdk::Type;
 
-// Elements that go through all steps before the next ones do: enough to be worth a call each, few
-// enough for their tiles to stay in the first-level cache, which has other things to hold too.
+// Elements per block; a block runs through all steps before the next one starts. Large enough to
+// amortize the calls, small enough that the tiles take part of the first-level cache only.
 int64_t block_of(int64_t tiles) {
   constexpr int64_t kLeast = 256, kFirstLevel = 32 << 10;
   const int64_t fits =
@@ -30,29 +30,29 @@ int64_t block_of(int64_t tiles) {
 
 uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Asks for [from, from + bytes) into the first-level cache, which block_of() leaves room in: steps
-// compute on one block while the operands of a later one are on their way.
-void ask(const char* from, int64_t bytes) {
+// Prefetches [from, from + bytes) into the first-level cache while the steps compute on the current
+// block. block_of() leaves room for it.
+void prefetch(const char* from, int64_t bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i, 0, 3);
 }
 
-// What the reduction at the end folds: the last axes, `length` elements to a result.
+// The final reduction: it folds the last axes, `length` elements per result.
 struct Rows {
   int64_t count = 0, length = 0;
   int64_t piece = 0;   // elements of a row that are folded at once
-  int64_t pieces = 0;  // of a row; > 1 when rows are too few
+  int64_t pieces = 0;  // per row; more than 1 if there are few rows
 
-  // Items of work: pieces of rows, or rows.
+  // Work items: rows, or pieces of rows.
   int64_t items() const { return count * pieces; }
 };
 
-// One set of operands under the body.
-class Region {
+// The body, applied to one set of operands.
+class FusedLoop {
  public:
-  // `first` and `first_out`: positions of the set's operands and outputs in the node.
-  Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, size_t first,
-         size_t first_out);
+  // `first` and `first_out` are the positions of the set's operands and outputs in the node.
+  FusedLoop(std::shared_ptr<const FusedBody> body, const sdk::Node& node, size_t first,
+            size_t first_out);
 
   uint64_t scratch() const {
     return static_cast<uint64_t>(slots_) * area_bytes_ +
@@ -68,13 +68,13 @@ class Region {
     tenon_dtype dtype;
     int64_t size;
   };
-  // What one thread works with: an area of scratch, and where the registers' tiles are now.
+  // The state of one thread: a scratch area, and the current tile of each register.
   class Worker;
 
   void find_outputs(const sdk::Node& node, size_t first_out, const std::vector<int64_t>& shape);
   void find_rows(const std::vector<int64_t>& shape);
   void find_in_place(const sdk::Node& node, size_t first, size_t first_out);
-  // May output k go past the caches; does it in this run?
+  // Whether output k may use non-temporal stores, and whether it does in this run.
   bool may_bypass_cache(size_t k) const;
   bool bypasses_cache(const Call& c, size_t k) const;
   void run_rows(const Call& c) const;
@@ -83,12 +83,13 @@ class Region {
     return static_cast<char*>(c.scratch) + static_cast<uint64_t>(slot) * area_bytes_;
   }
 
-  std::shared_ptr<const RegionBody> body_;
+  std::shared_ptr<const FusedBody> body_;
   Loop loop_;
   std::vector<int> inputs_;  // positions
   std::vector<tenon_dtype> input_dtypes_;
   std::array<int64_t, Loop::kMaxOperands> input_sizes_{};  // of an element in a tile
-  std::bitset<Loop::kMaxOperands> far_;  // read once, from beyond the second-level cache
+  // large operands, which are not in the second-level cache
+  std::bitset<Loop::kMaxOperands> uncached_;
   std::vector<Output> outputs_;
   std::optional<Rows> rows_;
   std::vector<sdk::InPlace> in_place_;
@@ -98,25 +99,25 @@ class Region {
   uint64_t area_bytes_ = 0;
 };
 
-class Region::Worker {
+class FusedLoop::Worker {
  public:
-  Worker(const Region& region, const Call& c, int slot) : r_(region), c_(c) {
-    char* at = r_.area(c, slot);
+  Worker(const FusedLoop& loop, const Call& c, int slot) : f_(loop), c_(c) {
+    char* at = f_.area(c, slot);
     readers_ = reinterpret_cast<TileReader*>(at);
-    for (size_t k = 0; k < r_.inputs_.size(); ++k)
+    for (size_t k = 0; k < f_.inputs_.size(); ++k)
       new (readers_ + k)
-          TileReader(r_.loop_, static_cast<int>(k), c.inputs[r_.inputs_[k]], r_.input_dtypes_[k]);
-    at += padded(r_.inputs_.size() * sizeof(TileReader));
-    const auto registers = r_.body_->registers();
+          TileReader(f_.loop_, static_cast<int>(k), c.inputs[f_.inputs_[k]], f_.input_dtypes_[k]);
+    at += padded(f_.inputs_.size() * sizeof(TileReader));
+    const auto registers = f_.body_->registers();
     for (size_t i = 0; i < registers.size(); ++i) {
-      using Kind = RegionBody::Register::Kind;
+      using Kind = FusedBody::Register::Kind;
       if (registers[i].kind == Kind::slot)
-        tiles_[i] = at + registers[i].index * r_.body_->slot_bytes();
+        tiles_[i] = at + registers[i].index * f_.body_->slot_bytes();
       else if (registers[i].kind == Kind::constant)  // only read
-        tiles_[i] = const_cast<void*>(r_.body_->constant(registers[i].index));
+        tiles_[i] = const_cast<void*>(f_.body_->constant(registers[i].index));
     }
-    staging_ = at + r_.body_->slot_count() * r_.body_->slot_bytes();
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) nontemporal_[k] = r_.bypasses_cache(c, k);
+    staging_ = at + f_.body_->slot_count() * f_.body_->slot_bytes();
+    for (size_t k = 0; k < f_.outputs_.size(); ++k) nontemporal_[k] = f_.bypasses_cache(c, k);
   }
   ~Worker() {
     if (nontemporal_.any()) nontemporal_fence();
@@ -124,23 +125,24 @@ class Region::Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Elements [flat, flat + n): all steps, and the outputs; what a fold reads is left as one tile.
+  // Computes elements [flat, flat + n) and their outputs. The operand of a fold remains in its
+  // tile.
   void run(int64_t flat, int64_t n) {
     std::array<const char*, Loop::kMaxOperands> inputs;
-    for (size_t k = 0; k < r_.inputs_.size(); ++k)
+    for (size_t k = 0; k < f_.inputs_.size(); ++k)
       inputs[k] = static_cast<const char*>(readers_[k].work(flat, n));
-    const int64_t block = r_.rows_ ? n : r_.block_;
+    const int64_t block = f_.rows_ ? n : f_.block_;
     for (int64_t at = 0; at < n; at += block) {
-      for (size_t k = 0; k < r_.inputs_.size(); ++k)
-        tiles_[k] = const_cast<char*>(inputs[k]) + at * r_.input_sizes_[k];
+      for (size_t k = 0; k < f_.inputs_.size(); ++k)
+        tiles_[k] = const_cast<char*>(inputs[k]) + at * f_.input_sizes_[k];
       run_block(flat + at, std::min(block, n - at));
     }
   }
 
-  // Of n elements of the tile just made, from its element `at`.
+  // Folds n elements of the current tile, from element `at` on.
   Partial fold(int64_t at, int64_t n) const {
-    const RegionBody::Fold& f = *r_.body_->fold();
-    const tenon_dtype dtype = r_.body_->registers()[static_cast<size_t>(f.operand)].dtype;
+    const FusedBody::Fold& f = *f_.body_->fold();
+    const tenon_dtype dtype = f_.body_->registers()[static_cast<size_t>(f.operand)].dtype;
     const bool wide = dtype == TENON_DTYPE_F64;
     return reduce_run(
         f.how.kind, wide ? dtype : tenon_dtype{TENON_DTYPE_F32},
@@ -149,25 +151,25 @@ class Region::Worker {
 
  private:
   char* place(size_t k, int64_t flat) const {
-    return static_cast<char*>(c_.outputs[r_.outputs_[k].position]) + flat * r_.outputs_[k].size;
+    return static_cast<char*>(c_.outputs[f_.outputs_[k].position]) + flat * f_.outputs_[k].size;
   }
   char* staging_tile(size_t k) const {
-    return staging_ + static_cast<int64_t>(k) * r_.body_->slot_bytes();
+    return staging_ + static_cast<int64_t>(k) * f_.body_->slot_bytes();
   }
   void run_block(int64_t flat, int64_t n) {
-    const RegionBody& body = *r_.body_;
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
+    const FusedBody& body = *f_.body_;
+    for (size_t k = 0; k < f_.outputs_.size(); ++k) {
       const int reg = body.outputs()[k];
-      if (reg >= 0 && !is_half(r_.outputs_[k].dtype))
+      if (reg >= 0 && !is_half(f_.outputs_[k].dtype))
         tiles_[static_cast<size_t>(reg)] = nontemporal_[k] ? staging_tile(k) : place(k, flat);
     }
     const auto count = static_cast<int64_t>(body.steps().size());
     for (int64_t i = 0; i < count; ++i) {
-      ask_next(flat + kTile, n * i / count, n * (i + 1) / count);
+      prefetch_next(flat + kTile, n * i / count, n * (i + 1) / count);
       run_step(body.steps()[static_cast<size_t>(i)], n);
     }
-    for (size_t k = 0; k < r_.outputs_.size(); ++k) {
-      const Output& o = r_.outputs_[k];
+    for (size_t k = 0; k < f_.outputs_.size(); ++k) {
+      const Output& o = f_.outputs_[k];
       const int reg = body.outputs()[k];
       if (reg < 0) continue;
       if (is_half(o.dtype))
@@ -177,7 +179,7 @@ class Region::Worker {
         nontemporal_copy(staging_tile(k), place(k, flat), n * o.size);
     }
   }
-  void run_step(const RegionBody::Step& s, int64_t n) {
+  void run_step(const FusedBody::Step& s, int64_t n) {
     const void* x[3] = {};
     for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
       x[k] = tiles_[static_cast<size_t>(s.operands[k])];
@@ -188,27 +190,27 @@ class Region::Worker {
     else
       s.op(x, y, n);
   }
-  // Elements [begin, end) after `flat` of the operands that no cache holds yet.
-  void ask_next(int64_t flat, int64_t begin, int64_t end) const {
-    end = std::min(end, r_.loop_.count - flat);
+  // Prefetches elements [flat + begin, flat + end) of the large operands.
+  void prefetch_next(int64_t flat, int64_t begin, int64_t end) const {
+    end = std::min(end, f_.loop_.count - flat);
     if (begin >= end) return;
-    for (size_t k = 0; k < r_.inputs_.size(); ++k) {
-      if (!r_.far_[k]) continue;
-      const int64_t size = element_bytes(r_.input_dtypes_[k]);
-      ask(static_cast<const char*>(c_.inputs[r_.inputs_[k]]) + (flat + begin) * size,
-          (end - begin) * size);
+    for (size_t k = 0; k < f_.inputs_.size(); ++k) {
+      if (!f_.uncached_[k]) continue;
+      const int64_t size = element_bytes(f_.input_dtypes_[k]);
+      prefetch(static_cast<const char*>(c_.inputs[f_.inputs_[k]]) + (flat + begin) * size,
+               (end - begin) * size);
     }
   }
 
-  const Region& r_;
+  const FusedLoop& f_;
   const Call& c_;
   TileReader* readers_;
-  char* staging_;  // a tile for each output
-  std::bitset<RegionBody::kMaxRegisters> nontemporal_;
-  std::array<void*, RegionBody::kMaxRegisters> tiles_{};
+  char* staging_;  // one tile per output
+  std::bitset<FusedBody::kMaxRegisters> nontemporal_;
+  std::array<void*, FusedBody::kMaxRegisters> tiles_{};
 };
 
-// NumPy's broadcasting of all operands, of at least the rank that constants have.
+// Broadcasts the shapes of all operands, as NumPy does. The rank is at least `rank`.
 std::vector<int64_t> common_shape(const sdk::Node& node, size_t first, size_t count, int rank) {
   for (size_t k = 0; k < count; ++k) rank = std::max(rank, node.in(first + k).type().rank);
   std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
@@ -220,11 +222,11 @@ std::vector<int64_t> common_shape(const sdk::Node& node, size_t first, size_t co
   return shape;
 }
 
-Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, size_t first,
-               size_t first_out)
+FusedLoop::FusedLoop(std::shared_ptr<const FusedBody> body, const sdk::Node& node, size_t first,
+                     size_t first_out)
     : body_(std::move(body)) {
   const auto count = static_cast<size_t>(body_->input_count());
-  if (count > Loop::kMaxOperands) throw Refusal::shape("the region has too many operands");
+  if (count > Loop::kMaxOperands) throw Refusal::shape("the fused body has too many operands");
   std::vector<const Type*> types;
   for (size_t k = 0; k < count; ++k) {
     const Type& t = node.in(first + k).type();
@@ -241,9 +243,9 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
   if (body_->fold()) find_rows(shape);
   find_in_place(node, first, first_out);
   slots_ = widest_arena();
-  constexpr int64_t kFar = 1 << 20;
+  constexpr int64_t kUncached = 1 << 20;
   for (size_t k = 0; k < count; ++k)
-    far_[k] = loop_.dense[k] && loop_.count * element_bytes(input_dtypes_[k]) >= kFar;
+    uncached_[k] = loop_.dense[k] && loop_.count * element_bytes(input_dtypes_[k]) >= kUncached;
   int64_t tiles = body_->slot_count();
   for (size_t k = 0; k < outputs_.size(); ++k)
     if (may_bypass_cache(k)) tiles = body_->slot_count() + static_cast<int64_t>(k) + 1;
@@ -252,18 +254,18 @@ Region::Region(std::shared_ptr<const RegionBody> body, const sdk::Node& node, si
       padded(count * sizeof(TileReader)) + static_cast<uint64_t>(tiles * body_->slot_bytes());
 }
 
-bool Region::may_bypass_cache(size_t k) const {
+bool FusedLoop::may_bypass_cache(size_t k) const {
   const Output& o = outputs_[k];
   return body_->outputs()[k] >= 0 && !is_half(o.dtype) && beyond_cache(loop_.count * bytes_);
 }
-bool Region::bypasses_cache(const Call& c, size_t k) const {
+bool FusedLoop::bypasses_cache(const Call& c, size_t k) const {
   if (!may_bypass_cache(k)) return false;
   return std::ranges::none_of(
       inputs_, [&](int from) { return c.inputs[from] == c.outputs[outputs_[k].position]; });
 }
 
-void Region::find_outputs(const sdk::Node& node, size_t first_out,
-                          const std::vector<int64_t>& shape) {
+void FusedLoop::find_outputs(const sdk::Node& node, size_t first_out,
+                             const std::vector<int64_t>& shape) {
   for (size_t k = 0; k < body_->outputs().size(); ++k) {
     const Type& t = node.out(first_out + k).type();
     const int reg = body_->outputs()[k];
@@ -271,15 +273,15 @@ void Region::find_outputs(const sdk::Node& node, size_t first_out,
         body_->registers()[static_cast<size_t>(reg >= 0 ? reg : body_->fold()->operand)];
     if (t.dtype != made.dtype) throw Refusal::dtype("ys", t.dtype);
     if (reg >= 0 && !std::ranges::equal(t.shape(), shape))
-      throw Refusal::shape("an output of the region has not its shape");
+      throw Refusal::shape("an output of the fused body has not its shape");
     outputs_.push_back(
         {static_cast<int>(first_out + k), t.dtype, int64_t{tenon_dtype_bits(t.dtype)} / 8});
     if (reg >= 0) bytes_ += outputs_.back().size;
   }
 }
 
-void Region::find_rows(const std::vector<int64_t>& shape) {
-  const RegionBody::Fold& f = *body_->fold();
+void FusedLoop::find_rows(const std::vector<int64_t>& shape) {
+  const FusedBody::Fold& f = *body_->fold();
   const auto rank = static_cast<int64_t>(shape.size());
   std::vector<bool> folded(shape.size(), f.all);
   for (int64_t axis : f.axes) {
@@ -293,7 +295,7 @@ void Region::find_rows(const std::vector<int64_t>& shape) {
       throw Refusal::shape("a reduction of axes that are not the last ones");
     (folded[i] ? rows.length : rows.count) *= shape[i];
   }
-  // Few rows: each in pieces, of one size whoever takes them.
+  // Few rows are split into pieces of a fixed size, independent of the number of threads.
   constexpr int64_t kFewRows = 64, kPiece = 32 * kTile;
   rows.piece = rows.count < kFewRows ? std::min(kPiece, rows.length) : rows.length;
   rows.piece = std::max<int64_t>(rows.piece, 1);
@@ -301,9 +303,8 @@ void Region::find_rows(const std::vector<int64_t>& shape) {
   rows_ = rows;
 }
 
-// An output that is written straight to its place must not hide an operand that a later step reads
-// there.
-void Region::find_in_place(const sdk::Node& node, size_t first, size_t first_out) {
+// An output may overwrite an operand only if no later step reads that operand.
+void FusedLoop::find_in_place(const sdk::Node& node, size_t first, size_t first_out) {
   for (size_t k = 0; k < outputs_.size(); ++k) {
     const int reg = body_->outputs()[k];
     if (reg < 0) continue;
@@ -316,7 +317,7 @@ void Region::find_in_place(const sdk::Node& node, size_t first, size_t first_out
   }
 }
 
-void Region::run(const Call& c) const {
+void FusedLoop::run(const Call& c) const {
   if (rows_) return run_rows(c);
   parallel_for_slots(
       loop_.count, tile_grain(bytes_), slots_, [&](int slot, int64_t begin, int64_t end) {
@@ -325,8 +326,8 @@ void Region::run(const Call& c) const {
       });
 }
 
-void Region::run_rows(const Call& c) const {
-  const RegionBody::Fold& f = *body_->fold();
+void FusedLoop::run_rows(const Call& c) const {
+  const FusedBody::Fold& f = *body_->fold();
   const Output& out = outputs_[static_cast<size_t>(f.output)];
   parallel_for_slots(rows_->items(), grain_for(bytes_ * rows_->piece), slots_,
                      [&](int slot, int64_t begin, int64_t end) {
@@ -343,14 +344,14 @@ void Region::run_rows(const Call& c) const {
   }
 }
 
-void Region::fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const {
-  const RegionBody::Fold& f = *body_->fold();
+void FusedLoop::fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end) const {
+  const FusedBody::Fold& f = *body_->fold();
   const Output& out = outputs_[static_cast<size_t>(f.output)];
   const int64_t length = rows_->length;
   const auto store = [&](int64_t row, Partial p) {
     store_reduced(out.dtype, f.how.finish(p, length), c.outputs[out.position], row);
   };
-  if (rows_->pieces == 1 && length <= kTile / 2 && length > 0) {  // several rows to a tile
+  if (rows_->pieces == 1 && length <= kTile / 2 && length > 0) {  // several rows per tile
     const int64_t block = kTile / length;
     for (int64_t row = begin; row < end; row += block) {
       const int64_t rows = std::min(block, end - row);
@@ -378,24 +379,24 @@ void Region::fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t end
   }
 }
 
-Kernel make_region(const sdk::Function& function, size_t sets, const sdk::Node& node) {
-  const auto body = std::make_shared<const RegionBody>(sdk::Body(function));
+Kernel make_fused(const sdk::Function& function, size_t sets, const sdk::Node& node) {
+  const auto body = std::make_shared<const FusedBody>(sdk::Body(function));
   const auto inputs = static_cast<size_t>(body->input_count()), outputs = body->outputs().size();
   if (sets == 0 || node.input_count() / sets != inputs || node.input_count() % sets != 0 ||
       node.output_count() != outputs * sets)
     throw Refusal::shape("the body's operands or outputs are not the node's");
   for (size_t k = 0; k < node.output_count(); ++k)
-    if (!node.out(k)) throw Refusal::shape("an output of the region is left out");
-  std::vector<std::shared_ptr<const Region>> regions;
+    if (!node.out(k)) throw Refusal::shape("an output of the fused body is left out");
+  std::vector<std::shared_ptr<const FusedLoop>> loops;
   Kernel kernel;
   for (size_t s = 0; s < sets; ++s) {
-    regions.push_back(std::make_shared<const Region>(body, node, s * inputs, s * outputs));
-    kernel.scratch = std::max(kernel.scratch, regions.back()->scratch());
-    const auto& in_place = regions.back()->in_place();
+    loops.push_back(std::make_shared<const FusedLoop>(body, node, s * inputs, s * outputs));
+    kernel.scratch = std::max(kernel.scratch, loops.back()->scratch());
+    const auto& in_place = loops.back()->in_place();
     kernel.in_place.insert(kernel.in_place.end(), in_place.begin(), in_place.end());
   }
-  kernel.run = [regions = std::move(regions)](const Call& c) {
-    for (const auto& region : regions) region->run(c);
+  kernel.run = [loops = std::move(loops)](const Call& c) {
+    for (const auto& loop : loops) loop->run(c);
   };
   return kernel;
 }
@@ -408,14 +409,14 @@ constexpr sdk::Row kRows[] = {
 }  // namespace
 
 Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const sdk::Node& node) {
-  return make_region(n.body, 1, node);
+  return make_fused(n.body, 1, node);
 }
 Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n,
                                      const sdk::Node& node) {
   if (n.sets < 1) throw Refusal::attribute("sets", std::to_string(n.sets));
-  return make_region(n.body, static_cast<size_t>(n.sets), node);
+  return make_fused(n.body, static_cast<size_t>(n.sets), node);
 }
 
-std::span<const sdk::Row> region_rows() { return kRows; }
+std::span<const sdk::Row> fused_rows() { return kRows; }
 
 }  // namespace tenon::cpu

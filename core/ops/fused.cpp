@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// elementwise_region batch_elementwise_region: specification 1.9 and 1.10, the index prologue left
-// out. The decomposition is the body written out, and the gradient is the decomposition's.
+// elementwise_region batch_elementwise_region: specification 1.9 and 1.10, without the index
+// prologue. The decomposition is the body as separate nodes. The gradient is that of the
+// decomposition.
 #include <algorithm>
 
-#include "ops/region.hpp"
+#include "ops/fused.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -13,15 +14,15 @@ std::string value_text(const Graph& body, Value v) {
   return body[v].name.empty() ? cat("value ", v.id) : cat("value '", body[v].name, "'");
 }
 
-// ---- what a body may be
+// ---- checks of a body
 
 void want_values(const Infer& i, const Graph& body) {
   if (!body.weights().empty() || !body.states().empty() || !body.updates().empty())
     i.fail(Code::invalid_argument, "attribute body: has weights, state or updates");
   const size_t inputs = body.inputs().size(), outputs = body.outputs().size();
-  if (inputs == 0 || inputs > kRegionInputs || outputs == 0 || outputs > kRegionOutputs)
-    i.fail(Code::invalid_argument, "attribute body: expected 1 to ", kRegionInputs,
-           " inputs and 1 to ", kRegionOutputs, " outputs, got ", inputs, " and ", outputs);
+  if (inputs == 0 || inputs > kFusedInputs || outputs == 0 || outputs > kFusedOutputs)
+    i.fail(Code::invalid_argument, "attribute body: expected 1 to ", kFusedInputs,
+           " inputs and 1 to ", kFusedOutputs, " outputs, got ", inputs, " and ", outputs);
   for (uint32_t k = 0; k < body.value_count(); ++k) {
     const ValueInfo& v = body[Value{k}];
     if (v.type.dtype == TENON_DTYPE_NONE || !v.type.shape.numeric())
@@ -39,21 +40,22 @@ void want_values(const Infer& i, const Graph& body) {
   }
 }
 
-// Refuses what is no step.
+// Refuses ops that cannot be steps.
 void want_steps(const Infer& i, const Graph& body) {
   const uint32_t count = body.node_count();
-  if (count == 0 || count > kRegionSteps)
-    i.fail(Code::invalid_argument, "attribute body: expected 1 to ", kRegionSteps, " steps, got ",
+  if (count == 0 || count > kFusedSteps)
+    i.fail(Code::invalid_argument, "attribute body: expected 1 to ", kFusedSteps, " steps, got ",
            count);
   for (NodeId n = 0; n < count; ++n) {
     const NodeInfo& step = body[n];
     const bool reduction = (step.op->traits & kReduction) && n + 1 == count && n > 0;
     if ((!(step.op->traits & kElementwise) && !reduction) || step.outputs.size() != 1)
-      i.fail(Code::invalid_argument, "attribute body: ", step.op->name(), " is no step of a region",
-             step.op->traits & kReduction ? " but the last" : "");
+      i.fail(Code::invalid_argument, "attribute body: ", step.op->name(),
+             step.op->traits & kReduction ? " can only be the last step of a fused body"
+                                          : " cannot be a step of a fused body");
     if (reduction && body[step.operands[0]].space != Space::node)
       i.fail(Code::invalid_argument, "attribute body: ", step.op->name(),
-             " reduces what no step makes");
+             ": expected an operand that a step computes, got an input or constant");
   }
 }
 
@@ -61,19 +63,20 @@ void want_body(const Infer& i, const FunctionAttr& body) {
   if (!body) i.fail(Code::invalid_argument, "attribute body is required");
   want_values(i, *body);
   want_steps(i, *body);
-  const Shape d = region_shape(*body);
+  const Shape d = fused_shape(*body);
   const NodeInfo& last = (*body)[body->node_count() - 1];
   const bool reduced = last.op->traits & kReduction;
   const auto want = [&](Value v, std::string_view what) {
     if (body->type(v).shape != d)
       i.fail(Code::shape_mismatch, "attribute body: ", what, " is ", body->type(v).text(),
-             ", the region's shape is ", d.text());
+             ", expected the shape of the steps, ", d.text());
   };
-  if (reduced) want(last.operands[0], "what is reduced");
+  if (reduced) want(last.operands[0], "the operand of the reduction");
   for (Value v : body->inputs())
     if (broadcast(d, body->type(v).shape, i.who()) != d)
       i.fail(Code::shape_mismatch, "attribute body: ", value_text(*body, v), " is ",
-             body->type(v).text(), " and does not broadcast to the region's shape ", d.text());
+             body->type(v).text(), ", which does not broadcast to the shape of the steps, ",
+             d.text());
   for (const Output& o : body->outputs())
     if (!reduced || o.value != last.outputs[0]) want(o.value, cat("output '", o.name, "'"));
 }
@@ -89,9 +92,9 @@ void want_counts(const Infer& i, const Graph& body, size_t sets, size_t operands
     if (!i.wanted(k)) i.fail(Code::invalid_argument, "output ys: entry ", k, " is left out");
 }
 
-// ---- the body written out
+// ---- the body as separate nodes
 
-// Its steps over other operands, as they are; returns its outputs.
+// Appends the steps of the body, unchanged, with other operands. Returns the outputs.
 std::vector<Value> replay(const Graph& body, Graph& to, std::span<const Value> operands) {
   std::vector<Value> now(body.value_count());
   for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = operands[k];
@@ -109,7 +112,7 @@ std::vector<Value> replay(const Graph& body, Graph& to, std::span<const Value> o
   return results;
 }
 
-// The same with floats in the accumulation dtype, rounded where a cast says so and at the outputs.
+// The same in the accumulation dtype: rounds floats only at casts and at the outputs.
 std::vector<Value> widened(const Graph& body, Builder& b, std::span<const Value> operands) {
   std::vector<Value> now(body.value_count());
   for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = b.widen(operands[k]);
@@ -150,10 +153,10 @@ bool elementwise_region_lower(Lower& l, const op::elementwise_region& n) {
   for (size_t k = 0; k < results.size(); ++k) l.out(k, results[k]);
   return true;
 }
-constexpr Record<op::elementwise_region> kRegion{.shape = elementwise_region_shape,
-                                                 .lower = elementwise_region_lower,
-                                                 .flops = no_products,
-                                                 .bytes = each_once};
+constexpr Record<op::elementwise_region> kFused{.shape = elementwise_region_shape,
+                                                .lower = elementwise_region_lower,
+                                                .flops = no_products,
+                                                .bytes = each_once};
 
 // ---- batch_elementwise_region
 
@@ -207,7 +210,7 @@ constexpr Record<op::batch_elementwise_region> kBatch{.shape = batch_elementwise
 
 }  // namespace
 
-Shape region_shape(const Graph& body) {
+Shape fused_shape(const Graph& body) {
   Shape d;
   for (NodeId n = 0; n < body.node_count(); ++n)
     if (body[n].op->traits & kElementwise)
@@ -215,22 +218,22 @@ Shape region_shape(const Graph& body) {
   return d;
 }
 
-const OpRecord& batch_region_record() { return batch_elementwise_region_def; }
+const OpRecord& batch_fused_record() { return batch_elementwise_region_def; }
 
-Attrs batch_region_attrs(FunctionAttr body, size_t sets) {
-  const op::batch_elementwise_region region{.body = std::move(body),
-                                            .sets = static_cast<int64_t>(sets)};
+Attrs batch_fused_attrs(FunctionAttr body, size_t sets) {
+  const op::batch_elementwise_region fused{.body = std::move(body),
+                                           .sets = static_cast<int64_t>(sets)};
   Encoder e;
-  visit(region, e);
+  visit(fused, e);
   return std::move(e.attrs);
 }
 
-const OpRecord& region_record() { return elementwise_region_def; }
+const OpRecord& fused_record() { return elementwise_region_def; }
 
-Attrs region_attrs(FunctionAttr body) {
-  const op::elementwise_region region{.body = std::move(body)};
+Attrs fused_attrs(FunctionAttr body) {
+  const op::elementwise_region fused{.body = std::move(body)};
   Encoder e;
-  visit(region, e);
+  visit(fused, e);
   return std::move(e.attrs);
 }
 
@@ -244,7 +247,7 @@ size_t step_count(const OpRecord* op, const Type& result) {
   return is_half(result.dtype) && op != &cast_def ? 2 : 1;
 }
 
-constinit const OpRecord elementwise_region_def = record<op::elementwise_region, kRegion>();
+constinit const OpRecord elementwise_region_def = record<op::elementwise_region, kFused>();
 constinit const OpRecord batch_elementwise_region_def =
     record<op::batch_elementwise_region, kBatch>();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grows elementwise regions from their last node, and writes their bodies.
-#include "plan/rewrite/region.hpp"
+// Grows groups of elementwise nodes, merges neighbouring groups, and writes the bodies.
+#include "plan/rewrite/fuse_elementwise.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -10,8 +10,8 @@
 #include <unordered_set>
 
 #include "ir/rewrite.hpp"
+#include "ops/fused.hpp"
 #include "ops/record.hpp"
-#include "ops/region.hpp"
 #include "plan/rewrite/claims.hpp"
 #include "plan/rewrite/join.hpp"
 #include "plan/rewrite/reader.hpp"
@@ -19,7 +19,7 @@
 namespace tenon::core {
 namespace {
 
-// Nodes that become one; the last is the root, in whose place it stands.
+// Nodes that become one node. The last is the root; the new node takes its position.
 struct Group {
   std::vector<NodeId> nodes{};   // ascending
   std::vector<Value> outputs{};  // of the nodes; the root's is the first
@@ -74,14 +74,14 @@ class Joiner {
       group.steps = steps_of(g_, group.nodes, group.outputs);
       const std::string why = why_not(group);
       if (why.empty()) return take(root, std::move(group));
-      const std::string note = cat("not joined into ", region_record().name(), ": ", why);
-      // Without what the device takes in no region the rest may be one.
+      const std::string note = cat("not joined into ", fused_record().name(), ": ", why);
+      // The remaining nodes may be accepted without the refused steps.
       if (drop_refused_steps(group)) {
         if (notes_[root].empty()) notes_[root] = note;
         continue;
       }
       notes_[root] = note;
-      // Without its reduction the same region may be taken; other parts of it are not tried.
+      // The group may be accepted without its reduction. Other subsets are not tried.
       if (is_reduction(root)) return;
       for (NodeId n : group.nodes) done_[n] = true;
     }
@@ -96,10 +96,10 @@ class Joiner {
     at_.insert_or_assign(root, std::move(group));
   }
 
-  // Asks the device; empty when the group is to be one node.
+  // Asks the device. Returns the reason why the group does not become one node, or an empty text.
   std::string why_not(const Group& group) {
     const Verdict& verdict =
-        claims_.of(g_, region_record(), group.steps.inputs, region_attrs(group.steps.body),
+        claims_.of(g_, fused_record(), group.steps.inputs, fused_attrs(group.steps.body),
                    std::vector<bool>(group.outputs.size(), true), g_[group.nodes[0]].device);
     return claims_.why_not(verdict, g_, group.nodes);
   }
@@ -109,7 +109,8 @@ class Joiner {
     return {.nodes = {n}, .outputs = outputs, .steps = steps_of(g_, std::span(&n, 1), outputs)};
   }
 
-  // Finds steps that the device refuses even as regions of one step; false when there is none.
+  // Marks steps that the device refuses even in a body of one step. Returns false if there are
+  // none.
   bool drop_refused_steps(const Group& group) {
     bool any = false;
     for (NodeId n : group.nodes) {
@@ -120,13 +121,13 @@ class Joiner {
     return any;
   }
 
-  // The makers are met from the last to the first, so when one is met every reader that could be
-  // inside is. One with a reader outside, not behind the root, stays outside: the region would
-  // have to run before and after that reader.
+  // Producers are visited from last to first. So when a producer is visited, every reader that can
+  // be in the group is in it already. A producer with a reader outside, before the root, stays
+  // outside: the group would have to run both before and after that reader.
   Group grown(NodeId root) const {
     Group group;
     const Shape& d = g_.type(is_step(root) ? g_[root].outputs[0] : g_[root].operands[0]).shape;
-    std::unordered_map<uint32_t, size_t> inside;  // value -> readings by the group
+    std::unordered_map<uint32_t, size_t> inside;  // value -> reads by the group
     std::unordered_set<uint32_t> inputs;
     std::priority_queue<NodeId> next;
     size_t steps = 0;
@@ -155,11 +156,11 @@ class Joiner {
       const auto before = std::upper_bound(readers.begin(), readers.end(), root) - readers.begin();
       if (static_cast<size_t>(before) != inside[v.id]) continue;
       const bool leaves = readers_.leaves(v) || static_cast<size_t>(before) != readers.size();
-      if (leaves && group.outputs.size() == kRegionOutputs) continue;
+      if (leaves && group.outputs.size() == kFusedOutputs) continue;
       size_t more = 0;
       for (Value o : g_[n].operands) more += o && !is_number(g_, o) && !inputs.contains(o.id);
-      if (inputs.size() - 1 + more > kRegionInputs ||
-          steps + step_count(g_[n].op, g_.type(v)) > kRegionSteps)
+      if (inputs.size() - 1 + more > kFusedInputs ||
+          steps + step_count(g_[n].op, g_.type(v)) > kFusedSteps)
         continue;
       inputs.erase(v.id);
       if (leaves) group.outputs.push_back(v);
@@ -169,10 +170,10 @@ class Joiner {
     return group;
   }
 
-  // ---- two regions into one
+  // ---- merges
 
-  // The region with this root joins those near it that read what it reads, or make it: what both
-  // touch is then read once. The two stand where one of them stood.
+  // Merges the group of this root with groups nearby that share an operand with it, or feed it: the
+  // shared value is then read once. The merged group takes the position of one of the two.
   void join_near(NodeId root) {
     if (root_of_[root] != root) return;
     std::optional<Group> group = group_at(root);
@@ -187,12 +188,12 @@ class Joiner {
       if (!merger) return;
       at_.erase(root), at_.erase(merger->other);
       take(merger->place, merger->group);
-      if (merger->place != root) return;  // its turn comes
+      if (merger->place != root) return;  // visited later
       group = std::move(merger->group);
     }
   }
 
-  // A region, or a step that went into none.
+  // The group of a root, or a single step that is in no group.
   std::optional<Group> group_at(NodeId root) const {
     if (const auto found = at_.find(root); found != at_.end()) return found->second;
     if (done_[root] || alone_[root] || !is_step(root)) return {};
@@ -202,9 +203,9 @@ class Joiner {
     return g_.type(is_step(root) ? g_[root].outputs[0] : g_[root].operands[0]).shape;
   }
 
-  // Roots of regions near this one, before it, that read a whole operand of it, or make one.
+  // Roots before this one whose groups read or produce a full-size operand of this group.
   std::vector<NodeId> neighbours(const Group& group, NodeId root) const {
-    constexpr int kNear = 8;  // readers of a value that are looked at
+    constexpr int kNear = 8;  // readers of a value that are considered
     std::vector<NodeId> roots;
     const auto add = [&](NodeId n) {
       if (root_of_[n] < root) roots.push_back(root_of_[n]);
@@ -226,7 +227,7 @@ class Joiner {
   std::optional<Merger> merger_of(NodeId root, const Group& later, NodeId other) {
     const std::optional<Group> earlier = group_at(other);
     if (!earlier || g_[other].clone != g_[root].clone || g_[other].device != g_[root].device ||
-        shape_of(other) != shape_of(root) || steps_in(later) + steps_in(*earlier) > kRegionSteps ||
+        shape_of(other) != shape_of(root) || steps_in(later) + steps_in(*earlier) > kFusedSteps ||
         (reduction_in(later) != kNone && reduction_in(*earlier) != kNone))
       return {};
     const uint64_t saved = bytes_of_both(later, *earlier);
@@ -235,14 +236,14 @@ class Joiner {
       return {};
     Merger m{.group = later, .place = sinks ? root : other, .other = other};
     m.group.nodes.insert(m.group.nodes.end(), earlier->nodes.begin(), earlier->nodes.end());
-    std::ranges::sort(m.group.nodes, {},  // the reduction, if there is one, last
+    std::ranges::sort(m.group.nodes, {},  // the reduction, if any, comes last
                       [&](NodeId n) { return std::pair(!is_step(n), n); });
     for (Value v : earlier->outputs)
       if (readers_.leaves(v) || !read_in(v, {root, other})) m.group.outputs.push_back(v);
-    if (m.group.outputs.size() > kRegionOutputs) return {};
+    if (m.group.outputs.size() > kFusedOutputs) return {};
     m.group.steps = steps_of(g_, m.group.nodes, m.group.outputs);
-    // A half that one region gave the other is now rounded by a step of its own.
-    if (m.group.steps.inputs.size() > kRegionInputs || steps_in(m.group) > kRegionSteps ||
+    // A half that passed from one group to the other now needs a rounding step.
+    if (m.group.steps.inputs.size() > kFusedInputs || steps_in(m.group) > kFusedSteps ||
         !why_not(m.group).empty())
       return {};
     return m;
@@ -254,13 +255,14 @@ class Joiner {
     return is_step(group.nodes.back()) ? kNone : group.nodes.back();
   }
 
-  // Does every reader of what the group makes stand behind this root?
+  // True if all readers of the group's outputs come after this root.
   bool read_behind(const Group& group, NodeId root) const {
     return std::ranges::all_of(group.outputs, [&](Value v) {
       return std::ranges::all_of(readers_.of(v), [&](NodeId r) { return root_of_[r] > root; });
     });
   }
-  // Is all that the group reads, but for what steps of `earlier` make, there before this root?
+  // True if all operands of the group are available before this root, apart from those that steps
+  // of `earlier` produce.
   bool made_before(const Group& group, const Group& earlier, NodeId root) const {
     return std::ranges::all_of(group.steps.inputs, [&](Value v) {
       const NodeId m = maker(v);
@@ -274,7 +276,7 @@ class Joiner {
     });
   }
 
-  // What two regions touch at most twice, and would as one only once.
+  // Bytes that the two groups access separately and a merged group accesses once.
   uint64_t bytes_of_both(const Group& later, const Group& earlier) const {
     uint64_t bytes = 0;
     for (Value v : later.steps.inputs)
@@ -282,7 +284,7 @@ class Joiner {
         bytes += type_bytes(g_.type(v));
     return bytes;
   }
-  // What one of them alone reads.
+  // Bytes that only `one` reads.
   uint64_t bytes_of_one(const Group& one, const Group& other) const {
     uint64_t bytes = 0;
     for (Value v : one.steps.inputs)
@@ -298,7 +300,7 @@ class Joiner {
   void emit(Rewriter& rw, const Group& group) const {
     const Parts parts = parts_of(g_, group.nodes);
     const NodeId made =
-        rw.to.add_node(region_record(), rw.map(group.steps.inputs), region_attrs(group.steps.body),
+        rw.to.add_node(fused_record(), rw.map(group.steps.inputs), fused_attrs(group.steps.body),
                        std::vector<bool>(group.outputs.size(), true), parts.provenance);
     rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t k = 0; k < group.outputs.size(); ++k)
@@ -308,16 +310,18 @@ class Joiner {
 
   const Graph& g_;
   const Readers readers_;
-  std::vector<bool> done_;   // in a region, or in one that was refused
-  std::vector<bool> alone_;  // steps that the device takes in no region
+  std::vector<bool> done_;   // in a group, or in a refused one
+  std::vector<bool> alone_;  // steps that the device refuses in every body
   std::vector<std::string> notes_;
-  std::vector<NodeId> root_of_;           // by node: where it is now; else itself
+  std::vector<NodeId> root_of_;           // by node: the root of its group, or itself
   std::unordered_map<NodeId, Group> at_;  // by root
   Claims claims_;
 };
 
 }  // namespace
 
-Graph join_regions(const Graph& graph, const Query& query) { return Joiner(graph, query).run(); }
+Graph fuse_elementwise(const Graph& graph, const Query& query) {
+  return Joiner(graph, query).run();
+}
 
 }  // namespace tenon::core

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a body to steps: which tile function each op is, and where each value's tile lies.
+// Compiles a body: selects the tile function of each step, and assigns a tile to each value.
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
 
-#include "region.hpp"
+#include "fused.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using sdk::Body;
 using sdk::Refusal;
 
-// What a tile of a dtype is made of.
+// The dtype of a value's tile.
 tenon_dtype work_dtype(tenon_dtype t) { return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t; }
 int64_t work_size(tenon_dtype t) { return tenon_dtype_bits(work_dtype(t)) / 8; }
 
@@ -33,7 +33,7 @@ TileOp copy_tiles(tenon_dtype t) {
   };
 }
 
-// A real rounding where the result is a half.
+// Rounds to the half-precision dtype, then widens again.
 TileOp cast_tiles(tenon_dtype from, tenon_dtype to, bool saturate) {
   if (!castable(from)) throw Refusal::dtype("x", from);
   if (!castable(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
@@ -83,7 +83,7 @@ constexpr Maker kMakers[] = {
 
 }  // namespace
 
-RegionBody::RegionBody(const Body& body) {
+FusedBody::FusedBody(const Body& body) {
   read_values(body);
   outputs_.assign(body.outputs().size(), -1);
   for (uint32_t i = 0; i < body.step_count(); ++i) {
@@ -107,7 +107,7 @@ RegionBody::RegionBody(const Body& body) {
   give_slots();
 }
 
-void RegionBody::read_values(const Body& body) {
+void FusedBody::read_values(const Body& body) {
   register_of_.assign(body.value_count(), -1);
   const auto add = [&](uint32_t v, Register r) {
     if (tenon_dtype_bits(r.dtype) < 8) throw Refusal::dtype("xs", r.dtype);
@@ -129,7 +129,7 @@ void RegionBody::read_values(const Body& body) {
   }
 }
 
-void RegionBody::read_step(const Body& body, uint32_t i) {
+void FusedBody::read_step(const Body& body, uint32_t i) {
   if (fold_) throw Refusal::shape("a step of the body follows its reduction");
   const auto maker = std::ranges::find(kMakers, body.op(i), &Maker::op);
   if (maker == std::end(kMakers))
@@ -153,8 +153,8 @@ void RegionBody::read_step(const Body& body, uint32_t i) {
   steps_.push_back(std::move(step));
 }
 
-// Only of steps whose tiles were made, so that nothing is left to refuse.
-void RegionBody::find_block(const Body& body, uint32_t i, Step* to) const {
+// Called only after the tile functions were made, so that it cannot refuse.
+void FusedBody::find_block(const Body& body, uint32_t i, Step* to) const {
   const auto operands = body.operands(i);
   if (work_dtype(body.type(body.outputs(i)[0]).dtype) != TENON_DTYPE_F32) return;
   if (body.op(i) == sdk::op::unary::kName) {
@@ -171,7 +171,7 @@ void RegionBody::find_block(const Body& body, uint32_t i, Step* to) const {
   }
 }
 
-void RegionBody::read_fold(const Body& body, uint32_t i) {
+void FusedBody::read_fold(const Body& body, uint32_t i) {
   const auto n = body.as<sdk::op::reduce>(i);
   const std::optional<Reduction> how = find_reduction(n.kind);
   if (!how) throw Refusal::attribute("kind", n.kind);
@@ -190,7 +190,7 @@ void RegionBody::read_fold(const Body& body, uint32_t i) {
   registers_[r].last = static_cast<int>(steps_.size());
 }
 
-void RegionBody::fill_constants(const Body& body) {
+void FusedBody::fill_constants(const Body& body) {
   const size_t bytes = constant_values_.size() * static_cast<size_t>(slot_bytes_);
   constants_ = {new (std::align_val_t{64}) char[bytes + 64],
                 [](char* p) { operator delete[](p, std::align_val_t{64}); }};
@@ -212,9 +212,9 @@ void RegionBody::fill_constants(const Body& body) {
   }
 }
 
-// A value that leaves as it is lies in its output; the others share slots, each free again after
-// the last step that reads it.
-void RegionBody::give_slots() {
+// Outputs are computed in place. Other values share slots; a slot is free again after the last step
+// that reads it.
+void FusedBody::give_slots() {
   for (size_t k = 0; k < outputs_.size(); ++k) {
     if (outputs_[k] < 0) continue;
     Register& r = registers_[outputs_[k]];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// elementwise_region batch_elementwise_region: bodies against what they are written out.
+// elementwise_region batch_elementwise_region: bodies, compared with the same ops as separate
+// nodes.
 #include <cmath>
 #include <limits>
 
@@ -40,7 +41,7 @@ struct BodyBuilder {
         op::reduce{.kind = kind, .axes = std::move(axes), .keepdims = keepdims, .x = x});
   }
   void out(Value v) { graph.output("out" + std::to_string(outputs++), v); }
-  Node region(std::vector<Value> operands) {
+  Node fused(std::vector<Value> operands) {
     return b.add(op::elementwise_region{
         .body = graph, .xs = std::move(operands), .count_ys = static_cast<size_t>(outputs)});
   }
@@ -59,15 +60,15 @@ void chain_rows(Suite& s) {
   };
   for (const Sizes& z : {Sizes{"small", {5, 33}}, Sizes{"long", {3, 3001}}, Sizes{"scalar", {}},
                          Sizes{"empty", {4, 0, 3}}})
-    s.add({.id = std::string("region-chain-") + z.id,
-           .sentence = "gelu(p * 1.5 + 0.25) * q as one region",
+    s.add({.id = std::string("fused-chain-") + z.id,
+           .sentence = "gelu(p * 1.5 + 0.25) * q as one fused body",
            .build =
                [=](CaseBuilder& b) {
                  const Value p = b.input("p", z.dims), q = b.input("q", z.dims);
                  BodyBuilder body(b);
                  const Value in_p = body.in(p), in_q = body.in(q);
                  body.out(chain(body, in_p, in_q));
-                 b.output("y", body.region({p, q}));
+                 b.output("y", body.fused({p, q}));
                  b.scale("y",
                          [&] { return b.binary("add", b.abs(q), b.abs(b.binary("mul", p, q))); });
                },
@@ -78,8 +79,8 @@ void chain_rows(Suite& s) {
 }
 
 void broadcast_rows(Suite& s) {
-  s.add({.id = "region-broadcast",
-         .sentence = "operands [N,1], [D], [1,D], [] and [] broadcast inside a region",
+  s.add({.id = "fused-broadcast",
+         .sentence = "operands [N,1], [D], [1,D], [] and [] broadcast inside a fused body",
          .build =
              [](CaseBuilder& b) {
                const Value x = b.input("x", {7, 300}), column = b.input("column", {7, 1});
@@ -92,7 +93,7 @@ void broadcast_rows(Suite& s) {
                t = body.binary("mul", t, in[2]);
                t = body.binary("add", t, in[3]);
                body.out(body.binary("mul", body.unary("tanh", t), in[4]));
-               b.output("y", body.region({x, column, row, line, one}));
+               b.output("y", body.fused({x, column, row, line, one}));
                b.scale("y", [&] {
                  const Value parts = b.binary("add", b.abs(x), b.abs(column));
                  const Value t = b.binary("add", b.binary("mul", parts, b.abs(row)), b.abs(line));
@@ -100,7 +101,7 @@ void broadcast_rows(Suite& s) {
                });
              },
          .tolerance = scaled(16)});
-  s.add({.id = "region-broadcast-short",
+  s.add({.id = "fused-broadcast-short",
          .sentence = "rows shorter than a tile, broadcast in the middle of four axes",
          .build =
              [](CaseBuilder& b) {
@@ -109,7 +110,7 @@ void broadcast_rows(Suite& s) {
                BodyBuilder body(b);
                const Value in_x = body.in(x), in_m = body.in(m), in_k = body.in(k);
                body.out(body.binary("max", body.binary("add", in_x, in_m), in_k));
-               b.output("y", body.region({x, m, k}));
+               b.output("y", body.fused({x, m, k}));
                b.scale("y", [&] {
                  return b.binary("add", b.binary("add", b.abs(x), b.abs(m)), b.abs(k));
                });
@@ -119,7 +120,7 @@ void broadcast_rows(Suite& s) {
 }
 
 void output_rows(Suite& s) {
-  s.add({.id = "region-outputs",
+  s.add({.id = "fused-outputs",
          .sentence = "a compare with two readers; inner values leave beside what is made of them",
          .build = [](CaseBuilder& b) {
            const Value x = b.input("x", {9, 131}, Fill::integers(-4, 4)),
@@ -131,12 +132,12 @@ void output_rows(Suite& s) {
            body.out(less);
            body.out(low);
            body.out(body.binary("sub", high, low));
-           const Node r = body.region({x, y});
+           const Node r = body.fused({x, y});
            b.output("less", r[0]);
            b.output("low", r[1]);
            b.output("apart", r[2]);
          }});
-  s.add({.id = "region-int",
+  s.add({.id = "fused-int",
          .sentence = "integers wrap and compare as their ops do",
          .dtypes = kInts,
          .build = [](CaseBuilder& b) {
@@ -147,9 +148,9 @@ void output_rows(Suite& s) {
            const Value in_x = body.in(x), in_y = body.in(y);
            const Value t = body.binary("add", body.binary("mul", in_x, in_y), body.number(3));
            body.out(body.where(body.compare("ge", t, in_x), t, body.binary("max", in_x, in_y)));
-           b.output("y", body.region({x, y}));
+           b.output("y", body.fused({x, y}));
          }});
-  s.add({.id = "region-int-compare",
+  s.add({.id = "fused-int-compare",
          .sentence = "sums of integers that lie together wrap before they are compared",
          .dtypes = {i8, i16, i32, i64},
          .build = [](CaseBuilder& b) {
@@ -160,7 +161,7 @@ void output_rows(Suite& s) {
            body.out(body.binary("max", in_x, body.unary("abs", in_x)));
            body.out(body.binary("max", in_y, body.binary("add", in_x, in_y)));
            body.out(body.binary("min", in_y, body.binary("sub", in_x, in_y)));
-           const Node r = body.region({x, y});
+           const Node r = body.fused({x, y});
            b.output("magnitude", r[0]);
            b.output("sum", r[1]);
            b.output("difference", r[2]);
@@ -168,7 +169,7 @@ void output_rows(Suite& s) {
 }
 
 void cast_rows(Suite& s) {
-  s.add({.id = "region-cast-known",
+  s.add({.id = "fused-cast-known",
          .sentence = "halves stay wide between steps and round where a cast says so",
          .dtypes = {bf16},
          .build = [](CaseBuilder& b) {
@@ -182,12 +183,12 @@ void cast_rows(Suite& s) {
                    op::cast{.to = b.dtype(), .x = body.graph.add(op::cast{.to = bf16, .x = t})});
              if (rounds && b.dtype() == bf16) t = body.graph.add(op::cast{.to = bf16, .x = t});
              body.out(body.binary("sub", t, body.number(1)));
-             b.output(rounds ? "rounded" : "wide", body.region({x}));
+             b.output(rounds ? "rounded" : "wide", body.fused({x}));
            }
            b.expect("wide", {0x1p-9, 2});
            b.expect("rounded", {0, 2});
          }});
-  s.add({.id = "region-cast",
+  s.add({.id = "fused-cast",
          .sentence = "steps of several dtypes, half to float to integer to bool",
          .build = [](CaseBuilder& b) {
            const Value x = b.input("x", {3, 417}, Fill::uniform(-9, 9).with({0, -0.5, 0.5, kInf}));
@@ -199,7 +200,7 @@ void cast_rows(Suite& s) {
            body.out(whole);
            body.out(
                body.where(body.graph.add(op::cast{.to = boolean, .x = odd}), in, body.number(-1)));
-           const Node r = body.region({x});
+           const Node r = body.fused({x});
            b.output("whole", r[0]);
            b.output("y", r[1]);
          }});
@@ -218,7 +219,7 @@ void fold_rows(Suite& s) {
   for (const Shape& z : shapes) {
     int64_t terms = 1;
     for (size_t a = 0; a < z.dims.size(); ++a) terms *= std::max<int64_t>(z.dims[a], 1);
-    s.add({.id = std::string("region-fold-") + z.id,
+    s.add({.id = std::string("fused-fold-") + z.id,
            .sentence = "(x - m)^2 and its sum, mean and maximum",
            .build =
                [=](CaseBuilder& b) {
@@ -230,7 +231,7 @@ void fold_rows(Suite& s) {
                    const Value square = body.unary("square", body.binary("sub", in_x, in_m));
                    body.out(body.reduce(kind, square, z.axes, true));
                    body.out(square);
-                   const Node r = body.region({x, m});
+                   const Node r = body.fused({x, m});
                    b.output(std::string(kind), r[0]);
                    b.output(std::string(kind) + " of", r[1]);
                  }
@@ -246,7 +247,7 @@ void fold_rows(Suite& s) {
            .gradient = std::string_view(z.id) == "last"});
   }
   for (const char* kind : {"min", "prod", "sum_square", "l1", "l2", "logsumexp"})
-    s.add({.id = std::string("region-fold-kind-") + kind,
+    s.add({.id = std::string("fused-fold-kind-") + kind,
            .sentence = std::string("exp(x) * y and its ") + kind,
            .dtypes = {f32, bf16, f64},
            .build =
@@ -257,13 +258,13 @@ void fold_rows(Suite& s) {
                  const Value in_x = body.in(x), in_y = body.in(y);
                  body.out(
                      body.reduce(kind, body.binary("mul", body.unary("exp", in_x), in_y), {-1}));
-                 b.output("r", body.region({x, y}));
+                 b.output("r", body.fused({x, y}));
                },
            .tolerance = scaled(96)});
 }
 
 void batch_rows(Suite& s) {
-  s.add({.id = "region-batch",
+  s.add({.id = "fused-batch",
          .sentence = "one body over three sets of different sizes, one of them empty",
          .build =
              [](CaseBuilder& b) {
@@ -289,7 +290,7 @@ void batch_rows(Suite& s) {
 }
 
 void refused_rows(Suite& s) {
-  s.add({.id = "region-operand-refused",
+  s.add({.id = "fused-operand-refused",
          .sentence = "an operand that is not the body's is refused",
          .dtypes = {f32},
          .build =
@@ -297,11 +298,11 @@ void refused_rows(Suite& s) {
                const Value x = b.input("x", {2, 3}), y = b.input("y", {3, 2});
                BodyBuilder body(b);
                body.out(body.unary("exp", body.in(x)));
-               b.output("y", body.region({y}));
+               b.output("y", body.fused({y}));
              },
          .error = TENON_SHAPE_MISMATCH,
          .error_text = "operand xs: entry 0: expected f32[2,3] as in the body, got f32[3,2]"});
-  s.add({.id = "region-step-refused",
+  s.add({.id = "fused-step-refused",
          .sentence = "a body with a step that is not elementwise is refused",
          .dtypes = {f32},
          .build =
@@ -309,11 +310,11 @@ void refused_rows(Suite& s) {
                const Value x = b.input("x", {2, 3});
                BodyBuilder body(b);
                body.out(body.graph.add(op::softmax{.x = body.in(x)}));
-               b.output("y", body.region({x}));
+               b.output("y", body.fused({x}));
              },
          .error = TENON_INVALID_ARGUMENT,
-         .error_text = "attribute body: softmax is no step of a region"});
-  s.add({.id = "region-batch-refused",
+         .error_text = "attribute body: softmax cannot be a step of a fused body"});
+  s.add({.id = "fused-batch-refused",
          .sentence = "a set of a batch whose operands do not broadcast is refused",
          .dtypes = {f32},
          .build =
@@ -332,7 +333,7 @@ void refused_rows(Suite& s) {
 
 }  // namespace
 
-void region_cases(Suite& s) {
+void fused_cases(Suite& s) {
   s.floor({.joined = 100, .own_joined = 0});
   chain_rows(s);
   broadcast_rows(s);
