@@ -56,6 +56,10 @@ void want_steps(const Infer& i, const Graph& body) {
     if (reduction && body[step.operands[0]].space != Space::node)
       i.fail(Code::invalid_argument, "attribute body: ", step.op->name(),
              ": expected an operand that a step computes, got an input or constant");
+    if (reduction &&
+        std::ranges::find(body.outputs(), step.outputs[0], &Output::value) == body.outputs().end())
+      i.fail(Code::invalid_argument, "attribute body: the result of ", step.op->name(),
+             " is not an output");
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes and opens the device. Each opened device has an arena of its own, so that its width is
-// its own.
+// Describes and opens the device. Each open device has its own arena, and so its own number of
+// threads.
 #include "device.hpp"
 
 #include <sys/sysinfo.h>
@@ -55,9 +55,9 @@ std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t, uint32_t thr
   const int wanted = static_cast<int>(threads), made = make_threads(wanted);
   if (made < wanted) {
     constexpr uint32_t kWarning = 2;
-    const std::string text = "cpu: the system makes " + std::to_string(made) +
-                             " computing threads of " + std::to_string(wanted) +
-                             "; the limit of processes may be too low (ulimit -u, pids)";
+    const std::string text = "cpu: expected " + std::to_string(wanted) + " threads, got " +
+                             std::to_string(made) +
+                             "\nhint: raise the limit of processes (ulimit -u, pids cgroup)";
     host->log(kWarning, {text.data(), text.size()});
   }
   return std::make_unique<CpuDevice>(made);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one device of the plugin: this machine's cores and memory.
+// The only device of the plugin: the cores and the memory of this machine.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads TENON_CPU_ISA once, and turns off Highway's targets above the cap.
+// Reads TENON_CPU_ISA once, and disables Highway's targets above the cap.
 #include "isa.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -48,10 +48,10 @@ Isa isa_cap() {
 
 void cap_isa() {
   if (isa_cap() >= Isa::avx512) return;
-  // Of Highway's bits a lower one is a better target.
-  const int64_t most = isa_cap() == Isa::avx2 ? HWY_AVX2 : HWY_SSE4;
-  // Not DisableTargets: in Highway 1.0 the next call of SupportedTargets undoes it.
-  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & -most);
+  // In Highway's bit mask, a lower bit is a better target.
+  const int64_t cap = isa_cap() == Isa::avx2 ? HWY_AVX2 : HWY_SSE4;
+  // DisableTargets does not work here: in Highway 1.0, the next call of SupportedTargets undoes it.
+  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & -cap);
 }
 
 std::string isa_remark() {

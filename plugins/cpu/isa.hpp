@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instruction sets that kernels may use: those of the processor, or fewer where TENON_CPU_ISA
-// says so. For tests and measurements of other processors' kernels on this one.
+// The instruction sets that kernels may use. TENON_CPU_ISA caps them, to test and measure the
+// kernels for other processors on this one.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@ namespace tenon::cpu {
 
 enum class Isa : uint8_t { sse4, avx2, avx512, amx };
 
-// The highest set that may be used; amx unless TENON_CPU_ISA (sse4, avx2, avx512, amx) says less. The
-// variable is ignored in privileged processes. An unknown value caps nothing.
+// The highest instruction set that kernels may use: amx, unless TENON_CPU_ISA (sse4, avx2, avx512,
+// amx) caps it. The variable is ignored in privileged processes. An unknown value does not cap.
 Isa isa_cap();
 
-// Keeps Highway to the cap, in this process and for good. Called before any kernel runs.
+// Applies the cap to Highway, permanently and for the whole process. Call it before any kernel
+// runs.
 void cap_isa();
 
-// What TENON_CPU_ISA does, or what is wrong with its value; empty if it is not set.
+// Describes the effect of TENON_CPU_ISA, or the error in its value. Empty if the variable is not
+// set.
 std::string isa_remark();
 
 }  // namespace tenon::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table op -> kernel: the rows of each op family that has a file in kernels/. CMake lists them in families.inl; a
-// family without a file is not native, and the planner decomposes its ops.
+// The table op -> kernel: the rows of each op family that has a file in kernels/. CMake lists these
+// families in families.inl. A family without a file is not native: the planner decomposes its ops.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: aligned for the widest vectors; large ones ask the kernel for huge pages, which spares
-// page faults and translation misses in kernels that stream.
+// Buffers, aligned for the widest vectors. Large buffers request huge pages, which reduces page
+// faults and TLB misses.
 #include "memory.hpp"
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ void* allocate_memory(uint64_t bytes, uint64_t alignment) {
   const uint64_t padded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = padded < bytes ? nullptr : std::aligned_alloc(alignment, padded);
   if (memory == nullptr) throw std::bad_alloc();
-  // Advice only: a kernel without huge pages refuses, and the memory is as good.
+  // Only advice: without huge pages, the kernel ignores it, and the memory is usable as well.
   if (large) madvise(memory, padded, MADV_HUGEPAGE);
   return memory;
 }

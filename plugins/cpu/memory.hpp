@@ -6,8 +6,8 @@
 
 namespace tenon::cpu {
 
-// Bytes aligned to at least `alignment`, a power of two, and to a huge page when there is one to
-// fill. Throws std::bad_alloc.
+// Allocates `bytes` bytes, aligned to at least `alignment` (a power of two). Buffers of at least a
+// huge page are aligned to huge pages. Throws std::bad_alloc.
 void* allocate_memory(uint64_t bytes, uint64_t alignment);
 void free_memory(void* memory) noexcept;
 

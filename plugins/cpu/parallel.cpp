@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that includes TBB: arenas, the parallel loop, and what ThreadSanitizer must be told
-// about both.
+// The only file that includes TBB: its pool of workers, arenas, the parallel loop, and the
+// annotations that ThreadSanitizer needs.
 #include "parallel.hpp"
 
 #include <oneapi/tbb/blocked_range.h>
@@ -37,8 +37,7 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 namespace tenon::cpu {
 namespace {
 
-// What happened before a fork is seen by its pieces, what happened in the pieces is seen after the
-// join.
+// A fork happens before the pieces of the loop; the pieces happen before the join.
 struct Handover {
 #ifdef TENON_CPU_TSAN
   void acquire() { __tsan_acquire(this); }
@@ -50,8 +49,8 @@ struct Handover {
   char address = 0;
 };
 
-// What libtbb touches is its own business, what it calls back is ours: accesses of this thread are
-// looked at or not for the life of the object.
+// Suppresses ThreadSanitizer's checks inside libtbb and enables them in the code that it calls
+// back, for the current thread and the lifetime of the object.
 class Watched {
  public:
   explicit Watched(bool watched) : before_(current_) { set(watched); }
@@ -81,8 +80,8 @@ class Watched {
   bool before_;
 };
 
-// The first exception of several threads. Kept out of TBB, whose own capture would be one more
-// hidden hand-over.
+// The first exception among the threads. Caught here, because TBB's own exception transport is
+// invisible to ThreadSanitizer.
 class FirstFailure {
  public:
   void capture() {
@@ -100,12 +99,12 @@ class FirstFailure {
 
 std::atomic<int> widest{1};
 
-constexpr int64_t kPiecesPerThread =
-    4;  // enough to even out a busy core, few enough to cost nothing
+// Balances the load at little cost.
+constexpr int64_t kPiecesPerThread = 4;
 
-std::atomic<bool> tbb_failed{false};  // TBB itself threw: its threads cannot be waited for
+std::atomic<bool> tbb_failed{false};  // TBB itself threw; waiting for its threads would hang
 
-// Runs what calls TBB. Exceptions of ours never pass through it.
+// Runs code that calls TBB. Our exceptions never pass through TBB.
 template <class Call>
 void call_tbb(const Call& call) {
   try {
@@ -116,12 +115,13 @@ void call_tbb(const Call& call) {
   }
 }
 
-// Of TBB, which has one pool for all arenas.
+// TBB has one pool of workers for all arenas.
 std::mutex pool_mutex;
-int pool_workers = 0;                          // that exist for certain
-std::atomic<int> pool_threads_limit{INT_MAX};  // with the caller's; where the system refused more
+int pool_workers = 0;  // known to exist
+// including the caller; set when the system refuses more
+std::atomic<int> pool_threads_limit{INT_MAX};
 
-// Holds the threads of a loop until all of them are there.
+// A barrier for the threads of a loop: all wait until the last one has arrived.
 class Gathering {
  public:
   explicit Gathering(int expected) : expected_(expected) {}
@@ -140,7 +140,7 @@ class Gathering {
   int here() const { return here_; }
 
  private:
-  // Where the app's own loops hold the pool's workers, not all come.
+  // Gives up if no more threads arrive: loops of the app may occupy the workers of the pool.
   static constexpr auto kPatience = std::chrono::seconds(2);
   const int expected_;
   std::mutex mutex_;
@@ -149,7 +149,7 @@ class Gathering {
   bool over_ = false;
 };
 
-// Has TBB make its workers by a loop that holds as many; returns how many came.
+// Makes TBB create its workers, by a loop that needs all of them at once. Returns how many arrived.
 int gather(int workers) {
   const Watched library(false);
   int came = 0;
@@ -157,9 +157,9 @@ int gather(int workers) {
     using tbb::global_control;
     const auto wanted = static_cast<size_t>(workers) + 1;
     const global_control enough(global_control::max_allowed_parallelism, wanted);
-    const auto most =
+    const auto allowed =
         std::min(wanted, global_control::active_value(global_control::max_allowed_parallelism));
-    const int threads = static_cast<int>(most);
+    const int threads = static_cast<int>(allowed);
     Gathering all(threads);
     tbb::task_arena crowd(threads);
     crowd.execute([&] {
@@ -181,9 +181,9 @@ int gather(int workers) {
 int make_threads(int wanted) {
   wanted = std::max(wanted, 1);
   const std::lock_guard lock(pool_mutex);
-  // All arenas may work at once, on as many workers as TBB has in all.
-  const int most = std::max(wanted, tbb::info::default_concurrency()) - 1;
-  const int missing = std::min(most, pool_workers + wanted - 1) - pool_workers;
+  // All arenas may run at once, on the workers of the one pool.
+  const int workers = std::max(wanted, tbb::info::default_concurrency()) - 1;
+  const int missing = std::min(workers, pool_workers + wanted - 1) - pool_workers;
   if (missing > 0 && pool_threads_limit == INT_MAX) {
     const int makeable = makeable_threads(missing);
     if (makeable < missing) pool_threads_limit = pool_workers + makeable + 1;
@@ -197,11 +197,12 @@ int make_threads(int wanted) {
 
 struct Arena::Impl {
   explicit Impl(int width) : arena(width) {
-    // TBB gives no more threads than there are cores, unless told; no more than can be made.
-    const int most =
+    // By default, TBB uses at most one thread per core. Allow more if asked, but no more than the
+    // system can create.
+    const int threads =
         std::min(pool_threads_limit.load(), std::max(width, tbb::info::default_concurrency()));
-    if (most != tbb::info::default_concurrency())
-      limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(most));
+    if (threads != tbb::info::default_concurrency())
+      limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
   }
   std::optional<tbb::global_control> limit;
   tbb::task_arena arena;
@@ -246,7 +247,7 @@ struct Workers::Impl {
 Workers::Workers() : impl_(std::make_unique<Impl>()) {}
 Workers::~Workers() {
   if (tbb_failed) {
-    static_cast<void>(impl_.release());  // it would wait for threads that never were
+    static_cast<void>(impl_.release());  // its destructor would wait for threads that do not exist
     return;
   }
   tbb::finalize(impl_->handle, std::nothrow);
@@ -259,8 +260,8 @@ int width() { return tbb::this_task_arena::max_concurrency(); }
 
 int widest_arena() { return widest.load(std::memory_order_relaxed); }
 
-// The pieces are fixed; the threads draw them from a counter. So a loop costs width - 1 tasks
-// whatever its length, and a thread that comes late takes what is left.
+// The pieces are fixed; threads take them from a counter. So a loop costs width - 1 tasks,
+// regardless of its length, and a thread that starts late takes the remaining pieces.
 void parallel_for_slots(int64_t n, int64_t grain, int slots,
                         FunctionRef<void(int, int64_t, int64_t)> body) {
   if (n <= 0) return;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels of the cpu plugin use the machine's cores. TBB itself is included by parallel.cpp
-// alone.
+// The parallel loop for kernels. Only parallel.cpp includes TBB.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace tenon::cpu {
 
-// A borrowed callable: no allocation, valid for the call it is passed to.
+// A reference to a callable. Does not allocate; valid for the duration of the call it is passed to.
 template <class Signature>
 class FunctionRef;
 template <class R, class... Args>
@@ -29,35 +28,34 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-// Threads that work at once in the current arena, the caller's included; >= 1.
+// The number of threads of the current arena, including the caller; at least 1.
 int width();
 
-// Calls body(begin, end) over [0, n) in pieces whose borders are multiples of `grain`, on the
-// current arena's threads; returns when all are done. Which thread takes a piece is open, the
-// borders are not: a kernel that computes a piece the same way whoever runs it is deterministic.
-// With one piece, or a width of 1, body runs in the caller. An exception of body is rethrown here.
+// Calls body(begin, end) for pieces of [0, n) on the threads of the current arena, and returns when
+// all are done. Piece boundaries are multiples of `grain` and do not depend on timing; which thread
+// runs a piece does. So a kernel that computes each piece independently is deterministic. With one
+// piece, or one thread, body runs in the caller. Exceptions of body are rethrown here.
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
-// The same with a place to work in: at most `slots` pieces are under way at once, each with its own
-// slot in [0, slots).
+// The same with work areas: at most `slots` pieces run at once, each with its own slot in [0,
+// slots).
 void parallel_for_slots(int64_t n, int64_t grain, int slots,
                         FunctionRef<void(int slot, int64_t, int64_t)> body);
 
-// The widest arena that was ever made, at least 1: how many slots of scratch a kernel should ask
-// for.
+// The number of threads of the widest arena so far, at least 1. Kernels size their scratch memory
+// for this number of slots.
 int widest_arena();
 
-// How many threads an arena of `wanted` gets, the caller's included; at least 1. Its workers are
-// made now: TBB makes them late and keeps them, and where the system refuses one then, TBB waits
-// forever or aborts.
+// The number of threads, including the caller, that an arena of `wanted` gets; at least 1. Creates
+// TBB's workers now: TBB creates them lazily, and hangs or aborts if the system refuses one.
 int make_threads(int wanted);
 
-// A team of threads of its own: the caller and up to width - 1 workers.
+// A pool of threads: the caller and up to width - 1 workers.
 class Arena {
  public:
   explicit Arena(int width);
   ~Arena();
-  // Runs work in the caller with this arena as the current one. Several threads may be inside.
+  // Runs work in the caller, with this arena as the current one. Thread-safe.
   void execute(FunctionRef<void()> work);
 
  private:
@@ -65,7 +63,8 @@ class Arena {
   std::unique_ptr<Impl> impl_;
 };
 
-// Keeps the worker threads; destroying it, when no arena is left, waits until they have ended.
+// Keeps the worker threads alive. The destructor waits until they have ended; all arenas must be
+// gone by then.
 class Workers {
  public:
   Workers();
@@ -76,8 +75,8 @@ class Workers {
   std::unique_ptr<Impl> impl_;
 };
 
-// A grain for items of `cost` each (bytes moved, or half the flops), so that a piece is worth a
-// task: about 32 KiB.
+// The grain for items of `cost` each (bytes moved, or half the flops): one piece is worth about 32
+// KiB, enough to pay for a task.
 inline int64_t grain_for(int64_t cost) {
   constexpr int64_t kPiece = 32 << 10;
   return cost >= kPiece ? 1 : kPiece / (cost > 0 ? cost : 1);

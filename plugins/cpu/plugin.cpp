@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin's description and its one exported symbol. Worker threads live from create to
+// The description of the plugin and its exported symbol. Worker threads live from create to
 // shutdown.
 #include <utility>
 
@@ -11,9 +11,10 @@
 namespace tenon::cpu {
 namespace {
 
-// Of all hosts in the process: the last one that leaves ends the threads. Both are changed within
-// [load] calls only.
-Workers* workers = nullptr;  // a plain pointer: the plugin keeps no static with a destructor
+// Shared by all hosts in the process; the last host to shut down ends the threads. Changed only in
+// [load] calls.
+// a plain pointer, because the plugin has no static objects with destructors
+Workers* workers = nullptr;
 uint32_t users = 0;
 
 std::vector<sdk::DeviceSpec> enumerate(const tenon_host* host) {

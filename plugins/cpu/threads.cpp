@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes and ends threads to find out how many there can be.
+// Creates and joins threads to find out how many are possible.
 #include "threads.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ int makeable_threads(int wanted) {
         std::unique_lock lock(mutex);
         wake.wait(lock, [&] { return done; });
       });
-  } catch (const std::system_error&) {  // those that there are
+  } catch (const std::system_error&) {  // keeps those that were created
   }
   {
     const std::lock_guard lock(mutex);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the system makes more threads (RLIMIT_NPROC, the pids control group).
+// Finds out how many threads the system allows (RLIMIT_NPROC, the pids control group).
 #pragma once
 
 namespace tenon::cpu {
 
-// How many of `wanted` new threads live at once beside those that there are. They end before it
-// returns.
+// The number of new threads, at most `wanted`, that can live at once beside the existing ones. They
+// have ended when the function returns.
 int makeable_threads(int wanted);
 
 }  // namespace tenon::cpu

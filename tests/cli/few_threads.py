@@ -39,11 +39,11 @@ def check(name, done, *said):
 if run(["--version"], preexec_fn=limited(1)).returncode != 0:
     print("skipped: the command cannot be run under a limit here")
     sys.exit(77)
-remark = "computing threads of"
+remark = "cpu: expected"
 for processes, threads in ((1, 8), (2, 8), (4, 8), (1, 2)):
     name = f"{processes} processes, --threads {threads}"
     if os.getuid() == 0:  # else other processes of the user count too
-        remark = f"makes {processes} computing threads of {threads}"
+        remark = f"cpu: expected {threads} threads, got {processes}"
     check(f"{name}: bench", run([*BENCH, "--threads", threads], preexec_fn=limited(processes)), remark)
     check(f"{name}: compiled ahead", run([*BENCH, "--threads", threads, "--compile", "aot"], preexec_fn=limited(processes)), remark)
     with tempfile.TemporaryDirectory() as work:
@@ -76,7 +76,7 @@ for mount in (pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/pids"
             continue
         (group / "pids.max").write_text("2")
         join = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
-        check(f"pids of {mount}", run([*BENCH, "--threads", "8"], preexec_fn=join), "makes 2 computing threads of 8")
+        check(f"pids of {mount}", run([*BENCH, "--threads", "8"], preexec_fn=join), "cpu: expected 8 threads, got 2")
         break
     finally:
         group.rmdir()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared half of attention: reading a node, limits, masks, rows of k and v.
+// Shared by attention and attention_backward: reads a node, computes limits and masks, loads rows
+// of k and v.
 #include "attention.hpp"
 
 #include <cmath>
@@ -13,14 +14,15 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 60;  // windows from here on are none, offsets are cut to it
+// larger windows count as no window; offsets are clamped to it
+constexpr int64_t kFar = int64_t{1} << 60;
 
 HeadStrides head_strides(bool bshd, int64_t heads, int64_t len, int64_t dim) {
   if (bshd) return {len * heads * dim, dim, heads * dim};
   return {heads * len * dim, len * dim, dim};
 }
 
-// Strides of the mask over [B, Hq, Sq, Sk], 0 where it is broadcast.
+// Strides of the mask over [B, Hq, Sq, Sk]; 0 on broadcast dims.
 std::array<int64_t, 4> mask_strides(const sdk::Type& mask) {
   std::array<int64_t, 4> strides{};
   int64_t step = 1;

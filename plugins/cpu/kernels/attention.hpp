@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention and its gradient share: the problem's sizes and strides, tiles of query rows, and
-// what each row may attend to. The Hq/Hk query heads of a key head lie side by side, so that a tile
+// Shared by attention and its gradient: sizes and strides, tiles of query rows, and which keys each
+// row may attend to. A tile contains the Hq/Hk query heads of one key head side by side, so it
 // reads its keys once for all of them.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tenon::cpu {
 
-// Elements from one batch, head, step to the next; the last axis is dense.
+// Strides in elements between batches, heads and steps. The last axis is dense.
 struct HeadStrides {
   int64_t batch, head, step;
   int64_t at(int64_t b, int64_t h, int64_t s) const { return b * batch + h * head + s * step; }
@@ -40,9 +40,9 @@ struct AttentionProblem {
   tenon_dtype mask_dtype = TENON_DTYPE_NONE, kv_len_dtype = TENON_DTYPE_NONE,
               past_len_dtype = TENON_DTYPE_NONE;
   std::array<int64_t, 4> mask_strides{};
-  int64_t width, vector;  // rows of a tile, of one vector
+  int64_t width, vector;  // rows per tile, rows per vector
 
-  int64_t rows() const { return q_len * group; }  // of one key head
+  int64_t rows() const { return q_len * group; }  // per key head
   int64_t tiles() const { return (rows() + width - 1) / width; }
   AttentionTile tile(int64_t batch_index, int64_t k_head, int64_t index) const {
     return {batch_index, k_head, index * width, std::min(width, rows() - index * width)};
@@ -55,25 +55,26 @@ struct AttentionProblem {
 };
 
 template <class Op>
-AttentionProblem attention_problem(const Op& n);  // attention and attention_backward; may refuse
+// for attention and attention_backward; throws Refusal
+AttentionProblem attention_problem(const Op& n);
 
-// Keys of one step of the inner loop: a tile's scores stay in the first-level cache.
+// Keys per step of the inner loop. The scores of a tile stay in the first-level cache.
 inline constexpr int64_t kKeyBlock = 96;
-inline constexpr int64_t kMostWidth = 64;
-// Tiles of up to this many rows read k and v in place, row by row.
+inline constexpr int64_t kMaxWidth = 64;
+// Tiles with at most this many rows read k and v in place, row by row.
 inline constexpr int64_t kFewRows = kSkinny;
 
-// The keys that each lane of a tile may attend to, masks aside, and their union.
+// The keys that each lane of a tile may attend to, without the mask, and their union.
 struct AttentionLimits {
-  int64_t first[kMostWidth], last[kMostWidth];
+  int64_t first[kMaxWidth], last[kMaxWidth];
   int64_t begin, end;
 
   AttentionLimits(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t);
-  // Does some lane not allow some of the keys [key, key + keys)?
+  // True if some lane excludes some of the keys [key, key + keys).
   bool edges(const AttentionTile& t, int64_t key, int64_t keys) const;
 };
 
-// Scratch cut into blocks; counts first, hands out in a second pass.
+// Divides scratch into blocks. The first pass, without a base, only counts bytes.
 class Carver {
  public:
   explicit Carver(void* base = nullptr) : base_(static_cast<char*>(base)) {}
@@ -89,13 +90,13 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// k or v of one head as rows of the accumulation type: in place, or converted block by block.
+// Rows of k or v of one head in the accumulation type: in place, or converted block by block.
 class KeyRows {
  public:
   KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides, int64_t cols,
           const AttentionTile& t, char* buffer);
   const char* block(int64_t key, int64_t keys);
-  const char* raw(int64_t key) const { return base_ + key * step_ * size_; }  // as it lies
+  const char* raw(int64_t key) const { return base_ + key * step_ * size_; }  // without conversion
   int64_t stride() const { return stride_; }  // elements between rows
 
  private:
@@ -106,14 +107,14 @@ class KeyRows {
   char* buffer_;
 };
 
-// The mask over a tile's rows and a block of keys, as attention_core wants it.
+// The mask for the rows of a tile and a block of keys, in the form that attention_core takes.
 class MaskBlock {
  public:
   static int64_t bytes(const AttentionProblem& p) {
     return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size;
   }
   MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer);
-  // Fills in s.added or s.attend for s.key and s.keys.
+  // Sets s.added or s.attend for the keys [s.key, s.key + s.keys).
   void fill(AttentionScores* s) const;
 
  private:
@@ -124,16 +125,16 @@ class MaskBlock {
   const char* mask_;
   char* buffer_;
   int64_t lanes_;
-  bool shared_ = false;  // one row of the mask for all lanes
-  int64_t rows_[kMostWidth];
+  bool shared_ = false;  // all lanes share one row of the mask
+  int64_t rows_[kMaxWidth];
 };
 
-// What attention_core is told of a tile's rows and the keys [key, key + keys).
+// The arguments of attention_core for the rows of a tile and the keys [key, key + keys).
 AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile& t,
                                  const AttentionLimits& limits, const MaskBlock& mask, int64_t key,
                                  int64_t keys);
 
-// One row widened to, or rounded from, the accumulation type.
+// Widens one row to the accumulation type, or rounds it from there.
 void attention_widen(const AttentionProblem& p, const char* from, char* to, int64_t n);
 
 sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node);

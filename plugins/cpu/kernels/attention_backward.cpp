@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_backward in two passes. The first finds delta and the normalization of each query row.
-// In the second a piece of work takes some keys of one key head through all of its query rows, so
-// that dk and dv have one writer. The parts of dq that several pieces give are added in order.
+// attention_backward in two passes. The first computes delta and the normalization of each query
+// row. In the second, each piece of work takes a range of keys of one key head and visits all of
+// its query rows, so dk and dv have one writer. Partial sums of dq from several pieces are added in
+// a fixed order.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,20 +17,20 @@ namespace {
 
 constexpr int64_t kManyPieces = 16, kFewestKeys = 256;
 
-// Up to this size the weights are e^(score - lse): the rounding of lse changes them by 1e-6 at
-// most. Beyond it lse loses the logarithm of the row's sum bit by bit (all of it at 1e9, which
-// masks add), so the maximum and the sum are found again.
+// Up to this magnitude, the weights are e^(score - lse): rounding lse changes them by at most 1e-6.
+// For larger lse, the logarithm of the row sum loses digits (all of them at 1e9, which masks can
+// add). Then the row maximum and the row sum are recomputed.
 constexpr double kTrustedLse = 16;
 
-// A thread's own work area. Rows are [lanes][dim], a lane's row padded to whole panels where a
-// product reads it.
+// Scratch memory of one thread. Rows are [lanes][dim]; rows that a product reads are padded to
+// whole panels.
 struct Area {
-  char *q_rows, *dout_rows;       // q scaled
-  char *q, *dout, *o, *dq;        // [dim][width]
-  char *scores, *slopes, *added;  // [kKeyBlock][width]
-  char *most, *sum, *correction;  // [width]
+  char *q_rows, *dout_rows;          // q scaled
+  char *q, *dout, *o, *dq;           // [dim][width]
+  char *scores, *slopes, *added;     // [kKeyBlock][width]
+  char *row_max, *sum, *correction;  // [width]
   char *mask, *k, *v, *dk,
-      *dv;  // dk, dv: sums of a piece's keys, where the outputs are of another dtype
+      *dv;  // sums for the keys of a piece, if the outputs have another dtype
 };
 
 struct Backward {
@@ -37,11 +38,11 @@ struct Backward {
   int dout_in, o_in, lse_in;
   bool want_dmask;
   int64_t mask_count;
-  int64_t splits;  // of the keys
-  int64_t span;    // keys of a split
+  int64_t splits;  // pieces of the keys
+  int64_t span;    // keys per piece
   int slots;
   int64_t area_size;
-  bool by_batch;  // dmask: a batch is one piece; else one piece does all
+  bool by_batch;  // for dmask: one piece per batch, else one piece in total
 
   bool convert() const { return p.dtype != p.sum; }
   Area take(Carver& carver) const;
@@ -64,14 +65,15 @@ struct Backward {
   void add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys,
                  const Area& a) const;
 
-  // Tiles of all heads are counted through.
+  // Index of a tile among the tiles of all heads.
   int64_t tiles() const { return p.batch * p.k_heads * p.tiles(); }
   AttentionTile tile(int64_t index) const {
     const int64_t head = index / p.tiles();
     return p.tile(head / p.k_heads, head % p.k_heads, index % p.tiles());
   }
 
-  // Scratch: areas, then dq of each split in q's layout, then dmask's sums, then the rows' facts.
+  // Layout of scratch: thread areas; dq of each split, in q's layout; sums of dmask; three numbers
+  // per row.
   char* partial_dq(const sdk::Call& c, int64_t split) const {
     return static_cast<char*>(c.scratch) + slots * area_size + split * dq_bytes();
   }
@@ -80,7 +82,7 @@ struct Backward {
   }
   char* dmask_sums(const sdk::Call& c) const { return partial_dq(c, splits); }
   int64_t dmask_bytes() const { return want_dmask ? (mask_count * p.sum_size + 63) / 64 * 64 : 0; }
-  // Three numbers of each lane: of kind 0 (shift), 1 (factor) or 2 (delta) those of a tile.
+  // One of the three numbers of each lane of a tile: kind 0 (shift), 1 (factor) or 2 (delta).
   char* facts(const sdk::Call& c, int kind, int64_t index) const {
     return dmask_sums(c) + dmask_bytes() + (kind * tiles() + index) * p.width * p.sum_size;
   }
@@ -96,7 +98,7 @@ Area Backward::take(Carver& carver) const {
   a.dout = carver.take(p.v_dim * row), a.o = carver.take(p.v_dim * row);
   a.scores = carver.take(kKeyBlock * row), a.slopes = carver.take(kKeyBlock * row);
   a.added = carver.take(want_dmask ? kKeyBlock * row : 0);
-  a.most = carver.take(row), a.sum = carver.take(row), a.correction = carver.take(row);
+  a.row_max = carver.take(row), a.sum = carver.take(row), a.correction = carver.take(row);
   a.mask = carver.take(MaskBlock::bytes(p));
   const int64_t keys = convert() ? kKeyBlock * p.sum_size : 0,
                 sums = convert() ? span * p.sum_size : 0;
@@ -105,7 +107,7 @@ Area Backward::take(Carver& carver) const {
   return a;
 }
 
-// By rows, scaled, and by lanes.
+// Loads the scaled query rows, by rows and by lanes.
 void Backward::load_queries(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
@@ -117,7 +119,7 @@ void Backward::load_queries(const sdk::Call& c, const AttentionTile& t, const Ar
   attention_transpose(p.sum, a.q_rows, p.dim, t.count, p.dim, 1, a.q, p.width);
 }
 
-// Loads rows of dout, or of o, which has the same layout: by rows, and by lanes.
+// Loads rows of dout, or of o, which has the same layout, by rows and by lanes.
 void Backward::load_rows(const sdk::Call& c, const AttentionTile& t, int input, const Area& a,
                          char* by_lanes) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
@@ -150,9 +152,10 @@ void Backward::find_rows_as(const sdk::Call& c, int64_t index, const Area& a) co
   if (!large) return;
   sum_weights(c, t, a);
   for (int64_t lane = 0; lane < t.count; ++lane) {
-    if (!is_large(shift[lane])) continue;  // so that no row depends on its neighbours
+    // per lane, so that a row does not depend on its neighbours
+    if (!is_large(shift[lane])) continue;
     const T sum = reinterpret_cast<const T*>(a.sum)[lane];
-    shift[lane] = sum == 0 ? kNone : reinterpret_cast<const T*>(a.most)[lane];
+    shift[lane] = sum == 0 ? kNone : reinterpret_cast<const T*>(a.row_max)[lane];
     factor[lane] = 1 / sum;
   }
 }
@@ -161,13 +164,14 @@ void Backward::find_rows(const sdk::Call& c, int64_t index, const Area& a) const
   find_rows_as<float>(c, index, a);
 }
 
-// The maximum and the sum of weights of each lane's row.
+// The row maximum and the row sum of each lane.
 void Backward::sum_weights(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
   if (p.sum == TENON_DTYPE_F64) {
-    std::fill_n(reinterpret_cast<double*>(a.most), p.width,
+    std::fill_n(reinterpret_cast<double*>(a.row_max), p.width,
                 -std::numeric_limits<double>::infinity());
   } else {
-    std::fill_n(reinterpret_cast<float*>(a.most), p.width, -std::numeric_limits<float>::infinity());
+    std::fill_n(reinterpret_cast<float*>(a.row_max), p.width,
+                -std::numeric_limits<float>::infinity());
   }
   std::memset(a.sum, 0, p.width * p.sum_size);
   load_queries(c, t, a);
@@ -177,12 +181,12 @@ void Backward::sum_weights(const sdk::Call& c, const AttentionTile& t, const Are
   for (int64_t key = limits.begin; key < limits.end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, limits.end - key);
     const AttentionScores s = products(t, limits, mask, k, k.block(key, keys), key, keys, a);
-    attention_weights(s, a.scores, a.most, a.sum, a.correction);
+    attention_weights(s, a.scores, a.row_max, a.sum, a.correction);
   }
 }
 
-// Products of a tile's queries with the keys from `key` on, and what turns them into scores. They
-// equal those of the forward pass to the bit, so that the weights match o and delta.
+// Products of a tile's queries with keys from `key` on, and the parameters that turn them into
+// scores. Equal to those of the forward pass, bit for bit, so that the weights match o and delta.
 AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits& limits,
                                    const MaskBlock& mask, const KeyRows& k, const char* k_rows,
                                    int64_t key, int64_t keys, const Area& a) const {
@@ -196,7 +200,8 @@ AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits
   return attention_scores(p, t, limits, mask, key, keys);
 }
 
-// Adds to dk and dv of keys [begin, end), which begin at `dk` and `dv`, and gives dq its part.
+// Adds to dk and dv of keys [begin, end), which start at `dk` and `dv`, and computes the part of
+// dq.
 void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end,
                         int64_t split, const Area& a, char* dk, char* dv, int64_t dk_stride,
                         int64_t dv_stride) const {
@@ -270,7 +275,7 @@ void Backward::add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key
 void Backward::run_piece(const sdk::Call& c, int64_t head, int64_t split, const Area& a) const {
   const int64_t b = head / p.k_heads, h = head % p.k_heads;
   const int64_t begin = split * span, end = std::min(p.k_len, begin + span);
-  // Keys [begin, end) of dk and dv: in the outputs themselves where they have the type of the sums.
+  // dk and dv of keys [begin, end): accumulated in the outputs if these have the accumulation type.
   char* const k_out = c.out<char>(1) + p.k.at(b, h, begin) * p.size;
   char* const v_out = c.out<char>(2) + p.v.at(b, h, begin) * p.size;
   char* const dk = convert() ? a.dk : k_out;
@@ -303,7 +308,7 @@ void Backward::run(const sdk::Call& c) const {
   });
   const int64_t heads = p.batch * p.k_heads;
   if (want_dmask) std::memset(dmask_sums(c), 0, mask_count * p.sum_size);
-  // Where the mask's gradient is wanted, one thread does all heads that share an element of it.
+  // With dmask, one thread computes all heads that share an element of the mask.
   const int64_t together = !want_dmask ? 1 : by_batch ? p.k_heads * splits : heads * splits;
   if (together > 0)
     parallel_for_slots(heads * splits / together, 1, slots,
@@ -332,8 +337,6 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   work.dout_in = n.dout.position(), work.o_in = n.o.position(), work.lse_in = n.lse.position();
   work.want_dmask = n.want_dmask;
   if (n.want_dmask) {
-    if (!n.mask || p.mask_dtype == TENON_DTYPE_BOOL)
-      throw sdk::Refusal::shape("dmask is for a float mask");
     work.mask_count = n.mask.type().elements();
     work.by_batch = p.mask_strides[0] != 0;
   }

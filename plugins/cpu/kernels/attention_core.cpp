@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of a tile of attention and its gradient, compiled for each instruction set.
+// The softmax of an attention tile and its gradient, compiled for each instruction set.
 #include "attention_core.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// For double, which is here for its accuracy only, lane by lane.
+// For double, which serves accuracy, not speed: lane by lane.
 template <class V, class F>
 HWY_INLINE V by_lane(V x, F&& f) {
   const hn::DFromV<V> d;
@@ -87,8 +87,8 @@ void dots(int64_t width, int64_t cols, const T* x, const T* y, T* to) {
   }
 }
 
-// One vector of lanes through all keys: the limits of its lanes as vectors of the lanes' own type,
-// exact since keys are counted from the tile's first.
+// The limits of one vector of lanes, in the lanes' own type. Exact, because keys are counted from
+// the first key of the tile.
 template <class D>
 struct LaneKeys {
   hn::Vec<D> first, last;
@@ -110,7 +110,7 @@ struct LaneKeys {
   }
 };
 
-// The score of key j from the product at `at`; without what the mask adds when kCapped.
+// The score of key j, computed from the product at `at`. With kCapped, without the additive mask.
 template <class D>
 HWY_INLINE hn::Vec<D> capped(D d, const AttentionScores& s, hn::Vec<D> z) {
   using T = hn::TFromD<D>;
@@ -156,15 +156,15 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
         top0 = hn::Max(top0, score);
       }
     }
-    // A NaN that Max loses comes back with its weight. Without any key yet m stays -inf, and 0
-    // stands for it.
+    // Max may lose a NaN; the weights restore it. Before the first key, the maximum m is -inf, and
+    // 0 is used instead.
     const auto old = hn::LoadU(d, m + lane);
     const auto top = hn::Max(old, hn::Max(top0, top1));
-    const auto base = hn::IfThenElse(hn::Eq(top, never), hn::Zero(d), top);
+    const auto shift = hn::IfThenElse(hn::Eq(top, never), hn::Zero(d), top);
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     for (int64_t j = 0; j < s.keys; ++j) {
       T* const at = scores + j * s.width + lane;
-      const auto p = weight(d, hn::Sub(hn::LoadU(d, at), base));
+      const auto p = weight(d, hn::Sub(hn::LoadU(d, at), shift));
       hn::StoreU(p, d, at);
       if (j & 1) {
         sum1 = hn::Add(sum1, p);
@@ -172,7 +172,7 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
         sum0 = hn::Add(sum0, p);
       }
     }
-    const auto factor = weight(d, hn::Sub(old, base));
+    const auto factor = weight(d, hn::Sub(old, shift));
     hn::StoreU(factor, d, correction + lane);
     hn::StoreU(top, d, m + lane);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, l + lane), factor, hn::Add(sum0, sum1)), d, l + lane);
@@ -199,7 +199,7 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const AttentionRowFa
       const auto cap = capped(d, s, hn::LoadU(d, scores + at));
       const auto score = masked(d, s, lanes, cap, j, at);
       const auto p = hn::IfThenZeroElse(none, hn::Mul(factor, weight(d, hn::Sub(score, shift))));
-      // Where nothing is attended the gradient is 0, whatever k and v hold there.
+      // If a row attends to nothing, its gradient is 0, regardless of k and v.
       auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)),
                                    hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), delta)));
       if (added_slopes != nullptr) hn::StoreU(ds, d, added_slopes + at);
@@ -213,7 +213,7 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const AttentionRowFa
   }
 }
 
-// Calls f with a pointer's type for the sums.
+// Calls f with a null pointer of the accumulation type.
 template <class F>
 void with_sum(tenon_dtype sum, F&& f) {
   if (sum == TENON_DTYPE_F64) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention: blocks of keys with a running maximum and sum. Where there are few tiles the keys of
-// each are split over threads and the parts merged: how, depends on shapes and lengths alone.
+// attention: blocks of keys with a running maximum and sum. If there are few tiles, the keys of
+// each tile are split over threads and the partial results are merged. The split depends only on
+// shapes and lengths.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +16,7 @@ namespace {
 constexpr double kPieceFlops = 2e6;
 constexpr int64_t kFewTiles = 8, kManyTiles = 16, kFewestKeys = 256;
 
-// What one pass over some keys leaves of a tile.
+// The partial result of a tile for some of its keys.
 struct Partial {
   char *m, *l, *o;  // [width], [width], [v_dim][width]
 
@@ -25,7 +26,7 @@ struct Partial {
   }
 };
 
-// A thread's own work area.
+// Scratch memory of one thread.
 struct Area {
   char *rows, *q, *scores, *weights, *correction, *mask, *k, *v;
   Partial partial;
@@ -48,8 +49,8 @@ struct Area {
 
 struct Forward {
   AttentionProblem p;
-  int lse_out;    // -1 = not wanted
-  int64_t parts;  // of each tile's keys
+  int lse_out;    // -1 if not requested
+  int64_t parts;  // per tile, over the keys
   int slots;
   int64_t area, partial;  // bytes
 
@@ -88,15 +89,15 @@ void fill(tenon_dtype sum, char* to, int64_t n, double value) {
   }
 }
 
-// Asks for rows of keys or values into the second-level cache: with few query rows the time is that
-// of reading them.
-void ask_rows(const char* rows, int64_t step, int64_t bytes, int64_t count) {
+// Prefetches rows of keys or values into the second-level cache. With few query rows, reading them
+// takes most of the time.
+void prefetch_rows(const char* rows, int64_t step, int64_t bytes, int64_t count) {
   constexpr int64_t kLine = 64;
   for (int64_t j = 0; j < count; ++j, rows += step)
     for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(rows + i, 0, 2);
 }
 
-// Query rows scaled, one after the other, and for tiles also lane by lane.
+// Scales query rows; stores them one after the other, and for tiles also lane by lane.
 void Forward::load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
@@ -129,7 +130,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
   for (int64_t key = begin; key < end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - key);
     if (few) {
-      ask_rows(v.raw(key), p.v.step * p.size, p.v_dim * p.size, keys);
+      prefetch_rows(v.raw(key), p.v.step * p.size, p.v_dim * p.size, keys);
       gemm_skinny(p.dtype, t.count, keys, p.dim, a.rows, k.raw(key), 1, p.k.step, a.scores, 1,
                   p.width);
     } else {
@@ -140,7 +141,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
       const int64_t next = std::min(kKeyBlock, end - key - keys);
-      ask_rows(k.raw(key + keys), p.k.step * p.size, p.dim * p.size, next);
+      prefetch_rows(k.raw(key + keys), p.k.step * p.size, p.dim * p.size, next);
       add_few(t, keys, v.raw(key), a, to);
     } else {
       tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1,

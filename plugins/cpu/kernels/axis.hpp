@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work along one axis of a tensor, spread over threads.
+// Parallel loops along one axis of a tensor.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@ namespace tenon::cpu {
 using sdk::along_axis;
 using sdk::AxisView;
 
-// Calls body(outer, begin, end) for stretches of columns in [0, inner) of every outer index, on all
-// threads. Columns of one cache line (`line` elements) stay together; one costs about `cost` (see
-// grain_for). With inner 1 a column is a row.
+// Calls body(outer, begin, end) for ranges of columns in [0, inner) of each outer index, in
+// parallel. Ranges are multiples of a cache line (`line` elements). A column costs about `cost`
+// (see grain_for). If inner is 1, a column is a row.
 template <class Body>
 void for_columns(const AxisView& v, int64_t line, int64_t cost, Body&& body) {
   if (v.inner == 1) line = 1;
@@ -32,14 +32,14 @@ void for_columns(const AxisView& v, int64_t line, int64_t cost, Body&& body) {
   });
 }
 
-// Bytes of one element; dtypes that share a byte are not moved element by element.
+// Bytes per element. Refuses dtypes with several elements per byte.
 inline int64_t element_bytes(std::string_view operand, tenon_dtype dtype) {
   if (sdk::is_nibble(dtype)) throw sdk::Refusal::dtype(operand, dtype);
   return element_bytes(dtype);
 }
 
-// Returns f(T{}) for what adds up numbers: T stores a float dtype, or is the unsigned integer of the
-// size of an integer dtype, because sums wrap alike with and without a sign. Refuses other dtypes.
+// Returns f(T{}) for sums: T is the storage type of a float dtype, or the unsigned type of the size
+// of an integer dtype, because signed and unsigned sums wrap alike. Refuses other dtypes.
 template <class F>
 auto with_number(std::string_view operand, tenon_dtype dtype, F&& f) {
   if (is_float(dtype)) return with_type(sdk::kFloatTypes, dtype, f);

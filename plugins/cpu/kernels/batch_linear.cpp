@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// batch_linear: the products of one a in one loop, each with its bias while a block is in cache.
+// batch_linear: several products of one operand a in one loop. Biases are added while a block is in
+// cache.
 #include <string>
 #include <vector>
 

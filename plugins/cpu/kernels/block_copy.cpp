@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves strided blocks of bytes: merges axes when the copy is made, spreads the runs over threads
-// when it is done.
+// Copies strided blocks of bytes: merges axes at compile time, distributes the runs over threads at
+// run time.
 #include "block_copy.hpp"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr int64_t kPiece = 256 << 10;  // a longer run is split among threads
+constexpr int64_t kPiece = 256 << 10;  // longer runs are split among threads
 
-// One type per frequent length, so that the compiler moves it in a register.
+// One type per frequent length, so that the compiler copies through a register.
 template <int64_t bytes>
 struct Fixed {
   static void move(char* dst, const char* src, int64_t) { std::memcpy(dst, src, bytes); }
@@ -90,7 +90,7 @@ BlockCopy block_copy(std::span<const int64_t> dims, std::span<const int64_t> src
                      std::span<const int64_t> dst_strides, int64_t bytes) {
   BlockCopy c;
   c.run = bytes;
-  // From the last axis to the first; the axes kept are collected backwards.
+  // From the last axis to the first; the remaining axes are collected in reverse.
   for (size_t i = dims.size(); i-- > 0;) {
     if (dims[i] == 1) continue;
     const int64_t src = src_strides[i] * bytes, dst = dst_strides[i] * bytes;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves a block of bytes between two strided places: what concat, pad and the dynamic slices have
-// in common.
+// Copies a block of bytes between two strided layouts, for concat, pad and the dynamic slices.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace tenon::cpu {
 
-// Runs of `run` contiguous bytes over `rank` outer axes; strides count bytes.
+// Runs of `run` contiguous bytes over `rank` outer axes. Strides are in bytes.
 struct BlockCopy {
   int rank = 0;
   sdk::Dims dims{};
@@ -21,8 +20,8 @@ struct BlockCopy {
   void operator()(const void* src, void* dst) const;
 };
 
-// The copy of a block of shape `dims` between dense-row places with these strides (in elements of
-// `bytes` bytes). Axes that lie together in both places are merged.
+// The copy of a block of shape `dims`. Strides are in elements of `bytes` bytes; the innermost axis
+// is dense. Axes that are contiguous in both layouts are merged.
 BlockCopy block_copy(std::span<const int64_t> dims, std::span<const int64_t> src_strides,
                      std::span<const int64_t> dst_strides, int64_t bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// group_norm and its backward op: scratch and how planes are spread. Sums are made per
-// plane and joined in a fixed order. layer_norm2d is in channel_norm_pixels.cpp.
+// group_norm and its backward op: scratch memory, and distribution of the planes. Sums are computed
+// per plane and combined in a fixed order. layer_norm2d is in channel_norm_pixels.cpp.
 #include "channel_norm.hpp"
 
 #include <cmath>
@@ -16,7 +16,7 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Value;
 
-// An area of doubles in scratch.
+// An array of doubles in scratch.
 struct Doubles {
   uint64_t offset = 0;
   Doubles() = default;
@@ -28,7 +28,7 @@ struct Doubles {
   }
 };
 
-// Groups of `each` planes that lie one after the other.
+// Groups of `each` consecutive planes.
 struct Groups {
   Image image;
   int64_t count = 0, each = 0;
@@ -38,8 +38,8 @@ struct Groups {
   }
   int64_t elements() const { return each * image.pixels; }
 
-  // Calls the steps in this order, those at odd places with each group, the others with each plane:
-  // group by group where there are many, so that a group stays in the cache, else step by step.
+  // Runs the steps in order; even steps run per plane, odd steps per group. Many groups run one
+  // after another, so that a group stays in cache; few groups run step by step.
   template <class... Step>
   void run(Step&&... steps) const {
     constexpr int64_t kMany = 8;
@@ -74,8 +74,8 @@ struct Groups {
     (step(steps), ...);
   }
 
-  // Mean and 1/sqrt(variance + eps) of a group from the moments of its planes, which are of one
-  // size.
+  // Mean and 1/sqrt(variance + eps) of a group, from the moments of its planes, which have equal
+  // sizes.
   void join_moments(const PlaneMoments* planes, double* stats) const {
     double mean = 0, squares = 0;
     for (int64_t k = 0; k < each; ++k) mean += planes[k].mean;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norms of images: what a run hands to the vector code. "acc" is the accumulation type.
+// Norms of images: the arguments of the vector code. "acc" is the accumulation type.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,33 @@
 
 namespace tenon::cpu {
 
-// ---- group_norm: planes, each one channel of one image, n contiguous elements
+// ---- group_norm: a plane is one channel of one image, n contiguous elements
 
 struct PlaneMoments {
-  double mean, squares;  // squares of the distances from the mean
+  double mean, squares;  // squared distances from the mean
 };
 PlaneMoments plane_moments(tenon_dtype dtype, const void* x, int64_t n);
 
 struct PlaneScale {
   double mean, inv, gamma, beta;
 };
-// y = (x - mean)·inv·gamma + beta; `nontemporal`: past the caches, the caller fences
+// y = (x - mean)·inv·gamma + beta. With `nontemporal`, the caller fences.
 void plane_normalize(tenon_dtype dtype, const void* x, void* y, int64_t n, const PlaneScale& s,
                      bool nontemporal);
 
 struct PlaneSums {
-  double dy, dy_x;  // of dy, and of dy times the normalized x
+  double dy, dy_x;  // sums of dy, and of dy times the normalized x
 };
 PlaneSums plane_sums(tenon_dtype dtype, const void* dy, const void* x, int64_t n, double mean,
                      double inv);
 
-// dx = inv·(gamma·dy - mean_g - x̂·mean_gx); s.beta is not read
+// dx = inv·(gamma·dy - mean_g - x̂·mean_gx); s.beta is not used
 void plane_gradient(tenon_dtype dtype, const void* dy, const void* x, void* dx, int64_t n,
                     const PlaneScale& s, double mean_g, double mean_gx, bool nontemporal);
 
-// ---- layer_norm2d: pixels of one image, whose channels lie `pixels` elements apart. A tile of
-// them is copied together first: channels that far apart share few places of the cache.
+// ---- layer_norm2d: pixels of one image, whose channels are `pixels` elements apart. A tile of
+// pixels is first copied to contiguous memory, because channels at this stride would map to few
+// cache sets.
 
 struct PixelNorm {
   tenon_dtype dtype{};
@@ -42,7 +43,7 @@ struct PixelNorm {
   int64_t tile = 0;  // pixels
 };
 
-// Pointers are those of the image; null where the op's operand or output is absent.
+// Pointers refer to one image. They are null for absent operands and outputs.
 struct PixelForward {
   const void* x;
   const void* gamma;  // acc
@@ -50,12 +51,12 @@ struct PixelForward {
   void* y;
   void* mean;  // acc
   void* inv;   // acc
-  void* tile;  // PixelNorm::tile numbers (acc) for each channel
+  void* tile;  // PixelNorm::tile numbers (acc) per channel
 };
-// Pixels [begin, end), at most a tile.
+// Pixels [begin, end), at most one tile.
 void pixel_forward(const PixelNorm& p, const PixelForward& a, int64_t begin, int64_t end);
 
-// Bytes of one channel in the sums of parameter gradients: a whole vector.
+// Bytes per channel in the sums of parameter gradients: one vector.
 inline constexpr int64_t kPixelSumBytes = 64;
 struct PixelBackward {
   const void* dy;
@@ -64,12 +65,12 @@ struct PixelBackward {
   const void* mean;   // acc
   const void* inv;    // acc
   void* dx;
-  void* dgamma;  // kPixelSumBytes for each channel, added to
+  void* dgamma;  // kPixelSumBytes per channel, accumulated
   void* dbeta;
-  void* tile;  // twice that of the forward op
+  void* tile;  // twice the size of the forward op's
 };
 void pixel_backward(const PixelNorm& p, const PixelBackward& a, int64_t begin, int64_t end);
-// The lanes of one channel's sums.
+// Adds up the lanes of one channel's sums.
 double pixel_sum(tenon_dtype dtype, const void* sums, int64_t channel);
 
 sdk::Kernel make_layer_norm2d(const sdk::op::layer_norm2d& n, const sdk::Node& node);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An image batch under group_norm and layer_norm2d: how parameters and statistics are read and
+// Image batches for group_norm and layer_norm2d: how parameters and statistics are read and
 // written.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tenon::cpu {
 
-// What both norms are told about their operands.
+// Operands and sizes that both norms share.
 struct Image : sdk::NormImages {
   tenon_dtype dtype, acc;
   double eps;
@@ -27,7 +27,7 @@ struct Image : sdk::NormImages {
   NormParameter parameter(const sdk::Value& v, uint64_t& scratch) const {
     return {v, channels, acc, scratch};
   }
-  // Statistics and prepared parameters are numbers of the accumulation type.
+  // Statistics and converted parameters have the accumulation type.
   double number(const void* list, int64_t k) const {
     if (acc == TENON_DTYPE_F64) return static_cast<const double*>(list)[k];
     return static_cast<const float*>(list)[k];
@@ -41,7 +41,7 @@ struct Image : sdk::NormImages {
   }
 };
 
-// A parameter's gradient: one number for each channel, rounded once.
+// A parameter's gradient: one number per channel, rounded once.
 struct ChannelOutput {
   int position = -1;
   tenon_dtype dtype{};

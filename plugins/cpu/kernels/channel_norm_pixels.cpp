@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm2d and its backward op: scratch and how tiles of pixels are spread. Parameter
+// layer_norm2d and its backward op: scratch memory, and distribution of the tiles. Parameter
 // gradients are summed over fixed blocks of tiles, then over the blocks.
 #include <algorithm>
 
@@ -15,12 +15,12 @@ namespace {
 struct Tiles {
   int64_t width = 0, of_image = 0, count = 0, pixels = 0;
 
-  // `areas` tiles of sums are in use at once, and stay in the second-level cache: long stretches of
-  // each channel are read at the speed of memory.
+  // `areas` tiles of sums are in use at once and fit the second-level cache. Tiles are wide, so
+  // that each channel is read in long runs.
   Tiles(const Image& m, int64_t areas) : pixels(m.pixels) {
-    constexpr int64_t kBytes = 256 << 10, kLine = 64, kMost = 1024;
+    constexpr int64_t kBytes = 256 << 10, kLine = 64, kMax = 1024;
     const int64_t one = std::max<int64_t>(areas * m.channels * element_bytes(m.acc), 1);
-    width = std::clamp(kBytes / one / kLine * kLine, kLine, kMost);
+    width = std::clamp(kBytes / one / kLine * kLine, kLine, kMax);
     of_image = (pixels + width - 1) / width;
     count = m.batch * of_image;
   }
@@ -35,15 +35,15 @@ struct Tiles {
   }
 };
 
-// Sums of parameter gradients: for each block of tiles a vector for each channel, then the blocks.
+// Sums of parameter gradients: one vector per channel and block of tiles, then over the blocks.
 struct TileSums {
-  static constexpr int64_t kBlocks = 64, kMostTiles = 64;
+  static constexpr int64_t kBlocks = 64, kMaxTiles = 64;
   int64_t tiles_in_block = 1, blocks = 0, channels = 0;
   uint64_t offset = 0;
   bool wanted = false;
 
   TileSums(const Image& m, const Tiles& tiles, bool want, uint64_t& scratch)
-      : tiles_in_block(std::clamp<int64_t>((tiles.count + kBlocks - 1) / kBlocks, 1, kMostTiles)),
+      : tiles_in_block(std::clamp<int64_t>((tiles.count + kBlocks - 1) / kBlocks, 1, kMaxTiles)),
         blocks((tiles.count + tiles_in_block - 1) / tiles_in_block),
         channels(m.channels),
         offset(scratch),
@@ -112,7 +112,7 @@ sdk::Kernel make_layer_norm2d_backward(const sdk::op::layer_norm2d_backward& n,
   const Slots slots = make_slots(gamma_sums.blocks, bytes, 3 * gamma_sums.tiles_in_block * bytes);
   kernel.scratch += slots.scratch();
   if (n.want_dx) kernel.in_place = {{n.dy.position(), 0}, {n.x.position(), 0}};
-  // Both or neither: the kernel centres by the mean that inv_std was made with.
+  // Both or neither: the kernel subtracts the mean that inv_std was computed with.
   const bool given = n.mean && n.inv_std;
   kernel.run = [=, dy = n.dy.position(), x = n.x.position(), mean = given ? n.mean.position() : -1,
                 inv = given ? n.inv_std.position() : -1,

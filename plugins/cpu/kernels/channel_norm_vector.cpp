@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector code of group_norm (along a plane) and of layer_norm2d (pixels in lanes, channels one
-// after the other).
+// Vector code of group_norm (along a plane) and layer_norm2d (pixels in lanes, one channel after
+// another).
 #include <array>
 #include <cmath>
 #include <limits>
@@ -34,7 +34,7 @@ void moments_target(tenon_dtype dtype, const void* data, int64_t n, PlaneMoments
   });
 }
 
-// A plane's normalized values.
+// The normalized values of a plane.
 template <class D, class T>
 struct Normalized {
   HWY_INLINE Normalized(D tag, const T* data, double mean, double scale)
@@ -111,7 +111,7 @@ void gradient_target(tenon_dtype dtype, const void* upstream, const void* data, 
 
 // ---- pixels
 
-// The sum of f(channel): of blocks short enough that their own sum loses little.
+// The sum of f(channel), over blocks that are short enough for a small rounding error.
 template <class D, class F>
 HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
   constexpr int64_t kBlock = 64;
@@ -130,7 +130,7 @@ HWY_INLINE hn::Vec<D> channel_sum(D d, int64_t channels, F&& f) {
   return total;
 }
 
-// A tile: p.tile numbers for each channel. n of them are taken from an image and given back.
+// A tile: p.tile numbers per channel. Copies n of them from and to the image.
 template <class T>
 HWY_INLINE void take_tile(const PixelNorm& p, const T* image, int64_t n, Acc<T>* tile) {
   const hn::ScalableTag<Acc<T>> d;
@@ -149,8 +149,8 @@ HWY_INLINE void give_tile(const PixelNorm& p, const Acc<T>* tile, int64_t n, T* 
 }
 
 // Distances of a vector of pixels from their means, as (x - pivot) - rest, so that a large mean
-// costs no bits: the pivot is a mean that is given, whose rounding is then made good, or their
-// first channel.
+// costs no bits. The pivot is the given mean, and rest corrects its rounding; without a given mean,
+// the pivot is the first channel.
 template <class D, class At>
 struct Pixels {
   using V = hn::Vec<D>;
@@ -189,7 +189,7 @@ struct Pixels {
   V pivot, rest, inv;
 };
 
-// A pointer to an image or its statistics, moved to a pixel; null stays null.
+// Advances a pointer to an image or its statistics by `begin` pixels; null stays null.
 template <class T>
 T* moved(void* base, int64_t begin) {
   return base ? static_cast<T*>(base) + begin : nullptr;

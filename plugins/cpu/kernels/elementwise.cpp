@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the elementwise family, and copy.
+// Rows of the elementwise family, and of copy.
 #include "elementwise.hpp"
 
 #include "../kernels.hpp"
@@ -11,7 +11,7 @@ using sdk::Refusal;
 
 sdk::Kernel make_copy(const sdk::op::copy& n, const sdk::Node&) {
   const sdk::Type& type = n.x.type();
-  // Elements of half a byte cannot be moved one by one.
+  // 4-bit elements cannot be copied one by one.
   if (tenon_dtype_bits(type.dtype) < 8 && !type.dense()) throw Refusal::dtype("x", type.dtype);
   return {.run = [copy = StridedCopy(type), position = n.x.position()](const sdk::Call& c) {
     copy.run(c.inputs[position], c.outputs[0]);

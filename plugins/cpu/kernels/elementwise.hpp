@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the elementwise family share: the functions of `unary` tile by tile, and the
-// frame that walks broadcast operands and hands tiles to a kernel.
+// Shared by the files of the elementwise family: tile functions of `unary`, and the loop that walks
+// broadcast operands and passes tiles to a kernel.
 #pragma once
 
 #include <array>
@@ -14,50 +14,51 @@
 
 namespace tenon::cpu {
 
-// A kind of unary with its parameters filled in.
+// A unary kind and its parameters.
 struct Activation {
   UnaryKind kind{};
   double alpha = 0;
   double beta = 0;
   bool ste = false;
-  bool from_output = false;  // the slope is asked for at y, not at x
+  bool from_output = false;  // the slope is a function of y, not of x
 };
-// Refuses an unknown kind; the parameters' defaults are the kind's.
+// Refuses an unknown kind. Absent parameters get the defaults of the kind.
 Activation make_activation(std::string_view kind, double alpha = TENON_UNSET,
                            double beta = TENON_UNSET);
 
-// y = f(x), and dx = dy f'(x) with x the forward's input or output. In place is fine.
+// y = f(x), and dx = dy f'(x), where x is the forward's input or output. May run in place.
 double unary_value(const Activation& f, double x);
 double unary_slope(const Activation& f, double x);
 void unary_tile(const Activation& f, const float* x, float* y, int64_t n);
 void unary_tile(const Activation& f, const double* x, double* y, int64_t n);
 void slope_tile(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
 void slope_tile(const Activation& f, const double* x, const double* dy, double* dx, int64_t n);
-// The vector forms alone; false where a kind has none.
+// Only the vector forms. Returns false if the kind has none.
 bool unary_vector(const Activation& f, const float* x, float* y, int64_t n);
 bool slope_vector(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
-// act(gate) up in one pass, and its slopes.
+// act(gate) up in one pass, and its gradients.
 bool swiglu_vector(const Activation& f, const float* gate, const float* up, float* y, int64_t n);
 bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* up, const float* dy,
                           float* dgate, float* dup, int64_t n);
 
 enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, atan2 };
-BinaryKind find_binary(std::string_view name);  // refuses an unknown one
+BinaryKind find_binary(std::string_view name);  // refuses an unknown kind
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 
-// One elementwise op on tiles: operands and result in their dtype's own type, halves as float. In
-// place is fine.
+// An elementwise op on tiles. Operands and result have their own dtype, halves are float. May run
+// in place.
 using TileOp = std::function<void(const void* const* x, void* y, int64_t n)>;
-// Of a node, refused where its kernel would be; `out` is the result's dtype.
+// Makes the tile function of a node, or throws the Refusal of its kernel. `out` is the dtype of the
+// result.
 TileOp binary_tiles(const sdk::op::binary& n, tenon_dtype out);
 TileOp compare_tiles(const sdk::op::compare& n, tenon_dtype out);
 TileOp logical_tiles(const sdk::op::logical& n, tenon_dtype out);
 TileOp unary_tiles(const sdk::op::unary& n, tenon_dtype out);
 TileOp activation_backward_tiles(const sdk::op::activation_backward& n, tenon_dtype out);
 TileOp where_tiles(const sdk::op::where& n, tenon_dtype out);
-// The same between any two dtypes as they are stored.
+// The same between any two dtypes, in storage format.
 void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* x, void* y, int64_t n);
 bool castable(tenon_dtype t);
 
@@ -71,14 +72,14 @@ sdk::Kernel make_where(const sdk::op::where& n, const sdk::Node& node);
 sdk::Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node);
 sdk::Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node& node);
 
-// Calls f(T{}) with the accumulation type of a float dtype; refuses others as operand `name`.
+// Calls f(T{}) with the accumulation type of a float dtype; refuses other dtypes of operand `name`.
 template <class F>
 auto with_float(std::string_view name, tenon_dtype t, F&& f) {
   if (t == TENON_DTYPE_F64) return f(double{});
   if (t == TENON_DTYPE_F32 || is_half(t)) return f(float{});
   throw sdk::Refusal::dtype(name, t);
 }
-// A typed function of tiles: f(x, y, n) with x an array of N tiles of T.
+// A typed tile function: f(x, y, n), where x is an array of N tiles of T.
 template <class T, class R, size_t N, class F>
 TileOp tile_op(F f) {
   return [f](const void* const* x, void* y, int64_t n) {
@@ -88,7 +89,7 @@ TileOp tile_op(F f) {
   };
 }
 
-// A kernel whose result is op of N operands, element by element.
+// A kernel that applies op to N operands, element by element.
 template <size_t N>
 sdk::Kernel tile_kernel(const std::array<sdk::Value, N>& in, const sdk::Type& out, TileOp op) {
   std::array<tenon_dtype, N> dtypes;

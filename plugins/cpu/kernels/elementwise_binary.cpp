@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// binary, compare, logical and where. Integer arithmetic is defined for every operand: see
-// integer_div and friends.
+// binary, compare, logical and where. Integer arithmetic is defined for all operands: see
+// integer_div and the following functions.
 #include <array>
 #include <cmath>
 #include <string>
@@ -24,7 +24,7 @@ Kind find_kind(std::string_view op, const std::array<std::string_view, N>& names
 constexpr std::array<std::string_view, 10> kBinaryNames = {"add", "sub", "mul", "div",  "max",
                                                            "min", "pow", "mod", "fmod", "atan2"};
 
-// Floor modulo: the sign of the divisor.
+// Floored modulo: the result has the sign of the divisor.
 template <class T>
 T float_mod(T a, T b) {
   const T r = std::fmod(a, b);
@@ -68,7 +68,7 @@ void float_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
   }
 }
 
-// x / 0 has all bits set, x mod 0 = x, the smallest integer / -1 is itself and mod -1 is 0.
+// x / 0 has all bits set, x mod 0 = x. The smallest integer / -1 is itself, mod -1 is 0.
 template <class T>
 T integer_div(T a, T b) {
   if (b == 0) return static_cast<T>(~T{0});
@@ -89,7 +89,7 @@ T integer_mod(T a, T b) {
   const T r = integer_fmod(a, b);
   return b != 0 && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
 }
-// Wraps; with a negative exponent: +-1 for base +-1, else 0.
+// Wraps. Negative exponents: +-1 for base +-1, else 0.
 template <class T>
 T integer_pow(T base, T exponent) {
   if (exponent < 0) {
@@ -106,7 +106,7 @@ T integer_pow(T base, T exponent) {
 
 template <class T>
 void integer_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
-  // Unsigned and never promoted to int: wraps.
+  // Unsigned and never promoted to int, so it wraps.
   using U = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
   const auto run = [&](auto f) {
     for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(f(a[i], b[i]));
@@ -292,7 +292,8 @@ Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
       TileReader cond(loop, 0, c.inputs[positions[0]], TENON_DTYPE_BOOL);
       TileReader a(loop, 1, c.inputs[positions[1]], dtype),
           b(loop, 2, c.inputs[positions[2]], dtype);
-      const auto run = [&]<class T>(T) {  // a select moves bits: one type of the right size serves
+      // a select copies bits: one type of the right size suffices
+      const auto run = [&]<class T>(T) {
         T* y = static_cast<T*>(c.outputs[0]);
         for_tiles(loop, begin, end, [&](int64_t flat, int64_t count) {
           const uint8_t* choose = static_cast<const uint8_t*>(cond.raw(flat, count));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cast: every pair of dtypes, through the widest type of the source's kind (double, int64_t or
-// uint64_t) so that each result is rounded once. The pairs of mixed-precision training have direct
-// forms; 4-bit integers are unpacked to bytes and packed from them.
+// cast between all pairs of dtypes, through the widest type of the source's kind (double, int64_t
+// or uint64_t), so that each result is rounded once. Pairs that mixed-precision training uses have
+// direct forms. 4-bit integers are unpacked to bytes and packed again.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,8 +14,8 @@ namespace {
 using sdk::Kernel;
 using sdk::Refusal;
 
-// ---- eight-bit floats: sign, exponent of kExponentBits, fraction; e4m3 has no infinity and one
-// NaN (0x7F)
+// ---- eight-bit floats: sign, kExponentBits bits of exponent, fraction; e4m3 has no infinity and
+// one NaN (0x7F)
 template <int kExponentBits, bool kHasInfinity>
 struct F8 {
   static constexpr int kFractionBits = 7 - kExponentBits, kBias = (1 << (kExponentBits - 1)) - 1;
@@ -36,19 +36,20 @@ struct F8 {
     }
     return bits & 0x80 ? -value : value;
   }
-  // Out of range: the largest with saturate, else infinity or, in e4m3, NaN.
+  // Out of range: the largest value with saturate, else infinity, or NaN in e4m3.
   static uint8_t from_double(double x, bool saturate) {
     const uint8_t sign = std::signbit(x) ? 0x80 : 0;
     if (std::isnan(x)) return sign | kNan;
     const double a = std::fabs(x);
     int exponent = 0;
     if (a != 0 && !std::isinf(a)) std::frexp(a, &exponent);
-    const int unit = std::max(exponent - 1, 1 - kBias) - kFractionBits;  // of the last place
+    // the exponent of the last bit
+    const int unit = std::max(exponent - 1, 1 - kBias) - kFractionBits;
     const double rounded = std::isinf(a) ? a : std::nearbyint(std::ldexp(a, -unit));
     if (rounded == 0) return sign;
     if (std::isinf(a) || std::ldexp(rounded, unit) > to_double(kLargest))
       return sign | (saturate ? kLargest : kHasInfinity ? uint8_t{0x7C} : kNan);
-    const auto steps = static_cast<int>(rounded);  // below 2^(kFractionBits + 1), that included
+    const auto steps = static_cast<int>(rounded);  // at most 2^(kFractionBits + 1)
     const int biased = unit + kFractionBits + kBias;
     return static_cast<uint8_t>(sign | (((biased - 1) << kFractionBits) + steps));
   }
@@ -56,7 +57,7 @@ struct F8 {
 using F8E4M3 = F8<4, false>;
 using F8E5M2 = F8<5, true>;
 
-// ---- one element from the wide type W
+// ---- one element, from the wide type W
 template <class T, class W>
 T to_integer(W x) {
   if constexpr (std::is_floating_point_v<W>) {
@@ -74,21 +75,19 @@ T to_integer(W x) {
     return static_cast<T>(x);
   }
 }
-// x as a double or a float of more bits than any half has, so that one more rounding is the only
-// one.
+// x as a double or float with more bits than any half, so that only the final rounding matters.
 template <class W>
 float odd_float(W x) {
   if constexpr (std::is_floating_point_v<W>) {
     return round_to_odd(x);
   } else {
-    // Above 2^53 the double is made odd as well: bits that it cannot hold are kept as one sticky
-    // bit.
+    // Above 2^53, the double is rounded to odd: the lost bits become one sticky bit.
     constexpr W kLow = 0x7FF;
     const W high = x >> 53;
-    const W kept = high != 0 && high != static_cast<W>(-1)
-                       ? static_cast<W>((x & ~kLow) | ((x & kLow) != 0 ? kLow + 1 : 0))
-                       : x;
-    return round_to_odd(static_cast<double>(kept));
+    const W sticky = high != 0 && high != static_cast<W>(-1)
+                         ? static_cast<W>((x & ~kLow) | ((x & kLow) != 0 ? kLow + 1 : 0))
+                         : x;
+    return round_to_odd(static_cast<double>(sticky));
   }
 }
 
@@ -180,15 +179,16 @@ bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTY
 
 namespace {
 
-// ---- 4-bit integers: two in a byte, the first in its low half
-bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
-// The dtype of whole bytes that holds the same numbers.
+// ---- 4-bit integers: two per byte, the first in the low half
+using sdk::is_nibble;
+
+// The 8-bit dtype that holds the same numbers.
 tenon_dtype whole(tenon_dtype t) {
   if (!is_nibble(t)) return t;
   return t == TENON_DTYPE_I4 ? TENON_DTYPE_I8 : TENON_DTYPE_U8;
 }
 
-// Elements [flat, flat + n) of a dense tensor, flat being even.
+// Elements [flat, flat + n) of a dense tensor; flat is even.
 void unpack(tenon_dtype from, const void* base, int64_t flat, int64_t n, uint8_t* to) {
   const auto* packed = static_cast<const uint8_t*>(base) + flat / 2;
   for (int64_t i = 0; i < n; ++i) {
@@ -196,7 +196,7 @@ void unpack(tenon_dtype from, const void* base, int64_t flat, int64_t n, uint8_t
     to[i] = static_cast<uint8_t>(from == TENON_DTYPE_I4 ? (code ^ 8) - 8 : code);
   }
 }
-// `saturate`: the bytes came from floats, which saturate once more; integers wrap.
+// `saturate`: the bytes came from floats, which saturate again; integers wrap.
 void pack(tenon_dtype to, bool saturate, const uint8_t* bytes, int64_t flat, int64_t n,
           void* base) {
   auto* packed = static_cast<uint8_t*>(base) + flat / 2;
@@ -210,7 +210,7 @@ void pack(tenon_dtype to, bool saturate, const uint8_t* bytes, int64_t flat, int
     packed[i / 2] = static_cast<uint8_t>(code(i) | code(i + 1) << 4);
 }
 
-// Threads part the tensor at whole bytes.
+// Threads split the tensor at whole bytes.
 Kernel nibble_cast(const sdk::op::cast& n, const sdk::Type& out) {
   const sdk::Type& in = n.x.type();
   if (is_nibble(in.dtype) && !in.dense())

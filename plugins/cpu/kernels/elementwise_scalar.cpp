@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of unary and their slopes in double: they serve f64, and the other float dtypes
-// where a kind has no vector form.
+// The unary functions and their slopes in double: for f64, and for other float dtypes where a kind
+// has no vector form.
 #include <cmath>
 #include <limits>
 
@@ -23,8 +23,8 @@ double sigmoid(double x) {
   }
   return 1 / (1 + std::exp(-x));
 }
-// The same of an argument that has more digits than a double: its rounding alone would cost a part
-// of |u| units.
+// The same for an argument with more digits than a double, because rounding it would cost up to |u|
+// ulp.
 double sigmoid_of(long double u) {
   const double near = static_cast<double>(u);
   const double rest = std::isfinite(near) ? static_cast<double>(u - near) : 0;
@@ -32,17 +32,17 @@ double sigmoid_of(long double u) {
 }
 double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
-// erfc(-x/sqrt 2)/2. What rounding takes from the argument z is given back: the relative slope of
-// erfc is near to z + sqrt(z^2 + 4/pi).
+// erfc(-x/sqrt 2)/2. Corrects the rounding of the argument z: the relative slope of erfc is close
+// to z + sqrt(z^2 + 4/pi).
 double normal_cdf(double x) {
-  const double bounded = x > 9 ? 9 : x < -40 ? -40 : x;  // 1 and 0 beyond
+  const double bounded = x > 9 ? 9 : x < -40 ? -40 : x;  // beyond, the result is 1 or 0
   const double z = -bounded * kInvSqrt2;
   const double rest = std::fma(-bounded, kInvSqrt2, -z) - bounded * kInvSqrt2Rest;
   return std::erfc(z) * (1 - rest * (z + std::sqrt(z * z + kFourOverPi))) / 2;
 }
-// e^(-scale x^2), the rounding of x^2 given back.
+// e^(-scale x^2), corrected for the rounding of x^2.
 double bell(double x, double scale) {
-  const double bounded = x > 60 ? 60 : x < -60 ? -60 : x;  // 0 beyond
+  const double bounded = x > 60 ? 60 : x < -60 ? -60 : x;  // beyond, the result is 0
   const double square = bounded * bounded, rest = std::fma(bounded, bounded, -square);
   return std::exp(-scale * square) * (1 - scale * rest);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// unary, activation_backward, swiglu and swiglu_backward: which kernel serves which dtype.
+// unary, activation_backward, swiglu and swiglu_backward: selects the kernel for each dtype.
 #include <cmath>
 #include <string>
 
@@ -12,7 +12,7 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Refusal;
 
-// neg, abs, sign, square, relu on integers: wrapping where the result does not fit.
+// neg, abs, sign, square, relu on integers; results wrap.
 template <class T>
 void integer_tile(UnaryKind kind, const T* x, T* y, int64_t n) {
   using U = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
@@ -59,11 +59,11 @@ Activation make_gate(const std::string& act) {
   }
 }
 
-// Where gate and up of element i lie: two tensors, or the halves of the rows of one.
+// Layout of gate and up: two tensors, or the two halves of each row of one tensor.
 struct Gated {
   int64_t count = 0;   // elements of the result
-  int64_t row = 0;     // contiguous elements of gate, then of up
-  int64_t stride = 0;  // from row to row, of gate and of up alike
+  int64_t row = 0;     // contiguous elements of gate, and of up
+  int64_t stride = 0;  // between rows, for gate and up
   int64_t gate = 0;    // offsets of the first row
   int64_t up = 0;
 };
@@ -88,7 +88,7 @@ void for_gated(const Gated& s, int64_t begin, int64_t end, Body&& body) {
   }
 }
 
-// A dense operand's elements as the accumulation type.
+// Elements of a dense operand in the accumulation type.
 template <class T>
 const T* widened(tenon_dtype dtype, const void* base, int64_t at, int64_t n, float* wide) {
   if constexpr (std::is_same_v<T, float>) {
@@ -109,7 +109,7 @@ void swiglu_tile(const Activation& f, const T* gate, const T* up, T* y, int64_t 
   unary_tile(f, gate, act, n);
   binary_tile(BinaryKind::mul, act, up, y, n);
 }
-// dup may lie over any operand, dgate over gate.
+// dup may overwrite any operand, dgate may overwrite gate.
 template <class T>
 void swiglu_slopes_tile(const Activation& f, const T* gate, const T* up, const T* dy, T* dgate,
                         T* dup, int64_t n) {
@@ -212,7 +212,7 @@ Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node&)
   const int dgate_at = 0, dup_at = packed ? 0 : 1;
   const int64_t size = element_bytes(dtype);
   Kernel kernel;
-  // A tile's dup is written last, after all but dy have been read for the last time.
+  // Each tile of dup is written last, after the last read of all operands but dy.
   kernel.in_place = {{gate_at, 0}};
   if (!packed) kernel.in_place = {{gate_at, 0}, {up_at, 0}, {gate_at, 1}, {up_at, 1}, {dy_at, 1}};
   kernel.run = with_float("gate", dtype, [&]<class T>(T) -> std::function<void(const Call&)> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector forms of unary's kinds, their slopes and the arithmetic of binary, on tiles of float.
+// Vector forms of the unary kinds, of their slopes, and of binary arithmetic, on tiles of float.
 #include <cmath>
 
 #include "elementwise.hpp"
@@ -19,7 +19,7 @@ using V = hn::Vec<D>;
 
 HWY_INLINE V constant(float x) { return hn::Set(D(), x); }
 
-// alpha x with the part of the f64 parameter that float drops.
+// alpha x, including the part of the f64 parameter that does not fit a float.
 HWY_INLINE Pair<V> scaled(const Activation& f, V x) {
   const float alpha = static_cast<float>(f.alpha);
   const auto p = product(D(), x, constant(alpha));
@@ -154,7 +154,7 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
   }
 }
 
-// Slopes at the forward's output.
+// Slopes as functions of the forward's output.
 bool output_slope_target(const Activation& f, const float* y, const float* dy, float* dx,
                          int64_t n) {
   const D d;
@@ -184,7 +184,7 @@ bool output_slope_target(const Activation& f, const float* y, const float* dy, f
   }
 }
 
-// Slopes at the forward's input.
+// Slopes as functions of the forward's input.
 bool slope_vector_target(const Activation& f, const float* x, const float* dy, float* dx,
                          int64_t n) {
   if (f.from_output) return output_slope_target(f, x, dy, dx, n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector steps of an epilogue; activations are the elementwise family's.
+// Vector steps of the epilogue. The activations belong to the elementwise family.
 #include "epilogue.hpp"
 
 #include "tenon/blob.h"

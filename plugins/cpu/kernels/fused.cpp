@@ -71,7 +71,7 @@ class FusedLoop {
   // The state of one thread: a scratch area, and the current tile of each register.
   class Worker;
 
-  void find_outputs(const sdk::Node& node, size_t first_out, const std::vector<int64_t>& shape);
+  void find_outputs(const sdk::Node& node, size_t first_out);
   void find_rows(const std::vector<int64_t>& shape);
   void find_in_place(const sdk::Node& node, size_t first, size_t first_out);
   // Whether output k may use non-temporal stores, and whether it does in this run.
@@ -226,11 +226,9 @@ FusedLoop::FusedLoop(std::shared_ptr<const FusedBody> body, const sdk::Node& nod
                      size_t first_out)
     : body_(std::move(body)) {
   const auto count = static_cast<size_t>(body_->input_count());
-  if (count > Loop::kMaxOperands) throw Refusal::shape("the fused body has too many operands");
   std::vector<const Type*> types;
   for (size_t k = 0; k < count; ++k) {
     const Type& t = node.in(first + k).type();
-    if (t.dtype != body_->registers()[k].dtype) throw Refusal::dtype("xs", t.dtype);
     types.push_back(&t);
     inputs_.push_back(static_cast<int>(first + k));
     input_dtypes_.push_back(t.dtype);
@@ -239,7 +237,7 @@ FusedLoop::FusedLoop(std::shared_ptr<const FusedBody> body, const sdk::Node& nod
   }
   const std::vector<int64_t> shape = common_shape(node, first, count, body_->least_rank());
   loop_ = make_loop(shape, types);
-  find_outputs(node, first_out, shape);
+  find_outputs(node, first_out);
   if (body_->fold()) find_rows(shape);
   find_in_place(node, first, first_out);
   slots_ = widest_arena();
@@ -264,16 +262,10 @@ bool FusedLoop::bypasses_cache(const Call& c, size_t k) const {
       inputs_, [&](int from) { return c.inputs[from] == c.outputs[outputs_[k].position]; });
 }
 
-void FusedLoop::find_outputs(const sdk::Node& node, size_t first_out,
-                             const std::vector<int64_t>& shape) {
+void FusedLoop::find_outputs(const sdk::Node& node, size_t first_out) {
   for (size_t k = 0; k < body_->outputs().size(); ++k) {
     const Type& t = node.out(first_out + k).type();
     const int reg = body_->outputs()[k];
-    const auto& made =
-        body_->registers()[static_cast<size_t>(reg >= 0 ? reg : body_->fold()->operand)];
-    if (t.dtype != made.dtype) throw Refusal::dtype("ys", t.dtype);
-    if (reg >= 0 && !std::ranges::equal(t.shape(), shape))
-      throw Refusal::shape("an output of the fused body has not its shape");
     outputs_.push_back(
         {static_cast<int>(first_out + k), t.dtype, int64_t{tenon_dtype_bits(t.dtype)} / 8});
     if (reg >= 0) bytes_ += outputs_.back().size;
@@ -284,15 +276,12 @@ void FusedLoop::find_rows(const std::vector<int64_t>& shape) {
   const FusedBody::Fold& f = *body_->fold();
   const auto rank = static_cast<int64_t>(shape.size());
   std::vector<bool> folded(shape.size(), f.all);
-  for (int64_t axis : f.axes) {
-    if (axis < -rank || axis >= rank) throw Refusal::attribute("axes", "of the body's reduction");
-    folded[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
-  }
+  for (int64_t axis : f.axes) folded[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
   Rows rows{.count = 1, .length = 1};
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     if (!folded[i] && rows.length != 1)
-      throw Refusal::shape("a reduction of axes that are not the last ones");
+      throw Refusal::shape("the reduced axes of the body are not the last ones");
     (folded[i] ? rows.length : rows.count) *= shape[i];
   }
   // Few rows are split into pieces of a fixed size, independent of the number of threads.
@@ -382,11 +371,6 @@ void FusedLoop::fold_rows(Worker& worker, const Call& c, int64_t begin, int64_t 
 Kernel make_fused(const sdk::Function& function, size_t sets, const sdk::Node& node) {
   const auto body = std::make_shared<const FusedBody>(sdk::Body(function));
   const auto inputs = static_cast<size_t>(body->input_count()), outputs = body->outputs().size();
-  if (sets == 0 || node.input_count() / sets != inputs || node.input_count() % sets != 0 ||
-      node.output_count() != outputs * sets)
-    throw Refusal::shape("the body's operands or outputs are not the node's");
-  for (size_t k = 0; k < node.output_count(); ++k)
-    if (!node.out(k)) throw Refusal::shape("an output of the fused body is left out");
   std::vector<std::shared_ptr<const FusedLoop>> loops;
   Kernel kernel;
   for (size_t s = 0; s < sets; ++s) {
@@ -413,7 +397,6 @@ Kernel make_elementwise_region(const sdk::op::elementwise_region& n, const sdk::
 }
 Kernel make_batch_elementwise_region(const sdk::op::batch_elementwise_region& n,
                                      const sdk::Node& node) {
-  if (n.sets < 1) throw Refusal::attribute("sets", std::to_string(n.sets));
   return make_fused(n.body, static_cast<size_t>(n.sets), node);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Register tiles of matrix products: c[m x n] = a·b with a read by broadcast and b by vectors of
-// consecutive columns. Per target: include after foreach_target.h, inside no namespace.
+// Register tiles of matrix products: c[m x n] = a·b. Elements of a are broadcast; b is read in
+// vectors of consecutive columns. Per target: include after foreach_target.h, outside of
+// namespaces.
 #if defined(TENON_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_GEMM_INL_H_
 #undef TENON_CPU_GEMM_INL_H_
@@ -21,8 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows and vectors of the largest tile of operands as they lie: accumulators, one row of b and a
-// broadcast fill the registers.
+// Rows and vectors of the largest tile for operands that are not packed. The accumulators, one row
+// of b and a broadcast element fill the registers.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kTileRows = 8, kTileVectors = 3;
 #else
@@ -72,7 +73,7 @@ HWY_INLINE V multiply_add(V x, V y, V z) {
   }
 }
 
-// Where a tile finds a's element (row, step): one of the two lies side by side.
+// How a tile addresses a's element (row, step). One of the two indices is contiguous.
 template <class T>
 struct RowsTogether {
   const T* base;
@@ -86,11 +87,11 @@ struct StepsTogether {
   T at(int row, int64_t step) const { return base[row * row_stride + step]; }
 };
 
-// Steps ahead at which b is fetched. b is read once per tile, from L2; without it the loads set the
-// pace, and large f32 products run at 0.8 of the rate.
+// Prefetch distance for b, in steps. b is read once per tile, from L2. Without the prefetch, large
+// f32 products run at 0.8 of the rate, limited by the loads.
 inline constexpr int64_t kPrefetchSteps = 8;
 
-// One tile: store(row, vector, sum) takes the results. b's rows are b_stride apart.
+// One tile: passes the results to store(row, vector, sum). Rows of b are b_stride apart.
 template <int kRows, int kVectors, class D, class A, class Store>
 HWY_INLINE void tile_product(D d, int64_t steps, A a, const hn::TFromD<D>* b, int64_t b_stride,
                              Store&& store) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking. Of two operands the smaller is packed once and shared; each piece of work packs its
-// part of the larger, so that nothing is packed twice. Sums are added over k in an order that
-// depends on the shapes alone.
+// Blocking. The smaller operand is packed once and shared; each piece of work packs its part of the
+// larger one, so nothing is packed twice. The order of the sums over k depends only on the shapes.
 #include "gemm.hpp"
 
 #include <algorithm>
@@ -13,17 +12,18 @@
 namespace tenon::cpu {
 namespace {
 
-constexpr int64_t kSteps = 1024;       // of k at a time: c passes by once for so many
-constexpr int64_t kUnitSteps = 512;    // of the tile unit
-constexpr int64_t kSharedSteps = 256;  // where both are shared: so that a panel of b stays in L1
-constexpr int64_t kBlockBytes = 640 << 10;    // of b at a time, and of a: in L2 together
-constexpr int64_t kSharedBytes = 1 << 20;     // of both operands at a time, where both are shared
-constexpr uint64_t kMostScratch = 128 << 20;  // of a product whose steps outnumber its results
-constexpr int64_t kLongBytes = 4 << 20;       // of both operands at a time in one beyond that
-constexpr int64_t kRedoRows = 64;             // computed again at a time
-constexpr int64_t kPieceFlops = 2'000'000;    // below that a piece is not worth a task
-constexpr int64_t kPieceBytes = 128 << 10;    // for products bound by memory
-constexpr int64_t kSkinnyUnit = 64;           // rows or columns at a time there
+constexpr int64_t kSteps = 1024;            // of k per pass over c
+constexpr int64_t kUnitSteps = 512;         // the same on AMX
+constexpr int64_t kSharedSteps = 256;       // the same for share_both: a panel of b stays in L1
+constexpr int64_t kBlockBytes = 640 << 10;  // of b and of a per block: both fit L2
+constexpr int64_t kSharedBytes = 1 << 20;   // of both operands per group, for share_both
+// limit for products with many more steps than results
+constexpr uint64_t kMaxScratch = 128 << 20;
+constexpr int64_t kLongBytes = 4 << 20;     // of both operands per group, beyond this limit
+constexpr int64_t kRecomputeRows = 64;      // rows recomputed at a time
+constexpr int64_t kPieceFlops = 2'000'000;  // least work worth a task
+constexpr int64_t kPieceBytes = 128 << 10;  // the same for products bound by memory
+constexpr int64_t kSkinnyUnit = 64;         // rows or columns per unit in such products
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -34,9 +34,9 @@ const void* element(const void* base, tenon_dtype dtype, int64_t offset) {
   return static_cast<const char*>(base) + offset * dtype_bytes(dtype);
 }
 
-void raise(std::atomic<uint32_t>& most, uint32_t to) {
-  uint32_t seen = most.load(std::memory_order_relaxed);
-  while (seen < to && !most.compare_exchange_weak(seen, to, std::memory_order_relaxed)) {
+void raise(std::atomic<uint32_t>& maximum, uint32_t to) {
+  uint32_t seen = maximum.load(std::memory_order_relaxed);
+  while (seen < to && !maximum.compare_exchange_weak(seen, to, std::memory_order_relaxed)) {
   }
 }
 
@@ -99,7 +99,7 @@ void Gemm::run_empty(const Work& work) const {
   }
 }
 
-// ---- few rows, or few columns: the large operand is read once, at the speed of memory
+// ---- few rows or few columns: the large operand is read once, at the speed of memory
 
 void Gemm::plan_skinny() {
   method_ = Method::skinny;
@@ -110,7 +110,7 @@ void Gemm::plan_skinny() {
   if (!direct_) sums_ = aligned(few * block_cols_ * sum_size_);
 }
 
-// The operand with few rows or columns, in panels of one: one after the other.
+// Packs the operand with few rows or columns, in panels of width 1.
 void Gemm::pack_few(const Work& work) const {
   const GemmOperand& few = swapped_ ? b_ : a_;
   const int64_t stride = swapped_ ? few.col : few.row, step = swapped_ ? few.row : few.col;
@@ -134,7 +134,7 @@ void Gemm::skinny_piece(const Work& work, int64_t begin, int64_t end, char* own)
   const int64_t last = std::min(count, end * kSkinnyUnit);
   for (int64_t j = begin * kSkinnyUnit; j < last; j += block_cols_) {
     const int64_t cols = std::min(block_cols_, last - j);
-    // Rows and columns of the result, in c or in the piece's own block.
+    // Strides of the result, in c or in the piece's own block.
     const int64_t few_out = swapped_ ? 1 : direct_ ? n_ : cols;
     const int64_t many_out = !swapped_ ? 1 : direct_ ? n_ : few_count;
     char* sums = direct_ ? static_cast<char*>(work.c) + j * many_out * sum_size_ : own;
@@ -151,15 +151,15 @@ void Gemm::skinny_piece(const Work& work, int64_t begin, int64_t end, char* own)
 
 // ---- panels
 
-// One operand's elements [first, first + width) at the steps from s on, as they lie in memory.
+// Elements [first, first + width) of an operand at the steps from s on, not packed.
 struct Gemm::Panels {
   AmxSide side;
-  GemmOperand layout;  // row: along the width, col: along the steps
+  GemmOperand layout;  // row: along the width; col: along the steps
   const void* data;
   int64_t width, steps;
 };
 
-// The tile unit where it gains more than the padding of its panels costs.
+// Selects AMX if it gains more than the padding of its panels costs.
 void Gemm::plan_unit(F32Precision precision) {
   const GemmPanels panels = gemm_panels(sum_);
   row_panel_ = panels.rows, col_panel_ = panels.cols, packed_size_ = sum_size_;
@@ -176,20 +176,20 @@ void Gemm::plan_unit(F32Precision precision) {
 }
 
 void Gemm::plan_panels() {
-  // Both operands lie across the steps: their rows are read whole, a few steps at a time. Fewer
-  // rows than columns do as well packed once.
+  // Both operands are contiguous across the steps: whole rows are packed, a few steps at a time.
+  // With fewer rows than columns, packing a once is as good.
   const bool across = direct_ && !on_unit() && a_.row == 1 && b_.col == 1 && m_ >= n_;
-  const int64_t most_steps = across ? kSharedSteps : on_unit() ? kUnitSteps : kSteps;
-  const int64_t k_parts = (k_ + most_steps - 1) / most_steps;
+  const int64_t max_steps = across ? kSharedSteps : on_unit() ? kUnitSteps : kSteps;
+  const int64_t k_parts = (k_ + max_steps - 1) / max_steps;
   steps_ = round_up((k_ + k_parts - 1) / k_parts, step_unit_);
   if (across) return plan_share_both(k_parts, kSharedBytes);
   const int64_t k = round_up(k_, step_unit_);
-  const int64_t most = on_unit() ? kBlockPanels : INT64_MAX / col_panel_;
+  const int64_t max_panels = on_unit() ? kBlockPanels : INT64_MAX / col_panel_;
   const int64_t fitting =
-      std::clamp<int64_t>(kBlockBytes / (steps_ * col_panel_ * packed_size_), 1, most);
+      std::clamp<int64_t>(kBlockBytes / (steps_ * col_panel_ * packed_size_), 1, max_panels);
   block_cols_ = std::min(round_up(n_, col_panel_), fitting * col_panel_);
-  // Where the sums are not built in c they must be few: then c's rows are split, unless they are
-  // few themselves.
+  // Without `direct`, the block of sums must be small: so c's rows are split, unless there are few
+  // of them.
   if (m_ < columns_ && (direct_ || m_ <= 512)) {
     method_ = Method::share_a;
     shared_ = aligned(round_up(m_, row_panel_) * k * packed_size_);
@@ -205,13 +205,14 @@ void Gemm::plan_panels() {
     if (!direct_) sums_ = aligned(block_rows_ * block_cols_ * sum_size_);
   }
   if (on_unit())
-    redo_ = aligned((round_up(kRedoRows, gemm_panels(sum_).rows) + gemm_panels(sum_).cols) *
-                    std::min(k_, kSteps) * sum_size_);
-  sums_ += redo_;
-  // What is packed whole grows with the steps. Few results can take them a group at a time instead:
-  // the sums go through c, or a block like it, once more for each group, in the same order.
-  const bool few = direct_ || static_cast<uint64_t>(m_ * n_ * sum_size_) <= kMostScratch / 4;
-  if (!on_unit() && few && scratch() > kMostScratch && k_ >= 8 * std::max(m_, n_)) {
+    recompute_buffer_ =
+        aligned((round_up(kRecomputeRows, gemm_panels(sum_).rows) + gemm_panels(sum_).cols) *
+                std::min(k_, kSteps) * sum_size_);
+  sums_ += recompute_buffer_;
+  // Completely packed operands grow with k. If there are few results, k can be processed in groups:
+  // the sums pass through c, or a block of the same size, once per group, in the same order.
+  const bool few = direct_ || static_cast<uint64_t>(m_ * n_ * sum_size_) <= kMaxScratch / 4;
+  if (!on_unit() && few && scratch() > kMaxScratch && k_ >= 8 * std::max(m_, n_)) {
     pack_ = sums_ = 0;
     plan_share_both(k_parts, kLongBytes);
   }
@@ -239,7 +240,7 @@ Gemm::Panels Gemm::cols_of(const Work& work, int64_t j, int64_t cols, int64_t s,
           steps};
 }
 
-// bits: of at most kBlockPanels panels; the register tiles need none.
+// `bits` has room for kBlockPanels panels; register tiles do not use it.
 void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
   if (on_unit()) {
     amx_pack({p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps}, unit_, p.side,
@@ -250,8 +251,8 @@ void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
   }
 }
 
-// Where, in an operand packed whole, the panels from element `first` on begin at the steps from s
-// on: for each part of k all panels, one after the other.
+// Offset in a completely packed operand of the panels from element `first` on, at the steps from s
+// on. Each part of k has all panels, one after the other.
 int64_t Gemm::panel_offset(AmxSide side, int64_t s, int64_t first) const {
   const int64_t padded = side == AmxSide::a ? round_up(m_, row_panel_) : round_up(n_, col_panel_);
   const int64_t steps = round_up(std::min(steps_, k_ - s), step_unit_);
@@ -265,13 +266,13 @@ void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
     return loop(work, k_, steps_grain(width), [&](int, int64_t begin, int64_t end) {
       pack_steps(work, side, 0, begin, end, to);
     });
-  const int64_t most = on_unit() ? kBlockPanels * panel : width;
+  const int64_t chunk = on_unit() ? kBlockPanels * panel : width;
   loop(work, (width + panel - 1) / panel, grain_for(panel * k_ * packed_size_),
        [&](int, int64_t begin, int64_t end) {
          const int64_t last = std::min(width, end * panel);
          for (int64_t s = 0; s < k_; s += steps_)
-           for (int64_t first = begin * panel; first < last; first += most) {
-             const int64_t count = std::min(most, last - first), steps = std::min(steps_, k_ - s);
+           for (int64_t first = begin * panel; first < last; first += chunk) {
+             const int64_t count = std::min(chunk, last - first), steps = std::min(steps_, k_ - s);
              uint32_t bits[kBlockPanels] = {};
              pack(a ? rows_of(work, first, count, s, steps) : cols_of(work, first, count, s, steps),
                   to + panel_offset(side, s, first), bits);
@@ -280,10 +281,10 @@ void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
        });
 }
 
-// Steps that are worth a piece, of an operand of the width.
+// Steps per piece, for an operand of this width.
 int64_t Gemm::steps_grain(int64_t width) const { return 8 * grain_for(8 * width * packed_size_); }
 
-// The whole width at the steps [begin, end), in register panels that begin at step `origin`.
+// Packs the whole width at the steps [begin, end) into register panels that start at step `origin`.
 void Gemm::pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t begin, int64_t end,
                       char* to) const {
   const bool a = side == AmxSide::a;
@@ -301,8 +302,8 @@ void Gemm::pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t be
 
 // ---- b packed before any run
 
-// Packing is a part of the work that shrinks with the rows. Numbers in several parts are left out:
-// what their panels hold is judged anew in every run.
+// Packing pays if there are few rows. Numbers that AMX splits into several parts are excluded,
+// because the range of their panels is checked in every run.
 bool Gemm::wants_packed_b() const {
   if (method_ != Method::share_a && method_ != Method::share_b) return false;
   return unit_ == AmxNumber::bf16 ? m_ <= 1024 : unit_ == AmxNumber::none && m_ <= 64;
@@ -347,8 +348,8 @@ void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* 
   }
 }
 
-// The sums of a block in register tiles, from the operands themselves.
-void Gemm::in_registers(const Work& work, const GemmBlock& block, char* buffer) const {
+// Computes a block in register tiles, from the operands that are not packed.
+void Gemm::recompute(const Work& work, const GemmBlock& block, char* buffer) const {
   const GemmPanels panels = gemm_panels(sum_);
   const auto pack_side = [](const Panels& p, int64_t panel, char* to) {
     gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps, panel, p.steps,
@@ -356,9 +357,9 @@ void Gemm::in_registers(const Work& work, const GemmBlock& block, char* buffer) 
   };
   for (int64_t s = 0; s < k_; s += kSteps) {
     const int64_t steps = std::min(kSteps, k_ - s);
-    char* const b = buffer + round_up(kRedoRows, panels.rows) * steps * sum_size_;
-    for (int64_t i = 0; i < block.rows; i += kRedoRows) {
-      const int64_t rows = std::min(kRedoRows, block.rows - i);
+    char* const b = buffer + round_up(kRecomputeRows, panels.rows) * steps * sum_size_;
+    for (int64_t i = 0; i < block.rows; i += kRecomputeRows) {
+      const int64_t rows = std::min(kRecomputeRows, block.rows - i);
       pack_side(rows_of(work, block.i0 + i, rows, s, steps), panels.rows, buffer);
       for (int64_t j = 0; j < block.cols; j += panels.cols) {
         const int64_t cols = std::min(panels.cols, block.cols - j);
@@ -370,12 +371,12 @@ void Gemm::in_registers(const Work& work, const GemmBlock& block, char* buffer) 
   }
 }
 
-// Hands on a block that the tile unit computed. What it could not, by the bits of the packed
-// panels, is computed again; which that is depends on the operands alone, not on the threads.
+// Passes on a block that AMX computed. Recomputes panels whose numbers are out of AMX's range
+// (`bits`). That depends only on the operands, not on the threads.
 void Gemm::finish(const Work& work, const GemmBlock& block, const uint32_t* bits,
                   char* buffer) const {
   if (on_unit() && !amx_ordinary(work.shared_bits.load(std::memory_order_relaxed))) {
-    in_registers(work, block, buffer);
+    recompute(work, block, buffer);
   } else if (on_unit()) {
     const bool by_rows = method_ == Method::share_b;
     const int64_t width = by_rows ? block.rows : block.cols;
@@ -385,21 +386,20 @@ void Gemm::finish(const Work& work, const GemmBlock& block, const uint32_t* bits
       (by_rows ? part.i0 : part.j0) += w;
       (by_rows ? part.rows : part.cols) = std::min(kAmxPanel, width - w);
       part.sums = static_cast<char*>(block.sums) + w * (by_rows ? block.ld : 1) * sum_size_;
-      in_registers(work, part, buffer);
+      recompute(work, part, buffer);
     }
   }
   work.sink(block);
 }
 
-// What a piece of work consists of: columns of a skinny product, panels of the operand that is not
-// shared.
+// Units of work: columns of a skinny product, or panels of the operand that is not shared.
 int64_t Gemm::units() const {
   const auto count = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
   if (method_ == Method::skinny) return count(swapped_ ? m_ : n_, kSkinnyUnit);
   return method_ == Method::share_a ? count(n_, col_panel_) : count(m_, row_panel_);
 }
 
-// Units of a piece that is worth a task; a unit of rows meets so many columns.
+// Units per piece. A unit of rows is multiplied by `columns` columns.
 int64_t Gemm::grain(int64_t columns) const {
   if (method_ == Method::skinny)
     return std::max<int64_t>(
@@ -434,7 +434,7 @@ void Gemm::share_a_cols(const Work& work, int64_t j, int64_t cols, char* packed)
     }
     multiply(m_, cols, s, work.scratch + panel_offset(AmxSide::a, s, 0), b, sums, ld);
   }
-  finish(work, {sums, ld, 0, j, m_, cols}, bits, packed + pack_ + sums_ - redo_);
+  finish(work, {sums, ld, 0, j, m_, cols}, bits, packed + pack_ + sums_ - recompute_buffer_);
 }
 
 void Gemm::run_share_b(const Work& work) const {
@@ -451,7 +451,7 @@ void Gemm::run_share_b(const Work& work) const {
   });
 }
 
-// Rows [i, i + rows) of a, whole.
+// Packs rows [i, i + rows) of a, for all of k.
 void Gemm::pack_rows(const Work& work, int64_t i, int64_t rows, char* packed,
                      uint32_t* bits) const {
   for (int64_t s = 0; s < k_; s += steps_)
@@ -459,7 +459,7 @@ void Gemm::pack_rows(const Work& work, int64_t i, int64_t rows, char* packed,
          packed + s * round_up(rows, row_panel_) * packed_size_, bits);
 }
 
-// The packed rows [i, i + rows) times block of columns by block of columns.
+// Multiplies the packed rows [i, i + rows) by one block of columns after another.
 void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed,
                         const uint32_t* bits) const {
   const int64_t padded = round_up(rows, row_panel_);
@@ -471,14 +471,14 @@ void Gemm::share_b_rows(const Work& work, int64_t i, int64_t rows, char* packed,
     for (int64_t s = 0; s < k_; s += steps_)
       multiply(rows, cols, s, packed + s * padded * packed_size_, packed_b_at(work, s, j), sums,
                ld);
-    finish(work, {sums, ld, i, j, rows, cols}, bits, packed + pack_ + sums_ - redo_);
+    finish(work, {sums, ld, i, j, rows, cols}, bits, packed + pack_ + sums_ - recompute_buffer_);
   }
 }
 
-// share_both: of the sums of all results, where they are not built up in c.
+// share_both: bytes of all sums, without `direct`.
 uint64_t Gemm::whole_sums() const { return direct_ ? 0 : aligned(m_ * n_ * sum_size_); }
 
-// A group of steps of both is packed, then used: what is packed stays in cache.
+// Packs a group of steps of both operands, then multiplies while the packed data is in cache.
 void Gemm::run_share_both(const Work& work) const {
   char* const a = work.scratch + whole_sums();
   for (int64_t first = 0; first < k_; first += group_) {
@@ -498,7 +498,7 @@ void Gemm::run_share_both(const Work& work) const {
   }
 }
 
-// Rows [i, i + rows) of the result at the steps of a group.
+// Rows [i, i + rows) of the result, for the steps of one group.
 void Gemm::share_both_rows(const Work& work, int64_t i, int64_t rows, int64_t first, int64_t last,
                            const char* a, const char* b) const {
   const auto from_first = [&](AmxSide side, int64_t s, int64_t element) {

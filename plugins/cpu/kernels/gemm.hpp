@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product under matmul and linear: c = a·b, packed into panels and computed in register
-// tiles, or, of panels packed for it, on the processor's tile unit (gemm_amx.hpp) or by the dot
-// products of its vectors (gemm_dot.hpp). float for f32, f16 and bf16, double for
-// f64, int32 (exact, modulo 2^32) for 8-bit integers.
+// The matrix product of matmul and linear: c = a·b. Operands are packed into panels and multiplied
+// in register tiles, on AMX (gemm_amx.hpp) or by bf16 dot products (gemm_dot.hpp). Accumulates in
+// float for f32, f16 and bf16, double for f64, int32 (exact, modulo 2^32) for 8-bit integers.
 #pragma once
 
 #include <atomic>
@@ -15,7 +14,7 @@
 
 namespace tenon::cpu {
 
-// The dtype of the sums of an operand's dtype.
+// The accumulation dtype of an operand's dtype.
 inline tenon_dtype gemm_sum_dtype(tenon_dtype t) {
   if (t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8) return TENON_DTYPE_I32;
   return t == TENON_DTYPE_F64 ? TENON_DTYPE_F64 : TENON_DTYPE_F32;
@@ -27,7 +26,7 @@ struct GemmOperand {
   int64_t row = 0, col = 0;
 };
 
-// Takes finished sums: element (i, j) of the block is sums[(i - i0) * ld + j - j0].
+// Receives a block of finished sums: element (i, j) is sums[(i - i0) * ld + j - j0].
 struct GemmBlock {
   void* sums;
   int64_t ld;
@@ -35,25 +34,26 @@ struct GemmBlock {
 };
 using GemmSink = FunctionRef<void(const GemmBlock&)>;
 
-// ieee: sums as exact as f32 multiply-adds give; tf32: f32 operands may be cut to 16 bits of
-// significand. Other dtypes know no difference.
+// Precision of f32 operands. ieee: as exact as f32 multiply-adds. tf32: operands may be rounded to
+// 16 bits of significand. Other dtypes ignore it.
 enum class F32Precision : uint8_t { ieee, tf32 };
 
-// A product with its blocking, fixed when the shapes are known. With `direct` the sums are built up
-// in c itself, which then is of the accumulation type; else they reach the sink from scratch. c is
-// dense, m x n.
+// A product and its blocking, planned for fixed shapes. c is dense, m x n. With `direct`, the sums
+// accumulate in c, which has the accumulation dtype. Otherwise they accumulate in scratch and are
+// passed to the sink.
 class Gemm {
  public:
   Gemm() = default;
-  // slots: most pieces under way at once. One that is made in a run takes the slots of the one its
-  // scratch came from. columns: of all products that share this a, 0 for n.
+  // slots: limit of pieces that run at once. A Gemm constructed at run time takes the number of
+  // slots for which its scratch was sized. columns: columns of all products that share this a; 0
+  // means n.
   Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
        int slots = widest_arena(), F32Precision precision = F32Precision::ieee,
        int64_t columns = 0);
 
-  // b may come packed, where that pays: many runs with the same b, few rows each. From then on run
-  // takes as b what pack_b wrote, packed_bytes() of it. Of equal layouts every product reads equal
-  // bytes.
+  // Tells whether packing b in advance pays: many runs with the same b, few rows each. After
+  // take_packed_b, `run` takes as b the packed_bytes() that pack_b wrote. Products with equal
+  // layouts use equal bytes.
   bool wants_packed_b() const;
   void take_packed_b();
   std::string packed_layout() const;
@@ -62,8 +62,7 @@ class Gemm {
 
   uint64_t scratch() const { return shared_ + slots_ * (pack_ + sums_); }
   uint64_t serial_scratch() const { return shared_ + pack_ + sums_; }
-  // Once; its pieces are spread over the arena unless serial. sink may be called by several threads
-  // at once.
+  // Runs the product, in parallel unless `serial`. Several threads may call sink at once.
   void run(const void* a, const void* b, void* c, void* scratch, GemmSink sink, bool serial) const;
 
   double flops() const {
@@ -72,7 +71,7 @@ class Gemm {
 
  private:
   friend class GemmBatch;
-  static constexpr int64_t kBlockPanels = 16;  // of the tile unit at a time
+  static constexpr int64_t kBlockPanels = 16;  // AMX panels per block
   enum class Method : uint8_t { empty, skinny, share_a, share_b, share_both };
   struct Work {
     const void* a;
@@ -81,7 +80,7 @@ class Gemm {
     char* scratch;
     GemmSink sink;
     bool serial;
-    std::atomic<uint32_t>& shared_bits;  // of the operand packed once
+    std::atomic<uint32_t>& shared_bits;  // of the operand that is packed once
   };
   struct Panels;
   void run_empty(const Work& work) const;
@@ -111,7 +110,7 @@ class Gemm {
   void pack(const Panels& panels, char* to, uint32_t* bits) const;
   void multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* b, char* c,
                 int64_t ld) const;
-  void in_registers(const Work& work, const GemmBlock& block, char* buffer) const;
+  void recompute(const Work& work, const GemmBlock& block, char* buffer) const;
   void finish(const Work& work, const GemmBlock& block, const uint32_t* bits, char* buffer) const;
   bool on_unit() const { return unit_ != AmxNumber::none; }
   void plan_skinny();
@@ -126,21 +125,21 @@ class Gemm {
   int64_t columns_ = 0;
   GemmOperand a_, b_;
   bool direct_ = false;
-  bool b_packed_ = false;  // what run is given as b
-  bool swapped_ = false;   // skinny: b is the one with few columns, and takes a's role
+  bool b_packed_ = false;  // run gets a packed b
+  bool swapped_ = false;   // skinny: b has few columns and takes a's role
   Method method_ = Method::empty;
   tenon_dtype sum_ = TENON_DTYPE_NONE;
   int64_t sum_size_ = 0;
   int slots_ = 1;
   AmxNumber unit_ = AmxNumber::none;           // none: register tiles
-  int64_t row_panel_ = 0, col_panel_ = 0;      // elements of a panel of a, of b
+  int64_t row_panel_ = 0, col_panel_ = 0;      // elements per panel of a, of b
   int64_t packed_size_ = 0;                    // bytes of a packed element
-  int64_t step_unit_ = 1;                      // steps are padded to a multiple
-  int64_t steps_ = 0;                          // of k at a time
-  int64_t group_ = 0;                          // share_both: steps packed at a time
-  int64_t block_rows_ = 0, block_cols_ = 0;    // computed at a time
-  uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: once, and per slot twice
-  uint64_t redo_ = 0;                          // of sums_: what in_registers works in
+  int64_t step_unit_ = 1;                      // steps are padded to a multiple of it
+  int64_t steps_ = 0;                          // of k per pass
+  int64_t group_ = 0;                          // share_both: steps per group
+  int64_t block_rows_ = 0, block_cols_ = 0;    // per block
+  uint64_t shared_ = 0, pack_ = 0, sums_ = 0;  // bytes: shared; per slot, packed data and sums
+  uint64_t recompute_buffer_ = 0;              // part of sums_: buffer of recompute
 };
 
 }  // namespace tenon::cpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing into bf16 parts and products of tiles. Intrinsics: Highway has no tiles.
+// Packing into bf16 parts, and tile products. Written with intrinsics, because Highway does not
+// cover AMX.
 #include "gemm_amx.hpp"
 
 #include <hwy/highway.h>
@@ -14,7 +15,7 @@
 #if HWY_ARCH_X86_64 && defined(__linux__)
 
 #include <cpuid.h>
-// GCC 12 takes the undefined vectors inside its own intrinsics for a mistake.
+// GCC 12 warns about undefined vectors inside its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -35,7 +36,7 @@ bool processor_has_tiles() {
   return (a >> 5 & 1) != 0;  // AVX512-BF16
 }
 
-// Linux gives a process the tiles' state when asked, and refuses where a signal stack is too small.
+// Linux enables the tile state on request. It refuses if a signal stack is too small.
 bool system_grants_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -56,7 +57,7 @@ constexpr int parts_of(AmxNumber number) {
   return 0;
 }
 
-// none, bf16 by dot products, or the tile unit.
+// What products may use: nothing, dot products for bf16, or AMX.
 enum class Use : uint8_t { none, dots, not_f32, all };
 
 Use chosen_use() {
@@ -80,7 +81,8 @@ int amx_parts(AmxNumber number) { return parts_of(number); }
 AmxNumber amx_number(tenon_dtype dtype, bool tf32) {
   if (use() == Use::none) return AmxNumber::none;
   if (dtype == TENON_DTYPE_BF16) return AmxNumber::bf16;
-  if (use() == Use::dots) return AmxNumber::none;  // in parts no faster than multiply-adds
+  // splitting into parts would be no faster than multiply-adds
+  if (use() == Use::dots) return AmxNumber::none;
   if (dtype == TENON_DTYPE_F16) return AmxNumber::f16;
   if (dtype == TENON_DTYPE_F32 && tf32) return AmxNumber::tf32;
   return dtype == TENON_DTYPE_F32 && use() == Use::all ? AmxNumber::f32 : AmxNumber::none;
@@ -96,7 +98,7 @@ bool amx_ordinary(uint32_t bits) {
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16,f16c")
 namespace {
 
-constexpr int64_t kTile = 16;  // rows of a tile, and its 32-bit columns
+constexpr int64_t kTile = 16;  // rows per tile, and 32-bit columns
 constexpr int64_t kTileBytes = 1024;
 
 // ---- packing: a block is kTile elements wide and kAmxSteps steps long
@@ -113,7 +115,7 @@ __m512 high_floats(__m512i x) {
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(x, 1)), 16));
 }
 
-// 32 numbers as their parts, the largest first.
+// Splits 32 numbers into parts, the largest first.
 template <int kParts>
 HWY_INLINE void split(__m512 low, __m512 high, __m512i* parts) {
   for (int p = 0; p < kParts; ++p) {
@@ -129,13 +131,13 @@ HWY_INLINE __m512i larger(__m512i bits, __m512 x) {
                           _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF)));
 }
 
-// The first `n` of 16 elements, zeros behind.
+// The first `n` of 16 elements, then zeros.
 HWY_INLINE __m512 floats(const float* x, int64_t n) {
   return n >= kTile ? _mm512_loadu_ps(x)
                     : _mm512_maskz_loadu_ps(
                           static_cast<__mmask16>((1u << std::max<int64_t>(n, 0)) - 1), x);
 }
-// bf16 and f16 are read as their bits.
+// Loads bf16 and f16 as bits.
 HWY_INLINE __m256i halves(const uint16_t* x, int64_t n) {
   return n >= kTile ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))
                     : _mm256_maskz_loadu_epi16(
@@ -171,7 +173,7 @@ struct Bf16Source {
   }
 };
 
-// 16 rows of 16 become 16 columns of 16.
+// Transposes 16 rows of 16 elements.
 HWY_INLINE void transpose(__m512i* r) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -196,11 +198,10 @@ HWY_INLINE void transpose(__m512i* r) {
   std::copy_n(t, 16, r);
 }
 
-// Writes vector `row` of each part of a tile. turned: the tile is to be the transpose of what the
-// rows give.
+// Writes vector `row` of each part of a tile. `turned` stores the transpose of the rows.
 template <int kParts>
 struct TileWriter {
-  char* to;  // the block of the tile; its parts are 2 * kTileBytes apart
+  char* to;  // the block of the tile; parts are 2 * kTileBytes apart
   bool turned;
   __m512i rows[kParts][kTile];
 
@@ -223,7 +224,7 @@ struct TileWriter {
   }
 };
 
-// Steps lie side by side: vector w is element w at 32 steps.
+// Steps are contiguous: vector w holds element w at 32 steps.
 template <class Source, int kParts>
 void pack_along_steps(const typename Source::T* data, int64_t width_stride, int64_t width,
                       int64_t steps, AmxSide side, char* to, __m512i& bits) {
@@ -239,7 +240,7 @@ void pack_along_steps(const typename Source::T* data, int64_t width_stride, int6
   tile.finish();
 }
 
-// Elements lie side by side: vector p is 16 elements at steps 2p and 2p + 1, in pairs.
+// Elements are contiguous: vector p holds 16 elements at steps 2p and 2p + 1, in pairs.
 template <class Source, int kParts>
 void pack_along_width(const typename Source::T* data, int64_t step_stride, int64_t width,
                       int64_t steps, AmxSide side, char* to, __m512i& bits) {
@@ -274,7 +275,7 @@ void pack_block(const typename Source::T* data, const AmxSource& from, int64_t w
   pack_along_steps<Source, kParts>(block[0], kAmxSteps, width, steps, side, to, bits);
 }
 
-// All panels at the same steps before the next steps: memory is read in runs as long as they come.
+// Packs all panels at the same steps before the next steps, so that memory is read in long runs.
 template <class Source, int kParts>
 void pack(const AmxSource& from, AmxSide side, char* packed, uint32_t* largest) {
   const auto* data = static_cast<const typename Source::T*>(from.data);
@@ -298,7 +299,7 @@ void pack(const AmxSource& from, AmxSide side, char* packed, uint32_t* largest) 
   }
 }
 
-// ---- products: tiles 0 to 3 are sums, 4 and 5 of a, 6 and 7 of b
+// ---- products: tiles 0 to 3 hold sums, 4 and 5 hold a, 6 and 7 hold b
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -306,7 +307,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// The products of one step's parts into kRows x kCols tiles of sums.
+// Adds the products of one step's parts to kRows x kCols tiles of sums.
 template <int kRows, int kCols>
 struct Step {
   const char* a;
@@ -325,8 +326,8 @@ struct Step {
     if constexpr (kRows == 2) _tile_dpbf16ps(2, 5, 6);
     if constexpr (kRows == 2 && kCols == 2) _tile_dpbf16ps(3, 5, 7);
   }
-  // The products of parts i of a and j of b that reach the result's last bit, in the order that
-  // loads least.
+  // The products of parts i of a and j of b that affect the last bit of the result, in the order
+  // with the fewest tile loads.
   template <AmxNumber kNumber>
   HWY_INLINE void run() const {
     constexpr int kParts = parts_of(kNumber);
@@ -363,7 +364,7 @@ HWY_INLINE void tiles(const char* a, const char* b, int64_t blocks, float* c, in
   if constexpr (kRows == 2 && kCols == 2) _tile_stored(3, to + kTile * stride + 64, stride);
 }
 
-// rows, cols <= kAmxPanel. What does not fill its tiles goes by way of a block of its own.
+// rows, cols <= kAmxPanel. A block that does not fill its tiles goes through a temporary block.
 template <AmxNumber kNumber>
 HWY_INLINE void panel_product(const char* a, const char* b, int64_t blocks, int64_t rows,
                               int64_t cols, float* c, int64_t ldc, bool add) {
@@ -419,7 +420,7 @@ void amx_pack(const AmxSource& from, AmxNumber number, AmxSide side, void* packe
 void amx_product(const AmxProduct& p) {
   if (use() == Use::dots) return dot_product(p);
   const TileConfig config;
-  asm volatile("" ::: "memory");  // the loads of tiles tell the compiler of no memory
+  asm volatile("" ::: "memory");  // tile loads do not tell the compiler which memory they read
   _tile_loadconfig(&config);
   switch (p.number) {
     case AmxNumber::none:
@@ -443,7 +444,7 @@ HWY_POP_ATTRIBUTES
 
 }  // namespace tenon::cpu
 
-#else  // No tiles. amx_number says so, and who calls the rest nevertheless is mistaken.
+#else  // No AMX: amx_number returns none; the other functions must not be called.
 
 namespace tenon::cpu {
 AmxNumber amx_number(tenon_dtype, bool) { return AmxNumber::none; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans and runs several products that share their left operand.
+// Plans and runs several products with the same left operand.
 #include "gemm_batch.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-// Scratch: the bits of what is packed once, what is packed once, a place for each slot.
+// Layout of scratch: bits of the shared operands, the shared operands, one area per slot.
 struct GemmBatch::Run {
   const GemmBatch& batch;
   const void* a;
@@ -23,7 +23,7 @@ struct GemmBatch::Run {
   char* slots;
   Sink sink;
 
-  // Calls body with product t's work, where a is packed once, and where b is.
+  // Calls body with the work of product t. with_a: a is shared; with_b: b is shared.
   template <class Body>
   void with_a(size_t t, Body&& body) const {
     with(t, shared, bits[0], body);
@@ -50,16 +50,17 @@ GemmBatch::GemmBatch(int64_t m, int64_t k, GemmOperand a, std::span<const Part> 
     for (const Part& p : parts)
       products_.emplace_back(m, p.n, k, a, p.b, direct, widest_arena(), precision, columns);
   };
-  // As each would go alone; where they differ, as one product of all columns would.
+  // First try the plan that each product would have alone. If the plans differ, try the plan for
+  // all columns together.
   make(0);
-  together_ = go_one_way();
-  if (!together_) {
+  fused_ = have_equal_plans();
+  if (!fused_) {
     int64_t columns = 0;
     for (const Part& p : parts) columns += p.n;
     make(columns);
-    together_ = go_one_way();
+    fused_ = have_equal_plans();
   }
-  if (!together_) {
+  if (!fused_) {
     make(0);
     return;
   }
@@ -67,8 +68,8 @@ GemmBatch::GemmBatch(int64_t m, int64_t k, GemmOperand a, std::span<const Part> 
   for (const Gemm& g : products_) ends_.push_back(units += g.n_ == 0 ? 0 : g.units());
 }
 
-// Do all read a in the same form, and split the same side?
-bool GemmBatch::go_one_way() {
+// True if all products read a in the same form and split the same side.
+bool GemmBatch::have_equal_plans() {
   first_ = 0;
   while (first_ < products_.size() && products_[first_].n_ == 0) ++first_;
   if (first_ == products_.size()) return false;
@@ -83,26 +84,26 @@ bool GemmBatch::go_one_way() {
   });
 }
 
-// Bytes of what is packed once: a, which all share, or each b.
+// Bytes of the shared data: a for all products, or each b.
 uint64_t GemmBatch::shared(size_t t) const {
   const bool each = products_[t].method_ == Gemm::Method::share_b;
   return each || t == first_ ? products_[t].shared_ : 0;
 }
 
-// Bytes of a slot.
+// Bytes per slot.
 uint64_t GemmBatch::own() const {
-  uint64_t most = 0;
-  for (const Gemm& g : products_) most = std::max(most, g.pack_ + g.sums_);
-  return most;
+  uint64_t largest = 0;
+  for (const Gemm& g : products_) largest = std::max(largest, g.pack_ + g.sums_);
+  return largest;
 }
 
 uint64_t GemmBatch::scratch() const {
-  uint64_t sum = 0, most = 0;
+  uint64_t sum = 0, largest = 0;
   for (size_t t = 0; t < products_.size(); ++t) {
     sum += shared(t);
-    most = std::max(most, products_[t].scratch());
+    largest = std::max(largest, products_[t].scratch());
   }
-  if (!together_) return most;
+  if (!fused_) return largest;
   const auto slots = static_cast<uint64_t>(products_[0].slots_);
   return aligned(products_.size() * sizeof(std::atomic<uint32_t>)) + sum + slots * own();
 }
@@ -115,7 +116,7 @@ double GemmBatch::flops() const {
 
 void GemmBatch::run(const void* a, const void* const* b, void* const* c, void* scratch,
                     Sink sink) const {
-  if (!together_) {
+  if (!fused_) {
     for (size_t t = 0; t < products_.size(); ++t)
       products_[t].run(
           a, b[t], c[t], scratch, [&](const GemmBlock& block) { sink(t, block); }, false);
@@ -130,7 +131,7 @@ void GemmBatch::run(const void* a, const void* const* b, void* const* c, void* s
   products_[first_].method_ == Gemm::Method::share_b ? run_over_rows(run) : run_over_columns(run);
 }
 
-// Pieces are columns of all products, one product's after the other's.
+// Pieces are columns of all products, one product after another.
 void GemmBatch::run_over_columns(const Run& run) const {
   const Gemm& like = products_[first_];
   const bool skinny = like.method_ == Gemm::Method::skinny;
@@ -149,14 +150,14 @@ void GemmBatch::run_over_columns(const Run& run) const {
       });
     }
   };
-  // Many rows of b pass by at the speed of memory: smaller pieces end at one time.
+  // Reading many rows of b is bound by memory: smaller pieces balance the threads.
   const int64_t grain = like.grain(0);
   const bool finer = skinny && ends_.back() > grain;
   parallel_for_slots(ends_.back(), finer ? std::max<int64_t>(1, grain / 4) : grain, like.slots_,
                      piece);
 }
 
-// Pieces are rows of a, which are packed once and meet each b in turn.
+// Pieces are rows of a. Each is packed once and multiplied by every b.
 void GemmBatch::run_over_rows(const Run& run) const {
   int64_t columns = 0;
   for (size_t t = 0; t < products_.size(); ++t) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products that share a, c_t = a·b_t, in one parallel loop: a is packed once, and few rows read all
-// b as one stream. Each result has the bits that Gemm alone gives (on the tile unit: of ordinary
-// numbers). Where the products would go different ways they run one after another.
+// Products with the same left operand, c_t = a·b_t, in one parallel loop: a is packed once, and
+// with few rows all b are read in one sequence. Results equal those of Gemm, bit for bit (on AMX:
+// for numbers in its range). If the plans of the products differ, they run one after another.
 #pragma once
 
 #include <span>
@@ -17,14 +17,14 @@ class GemmBatch {
     int64_t n;
     GemmOperand b;
   };
-  // Takes finished sums of product t.
+  // Receives finished sums of product t.
   using Sink = FunctionRef<void(size_t t, const GemmBlock&)>;
 
   GemmBatch() = default;
   GemmBatch(int64_t m, int64_t k, GemmOperand a, std::span<const Part> parts, bool direct,
             F32Precision precision);
 
-  // To see whether b_t may come packed, and to say that it does.
+  // Product t, to ask whether b_t should be packed, and to say that it is.
   Gemm& product(size_t t) { return products_[t]; }
   uint64_t scratch() const;
   double flops() const;
@@ -32,16 +32,16 @@ class GemmBatch {
 
  private:
   struct Run;
-  bool go_one_way();
+  bool have_equal_plans();
   uint64_t shared(size_t t) const;
   uint64_t own() const;
   void run_over_columns(const Run& run) const;
   void run_over_rows(const Run& run) const;
 
   std::vector<Gemm> products_;
-  std::vector<int64_t> ends_;  // units of the products up to each, where a piece is of columns
-  size_t first_ = 0;           // that has columns
-  bool together_ = false;
+  std::vector<int64_t> ends_;  // by columns: the last unit of each product
+  size_t first_ = 0;           // the first product with columns
+  bool fused_ = false;
 };
 
 }  // namespace tenon::cpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tile products of operands as they lie and skinny products, compiled for each instruction set.
+// Tile products of operands that are not packed, and skinny products. Compiled for each instruction
+// set.
 #include "gemm_core.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,7 +33,7 @@ HWY_INLINE void put(D d, TileMode mode, hn::Vec<D> sum, T* c, const T* scale) {
   hn::StoreU(sum, d, c);
 }
 
-// The tile of kRows x kVectors at column j, of which `cols` columns exist.
+// The tile of kRows x kVectors at column j; `cols` columns exist.
 template <int kRows, int kVectors, class T, class A>
 HWY_INLINE void tile(const Tiles<T, A>& t, int64_t j, const T* b, int64_t cols) {
   const hn::ScalableTag<T> d;
@@ -78,7 +79,7 @@ void row_of_tiles(const Tiles<T, A>& t, int64_t n) {
         tile<kRows, 2>(t, j, b, cols);
         continue;
       }
-      // Four vectors that lie on in memory: two and two rather than three and one.
+      // Four contiguous vectors: two and two are faster than three and one.
       if (n - j == 4 * lanes && t.b_panel == panel) {
         tile<kRows, 2>(t, j, b, 2 * lanes);
         tile<kRows, 2>(t, j + 2 * lanes, b + 2 * lanes, 2 * lanes);
@@ -126,8 +127,8 @@ void TileProducts(const TileProduct& p) {
 
 // ---- skinny
 
-// kRows sums for the columns of many that lie side by side: eight steps at a time, so that a sum is
-// loaded and stored once per eight products; `sums` is [kRows][n].
+// kRows sums for contiguous columns of `many`. Takes eight steps at a time, so that a sum is loaded
+// and stored once per eight products. `sums` is [kRows][n].
 template <int kRows, class From, class T>
 void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const From* many,
                int64_t k_stride, T* sums, int64_t sums_stride) {
@@ -166,7 +167,7 @@ void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const Fro
   }
 }
 
-// kRows x kCols dot products of runs along k.
+// kRows x kCols dot products along contiguous k.
 template <int kRows, int kCols, class From, class T>
 void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t n_stride, T* out,
           int64_t out_row, int64_t out_col) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intrinsics: the panels are fixed at 512 bits by the tile unit, whose layout they share.
+// Written with intrinsics: the panel layout of AMX fixes the vector length to 512 bits.
 #include "gemm_dot.hpp"
 
 #include <hwy/highway.h>
@@ -20,20 +20,20 @@ bool processor_has_dots() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   const bool vectors = (b >> 16 & 1) != 0 && (b >> 30 & 1) != 0 && (b >> 31 & 1) != 0;  // F, BW, VL
   if (!vectors || __get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
-  // AVX512-BF16; and that the system keeps the registers, which Highway has asked.
+  // AVX512-BF16. Highway has checked that the system saves the registers.
   return (a >> 5 & 1) != 0 && (hwy::SupportedTargets() & HWY_AVX3) != 0;
 }
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512bf16")
 namespace {
 
-constexpr int64_t kLanes = 16;                   // columns of a vector, rows of a tile
+constexpr int64_t kLanes = 16;                   // columns per vector, rows per tile
 constexpr int64_t kTileBytes = 1024;             // 16 rows of 32 steps; 16 pairs of 16 columns
 constexpr int64_t kBlockBytes = 2 * kTileBytes;  // 32 elements at 32 steps
-constexpr int kRows = 8;                         // at a time: with two vectors, half the registers
+constexpr int kRows = 8;  // per pass: with two vectors, half of the registers
 
 struct Place {
-  const char* a;  // the first of the rows, at the first step
+  const char* a;  // the first row, at the first step
   const char* b;
   int64_t blocks;
   float* c;

@@ -12,8 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// One panel being written: `width` elements of it exist. Vectors are stored whole where they end in
-// the panel; what they spill beyond a step's elements the next step overwrites.
+// A panel that is being written; `width` of its elements exist. Vectors are stored whole if they
+// end inside the panel. The next step overwrites the surplus elements.
 template <class To>
 struct Panel {
   To* to;
@@ -31,7 +31,7 @@ struct Panel {
   }
 };
 
-// Four rows of 32-bit elements, turned within each 128-bit block: r[t] then holds elements t of
+// Transposes four rows of 32-bit elements within each 128-bit block: r[t] then holds elements t of
 // each block.
 template <class D, class V>
 HWY_INLINE void turn_blocks(D d, V* r) {
@@ -46,8 +46,8 @@ HWY_INLINE void turn_blocks(D d, V* r) {
   r[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
 }
 
-// As many rows as a vector has lanes become as many columns: r is read, and columns(i, v) is given
-// them, not in order.
+// Transposes as many rows as a vector has lanes. Reads r, and passes the columns to columns(i, v),
+// in any order.
 template <class D, class V, class Columns>
 HWY_INLINE void transpose(D d, V* r, Columns&& columns) {
   constexpr int kLanes = hn::MaxLanes(D());
@@ -74,7 +74,7 @@ HWY_INLINE void transpose(D d, V* r, Columns&& columns) {
   }
 }
 
-// Elements lie along the steps: a vector's worth of them is turned at a time.
+// Elements are contiguous along the steps: transposes one vector of elements at a time.
 template <class From>
 void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>& p) {
   const hn::ScalableTag<float> d;
@@ -107,8 +107,8 @@ void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>
     }
 }
 
-// Elements lie along the width: a few steps of all panels at a time, so that each is read in the
-// order of memory, and a panel receives whole cache lines.
+// Elements are contiguous along the width: packs a few steps of all panels at a time, so that
+// memory is read in order, and panels are written in whole cache lines.
 template <class From, class To>
 void pack_along_width(const From* data, int64_t step_stride, int64_t width, int64_t steps,
                       int64_t panel, int64_t panel_steps, To* to) {
@@ -123,8 +123,9 @@ void pack_along_width(const From* data, int64_t step_stride, int64_t width, int6
         for (int64_t i = 0; i < p.width; i += lanes) {
           const From* const from = data + s * step_stride + w + i;
           const int64_t n = std::min(lanes, p.width - i);
-          hwy::Prefetch(from + kSteps * step_stride);  // strides are beyond the processor's guesses
-          // What is read beyond the panel is the next one's, where there is one.
+          // strides too large for the hardware prefetcher
+          hwy::Prefetch(from + kSteps * step_stride);
+          // A read beyond the panel gets elements of the next panel, if there is one.
           const bool whole = n == lanes || (w + i + lanes <= width);
           p.store(d, whole ? load(d, from) : load_n(d, from, n), s, i);
         }
@@ -132,7 +133,7 @@ void pack_along_width(const From* data, int64_t step_stride, int64_t width, int6
   }
 }
 
-// Element by element: integers, and what lies or goes otherwise.
+// Element by element: integers, and all other layouts.
 template <class From, class To>
 void pack_one_by_one(const From* data, int64_t width_stride, int64_t step_stride,
                      const Panel<To>& p) {
@@ -154,8 +155,8 @@ void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t w
   To* const to = static_cast<To*>(packed);
   if (const int64_t last = width / panel * panel; last < width)
     std::fill_n(to + last * panel_steps, panel * steps, To{});
-  // A panel that vectors do not fill takes one of them per step at most: else a step's spill would
-  // lie on elements of the next that are there already.
+  // A panel that is narrower than its vectors allows one vector per step. Otherwise the surplus of
+  // one step would overwrite elements of the next.
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<To>()));
   const bool vectors = panel > 1 && (panel % lanes == 0 || panel < lanes);
   if constexpr (hwy::IsFloat<To>())

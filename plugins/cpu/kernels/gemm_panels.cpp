@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed panels, compiled for each instruction set. A panel of b stays in the
-// first-level cache while those of a, which come from the second level at a quarter of the bytes,
-// pass by it.
+// first-level cache. Panels of a, a quarter of the bytes, come from the second level.
 #include "gemm_core.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// Rows of a panel of a and vectors of a panel of b: the sums, a row of b and a factor fill the
+// Rows per panel of a and vectors per panel of b. The sums, a row of b and a factor fill the
 // registers.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kPanelRows = 14;
@@ -29,17 +28,17 @@ template <class T>
 struct Place {
   const T* a;
   const T* b;
-  const T* next;  // of b: fetched a quarter of a step's elements per step
+  const T* next;  // of b: a quarter of a step's elements is prefetched per step
   T* c;
   int64_t ldc;
-  const T* fetched;  // where c is in the end, and its row stride
+  const T* fetched;  // destination of c to prefetch, and its row stride
   int64_t fetched_stride;
   int64_t steps;
-  int rows;  // of the tile, that exist
+  int rows;  // that exist
   bool add;
 };
 
-// kRows of the panel's kPanelRows rows.
+// Computes kRows of the kPanelRows rows of a panel.
 template <int kRows, int kVectors, class T>
 void panel_tile(const Place<T>& p) {
   const hn::ScalableTag<T> d;
@@ -52,8 +51,8 @@ void panel_tile(const Place<T>& p) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   const int64_t step = kPanelVectors * lanes;
-  // One line of c per step, down its rows, three to a row that begins anywhere; then of the next
-  // panel of b.
+  // Prefetches one line of c per step, down the rows; three lines per row, because rows are not
+  // aligned. Then prefetches the next panel of b.
   int64_t done = 0;
   for (int phase = 0; phase <= kVectors + 1; ++phase) {
     const bool of_c = phase <= kVectors;
@@ -88,7 +87,7 @@ void panel_tile(const Place<T>& p) {
   }
 }
 
-// The least tile that holds the rows.
+// Selects the smallest tile that holds the rows.
 template <int kVectors, class T>
 void panel_tile(const Place<T>& p) {
   if (p.rows <= 4) return panel_tile<4, kVectors>(p);
@@ -97,8 +96,8 @@ void panel_tile(const Place<T>& p) {
   if constexpr (kPanelRows > 4) panel_tile<kPanelRows, kVectors>(p);
 }
 
-// A tile of which `cols` columns exist. By reference: a copy of what was just written would wait
-// for the stores before it, those of the last tile's sums.
+// A tile of which `cols` columns exist. Passed by reference: a copy of recent stores would stall
+// until they are complete.
 template <class T>
 void tile_at(const Place<T>& p, int64_t cols) {
   const hn::ScalableTag<T> d;
@@ -133,7 +132,7 @@ void panel_products_of(const PanelProduct& p) {
   const int64_t width = kPanelVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   const T* b = static_cast<const T*>(p.b);
   for (int64_t j = 0; j < p.n; j += width, b += width * p.steps) {
-    // The next panel of b is fetched by the first four tiles.
+    // The first four tiles prefetch the next panel of b.
     const T* const after = j + width < p.n ? b + width * p.steps : b;
     const T* a = static_cast<const T*>(p.a);
     T* c = static_cast<T*>(p.c) + j;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grouped_matmul: rows are sorted by expert (a stable counting sort), gathered and multiplied
-// expert by expert; the row's factor is applied while the block is in cache.
+// grouped_matmul: sorts rows by expert (a stable counting sort), gathers them, and multiplies them
+// expert by expert. The factor of a row is applied while the block is in cache.
 #include "grouped_matmul.hpp"
 
 #include <cstring>
@@ -26,8 +26,8 @@ template <class X>
 void sort_ids(const RowGroups& g, const X* ids, int64_t* starts, int64_t* order) {
   for (int64_t i = 0; i < g.rows; ++i)
     if (ids[i] < -1 || ids[i] >= g.experts) bad_id(ids[i], i, g.experts);
-  // starts[e + 2] counts expert e, then starts[e + 1] is where its next row goes; those of no
-  // expert come last.
+  // starts[e + 2] counts the rows of expert e; then starts[e + 1] is the position of its next row.
+  // Rows without an expert come last.
   std::fill_n(starts, g.experts + 2, 0);
   const auto group = [&](int64_t i) { return ids[i] < 0 ? g.experts : int64_t{ids[i]}; };
   for (int64_t i = 0; i < g.rows; ++i)
@@ -115,7 +115,7 @@ namespace {
 
 struct Product {
   RowGroups g;
-  int64_t most = 0;  // rows at a time
+  int64_t chunk = 0;  // rows at a time
   int slots = 1;
   int64_t gathered = 0, scratch = 0;  // offsets
 
@@ -126,8 +126,8 @@ struct Product {
   void run(const sdk::Call& c) const {
     const RowGroups::Sorted sorted = g.sort(c);
     for (int64_t e = 0; e < g.experts; ++e)
-      for (int64_t i = sorted.starts[e]; i < sorted.starts[e + 1]; i += most)
-        run_rows(c, e, sorted.order + i, std::min(most, sorted.starts[e + 1] - i));
+      for (int64_t i = sorted.starts[e]; i < sorted.starts[e + 1]; i += chunk)
+        run_rows(c, e, sorted.order + i, std::min(chunk, sorted.starts[e + 1] - i));
     for (int64_t i = sorted.starts[g.experts]; i < g.rows; ++i)
       zero_bytes(row_at(c.outputs[0], g.dtype, g.out, sorted.order[i]),
                  g.out * element_bytes(g.dtype));
@@ -155,11 +155,11 @@ sdk::Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const sdk::Nod
   Scratch scratch;
   Product product{.g = row_groups(n.x, n.w, n.ids, n.offsets, n.p, n.trans_w, scratch)};
   const RowGroups& g = product.g;
-  product.most = std::min(g.rows, kGroupRows);
+  product.chunk = std::min(g.rows, kGroupRows);
   product.slots = widest_arena();
-  product.gathered = scratch.take(product.most * g.in * element_bytes(g.dtype));
+  product.gathered = scratch.take(product.chunk * g.in * element_bytes(g.dtype));
   product.scratch =
-      scratch.take(most_scratch(product.most, [&](int64_t m) { return product.gemm(m); }));
+      scratch.take(max_scratch(product.chunk, [&](int64_t m) { return product.gemm(m); }));
   sdk::Kernel kernel;
   kernel.scratch = scratch.size();
   kernel.cost = 2.0 * static_cast<double>(g.rows * g.in) * static_cast<double>(g.out) / 1e11;

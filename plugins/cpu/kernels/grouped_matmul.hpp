@@ -11,10 +11,10 @@
 
 namespace tenon::cpu {
 
-// Areas of scratch, one after the other.
+// Assigns consecutive areas of scratch.
 class Scratch {
  public:
-  // Offset of a new area.
+  // Returns the offset of a new area.
   int64_t take(uint64_t bytes) {
     const uint64_t at = size_;
     size_ += (bytes + 63) / 64 * 64;
@@ -26,11 +26,11 @@ class Scratch {
   uint64_t size_ = 0;
 };
 
-// The rows of each expert in order, in scratch: order[starts[e]..starts[e + 1]) are those of expert
-// e, and what is left from starts[E] on belongs to none.
+// Row numbers in scratch, sorted by expert: order[starts[e]..starts[e + 1]) belong to expert e, and
+// those from starts[E] on belong to no expert.
 struct RowGroups {
   int64_t rows = 0, experts = 0;
-  int64_t in = 0, out = 0;  // lengths of a row of x and of y
+  int64_t in = 0, out = 0;  // lengths of rows of x and of y
   bool trans_w = false;
   tenon_dtype dtype{}, index{}, p_dtype = TENON_DTYPE_NONE;
   int ids = -1, offsets = -1, p = -1;  // operands
@@ -40,11 +40,11 @@ struct RowGroups {
     const int64_t* starts;
     const int64_t* order;
   };
-  // Throws when the indices are none, before anything else is written.
+  // Throws Failure for bad indices, before any output is written.
   Sorted sort(const sdk::Call& c) const;
   double scale(const sdk::Call& c, int64_t row) const;
 
-  // An expert's matrix [in, out], and the same transposed.
+  // The matrix [in, out] of an expert, and its transpose.
   GemmOperand matrix() const {
     return trans_w ? GemmOperand{dtype, 1, in} : GemmOperand{dtype, out, 1};
   }
@@ -54,7 +54,7 @@ struct RowGroups {
   }
 };
 
-// What both ops share; x, w, ids, offsets and p are checked.
+// Shared by both ops. x, w, ids, offsets and p are checked already.
 RowGroups row_groups(const sdk::Value& x, const sdk::Value& w, const sdk::Value& ids,
                      const sdk::Value& offsets, const sdk::Value& p, bool trans_w,
                      Scratch& scratch);
@@ -62,15 +62,15 @@ RowGroups row_groups(const sdk::Value& x, const sdk::Value& w, const sdk::Value&
 // Rows that are gathered and multiplied at a time.
 inline constexpr int64_t kGroupRows = 1024;
 
-// The most scratch of make(1) to make(count), which are products of one family.
+// The largest scratch of make(1) to make(count).
 template <class Make>
-uint64_t most_scratch(int64_t count, Make&& make) {
-  uint64_t most = 0;
-  for (int64_t k = 1; k <= count; ++k) most = std::max(most, make(k).scratch());
-  return most;
+uint64_t max_scratch(int64_t count, Make&& make) {
+  uint64_t largest = 0;
+  for (int64_t k = 1; k <= count; ++k) largest = std::max(largest, make(k).scratch());
+  return largest;
 }
 
-// Rows order[0, count) of x, of n elements each, one after the other.
+// Copies rows order[0, count) of x, of n elements each, to contiguous memory.
 void gather_rows(const void* x, tenon_dtype dtype, int64_t n, const int64_t* order, int64_t count,
                  void* to);
 // Row `row` of a dense matrix.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of grouped_matmul. u = dy·wᵀ serves both dx = p·u and dp = u·x; dw is a product over
-// the rows of each expert, in parts that are added in order.
+// Gradients of grouped_matmul. u = dy·wᵀ serves dx = p·u and dp = u·x. dw is a product over the
+// rows of each expert, computed in parts that are added in order.
 #include <cstring>
 
 #include "block_copy.hpp"
@@ -12,7 +12,7 @@
 namespace tenon::cpu {
 namespace {
 
-// Sum of u[i]·x[i], with u of the sums' dtype.
+// Sum of u[i]·x[i]; u has the accumulation dtype.
 double dot(tenon_dtype dtype, const void* u, const char* x, int64_t n) {
   constexpr int64_t kLanes = 4;
   double sums[kLanes] = {};
@@ -36,11 +36,12 @@ double dot(tenon_dtype dtype, const void* u, const char* x, int64_t n) {
 struct Backward {
   RowGroups g;
   tenon_dtype sum{};
-  int64_t most = 0;  // rows at a time
+  int64_t chunk = 0;  // rows at a time
   int slots = 1;
   bool dx = false, dw = false, dp = false;
   tenon_dtype dp_dtype{};
-  // Offsets in scratch: rows as they are and their products; rows of sums, and a matrix of sums.
+  // Offsets in scratch. gathered: rows in their own dtype; u, wide_x, wide_dy: rows in the
+  // accumulation dtype; matrix: sums of dw.
   int64_t gathered = 0, u = 0, wide_x = 0, wide_dy = 0, matrix = 0, scratch = 0;
 
   static constexpr int kDy = 0, kX = 1, kW = 2;  // operands
@@ -48,7 +49,7 @@ struct Backward {
   Gemm input_gemm(int64_t m) const {
     return {m, g.in, g.out, {g.dtype, g.out, 1}, g.transposed(), true, slots};
   }
-  // dw as it lies: [in, out], or [out, in] with trans_w.
+  // Layout of dw: [in, out], or [out, in] with trans_w.
   int64_t dw_rows() const { return g.trans_w ? g.out : g.in; }
   int64_t dw_cols() const { return g.trans_w ? g.in : g.out; }
   Gemm weight_gemm(int64_t k) const {
@@ -63,13 +64,13 @@ struct Backward {
     for (int64_t e = 0; e < g.experts; ++e) {
       const int64_t *begin = sorted.order + sorted.starts[e],
                     *end = sorted.order + sorted.starts[e + 1];
-      for (const int64_t* rows = begin; rows < end && (dx || dp); rows += most)
-        run_inputs(c, e, rows, std::min(most, int64_t{end - rows}));
+      for (const int64_t* rows = begin; rows < end && (dx || dp); rows += chunk)
+        run_inputs(c, e, rows, std::min(chunk, int64_t{end - rows}));
       if (!dw) continue;
       if (begin == end) zero_bytes(weights(c, e), g.in * g.out * element_bytes(g.dtype));
-      for (const int64_t* rows = begin; rows < end; rows += most)
-        run_weights(c, e, rows, std::min(most, int64_t{end - rows}), rows == begin,
-                    end - rows <= most);
+      for (const int64_t* rows = begin; rows < end; rows += chunk)
+        run_weights(c, e, rows, std::min(chunk, int64_t{end - rows}), rows == begin,
+                    end - rows <= chunk);
     }
     for (int64_t i = sorted.starts[g.experts]; i < g.rows; ++i) {
       const int64_t row = sorted.order[i];
@@ -106,7 +107,7 @@ struct Backward {
     });
   }
 
-  // Rows of x and of p·dy in the type of the sums.
+  // Rows of x and of p·dy in the accumulation type.
   void gather_wide(const sdk::Call& c, const int64_t* order, int64_t count) const {
     const auto one = [&](int operand, int64_t n, int64_t row, char* to) {
       const char* from = row_at(c.inputs[operand], g.dtype, n, row);
@@ -159,26 +160,26 @@ sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward&
   Backward b{.g = row_groups(n.x, n.w, n.ids, n.offsets, n.p, n.trans_w, scratch)};
   const RowGroups& g = b.g;
   b.sum = gemm_sum_dtype(g.dtype);
-  b.most = std::min(g.rows, kGroupRows);
+  b.chunk = std::min(g.rows, kGroupRows);
   b.slots = widest_arena();
   b.dx = n.want_dx, b.dw = n.want_dw, b.dp = n.want_dp;
   if (b.dp) {
     b.dp_dtype = node.out(2).type().dtype;
   }
   const int64_t wide = element_bytes(b.sum);
-  uint64_t most = 0;
+  uint64_t largest = 0;
   if (b.dx || b.dp) {
-    b.gathered = scratch.take(b.most * g.out * element_bytes(g.dtype));
-    b.u = scratch.take(b.most * g.in * wide);
-    most = most_scratch(b.most, [&](int64_t m) { return b.input_gemm(m); });
+    b.gathered = scratch.take(b.chunk * g.out * element_bytes(g.dtype));
+    b.u = scratch.take(b.chunk * g.in * wide);
+    largest = max_scratch(b.chunk, [&](int64_t m) { return b.input_gemm(m); });
   }
   if (b.dw) {
-    b.wide_x = scratch.take(b.most * g.in * wide);
-    b.wide_dy = scratch.take(b.most * g.out * wide);
+    b.wide_x = scratch.take(b.chunk * g.in * wide);
+    b.wide_dy = scratch.take(b.chunk * g.out * wide);
     if (g.dtype != b.sum) b.matrix = scratch.take(g.in * g.out * wide);
-    most = std::max(most, most_scratch(b.most, [&](int64_t k) { return b.weight_gemm(k); }));
+    largest = std::max(largest, max_scratch(b.chunk, [&](int64_t k) { return b.weight_gemm(k); }));
   }
-  b.scratch = scratch.take(most);
+  b.scratch = scratch.take(largest);
   sdk::Kernel kernel;
   kernel.scratch = scratch.size();
   kernel.cost = 4.0 * static_cast<double>(g.rows * g.in) * static_cast<double>(g.out) / 1e11;

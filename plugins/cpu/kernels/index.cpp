@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather and the dynamic slices: rows of bytes found by indices in the data. The scatters are in
+// gather and the dynamic slices: copies rows of bytes whose positions are data. The scatters are in
 // index_scatter.cpp.
 #include "index.hpp"
 
@@ -31,9 +31,8 @@ struct Gather {
   bool nontemporal = false;
 };
 
-// Rows ahead that are asked for, and how much of each: the addresses are known long before they are
-// needed.
-constexpr int64_t kAhead = 8, kAsked = 2048;
+// Prefetch distance in rows, and bytes per row. The addresses are known early.
+constexpr int64_t kAhead = 8, kPrefetched = 2048;
 
 template <int64_t fixed, class X>
 void gather_rows(const Gather& g, const char* data, const X* indices, char* y, int64_t begin,
@@ -45,7 +44,7 @@ void gather_rows(const Gather& g, const char* data, const X* indices, char* y, i
   for (int64_t r = begin; r < end; ++r, y += row) {
     if (fixed == 0 && k + kAhead < g.count) {
       const char* next = from + std::max<int64_t>(g.axis.resolve(indices[k + kAhead]), 0) * row;
-      for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(next + i);
+      for (int64_t i = 0; i < std::min(row, kPrefetched); i += 64) __builtin_prefetch(next + i);
     }
     const int64_t at = g.axis.resolve(indices[k]);
     if (at >= 0 && fixed == 0 && g.nontemporal) {
@@ -101,25 +100,25 @@ Kernel make_gather(const sdk::op::gather& n, const Node&) {
 
 // ---- dynamic_slice, dynamic_update_slice
 
-// The block of `size` within `whole` that starts where the data says.
+// The block of shape `size` within `whole`; its start is data.
 struct Window {
   sdk::Type whole;
   sdk::Dims size{};
   bool clamp = false;
   int64_t bytes = 0;
 
-  // Byte offset of the block's first element.
+  // Byte offset of the first element of the block.
   template <class X>
   int64_t offset(const X* start) const {
     int64_t at = 0;
     for (int i = 0; i < whole.rank; ++i) {
-      const int64_t most = whole.dims[i] - size[i];
+      const int64_t last_start = whole.dims[i] - size[i];
       int64_t s = start[i];
-      if (clamp) s = std::clamp<int64_t>(s, 0, most);
-      if (s < 0 || s > most)
+      if (clamp) s = std::clamp<int64_t>(s, 0, last_start);
+      if (s < 0 || s > last_start)
         throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
                            "operand start: " + std::to_string(s) + " at position " +
-                               std::to_string(i) + " is outside [0, " + std::to_string(most) +
+                               std::to_string(i) + " is outside [0, " + std::to_string(last_start) +
                                "], the starts of a block of " + std::to_string(size[i]) +
                                " in an axis of length " + std::to_string(whole.dims[i]),
                            i);

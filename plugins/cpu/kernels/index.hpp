@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two files of the index family owe each other.
+// Shared by the files of the index family.
 #pragma once
 
 #include "tenon/kernel.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_elements and scatter_elements_add: an index for each element. A scatter's lines along the
-// axis are independent, so that each belongs to one thread and takes its updates in order.
+// gather_elements and scatter_elements_add: one index per element. Lines of a scatter along the
+// axis are independent: one thread adds all updates of a line, in order.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -20,7 +20,7 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
 
-// The indexed tensor `whole` and the indices, which are no longer than it off the axis.
+// The indexed tensor and the indices. Off the axis, the indices are no longer than the tensor.
 struct Elements {
   IndexAxis axis;
   int rank = 0;
@@ -43,8 +43,8 @@ struct Elements {
 
 // ---- gather_elements
 
-// The rows of the indices one after the other, and where their elements with index 0 begin in the
-// data.
+// Visits the rows of the indices. For each one, gives the position in the data of the elements with
+// index 0.
 class Rows {
  public:
   Rows(const Elements& e, int64_t row) : e_(e) {
@@ -127,15 +127,15 @@ T narrowed(SumOf<T> v) {
     return round_once<T>(v);
 }
 
-// A piece of work: one position on the leading axes, and a stretch of columns of the last; where
-// the axis is the last there is one column.
+// A piece of work: one position on the leading axes, and a range of columns of the last axis. If
+// the scatter axis is the last one, there is one column.
 struct Scatter {
   Elements e;
   int64_t columns = 1, width = 1, stretches = 1;
   Slots slots;
 
   explicit Scatter(const Elements& elements) : e(elements) {
-    constexpr int64_t kSums = 8192;  // at a time, in the first-level caches
+    constexpr int64_t kSums = 8192;  // per piece; they fit the first-level cache
     const int64_t length = std::max<int64_t>(e.axis.length, 1);
     columns = e.along_last() ? 1 : e.whole[e.rank - 1];
     width = std::clamp<int64_t>(kSums / length, 1, std::max<int64_t>(columns, 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How indices that live in data are read: negatives from the end, and what becomes of one outside
-// its axis.
+// How indices in data are read: negative ones count from the end; `oob` says what happens outside
+// of the axis.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,15 @@ struct IndexAxis {
   int64_t length = 0;
   Oob oob = Oob::error;
 
-  // The place of index i, or -1 for one that is skipped. With `error`, check() comes first.
+  // The position of index i, or -1 if it is skipped. With `error`, call check() first.
   int64_t resolve(int64_t i) const {
     const int64_t at = i < 0 ? i + length : i;
     if (static_cast<uint64_t>(at) < static_cast<uint64_t>(length)) return at;
     return oob == Oob::clamp ? (i < 0 ? 0 : length - 1) : -1;
   }
 
-  // Throws before anything is written if one of `count` indices has no place; names the first.
+  // Throws Failure before anything is written if one of `count` indices is out of range; names the
+  // first one.
   template <class X>
   void check(const X* indices, int64_t count) const {
     if (oob == Oob::skip || count == 0 || (oob == Oob::clamp && length > 0)) return;
@@ -59,7 +60,7 @@ struct IndexAxis {
   }
 };
 
-// Calls f with the indices as what they are, i32 or i64.
+// Calls f with the indices in their own dtype, i32 or i64.
 template <class F>
 void with_indices(tenon_dtype dtype, const void* indices, F&& f) {
   if (dtype == TENON_DTYPE_I32) return f(static_cast<const int32_t*>(indices));

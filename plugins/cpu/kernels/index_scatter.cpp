@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// scatter, scatter_add and gather_backward. The updates are sorted by (index, position), so that
-// each row of the result belongs to one thread and takes its updates in the order of their
-// positions: deterministic without atomics.
+// scatter, scatter_add and gather_backward. Updates are sorted by (index, position). Each row of
+// the result belongs to one thread, which applies its updates in order of position: deterministic
+// without atomics.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -26,7 +26,7 @@
 #define TENON_CPU_INDEX_SCATTER_ONCE
 namespace tenon::cpu {
 
-// The updates of one row: entries whose low bits are positions.
+// The updates of one row. The low bits of an entry are the position of its update.
 struct Segment {
   const uint64_t* entries = nullptr;
   int64_t count = 0;
@@ -43,9 +43,9 @@ using SumRows = void (*)(const Segment& s, const void* updates, int64_t stride, 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kColumns = 1024;  // of a partial sum, in the first-level cache
-constexpr int64_t kRowsInBlock =
-    128;  // a longer sum is made of sums of blocks: the error stays small
+constexpr int64_t kColumns = 1024;  // per partial sum, in the first-level cache
+// Longer sums are split into blocks, to bound the error.
+constexpr int64_t kRowsInBlock = 128;
 
 template <class T>
 using SumType = std::conditional_t<std::is_integral_v<T>, T, Acc<T>>;
@@ -115,7 +115,7 @@ using sdk::Node;
 
 constexpr int64_t kNoPadding = std::numeric_limits<int64_t>::min();
 
-// What the three ops share: updates [outer, count, inner] go to rows of y [outer, length, inner].
+// Shared by the three ops: updates [outer, count, inner] go to rows of y [outer, length, inner].
 struct Scatter {
   IndexAxis axis;
   int64_t outer = 0;
@@ -130,7 +130,7 @@ struct Scatter {
   uint64_t scratch() const { return 2 * sizeof(uint64_t) * static_cast<uint64_t>(count); }
 };
 
-// Entries (index, position) in ascending order; updates without a place are left out.
+// Entries (index, position) in ascending order, without skipped updates.
 struct Sorted {
   const uint64_t* entries;
   int64_t count;
@@ -163,7 +163,7 @@ Sorted sort_updates(const Scatter& s, const X* indices, void* scratch) {
   return {sorted, n, shift};
 }
 
-// The row `to` gets entries [k, end) of its updates; `keep` = it holds its old content.
+// Applies entries [k, end) of updates to row `to`. `keep`: the row has its previous content.
 void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const char* updates,
            NontemporalRow<char>& place, char* to, bool keep) {
   const uint64_t mask = (uint64_t{1} << sorted.shift) - 1;
@@ -171,9 +171,11 @@ void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const
   const auto update = [&](int64_t i) {
     return updates + static_cast<int64_t>(sorted.entries[i] & mask) * row;
   };
-  constexpr int64_t kAhead = 8, kAsked = 2048;  // updates ahead, and how much of each is asked for
+  // prefetch distance in updates, and bytes per update
+  constexpr int64_t kAhead = 8, kPrefetched = 2048;
   if (const int64_t next = end + kAhead; next < sorted.count)
-    for (int64_t i = 0; i < std::min(row, kAsked); i += 64) __builtin_prefetch(update(next) + i);
+    for (int64_t i = 0; i < std::min(row, kPrefetched); i += 64)
+      __builtin_prefetch(update(next) + i);
   const bool sums = s.sum != nullptr && (keep || end - k > 1);
   if (!sums && place.nontemporal()) return nontemporal_copy(update(end - 1), to, row);
   if (!sums) {
@@ -184,7 +186,7 @@ void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const
   place.done(to);
 }
 
-// Only the rows that have updates are touched.
+// Visits only rows with updates.
 void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* updates, char* y) {
   const int64_t row = s.inner * s.bytes;
   const auto piece = [&](int64_t outer, int64_t begin, int64_t end) {
@@ -203,7 +205,7 @@ void scatter_in_place(const Scatter& s, const Sorted& sorted, const char* update
                  [&](int64_t begin, int64_t end) { piece(o, begin, end); });
 }
 
-// Every row of y is written once: from its updates, from base, or as zeros.
+// Writes each row of y once: from its updates, from base, or zeros.
 void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, const char* updates,
                    char* y) {
   const int64_t row = s.inner * s.bytes, length = s.axis.length;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collapsing of dims, gathering of runs, and the strided copy.
+// Collapsing of dims, gathering of runs, and strided copies.
 #include "loops.hpp"
 
 #include <string>
@@ -53,16 +53,6 @@ void gather_run_of(const Loop& loop, int k, const T* base, int64_t flat, int64_t
   }
 }
 
-void check_broadcast(const sdk::Type& t, std::span<const int64_t> shape) {
-  const int rank = static_cast<int>(shape.size());
-  for (int i = 0; i < t.rank; ++i) {
-    const int at = i + rank - t.rank;
-    if (at < 0 || (t.dims[i] != 1 && t.dims[i] != shape[at]))
-      throw sdk::Refusal::shape("an operand's dim " + std::to_string(i) + " of " +
-                                std::to_string(t.dims[i]) + " does not broadcast to the result");
-  }
-}
-
 }  // namespace
 
 int64_t Loop::offset(int k, int64_t flat) const {
@@ -75,7 +65,6 @@ int64_t Loop::offset(int k, int64_t flat) const {
 }
 
 Loop make_loop(std::span<const int64_t> shape, std::span<const sdk::Type* const> operands) {
-  for (const sdk::Type* t : operands) check_broadcast(*t, shape);
   Loop loop;
   const int rank = static_cast<int>(shape.size());
   const int operand_count = static_cast<int>(operands.size());
@@ -90,8 +79,8 @@ Loop make_loop(std::span<const int64_t> shape, std::span<const sdk::Type* const>
       const int own = i - (rank - t->rank);
       stride[k++] = own < 0 || t->dims[own] == 1 ? 0 : t->strides[own];
     }
-    // An outer dim whose step is exactly one walk over this dim, for all operands, becomes one with
-    // it.
+    // Merges an outer dim into this one if, for all operands, its stride equals the extent of this
+    // dim.
     bool merge = loop.rank > 0;
     for (k = 0; merge && k < operand_count; ++k)
       merge = loop.strides[k][loop.rank - 1] == stride[k] * shape[i];

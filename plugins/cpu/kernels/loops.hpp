@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking strided and broadcast operands beside a dense result: dims are collapsed once, in make; a
-// run then goes through the result in flat order, tile by tile, and every operand offers each tile
-// as contiguous elements.
+// Loops over strided and broadcast operands beside a dense result. Dims are collapsed once, in
+// make. A run visits the result in flat order, tile by tile; each operand provides a tile as
+// contiguous elements.
 #pragma once
 
 #include <algorithm>
@@ -19,46 +19,44 @@
 
 namespace tenon::cpu {
 
-// Elements of a tile: operands, result and what lies between stay in the first-level cache.
+// Elements per tile. Tiles of operands, results and intermediate values fit the first-level cache.
 inline constexpr int64_t kTile = 1024;
 
 using sdk::with_size;
 
-// The iteration over a dense result and up to kMaxOperands operands that broadcast to it.
+// The loop over a dense result and up to kMaxOperands operands that broadcast to it.
 struct Loop {
-  static constexpr int kMaxOperands = 16;
+  static constexpr int kMaxOperands = 16;  // inputs of a fused body (ops.def)
 
   int rank = 1;       // after collapsing, >= 1
   int64_t count = 0;  // elements of the result
   sdk::Dims dims{};
   std::array<sdk::Dims, kMaxOperands> strides{};  // in elements, 0 on broadcast dims
-  std::array<bool, kMaxOperands> dense{};         // the operand lies exactly as the result does
-  std::array<bool, kMaxOperands> scalar{};        // one element serves all
+  std::array<bool, kMaxOperands> dense{};         // the operand has the layout of the result
+  std::array<bool, kMaxOperands> scalar{};        // the operand is one element
 
   int64_t inner() const { return dims[rank - 1]; }
-  int64_t offset(int k, int64_t flat) const;  // of the result's element `flat` in operand k
+  int64_t offset(int k, int64_t flat) const;  // operand k's offset for the result's element `flat`
 };
 
-// Operands are aligned to the last dim of `shape`, as NumPy broadcasts. Refuses one that does not
-// broadcast.
+// Operands broadcast to `shape`, aligned to its last dim as in NumPy.
 Loop make_loop(std::span<const int64_t> shape, std::span<const sdk::Type* const> operands);
 inline Loop make_loop(std::span<const int64_t> shape,
                       std::initializer_list<const sdk::Type*> operands) {
   return make_loop(shape, std::span(operands.begin(), operands.size()));
 }
 
-// Is the operand dense and of the result's shape, so that the result may be written over it?
+// True if the operand is dense and has the result's shape, so that the result may overwrite it.
 inline bool replaceable(const sdk::Type& operand, const sdk::Type& result) {
   return operand.dtype == result.dtype && operand.same_shape(result) && operand.dense();
 }
 
-// Elements [flat, flat + n) of operand k, whose elements have `size` bytes, as contiguous elements.
+// Copies elements [flat, flat + n) of operand k, of `size` bytes each, to contiguous memory.
 void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t flat, int64_t n,
                 void* to);
 
-// Calls body(flat, n) for tiles of at most kTile elements over [begin, end). Where the inner dim is
-// long no tile crosses its border, so that an operand broadcast over the outer dims is read in
-// place.
+// Calls body(flat, n) for tiles of at most kTile elements over [begin, end). If the inner dim is
+// long, no tile crosses its end, so that operands broadcast over the outer dims are read in place.
 template <class Body>
 void for_tiles(const Loop& loop, int64_t begin, int64_t end, Body&& body) {
   const int64_t inner = loop.inner();
@@ -75,10 +73,10 @@ void for_tiles(const Loop& loop, int64_t begin, int64_t end, Body&& body) {
   }
 }
 
-// Grain for parallel_for over a loop's flat range: whole tiles, `bytes` moved for each element.
+// The grain of parallel_for over a loop: whole tiles; each element moves `bytes` bytes.
 inline int64_t tile_grain(int64_t bytes) { return (grain_for(bytes) + kTile - 1) / kTile * kTile; }
 
-// Offers the tiles of one operand. Lives on the stack of one piece of work.
+// Provides the tiles of one operand. Lives on the stack of one piece of work.
 class TileReader {
  public:
   TileReader(const Loop& loop, int k, const void* base, tenon_dtype dtype)
@@ -101,7 +99,7 @@ class TileReader {
     gather_run(loop_, k_, base_, size_, flat, n, raw_);
     return raw_;
   }
-  // The same as T: for float also from f16 and bf16, else T is the dtype's own type.
+  // The same as T: float for f32, f16 and bf16, else the dtype's own type.
   template <class T>
   const T* as(int64_t flat, int64_t n) {
     if constexpr (std::is_same_v<T, float>) {
@@ -113,7 +111,7 @@ class TileReader {
     }
     return static_cast<const T*>(raw(flat, n));
   }
-  // The same as a TileOp takes them.
+  // The same in the form that a TileOp takes.
   const void* work(int64_t flat, int64_t n) {
     return is_half(dtype_) ? as<float>(flat, n) : raw(flat, n);
   }
@@ -150,11 +148,11 @@ class TileWriter {
       if (dtype_ != TENON_DTYPE_F32) return reinterpret_cast<float*>(tile_);
     return reinterpret_cast<T*>(nontemporal_ ? tile_ : base_ + flat * size_);
   }
-  // As a TileOp fills it.
+  // The tile in the form that a TileOp writes.
   void* work(int64_t flat) {
     return is_half(dtype_) || nontemporal_ ? tile_ : base_ + flat * size_;
   }
-  // After the tile given by at or work is complete.
+  // Call it when the tile from at() or work() is complete.
   void commit(int64_t flat, int64_t n) {
     if (nontemporal_) return nontemporal_copy(tile_, base_ + flat * size_, n * size_);
     if (is_half(dtype_)) narrow(dtype_, reinterpret_cast<float*>(tile_), base_ + flat * size_, n);
@@ -168,8 +166,8 @@ class TileWriter {
   alignas(64) char tile_[kTile * 8];
 };
 
-// A strided view made dense: runs are copied, a transposition goes in blocks. dtype of 1, 2, 4 or 8
-// bytes; the two-per-byte ones only when dense.
+// Makes a strided view dense: copies runs, transposes in blocks. Elements have 1, 2, 4 or 8 bytes.
+// 4-bit elements must be dense.
 class StridedCopy {
  public:
   explicit StridedCopy(const sdk::Type& type);
@@ -182,7 +180,7 @@ class StridedCopy {
   Loop loop_;
   int64_t size_ = 0;   // bytes of an element
   int64_t bytes_ = 0;  // of the result
-  int fast_ = -1;      // the dim along which the view is contiguous, when that is not the last
+  int fast_ = -1;      // the contiguous dim of the view, unless it is the last one
 };
 
 }  // namespace tenon::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lora_matmul: the narrow product scale·(x·a)·b first, then the wide one, whose blocks take it in
-// while they are in cache.
+// lora_matmul: computes the narrow product scale·(x·a)·b first. The blocks of the wide product add
+// it while they are in cache.
 #include <algorithm>
 #include <string>
 
@@ -18,7 +18,7 @@ struct Lora {
   int64_t out = 0;
   double scale = 1;
   Gemm whole, down, up;  // x·w, x·a, (x·a)·b
-  // Offsets in scratch. inner: x·a. rest: (x·a)·b; in y itself where y has the type of the sums.
+  // Offsets in scratch. inner: x·a. rest: (x·a)·b, stored in y if y has the accumulation dtype.
   uint64_t inner = 0, rest = 0, rest_b = 0, work = 0;
   int64_t rank = 0;
 
@@ -41,7 +41,7 @@ struct Lora {
     };
     whole.run(c.inputs[0], c.inputs[1], nullptr, base + work, sink, false);
   }
-  // b in the type of the sums, as the inner product is.
+  // b in the accumulation dtype, as the inner product needs it.
   const void* b_operand(const sdk::Call& c) const {
     if (sum == dtype) return c.inputs[3];
     float* to = reinterpret_cast<float*>(static_cast<char*>(c.scratch) + rest_b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions on vectors of float: within 2.5 ulp of the real function over its whole
-// range, subnormal results included, NaN in gives NaN out. The polynomials are minimax fits of
-// relative error below 1e-8. Per target, as simd-inl.h.
+// Elementary functions on vectors of float. Accurate to 2.5 ulp over the whole range, including
+// subnormal results; NaN in gives NaN out. The polynomials are minimax fits with relative error
+// below 1e-8. Per target, as simd-inl.h.
 #if defined(TENON_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_MATH_INL_H_
 #undef TENON_CPU_MATH_INL_H_
@@ -24,13 +24,13 @@ HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, float c0, C... c) {
   return hn::MulAdd(polynomial(d, x, c...), x, hn::Set(d, c0));
 }
 
-// A value as an unevaluated sum, for exponents that need more than 24 bits.
+// A value as an unevaluated sum of two, for exponents that need more than 24 bits.
 template <class V>
 struct Pair {
   V hi, lo;
 };
 
-// The upper half of the significand's bits.
+// The upper half of the significand.
 template <class D>
 HWY_INLINE hn::Vec<D> upper_half(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;
@@ -80,16 +80,16 @@ HWY_INLINE hn::Vec<D> expm1_reduced(D d, hn::Vec<D> r) {
   return hn::MulAdd(hn::Mul(r, r), p, r);
 }
 
-// Keeps NaN, unlike the hardware's minimum and maximum.
+// Propagates NaN, unlike the hardware's minimum and maximum.
 template <class D>
 HWY_INLINE hn::Vec<D> clamp(D d, hn::Vec<D> x, float low, float high) {
   const auto v = hn::IfThenElse(hn::Lt(x, hn::Set(d, low)), hn::Set(d, low), x);
   return hn::IfThenElse(hn::Gt(v, hn::Set(d, high)), hn::Set(d, high), v);
 }
 
-// e^(hi + lo), |lo| < 0.2, as first * second: the second factor is a power of two, or 0 where e^x
-// has vanished. A product with e^x whose result may be subnormal while it is not tiny itself
-// multiplies before the second factor.
+// e^(hi + lo), |lo| < 0.2, as first * second. The second factor is a power of two, or 0 if e^x
+// underflows. If the product of x's exponential with another factor may be subnormal although e^x
+// is not tiny, multiply by that factor before the second one.
 template <class D>
 struct Exponential {
   hn::Vec<D> first, second;
@@ -111,12 +111,11 @@ template <class D>
 HWY_INLINE hn::Vec<D> vexp(D d, hn::Vec<D> x) {
   return vexp_parts(d, x, hn::Zero(d)).value();
 }
-// e^x for x <= 0 (or just above), normal results only: below e^-87 it is 0. For sums whose greatest
-// term is 1.
+// e^x for x <= 0 (or slightly above). Flushes to 0 below e^-87. For sums whose largest term is 1.
 template <class D>
 HWY_INLINE hn::Vec<D> vexp_weight(D d, hn::Vec<D> x) {
-  // Adding 1.5 2^23 rounds to an integer and leaves it in the low bits, the exponent's bias with
-  // it. What this makes of a large or infinite x is thrown away; NaN stays in r.
+  // Adding 1.5 2^23 rounds to an integer in the low bits, which already include the exponent's
+  // bias. The result for large or infinite x is discarded; NaN remains in r.
   const hn::RebindToUnsigned<D> du;
   const auto magic = hn::Set(d, 12582912.f + 127.f);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
@@ -132,7 +131,7 @@ HWY_INLINE hn::Vec<D> vexp_weight(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> vexpm1(D d, hn::Vec<D> x) {
   const auto reduced = reduce_exponent(d, clamp(d, x, -20.f, 95.f), hn::Zero(d));
-  // 2^n (e^r - 1) + (2^n - 1), at half the scale because 2^128 is no float; above 89 it overflows
+  // 2^n (e^r - 1) + (2^n - 1), at half the scale because 2^128 is not a float. Overflows above 89,
   // as it should.
   const hn::RebindToSigned<D> di;
   const auto n = hn::Min(hn::Sub(reduced.n, hn::Set(di, 1)), hn::Set(di, 127));
@@ -183,8 +182,7 @@ HWY_INLINE Sigmoid<D> vsigmoid(D d, hn::Vec<D> x) {
   return vsigmoid(d, Pair<hn::Vec<D>>{x, hn::Zero(d)});
 }
 
-// tail / density of the normal distribution at a >= 0, given t = 4 / (4 + a), in which it is
-// smooth.
+// tail / density of the normal distribution at a >= 0, as a smooth function of t = 4 / (4 + a).
 template <class D>
 HWY_INLINE hn::Vec<D> tail_ratio_of(D d, hn::Vec<D> t) {
   return hn::Mul(
@@ -192,12 +190,12 @@ HWY_INLINE hn::Vec<D> tail_ratio_of(D d, hn::Vec<D> t) {
                     8.332043886e-02f, 1.868923008e-02f, 2.149965428e-02f, 5.668863282e-02f,
                     -6.487219036e-02f, 1.695260592e-02f));
 }
-// Given 4 + a.
+// The argument is 4 + a.
 template <class D>
 HWY_INLINE hn::Vec<D> tail_ratio(D d, hn::Vec<D> denominator) {
   return tail_ratio_of(d, hn::Div(hn::Set(d, 4.f), denominator));
 }
-// e^(-a^2 scale), scale 1 or 1/2. a^2 is taken as a sum, the square of the upper half being exact.
+// e^(-a^2 scale), scale 1 or 1/2. a^2 is computed as a sum; the square of the upper half is exact.
 template <class D>
 HWY_INLINE Exponential<D> vexp_square(D d, hn::Vec<D> a, float scale) {
   const auto upper = upper_half(d, a), minus = hn::Set(d, -scale);
@@ -205,7 +203,7 @@ HWY_INLINE Exponential<D> vexp_square(D d, hn::Vec<D> a, float scale) {
                     hn::Mul(hn::Mul(hn::Add(a, upper), hn::Sub(a, upper)), minus));
 }
 
-// The normal distribution: e^(-x^2/2) (without 1/sqrt(2 pi)) and erfc(|x|/sqrt 2)/2 = density *
+// The normal distribution: e^(-x^2/2) (without 1/sqrt(2 pi)), and erfc(|x|/sqrt 2)/2 = density *
 // ratio.
 template <class D>
 struct Normal {
@@ -218,7 +216,7 @@ HWY_INLINE Normal<D> vnormal(D d, hn::Vec<D> x) {
   return {vexp_square(d, a, 0.5f), tail_ratio(d, hn::Add(a, hn::Set(d, 4.f)))};
 }
 
-// erf where |x| < 1.
+// erf for |x| < 1.
 template <class D>
 HWY_INLINE hn::Vec<D> erf_near(D d, hn::Vec<D> x) {
   return hn::Mul(
@@ -239,8 +237,8 @@ HWY_INLINE hn::Vec<D> verf(D d, hn::Vec<D> x) {
                         hn::CopySignToAbs(far, x));
 }
 
-// 2u = 2 sqrt(2/pi) (x + 0.044715 x^3), the argument of gelu_tanh's sigmoid. |x| is clamped where
-// e^2u is 0 or inf.
+// 2u = 2 sqrt(2/pi) (x + 0.044715 x^3), the argument of the sigmoid in gelu_tanh. |x| is clamped
+// where e^2u is 0 or inf.
 template <class D>
 HWY_INLINE Pair<hn::Vec<D>> gelu_tanh_argument(D d, hn::Vec<D> given) {
   const auto x = clamp(d, given, -20.f, 20.f);
@@ -250,7 +248,7 @@ HWY_INLINE Pair<hn::Vec<D>> gelu_tanh_argument(D d, hn::Vec<D> given) {
   const auto cubic = product(d, square.hi, c);
   const auto cubic_lo = hn::MulAdd(square.lo, c, hn::MulAdd(square.hi, c_lo, cubic.lo));
   const auto sum = hn::Add(one, cubic.hi);
-  // What the sum lost, whichever term is greater.
+  // The rounding error of the sum; either term may be the larger one.
   const auto part = hn::Sub(sum, one);
   const auto lost = hn::Add(hn::Sub(one, hn::Sub(sum, part)), hn::Sub(cubic.hi, part));
   const auto factor_lo = hn::Add(hn::Add(lost, cubic_lo), hn::Set(d, -4.53406804e-8f));
@@ -283,10 +281,10 @@ HWY_INLINE hn::Vec<D> vlog(D d, hn::Vec<D> x) {
   const auto infinity = hn::Set(d, __builtin_inff());
   const auto finite =
       hn::IfThenElse(hn::Eq(x, infinity), x, hn::IfThenElse(hn::Eq(x, zero), hn::Neg(infinity), y));
-  // Below zero and NaN: NaN.
+  // NaN for negative x and NaN.
   return hn::IfThenElse(hn::Ge(x, zero), finite, hn::Set(d, __builtin_nanf("")));
 }
-// ln(1 + t) for 0 <= t <= 1: what 1 + t rounds away is given back.
+// ln(1 + t) for 0 <= t <= 1, corrected for the rounding of 1 + t.
 template <class D>
 HWY_INLINE hn::Vec<D> vlog1p_unit(D d, hn::Vec<D> t) {
   const auto one = hn::Set(d, 1.f), u = hn::Add(one, t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul and linear: from a node's shapes to products, with batches folded where they can be.
-// batch_linear and lora_matmul are in files of their own.
+// matmul and linear: plans the products of a node, and folds batches into one product where
+// possible. batch_linear and lora_matmul have their own files.
 #include "matmul.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, c
     throw sdk::Refusal::attribute("f32_precision", at.precision);
   if (is_integer_product(a.dtype)) return;
   if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
-  // A half beside f32 is widened where it is packed.
+  // A half beside f32 is widened when it is packed.
   const bool mixed = (a.dtype == TENON_DTYPE_F32 && is_half(b.dtype)) ||
                      (is_half(a.dtype) && b.dtype == TENON_DTYPE_F32);
   if (b.dtype != a.dtype && !mixed) throw sdk::Refusal::dtype("b", b.dtype);
@@ -80,7 +80,7 @@ int64_t product(std::span<const int64_t> dims) {
   return n;
 }
 
-// Offset in elements of each batch of the result in an operand whose batch dims broadcast to it.
+// Offset in elements of each batch of the result, in an operand whose batch dims broadcast.
 std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims,
                                    int64_t size) {
   std::vector<int64_t> offsets(1, 0);
@@ -98,14 +98,14 @@ std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<co
   return offsets;
 }
 
-// A batch of products of one shape.
+// A batch of products with the same shape.
 struct Batch {
   Gemm gemm;
   std::vector<int64_t> a_offsets, b_offsets;
   int64_t a_size, b_size, y_size;  // bytes of an element
   int64_t m, n;
   int a, b;   // positions
-  int slots;  // > 0: products are spread over threads, each computed by one
+  int slots;  // > 0: products are distributed over threads, each one computed by one thread
   Epilogue epilogue;
 
   void run_one(const sdk::Call& c, int64_t index, void* scratch, bool serial) const {
@@ -137,7 +137,7 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
          right = matrix_of(b.type(), false, at.trans_b);
   const int core_dims = (a.type().rank > 1) + (b.type().rank > 1);
   std::span<const int64_t> batch = y.shape().first(y.rank - core_dims);
-  // One b for all: the batch becomes rows.
+  // If all batches share b, they become rows of one product.
   if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 &&
       product(left.batch) == product(batch)) {
     left.rows *= product(batch);
@@ -161,7 +161,7 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   work.slots = spread ? widest_arena() : 0;
 
   sdk::Kernel kernel;
-  // A weight that stays as it is is packed once, for all runs.
+  // A weight that no run changes is packed once, for all runs.
   if (b.frozen() && product(right.batch) == 1 && work.gemm.wants_packed_b()) {
     const Gemm packer = work.gemm;
     work.gemm.take_packed_b();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the matmul family owe each other.
+// Shared by the files of the matmul family.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace tenon::cpu {
 
-// What matmul, linear and batch_linear share; matmul leaves the rest absent.
+// Attributes of matmul, linear and batch_linear. matmul leaves some at their defaults.
 struct Attributes {
   bool trans_a, trans_b;
   double alpha;
@@ -23,7 +23,7 @@ struct Attributes {
   }
 };
 
-// An operand's last two dims as a matrix, and its batch dims.
+// The last two dims of an operand as a matrix, and its batch dims.
 struct Matrix {
   int64_t rows, cols;
   GemmOperand layout;
@@ -31,10 +31,10 @@ struct Matrix {
 };
 Matrix matrix_of(const sdk::Type& t, bool left, bool transposed);
 
-// Refuses what no product has.
+// Refuses dtypes that products do not support.
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y);
 
-// The steps after the sums; positions are -1 where an operand is absent.
+// Steps after the sums. Positions are -1 for absent operands.
 struct Epilogue {
   tenon_dtype sum, y;
   double alpha = 1;

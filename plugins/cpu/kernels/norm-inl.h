@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Means of rows and distances from them, without the bits that the accumulation type drops. Per
+// Means of rows and distances from them, without the rounding error of the accumulation type. Per
 // target, as simd-inl.h.
 #if defined(TENON_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_NORM_INL_H_
@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// A double as two numbers of the accumulation type.
+// A double as the sum of two numbers of the accumulation type.
 template <class D>
 struct Split {
   HWY_INLINE Split(D d, double v)
@@ -25,8 +25,8 @@ struct Split {
   hn::Vec<D> hi, lo;
 };
 
-// The mean of value(at) over a row of n > 0 elements. It is taken of the distances from the row's
-// first value: exact for a constant row, and a large mean costs no bits.
+// The mean of value(at) over a row of n > 0 elements. Averages the distances from the row's first
+// value: exact for a constant row, and accurate for a large mean.
 template <class D, class F>
 HWY_INLINE double mean_of(D d, int64_t n, F&& value) {
   const auto first = hn::GetLane(value(Rest{0, 1}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm, rms_norm, their residual forms and backward ops: scratch and how rows are
-// spread. Parameter gradients are summed over fixed blocks of rows, then over the blocks, so that
-// the result does not depend on threads.
+// layer_norm, rms_norm, their residual forms and backward ops: scratch memory, and distribution of
+// the rows. Parameter gradients are summed over fixed blocks of rows, then over the blocks, so that
+// results do not depend on the number of threads.
 #include "norm.hpp"
 
 #include <algorithm>
@@ -65,19 +65,18 @@ Kernel make_forward(const sdk::NormOp& p) {
   return kernel;
 }
 
-// Sums of a parameter's gradient: one row of partial sums for each block of rows, and where the
-// result goes.
+// Partial sums of a parameter's gradient: one row per block of rows.
 struct Partials {
-  static constexpr int64_t kMostRows = 1024, kBlocks = 64;
+  static constexpr int64_t kMaxRows = 1024, kBlocks = 64;
 
   int64_t rows_per_block = 1, blocks = 0;
   int64_t n = 0, acc_bytes = 4;
-  int64_t offset = -1;  // in scratch, -1 = not wanted
+  int64_t offset = -1;  // in scratch; -1 if not requested
   int position = -1;
   tenon_dtype dtype{}, acc{};
 
   Partials(const Rows& rows, const sdk::Node& node, int output, uint64_t& scratch_bytes)
-      : rows_per_block(std::clamp<int64_t>((rows.count + kBlocks - 1) / kBlocks, 1, kMostRows)),
+      : rows_per_block(std::clamp<int64_t>((rows.count + kBlocks - 1) / kBlocks, 1, kMaxRows)),
         blocks((rows.count + rows_per_block - 1) / rows_per_block),
         n(rows.n),
         acc_bytes(element_bytes(rows.acc)),
@@ -88,7 +87,7 @@ struct Partials {
     offset = static_cast<int64_t>(scratch_bytes);
     scratch_bytes += (blocks * n * acc_bytes + 63) / 64 * 64;
   }
-  // Zeroed sums of a block.
+  // Returns the sums of a block, set to zero.
   void* start(const Call& c, int64_t block) const {
     if (offset < 0) return nullptr;
     char* sums = static_cast<char*>(c.scratch) + offset + block * n * acc_bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norms: what their families share, and what a run over rows hands to the vector code. `rms`
-// leaves the mean out.
+// Norms: shared by their families, and the arguments of the vector code for a range of rows. `rms`
+// omits the mean.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 
 namespace tenon::cpu {
 
-// A parameter of n elements in the accumulation type: as it is, or converted into scratch at the
+// A parameter of n elements in the accumulation type: used in place, or converted to scratch at the
 // start of a run.
 struct NormParameter {
-  int position = -1;  // of the operand, -1 = absent
+  int position = -1;  // of the operand; -1 if absent
   tenon_dtype dtype{};
   int64_t n = 0;
-  int64_t scratch = -1;  // offset, -1 = used as it is
+  int64_t scratch = -1;  // offset; -1 if used in place
 
   NormParameter() = default;
   NormParameter(const sdk::Value& v, int64_t count, tenon_dtype acc, uint64_t& scratch_bytes) {
@@ -41,8 +41,7 @@ struct NormParameter {
   }
 };
 
-// Pointers may be null where the op's operand or output is optional. Those called "acc" are in the
-// accumulation type.
+// Pointers are null for absent operands and outputs. "acc" is the accumulation type.
 struct NormForward {
   tenon_dtype dtype{};
   bool rms = false;
@@ -57,7 +56,7 @@ struct NormForward {
   void* sum = nullptr;
   void* mean = nullptr;      // acc
   void* inv = nullptr;       // acc
-  bool nontemporal = false;  // y goes past the caches
+  bool nontemporal = false;  // for y
 };
 void norm_forward(const NormForward& a, int64_t first_row, int64_t end_row);
 
@@ -73,9 +72,9 @@ struct NormBackward {
   const void* inv = nullptr;    // acc
   const void* dsum = nullptr;
   void* dx = nullptr;
-  bool nontemporal = false;  // dx goes past the caches
+  bool nontemporal = false;  // for dx
 };
-// dgamma and dbeta are sums over these rows, in acc; null where not wanted.
+// dgamma and dbeta are sums over these rows, in acc; null if not requested.
 void norm_backward(const NormBackward& a, int64_t first_row, int64_t end_row, void* dgamma,
                    void* dbeta);
 

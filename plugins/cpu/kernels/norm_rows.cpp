@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of layer_norm and rms_norm, forward and backward. A row is read from the cache in each pass
-// but the first; variances are centred, means carry the bits that the accumulation type drops.
+// Rows of layer_norm and rms_norm, forward and backward. All passes but the first read the row from
+// the cache. Variances are centred; means have more bits than the accumulation type.
 #include <array>
 #include <cmath>
 
@@ -26,7 +26,7 @@ A* row_of(void* base, int64_t row, int64_t n) {
   return base ? static_cast<A*>(base) + row * n : nullptr;
 }
 
-// Mean (0 with rms) and 1/sqrt(variance + eps) of value(at) over a row.
+// The mean (0 with rms) and 1/sqrt(variance + eps) of value(at) over a row.
 struct Statistics {
   double mean, inv;
 };
@@ -68,8 +68,8 @@ void forward_rows(const NormForward& a, int64_t first, int64_t end) {
     const auto inv = hn::Set(d, static_cast<A>(s.inv));
     each(d, 0, a.n, [&](auto at) HWY_ATTR {
       auto v = value(at);
-      ask(x + a.n, at);
-      if (kResidual) ask(residual + a.n, at);
+      prefetch(x + a.n, at);
+      if (kResidual) prefetch(residual + a.n, at);
       if (kResidual && sum) store(d, v, sum, at);
       v = hn::Mul(a.rms ? v : middle.taken_from(v), inv);
       if (gamma) v = hn::Mul(v, load(d, gamma, at));
@@ -132,8 +132,8 @@ void backward_rows(const NormBackward& a, int64_t first, int64_t end, void* dgam
     }
     each(d, 0, a.n, [&](auto at) HWY_ATTR {
       const auto up = load(d, dy, at), xn = normalized(at);
-      ask(dy + a.n, at);
-      ask(x + a.n, at);
+      prefetch(dy + a.n, at);
+      prefetch(x + a.n, at);
       if (dgamma) store(d, hn::MulAdd(up, xn, load(d, dgamma, at)), dgamma, at);
       if (dbeta) store(d, hn::Add(up, load(d, dbeta, at)), dbeta, at);
       if (!dx) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sgd, adamw and lion: one pass over weight, gradient and moments, in place where the plan allows.
-// A weight may be of half precision, its moments are of the accumulation type.
+// Weights may have half precision; moments have the accumulation type.
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +21,7 @@
 #define TENON_CPU_OPTIMIZER_ONCE
 namespace tenon::cpu {
 
-// Addresses and numbers of one update. What a rule does not use stays empty.
+// Addresses and coefficients of one update. Unused ones are empty.
 struct Update {
   const void* w = nullptr;
   const void* g = nullptr;
@@ -29,15 +29,16 @@ struct Update {
   void* w_out = nullptr;
   void* moment_out[2] = {};
   double grad_scale = 1;
-  double rate = 0;        // of the step; adamw's holds the first moment's bias correction
-  double decay = 0;       // of the weight; sgd's is added to the gradient
-  double keep[2] = {};    // of the moments
-  double take[2] = {};    // of the gradient
-  double root_scale = 1;  // adamw: 1/sqrt of the second moment's bias correction
+  // learning rate of the step; for adamw, includes the bias correction of the first moment
+  double rate = 0;
+  double decay = 0;       // weight decay; for sgd, added to the gradient
+  double keep[2] = {};    // factors of the moments
+  double take[2] = {};    // factors of the gradient
+  double root_scale = 1;  // adamw: 1/sqrt of the bias correction of the second moment
   double eps = 0;
   double look_ahead = 0;  // sgd with nesterov: the momentum
   bool nesterov = false;
-  bool first = false;  // sgd with momentum: the buffer begins as the gradient, whatever it holds
+  bool first = false;  // sgd with momentum: the first step initializes the buffer with the gradient
 };
 
 // Updates elements [begin, end).
@@ -147,7 +148,8 @@ struct Lion {
   HWY_INLINE void operator()(D d, V& w, V g, V* m) const {
     const V mixed = hn::MulAdd(keep[0], m[0], hn::Mul(take[0], g));
     const V zero = hn::Zero(d), one = hn::Set(d, T{1});
-    const V negative = hn::IfThenElse(hn::Lt(mixed, zero), hn::Neg(one), mixed);  // keeps 0 and NaN
+    // preserves 0 and NaN
+    const V negative = hn::IfThenElse(hn::Lt(mixed, zero), hn::Neg(one), mixed);
     const V sign = hn::IfThenElse(hn::Gt(mixed, zero), one, negative);
     w = hn::Sub(w, hn::MulAdd(decay, w, hn::Mul(rate, sign)));
     m[0] = hn::MulAdd(keep[1], m[0], hn::Mul(take[1], g));
@@ -180,7 +182,7 @@ void update(const Update& u, int64_t begin, int64_t end) {
   if (i < end) step(i, Part{static_cast<size_t>(end - i)});
 }
 
-// A gradient is of the weight's dtype or of f32, or of a half where the weight is an f32 master.
+// The gradient has the weight's dtype, f32, or, with an f32 master weight, a half-precision dtype.
 template <template <class> class Rule>
 UpdateRange update_for(tenon_dtype w, tenon_dtype g) {
   if (w == TENON_DTYPE_F32) {
@@ -221,7 +223,7 @@ using sdk::Kernel;
 using sdk::Node;
 using sdk::Value;
 
-// A number in the data: read at run, or its default when the operand is absent.
+// An optional scalar operand, read at run time.
 struct Scalar {
   int position = -1;
   tenon_dtype dtype = TENON_DTYPE_NONE;
@@ -236,13 +238,13 @@ struct Scalar {
   }
 };
 
-// What the three ops share: where the tensors are, and the common operands.
+// Shared by the three ops: the tensors and the common operands.
 struct Operands {
   int64_t count = 0;
   int64_t w_bytes = 0;
   int64_t moment_bytes = 0;
   int64_t grain = 0;
-  std::vector<int> moments;  // positions of the inputs; outputs 1, 2 are theirs
+  std::vector<int> moments;  // positions of the inputs; the outputs are 1 and 2
   UpdateRange range = nullptr;
   Scalar lr, grad_scale, apply;
 
@@ -260,7 +262,7 @@ struct Operands {
       moments.push_back(buffer.position());
       moment_bytes = static_cast<int64_t>(buffer.type().bytes());
     }
-    constexpr int64_t kLine = 64;  // elements: a piece begins at a cache line
+    constexpr int64_t kLine = 64;  // elements: pieces start at cache lines
     const int64_t each = 8 + 16 * static_cast<int64_t>(moments.size());
     grain = (grain_for(each) + kLine - 1) / kLine * kLine;
   }
@@ -272,7 +274,7 @@ struct Operands {
     return list;
   }
 
-  // u holds the op's numbers, the learning rate apart.
+  // u holds the coefficients of the op, without the learning rate.
   void run(const Call& c, Update u) const {
     const auto keep = [&](int input, int output, int64_t bytes) {
       if (c.inputs[input] != c.outputs[output])
@@ -313,7 +315,7 @@ Kernel make_sgd(const sdk::op::sgd& n, const Node&) {
               [o, u, step, decay = n.weight_decay, momentum = n.momentum,
                take = 1 - n.dampening](const Call& c) {
                 Update now = u;
-                now.first = step.read(c, 2) <= 1;  // without a step the buffer goes on
+                now.first = step.read(c, 2) <= 1;  // without `step`, the buffer continues
                 now.rate = o.lr.read(c, 0);
                 now.decay = decay;
                 now.keep[0] = momentum;

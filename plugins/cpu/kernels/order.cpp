@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the order family; its kernels are in order_argmax.cpp, order_topk.cpp and
-// order_sort.cpp.
+// The rows of the order family. Kernels are in order_argmax.cpp, order_topk.cpp and order_sort.cpp.
 #include "order.hpp"
 
 #include "../kernels.hpp"

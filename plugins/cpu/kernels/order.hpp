@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the order family owe each other.
+// Shared by the files of the order family.
 #pragma once
 
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
 
-// An element by its order key and its place in the row.
+// The order key of an element, and its index in the row.
 struct Ranked {
   int64_t key;
   int64_t index;
 };
 
-// The k greatest of x[0, n), greatest first, equal ones by index; entries has room for top_room(n,
-// k). k <= n.
+// The k largest of x[0, n), in descending order; equal ones by index. k <= n. `entries` has room
+// for top_room(n, k).
 int64_t top_room(int64_t n, int64_t k);
 void top_of_row(const float* x, int64_t n, int64_t k, Ranked* entries);
 

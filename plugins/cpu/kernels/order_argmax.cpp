@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// argmax and argmin: the extreme of a chunk first, its place only in the chunk that had it.
+// argmax and argmin: finds the extreme of each chunk first, and its index only in the chunk that
+// contains it.
 #include <algorithm>
 
 #include "../parallel.hpp"
@@ -17,14 +18,14 @@
 #define TENON_CPU_ORDER_ARGMAX_ONCE
 namespace tenon::cpu {
 
-// One row along the axis, or `columns` rows side by side that lie `inner` elements apart along it.
+// One row along the axis, or `columns` adjacent rows whose elements are `inner` apart.
 struct ArgRows {
   const void* x;
   int64_t* y;
   int64_t length;
   int64_t inner;
   int64_t columns;
-  bool last;  // of equal ones
+  bool last;  // the last of equal elements wins
 };
 struct ArgKernels {
   void (*row)(const ArgRows&);
@@ -37,7 +38,7 @@ struct ArgKernels {
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// The keys at p, n < Lanes of them; the others get the least key.
+// Loads the keys at p, n < Lanes of them; other lanes get the smallest key.
 template <class T, Direction direction, class D>
 HWY_INLINE hn::Vec<D> order_keys_n(D d, const T* p, int64_t n) {
   using Int = OrderInt<T>;
@@ -71,7 +72,7 @@ OrderInt<T> greatest(const T* x, int64_t n) {
   return greatest_lane(d, hn::Max(hn::Max(best[0], best[1]), hn::Max(best[2], best[3])));
 }
 
-// Where the key is in x[0, n), which has it: its first place, or its last.
+// The first or last index of the key in x[0, n), which contains it.
 template <class T, Direction direction>
 int64_t place_of(const T* x, int64_t n, OrderInt<T> key, bool last) {
   const hn::ScalableTag<OrderInt<T>> d;
@@ -86,7 +87,7 @@ int64_t place_of(const T* x, int64_t n, OrderInt<T> key, bool last) {
     hn::Store(keys, d, stored);
     for (int64_t k = 0; k < count; ++k)
       if (const int64_t at = last ? count - 1 - k : k; stored[at] == key) return i + at;
-    return -1;  // a lane beyond the end had it
+    return -1;  // found in a lane beyond the end
   };
   const int64_t blocks = (n + lanes - 1) / lanes;
   for (int64_t b = 0; b < blocks; ++b) {
@@ -96,7 +97,7 @@ int64_t place_of(const T* x, int64_t n, OrderInt<T> key, bool last) {
   return 0;
 }
 
-// Do the last of equal elements count? Of several NaN the first does, always.
+// True if the last of equal elements wins. Of several NaN, the first one always wins.
 template <class T>
 bool takes_last(const ArgRows& r, OrderInt<T> key) {
   constexpr OrderInt<T> kNan = std::numeric_limits<OrderInt<T>>::max();
@@ -117,8 +118,8 @@ void arg_row(const ArgRows& r) {
                                         takes_last<T>(r, best));
 }
 
-// Lanes count rows in integers of the key's own size, so the axis is walked in stretches that these
-// can count.
+// Lanes count rows in integers of the key's size, so the axis is processed in ranges that such
+// integers can count.
 template <class T, Direction direction>
 void arg_columns(const ArgRows& r) {
   using Int = OrderInt<T>;
@@ -135,7 +136,7 @@ void arg_columns(const ArgRows& r) {
       const T* p = x + i * r.inner + c;
       return n == lanes ? order_keys<T, direction>(d, p) : order_keys_n<T, direction>(d, p, n);
     };
-    Int most[hn::MaxLanes(d)];
+    Int extreme[hn::MaxLanes(d)];
     for (int64_t begin = 0; begin < r.length; begin += kStretch) {
       const int64_t end = std::min(r.length, begin + kStretch);
       auto best = at(begin), place = hn::Zero(d);
@@ -150,9 +151,9 @@ void arg_columns(const ArgRows& r) {
       hn::Store(best, d, keys);
       hn::Store(place, d, places);
       for (int64_t k = 0; k < n; ++k) {
-        if (begin > 0 && (takes_last<T>(r, keys[k]) ? keys[k] < most[k] : keys[k] <= most[k]))
+        if (begin > 0 && (takes_last<T>(r, keys[k]) ? keys[k] < extreme[k] : keys[k] <= extreme[k]))
           continue;
-        most[k] = keys[k];
+        extreme[k] = keys[k];
         r.y[c + k] = begin + places[k];
       }
     }

@@ -16,7 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Which way is up. A NaN is the extreme of both searches, but the greatest of both orders.
+// The order of keys. NaN is the result of both searches (up, search_down), and the largest in both
+// sort orders.
 enum class Direction { up, down, search_down };
 
 template <class T, Direction direction, class D = hn::ScalableTag<OrderInt<T>>>
@@ -27,13 +28,13 @@ HWY_INLINE hn::Vec<D> order_keys(D d, const T* p) {
   auto key = hn::LoadU(d, reinterpret_cast<const Int*>(p));
   if constexpr (O::kUnsigned) key = hn::Xor(key, hn::Set(d, std::numeric_limits<Int>::min()));
   if constexpr (O::kFloat) {
-    const auto most = hn::Set(d, kMax);
-    const auto nan = hn::Gt(hn::And(key, most), hn::Set(d, O::kInfinity));
-    key = hn::Xor(key, hn::And(hn::BroadcastSignBit(key), most));
+    const auto largest = hn::Set(d, kMax);
+    const auto nan = hn::Gt(hn::And(key, largest), hn::Set(d, O::kInfinity));
+    key = hn::Xor(key, hn::And(hn::BroadcastSignBit(key), largest));
     key = hn::IfThenElse(hn::Eq(key, hn::Set(d, Int{-1})), hn::Zero(d), key);
     if constexpr (direction == Direction::search_down)
-      return hn::IfThenElse(nan, most, hn::Not(key));
-    key = hn::IfThenElse(nan, most, key);
+      return hn::IfThenElse(nan, largest, hn::Not(key));
+    key = hn::IfThenElse(nan, largest, key);
   }
   return direction == Direction::up ? key : hn::Not(key);
 }

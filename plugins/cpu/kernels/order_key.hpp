@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as integers that compare as the values do: NaN above all, -0 as +0. Scalars here, vectors
-// in order_key-inl.h.
+// Order keys: integers that compare like the values, with NaN above all and -0 equal to +0. Scalars
+// here, vectors in order_key-inl.h.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace tenon::cpu {
 
-// How T is stored: in an integer of its size. kInfinity is the bits of +inf for floats.
+// How T is stored: as an integer of its size. For floats, kInfinity holds the bits of +inf.
 template <class T>
 struct Ordered {
   using Int = std::make_signed_t<T>;
@@ -53,7 +53,7 @@ OrderInt<T> order_key(T value) {
   return key == -1 ? Int{0} : key;  // -1 is -0
 }
 
-// Returns f(T{}), T being the type that stores a dtype which has an order; bool as u8.
+// Returns f(T{}) with the storage type of a dtype that has an order; bool as u8.
 template <class F>
 auto with_ordered(std::string_view operand, tenon_dtype dtype, F&& f) {
   if (dtype == TENON_DTYPE_BOOL) return f(uint8_t{});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sort: a radix sort of (key, index) pairs, stable both ways because a descending key is the
-// ascending one inverted.
+// sort: a radix sort of (key, index) pairs. Stable in both directions, because a descending key is
+// the inverted ascending one.
 #include <algorithm>
 #include <bit>
 
@@ -13,7 +13,7 @@
 namespace tenon::cpu {
 namespace {
 
-// A key of up to 32 bits above a place of 32, or 64 bits of each.
+// A key of up to 32 bits above an index of 32 bits, or 64 bits of each.
 struct Packed {
   uint64_t bits;
   template <class Key>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk: one scan that lets pass only what beats the k-th best so far; the survivors are selected
+// topk: a scan passes only elements that exceed the k-th best so far; the survivors are selected
 // and sorted.
 #include <algorithm>
 #include <string>
@@ -19,12 +19,13 @@
 #define TENON_CPU_ORDER_TOPK_ONCE
 namespace tenon::cpu {
 
-// Greater keys first, equal ones by index: a total order, so every way to sort gives the same.
+// Larger keys first, equal ones by index: a total order, so the result does not depend on the sort
+// algorithm.
 inline bool ranks_before(const Ranked& a, const Ranked& b) {
   return a.key != b.key ? a.key > b.key : a.index < b.index;
 }
 
-// Puts the first k of x[0, n) in that order at the front of entries, of which there are `room`.
+// Writes the first k of x[0, n) in that order to the front of `entries`, which has `room`.
 using TopOfRow = void (*)(const void* x, int64_t n, int64_t k, int64_t room, Ranked* entries);
 
 }  // namespace tenon::cpu
@@ -40,7 +41,7 @@ void top_of_row(const void* row, int64_t n, int64_t k, int64_t room, Ranked* ent
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const T* x = static_cast<const T*>(row);
   int64_t count = 0;
-  bool selective = false;  // k entries are there, and only a key above `bar` can change them
+  bool selective = false;  // k entries were found; only keys above `bar` matter now
   Int bar = 0;
   const auto shrink = [&] {
     std::nth_element(entries, entries + k - 1, entries + count, ranks_before);
@@ -83,7 +84,7 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::cpu {
 HWY_EXPORT(top_of_row_for);
 
-// Twice k, so that selecting costs a constant for each entry that came in.
+// Twice k, so that the selection costs O(1) per inserted entry.
 int64_t top_room(int64_t n, int64_t k) { return std::min(n, std::max<int64_t>(2 * k, 512)) + 1; }
 
 void top_of_row(const float* x, int64_t n, int64_t k, Ranked* entries) {
@@ -100,7 +101,7 @@ struct TopK {
   int64_t room = 0;  // entries
   TopOfRow select = nullptr;
 
-  // One row; `gathered` holds it where its elements are apart.
+  // One row. `gathered` holds the row if its elements are not contiguous.
   template <class Bits>
   void row(const Bits* x, Bits* values, int64_t* indices, Ranked* entries, Bits* gathered) const {
     const int64_t step = view.inner;

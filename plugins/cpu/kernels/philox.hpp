@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10, the counter-based generator of Salmon et al. (SC 2011), and the numbers made of
-// its words.
+// Philox4x32-10, the counter-based generator of Salmon et al. (SC 2011), and the conversion of its
+// words to numbers.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ constexpr PhiloxBlock philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// The state that an op reads from the data: i64[2].
+// The state operand of random ops: i64[2].
 struct Rng {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -45,7 +45,7 @@ struct Rng {
   }
 };
 
-// [0, 1) with 53 bits.
+// Uniform in [0, 1), with 53 bits.
 constexpr double uniform53(uint32_t w0, uint32_t w1) {
   return ((w0 >> 5) * 0x1p26 + (w1 >> 6)) * 0x1p-53;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of an image to spread columns and back (pool_windows.hpp). Per target, as simd-inl.h.
+// Converts image rows to spread columns and back (pool_windows.hpp). Per target, as simd-inl.h.
 #if defined(TENON_CPU_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_POOL_INL_H_
 #undef TENON_CPU_POOL_INL_H_
@@ -15,13 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// What the spreading of a row needs to know of its axis.
+// The parameters of an axis for spreading a row.
 struct Spread {
   explicit Spread(const PoolLine& w)
       : n(w.size), before(w.before), stride(w.stride), phase(w.phase()) {}
   int64_t n, before, stride, phase;
 
-  // Where the columns 0, 2, .. and 1, 3, .. begin when the stride is 2.
+  // For stride 2: positions of the columns 0, 2, .. and 1, 3, ...
   template <class A>
   HWY_INLINE A* even(A* to) const {
     return to + before % 2 * phase + before / 2;
@@ -30,7 +30,7 @@ struct Spread {
   HWY_INLINE A* odd(A* to) const {
     return to + (before + 1) % 2 * phase + (before + 1) / 2;
   }
-  // Calls f(column, its place) from a column on.
+  // Calls f(column, its position), starting at a column.
   template <class A, class F>
   HWY_INLINE void each_column(int64_t first, A* to, F&& f) const {
     if (first >= n) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// maxpool2d. Where positions are asked for, each window is searched.
+// maxpool2d. If indices are requested, each window is searched.
 #include "pool.hpp"
 
 #include "../kernels.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the pool family owe each other.
+// Shared by the files of the pool family.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace tenon::cpu {
 
-// Of a node whose x has shape [N, C, height, width] and whose y has y's shape.
+// The windows of a node: x has shape [N, C, height, width].
 template <class Op>
 PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_t width) {
   const auto line = [&](size_t k, int64_t size) {
@@ -27,18 +27,18 @@ PoolWindows pool_windows(const Op& n, const sdk::Type& y, int64_t height, int64_
                      .dilation = sdk::entry_of(n.dilation, k, 1),
                      .size = size,
                      .count = y.dims[k + 2]};
-    constexpr int64_t kMost = 1 << 24;
-    if (w.kernel > kMost / w.dilation || w.before > kMost)
+    constexpr int64_t kMax = 1 << 24;
+    if (w.kernel > kMax / w.dilation || w.before > kMax)
       throw sdk::Refusal::shape("a window wider than 2^24 pixels");
     return w;
   };
   return {y.dims[0] * y.dims[1], line(0, height), line(1, width)};
 }
 
-// A forward pool: rows of windows, reduced down the image and then across.
+// A forward pool: reduces each row of windows down the image, then across.
 class PoolRows {
  public:
-  // divide_rows and divide_columns (of the count of windows on each axis) are for sums.
+  // divide_rows and divide_columns are the divisors on each axis, for averages.
   PoolRows(const PoolWindows& windows, tenon_dtype dtype, PoolKind kind,
            std::vector<double> divide_rows, std::vector<double> divide_columns);
   uint64_t scratch() const { return slots_.scratch(); }
@@ -67,9 +67,9 @@ PoolAcc<T> pool_wide(T v) {
 template <class A>
 struct Maximum {
   A value;
-  int64_t row, column;  // -1 without taps
+  int64_t row, column;  // -1 if the window has no taps
 };
-// The greatest tap of a window: of equal ones the first, of NaNs the last.
+// The largest tap of a window: the first of equal ones, the last NaN.
 template <class T>
 Maximum<PoolAcc<T>> search_window(const PoolWindows& p, const T* plane, int64_t i, int64_t j) {
   using A = PoolAcc<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// avgpool2d and its backward op. A window's divisor is a product of one number for each axis.
+// avgpool2d and its backward op. The divisor of a window is the product of one number per axis.
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "norm.hpp"
@@ -8,7 +8,7 @@
 namespace tenon::cpu {
 namespace {
 
-// What the windows of an axis are divided by.
+// The divisors of the windows of an axis.
 template <class Op>
 std::vector<double> divisors(const Op& n, const PoolLine& line) {
   std::vector<double> out(static_cast<size_t>(line.count), 1.0);
@@ -27,8 +27,8 @@ std::vector<double> row_divisors(const Op& n, const PoolLine& line) {
   return out;
 }
 
-// A row of dx: the rows of windows that cover it are added up, then each window's share goes to its
-// taps in the order of the windows.
+// A row of dx: adds up the rows of windows that cover it, then adds the share of each window to its
+// taps, in the order of the windows.
 struct Backward {
   PoolWindows p;
   tenon_dtype dtype;

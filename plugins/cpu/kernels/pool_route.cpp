@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward op of maxpool2d: plane by plane, rows of windows find their greatest taps again in
-// spread columns and add their gradients there.
+// The backward op of maxpool2d, plane by plane. Finds the largest taps of a row of windows in
+// spread columns, and adds the gradients there.
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "nontemporal.hpp"
@@ -30,8 +30,7 @@ struct Router {
     });
   }
 
-  // Planes [plane, end). area: the spread x, then the spread dx. Padding is -inf, which no tap is
-  // below.
+  // Planes [plane, end). area: the spread x, then the spread dx. Padding is -inf, below every tap.
   template <class T>
   void run(const T* dy, const T* x, T* dx, int64_t plane, int64_t end, PoolAcc<T>* area) const {
     using A = PoolAcc<T>;
@@ -44,7 +43,7 @@ struct Router {
     }
   }
 
-  // Windows in which all is -inf: their first tap has the gradient.
+  // Windows that contain only -inf pass their gradient to the first tap.
   template <class T>
   void add_lowest(const T* dy, const T* x, PoolAcc<T>* sums) const {
     using A = PoolAcc<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a max pool: windows in lanes find their greatest taps and add to them.
+// Gradients of a max pool: each lane finds the largest tap of one window, and adds to it.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -17,13 +17,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// Taps of a row of windows: `rows` rows of spread columns, `step` elements apart.
+// The taps of a row of windows: `rows` rows of spread columns, `step` elements apart.
 struct RouteRow {
   int64_t rows, step, taps, n;
   const int64_t* offsets;
 };
 
-// Taps are numbered in the order that decides between equal ones. True when a window found none.
+// Taps are numbered in the order that decides between equal ones. Returns true if a window has no
+// tap above -inf.
 template <class T>
 HWY_INLINE bool route_row(const RouteRow& r, const Acc<T>* x, const T* dy, Acc<T>* dx) {
   using A = Acc<T>;
@@ -71,7 +72,7 @@ bool route_plane(const PoolPlan& p, const T* dy, const T* x, Acc<T>* spread_x, A
   return missed;
 }
 
-// Where the gradient of a window of two by two goes; it has a tap in every lane.
+// The destination of the gradient of a window of 2 x 2, which has a tap in every lane.
 template <class D>
 struct Quarter {
   using V = hn::Vec<D>;
@@ -93,7 +94,7 @@ struct Quarter {
   V to[4];
 };
 
-// One row of windows, two rows of the image.
+// One row of windows, which are two rows of the image.
 template <class T>
 HWY_INLINE void route_quarters(const PoolLine& w, const T* dy, const T* x, T* dx) {
   const hn::ScalableTag<T> d;

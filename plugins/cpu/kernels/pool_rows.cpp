@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pools: how rows of windows are spread over the cores.
+// The forward pools: distribution of the rows of windows over threads.
 #include "norm.hpp"
 #include "pool.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pools: each row of windows is folded down the image, spread, and folded across.
+// The forward pools: reduces each row of windows down the image, spreads it, and reduces it across.
 #include "pool_vector.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<D> joined(D d, hn::Vec<D> a, hn::Vec<D> b) {
   return hn::Add(a, b);
 }
 
-// Of tap(k) for k < taps; a long sum is made of sums of blocks, which lose little.
+// Reduces tap(k) for k < taps. Long sums are split into blocks, for a small rounding error.
 template <PoolKind kind, class D, class F>
 HWY_INLINE hn::Vec<D> fold_taps(D d, int64_t taps, F&& tap) {
   constexpr int64_t kBlock = 32;
@@ -39,7 +39,7 @@ HWY_INLINE hn::Vec<D> fold_taps(D d, int64_t taps, F&& tap) {
   return total;
 }
 
-// area: the spread columns, the columns as they come, the divisors.
+// area: the spread columns, the unspread columns, the divisors.
 template <PoolKind kind, class T>
 void forward_rows(const PoolPlan& p, const T* x, T* y, int64_t begin, int64_t end, Acc<T>* area) {
   using A = Acc<T>;

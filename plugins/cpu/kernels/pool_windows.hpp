@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the windows of 2d pools lie. A row of an image is worked on in spread columns: column k is
-// at [t % stride][t / stride] with t = before + k, so that a tap of all windows of the row is one
-// contiguous stretch.
+// The geometry of 2d pools. A row of an image is stored in spread columns: column k is at [t %
+// stride][t / stride], where t = before + k. Then one tap of all windows of a row is a contiguous
+// range.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace tenon::cpu {
 
-// Windows along one axis: window o has its taps at first(o) + k·dilation, k < kernel.
+// The windows along one axis. Window o has its taps at first(o) + k·dilation, k < kernel.
 struct PoolLine {
   int64_t kernel = 1, stride = 1, before = 0, after = 0, dilation = 1;
   int64_t size = 0, count = 0;
 
   int64_t first(int64_t o) const { return o * stride - before; }
-  // The taps [begin, end) of a window that lie in [low, high).
+  // The taps [begin, end) of a window that are in [low, high).
   struct Range {
     int64_t begin, end;
     int64_t count() const { return std::max<int64_t>(end - begin, 0); }
@@ -30,12 +30,12 @@ struct PoolLine {
   }
   Range taps(int64_t o) const { return within(o, 0, size); }
 
-  // Elements of a phase of the spread columns, and where each tap begins in them.
+  // Elements per phase of the spread columns, and the offset of each tap.
   int64_t phase() const {
     const int64_t reach = (kernel - 1) * dilation;
     return std::max(count + reach / stride, (size + before - 1) / stride + 1);
   }
-  int64_t spread() const { return stride * phase(); }  // elements of a row
+  int64_t spread() const { return stride * phase(); }  // elements per row
   int64_t spread_at(int64_t column) const {
     const int64_t t = before + column;
     return t % stride * phase() + t / stride;

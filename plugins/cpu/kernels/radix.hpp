@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stable radix sort of entries that carry their key: the sort behind sort, top-k and the
-// scatters.
+// A stable radix sort of entries that contain their key, for sort, topk and the scatters.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,8 @@ namespace detail {
 
 inline constexpr int kMaxDigits = 8;
 
-// One pass: entries of `from` go to `to` in the order of the digit; `start` holds each digit's
-// first place.
+// One pass: copies the entries of `from` to `to`, ordered by the digit. `start` holds the first
+// position of each digit.
 template <class Entry, class Key>
 void radix_pass(const Entry* from, Entry* to, int64_t n, int shift, uint64_t mask, int64_t* start,
                 Key key) {
@@ -35,7 +34,7 @@ Entry* radix_sort(Entry* a, Entry* b, int64_t n, int bits, Key key) {
   for (int d = 0; d < digits; ++d) {
     const int shift = d * digit_bits;
     int64_t* count = counts[d];
-    if (count[key(a[0]) >> shift & kMask] == n) continue;  // all share this digit
+    if (count[key(a[0]) >> shift & kMask] == n) continue;  // all keys share this digit
     int64_t place = 0;
     for (uint64_t i = 0; i <= kMask; ++i) place += std::exchange(count[i], place);
     radix_pass(a, b, n, shift, kMask, count, key);
@@ -46,12 +45,12 @@ Entry* radix_sort(Entry* a, Entry* b, int64_t n, int bits, Key key) {
 
 }  // namespace detail
 
-// Sorts a[0, n) by the low `bits` bits of key(entry), ascending; equal keys keep their order. b is
-// as long as a. Returns the one of the two that holds the result.
+// Sorts a[0, n) by the low `bits` bits of key(entry), ascending and stable. b has the size of a.
+// Returns a or b, whichever holds the result.
 template <class Entry, class Key>
 Entry* radix_sort(Entry* a, Entry* b, int64_t n, int bits, Key key) {
   if (n <= 1) return a;
-  if (n <= 48) {  // insertion, binary-searched moves are not worth it
+  if (n <= 48) {  // insertion sort; binary search does not pay
     for (int64_t i = 1; i < n; ++i) {
       const Entry e = a[i];
       int64_t at = i;

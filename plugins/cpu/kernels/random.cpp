@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// random_bits, random_uniform, random_normal and dropout: Philox blocks made in vectors, chunk by
-// chunk. Element i of a result depends on seed, offset and i alone, so any split gives the same.
+// random_bits, random_uniform, random_normal and dropout: Philox blocks computed in vectors, chunk
+// by chunk. Element i depends only on seed, offset and i, so results do not depend on the
+// partition.
 #include "random.hpp"
 
 #include <algorithm>
@@ -26,9 +27,9 @@
 #define TENON_CPU_RANDOM_ONCE
 namespace tenon::cpu {
 
-inline constexpr int64_t kChunk = 1024;  // elements whose words are made at once
+inline constexpr int64_t kChunk = 1024;  // elements per chunk
 
-// What to write. x and p belong to dropout.
+// The arguments of a draw. x and p belong to dropout.
 struct Draw {
   Rng rng{};
   const void* x = nullptr;
@@ -59,7 +60,8 @@ HWY_INLINE Product multiply(Words d, hn::Vec<Words> a, hn::Vec<Words> m) {
           hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)))};
 }
 
-// Blocks [first, first + count) of the generator; `words` has room for whole vectors of blocks.
+// Computes blocks [first, first + count) of the generator. `words` has room for whole vectors of
+// blocks.
 void make_blocks(const Rng& rng, uint64_t first, int64_t count, uint32_t* words) {
   const Words d;
   const uint64_t lanes = hn::Lanes(d);
@@ -68,7 +70,7 @@ void make_blocks(const Rng& rng, uint64_t first, int64_t count, uint32_t* words)
     const uint64_t j = first + i;
     uint32_t* to = words + 4 * i;
     if ((j >> 32) !=
-        ((j + lanes - 1) >> 32)) {  // the low half of the counter wraps within the vector
+        ((j + lanes - 1) >> 32)) {  // the low half of the counter wraps within this vector
       for (uint64_t k = 0; k < lanes; ++k)
         std::memcpy(to + 4 * k, rng.block(j + k).data(), sizeof(PhiloxBlock));
       continue;
@@ -91,11 +93,11 @@ void make_blocks(const Rng& rng, uint64_t first, int64_t count, uint32_t* words)
   }
 }
 
-// A vector of blocks may end beyond the chunk.
+// The last vector of blocks may exceed the chunk.
 constexpr int64_t kRoom = kChunk + 4 * hn::MaxLanes(Words());
 
-// Calls body(i, n, words) for the chunks of [begin, end): element i + k has words per_element * k
-// and on.
+// Calls body(i, n, words) for the chunks of [begin, end). Element i + k uses the words from
+// per_element * k on.
 template <int per_element, class Body>
 HWY_INLINE void for_chunks(const Draw& draw, int64_t begin, int64_t end, Body&& body) {
   HWY_ALIGN uint32_t words[per_element * kRoom];
@@ -114,8 +116,7 @@ void draw_bits(const Draw& draw, int64_t begin, int64_t end) {
   });
 }
 
-// ---- uniform: [0, 1) in steps of 2^-24 for float, 2^-53 for double. u holds whole vectors beyond
-// n.
+// ---- uniform: [0, 1) in steps of 2^-24 for float, 2^-53 for double. u has room for whole vectors.
 
 HWY_INLINE void to_uniform(const uint32_t* words, int64_t n, float* u) {
   const hn::ScalableTag<float> d;
@@ -143,10 +144,10 @@ void draw_uniform(const Draw& draw, int64_t begin, int64_t end) {
                           });
 }
 
-// ---- normal: Box-Muller, elements 2j and 2j + 1 of uniforms 2j and 2j + 1
+// ---- normal: Box-Muller. Elements 2j and 2j + 1 come from uniforms 2j and 2j + 1.
 
-// Cosine and sine of a full turn's fraction u. The turn is reduced to an eighth before it becomes
-// an angle, so that both are right also near their zeros.
+// Cosine and sine of the fraction u of a full turn. The turn is reduced to an eighth before it
+// becomes an angle, so both are accurate near their zeros.
 template <class D>
 HWY_INLINE void cos_sin_turn(D d, hn::Vec<D> u, hn::Vec<D>& cosine, hn::Vec<D>& sine) {
   using T = hn::TFromD<D>;
@@ -185,7 +186,7 @@ void draw_normal(const Draw& draw, int64_t begin, int64_t end) {
   for_chunks<kWordsOf<T>>(draw, begin, end, chunk);
 }
 
-// ---- dropout: one word an element whatever the dtype, so that the mask does not depend on it
+// ---- dropout: one word per element for all dtypes, so that the mask does not depend on the dtype
 
 template <class D>
 HWY_INLINE hn::Vec<D> words_as(D d, const uint32_t* words) {
@@ -204,12 +205,12 @@ void draw_dropout(const Draw& draw, int64_t begin, int64_t end) {
   const hn::ScalableTag<A> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto bar = hn::Set(d, static_cast<A>(static_cast<float>(draw.p)) * A{0x1p24});
-  const auto kept = hn::Set(d, static_cast<A>(1 - draw.p));
+  const auto keep = hn::Set(d, static_cast<A>(1 - draw.p));
   const T* x = static_cast<const T*>(draw.x);
   T* y = static_cast<T*>(draw.y);
   for_chunks<1>(draw, begin, end, [&](int64_t i, int64_t n, const uint32_t* words) HWY_ATTR {
     const auto value = [&](hn::Vec<decltype(d)> v, int64_t k) HWY_ATTR {
-      return hn::IfThenElseZero(hn::Ge(words_as(d, words + k), bar), hn::Div(v, kept));
+      return hn::IfThenElseZero(hn::Ge(words_as(d, words + k), bar), hn::Div(v, keep));
     };
     int64_t k = 0;
     for (; k + lanes <= n; k += lanes) store(d, value(load(d, x + i + k), k), y + i + k);

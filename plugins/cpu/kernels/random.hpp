@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the random family owe each other.
+// Shared by the files of the random family.
 #pragma once
 
 #include "tenon/kernel.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sample: temperature, top-k, top-p, min-p and the draw, row by row. Weights are e^((x - max) /
-// temperature), so the greatest is 1; sums of weights are in double and in index order.
+// temperature), so the largest is 1. Sums of weights are in double and in index order.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -27,8 +27,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// The greatest of x[0, n), n >= 1; NaN if there is one.
-float greatest_logit(const float* x, int64_t n) {
+// The largest of x[0, n), n >= 1; NaN if there is one.
+float max_logit(const float* x, int64_t n) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -38,14 +38,14 @@ float greatest_logit(const float* x, int64_t n) {
     best = max_nan(d, best, load_n(d, x + i, n - i, -std::numeric_limits<float>::infinity()));
   HWY_ALIGN float all[hn::MaxLanes(d)];
   hn::Store(best, d, all);
-  float most = all[0];
-  for (int64_t k = 1; k < lanes; ++k) most = !(all[k] <= most) ? all[k] : most;
+  float largest = all[0];
+  for (int64_t k = 1; k < lanes; ++k) largest = !(all[k] <= largest) ? all[k] : largest;
   for (int64_t k = 0; k < lanes; ++k)
     if (std::isnan(all[k])) return all[k];
-  return most;
+  return largest;
 }
 
-// w = e^((x - top) / temperature), 0 where that is below `least`.
+// w = e^((x - top) / temperature), or 0 if that is below `least`.
 void weigh(const float* x, int64_t n, float top, float temperature, float least, float* w) {
   const hn::ScalableTag<float> d;
   const auto vtop = hn::Set(d, top), vtemperature = hn::Set(d, temperature);
@@ -76,7 +76,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tenon::cpu {
-HWY_EXPORT(greatest_logit);
+HWY_EXPORT(max_logit);
 HWY_EXPORT(weigh);
 HWY_EXPORT(sum_weights);
 namespace {
@@ -85,8 +85,8 @@ using sdk::Call;
 using sdk::Kernel;
 using sdk::Node;
 
-constexpr int64_t kBlock =
-    256;  // weights that are summed at once when the draw looks for its place
+// Weights per block when the draw searches for its position.
+constexpr int64_t kBlock = 256;
 
 struct Drawn {
   int64_t id = -1;
@@ -113,8 +113,7 @@ struct Sample {
     return room() * static_cast<int64_t>(sizeof(Ranked)) + 2 * columns * int64_t{sizeof(float)};
   }
 
-  // How many of the best-first entries hold a share top_p of `total`; 0 = more than `count` are
-  // needed.
+  // The number of best-first entries that hold the share top_p of `total`; 0 if it exceeds `count`.
   int64_t prefix(const Ranked* best, int64_t count, const float* w, double total) const {
     double before = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -124,7 +123,7 @@ struct Sample {
     return 0;
   }
 
-  // The entries that top-k and top-p keep, best first.
+  // The entries that top-k and top-p select, best first.
   int64_t keep(const float* x, const float* w, Ranked* best) const {
     if (by_count()) {
       top_of_row(x, columns, top_k, best);
@@ -143,11 +142,13 @@ struct Sample {
     }
   }
 
-  // The first of n kept entries, in index order, at which the sum of weights passes u of all.
-  Drawn draw_kept(Ranked* kept, int64_t n, const float* w, double u) const {
-    std::sort(kept, kept + n, [](const Ranked& a, const Ranked& b) { return a.index < b.index; });
+  // The first of n selected entries, in index order, at which the cumulative weight exceeds the
+  // share u.
+  Drawn draw_selected(Ranked* selected, int64_t n, const float* w, double u) const {
+    std::sort(selected, selected + n,
+              [](const Ranked& a, const Ranked& b) { return a.index < b.index; });
     const auto weight = [&](int64_t i) {
-      const float value = w[kept[i].index];
+      const float value = w[selected[i].index];
       return value >= min_p ? value : 0.0f;
     };
     double total = 0, sum = 0;
@@ -155,7 +156,7 @@ struct Sample {
     int64_t at = 0;
     for (int64_t i = 0; i < n && sum <= u * total; ++i)
       if (weight(i) > 0) sum += weight(i), at = i;
-    return {kept[at].index, static_cast<float>(std::log(weight(at) / total))};
+    return {selected[at].index, static_cast<float>(std::log(weight(at) / total))};
   }
 
   Drawn draw_any(const float* w, double u) const {
@@ -172,21 +173,21 @@ struct Sample {
     int64_t at = -1;
     for (int64_t i = begin; i < std::min(columns, begin + kBlock) && sum <= u * total; ++i)
       if (w[i] > 0) sum += w[i], at = i;
-    // Rounding may leave nothing for the draw in the last block: then the last weight before it is
-    // the answer.
+    // Rounding may leave no candidate in the last block. Then the last weight before it is
+    // selected.
     if (at < 0)
       for (at = begin - 1; w[at] == 0;) --at;
     return {at, static_cast<float>(std::log(w[at] / total))};
   }
 
-  // id -1: the row has no answer.
+  // Returns id -1 if the row has no valid result.
   Drawn row(const float* x, double u, float* w, Ranked* best) const {
-    const float top = HWY_DYNAMIC_DISPATCH(greatest_logit)(x, columns);
+    const float top = HWY_DYNAMIC_DISPATCH(max_logit)(x, columns);
     if (!std::isfinite(top)) return {};
     if (temperature == 0) return {std::find(x, x + columns, top) - x, 0};
     const bool filtered = by_count() || by_mass();
     HWY_DYNAMIC_DISPATCH(weigh)(x, columns, top, temperature, filtered ? 0 : min_p, w);
-    return filtered ? draw_kept(best, keep(x, w, best), w, u) : draw_any(w, u);
+    return filtered ? draw_selected(best, keep(x, w, best), w, u) : draw_any(w, u);
   }
 
   const float* logits(const Call& c, int64_t r, float* wide) const {
@@ -229,7 +230,7 @@ struct Sample {
 Kernel make_sample(const sdk::op::sample& n, const Node&) {
   const sdk::Type& x = n.logits.type();
   if (!is_float(x.dtype)) throw sdk::Refusal::dtype("logits", x.dtype);
-  // f32 holds no temperature below 1e-38, and 1e-30 already leaves only the greatest.
+  // f32 cannot represent temperatures below 1e-38, and 1e-30 already selects the largest logit.
   constexpr double kColdest = 1e-30;
   Sample s;
   s.dtype = x.dtype;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce: how axes become rows or columns and how the work is spread. Borders depend on shapes
-// alone, so results do not depend on threads.
+// reduce: maps axes to rows or columns, and distributes the work. The partition depends only on
+// shapes, so results do not depend on the number of threads.
 #include "reduce.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using sdk::Node;
 using sdk::Refusal;
 using sdk::Type;
 
-// x as [outer, n, inner], n being reduced; `copy` puts it so when its axes do not lie so.
+// x as [outer, n, inner]; n is reduced. `copy` rearranges x if its axes are in another order.
 struct Layout {
   int64_t outer = 1, n = 1, inner = 1;
   std::optional<BlockCopy> copy;
@@ -36,7 +36,7 @@ struct Group {
   bool reduced;
 };
 
-// Neighbouring axes of one sort are one; axes of length 1 are none.
+// Merges neighbouring axes of the same sort; drops axes of length 1.
 std::vector<Group> groups_of(const sdk::op::reduce& op, const Type& x) {
   const std::array<bool, sdk::kMaxRank> reduced = sdk::reduced_axes(op, x.rank);
   std::vector<Group> groups;
@@ -67,7 +67,7 @@ Layout layout_of(const sdk::op::reduce& op, const Type& x, bool rows_only) {
     if (count == 0) std::swap(l.outer, l.inner), l.outer = 1;
     if (l.inner == 1 || !rows_only) return l;
   }
-  // Kept axes first, reduced ones behind them.
+  // Axes that remain come first, reduced ones after them.
   std::stable_partition(groups.begin(), groups.end(), [](const Group& g) { return !g.reduced; });
   l = {};
   std::vector<int64_t> dims, from, to;
@@ -90,8 +90,8 @@ struct FloatReduce {
   tenon_dtype dtype;
   int64_t outer, n, inner;
   int64_t bytes;   // of an element
-  int64_t pieces;  // of each row, or of the rows of columns; > 1 when outputs are too few
-  int64_t piece;   // elements, or rows, of one
+  int64_t pieces;  // per row, or per column of rows; more than 1 if there are few outputs
+  int64_t piece;   // elements, or rows, per piece
 
   uint64_t scratch() const {
     if (inner == 1) return pieces > 1 ? static_cast<uint64_t>(outer * pieces) * sizeof(Partial) : 0;
@@ -122,7 +122,7 @@ struct FloatReduce {
   }
 
   void columns(const char* x, void* y, double* partials) const {
-    constexpr int64_t kLine = 128;  // columns that one call takes at least, where there are so many
+    constexpr int64_t kLine = 128;  // columns per call, if there are that many
     const int64_t stretches = (inner + kLine - 1) / kLine;
     parallel_for(outer * pieces * stretches, grain_for(piece * kLine * bytes),
                  [&](int64_t begin, int64_t end) {
@@ -162,7 +162,7 @@ Kernel make_float(const sdk::op::reduce& op, const Type& x) {
   r.n = l.n;
   r.inner = l.inner;
   r.bytes = element_bytes("x", x.dtype);
-  // Few outputs of many elements: each is made in pieces.
+  // Few outputs of many elements: each is computed in pieces.
   constexpr int64_t kFewOutputs = 64, kPieceBytes = 256 << 10;
   r.piece = std::max<int64_t>(r.n, 1);
   if (r.outer * ((r.inner + 127) / 128) < kFewOutputs)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector code of the float reductions. Sums are exact to about the rounding of short blocks: blocks
-// are summed in the accumulation type, and added up in double.
+// Vector code of the float reductions. Short blocks are summed in the accumulation type, and their
+// sums in double. So the error is about that of one short block.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -42,21 +42,21 @@ Partial run_of(ReduceKind kind, const T* x, int64_t n) {
   const hn::ScalableTag<Acc<T>> d;
   switch (kind) {
     case ReduceKind::max:
-      return {greatest(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); })};
+      return {max_of(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); })};
     case ReduceKind::min:
-      return {-greatest(d, n, [&](auto at) HWY_ATTR { return hn::Neg(load(d, x, at)); })};
+      return {-max_of(d, n, [&](auto at) HWY_ATTR { return hn::Neg(load(d, x, at)); })};
     case ReduceKind::prod:
       return {product(x, n)};
     case ReduceKind::logsumexp: {
-      const auto most = greatest(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); });
-      if (!std::isfinite(most)) return {most, most == most && most < 0 ? 0.0 : 1.0};
+      const auto row_max = max_of(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); });
+      if (!std::isfinite(row_max)) return {row_max, row_max == row_max && row_max < 0 ? 0.0 : 1.0};
       if constexpr (std::is_same_v<T, double>) {
         double scale = 0;
-        for (int64_t i = 0; i < n; ++i) scale += std::exp(x[i] - most);
-        return {most, scale};
+        for (int64_t i = 0; i < n; ++i) scale += std::exp(x[i] - row_max);
+        return {row_max, scale};
       } else {
-        const auto m = hn::Set(d, most);
-        return {most, sums<1>(d, n, [&](auto at) HWY_ATTR {
+        const auto m = hn::Set(d, row_max);
+        return {row_max, sums<1>(d, n, [&](auto at) HWY_ATTR {
                   return std::array{vexp(d, hn::Sub(load(d, x, at), m))};
                 })[0]};
       }
@@ -73,12 +73,11 @@ Partial run_target(ReduceKind kind, tenon_dtype dtype, const void* x, int64_t n)
   return p;
 }
 
-// A tile of columns stays in the first-level cache: `acc` takes a block of rows, `total` the
+// A tile of columns stays in the first-level cache: `acc` accumulates a block of rows, `total` the
 // blocks.
 constexpr int64_t kColumns = 1024, kBlockRows = 256;
 
-// acc[0, n) joined with `rows` rows, four at a time: fewer passes over acc, more of memory under
-// way.
+// Combines acc[0, n) with `rows` rows, four at a time: fewer passes over acc, more loads in flight.
 template <class T, class Join>
 HWY_INLINE void join_rows(const T* x, int64_t rows, int64_t stride, int64_t n, Acc<T>* acc,
                           Join&& join) {
@@ -99,8 +98,8 @@ template <class T>
 void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t stride, int64_t n, double* y) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  const bool most = kind == ReduceKind::max, least = kind == ReduceKind::min;
-  const A start = most ? -static_cast<A>(INFINITY) : least ? static_cast<A>(INFINITY) : A{0};
+  const bool is_max = kind == ReduceKind::max, is_min = kind == ReduceKind::min;
+  const A start = is_max ? -static_cast<A>(INFINITY) : is_min ? static_cast<A>(INFINITY) : A{0};
   alignas(64) A acc[kColumns];
   for (int64_t from = 0; from < n; from += kColumns) {
     const int64_t width = std::min(kColumns, n - from);
@@ -112,9 +111,9 @@ void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t stride, int64
       const int64_t count = std::min(rows - row, kBlockRows);
       const auto take = [&](auto join)
                             HWY_ATTR { join_rows(block, count, stride, width, acc, join); };
-      if (most) {
+      if (is_max) {
         take([&](auto a, auto b) HWY_ATTR { return max_nan(d, a, b); });
-      } else if (least) {
+      } else if (is_min) {
         take([&](auto a, auto b) HWY_ATTR { return min_nan(d, a, b); });
       } else if (kind == ReduceKind::sum) {
         take([&](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
@@ -127,9 +126,9 @@ void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t stride, int64
       }
       for (int64_t c = 0; c < width; ++c) {
         const double v = acc[c];
-        if (most)
+        if (is_max)
           total[c] = v > total[c] || v != v ? v : total[c];
-        else if (least)
+        else if (is_min)
           total[c] = v < total[c] || v != v ? v : total[c];
         else
           total[c] += v;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope: rotary positions in the layouts bshd, bhsd and bsh, tables by position or by token.
+// rope: rotary positions in the layouts bshd, bhsd and bsh; tables indexed by position or by token.
 #include <string>
 
 #include "../kernels.hpp"
@@ -14,11 +14,11 @@ namespace {
 struct Rope {
   RopeRows rows;
   int64_t batch, table_rows;
-  int x, cos, sin, ids;  // positions of operands; ids -1 = absent
+  int x, cos, sin, ids;  // positions of operands; ids is -1 if absent
   bool per_token;
   tenon_dtype ids_dtype;
 
-  // Table rows of all tokens, checked before anything is written.
+  // Reads the table rows of all tokens, and checks them before anything is written.
   void read_ids(const sdk::Call& c, int64_t* to) const {
     for (int64_t i = 0; i < batch * rows.steps; ++i) {
       to[i] = ids_dtype == TENON_DTYPE_I32 ? c.in<int32_t>(ids)[i] : c.in<int64_t>(ids)[i];

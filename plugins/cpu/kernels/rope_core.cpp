@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotates pairs of a head by the angles of its position, compiled for each instruction set.
+// Rotates pairs of a head by the angles of its position. Compiled for each instruction set.
 #include "rope_core.hpp"
 
 #include <algorithm>
@@ -72,8 +72,8 @@ void turn_neighbours(int64_t half, const T* x, T* y, const A* cos, const A* sin,
   }
 }
 
-// Which step and batch a row is of, counted along: a division by row would cost as much as turning
-// a short one.
+// Tracks step and batch of the current row. A division per row would cost as much as rotating a
+// short row.
 class RowPlace {
  public:
   RowPlace(const RopeRows& r, int64_t row)
@@ -101,7 +101,7 @@ class RowPlace {
   int64_t step_, batch_, inner_at_, outer_at_;
 };
 
-// x and y are of row `begin`.
+// x and y point to row `begin`.
 template <class T>
 void rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   using A = Acc<T>;
@@ -127,8 +127,8 @@ template <class T>
 void all_rows(const RopeRows& r, const T* x, T* y, int64_t begin, int64_t end) {
   constexpr int64_t kBlock = 8192;  // bytes
   const int64_t bytes = r.dim * static_cast<int64_t>(sizeof(T));
-  const int64_t most = bytes > 0 ? kBlock / bytes : 0;
-  const int64_t step = r.nontemporal && most > 0 ? most : end - begin;
+  const int64_t rows_per_block = bytes > 0 ? kBlock / bytes : 0;
+  const int64_t step = r.nontemporal && rows_per_block > 0 ? rows_per_block : end - begin;
   for (int64_t row = begin; row < end; row += step) {
     const int64_t count = std::min(step, end - row);
     NontemporalRow<T> block(r.nontemporal, count * r.dim);

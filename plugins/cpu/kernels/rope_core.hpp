@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rotation of many heads, dispatched by instruction set.
+// Rotation of many heads, dispatched by instruction set.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ struct RopeRows {
   tenon_dtype dtype;
   int64_t dim, half;  // elements of a head; rotated pairs
   bool interleaved, inverse;
-  int64_t steps, heads;  // rows go by batch, then steps and heads in the order of the layout
+  int64_t steps, heads;  // rows are ordered by batch, then by steps and heads as the layout says
   bool heads_first;
-  const void *cos, *sin;     // rows of half, in the accumulation type
-  const int64_t* positions;  // table row of each (batch, step), or nullptr: offset + step
+  const void *cos, *sin;     // rows of `half` elements, in the accumulation type
+  const int64_t* positions;  // table row of each (batch, step); nullptr: offset + step
   int64_t offset;
-  bool nontemporal;  // y goes past the caches
+  bool nontemporal;  // for y
 };
 
-// Rows [begin, end) of x into y, which may be x.
+// Rotates rows [begin, end) of x into y, which may be x.
 void rope_turn(const RopeRows& r, const void* x, void* y, int64_t begin, int64_t end);
 
 }  // namespace tenon::cpu

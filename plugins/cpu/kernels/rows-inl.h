@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes over a row: one body for whole vectors and for what is left at the end, and sums of low
-// error whose order depends on the row's length alone. Per target, as simd-inl.h.
+// Passes over a row, with one body for whole vectors and for the remainder. Sums have a small
+// error, and their order depends only on the length of the row. Per target, as simd-inl.h.
 #if defined(TENON_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_ROWS_INL_H_
 #undef TENON_CPU_ROWS_INL_H_
@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// Where in the row a vector lies: Whole, or Rest, of which only the first n lanes exist.
+// A position in the row: Whole, a full vector, or Rest, where only the first n lanes exist.
 struct Whole {
   int64_t i;
 };
@@ -39,13 +39,13 @@ template <class D, class T>
 HWY_INLINE void store(D d, hn::Vec<D> v, T* p, Rest at) {
   store_n(d, v, p + at.i, at.n);
 }
-// Asks for the cache line of p there: what lies beyond a tensor is asked for in vain. The last pass
-// over a row asks for the next one, so that computing and reading go on at once.
+// Prefetches the cache line of p at this position; beyond a tensor, this has no effect. The last
+// pass over a row prefetches the next row, so that computing and reading overlap.
 template <class T, class At>
-HWY_INLINE void ask(const T* p, At at) {
+HWY_INLINE void prefetch(const T* p, At at) {
   hwy::Prefetch(p + at.i);
 }
-// Lanes that do not exist become `other`.
+// Sets lanes that do not exist to `other`.
 template <class D>
 HWY_INLINE hn::Vec<D> existing(D, hn::Vec<D> v, hn::Vec<D>, Whole) {
   return v;
@@ -64,8 +64,8 @@ HWY_INLINE void each(D d, int64_t begin, int64_t end, F&& f) {
   if (i < end) f(Rest{i, static_cast<size_t>(end - i)});
 }
 
-// Folds N values at once: f(at) gives an array of N vectors, `join` puts two vectors together lane
-// by lane, starting from `start`. Four partial results hide the latency.
+// Folds N values at once: f(at) returns an array of N vectors; `join` combines two vectors lane by
+// lane, starting from `start`. Four partial results hide the latency.
 template <size_t N, class D, class F, class Join>
 HWY_INLINE std::array<hn::Vec<D>, N> fold(D d, int64_t begin, int64_t end, hn::Vec<D> start, F&& f,
                                           Join&& join) {
@@ -89,7 +89,7 @@ HWY_INLINE std::array<hn::Vec<D>, N> fold(D d, int64_t begin, int64_t end, hn::V
   return a;
 }
 
-// Sums over [0, n) in double, of blocks short enough that their own sum loses little.
+// Sums over [0, n) in double; blocks are short enough for a small rounding error.
 template <size_t N, class D, class F>
 HWY_INLINE std::array<double, N> sums(D d, int64_t n, F&& f) {
   constexpr int64_t kBlock = 8192;
@@ -102,19 +102,19 @@ HWY_INLINE std::array<double, N> sums(D d, int64_t n, F&& f) {
   return total;
 }
 
-// The greatest of f(at) over [0, n), NaN if one is NaN, -inf for n = 0.
+// The largest f(at) over [0, n): NaN if one is NaN, -inf for n = 0.
 template <class D, class F>
-HWY_INLINE hn::TFromD<D> greatest(D d, int64_t n, F&& f) {
+HWY_INLINE hn::TFromD<D> max_of(D d, int64_t n, F&& f) {
   const auto lowest = hn::Set(d, -static_cast<hn::TFromD<D>>(__builtin_inf()));
   const auto v = fold<1>(
       d, 0, n, lowest, [&](auto at) HWY_ATTR { return std::array{f(at)}; },
       [&](auto u, auto w) HWY_ATTR { return max_nan(d, u, w); })[0];
   alignas(64) hn::TFromD<D> lanes[hn::MaxLanes(d)];
   hn::Store(v, d, lanes);
-  hn::TFromD<D> most = lanes[0];
+  hn::TFromD<D> largest = lanes[0];
   for (size_t k = 1; k < hn::Lanes(d); ++k)
-    most = lanes[k] > most || lanes[k] != lanes[k] ? lanes[k] : most;
-  return most;
+    largest = lanes[k] > largest || lanes[k] != lanes[k] ? lanes[k] : largest;
+  return largest;
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cumsum. Along the last axis vectors of prefixes hang on a carry in double, so no f32 chain is
-// longer than a vector; along another axis the carries of many columns go down side by side. In
-// place is fine: a place is read before it is written.
+// cumsum. Along the last axis, each vector of prefixes adds a carry in double, so no f32 chain is
+// longer than a vector. Along another axis, many columns are scanned side by side. May run in
+// place, because each element is read before it is written.
 #include <algorithm>
 #include <type_traits>
 
@@ -21,7 +21,7 @@
 #define TENON_CPU_SCAN_ONCE
 namespace tenon::cpu {
 
-// One row, or `columns` columns side by side whose elements lie `inner` apart.
+// One row, or `columns` adjacent columns whose elements are `inner` apart.
 struct ScanRows {
   const void* x;
   void* y;
@@ -42,9 +42,9 @@ struct ScanKernels {
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kColumns = 256;  // of which the carries stay in the first-level cache
+constexpr int64_t kColumns = 256;  // their carries stay in the first-level cache
 
-// The carry of floats is a double, that of integers wraps in the unsigned type.
+// Carries are doubles for floats; for integers they wrap in the unsigned type.
 template <class T>
 using Carry = std::conditional_t<std::is_integral_v<T>, T, double>;
 
@@ -63,7 +63,7 @@ HWY_INLINE void put(Carry<T> sum, T* y) {
     from_float(static_cast<float>(sum), y);
 }
 
-// Elements [begin, end) in the order of the scan, one by one.
+// Elements [begin, end) in scan order, one by one.
 template <class T>
 HWY_INLINE Carry<T> scan_some(const ScanRows& r, int64_t begin, int64_t end, Carry<T> carry) {
   const T* x = static_cast<const T*>(r.x);
@@ -82,7 +82,7 @@ void scan_row_scalar(const ScanRows& r) {
   scan_some<T>(r, 0, r.length, Carry<T>{});
 }
 
-// Inclusive prefixes within the vector.
+// Inclusive prefix sums within the vector.
 template <class D>
 HWY_INLINE hn::Vec<D> prefixes(D d, hn::Vec<D> v) {
   v = hn::Add(v, hn::ShiftLeftLanes<1>(d, v));
@@ -90,7 +90,8 @@ HWY_INLINE hn::Vec<D> prefixes(D d, hn::Vec<D> v) {
   return v;
 }
 
-// 16 bytes of the accumulation type at a time: lanes do not shift across more on every target.
+// 16 bytes of the accumulation type at a time: not every target can shift lanes across 16-byte
+// blocks.
 template <class T, bool reverse>
 void scan_row_vector(const ScanRows& r) {
   using A = Acc<T>;
@@ -124,7 +125,7 @@ void scan_row(const ScanRows& r) {
     scan_row_vector<T, false>(r);
 }
 
-// One row of columns: sums of floats go on in double.
+// One row of columns. Sums of floats continue in double.
 template <class T>
 HWY_INLINE void scan_step(const T* x, T* y, Carry<T>* carry, int64_t n, bool exclusive) {
   if constexpr (std::is_integral_v<T>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that only look at their operand otherwise are views; concat and iota write. pad is in
+// concat and iota. The other ops are views of their operand and need no kernel; pad is in
 // shape_pad.cpp.
 #include "shape.hpp"
 
@@ -26,7 +26,7 @@ using sdk::Node;
 Kernel make_concat(const sdk::op::concat& n, const Node& node) {
   struct Part {
     int input;
-    int64_t offset;  // bytes, of its first element in y
+    int64_t offset;  // in bytes, of its first element in y
     BlockCopy copy;
   };
   sdk::Type y = node.out(0).type();
@@ -72,7 +72,7 @@ void write_iota(const AxisView& v, T* y, Value&& value) {
   });
 }
 
-// Integers are exact: start and step are whole, and sums wrap.
+// Integers are exact: start and step are integers, and sums wrap.
 template <class T>
 void iota_integer(const Iota& o, void* y) {
   const uint64_t start = static_cast<uint64_t>(static_cast<int64_t>(o.start));

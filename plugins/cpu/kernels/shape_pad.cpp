@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pad: each row of the result is a run of its source row between two borders, which the mode fills.
+// pad: each row of the result is a source row between two borders, which the mode fills.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -36,7 +36,7 @@ struct PadAxis {
 
 struct Pad {
   Mode mode = Mode::constant;
-  int rank = 0;  // axes up to the last padded one; what follows is one item
+  int rank = 0;  // axes up to the last padded one; the others form one item
   std::array<PadAxis, sdk::kMaxRank> axes{};
   int64_t item = 0;  // bytes
   int64_t bytes = 0;
@@ -70,8 +70,8 @@ struct Pad {
     for (int64_t i = 0; i < n; i += bytes) std::memcpy(y + i, value.data(), bytes);
   }
 
-  // Positions [begin, end) of the last padded axis; x is the source row, null where all is
-  // constant.
+  // Positions [begin, end) of the last padded axis. x is the source row, or null if all positions
+  // are constant.
   void row(const char* x, char* y, int64_t begin, int64_t end) const {
     const PadAxis& a = axes[rank - 1];
     if (x == nullptr) return fill(y, end - begin);
@@ -131,7 +131,7 @@ Kernel make_pad(const sdk::op::pad& n, const Node& node) {
     if (x.dims[i] != y.dims[i]) p.rank = i + 1;
   }
   for (int i = std::max(p.rank, 1); i < x.rank; ++i) p.item *= x.dims[i];
-  if (p.rank == 0) {  // nothing is padded: one axis, or a scalar
+  if (p.rank == 0) {  // no padding: one axis, or a scalar
     p.rank = 1;
     if (x.rank == 0) p.axes[0] = {0, 1, 1};
   }

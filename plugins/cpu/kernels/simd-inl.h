@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of the accumulation type loaded from and stored to any float dtype, whole or cut short at
-// the end of a row. Per target: include after foreach_target.h, inside no namespace. Functions live
-// in tenon::cpu::HWY_NAMESPACE.
+// Vectors of the accumulation type, loaded from and stored to any float dtype, as a whole or
+// partially at the end of a row. Per target: include after foreach_target.h, outside of namespaces.
+// Functions are in tenon::cpu::HWY_NAMESPACE.
 #if defined(TENON_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_SIMD_INL_H_
 #undef TENON_CPU_SIMD_INL_H_
@@ -87,7 +87,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, F16* p) {
 #endif
 }
 
-// ---- the first n lanes, n < Lanes(d); the others are zero resp. not touched
+// ---- the first n lanes, n < Lanes(d); loads set the others to zero, stores do not touch them
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n) {
 #if HWY_TARGET <= HWY_AVX2  // masked loads that do not fault
@@ -97,7 +97,7 @@ HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n) {
   std::memcpy(lanes, p, n * sizeof(T));
   return load(d, lanes);
 }
-// The others are `fill`.
+// Sets the others to `fill`.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* p, size_t n, hn::TFromD<D> fill) {
   return hn::IfThenElse(hn::FirstN(d, n), load_n(d, p, n), hn::Set(d, fill));
@@ -113,8 +113,7 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, size_t n) {
   std::memcpy(p, lanes, n * sizeof(T));
 }
 
-// y[i] = f(d, x0[i], x1[i]...) for i in [0, n): vectors, the rest through the same code. In place
-// is fine.
+// y[i] = f(d, x0[i], x1[i]...) for i in [0, n). The remainder uses the same code. May run in place.
 template <class D, class Y, class F, class... X>
 HWY_INLINE void map(D d, int64_t n, F&& f, Y* y, const X*... x) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -123,7 +122,7 @@ HWY_INLINE void map(D d, int64_t n, F&& f, Y* y, const X*... x) {
   if (i < n) store_n(d, f(d, load_n(d, x + i, n - i)...), y + i, n - i);
 }
 
-// ---- NaN-keeping maximum and minimum: NaN if either is NaN
+// ---- maximum and minimum that propagate NaN
 template <class D>
 HWY_INLINE hn::Vec<D> max_nan(D, hn::Vec<D> a, hn::Vec<D> b) {
   const auto greater = hn::IfThenElse(hn::Gt(a, b), a, b);  // b when unordered
@@ -135,7 +134,7 @@ HWY_INLINE hn::Vec<D> min_nan(D, hn::Vec<D> a, hn::Vec<D> b) {
   return hn::IfThenElse(hn::IsNaN(a), a, less);
 }
 
-// Calls f(T{}) with the storage type of a float dtype, which has been checked.
+// Calls f(T{}) with the storage type of a float dtype, which was checked before.
 template <class F>
 HWY_INLINE void with_storage(tenon_dtype t, F&& f) {
   switch (t) {

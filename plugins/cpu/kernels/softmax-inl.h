@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What softmax and cross entropy share: the maximum and the sum of exponentials of rows, and of
-// columns side by side. Per target, as simd-inl.h.
+// Shared by softmax and cross entropy: the maximum and the sum of exponentials, of rows and of
+// adjacent columns. Per target, as simd-inl.h.
 #if defined(TENON_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_SOFTMAX_INL_H_
 #undef TENON_CPU_SOFTMAX_INL_H_
@@ -17,16 +17,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// e^x; `weight` is for x <= 0 and may flush results below the least normal number.
+// e^x. `weight` requires x <= 0 and may flush results below the smallest normal number to zero.
 template <bool weight = false, class D>
 HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
     if constexpr (weight) return vexp_weight(d, x);
-    // Most vectors hold neither subnormal results nor anything vexp_weight does not take.
+    // Most vectors contain neither subnormal results nor arguments that vexp_weight does not
+    // accept.
     const auto usual = hn::And(hn::Ge(x, hn::Set(d, -87.f)), hn::Le(x, hn::Set(d, 1.f)));
     const auto weights = vexp_weight(d, x);
     if (HWY_LIKELY(hn::AllTrue(d, usual))) return weights;
-    return hn::IfThenElse(usual, weights, vexp(d, x));  // a lane is not its neighbours' affair
+    // per lane, so that a lane does not depend on its neighbours
+    return hn::IfThenElse(usual, weights, vexp(d, x));
   } else {
     alignas(64) double lanes[hn::MaxLanes(d)];
     hn::Store(x, d, lanes);
@@ -35,8 +37,8 @@ HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   }
 }
 
-// The maximum of a row. What it is where an element is NaN is open: the sum of e^(x - max) is NaN
-// then, which costs nothing to see.
+// The maximum of a row. Undefined if the row contains NaN: then the sum of e^(x - max) is NaN,
+// which is easy to detect.
 template <class D, class T>
 HWY_INLINE hn::TFromD<D> row_max(D d, const T* x, int64_t n) {
   using A = hn::TFromD<D>;
@@ -47,12 +49,12 @@ HWY_INLINE hn::TFromD<D> row_max(D d, const T* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
-// Sums of term(k, at) over k in [0, length), for each of a run of columns.
+// Sums of term(k, at) over k in [0, length), for each column of a range.
 template <class A, class F>
 HWY_INLINE void add_columns(const Lines& l, double* total, F&& term) {
-  constexpr int64_t kBlock = 32;  // terms of a sum in the accumulation type
+  constexpr int64_t kBlock = 32;  // terms per sum in the accumulation type
   const hn::ScalableTag<A> d;
-  HWY_ALIGN A part[kMostLines];
+  HWY_ALIGN A part[kMaxLines];
   std::fill_n(total, l.count, 0.0);
   for (int64_t begin = 0; begin < l.length; begin += kBlock) {
     std::fill_n(part, l.count, A{0});
@@ -63,7 +65,7 @@ HWY_INLINE void add_columns(const Lines& l, double* total, F&& term) {
   }
 }
 
-// Maxima, NaN where an element is, and sums of e^(x - max) of columns.
+// Maxima of columns (NaN if an element is NaN), and sums of e^(x - max).
 template <class T>
 HWY_INLINE void sum_columns(const Lines& l, const T* x, Acc<T>* max, double* sum) {
   using A = Acc<T>;

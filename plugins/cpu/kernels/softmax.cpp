@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax and its backward op: checks and how lines are spread. The losses are in softmax_loss.cpp.
+// softmax and its backward op: checks, and distribution of the lines. The losses are in
+// softmax_loss.cpp.
 #include "softmax.hpp"
 
 #include "../kernels.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmaxes and losses along an axis: what a run hands to the vector code, and how it is cut into
+// Softmax and losses along an axis: the arguments of the vector code, and the partition into
 // pieces.
 #pragma once
 
@@ -12,28 +12,28 @@
 
 namespace tenon::cpu {
 
-inline constexpr int64_t kMostLines = 256;
+inline constexpr int64_t kMaxLines = 256;
 
-// `count` neighbouring lines of `length` elements: rows one after the other if inner is 1, else
-// columns side by side whose elements lie `inner` apart.
+// `count` neighbouring lines of `length` elements: consecutive rows if inner is 1, else adjacent
+// columns whose elements are `inner` apart.
 struct Lines {
   int64_t length = 0, inner = 1;
-  int64_t item = 0;   // which line of the tensor is the first
-  int64_t count = 0;  // <= kMostLines
+  int64_t item = 0;   // index of the first line within the tensor
+  int64_t count = 0;  // <= kMaxLines
 
-  int64_t start(int64_t i) const {  // element at which line i of these begins
+  int64_t start(int64_t i) const {  // the first element of line i
     const int64_t line = item + i;
     return line / inner * length * inner + line % inner;
   }
 };
 
-// Calls body(lines) for all lines of a tensor, on all threads. An element has `bytes` and costs
+// Calls body(lines) for all lines of a tensor, in parallel. An element has `bytes` bytes and costs
 // about `cost` (see grain_for).
 template <class Body>
 void for_lines(const AxisView& v, int64_t bytes, int64_t cost, Body&& body) {
   const auto pieces = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kMostLines)
-      body(Lines{v.length, v.inner, i, std::min(kMostLines, end - i)});
+    for (int64_t i = begin; i < end; i += kMaxLines)
+      body(Lines{v.length, v.inner, i, std::min(kMaxLines, end - i)});
   };
   const int64_t line_cost = std::max<int64_t>(v.length * cost, 1);
   if (v.inner == 1) return parallel_for(v.outer, grain_for(line_cost), pieces);
@@ -42,24 +42,23 @@ void for_lines(const AxisView& v, int64_t bytes, int64_t cost, Body&& body) {
   });
 }
 
-// ---- softmax: every address is that of the whole tensor; `nontemporal`: rows of the result go past the
-// caches
+// ---- softmax: addresses refer to the whole tensor; `nontemporal` applies to rows of the result
 void softmax_forward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
                      const void* x, void* y);
 void softmax_backward(tenon_dtype dtype, const Lines& lines, bool log, bool nontemporal,
                       const void* dy, const void* y, void* dx);
 
-// ---- cross entropy: weight is per class and in the accumulation type, or null for ones
+// ---- cross entropy: weights are per class, in the accumulation type; null means 1
 struct LineStatistics {
-  double max;      // NaN if an element is
-  double log_sum;  // ln sum e^(x - max); 0 where max is infinite
-  double spread;   // sum w_c (max - x_c), if asked for
+  double max;      // NaN if an element is NaN
+  double log_sum;  // ln sum e^(x - max); 0 if max is infinite
+  double spread;   // sum w_c (max - x_c), if requested
   double lse() const { return max + log_sum; }
 };
 void loss_statistics(tenon_dtype dtype, const Lines& lines, const void* logits, const void* weight,
                      bool spread, LineStatistics* out);
 
-// dx_c = scale e^(x_c - shift) - flat w_c, or 0 where `zero` is set: then the others are not read.
+// dx_c = scale e^(x_c - shift) - flat w_c; if `zero` is set, 0 without reading x.
 struct LineSlope {
   double shift, scale, flat;
   bool zero;

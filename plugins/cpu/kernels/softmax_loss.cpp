@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cross_entropy and its backward op: checks, labels, and the scalar part of each item. Items are
-// summed as a tree over all of them, so that the result does not depend on threads.
+// cross_entropy and its backward op: checks, labels, and the scalar part of each item. A tree sum
+// over all items makes the result independent of the number of threads.
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -66,7 +66,7 @@ Reduction parse_reduction(std::string_view text) {
   throw Refusal::attribute("reduction", text);
 }
 
-// What forward and backward share: the operands, the labels' check and the weights.
+// Shared by forward and backward: the operands, the check of the labels, and the weights.
 class Loss {
  public:
   template <class Op>
@@ -97,7 +97,7 @@ class Loss {
   Reduction reduction() const { return reduction_; }
   const void* logits(const Call& c) const { return c.inputs[logits_]; }
 
-  // One run: labels that have been checked, and the weights.
+  // The state of one run: checked labels and the weights.
   class Run {
    public:
     Run(const Loss& loss, const Call& c) : loss_(loss), labels_(c.inputs[loss.labels_]) {
@@ -105,7 +105,7 @@ class Loss {
       double* sums = reinterpret_cast<double*>(static_cast<char*>(c.scratch) + loss.weigh_);
       with_indices(loss.label_dtype_, labels_,
                    [&](const auto* labels) { check_and_weigh(labels, sums); });
-      kept_ = tree_sum(sums, loss.blocks());
+      active_ = tree_sum(sums, loss.blocks());
       total_ = static_cast<double>(loss.view_.length);
       if (weight_ && loss.smoothing_ > 0) {
         total_ = 0;
@@ -118,10 +118,10 @@ class Loss {
                                                    : static_cast<const int64_t*>(labels_)[item];
     }
     double class_weight(int64_t k) const { return weight_ ? element(loss_.acc_, weight_, k) : 1; }
-    // Per class, in the accumulation type; null where only the label's own one counts.
+    // Per class, in the accumulation type; null if only the label's own weight counts.
     const void* spread_weight() const { return loss_.smoothing_ > 0 ? weight_ : nullptr; }
-    double kept_weight() const { return kept_; }    // of the labels that are not ignored
-    double total_weight() const { return total_; }  // of all classes
+    double active_weight() const { return active_; }  // of the labels that are not ignored
+    double total_weight() const { return total_; }    // of all classes
 
    private:
     template <class X>
@@ -156,13 +156,13 @@ class Loss {
     const Loss& loss_;
     const void* labels_;
     const void* weight_ = nullptr;
-    double kept_ = 0, total_ = 0;
+    double active_ = 0, total_ = 0;
   };
 
   double smoothing() const { return smoothing_; }
 
  private:
-  static constexpr int64_t kBlock = 4096;  // labels whose weights are summed one by one
+  static constexpr int64_t kBlock = 4096;  // labels per block of the sum of weights
 
   int64_t blocks() const { return (items_ + kBlock - 1) / kBlock; }
 
@@ -186,12 +186,12 @@ class Loss {
   double smoothing_;
   Reduction reduction_;
   int logits_, labels_, weight_ = -1;
-  uint64_t weigh_ = 0, wide_weight_ = 0;  // in scratch
+  uint64_t weigh_ = 0, wide_weight_ = 0;  // offsets in scratch
 };
 
 // ---- forward
 
-// (1-e) w_y (lse - x_y) + e/C sum w_c (lse - x_c), with the differences taken from the maximum.
+// (1-e) w_y (lse - x_y) + e/C sum w_c (lse - x_c), with differences from the maximum.
 double item_loss(const Loss& loss, const Loss::Run& run, const LineStatistics& s, int64_t label,
                  double logit) {
   const double smoothing = loss.smoothing();
@@ -207,7 +207,7 @@ void run_forward(const Loss& loss, uint64_t losses_at, bool want_lse, const Call
   double* losses = reinterpret_cast<double*>(static_cast<char*>(c.scratch) + losses_at);
   const void* logits = loss.logits(c);
   for_lines(loss.view(), loss.bytes(), 4 * loss.bytes(), [&](const Lines& lines) {
-    LineStatistics s[kMostLines];
+    LineStatistics s[kMaxLines];
     loss_statistics(loss.dtype(), lines, logits, run.spread_weight(), loss.smoothing() > 0, s);
     for (int64_t i = 0; i < lines.count; ++i) {
       const int64_t item = lines.item + i;
@@ -228,29 +228,28 @@ void run_forward(const Loss& loss, uint64_t losses_at, bool want_lse, const Call
   if (each) return;
   const double sum = tree_sum(losses, loss.items());
   set_element(loss.acc(), c.outputs[0], 0,
-              loss.reduction() == Reduction::mean ? sum / run.kept_weight() : sum);
+              loss.reduction() == Reduction::mean ? sum / run.active_weight() : sum);
 }
 
 // ---- backward
 
 struct BackwardOperands {
-  int dy, lse;  // positions, lse -1 = absent
+  int dy, lse;  // positions; lse is -1 if absent
 };
 
-// e^(x - lse) has a part of |lse| times its rounding. A larger one than this is not used: the kernel
-// sums again.
-constexpr double kMostLse = 16;
+// e^(x - lse) has the relative error |lse| ulp. For larger lse, the kernel recomputes the sum.
+constexpr double kMaxLse = 16;
 bool take_lse(const Loss& loss, const BackwardOperands& at, const Call& c, const Lines& lines,
               LineStatistics* out) {
   if (at.lse < 0) return false;
   for (int64_t i = 0; i < lines.count; ++i) {
     out[i] = {element(loss.acc(), c.inputs[at.lse], lines.item + i), 0, 0};
-    if (!(std::fabs(out[i].max) <= kMostLse)) return false;
+    if (!(std::fabs(out[i].max) <= kMaxLse)) return false;
   }
   return true;
 }
 
-// The gradient at the item's own label, in one rounding: p - 1 does not cancel.
+// The gradient at the item's label, rounded once, because p - 1 would cancel.
 double label_slope(const Loss& loss, const Loss::Run& run, int64_t label, double up, double log_p) {
   const double smoothing = loss.smoothing(), weight = run.class_weight(label);
   const double own = weight * std::expm1(log_p);
@@ -267,13 +266,13 @@ void run_backward(const Loss& loss, const BackwardOperands& at, const Call& c) {
   const double part = smoothing / std::max(static_cast<double>(loss.view().length), 1.0);
   const bool each = loss.reduction() == Reduction::none;
   double shared = each || loss.items() == 0 ? 0 : element(loss.acc(), c.inputs[at.dy], 0);
-  if (loss.reduction() == Reduction::mean) shared /= run.kept_weight();
+  if (loss.reduction() == Reduction::mean) shared /= run.active_weight();
   const bool nontemporal =
       bypasses_cache(c.outputs[0], loss.items() * loss.view().length * loss.bytes(), {logits});
   for_lines(loss.view(), loss.bytes(), 4 * loss.bytes(), [&](const Lines& lines) {
-    LineStatistics s[kMostLines];
-    LineSlope slopes[kMostLines];
-    double own[kMostLines];
+    LineStatistics s[kMaxLines];
+    LineSlope slopes[kMaxLines];
+    double own[kMaxLines];
     if (!take_lse(loss, at, c, lines, s))
       loss_statistics(loss.dtype(), lines, logits, nullptr, false, s);
     for (int64_t i = 0; i < lines.count; ++i) {

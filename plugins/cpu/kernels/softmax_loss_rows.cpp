@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of cross entropy: what the loss of an item is made of, and the gradient of its logits.
+// Lines of cross entropy: the statistics of an item, and the gradient of its logits.
 #include <array>
 #include <cmath>
 
@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// An infinite maximum is the lse.
+// If the maximum is infinite, it is the lse.
 HWY_INLINE LineStatistics statistics(double max, double sum, double spread) {
   return {max, std::isinf(max) ? 0 : std::log(sum), spread};
 }
@@ -25,8 +25,8 @@ template <class T>
 LineStatistics row_statistics(const T* x, const Acc<T>* weight, int64_t n, bool spread) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  A most = row_max(d, x, n);
-  const auto max = hn::Set(d, most);
+  A maximum = row_max(d, x, n);
+  const auto max = hn::Set(d, maximum);
   std::array<double, 2> total{};
   if (spread) {
     total = sums<2>(d, n, [&](auto at) HWY_ATTR {
@@ -37,13 +37,13 @@ LineStatistics row_statistics(const T* x, const Acc<T>* weight, int64_t n, bool 
     });
   } else {
     total[0] = sums<1>(d, n, [&](auto at) HWY_ATTR {
-      ask(x + n, at);
+      prefetch(x + n, at);
       return std::array{exponential<true>(d, hn::Sub(load(d, x, at), max))};
     })[0];
   }
-  if (std::isnan(total[0]))  // a NaN, or nothing but infinities at the top
-    most = greatest(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); });
-  return statistics(most, total[0], total[1]);
+  if (std::isnan(total[0]))  // a NaN, or the maximum is infinite
+    maximum = max_of(d, n, [&](auto at) HWY_ATTR { return load(d, x, at); });
+  return statistics(maximum, total[0], total[1]);
 }
 
 template <class T>
@@ -51,8 +51,8 @@ void column_statistics(const Lines& l, const T* x, const Acc<T>* weight, bool sp
                        LineStatistics* out) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  HWY_ALIGN A max[kMostLines];
-  double sum[kMostLines], spreads[kMostLines] = {};
+  HWY_ALIGN A max[kMaxLines];
+  double sum[kMaxLines], spreads[kMaxLines] = {};
   sum_columns(l, x, max, sum);
   if (spread)
     add_columns<A>(l, spreads, [&](int64_t k, auto at) HWY_ATTR {
@@ -100,7 +100,7 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
                    T* dx) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  HWY_ALIGN A shift[kMostLines], scale[kMostLines], flat[kMostLines], keep[kMostLines];
+  HWY_ALIGN A shift[kMaxLines], scale[kMaxLines], flat[kMaxLines], keep[kMaxLines];
   for (int64_t c = 0; c < l.count; ++c) {
     if (slopes[c].zero) {
       shift[c] = scale[c] = flat[c] = keep[c] = 0;
@@ -116,8 +116,8 @@ void slope_columns(const Lines& l, const T* x, const Acc<T>* weight, const LineS
     each(d, 0, l.count, [&](auto at) HWY_ATTR {
       const auto e = exponential(d, hn::Sub(load(d, x + k * l.inner, at), load(d, shift, at)));
       const auto v = hn::NegMulAdd(load(d, flat, at), w, hn::Mul(e, load(d, scale, at)));
-      const auto kept = hn::Gt(load(d, keep, at), hn::Zero(d));
-      store(d, hn::IfThenElseZero(kept, v), dx + k * l.inner, at);
+      const auto nonzero = hn::Gt(load(d, keep, at), hn::Zero(d));
+      store(d, hn::IfThenElseZero(nonzero, v), dx + k * l.inner, at);
     });
   }
 }

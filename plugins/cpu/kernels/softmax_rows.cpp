@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of softmax, forward and backward. A row is read from the cache in each pass but the first.
+// Lines of softmax, forward and backward. All passes but the first read the row from the cache.
 #include <array>
 #include <cmath>
 
@@ -31,11 +31,11 @@ void forward_row(const T* x, T* y, int64_t n, bool log) {
     });
     return;
   }
-  // Half-precision results cannot keep the exponentials between the passes.
+  // Half-precision results cannot store the exponentials between the passes.
   constexpr bool kKeep = std::is_same_v<T, A>;
   const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
     const auto e = exponential<!kKeep>(d, hn::Sub(load(d, x, at), max));
-    ask(x + n, at);
+    prefetch(x + n, at);
     if constexpr (kKeep) store(d, e, y, at);
     return std::array{e};
   })[0];
@@ -53,9 +53,9 @@ template <class T>
 void forward_columns(const Lines& l, const T* x, T* y, bool log) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  HWY_ALIGN A max[kMostLines];
-  HWY_ALIGN A part[kMostLines];
-  double sum[kMostLines];
+  HWY_ALIGN A max[kMaxLines];
+  HWY_ALIGN A part[kMaxLines];
+  double sum[kMaxLines];
   sum_columns(l, x, max, sum);
   for (int64_t c = 0; c < l.count; ++c)
     part[c] = static_cast<A>(log ? std::log(sum[c]) : 1 / sum[c]);
@@ -96,8 +96,8 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool log) {
   })[0];
   const auto sum = hn::Set(d, static_cast<A>(total));
   each(d, 0, n, [&](auto at) HWY_ATTR {
-    ask(dy + n, at);
-    ask(y + n, at);
+    prefetch(dy + n, at);
+    prefetch(y + n, at);
     store(d, slope(d, log, load(d, dy, at), load(d, y, at), sum), dx, at);
   });
 }
@@ -106,8 +106,8 @@ template <class T>
 void backward_columns(const Lines& l, const T* dy, const T* y, T* dx, bool log) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  HWY_ALIGN A part[kMostLines];
-  double total[kMostLines];
+  HWY_ALIGN A part[kMaxLines];
+  double total[kMaxLines];
   add_columns<A>(l, total, [&](int64_t k, auto at) HWY_ATTR {
     const auto up = load(d, dy + k * l.inner, at);
     return log ? up : hn::Mul(up, load(d, y + k * l.inner, at));

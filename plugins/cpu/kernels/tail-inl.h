@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gelu and silu. Both are max(x, 0) - |x| F(|x|) with a tail F: Phi(-a) resp. 1/(1 + e^a). Where a
-// permutation of two registers is one operation, F is a polynomial of its own in each of 32 pieces,
-// with all coefficients in registers. A lane's result depends on no other lane. Per target, as
-// simd-inl.h.
+// gelu and silu, as max(x, 0) - |x| F(|x|) with a tail F: Phi(-a) or 1/(1 + e^a). On targets that
+// permute two registers in one instruction, F is a table of polynomials, one for each of 32
+// intervals, with all coefficients in registers. Lanes are independent. Per target, as simd-inl.h.
 #if defined(TENON_CPU_TAIL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TENON_CPU_TAIL_INL_H_
 #undef TENON_CPU_TAIL_INL_H_
@@ -44,8 +43,8 @@ HWY_NOINLINE Gate<hn::Vec<D>> silu_gate_anywhere(D d, hn::Vec<D> x) {
 
 #if HWY_TARGET <= HWY_AVX3
 
-// F(a) where it covers a >= 0: in piece i, around i step, a polynomial of a - i step. Computed
-// within 2 ulp.
+// F(a) where the table covers a >= 0. In interval i, centred at i step, a polynomial of a - i step.
+// Accurate to 2 ulp.
 template <int Degree>
 class PieceTable {
   using D = hn::ScalableTag<float>;
@@ -60,7 +59,7 @@ class PieceTable {
   }
   HWY_INLINE hn::Mask<D> covers(V a) const { return hn::Lt(a, limit_); }
   HWY_INLINE V operator()(V a) const {
-    // Adding 1.5 2^23 rounds to an integer and leaves it in the low bits.
+    // Adding 1.5 2^23 rounds to an integer in the low bits.
     const auto magic = hn::Set(D(), 12582912.f);
     const auto shifted = hn::MulAdd(a, scale_, magic);
     const auto t = hn::NegMulAdd(hn::Sub(shifted, magic), step_, a);
@@ -68,7 +67,7 @@ class PieceTable {
   }
 
  private:
-  // Not a loop: what a variable indexes stays in memory.
+  // Unrolled by hand: an array indexed by a variable would stay in memory.
   template <size_t... K>
   HWY_INLINE void fill(const TailTable<Degree>& t, std::index_sequence<K...>) {
     ((low_[K] = hn::LoadU(D(), t.coefficients[K])), ...);
@@ -87,7 +86,7 @@ class PieceTable {
   V low_[Degree + 1], high_[Degree + 1];
 };
 
-// Functions of a vector, made before a loop.
+// Vector functors, constructed before the loop.
 class Gelu {
   using D = hn::ScalableTag<float>;
 
@@ -117,7 +116,7 @@ class Silu {
   }
   HWY_INLINE Gate<V> gate(V x) const {
     const auto a = hn::Abs(x), one = hn::Set(D(), 1.f), zero = hn::Zero(D());
-    // The slope is as symmetric as the sigmoid: where s is this of -a, s (1 - a (1 - s)) at -a.
+    // The slope has the symmetry of the sigmoid: with s at -a, it is s (1 - a (1 - s)) at -a.
     const auto s = tail_(a);
     const auto below = hn::Mul(s, hn::NegMulAdd(a, hn::Sub(one, s), one));
     const auto value = hn::NegMulAdd(a, s, hn::Max(x, zero));
@@ -138,7 +137,7 @@ class Gelu {
   using D = hn::ScalableTag<float>;
 
  public:
-  // Where |x| < 9 nothing is subnormal, and e^(-x^2/2) needs no second factor.
+  // For |x| < 9 nothing is subnormal, and e^(-x^2/2) needs no second factor.
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> x) const {
     const D d;
     const auto a = hn::Abs(x);

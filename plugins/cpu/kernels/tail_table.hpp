@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tails of the normal and of the logistic distribution in 32 pieces each: minimax fits of
+// The tails of the normal and the logistic distribution, in 32 intervals each: minimax fits with
 // relative error below 1.2e-8.
 #pragma once
 
 namespace tenon::cpu {
 
-// Row k holds the coefficients of (a - i step)^k; column i serves |a - i step| <= step / 2.
+// Row k holds the coefficients of (a - i step)^k. Column i is for |a - i step| <= step / 2.
 template <int Degree>
 struct TailTable {
   float step;

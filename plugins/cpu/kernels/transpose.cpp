@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of 16 bytes by 16 bytes are transposed in registers; a tile of a cache line each way is
-// put together in a buffer, so that lines whose addresses collide in the cache are read once and
-// written once.
+// Blocks of 16 bytes by 16 bytes are transposed in registers. A tile of a cache line each way is
+// assembled in a buffer, so that lines with colliding addresses are read once and written once.
 #include "transpose.hpp"
 
 #include <hwy/cache_control.h>
@@ -17,7 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kLine = 64;
 
-// A square of lanes: the perfect shuffle of the rows, once for each bit of a lane's number.
+// A square of lanes: a perfect shuffle of the rows for each bit of the lane number.
 template <class T>
 void transpose_square(const T* in, int64_t in_stride, T* out, int64_t out_stride) {
   constexpr int64_t kLanes = 16 / sizeof(T);
@@ -58,7 +57,7 @@ void transpose_tile(const T* in, int64_t in_stride, T* out, int64_t out_stride, 
     store_line(tile + i * kSide, out + i * out_stride, nontemporal);
 }
 
-// Column by column of tiles, so that the lines read of one row of `in` lie together.
+// Visits the tiles column by column, so that the lines read from one row of `in` are adjacent.
 template <class T>
 void transpose_matrix(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
                       int64_t columns, bool nontemporal) {

@@ -67,6 +67,10 @@ TEST_CASE("elementwise_region: refuses what is no body, and says why") {
       "input x: f32[2,3] s = unary(x) {kind=\"exp\"} "
       "m = reduce(s) {kind=\"sum\"} y = unary(m) {kind=\"exp\"} output \"y\" = y",
       {"reduce can only be the last step of a fused body"});
+  refuses(
+      "input x: f32[2,3] s = unary(x) {kind=\"exp\"} m = reduce(s) {kind=\"sum\"} "
+      "output \"s\" = s",
+      {"the result of reduce is not an output"});
   refuses("input x: f32[2,3] y = unary(x) {kind=\"exp\"} output \"y\" = y output \"z\" = y",
           {"output 'z' is another output too"});
   refuses("input x: f32[2,3] weight w: f32[] y = binary(x, w) {kind=\"add\"} output \"y\" = y",
