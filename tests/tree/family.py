@@ -59,24 +59,75 @@ TEST_CASE("scratch_twice: keeps the type") {
 }
 """,
 }
-KERNELS = """// SPDX-License-Identifier: Apache-2.0
+NATIVE = {
+    "plugins/cpu/kernels/scratch.cpp": """// SPDX-License-Identifier: Apache-2.0
 // scratch_twice.
 #include "../kernels.hpp"
 
-namespace tenon::PLUGIN {
+namespace tenon::cpu {
 namespace {
-sdk::Kernel make_scratch_twice(const sdk::op::scratch_twice&, const sdk::Node&) { return {}; }
+sdk::Kernel make_scratch_twice(const sdk::op::scratch_twice& n, const sdk::Node&) {
+  if (n.x.type().dtype != TENON_DTYPE_F32) throw sdk::Refusal::dtype("x", n.x.type().dtype);
+  const int64_t count = n.x.type().elements();
+  return {.run = [count](const sdk::Call& c) {
+    for (int64_t i = 0; i < count; ++i) c.out<float>(0)[i] = 2 * c.in<float>(0)[i];
+  }};
+}
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::scratch_twice, make_scratch_twice>()};
 }  // namespace
 std::span<const sdk::Row> scratch_rows() { return kRows; }
-}  // namespace tenon::PLUGIN
-"""
-NATIVE = {
-    "plugins/cpu/kernels/scratch.cpp": KERNELS.replace("PLUGIN", "cpu"),
-    "plugins/cuda/kernels/scratch.cpp": KERNELS.replace("PLUGIN", "cuda"),
-    "plugins/cuda/device/scratch.cu": """// SPDX-License-Identifier: Apache-2.0
+}  // namespace tenon::cpu
+""",
+    "plugins/cuda/kernels/scratch.cpp": """// SPDX-License-Identifier: Apache-2.0
 // scratch_twice.
+#include "../device.hpp"
+#include "../kernels.hpp"
+#include "args.hpp"
+#include "entries.hpp"
+
+namespace tenon::cuda {
+namespace {
+sdk::Kernel make_scratch_twice(const sdk::op::scratch_twice& n, const sdk::Node& node) {
+  const sdk::Type& x = n.x.type();
+  if (!is_float(x.dtype)) throw sdk::Refusal::dtype("x", x.dtype);
+  const auto code = device_of(node).code(entries::scratch_twice, {"TYPE=" + type_name("x", x.dtype)});
+  const args::ScratchShape shape{x.elements()};
+  const Grid grid{.blocks = blocks_for(shape.count, 256), .threads = 256};
+  return kernel_of({code}, [=](const sdk::Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
+}
+constexpr sdk::Row kRows[] = {sdk::row<sdk::op::scratch_twice, make_scratch_twice>()};
+}  // namespace
+std::span<const sdk::Row> scratch_rows() { return kRows; }
+}  // namespace tenon::cuda
+""",
+    "plugins/cuda/device/scratch.args.cuh": """// SPDX-License-Identifier: Apache-2.0
+// Arguments of the kernels in scratch.cu.
+#pragma once
+#include "arguments.cuh"
+
+TENON_ARGUMENTS
+struct ScratchShape {
+  i64 count;
+};
+TENON_ARGUMENTS_END
+""",
+    "plugins/cuda/device/scratch.cu": """// SPDX-License-Identifier: Apache-2.0
+// scratch_twice, a thread per element.
+//variant: TYPE=f32
+//variant: TYPE=bf16
+//entry: scratch_twice = twice(In, Out, ScratchShape)
 #include "common.cuh"
+#include "scratch.args.cuh"
+
+typedef TYPE T;
+
+extern "C" __global__ void __launch_bounds__(256) twice(const void* x, void* y, ScratchShape shape) {
+  begin_early();
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i >= shape.count) return;
+  const acc_t<T> v = widen(static_cast<const T*>(x)[i]);
+  static_cast<T*>(y)[i] = narrow<T>(v + v);
+}
 """,
 }
 ENTRY = """
@@ -211,6 +262,8 @@ def main():
     tree.check_forgotten("plugins/cpu/kernels/stray.cpp", "")
 
     tree.must_configure()
+    subprocess.run([tree.cmake, "--build", tree.build, "--target", "tenon_cuda_texts"], check=True,
+                   stdout=subprocess.DEVNULL)
     tree.check_joined("tenon::core::scratch_twice_def", "core/ops/table.cpp", "core/ops/scratch.cpp")
     tree.check_joined("tenon::conform::scratch_cases(tenon::conform::Suite&)", "sdk/conformance/cases/families.cpp",
                       "sdk/conformance/cases/scratch.cpp")
@@ -221,10 +274,14 @@ def main():
     for slot in (".flops = no_products, ", ", .bytes = each_once"):
         tree.write({"core/ops/scratch.cpp": record.replace(slot, "")})
         tree.compile("core/ops/scratch.cpp", must="a record says what its op costs")
-    subprocess.run([tree.cmake, "--build", tree.build, "--target", "tenon_cuda_texts"], check=True,
-                   stdout=subprocess.DEVNULL)
-    if '"scratch.cu"' not in (tree.build / "plugins/cuda/texts.cpp").read_text():
-        fail("device/scratch.cu is not embedded")
+    # The kernel is launched with the arguments of its entry, and with no others.
+    launch = NATIVE["plugins/cuda/kernels/scratch.cpp"]
+    tree.write({"plugins/cuda/kernels/scratch.cpp": launch.replace("c.outputs[0], shape)", "c.outputs[0], shape.count)")})
+    tree.compile("plugins/cuda/kernels/scratch.cpp", must="no matching function for call")
+    texts = (tree.build / "plugins/cuda/texts.cpp").read_text()
+    for text in ("scratch.cu", "scratch.args.cuh"):
+        if f'"{text}"' not in texts:
+            fail(f"device/{text} is not embedded")
     tests = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=tree.build, check=True,
                                       stdout=subprocess.PIPE, text=True).stdout)["tests"]
     for name in ("unit.ops", "conform.cpu", "conform.template", "conform.cpu.fusion"):

@@ -2,12 +2,20 @@
 // What kernels take: the structs of their arguments, seen by both sides. Device texts include this
 // file; the host compiles it in namespace tenon::cuda::args (kernels/entries.def says which entry
 // takes what). Names are long: texts define short ones, such as T and W, before they include this.
+//
+// A family may keep its structs in <family>.args.cuh, between TENON_ARGUMENTS and
+// TENON_ARGUMENTS_END.
 #pragma once
 #ifdef __CUDACC__
 #include "types.cuh"
+#define TENON_ARGUMENTS
+#define TENON_ARGUMENTS_END
 #else
 #include <bit>
 #include <cstdint>
+
+#define TENON_ARGUMENTS namespace tenon::cuda::args {
+#define TENON_ARGUMENTS_END }
 
 namespace tenon::cuda::args {
 
@@ -172,12 +180,7 @@ struct Entries {
   u32* places;
 };
 
-// ---- scan, random
-
-struct ScanShape {
-  i64 rows, inner, n;
-  u32 pieces, piece;
-};
+// ---- random
 
 struct RandomSource {
   const u64* rng = nullptr;

@@ -5,7 +5,11 @@
 //variant: TYPE=bf16 VEC=8 WARPS=1 EXCLUSIVE=1 REVERSE=1
 //variant: TYPE=u8 VEC=1 WARPS=8 EXCLUSIVE=0 REVERSE=1
 //variant: TYPE=u64 VEC=2 WARPS=1 EXCLUSIVE=1 REVERSE=0
+//entry: scan_rows = rows(In, Out, In, ScanShape)
+//entry: scan_sums = sums(In, Out, ScanShape)
+//entry: scan_columns = columns(In, Out, ScanShape)
 #include "rows.cuh"
+#include "scan.args.cuh"
 
 typedef TYPE T;
 

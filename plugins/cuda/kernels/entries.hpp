@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../code.hpp"
+#include "family_args.hpp"
 
 namespace tenon::cuda::entries {
 
