@@ -36,6 +36,19 @@ void call(const Device& device, FaultCall kind, const char* slot, Call call_slot
   checked(device.plugin(), slot, call_slot);
 }
 
+// For calls that change nothing when they fail: where memory is short, idle memory is freed and the
+// call is made once more.
+template <class Call>
+void call_again(const Device& device, FaultCall kind, const char* slot, Call call_slot) {
+  try {
+    return call(device, kind, slot, call_slot);
+  } catch (const DeviceError& e) {
+    if (!e.retryable()) throw;
+  }
+  device.free_idle();
+  call(device, kind, slot, call_slot);
+}
+
 // A wait: the fault comes after it, for what is waited for does take place.
 template <class Call>
 void call_wait(const Device& device, const char* slot, Call call_slot) {

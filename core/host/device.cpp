@@ -23,7 +23,7 @@ tenon_stream* handle_of(Stream* stream) { return stream ? stream->handle() : nul
 template <class Handle, class Make>
 Handle* made(const Device& device, FaultCall kind, const char* slot, Make make) {
   Handle* handle = nullptr;
-  call(device, kind, slot, [&] { return make(&handle); });
+  call_again(device, kind, slot, [&] { return make(&handle); });
   if (!handle) device.plugin().lied(slot, "succeeded without a result");
   return handle;
 }
@@ -125,8 +125,11 @@ void Stream::record(Event& event) {
 // ---- Buffers
 
 Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size)
-    : device_(std::move(device)), handle_(handle), size_(size) {}
+    : device_(std::move(device)), handle_(handle), size_(size) {
+  device_->allocated_ += size_;
+}
 Buffer::~Buffer() {
+  device_->allocated_ -= size_;
   give_back(device_->plugin(), "buffer_destroy",
             [&] { table_of(*device_).buffer_destroy(handle_); });
 }
@@ -283,8 +286,8 @@ void Instance::rebind(const Binding& binding) {
   if (table_of(device).rebind) {
     // Should it fail half-way, the instance may still look at the old ones.
     buffers_.insert(buffers_.end(), buffers.begin(), buffers.end());
-    call(device, kFaultInstantiate, "rebind",
-         [&] { return table_of(device).rebind(handle_, &raw.binding); });
+    call_again(device, kFaultInstantiate, "rebind",
+               [&] { return table_of(device).rebind(handle_, &raw.binding); });
   } else {
     tenon_instance* fresh = make_instance(*program_, raw);
     destroy(std::exchange(handle_, fresh));
@@ -295,8 +298,11 @@ void Instance::rebind(const Binding& binding) {
 // ---- Devices
 
 Device::Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads,
-               std::shared_ptr<Faults> faults)
-    : plugin_(std::move(plugin)), faults_(std::move(faults)), info_(std::move(info)) {
+               std::shared_ptr<Faults> faults, std::function<void(const Device&)> free_idle)
+    : plugin_(std::move(plugin)),
+      faults_(std::move(faults)),
+      free_idle_(std::move(free_idle)),
+      info_(std::move(info)) {
   if (!info_.reason.empty()) {
     fail(Code::unsupported, "device ", info_.id, " (", info_.name,
          ") cannot be opened: ", info_.reason);
@@ -421,7 +427,7 @@ std::shared_ptr<Program> Device::compile(const void* blob, size_t size,
   auto* handle = made<tenon_program>(*this, kFaultCompile, "compile", [&](tenon_program** out) {
     return plugin_->table().compile(handle_, blob, size, &raw, out);
   });
-  return std::make_shared<Program>(shared_from_this(), handle, blob, size, options.scratch_limit);
+  return std::make_shared<Program>(shared_from_this(), handle, blob, size);
 }
 
 std::shared_ptr<Instance> Device::instantiate(std::shared_ptr<Program> program,

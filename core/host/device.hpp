@@ -7,6 +7,7 @@
 // [object] for Instance::run and rebind, [any-thread] for the rest.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -168,8 +169,7 @@ struct Step {
 //  - views lie inside their base, and what leaves is no view.
 class Program {
  public:
-  Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob, size_t size,
-          uint64_t scratch_limit);
+  Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob, size_t size);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -256,15 +256,16 @@ class Instance {
 
 struct CompileOptions {
   bool aot = false;            // all code is wanted at once: see Device::compile
-  uint64_t scratch_limit = 0;  // bytes per step, 0 = no limit
+  uint64_t scratch_limit = 0;  // bytes per step that a program should stay below, 0 = no limit
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
 };
 
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  // index: among the devices of the plugin. threads: 0 = the process's budget.
+  // index: among the devices of the plugin. threads: 0 = the process's budget. free_idle: may be
+  // empty; see free_idle() below.
   Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, uint32_t threads,
-         std::shared_ptr<Faults> faults);
+         std::shared_ptr<Faults> faults, std::function<void(const Device&)> free_idle = {});
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -272,6 +273,12 @@ class Device : public std::enable_shared_from_this<Device> {
   const DeviceInfo& info() const { return info_; }
   const Plugin& plugin() const { return *plugin_; }
   Faults& faults() const { return *faults_; }
+  // Frees memory of this device that nobody uses at the moment. Calls that fail with a retryable
+  // status (buffer, compile, instantiate, rebind, prepare, derive) are made again after it, once.
+  void free_idle() const {
+    if (free_idle_) free_idle_(*this);
+  }
+  uint64_t allocated() const { return allocated_; }  // bytes of all its buffers
   bool has_streams() const;
   tenon_device* handle() const { return handle_; }
 
@@ -288,8 +295,11 @@ class Device : public std::enable_shared_from_this<Device> {
 
  private:
   std::shared_ptr<Plugin> plugin_;
+  friend class Buffer;
   std::shared_ptr<Faults> faults_;
+  std::function<void(const Device&)> free_idle_;
   DeviceInfo info_;
+  std::atomic<uint64_t> allocated_{0};
   tenon_device* handle_ = nullptr;
 };
 

@@ -117,7 +117,8 @@ std::vector<DeviceInfo> Host::devices() const {
 std::shared_ptr<Device> Host::open_known(Known& known) {
   const std::lock_guard lock(mutex_);
   if (std::shared_ptr<Device> device = known.opened.lock()) return device;
-  auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_, faults_);
+  auto device = std::make_shared<Device>(known.plugin, known.index, known.info, threads_, faults_,
+                                         free_idle_);
   if (const auto found = to_take_.find(known.plugin->name()); found != to_take_.end())
     offer_choices(*device, found->second);
   known.opened = device;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -81,6 +82,11 @@ class Host {
   Choices choices();
   void take_choices(Choices choices);
   Faults& faults() { return *faults_; }  // of all devices that are opened here
+  // Called when a device reports that it is short of memory, before the call is made once more.
+  // Set it before the first device is opened.
+  void when_short(std::function<void(const Device&)> free_idle) {
+    free_idle_ = std::move(free_idle);
+  }
 
  private:
   struct Known {
@@ -94,6 +100,7 @@ class Host {
 
   uint32_t threads_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
+  std::function<void(const Device&)> free_idle_;
   LoadReport report_;
   std::vector<std::shared_ptr<Plugin>> plugins_;  // those without devices too
   Choices to_take_;

@@ -20,11 +20,9 @@ bool is_power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
 class Declaration {
  public:
-  Declaration(const Device& device, const tenon_blob& blob, const tenon_program_info* info,
-              uint64_t scratch_limit)
+  Declaration(const Device& device, const tenon_blob& blob, const tenon_program_info* info)
       : plugin_(device.plugin()),
         least_alignment_(device.info().alignment),
-        scratch_limit_(scratch_limit),
         blob_(blob),
         graph_(blob.functions[0]),
         info_(info) {}
@@ -137,10 +135,6 @@ class Declaration {
       step.scratch = raw.scratch_size;
       if (raw.node != TENON_NONE && raw.node >= graph_.node_count) {
         lied(step_name(i), " stands for node ", raw.node, " of a graph of ", graph_.node_count);
-      }
-      if (scratch_limit_ != 0 && raw.scratch_size > scratch_limit_) {
-        lied(step_name(i), " wants ", raw.scratch_size, " bytes of scratch, the limit is ",
-             scratch_limit_);
       }
       if (raw.scratch_size > std::numeric_limits<int64_t>::max()) {
         lied(step_name(i), " wants ", raw.scratch_size, " bytes of scratch");
@@ -349,7 +343,7 @@ class Declaration {
   }
 
   const Plugin& plugin_;
-  uint64_t least_alignment_, scratch_limit_;
+  uint64_t least_alignment_;
   const tenon_blob blob_;
   const tenon_blob_function& graph_;
   const tenon_program_info* info_;
@@ -361,7 +355,7 @@ class Declaration {
 }  // namespace
 
 Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob,
-                 size_t size, uint64_t scratch_limit)
+                 size_t size)
     : device_(std::move(device)), handle_(handle) {
   const Plugin& plugin = device_->plugin();
   try {
@@ -371,7 +365,7 @@ Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const vo
     }
     const tenon_program_info* info =
         guarded(plugin, "program_info", [&] { return plugin.table().program_info(handle_); });
-    Declaration declared(*device_, graph, info, scratch_limit);
+    Declaration declared(*device_, graph, info);
     declared.read();
     values_ = declared.take_values();
     steps_ = declared.take_steps();
@@ -382,7 +376,7 @@ Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const vo
 }
 void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
   const tenon_slot source{dense.handle(), 0}, target{derived.handle(), 0};
-  call(*device_, kFaultRun, "derive", [&] {
+  call_again(*device_, kFaultRun, "derive", [&] {
     return device_->plugin().derived_weights().derive(handle_, value, &source, &target);
   });
 }
@@ -398,8 +392,8 @@ uint32_t Program::part_count() const {
 }
 
 void Program::prepare(uint32_t part) const {
-  call(*device_, kFaultCompile, "prepare.part",
-       [&] { return device_->plugin().prepare().part(handle_, part); });
+  call_again(*device_, kFaultCompile, "prepare.part",
+             [&] { return device_->plugin().prepare().part(handle_, part); });
 }
 
 Program::~Program() { destroy(); }

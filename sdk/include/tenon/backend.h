@@ -291,7 +291,8 @@ typedef struct tenon_compile_options {
   uint64_t struct_size;
   uint32_t flags;             // TENON_COMPILE_*
   uint32_t exec_mode;         // TENON_EXEC_* (types.h); treat unknown values as DEFAULT
-  uint64_t scratch_limit;     // bytes per step, 0 = no limit
+  uint64_t scratch_limit;     // bytes of scratch that a step should not exceed, 0 = no limit. A
+                              // step that cannot do with less may exceed it.
 } tenon_compile_options;
 
 // An address in device memory. The host does no pointer arithmetic.

@@ -15,19 +15,19 @@ using fake::answers;
 
 namespace {
 
-std::shared_ptr<Program> compile(uint64_t scratch_limit = 0) {
+std::shared_ptr<Program> compile() {
   Host host(only({fake::entry}));
   const std::vector<uint64_t> graph = fake::graph();
-  return host.open("fake")->compile(graph.data(), graph.size() * 8, {false, scratch_limit});
+  return host.open("fake")->compile(graph.data(), graph.size() * 8);
 }
 
 // The text of the refusal, after a change of the honest program.
-std::string refusal(const std::function<void()>& change, uint64_t scratch_limit = 0) {
+std::string refusal(const std::function<void()>& change) {
   fake::reset();
   change();
   answers.publish();
   try {
-    compile(scratch_limit);
+    compile();
   } catch (const Error& e) {
     CHECK(e.code() == Code::internal);
     CHECK(answers.programs == 0);  // released
@@ -56,7 +56,7 @@ std::string raw_refusal(const std::function<void(tenon_program_info&)>& change) 
 TEST_SUITE("host/program") {
   TEST_CASE("declaration: values, steps and aliases are copied") {
     fake::reset();
-    const auto program = compile(32);
+    const auto program = compile();
     answers.values.assign(6, {});  // nothing is looked at later
     REQUIRE(program->values().size() == 6);
     CHECK(program->values()[3].source == 3);
@@ -187,8 +187,7 @@ TEST_SUITE("host/program") {
     CHECK_SAYS(refusal([] { answers.steps[2].reads = {5}; }), "before a step makes it");
   }
 
-  TEST_CASE("steps: scratch stays under the limit") {
-    CHECK_SAYS(refusal([] {}, 31), "step 0 add wants 32 bytes of scratch, the limit is 31");
+  TEST_CASE("steps: scratch has a size that an address can have") {
     CHECK_SAYS(refusal([] { answers.steps[0].scratch = ~0ull; }), "bytes of scratch");
   }
 
