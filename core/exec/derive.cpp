@@ -1,57 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes derived weights when a run is bound: the graph of a weight, then the layout of a program.
+// Makes derived weights when a run is bound: the plan of a maker, then the layout of a program.
 #include "exec/derive.hpp"
 
 namespace tenon::core {
 namespace {
 
-// A slot for a buffer that somebody else owns.
-Slot borrowed(Buffer& buffer) {
-  return {std::shared_ptr<Buffer>(std::shared_ptr<void>(), &buffer), 0};
+using Buffers = std::vector<std::shared_ptr<Buffer>>;
+
+// A reference to a buffer that somebody else owns.
+std::shared_ptr<Buffer> borrowed(Buffer& buffer) {
+  return std::shared_ptr<Buffer>(std::shared_ptr<void>(), &buffer);
 }
 
-// Runs the maker's program once, in memory that goes with it.
+// Runs a maker once. Its memory is freed afterwards.
 class Making {
  public:
-  Making(const WeightMaker& maker, Buffer& dense, Buffer& made)
-      : maker_(maker), program_(*maker.program) {
-    for (uint32_t v = 0; v < program_.values().size(); ++v)
-      binding_.values.push_back(slot_of(v, dense, made));
-    for (const Step& step : program_.steps()) {
-      for (const Alias& a : step.aliases)
-        if (a.view) {
-          binding_.values[a.to] = binding_.values[a.from];
-          binding_.values[a.to].offset += a.offset;
-        }
-      binding_.scratch.push_back(fresh(step.scratch));
+  Making(const Plan& maker, Buffer& dense, Buffer& made)
+      : plan_(maker), device_(*maker.devices[0]), dense_(borrowed(dense)), made_(borrowed(made)) {
+    for (const uint64_t size : plan_.arenas[0].chunks) chunks_.push_back(device_.buffer(size));
+    for (const PlannedConstant& c : plan_.constants) {
+      auto& buffer = constants_.emplace_back();
+      if (c.data->empty()) continue;
+      buffer = device_.buffer(c.data->size());
+      buffer->write(0, c.data->data(), c.data->size());
+    }
+    for (const PlannedDerived& d : plan_.derived) {
+      derived_.push_back(device_.buffer(d.size));
+      plan_.regions[d.region].program->derive(d.value, dense, *derived_.back());
     }
   }
 
-  void run() { program_.device().instantiate(maker_.program, binding_)->run(0); }
+  void run() const {
+    for (const PlannedRegion& region : plan_.regions) {
+      Binding binding;
+      for (const Place& p : region.values) binding.values.push_back(slot_at(p));
+      for (const Place& p : region.scratch) binding.scratch.push_back(slot_at(p));
+      device_.instantiate(region.program, binding)->run(0);
+    }
+  }
 
  private:
-  Slot slot_of(uint32_t v, Buffer& dense, Buffer& made) const {
-    const ProgramValue& value = program_.values()[v];
-    if (value.source == TENON_NONE) return fresh(value.size);
-    const Value source = maker_.values[value.source];
-    const ValueInfo& info = (*maker_.graph)[source];
-    if (!value.layout.empty()) {
-      const Slot slot = fresh(value.size);
-      program_.derive(v, dense, *slot.buffer);
-      return slot;
+  Slot slot_at(const Place& place) const {
+    switch (place.home) {
+      case Home::arena:
+        return {chunks_[place.index], place.offset};
+      case Home::constant:
+        return {constants_[place.index], place.offset};
+      case Home::derived:
+        return {derived_[place.index], place.offset};
+      case Home::entry:
+        return {dense_, place.offset};
+      case Home::output:
+        return {made_, place.offset};
+      default:
+        return {};
     }
-    if (info.space == Space::weight) return borrowed(dense);
-    if (source == maker_.graph->outputs()[0].value) return borrowed(made);
-    const Slot slot = fresh(value.size);
-    if (info.space == Space::constant && slot.buffer)
-      slot.buffer->write(0, info.data->data(), info.data->size());
-    return slot;
   }
-  Slot fresh(uint64_t size) const { return {size ? program_.device().buffer(size) : nullptr, 0}; }
 
-  const WeightMaker& maker_;
-  const Program& program_;
-  Binding binding_;
+  const Plan& plan_;
+  Device& device_;
+  std::shared_ptr<Buffer> dense_, made_;
+  Buffers chunks_, constants_, derived_;
 };
 
 }  // namespace
@@ -62,9 +71,8 @@ void derive(const Plan& plan, const PlannedDerived& planned, Buffer& dense, Buff
   };
   if (!planned.maker) return lay_out(dense);
   if (planned.region == kNone) return Making(*planned.maker, dense, derived).run();
-  const WeightMaker& maker = *planned.maker;
-  const auto made = maker.program->device().buffer(
-      type_bytes(maker.graph->type(maker.graph->outputs()[0].value)));
+  const Plan& maker = *planned.maker;
+  const auto made = maker.devices[0]->buffer(type_bytes(maker.output_slots[0].type));
   Making(maker, dense, *made).run();
   lay_out(*made);
 }

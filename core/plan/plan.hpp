@@ -13,6 +13,7 @@
 #include "ir/graph.hpp"
 #include "plan/memory/layout.hpp"
 #include "plan/memory/partition.hpp"
+#include "plan/memory/tasks.hpp"
 #include "plan/report.hpp"
 #include "plan/rewrite/fold.hpp"
 
@@ -39,6 +40,7 @@ struct PlannedCopy {
   uint32_t from_device = 0, to_device = 0;
   Place from, to;
   uint64_t size = 0;
+  uint32_t made_in = kNone;  // the region that makes the value; kNone: a copy after the run
 };
 
 struct PlannedRegion {
@@ -47,6 +49,7 @@ struct PlannedRegion {
   std::vector<Place> values{};             // per program value
   std::vector<Place> scratch{};            // per step
   std::vector<PlannedCopy> before{};       // what comes over from other devices
+  uint32_t ordered_after = kNone;          // an earlier region that ordered nodes make it wait for
   std::vector<uint32_t> report_of_step{};  // into Plan::reports, kNone = several nodes
   Lanes lanes{};
   std::string lanes_note{};  // why it has one lane where several were asked for
@@ -67,20 +70,16 @@ struct PlannedEntry {
   bool derived = false;        // a device reads a layout of its own
   bool read() const { return derived || !devices.empty(); }
 };
-// What is computed of a weight when it is set: a graph of the one weight, compiled.
-struct WeightMaker {
-  std::shared_ptr<const Graph> graph{};
-  std::shared_ptr<Program> program{};
-  std::vector<Value> values{};  // of graph, by source of the program's values
-};
+struct Plan;
 // A derived weight: what a maker makes of the dense weight, or a program of its device, or the
 // program of what the maker makes.
 struct PlannedDerived {
   uint32_t entry = 0;
   uint32_t device = 0;
-  std::shared_ptr<const WeightMaker> maker{};  // null: the program takes the dense weight
-  uint32_t region = kNone;  // the region whose program defines the layout, or kNone
-  uint32_t value = 0;       // the value of that region
+  std::shared_ptr<const Plan> maker{};  // of one entry and one output; null: the program takes the
+                                        // dense weight
+  uint32_t region = kNone;              // the region whose program defines the layout, or kNone
+  uint32_t value = 0;                   // the value of that region
   std::string layout{};
   uint64_t size = 0;
 };
@@ -104,6 +103,7 @@ struct DeviceArena {
 struct Plan {
   std::vector<std::shared_ptr<Device>> devices;
   std::vector<PlannedRegion> regions;
+  std::vector<PlannedTask> tasks;   // of several regions; empty for one
   std::vector<PlannedCopy> after;   // updates that could not be written in place
   std::vector<DeviceArena> arenas;  // per device
   std::vector<PlannedInput> inputs;

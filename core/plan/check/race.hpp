@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for steps that touch the same bytes in an order that no wait fixes. Knows addresses and
-// lanes only, not why a value lies where it lies: so it judges all that lanes and places are made
-// of.
+// Finds work that touches the same bytes in no fixed order: steps of different lanes, and regions
+// and transfers of different devices. It knows only addresses, lanes and tasks, not why a value has
+// its address, so it checks everything that these are derived from.
 #pragma once
 
 #include <string>
@@ -15,13 +15,20 @@ struct Access {
   Place place;
   uint64_t size = 0;  // bytes
   bool writes = false;
+  uint32_t device = 0;
 };
 
 // Empty when any two steps that touch the same bytes, one of them writing, run in the program's
 // order whatever the speed of the lanes; else names two. accesses: per step. Near-linear.
 std::string find_race(const Lanes& lanes, const std::vector<std::vector<Access>>& accesses);
 
-// Of each region of a plan whose places are set.
+// The same for tasks; accesses: per task. Quadratic in the number of tasks.
+std::string find_race(const std::vector<PlannedTask>& tasks,
+                      const std::vector<std::vector<Access>>& accesses);
+
+// Both, for a plan whose places are set. Plans of more than kMostCheckedTasks tasks are not checked
+// for races between tasks.
+inline constexpr size_t kMostCheckedTasks = 2048;
 std::string check_races(const Plan& plan);
 
 }  // namespace tenon::core

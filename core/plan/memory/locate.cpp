@@ -20,6 +20,8 @@ class Locator {
   Locations run(std::span<const CutRegion> regions) {
     is_output_.resize(graph_.value_count(), false);
     for (const Output& o : graph_.outputs()) is_output_[o.value.id] = true;
+    for (uint32_t v = 0; v < graph_.value_count(); ++v)
+      if (graph_[Value{v}].space != Space::node) named_bytes_ += type_bytes(graph_.type(Value{v}));
     for (const CutRegion& r : regions) add_region(r.region, r.blob);
     plan_outputs();
     plan_updates();
@@ -31,12 +33,17 @@ class Locator {
 
   void add_region(const Region& region, const RegionBlob& written) {
     const uint32_t transfer_time = time_++;
+    transfer_times_.push_back(transfer_time);
+    const auto number = static_cast<uint32_t>(plan_.regions.size());
+    for (Value v : region.outputs) made_in_[v] = number;
     PlannedRegion planned{.device = region.device};
     bring_over(region, transfer_time, planned);
 
-    planned.program = plan_.devices[region.device]->compile(
-        written.blob.data(), written.blob.size(),
-        {.aot = options_.aot, .scratch_limit = 0, .exec_mode = options_.exec_mode});
+    planned.program =
+        plan_.devices[region.device]->compile(written.blob.data(), written.blob.size(),
+                                              {.aot = options_.aot,
+                                               .scratch_limit = scratch_limit(region.device),
+                                               .exec_mode = options_.exec_mode});
     out_.first_time.push_back(time_);
 
     std::vector<Located> located = locate_program(region, written, *planned.program);
@@ -49,8 +56,21 @@ class Locator {
       planned.report_of_step.push_back(node == kNone ? kNone : graph_[node].source);
       out_.ordered.push_back(node != kNone && graph_[node].op->traits & kOrdered);
     }
+    const bool ordered = std::ranges::any_of(
+        region.nodes, [&](NodeId n) { return graph_[n].op->traits & kOrdered; });
+    if (ordered) planned.ordered_after = std::exchange(last_ordered_, number);
     out_.located.push_back(std::move(located));
     plan_.regions.push_back(std::move(planned));
+  }
+
+  // Half of the memory that the device has left, so that tuning prefers algorithms that fit. What
+  // the graph names may be on the device already.
+  uint64_t scratch_limit(uint32_t d) const {
+    const Device& device = *plan_.devices[d];
+    const uint64_t whole = device.info().memory_size;
+    if (whole == 0) return 0;
+    const uint64_t used = std::max(device.allocated(), named_bytes_);
+    return std::max<uint64_t>(whole > used ? (whole - used) / 2 : 0, 1);
   }
 
   void bring_over(const Region& region, uint32_t time, PlannedRegion& planned) {
@@ -60,7 +80,10 @@ class Locator {
       const uint32_t from = out_.at.at({v, from_device});
       const uint32_t to =
           out_.storages.add(region.device, {.home = Home::arena}, type_bytes(graph_.type(v)));
+      const uint32_t made_in = made_in_.at(v);
       out_.storages.touch(from, time);
+      // The transfer may begin as soon as the value is made.
+      out_.storages.touch(to, transfer_times_[made_in + 1]);
       out_.storages.touch(to, time);
       out_.at[{v, region.device}] = to;
       out_.copies.push_back(
@@ -69,7 +92,8 @@ class Locator {
                                 .to_device = region.device,
                                 .from = {},
                                 .to = {},
-                                .size = out_.storages[to].size});
+                                .size = out_.storages[to].size,
+                                .made_in = made_in});
     }
   }
 
@@ -122,19 +146,20 @@ class Locator {
       derived.entry = entry_of(graph_.find(Space::weight, hoisted->second.source));
       derived.layout = hoisted->second.layout;
       auto& maker = makers_[{derived.layout, device}];
-      if (!maker) maker = compiled(*hoisted->second.maker, device);
+      if (!maker) maker = planned(*hoisted->second.maker, device);
       derived.maker = maker;
     }
     plan_.entries[derived.entry].derived = true;
     return derived;
   }
 
-  std::shared_ptr<const WeightMaker> compiled(const Graph& graph, uint32_t device) const {
-    RegionBlob written = write_blob(graph);
-    std::shared_ptr<Program> program = plan_.devices[device]->compile(
-        written.blob.data(), written.blob.size(), {.aot = options_.aot});
-    return std::make_shared<const WeightMaker>(WeightMaker{
-        std::make_shared<const Graph>(graph), std::move(program), std::move(written.values)});
+  std::shared_ptr<const Plan> planned(const Graph& maker, uint32_t device) const {
+    LegalGraph legal{.graph = maker};
+    settle_reports(legal);
+    auto plan = std::make_shared<Plan>();
+    plan->devices = {plan_.devices[device]};
+    place_values(legal, cut(legal.graph), {.aot = options_.aot}, *plan);
+    return plan;
   }
 
   // Index of a derived weight; equal ones are one. value: what it is, absent in a layout.
@@ -293,11 +318,15 @@ class Locator {
   Plan& plan_;
   Locations out_;
   uint32_t time_ = 0;
+  std::vector<uint32_t> transfer_times_;  // per region
+  std::map<Value, uint32_t> made_in_;     // values that leave their region -> region
+  uint32_t last_ordered_ = kNone;         // region with ordered nodes
+  uint64_t named_bytes_ = 0;              // of inputs, weights, constants and state
   std::vector<bool> is_output_;
   // Entry, device, layout and size of a derived weight -> index in the plan.
   std::map<std::tuple<uint32_t, uint32_t, std::string, uint64_t>, uint32_t> derived_;
   // What makes hoisted weights, by its layout and device.
-  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const WeightMaker>> makers_;
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const Plan>> makers_;
 };
 
 }  // namespace

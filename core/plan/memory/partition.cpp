@@ -2,6 +2,7 @@
 // Cuts a placed graph into regions.
 #include "plan/memory/partition.hpp"
 
+#include <array>
 #include <functional>
 #include <queue>
 
@@ -11,6 +12,21 @@ namespace tenon::core {
 namespace {
 
 using Ready = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;  // ranks
+
+// By node: a node of another device depends on it.
+std::vector<bool> find_urgent(const Graph& graph, std::span<const uint32_t> device_of_node,
+                              std::span<const NodeId> order) {
+  std::vector<bool> urgent(graph.node_count());
+  for (size_t i = order.size(); i-- > 0;) {
+    const NodeId reader = order[i];
+    for (Value v : graph[reader].operands)
+      if (v && graph[v].node != kNone)
+        if (const NodeId n = graph[v].node;
+            urgent[reader] || device_of_node[n] != device_of_node[reader])
+          urgent[n] = true;
+  }
+  return urgent;
+}
 
 // Nodes by region, devices by turns.
 std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> device_of_node,
@@ -31,24 +47,32 @@ std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> de
   }
   uint32_t devices = 1;
   for (uint32_t d : device_of_node) devices = std::max(devices, d + 1);
-  std::vector<Ready> ready(devices);
+  // Two queues for each device: what other devices wait for, and the rest.
+  const std::vector<bool> urgent = find_urgent(graph, device_of_node, order);
+  std::vector<std::array<Ready, 2>> ready(devices);
+  const auto make_ready = [&](NodeId n) {
+    ready[device_of_node[n]][urgent[n] ? 0 : 1].push(rank[n]);
+  };
   for (NodeId n = 0; n < count; ++n)
-    if (waits[n] == 0) ready[device_of_node[n]].push(rank[n]);
+    if (waits[n] == 0) make_ready(n);
 
   std::vector<Region> regions;
   uint32_t device = 0;
   for (NodeId done = 0; done < count;) {
-    while (ready[device].empty()) device = (device + 1) % devices;
-    Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
-    while (!ready[device].empty()) {
-      const NodeId n = order[ready[device].top()];
-      ready[device].pop();
-      region.nodes.push_back(n);
-      ++done;
-      for (NodeId r : readers[n])
-        if (--waits[r] == 0) ready[device_of_node[r]].push(rank[r]);
+    while (ready[device][0].empty() && ready[device][1].empty()) device = (device + 1) % devices;
+    for (Ready& queue : ready[device]) {
+      if (queue.empty()) continue;
+      Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
+      while (!queue.empty()) {
+        const NodeId n = order[queue.top()];
+        queue.pop();
+        region.nodes.push_back(n);
+        ++done;
+        for (NodeId r : readers[n])
+          if (--waits[r] == 0) make_ready(r);
+      }
+      regions.push_back(std::move(region));
     }
-    regions.push_back(std::move(region));
   }
   return regions;
 }

@@ -29,8 +29,9 @@ class Placer {
     give_lanes();
     lay_out_arenas();
     write_places();
+    if (plan_.regions.size() > 1) plan_.tasks = plan_tasks(plan_.regions);
     const std::string race = check_races(plan_);
-    check(race.empty(), "lanes: ", race);
+    check(race.empty(), "memory plan: ", race);
     const std::string lost = check_contents(plan_, contents());
     check(lost.empty(), "memory plan: ", lost);
   }
