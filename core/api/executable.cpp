@@ -81,16 +81,19 @@ nlohmann::json report_json(const Plan& plan, const PlanOptions& options) {
   }
   out["memory"] = json::array();
   for (uint32_t d = 0; d < plan.devices.size(); ++d) {
-    uint64_t weights = 0, state = 0;
+    uint64_t weights = 0, state = 0, derived = 0;
     for (const PlannedEntry& e : plan.entries) {
       const bool here = std::find(e.devices.begin(), e.devices.end(), d) != e.devices.end() ||
                         (e.updated && e.update_device == d);
       if (here) (e.space == Space::weight ? weights : state) += type_bytes(e.type);
     }
+    for (const PlannedDerived& w : plan.derived)
+      if (w.device == d) derived += w.size;
     out["memory"].push_back({{"device", id(d)},
                              {"peak", plan.arenas[d].peak},
                              {"bound", plan.arenas[d].bound},
                              {"weights", weights},
+                             {"derived_weights", derived},
                              {"state", state}});
   }
   out["bytes"] = moved_bytes(plan);

@@ -64,8 +64,9 @@ void print(const json& report, bool steps) {
   std::cout << "memory:\n";
   for (const json& m : report["memory"])
     std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"])
-              << " (bound " << mib(m["bound"]) << "), weights " << mib(m["weights"]) << ", state "
-              << mib(m["state"]) << "\n";
+              << " (bound " << mib(m["bound"]) << "), weights " << mib(m["weights"])
+              << ", derived weights " << mib(m["derived_weights"]) << ", state " << mib(m["state"])
+              << "\n";
 }
 
 int inspect(const Args& args) {

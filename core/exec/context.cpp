@@ -82,8 +82,7 @@ Lease& Context::prepare() {
   auto found = std::find_if(leases_.begin(), leases_.end(),
                             [&](const auto& l) { return l->bound == bound; });
   if (found == leases_.end()) {
-    auto lease = std::make_shared<Lease>();
-    lease->bound = bound;
+    auto lease = std::make_shared<Lease>(bound);
     const size_t devices = plan.devices.size();
     for (const PlannedInput& in : plan.inputs) {
       auto& buffers = lease->inputs.emplace_back(devices);
@@ -95,17 +94,15 @@ Lease& Context::prepare() {
       const uint64_t size = type_bytes(out.type);
       lease->outputs.push_back(size ? plan.devices[out.device]->buffer(size) : nullptr);
     }
-    lease->arenas.resize(devices);
+    for (const PlannedRegion& region : plan.regions) {
+      Device& device = *plan.devices[region.device];
+      lease->events.push_back(device.has_streams() ? device.event() : nullptr);
+    }
     if (streams_.empty()) {
       std::vector<std::shared_ptr<Stream>> streams;
-      std::vector<std::shared_ptr<Event>> events;
-      for (const auto& device : plan.devices) {
+      for (const auto& device : plan.devices)
         streams.push_back(device->has_streams() ? device->stream() : nullptr);
-        events.push_back(device->has_streams() ? device->event() : nullptr);
-      }
-      arenas_.resize(devices);
       streams_ = std::move(streams);
-      events_ = std::move(events);
     }
     leases_.insert(leases_.begin(), std::move(lease));
     if (leases_.size() > kMostLeases) leases_.pop_back();
@@ -136,17 +133,6 @@ Lease& Context::prepare() {
     lease.store_version = version;
   }
   return lease;
-}
-
-// The other leases let go of the working memory they were bound to; they are bound anew when they
-// run.
-void Context::give_up_arena(size_t device, const Lease& keep) {
-  for (const auto& lease : leases_) {
-    if (lease.get() == &keep || lease->arenas[device].empty()) continue;
-    lease->arenas[device].clear();
-    lease->instances.clear();
-    lease->ready = false;
-  }
 }
 
 // Weights and state. Only what changed since the lease was bound to it is looked at: a model has
@@ -189,6 +175,7 @@ void Context::bind_entries(Lease& lease, RunTrace* trace) {
 
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease, RunTrace* trace) {
+  lease.borrow();
   const Plan& plan = lease.bound->plan;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Input& input = inputs_.find(plan.inputs[i].name)->second;
@@ -199,20 +186,6 @@ void Context::bind(Lease& lease, RunTrace* trace) {
     lease.input_versions[i] = input.version;
   }
   bind_entries(lease, trace);
-  for (size_t d = 0; d < plan.devices.size(); ++d) {
-    const auto& chunks = plan.arenas[d].chunks;
-    auto& pool = arenas_[d];
-    if (pool.size() < chunks.size()) pool.resize(chunks.size());
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      if (pool[c] && pool[c]->size() >= chunks[c]) continue;
-      give_up_arena(d, lease);
-      pool[c] = nullptr;  // before the larger one is made
-      pool[c] = plan.devices[d]->buffer(chunks[c]);
-    }
-    std::vector<std::shared_ptr<Buffer>> now(pool.begin(),
-                                             pool.begin() + static_cast<ptrdiff_t>(chunks.size()));
-    if (lease.arenas[d] != now) lease.arenas[d] = std::move(now), lease.ready = false;
-  }
   if (lease.ready) return;
 
   lease.instances.resize(plan.regions.size());

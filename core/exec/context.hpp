@@ -45,21 +45,17 @@ class Context {
   Lease& prepare();
   void bind(Lease& lease, RunTrace* trace);
   void bind_entries(Lease& lease, RunTrace* trace);
-  void give_up_arena(size_t device, const Lease& keep);
   uint32_t number_of(std::string_view output);  // in Plan::outputs
   void forbid_in_flight(const char* what);
   std::shared_ptr<Flight> launch();
 
   std::shared_ptr<Executable> executable_;
   std::map<std::string, Input, std::less<>> inputs_;
-  std::vector<std::vector<std::shared_ptr<Buffer>>>
-      arenas_;                                    // [device][chunk], shared by all leases
   std::vector<std::shared_ptr<Stream>> streams_;  // [device], null where the plugin has none
-  std::vector<std::shared_ptr<Event>> events_;
-  std::vector<std::shared_ptr<Lease>> leases_;  // last used first
-  std::shared_ptr<Lease> last_;                 // of the run under way, or the last one
-  bool has_results_ = false;                    // it went well
-  uint64_t last_run_ = 0;                       // its number
+  std::vector<std::shared_ptr<Lease>> leases_;    // last used first
+  std::shared_ptr<Lease> last_;                   // of the run under way, or the last one
+  bool has_results_ = false;                      // it went well
+  uint64_t last_run_ = 0;                         // its number
   std::shared_ptr<Flight> flight_;
 };
 

@@ -2,6 +2,9 @@
 // Plans a graph once per binding of its symbols, and keeps the plans.
 #include "exec/executable.hpp"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/log.hpp"
 #include "exec/context.hpp"
 #include "plan/rewrite/bind.hpp"
@@ -36,20 +39,47 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
     log(LogLevel::warning,
         cat("graph '", graph_.name, "': ", options_.plan.lanes, " lanes were asked for, ",
             wanted.id, " runs one: plugin ", wanted.plugin, " takes no lanes"));
+  for (const auto& device : devices_) pools_.push_back(runtime_->arenas->of(device));
   if (graph_.symbols().empty()) plan_for({});
 }
 
+// One call at a time, although several plans may be made at once.
+CompileProgress Executable::progress() const {
+  if (!options_.progress) return {};
+  return [this](uint32_t done, uint32_t total) {
+    const std::lock_guard lock(progress_mutex_);
+    return options_.progress(done, total);
+  };
+}
+
 std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbers) {
-  std::lock_guard lock(mutex_);
-  for (auto i = plans_.begin(); i != plans_.end(); ++i)
-    if (i->first == numbers) {
+  const auto is_wanted = [&](const auto& known) { return known.first == numbers; };
+  std::promise<std::shared_ptr<const BoundPlan>> made;
+  {
+    std::unique_lock lock(mutex_);
+    if (const auto i = std::ranges::find_if(plans_, is_wanted); i != plans_.end()) {
       plans_.splice(plans_.begin(), plans_, i);
-      return i->second;
+      const PlanFuture plan = i->second;
+      lock.unlock();
+      return plan.get();
     }
-  auto plan = make(numbers);
-  plans_.emplace_front(numbers, plan);
-  if (plans_.size() > kMostPlans) plans_.pop_back();
-  return plan;
+    plans_.emplace_front(numbers, made.get_future());
+    if (plans_.size() > kMostPlans) plans_.pop_back();
+  }
+  try {
+    auto plan = make(numbers);
+    made.set_value(plan);
+    return plan;
+  } catch (...) {
+    // Whoever waits gets this failure; whoever comes later tries again.
+    made.set_exception(std::current_exception());
+    const std::lock_guard lock(mutex_);
+    plans_.remove_if([&](const auto& known) {
+      return is_wanted(known) &&
+             known.second.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+    throw;
+  }
 }
 
 std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) const {
@@ -78,8 +108,9 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   how.choose_device = (options_.device.empty() || options_.device == "auto") &&
                       graph_.symbols().empty() && graph_.updates().empty();
   out->plan = make_plan(bound, devices_, how, evaluate);
-  if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), options_.progress);
+  if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
   const auto& devices = out->plan.devices;
+  for (const auto& device : devices) out->pools.push_back(runtime_->arenas->of(device));
   out->constants.resize(devices.size());
   for (size_t d = 0; d < devices.size(); ++d) out->constants[d].resize(out->plan.constants.size());
   for (size_t c = 0; c < out->plan.constants.size(); ++c) {

@@ -2,6 +2,7 @@
 // A graph bound to devices and a store. Plans are made per binding of the graph's symbols and kept.
 #pragma once
 
+#include <future>
 #include <list>
 #include <map>
 #include <memory>
@@ -26,7 +27,8 @@ struct ExecutableOptions {
 struct BoundPlan {
   Plan plan;
   std::vector<std::vector<std::shared_ptr<Buffer>>>
-      constants;  // [device][constant], null where not read
+      constants;                                  // [device][constant], null where not read
+  std::vector<std::shared_ptr<ArenaPool>> pools;  // [device]
 };
 
 using SymbolNumbers = std::map<std::string, int64_t>;
@@ -41,7 +43,8 @@ class Executable {
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
   const PlanOptions& plan_options() const { return options_.plan; }
-  // One plan per binding; the last kMostPlans are kept. [any thread]
+  // One plan per binding; the last kMostPlans are kept. A thread that needs a new plan makes it;
+  // others wait only for a plan that they need themselves. [any thread]
   std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers);
   // The numbers that these input types give the graph's symbols; fails where they contradict it or
   // each other.
@@ -50,15 +53,19 @@ class Executable {
  private:
   static constexpr size_t kMostPlans = 64;
   std::shared_ptr<const BoundPlan> make(const SymbolNumbers& numbers) const;
+  CompileProgress progress() const;
 
   std::shared_ptr<Runtime> runtime_;
   Graph graph_;
   std::shared_ptr<Store> store_;
   ExecutableOptions options_;
-  std::vector<std::shared_ptr<Device>> devices_;  // the wanted one, then who takes what it refuses
+  std::vector<std::shared_ptr<Device>> devices_;   // the wanted one, then who takes what it refuses
+  std::vector<std::shared_ptr<ArenaPool>> pools_;  // of devices_, for as long as this lives
+  mutable std::mutex progress_mutex_;              // held while options_.progress is called
 
-  std::mutex mutex_;
-  std::list<std::pair<SymbolNumbers, std::shared_ptr<const BoundPlan>>> plans_;  // last used first
+  using PlanFuture = std::shared_future<std::shared_ptr<const BoundPlan>>;
+  std::mutex mutex_;                                       // guards plans_
+  std::list<std::pair<SymbolNumbers, PlanFuture>> plans_;  // last used first
 };
 
 }  // namespace tenon::core

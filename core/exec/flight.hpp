@@ -1,32 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run, and what a context keeps for the runs of one plan. Private to exec.
+// One run of a context. Private to exec.
 #pragma once
 
 #include <atomic>
 #include <exception>
 
 #include "exec/context.hpp"
+#include "exec/lease.hpp"
+#include "exec/task_run.hpp"
 
 namespace tenon::core {
-
-struct Lease {
-  std::shared_ptr<const BoundPlan> bound;
-  std::vector<std::vector<std::shared_ptr<Buffer>>> inputs;  // [input][device]
-  std::vector<uint64_t> input_versions;                      // what the buffers hold
-  std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
-  std::vector<std::shared_ptr<Entry>> entries;               // [entry]
-  std::vector<uint64_t> generations;                         // [entry]: bound below, 0 = none
-  std::vector<std::vector<std::shared_ptr<Buffer>>>
-      entry_buffers;                             // [entry][device]: what the instances are bound to
-  std::vector<std::shared_ptr<Buffer>> derived;  // [derived weight]: likewise
-  std::vector<std::vector<std::shared_ptr<Buffer>>> arenas;  // [device][chunk]: likewise
-  std::vector<std::shared_ptr<Instance>> instances;          // [region]
-  std::vector<std::shared_ptr<Entry>> reads, updates;        // for the store's order
-  uint64_t store_version = 0;
-  bool ready = false;  // the instances are bound to the buffers above
-
-  std::shared_ptr<Buffer> buffer_at(const Place& place, uint32_t device) const;
-};
 
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
@@ -42,26 +25,24 @@ class Flight : public std::enable_shared_from_this<Flight> {
   }
 
  private:
-  // Goes on until the end or, when not blocking, until there is something to wait for: then false,
-  // and a worker goes on when it is there.
+  // Goes on until the end or, if it does not block, until there is something to wait for: then it
+  // returns false, and a worker goes on later.
   bool advance();
   bool take() { return !taken_.exchange(true, std::memory_order_acq_rel); }
   void drive();  // advance to the end, errors kept
   bool wait_in_line();
   void begin();
-  bool do_region();
-  void run_region(Instance& instance, Stream* stream, Event* done);
-  void region_is_done(uint32_t region);
-  bool settle(uint32_t device);
-  bool settle_all();
-  void do_copy(const PlannedCopy& copy);
+  bool run_one_region();
+  bool run_tasks();
+  // What follows a failure that freeing idle memory may mend. False: it is final.
+  bool may_try_again(const std::exception_ptr& error);
+  void synchronize() noexcept;
   // The trace's slice of what this thread does for the run. It ends before others may go on.
   void begin_part();
   void end_part();
   void hand_in_trace() noexcept;
   void end_well();
   void end_badly(std::exception_ptr error);
-  [[noreturn]] void explain(const DeviceError& error, uint32_t region) const;
 
   // The context outlives the run and keeps the lease: a worker that drops the last reference to
   // this object must not take devices and plugins with it.
@@ -77,10 +58,12 @@ class Flight : public std::enable_shared_from_this<Flight> {
   int64_t part_begin_ns_ = 0;
   std::atomic<bool> taken_{false};  // somebody drives it, or has
   bool blocking_ = true;
+  size_t next_wait_ = 0;
   bool began_ = false;      // something may have been written
-  bool signalled_ = false;  // the event that is waited for has called back: it is not asked again
-  size_t next_wait_ = 0, next_region_ = 0, next_copy_ = 0;
-  std::vector<uint32_t> pending_;  // [device]: region under way on its stream, kNone = none
+  bool enqueued_ = false;   // the one region of the plan
+  bool signalled_ = false;  // its event has called back
+  bool tried_again_ = false;
+  std::shared_ptr<TaskRun> tasks_;  // of several regions, once they have begun
 };
 
 }  // namespace tenon::core

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "exec/arena_pool.hpp"
 #include "exec/trace.hpp"
 #include "exec/workers.hpp"
 #include "host/host.hpp"
@@ -12,7 +13,13 @@
 namespace tenon::core {
 
 struct Runtime {
-  explicit Runtime(Host::Options options) : host(std::move(options)) {}
+  explicit Runtime(Host::Options options) : host(std::move(options)) {
+    // A device may live longer than the runtime, in a store.
+    host.when_short([pools = std::weak_ptr(arenas)](const Device& device) {
+      if (const auto p = pools.lock()) p->flush(device);
+    });
+  }
+  const std::shared_ptr<ArenaPools> arenas = std::make_shared<ArenaPools>();
   Host host;
   std::atomic<uint64_t> next_run{1};
   Tracing tracing;

@@ -18,8 +18,10 @@ int64_t now_ns() {
 
 void RunTrace::add(Slice::Kind kind, int64_t begin_ns, uint64_t index) noexcept {
   thread_local const auto thread = static_cast<uint32_t>(::gettid());
+  const int64_t end_ns = now_ns();
+  const std::lock_guard lock(*mutex_);
   try {
-    slices.push_back({kind, thread, index, begin_ns, now_ns()});
+    slices.push_back({kind, thread, index, begin_ns, end_ns});
   } catch (...) {
   }
 }

@@ -41,7 +41,7 @@ struct RegionTimes {
   std::vector<StepTime> steps;       // empty: the plugin does not say
 };
 
-// Of a run, or of an output that was read after it.
+// Of a run, or of an output that was read after it. Several threads may add slices.
 struct RunTrace {
   std::shared_ptr<const BoundPlan> bound;
   std::string graph;
@@ -52,6 +52,9 @@ struct RunTrace {
 
   // Memory that is short costs the record, never the run.
   void add(Slice::Kind kind, int64_t begin_ns, uint64_t index = 0) noexcept;
+
+ private:
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // guards slices
 };
 
 // A slice from here to the end of the block; nothing without a trace.

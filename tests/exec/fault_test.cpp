@@ -118,6 +118,11 @@ uint64_t fail_in_turn(const Round& round, const std::function<void()>& before,
       CHECK(text == "no error");
       return nth - 1;
     }
+    // Without memory many calls are made once more.
+    if (text == "no error" && round.code == TENON_OUT_OF_MEMORY && !round.lasting) {
+      after();
+      continue;
+    }
     // Where one call fails for good, a later one may be what is told of.
     CHECK_MESSAGE(says(text, {"plugin ", ": fault asked for, "}), text);
     CHECK(code == round.code);

@@ -63,6 +63,26 @@ TEST_SUITE("exec/memory") {
       }
   }
 
+  TEST_CASE("report: derived weights count on the device that keeps them") {
+    const Graph graph = Graph::parse(R"(graph {
+      input x: f32[4,64]
+      weight w: f32[64,32]
+      e = unary(w) {kind="exp"}
+      y = matmul(x, e)
+      output "y" = y
+    })",
+                                     "derived");
+    const Store store(runtime());
+    for (const char* device : {"cpu:0", "template:0"}) {
+      CAPTURE(std::string(device));
+      const Executable executable(runtime(), graph, store, {.device = device});
+      const auto memory = nlohmann::json::parse(executable.report())["memory"][0];
+      CHECK(memory["weights"] == 0);
+      CHECK(memory["derived_weights"].get<uint64_t>() >= 64 * 32 * sizeof(float));
+      CHECK(memory["derived_weights"].get<uint64_t>() < 2 * 64 * 32 * sizeof(float));
+    }
+  }
+
   TEST_CASE("training: the peak of the three models is within 5 % of its bound") {
     for (const Size& size : kSizes)
       for (const tenon_dtype dtype : {f32, bf16}) {

@@ -180,7 +180,7 @@ usable("cuBLASLt lacks a call", Machine({**SPLIT, "cublasLt": "_old"}), ("no cuB
 # What fails later: by name, and with status 1.
 for fault, words in {
     "cuDevicePrimaryCtxRetain:1:999": ("device_open", "context_retain: CUDA_ERROR_UNKNOWN"),
-    "cuMemHostAlloc:1:2": ("device_open", "host_allocate: CUDA_ERROR_OUT_OF_MEMORY"),
+    "cuMemHostAlloc:1:2:lasting": ("device_open", "host_allocate: CUDA_ERROR_OUT_OF_MEMORY"),
     "cuMemAllocFromPoolAsync:1:2:lasting": ("no memory for a buffer of",),
     "nvrtcCompileProgram:2:6:lasting": ("kernel text binary", "does not compile:\nstub.cu(1): error"),
     "cuModuleLoadData:2:200:lasting": ("module_load: CUDA_ERROR_INVALID_IMAGE",),

@@ -42,8 +42,8 @@ bool may_pass(const std::string& symbol, uint64_t number, int result) {
                                                "nvrtcGetCUBINSize",  "nvrtcGetCUBIN",
                                                "cuModuleLoadData",   "cublasLtCreate"};
   if (number == 1 && trials.contains(symbol)) return true;
-  // Tried again when the pool has been emptied.
-  if (symbol == "cuMemAllocFromPoolAsync") return result == kOutOfMemory;
+  // Short of memory, what was asked of the plugin is asked once more.
+  if (result == kOutOfMemory) return true;
   static const std::set<std::string> all = {
       // gives back
       "cuCtxPopCurrent_v2", "cuCtxPushCurrent_v2", "cuDevicePrimaryCtxRelease_v2",
@@ -164,8 +164,7 @@ TEST_SUITE("stub/fault") {
             const std::string orphans = stub_orphans();
             if (t.failed != "cuCtxPushCurrent_v2") CHECK(orphans == "");
             if (t.failed == "cuMemHostAlloc")
-              CHECK(t.code ==
-                    (round.result == kOutOfMemory ? TENON_OUT_OF_MEMORY : TENON_INTERNAL));
+              CHECK(t.code == (round.result == kOutOfMemory ? TENON_OK : TENON_INTERNAL));
           });
       CHECK(calls > 200);
       CHECK(whole_life(round.async, options));

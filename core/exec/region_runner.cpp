@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs regions and transfers of a lease.
+#include "exec/region_runner.hpp"
+
+#include <algorithm>
+
+namespace tenon::core {
+
+void RegionRunner::run(uint32_t region) const {
+  Instance& instance = *lease_.instances[region];
+  Stream* stream = stream_of(region);
+  try {
+    if (trace_)
+      run_traced(instance, region);
+    else
+      instance.run(run_id_, stream, stream ? &event_of(region) : nullptr);
+    if (!stream) note_end(region);
+  } catch (const DeviceError& e) {
+    explain(e, region);
+  }
+}
+
+void RegionRunner::run_traced(Instance& instance, uint32_t region) const {
+  Stream* stream = stream_of(region);
+  Event* done = stream ? &event_of(region) : nullptr;
+  const Stretch slice(trace_, Slice::Kind::region, region);
+  trace_->regions[region].begin_ns = now_ns();
+  if (instance.can_measure())
+    instance.run_measured(run_id_, stream, done);
+  else
+    instance.run(run_id_, stream, done);
+}
+
+void RegionRunner::wait(uint32_t region) const {
+  try {
+    {
+      const Stretch wait(trace_, Slice::Kind::wait);
+      event_of(region).wait();
+    }
+    note_end(region);
+  } catch (const DeviceError& e) {
+    explain(e, region);
+  }
+}
+
+void RegionRunner::note_end(uint32_t region) const {
+  if (!trace_) return;
+  RegionTimes& times = trace_->regions[region];
+  times.end_ns = now_ns();
+  Instance& instance = *lease_.instances[region];
+  if (instance.can_measure()) {
+    try {
+      times.steps = instance.step_times(times.begin_ns, times.end_ns);
+    } catch (const std::exception&) {  // the run itself succeeded
+    }
+  }
+  // It was enqueued behind the regions before it on its device.
+  for (uint32_t r = 0; r < region; ++r)
+    if (plan().regions[r].device == plan().regions[region].device)
+      times.begin_ns = std::max(times.begin_ns, trace_->regions[r].end_ns);
+}
+
+void RegionRunner::copy(const PlannedCopy& c) const {
+  if (c.size == 0) return;
+  const Stretch slice(trace_, Slice::Kind::copy, c.size);
+  core::copy(*lease_.buffer_at(c.to, c.to_device), c.to.offset,
+             *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);
+}
+
+// Names the node of the step that failed.
+void RegionRunner::explain(const DeviceError& error, uint32_t region) const {
+  const PlannedRegion& planned = plan().regions[region];
+  const uint32_t report =
+      error.step() < planned.report_of_step.size() ? planned.report_of_step[error.step()] : kNone;
+  if (report == kNone) throw DeviceError(error);
+  const NodeReport& node = plan().reports[report];
+  throw DeviceError(error.code(),
+                    cat("run ", run_id_, ": ", node.op, " '", node.name, "': ", error.what()),
+                    error.run_id(), error.step(), error.index(), error.retryable());
+}
+
+}  // namespace tenon::core
