@@ -104,10 +104,11 @@ TEST_SUITE("exec/forms") {
   }
 
   TEST_CASE("forms: a sum over columns stays behind the region that it reads") {
-    check_form(sum_over_columns(),
-               {{"elementwise_region", "joined: binary sub + unary square"},
-                {"reduce",
-                 "not joined into elementwise_region: a reduction of axes that are not the last "
-                 "ones"}});
+    check_form(
+        sum_over_columns(),
+        {{"elementwise_region", "joined: binary sub + unary square"},
+         {"reduce",
+          "not joined into elementwise_region: the reduced axes of the body are not the last "
+          "ones"}});
   }
 }
