@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert nodes(LINE, *CPU) == [("native", "cpu:0", "linear", "y", ["joined: matmul + binary add + unary relu"])]
     assert nodes(SOFTMAX, *CPU) == [
         ("native", "cpu:0", "softmax", "y",
-         ["raised: reduce max + binary sub + unary exp + reduce sum + binary div"])]
+         ["raised to softmax: reduce max + binary sub + unary exp + reduce sum + binary div"])]
 
     # A device of primitives alone.
     apart = nodes(LINE, *LANES)
@@ -72,5 +72,5 @@ with tempfile.TemporaryDirectory() as folder:
                          "not joined into elementwise_region: no kernel for op tenon.elementwise_region version 1"]), apart
     (softmax,) = nodes(SOFTMAX, *LANES)
     assert softmax[0] == "decomposed" and softmax[4][0] == "no kernel for op tenon.softmax version 1", softmax
-    assert softmax[4][1].startswith("raised: reduce max + "), softmax
+    assert softmax[4][1].startswith("raised to softmax: reduce max + "), softmax
 print("good")

@@ -285,7 +285,7 @@ Outcome run_case(const Maker& make, bool fuse, bool gradient, bool special) {
   const auto report = nlohmann::json::parse(executable.report());
   for (const auto& node : report.at("nodes")) {
     out.ops.push_back(node.at("op"));
-    out.raised |= node.at("note").get<std::string>().find("raised: ") == 0;
+    out.raised |= node.at("note").get<std::string>().find("raised to ") == 0;
   }
   return out;
 }
@@ -584,7 +584,7 @@ TEST_SUITE("exec/raise") {
         g.output("y", binary("mul", binary("mul", x, number(d.half)), t));
         const Store store(runtime());
         const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
-        CHECK((report.find("raised: ") != std::string::npos) == right);
+        CHECK((report.find("raised to ") != std::string::npos) == right);
       }
   }
 
@@ -639,7 +639,7 @@ TEST_SUITE("exec/raise") {
           }
           const Store store(runtime());
           const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
-          CHECK((report.find("raised: ") != std::string::npos) == (off == 0));
+          CHECK((report.find("raised to ") != std::string::npos) == (off == 0));
         }
   }
 
@@ -648,7 +648,9 @@ TEST_SUITE("exec/raise") {
     b.g.output("y", b.softmax(b.input({3, 5})));
     const Store store(runtime());
     const std::string raised = Executable(runtime(), b.g, store, {.device = "cpu:0"}).report();
-    CHECK(says(raised, {"raised: reduce max + binary sub + unary exp + reduce sum + binary div"}));
+    CHECK(
+        says(raised,
+             {"raised to softmax: reduce max + binary sub + unary exp + reduce sum + binary div"}));
     const Executable plain(runtime(), b.g, store, {.device = "cpu:0", .fuse = false});
     CHECK(plain.report().find("raised") == std::string::npos);
   }

@@ -171,8 +171,9 @@ class Batcher {
     const Graph& body = *batch.sets[0].body;
     std::vector<NodeId> steps(body.node_count());
     std::iota(steps.begin(), steps.end(), 0u);
-    rw.to.set_note(made,
-                   cat("joined: ", batch.sets.size(), " times ", parts_of(body, steps).names));
+    rw.to.set_note(made, joined_note(g_, nodes_of(batch),
+                                     cat("joined: ", batch.sets.size(), " times ",
+                                         parts_of(body, steps).names)));
   }
 
   const Graph& g_;

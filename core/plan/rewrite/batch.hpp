@@ -4,9 +4,14 @@
 // This saves launches on devices where each node costs a launch.
 #pragma once
 
+#include <string_view>
+
 #include "plan/rewrite/claims.hpp"
 
 namespace tenon::core {
+
+// The form that join_batches finds, as kFuseForms of fuse.hpp.
+inline constexpr std::string_view kBatchForm = "batch";
 
 // Limits on the bytes of one set (inputs and outputs) and of a batch. The operands of a batch stay
 // alive until its last set could run, so batches of large sets would cost memory.

@@ -114,7 +114,7 @@ class Finder {
         rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, parts.provenance);
     rw.to.set_marks(made, marks_of(g_, join.nodes));
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
-    rw.to.set_note(made, cat("joined: ", parts.names));
+    rw.to.set_note(made, joined_note(g_, join.nodes, cat("joined: ", parts.names)));
   }
 
   const Graph& g_;

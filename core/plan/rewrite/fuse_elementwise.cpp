@@ -305,7 +305,7 @@ class Joiner {
     rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t k = 0; k < group.outputs.size(); ++k)
       rw.replace(group.outputs[k], rw.to[made].outputs[k]);
-    rw.to.set_note(made, cat("joined: ", parts.names));
+    rw.to.set_note(made, joined_note(g_, group.nodes, cat("joined: ", parts.names)));
   }
 
   const Graph& g_;

@@ -5,9 +5,14 @@
 // output.
 #pragma once
 
+#include <string_view>
+
 #include "plan/rewrite/claims.hpp"
 
 namespace tenon::core {
+
+// The form that fuse_elementwise finds, as kFuseForms of fuse.hpp.
+inline constexpr std::string_view kElementwiseForm = "fused body";
 
 // Runs after legalize, so that decomposed nodes are joined too. Asks the nodes' device, once per
 // form of body. Steps that the device refuses in every body stay outside. If it refuses a body as a

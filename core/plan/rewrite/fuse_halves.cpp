@@ -49,6 +49,7 @@ Graph read_halves(const Graph& graph, const Query& query) {
                                          wanted_outputs(node), node.provenance);
       rw.to.set_marks(made, node);
       rw.to.set_note(made, node.note);
+      add_note(rw.to, made, cat(kHalfNote, parts_of(graph, parts).names));
       for (size_t i = 0; i < node.outputs.size(); ++i)
         if (node.outputs[i]) rw.replace(node.outputs[i], rw.to[made].outputs[i]);
       replaced = true;

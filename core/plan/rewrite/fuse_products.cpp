@@ -120,7 +120,7 @@ class Joiner {
     rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t t = 0; t < group.nodes.size(); ++t)
       rw.replace(g_[group.nodes[t]].outputs[0], rw.to[made].outputs[t]);
-    rw.to.set_note(made, cat("joined: ", parts.names));
+    rw.to.set_note(made, joined_note(g_, group.nodes, cat("joined: ", parts.names)));
   }
 
   static constexpr size_t kMost = TENON_BLOB_MAX_OPERANDS / 4;

@@ -2,6 +2,7 @@
 // Asks the device about a joined node, and puts it in the place of its parts.
 #include "plan/rewrite/join.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "ir/rewrite.hpp"
@@ -19,6 +20,22 @@ Parts parts_of(const Graph& g, std::span<const NodeId> nodes) {
     if (parts.provenance.empty()) parts.provenance = g[n].provenance;
   }
   return parts;
+}
+
+std::string joined_note(const Graph& g, std::span<const NodeId> nodes, const std::string& note) {
+  constexpr std::string_view kBetween = "; ";
+  std::string notes;
+  for (NodeId n : nodes) {
+    std::string_view left = g[n].note;
+    while (!left.empty()) {
+      const std::string_view one = left.substr(0, left.find(kBetween));
+      left.remove_prefix(std::min(left.size(), one.size() + kBetween.size()));
+      if (one.starts_with(kRaisedNote) || one.starts_with(kHalfNote))
+        append_note(notes, std::string(one));
+    }
+  }
+  append_note(notes, note);
+  return notes;
 }
 
 Marks marks_of(const Graph& g, std::span<const NodeId> nodes) {

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.hpp"
@@ -16,6 +17,10 @@ struct Parts {
   std::string names, provenance;
 };
 Parts parts_of(const Graph& g, std::span<const NodeId> nodes);
+// The notes of a raised node and of a product that reads a half begin so.
+inline constexpr std::string_view kRaisedNote = "raised to ", kHalfNote = "reads a half: ";
+// The note of the joined node: such notes of its parts, then its own.
+std::string joined_note(const Graph& g, std::span<const NodeId> nodes, const std::string& note);
 // The marks that all nodes have in common. A mark that differs is set to "several".
 Marks marks_of(const Graph& g, std::span<const NodeId> nodes);
 

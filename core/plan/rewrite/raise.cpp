@@ -7,12 +7,14 @@
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
+#include "plan/rewrite/join.hpp"
 #include "plan/rewrite/raise_match.hpp"
 
 namespace tenon::core {
 namespace {
 
 struct Found {
+  std::string_view form;
   Raised raised;
   std::vector<NodeId> nodes;
 };
@@ -47,21 +49,14 @@ static_assert(std::ranges::all_of(kRounds, [](std::span<const Row> rows) {
   return std::ranges::all_of(rows, is_listed, &Row::form);
 }));
 
-std::string parts_of(const Graph& g, const std::vector<NodeId>& nodes) {
-  std::string parts;
-  for (NodeId n : nodes) {
-    parts += cat(parts.empty() ? "raised: " : " + ", g[n].op->name());
-    if (const AttrValue* kind = g[n].attr("kind")) parts += cat(" ", std::get<std::string>(*kind));
-  }
-  return parts;
-}
-
 // The new nodes since `from` carry what the old ones were known by.
 void label(Graph& to, NodeId from, const Graph& g, const Found& found) {
+  const std::string note = joined_note(
+      g, found.nodes, cat(kRaisedNote, found.form, ": ", parts_of(g, found.nodes).names));
   for (NodeId n = from; n < to.node_count(); ++n) {
     to.set_clone(n, g[found.nodes.back()].clone);
     to.set_recompute(n, segment_of(g, found.nodes));
-    to.set_note(n, parts_of(g, found.nodes));
+    to.set_note(n, note);
   }
 }
 
@@ -108,7 +103,7 @@ std::optional<Graph> raise_once(Graph& g, std::span<const Row> rows) {
       m.begin(n);
       auto raised = row.find(m, g[n].outputs[0]);
       if (!raised) continue;
-      Found found{std::move(*raised), m.nodes()};
+      Found found{row.form, std::move(*raised), m.nodes()};
       if (!can_stand(g, found, gone)) continue;
       if (!m.closed()) {
         if (g[n].note.empty())

@@ -270,6 +270,17 @@ TEST_SUITE("plan/fuse") {
     CHECK(ops_of(fused(g)) == "unary binary");
   }
 
+  TEST_CASE("notes: what was raised is still told of the joined node, why it was left is not") {
+    Inputs i;
+    const Value y = i.b.unary("gelu", i.b.matmul(i.x, i.w));
+    i.g.output("y", y);
+    i.g.set_note(i.g[y].node, "not joined into this; raised to gelu: a + b; reads a half: c");
+    const Graph f = fused(i.g);
+    CHECK(ops_of(f) == "linear");
+    CHECK(f[NodeId{0}].note ==
+          "raised to gelu: a + b; reads a half: c; joined: matmul + unary gelu");
+  }
+
   TEST_CASE("gate: integers are not gated, though they have relu") {
     Inputs i;
     const Value p = i.g.input("p", {kI32, {4}}), q = i.g.input("q", {kI32, {4}});

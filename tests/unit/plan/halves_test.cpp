@@ -43,22 +43,24 @@ std::string shown(
 TEST_SUITE("plan/halves") {
   TEST_CASE("b: a cast weight is read as it is; the cast stays for others") {
     CHECK(shown(R"(c = cast(w) {to=f32} y = matmul(x, c) output "y" = y)") ==
-          "cast(w) matmul(x,w)");
+          "cast(w) matmul(x,w) [reads a half: cast + matmul]");
     CHECK(shown(R"(c = cast(w) {to=f32} y = linear(x, c) {act="relu"} z = unary(c) {kind="neg"}
-      output "y" = y output "z" = z)") == "cast(w) linear(x,w) unary(c)");
+      output "y" = y output "z" = z)") ==
+          "cast(w) linear(x,w) [reads a half: cast + linear] unary(c)");
   }
 
   TEST_CASE("a: a cast input beside f32") {
     CHECK(shown(R"(weight f: f32[3,4] c = cast(h) {to=f32} y = matmul(c, f) output "y" = y)") ==
-          "cast(h) matmul(h,f)");
+          "cast(h) matmul(h,f) [reads a half: cast + matmul]");
   }
 
   TEST_CASE("both: one of them, or it would be a product of halves") {
     CHECK(shown(R"(c = cast(h) {to=f32} d = cast(u) {to=f32} y = matmul(c, d) output "y" = y)") ==
-          "cast(h) cast(u) matmul(c,u)");
+          "cast(h) cast(u) matmul(c,u) [reads a half: cast + matmul]");
     // Where the device does not take b so, a.
     CHECK(shown(R"(c = cast(h) {to=f32} d = cast(u) {to=f32} y = matmul(c, d) output "y" = y)",
-                [](DType a, DType) { return a == kF16; }) == "cast(h) cast(u) matmul(h,d)");
+                [](DType a, DType) { return a == kF16; }) ==
+          "cast(h) cast(u) matmul(h,d) [reads a half: cast + matmul]");
   }
 
   TEST_CASE("refused: it stays as it was, and says why") {

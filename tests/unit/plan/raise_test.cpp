@@ -53,7 +53,8 @@ TEST_SUITE("plan/raise") {
     REQUIRE(ops_of(r) == "softmax");
     const NodeInfo& node = r[NodeId{0}];
     CHECK(node.provenance == "layers.0");
-    CHECK(node.note == "raised: reduce max + binary sub + unary exp + reduce sum + binary div");
+    CHECK(node.note ==
+          "raised to softmax: reduce max + binary sub + unary exp + reduce sum + binary div");
     CHECK(r[node.outputs[0]].name == "p");
     CHECK(decode<op::softmax>(node).axis == 1);
     CHECK(r[decode<op::softmax>(node).x].name == "x");
