@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <optional>
+#include <sstream>
 
 using namespace tenon;
 using namespace tenon::test;
@@ -28,30 +29,30 @@ Results run(const Built& built, const ExecutableOptions& options, const Numbers&
   return results;
 }
 
-// The oracle: the template in f64, op by op, on the numbers as the half has them. It tells how far
-// a right run in the half may be: what the run without fusion is off, and what the graph makes of
+// The oracle: the template in f64, op by op, on the numbers as the dtype has them. It tells how far
+// a right run in the dtype may be: what the run without fusion is off, and what the graph makes of
 // inputs and of results in between that are moved by half a unit, as a rounding would: two results
 // that are equal without fusion may be rounded apart with it, and what is left of their difference
 // is all error.
 class Oracle {
  public:
-  explicit Oracle(Recipe r) : half_(r.dtype) {
+  explicit Oracle(Recipe r) : dtype_(r.dtype) {
     r.dtype = f64;
     const Built built(r);
     const ExecutableOptions options{.device = "template:0", .simplify = false};
-    exact_ = run(built, options, {half_});
-    moved_ = run(Built(r, unit_of(half_)), options, {half_, 1});
+    exact_ = run(built, options, {dtype_});
+    moved_ = run(Built(r, unit_of(dtype_)), options, {dtype_, 1});
   }
   const std::vector<double>& exact(const std::string& name) const { return exact_.at(name).values; }
   double room(const std::string& name, const std::vector<double>& plain) const {
     const std::vector<double>& y = exact(name);
     return kTimes * std::max({furthest(plain, y), furthest(moved_.at(name).values, y),
-                              unit_of(half_) * largest(y)});
+                              unit_of(dtype_) * largest(y)});
   }
 
  private:
   static constexpr double kTimes = 16;
-  tenon_dtype half_;
+  tenon_dtype dtype_;
   Results exact_, moved_;
 };
 
@@ -73,17 +74,22 @@ std::string difference(const Recipe& r, Joined* joined = nullptr) {
       if (given.bytes != expected.bytes) return name + " has other bits fused than not fused";
       continue;
     }
-    // A half is judged by the oracle, what others give fused by what they give else.
-    const std::vector<double>& y = oracle ? oracle->exact(name) : expected.values;
-    const double allowed = oracle ? oracle->room(name, expected.values)
-                                  : (r.dtype == f64 ? 1e-9 : 2e-3) * std::max(1.0, largest(y));
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (oracle && !std::isfinite(expected.values[i])) continue;  // beyond the half's range
-      if (std::isfinite(y[i]) ? !(std::abs(given.values[i] - y[i]) <= allowed)
-                              : std::isfinite(given.values[i]))
-        return name + "[" + std::to_string(i) + "] is " + std::to_string(given.values[i]) +
-               " fused, " + std::to_string(expected.values[i]) + " not fused, " +
-               std::to_string(y[i]) + " within " + std::to_string(allowed) + " expected";
+    // What fused and not fused have in common is right, but for halves.
+    const double close =
+        is_half(r.dtype) ? 0
+                         : (r.dtype == f64 ? 1e-9 : 2e-3) * std::max(1.0, largest(expected.values));
+    std::optional<double> room;
+    for (size_t i = 0; i < expected.values.size(); ++i) {
+      const double y = given.values[i], plain_y = expected.values[i];
+      if (is_near(y, plain_y, close)) continue;
+      if (!oracle) oracle.emplace(r);
+      if (!room) room = oracle->room(name, expected.values);
+      const double exact = oracle->exact(name)[i];
+      if (is_right(r.dtype, y, plain_y, exact, *room)) continue;
+      std::ostringstream out;
+      out << name << "[" << i << "] is " << y << " fused, " << plain_y << " not fused, " << exact
+          << " within " << *room << " expected";
+      return out.str();
     }
   }
   return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the tests of random graphs: input data, a run of a graph, and the distance between two
-// runs. TENON_RANDOM_DEVICE names the device that runs the graphs with fusion [cpu:0].
+// Shared by the tests of random graphs: input data, a run of a graph, the distance between two
+// runs, and who is right where they differ. TENON_RANDOM_DEVICE names the device that runs the graphs with fusion [cpu:0].
 #pragma once
 
 #include <cstdlib>
@@ -129,6 +129,29 @@ inline double furthest(const std::vector<double>& a, const std::vector<double>& 
   for (size_t i = 0; i < a.size(); ++i)
     if (std::isfinite(a[i]) && std::isfinite(b[i])) most = std::max(most, std::abs(a[i] - b[i]));
   return most;
+}
+
+// The largest finite number.
+inline double most_of(tenon_dtype t) {
+  return t == f64   ? 0x1.fffffffffffffp1023
+         : t == f32 ? 0x1.fffffep127
+         : t == f16 ? 65504
+                    : 0x1.fep127;
+}
+inline bool is_near(double a, double b, double allowed) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::abs(a - b) <= allowed;
+}
+// The oracle's judgment of a result that differs from the one without fusion, `plain`: it is right
+// where it is near the exact one, and where that is beyond the dtype and it is, too. A graph may
+// also overflow in between, where it is written so.
+inline bool is_right(tenon_dtype t, double given, double plain, double exact, double room) {
+  if (is_near(given, exact, room)) return true;
+  if (std::isfinite(exact) && std::abs(exact) > most_of(t) / 2)
+    return !(std::abs(given) < most_of(t) / 8);
+  return !std::isfinite(given) && !std::isfinite(plain) &&
+         (std::isnan(plain) || !std::isnan(given));
 }
 
 }  // namespace tenon::test
