@@ -85,6 +85,7 @@ tenon_code code_of(Result r) {
     case 718:  // invalid program counter
     case 719:  // launch failure
     case 721:  // tensor memory leak
+    case 810:  // the MPS server ended this client
     case 911:  // error of an external device
       return TENON_DEVICE_LOST;
     default:

@@ -158,7 +158,7 @@ TEST_SUITE("stub/lost") {
 
   TEST_CASE("every error that ends a context is told as a lost device") {
     for (const int code :
-         {4, 46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911}) {
+         {4, 46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911}) {
       CAPTURE(code);
       Machine machine;
       machine.fill();
