@@ -290,6 +290,14 @@ bool BlasProduct::takes(CudaDevice& device, const ProductProblem& p) {
 BlasProduct::BlasProduct(CudaDevice& device, const ProductProblem& problem)
     : state_(std::make_shared<State>(device, problem)) {}
 
+bool BlasProduct::is_certain() const {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  const Current current(s.device.context());
+  s.describe_all();
+  return !s.proposals(0, 1).empty();
+}
+
 bool BlasProduct::tune(uint64_t most_workspace) const {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);

@@ -17,6 +17,8 @@ class BlasProduct {
   static bool takes(CudaDevice& device, const ProductProblem& problem);
   BlasProduct(CudaDevice& device, const ProductProblem& problem);
   static constexpr uint64_t kMostWorkspace = 32 << 20;  // bytes
+  // Does the library propose an algorithm that needs no workspace? Then `tune` always finds one.
+  bool is_certain() const;
   // Chooses among the algorithms that need at most so much workspace, once. False: there is none.
   bool tune(uint64_t most_workspace) const;
   uint64_t workspace() const;  // bytes of scratch, of the choice

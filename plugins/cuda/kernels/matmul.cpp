@@ -5,6 +5,7 @@
 #include "matmul.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "../kernels.hpp"
 #include "blas_product.hpp"
@@ -157,7 +158,15 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
     kernel.cost = p.seconds();
     return kernel;
   }
-  TileProduct tiles(device, p);
+  // Our own tiles stand in where the library knows no algorithm. Without code of them and without
+  // a compiler the product is claimed only if the library surely has one.
+  TileProduct tiles;
+  std::optional<Refusal> no_tiles;
+  try {
+    tiles = TileProduct(device, p);
+  } catch (const Refusal& refusal) {
+    no_tiles = refusal;
+  }
   // Without what the library cannot do.
   ProductProblem plain = p;
   const bool fused = BlasProduct::takes(device, p);
@@ -168,11 +177,13 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
     plain.y = p.sum;
   }
   if (!BlasProduct::takes(device, plain) || (!fused && is_half(p.a) && p.k < kShortSum)) {
+    if (no_tiles) throw *no_tiles;
     kernel = kernel_of({tiles.code()},
                        [tiles, places](const sdk::Call& c) { tiles.run(c, places.of(c)); });
   } else {
     auto work = std::make_shared<Product>();
     work->library = BlasProduct(device, plain);
+    if (no_tiles && !(fused && work->library.is_certain())) throw *no_tiles;
     work->tiles = tiles;
     work->fused = fused;
     work->places = places;
