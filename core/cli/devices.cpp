@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon devices: every plugin that was looked at, loaded or not and why, and every device.
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
@@ -9,11 +10,13 @@
 namespace tenon::cli {
 namespace {
 
+using Trials = std::map<std::string, std::string>;  // by device: why its trial failed, else empty
+
 nlohmann::json rates_of(const Runtime& runtime, const DeviceEntry& device) {
   return nlohmann::json::parse(runtime.rates(device.id));
 }
 
-void print_json(const Runtime& runtime) {
+void print_json(const Runtime& runtime, const Trials& trials) {
   nlohmann::json j;
   j["devices"] = nlohmann::json::array();
   for (const DeviceEntry& d : runtime.devices())
@@ -25,6 +28,7 @@ void print_json(const Runtime& runtime) {
                             {"memory_size", d.memory_size},
                             {"max_allocation", d.max_allocation},
                             {"host_addressable", d.host_addressable},
+                            {"trial", trials.at(d.id)},
                             {"rates", rates_of(runtime, d)}});
   j["plugins"] = nlohmann::json::array();
   for (const PluginEntry& p : runtime.plugins())
@@ -39,10 +43,31 @@ void print_json(const Runtime& runtime) {
   std::cout << j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
+// Plans a small graph on the device, which makes the plugin try its libraries. Returns why a node
+// was refused.
+std::string trial_of(const Runtime& runtime, const DeviceEntry& device) {
+  if (!device.reason.empty()) return {};
+  try {
+    const Graph graph = Graph::parse(
+        "graph { input x: f32[2,2] p = matmul(x, x) y = unary(p) {kind=\"neg\"} output \"y\" = y }",
+        "trial");
+    const Store store(runtime);
+    const Executable executable(runtime, graph, store,
+                                {.device = device.id, .allow_fallback = false});
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 int devices(const Args& args) {
+  // What plugins say of themselves is read once per runtime, so a second one is made after the trial.
+  const Runtime first = make_runtime(args);
+  Trials trials;
+  for (const DeviceEntry& d : first.devices()) trials[d.id] = trial_of(first, d);
   const Runtime runtime = make_runtime(args);
   if (args.has("--json")) {
-    print_json(runtime);
+    print_json(runtime, trials);
     return 0;
   }
   std::cout << "devices:\n";
@@ -53,6 +78,8 @@ int devices(const Args& args) {
     if (!d.reason.empty()) std::cout << "; cannot be used: " << d.reason;
     std::cout << "\n";
     if (!d.reason.empty()) continue;
+    if (!trials.at(d.id).empty())
+      std::cout << "    a trial of two ops failed: " << trials.at(d.id) << "\n";
     const nlohmann::json rates = rates_of(runtime, d);
     std::cout << "    rates: "
               << (rates["measured"].get<bool>() ? "measured, " + rates["file"].get<std::string>()

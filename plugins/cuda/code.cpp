@@ -81,14 +81,14 @@ std::string CodeSource::find_target() {
     const std::string why =
         target.empty() ? "it knows no architecture up to " + Compiler::architecture(major_, minor_)
                        : refused(*c, target);
+    compiler_tried(*c, why);
     if (why.empty()) {
       target_ = {c, target};
       return {};
     }
-    reasons +=
-        (reasons.empty() ? "" : "; ") + ("NVRTC " + c->version()) + " (" + c->path() + "): " + why;
+    reasons += (reasons.empty() ? "" : "; ") + c->path() + ": " + why;
   }
-  return reasons;
+  return "no NVRTC that this driver can use (" + reasons + ")";
 }
 
 std::string CodeSource::missing(const std::string& text) {

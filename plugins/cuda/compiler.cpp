@@ -3,6 +3,7 @@
 #include "compiler.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -31,7 +32,6 @@ bool has_own_features(int number) { return number == 90 || number >= 100; }
 
 Compiler::Compiler(const std::vector<std::string>& without) {
   const auto accept = [&](const Library& library) -> std::string {
-    if (std::ranges::find(without, library.path) != without.end()) return "it was tried";
     if (std::string missing = fill(calls_, library); !missing.empty()) return missing;
     int major = 0, minor = 0, count = 0;
     if (calls_.version(&major, &minor) != 0 || calls_.supported_count(&count) != 0)
@@ -42,7 +42,8 @@ Compiler::Compiler(const std::vector<std::string>& without) {
     if (count > 0 && calls_.supported(architectures_.data()) != 0) architectures_.clear();
     return {};
   };
-  library_ = open_library("NVRTC", Origin::toolkit, toolkit_sonames("libnvrtc.so."), accept);
+  library_ =
+      open_library("NVRTC", Origin::toolkit, toolkit_sonames("libnvrtc.so."), accept, without);
   reason_ = library_.reason;
 }
 
@@ -132,15 +133,40 @@ class Compilers {
     }
     return *list_.back() ? found(*list_.emplace_back(new Compiler(tried))) : nullptr;
   }
+  void tried(const Compiler& c, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    (why.empty() ? used_ : refused_)[&c] = why;
+  }
+  std::string note() {
+    const std::lock_guard lock(mutex_);
+    if (!first()) return "; " + first().reason();
+    std::string used, passed_over;
+    const auto add = [](std::string& to, const std::string& text) {
+      if (!text.empty()) to += (to.empty() ? "" : "; ") + text;
+    };
+    const bool untried = used_.empty() && refused_.empty();
+    for (const auto& c : list_) {
+      add(passed_over, c->library_.passed_over);
+      if (const auto found = refused_.find(c.get()); found != refused_.end())
+        add(passed_over, c->path() + ": " + found->second);
+      if (used_.contains(c.get()) || (untried && c == list_[0]))
+        used += (used.empty() ? "NVRTC " : " and ") + c->version();
+    }
+    if (used.empty()) return "; no NVRTC that this driver can use (" + passed_over + ")";
+    return ", " + used + (passed_over.empty() ? "" : " (passed over: " + passed_over + ")");
+  }
 
  private:
   Compilers() { list_.emplace_back(new Compiler({})); }
   static const Compiler* found(const Compiler& c) { return c ? &c : nullptr; }
   std::mutex mutex_;
   std::vector<std::unique_ptr<Compiler>> list_;
+  std::map<const Compiler*, std::string> used_, refused_;  // by some device; why
 };
 
 const Compiler& compiler() { return Compilers::all().first(); }
 const Compiler* compiler_after(const Compiler& other) { return Compilers::all().after(other); }
+void compiler_tried(const Compiler& c, const std::string& why) { Compilers::all().tried(c, why); }
+std::string compiler_note() { return Compilers::all().note(); }
 
 }  // namespace tenon::cuda

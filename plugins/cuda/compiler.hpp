@@ -25,8 +25,6 @@ class Compiler {
   const std::string& reason() const { return reason_; }  // why it cannot be used
   const std::string& path() const { return library_.path; }
   const std::string& version() const { return version_; }  // "13.0"
-  // Other libraries that were found and refused, with the reasons; empty = none.
-  const std::string& passed_over() const { return library_.passed_over; }
   // "sm_90a": the architecture's own features are wanted where it has any.
   static std::string architecture(int major, int minor);
   bool knows(int major, int minor) const;
@@ -58,5 +56,11 @@ const Compiler& compiler();
 // The next one, for a device whose driver does not take what that one makes; nullptr: there is
 // none.
 const Compiler* compiler_after(const Compiler& other);
+// Records what a device's trial of a compiler gave: empty = its code loads and the device uses it,
+// else why not.
+void compiler_tried(const Compiler& compiler, const std::string& why);
+// The compilers that devices use, and those that were passed over, with the reasons. Before any
+// device tried one: the first that was found.
+std::string compiler_note();
 
 }  // namespace tenon::cuda

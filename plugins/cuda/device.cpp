@@ -113,13 +113,10 @@ std::string note() {
   int count = 0;
   if (driver().device_count(&count) == result::success && count == 0)
     text += "; the NVIDIA driver sees no device";
-  const auto add = [&](const char* name, const auto& library) {
-    text += library ? std::string(", ") + name + " " + library.version() : "; " + library.reason();
-    if (library && !library.passed_over().empty())
-      text += " (passed over: " + library.passed_over() + ")";
-  };
-  add("NVRTC", compiler());
-  add("cuBLASLt", blas());
+  text += compiler_note();
+  text += blas() ? ", cuBLASLt " + blas().version() : "; " + blas().reason();
+  if (blas() && !blas().passed_over().empty())
+    text += " (passed over: " + blas().passed_over() + ")";
   if (const std::string why = DiskCache::obstacle(DiskCache::usual_directory()); !why.empty())
     text += "; no cache: " + why;
   return text;

@@ -109,13 +109,15 @@ void* Library::symbol(const char* name) const {
 }
 
 Library open_library(std::string_view what, Origin origin, const std::vector<std::string>& sonames,
-                     const std::function<std::string(const Library&)>& accept) {
+                     const std::function<std::string(const Library&)>& accept,
+                     const std::vector<std::string>& without) {
   std::string misses, passed_over;
   const auto tried = [&](const Attempt& a) {
     Library found;
     const auto add = [&](std::string& to, std::string_view why) {
       to += (to.empty() ? "" : "; ") + a.path.string() + ": " + std::string(why);
     };
+    if (std::ranges::find(without, a.path.string()) != without.end()) return found;
     std::error_code ignored;
     if (!a.system && !fs::exists(a.path, ignored)) {
       add(misses, "no such file");

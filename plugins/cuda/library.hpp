@@ -25,10 +25,11 @@ struct Library {
 // Tries, for every soname in turn: the directory TENON_CUDA_PATH (ignored when privileged), the
 // system's loader, the toolkit's usual directories; for libraries of the toolkit also the wheels of
 // NVIDIA that pip installed. `accept` fills a table and says why it refuses the library; empty =
-// taken.
+// taken. Paths in `without` are skipped.
 enum class Origin : uint8_t { driver, toolkit };
 Library open_library(std::string_view what, Origin origin, const std::vector<std::string>& sonames,
-                     const std::function<std::string(const Library&)>& accept);
+                     const std::function<std::string(const Library&)>& accept,
+                     const std::vector<std::string>& without = {});
 
 // The sonames of a library of the toolkit, "libnvrtc.so.13" and so on, the newest first.
 std::vector<std::string> toolkit_sonames(std::string_view stem);
