@@ -78,7 +78,8 @@ nlohmann::json json_of(const Timing& t) {
           {"bytes", t.bytes},
           {"flops", t.flops},
           {"gbytes_per_second", t.gigabytes_per_second()},
-          {"gflops_per_second", t.gigaflops()}};
+          {"gflops_per_second", t.gigaflops()},
+          {"fallback", t.fallback}};
 }
 
 void print(const Timing& t) {
@@ -88,6 +89,7 @@ void print(const Timing& t) {
   if (t.tokens_per_second > 0) std::printf("  %9.0f tokens/s", t.tokens_per_second);
   std::printf("\n");
   std::fflush(stdout);
+  if (!t.fallback.empty()) std::cerr << "note: fallback: " << t.fallback << "\n";
 }
 
 using Show = std::function<void(const Timing&)>;
@@ -194,6 +196,7 @@ Command bench_command() {
            part_option(),
            bind_option(),
            {.name = "--json", .help = "print JSON"},
+           fallback_option(),
            exec_option(),
            compile_option(),
            trace_option()},

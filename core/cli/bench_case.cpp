@@ -273,11 +273,26 @@ Timing time_runs(const std::string& name, double seconds, const std::function<vo
   return t;
 }
 
+// "2 of 9 nodes run on cpu:0 instead; first: topk 'best': ..."
+static std::string fallback_note(const nlohmann::json& nodes) {
+  size_t count = 0;
+  std::string first;
+  for (const auto& node : nodes) {
+    if (node["verdict"] != "fallback" || ++count > 1) continue;
+    first = node["device"].get<std::string>() +
+            " instead; first: " + node["op"].get<std::string>() + " '" +
+            node["name"].get<std::string>() + "': " + node["reason"].get<std::string>();
+  }
+  if (count == 0) return {};
+  return std::to_string(count) + " of " + std::to_string(nodes.size()) + " nodes run on " + first;
+}
+
 void add_cost(Timing& timing, const Executable& executable,
               const std::vector<std::pair<std::string, int64_t>>& symbols) {
   const auto report = nlohmann::json::parse(executable.report(symbols));
   timing.bytes = report["bytes"].get<double>();
   for (const auto& node : report["nodes"]) timing.flops += node["flops"].get<double>();
+  timing.fallback = fallback_note(report["nodes"]);
 }
 
 Ranges ranges_from(const Args& args, const Graph& graph) {

@@ -18,6 +18,7 @@ struct Timing {
   int64_t runs = 0;
   double tokens_per_second = 0;  // 0: not a language model
   double bytes = 0, flops = 0;   // of one run: see tenon_executable_report
+  std::string fallback{};        // the nodes that do not run on the device, and why; empty: none
 
   double gigabytes_per_second() const { return bytes / median_us * 1e-3; }
   double gigaflops() const { return flops / median_us * 1e-3; }
@@ -26,7 +27,7 @@ struct Timing {
 // Warms up, then runs until the seconds are over and three runs are timed.
 Timing time_runs(const std::string& name, double seconds, const std::function<void()>& body);
 
-// Bytes and flops of a run.
+// Bytes and flops of a run, and its fallbacks.
 void add_cost(Timing& timing, const Executable& executable,
               const std::vector<std::pair<std::string, int64_t>>& symbols = {});
 

@@ -86,9 +86,7 @@ int inspect(const Args& args) {
     return 0;
   }
   const Store store(runtime);
-  ExecutableOptions options = executable_options(args);
-  options.allow_fallback = !args.has("--no-fallback");
-  const Executable executable(runtime, graph, store, options);
+  const Executable executable(runtime, graph, store, executable_options(args));
   const std::string report = executable.report(bindings_from(args));
   if (args.has("--json"))
     std::cout << report << "\n";
@@ -112,7 +110,7 @@ Command inspect_command() {
                   {.name = "--checkpoint",
                    .help = "recompute layers in the parts train and accumulate, as lm train does"},
                   bind_option(),
-                  {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"},
+                  fallback_option(),
                   exec_option(),
                   {.name = "--steps",
                    .help = "also list the steps; with multi-stream, their lanes and waits"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads --device, --exec and --compile.
+// Reads --device, --exec, --compile and --no-fallback.
 #include "cli/modes.hpp"
 
 #include <charconv>
@@ -81,9 +81,14 @@ Option compile_option() {
           .choices = {"jit", "aot"}};
 }
 
+Option fallback_option() {
+  return {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"};
+}
+
 ExecutableOptions executable_options(const Args& args) {
   ExecutableOptions options{.device = device_of(args)};
   if (args.has("--exec")) set_exec(options, args.text("--exec"));
+  options.allow_fallback = !args.has("--no-fallback");
   options.aot = args.text("--compile") == "aot";
   if (options.aot)
     options.progress = [state = std::make_shared<Compiling>()](uint32_t done, uint32_t total) {

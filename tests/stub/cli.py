@@ -101,8 +101,10 @@ usable("driver 12, libraries of 12 and 13", Machine(BOTH, "driver=12020"),
 usable("driver 13, libraries of 12 and 13", Machine(BOTH), ("NVRTC 13.0, cuBLASLt 13.0",))
 usable("driver 13, libraries of 12", Machine({"cuda": "", "nvrtc12": "_12", "cublasLt12": "_12"}),
        ("driver for CUDA 13.0, NVRTC 12.4, cuBLASLt 12.4",))
-usable("NVRTC's code does not load, the next one's does", Machine(BOTH, "fail=cuModuleLoadData:1:200"), ("NVRTC 13.0",), (ADD,))
-usable("cuBLASLt makes no handle, the next one does", Machine(BOTH, "fail=cublasLtCreate:1:1"), ("cuBLASLt 13.0",), (MATMUL,))
+usable("NVRTC's code does not load, the next one's does", Machine(BOTH, "fail=cuModuleLoadData:1:200"),
+       ("NVRTC 12.4 (passed over: ", "libnvrtc.so.13: module_load: CUDA_ERROR_INVALID_IMAGE"), (ADD,))
+usable("cuBLASLt makes no handle, the next one does", Machine(BOTH, "fail=cublasLtCreate:1:1"),
+       ("cuBLASLt 12.4 (passed over: ", "libcublasLt.so.13: it makes no handle"), (MATMUL,))
 # Wheels that pip installed: for the user, in the environment that is active; the newest major that the driver serves.
 for prefix, variable in ((".local", "HOME"), ("", "VIRTUAL_ENV"), ("", "CONDA_PREFIX")):
     with tempfile.TemporaryDirectory(prefix="tenon-stub-") as home:
@@ -140,6 +142,11 @@ def without_code(name, machine, *reason):
     code, said = machine.run("inspect", GRAPH.name, "--device", "cuda:0")
     check(code == 0, f"{name}: inspect ends well", said)
     says(said, ("fallback", *reason), f"{name}: inspect")
+    code, said = machine.run(*BENCH, ADD, "--device", "cuda:0")
+    check(code == 0, f"{name}: bench falls back", said)
+    says(said, ("note: fallback: 1 of 1 nodes run on cpu:0 instead; first: binary", *reason), f"{name}: bench")
+    code, said = machine.run(*BENCH, ADD, "--device", "cuda:0", "--no-fallback")
+    check(code == 1 and "median" not in said, f"{name}: bench without fallback is refused", said)
     code, said = machine.run("inspect", GRAPH.name, "--device", "cuda:0", "--no-fallback")
     check(code == 1, f"{name}: fallback denied is refused", said)
     says(said, reason, f"{name}: fallback denied")
@@ -155,9 +162,13 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as GRAPH, tempfile.Temporar
                  "libnvrtc.so.13: it does not tell its version")
     without_code("NVRTC made for a newer driver", Machine(SPLIT, "driver=12040"), "no NVRTC (",
                  "libnvrtc.so.13: it is for CUDA 13.0, the driver serves 12.4")
-    without_code("a device older than NVRTC", Machine(ALL, "major=7,minor=5,nvrtc_oldest=80,shared=65536"))
-    code, said = Machine(ALL, "major=7,minor=5,nvrtc_oldest=80").run("inspect", GRAPH.name, "--device", "cuda:0")
-    says(said, ("fallback", "it knows no architecture up to sm_75"), "a device older than NVRTC: inspect")
+    without_code("a device older than NVRTC", Machine(ALL, "major=7,minor=5,nvrtc_oldest=80,shared=65536"),
+                 "it knows no architecture up to sm_75")
+    without_code("no NVRTC's code loads", Machine(BOTH, "fail=cuModuleLoadData:1:200:lasting"),
+                 "libnvrtc.so.13: module_load: CUDA_ERROR_INVALID_IMAGE",
+                 "libnvrtc.so.12: module_load: CUDA_ERROR_INVALID_IMAGE")
+    code, said = Machine(BOTH, "fail=cuModuleLoadData:1:200:lasting").run("devices")
+    says(said, ("no NVRTC that this driver can use (", "a trial of two ops failed: "), "no NVRTC's code loads: devices")
     usable("code is kept", Machine(SPLIT, cache=cache), ("NVRTC 13.0",))
     kept = len(os.listdir(cache))
     usable("another NVRTC makes its own", Machine(SPLIT, "nvrtc=12040", cache=cache), ("NVRTC 12.4",))
