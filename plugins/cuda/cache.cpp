@@ -156,7 +156,7 @@ bool DiskCache::keep(const std::string& key, const std::string& content) const {
     fs::remove(aside, failure);
     return false;
   }
-  evict();
+  account(content.size());
   return true;
 }
 
@@ -178,22 +178,30 @@ std::optional<std::string> DiskCache::keep_first(const std::string& key,
   const bool lost = !first && !theirs;
   fs::remove(aside, failure);
   if (lost) return std::nullopt;
-  evict();
+  account(content.size());
   return first ? content : theirs;
 }
 
-// Down to three quarters of the limit, so that it is not needed again soon.
+void DiskCache::account(uint64_t bytes) const {
+  if (allowance_.fetch_sub(static_cast<int64_t>(bytes)) <= static_cast<int64_t>(bytes)) evict();
+}
+
+// Evicts down to three quarters of the limit, so that the next eviction is far off. The allowance
+// is a quarter of what is then free: up to four processes together stay within the limit.
 void DiskCache::evict() const {
+  ++directory_reads_;
   std::vector<Kept> files = files_in(directory_);
   uint64_t sum = 0;
   for (const Kept& f : files) sum += f.bytes;
-  if (sum <= limit_) return;
-  std::ranges::sort(files, goes_before);
-  for (const Kept& f : files) {
-    if (sum <= limit_ / 4 * 3) return;
-    unlink(f.path.c_str());  // another process may have done it
-    sum -= f.bytes;
+  if (sum > limit_) {
+    std::ranges::sort(files, goes_before);
+    for (const Kept& f : files) {
+      if (sum <= limit_ / 4 * 3) break;
+      unlink(f.path.c_str());  // another process may have done it
+      sum -= f.bytes;
+    }
   }
+  allowance_ = sum < limit_ ? static_cast<int64_t>((limit_ - sum) / 4) : 0;
 }
 
 }  // namespace tenon::cuda

@@ -5,6 +5,7 @@
 // that were used least recently go first.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class DiskCache {
   std::optional<std::string> keep_first(const std::string& key, const std::string& content) const;
   bool writable() const;  // would keep have a place? Makes the directory.
   std::string path_of(const std::string& key) const { return path_of(sha256(key)); }
+  uint64_t directory_reads() const { return directory_reads_; }  // to evict; for tests
 
  private:
   std::string path_of(const Digest& key) const;
@@ -50,10 +52,16 @@ class DiskCache {
   // A file beside the key's with the whole of it; empty when it could not be written.
   std::string written_aside(const Digest& key, const std::string& content) const;
   std::string header(const Digest& key, std::string_view content) const;
+  // Counts bytes that were kept; reads the directory, and evicts if it is over the limit, when they
+  // may have filled it.
+  void account(uint64_t bytes) const;
   void evict() const;
   std::string directory_;
   FileSort sort_;
   uint64_t limit_;
+  // Bytes that may be kept before the directory is read again. 0: it was never read.
+  mutable std::atomic<int64_t> allowance_{0};
+  mutable std::atomic<uint64_t> directory_reads_{0};
 };
 
 }  // namespace tenon::cuda

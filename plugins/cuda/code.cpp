@@ -2,7 +2,7 @@
 // Loads, compiles and launches kernels.
 #include "code.hpp"
 
-#include <cstdio>
+#include <sstream>
 
 #include "hash.hpp"
 #include "static_shared.hpp"
@@ -31,20 +31,29 @@ static std::string key_of(const std::string& text, const std::string& target,
   return key + common + text;
 }
 
-// Without a compiler the code of any will do: under the key of none lies the version that kept code
-// last, and its target.
+// A process without a compiler takes the code of any. One file per architecture lists the compilers
+// that kept code: lines of a version and a target, the latest first.
+std::string CodeSource::compilers_key() const {
+  return "compilers for " + Compiler::architecture(major_, minor_);
+}
 std::optional<std::string> CodeSource::find(const std::string& text, const Target& target) const {
   if (target.compiler) return disk_.find(key_of(text, target.name, target.compiler->version()));
-  const auto last = disk_.find(key_of(text, Compiler::architecture(major_, minor_), {}));
-  const size_t space = last ? last->find(' ') : std::string::npos;
-  if (space == std::string::npos) return std::nullopt;
-  return disk_.find(key_of(text, last->substr(space + 1), last->substr(0, space)));
+  std::istringstream list(disk_.find(compilers_key()).value_or(""));
+  for (std::string version, name; list >> version >> name;)
+    if (auto code = disk_.find(key_of(text, name, version))) return code;
+  return std::nullopt;
 }
 void CodeSource::keep(const std::string& text, const Target& target,
                       const std::string& code) const {
   const std::string& version = target.compiler->version();
-  disk_.keep(key_of(text, target.name, version), code);
-  disk_.keep(key_of(text, Compiler::architecture(major_, minor_), {}), version + " " + target.name);
+  const std::string line = version + " " + target.name + "\n";
+  if (!disk_.keep(key_of(text, target.name, version), code)) return;
+  const std::lock_guard lock(listed_mutex_);
+  if (!listed_.insert(line).second) return;
+  std::string list = disk_.find(compilers_key()).value_or("");
+  if (list.starts_with(line)) return;
+  if (const size_t at = list.find("\n" + line); at != list.npos) list.erase(at + 1, line.size());
+  disk_.keep(compilers_key(), line + list);
 }
 
 // Why the device's driver does not take code of the compiler. A tiny kernel tells.

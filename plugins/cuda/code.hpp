@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -98,11 +99,14 @@ class CodeSource {
   std::string refused(const Compiler& c, const std::string& target) const;
   std::optional<std::string> find(const std::string& text, const Target& target) const;
   void keep(const std::string& text, const Target& target, const std::string& code) const;
+  std::string compilers_key() const;
   Context context_;
   int major_, minor_;
   DiskCache disk_;
   mutable std::mutex mutex_{};
   Target target_{};
+  mutable std::mutex listed_mutex_{};
+  mutable std::set<std::string> listed_{};  // lines of the list of compilers, written or found
 };
 
 // One text with its defines on one device. Several kernels may share it.

@@ -171,6 +171,8 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as GRAPH, tempfile.Temporar
     says(said, ("no NVRTC that this driver can use (", "a trial of two ops failed: "), "no NVRTC's code loads: devices")
     usable("code is kept", Machine(SPLIT, cache=cache), ("NVRTC 13.0",))
     kept = len(os.listdir(cache))
+    code = [name for name in os.listdir(cache) if name.endswith(".cubin")]
+    check(len(code) == 3, "a file for each of two texts, and one that lists the compilers", str(code))
     usable("another NVRTC makes its own", Machine(SPLIT, "nvrtc=12040", cache=cache), ("NVRTC 12.4",))
     check(len(os.listdir(cache)) > kept, "each NVRTC has its own code", str(os.listdir(cache)))
     usable("no NVRTC, but code that was kept", Machine(NO_NVRTC, cache=cache), ("no NVRTC (",))

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <vector>
 
 #include "hash.hpp"
@@ -211,6 +212,33 @@ TEST_SUITE("cuda/cache") {
     CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
   }
 
+  TEST_CASE("cache: the directory is not read for every file that is kept") {
+    const Folder folder;
+    const DiskCache cache(folder.path.string());
+    for (int k = 0; k < 300; ++k) CHECK(cache.keep(std::to_string(k), code_of('a')));
+    CHECK(cache.directory_reads() == 1);
+    // Near the limit it is read more often, but not each time.
+    const Folder small;
+    const uint64_t limit = 200 * 5100;
+    const DiskCache bounded(small.path.string(), kCodeFiles, limit);
+    for (int k = 0; k < 1000; ++k) CHECK(bounded.keep(std::to_string(k), code_of('a')));
+    CHECK(bounded.directory_reads() < 200);
+  }
+
+  TEST_CASE("cache: several writers stay within the limit together") {
+    const Folder folder;
+    const uint64_t limit = 40 * 5100;
+    std::vector<std::unique_ptr<DiskCache>> writers;
+    for (int w = 0; w < 4; ++w)
+      writers.push_back(std::make_unique<DiskCache>(folder.path.string(), kCodeFiles, limit));
+    for (int k = 0; k < 400; ++k) {
+      CHECK(writers[static_cast<size_t>(k % 4)]->keep(std::to_string(k), code_of('a')));
+      uint64_t sum = 0;
+      for (const auto& file : fs::directory_iterator(folder.path)) sum += file.file_size();
+      CHECK(sum <= limit + 4 * 5100);
+    }
+  }
+
   TEST_CASE("cache: files that processes left half-written go, those of now stay") {
     const Folder folder;
     const DiskCache cache(folder.path.string());
@@ -218,7 +246,7 @@ TEST_SUITE("cuda/cache") {
     const std::string old = cache.path_of("x") + ".17.0", fresh = cache.path_of("x") + ".18.0";
     for (const std::string& path : {old, fresh}) std::ofstream(path) << "half";
     fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
-    CHECK(cache.keep("other", code_of('b')));
+    CHECK(DiskCache(folder.path.string()).keep("other", code_of('b')));
     CHECK_FALSE(fs::exists(old));
     CHECK(fs::exists(fresh));
   }
