@@ -28,8 +28,11 @@ class Trial {
   // Infinite when the way fails.
   virtual double cold(size_t way) = 0;
   virtual double warm(size_t way) = 0;
+  // Runs a way for so many seconds, so that the device's clocks settle.
+  virtual void heat(size_t way, double seconds) = 0;
 };
-// The fastest by the sum of both; 0 unless another is clearly faster.
+// Returns the way with the least sum of both times; 0 unless another is clearly faster. The clocks
+// settle first, candidates run by turns, and the best two run against each other once more.
 size_t fastest(Trial& trial);
 
 // Runs enqueued on a stream of its own, timed by events. Throws Failure when the device is lost.
@@ -44,6 +47,7 @@ class StreamTrial final : public Trial {
   size_t ways() const override { return ways_.size(); }
   double cold(size_t way) override;
   double warm(size_t way) override;
+  void heat(size_t way, double seconds) override;
 
  private:
   double time(size_t way, int repeats, bool flush);

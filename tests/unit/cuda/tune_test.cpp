@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 
 using namespace tenon::cuda;
@@ -28,6 +29,7 @@ class Known final : public Trial {
   size_t ways() const override { return times_.size(); }
   double cold(size_t way) override { return disturbed(way, times_[way].cold); }
   double warm(size_t way) override { return disturbed(way, times_[way].warm); }
+  void heat(size_t, double) override {}
   int runs(size_t way) const { return runs_[way]; }
 
  private:
@@ -38,6 +40,28 @@ class Known final : public Trial {
   std::vector<Times> times_;
   std::vector<int> runs_;
   int count_ = 3;
+};
+
+// Ways whose times depend on how long the device has run, in seconds.
+class Changing final : public Trial {
+ public:
+  using Time = std::function<double(size_t way, double heat, int run)>;
+  Changing(size_t ways, Time time) : ways_(ways), time_(std::move(time)) {}
+  size_t ways() const override { return ways_; }
+  double cold(size_t way) override { return run(way); }
+  double warm(size_t way) override { return run(way); }
+  void heat(size_t, double seconds) override { heat_ += seconds; }
+
+ private:
+  double run(size_t way) {
+    const double t = time_(way, heat_, runs_++);
+    heat_ += t;
+    return t;
+  }
+  size_t ways_;
+  Time time_;
+  double heat_ = 0;
+  int runs_ = 0;
 };
 
 struct Folder {
@@ -87,6 +111,35 @@ TEST_SUITE("cuda/tune") {
     CHECK(failing.runs(2) == 1);
     Known none({{kFails, kFails}, {kFails, kFails}});
     CHECK(fastest(none) == 0);
+  }
+
+  TEST_CASE("fastest: what counts is the time with settled clocks") {
+    // Way 1 is faster on a device that was idle, and slower when clocks have dropped.
+    Changing clocks(2, [](size_t way, double heat, int) {
+      return 1e-3 * (heat < 0.1 ? (way == 1 ? 0.8 : 1) : (way == 1 ? 1.3 : 1.2));
+    });
+    CHECK(fastest(clocks) == 0);
+  }
+
+  TEST_CASE("fastest: a device that slows down favours none") {
+    for (size_t best = 0; best < 4; ++best) {
+      Changing drift(4, [=](size_t way, double, int run) {
+        return 10e-6 * (way == best ? 0.95 : 1) * (1 + 0.004 * run);
+      });
+      CHECK(fastest(drift) == best);
+    }
+  }
+
+  TEST_CASE("fastest: the best two are compared once more") {
+    // Way 2 is disturbed during the rounds of all: three looks, then five rounds of four ways.
+    Changing disturbed(4, [](size_t way, double, int run) {
+      return 10e-6 * (way == 2 ? (run > 10 && run < 52 ? 0.93 : 0.8) : way == 1 ? 0.9 : 1);
+    });
+    CHECK(fastest(disturbed) == 2);
+    Changing lucky(4, [](size_t way, double, int run) {
+      return 10e-6 * (way == 3 ? (run < 52 ? 0.85 : 0.95) : way == 1 ? 0.9 : 1);
+    });
+    CHECK(fastest(lucky) == 1);
   }
 
   TEST_CASE("choices: made once, by later processes found again") {
