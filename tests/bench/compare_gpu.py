@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The cuda plugin side by side with PyTorch on one machine in one run: the cases of torch_gpu.py, but for convolutions
-and Fourier transforms, which tenon does not have.
+"""Compares the cuda plugin with PyTorch on one machine in one run: the cases of torch_gpu.py, except convolutions and
+Fourier transforms, which tenon does not have.
 
-compare_gpu.py BIN_DIR [--only REGEX] [--seconds X] [--json FILE] [--torch FILE] [--workers N] [--device ID]
-Both sides tell the device's time with a cold L2, the median of 20 calls or more. PyTorch: events around one call, after
-256 MiB were written; the better of eager and compiled counts. tenon (bench --cold): a run that also changes 256 MiB, less a
-run that changes them alone, by turns, so that what a run costs the host is in neither. Both start with what they compile
-in a cache: first all of it is prepared, --workers processes at a time. Rows: case, tenon us, PyTorch us, ratio, its limit,
-tenon over the copy limit (the bytes of inputs and outputs, each once, or the products, at the rate that a copy and products
-of 8192 have in PyTorch), and MISS where a limit is passed: the ratio's, or 1.25 times the copy limit for what moves memory.
---torch FILE takes PyTorch's side from what torch_gpu.py --json wrote, for a second look at tenon. Needs torch."""
-import argparse, concurrent.futures, json, os, pathlib, re, subprocess, sys, tempfile, time
+compare_gpu.py BIN_DIR [--only REGEX] [--rounds N] [--seconds X] [--before DIR] [--json FILE] [--torch FILE] ...
+Both sides report device time with a cold L2: the median of at least 20 calls that take at least --seconds in all. For each
+case the sides run by turns, --rounds times, so that both see the same clocks; the other side begins each round. The
+result is the median of the rounds.
+- PyTorch: events around one call, after 256 MiB were written. The better of eager and compiled counts.
+- tenon (bench --cold): the time of a run that also overwrites 256 MiB, minus the time of a run that only overwrites them.
+  The difference contains no host time.
+First all code is compiled into caches, --workers processes at a time.
+Columns: case; tenon us; PyTorch us; ratio; limit of the ratio; tenon over the copy limit. The copy limit is the least time
+for the bytes of inputs and outputs (or for the products) at the rate of PyTorch's copy (or product of 8192). MISS: the
+ratio is above its limit, or a case that moves memory takes more than 1.25 times the copy limit.
+--before DIR measures an earlier build by turns as well. --torch FILE takes PyTorch's figures from a file of torch_gpu.py
+--json and measures tenon alone. Needs torch."""
+import argparse, concurrent.futures, json, os, pathlib, re, statistics, subprocess, sys, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
 X, V, S = "bf16[32768,4096]", "bf16[4096]", "f32[32768,1]"
@@ -113,8 +118,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--only", default=".*")
-    parser.add_argument("--seconds", type=float, default=0.1, help="of each measurement of tenon")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each side")
+    parser.add_argument("--seconds", type=float, default=0.1, help="of each measurement")
     parser.add_argument("--json", help="also write the rows to this file, PyTorch's side to FILE.torch")
+    parser.add_argument("--before", type=pathlib.Path, help="BIN_DIR of an earlier build, measured by turns as well")
     parser.add_argument("--torch", help="PyTorch's side, measured before")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--device", default="cuda:0")
@@ -122,25 +129,61 @@ def arguments():
 
 
 class Tenon:
-    def __init__(self, args, work):
-        self.args, self.work = args, pathlib.Path(work)
+    def __init__(self, args, bin_dir, work):
+        self.args, self.bin_dir, self.work = args, bin_dir, pathlib.Path(work)
+        paths = [str(bin_dir / "../lib"), str(bin_dir / "../system"), os.environ.get("LD_LIBRARY_PATH", "")]
+        self.env = dict(os.environ, LD_LIBRARY_PATH=":".join(filter(None, paths)))
 
     def command(self, name, seconds):
         what, fills, _, _ = CASES[name]
-        command = [self.args.bin_dir / "tenon", "bench", "--device", self.args.device, "--no-ceilings", "--json", "--cold",
+        command = [self.bin_dir / "tenon", "bench", "--device", self.args.device, "--no-ceilings", "--json", "--cold",
                    "--seconds", str(seconds)]
         for fill in fills: command += ["--fill", fill]
         if isinstance(what, str) and not what.startswith("graph"): return command + ["--op", what]
         path = self.work / f"{name}.tng"
         if isinstance(what, list):
-            what = subprocess.run([self.args.bin_dir / "tenon_gpt", *what], check=True, capture_output=True, text=True).stdout
+            what = subprocess.run([self.bin_dir / "tenon_gpt", *what], check=True, capture_output=True, text=True,
+                                  env=self.env).stdout
         path.write_text(what)
         return command + [path]
 
     def microseconds(self, name, seconds):
-        done = subprocess.run(self.command(name, seconds), capture_output=True, text=True)
-        if done.returncode: raise RuntimeError(f"{name}: {done.stderr.strip()[-300:]}")
+        done = subprocess.run(self.command(name, seconds), capture_output=True, text=True, env=self.env)
+        if done.returncode or "fallback" in done.stderr: raise RuntimeError(f"{name}: {done.stderr.strip()[-300:]}")
         return json.loads(done.stdout)[0]["median_us"]
+
+
+class Peer:
+    """torch_gpu.py --serve, which keeps a case in memory from round to round."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, HERE / "torch_gpu.py", "--serve"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def times(self, name, seconds):
+        self.process.stdin.write(f"{name} {seconds}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line: raise RuntimeError(f"{name}: PyTorch ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def by_turns(tenons, peer, name, args):
+    """Medians over the rounds, of each of tenons and of the peer; another side begins each round."""
+    ours, theirs = [[] for _ in tenons], []
+    peer.times(name, 0)  # makes the case, which takes seconds
+    sides = len(tenons) + 1
+    for k in range(args.rounds):
+        for side in ((k + i) % sides for i in range(sides)):
+            if side < len(tenons): ours[side].append(tenons[side].microseconds(name, args.seconds))
+            else: theirs.append(peer.times(name, args.seconds))
+    best = {form: statistics.median(t[form] for t in theirs) if theirs[0][form] else None
+            for form in ("eager_us", "compiled_us")}
+    return [statistics.median(times) for times in ours], {**best, "ideal_us": theirs[0]["ideal_us"]}
 
 
 def peer_command(args, *more):
@@ -148,14 +191,15 @@ def peer_command(args, *more):
     return [sys.executable, HERE / "torch_gpu.py", "--only", only, *more]
 
 
-def prepare(args, tenon, names):
+def prepare(args, tenons, names):
     peers = [] if args.torch else [
         subprocess.Popen(peer_command(args, "--prepare", f"{k}/{args.workers}"), stdout=sys.stdout, stderr=subprocess.DEVNULL)
         for k in range(args.workers)]
 
     def compile_kernels(name):
-        try: tenon.microseconds(name, 0.01)
-        except RuntimeError: pass  # told when it is timed
+        for tenon in tenons:
+            try: tenon.microseconds(name, 0.01)
+            except RuntimeError: pass  # told when it is timed
     with concurrent.futures.ThreadPoolExecutor(max(args.workers // 2, 1)) as pool: list(pool.map(compile_kernels, names))
     for peer in peers: peer.wait()
 
@@ -174,30 +218,38 @@ def main():
     names = [name for name in CASES if re.search(args.only, name)]
     rows = []
     with tempfile.TemporaryDirectory() as work:
-        tenon = Tenon(args, work)
+        tenon = Tenon(args, args.bin_dir, work)
+        tenons = [tenon] + ([Tenon(args, args.before, work)] if args.before else [])
         start = time.monotonic()
-        prepare(args, tenon, names)
+        prepare(args, tenons, names)
         print(f"# prepared in {time.monotonic() - start:.0f} s", flush=True)
-        measured = args.torch or (args.json + ".torch" if args.json else str(pathlib.Path(work) / "torch.json"))
-        if not args.torch:
-            pathlib.Path(measured).unlink(missing_ok=True)
-            subprocess.run(peer_command(args, "--json", measured), check=True, stderr=subprocess.DEVNULL)
-        peers = json.loads(pathlib.Path(measured).read_text())["cases"]
+        peers = json.loads(pathlib.Path(args.torch).read_text())["cases"] if args.torch else {}
+        peer = None if args.torch else Peer()
         print(f"{'case':36s} {'tenon us':>10s} {'torch us':>10s} {'ratio':>6s} {'limit':>6s} {'/copy':>6s}", flush=True)
         for name in names:
-            if name not in peers:
+            if args.torch and name not in peers:
                 print(f"{name:36s} no figure of PyTorch", flush=True)
                 rows.append({"case": name, "missed": True})
                 continue
-            try: r = row(name, tenon.microseconds(name, args.seconds), peers[name])
+            try:
+                if args.torch: us = [tenon.microseconds(name, args.seconds)]
+                else:
+                    if peer.process.poll() is not None: peer = Peer()
+                    us, peers[name] = by_turns(tenons, peer, name, args)
+                r = row(name, us[0], peers[name])
+                if args.before: r["before_us"] = us[1]
+                before = f"  before {us[1]:10.1f}" if args.before else ""
             except RuntimeError as failure:
                 print(f"{name:36s} FAILED {failure}", flush=True)
                 rows.append({"case": name, "missed": True})
                 continue
             rows.append(r)
             print(f"{name:36s} {r['tenon_us']:10.1f} {r['torch_us']:10.1f} {r['ratio']:6.2f} {r['limit']:6.2f} "
-                  f"{r['over_copy']:6.2f}{'  MISS' if r['missed'] else ''}", flush=True)
-            if args.json: pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
+                  f"{r['over_copy']:6.2f}{before}{'  MISS' if r['missed'] else ''}", flush=True)
+            if args.json:
+                pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
+                pathlib.Path(args.json + ".torch").write_text(json.dumps({"cases": peers}, indent=1))
+        if peer: peer.end()
     return sum(r["missed"] for r in rows) > 0
 
 

@@ -2,29 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peer figures on one GPU: PyTorch eager and torch.compile on the fixed workloads.
 
-torch_gpu.py [--only REGEX] [--json FILE] [--no-compile] [--prepare K/N]
+torch_gpu.py [--only REGEX] [--json FILE] [--no-compile] [--prepare K/N | --serve]
 Each case prints: name, eager median us, compiled median us, ideal us (bytes or flops over the measured ceilings).
-Time is the median of CUDA-event timings of one call each, after 256 MiB were written, which leaves the L2 cold. --prepare
-times nothing: it calls the compiled forms of part K of N of the cases once, so that processes beside each other fill
-the compiler's cache. Not compiled: the cases in which the compiled form was measured to be no faster (within 1%) than
-eager (add, gelu, where, the long softmax, topk, matrix products), and cuDNN's and cuFFT's."""
+Time is the median of CUDA-event timings of one call each. Before each call 256 MiB are written, so that L2 is cold.
+--prepare K/N times nothing. It calls the compiled forms of part K of N of the cases once, so that several processes fill
+the compiler's cache at the same time. --serve measures on demand: each line of the input, "NAME SECONDS", gives one line
+of JSON; a case stays in memory until the next one. Cases whose compiled form was measured to be no faster (within 1%)
+than eager are not compiled: add, gelu, where, the long softmax, topk, matrix products, and those of cuDNN and cuFFT."""
 import argparse, json, math, re, statistics, sys, time
 import torch, torch.nn.functional as F
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--only", default=".*"); ap.add_argument("--json"); ap.add_argument("--no-compile", action="store_true")
 ap.add_argument("--budget", type=float, default=540.0); ap.add_argument("--prepare")
+ap.add_argument("--serve", action="store_true")
 a = ap.parse_args()
 dev = "cuda"; torch.manual_seed(0)
 torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = True
 t_start = time.time()
 flush = torch.empty(256 << 20, dtype=torch.uint8, device=dev)
 
-def bench(fn, n=20, warm=3, cold=True):
+def bench(fn, n=20, warm=3, cold=True, seconds=0.0):
     for _ in range(warm): fn()
     torch.cuda.synchronize()
-    ts = []
-    for _ in range(n):
+    ts, end = [], time.time() + seconds
+    while len(ts) < n or time.time() < end:
         if cold: flush.zero_()
         s, e = torch.cuda.Event(True), torch.cuda.Event(True)
         s.record(); fn(); e.record(); torch.cuda.synchronize()
@@ -44,7 +46,7 @@ def measure_ceilings():
     torch.backends.cuda.matmul.allow_tf32 = False
     FL_F32 = 2 * 8192**3 / (bench(lambda: Af @ Bf, n=5) * 1e-6)
     torch.backends.cuda.matmul.allow_tf32 = True
-    print(f"# {torch.cuda.get_device_name()} torch {torch.__version__} copy {BW/1e12:.2f} TB/s bf16 {FL_BF16/1e12:.0f} tf32 {FL_TF32/1e12:.0f} f32 {FL_F32/1e12:.0f} TFLOP/s", flush=True)
+    print(f"# {torch.cuda.get_device_name()} torch {torch.__version__} copy {BW/1e12:.2f} TB/s bf16 {FL_BF16/1e12:.0f} tf32 {FL_TF32/1e12:.0f} f32 {FL_F32/1e12:.0f} TFLOP/s", file=sys.stderr if a.serve else sys.stdout, flush=True)
 if not a.prepare: measure_ceilings()
 import gc
 out = {"device": torch.cuda.get_device_name(), "copy_Bps": BW, "bf16_flops": FL_BF16, "tf32_flops": FL_TF32, "f32_flops": FL_F32, "cases": {}}
@@ -297,6 +299,26 @@ def _():
 
 chosen = [name for name in CASES if re.search(a.only, name)]
 def compiled_of(fn, comp): return fn.compiled() if comp == "own" else torch.compile(fn)
+def serve():
+    held = None  # name, forms, ideal
+    for line in sys.stdin:
+        name, seconds = line.split()
+        if not held or held[0] != name:
+            held = None
+            gc.collect(); torch.cuda.empty_cache()
+            fn, ideal, comp = CASES[name]()
+            forms = {"eager_us": fn}
+            if comp and not a.no_compile:
+                try: forms["compiled_us"] = compiled_of(fn, comp); bench(forms["compiled_us"], n=1, warm=5)
+                except Exception as ex: forms.pop("compiled_us", None); print("# compile", name, type(ex).__name__, str(ex)[:120], file=sys.stderr)
+            bench(fn, n=1)
+            held = name, forms, ideal
+        times = {"eager_us": None, "compiled_us": None}
+        times.update({form: bench(fn, seconds=float(seconds)) for form, fn in held[1].items()})
+        print(json.dumps({**times, "ideal_us": held[2]}), flush=True)
+if a.serve:
+    serve()
+    sys.exit()
 if a.prepare:
     k, n = map(int, a.prepare.split("/"))
     for name in chosen[k::n]:
