@@ -78,9 +78,9 @@ Value simpler_binary(Builder& b, const NodeInfo& node, const Type& out) {
 Value simpler_unary(Builder& b, const NodeInfo& node, const Type&) {
   const auto n = decode<op::unary>(node);
   const NodeInfo* inner = made_by<op::unary>(b.graph, n.x);
-  if (n.kind == "neg" && inner && decode<op::unary>(*inner).kind == "neg")
-    return inner->operands[0];
-  return {};
+  if (!inner || decode<op::unary>(*inner).kind != "neg") return {};
+  if (n.kind == "neg") return inner->operands[0];
+  return n.kind == "abs" ? b.unary("abs", inner->operands[0]) : Value{};
 }
 
 Value simpler_logical(Builder& b, const NodeInfo& node, const Type& out) {

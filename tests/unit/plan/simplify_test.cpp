@@ -201,6 +201,14 @@ TEST_SUITE("plan/simplify") {
     CHECK(becomes("y = copy(x)") == "y = copy(x)\n");
   }
 
+  TEST_CASE("algebra: a sign goes before abs") {
+    for (const char* x : {"x", "n"})
+      CHECK(becomes(cat("a = unary(", x, ") {kind=\"neg\"} y = unary(a) {kind=\"abs\"}")) ==
+            cat("y = unary(", x, ") {kind=\"abs\"}\n"));
+    CHECK(becomes("a = unary(x) {kind=\"neg\"} y = unary(a) {kind=\"exp\"}").find("neg") !=
+          std::string::npos);
+  }
+
   TEST_CASE("algebra: casts there and back only where nothing is lost") {
     auto through = [](std::string_view from, std::string_view via, std::string_view to) {
       const Graph out =
