@@ -115,6 +115,8 @@ struct Scores {
   Value capped;   // [B,Hq,Sq,Sk] after scale and softcap
   Value masked;   // and with the mask added, -inf where not allowed
   Value allowed;  // bool, broadcastable to the scores; absent: all are
+  Value e;        // e^(masked - maximum of the row): 0 where not allowed
+  Value sum;      // of e: [B,Hq,Sq,1]; 0 in a row without keys
 };
 
 Value swap_layout(Builder& b, const std::string& layout, Value x) {
@@ -170,6 +172,23 @@ Scores scores_of(Builder& b, const Op& n) {
   return r;
 }
 
+// The sum of the weights is at least 1 in a row with keys, or NaN.
+Value has_no_key(Builder& b, Value sum) {
+  return b.compare("lt", sum, b.scalar(b.dtype(sum), 0.5));
+}
+
+// Fills in e and sum. Returns the maximum of each row, and the lowest finite number for a row
+// without keys: e is 0 there, not NaN.
+Value weigh(Builder& b, Scores& r) {
+  const double lowest = b.dtype(r.masked) == kF64 ? std::numeric_limits<double>::lowest()
+                                                  : std::numeric_limits<float>::lowest();
+  const Value top =
+      b.reduce("max", b.max(r.masked, b.scalar(b.dtype(r.masked), lowest)), {3}, true);
+  r.e = b.exp(b.minus(r.masked, top));
+  r.sum = b.sum(r.e, {3});
+  return top;
+}
+
 // ---- attention
 
 void attention_shape(Infer& i, const op::attention& n) {
@@ -182,18 +201,22 @@ void attention_shape(Infer& i, const op::attention& n) {
 bool attention_lower(Lower& l, const op::attention& n) {
   Builder& b = l.b;
   const DType dtype = b.dtype(n.q), acc = acc_dtype(dtype);
-  const Scores r = scores_of(b, n);
+  Scores r = scores_of(b, n);
   const Sizes& s = r.sizes;
-  // A row without keys has maximum -inf and sum 0; both are replaced where they would make a NaN.
-  const Value top = b.reduce("max", r.masked, {3}, true);
-  const Value none = b.compare("eq", top, -kInf);
-  const Value e = b.exp(b.minus(r.masked, b.where(none, b.scalar(acc, 0), top)));
-  const Value sum = b.sum(e, {3});
-  const Value p = b.over(e, b.where(none, b.scalar(acc, 1), sum));
-  const Value o = b.matmul(b.reshape(p, s.folded(s.k_len)), r.v);
-  const Value heads = b.reshape(o, {s.batch, s.q_heads, s.q_len, s.v_dim});
-  l.out(0, swap_layout(b, n.layout, b.cast(heads, dtype)));
-  if (l.wanted(1)) l.out(1, b.reshape(b.plus(top, b.log(sum)), {s.batch, s.q_heads, s.q_len}));
+  const Value top = weigh(b, r);
+  // The division comes last, because there are fewer results than weights. The sums are expanded
+  // first, so that fusion takes everything after the product into one fused body.
+  const auto laid = [&](Value x) { return swap_layout(b, n.layout, x); };
+  const Value product = b.matmul(b.reshape(r.e, s.folded(s.k_len)), r.v);
+  const Value heads = laid(b.reshape(product, {s.batch, s.q_heads, s.q_len, s.v_dim}));
+  const Value sums = b.expand(laid(r.sum), b.shape(heads));
+  const Value o = b.where(has_no_key(b, sums), b.scalar(acc, 0), b.over(heads, sums));
+  l.out(0, b.cast(o, dtype));
+  if (l.wanted(1)) {
+    const Value lse =
+        b.where(has_no_key(b, r.sum), b.scalar(acc, -kInf), b.plus(top, b.log(r.sum)));
+    l.out(1, b.reshape(lse, {s.batch, s.q_heads, s.q_len}));
+  }
   return true;
 }
 
@@ -304,28 +327,35 @@ void attention_backward_shape(Infer& i, const op::attention_backward& n) {
 bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   Builder& b = l.b;
   const DType dtype = b.dtype(n.q);
-  const Scores r = scores_of(b, n);
+  Scores r = scores_of(b, n);
   const Sizes& s = r.sizes;
   const Value zero = b.scalar(b.dtype(r.q), 0);
-  const Value lse = b.reshape(n.lse, {s.batch, s.q_heads, s.q_len, 1});
-  // Rows without keys have lse -inf. Whatever their upstream gradient holds, they give nothing.
-  const Value top = b.reduce("max", r.masked, {3}, true);
-  const Value live = b.logical("and", b.compare("ne", lse, -kInf), b.compare("ne", top, -kInf));
-  const Value keep = r.allowed ? b.logical("and", r.allowed, live) : live;
-  // The weights are divided by their own sum: a large lse has lost the logarithm of the sum.
-  const Value e = b.where(keep, b.exp(b.minus(r.masked, b.where(live, top, zero))), zero);
-  const Value p = b.over(e, b.where(live, b.sum(e, {3}), b.scalar(b.dtype(r.q), 1)));
+  weigh(b, r);
+  // Selects, because 0 times a NaN is NaN. Only a float mask leaves rows without keys that are
+  // allowed.
+  const auto dead = [&](const Shape& shape) { return has_no_key(b, b.expand(r.sum, shape)); };
+  const auto keep = [&](Value x) {
+    if (r.allowed) x = b.where(r.allowed, x, zero);
+    if (n.mask && b.dtype(n.mask) != kBool) x = b.where(dead(s.scores()), zero, x);
+    return x;
+  };
+  // The weights are divided by their own sum, not taken from lse: a large lse has lost the
+  // logarithm of the sum. A row without keys has sum 0, and 0 / 0.5 is 0.
+  const Value sums = b.max(b.expand(r.sum, s.scores()), b.scalar(b.dtype(r.sum), 0.5));
+  const Value p = keep(b.over(r.e, sums));
+  // Whatever the upstream gradient of a row without keys holds, it gives nothing.
   const auto heads = [&](Value x) { return b.widen(swap_layout(b, n.layout, x)); };
-  const Value dout = b.where(live, heads(n.dout), zero);
+  const Shape out{s.batch, s.q_heads, s.q_len, s.v_dim};
+  const Value dout = b.where(dead(out), zero, heads(n.dout));
   const Value delta = b.sum(b.times(dout, heads(n.o)), {3});
   const Value rows = b.reshape(dout, s.folded(s.v_dim));
   const Value dp = b.reshape(b.matmul(rows, r.v, false, true), s.scores());
-  const Value ds = b.where(keep, b.times(p, b.minus(dp, delta)), zero);
+  const Value ds = keep(b.times(p, b.minus(dp, delta)));
   Value dz = ds;
   if (n.softcap > 0) {
     const Value t = b.over(r.capped, n.softcap);
     const Value slope = b.minus(b.scalar(b.dtype(t), 1), b.times(t, t));
-    dz = b.where(keep, b.times(ds, slope), zero);
+    dz = keep(b.times(ds, slope));
   }
   dz = b.reshape(dz, s.folded(s.k_len));
   const auto give = [&](size_t k, Value x) {

@@ -294,6 +294,46 @@ TEST_SUITE("exec/invariant") {
     }
   }
 
+  TEST_CASE("attention: a row without keys gives zeros, whatever v and its gradient hold") {
+    // Two queries, two keys of width 1. The mask hides both keys from the first query.
+    const float none = -std::numeric_limits<float>::infinity(), nan = NAN;
+    for (const char* kind : {"float mask", "bool mask"})
+      for (const ExecutableOptions& way : ways()) {
+        if (way.device == "cpu:0") continue;
+        CAPTURE(std::string(kind));
+        CAPTURE(std::string(way.device));
+        Graph g("rows");
+        const bool is_bool = kind[0] == 'b';
+        const Value q = g.input("q", {f32, {1, 1, 2, 1}}), k = g.input("k", {f32, {1, 1, 2, 1}}),
+                    v = g.input("v", {f32, {1, 1, 2, 1}}), up = g.input("up", {f32, {1, 1, 2, 1}});
+        const std::vector<uint8_t> allowed{0, 0, 1, 1};
+        const Value mask = is_bool ? g.constant({boolean, {2, 2}}, allowed.data(), 4)
+                                   : g.constant<float>({2, 2}, {none, none, 0, 0});
+        op::attention n{.q = q, .k = k, .v = v, .mask = mask, .want_lse = true};
+        const auto y = g.add(n);
+        g.output("o", y[0]), g.output("lse", y[1]);
+        const Value loss = g.add(op::reduce{.kind = "sum", .x = binary(g, "mul", y[0], up)});
+        const auto slopes = g.gradients(loss, {q, k, v});
+        g.output("dq", slopes[0]), g.output("dk", slopes[1]), g.output("dv", slopes[2]);
+        Store store(runtime());
+        Run run(g, store, way);
+        run->set<float>("q", {1, 1, 2, 1}, {1, 0});
+        run->set<float>("k", {1, 1, 2, 1}, {1, 1});
+        run->set<float>("v", {1, 1, 2, 1}, {2, 4});
+        run->set<float>("up", {1, 1, 2, 1}, {nan, 1});
+        run->run();
+        CHECK(run->get<float>("o") == Floats{0, 3});
+        CHECK(run->get<float>("lse")[0] == none);
+        CHECK(run->get<float>("dq") == Floats{0, 0});
+        CHECK(run->get<float>("dk") == Floats{0, 0});
+        CHECK(run->get<float>("dv") == Floats{0.5f, 0.5f});
+        run->set<float>("v", {1, 1, 2, 1}, {nan, 4});
+        run->run();
+        CHECK(run->get<float>("o")[0] == 0);
+        CHECK(run->get<float>("dq")[0] == 0);
+      }
+  }
+
   TEST_CASE("mean over axis 0 is over rows, not columns") {
     for (const ExecutableOptions& way : ways()) {
       Graph g("mean");
