@@ -33,8 +33,8 @@
 //               that live as long as their owner. Unless stated otherwise, neither side keeps a
 //               pointer after the call returns.
 //   Exceptions  No exception, longjmp or signal handler crosses the border.
-//   Trust       The host checks everything that a plugin returns. A plugin may trust the host: every
-//               node that it passes follows the rules of its op. query() lists what that means.
+//   Trust       The host checks everything that a plugin returns. A plugin may trust the host:
+//               every node that it passes follows the rules of its op. query() lists these rules.
 //   Slots       A NULL slot means that the feature is absent. A host requires the slots marked
 //               (required) and never more, also in later versions.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a body: the function that an attribute names, its values by number and its steps, each
-// decoded as make gets a node. What a step carries and its op does not know is refused.
+// Reads a fused body: the function that an attribute refers to, its values and its steps. Steps are
+// decoded like nodes for make(). A step that carries anything its op does not know is refused.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
   return t;
 }
 
-// make may dereference what its op cannot be without.
+// Refuses a node without a required operand or output, because make() dereferences them.
 inline void check_complete(const OpSchema& schema, std::span<const uint32_t> operands,
                            std::span<const uint32_t> outputs) {
   const auto present = [](std::span<const uint32_t> list, size_t k) {
@@ -62,7 +62,7 @@ inline void check_complete(const OpSchema& schema, std::span<const uint32_t> ope
   }
 }
 
-// Refuses a node of which something was not looked at.
+// Refuses a node if a part of it was not read.
 inline void check_known(const tenon_node_view& view) {
   tenon_str name;
   if (const char* what = tenon_node_unknown(&view, &name))
@@ -74,7 +74,7 @@ inline void check_known(const tenon_node_view& view) {
 
 class Body {
  public:
-  // Refuses an attribute that was left out.
+  // Refuses an absent attribute.
   explicit Body(const Function& f) {
     if (!f) throw Refusal(TENON_REASON_ATTRIBUTE, "the body is missing");
     blob_ = *f.blob;
@@ -83,11 +83,11 @@ class Body {
       types_.push_back(layer::type_of(blob_, value(v)));
   }
 
-  // Values: inputs in the order of a call, one-element constants, what steps make.
+  // Values: inputs in the order of a call, constants of one element, and results of steps.
   uint32_t value_count() const { return function().value_count; }
   const Type& type(uint32_t v) const { return types_[v]; }
   uint32_t space(uint32_t v) const { return value(v).space; }
-  // A constant's bytes, nullptr where the blob has none.
+  // The bytes of a constant, or nullptr if the blob does not contain them.
   const void* content(uint32_t v) const {
     return value(v).data ? tenon_blob_at(&blob_, value(v).data) : nullptr;
   }
@@ -102,19 +102,19 @@ class Body {
   }
 
   uint32_t step_count() const { return function().node_count; }
-  // Empty for an op of another domain.
+  // Empty if the op belongs to another domain.
   std::string_view op(uint32_t step) const {
     if (layer::text(tenon_blob_str(&blob_, node(step).domain)) != "tenon") return {};
     return layer::text(tenon_blob_str(&blob_, node(step).op));
   }
-  // Values, TENON_NONE where absent.
+  // Value numbers; TENON_NONE for absent operands.
   std::span<const uint32_t> operands(uint32_t step) const {
     return indices(node(step).operands, node(step).operand_count);
   }
   std::span<const uint32_t> outputs(uint32_t step) const {
     return indices(node(step).outputs, node(step).output_count);
   }
-  // The step as its op struct; refuses another version, and what the op does not know.
+  // Decodes a step. Refuses other versions of the op, and parts that the op does not know.
   template <class Op>
   Op as(uint32_t step) const {
     if (node(step).version != Op::kVersion)

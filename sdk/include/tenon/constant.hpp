@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A number of an attribute as an element of any dtype, for kernels that write it (the border of
-// pad). Rounded once to nearest even; integers truncate and saturate, NaN gives 0.
+// Converts the number of an attribute to an element of any dtype, for kernels that write it (for
+// example the border of pad). Floats round to nearest even; integers truncate and saturate; NaN
+// becomes 0.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +52,8 @@ T element_from(double x) {
 }
 }  // namespace layer
 
-// The bytes of one element, the others 0. Refuses other numbers than 0, as of `operand`, for dtypes
-// that are never computed with.
+// Returns the bytes of one element; surplus bytes are 0. Dtypes without arithmetic accept only 0;
+// other numbers are refused as operand `operand`.
 inline std::array<uint8_t, 8> constant_bytes(std::string_view operand, tenon_dtype t, double x) {
   std::array<uint8_t, 8> bytes{};
   if (x == 0 && !is_float(t)) return bytes;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dtypes: their names, the groups that the rules of ops speak of, the C++ type that stores an
-// element of each, and the choice of a kernel by such a type.
+// Dtypes: names, the groups that op rules refer to, the C++ storage type of each, and dispatch by
+// storage type.
 //
 //   const auto run = with_type(kFloatTypes, "x", x.dtype, []<class T>(T) { return relu<T>; });
 //
-// Needs types.h and blob.h alone. kernel.hpp adds the forms that refuse a dtype, which take the name
+// Depends only on types.h and blob.h. kernel.hpp adds forms that refuse a dtype and take the name
 // of the operand.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tenon::sdk {
 
-// "f32"; "?" for a number that is no dtype.
+// Returns "f32"; "?" for an unknown number.
 constexpr std::string_view dtype_name(tenon_dtype t) {
   constexpr std::string_view names[TENON_DTYPE_COUNT] = {
       "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
@@ -35,9 +35,10 @@ constexpr bool is_float(tenon_dtype t) {
 constexpr bool is_integer(tenon_dtype t) { return t >= TENON_DTYPE_I8 && t <= TENON_DTYPE_U64; }
 // i32, i64: positions of elements
 constexpr bool is_index(tenon_dtype t) { return t == TENON_DTYPE_I32 || t == TENON_DTYPE_I64; }
-// i4, u4: two in a byte, the first in its low half. Cast and moved, never computed with.
+// i4, u4: two per byte, the first in the low half. They can be cast and moved; there is no
+// arithmetic.
 constexpr bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
-// f8e4m3, f8e5m2: cast and moved, never computed with
+// f8e4m3, f8e5m2: can be cast and moved; there is no arithmetic.
 constexpr bool is_f8(tenon_dtype t) { return t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2; }
 
 // The accumulation dtype: f32 for halves, else t.
@@ -103,8 +104,8 @@ inline constexpr Types<float, F16, BF16, double> kFloatTypes{};
 inline constexpr Types<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>
     kIntegerTypes{};
 
-// Returns f(T{}), T being the type of the list that stores t. t must be in the list: the last type
-// of the list serves all that the others do not.
+// Returns f(T{}) with the type T of the list that stores t. t must be in the list: all other dtypes
+// get the last type.
 template <class T, class... Rest, class F>
 auto with_type(Types<T, Rest...>, tenon_dtype t, F&& f) {
   if constexpr (sizeof...(Rest) > 0)
@@ -112,8 +113,8 @@ auto with_type(Types<T, Rest...>, tenon_dtype t, F&& f) {
   return f(T{});
 }
 
-// Returns f(T{}), T being the unsigned integer of that many bytes: 1, 2, 4 or 8. For what only moves
-// bits, and for sums of integers, which wrap alike with and without a sign.
+// Returns f(T{}) with the unsigned integer T of 1, 2, 4 or 8 bytes. For kernels that only move
+// bits, and for sums of integers, because signed and unsigned sums wrap alike.
 template <class F>
 auto with_size(int64_t bytes, F&& f) {
   return bytes == 1   ? f(uint8_t{})

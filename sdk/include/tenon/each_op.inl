@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ops.def for what needs one thing per op: define TENON_OP alone and include this.
+// Reads ops.def for one expansion per op: define TENON_OP alone, then include this file.
 #define TENON_IN(n)
 #define TENON_IN_OPT(n)
 #define TENON_IN_LIST(n)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The interface for authors of kernels. A plugin is a table of rows "op -> make". make() inspects
-// one node and returns the Kernel that runs it, or throws a Refusal with the reason. The layer calls
-// the same make() for query and for compile, so every claim compiles. plugin.hpp turns the table
-// into the C ABI.
+// one node and returns the Kernel that runs it, or throws a Refusal with the reason. The layer
+// calls the same make() for query and for compile, so every claim compiles. plugin.hpp turns the
+// table into the C ABI.
 //
 //   Kernel make_relu(const op::unary& n, const Node& node) {
 //     if (n.kind != "relu") throw Refusal::attribute("kind", n.kind);
@@ -142,13 +142,13 @@ class Refusal : public std::runtime_error {
   uint32_t reason_;
 };
 
-// As in dtype.hpp. Refuses a dtype that is not in the list.
+// Like with_type of dtype.hpp, but refuses dtypes that are not in the list.
 template <class... Ts, class F>
 auto with_type(Types<Ts...> types, std::string_view operand, tenon_dtype t, F&& f) {
   if (((t != kDtypeOf<Ts>)&&...)) throw Refusal::dtype(operand, t);
   return with_type(types, t, f);
 }
-// The unsigned integer of an element's size. Refuses i4 and u4, which have no address.
+// Calls f with the unsigned integer of an element's size. Refuses i4 and u4, which have no address.
 template <class F>
 auto with_bits(std::string_view operand, tenon_dtype t, F&& f) {
   if (element_bytes(t) == 0) throw Refusal::dtype(operand, t);

@@ -8,10 +8,11 @@
 //   Kernel make(const Op& n, const Node& node) { return forward(norm_op(n), node); }
 //   constexpr Row kRows[] = {row<op::layer_norm, make>(), row<op::residual_rms_norm, make>()};
 //
-// What is absent is an empty Value, or a position of -1 (Call::out() gives nullptr for it). The host
-// has checked dtypes and shapes: y, sum, residual and the gradients of x are as x; gamma, beta and
-// bias have the normalized dims, in x's dtype or f32; mean and inv have one element a row, in the
-// accumulation dtype (acc_dtype).
+// Absent operands are empty Values. Absent outputs have position -1, for which Call::out() returns
+// nullptr. The host has checked dtypes and shapes:
+//   - y, sum, residual and the gradients of x have the type of x;
+//   - gamma, beta and bias have the normalized dims, in x's dtype or f32;
+//   - mean and inv have one element per row, in the accumulation dtype (acc_dtype).
 #pragma once
 
 #include "axis.hpp"
@@ -31,7 +32,7 @@ inline NormRows norm_rows_of(const Type& x, int64_t axis) {
 
 // y = norm(x + residual + bias) * gamma + beta. Output 0 is y.
 struct NormOp {
-  bool rms;  // without the mean
+  bool rms;  // without mean
   double eps;
   NormRows rows;
   Value x, residual, bias, gamma, beta;
@@ -39,27 +40,29 @@ struct NormOp {
 };
 template <class Op>
 NormOp norm_op(const Op& n) {
-  NormOp f{.rms = !requires {n.want_mean;
-}
-, .eps = n.eps, .rows = norm_rows_of(n.x.type(), n.axis), .x = n.x, .residual = {}, .bias = {},
-  .gamma = n.gamma, .beta = n.beta
-};              // namespace tenon::sdk
-int stats = 1;  // the first of them
-if constexpr (requires { n.residual; }) {
-  f.residual = n.residual, f.bias = n.bias;
-  f.sum = n.want_sum ? 1 : -1;
-  stats = 2;
-}
-if constexpr (requires { n.want_mean; }) {
-  f.mean = n.want_mean ? stats : -1, f.inv = n.want_inv_std ? stats + 1 : -1;
-} else {
-  f.inv = n.want_inv_rms ? stats : -1;
-}
-return f;
+  constexpr bool kHasMean = requires { n.want_mean; };
+  NormOp f{};
+  f.rms = !kHasMean;
+  f.eps = n.eps;
+  f.rows = norm_rows_of(n.x.type(), n.axis);
+  f.x = n.x, f.gamma = n.gamma, f.beta = n.beta;
+  int stats = 1;  // position of the first statistic
+  if constexpr (requires { n.residual; }) {
+    f.residual = n.residual, f.bias = n.bias;
+    f.sum = n.want_sum ? 1 : -1;
+    stats = 2;
+  }
+  if constexpr (kHasMean) {
+    f.mean = n.want_mean ? stats : -1;
+    f.inv = n.want_inv_std ? stats + 1 : -1;
+  } else {
+    f.inv = n.want_inv_rms ? stats : -1;
+  }
+  return f;
 }
 
-// The gradients of y = norm(x) * gamma + beta, given dy. dsum, where present, is added to dx before
-// dx is rounded. mean and inv are made anew where absent.
+// The gradients of y = norm(x) * gamma + beta, given dy. dsum, if present, is added to dx before dx
+// is rounded. The kernel recomputes mean and inv if they are absent.
 struct NormBackwardOp {
   bool rms;
   double eps;
@@ -69,19 +72,21 @@ struct NormBackwardOp {
 };
 template <class Op>
 NormBackwardOp norm_backward_op(const Op& n) {
-  NormBackwardOp b{.rms = !requires {n.mean;
-}
-, .eps = n.eps, .rows = norm_rows_of(n.x.type(), n.axis), .dy = n.dy, .x = n.x, .gamma = n.gamma,
-  .mean = {}, .inv = {}, .dsum = n.dsum, .dx = n.want_dx ? 0 : -1, .dgamma = n.want_dgamma ? 1 : -1,
-  .dbeta = n.want_dbeta ? 2 : -1
-}
-;
-if constexpr (requires { n.mean; }) {
-  b.mean = n.mean, b.inv = n.inv_std;
-} else {
-  b.inv = n.inv_rms;
-}
-return b;
+  constexpr bool kHasMean = requires { n.mean; };
+  NormBackwardOp b{};
+  b.rms = !kHasMean;
+  b.eps = n.eps;
+  b.rows = norm_rows_of(n.x.type(), n.axis);
+  b.dy = n.dy, b.x = n.x, b.gamma = n.gamma, b.dsum = n.dsum;
+  if constexpr (kHasMean) {
+    b.mean = n.mean, b.inv = n.inv_std;
+  } else {
+    b.inv = n.inv_rms;
+  }
+  b.dx = n.want_dx ? 0 : -1;
+  b.dgamma = n.want_dgamma ? 1 : -1;
+  b.dbeta = n.want_dbeta ? 2 : -1;
+  return b;
 }
 
 // x of group_norm and layer_norm2d: [batch, channels, pixels].

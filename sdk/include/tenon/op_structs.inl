@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One struct per op, made from ops.def: attributes (with their defaults), then operands, then want_<name> for each
-// optional output and count_<name> for a list of them. Included inside a namespace in which `Value` is what stands for
-// an operand there and `Function` for a function (default: absent), so that builders, core's records and kernels all write op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}.
+// One struct per op, generated from ops.def. Its members are the attributes with their defaults, the operands,
+// want_<name> for each optional output, and count_<name> for each list of outputs.
 //
-// visit(op, v) walks an op's parts in order: v.attr(name, field, default), v.operand(name, field),
-// v.optional(name, field), v.list(name, fields), v.output(name), v.output(name, want), v.output_list(name, count).
-// No include guard: each namespace makes its own.
+// Include this inside a namespace that defines `Value`, the type of operands, and `Function`, the type of functions;
+// both are absent by default. So builders, core's records and kernels all write
+//
+//   op::rms_norm{.eps = 1e-6, .x = x, .gamma = g}
+//
+// visit(op, v) calls, in the order of ops.def:
+//
+//   v.attr(name, field, default)
+//   v.operand(name, field)  v.optional(name, field)  v.list(name, fields)
+//   v.output(name)  v.output(name, want)  v.output_list(name, count)
+//
+// There is no include guard, because each namespace gets its own structs.
 
 #define TENON_OP(name, version, family, level)             \
   struct name {                                            \

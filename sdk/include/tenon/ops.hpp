@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of ops as data: find_op("rms_norm") tells operands, attributes with defaults, and
-// outputs. Header-only, constant-initialized, no static with a destructor.
+// The list of ops as data: find_op("rms_norm") returns operands, attributes with defaults, and
+// outputs. Header-only and constant-initialized, without static destructors.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 #include "blob.h"
 #include "types.h"
 
-// The default of an F64 attribute whose value is the op's own choice; is_unset tells.
+// Default of an F64 attribute: the op chooses the value. Test with is_unset().
 #define TENON_UNSET (std::numeric_limits<double>::quiet_NaN())
 
 namespace tenon {
@@ -24,7 +24,7 @@ inline bool is_unset(double v) { return std::isnan(v); }
 
 enum class OpLevel : uint8_t { primitive, core, meta };
 
-// One line of an op's entry.
+// One part of an op's entry.
 struct OpPart {
   enum class Kind : uint8_t {
     begin,
@@ -82,7 +82,7 @@ inline constexpr size_t kOpCount = [] {
 }();
 }  // namespace detail
 
-// An op's entry. parts() holds attributes, operands and outputs in the order of ops.def.
+// The entry of an op. parts() lists attributes, operands and outputs in the order of ops.def.
 struct OpSchema {
   std::string_view name;
   std::string_view family;
@@ -92,13 +92,14 @@ struct OpSchema {
   uint32_t part_count = 0;
 
   constexpr std::span<const OpPart> parts() const { return {first, part_count}; }
-  // The part called `name` of that kind, or nullptr.
+  // Returns the attribute of that name, or nullptr.
   constexpr const OpPart* attr(std::string_view name_) const {
     for (const OpPart& p : parts())
       if (p.kind == OpPart::Kind::attr && p.name == name_) return &p;
     return nullptr;
   }
-  // Name of operand or output k, for messages; a list's name serves all of its positions.
+  // Returns the name of operand or output k, for messages. The name of a list applies to all of its
+  // positions.
   constexpr std::string_view operand_name(size_t k) const {
     return position(k, OpPart::Kind::operand, OpPart::Kind::operand_list);
   }
@@ -136,7 +137,7 @@ inline constexpr std::array<OpSchema, kOpCount> kOpSchemas = [] {
 
 inline constexpr std::span<const OpSchema> all_ops() { return detail::kOpSchemas; }
 
-// The newest version of an op known here, or nullptr.
+// Returns the newest version of an op, or nullptr.
 constexpr const OpSchema* find_op(std::string_view name) {
   for (const OpSchema& s : all_ops())
     if (s.name == name) return &s;

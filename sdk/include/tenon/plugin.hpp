@@ -50,8 +50,8 @@ class Device {
   // Returns memory aligned to `alignment`. Throws std::bad_alloc.
   virtual void* allocate(uint64_t bytes, uint64_t alignment) = 0;
   virtual void deallocate(void* memory, uint64_t bytes) noexcept = 0;
-  // Calls body(arg) exactly once. body executes all steps of a run and does not throw. Override this
-  // to enter a task arena.
+  // Calls body(arg) exactly once. body executes all steps of a run and does not throw. Override
+  // this to enter a task arena.
   virtual void run(void (*body)(void*), void* arg) { body(arg); }
 };
 

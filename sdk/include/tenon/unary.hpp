@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of the ops `unary`, `activation_backward` and of every `act` attribute, with their
-// parameters' defaults. Formulas and derivatives: specification 1.3. A primitive kind has no
-// decomposition; the others are written in them.
+// The kinds of `unary`, `activation_backward` and all `act` attributes, with the defaults of their
+// parameters. Formulas and derivatives: specification 1.3. Primitive kinds have no decomposition;
+// the others are composed of them.
 #pragma once
 
 #include <span>
@@ -63,7 +63,7 @@ struct UnaryInfo {
   bool primitive;
   bool integer;      // accepts integer dtypes (is_nan, is_inf and floor..round do not)
   bool from_output;  // activation_backward can start from y
-  double alpha = 0;  // defaults of the parameters; 0 where there is none
+  double alpha = 0;  // defaults of the parameters; 0 if there is none
   double beta = 0;
 };
 
@@ -111,7 +111,7 @@ inline constexpr UnaryInfo kUnaryKinds[] = {
     {"gelu_tanh", UnaryKind::gelu_tanh, false, false, false},
 };
 
-// The entry of a kind by name, or nullptr.
+// Returns the entry of a kind, or nullptr.
 constexpr const UnaryInfo* find_unary(std::string_view name) {
   for (const UnaryInfo& u : kUnaryKinds)
     if (u.name == name) return &u;

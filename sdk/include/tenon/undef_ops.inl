@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends one reading of ops.def.
+// Undefines the macros of ops.def after it was read.
 #undef TENON_OP
 #undef TENON_IN
 #undef TENON_IN_OPT

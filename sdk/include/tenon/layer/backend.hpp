@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doors of the C ABI over a PluginSpec. Included by plugin.hpp. Every door is noexcept; all
-// state hangs on what create returns, so that nothing here is static and nothing has a destructor
-// at exit.
+// The functions of the C ABI over a PluginSpec. Included by plugin.hpp. All are noexcept. The state
+// is owned by the object that create() returns, so there are no static objects with destructors.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,7 @@ inline std::string range_text(uint32_t major, uint32_t low, uint32_t high) {
   return m + std::to_string(low) + (low == high ? "" : " to " + m + std::to_string(high));
 }
 
-// Do host and plugin share a version? If not the host is told, both sides named.
+// True if host and plugin share a version. Otherwise reports both versions to the host.
 inline bool agree(const tenon_backend& mine, const tenon_host* host) noexcept {
   try {
     if (!host || !TENON_HAS(tenon_host, host, refuse)) return false;
@@ -222,7 +221,7 @@ inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& 
   } catch (const Refusal& e) {
     refuse(e.reason(), e.what());
   } catch (const Failure& e) {
-    // A device that is lost or full says nothing about the node.
+    // A lost or full device says nothing about the node.
     if (e.code() == TENON_DEVICE_LOST || e.code() == TENON_OUT_OF_MEMORY) throw;
     refuse(TENON_REASON_OTHER, e.what());
   } catch (const std::bad_alloc&) {
@@ -256,7 +255,7 @@ inline void query_release(tenon_device*, const tenon_query_result* result) noexc
   delete reinterpret_cast<const QueryResult*>(result);
 }
 
-// Scratch is final afterwards.
+// Lets kernels tune; their scratch sizes are final afterwards.
 inline void tune(Program& program, const tenon_compile_options* options) {
   const bool limited = options && TENON_HAS(tenon_compile_options, options, scratch_limit) &&
                        options->scratch_limit != 0;
@@ -385,7 +384,7 @@ struct Job {
   tenon_status* failure = nullptr;
 };
 
-// Lets a thread of the device do `body`, whose argument is the job.
+// Calls body(&job) within Device::run().
 inline tenon_status* run_job(Job job, const tenon_run_args* args, void (*body)(void*)) noexcept {
   const DeviceState* device = job.instance->program().device;
   tenon_status* outside = guarded({device->plugin, "run", args->run_id}, [&] {
@@ -471,7 +470,7 @@ constexpr tenon_backend backend_table(const PluginSpec& spec, CreateFunction cre
   return t;
 }
 
-// Not constant, so a text that is too long does not compile.
+// Not constexpr, so that an overlong text does not compile.
 inline void manifest_text_is_too_long() {}
 
 template <size_t N>

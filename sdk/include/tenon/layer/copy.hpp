@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plain copy of any strided tensor into a dense one: what the layer falls back to where a plugin
-// has no strided `copy` row of its own, and good enough as the row of a small plugin.
+// Copies a strided tensor to a dense one. The layer uses it if a plugin has no strided `copy` row.
+// A small plugin can use it as that row.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,7 @@ void copy_elements(const Type& x, const T* from, T* to) {
 }
 }  // namespace layer
 
-// Bits are kept as they are, NaN payloads included.
+// Copies bits unchanged, including NaN payloads.
 inline Kernel copy_kernel(const Type& x) {
   const uint64_t bytes = x.bytes();
   if (x.dense())

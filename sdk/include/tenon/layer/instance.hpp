@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with every address resolved: running it is a loop over prepared calls.
+// A program with all addresses fixed. Running it is a loop over prepared calls.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace tenon::sdk::layer {
 
-// The address of a slot that holds `size` bytes; throws when it does not.
+// Returns the address of a slot. Throws if the slot does not hold `size` bytes.
 inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot, uint64_t size,
                               bool view, const std::string& what) {
   alignas(64) static unsigned char nothing[64];  // an address for tensors without elements
@@ -31,7 +31,7 @@ class Instance {
   explicit Instance(const CompiledProgram* program) : program_(program) {}
   const CompiledProgram& program() const { return *program_; }
 
-  // Throws Failure when a slot does not hold what was declared; then nothing changed.
+  // Throws Failure, and changes nothing, if a slot is smaller than declared.
   void bind(const tenon_binding& binding) {
     const Program& p = program_->program;
     check(binding.value_count == p.values.size() && binding.step_count == p.steps.size(),
@@ -69,11 +69,11 @@ class Instance {
     times_.clear();
   }
 
-  // Never throws: body of Device::run. The failure, if any, is left in failure.
+  // Never throws, because Device::run() calls it. Stores the failure, if any, in `failure`.
   void run(uint64_t run_id, tenon_status*& failure) const noexcept {
     each_step(run_id, failure, [](const Prepared& step) { (*step.run)(step.call); });
   }
-  // The same, measured.
+  // The same, with times.
   void run_measured(uint64_t run_id, tenon_status*& failure) noexcept {
     each_step(run_id, failure, [this](const Prepared& step) {
       tenon_step_time& time = times_[step.index];
@@ -82,7 +82,7 @@ class Instance {
       time.end_ns = now();
     });
   }
-  // Room for the times of a measured run, none of them known.
+  // Allocates the times of a measured run; none is known yet.
   void clear_times() { times_.assign(program_->program.steps.size(), {}); }
   const std::vector<tenon_step_time>& times() const { return times_; }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the blob to steps, one node after another; query and compile both walk through here, so what
-// is claimed compiles.
+// Converts a blob to steps, node by node. query and compile both use it, so every claim compiles.
 //
-// What a kernel may rely on: operands of its op are there and so are the outputs; without kStrided
-// every operand is dense; outputs are always dense; a step whose outputs have no elements is not
-// run. With kStrided make sees the strides as they are; if it refuses them, it is asked again with
-// dense copies. A view costs nothing and is declared as such; a region output is dense and has
-// storage of its own, so a view that leaves is copied.
+// Guarantees for kernels:
+//   - Operands and outputs that the op requires are present.
+//   - Outputs are dense. Without kStrided, operands are dense too.
+//   - With kStrided, make() sees the actual strides. If it refuses them, it is called again with
+//     dense copies.
+//   - A step whose outputs have no elements does not run.
+//
+// Views cost nothing and are declared as such. An output of the region is dense and has its own
+// storage, so a view that is an output is copied.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +27,7 @@ namespace tenon::sdk {
 
 namespace layer {
 
-// Lowest and one past the highest byte that a strided tensor covers, from its element 0.
+// The range of bytes that a strided tensor covers, relative to its element 0.
 inline std::pair<int64_t, int64_t> span_of(const Type& t) {
   if (t.elements() == 0) return {0, 0};
   if (t.dense()) return {0, static_cast<int64_t>(t.bytes())};
@@ -37,8 +40,8 @@ inline std::pair<int64_t, int64_t> span_of(const Type& t) {
   return {low, high};
 }
 
-// Who asks: makers see the device; alignment is that of every slot. Without host_memory the layer
-// cannot copy by itself, and a strided operand needs the plugin's own strided `copy`.
+// The plugin's side. make() sees `device`. `alignment` applies to all slots. Without host_memory,
+// the layer cannot copy, and strided operands need the plugin's own strided `copy` row.
 struct Target {
   Device* device = nullptr;
   uint64_t alignment = 64;
@@ -63,8 +66,8 @@ class Lowering {
 
   uint32_t node_count() const { return function_.node_count; }
 
-  // Adds the steps of one node and returns its cost, or throws Refusal and adds nothing; nodes in
-  // order.
+  // Adds the steps of a node and returns its cost. Throws Refusal and adds nothing if the node is
+  // refused. Call it for all nodes in order.
   double lower(uint32_t index) {
     const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
     const Row& row = find_row(n);
@@ -83,7 +86,7 @@ class Lowering {
     return cost;
   }
 
-  // Stands for a node that was refused: its outputs come from elsewhere.
+  // Replaces lower() for a refused node: its outputs are computed elsewhere.
   void leave_out(uint32_t index) {
     const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
     for (uint32_t v : indices(n.outputs, n.output_count)) {
@@ -91,26 +94,26 @@ class Lowering {
     }
   }
 
-  // The program; after the last node.
+  // Returns the program. Call it after the last node.
   Program finish() {
     for (uint32_t v : indices(function_.outputs, function_.output_count)) {
       const bool first = leaves_.erase(v) != 0;
       if (!first || tenon_blob_values(&blob_, &function_)[v].space == TENON_SPACE_NODE) continue;
       Kernel copy = make_copy(places_[v], places_[v].type);
       const Place target =
-          storage(v, places_[v].type);  // a second value of this source: the output
+          storage(v, places_[v].type);  // the output: a second value with this source
       copy_step(std::move(copy), places_[v], target, TENON_NONE);
     }
     return std::move(program_);
   }
 
  private:
-  // Where a value of the blob lies.
+  // The location of a blob value.
   struct Place {
     Location at;
     Type type;                   // with the strides that readers see
     uint32_t root = TENON_NONE;  // the program value that owns the storage
-    int64_t origin = 0;          // bytes from the start of that storage to element 0
+    int64_t origin = 0;          // in bytes, from the start of that storage to element 0
   };
 
   std::span<const uint32_t> indices(uint64_t offset, uint32_t count) const {
@@ -155,7 +158,7 @@ class Lowering {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
     Node node = NodeReader::make("tenon", row.op, row.version, target_.device);
-    std::deque<Type> types;  // Value points into it
+    std::deque<Type> types;  // Values point into it
     for (uint32_t v : operands(n)) {
       if (v == TENON_NONE) {
         NodeReader::add_input(node, nullptr, nullptr);
@@ -198,7 +201,7 @@ class Lowering {
     return {{value, 0}, dense, value};
   }
 
-  // The operand as a dense tensor; a copy is made once and serves all readers.
+  // The operand as a dense tensor. The copy is made once, for all readers.
   const Place& densified(uint32_t v, uint32_t node) {
     if (places_[v].type.dense()) return places_[v];
     if (const auto made = dense_.find(v); made != dense_.end()) return made->second;
@@ -209,7 +212,7 @@ class Lowering {
     return target;
   }
 
-  // The plugin's own copy where it takes these strides, else the layer's.
+  // The plugin's own copy kernel if it accepts these strides, otherwise the layer's.
   Kernel make_copy(const Place& source, const Type& to) const {
     const Type& from = source.type;
     for (const Row& row : rows_) {
@@ -241,7 +244,7 @@ class Lowering {
     seal(step, to.type.elements() != 0);
   }
 
-  // Lists what the step touches; without work it is only declared.
+  // Lists the values that the step touches. Without `work`, the step is only declared.
   void seal(StepBody& step, bool work) {
     const auto list = [](const std::vector<Location>& from, std::vector<uint32_t>& to) {
       for (const Location& l : from) {
@@ -276,7 +279,8 @@ class Lowering {
     seal(program_.bodies.emplace_back(std::move(step)), work);
   }
 
-  // The operand in the kernel's own layout, one program value per weight and layout.
+  // The operand in the layout that the kernel asked for. There is one program value per weight and
+  // layout.
   void use_derived(const tenon_blob_node& n, const Derived& wanted, StepBody& step) {
     const auto input = static_cast<size_t>(wanted.input);
     const uint32_t source = input < operands(n).size() ? operands(n)[input] : TENON_NONE;
@@ -293,7 +297,8 @@ class Lowering {
     step.inputs[input] = {at->second, 0};
   }
 
-  // Only where no other operand shares the storage: it would be overwritten while it is read.
+  // Declares an in-place pair, unless another operand shares the storage and would be overwritten
+  // while it is read.
   void alias_in_place(const tenon_blob_node& n, const std::vector<const Place*>& from, InPlace pair,
                       StepBody& step) {
     const auto in = static_cast<size_t>(pair.input), out = static_cast<size_t>(pair.output);
@@ -311,7 +316,7 @@ class Lowering {
     Type type = declared_type(v);
     if (type.elements() != 0) type.strides = view.strides;
     const int64_t each =
-        tenon_dtype_bits(type.dtype) / 8;  // 0: less than a byte, then the view starts at 0
+        tenon_dtype_bits(type.dtype) / 8;  // 0 for types below one byte, whose views start at 0
     const int64_t first = from.at.displacement + view.offset * each;
     if (leaves_.contains(v)) {
       const Place seen{{from.at.value, first}, type, from.root, from.origin + view.offset * each};
@@ -342,7 +347,7 @@ class Lowering {
   std::vector<Place> places_;                                     // per value of the blob
   std::unordered_map<uint32_t, Place> dense_;                     // dense copies of strided values
   std::map<std::pair<uint32_t, std::string>, uint32_t> derived_;  // program values
-  std::unordered_set<uint32_t> leaves_;                           // the region's outputs
+  std::unordered_set<uint32_t> leaves_;                           // outputs of the region
   Program program_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the opaque pointers of the ABI, and how exceptions become statuses at every
-// door. Included by plugin.hpp, behind its declarations.
+// The state behind the opaque pointers of the ABI, and the conversion of exceptions to statuses.
+// Included at the end of plugin.hpp.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ namespace tenon::sdk::layer {
 struct PluginState {
   const tenon_host* host;
   const PluginSpec* spec;
-  std::vector<Row> rows;  // of the spec, then of its families
+  std::vector<Row> rows;  // those of the spec, then those of its families
   std::vector<DeviceSpec> devices;
   std::string note;
   std::vector<tenon_device_info> infos;
@@ -37,7 +37,7 @@ struct CompiledProgram {
   DeviceState* device;
   Program program;
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
-  std::vector<const StepBody*> parts{};  // what is prepared before the first run
+  std::vector<const StepBody*> parts{};  // steps with work before the first run
 };
 
 struct QueryResult {
@@ -48,7 +48,7 @@ struct QueryResult {
 
 inline tenon_str str(std::string_view s) { return {s.data(), s.size()}; }
 
-// The state behind an ABI pointer, and back.
+// Converts between state and ABI pointer.
 template <class State, class Handle>
 State* behind(Handle* handle) {
   return reinterpret_cast<State*>(handle);
@@ -59,7 +59,7 @@ struct Where {
   const char* function;
   uint64_t run_id = 0;
   uint32_t step = TENON_NONE;
-  const std::string* label = nullptr;  // of the step, for the text
+  const std::string* label = nullptr;  // name of the step, for the text
 };
 
 inline tenon_status* status(const Where& where, tenon_code code, std::string_view text,
@@ -86,7 +86,7 @@ inline tenon_status* status(const Where& where, tenon_code code, std::string_vie
   }
 }
 
-// Called inside a catch block.
+// Call it in a catch block.
 inline tenon_status* status_of_exception(const Where& where) noexcept {
   try {
     throw;
@@ -104,7 +104,7 @@ inline tenon_status* status_of_exception(const Where& where) noexcept {
   }
 }
 
-// Runs body and turns what it throws into a status; body returns nothing, or throws Failure.
+// Calls body and converts exceptions to a status. body returns nothing, or throws Failure.
 template <class Body>
 tenon_status* guarded(const Where& where, Body&& body) noexcept {
   try {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compile makes and instantiate binds: the declared values and steps, and the kernel behind
-// each step.
+// A compiled program: the declared values and steps, and the kernel of each step.
 #pragma once
 
 #include <deque>
@@ -10,14 +9,14 @@
 
 namespace tenon::sdk::layer {
 
-// An operand or output of a step: a program value, and how far from its slot element 0 lies.
+// An operand or output of a step: a program value, and the distance of element 0 from its slot.
 struct Location {
   uint32_t value = TENON_NONE;  // TENON_NONE: absent
   int64_t displacement = 0;     // bytes
 };
 
 struct StepBody {
-  Kernel kernel{};  // without run: a view, or a step whose outputs have no elements
+  Kernel kernel{};  // without run: a view, or a step without output elements
   std::vector<Location> inputs{}, outputs{};
   std::vector<uint32_t> reads{}, writes{};
   std::vector<tenon_alias> aliases{};
@@ -26,8 +25,8 @@ struct StepBody {
 };
 
 struct DerivedValue {
-  uint32_t value;        // of the program
-  uint64_t dense_bytes;  // of the weight that it is made from
+  uint32_t value;        // program value
+  uint64_t dense_bytes;  // size of its weight
   std::string layout;
   std::function<void(const void*, void*)> make;
 };
@@ -35,11 +34,11 @@ struct DerivedValue {
 struct Program {
   std::vector<tenon_program_value> values;
   std::vector<DerivedValue> derived;  // by ascending value
-  std::deque<StepBody> bodies;        // addresses stay
+  std::deque<StepBody> bodies;        // addresses must not change
   std::vector<tenon_step> steps;
   tenon_program_info info{};
 
-  // Called once, when everything is in place.
+  // Call it once, when values and steps are complete.
   void publish() {
     for (const DerivedValue& d : derived)
       values[d.value].layout = {d.layout.data(), d.layout.size()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps in named ranges, for profilers that show what a host thread enqueues. Where no profiler is
-// attached a program is compiled as it always is.
+// Named ranges around steps, for profilers that show the work that host threads enqueue. They exist
+// only if a profiler is attached when the program is compiled.
 #pragma once
 
 #include "../stream_plugin.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doors of the C ABI that differ for a device with streams. Included by stream_plugin.hpp;
-// the others are backend.hpp's.
+// The functions of the C ABI that differ for devices with streams. Included by stream_plugin.hpp;
+// backend.hpp has the others.
 #pragma once
 
 #include "../choices.h"
@@ -9,7 +9,7 @@
 
 namespace tenon::sdk::layer {
 
-// Streams and events know the runs behind which they stand, as far as those can fail.
+// Streams and events keep the outcomes of runs that may still report a failure.
 struct Stream {
   DeviceState* device;
   void* native;
@@ -31,7 +31,7 @@ struct Event {
   Outcomes runs{};
 };
 
-// The first failure among runs that are over.
+// Returns the first failure among finished runs.
 inline tenon_status* failure_of(const DeviceState& device, const char* function,
                                 const Outcomes& runs) noexcept {
   for (const auto& outcome : runs) {
@@ -65,7 +65,7 @@ inline void stream_destroy(tenon_stream* stream) noexcept {
   } else {
     try {
       stream_device(*s->device).stream_synchronize(s->native);
-    } catch (...) {  // nobody is left to be told
+    } catch (...) {  // there is no one to report to
     }
   }
   delete s;
@@ -244,8 +244,8 @@ inline tenon_status* stream_run_job(tenon_instance* instance, const tenon_run_ar
     job.stream = stream ? stream->native : i->own_stream();
     device.device->run(StreamJob::run, &job);
     if (!stream) {
-      // After a failure too: the host does not know this stream, and what was enqueued may still
-      // write the error word.
+      // Also after a failure: the host does not know this stream, and enqueued work may still write
+      // the error word.
       try {
         stream_device(device).stream_synchronize(job.stream);
       } catch (...) {

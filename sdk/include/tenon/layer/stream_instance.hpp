@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with every address fixed on a device with streams: enqueued step by step, or recorded
-// and replayed; and what a run's error word said, for all who wait behind it.
+// A program with all addresses fixed, on a device with streams. Enqueues it step by step, or
+// captures and replays it. Keeps the outcome of each run for those who wait for it.
 #pragma once
 
 #include <mutex>
@@ -16,8 +16,8 @@ inline StreamDevice& stream_device(const DeviceState& state) {
   return static_cast<StreamDevice&>(*state.device);
 }
 
-// How one run that can fail through its data ended. Streams and events behind the run hold it; the
-// instance settles it before the error word serves another run.
+// The outcome of a run whose data may be bad. Streams and events after the run share it. The
+// instance reads the error word before another run reuses it.
 class Outcome {
  public:
   struct Trouble {
@@ -30,7 +30,7 @@ class Outcome {
       : program_(program), word_(word), run_id_(run_id) {}
 
   uint64_t run_id() const { return run_id_; }
-  // Only when the run is over. nullptr: it went well.
+  // Call it only after the run. nullptr means success.
   const Trouble* settle() {
     const std::lock_guard lock(mutex_);
     if (word_) {
@@ -53,8 +53,8 @@ class Outcome {
     t.index = static_cast<int64_t>(value & ((uint64_t{1} << kErrorCodeShift) - 1));
     const auto& bodies = program_->program.bodies;
     t.text = t.step < bodies.size() ? bodies[t.step].label + ": " : std::string();
-    t.text +=
-        t.code == TENON_INDEX_OUT_OF_RANGE ? "an index is out of range" : "the data has no answer";
+    t.text += t.code == TENON_INDEX_OUT_OF_RANGE ? "an index is out of range"
+                                                 : "the data has no valid result";
     t.text += ", first at element " + std::to_string(t.index);
     return t;
   }
@@ -84,7 +84,7 @@ class StreamInstance : public Instance {
     if (can_fail_) device_.error_word_destroy(word_);
   }
 
-  // Not while it runs.
+  // Must not be called during a run.
   void rebind(const tenon_binding& binding) {
     forget_recording();
     runs_ = 0;
@@ -93,19 +93,20 @@ class StreamInstance : public Instance {
     lanes_.bind(binding, program().program.steps.size());
   }
 
-  // The stream of runs that the caller waits for.
+  // The stream for synchronous runs.
   void* own_stream() {
     if (!own_) own_ = device_.stream_create();
     return own_;
   }
 
-  // Enqueues one run; returns its outcome when data can make it fail. measured: its steps, which
-  // then run one by one, are timed. step: where it failed to enqueue, TENON_NONE = as a whole.
+  // Enqueues one run. Returns its outcome if the data can make it fail. `measured`: times each
+  // step; the steps then run one by one. On failure, `step` is the step that could not be enqueued,
+  // or TENON_NONE.
   std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, bool measured, uint32_t& step) {
     settle();
     std::shared_ptr<Outcome> outcome;
     if (can_fail_) {
-      // What went well left the device's word as it was.
+      // A successful run does not change the device's error word.
       if (!clean_) device_.error_word_reset(word_, stream);
       clean_ = false;
       *word_.host = kNoError;
@@ -123,7 +124,7 @@ class StreamInstance : public Instance {
     return outcome;
   }
 
-  // Of the last measured run, which is over.
+  // Times of the last measured run. Call it after the run.
   void step_times(std::span<tenon_step_time> out) const {
     check(out.size() == timers_.step_count(), "times of " + std::to_string(out.size()) +
                                                   " steps, measured are " +
@@ -134,7 +135,7 @@ class StreamInstance : public Instance {
  private:
   bool wants_recording() const {
     if (failed_recordings_ == kMostRecordings || !device_.records()) return false;
-    // One run alone is faster without; and a single step gains nothing.
+    // A single run is faster without capture, and a single step gains nothing.
     const uint32_t mode = program().exec_mode;
     if (mode == TENON_EXEC_STREAM || mode == TENON_EXEC_EAGER) return false;
     if (mode == TENON_EXEC_GRAPH) return !steps().empty();
@@ -151,21 +152,22 @@ class StreamInstance : public Instance {
       } catch (...) {
         try {
           if (void* broken = device_.record_end(stream)) device_.recording_destroy(broken);
-        } catch (...) {  // the first failure is the one to tell
+        } catch (...) {  // only the first failure is reported
         }
         throw;
       }
       recording_ = device_.record_end(stream);
     } catch (const std::exception& e) {
-      if (++failed_recordings_ < kMostRecordings) return;  // may be another's doing
+      // another user of the device may be the cause
+      if (++failed_recordings_ < kMostRecordings) return;
       const std::string text =
           std::string(program().device->plugin->spec->name) +
-          ": a program is run step by step, it could not be recorded: " + e.what();
+          ": a program runs step by step, because it could not be captured: " + e.what();
       program().device->plugin->host->log(2, str(text));
     }
   }
 
-  // Without leaving work on streams that the host does not know.
+  // Leaves no work on streams that the host does not know.
   void run_all(void* stream, uint32_t& step) {
     if (!lanes_.several()) return all_steps(stream, step);
     try {
@@ -199,7 +201,8 @@ class StreamInstance : public Instance {
     if (measured_) timers_.step_ended(step, stream);
   }
 
-  // Waits after each step; false when the data made one fail: those behind it do not run.
+  // Waits after each step. Returns false, and skips the remaining steps, if the data made a step
+  // fail.
   bool each_by_itself(void* stream, uint32_t& step) {
     for (const Prepared& prepared : steps()) {
       one_step(prepared, stream, step);
@@ -211,7 +214,7 @@ class StreamInstance : public Instance {
     return true;
   }
 
-  // Steps that have nothing to run wait and are waited for like others.
+  // Steps without work take part in waits like all others.
   void in_lanes(void* stream, uint32_t& step) {
     lanes_.begin(stream);
     auto next = steps().begin();
@@ -238,11 +241,11 @@ class StreamInstance : public Instance {
   StreamLanes lanes_;
   StreamTimers timers_;
   StreamDevice::ErrorWord word_{};
-  // Later runs try again so often; this run is run step by step.
+  // Attempts at capture before the instance gives up. A run whose capture failed runs step by step.
   static constexpr int kMostRecordings = 3;
   int failed_recordings_ = 0;
   bool can_fail_ = false, measured_ = false;
-  bool clean_ = false;  // the device's error word tells of none
+  bool clean_ = false;  // the device's error word is in its initial state
   void* own_ = nullptr;
   void* recording_ = nullptr;
   uint64_t runs_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lanes of an instance on a device with streams: lane 0 runs on the run's stream, the others on
-// streams of their own that begin behind it and end before it; what core says of waits becomes
-// events.
+// The lanes of an instance on a device with streams. Lane 0 uses the run's stream. Other lanes have
+// their own streams, which begin after the start of the run and end before its end. Waits between
+// lanes become events.
 #pragma once
 
 #include "../stream_plugin.hpp"
@@ -18,7 +18,7 @@ class StreamLanes {
     for (void* e : events_) device_.event_destroy(e);
   }
 
-  // Not while it runs. Throws when the binding is not what backend.h says.
+  // Must not be called during a run. Throws if the binding violates backend.h.
   void bind(const tenon_binding& b, size_t step_count) {
     lane_.clear();
     if (!TENON_HAS(tenon_binding, &b, wait_count) || b.lane_count < 2 || !b.lanes) return;
@@ -29,7 +29,7 @@ class StreamLanes {
       check(l < b.lane_count, "lane " + std::to_string(l) + " of " + std::to_string(b.lane_count));
     event_of_.assign(step_count, TENON_NONE);
     after_.assign(step_count, {});
-    uint32_t events = b.lane_count;  // where the run begins, and where lanes end
+    uint32_t events = b.lane_count;  // start of the run, and end of each lane
     for (uint32_t i = 0; i < b.wait_count; ++i) {
       const tenon_lane_wait& w = b.waits[i];
       check(w.step < step_count && w.after < w.step,
@@ -50,7 +50,7 @@ class StreamLanes {
     return l == 0 ? of_run : streams_[l - 1];
   }
 
-  // A run: begin, then for each step of the program in order wait, its work, done; then end.
+  // Order of calls: begin(); for each step of the program wait(), its work, done(); then end().
   void begin(void* of_run) {
     device_.event_record(events_[0], of_run);
     for (uint32_t l = 1; l < count_; ++l) device_.stream_wait(streams_[l - 1], events_[0]);
@@ -68,22 +68,22 @@ class StreamLanes {
       device_.stream_wait(of_run, events_[l]);
     }
   }
-  // After a run that could not be enqueued to its end: nothing of it is left behind.
+  // Cleans up after a run that could not be enqueued completely.
   void abandon() noexcept {
     for (void* s : streams_) try {
         device_.stream_synchronize(s);
-      } catch (...) {  // the first failure is the one to tell
+      } catch (...) {  // only the first failure is reported
       }
   }
 
  private:
   StreamDevice& device_;
   uint32_t count_ = 1;
-  std::vector<uint32_t> lane_;                // per step; empty: one lane
-  std::vector<uint32_t> event_of_;            // per step: what others wait for, TENON_NONE = nobody
-  std::vector<std::vector<uint32_t>> after_;  // per step: events
-  std::vector<void*> streams_;                // of the lanes but the first
-  std::vector<void*> events_;                 // the run's begin, the lanes' ends, the steps'
+  std::vector<uint32_t> lane_;      // per step; empty: one lane
+  std::vector<uint32_t> event_of_;  // per step: the event that others wait for, or TENON_NONE
+  std::vector<std::vector<uint32_t>> after_;  // per step: events to wait for
+  std::vector<void*> streams_;                // of all lanes but the first
+  std::vector<void*> events_;                 // start of the run, ends of lanes, ends of steps
 };
 
 }  // namespace tenon::sdk::layer

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the steps of a measured run began and ended by the device's own clock, told in the host's.
+// Begin and end times of the steps of a measured run, converted from the device's clock to the
+// host's.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class StreamTimers {
     for (void* t : timers_) device_.timer_destroy(t);
   }
 
-  // A run is measured from here on. The stream is idle from there on until the first step: so the
-  // host knows when the device passed the first timer, but for the time of a launch.
+  // Starts to measure a run. The stream is idle here, so the device passes the first timer now, up
+  // to the latency of a launch.
   void begin(size_t step_count, void* stream) {
     measured_.assign(step_count, false);
     if (!device_.has_timers()) return;
@@ -39,7 +40,7 @@ class StreamTimers {
     measured_[step] = true;
   }
 
-  // Of the last run, which is over.
+  // Results of the last run. Call it after the run.
   size_t step_count() const { return measured_.size(); }
   tenon_step_time time(uint32_t step, uint32_t lane) const {
     tenon_step_time t{};
@@ -55,7 +56,7 @@ class StreamTimers {
     return begin_ns_ + static_cast<int64_t>(1e9 * device_.timer_elapsed(timers_[0], timer));
   }
   StreamDevice& device_;
-  std::vector<void*> timers_;  // the run's, then two per step
+  std::vector<void*> timers_;  // one for the run, then two per step
   std::vector<bool> measured_;
   int64_t begin_ns_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ready-made makers for the ops that only look at their operand otherwise: nothing runs, strides
-// change. Rows with them carry kStrided: row<op::transpose, view_transpose>(kStrided).
+// Makers for ops that are views of their operand: only strides change, and nothing runs. Their rows
+// need kStrided: row<op::transpose, view_transpose>(kStrided).
 #pragma once
 
 #include <vector>
@@ -11,8 +11,7 @@
 namespace tenon::sdk {
 
 namespace layer {
-// Elements of less than a byte have no address of their own: only a dense view of them from the
-// start is possible.
+// Elements of less than a byte have no address, so their views must be dense and start at 0.
 inline Kernel view_of(const Type& x, const Type& y, const View& view) {
   Type seen = y;
   seen.strides = view.strides;
@@ -23,8 +22,8 @@ inline Kernel view_of(const Type& x, const Type& y, const View& view) {
   return {.view = {view}};
 }
 
-// Strides of y over x's bytes, when there are any: each run of axes that both split alike must be
-// evenly spaced in x.
+// Computes the strides of y over the bytes of x, if they exist: each group of axes that reshape
+// splits or merges must be evenly spaced in x.
 inline bool reshape_strides(const Type& x, const Type& y, Dims& strides) {
   int i = 0, j = 0;
   while (i < x.rank && j < y.rank) {
@@ -53,12 +52,12 @@ inline bool reshape_strides(const Type& x, const Type& y, Dims& strides) {
     for (int k = j_end - 1; k >= j; --k) strides[k] = stride, stride *= y.dims[k];
     i = i_end, j = j_end;
   }
-  for (; j < y.rank; ++j) strides[j] = 0;  // what is left over has length 1
+  for (; j < y.rank; ++j) strides[j] = 0;  // remaining axes have length 1
   return true;
 }
 }  // namespace layer
 
-// A strided operand that has no such view is refused here and comes again as a dense copy.
+// If a strided operand has no such view, refuses it; then the layer passes a dense copy.
 inline Kernel view_reshape(const op::reshape& n, const Node& node) {
   const Type &x = n.x.type(), &y = node.out(0).type();
   Type dense = y;
