@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of the runtime and of the list of ops.
+// C functions for the runtime and the list of ops.
 #include "api/door.hpp"
 #include "ops/record.hpp"
 
@@ -71,10 +71,26 @@ std::string signature(const tenon::OpSchema& schema) {
              attrs.empty() ? "" : "}", " -> (", outputs, ")");
 }
 
-const std::vector<std::string>& signatures() {
-  static const std::vector<std::string> all = [] {
-    std::vector<std::string> out;
-    for (const OpRecord* r : all_records()) out.push_back(signature(*r->schema));
+// "kind=sum|mean|max oob=error|clamp"
+std::string values(std::span<const Words> words) {
+  std::string text;
+  for (const Words& w : words) {
+    if (w.attr.empty()) continue;
+    std::string accepted(w.accepted);
+    std::ranges::replace(accepted, ' ', '|');
+    text += cat(text.empty() ? "" : " ", w.attr, "=", accepted);
+  }
+  return text;
+}
+
+struct OpTexts {
+  std::string signature, values;
+};
+const std::vector<OpTexts>& op_texts() {
+  static const std::vector<OpTexts> all = [] {
+    std::vector<OpTexts> out;
+    for (const OpRecord* r : all_records())
+      out.push_back({signature(*r->schema), values(r->words)});
     return out;
   }();
   return all;
@@ -195,7 +211,8 @@ tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
     e.name = c_str(r.name());
     e.family = c_str(r.schema->family);
     e.level = c_str(levels[static_cast<size_t>(r.schema->level)]);
-    e.signature = c_str(signatures()[index]);
+    e.signature = c_str(op_texts()[index].signature);
+    e.values = c_str(op_texts()[index].values);
     e.version = r.schema->version;
     e.has_gradient = r.grad != nullptr;
     e.has_decomposition = r.lower != nullptr;

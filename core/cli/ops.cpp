@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon ops: the table of ops, from the records.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -24,52 +27,12 @@ std::vector<std::string> split(std::string_view text, char at) {
   return parts;
 }
 
-std::string_view between(std::string_view text, char open, char close) {
-  const size_t begin = text.find(open), end = text.find(close, begin);
-  if (begin == text.npos || end == text.npos) return {};
-  return text.substr(begin + 1, end - begin - 1);
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(' ');
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
-}
-
-// The words that an attribute takes. An op's shape rule names them when it is given another one, so
-// that there is no second list of them.
-std::vector<std::string> allowed_values(const OpEntry& op, const std::string& attribute) {
-  std::string inputs, operands;
-  for (const std::string& part : split(between(op.signature, '(', ')'), ',')) {
-    std::string name(trimmed(part));
-    const bool optional = name.ends_with('?');
-    if (name.ends_with("...")) name.resize(name.size() - 3);
-    if (!optional) inputs += "  input " + name + ": f32[4,4,4,4]\n";
-    operands += (operands.empty() ? "" : ", ") + (optional ? "_" : name);
-  }
-  const std::string text = "graph {\n" + inputs + "  y = " + op.name + "(" + operands + ") {" +
-                           attribute + "=\"?\"}\n}\n";
-  try {
-    static_cast<void>(Graph::parse(text));
-  } catch (const Error& e) {
-    const std::string message = e.what(), begin = "attribute " + attribute + ": expected one of ";
-    const size_t at = message.find(begin), end = message.find(", given '?'");
-    if (at == message.npos || end == message.npos) return {};
-    return split(std::string_view(message).substr(at + begin.size(), end - at - begin.size()), ' ');
-  }
-  return {};
-}
-
-// Those that take words: their default is one, or they have none.
-std::vector<Attribute> word_attributes(const OpEntry& op) {
+// Attributes that accept words or dtypes, with what they accept.
+std::vector<Attribute> attributes_with_values(const OpEntry& op) {
   std::vector<Attribute> out;
-  for (const std::string& part : split(between(op.signature, '{', '}'), ',')) {
-    const std::string_view text = trimmed(part);
-    const size_t equals = text.find('=');
-    if (equals == text.npos || (text.substr(equals + 1) != "?" && text[equals + 1] != '"'))
-      continue;
-    Attribute a{std::string(text.substr(0, equals))};
-    a.values = allowed_values(op, a.name);
-    if (!a.values.empty()) out.push_back(std::move(a));
+  for (const std::string& part : split(op.values, ' ')) {
+    const size_t equals = std::min(part.find('='), part.size() - 1);
+    out.push_back({part.substr(0, equals), split(std::string_view(part).substr(equals + 1), '|')});
   }
   return out;
 }
@@ -97,7 +60,7 @@ void print_json(const std::vector<OpEntry>& ops) {
   nlohmann::json j = nlohmann::json::array();
   for (const OpEntry& o : ops) {
     nlohmann::json values = nlohmann::json::object();
-    for (const Attribute& a : word_attributes(o)) values[a.name] = a.values;
+    for (const Attribute& a : attributes_with_values(o)) values[a.name] = a.values;
     j.push_back({{"domain", o.domain},
                  {"name", o.name},
                  {"version", o.version},
@@ -116,7 +79,7 @@ void print_markdown(const std::vector<OpEntry>& ops) {
                "| --- | --- | --- | --- | --- | --- |\n";
   for (const OpEntry& o : ops) {
     std::string values;
-    for (const Attribute& a : word_attributes(o))
+    for (const Attribute& a : attributes_with_values(o))
       values += (values.empty() ? "" : "; ") + a.name + ": " + joined(a.values);
     std::cout << "| " << o.family << " | `" << o.signature << "` | " << values << " | " << o.level
               << " | " << (o.has_gradient ? "yes" : "-") << " | "
@@ -136,16 +99,22 @@ int ops(const Args& args) {
     print_markdown(wanted);
     return 0;
   }
+  // A pipe gets whole lines, which can be searched.
+  const size_t columns = isatty(STDOUT_FILENO) ? terminal_width(STDOUT_FILENO) : std::string::npos;
+  const auto line = [&](const std::string& text, size_t indent, size_t hang) {
+    std::cout << std::string(indent, ' ') << wrapped(text, columns, hang, indent) << "\n";
+  };
   std::string family;
   for (const OpEntry& o : wanted) {
     if (o.family != family) std::cout << (family.empty() ? "" : "\n") << o.family << "\n";
     family = o.family;
-    std::cout << "  " << o.signature << "\n";
-    for (const Attribute& a : word_attributes(o))
-      std::cout << "      " << a.name << ": " << joined(a.values) << "\n";
-    std::cout << "      " << o.level << ", version " << o.version << ", gradient "
-              << (o.has_gradient ? "yes" : "-") << ", decomposition "
-              << (o.has_decomposition ? "yes" : "-") << "\n";
+    line(o.signature, 2, 6);
+    for (const Attribute& a : attributes_with_values(o))
+      line(a.name + ": " + joined(a.values), 6, 10);
+    line(o.level + ", version " + std::to_string(o.version) + ", gradient " +
+             (o.has_gradient ? "yes" : "-") + ", decomposition " +
+             (o.has_decomposition ? "yes" : "-"),
+         6, 6);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks segments for recomputation and clones their nodes in the reverse walk.
+// Marks segments for recomputation, and clones their nodes during the reverse walk.
 #include "grad/checkpoint.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void Recomputed::clone_segment(uint32_t segment) {
   const auto found = segments_.find(segment);
   if (found == segments_.end()) return;
   for (const NodeId n : found->second) {
-    const NodeInfo node = graph_[n];  // a copy: the graph grows
+    const NodeInfo node = graph_[n];  // a copy, because the graph grows
     if (std::all_of(node.outputs.begin(), node.outputs.end(),
                     [&](Value v) { return !v || stays(v); }))
       continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recompute instead of keep: nodes marked with a segment's number run again in the reverse walk, as
-// clones, so that what they made need not stay in memory from the forward pass on.
+// Recomputation: the reverse walk clones nodes that are marked with the number of a segment. So the
+// values of the forward pass need not stay in memory.
 #pragma once
 
 #include <span>
@@ -10,31 +10,30 @@
 
 namespace tenon::core {
 
-// The nodes that `to` is made from and that depend on `from`, ascending; refused where there are
+// Returns the nodes that depend on `from` and that `to` depends on, ascending. Fails if there are
 // none.
 std::vector<NodeId> nodes_between(const Graph& graph, std::span<const Value> from,
                                   std::span<const Value> to);
 
-// Marks nodes as one segment. One that has a mark keeps it; ordered nodes get none, for they are
-// never doubled.
+// Marks nodes as one segment. A node keeps an earlier mark. Ordered nodes get none, because they
+// must not run twice.
 void checkpoint(Graph& graph, std::span<const NodeId> nodes);
 
-// By value: made in a segment and needed outside of it anyway (by a node, an output, an update), so
-// that it stays.
+// By value: computed in a segment and needed outside of it (by a node, an output, an update), so it
+// is kept.
 std::vector<bool> kept_values(const Graph& graph);
 
-// The clones of one reverse walk. Appends to the graph a segment at a time, when the walk comes to
-// it.
+// The clones of one reverse walk. Appends one segment at a time, when the walk reaches it.
 class Recomputed {
  public:
-  // kept: by value; nodes from `end` on are none of the forward pass.
+  // kept: by value. Nodes from `end` on do not belong to the forward pass.
   Recomputed(Graph& graph, std::vector<bool> kept, NodeId end);
 
-  // The node as its gradient rule shall see it: operands that the segment made are the clones'.
+  // Returns the node for its gradient rule: operands from the segment are replaced by their clones.
   NodeInfo node(NodeId id);
-  // Output k of a node, made wanted where its clone, or itself where it has none, does not give it.
+  // Returns output k of a node's clone, or of the node if it has no clone. Makes the output wanted.
   Value output(NodeId id, uint32_t k);
-  // What a value of a clone stands for; any other is itself.
+  // Returns the original of a cloned value; any other value is its own original.
   Value original(Value v) const;
 
  private:
@@ -43,14 +42,14 @@ class Recomputed {
 
   Graph& graph_;
   std::vector<bool> kept_;
-  std::unordered_map<uint32_t, std::vector<NodeId>> segments_;  // those not cloned yet
+  std::unordered_map<uint32_t, std::vector<NodeId>> segments_;  // not cloned yet
   std::unordered_map<NodeId, NodeId> clone_of_;
   std::unordered_map<uint32_t, Value> again_;     // value id -> its clone
-  std::unordered_map<uint32_t, Value> original_;  // and back
+  std::unordered_map<uint32_t, Value> original_;  // clone -> value
   uint32_t next_clone_ = 1;
 };
 
-// Clones that nothing needs go.
+// Removes clones that nothing reads.
 Graph drop_dead_clones(const Graph& graph, ValueMap* map);
 
 }  // namespace tenon::core

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reverse walk: calls the gradient rules of the records and sums what readers give.
+// The reverse walk: calls the gradient rules of the records and adds up the gradients of each
+// value.
 #include "grad/grad.hpp"
 
 #include <algorithm>
@@ -20,11 +21,10 @@ std::string grad_provenance(const NodeInfo& node) {
              node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
 }
 
-// What lies between some values and a loss, of the nodes before `end`.
+// The paths from some values to a loss, among the nodes before `end`.
 struct Path {
-  std::vector<bool>
-      depends;  // by value: a float that is one of the values or made from one through floats
-  std::vector<bool> nodes;  // reaches the loss through values that depend
+  std::vector<bool> depends;  // by value: a float that depends on one of the values through floats
+  std::vector<bool> nodes;    // reaches the loss through dependent values
 };
 
 Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> from) {
@@ -45,7 +45,7 @@ Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> fr
   return path;
 }
 
-// What the loss is made from in any way, integers included: by node.
+// By node: the loss depends on it in any way, integers included.
 std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
   std::vector<bool> nodes(end);
   auto mark = [&](Value v) {
@@ -57,7 +57,7 @@ std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
   return nodes;
 }
 
-// The reverse walk over one graph, which it appends to.
+// The reverse walk over one graph. Appends to it.
 class Walk final : public Grad {
  public:
   Walk(Builder& builder, const Path& path, Recomputed& recomputed)
@@ -69,7 +69,7 @@ class Walk final : public Grad {
     for (NodeId n = static_cast<NodeId>(path_.nodes.size()); n-- > 0;)
       if (path_.nodes[n]) visit_node(n);
   }
-  // Absent when nothing was given.
+  // Absent if no reader gave a gradient.
   Value gradient(Value v) const { return v.id < gradients_.size() ? gradients_[v.id] : Value{}; }
 
   Value dy(size_t k) override {
@@ -99,26 +99,27 @@ class Walk final : public Grad {
       return;
     id_ = id;
     if (!b.graph[id].op->grad)
-      fail(Code::unsupported, node_text(b.graph[id]), ": has no gradient and no decomposition");
-    node_ = recomputed_.node(id);  // a copy: the rule appends to the graph
+      fail(Code::unsupported, node_text(b.graph[id]), ": has no gradient",
+           b.graph[id].op->traits & kNotDifferentiable ? "" : " and no decomposition");
+    node_ = recomputed_.node(id);  // a copy, because the rule appends to the graph
     b.provenance = grad_provenance(node_);
     node_.op->grad(*this, b.graph, node_);
   }
 
   const Path& path_;
   Recomputed& recomputed_;
-  std::vector<Value> gradients_;  // by value of the graph as it was before the walk
+  std::vector<Value> gradients_;  // by value of the original graph
   NodeId id_ = kNone;
   NodeInfo node_;
 };
 
-// Refuses a wrt whose way to the loss is cut by something that has no gradient; else it plainly
-// does not reach it.
+// Fails if all paths from wrt to the loss pass through something without a gradient. If there is no
+// path at all, the gradient is zero.
 void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
   const std::vector<bool> above = ancestors(g, end, loss);
   const Path path = find_path(g, end, loss, std::span(&wrt, 1));
   for (NodeId n = 0; n < end; ++n) {
-    if (path.nodes[n]) return;  // there is a way, and its gradient is zero
+    if (path.nodes[n]) return;  // there is a path, and its gradient is zero
   }
   auto depends = [&](Value v) { return v && path.depends[v.id]; };
   for (NodeId n = 0; n < end; ++n) {
@@ -131,7 +132,7 @@ void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
   }
 }
 
-// Writes what the request asks for behind the nodes copied so far; one value per wrt. kept: by
+// Writes the gradients of a request after the nodes copied so far; one value per wrt. kept: by
 // value, see kept_values.
 std::vector<Value> walk_back(Graph& graph, Value loss, const std::vector<Value>& wrt,
                              std::vector<bool> kept) {
@@ -174,9 +175,11 @@ Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
   return out;
 }
 
-bool needs_lowering(const NodeInfo& node) { return !node.op->grad && node.op->lower; }
+bool needs_lowering(const NodeInfo& node) {
+  return !node.op->grad && node.op->lower && !(node.op->traits & kNotDifferentiable);
+}
 
-// Decomposes the marked nodes that have no gradient. False: none could be.
+// Decomposes marked nodes without a gradient. Returns false if no node could be decomposed.
 bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) {
   Rewriter rewriter(graph);
   bool changed = false;
@@ -209,7 +212,7 @@ NodeId first_request(const Graph& graph) {
   return kNone;
 }
 
-// Until every node on the way has a gradient, or can get none.
+// Repeats until every node on the path has a gradient or cannot get one.
 void lower_way(Graph& graph, ValueMap* map) {
   for (int round = 0;; ++round) {
     check(round < 64, "grad: a decomposition does not come to an end");

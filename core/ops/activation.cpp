@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas of specification 1.3. Each keeps NaN, does not overflow where the result is finite, and
-// can be differentiated again: a branch that `where` drops has finite derivatives.
+// Formulas of specification 1.3. Each propagates NaN, does not overflow if the result is finite,
+// and can be differentiated again: branches that `where` drops have finite derivatives.
 #include "ops/activation.hpp"
 
 #include <cmath>
@@ -36,8 +36,8 @@ Value clamp01(Builder& b, Value x) { return b.min(b.max(x, zero(b, x)), one(b, x
 // e^-|x|, the part of the sigmoid that cannot overflow.
 Value decay(Builder& b, Value x) { return b.exp(b.neg(magnitude(b, x))); }
 
-// A number in two parts. In f64 high has no more digits than an f32, so that products of high parts
-// are exact; |x| must be below 1e38.
+// A number as a sum of two. In f64, `high` has no more digits than an f32, so products of high
+// parts are exact. |x| must be below 1e38.
 struct Parts {
   Value high, low;
 };
@@ -45,37 +45,39 @@ Parts parts_of(Builder& b, Value x) {
   const Value high = b.cast(b.cast(x, kF32), kF64);
   return {high, b.minus(x, high)};
 }
-// What rounding took from `rounded`, the product of x and c = c_high + c_low.
+// The rounding error of `rounded`, the product of x and c = c_high + c_low.
 Value product_rest(Builder& b, const Parts& x, double c_high, double c_low, Value rounded) {
   const Value first = b.minus(b.times(x.high, c_high), rounded);
   const Value mixed = b.plus(b.times(x.low, c_high), b.times(x.high, c_low));
   return b.plus(b.plus(first, mixed), b.times(x.low, c_low));
 }
-// The same of a square.
+// The rounding error of a square.
 Value square_rest(Builder& b, const Parts& x, Value rounded) {
   const Value first = b.minus(squared(b, x.high), rounded);
   return b.plus(b.plus(first, b.times(b.times(x.high, x.low), 2)), squared(b, x.low));
 }
 
-// The normal distribution function, accurate in its negative tail. There the rounding d of the
-// argument z costs a part of 2·z·d: in f64, which is what kernels are judged by, it is taken back.
+// The normal distribution function, accurate in its negative tail. There, the rounding error d of
+// the argument z causes a relative error of 2·z·d. In f64, which serves as the reference for
+// kernels, it is corrected.
 Value normal_cdf(Builder& b, Value x) {
   if (b.dtype(x) != kF64) return b.times(b.unary("erfc", b.times(x, -kInvSqrt2)), 0.5);
-  // Beyond the bounds the result is 0 or 1.
+  // Outside of the bounds, the result is 0 or 1.
   const Value bounded = b.max(b.min(x, b.scalar(kF64, 9)), b.scalar(kF64, -40));
   const Value z = b.times(bounded, -kInvSqrt2);
   const Value rest =
       product_rest(b, parts_of(b, bounded), -0x1.6a09e6p-1, -0x1.9fcef32422cbfp-27, z);
-  // 2/√π·e^-z² / erfc(z), the relative slope, is near to z + √(z² + 4/π).
+  // 2/√π·e^-z² / erfc(z), the relative slope, is close to z + √(z² + 4/π).
   const Value root = b.unary("sqrt", b.plus(squared(b, z), 4 / std::numbers::pi));
   const Value kept = b.minus(one(b, x), b.times(rest, b.plus(z, root)));
   return b.times(b.times(b.unary("erfc", z), kept), 0.5);
 }
 
-// e^(-scale·x²), scale a power of two; in f64 the rounding of x² is taken back.
+// e^(-scale·x²), where scale is a power of two. In f64, the rounding of x² is corrected.
 Value bell(Builder& b, Value x, double scale) {
   if (b.dtype(x) != kF64) return b.exp(b.times(squared(b, x), -scale));
-  const Value bounded = b.max(b.min(x, b.scalar(kF64, 40)), b.scalar(kF64, -40));  // 0 beyond
+  // beyond, the result is 0
+  const Value bounded = b.max(b.min(x, b.scalar(kF64, 40)), b.scalar(kF64, -40));
   const Value square = squared(b, bounded);
   const Value rest = b.times(square_rest(b, parts_of(b, bounded), square), scale);
   return b.times(b.exp(b.times(square, -scale)), b.minus(one(b, x), rest));
@@ -90,7 +92,7 @@ Value gelu_tanh_argument(Builder& b, Value x) {
 Value gelu_tanh_slope(Builder& b, Value x) {
   const Value v = gelu_tanh_argument(b, x);
   const Value s = logistic(b, v);
-  // σ(-2u) vanishes long before 1e6; without the bound it would meet an infinity.
+  // σ(-2u) is 0 long before 1e6; without the bound, it would be multiplied by infinity.
   const Value bounded = b.min(magnitude(b, x), b.scalar(b.dtype(x), 1e6));
   const Value inner =
       b.times(b.plus(b.times(squared(b, bounded), 3 * kGeluCubic), 1), 2 * kSqrt2OverPi);
@@ -103,13 +105,13 @@ Value mish_slope(Builder& b, Value x) {
   return b.plus(t, b.times(b.times(x, logistic(b, x)), one_minus(b, squared(b, t))));
 }
 
-// 4·e^(-2|x|) / (1 + e^(-2|x|))²: 1 - tanh² without its cancellation.
+// 4·e^(-2|x|) / (1 + e^(-2|x|))²: 1 - tanh² without cancellation.
 Value tanh_slope(Builder& b, Value x) {
   const Value e = decay(b, b.times(x, 2));
   return b.over(b.times(e, 4), squared(b, b.plus(e, 1)));
 }
 
-// 1/(1 + x²) as r²/(r² + q²) with r = 1/max(|x|, 1) and q = min(|x|, 1): neither overflows.
+// 1/(1 + x²) as r²/(r² + q²) with r = 1/max(|x|, 1) and q = min(|x|, 1), which do not overflow.
 Value atan_slope(Builder& b, Value x) {
   const Value a = magnitude(b, x);
   const Value r2 = squared(b, inverse(b, b.max(a, one(b, x))));
@@ -133,7 +135,7 @@ Value hard_sigmoid_slope(Builder& b, const Activation& act, Value x) {
   return b.where(inside, b.times(b.unary("sign", z), act.alpha), zero(b, x));
 }
 
-// αe^x below 0; the exponent is bounded so that the branch not taken stays finite.
+// αe^x for x < 0. The exponent is bounded, so that the dropped branch stays finite.
 Value elu_slope(Builder& b, Value x, double below, double above) {
   const Value e = b.exp(b.min(x, zero(b, x)));
   return split(b, x, b.times(e, below), b.scalar(b.dtype(x), above));
@@ -213,12 +215,7 @@ Activation activation(std::string_view kind, double alpha, double beta) {
 const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::string_view kind,
                                  double alpha, double beta, std::string_view prefix) {
   const UnaryInfo* info = find_unary(kind);
-  if (!info) {
-    std::string all;
-    for (const UnaryInfo& u : kUnaryKinds) all += cat(all.empty() ? "" : " ", u.name);
-    i.fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", kind,
-           "'");
-  }
+  check(info != nullptr, "attribute ", attr, ": '", kind, "' is unknown");
   const auto parameter = [&](std::string_view name, double given, double otherwise) {
     if (is_unset(given)) return;
     if (otherwise == 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identities, op by op: neutral elements, repeated casts, views of views and others.
+// Identities by op: neutral elements, repeated casts, views of views, and others.
 #include "ops/algebra.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tenon::core {
 namespace {
 
-// The node that makes v, when it is an Op.
+// Decodes the node that computes v, if it is an Op.
 template <class Op>
 const NodeInfo* made_by(const Graph& g, Value v) {
   if (!v || g[v].space != Space::node) return nullptr;
@@ -19,7 +19,7 @@ const NodeInfo* made_by(const Graph& g, Value v) {
   return node.op->name() == Op::kName && node.op->domain == "tenon" ? &node : nullptr;
 }
 
-// The number that every element of a constant is, also behind views that repeat it.
+// The value of a uniform constant, also through views that repeat it.
 std::optional<double> uniform(const Graph& g, Value v) {
   for (const NodeInfo* n; (n = made_by<op::expand>(g, v)) || (n = made_by<op::reshape>(g, v));)
     v = n->operands[0];
@@ -37,8 +37,8 @@ std::optional<double> uniform(const Graph& g, Value v) {
   return first;
 }
 
-// Broadcasting does what an expanded operand's expand does: drops one where the result keeps its
-// shape.
+// Drops an `expand` of an operand if broadcasting has the same effect and the shape of the result
+// stays.
 bool drop_expand(const Builder& b, std::vector<Value>& operands, const Shape& out) {
   for (Value& v : operands) {
     const NodeInfo* expand = made_by<op::expand>(b.graph, v);
@@ -98,12 +98,13 @@ Value simpler_where(Builder& b, const NodeInfo& node, const Type& out) {
   return without_expand<op::where>(b, node, out);
 }
 
-// Bits of an integer that a float holds exactly, its sign apart.
+// The bits of an integer, without sign, that a float represents exactly.
 int exact_bits(DType t) {
   return t == kF64 ? 53 : t == kF32 ? 24 : t == kF16 ? 11 : t == kBF16 ? 8 : 0;
 }
 
-// Does every value of `from` have its equal in `to`, so that going there and back changes nothing?
+// True if every value of `from` has an equal in `to`, so that a cast there and back changes
+// nothing.
 bool lossless(DType from, DType to) {
   if (from == to || from == kBool) return is_float(to) || is_integer(to) || from == to;
   if (is_float(from)) return is_float(to) && (to == kF64 || (to == kF32 && is_half(from)));
@@ -125,8 +126,8 @@ Value simpler_cast(Builder& b, const NodeInfo& node, const Type& out) {
   const DType from = b.dtype(source), via = b.dtype(x), to = out.dtype;
   if (!lossless(from, via)) return {};
   if (from == to) return source;
-  // A float to an integer saturates, an integer to an integer wraps: not the same way where the
-  // result does not fit.
+  // Floats saturate when cast to an integer, integers wrap. The difference matters if the result is
+  // out of range.
   const bool known = is_float(to) || is_integer(to) || to == kBool;
   const bool same_way =
       from == kBool || is_float(from) == is_float(via) || !is_integer(to) || lossless(from, to);
@@ -147,7 +148,7 @@ Value simpler_transpose(Builder& b, const NodeInfo& node, const Type& out) {
   const Value x = node.operands[0];
   const Shape from = b.shape(x);
   const Ints perm = permutation(node, from.rank());
-  // Only axes of length 1 move: nothing does in memory.
+  // If only axes of length 1 move, the data stays in place.
   int64_t last = -1;
   bool in_order = true;
   for (int64_t p : perm) {
@@ -192,7 +193,7 @@ Value simpler_concat(Builder&, const NodeInfo& node, const Type&) {
   return node.operands.size() == 1 ? node.operands[0] : Value{};
 }
 
-// Over axes of length 1 these are their operand.
+// Reductions over axes of length 1 that equal their operand.
 Value simpler_reduce(Builder& b, const NodeInfo& node, const Type& out) {
   const auto n = decode<op::reduce>(node);
   constexpr std::string_view kinds[] = {"sum", "mean", "max", "min", "prod", "any", "all"};

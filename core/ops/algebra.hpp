@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identities of single ops, by op: what makes a node needless or cheaper whatever its data are. NaN
-// stays NaN, dtypes stay; the sign of a zero is nobody's (specification, section 0). The pass that
-// applies them names no op.
+// Identities of single ops that hold for all data. NaN and dtypes are preserved; the sign of zero
+// is not (specification, section 0).
 #pragma once
 
 #include "ops/record.hpp"
 
 namespace tenon::core {
 
-// What to use instead of output 0 of this node, whose operands are values of b.graph and whose
-// output is of type `out`; absent when no identity applies. May append nodes.
+// Returns a replacement for output 0 of this node, or an absent value if no identity applies. The
+// operands of the node are values of b.graph; its output has type `out`. May append nodes.
 Value simpler(Builder& b, const NodeInfo& node, const Type& out);
 
-// May the first two operands change places? A fact of the kind for ops that have one.
+// True if the first two operands may be exchanged, which may depend on the kind.
 bool commutes(const NodeInfo& node);
 
 }  // namespace tenon::core

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the attention family: attention attention_backward. Inside, everything is [B, heads,
-// S, D]; the Hq query heads fold into rows of their Hk key heads, so k and v are never repeated.
+// Records of the attention family: attention attention_backward. Internally, everything is [B,
+// heads, S, D]. The Hq query heads are folded into rows of their Hk key heads, so k and v are never
+// repeated.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -12,19 +13,19 @@ namespace tenon::core {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// Windows from here on are none; an offset within keeps i + offset + window in i64.
+// Larger windows count as no window. Offsets up to this limit keep i + offset + window within i64.
 constexpr int64_t kFar = int64_t{1} << 60;
 
 struct Sizes {
   int64_t batch, q_heads, k_heads, q_len, k_len, dim, v_dim;
   Shape scores() const { return {batch, q_heads, q_len, k_len}; }
-  // Rows of all query heads of a key head, one after another.
+  // The rows of all query heads of a key head, one after another.
   Shape folded(int64_t last) const {
     return {batch, k_heads, k_heads == 0 ? 0 : q_heads / k_heads * q_len, last};
   }
 };
 
-// [B, heads, S, last] in the layout.
+// Converts [B, heads, S, last] to the layout.
 Shape laid_out(const std::string& layout, int64_t batch, int64_t heads, int64_t len, int64_t last) {
   return layout == "bshd" ? Shape{batch, len, heads, last} : Shape{batch, heads, len, last};
 }
@@ -39,7 +40,6 @@ Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v, const Op& n) {
 
 template <class Op>
 void check_options(const Infer& i, const Op& n) {
-  i.want_one_of("layout", n.layout, {"bhsd", "bshd"});
   if (std::isinf(n.scale))
     i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", n.scale);
   if (!(n.softcap >= 0 && std::isfinite(n.softcap)))
@@ -106,7 +106,7 @@ Sizes check_all(const Infer& i, const Op& n) {
   return s;
 }
 
-// ---- what forward and backward both compute
+// ---- shared by forward and backward
 
 struct Scores {
   Sizes sizes;
@@ -158,7 +158,7 @@ Scores scores_of(Builder& b, const Op& n) {
   r.v = prepared(n.v);
   const DType acc = b.dtype(r.q);
   if (n.kv_len) {
-    // Nothing was written there yet: it may hold NaN, which 0 times it would keep.
+    // Elements beyond kv_len may be uninitialized NaN, which multiplication by 0 would keep.
     const Value inside = b.compare("lt", b.iota({s.k_len, 1}, 0, kI64), per_batch(b, n.kv_len));
     r.k = b.where(inside, r.k, b.scalar(acc, 0));
     r.v = b.where(inside, r.v, b.scalar(acc, 0));
@@ -220,8 +220,8 @@ bool attention_lower(Lower& l, const op::attention& n) {
   return true;
 }
 
-// The gradient of lse adds p * dlse to the scores' gradient. attention_backward has no operand for
-// it, but one more column gives just that: 0 in v, 1 in o, -dlse in dout.
+// The gradient of lse adds p * dlse to the gradient of the scores. attention_backward has no
+// operand for it, but one more column has this effect: 0 in v, 1 in o, -dlse in dout.
 void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_backward& back) {
   const DType dtype = b.dtype(n.q);
   Value column = b.cast(b.neg(dlse), dtype);
@@ -265,19 +265,19 @@ void attention_grad(Grad& g, const op::attention& n) {
   if (g.wants(n.mask)) g.give(n.mask, d[3]);
 }
 
-// Sum of min(j, most) for j = 1 .. upto.
+// Sum of min(j, limit) for j = 1 .. upto.
 double ramp(double upto, double most) {
   if (upto <= 0) return 0;
   const double rising = std::min(upto, most);
   return rising * (rising + 1) / 2 + (upto - rising) * most;
 }
-// Sum over the queries i of i + first, bounded to 0 .. k_len.
+// Sum over the queries i of i + first, clamped to 0 .. k_len.
 double bounded(double q_len, double first, double k_len) {
   return ramp(q_len + first - 1, k_len) - ramp(first - 1, k_len);
 }
 
-// Multiplied pairs of a query and a key, times 2, over all batches and heads: what the causal mask
-// and the windows leave, whatever the data masks.
+// Twice the number of multiplied pairs of query and key, over all batches and heads, after causal
+// mask and windows.
 template <class Op>
 double pair_flops(const Cost& c, const Op& n) {
   const bool bshd = n.layout == "bshd";
@@ -297,6 +297,7 @@ double attention_flops(const Cost& c, const op::attention& n) {
 }
 
 constexpr Record<op::attention> kAttention{.shape = attention_shape,
+                                           .words = {{"layout", "bhsd bshd"}},
                                            .grad = attention_grad,
                                            .lower = attention_lower,
                                            .flops = attention_flops,
@@ -364,18 +365,19 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   if (l.wanted(0))
     give(0,
          b.reshape(b.matmul(dz, r.k, false, false, r.scale), {s.batch, s.q_heads, s.q_len, s.dim}));
-  // The sum over a key head's queries is the product's own, over the folded rows.
+  // The product over the folded rows includes the sum over the queries of a key head.
   if (l.wanted(1)) give(1, b.matmul(dz, r.q, true, false, r.scale));
   if (l.wanted(2)) give(2, b.matmul(b.reshape(p, s.folded(s.k_len)), rows, true, false));
   if (l.wanted(3)) l.out(3, b.cast(b.sum_to(ds, b.shape(n.mask)), b.dtype(n.mask)));
   return true;
 }
 
-// Scores, dq and dk along D; the gradient of the weights and dv along the values' dim.
+// Scores, dq and dk use D; the gradient of the weights and dv use the dim of v.
 double attention_backward_flops(const Cost& c, const op::attention_backward& n) {
   return pair_flops(c, n) * (3 * c.dim(n.q, 0) + 2 * c.dim(n.v, 0));
 }
 constexpr Record<op::attention_backward> kAttentionBackward{.shape = attention_backward_shape,
+                                                            .words = {{"layout", "bhsd bshd"}},
                                                             .lower = attention_backward_lower,
                                                             .flops = attention_backward_flops,
                                                             .bytes = each_once};

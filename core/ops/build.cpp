@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder's short names, and the checks of Infer.
+// Short names of Builder, and checks of Infer.
 #include "ops/build.hpp"
 
 #include <algorithm>
@@ -13,6 +13,30 @@
 namespace tenon::core {
 
 // ---- Infer
+
+namespace {
+bool is_one_of(std::string_view accepted, std::string_view word) {
+  while (!accepted.empty()) {
+    const size_t end = std::min(accepted.find(' '), accepted.size());
+    if (accepted.substr(0, end) == word) return true;
+    accepted.remove_prefix(std::min(end + 1, accepted.size()));
+  }
+  return false;
+}
+}  // namespace
+
+void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& node) {
+  for (const Words& w : words) {
+    const OpPart* part = w.attr.empty() ? nullptr : node.op->schema->attr(w.attr);
+    if (!part || part->attr_type != TENON_ATTR_STR) continue;
+    std::string_view given = part->default_str;
+    for (const Attr& a : node.attrs)
+      if (a.name == w.attr) given = std::get<std::string>(a.value);
+    if (!is_one_of(w.accepted, given))
+      i.fail(Code::invalid_argument, "attribute ", w.attr, ": expected one of ", w.accepted,
+             ", given '", given, "'");
+  }
+}
 
 std::string Infer::who() const {
   return node_.provenance.empty() ? std::string(node_.op->name())
@@ -101,7 +125,7 @@ Value Builder::cast(Value x, DType to) {
 
 Value Builder::reshape(Value x, Shape to) {
   if (shape(x) == to) return x;
-  // A dim of 0 is meant as 0 here, never as "copy".
+  // A dim of 0 means 0 here, never "copy".
   return add(op::reshape{.shape = Ints(to.begin(), to.end()), .allow_zero = true, .x = x});
 }
 Value Builder::transpose(Value x, Ints perm) {
@@ -153,7 +177,7 @@ Value Builder::reduce(std::string_view kind, Value x, Ints axes, bool keepdims) 
 Value Builder::shares(Value x, const Ints& axes) {
   const double most =
       dtype(x) == kF64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  // Finite, so that infinite elements stay what they are.
+  // Finite, so that infinite elements are unchanged.
   const Value from =
       max(min(reduce("max", x, axes, true), scalar(dtype(x), most)), scalar(dtype(x), -most));
   const Value e = exp(minus(x, from));

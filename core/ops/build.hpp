@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing graphs in ops, as records and passes do: op structs to nodes and back, and short names
-// for what decompositions and gradients say all the time.
+// Helpers to write graphs in ops, for records and passes: conversion of op structs to nodes and
+// back, and short names for frequent ops.
 #pragma once
 
 #include <initializer_list>
@@ -10,9 +10,9 @@
 
 namespace tenon::core {
 
-const OpRecord& record_of(std::string_view name);  // of domain tenon; must exist
+const OpRecord& record_of(std::string_view name);  // domain tenon; must exist
 
-// Op struct -> operands, attributes, wanted outputs.
+// Converts an op struct to operands, attributes and wanted outputs.
 struct Encoder {
   std::vector<Value> operands;
   Attrs attrs;
@@ -38,7 +38,7 @@ struct Encoder {
   void output_list(const char*, size_t count) { outputs.insert(outputs.end(), count, true); }
 };
 
-// Node -> op struct.
+// Converts a node to an op struct.
 struct NodeDecoder {
   const NodeInfo& node;
   size_t input = 0, out = 0;
@@ -82,7 +82,7 @@ NodeId Graph::add(const Op& op, std::string_view provenance) {
                   provenance);
 }
 
-// Outputs of a node just made; converts to its first.
+// The outputs of a new node. Converts to the first one.
 struct Results {
   std::vector<Value> outputs;
   operator Value() const { return outputs[0]; }  // NOLINT: implicit on purpose
@@ -91,15 +91,15 @@ struct Results {
 
 using Ints = std::vector<int64_t>;
 
-// Appends to a graph. Types must be numeric (after bind). Shapes and types are taken by value: what
-// type() and shape() refer to moves when a value is added.
+// Appends to a graph. Types must be numeric (after bind). Functions take shapes and types by value,
+// because references from type() and shape() are invalidated when a value is added.
 class Builder {
  public:
   explicit Builder(Graph& graph, std::string_view provenance = {})
       : graph(graph), provenance(provenance) {}
   Graph& graph;
   std::string provenance;
-  Marks marks;  // of the nodes that are made
+  Marks marks;  // for new nodes
 
   template <class Op>
   Results add(const Op& op) {
@@ -111,14 +111,14 @@ class Builder {
   const Shape& shape(Value v) const { return graph.type(v).shape; }
   DType dtype(Value v) const { return graph.type(v).dtype; }
 
-  // Constants. Scalars are rank 0 and broadcast; full has a shape (an expanded scalar).
+  // Constants. Scalars have rank 0 and broadcast; `full` has a shape (an expanded scalar).
   Value scalar(DType dtype, double value);
   Value scalar_int(DType dtype, int64_t value);
   Value ints(DType dtype, std::span<const int64_t> values);  // rank 1
   Value full(Type type, double value);
   Value zeros(Type type) { return full(type, 0); }
 
-  // Elementwise. The second operand of the double forms is a scalar of a's dtype.
+  // Elementwise ops. The forms with a double take a scalar of a's dtype.
   Value binary(std::string_view kind, Value a, Value b);
   Value binary(std::string_view kind, Value a, double b) {
     return binary(kind, a, scalar(dtype(a), b));
@@ -144,10 +144,10 @@ class Builder {
   Value logical(std::string_view kind, Value a, Value b = {});
   Value where(Value cond, Value a, Value b);
   Value copy(Value x);
-  Value cast(Value x, DType to);                                 // x itself when it has that dtype
+  Value cast(Value x, DType to);  // returns x if the dtype is the same
   Value widen(Value x) { return cast(x, acc_dtype(dtype(x))); }  // to the accumulation dtype
 
-  // Shape. Each returns x itself when there is nothing to do.
+  // Shape ops. Each returns x if nothing changes.
   Value reshape(Value x, Shape shape);
   Value transpose(Value x, Ints perm);
   Value swap_last(Value x);  // matrix transpose of the last two axes
@@ -156,7 +156,7 @@ class Builder {
   Value narrow(Value x, int axis, int64_t start, int64_t len, int64_t step = 1);
   Value concat(std::vector<Value> xs, int axis);
 
-  // Reductions; axes as given, keepdims.
+  // Reductions.
   Value reduce(std::string_view kind, Value x, Ints axes, bool keepdims);
   Value sum(Value x, Ints axes, bool keepdims = true) {
     return reduce("sum", x, std::move(axes), keepdims);
@@ -164,10 +164,11 @@ class Builder {
   Value mean(Value x, Ints axes, bool keepdims = true) {
     return reduce("mean", x, std::move(axes), keepdims);
   }
-  // e^x / Σe^x over the axes. Not e^(x - logsumexp(x)): where that is large, its rounding has no
-  // digit left of the sum's logarithm. Beside +inf every other element has no share, and +inf a NaN.
+  // e^x / Σe^x over the axes. e^(x - logsumexp(x)) would be inaccurate: a large logsumexp has lost
+  // the digits of the sum's logarithm. If the row contains +inf, other elements get 0 and +inf gets
+  // NaN.
   Value shares(Value x, const Ints& axes);
-  // Sums a gradient of a broadcast operand back to its shape, in the accumulation type.
+  // Reduces the gradient of a broadcast operand to its shape, in the accumulation dtype.
   Value sum_to(Value x, Shape shape);
 
   Value matmul(Value a, Value b, bool trans_a = false, bool trans_b = false, double alpha = 1.0,

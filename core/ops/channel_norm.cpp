@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of images: group_norm (statistics over groups of channels) and layer_norm2d (over the
-// channels at each pixel), with their backward ops. Specification 4.7 to 4.9.
+// Norms of images: group_norm (statistics over groups of channels), layer_norm2d (statistics over
+// the channels at each pixel), and their backward ops. Specification 4.7 to 4.9.
 #include "ops/norm.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
 
-// x seen so that a norm is a plain reduction: group_norm [N, G, C/G, spatial] over the last two,
-// layer_norm2d [N, C, H·W] over the channels.
+// x reshaped so that the norm is a plain reduction: group_norm [N, G, C/G, spatial] over the last
+// two axes, layer_norm2d [N, C, H·W] over the channels.
 struct View {
   Shape shape;       // of the view
-  Ints axes;         // normalized ones of it
-  Shape parameters;  // gamma in the view: broadcasts to it
-  Shape stats;       // mean and inv_std as the op gives them
+  Ints axes;         // normalized axes of the view
+  Shape parameters;  // gamma's shape in the view: broadcasts to it
+  Shape stats;       // mean and inv_std in the op's outputs
   Shape kept;        // the same in the view
   int64_t channels;
   double count;  // normalized elements

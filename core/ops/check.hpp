@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that shape rules of several families share.
+// Checks shared by the shape rules of several families.
 #pragma once
 
 #include "ops/record.hpp"
 
 namespace tenon::core {
 
-// A shape whose size fits, else the refusal names the op.
+// Returns the shape if its size does not overflow. The error names the op.
 inline Shape sized(const Infer& i, const Shape& shape) {
   try {
     shape.elements();
@@ -23,7 +23,7 @@ inline std::string text_of(const Ints& list) {
   return text + "]";
 }
 
-// The attribute `shape` of ops that make a tensor.
+// The attribute `shape` of ops that create a tensor.
 inline Shape shape_attr(const Infer& i, const Ints& dims) {
   if (dims.size() > TENON_MAX_RANK)
     i.fail(Code::unsupported, "attribute shape: expected at most 8 dims, given ", dims.size());
@@ -32,7 +32,7 @@ inline Shape shape_attr(const Infer& i, const Ints& dims) {
   return sized(i, Shape(std::span<const Dim>(dims)));
 }
 
-// A list attribute with one entry per axis; the empty list stands for `otherwise` everywhere.
+// A list attribute with one entry per axis; an empty list means `otherwise` for every axis.
 inline Ints per_axis(const Infer& i, std::string_view attr, const Ints& given, int rank,
                      int64_t otherwise) {
   if (given.empty()) return Ints(static_cast<size_t>(rank), otherwise);
@@ -54,14 +54,14 @@ inline void want_ranked(const Infer& i, Value v, std::string_view operand) {
            i.type(v).text());
 }
 
-// No index can be right where the axis is empty.
+// An empty axis has no valid index.
 inline void want_reachable(const Infer& i, int64_t dim, Value indices, const std::string& oob) {
   if (dim == 0 && i.shape(indices).elements() != 0 && oob != "skip")
     i.fail(Code::index_out_of_range, "operand indices: expected none for an axis of length 0, got ",
            i.type(indices).text());
 }
 
-// The state of the random ops: seed and offset.
+// The rng operand of random ops: seed and offset.
 inline void want_rng(const Infer& i, Value rng) {
   i.want_dtype(rng, "rng", kI64);
   i.want_shape(rng, "rng", {2});

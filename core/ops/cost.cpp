@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs of a node, from its record.
+// Computes the costs of a node from its record.
 #include "ops/cost.hpp"
 
 #include "ops/record.hpp"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node costs: what the cost slots of a record see, the forms that most records use, and the
-// costs of any node.
+// Costs of a node: the arguments of the cost slots of a record, forms that most records use, and
+// the costs of any node.
 #pragma once
 
 #include "ir/graph.hpp"
 
 namespace tenon::core {
 
-// A node of a bound graph, as a cost slot sees it. Absent values count nothing.
+// A node of a bound graph, as seen by a cost slot. Absent values count nothing.
 class Cost {
  public:
   Cost(const Graph& graph, const NodeInfo& node) : graph_(graph), node_(node) {}
@@ -26,7 +26,7 @@ class Cost {
   const NodeInfo& node_;
 };
 
-// .flops of an op without products: its limit is memory.
+// .flops of an op without matrix products.
 template <class Op>
 double no_products(const Cost&, const Op&) {
   return 0;
@@ -37,11 +37,11 @@ double each_once(const Cost& c, const Op&) {
   return c.operands_and_outputs();
 }
 
-// Floating-point operations of the products in a node of a bound graph: two per multiplied pair.
+// Floating-point operations of the products in a node: two per multiplied pair.
 double product_flops(const Graph& graph, const NodeInfo& node);
 
-// The least bytes of memory that a kernel of the node must read and write, updates in place.
-// Operands and outputs for an op whose record has no such slot.
+// The bytes that a kernel of the node must read and write at least, if updates are in place. If the
+// record has no such slot, those of operands and outputs.
 double least_bytes(const Graph& graph, const NodeInfo& node);
 
 }  // namespace tenon::core

@@ -12,8 +12,6 @@ bool is_number(DType t) { return is_float(t) || is_integer(t); }
 // ---- binary
 
 void binary_shape(Infer& i, const op::binary& n) {
-  i.want_one_of("kind", n.kind,
-                {"add", "sub", "mul", "div", "max", "min", "pow", "mod", "fmod", "atan2"});
   i.want_same_dtype(n.a, "a", n.b, "b");
   const DType t = i.dtype(n.a);
   const bool fits = n.kind == "atan2"                    ? is_float(t)
@@ -24,21 +22,20 @@ void binary_shape(Infer& i, const op::binary& n) {
   i.out(0, {t, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
 }
 
-// Gives an operand the gradient computed for the broadcast shape.
+// Reduces a gradient of the broadcast shape to an operand.
 void give_summed(Grad& g, Value operand, Value gradient) {
   const Type to = g.b.type(operand);
   g.give(operand, g.b.cast(g.b.sum_to(gradient, to.shape), to.dtype));
 }
 
-// da of max and min: half on a tie, nothing where the other one won, all of it with a NaN.
+// The gradient of a in max and min: half on a tie, 0 if the other operand won, all of it for NaN.
 Value extreme_gradient(Builder& b, std::string_view lost, Value a, Value other, Value dy) {
   const Value rest = b.where(b.compare(lost, a, other), b.scalar(b.dtype(dy), 0), dy);
   return b.where(b.compare("eq", a, other), b.times(dy, 0.5), rest);
 }
 
 Value pow_da(Builder& b, Value a, Value e, Value dy) {
-  // Where e = 0 the result is 0 whatever a is; 1 stands in so that no infinity arises in the branch
-  // dropped.
+  // For e = 0, the result is 0 regardless of a. 1 replaces a, so that the dropped branch is finite.
   const Value none = b.compare("eq", e, 0);
   const Value safe = b.where(none, b.scalar(b.dtype(e), 1), e);
   const Value slope = b.times(safe, b.binary("pow", a, b.minus(safe, 1)));
@@ -77,8 +74,8 @@ Value binary_db(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
 
 void binary_grad(Grad& g, const op::binary& n) {
   Builder& b = g.b;
-  // One operation rounds once as it is; what has more steps, or a sum after it, runs in the wide
-  // type.
+  // A single operation is rounded once in its own dtype. Expressions with more steps use the
+  // accumulation dtype.
   const auto wide = [&](Value operand) {
     if (n.kind == "add" || n.kind == "sub") return false;
     return n.kind != "mul" || b.shape(operand) != b.shape(g.dy());
@@ -94,16 +91,17 @@ void binary_grad(Grad& g, const op::binary& n) {
   give(n.b, binary_db);
 }
 
-constexpr Record<op::binary> kBinary{.shape = binary_shape,
-                                     .grad = binary_grad,
-                                     .flops = no_products,
-                                     .bytes = each_once,
-                                     .traits = kElementwise};
+constexpr Record<op::binary> kBinary{
+    .shape = binary_shape,
+    .words = {{"kind", "add sub mul div max min pow mod fmod atan2"}},
+    .grad = binary_grad,
+    .flops = no_products,
+    .bytes = each_once,
+    .traits = kElementwise};
 
 // ---- compare logical
 
 void compare_shape(Infer& i, const op::compare& n) {
-  i.want_one_of("kind", n.kind, {"eq", "ne", "lt", "le", "gt", "ge"});
   i.want_same_dtype(n.a, "a", n.b, "b");
   const DType t = i.dtype(n.a);
   if (!is_number(t) && t != kBool)
@@ -111,11 +109,13 @@ void compare_shape(Infer& i, const op::compare& n) {
            i.type(n.a).text());
   i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
 }
-constexpr Record<op::compare> kCompare{
-    .shape = compare_shape, .flops = no_products, .bytes = each_once, .traits = kElementwise};
+constexpr Record<op::compare> kCompare{.shape = compare_shape,
+                                       .words = {{"kind", "eq ne lt le gt ge"}},
+                                       .flops = no_products,
+                                       .bytes = each_once,
+                                       .traits = kElementwise};
 
 void logical_shape(Infer& i, const op::logical& n) {
-  i.want_one_of("kind", n.kind, {"and", "or", "xor", "not"});
   i.want_dtype(n.a, "a", kBool);
   i.want_dtype(n.b, "b", kBool);
   if (n.kind == "not") {
@@ -129,14 +129,17 @@ void logical_shape(Infer& i, const op::logical& n) {
            " takes two operands, one was given");
   i.out(0, {kBool, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
 }
-constexpr Record<op::logical> kLogical{
-    .shape = logical_shape, .flops = no_products, .bytes = each_once, .traits = kElementwise};
+constexpr Record<op::logical> kLogical{.shape = logical_shape,
+                                       .words = {{"kind", "and or xor not"}},
+                                       .flops = no_products,
+                                       .bytes = each_once,
+                                       .traits = kElementwise};
 
 // ---- unary activation_backward
 
 bool is_test(UnaryKind kind) { return kind == UnaryKind::is_nan || kind == UnaryKind::is_inf; }
 
-// Checks that both ops share; `x` is the forward's operand or stands for it.
+// Checks of both ops. `x` is the forward's operand or a value of its type.
 template <class Op>
 const UnaryInfo& want_unary(const Infer& i, const Op& n) {
   const UnaryInfo& info = want_activation(i, "kind", n.kind, n.alpha, n.beta);
@@ -176,6 +179,7 @@ bool unary_lower(Lower& l, const op::unary& n) {
   return true;
 }
 constexpr Record<op::unary> kUnary{.shape = unary_shape,
+                                   .words = {{"kind", kUnaryWords}},
                                    .grad = unary_grad,
                                    .lower = unary_lower,
                                    .flops = no_products,
@@ -206,6 +210,7 @@ bool activation_backward_lower(Lower& l, const op::activation_backward& n) {
   return true;
 }
 constexpr Record<op::activation_backward> kActivationBackward{.shape = activation_backward_shape,
+                                                              .words = {{"kind", kUnaryWords}},
                                                               .lower = activation_backward_lower,
                                                               .flops = no_products,
                                                               .bytes = each_once,
@@ -231,11 +236,13 @@ void cast_grad(Grad& g, const op::cast& n) {
              cat("a cast from ", dtype_name(from), " to ", dtype_name(n.to), " has no derivative"));
   g.give(n.x, g.b.cast(g.dy(), from));
 }
-constexpr Record<op::cast> kCast{.shape = cast_shape,
-                                 .grad = cast_grad,
-                                 .flops = no_products,
-                                 .bytes = each_once,
-                                 .traits = kElementwise};
+constexpr Record<op::cast> kCast{
+    .shape = cast_shape,
+    .words = {{"to", "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2"}},
+    .grad = cast_grad,
+    .flops = no_products,
+    .bytes = each_once,
+    .traits = kElementwise};
 
 void copy_shape(Infer& i, const op::copy& n) { i.out(0, i.type(n.x)); }
 void copy_grad(Grad& g, const op::copy& n) {
@@ -270,7 +277,6 @@ constexpr Record<op::where> kWhere{.shape = where_shape,
 // Checks gate and up; returns the type of y.
 template <class Op>
 Type want_swiglu(const Infer& i, const Op& n) {
-  i.want_one_of("act", n.act, {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"});
   i.want_float(n.gate, "gate");
   Type y = i.type(n.gate);
   if (n.up) {
@@ -292,7 +298,7 @@ Type want_swiglu(const Infer& i, const Op& n) {
 struct Gated {
   Value gate, up;
 };
-// Widened; a packed operand is split.
+// Widens gate and up; splits a packed operand.
 template <class Op>
 Gated gated(Builder& b, const Op& n) {
   const Value gate = b.widen(n.gate);
@@ -326,6 +332,7 @@ bool swiglu_lower(Lower& l, const op::swiglu& n) {
   return true;
 }
 constexpr Record<op::swiglu> kSwiglu{.shape = swiglu_shape,
+                                     .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
                                      .grad = swiglu_grad,
                                      .lower = swiglu_lower,
                                      .flops = no_products,
@@ -363,10 +370,12 @@ bool swiglu_backward_lower(Lower& l, const op::swiglu_backward& n) {
   l.out(0, b.cast(packed, t));
   return true;
 }
-constexpr Record<op::swiglu_backward> kSwigluBackward{.shape = swiglu_backward_shape,
-                                                      .lower = swiglu_backward_lower,
-                                                      .flops = no_products,
-                                                      .bytes = each_once};
+constexpr Record<op::swiglu_backward> kSwigluBackward{
+    .shape = swiglu_backward_shape,
+    .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
+    .lower = swiglu_backward_lower,
+    .flops = no_products,
+    .bytes = each_once};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request for gradients: a node until shapes are numbers, then replaced by the reverse walk
+// The gradient request: a node until shapes are numeric, then replaced by the reverse walk
 // (core/grad).
 #include "ops/table.hpp"
 

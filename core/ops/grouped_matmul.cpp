@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // grouped_matmul and its backward op: each row of x times the matrix of its expert (specification
-// 2.3). The decompositions compute every row with every expert and pick: right, not fast.
+// 2.3). The decompositions multiply every row with every expert and select: correct, but slow.
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -64,8 +64,8 @@ void grouped_matmul_backward_shape(Infer& i, const op::grouped_matmul_backward& 
 
 Value number(Builder& b, int64_t v) { return b.scalar_int(kI64, v); }
 
-// The expert of each row as i64 [M], from offsets. Offsets that are none give an expert that does
-// not exist.
+// The expert of each row as i64 [M], computed from offsets. Invalid offsets give an expert that
+// does not exist.
 Value experts_from(Builder& b, Value offsets, const Sizes& s) {
   const Value at = b.cast(offsets, kI64);
   const Value begins = b.narrow(at, 0, 0, s.experts), ends = b.narrow(at, 0, 1, s.experts);
@@ -83,12 +83,12 @@ Value experts_of(Builder& b, const Op& n, const Sizes& s) {
   return n.ids ? b.cast(n.ids, kI64) : experts_from(b, n.offsets, s);
 }
 
-// [M, 1]: the row belongs to no expert.
+// [M, 1]: the row has no expert.
 Value dropped(Builder& b, Value expert, const Sizes& s) {
   return b.reshape(b.compare("eq", expert, number(b, -1)), {s.rows, 1});
 }
 
-// From [E, M, C] the slice of each row's expert: [M, C], 0 for dropped rows. Here ids are checked.
+// Selects from [E, M, C] the slice of each row's expert: [M, C], 0 for dropped rows. Checks ids.
 Value pick(Builder& b, Value all, Value expert, const Sizes& s) {
   const int64_t width = b.shape(all)[2], flat = s.experts * s.rows;
   const Value inside = b.logical("and", b.compare("ge", expert, number(b, 0)),
@@ -100,7 +100,7 @@ Value pick(Builder& b, Value all, Value expert, const Sizes& s) {
   return b.where(dropped(b, expert, s), b.scalar(b.dtype(rows), 0), rows);
 }
 
-// a [M, C] times each expert's matrix, picked: in the accumulation type.
+// a [M, C] times the matrix of each row's expert, in the accumulation dtype.
 Value product(Builder& b, Value a, Value w, bool trans_w, Value expert, const Sizes& s) {
   const Shape shape = b.shape(a);
   const Value rows = b.reshape(a, {1, shape[0], shape[1]});
@@ -119,7 +119,7 @@ bool grouped_matmul_lower(Lower& l, const op::grouped_matmul& n) {
   const Value expert = experts_of(b, n, s);
   Value y = product(b, n.x, n.w, n.trans_w, expert, s);
   if (n.p) {
-    // A select, so that a dropped row is 0 whatever its p is.
+    // A select, so that a dropped row is 0 regardless of p.
     const Value scaled = b.times(y, b.cast(b.reshape(n.p, {s.rows, 1}), b.dtype(y)));
     y = b.where(dropped(b, expert, s), b.scalar(b.dtype(y), 0), scaled);
   }
@@ -127,7 +127,7 @@ bool grouped_matmul_lower(Lower& l, const op::grouped_matmul& n) {
   return true;
 }
 
-// dw: each expert's rows against zeros elsewhere, so that nothing of another's row gets in.
+// dw: multiplies the rows of each expert, with zeros in place of all other rows.
 Value weight_gradient(Builder& b, Value x, Value dy, Value expert, bool trans_w, const Sizes& s) {
   const Value mine = b.compare("eq", b.reshape(b.iota({s.experts}, 0, kI64), {s.experts, 1, 1}),
                                b.reshape(expert, {1, s.rows, 1}));
@@ -152,7 +152,7 @@ bool grouped_matmul_backward_lower(Lower& l, const op::grouped_matmul_backward& 
     return true;
   }
   const Value expert = experts_of(b, n, s);
-  // u = dy·wᵀ gives both: dx = p·u and dp = u·x.
+  // u = dy·wᵀ serves both: dx = p·u and dp = u·x.
   const bool back = l.wanted(0) || l.wanted(2);
   const Value u = back ? product(b, n.dy, n.w, !n.trans_w, expert, s) : Value{};
   const DType wide = acc_dtype(x.dtype);
@@ -196,7 +196,7 @@ void grouped_matmul_grad(Grad& g, const op::grouped_matmul& n) {
   if (dp) g.give(n.p, r[2]);
 }
 
-// Each row of `rows` meets the matrix of one expert.
+// Each row is multiplied by the matrix of one expert.
 double expert_flops(const Cost& c, Value rows, Value w) {
   return 2 * c.dim(rows, 1) * c.elements(w) / std::max(c.dim(w, 2), 1.0);
 }

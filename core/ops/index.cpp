@@ -7,7 +7,7 @@
 namespace tenon::core {
 namespace {
 
-// data with its axis replaced by the axes of indices.
+// The shape of data with the axis replaced by the axes of indices.
 Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices) {
   const int rank = data.rank() - 1 + indices.rank();
   if (rank > TENON_MAX_RANK)
@@ -23,7 +23,7 @@ Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices) 
   return sized(i, out);
 }
 
-// The other way round: the axes of indices, which start at `axis`, replaced by one of length `dim`.
+// The reverse: replaces the axes of indices, starting at `axis`, by one axis of length `dim`.
 Shape unpicked(const Infer& i, Value updates, std::string_view operand, int axis, Value indices,
                int64_t dim) {
   const Shape &from = i.shape(updates), &index = i.shape(indices);
@@ -38,7 +38,7 @@ Shape unpicked(const Infer& i, Value updates, std::string_view operand, int axis
   return sized(i, to);
 }
 
-// Rank of the tensor that updates with those indices go to.
+// The rank of the tensor that receives updates with those indices.
 int target_rank(const Infer& i, Value updates, std::string_view operand, Value indices) {
   const int rank = i.shape(updates).rank() - i.shape(indices).rank() + 1;
   if (rank < 1)
@@ -47,7 +47,7 @@ int target_rank(const Infer& i, Value updates, std::string_view operand, Value i
   return rank;
 }
 
-// A condition per index, to be broadcast over rows: `trailing` axes follow those of indices.
+// Reshapes a condition per index so that it broadcasts over rows with `trailing` more axes.
 Value per_row(Builder& b, Value cond, int trailing) {
   Shape to = b.shape(cond);
   for (int k = 0; k < trailing; ++k) to.push(1);
@@ -57,7 +57,6 @@ Value per_row(Builder& b, Value cond, int trailing) {
 // ---- gather
 
 void gather_shape(Infer& i, const op::gather& n) {
-  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
   i.want_index(n.indices, "indices");
   want_ranked(i, n.data, "data");
   const Shape& data = i.shape(n.data);
@@ -75,17 +74,19 @@ void gather_grad(Grad& g, const op::gather& n) {
                      .axis = axis, .dim = dim, .oob = n.oob, .dy = g.dy(), .indices = n.indices}));
 }
 
-// Rows that no index names are not read.
+// Only rows with an index are read.
 double gather_bytes(const Cost& c, const op::gather& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
-constexpr Record<op::gather> kGather{
-    .shape = gather_shape, .grad = gather_grad, .flops = no_products, .bytes = gather_bytes};
+constexpr Record<op::gather> kGather{.shape = gather_shape,
+                                     .words = {{"oob", "error clamp skip"}},
+                                     .grad = gather_grad,
+                                     .flops = no_products,
+                                     .bytes = gather_bytes};
 
 // ---- gather_backward
 
 void gather_backward_shape(Infer& i, const op::gather_backward& n) {
-  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
   i.want_float(n.dy, "dy");
   i.want_index(n.indices, "indices");
   const int axis = i.axis(n.axis, target_rank(i, n.dy, "dy", n.indices));
@@ -103,10 +104,10 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
   const int axis = normalize_axis(n.axis, rank, "gather_backward");
   Value indices = n.indices, dy = n.dy;
   std::string oob = n.oob;
-  // Wide, so that the axis length is a number of their dtype.
+  // i64, so that the length of the axis is representable.
   if (oob == "clamp" || n.padding_idx != INT64_MIN) indices = b.cast(indices, kI64);
   if (oob == "clamp") {
-    // scatter_add has no clamp; what was read is the first or the last row.
+    // scatter_add has no clamp: clamp the indices to the first and last row.
     indices = b.max(indices, b.scalar_int(kI64, -n.dim));
     indices = b.min(indices, b.scalar_int(kI64, n.dim - 1));
     oob = "error";
@@ -115,7 +116,7 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
     const int64_t row = n.padding_idx < 0 ? n.padding_idx + n.dim : n.padding_idx;
     const Value padding = b.logical("or", b.compare("eq", indices, b.scalar_int(kI64, row)),
                                     b.compare("eq", indices, b.scalar_int(kI64, row - n.dim)));
-    // A select, so that a NaN upstream of a padding row goes nowhere.
+    // A select, so that NaN in the gradient of a padding row has no effect.
     dy = b.where(per_row(b, padding, rank - 1 - axis), b.scalar(b.dtype(dy), 0), dy);
   }
   l.out(0, b.add(op::scatter_add{
@@ -124,6 +125,7 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
 }
 
 constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_shape,
+                                                      .words = {{"oob", "error clamp skip"}},
                                                       .lower = gather_backward_lower,
                                                       .flops = no_products,
                                                       .bytes = each_once};
@@ -131,7 +133,6 @@ constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_s
 // ---- scatter
 
 void scatter_shape(Infer& i, const op::scatter& n) {
-  i.want_one_of("oob", n.oob, {"error", "clamp", "skip"});
   i.want_index(n.indices, "indices");
   i.want_same_dtype(n.base, "base", n.updates, "updates");
   want_ranked(i, n.base, "base");
@@ -149,7 +150,7 @@ void scatter_grad(Grad& g, const op::scatter& n) {
   const int axis = normalize_axis(n.axis, base.rank(), "scatter");
   const int trailing = base.rank() - 1 - axis;
   const Value dy = g.dy(), zero = b.scalar(b.dtype(dy), 0);
-  // Per row of base, the position in indices of the update that won; -1 where none did.
+  // Per row of base: the position in indices of the last update, or -1.
   const int64_t count = index.elements();
   const Value position = b.iota({count}, 0, kI64);
   const Value winner = b.add(
@@ -174,13 +175,15 @@ void scatter_grad(Grad& g, const op::scatter& n) {
 double scatter_bytes(const Cost& c, const op::scatter& n) {
   return 2 * c.bytes(n.updates) + c.bytes(n.indices);
 }
-constexpr Record<op::scatter> kScatter{
-    .shape = scatter_shape, .grad = scatter_grad, .flops = no_products, .bytes = scatter_bytes};
+constexpr Record<op::scatter> kScatter{.shape = scatter_shape,
+                                       .words = {{"oob", "error clamp skip"}},
+                                       .grad = scatter_grad,
+                                       .flops = no_products,
+                                       .bytes = scatter_bytes};
 
 // ---- scatter_add
 
 void scatter_add_shape(Infer& i, const op::scatter_add& n) {
-  i.want_one_of("oob", n.oob, {"error", "skip"});
   i.want_index(n.indices, "indices");
   want_number(i, n.updates, "updates");
   i.want_same_dtype(n.updates, "updates", n.base, "base");
@@ -214,13 +217,13 @@ void scatter_add_grad(Grad& g, const op::scatter_add& n) {
   if (g.wants(n.base)) g.give(n.base, dy);
 }
 
-// With a base, its rows are read and written where updates meet them; without, all of the zeros are
-// written.
+// With a base, only rows with updates are read and written. Without a base, all rows are written.
 double scatter_add_bytes(const Cost& c, const op::scatter_add& n) {
   const double updates = c.bytes(n.updates);
   return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
 }
 constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape,
+                                              .words = {{"oob", "error skip"}},
                                               .grad = scatter_add_grad,
                                               .flops = no_products,
                                               .bytes = scatter_add_bytes};
@@ -233,7 +236,6 @@ void want_start(const Infer& i, Value start, int rank) {
 }
 
 void dynamic_slice_shape(Infer& i, const op::dynamic_slice& n) {
-  i.want_one_of("oob", n.oob, {"error", "clamp"});
   const Shape& from = i.shape(n.x);
   want_start(i, n.start, from.rank());
   if (n.size.size() != static_cast<size_t>(from.rank()))
@@ -262,12 +264,12 @@ double dynamic_slice_bytes(const Cost& c, const op::dynamic_slice& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.start);
 }
 constexpr Record<op::dynamic_slice> kDynamicSlice{.shape = dynamic_slice_shape,
+                                                  .words = {{"oob", "error clamp"}},
                                                   .grad = dynamic_slice_grad,
                                                   .flops = no_products,
                                                   .bytes = dynamic_slice_bytes};
 
 void dynamic_update_slice_shape(Infer& i, const op::dynamic_update_slice& n) {
-  i.want_one_of("oob", n.oob, {"error", "clamp"});
   i.want_same_dtype(n.base, "base", n.update, "update");
   const Shape& base = i.shape(n.base);
   i.want_rank(n.update, "update", base.rank());
@@ -297,6 +299,7 @@ double dynamic_update_slice_bytes(const Cost& c, const op::dynamic_update_slice&
   return 2 * c.bytes(n.update) + c.bytes(n.start);
 }
 constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{.shape = dynamic_update_slice_shape,
+                                                               .words = {{"oob", "error clamp"}},
                                                                .grad = dynamic_update_slice_grad,
                                                                .flops = no_products,
                                                                .bytes = dynamic_update_slice_bytes};

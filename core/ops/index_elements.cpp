@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_elements scatter_elements_add: an index for each element (specification 6.3), lowered to
-// their flat forms.
+// gather_elements scatter_elements_add: one index per element (specification 6.3). Lowered to their
+// flat forms.
 #include "ops/check.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
 
-// indices have the rank of `whole` and are no longer than it off the axis.
+// indices have the rank of `whole` and, off the axis, at most its length.
 int want_element_indices(const Infer& i, const Shape& whole, std::string_view operand,
                          Value indices, int64_t axis, const std::string& oob) {
-  i.want_one_of("oob", oob, {"error", "clamp", "skip"});
   i.want_index(indices, "indices");
   const Shape& at = i.shape(indices);
   const int along = i.axis(axis, whole.rank());
@@ -23,8 +22,8 @@ int want_element_indices(const Infer& i, const Shape& whole, std::string_view op
   return along;
 }
 
-// Positions in the flattened `whole` of the elements that indices name along an axis, as i64. One
-// that is out of range is out of range there too: with clamp it is brought in first.
+// Positions of the indexed elements in the flattened `whole`, as i64. Indices out of range give
+// positions out of range; with clamp they are clamped first.
 Value flat_positions(Builder& b, const Shape& whole, Value indices, int axis,
                      const std::string& oob) {
   const Shape at = b.shape(indices);
@@ -49,7 +48,7 @@ Value flat_positions(Builder& b, const Shape& whole, Value indices, int axis,
   return b.where(inside, b.expand(flat, at), number(stride));
 }
 
-// The policy that is left once clamped indices are inside.
+// The policy that remains after clamping.
 std::string flat_policy(const std::string& oob) { return oob == "skip" ? oob : "error"; }
 
 void gather_elements_shape(Infer& i, const op::gather_elements& n) {
@@ -86,6 +85,7 @@ double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
 constexpr Record<op::gather_elements> kGatherElements{.shape = gather_elements_shape,
+                                                      .words = {{"oob", "error clamp skip"}},
                                                       .grad = gather_elements_grad,
                                                       .lower = gather_elements_lower,
                                                       .flops = no_products,
@@ -135,16 +135,18 @@ bool scatter_elements_add_lower(Lower& l, const op::scatter_elements_add& n) {
   return true;
 }
 
-// As scatter_add: in place with a base, into zeros without.
+// Like scatter_add: in place with a base, otherwise all zeros are written.
 double scatter_elements_add_bytes(const Cost& c, const op::scatter_elements_add& n) {
   const double updates = c.bytes(n.updates);
   return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
 }
-constexpr Record<op::scatter_elements_add> kScatterElementsAdd{.shape = scatter_elements_add_shape,
-                                                               .grad = scatter_elements_add_grad,
-                                                               .lower = scatter_elements_add_lower,
-                                                               .flops = no_products,
-                                                               .bytes = scatter_elements_add_bytes};
+constexpr Record<op::scatter_elements_add> kScatterElementsAdd{
+    .shape = scatter_elements_add_shape,
+    .words = {{"oob", "error clamp skip"}},
+    .grad = scatter_elements_add_grad,
+    .lower = scatter_elements_add_lower,
+    .flops = no_products,
+    .bytes = scatter_elements_add_bytes};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decomposes one node through its record, and checks the types of the result.
+// Decomposes one node by its record, and checks the types of the results.
 #include "ops/lower.hpp"
 
 namespace tenon::core {

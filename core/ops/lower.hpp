@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One node written in other ops, for the passes that decompose.
+// Decomposition of a single node, for passes.
 #pragma once
 
 #include "ops/record.hpp"
 
 namespace tenon::core {
 
-// `node`: a copy of the node whose operands are values of b.graph; its outputs only tell which are
-// wanted. True: results (as long as the outputs) holds a value for each wanted output. False: the
-// op has no decomposition, or this node is primitive; nothing was written.
+// `node` is a copy whose operands are values of b.graph; its outputs only say which ones are
+// wanted. Returns true, and one value per wanted output in `results`, which has the length of the
+// outputs. Returns false and writes nothing if the op has no decomposition or the node is
+// primitive.
 bool lower_into(Builder& b, const NodeInfo& node, std::vector<Value>& results);
 
 }  // namespace tenon::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul linear lora_matmul batch_linear: specification 2.1, 2.2 and 2.4; batch_linear is several
-// linear that read one a.
+// matmul linear lora_matmul batch_linear: specification 2.1, 2.2 and 2.4. batch_linear is several
+// linear ops with the same a.
 #include <cmath>
 
 #include "ops/activation.hpp"
@@ -11,15 +11,16 @@ namespace {
 
 // ---- shape
 
-// A half beside f32: the product is that of f32, which holds every element of the half.
+constexpr std::string_view kProductDtypes = "none f32 f16 bf16 f64 i32", kPrecisions = "ieee tf32";
+
+// A half beside f32: computed in f32, which represents every half.
 bool is_mixed(DType a, DType b) { return (a == kF32 && is_half(b)) || (is_half(a) && b == kF32); }
 DType common_dtype(DType a, DType b) { return is_mixed(a, b) ? kF32 : a; }
 
-// Result type of the product that the ops share; checks operands and attributes. name_b: b's in
+// Checks operands and attributes, and returns the type of the product. name_b: the name of b in
 // messages.
 template <class Op>
 Type product_type(const Infer& i, const Op& n, std::string_view name_b = "b") {
-  i.want_one_of("f32_precision", n.f32_precision, {"ieee", "tf32"});
   if (!std::isfinite(n.alpha))
     i.fail(Code::invalid_argument, "attribute alpha: expected a finite number, given ", n.alpha);
   if (!is_mixed(i.dtype(n.a), i.dtype(n.b))) i.want_same_dtype(n.a, "a", n.b, name_b);
@@ -108,8 +109,7 @@ Shape with_last_two(Shape batch, Dim rows, Dim cols) {
   return batch;
 }
 
-// A 2-D b shared by a batch: the batch is folded into the rows, so that each gradient is one
-// product.
+// If the batch shares a 2-D b, folds the batch into rows, so that each gradient is one product.
 void fold_batch(Builder& g, Product& p, Value& dy) {
   const Shape a = g.shape(p.a), b = g.shape(p.b), y = g.shape(dy);
   const int ra = a.rank(), rb = b.rank();
@@ -123,12 +123,12 @@ void fold_batch(Builder& g, Product& p, Value& dy) {
   dy = g.reshape(dy, {rows, y[y.rank() - 1]});
 }
 
-// Gives a and b their gradients from dy, which has y's shape.
+// Computes the gradients of a and b from dy, which has y's shape.
 template <class Op>
 void product_grad(Grad& grad, const Op& n, Value dy) {
   Builder& g = grad.b;
   const Type a = g.type(n.a), b = g.type(n.b);
-  // As numpy: a vector is a row on the left and a column on the right.
+  // As in NumPy: a vector is a row on the left, a column on the right.
   Shape y = g.shape(dy);
   if (a.shape.rank() == 1 || b.shape.rank() == 1) {
     const bool row = a.shape.rank() == 1, column = b.shape.rank() == 1;
@@ -144,7 +144,7 @@ void product_grad(Grad& grad, const Op& n, Value dy) {
 
   const auto give = [&](Value operand, const Type& to, const Shape& matrix, Value like, auto rule) {
     if (!grad.wants(operand)) return;
-    // Where the batch was broadcast the sum over it runs in the wide type.
+    // The sum over a broadcast batch uses the accumulation dtype.
     const int batch = g.shape(dy2).rank() - 2, own = g.shape(like).rank() - 2;
     bool sums = own < batch;
     for (int i = 0; i < own && !sums; ++i) sums = g.shape(like)[i] != g.shape(dy2)[i + batch - own];
@@ -159,7 +159,7 @@ void product_grad(Grad& grad, const Op& n, Value dy) {
 
 void matmul_grad(Grad& g, const op::matmul& n) { product_grad(g, n, g.dy()); }
 
-// Only of a half beside f32: the half is widened, which changes no element.
+// Only for a half beside f32: widens the half, which is exact.
 bool matmul_lower(Lower& l, const op::matmul& n) {
   const DType a = l.type(n.a).dtype, b = l.type(n.b).dtype;
   if (!is_mixed(a, b)) return false;
@@ -169,7 +169,7 @@ bool matmul_lower(Lower& l, const op::matmul& n) {
   return true;
 }
 
-// The length of the sums of a product.
+// The length of the sums in a product.
 template <class Op>
 double depth_of(const Cost& c, const Op& n) {
   return c.dim(n.a, n.trans_a && c.shape(n.a).rank() > 1 ? 1 : 0);
@@ -178,15 +178,17 @@ template <class Op>
 double product_flops_of(const Cost& c, const Op& n) {
   return 2 * depth_of(c, n) * c.elements(c.out(0) ? c.out(0) : c.out(1));
 }
-constexpr Record<op::matmul> kMatmul{.shape = matmul_shape,
-                                     .grad = matmul_grad,
-                                     .lower = matmul_lower,
-                                     .flops = product_flops_of<op::matmul>,
-                                     .bytes = each_once};
+constexpr Record<op::matmul> kMatmul{
+    .shape = matmul_shape,
+    .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}},
+    .grad = matmul_grad,
+    .lower = matmul_lower,
+    .flops = product_flops_of<op::matmul>,
+    .bytes = each_once};
 
 // ---- linear
 
-// Result type of the product with its bias.
+// The type of the product with its bias.
 Type linear_type(const Infer& i, const op::linear& n, std::string_view name_b,
                  std::string_view name_bias) {
   const Type y = product_type(i, n, name_b);
@@ -195,7 +197,7 @@ Type linear_type(const Infer& i, const op::linear& n, std::string_view name_b,
     if (i.dtype(n.bias) != y.dtype && i.dtype(n.bias) != kF32)
       i.fail(Code::dtype_mismatch, "operand ", name_bias, ": expected ", dtype_name(y.dtype),
              " or f32, got ", i.type(n.bias).text());
-    const bool column = i.shape(n.b).rank() == 1;  // b is one column, which y does not show
+    const bool column = i.shape(n.b).rank() == 1;  // b is one column; y has no axis for it
     i.want_shape(n.bias, name_bias, {column ? 1 : y.shape[y.shape.rank() - 1]});
   }
   return y;
@@ -217,12 +219,12 @@ void linear_shape(Infer& i, const op::linear& n) {
   i.out(1, y);
 }
 
-// Gradient of the value before the activation.
+// The gradient before the activation.
 Value linear_dz(Grad& g, const op::linear& n) {
   Value dz = g.dy(0);
   if (dz && n.act != "none") {
     const UnaryInfo& info = *find_unary(n.act);
-    const bool from_output = info.from_output && !n.residual;  // then pre_act need not be kept
+    const bool from_output = info.from_output && !n.residual;  // then pre_act is not needed
     dz = g.b.add(op::activation_backward{.kind = n.act,
                                          .alpha = n.act_alpha,
                                          .beta = n.act_beta,
@@ -273,11 +275,13 @@ bool linear_lower(Lower& l, const op::linear& n) {
   return true;
 }
 
-constexpr Record<op::linear> kLinear{.shape = linear_shape,
-                                     .grad = linear_grad,
-                                     .lower = linear_lower,
-                                     .flops = product_flops_of<op::linear>,
-                                     .bytes = each_once};
+constexpr Record<op::linear> kLinear{
+    .shape = linear_shape,
+    .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}, {"act", kActWords}},
+    .grad = linear_grad,
+    .lower = linear_lower,
+    .flops = product_flops_of<op::linear>,
+    .bytes = each_once};
 
 // ---- lora_matmul
 
@@ -302,7 +306,7 @@ void lora_matmul_shape(Infer& i, const op::lora_matmul& n) {
   i.out(0, {i.dtype(n.x), y});
 }
 
-// p + scale·q in the accumulation type, rounded once.
+// p + scale·q in the accumulation dtype, rounded once.
 Value adapted(Builder& g, Value p, Value q, double scale, DType to) {
   return g.cast(g.plus(p, g.times(q, scale)), to);
 }
@@ -354,7 +358,7 @@ constexpr Record<op::lora_matmul> kLoraMatmul{.shape = lora_matmul_shape,
 
 // ---- batch_linear
 
-// Product t by itself.
+// Product t as a linear op.
 op::linear linear_of(const op::batch_linear& n, size_t t) {
   return {.trans_a = n.trans_a,
           .trans_b = n.trans_b,
@@ -384,7 +388,7 @@ void batch_linear_shape(Infer& i, const op::batch_linear& n) {
   }
 }
 
-// Its gradient is theirs.
+// Its gradient is that of the linear ops.
 bool batch_linear_lower(Lower& l, const op::batch_linear& n) {
   for (size_t t = 0; l.wanted(t); ++t) l.out(t, l.b.add(linear_of(n, t)));
   return true;
@@ -395,10 +399,12 @@ double batch_linear_flops(const Cost& c, const op::batch_linear& n) {
   for (size_t t = 0; t < c.out_count(); ++t) results += c.elements(c.out(t));
   return 2 * depth_of(c, n) * results;
 }
-constexpr Record<op::batch_linear> kBatchLinear{.shape = batch_linear_shape,
-                                                .lower = batch_linear_lower,
-                                                .flops = batch_linear_flops,
-                                                .bytes = each_once};
+constexpr Record<op::batch_linear> kBatchLinear{
+    .shape = batch_linear_shape,
+    .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}},
+    .lower = batch_linear_lower,
+    .flops = batch_linear_flops,
+    .bytes = each_once};
 
 }  // namespace
 

@@ -9,11 +9,11 @@ namespace {
 
 // ---- shape
 
-// Axis split of a norm: [0, first) are rows, the rest is normalized.
+// The axes of a norm: [0, first) are rows, the others are normalized.
 struct Split {
   int first;
-  Ints axes;     // the normalized ones
-  Shape dims;    // their lengths: shape of gamma, beta and bias
+  Ints axes;     // normalized axes
+  Shape dims;    // their lengths: the shape of gamma, beta and bias
   Shape stats;   // x's shape with 1 at the axes
   double count;  // elements of a row
 };
@@ -30,7 +30,7 @@ Split split_of(int64_t axis, const Shape& x, std::string_view who) {
   return s;
 }
 
-// Checks x and the attributes of a norm and splits its axes.
+// Checks x and the attributes of a norm, and splits its axes.
 template <class Op>
 Split want_norm(const Infer& i, const Op& n) {
   i.want_float(n.x, "x");
@@ -173,7 +173,7 @@ bool residual_rms_norm_lower(Lower& l, const op::residual_rms_norm& n) {
   return true;
 }
 
-// dgamma = Σ dy·x̂ and dbeta = Σ dy, where wanted; returns dy·γ.
+// dgamma = Σ dy·x̂ and dbeta = Σ dy, if wanted. Returns dy·γ.
 template <class Op>
 Value parameter_gradients(Lower& l, const Op& n, const Split& s, Value x_hat) {
   Builder& b = l.b;
@@ -184,7 +184,7 @@ Value parameter_gradients(Lower& l, const Op& n, const Split& s, Value x_hat) {
   return n.gamma ? b.times(dy, b.cast(n.gamma, b.dtype(dy))) : dy;
 }
 
-// dx in the wide type; dsum joins it before the one rounding.
+// dx in the accumulation dtype; dsum is added before rounding.
 template <class Op>
 void out_dx(Lower& l, const Op& n, Value dx) {
   Builder& b = l.b;
@@ -222,7 +222,7 @@ bool rms_norm_backward_lower(Lower& l, const op::rms_norm_backward& n) {
 
 Value sum_given(Builder& b, Value a, Value c) { return a && c ? b.plus(a, c) : a ? a : c; }
 
-// Does anything want the gradient of the normalized values?
+// True if the gradient of the normalized values is wanted.
 template <class Op>
 bool wants_dx(Grad& g, const Op& n) {
   if constexpr (requires { n.residual; })
@@ -230,20 +230,20 @@ bool wants_dx(Grad& g, const Op& n) {
   return g.wants(n.x);
 }
 
-// What a backward op gives for the normalized values x; extra joins dx.
+// The gradients of the normalized values x from a backward op; `extra` is added to dx.
 struct NormGradients {
   Value dx, dgamma, dbeta;
 };
 
-// Do the saved statistics belong to x? Those of a residual norm belong to the sum before it was
-// rounded. Beside the rounded sum they would give a gradient that no function has.
+// True if the saved statistics belong to x. Those of a residual norm belong to the sum before
+// rounding; combined with the rounded sum, they would give a wrong gradient.
 template <class Op>
 bool statistics_fit(const Builder& b, Value x) {
   if constexpr (requires(Op n) { n.residual; }) return acc_dtype(b.dtype(x)) == b.dtype(x);
   return true;
 }
 
-// The end of both: what the backward op and the upstream gradients of the statistics give together.
+// Shared end of both: combines the backward op with the upstream gradients of the statistics.
 template <class Backward, class Op>
 NormGradients joined_gradients(Grad& g, const Op& n, Value x, const Split& s,
                                const StatsUpstream& up, Value extra) {

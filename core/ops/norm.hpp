@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the norms over rows (norm.cpp) and over channels (channel_norm.cpp) share.
+// Shared by the norms over rows (norm.cpp) and over channels (channel_norm.cpp).
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ inline void want_eps(const Infer& i, double eps) {
     i.fail(Code::invalid_argument, "attribute eps: expected a finite number >= 0, given ", eps);
 }
 
-// gamma, beta or bias: of x's dtype or f32.
+// gamma, beta or bias: x's dtype or f32.
 inline void want_norm_parameter(const Infer& i, Value p, std::string_view operand, DType x,
                                 const Shape& dims) {
   if (!p) return;
@@ -23,7 +23,8 @@ inline void want_norm_parameter(const Infer& i, Value p, std::string_view operan
   i.want_shape(p, operand, dims);
 }
 
-// Is the dbeta of a backward op as wide as beta? It has the dtype of gamma, without gamma that of x.
+// True if the dbeta of a backward op is as wide as beta. It has the dtype of gamma, or without
+// gamma that of x.
 template <class Op>
 bool gives_dbeta(const Builder& b, const Op& n) {
   const DType given = b.dtype(n.gamma ? n.gamma : n.x);
@@ -47,8 +48,8 @@ inline Value inverse_root(Builder& b, Value v, const Ints& axes, double eps) {
 struct Centred {
   Value values, mean;
 };
-// x - mean(x), where the mean may be given. A second step takes away the rounding of the first
-// mean, which matters where the mean is large against the deviation.
+// x - mean(x); the mean may be given. A second step corrects the rounding of the mean, which
+// matters if the mean is much larger than the deviation.
 inline Centred centre(Builder& b, Value x, const Ints& axes, Value mean = {}) {
   const Value first = mean ? mean : b.mean(x, axes);
   const Value near = b.minus(x, first);
@@ -60,8 +61,9 @@ inline void out_if_wanted(Lower& l, size_t k, Value v) {
   if (l.wanted(k)) l.out(k, v);
 }
 
-// The statistics' upstream gradients carried to the normalized values: mean(x) gives dmean/n, and
-// r = (mean(c²) + eps)^-½ gives -dr·r³·c/n. Absent where there are none. Without mean, c is x.
+// Propagates the upstream gradients of the statistics to the normalized values: mean(x) gives
+// dmean/n, and r = (mean(c²) + eps)^-½ gives -dr·r³·c/n. Absent if there are none. Without mean, c
+// is x.
 struct StatsUpstream {
   Value dmean, dinverse, mean, inverse;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sgd adamw lion: specification 9. No gradients: nothing is differentiated through an update.
+// sgd adamw lion: specification 9. They have no gradients: updates are not differentiated.
 #include <cmath>
 
 #include "ops/table.hpp"
@@ -28,7 +28,7 @@ void want_moment(const Infer& i, Value v, std::string_view operand, const Type& 
   i.want_shape(v, operand, w.shape);
 }
 
-// A rank-0 number: f32, or f64 beside f64 weights.
+// A scalar: f32, or f64 with f64 weights.
 void want_scalar(const Infer& i, Value v, std::string_view operand, DType w) {
   if (!v) return;
   if (i.dtype(v) != kF32 && i.dtype(v) != acc_dtype(w))
@@ -37,7 +37,7 @@ void want_scalar(const Infer& i, Value v, std::string_view operand, DType w) {
   i.want_rank(v, operand, 0);
 }
 
-// What the three share. A gradient may be of a half dtype beside its f32 master weight.
+// Checks shared by the three ops. A gradient may have a half dtype if the weight is an f32 master.
 template <class Op>
 Type want_step(const Infer& i, const Op& n) {
   i.want_float(n.w, "w");
@@ -104,7 +104,7 @@ void lion_shape(Infer& i, const op::lion& n) {
 
 // ---- decomposition
 
-// The wide form of a step's operands.
+// The operands of a step in the accumulation dtype.
 struct Step {
   DType wide;
   Value w, g, lr;
@@ -129,12 +129,12 @@ Value decayed(Builder& b, const Step& s, double decay) {
   return b.times(s.w, b.minus(b.scalar(s.wide, 1), b.times(s.lr, decay)));
 }
 
-// 1 - beta^t without its cancellation.
+// 1 - beta^t without cancellation.
 Value bias_correction(Builder& b, double beta, Value t) {
   return b.neg(b.unary("expm1", b.times(t, std::log(beta))));
 }
 
-// Output k becomes `next`, or stays `old` where the step is not applied.
+// Output k is `next`, or `old` if the step is not applied.
 void out_step(Lower& l, size_t k, Value apply, Value next, Value old) {
   Builder& b = l.b;
   next = b.cast(next, b.dtype(old));

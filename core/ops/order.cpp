@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the order family: argmax argmin topk sort. Order of values: NaN is the greatest, -0
-// equals +0, ties keep their order.
+// Records of the order family: argmax argmin topk sort. Order of values: NaN is the largest, -0
+// equals +0, equal values keep their order.
 #include "ops/check.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
@@ -48,8 +48,8 @@ bool arg_lower(Lower& l, const Op& n) {
   const Value hit = b.compare("eq", n.x, extreme);
   Value y = n.select_last ? last(hit) : first(hit);
   if (is_float(b.dtype(n.x))) {
-    // The first NaN wins, also with select_last; the extreme of such a line is NaN, which nothing
-    // equals.
+    // The first NaN wins, also with select_last. The maximum of a line with NaN is NaN, which
+    // equals no element.
     const Value nan = first(b.unary("is_nan", n.x));
     y = b.where(b.compare("lt", nan, none), nan, y);
   }
@@ -80,7 +80,7 @@ void topk_shape(Infer& i, const op::topk& n) {
   i.out(1, {kI64, shape});
 }
 
-// Values were picked by distinct indices along an axis, so dy goes back to them.
+// Values were selected by distinct indices along an axis, so dy is written back to these positions.
 template <class Op>
 void picked_grad(Grad& g, const Op& n) {
   if (!g.wants(n.x) || !g.dy(0)) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to put values back where they came from, as adjoints of several families need.
+// Adjoints that write values back to their positions, shared by several families.
 #pragma once
 
 #include "ops/build.hpp"
@@ -17,8 +17,7 @@ inline Value pad_axis(Builder& b, Value x, int axis, int64_t before, int64_t aft
 }
 
 // Zeros of length `dim` along `axis`, with values[.., j, ..] at indices[.., j, ..]: the adjoint of
-// picking elements by indices of the values' shape, which are distinct within a line. Works on the
-// flattened tensor.
+// selecting elements by indices that are distinct within a line. Works on the flattened tensor.
 inline Value put_along(Builder& b, Value values, Value indices, int axis, int64_t dim) {
   const Shape from = b.shape(values);
   Shape to = from;

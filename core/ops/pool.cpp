@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the pool family: maxpool2d avgpool2d and their backward ops (specification, domain
-// operators, section 5). Padding is never a value: a window sees the taps that lie in x.
+// operators, section 5). Padding has no values: a window consists of the taps that are inside x.
 #include <array>
 #include <limits>
 
@@ -126,8 +126,8 @@ void avgpool2d_backward_shape(Infer& i, const op::avgpool2d_backward& n) {
 struct Taps {
   int64_t planes, pixels, windows, taps;
   Shape x, y;
-  Value at;      // [windows, taps]: position in the plane; `pixels` where the tap lies outside
-  Value inside;  // the same as a condition
+  Value at;      // position in the plane; `pixels` for taps outside of it
+  Value inside;  // the tap is inside
 };
 
 Value number(Builder& b, int64_t v) { return b.scalar_int(kI64, v); }
@@ -163,7 +163,7 @@ Taps taps_of(Builder& b, const std::array<Line, 2>& lines, int64_t batch, int64_
   return t;
 }
 
-// [planes, windows, taps]; 0 for a tap outside.
+// [planes, windows, taps]; 0 for taps outside.
 Value read_taps(Builder& b, const Taps& t, Value x) {
   return b.add(op::gather{
       .axis = 1, .oob = "skip", .data = b.reshape(x, {t.planes, t.pixels}), .indices = t.at});
@@ -177,11 +177,11 @@ Value lowest(Builder& b, DType t) {
 
 struct Maxima {
   Value value;     // [planes, windows, 1]
-  Value position;  // the same, in the plane; `pixels` for a window without taps
+  Value position;  // position in the plane; `pixels` for a window without taps
 };
 
-// Positions ascend with the taps, so that the first of equal values has the least one. A NaN wins,
-// the last of several.
+// Positions ascend with the taps, so the first of equal values has the smallest one. The last NaN
+// wins over all values.
 Maxima maxima(Builder& b, const Taps& t, Value x) {
   const DType dtype = b.dtype(x);
   const Value values = read_taps(b, t, x);
@@ -225,7 +225,7 @@ bool maxpool2d_backward_lower(Lower& l, const op::maxpool2d_backward& n) {
   return true;
 }
 
-// What each window is divided by: [windows], or a scalar.
+// The divisor of each window: [windows], or a scalar.
 template <class Op>
 Value divisors(Builder& b, const Op& n, const std::array<Line, 2>& lines, DType dtype) {
   if (n.divisor_override > 0) return b.scalar(dtype, static_cast<double>(n.divisor_override));
@@ -294,7 +294,7 @@ void avgpool2d_grad(Grad& g, const op::avgpool2d& n) {
   g.give(n.x, g.b.add(back));
 }
 
-// Linear, so its adjoint is the average again.
+// The op is linear, so its adjoint is the average itself.
 void avgpool2d_backward_grad(Grad& g, const op::avgpool2d_backward& n) {
   if (!g.wants(n.dy)) return;
   auto forward = same_windows<op::avgpool2d>(n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the random family: random_bits random_uniform random_normal dropout sample. All are
-// functions of their operand rng alone; the caller advances its offset.
+// Records of the random family: random_bits random_uniform random_normal dropout sample. They are
+// pure functions of operand rng; the caller advances its offset.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -29,14 +29,14 @@ constexpr Record<op::random_bits> kRandomBits{
 template <class Op>
 void random_float_shape(Infer& i, const Op& n) {
   want_rng(i, n.rng);
-  // Rounding to a half dtype would turn numbers below 1 into 1.
+  // Rounding to a half dtype could turn numbers below 1 into 1.
   if (n.dtype != kF32 && n.dtype != kF64)
     i.fail(is_float(n.dtype) ? Code::unsupported : Code::dtype_mismatch,
            "attribute dtype: expected f32 or f64, given ", dtype_name(n.dtype));
   i.out(0, {n.dtype, shape_attr(i, n.shape)});
 }
 
-// u32 to the f64 in [0, 1) that two words make.
+// Converts two u32 words to an f64 in [0, 1).
 Value wide_uniform(Builder& b, Value high, Value low) {
   const Value a = b.cast(b.over(high, b.scalar_int(kU32, 1 << 5)), kF64);
   const Value c = b.cast(b.over(low, b.scalar_int(kU32, 1 << 6)), kF64);
@@ -60,12 +60,13 @@ bool random_uniform_lower(Lower& l, const op::random_uniform& n) {
 }
 
 constexpr Record<op::random_uniform> kRandomUniform{.shape = random_float_shape<op::random_uniform>,
+                                                    .words = {{"dtype", "f32 f64"}},
                                                     .lower = random_uniform_lower,
                                                     .flops = no_products,
                                                     .bytes = each_once};
 
-// Cosine and sine of a full turn's fraction u. The turn is reduced to an eighth before it becomes
-// an angle, so that both keep their digits near their zeros.
+// Cosine and sine of the fraction u of a full turn. The turn is reduced to an eighth before it
+// becomes an angle, so that both are accurate near their zeros.
 std::pair<Value, Value> cos_sin_turn(Builder& b, Value u) {
   const Value quarter = b.unary("round", b.times(u, 4.0));
   const Value angle = b.times(b.minus(u, b.times(quarter, 0.25)), 2 * std::numbers::pi);
@@ -93,6 +94,7 @@ bool random_normal_lower(Lower& l, const op::random_normal& n) {
 }
 
 constexpr Record<op::random_normal> kRandomNormal{.shape = random_float_shape<op::random_normal>,
+                                                  .words = {{"dtype", "f32 f64"}},
                                                   .lower = random_normal_lower,
                                                   .flops = no_products,
                                                   .bytes = each_once};
@@ -111,7 +113,7 @@ void dropout_grad(Grad& g, const op::dropout& n) {
   if (g.wants(n.x)) g.give(n.x, g.b.add(op::dropout{.p = n.p, .x = g.dy(), .rng = n.rng}));
 }
 
-// The draw is f32 for every dtype of x, so that the mask does not depend on it.
+// The draw is f32 for every dtype of x, so that the mask does not depend on the dtype.
 bool dropout_lower(Lower& l, const op::dropout& n) {
   Builder& b = l.b;
   const Type type = b.type(n.x);
@@ -152,15 +154,12 @@ void sample_shape(Infer& i, const op::sample& n) {
   i.out(1, {kF32, {logits[0]}});
 }
 
-void sample_grad(Grad& g, const op::sample& n) {
-  if (g.wants(n.logits)) g.refuse("logits", "a draw has no gradient");
-}
-
-// Weights e^(x - max) of the columns that the filters keep, 0 of the others, in f32 and in index
+// The weights e^(x - max) of the columns that pass the filters, 0 for the others; f32, in index
 // order.
 Value kept_weights(Builder& b, const op::sample& n, Value logits, Value top) {
   const int64_t columns = b.shape(logits)[1];
-  // The difference first, and a divisor that f32 holds: x stays <= 0, so nothing overflows.
+  // Subtracts first, then divides by a number that f32 represents: x stays <= 0, so nothing
+  // overflows.
   const double temperature = std::max(n.temperature, 1e-30);
   const auto weigh = [&](Value x) { return b.exp(b.over(b.minus(x, top), temperature)); };
   const Value zero = b.scalar(kF32, 0);
@@ -181,7 +180,7 @@ Value kept_weights(Builder& b, const op::sample& n, Value logits, Value top) {
   } else {
     weights = weigh(logits);
   }
-  // The greatest weight is 1, and p keeps the weights' ratios.
+  // The largest weight is 1, and p preserves the ratios of the weights.
   if (n.min_p > 0) weights = b.where(b.compare("ge", weights, n.min_p), weights, zero);
   return order ? put_along(b, weights, order, 1, columns) : weights;
 }
@@ -190,7 +189,7 @@ bool sample_lower(Lower& l, const op::sample& n) {
   Builder& b = l.b;
   const Shape shape = b.shape(n.logits);
   const int64_t rows = shape[0], columns = shape[1];
-  if (columns == 0) {  // and no rows
+  if (columns == 0) {  // then there are no rows
     l.out(0, b.zeros({kI64, {0}}));
     l.out(1, b.zeros({kF32, {0}}));
     return true;
@@ -206,7 +205,7 @@ bool sample_lower(Lower& l, const op::sample& n) {
     const Value sums = b.add(op::cumsum{.axis = 1, .x = weights});
     const Value drawable = b.compare("gt", weights, 0.0);
     const Value total = b.reduce("max", b.where(drawable, sums, b.scalar(kF64, 0)), {1}, true);
-    // Row i has block i of the generator.
+    // Row i uses block i of the generator.
     const Value words = b.add(op::random_bits{.shape = {rows, 4}, .rng = n.rng});
     const Value u = wide_uniform(b, b.narrow(words, 1, 0, 1), b.narrow(words, 1, 1, 1));
     const Value past = b.compare("gt", sums, b.times(u, total));
@@ -231,10 +230,10 @@ bool sample_lower(Lower& l, const op::sample& n) {
 }
 
 constexpr Record<op::sample> kSample{.shape = sample_shape,
-                                     .grad = sample_grad,
                                      .lower = sample_lower,
                                      .flops = no_products,
-                                     .bytes = each_once};
+                                     .bytes = each_once,
+                                     .traits = kNotDifferentiable};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The record of an op: shape rule, gradient, decomposition, costs and traits, side by side. Each
-// family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp joins
-// them, so a forgotten record does not link.
+// family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp refers
+// to all of them, so a missing record does not link.
 //
 //   void rms_norm_shape(Infer& i, const op::rms_norm& n) { i.out(0, i.type(n.x)); ... }
 //
@@ -18,15 +18,16 @@
 
 namespace tenon::core {
 
-// Traits.
-inline constexpr uint32_t kElementwise =
-    1;  // each output element depends on the operands' element there (broadcast)
-inline constexpr uint32_t kCommutative = 2;  // first two operands may change places
-inline constexpr uint32_t kOrdered = 4;      // keeps its order, is never merged, dropped or doubled
-inline constexpr uint32_t kView = 8;         // moves no data where strides permit
-inline constexpr uint32_t kReduction = 16;   // folds axes of its only operand; may end a fused body
+// Traits. kElementwise: an output element depends only on the operand elements at its position,
+// after broadcasting.
+inline constexpr uint32_t kElementwise = 1;
+inline constexpr uint32_t kCommutative = 2;  // the first two operands may be exchanged
+inline constexpr uint32_t kOrdered = 4;  // stays in order; is never merged, dropped or duplicated
+inline constexpr uint32_t kView = 8;     // moves no data if the strides permit
+inline constexpr uint32_t kNotDifferentiable = 32;  // has no gradient; not decomposed for one
+inline constexpr uint32_t kReduction = 16;  // folds axes of its only operand; may end a fused body
 
-// What a shape rule sees. Every operand's type is numeric here. fail() names op and node.
+// The view of a shape rule. All operand types are numeric. fail() names op and node.
 class Infer {
  public:
   Infer(const Graph& graph, const NodeInfo& node, std::vector<Type>& outs)
@@ -34,13 +35,13 @@ class Infer {
   const Type& type(Value v) const { return graph_.type(v); }
   const Shape& shape(Value v) const { return graph_.type(v).shape; }
   DType dtype(Value v) const { return graph_.type(v).dtype; }
-  // Every output of the entry must be given a type, wanted or not.
+  // Every output of the entry must get a type, even if it is not wanted.
   void out(size_t k, const Type& type) {
     if (k >= outs_.size())
       fail(Code::invalid_argument, "gives output ", k, ", the node has ", outs_.size());
     outs_[k] = type;
   }
-  size_t out_count() const { return outs_.size(); }  // list outputs: as many as the node has
+  size_t out_count() const { return outs_.size(); }  // counts the node's list outputs
   bool wanted(size_t k) const { return k < node_.outputs.size() && node_.outputs[k]; }
 
   std::string who() const;  // "rms_norm 'layers.0.norm'"
@@ -48,7 +49,7 @@ class Infer {
   [[noreturn]] void fail(Code code, const Parts&... parts) const {
     core::fail(code, who(), ": ", parts...);
   }
-  // The checks that most rules need; `operand` is its name in the entry.
+  // Frequent checks. `operand` is the name in the entry.
   void want_float(Value v, std::string_view operand) const;  // F
   void want_index(Value v, std::string_view operand) const;  // X
   void want_dtype(Value v, std::string_view operand, DType dtype) const;
@@ -57,17 +58,6 @@ class Infer {
   void want_shape(Value v, std::string_view operand, const Shape& shape) const;  // shape_mismatch
   void want_rank(Value v, std::string_view operand, int rank) const;
   int axis(int64_t axis, int rank) const { return normalize_axis(axis, rank, who()); }
-  // A string attribute that must be one of a list, such as a kind.
-  void want_one_of(std::string_view attr, std::string_view given,
-                   std::initializer_list<std::string_view> list) const {
-    std::string all;
-    for (const std::string_view s : list) {
-      if (s == given) return;
-      all += cat(all.empty() ? "" : " ", s);
-    }
-    fail(Code::invalid_argument, "attribute ", attr, ": expected one of ", all, ", given '", given,
-         "'");
-  }
 
  private:
   const Graph& graph_;
@@ -75,28 +65,29 @@ class Infer {
   std::vector<Type>& outs_;
 };
 
-// What a gradient rule sees. It gives a gradient to each operand that wants one; gradients of
-// several readers are summed by the walk. Shapes and dtypes given must be the operand's: use
-// b.sum_to for broadcast operands.
+// The view of a gradient rule. It gives a gradient to each operand that wants one; the walk adds up
+// the gradients of several readers. Gradients have the operand's shape and dtype: use b.sum_to for
+// broadcast operands.
 class Grad {
  public:
   virtual ~Grad() = default;
   Builder& b;
-  // Upstream gradient of output k; absent when nothing depends on it.
+  // The upstream gradient of output k; absent if nothing depends on the output.
   virtual Value dy(size_t k = 0) = 0;
-  // Forward output k, made wanted if it was not.
+  // The forward output k, which becomes wanted.
   virtual Value y(size_t k = 0) = 0;
-  // Does anything want this operand's gradient? Absent operands: false.
+  // True if the gradient of this operand is wanted. False for absent operands.
   virtual bool wants(Value operand) const = 0;
   virtual void give(Value operand, Value gradient) = 0;
-  // The op has no gradient for this operand: unsupported, by name.
+  // Refuses (unsupported): the op has no gradient for this operand.
   [[noreturn]] virtual void refuse(std::string_view operand, std::string_view why) = 0;
 
  protected:
   explicit Grad(Builder& builder) : b(builder) {}
 };
 
-// What a decomposition sees: writes the node in other ops; every wanted output gets its value.
+// The view of a decomposition: it writes the node in other ops, and gives a value to every wanted
+// output.
 class Lower {
  public:
   Lower(Builder& builder, const NodeInfo& node, std::vector<Value>& results)
@@ -111,36 +102,46 @@ class Lower {
   std::vector<Value>& results_;
 };
 
-// An op's record, typed as its author writes it. An empty gradient or decomposition is honest: the
-// op is refused by name when asked for it. The costs are required, so that none is forgotten.
+// The words that a string attribute accepts, or the dtypes that a dtype attribute accepts, separated
+// by spaces. Strings are checked before the shape rule runs. A shape rule may accept fewer.
+struct Words {
+  std::string_view attr{}, accepted{};
+};
+constexpr size_t kMaxWords = 3;  // such attributes of an op
+
+// The record of an op, as its author writes it. If the gradient or the decomposition is missing,
+// requests for it are refused by name. The costs are required.
 template <class Op>
 struct Record {
   void (*shape)(Infer&, const Op&) = nullptr;
+  // Required: one entry for each string and each dtype attribute.
+  Words words[kMaxWords] = {};
   void (*grad)(Grad&, const Op&) = nullptr;
-  // False: this node is primitive (a primitive kind of a mixed op), nothing was written.
+  // Returns false, and writes nothing, if the node is primitive (a primitive kind of a mixed op).
   bool (*lower)(Lower&, const Op&) = nullptr;
-  // Required: floating-point operations of its products, and the least bytes read and written.
+  // Required: floating-point operations of the products, and the bytes read and written at least.
   double (*flops)(const Cost&, const Op&) = nullptr;
   double (*bytes)(const Cost&, const Op&) = nullptr;
   uint32_t traits = 0;
 };
 
-// As the passes see it.
+// The record, as passes see it.
 struct OpRecord {
   std::string_view domain;
   const OpSchema* schema = nullptr;
   void (*shape)(Infer&, const Graph&, const NodeInfo&) = nullptr;
   void (*grad)(Grad&, const Graph&, const NodeInfo&) = nullptr;
   bool (*lower)(Lower&, const Graph&, const NodeInfo&) = nullptr;
-  double (*flops)(const Graph&, const NodeInfo&) = nullptr;  // empty: no_products
-  double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // empty: each_once
+  double (*flops)(const Graph&, const NodeInfo&) = nullptr;  // null: no_products
+  double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // null: each_once
   uint32_t traits = 0;
+  std::span<const Words> words{};
 
   std::string_view name() const { return schema->name; }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
 
-// Through a call, for gcc 12 warns of comparing a constant function pointer.
+// A function, because gcc 12 warns about comparing a constant function pointer.
 template <class Function>
 constexpr bool has(Function* slot) {
   return slot != nullptr;
@@ -151,14 +152,38 @@ constexpr bool same(Function* slot, Function* function) {
   return slot == function;
 }
 
-// constexpr, so that records exist before any constructor of a static runs.
+// True if the record names the words of each string and dtype attribute, and of no other.
+constexpr bool has_words(const OpSchema& schema, std::span<const Words> words) {
+  size_t wanted = 0, given = 0;
+  for (const OpPart& part : schema.parts()) {
+    if (part.kind != OpPart::Kind::attr ||
+        (part.attr_type != TENON_ATTR_STR && part.attr_type != TENON_ATTR_DTYPE))
+      continue;
+    ++wanted;
+    for (const Words& w : words) given += w.attr == part.name && !w.accepted.empty();
+  }
+  size_t listed = 0;
+  for (const Words& w : words) listed += !w.attr.empty();
+  return wanted == given && wanted == listed;
+}
+
+// Refuses a string attribute that is not one of its words.
+void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& node);
+
+// constexpr, so that records exist before static constructors run.
 template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
   static_assert(
       has(r.flops) && has(r.bytes),
       "a record says what its op costs: .flops and .bytes, such as no_products and each_once");
-  OpRecord out{.domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits};
-  out.shape = [](Infer& i, const Graph&, const NodeInfo& n) { r.shape(i, decode<Op>(n)); };
+  static_assert(has_words(*find_op(Op::kName), r.words),
+                "a record lists the words of each string and dtype attribute: .words");
+  OpRecord out{
+      .domain = "tenon", .schema = find_op(Op::kName), .traits = r.traits, .words = r.words};
+  out.shape = [](Infer& i, const Graph&, const NodeInfo& n) {
+    check_words(i, r.words, n);
+    r.shape(i, decode<Op>(n));
+  };
   if (has(r.grad))
     out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
   if (has(r.lower))
@@ -174,9 +199,9 @@ constexpr OpRecord record() {
   return out;
 }
 
-// Every record, in the order of ops.def.
+// All records, in the order of ops.def.
 const std::vector<const OpRecord*>& all_records();
-// nullptr when unknown. version 0 = the newest.
+// Returns nullptr for an unknown op. version 0 = the newest.
 const OpRecord* find_record(std::string_view domain, std::string_view name, uint32_t version = 0);
 
 }  // namespace tenon::core

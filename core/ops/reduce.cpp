@@ -8,10 +8,10 @@ namespace tenon::core {
 namespace {
 
 struct Extent {
-  Ints axes;      // normalized, ascending; empty: see `each`, or x has rank 0
+  Ints axes;      // normalized and ascending; empty if `each`, or if x has rank 0
   Shape keep;     // x's shape with 1 at the axes
-  int64_t count;  // elements that make one result
-  bool each;      // noop_with_empty_axes applies: each element is a set of its own
+  int64_t count;  // elements per result
+  bool each;      // noop_with_empty_axes applies: each element is reduced alone
 };
 
 Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
@@ -33,9 +33,6 @@ Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
 }
 
 void reduce_shape(Infer& i, const op::reduce& n) {
-  i.want_one_of(
-      "kind", n.kind,
-      {"sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "logsumexp", "any", "all"});
   const Type x = i.type(n.x);
   const bool logical = n.kind == "any" || n.kind == "all";
   const bool roots = n.kind == "l2" || n.kind == "logsumexp";
@@ -56,8 +53,8 @@ void reduce_shape(Infer& i, const op::reduce& n) {
 
 // ---- gradient
 
-// Products of all other elements, by halves: upwards the products of pairs, downwards each half
-// takes its sibling's. No division, so zeros need no case of their own.
+// The product of all other elements, by halves: products of pairs upwards, then each half times its
+// sibling downwards. Needs no division, so zeros need no special case.
 Value exclusive_products(Builder& b, Value rows) {
   const Dim m = b.shape(rows)[0], n = b.shape(rows)[1];
   Dim width = 1;
@@ -78,7 +75,7 @@ Value exclusive_products(Builder& b, Value rows) {
   return b.narrow(others, 1, 0, n);
 }
 
-// With the reduced axes moved last, as a matrix; and back.
+// The gradient of prod: moves the reduced axes to the end, as a matrix, and back.
 Value prod_slope(Builder& b, Value x, const Extent& e) {
   const Shape shape = b.shape(x);
   if (shape.elements() == 0) return x;
@@ -95,22 +92,22 @@ Value prod_slope(Builder& b, Value x, const Extent& e) {
   return b.transpose(b.reshape(exclusive_products(b, rows), moved_shape), inverse);
 }
 
-// dy shared among the elements equal to the result; a NaN result comes from the NaNs.
+// Distributes dy among the elements that equal the result. If the result is NaN, among the NaNs.
 Value extreme_gradient(Builder& b, Value x, Value y, Value dy, const Extent& e) {
   const Value hit = b.logical("or", b.compare("eq", x, y), b.unary("is_nan", x));
   const Value count = b.sum(b.cast(hit, b.dtype(dy)), e.axes);
   return b.where(hit, b.over(dy, count), b.scalar(b.dtype(dy), 0));
 }
 
-// x·dy/y, 0 where the norm is 0.
+// x·dy/y; 0 if the norm is 0.
 Value l2_gradient(Builder& b, Value x, Value y, Value dy) {
   const Value none = b.compare("eq", y, 0);
   const Value safe = b.where(none, b.scalar(b.dtype(y), 1), y);
   return b.times(x, b.where(none, b.scalar(b.dtype(y), 0), b.over(dy, safe)));
 }
 
-// x, y and dy in the accumulation type, y and dy with the reduced axes kept. The result broadcasts
-// to x.
+// x, y and dy have the accumulation dtype; y and dy keep the reduced axes. The result broadcasts to
+// x.
 Value reduce_dx(Builder& b, const op::reduce& n, const Extent& e, Value x, Value y, Value dy) {
   if (n.kind == "sum") return dy;
   if (n.kind == "mean") return b.over(dy, static_cast<double>(e.count));
@@ -122,7 +119,7 @@ Value reduce_dx(Builder& b, const op::reduce& n, const Extent& e, Value x, Value
   return b.times(dy, b.shares(x, e.axes));  // logsumexp
 }
 
-// Where each element is a set of its own only the steps around the sum have a slope.
+// If each element is reduced alone, only the operations around the sum have a slope.
 Value each_dx(Builder& b, const op::reduce& n, Value dy) {
   if (n.kind == "sum_square") return b.times(b.times(n.x, 2), dy);
   if (n.kind == "l1" || n.kind == "l2") return b.times(b.unary("sign", n.x), dy);
@@ -144,11 +141,13 @@ void reduce_grad(Grad& g, const op::reduce& n) {
   g.give(n.x, b.expand(dx, x.shape));
 }
 
-constexpr Record<op::reduce> kReduce{.shape = reduce_shape,
-                                     .grad = reduce_grad,
-                                     .flops = no_products,
-                                     .bytes = each_once,
-                                     .traits = kReduction};
+constexpr Record<op::reduce> kReduce{
+    .shape = reduce_shape,
+    .words = {{"kind", "sum mean max min prod sum_square l1 l2 logsumexp any all"}},
+    .grad = reduce_grad,
+    .flops = no_products,
+    .bytes = each_once,
+    .traits = kReduction};
 
 }  // namespace
 

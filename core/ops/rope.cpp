@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the rope family: rope, which with `inverse` is its own backward.
+// Records of the rope family: rope. With `inverse`, it is its own backward op.
 #include "ops/check.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
@@ -7,11 +7,11 @@
 namespace tenon::core {
 namespace {
 
-// x as the four axes that its layout names.
+// x as four axes, in the order of its layout.
 struct Axes {
   int64_t batch, steps, heads, dim;
   int head_axis;
-  Shape shape;  // x's, rank 4
+  Shape shape;  // of x, rank 4
 };
 
 Axes axes_of(const Shape& x, const op::rope& n) {
@@ -24,7 +24,6 @@ Axes axes_of(const Shape& x, const op::rope& n) {
 int64_t rotated(const op::rope& n, const Axes& axes) { return n.n_rot == 0 ? axes.dim : n.n_rot; }
 
 Axes check_x(const Infer& i, const op::rope& n) {
-  i.want_one_of("layout", n.layout, {"bshd", "bhsd", "bsh"});
   i.want_float(n.x, "x");
   const bool flat = n.layout == "bsh";
   i.want_rank(n.x, "x", flat ? 3 : 4);
@@ -77,13 +76,13 @@ void rope_shape(Infer& i, const op::rope& n) {
   i.out(0, i.type(n.x));
 }
 
-// The rows of a table that the tokens use, broadcast against x: [B or 1, S, 1, half] or with the
-// heads before S.
+// The table rows of the tokens, broadcastable to x: [B or 1, S, 1, half], or with the heads before
+// S.
 Value rows_of(Builder& b, const op::rope& n, const Axes& axes, Value table) {
   const int64_t half = b.shape(table)[b.shape(table).rank() - 1];
   int64_t batch = axes.batch;
   if (n.position_ids) {
-    // No wrapping here: a negative id goes past the end, where gather reports it.
+    // Negative ids do not wrap: they go beyond the end, where gather reports them.
     const Value ids = b.cast(n.position_ids, kI64);
     const Value past = b.scalar_int(kI64, b.shape(table)[0]);
     const Value checked = b.where(b.compare("lt", ids, b.scalar_int(kI64, 0)), past, ids);
@@ -100,7 +99,7 @@ struct Pair {
   Value first, second;
 };
 
-// The two members of each rotated pair, in the accumulation dtype; x is of rank 4.
+// The two members of each rotated pair, in the accumulation dtype. x has rank 4.
 Pair split(Builder& b, const op::rope& n, Value x, int64_t half) {
   x = b.widen(x);
   if (half == 0) return {x, x};
@@ -135,7 +134,7 @@ bool rope_lower(Lower& l, const op::rope& n) {
   return true;
 }
 
-// Sums what each token and head [B,S,H,half] says about its table row into the table's shape.
+// Adds the terms of each token and head [B,S,H,half] to the table rows.
 Value to_table(Builder& b, const op::rope& n, const Axes& axes, Value terms) {
   const Shape table = b.shape(n.cos);
   const Value tokens = b.sum(terms, {axes.head_axis}, false);
@@ -170,6 +169,7 @@ void rope_grad(Grad& g, const op::rope& n) {
 }
 
 constexpr Record<op::rope> kRope{.shape = rope_shape,
+                                 .words = {{"layout", "bshd bhsd bsh"}},
                                  .grad = rope_grad,
                                  .lower = rope_lower,
                                  .flops = no_products,

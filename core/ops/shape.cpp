@@ -14,7 +14,7 @@ constexpr size_t kMaxConcat = 1024;
 
 // ---- narrow
 
-// How many elements lie at start, start + step, ... inside [0, dim).
+// The number of elements at start, start + step, ... inside [0, dim).
 int64_t reach(int64_t dim, int64_t start, int64_t step) {
   if (start < 0 || start >= dim) return 0;
   return step > 0 ? (dim - 1 - start) / step + 1 : -(start / step) + 1;
@@ -42,7 +42,7 @@ void narrow_shape(Infer& i, const op::narrow& n) {
   i.out(0, {i.dtype(n.x), shape});
 }
 
-// Puts dy where narrow read along one axis, zeros elsewhere.
+// Writes dy to the positions that narrow read along one axis, and zeros elsewhere.
 Value spread(Builder& b, Value dy, int axis, int64_t dim, int64_t start, int64_t step) {
   Shape shape = b.shape(dy);
   const int64_t len = shape[axis];
@@ -58,7 +58,8 @@ Value spread(Builder& b, Value dy, int axis, int64_t dim, int64_t start, int64_t
   }
   const int64_t span = (len - 1) * step + 1;
   if (step > 1) {
-    // Each element followed by step - 1 zeros; flattened, so that the new axis fits at any rank.
+    // Inserts step - 1 zeros after each element. Flattened, so that the additional axis fits any
+    // rank.
     int64_t outer = 1, inner = 1;
     for (int k = 0; k < axis; ++k) outer *= shape[k];
     for (int k = axis + 1; k < shape.rank(); ++k) inner *= shape[k];
@@ -254,7 +255,6 @@ constexpr Record<op::reshape> kReshape{.shape = reshape_shape,
 // ---- pad
 
 void pad_shape(Infer& i, const op::pad& n) {
-  i.want_one_of("mode", n.mode, {"constant", "edge", "reflect", "symmetric"});
   Shape shape = i.shape(n.x);
   const Ints before = per_axis(i, "before", n.before, shape.rank(), 0);
   const Ints after = per_axis(i, "after", n.after, shape.rank(), 0);
@@ -277,13 +277,14 @@ void pad_shape(Infer& i, const op::pad& n) {
   i.out(0, {i.dtype(n.x), sized(i, shape)});
 }
 
-// Adds the parts that mode made of x along one axis back to where they were read.
+// Adds the padding along one axis back to the elements that the mode copied.
 Value unpad_axis(Builder& b, Value dy, int axis, int64_t before, int64_t after,
                  const std::string& mode) {
   if (before == 0 && after == 0) return dy;
   const int64_t dim = b.shape(dy)[axis] - before - after;
   Value dx = b.narrow(dy, axis, before, dim);
-  // Element e of a border, counted away from x, was read from skip + e, counted from that end.
+  // Element e of a border, counted from x outwards, is a copy of element skip + e, counted from
+  // that end.
   const int64_t skip = mode == "reflect" ? 1 : 0;
   for (const bool front : {true, false}) {
     const int64_t size = front ? before : after;
@@ -314,8 +315,11 @@ void pad_grad(Grad& g, const op::pad& n) {
   g.give(n.x, g.b.cast(dx, dtype));
 }
 
-constexpr Record<op::pad> kPad{
-    .shape = pad_shape, .grad = pad_grad, .flops = no_products, .bytes = each_once};
+constexpr Record<op::pad> kPad{.shape = pad_shape,
+                               .words = {{"mode", "constant edge reflect symmetric"}},
+                               .grad = pad_grad,
+                               .flops = no_products,
+                               .bytes = each_once};
 
 // ---- iota
 
@@ -332,7 +336,11 @@ void iota_shape(Infer& i, const op::iota& n) {
   i.out(0, {n.dtype, shape});
 }
 
-constexpr Record<op::iota> kIota{.shape = iota_shape, .flops = no_products, .bytes = each_once};
+constexpr Record<op::iota> kIota{
+    .shape = iota_shape,
+    .words = {{"dtype", "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64"}},
+    .flops = no_products,
+    .bytes = each_once};
 
 }  // namespace
 

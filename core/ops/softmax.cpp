@@ -67,7 +67,6 @@ constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backwar
 // Checks what forward and backward share; returns the type of one loss per item.
 template <class Op>
 Type want_cross_entropy(const Infer& i, const Op& n) {
-  i.want_one_of("reduction", n.reduction, {"none", "sum", "mean"});
   if (!(n.label_smoothing >= 0 && n.label_smoothing < 1))
     i.fail(Code::invalid_argument, "attribute label_smoothing: expected a number in [0, 1), given ",
            n.label_smoothing);
@@ -234,6 +233,7 @@ void cross_entropy_grad(Grad& g, const op::cross_entropy& n) {
 }
 
 constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
+                                                  .words = {{"reduction", "none sum mean"}},
                                                   .grad = cross_entropy_grad,
                                                   .lower = cross_entropy_lower,
                                                   .flops = no_products,
@@ -284,6 +284,7 @@ bool cross_entropy_backward_lower(Lower& l, const op::cross_entropy_backward& n)
 
 constexpr Record<op::cross_entropy_backward> kCrossEntropyBackward{
     .shape = cross_entropy_backward_shape,
+    .words = {{"reduction", "none sum mean"}},
     .lower = cross_entropy_backward_lower,
     .flops = no_products,
     .bytes = each_once};

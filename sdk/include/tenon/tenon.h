@@ -209,7 +209,7 @@ TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon
 #define TENON_FAULT_WAIT        UINT32_C(1024)  // waiting for them; fails after the wait
 
 // tenon_fault::flags
-#define TENON_FAULT_LASTING UINT32_C(1)         // every call from the nth on fails, not the nth alo
+#define TENON_FAULT_LASTING UINT32_C(1)         // every call from the nth on fails
 
 typedef struct tenon_fault {
   uint64_t struct_size;
@@ -272,6 +272,7 @@ typedef struct tenon_op_entry {
   uint32_t has_gradient;
   uint32_t has_decomposition;
   uint32_t reserved0;
+  tenon_str values;           // what string and dtype attributes accept: "kind=sum|mean|max"
 } tenon_op_entry;
 
 TENON_API uint32_t tenon_op_count(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ face of tenon.h: the same objects with ownership, exceptions and typed ops. Header-only;
-// needs libtenon at link.
+// The C++ interface over tenon.h: the same objects, with ownership, exceptions and typed ops.
+// Header-only; programs link libtenon.
 //
 //   tenon::Runtime runtime;
 //   tenon::Graph g("scale");
@@ -13,7 +13,7 @@
 //   run.run();
 //   std::vector<float> y = run.get<float>("y");
 //
-// What tenon.h says of threads, ownership and errors holds here; every failure is a tenon::Error.
+// Threads, ownership and errors are as in tenon.h. Every failure throws tenon::Error.
 #pragma once
 
 #include <cstring>
@@ -96,7 +96,7 @@ constexpr tenon_dtype dtype_of() {
 inline std::string version() { return detail::string(tenon_version()); }
 inline std::string code_name(tenon_code code) { return detail::string(tenon_code_name(code)); }
 
-// dtype and shape.
+// A dtype and a shape.
 struct TensorType {
   tenon_dtype dtype = TENON_DTYPE_NONE;
   std::vector<int64_t> dims{};
@@ -105,7 +105,7 @@ struct TensorType {
   TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_)
       : dtype(dtype_), dims(std::move(dims_)) {}
   explicit TensorType(const tenon_tensor_type& t) : dtype(t.dtype), dims(t.dims, t.dims + t.rank) {}
-  // Throws where the shape has symbols or more elements than a size can count.
+  // Throws if the shape has symbols, or if the number of elements overflows.
   int64_t elements() const {
     int64_t n = 1;
     bool zero = false;
@@ -138,6 +138,7 @@ struct OpEntry {
   std::string domain, name, family, level, signature;
   uint32_t version = 0;
   bool has_gradient = false, has_decomposition = false;
+  std::string values{};  // what string and dtype attributes accept: "kind=sum|mean|max"
 };
 
 inline std::vector<OpEntry> list_ops() {
@@ -148,7 +149,7 @@ inline std::vector<OpEntry> list_ops() {
     detail::check(tenon_op(i, &e));
     out.push_back({detail::string(e.domain), detail::string(e.name), detail::string(e.family),
                    detail::string(e.level), detail::string(e.signature), e.version,
-                   e.has_gradient != 0, e.has_decomposition != 0});
+                   e.has_gradient != 0, e.has_decomposition != 0, detail::string(e.values)});
   }
   return out;
 }
@@ -163,8 +164,8 @@ struct RuntimeOptions {
 
 // tenon_fault of tenon.h.
 struct Fault {
-  std::string device{};  // empty: any
-  uint32_t calls = 0;    // TENON_FAULT_*, joined; 0: all
+  std::string device{};  // empty: any device
+  uint32_t calls = 0;    // TENON_FAULT_*, combined; 0: all
   uint64_t nth = 1;
   tenon_code code = TENON_INTERNAL;
   bool lasting = false;
@@ -213,7 +214,7 @@ class Runtime {
     f.code = fault.code;
     detail::check(tenon_runtime_fault(handle(), &f, nullptr));
   }
-  // Returns how many calls the fault had counted.
+  // Removes the fault. Returns the number of calls that it counted.
   uint64_t lift_fault() const {
     uint64_t met = 0;
     detail::check(tenon_runtime_fault(handle(), nullptr, &met));
@@ -231,14 +232,14 @@ class Runtime {
     return out;
   }
 
-  // Rates of a device as JSON, see tenon_runtime_rates.
+  // Returns the rates of a device as JSON, see tenon_runtime_rates().
   std::string rates(std::string_view device) const {
     tenon_text* text = nullptr;
     detail::check(tenon_runtime_rates(handle(), detail::str(device), &text));
     return detail::take(text);
   }
-  // Measures and keeps them. progress(what, done, total): false stops, which throws CANCELLED; it
-  // may not throw.
+  // Measures the rates and stores them. progress(what, done, total) returns false to stop, which
+  // throws CANCELLED. It must not throw.
   using CalibrateProgress = std::function<bool(std::string_view, uint32_t, uint32_t)>;
   std::string calibrate(std::string_view device, double seconds = 0,
                         const CalibrateProgress& progress = {}) const {
@@ -256,7 +257,7 @@ class Runtime {
     return detail::take(text);
   }
 
-  // What devices chose by timing, as JSON: see tenon_runtime_choices.
+  // Returns the choices that devices made by timing, as JSON, see tenon_runtime_choices().
   std::string choices() const {
     tenon_text* text = nullptr;
     detail::check(tenon_runtime_choices(handle(), &text));
@@ -266,7 +267,7 @@ class Runtime {
     detail::check(tenon_runtime_take_choices(handle(), detail::str(json)));
   }
 
-  // What runs do from here on, until one of the two below: see tenon_trace_start.
+  // Records all runs until stop_trace() or save_trace(), see tenon_trace_start().
   void start_trace(uint64_t most_slices = 0) const {
     const tenon_trace_options o = {sizeof o, most_slices};
     detail::check(tenon_trace_start(handle(), &o));
@@ -291,7 +292,7 @@ struct Value {
   friend bool operator==(Value, Value) = default;
 };
 
-// What add returns: the outputs by position; converts to the first.
+// The outputs of a new node. Converts to the first one.
 struct Node {
   std::vector<Value> outputs;
   operator Value() const { return outputs[0]; }  // NOLINT: implicit on purpose
@@ -300,7 +301,7 @@ struct Node {
 
 class Graph;
 
-// A graph as an attribute: a fused body, for example. The graph must live until the node is added.
+// A graph as an attribute, for example a fused body. The graph must live until the node is added.
 struct Function {
   const tenon_graph* graph = nullptr;
   Function() = default;
@@ -313,7 +314,8 @@ namespace op {
 }  // namespace op
 
 namespace detail {
-// Op struct -> arguments of tenon_graph_add_node. Attributes equal to their default are left out.
+// Converts an op struct to the arguments of tenon_graph_add_node(). Leaves out attributes that
+// equal their default.
 struct NodeEncoder {
   std::vector<tenon_value> operands{};
   std::vector<tenon_arg> args{};
@@ -367,7 +369,7 @@ struct Optimizer {
   bool nesterov = false;
   double weight_decay = 0.01;
   double clip_norm = 0;         // 0 = no clipping
-  uint32_t decay_min_rank = 0;  // weights of a lower rank get no decay
+  uint32_t decay_min_rank = 0;  // weights with a lower rank get no decay
   bool skip_nonfinite = false;
 };
 
@@ -390,7 +392,7 @@ class Graph {
     return detail::take(text);
   }
 
-  // A dim to stand in an input's type until a run gives it a number.
+  // Returns a symbolic dim for the shapes of inputs. A run replaces it by a number.
   int64_t symbol(std::string_view name) {
     int64_t dim = 0;
     detail::check(tenon_graph_symbol(handle(), detail::str(name), &dim));
@@ -429,7 +431,7 @@ class Graph {
     return constant({detail::dtype_of<T>(), {}}, &value, sizeof value);
   }
 
-  // Appends a node; provenance names it in messages and reports.
+  // Appends a node. Messages and reports quote `provenance`.
   template <class Op>
   Node add(const Op& op, std::string_view provenance = {}) {
     detail::NodeEncoder e;
@@ -456,22 +458,23 @@ class Graph {
     for (tenon_value v : out) values.push_back({v});
     return values;
   }
-  // Gradients run the nodes between `from` and `to` again instead of keeping what they made.
+  // In gradients, recomputes the nodes between `from` and `to` instead of keeping their values.
   void checkpoint(const std::vector<Value>& from, const std::vector<Value>& to) {
     const std::vector<tenon_value> first = ids_of(from), last = ids_of(to);
     detail::check(tenon_graph_checkpoint(handle(), first.data(),
                                          static_cast<uint32_t>(first.size()), last.data(),
                                          static_cast<uint32_t>(last.size())));
   }
-  // Adds one training step for all trainable weights; returns the global gradient norm before
-  // clipping.
+  // Adds one training step for all trainable weights. Returns the global norm of the gradients
+  // before clipping.
   Value minimize(Value loss, const Optimizer& o) {
     const tenon_optimizer c = optimizer(o);
     Value norm;
     detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
     return norm;
   }
-  // The same in two graphs: accumulate adds gradients up in state, apply makes the step.
+  // The same, divided between two graphs: accumulate() sums gradients in state, apply() does the
+  // step.
   void accumulate(Value loss) { detail::check(tenon_graph_accumulate(handle(), loss.id)); }
   Value apply(const Optimizer& o) {
     const tenon_optimizer c = optimizer(o);
@@ -485,7 +488,7 @@ class Graph {
   void update(Value target, Value v) {
     detail::check(tenon_graph_update(handle(), target.id, v.id));
   }
-  // dtype NONE while it depends on symbols.
+  // The dtype is NONE while the type depends on symbols.
   TensorType type(Value v) const {
     tenon_tensor_type t{};
     detail::check(tenon_graph_type(handle(), v.id, &t));
@@ -632,11 +635,12 @@ struct ExecutableOptions {
   bool allow_fallback = true;
   bool simplify = true;
   bool fuse = true;
-  bool decompose_all = false;  // tests: every op in primitives
+  bool decompose_all = false;  // for tests: writes every op in primitives
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
-  uint32_t lanes = 0;  // of TENON_EXEC_MULTI_STREAM; 0 = 4
-  bool aot = false;    // all code is generated when the graph is compiled
-  // Of aot: done of total parts; false stops. See tenon_executable_options; may not throw.
+  uint32_t lanes = 0;  // for TENON_EXEC_MULTI_STREAM; 0 = 4
+  bool aot = false;    // generate all code when the graph is compiled
+  // Reports the progress of `aot`: parts done, parts in total. Returns false to stop. Must not
+  // throw. See tenon_executable_options.
   std::function<bool(uint32_t done, uint32_t total)> progress{};
 };
 
@@ -667,7 +671,7 @@ class Executable {
     handle_.reset(handle);
   }
   tenon_executable* handle() const { return handle_.get(); }
-  // JSON: see tenon_executable_report.
+  // Returns the report as JSON, see tenon_executable_report().
   std::string report(const std::vector<std::pair<std::string, int64_t>>& symbols = {}) const {
     std::vector<tenon_str> names;
     std::vector<int64_t> numbers;
@@ -682,7 +686,7 @@ class Executable {
  private:
   friend class Context;
   using Progress = std::function<bool(uint32_t, uint32_t)>;
-  std::shared_ptr<Progress> progress_;  // lives as long as this and all contexts
+  std::shared_ptr<Progress> progress_;  // shared with all contexts
   detail::Handle<tenon_executable, tenon_executable_destroy> handle_;
 };
 
