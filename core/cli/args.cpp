@@ -33,7 +33,10 @@ const Option* find(const std::vector<Option>& options, std::string_view word) {
   return found == options.end() ? nullptr : &*found;
 }
 
-bool looks_like_option(std::string_view word) { return word.starts_with("--") || word == "-h"; }
+// "-" stands for standard input; numbers may be negative.
+bool looks_like_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && word[1] != '.' && (word[1] < '0' || word[1] > '9');
+}
 
 std::string listed(const std::vector<std::string_view>& choices) {
   std::string text;
@@ -42,7 +45,7 @@ std::string listed(const std::vector<std::string_view>& choices) {
   return text;
 }
 
-// How many letters must be changed, added, left out or swapped with their neighbour.
+// The number of letters to change, insert, delete or swap with their neighbour.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i)
@@ -71,10 +74,7 @@ Args::Args(const std::vector<std::string>& words, const std::vector<Option>& opt
       continue;
     }
     if (options_end || !looks_like_option(word)) {
-      if (words_.size() == allowed_words) {
-        const bool dashed = word.size() > 1 && word.front() == '-';
-        throw UsageError((dashed ? "unknown option '" : "unexpected argument '") + word + "'");
-      }
+      if (words_.size() == allowed_words) throw UsageError("unexpected argument '" + word + "'");
       words_.push_back(word);
       continue;
     }
@@ -95,11 +95,11 @@ void Args::take(const Option& option, const std::vector<std::string>& words, siz
                 const std::string* joined, const std::vector<Option>& options) {
   const std::string name(option.name);
   if (given_.contains(name) && !option.repeats && !option.greedy)
-    throw UsageError("option " + name + " is given twice");
+    throw UsageError("option " + name + ": expected once, got twice");
   auto& values = given_[name];
   if (option.value.empty()) {
     if (joined && *joined != "on" && *joined != "off")
-      throw UsageError("option " + name + " takes no value but on or off, got '" + *joined + "'");
+      throw UsageError("option " + name + ": expected on or off, got '" + *joined + "'");
     if (joined && *joined == "off") off_.insert(name);
     return;
   }
@@ -174,7 +174,7 @@ std::vector<std::string> Args::given(const std::vector<std::string_view>& names)
 }
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
-  constexpr size_t kLongest = 64;  // the table of distances grows with both lengths
+  constexpr size_t kLongest = 64;  // bounds the table of distances
   std::string_view best;
   if (word.size() > kLongest) return best;
   size_t least = std::max<size_t>(1, word.size() / 3) + 1;
@@ -182,7 +182,7 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
     if (c.size() > kLongest) continue;
     if (const size_t d = distance(word, c); d < least) least = d, best = c;
   }
-  // A beginning of one name only.
+  // A prefix of a single name.
   if (best.empty() && word.size() >= 3 && word != "--") {
     for (const std::string_view c : candidates) {
       if (!c.starts_with(word)) continue;

@@ -97,21 +97,21 @@ using Show = std::function<void(const Timing&)>;
 void time_cases(const Runtime& runtime, const Args& args, const Show& show) {
   const double seconds = args.number("--seconds", 3, 0.01, 3600);
   if (args.has("--op")) {
-    if (!args.words().empty()) throw UsageError("--op and a graph: only one of them can be timed");
-    args.refuse({"--only"}, "chooses among the language models, --op is another case");
-    args.refuse({"--part"}, "is of a model folder, --op has none");
-    args.refuse({"--bind"}, "is for the symbols of a graph, --op has numbers alone");
+    if (!args.words().empty()) throw UsageError("--op: expected no graph beside it");
+    args.refuse({"--only"}, "selects language models; it cannot be combined with --op");
+    args.refuse({"--part"}, "selects a part of a model folder; it cannot be combined with --op");
+    args.refuse({"--bind"}, "sets symbols of a graph; --op has none");
     const std::string op = args.text("--op");
     return show(bench_graph(runtime, graph_of_op(op), op, args, seconds));
   }
   if (!args.words().empty()) {
     const std::string& what = args.words()[0];
-    args.refuse({"--only"}, "chooses among the language models, " + what + " is another case");
+    args.refuse({"--only"}, "selects language models; it cannot be combined with " + what);
     check_part(args, what);
     return show(
         bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds));
   }
-  args.refuse({"--part", "--bind", "--fill", "--cold"}, "needs a graph or --op to be timed");
+  args.refuse({"--part", "--bind", "--fill", "--cold"}, "needs a graph or --op");
   const std::string only = args.text("--only");
   bool any = false;
   for (const Size& size : sizes())
@@ -121,7 +121,7 @@ void time_cases(const Runtime& runtime, const Args& args, const Show& show) {
       any = true;
       show(bench_lm(runtime, size, train, args, seconds));
     }
-  if (!any) throw UsageError("--only " + only + ": no case has that in its name");
+  if (!any) throw UsageError("--only " + only + ": expected a part of the name of a case");
 }
 
 // An array whose elements are printed as they come.

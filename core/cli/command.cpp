@@ -31,7 +31,7 @@ std::vector<Option> options_of(const Command& command) {
     options.push_back({.name = "--threads",
                        .value = "N",
                        .help = "number of compute threads",
-                       .otherwise = "what affinity and control group allow"});
+                       .otherwise = "CPU affinity or cgroup quota"});
     options.push_back({.name = "--plugin-dir",
                        .value = "DIR",
                        .help = "also search DIR for plugins; repeatable",
@@ -95,10 +95,11 @@ TraceFile::TraceFile(const Runtime& runtime, const Args& args)
   std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   if (folder.empty()) folder = ".";
   if (::access(folder.c_str(), W_OK) != 0)
-    throw Error(TENON_IO_ERROR, path_ + ": its folder is missing or cannot be written");
+    throw Error(TENON_IO_ERROR, path_ + ": the folder does not exist or is not writable");
   if (!may_be_replaced(path_))
-    throw Error(TENON_IO_ERROR,
-                path_ + ": is there and is no trace; expected the name of a new file");
+    throw Error(
+        TENON_IO_ERROR,
+        path_ + ": the file exists and is not a trace; expected a new file, or a trace to replace");
   runtime_.start_trace();
 }
 
@@ -106,7 +107,7 @@ TraceFile::~TraceFile() {
   try {
     save();
   } catch (const std::exception& e) {
-    std::cerr << "tenon: the trace is lost: " << e.what() << "\n";
+    std::cerr << "tenon: the trace was not saved: " << e.what() << "\n";
   }
 }
 

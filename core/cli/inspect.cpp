@@ -6,6 +6,7 @@
 
 #include "cli/modes.hpp"
 #include "cli/source.hpp"
+#include "cli/terminal.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -36,9 +37,10 @@ void print(const json& report, bool steps) {
   for (const auto& [verdict, count] : counts) std::cout << " " << count << " " << verdict;
   std::cout << "\nregions:\n";
   for (const json& r : report["regions"]) {
-    std::cout << "  " << r["device"].get<std::string>() << ": " << r["steps"] << " steps, "
-              << r["transfers_in"] << " values brought over";
-    if (lanes) std::cout << ", " << r["lanes"] << " lanes, " << r["waits"] << " waits";
+    std::cout << "  " << r["device"].get<std::string>() << ": " << counted(r["steps"], "step")
+              << ", " << counted(r["transfers_in"], "value") << " copied from other devices";
+    if (lanes)
+      std::cout << ", " << counted(r["lanes"], "lane") << ", " << counted(r["waits"], "wait");
     if (const std::string note = r["lanes_note"]; !note.empty()) std::cout << "  (" << note << ")";
     std::cout << "\n";
   }
@@ -70,8 +72,7 @@ void print(const json& report, bool steps) {
 }
 
 int inspect(const Args& args) {
-  if (args.words().empty())
-    throw UsageError("what to inspect is missing: a model folder or a graph text file");
+  if (args.words().empty()) throw UsageError("expected a model folder or a graph file");
   check_part(args, args.words()[0]);
   if (args.has("--text"))
     args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads", "--exec"},

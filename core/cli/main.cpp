@@ -16,15 +16,18 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string versions() {
+bool is_version(const std::string& word) { return word == "--version" || word == "-V"; }
+
+int print_versions() {
   const auto pair = [](uint32_t v) {
     return std::to_string(v >> 16) + "." + std::to_string(v & 0xFFFF);
   };
-  return "tenon " + version() + "\nbackend ABI " + pair(tenon_abi_version()) + "\nhost API " +
-         pair(tenon_api_version()) + "\n";
+  std::cout << "tenon " << version() << "\nbackend ABI " << pair(tenon_abi_version())
+            << "\nhost API " << pair(tenon_api_version()) << "\n";
+  return 0;
 }
 
-// The command that words begin with, and how many of them its name takes.
+// The command at the start of the words, and the number of words in its name.
 struct Found {
   const Command* command = nullptr;
   size_t words = 0;
@@ -39,6 +42,10 @@ Found find_command(const Words& words) {
 
 [[noreturn]] void unknown_command(const Words& words) {
   std::vector<std::string_view> names;
+  if (words[0].starts_with("-")) {
+    throw UsageError("unknown option '" + words[0] + "'" +
+                     did_you_mean(words[0], {"--help", "--version"}));
+  }
   for (const Command& c : all_commands()) names.push_back(c.name);
   std::string said = words[0];
   std::string_view meant;
@@ -46,7 +53,7 @@ Found find_command(const Words& words) {
     if (meant = nearest(words[0] + " " + words[1], names); !meant.empty() || words[0] == "lm")
       said += " " + words[1];
   if (meant.empty()) meant = nearest(words[0], names);
-  // "train" is meant to be "lm train"
+  // "train" means "lm train".
   for (const std::string_view name : names)
     if (meant.empty() && !nearest(words[0], {name.substr(name.find(' ') + 1)}).empty())
       meant = name;
@@ -80,10 +87,8 @@ int run(const Words& words) {
     return kWrongUsage;
   }
   if (asks_for_help(words[0])) return print_help({words.begin() + 1, words.end()});
-  if (words[0] == "--version" || words[0] == "-V") {
-    std::cout << versions();
-    return 0;
-  }
+  if (is_version(words[0])) return print_versions();
+  if (words[0] == "lm" && words.size() == 2 && is_version(words[1])) return print_versions();
   if (words == Words{"lm"}) {
     std::cerr << overview(error_columns, "lm ");
     return kWrongUsage;
@@ -93,7 +98,7 @@ int run(const Words& words) {
   if (!found.command) unknown_command(words);
   const Command& c = *found.command;
   const Words rest(words.begin() + static_cast<ptrdiff_t>(found.words), words.end());
-  // Help is given even where the rest of the line is wrong.
+  // Prints help even if other words of the line are wrong.
   for (const std::string& word : rest) {
     if (word == "--") break;
     if (word == "--help" || word == "-h") {
@@ -110,7 +115,7 @@ int run(const Words& words) {
   }
 }
 
-// The exit status, unless what was printed could not be written.
+// Returns the exit status, or a failure if standard output could not be written.
 int flushed(int status) {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
@@ -135,7 +140,7 @@ int main(int argc, char** argv) {
     return e.code() == TENON_CANCELLED ? kInterrupted : kFailure;
   } catch (const std::bad_alloc&) {
     std::cerr << "tenon: " << tenon::code_name(TENON_OUT_OF_MEMORY)
-              << ": the host has no room for what was asked\n";
+              << ": not enough host memory for this request\n";
     return kFailure;
   } catch (const std::exception& e) {
     std::cerr << "tenon: " << e.what() << "\n";

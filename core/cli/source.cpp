@@ -52,15 +52,16 @@ Graph graph_from(const std::string& what, const std::string& part, const PartOpt
 void check_part(const Args& args, const std::string& what) {
   if (!is_folder(what)) {
     args.refuse({"--part", "--batch", "--checkpoint"},
-                "is of a model folder, which " + what + " is not");
+                "applies to a model folder; " + what + " is a file");
     return;
   }
-  args.refuse({"--bind"}, "is for the symbols of a graph's text, a model folder's have numbers");
+  args.refuse({"--bind"}, "sets symbols of a graph file; a model folder has none");
   const std::string part = args.text("--part", "decode");
   const bool steps = part == "train" || part == "accumulate";
   if (!steps && part != "eval")
-    args.refuse({"--batch"}, "needs --part train, accumulate or eval; this is " + part);
-  if (!steps) args.refuse({"--checkpoint"}, "needs --part train or accumulate; this is " + part);
+    args.refuse({"--batch"}, "expected with --part train, accumulate or eval, got --part " + part);
+  if (!steps)
+    args.refuse({"--checkpoint"}, "expected with --part train or accumulate, got --part " + part);
 }
 
 std::vector<std::pair<std::string, int64_t>> bindings_from(const Args& args) {

@@ -21,6 +21,8 @@ std::string cut_to(std::string_view text, size_t columns);
 std::string wrapped(std::string_view text, size_t columns, size_t indent, size_t at);
 // 59 s, 12:34, 3:02:01
 std::string duration_text(double seconds);
+// "1 step", "2 steps"
+std::string counted(uint64_t count, std::string_view noun);
 // 512 bytes, 1.5 KiB, 23.5 GiB
 std::string size_text(uint64_t bytes);
 // As a shell takes it for one word.

@@ -80,7 +80,7 @@ void Loader::attempt(LoadCandidate candidate, bool builtin, Body body) {
     candidate.text = e.what();
   } catch (...) {
     candidate.code = Code::internal;
-    candidate.text = "threw something that is no exception";
+    candidate.text = "threw an object that is not a std::exception";
   }
   const bool named = candidate.named;
   report_.candidates.push_back(std::move(candidate));
@@ -88,7 +88,10 @@ void Loader::attempt(LoadCandidate candidate, bool builtin, Body body) {
   if (plugin) {
     loaded_.push_back({std::move(plugin), report_.candidates.size() - 1, builtin});
   } else if (named) {
-    fail(filed.code, "cannot load ", filed.path, ": ", stage_name(filed.stage), ": ", filed.text);
+    // Errors about the path itself begin with it.
+    const std::string_view stage = filed.stage == LoadStage::found ? "" : stage_name(filed.stage);
+    fail(filed.code, "cannot load ", filed.text.starts_with(filed.path) ? "" : filed.path + ": ",
+         stage, stage.empty() ? "" : ": ", filed.text);
   } else {
     log(LogLevel::debug,
         cat("not loaded: ", filed.path, ": ", stage_name(filed.stage), ": ", filed.text));

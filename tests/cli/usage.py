@@ -6,7 +6,7 @@ import fcntl, json, os, pathlib, pty, re, select, shutil, struct, subprocess, sy
 TENON = os.path.abspath(sys.argv[1])
 TEXT = "/usr/share/common-licenses/Apache-2.0"
 SIZES = "--dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --warmup 1".split()
-COMMANDS = ["devices", "ops", "inspect", "bench", "calibrate", "lm train", "lm generate", "completions"]
+COMMANDS = ["devices", "ops", "inspect", "bench", "calibrate", "cache", "lm train", "lm generate", "completions"]
 failures = 0
 
 
@@ -46,7 +46,7 @@ def suggestions():
     for words, meant in ((["lm", "trian"], "lm train"), (["train"], "lm train"), (["benhc"], "bench"), (["generate"], "lm generate"), (["device"], "devices"),
                          (["help", "inspct"], "inspect"), (["lm", "train", "--stepz", "3"], "--steps"), (["bench", "--sconds", "1"], "--seconds"),
                          (["ops", "sofmax"], "softmax"), (["inspect", "m", "--part", "trian"], "train"), (["completions", "bsh"], "bash"),
-                         (["lm", "train", "--dtype", "bf61"], "bf16")):
+                         (["lm", "train", "--dtype", "bf61"], "bf16"), (["--verson"], "--version"), (["--hlep"], "--help")):
         done = run(*words)
         check(f"did you mean: {' '.join(words)}", done.returncode == 2 and f"did you mean '" in done.stderr and meant + "'?" in done.stderr, done.stderr)
     for words in (["zzz"], ["bench", "--zzzzzz"], ["ops", "zzzzzz"]):
@@ -56,6 +56,9 @@ def suggestions():
     check("did you mean: an op in a text", done.returncode == 1 and "did you mean 'softmax'?" in done.stderr, done.stderr)
     done = run("lm", "train", "--text", TEXT, "--out", "--steps", "3")
     check("an option where a value is missing", done.returncode == 2 and "--out" in done.stderr and "--steps" in done.stderr, done.stderr)
+    for words in (["bench", "-x"], ["lm", "train", "-x", "3"], ["ops", "-v"], ["-x"]):
+        done = run(*words)
+        check(f"unknown option: {' '.join(words)}", done.returncode == 2 and f"unknown option '{words[-2 if words[-1] == '3' else -1]}'" in done.stderr, done.stderr)
     for words, last in ((["lm", "train", "--nonsense"], "tenon lm train --help"), (["bench", "--seconds", "x"], "tenon bench --help"), (["inspect"], "tenon inspect --help"),
                         (["zzz"], "tenon --help")):
         done = run(*words)
@@ -66,6 +69,9 @@ def helps():
     overview = run("--help").stdout
     check("-h, help and no word", run("-h").stdout == overview == run("help").stdout and run().returncode == 2 and run().stderr == overview, overview)
     check("-V", run("-V").stdout == run("--version").stdout != "" and run("-V").returncode == 0)
+    check("lm --version", run("lm", "--version").stdout == run("lm", "-V").stdout == run("-V").stdout)
+    missing = run("devices", "--plugin", "/nonexistent/plugin.so")
+    check("a plugin file that does not exist", missing.returncode == 1 and missing.stderr.strip().endswith("cannot load /nonexistent/plugin.so: No such file or directory"), missing.stderr)
     for command in COMMANDS:
         words = command.split()
         wanted = run(*words, "--help")
@@ -87,9 +93,22 @@ def helps():
     check("ops name the values that they take", "logsumexp" in values["reduce"]["kind"] and values["rope"]["layout"] == ["bshd", "bhsd", "bsh"]
           and "gelu_tanh" in values["unary"]["kind"] and values["gather"]["oob"] == ["error", "clamp", "skip"] and "atan2" in values["binary"]["kind"]
           and values["pad"]["mode"][0] == "constant" and "tf32" in values["matmul"]["f32_precision"], values)
-    without = [o["name"] for o in json.loads(texts) if "=?" in o["signature"] and not o["values"]]
-    check("every kind is named", not without, without)
+    check("ops name the values of every operand form", values["batch_linear"]["f32_precision"] == ["ieee", "tf32"] and values["attention_backward"]["layout"] == ["bhsd", "bshd"]
+          and values["dynamic_update_slice"]["oob"] == ["error", "clamp"] and values["scatter_elements_add"]["oob"] == ["error", "clamp", "skip"]
+          and values["linear"]["act"][:2] == ["none", "neg"], values)
+    check("ops name dtypes", "bf16" in values["cast"]["to"] and "none" in values["linear"]["out_dtype"] and values["random_normal"]["dtype"] == ["f32", "f64"], values)
+    # A default in quotes, or one that is required, belongs to a string; each has its values, and the default is one of them.
+    for o in json.loads(texts):
+        for name, default in re.findall(r'(\w+)=("[^"]*"|\?)', o["signature"]):
+            if default == "?" and name not in ("kind", "to"):
+                continue
+            given = o["values"].get(name, [])
+            check(f"values of {o['name']}.{name}", given and (default == "?" or default.strip('"') in given), o)
     check("one op", run("ops", "reduce").stdout.count("->") == 1)
+    check("sample has no gradient", not [o for o in json.loads(texts) if o["name"] == "sample"][0]["gradient"])
+    seen = on_terminal(["ops"], 72).decode()
+    check("ops fit the terminal", max(len(l.rstrip("\r")) for l in seen.split("\n")) <= 72, max(seen.split("\n"), key=len))
+    check("ops in a pipe are whole lines", max(map(len, run("ops").stdout.splitlines())) > 150)
 
 
 def terminals(work):
@@ -112,6 +131,9 @@ def terminals(work):
     done = subprocess.run([TENON, *map(str, words)], capture_output=True, timeout=3600)
     check("a file gets the bytes as they are", b"a\x1b[2J\x07" in done.stdout)
     check("tokens per second are told on stderr", re.search(rb"\d+ tokens, \d+ tokens/s", done.stderr), done.stderr)
+    for count, told in ((20, rb"^20 tokens, \d+ tokens/s\n$"), (1, rb"^1 token\n$")):
+        done = subprocess.run([TENON, "lm", "generate", "--model", model, "--prompt", "ab", "--tokens", str(count)], capture_output=True)
+        check(f"{count} tokens are counted", re.search(told, done.stderr), done.stderr)
     done = run("lm", "generate", "--model", model, "--prompt", "x" * 40, "--tokens", "1")
     check("a prompt that is cut is told", "40 bytes" in done.stderr and "last 16" in done.stderr and done.returncode == 0, done.stderr)
     done = subprocess.run(["bash", "-c", f"{TENON} bench --only lm_s --seconds 0.2 --no-ceilings | while read -r l; do date +%s%N; done"], capture_output=True, text=True)

@@ -95,7 +95,7 @@ def signals(work):
         status = ended(p)
         done = steps_done(folder)
         check(f"{name} saves", status == 130 and (done or 0) >= 200, f"{status}, {done} steps")
-        check(f"{name}: how to go on", f"go on with: tenon lm train --resume {folder} --eval-every 200" in log.read_text(), log.read_text()[-300:])
+        check(f"{name}: how to go on", f"continue with: tenon lm train --resume {folder} --eval-every 200" in log.read_text(), log.read_text()[-300:])
     # What closes a terminal sends SIGHUP twice, `timeout` SIGTERM twice: that is one request.
     for name in ("SIGHUP", "SIGTERM"):
         folder = work / (name + "2")
@@ -134,7 +134,7 @@ def full_disks(work):
     status = ended(p)
     said = p.stderr.read()
     check("when there is room again it saves", status == 130 and steps_done(folder) > before, f"{status}: {said[-300:]}")
-    check("the failed save is told", "was not saved" in said and "goes on" in said, said[:300])
+    check("the failed save is told", "was not saved" in said and "continues" in said, said[:300])
 
     folder = work / "limit2"
     p, _ = started(folder)
@@ -212,7 +212,7 @@ def going_on(work):
     folder = work / "options"
     done = train(folder, "--steps", 30, "--save-every", 5, "--eval-every", 7, "--checkpoint", "--exec", "stream", "--device", "cpu",
                  "--stop-after", 10)
-    wanted = f"go on with: tenon lm train --resume {folder} --save-every 5 --eval-every 7 --checkpoint --exec stream --device cpu"
+    wanted = f"continue with: tenon lm train --resume {folder} --save-every 5 --eval-every 7 --checkpoint --exec stream --device cpu"
     check("the full command to go on is printed", wanted in done.stdout, done.stdout[-400:])
     done = resume(folder, "--stop-after", 20)
     check("the options are kept by --resume alone", wanted in done.stdout and "step 14/30" in done.stdout, done.stdout[-400:])
@@ -220,7 +220,7 @@ def going_on(work):
     check("options that are given win", f"--resume {folder} --save-every 4 --eval-every 7 --exec graph --device cpu" in done.stdout, done.stdout[-400:])
     odd = work / "it's a folder"
     done = train(odd, "--steps", 4, "--stop-after", 2)
-    command = done.stdout.split("go on with: ")[1].strip().replace("tenon", TENON, 1)
+    command = done.stdout.split("continue with: ")[1].strip().replace("tenon", TENON, 1)
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     check("the command can be pasted", done.returncode == 0 and steps_done(odd) == 4, done)
     done = resume(odd)

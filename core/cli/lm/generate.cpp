@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -65,7 +65,7 @@ class Generator {
         options_(options),
         executable_(std::move(executable)) {}
 
-  // Reads the tokens so far into an empty cache; returns the next one.
+  // Fills the cache with the tokens so far. Returns the next token.
   int64_t prefill(const std::vector<int64_t>& tokens) {
     const auto count = static_cast<int64_t>(tokens.size());
     int64_t bucket = std::min<int64_t>(16, config_.context);
@@ -78,7 +78,7 @@ class Generator {
     runner.context->run();
     return runner.context->get_scalar<int64_t>("token");
   }
-  // What the device refuses is told before anything is printed.
+  // Compiles the decode step, so that a refusal comes before any output.
   void prepare() { runner_for(0); }
   int64_t decode() {
     Runner& runner = runner_for(0);
@@ -116,21 +116,21 @@ std::string prompt_from(const Args& args) {
   if (args.has("--prompt")) {
     args.refuse({"--prompt-file"}, "--prompt is given already");
     if (args.text("--prompt").empty())
-      throw UsageError("--prompt is empty: at least one byte is needed");
+      throw UsageError("--prompt: expected at least one byte, got an empty text");
     return args.text("--prompt");
   }
   if (!args.has("--prompt-file") && is_terminal(STDIN_FILENO))
-    throw UsageError("--prompt is missing: what to continue");
+    throw UsageError("--prompt is missing; expected the text to continue");
   const std::string file = args.text("--prompt-file", "-");
   std::string prompt = read_input(file);
   if (prompt.ends_with('\n')) prompt.pop_back();
   if (prompt.empty())
     throw UsageError((file == "-" ? "standard input" : file) +
-                     ": the prompt is empty: at least one byte is needed; --prompt gives one");
+                     ": the prompt is empty; expected at least one byte");
   return prompt;
 }
 
-// The text on standard output; a terminal gets no control bytes.
+// Writes text to standard output; escapes control bytes on a terminal.
 class TextOut {
  public:
   void put(std::string_view bytes) {
@@ -145,13 +145,13 @@ class TextOut {
 };
 
 int generate(const Args& args) {
-  if (!args.has("--model")) throw UsageError("--model is missing: the folder of a model");
+  if (!args.has("--model")) throw UsageError("--model is missing; expected a model folder");
   const SampleOptions options{.temperature = args.number("--temperature", 0.8, 0, 1e6),
                               .top_k = args.integer("--top-k", 0, 0, 1 << 20),
                               .top_p = args.number("--top-p", 1, 0, 1)};
   if (options.temperature == 0)
     args.refuse({"--top-k", "--top-p", "--seed"},
-                "with --temperature 0 the likeliest byte is taken, nothing is sampled");
+                "has no effect with --temperature 0, which selects the most likely byte");
   const int64_t count = args.integer("--tokens", 256, 0, 1 << 30);
   const int64_t seed = args.integer("--seed", 0, INT64_MIN, INT64_MAX);
   const std::string prompt = prompt_from(args);
@@ -176,9 +176,9 @@ int generate(const Args& args) {
               << config.context << "\n";
   TextOut out;
   out.put(prompt);
-  int64_t in_cache = 0;  // 0: to be filled
-  int64_t decoded = 0;
-  double seconds = 0;  // of decoding
+  int64_t in_cache = 0;                // 0: to be filled
+  int64_t generated = 0, decoded = 0;  // prefill generates a token too
+  double seconds = 0;                  // of decoding
   for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
     int64_t next;
     if (in_cache == 0 || in_cache == config.context) {
@@ -193,15 +193,18 @@ int generate(const Args& args) {
       ++decoded;
       ++in_cache;
     }
+    ++generated;
     tokens.push_back(next);
     const char byte = static_cast<char>(next);
     out.put({&byte, 1});
     if (!std::cout) break;  // nobody reads it any more
   }
   out.end();
+  if (generated > 0) std::cerr << counted(static_cast<uint64_t>(generated), "token");
   if (decoded > 0)
-    std::fprintf(stderr, "%lld tokens, %.0f tokens/s\n", static_cast<long long>(decoded),
-                 static_cast<double>(decoded) / std::max(seconds, 1e-9));
+    std::cerr << ", " << std::llround(static_cast<double>(decoded) / std::max(seconds, 1e-9))
+              << " tokens/s";
+  if (generated > 0) std::cerr << "\n";
   trace.save();
   return interrupt.raised() ? kInterrupted : 0;
 }

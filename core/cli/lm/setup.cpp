@@ -39,7 +39,7 @@ tenon_dtype dtype_from(const Args& args) {
 Config config_from(const Args& args) {
   if (args.has("--config")) {
     args.refuse({"--dim", "--layers", "--heads", "--kv-heads", "--ffn", "--context", "--tied"},
-                "--config says it already");
+                "cannot be combined with --config, which sets it");
     const std::string file = args.text("--config");
     Config c = parse_config(cli::read_input(file), file);
     if (args.has("--dtype")) c.dtype = dtype_from(args);
@@ -98,7 +98,7 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
   const auto differs = [&](std::string_view name, auto given, auto stored) {
     if (args.has(name) && given != stored)
       std::cerr << "tenon: " << name << " " << args.text(name) << " differs from the stored "
-                << stored << ", which is kept\n";
+                << stored << "; the stored value is used\n";
   };
   const auto size = [&](std::string_view name, int64_t stored) {
     differs(name, args.integer(name, 0, 0, INT64_MAX), stored);
@@ -116,13 +116,14 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
   differs("--lr", args.number("--lr", 0, 0, 1e30), s.lr);
   if (args.has("--dtype") && dtype_from(args) != c.dtype)
     std::cerr << "tenon: --dtype " << args.text("--dtype")
-              << " differs from the stored model's, which is kept\n";
+              << " differs from the stored model; the stored dtype is used\n";
   if (args.has("--tied") && !c.tied)
-    std::cerr << "tenon: --tied differs from the stored model, which is kept\n";
+    std::cerr << "tenon: --tied differs from the stored model; the stored value is used\n";
   if (!args.has("--config")) return;
   const std::string file = args.text("--config");
   if (config_text(parse_config(cli::read_input(file), file)) != config_text(c))
-    std::cerr << "tenon: --config differs from the stored model, which is kept\n";
+    std::cerr
+        << "tenon: --config differs from the stored model; the stored configuration is used\n";
 }
 
 // A folder that cannot be written, or that another training writes to, is told before the work,
@@ -148,10 +149,11 @@ void check_nothing_is_replaced(const std::string& out, bool force) {
   for (const std::string& f : files) names += (names.empty() ? "" : ", ") + f;
   const bool trained = std::ranges::find(files, "training.json") != files.end() ||
                        std::ranges::find(files, ".saved") != files.end();
-  throw Error(TENON_INVALID_ARGUMENT,
-              out + ": would be replaced; expected a new or empty folder, got one with " + names +
-                  "; hint: " + (trained ? "--resume " + cli::shell_word(out) + " goes on, " : "") +
-                  "--force replaces them");
+  throw Error(
+      TENON_INVALID_ARGUMENT,
+      out + ": expected a new or empty folder, got one with " + names + "\nhint: " +
+          (trained ? "--resume " + cli::shell_word(out) + " continues the training; " : "") +
+          "--force replaces these files");
 }
 
 void resume(const Args& args, const Runtime& runtime, Store& store, Training& t) {
@@ -159,7 +161,8 @@ void resume(const Args& args, const Runtime& runtime, Store& store, Training& t)
   t.out = args.text("--out", from);
   std::error_code error;
   const bool in_place = fs::equivalent(from, t.out, error) || t.out == from;
-  if (in_place) args.refuse({"--force"}, "--resume replaces the files of its own folder anyway");
+  if (in_place)
+    args.refuse({"--force"}, "has no effect with --resume, which replaces the files of its folder");
   // What is gone on from must not change any more. A folder that is missing is not to be made.
   if (fs::is_directory(t.out, error)) take_out(t);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
@@ -182,17 +185,16 @@ void resume(const Args& args, const Runtime& runtime, Store& store, Training& t)
     for (const std::string& file : s.files)
       if (!cli::can_be_read_again(file))
         throw Error(TENON_NOT_FOUND, file +
-                                         ": the training's text is no file, or is gone; give it "
-                                         "again with --text");
+                                         ": expected a readable file, the text of the training; "
+                                         "name it with --text");
   t.data.emplace(args.has("--text") ? args.list("--text") : s.files);
   if (t.data->checksum() != s.data_checksum)
-    throw Error(TENON_INVALID_ARGUMENT,
-                from + ": the texts are not those that the training began with");
+    throw Error(TENON_INVALID_ARGUMENT, from + ": the texts differ from those of the first run");
 }
 
 void begin(const Args& args, const Runtime& runtime, Training& t) {
-  if (!args.has("--text")) throw UsageError("--text is missing: what to learn from");
-  if (!args.has("--out")) throw UsageError("--out is missing: where the model goes");
+  if (!args.has("--text")) throw UsageError("--text is missing; expected the files to learn from");
+  if (!args.has("--out")) throw UsageError("--out is missing; expected the folder for the model");
   t.config = config_from(args);
   t.out = args.text("--out");
   TrainingState& s = t.state;
@@ -324,12 +326,10 @@ std::string resume_command(const Training& t, const Args& args) {
   std::vector<std::string> words = {"tenon", "lm", "train", "--resume", t.out};
   for (const std::string& w : t.state.options) words.push_back(w);
   for (const std::string& w : args.given({"--plugin-dir", "--plugin"})) words.push_back(w);
-  if (!std::ranges::all_of(t.state.files, cli::can_be_read_again)) {
-    words.emplace_back("--text");
-    for (const std::string& file : t.state.files) words.push_back(file);
-  }
   std::string text;
   for (const std::string& w : words) text += (text.empty() ? "" : " ") + cli::shell_word(w);
+  // The path of a pipe means nothing to a later command.
+  if (!std::ranges::all_of(t.state.files, cli::can_be_read_again)) text += " --text FILE...";
   return text;
 }
 

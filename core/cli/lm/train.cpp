@@ -65,10 +65,10 @@ class Run {
     lines_.print("saved %s at step %lld", t_.out.c_str(), ll(s_.done_steps));
     const bool interrupted = interrupt.raised() && s_.done_steps < t_.stop_after;
     if (s_.done_steps < s_.total_steps)
-      lines_.print("%sgo on with: %s", interrupted ? "interrupted; " : "",
+      lines_.print("%scontinue with: %s", interrupted ? "interrupted; " : "",
                    resume_command(t_, args).c_str());
     else if (!options_.resumed.empty() && first_step_ == s_.total_steps)
-      lines_.print("the training was finished; --steps N extends it");
+      lines_.print("the training is finished; --steps N extends it");
     lines_.check();
     return interrupted ? static_cast<int>(kInterrupted) : 0;
   }
@@ -159,7 +159,7 @@ class Run {
     s_.choices = runtime_.choices();
     if (!std::isfinite(s_.held_out.back().second)) not_finite("the held-out loss");
     stepper_.without_sums([&] { save_checkpoint(t_.out, t_.config, s_, store_); });
-    kept_ = "what was saved is of step " + std::to_string(s_.done_steps);
+    kept_ = "the last save is of step " + std::to_string(s_.done_steps);
   }
   // A disk that is full now may have room at the next save.
   void save_meanwhile() {
@@ -169,7 +169,7 @@ class Run {
       if (e.code() != TENON_IO_ERROR) throw;
       progress_.clear();
       std::cerr << "tenon: step " << s_.done_steps << " was not saved: " << e.what()
-                << "; the training goes on\n";
+                << "; the training continues\n";
     }
   }
 
