@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of the rates of devices.
+// C functions for the rates of devices.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

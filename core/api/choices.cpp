@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of what devices chose by timing.
+// C functions for the choices that devices make by timing.
 #include <nlohmann/json.hpp>
 
 #include "api/door.hpp"

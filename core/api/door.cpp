@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statuses, texts, versions, the log.
+// C functions for statuses, texts, versions and the log.
 #include "api/door.hpp"
 
 #include "base/log.hpp"
@@ -56,7 +56,7 @@ tenon_tensor_type to_c(const Type& type) {
 
 namespace {
 
-// Every element that the strides reach must be one of the `room` elements behind data.
+// Checks that all elements that the strides address are among the `room` elements at data.
 void check_reach(const Shape& shape, const int64_t* strides, uint64_t room, std::string_view what) {
   if (shape.elements() == 0) return;
   int64_t lowest = 0, highest = 0;

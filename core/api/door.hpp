@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every C door shares: the objects behind the handles, and how exceptions become statuses.
+// Shared by all C functions: the objects behind the handles, and the conversion of exceptions to
+// statuses.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct tenon_graph {
 };
 struct tenon_runtime {
   std::shared_ptr<tenon::core::Runtime> runtime;
-  std::vector<tenon::core::DeviceInfo> devices;  // as they were at load: what entries point into
+  std::vector<tenon::core::DeviceInfo> devices;  // as at load time; entries point into them
 };
 struct tenon_store {
   std::shared_ptr<tenon::core::Runtime> runtime;
@@ -46,7 +47,7 @@ inline std::string_view view(tenon_str s) {
 
 tenon_status* status_of_current_exception(const char* door) noexcept;
 
-// Runs the body of a door; what it throws becomes the status.
+// Runs the body of a C function and converts exceptions to a status.
 template <class Body>
 tenon_status* door(const char* name, Body&& body) noexcept {
   try {
@@ -63,25 +64,25 @@ T& need(T* pointer, std::string_view what) {
   return *pointer;
 }
 
-// A shape from the caller's rank and dims; negative dims are symbols of a graph, or wrong.
+// Makes a shape from the caller's rank and dims. Negative dims are symbols of a graph, or an error.
 Shape shape_from(uint32_t rank, const int64_t* dims);
 tenon_tensor_type to_c(const Type& type);
 
-// Dense bytes of a tensor of the caller's: checked, strides resolved.
+// The dense bytes of a caller's tensor: checked, with strides resolved.
 struct HostTensor {
   Type type;
-  Bytes gathered;  // when it was strided
+  Bytes gathered;  // used if it was strided
   std::span<const std::byte> content;
 };
 HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
 
-// The size of some version of a struct. All are multiples of 8, so that no pointer is cut in two.
+// Checks the size of any version of a struct. All sizes are multiples of 8, so no pointer is cut.
 inline void check_struct_size(uint64_t size, std::string_view what) {
   if (size == 0 || size % 8 != 0)
     fail(Code::invalid_argument, what, ": struct_size is ", size,
          ", expected the sizeof of a version of the struct");
 }
-// Fills what the caller's version of a struct has room for.
+// Fills the fields that the caller's version of a struct has.
 template <class T>
 void give(T& out, T filled, std::string_view what) {
   static_assert(sizeof(T) % 8 == 0);
@@ -90,7 +91,7 @@ void give(T& out, T filled, std::string_view what) {
   filled.struct_size = out.struct_size;
   std::memcpy(&out, &filled, size);
 }
-// Reads what the caller's version of a struct has; the rest is zero.
+// Reads the fields that the caller's version of a struct has; the others are zero.
 template <class T>
 T taken(const T* given, std::string_view what) {
   static_assert(sizeof(T) % 8 == 0);

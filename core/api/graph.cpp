@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of the graph.
+// C functions for the graph.
 #include "api/door.hpp"
 #include "api/optimizer.hpp"
 #include "grad/checkpoint.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer rewrites: gradients, clipping, the update ops and their state, added to a graph.
+// Adds training steps to a graph: gradients, clipping, the update ops and their state.
 #include "api/optimizer.hpp"
 
 #include <limits>
@@ -9,9 +9,7 @@
 namespace tenon::core {
 namespace {
 
-bool is_half(DType t) { return is_float(t) && acc_dtype(t) != t; }
-
-// What belongs to a half-precision weight (moments, master, summed gradient) is kept in f32.
+// The state of a half-precision weight (moments, master, gradient sum) is kept in f32.
 Type wide_type(const Type& weight) { return {acc_dtype(weight.dtype), weight.shape}; }
 
 std::vector<Value> trainable_weights(const Graph& graph, std::string_view who) {
@@ -27,7 +25,7 @@ std::vector<Value> gradients_of(Graph& graph, Value loss, const std::vector<Valu
   return graph[graph.add(request, "gradients")].outputs;
 }
 
-// The gradient of a weight, wide. Its own type is not known while symbols are not bound.
+// The gradient of a weight, widened. Its dtype is unknown while symbols are not bound.
 Value widened(Builder& b, Value gradient, Value weight) {
   const DType from = b.dtype(weight), to = acc_dtype(from);
   return from == to ? gradient : Value(b.add(op::cast{.to = to, .x = gradient}));
@@ -56,7 +54,7 @@ class Minimizer {
     return norm;
   }
 
-  // The gradients are sums over the counted runs: their mean is taken by the scale.
+  // The gradients are sums over the counted runs; the scale divides by the count.
   Value apply() {
     std::vector<Value> sums;
     for (Value w : weights_) sums.push_back(grad_state(graph_, w));
@@ -84,7 +82,7 @@ class Minimizer {
            ": eps, weight_decay, clip_norm and momentum must be at least 0");
   }
 
-  // Square root of the sum of squares over all gradients, in f32.
+  // The square root of the sum of squares over all gradients, in f32.
   Value global_norm(const std::vector<Value>& grads) {
     Value total;
     for (size_t i = 0; i < grads.size(); ++i) {
@@ -101,7 +99,7 @@ class Minimizer {
     return axes;
   }
 
-  // share: what the gradients are to be multiplied with, where they are sums.
+  // share: a factor for gradients that are sums.
   void step(const std::vector<Value>& grads, Value norm, Value share) {
     scale_ = share;
     if (o_.clip_norm > 0) {

@@ -7,11 +7,12 @@
 
 namespace tenon::core {
 
-// Gradients of loss for every trainable weight, clipping by the global norm, the optimizer, the
-// updates. Returns the norm.
+// Adds the gradients of loss for every trainable weight, clipping by the global norm, the optimizer
+// and the updates. Returns the norm.
 Value minimize(Graph& graph, Value loss, const tenon_optimizer& optimizer);
 
-// The same in two graphs over one store: gradients added up in state, a step with their mean.
+// The same, divided between two graphs over one store: accumulate() sums gradients in state,
+// apply() does a step with their mean.
 void accumulate(Graph& graph, Value loss);
 Value apply(Graph& graph, const tenon_optimizer& optimizer);
 

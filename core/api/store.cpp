@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of the store and of its files.
+// C functions for the store and its files.
 #include "api/door.hpp"
 #include "base/number.hpp"
 #include "import/safetensors.hpp"
@@ -13,7 +13,7 @@ Space space_from(uint32_t space) {
   return static_cast<Space>(space);
 }
 
-// The half-precision weight of which a state is the master (api/optimizer.cpp), or absent.
+// The half-precision weight whose master a state is (api/optimizer.cpp), or an absent value.
 Value weight_of_master(const Graph& g, Value state) {
   constexpr std::string_view kEnd = ".master";
   const std::string& name = g[state].name;
@@ -23,7 +23,7 @@ Value weight_of_master(const Graph& g, Value state) {
   return g.type(state) == Type{acc_dtype(g.type(w).dtype), g.type(w).shape} ? w : Value{};
 }
 
-// A master is its weight, widened; all else begins with zeros.
+// A master starts as its widened weight; all other state starts as zeros.
 Bytes first_content(const Graph& g, Value state, Store& store) {
   Bytes content(type_bytes(g.type(state)));
   const Value w = weight_of_master(g, state);

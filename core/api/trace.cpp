@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors of the trace.
+// C functions for traces.
 #include "api/door.hpp"
 #include "api/trace_json.hpp"
 #include "base/file.hpp"

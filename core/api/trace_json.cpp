@@ -23,12 +23,12 @@ std::string text_of(const json& j) {
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What is the same in every run of a plan: {"name":...,"cat":...,"args":{...} without its end.
+// The part that all runs of a plan share: {"name":...,"cat":...,"args":{... without its end.
 struct StepTexts {
   std::vector<std::vector<std::string>> steps;  // [region][step]
 };
 
-// Steps per node: the work of a node that became several is that of none of them.
+// Steps per node. If a node became several steps, none of them has the work of the whole node.
 std::vector<uint32_t> steps_of_nodes(const Plan& plan) {
   std::vector<uint32_t> count(plan.reports.size());
   for (const PlannedRegion& region : plan.regions)
@@ -159,7 +159,7 @@ class Writer {
     for (size_t i = 0; i < times.steps.size(); ++i) {
       const StepTime& t = times.steps[i];
       if (t.begin_ns == 0 && t.end_ns == 0) continue;
-      // What computes in the thread that called lies within that thread's slice.
+      // If the calling thread computes, its work is inside that thread's slice.
       const bool here = !streams && t.lane == 0;
       event(here ? kHost : process_of(device, t.lane), here ? s.thread : t.lane, t.begin_ns,
             t.end_ns, texts[i], run);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace in Chrome's trace event format, as Perfetto reads it.
+// Writes a trace in Chrome's trace event format, which Perfetto reads.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace tenon::core {
 
-// Hands the text over in pieces. Complete events ("X"), times in microseconds from the trace's
-// start. Process 1 is the host, a thread of it per thread; a device with streams is a process of
-// its own, a thread of it per lane.
+// Passes the text to `sink` in pieces. Writes complete events ("X"), with times in microseconds
+// from the start of the trace. Process 1 is the host, with one thread per host thread. A device
+// with streams is a process of its own, with one thread per lane.
 void write_trace(const Trace& trace, const std::function<void(std::string_view)>& sink);
 
 }  // namespace tenon::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of the host, and the way to word it: fail(Code::shape_mismatch, "rms_norm:
+// The exception of the host, and functions to word it: fail(Code::shape_mismatch, "rms_norm:
 // operand gamma: ", ...).
 #pragma once
 
@@ -59,7 +59,7 @@ void append(std::string& to, Scalar part) {
 }
 }  // namespace detail
 
-// Joins strings, characters and numbers.
+// Concatenates strings, characters and numbers.
 template <class... Parts>
 std::string cat(const Parts&... parts) {
   std::string text;
@@ -72,7 +72,7 @@ template <class... Parts>
   throw Error(code, cat(parts...));
 }
 
-// For what only a bug of ours can break.
+// For conditions that only a bug of tenon can violate.
 template <class... Parts>
 void check(bool holds, const Parts&... parts) {
   if (!holds) throw Error(Code::internal, cat(parts...));

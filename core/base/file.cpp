@@ -24,7 +24,7 @@ namespace {
        std::generic_category().message(number));
 }
 
-// Never waits: a pipe without a writer is refused like any other.
+// Never blocks: a pipe without a writer is refused like any other pipe.
 int open_regular(const std::string& path, struct stat& info) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) system_error(path, "open");
@@ -33,7 +33,7 @@ int open_regular(const std::string& path, struct stat& info) {
   fail(Code::io_error, path, ": is no regular file");
 }
 
-// A pipe or a device is written to; replaced, /dev/null would be a file for everyone.
+// Pipes and devices are written in place. Replacing /dev/null would break it for everyone.
 int open_special(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return -1;
@@ -88,12 +88,12 @@ std::string read_file(const std::string& path, size_t most) {
 }
 
 FileWriter::FileWriter(const std::string& path) : path_(path), file_(open_special(path)) {
-  // What a link points to is replaced, not the link.
+  // Replaces the target of a link, not the link.
   if (char* real = file_ < 0 ? ::realpath(path.c_str(), nullptr) : nullptr) {
     path_ = real;
     std::free(real);
   }
-  // Not mkstemp: the file gets the mode that any new file gets.
+  // mkstemp would set a restrictive mode; this file gets the default mode of new files.
   for (unsigned attempt = 0; file_ < 0; ++attempt) {
     temporary_ = cat(path_, ".", ::getpid(), "-", attempt, ".tmp");
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -133,7 +133,7 @@ void FileWriter::commit() {
     errno = number;
     system_error(path_, "replace");
   }
-  // The rename is on the disk when its folder is. Some file systems cannot be asked for that
+  // The rename is durable when the folder is synced. Some file systems do not support this
   // (EINVAL).
   const size_t slash = path_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);

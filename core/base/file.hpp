@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: read, and written beside and renamed. Every failure is an io_error (not_found where there
-// is none) with the path and the system's word.
+// Reads files; writes files atomically. Each failure is an io_error (not_found for a missing file)
+// with the path and the system's message.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace tenon::core {
 
-// A regular file, open for reading. It is read and not mapped: a file that shrinks meanwhile gives
-// an error, where a mapped page that is gone would end the process.
+// A regular file, open for reading. It is read, not mapped: if the file shrinks, reading fails,
+// where a mapping would end the process.
 class FileReader {
  public:
   explicit FileReader(const std::string& path);
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
-  uint64_t size() const { return size_; }  // when it was opened
+  uint64_t size() const { return size_; }  // at the time of opening
   void read(uint64_t offset, void* out, size_t size) const;
 
  private:
@@ -26,13 +26,13 @@ class FileReader {
   uint64_t size_ = 0;
 };
 
-// All of a regular file, which has at most so many bytes. Files of /proc and /sys, whose size is
-// not known, too.
+// Returns the content of a regular file of at most `most` bytes. Also works for files of /proc and
+// /sys, whose size is unknown.
 std::string read_file(const std::string& path, size_t most);
 
-// Writes path.<something>.tmp; commit() makes it path, after its bytes are on the disk. Without
-// commit the temporary goes away and path stays as it was. Links are followed. A pipe or a device
-// is written to as it is.
+// Writes path.<something>.tmp. commit() syncs it and renames it to path. Without commit, the
+// temporary file is removed and path is unchanged. Follows links. Writes pipes and devices in
+// place.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -43,7 +43,7 @@ class FileWriter {
   void commit();
 
  private:
-  std::string path_, temporary_{};  // no temporary: a pipe or a device
+  std::string path_, temporary_{};  // empty for a pipe or a device
   int file_ = -1;
 };
 

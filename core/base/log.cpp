@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes remarks to stderr, or to the function that the app has set.
+// Writes log lines to stderr, or passes them to the app's function.
 #include "base/log.hpp"
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 namespace tenon::core {
 namespace {
 
-// Never destroyed: plugins may log while the process ends.
+// Never destroyed, because plugins may log at process exit.
 struct Sink {
   std::mutex mutex;
   LogSink call = nullptr;
@@ -43,7 +43,7 @@ void log(LogLevel level, std::string_view text) noexcept try {
     write_to_stderr(level, text);
   }
 } catch (...) {
-  // A sink that throws must not end a plugin's call.
+  // An exception of the sink must not end a plugin's call.
 }
 
 }  // namespace tenon::core

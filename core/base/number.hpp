@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in memory: f16 and bf16 to and from double, and one element of any dtype as a double.
+// Numbers in memory: converts f16 and bf16 from and to double, and one element of any dtype to a
+// double.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +14,8 @@
 
 namespace tenon::core {
 
-// Rounds to nearest even in one step from double; NaN stays NaN, overflow gives infinity,
-// subnormals are kept. mantissa: stored bits of the fraction; bias and the width of the exponent
-// follow from 16 - 1 - mantissa.
+// Rounds a double once, to nearest even. NaN stays NaN, overflow gives infinity, subnormals are
+// kept. mantissa: stored bits of the fraction, which also determine the exponent.
 inline uint16_t encode_half(double value, int mantissa) {
   const int exponent_bits = 15 - mantissa;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -26,7 +26,7 @@ inline uint16_t encode_half(double value, int mantissa) {
   if (std::isinf(magnitude)) return sign | infinity;
   if (magnitude == 0) return sign;
   int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  // In units of the last place; the product is exact, nearbyint rounds half to even.
+  // In units of the last place. The product is exact; nearbyint rounds half to even.
   double units = std::nearbyint(std::ldexp(magnitude, mantissa - exponent));
   if (units >= std::ldexp(2.0, mantissa)) units /= 2, ++exponent;
   if (exponent > bias) return sign | infinity;
@@ -61,7 +61,7 @@ template <class T>
 void store_as(void* at, double value) {
   T v;
   if constexpr (std::numeric_limits<T>::is_integer) {
-    // As the op cast: truncates toward zero, saturates, NaN gives 0.
+    // Like the op cast: truncates toward zero, saturates; NaN gives 0.
     constexpr double lowest = static_cast<double>(std::numeric_limits<T>::lowest());
     constexpr double highest = static_cast<double>(std::numeric_limits<T>::max());
     if (std::isnan(value))
@@ -85,7 +85,7 @@ double load_as(const void* at) {
 }
 }  // namespace detail
 
-// One element of a whole-byte dtype; false for a dtype it does not know.
+// Writes one element of a dtype of whole bytes. Returns false for an unknown dtype.
 inline bool store_number(tenon_dtype t, void* at, double value) {
   uint16_t half;
   switch (t) {

@@ -58,7 +58,7 @@ void check_manifest(const tenon_manifest& m) {
   }
   if (!has_isa(m.isa)) {
     fail(Code::incompatible, plugin, " needs a processor with ", text(m.isa),
-         ", which this host has not or does not know");
+         "; this processor does not have it, or this version of tenon does not know it");
   }
   if ((m.sanitizers & ~TENON_MANIFEST_SANITIZERS) != 0) {
     fail(Code::incompatible, plugin, " was built with sanitizers: ", sanitizer_names(m.sanitizers),

@@ -117,10 +117,10 @@ class Declaration {
     }
     if (raw.source == TENON_NONE || graph_value(raw.source).space != TENON_SPACE_WEIGHT ||
         (graph_value(raw.source).flags & TENON_VALUE_UPDATED) != 0) {
-      lied("value ", i, " is a derived weight of what is no weight, or is updated");
+      lied("value ", i, " is a derived weight, but its source is not a weight, or is updated");
     }
     if (raw.size == 0 || tenon_blob_elements(&blob_, &graph_value(raw.source)) == 0) {
-      lied("value ", i, " is a derived weight of no bytes");
+      lied("value ", i, " is a derived weight without bytes");
     }
   }
   bool is_derived(uint32_t v) const { return !values_[v].layout.empty(); }

@@ -41,7 +41,7 @@ struct Registry {
   Registry() {
     no_memory.code = TENON_OUT_OF_MEMORY;
     no_memory.flags = TENON_STATUS_RETRYABLE;
-    no_memory.text = "no memory for the message of another failure";
+    no_memory.text = "out of memory while another failure was reported";
   }
   bool holds(const tenon_status* status) {
     const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes safetensors files; checks every number of a header before it is used.
+// Reads and writes safetensors files. Checks every number of a header before using it.
 #include "import/safetensors.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace tenon::core {
 namespace {
 
-constexpr uint64_t kMostHeader = 100 << 20;  // the format's own limit
+constexpr uint64_t kMostHeader = 100 << 20;  // limit of the format
 
 constexpr std::pair<std::string_view, DType> kDTypes[] = {{"F64", kF64},
                                                           {"F32", kF32},
@@ -26,7 +26,7 @@ constexpr std::pair<std::string_view, DType> kDTypes[] = {{"F64", kF64},
                                                           {"F8_E4M3", TENON_DTYPE_F8E4M3},
                                                           {"F8_E5M2", TENON_DTYPE_F8E5M2}};
 
-// One entry of the header; every complaint names the file and the tensor.
+// Reads one entry of the header. Each error names the file and the tensor.
 SafetensorsEntry read_entry(const std::string& path, const std::string& name,
                             const nlohmann::json& j, uint64_t data_size) {
   const auto bad = [&](std::string_view what) {
@@ -95,7 +95,7 @@ void SafetensorsFile::read_header(const std::string& path) {
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
       if (!entry.is_object()) fail(Code::corrupt, path, ": __metadata__ is no JSON object");
-      // Also keeps dump from depths that the file chooses.
+      // Also limits the nesting depth that dump() sees.
       for (const auto& [key, value] : entry.items())
         if (!value.is_string())
           fail(Code::corrupt, path, ": __metadata__: '", key, "' is no string");

@@ -19,27 +19,27 @@ struct SafetensorsEntry {
   uint64_t begin = 0, end = 0;  // bytes within the data
 };
 
-// An open file whose header was checked whole: tensors are inside the file, do not overlap and fill
-// it, sizes fit the types. Contents are read when asked for.
+// An open file with a checked header: tensors are inside the file, do not overlap, fill it, and
+// have the size of their type. Contents are read on request.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by name
   Bytes content(const SafetensorsEntry& e) const;
-  const std::string& metadata_json() const { return metadata_; }  // "{}" when there is none
+  const std::string& metadata_json() const { return metadata_; }  // "{}" if there is none
 
  private:
   void read_header(const std::string& path);
 
   FileReader file_;
-  uint64_t data_ = 0;  // where it begins
+  uint64_t data_ = 0;  // where the data starts
   std::vector<SafetensorsEntry> tensors_;
   std::string metadata_ = "{}";
 };
 
-// Writes a temporary beside path and renames it: path holds the old file or the new one, whole.
-// content is asked for one tensor at a time; begin and end of entries are computed here.
+// Writes a temporary file and renames it, so path always holds a complete file. Asks for the
+// content of one tensor at a time. Computes begin and end of the entries.
 void write_safetensors(const std::string& path, std::vector<SafetensorsEntry> entries,
                        const std::map<std::string, std::string>& metadata,
                        const std::function<Bytes(const SafetensorsEntry&)>& content);

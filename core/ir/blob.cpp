@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a graph, or a region of one, as a blob.
+// Writes a graph, or a region of it, as a blob.
 #include "ir/blob.hpp"
 
 #include <bit>
@@ -12,14 +12,14 @@
 namespace tenon::core {
 namespace {
 
-// One function to be written: some nodes of a graph.
+// A function to write: some nodes of a graph.
 struct Piece {
   const Graph& graph;
   std::vector<NodeId> nodes;
   std::vector<Value> inputs, outputs;
 };
 
-// A graph in full. Values that leave stand once each.
+// A whole graph. Each value that leaves is listed once.
 Piece whole(const Graph& g) {
   Piece piece{g, {}, g.inputs(), {}};
   piece.inputs.insert(piece.inputs.end(), g.weights().begin(), g.weights().end());
@@ -50,7 +50,7 @@ class Writer {
  public:
   Writer() { reserve(sizeof(tenon_blob_header)); }
 
-  // Function 0 and every body that it needs; fills the maps of function 0.
+  // Writes function 0 and all bodies that it needs. Fills the maps of function 0.
   Blob write(Piece piece, RegionBlob* out) {
     queue_.push_back(std::move(piece));
     std::vector<tenon_blob_function> functions;
@@ -107,7 +107,7 @@ class Writer {
     tenon_blob_attr out{};
     out.name = string(a.name);
     out.type = static_cast<uint32_t>(a.value.index()) +
-               1;  // alternatives stand in the order of TENON_ATTR_*
+               1;  // alternatives are in the order of TENON_ATTR_*
     std::visit(
         [&]<class T>(const T& v) {
           if constexpr (std::is_same_v<T, int64_t>)
@@ -151,7 +151,7 @@ class Writer {
   }
 
   tenon_blob_function write_function(const Piece& p, RegionBlob& maps) {
-    std::unordered_map<uint32_t, uint32_t> index;  // of the graph's values
+    std::unordered_map<uint32_t, uint32_t> index;  // of graph values
     std::vector<tenon_blob_value> values;
     auto add = [&](Value v, uint32_t node, uint32_t output) {
       check(index.emplace(v.id, values.size()).second, "blob: a value stands twice");
@@ -206,7 +206,7 @@ class Writer {
   std::vector<uint64_t> words_;
   std::unordered_map<std::string, uint64_t> strings_;
   std::deque<Piece> queue_;
-  uint32_t function_count_ = 0;  // bodies seen; function 0 not counted
+  uint32_t function_count_ = 0;  // bodies so far, without function 0
 };
 
 RegionBlob write(Piece piece) {

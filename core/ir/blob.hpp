@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph, or a region of one, as the flat bytes of tenon/blob.h. Shapes are numbers by now,
-// requests are expanded.
+// Converts a graph, or a region of it, to the format of tenon/blob.h. Shapes must be numeric and
+// requests expanded.
 #pragma once
 
 #include <span>
@@ -20,23 +20,22 @@ class Blob {
   std::vector<uint64_t> words_;
 };
 
-// The bytes, and what their indices in function 0 mean.
+// A blob, and what its indices in function 0 refer to.
 struct RegionBlob {
   Blob blob;
   std::vector<Value> values;  // blob value -> value of the graph
   std::vector<NodeId> nodes;  // blob node -> node of the graph
 };
 
-// Constants of at most this many bytes carry their content in the blob.
+// Constants up to this size are stored in the blob.
 inline constexpr uint64_t kBlobConstantLimit = 64;
 
-// The whole graph: its inputs, weights, states and the constants that are read; what leaves as
-// output or update. An update with its own target only says that the target is updated.
+// Writes the whole graph: inputs, weights, states, constants that are read, outputs and updates. An
+// update of a value with itself only marks it as updated.
 RegionBlob write_blob(const Graph& graph);
 
-// These nodes alone, in this order. inputs: every value that they read and none of them makes; one
-// that another node makes becomes an input there, the other spaces are kept. outputs: the values
-// that leave the region.
+// Writes these nodes, in this order. inputs: values that the nodes read and do not compute; a value
+// of another node becomes an input, other spaces are kept. outputs: values that leave the region.
 RegionBlob write_region(const Graph& graph, std::span<const NodeId> nodes,
                         std::span<const Value> inputs, std::span<const Value> outputs);
 

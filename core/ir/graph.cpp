@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appends values and nodes to a graph, and checks them as they are appended.
+// Appends values and nodes to a graph, with checks.
 #include "ir/graph.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::string_view attr_type_name(uint32_t type) {
   return type < std::size(names) ? names[type] : names[0];
 }
 
-// AttrValue's alternatives stand in the order of TENON_ATTR_*.
+// The alternatives of AttrValue are in the order of TENON_ATTR_*.
 uint32_t attr_type(const AttrValue& v) { return static_cast<uint32_t>(v.index()) + 1; }
 
 bool is_default(const OpPart& part, const AttrValue& v) {
@@ -104,7 +104,7 @@ void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint
       fail(Code::invalid_argument, who, ": an operand is no value of this graph");
 }
 
-// At full length; only optional outputs may be unwanted.
+// Completes `wanted`. Only optional outputs may be unwanted.
 std::vector<bool> checked_outputs(const OpRecord& op, std::vector<bool> wanted,
                                   const std::string& who) {
   const size_t count = output_count(op);
@@ -126,7 +126,7 @@ std::vector<bool> checked_outputs(const OpRecord& op, std::vector<bool> wanted,
   return wanted;
 }
 
-// A shape rule's answer: a type for each wanted output, of a size that can be counted.
+// Checks the result of a shape rule: a type for each wanted output, without overflow of its size.
 void check_types(const NodeInfo& node, const std::vector<Type>& types, const std::string& who) {
   for (size_t k = 0; k < types.size(); ++k) {
     const Type& t = types[k];
@@ -135,7 +135,7 @@ void check_types(const NodeInfo& node, const std::vector<Type>& types, const std
       fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k),
            " has no type here");
     for (Dim d : t.shape) check(d >= 0, who, ": its shape rule gave a negative dim");
-    t.shape.elements();  // fails where it overflows
+    t.shape.elements();  // fails on overflow
   }
 }
 
@@ -202,7 +202,7 @@ Value Graph::add_named(Space space, std::string_view value_name, const Type& typ
       fail(Code::invalid_argument, word, " '", value_name,
            "': a dim is negative and no symbol of the graph");
   if (type.shape.numeric()) {
-    type.shape.elements();  // fails where it overflows
+    type.shape.elements();  // fails on overflow
   } else if (space != Space::input) {
     fail(Code::invalid_argument, word, " '", value_name, "': only inputs may have symbolic dims");
   }
@@ -246,7 +246,7 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
   cut_absent(node.operands);
   wanted = checked_outputs(op, std::move(wanted), who);
 
-  // Filled in for good below; here so that a shape rule sees what is wanted.
+  // Set again below; a shape rule needs to see which outputs are wanted.
   node.outputs.resize(wanted.size());
   for (size_t k = 0; k < wanted.size(); ++k)
     if (wanted[k]) node.outputs[k] = Value{value_count()};
@@ -254,8 +254,8 @@ NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs at
   if (operands_typed(*this, node)) {
     types = infer_types(*this, node, wanted.size());
   } else if (op.schema->level == OpLevel::meta) {
-    // A request's outputs are like its operands, and those of weights are known before shapes are
-    // bound.
+    // The outputs of a request have the types of its operands. Types of weights are known before
+    // shapes are bound.
     for (size_t k = 0; k < types.size() && k + 1 < node.operands.size(); ++k) {
       const Type& t = type(node.operands[k + 1]);
       if (t.shape.numeric()) types[k] = t;
@@ -275,7 +275,7 @@ Value Graph::want_output(NodeId id, uint32_t k) {
   const size_t count = output_count(*node.op);
   check(k < count, node.op->name(), ": has no output ", k);
   if (node.outputs.size() <= k) node.outputs.resize(k + 1);
-  node.outputs[k] = Value{value_count()};  // so that the shape rule sees it wanted
+  node.outputs[k] = Value{value_count()};  // so that the shape rule sees it as wanted
   const std::vector<Type> types = infer_types(*this, node, count);
   const Value v = add_value({.type = types[k], .node = id, .output = k});
   nodes_[id].outputs[k] = v;
@@ -299,7 +299,7 @@ void Graph::update(Value target, Value value) {
   if (t.space != Space::weight && t.space != Space::state)
     fail(Code::invalid_argument, "update: the target is neither a weight nor state");
   const Type& given = type(value);
-  // One that is unknown yet is checked when shapes are bound.
+  // Unknown types are checked when shapes are bound.
   if (given.dtype != TENON_DTYPE_NONE && given.shape.numeric() && given != t.type)
     fail(given.dtype != t.type.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "update '",
          t.name, "': expected ", t.type.text(), ", got ", given.text());

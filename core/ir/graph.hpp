@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph: values and nodes in an order in which they may run. Append-only; a pass writes a new
-// graph and a map from the old values to the new ones (rewrite.hpp), which is how handles survive.
+// The graph: values and nodes, in an order in which they may run. Append-only: a pass writes a new
+// graph and a map from old to new values (rewrite.hpp), so handles stay valid.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ class Graph;
 inline constexpr uint32_t kNone = TENON_NONE;
 using NodeId = uint32_t;
 
-// A value of a graph by number; absent by default.
+// The number of a value in a graph; absent by default.
 struct Value {
   uint32_t id = kNone;
   explicit operator bool() const { return id != kNone; }
@@ -49,7 +49,7 @@ struct Attr {
   std::string name;
   AttrValue value;
 };
-// In the order of the op's entry; one equal to its default is left out.
+// In the order of the op's entry. Attributes equal to their default are left out.
 using Attrs = std::vector<Attr>;
 
 enum class Space : uint8_t {
@@ -66,30 +66,30 @@ struct ValueInfo {
   Type type{};  // dtype NONE until it can be inferred (an input has symbols)
   Space space = Space::node;
   bool trainable = false;               // weights
-  NodeId node = kNone;                  // maker, for Space::node
-  uint32_t output = 0;                  // position among the maker's outputs
+  NodeId node = kNone;                  // the node that computes it, for Space::node
+  uint32_t output = 0;                  // position among the node's outputs
   std::string name{};                   // input, weight, state: their name; else a hint or empty
   std::shared_ptr<const Bytes> data{};  // constants: dense content
 };
 
-// What a node carries beside what it computes. A pass that puts other nodes in its place hands it
-// on.
+// Properties of a node that do not affect its results. A pass that replaces a node passes them on.
 struct Marks {
-  uint32_t clone = 0;      // != 0: recomputed copy, never merged with a node of another number
-  uint32_t recompute = 0;  // != 0: gradients run it again, with the others of its number
-  // Once devices were chosen:
-  uint32_t device = 0;      // the one that runs it, by its place among the plan's devices
-  uint32_t source = kNone;  // node of the graph before that for which it stands; kNone: several
-  uint32_t group = kNone;   // its device claimed it with the others of this number; kNone: alone
+  uint32_t clone = 0;      // != 0: recomputed copy; merged only with nodes of the same number
+  uint32_t recompute = 0;  // != 0: gradients recompute it, together with the nodes of this number
+  // Set once devices are chosen:
+  uint32_t device = 0;      // index of its device among those of the plan
+  uint32_t source = kNone;  // the node of the previous graph that it replaces; kNone: several
+  uint32_t group = kNone;   // claimed together with the nodes of this number; kNone: alone
 };
 
 struct NodeInfo : Marks {
   const OpRecord* op = nullptr;
-  std::vector<Value> operands{};  // fixed positions, absent ones inside; trailing absent ones cut
-  std::vector<Value> outputs{};   // likewise: absent = not wanted
+  // fixed positions; absent ones in between, trailing absent ones cut off
+  std::vector<Value> operands{};
+  std::vector<Value> outputs{};  // likewise: absent = not wanted
   Attrs attrs{};
   std::string provenance{};  // name in the source file, or of the call that made it
-  std::string note{};        // what a pass says of it, for reports
+  std::string note{};        // remarks of passes, for reports
 
   const AttrValue* attr(std::string_view name) const {
     for (const Attr& a : attrs)
@@ -104,38 +104,38 @@ struct Output {
 };
 struct Update {
   Value target;  // a weight or state
-  Value value;   // what it is after the run
+  Value value;   // its content after the run
 };
 
 class Graph {
  public:
   std::string name;
 
-  // Dims of an input may be symbols, made here; the same name is the same symbol.
+  // Returns the symbol of that name, for dims of inputs. Creates it if necessary.
   Dim symbol(std::string_view name);
   std::string_view symbol_name(Dim symbol) const { return symbols_[static_cast<size_t>(~symbol)]; }
   const std::vector<std::string>& symbols() const { return symbols_; }
 
-  // Names are unique within their space, not empty. Weights and state have numeric shapes.
+  // Names are unique within their space and not empty. Weights and states have numeric shapes.
   Value input(std::string_view name, const Type& type);
   Value weight(std::string_view name, const Type& type, bool trainable = true);
   Value state(std::string_view name, const Type& type);
   Value constant(const Type& type, std::shared_ptr<const Bytes> data);
 
-  // Checks arity and attributes against the op's entry, drops attributes equal to their default,
-  // and infers the outputs' types where the operands' are known. wanted[k] false = output k is
-  // absent; so are those beyond its end.
+  // Checks the number of operands and the attributes against the op's entry, drops attributes equal
+  // to their default, and infers output types if operand types are known. If wanted[k] is false or
+  // missing, output k is absent.
   NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs,
                   std::vector<bool> wanted, std::string_view provenance = {});
-  // Makes optional output k of a node wanted, if it is not.
+  // Makes optional output k of a node wanted.
   Value want_output(NodeId node, uint32_t k);
-  // From an op struct. Defined in ops/build.hpp.
+  // Adds a node from an op struct. Defined in ops/build.hpp.
   template <class Op>
   NodeId add(const Op& op, std::string_view provenance = {});
 
   void output(std::string_view name,
-              Value value);                // names are unique; a value may leave under several
-  void update(Value target, Value value);  // types must agree; one update per target
+              Value value);  // names are unique; a value may be an output under several names
+  void update(Value target, Value value);             // types must agree; one update per target
   void set_name(Value value, std::string_view name);  // a hint for reports
   void set_clone(NodeId node, uint32_t clone) { nodes_[node].clone = clone; }
   void set_recompute(NodeId node, uint32_t segment) { nodes_[node].recompute = segment; }
@@ -149,14 +149,14 @@ class Graph {
   uint32_t node_count() const { return static_cast<uint32_t>(nodes_.size()); }
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::vector<Update>& updates() const { return updates_; }
-  const std::vector<Value>& inputs() const { return inputs_; }  // in the order of their making
+  const std::vector<Value>& inputs() const { return inputs_; }  // in order of creation
   const std::vector<Value>& weights() const { return weights_; }
   const std::vector<Value>& states() const { return states_; }
-  Value find(Space space, std::string_view name) const;  // absent when there is none
+  Value find(Space space, std::string_view name) const;  // absent if there is none
   Value update_of(Value target) const;                   // the new value, or absent
 
  private:
-  friend struct GraphSurgery;  // tests only: makes what the checks above refuse
+  friend struct GraphSurgery;  // tests only: creates graphs that the checks above refuse
   Value add_value(ValueInfo info);
   Value add_named(Space space, std::string_view name, const Type& type, std::vector<Value>& list);
 
@@ -172,11 +172,11 @@ class Graph {
   std::map<Value, Value> update_of_;
 };
 
-// Outputs of an op's entry, list outputs not counted.
+// The number of outputs in an op's entry, without list outputs.
 size_t output_count(const OpRecord& op);
 bool has_output_list(const OpRecord& op);
-// Runs the shape rule: the types of the first `count` outputs, checked. Every operand's type must
-// be known.
+// Runs the shape rule: returns the checked types of the first `count` outputs. All operand types
+// must be known.
 std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count);
 bool operands_typed(const Graph& graph, const NodeInfo& node);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the text form into words, numbers and strings.
+// Splits the text form into words, numbers and strings.
 #include "ir/lexer.hpp"
 
 namespace tenon::core {

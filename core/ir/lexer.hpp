@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of the graph text form.
+// Tokens of the graph text form.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Token {
   enum class Kind : uint8_t { end, word, percent, number, string, mark };
   Kind kind = Kind::end;
   std::string_view text{};  // as written; a percent word with its %
-  std::string value{};      // string: what it says
+  std::string value{};      // for a string: its content
   uint32_t line = 1, column = 1;
 
   bool is(std::string_view mark) const {
@@ -22,10 +22,10 @@ struct Token {
   std::string shown() const;  // for "got ..."
 };
 
-// Can this be written as a word: a letter or _, then letters, digits, _ and .
+// True if the text can be written as a word: a letter or _, then letters, digits, _ and .
 bool is_word(std::string_view text);
 
-// "..." with the escapes that the lexer reads.
+// Quotes a text, with the escapes that the lexer reads.
 std::string quoted(std::string_view text);
 
 class Lexer {
@@ -37,7 +37,7 @@ class Lexer {
     advance();
     return t;
   }
-  // Opens a message with where the token stands.
+  // The position of a token, for the start of a message.
   std::string where(const Token& t) const { return cat(file_, ":", t.line, ":", t.column); }
   [[noreturn]] void expected(std::string_view what) const;  // at the next token
 

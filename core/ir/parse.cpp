@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the text form of a graph; errors name file, line and column.
+// Parses the text form of a graph. Errors name file, line and column.
 #include <unordered_map>
 
 #include "ir/lexer.hpp"
@@ -11,7 +11,7 @@ namespace tenon::core {
 namespace {
 
 using Kind = Token::Kind;
-constexpr int kMaxDepth = 8;  // function bodies inside function bodies
+constexpr int kMaxDepth = 8;  // levels of nested function bodies
 
 class Parser {
  public:
@@ -59,7 +59,7 @@ class Parser {
     lex_.take();
     return value;
   }
-  // What the graph refuses is an error at the token that began it.
+  // Errors of the graph are reported at the token where the statement starts.
   template <class Call>
   auto checked(const Token& at, Call call) {
     try {
@@ -82,7 +82,7 @@ class Parser {
     if (text_detail::is_reserved(d.ident))
       fail(Code::invalid_argument, lex_.where(d.at), ": expected a value's name, got the keyword '",
            d.ident, "'");
-    if (!values_.emplace(d.ident, Value{}).second)  // absent until its statement is through
+    if (!values_.emplace(d.ident, Value{}).second)  // absent until the statement is complete
       fail(Code::invalid_argument, lex_.where(d.at), ": value '", d.ident, "' exists already");
     if (d.at.kind == Kind::word)
       d.name = d.ident;

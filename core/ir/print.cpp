@@ -19,7 +19,7 @@ std::string shortest(Number v) {
   return {text, std::to_chars(text, text + sizeof text, v).ptr};
 }
 
-// Never mistaken for an integer.
+// The text never looks like an integer.
 std::string float_text(double v) {
   std::string text = shortest(v);
   return text.find_first_of(".einf") == std::string::npos ? text + ".0" : text;
@@ -35,7 +35,7 @@ std::string hex_text(const Bytes& data) {
   return out;
 }
 
-// One element, or empty where its text would not give the same bytes back.
+// The text of one element, or empty if the text would not reproduce its bytes.
 std::string element_text(DType t, const std::byte* at) {
   const size_t size = tenon_dtype_bits(t) / 8;
   auto same = [&](const std::string& text) {
@@ -112,7 +112,7 @@ class Printer {
 
   std::string ident(Value v) const { return v ? idents_[v.id] : "_"; }
 
-  // Gives a value its identifier; with its name behind it where that is another.
+  // Assigns an identifier to a value. Appends the name if it differs.
   std::string define(Value v) {
     const std::string& name = g_[v].name;
     std::string& ident = idents_[v.id];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a pass writes a new graph from an old one: everything that has a name is there from the
-// start, nodes are copied or replaced one by one, and the map from old values to new ones says
-// where each went.
+// Helps a pass to write a new graph from an old one. Named values exist from the start; nodes are
+// copied or replaced one by one; a map gives the new value of each old one.
 #pragma once
 
 #include <span>
@@ -10,7 +9,7 @@
 
 namespace tenon::core {
 
-// Old value -> new value; absent where the old one was dropped.
+// Old value -> new value; absent if the old value was dropped.
 class ValueMap {
  public:
   ValueMap() = default;
@@ -19,7 +18,7 @@ class ValueMap {
   Value operator[](Value old) const { return old.id < now_.size() ? now_[old.id] : Value{}; }
   void set(Value old, Value now) { now_[old.id] = now; }
   size_t size() const { return now_.size(); }
-  // This map followed by another.
+  // Composes this map with another one.
   ValueMap then(const ValueMap& next) const;
 
  private:
@@ -28,20 +27,20 @@ class ValueMap {
 
 class Rewriter {
  public:
-  // Copies symbols, inputs, weights and states. input_types, when given, replace the inputs' types
-  // (by position), and the symbols go.
+  // Copies symbols, inputs, weights and states. input_types, if given, replaces the types of the
+  // inputs by position; then there are no symbols.
   explicit Rewriter(const Graph& from, std::span<const Type> input_types = {});
   Graph to;
 
-  // The new value of an old one; constants are copied at their first use. A node's value must have
-  // been made.
+  // Returns the new value of an old one. Copies constants at first use. The value of a node must
+  // have been copied or replaced before.
   Value map(Value old);
   std::vector<Value> map(std::span<const Value> old);
-  // The node with mapped operands; maps its outputs.
+  // Copies a node with mapped operands. Maps its outputs.
   NodeId copy(NodeId node);
-  // From here on `old` is `now`, which takes over its name where it has none.
+  // Maps `old` to `now`. `now` takes over the name if it has none.
   void replace(Value old, Value now);
-  // Writes outputs and updates, and hands the graph over.
+  // Writes outputs and updates. Returns the graph.
   Graph finish();
   const ValueMap& values() const { return values_; }
 
@@ -50,14 +49,14 @@ class Rewriter {
   ValueMap values_;
 };
 
-// Marks what outputs, updates and ordered nodes need; by node.
+// By node: needed by outputs, updates or ordered nodes.
 std::vector<bool> live_nodes(const Graph& graph);
 
-// The recomputed segment of what stands for these nodes: theirs, or none where they are of several,
-// for then what it makes is kept.
+// The recomputation segment for the replacement of these nodes: their common segment, or none if
+// they differ, because then the result is kept.
 uint32_t segment_of(const Graph& graph, std::span<const NodeId> nodes);
 
-// Full-length wishes as Graph::add_node takes them.
+// The wanted flags of a node at full length, for Graph::add_node.
 std::vector<bool> wanted_outputs(const NodeInfo& node);
 
 }  // namespace tenon::core

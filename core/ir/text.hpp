@@ -14,10 +14,10 @@
 //     update n = m
 //   }
 //
-// An identifier is also the value's name; a value without a name, or with one that is no identifier
-// or is taken, is
-// %<number>, followed by its name as a string where it has one. Another domain's op is domain:name;
-// an op of an older version name/version. # begins a comment.
+// An identifier is also the name of its value. A value without a name, or whose name is not an
+// identifier or is taken, is written %<number>, followed by its name as a string if it has one. Ops
+// of other domains are written domain:name, older versions of an op name/version. # starts a
+// comment.
 #pragma once
 
 #include <functional>
@@ -26,14 +26,14 @@
 
 namespace tenon::core {
 
-// with_types: each node's output types behind it, as a comment.
+// with_types: appends the output types of each node as a comment.
 std::string print(const Graph& graph, bool with_types = false);
 
-// Finds an op's record; version 0 is the newest.
+// Finds the record of an op; version 0 means the newest.
 using FindRecord = std::function<const OpRecord*(std::string_view domain, std::string_view name,
                                                  uint32_t version)>;
 
-// Throws an Error that opens with file_name:line:column. Safe on any bytes.
+// Errors start with file_name:line:column. Safe on any bytes.
 Graph parse(std::string_view text, std::string_view file_name);
 Graph parse(std::string_view text, std::string_view file_name, const FindRecord& find);
 

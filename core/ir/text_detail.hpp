@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the printer and the parser of the text form must agree on.
+// Shared by the printer and the parser of the text form.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace tenon::core::text_detail {
 
-// Words that begin or end something: never a value's identifier.
+// Words with a meaning in the grammar; not allowed as identifiers.
 inline bool is_reserved(std::string_view word) {
   constexpr std::string_view words[] = {"_",         "graph", "symbols",   "input",
                                         "weight",    "state", "const",     "output",
@@ -23,10 +23,10 @@ inline bool is_reserved(std::string_view word) {
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 
-// Dtypes whose constants may be written as a list of numbers.
+// Dtypes whose constants may be written as lists of numbers.
 inline bool lists(DType t) { return is_float(t) || is_integer(t) || t == kBool; }
 
-// One element from its text; false where the text is no number of that dtype.
+// Reads one element from its text. Returns false if the text is not a number of that dtype.
 inline bool read_element(DType t, std::string_view text, std::byte* at) {
   const char* end = text.data() + text.size();
   if (is_float(t)) {

@@ -30,8 +30,7 @@ using sdk::is_half;     // H
 using sdk::is_index;    // X
 using sdk::is_integer;  // I
 
-// A dim is a number >= 0, or a symbol: ~s for symbol s of the graph. Symbols live in types of
-// inputs only.
+// A number >= 0, or a symbol: ~s for symbol s of the graph. Only types of inputs contain symbols.
 using Dim = int64_t;
 constexpr bool is_symbol(Dim d) { return d < 0; }
 
@@ -60,7 +59,7 @@ class Shape {
       if (is_symbol(d)) return false;
     return true;
   }
-  int64_t elements() const;  // of a numeric shape; fails where the product overflows
+  int64_t elements() const;  // of a numeric shape; fails on overflow
   std::string text() const;  // "[4,256]"; symbols as "?"
   friend bool operator==(const Shape&, const Shape&) = default;
 
@@ -76,12 +75,12 @@ struct Type {
   friend bool operator==(const Type&, const Type&) = default;
 };
 
-// The one size function: bytes of a dense value.
+// The size in bytes of a dense value.
 uint64_t type_bytes(const Type& type);
 
-// Axis in [-rank, rank) to [0, rank); `who` opens the message.
+// Maps an axis in [-rank, rank) to [0, rank). Messages start with `who`.
 int normalize_axis(int64_t axis, int rank, std::string_view who);
-// NumPy broadcasting; fails with shape_mismatch, `who` opens the message.
+// NumPy broadcasting. Fails with shape_mismatch; messages start with `who`.
 Shape broadcast(const Shape& a, const Shape& b, std::string_view who);
 
 }  // namespace tenon::core

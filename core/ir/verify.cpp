@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks what must hold of every graph.
+// Checks the invariants of a graph.
 #include "ir/verify.hpp"
 
 #include <set>
@@ -108,7 +108,7 @@ class Verifier {
     std::set<std::string_view> names;
     for (Value v : list) {
       if (v.id >= g_.value_count() || g_[v].space != space)
-        bad("a named value stands in the wrong list");
+        bad("a named value is in the list of another space");
       if (g_[v].name.empty()) bad(value_text(v), ": its name is empty");
       if (!names.insert(g_[v].name).second) bad(value_text(v), ": its name is used twice");
       if (g_.find(space, g_[v].name) != v) bad(value_text(v), ": is not found by its name");
@@ -146,7 +146,8 @@ class Verifier {
   const Graph& g_;
 };
 
-// Arity and attributes against ops.def, as Graph::add_node leaves them.
+// Checks number of operands and attributes against ops.def, in the form that Graph::add_node
+// produces.
 void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
   size_t operand = 0, output = 0, attr = 0;
   bool operand_list = false, output_list = false;

@@ -114,7 +114,7 @@ class Planner {
         if (!news) break;
       }
       if (improve == Improve::nothing)
-        fail(Code::internal, "claims were taken back again and again:", refused);
+        fail(Code::internal, "the plugins withdrew claims in every round:", refused);
     }
   }
 

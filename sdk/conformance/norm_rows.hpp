@@ -9,6 +9,15 @@
 
 namespace tenon::conform {
 
+// Asks a forward op for its statistics.
+template <class Op>
+void want_statistics(Op& n) {
+  if constexpr (requires { n.want_mean; })
+    n.want_mean = n.want_inv_std = true;
+  else
+    n.want_inv_rms = true;
+}
+
 // Refusals of a negative eps, and of a gamma that is shorter than its 4 elements.
 template <class Op>
 void norm_refusal_rows(Suite& s, const std::string& name, const Dims& dims) {

@@ -70,7 +70,7 @@ inline Recipe random_recipe(uint64_t seed, const std::vector<tenon_dtype>& dtype
   // slopes of that.
   const int64_t cols = is_half(dtype) && wide < 2 ? 3 : kSizes[wide];
   const bool gradient = below(2) == 0;
-  Recipe r{rows, cols, dtype, gradient && !is_whole(dtype), 0, {}};
+  Recipe r{rows, cols, dtype, gradient && !is_integer(dtype), 0, {}};
   const uint32_t count = 2 + below(12);
   for (uint32_t k = 0; k < count; ++k) {
     // Mostly on the newest value, so that chains grow.
@@ -127,7 +127,7 @@ class Built {
     for (const auto& [name, weight] : weights) all.push_back({name, g.type(weight), {}, true});
     all.insert(all.end(), inputs.begin(), inputs.end());
     for (size_t k = 0; k < all.size(); ++k)
-      all[k].value = [key = k + 1, whole = is_whole(type.dtype)](size_t i) {
+      all[k].value = [key = k + 1, whole = is_integer(type.dtype)](size_t i) {
         const double v = noise(key, i);
         return whole ? std::floor(v * 9) : v;
       };
@@ -176,7 +176,7 @@ class Built {
     }
   }
 
-  Value made(const Step& s) { return is_whole(type.dtype) ? made_whole(s) : made_float(s); }
+  Value made(const Step& s) { return is_integer(type.dtype) ? made_whole(s) : made_float(s); }
 
   Value made_float(const Step& s) {
     const Value a = values[s.a], b = values[s.b];

@@ -70,7 +70,7 @@ std::string difference(const Recipe& r, Joined* joined = nullptr) {
   }
   for (const auto& [name, expected] : plain) {
     const Result& given = fused.at(name);
-    if (is_whole(r.dtype)) {
+    if (is_integer(r.dtype)) {
       if (given.bytes != expected.bytes) return name + " has other bits fused than not fused";
       continue;
     }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <tenon/dtype.hpp>
+
 #include "base/number.hpp"
 #include "rig.hpp"
 
@@ -27,15 +29,15 @@ inline uint64_t number_from(const char* variable, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-inline bool is_whole(tenon_dtype t) { return t >= i8 && t <= u64; }
-inline bool is_half(tenon_dtype t) { return t == f16 || t == bf16; }
-inline bool is_real(tenon_dtype t) { return t == f32 || t == f64 || is_half(t); }
+using sdk::is_float;
+using sdk::is_half;
+using sdk::is_integer;
 // Half of the distance from 1 to the next number.
 inline double unit_of(tenon_dtype t) {
   return t == f64 ? 0x1p-53 : t == f32 ? 0x1p-24 : t == f16 ? 0x1p-11 : 0x1p-8;
 }
 inline void store_at(tenon_dtype t, std::byte* at, double v) {
-  if (is_real(t)) {
+  if (is_float(t)) {
     REQUIRE(core::store_number(t, at, v));
   } else {
     const auto whole = static_cast<int64_t>(v);
@@ -70,8 +72,8 @@ inline std::vector<std::byte> content(const Feed& feed, uint64_t key, const Numb
   std::vector<std::byte> bytes(static_cast<size_t>(feed.type.elements()) * size);
   for (size_t i = 0; i * size < bytes.size(); ++i) {
     double v = feed.value(i);
-    if (is_real(dtype)) v = rounded(how.rounded, v);
-    if (is_real(dtype) && how.nudge)
+    if (is_float(dtype)) v = rounded(how.rounded, v);
+    if (is_float(dtype) && how.nudge)
       v *= 1 + (noise(key + 1000 * how.nudge, i) < 0 ? -1 : 1) * unit_of(how.rounded);
     store_at(dtype, bytes.data() + i * size, v);
   }
@@ -109,7 +111,7 @@ inline Results run(const Graph& graph, const std::vector<Feed>& feeds,
     r.type = context.output_type(name);
     r.bytes.resize(r.type.bytes());
     context.get(name, r.bytes.data(), r.bytes.size());
-    if (!is_real(r.type.dtype)) continue;
+    if (!is_float(r.type.dtype)) continue;
     r.values.resize(static_cast<size_t>(r.type.elements()));
     for (size_t i = 0; i < r.values.size(); ++i)
       core::load_number(r.type.dtype, r.bytes.data() + i * (tenon_dtype_bits(r.type.dtype) / 8),

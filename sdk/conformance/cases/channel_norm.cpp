@@ -100,7 +100,7 @@ void forward_row(Suite& s, const std::string& name, const Form& f) {
                Op n{};
                n.x = b.input("x", f.dims, f.data());
                set_parameters(b, f, n);
-               n.want_mean = n.want_inv_std = true;
+               want_statistics(n);
                const Node y = b.add(n);
                b.output("y", y[0]);
                b.scale("y", [&] { return forward_scale(b, n, y[2]); });

@@ -105,10 +105,7 @@ void forward_rows(Suite& s, const std::string& name) {
                  Op n{};
                  n.x = b.input("x", f.dims, f.data());
                  set_parameters(b, f, n);
-                 if constexpr (requires { n.want_mean; })
-                   n.want_mean = n.want_inv_std = true;
-                 else
-                   n.want_inv_rms = true;
+                 want_statistics(n);
                  const Node y = b.add(n);
                  b.output("y", y[0]);
                  b.scale("y", [&] { return forward_scale(b, f, n.x, n, y.outputs.back()); });
@@ -164,10 +161,7 @@ void residual_rows(Suite& s, const std::string& name) {
                    if (bias) n.bias = b.input("bias", f.parameter_dims());
                    set_parameters(b, f, n);
                    n.want_sum = true;
-                   if constexpr (requires { n.want_mean; })
-                     n.want_mean = n.want_inv_std = true;
-                   else
-                     n.want_inv_rms = true;
+                   want_statistics(n);
                    const Node y = b.add(n);
                    b.output("y", y[0]);
                    b.scale("y", [&] {

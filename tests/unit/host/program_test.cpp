@@ -143,9 +143,10 @@ TEST_SUITE("host/program") {
       return text;
     };
     CHECK_SAYS(offered([&] { add(1, 40); }), "accepted");
-    CHECK_SAYS(offered([&] { add(0, 40); }), "derived weight of what is no weight");
-    CHECK_SAYS(offered([&] { add(TENON_NONE, 40); }), "derived weight of what is no weight");
-    CHECK_SAYS(offered([&] { add(1, 0); }), "derived weight of no bytes");
+    CHECK_SAYS(offered([&] { add(0, 40); }), "is a derived weight, but its source is not a weight");
+    CHECK_SAYS(offered([&] { add(TENON_NONE, 40); }),
+               "is a derived weight, but its source is not a weight");
+    CHECK_SAYS(offered([&] { add(1, 0); }), "derived weight without bytes");
     CHECK_SAYS(offered([&] {
                  add(1, 40);
                  answers.steps[0].writes.push_back(6);

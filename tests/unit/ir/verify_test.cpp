@@ -120,7 +120,7 @@ TEST_SUITE("ir/verify") {
     CHECK_SAYS(why([](Graph& g) { S::value(g, Value{1}).name = "y"; }),
                "'y': is not found by its name");
     CHECK_SAYS(why([](Graph& g) { S::inputs(g)[0] = g.find(Space::weight, "w"); }),
-               "stands in the wrong list");
+               "is in the list of another space");
     CHECK_SAYS(why([](Graph& g) {
                  S::outputs(g).push_back({"d", {0}});
                }),
