@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command lines: options are declared once, in a table, from which they are parsed, checked,
-// explained and completed.
+// Command lines. Options are declared once, in a table, for parsing, checks, help and completions.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +13,21 @@
 
 namespace tenon::cli {
 
-// Wrong usage: exit status 2.
+// Wrong usage; exit status 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a shell offers for a value.
+// What shell completion offers for a value.
 enum class Completes : uint8_t { nothing, file, folder };
 
 struct Option {
   std::string_view name;                    // "--steps"
-  std::string_view value{};                 // its place in the help, "N"; empty: a switch
+  std::string_view value{};                 // its name in the help, "N"; empty for a switch
   std::string_view help{};                  // one line
-  std::string_view otherwise{};             // the default, which the help shows
-  std::vector<std::string_view> choices{};  // the only values, unless empty
+  std::string_view otherwise{};             // the default, for the help
+  std::vector<std::string_view> choices{};  // allowed values, unless empty
   Completes completes = Completes::nothing;
   bool repeats = false;  // may be given several times
   bool greedy = false;   // takes all words up to the next option
@@ -36,25 +35,25 @@ struct Option {
 
 class Args {
  public:
-  // words: what follows the command. allowed_words: how many words that are no option may come.
-  // A switch may be written NAME=on or NAME=off.
+  // words: the words after the command. allowed_words: limit of words that are not options. A
+  // switch may be written NAME=on or NAME=off.
   Args(const std::vector<std::string>& words, const std::vector<Option>& options,
        size_t allowed_words = 0);
 
-  // Given, and no switch that is off.
+  // True if the option is given and not switched off.
   bool has(std::string_view name) const { return given_.contains(name) && !off_.contains(name); }
   std::string text(std::string_view name, std::string_view otherwise = "") const;
   std::vector<std::string> list(std::string_view name) const;
-  // Numbers are parsed whole and checked against [least, most].
+  // Parses a complete number and checks it against [least, most].
   int64_t integer(std::string_view name, int64_t otherwise, int64_t least, int64_t most) const;
   double number(std::string_view name, double otherwise, double least, double most) const;
-  // Where options would be ignored: "NAME: why" for the first of them that is given.
+  // For options without effect here: throws "NAME: why" for the first of them that is given.
   void refuse(std::initializer_list<std::string_view> names, const std::string& why) const;
   const std::vector<std::string>& words() const { return words_; }
 
-  // The same with the options of others that are not given here.
+  // The same arguments, plus those of `others` that are not given here.
   Args with(const Args& others) const;
-  // Those of names that are given, as words of a command line.
+  // The given ones among `names`, as words of a command line.
   std::vector<std::string> given(const std::vector<std::string_view>& names) const;
 
  private:
@@ -67,7 +66,7 @@ class Args {
   std::vector<std::string> words_;
 };
 
-// The one of candidates that word was probably meant to be; empty: none is near.
+// The candidate that the word was probably meant to be; empty if none is close.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 // "; did you mean 'X'?", or nothing.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon bench: times an op, a graph file, or the three language models that the project compares
-// itself by.
+// tenon bench: times an op, a graph file, or the three reference language models.
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -57,7 +56,7 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const Args
     run.set("lr", 1e-3f);
   }
   const auto body = [&] {
-    // Decoding is timed in the middle of the context, as the peer does.
+    // Decoding is timed in the middle of the context, like in the PyTorch benchmark.
     if (!train) store.set<int64_t>(TENON_SPACE_STATE, "length", {1}, {half});
     run.run();
   };
@@ -124,7 +123,7 @@ void time_cases(const Runtime& runtime, const Args& args, const Show& show) {
   if (!any) throw UsageError("--only " + only + ": expected a part of the name of a case");
 }
 
-// An array whose elements are printed as they come.
+// A JSON array whose elements are printed immediately.
 class JsonList {
  public:
   void add(const nlohmann::json& j) {
@@ -149,7 +148,7 @@ int bench(const Args& args) {
     else
       print(t);
   });
-  trace.save();  // without what the ceilings run
+  trace.save();  // does not include the ceilings
   if (!args.has("--no-ceilings")) {
     const Ceilings c = measure_ceilings(runtime, args);
     if (as_json)

@@ -24,15 +24,15 @@ uint16_t to_bf16(double v) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
 }
 
-// Cut off; what f16 has no normal number for becomes 0.
+// Truncates; numbers below the normal range of f16 become 0.
 uint16_t to_f16(double v) {
   const auto f = std::bit_cast<uint32_t>(static_cast<float>(v));
   if (!(std::abs(v) >= 0x1p-14 && std::abs(v) < 65504)) return 0;
   return static_cast<uint16_t>((f >> 16 & 0x8000) | (((f & 0x7FFFFFFF) >> 13) - (112 << 10)));
 }
 
-// Beyond a prime number of elements they repeat: a tensor of a gigabyte would take minutes to draw,
-// and its rows differ all the same.
+// Repeats after a prime number of elements: a tensor of a gigabyte would take minutes to draw, and
+// its rows still differ.
 template <class T, class Make>
 void write_all(std::vector<std::byte>& bytes, const Make& make) {
   constexpr size_t kPeriod = 1048583;
@@ -83,7 +83,7 @@ std::vector<std::byte> content(const TensorType& type, const std::pair<double, d
   return bytes;
 }
 
-// Deep models of such weights stay finite, and train.
+// Deep models with such weights stay finite and train.
 constexpr double kWeightScale = 0.02;
 
 const std::pair<double, double>* range_of(const Ranges& ranges, const std::string& name) {
@@ -98,7 +98,7 @@ bool parse(std::string_view text, double& out) {
 
 void set_inputs(Context& run, Graph& graph, const Args& args) {
   const Ranges ranges = ranges_from(args, graph);
-  std::map<int64_t, int64_t> numbers;  // symbolic dim -> number
+  std::map<int64_t, int64_t> numbers;  // of a symbolic dim
   for (const auto& [name, number] : bindings_from(args)) numbers[graph.symbol(name)] = number;
   for (const auto& in : graph.named(TENON_SPACE_INPUT)) {
     TensorType type = graph.type(in.value);
@@ -118,12 +118,12 @@ void set_inputs(Context& run, Graph& graph, const Args& args) {
 
 using Symbols = std::vector<std::pair<std::string, int64_t>>;
 
-// Read and written, more than any cache holds.
+// Bytes read and written per flush, more than any cache holds.
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
 constexpr std::string_view kFlush = "bench.flush";
 
-// Runs of this graph also change states that are bigger than the caches. Two of them: a device may
-// start a single step in another way than several, and the flush alone is to start as the graph.
+// Adds two states that are larger than the caches and change in each run. Two, because a device may
+// launch a single step differently; the flush alone must be launched like the graph.
 void add_flush(Graph& graph) {
   for (const int k : {0, 1}) {
     const Value old =
@@ -139,8 +139,8 @@ Graph flush_graph(Store& store) {
   return graph;
 }
 
-// Is the flush before or behind the other steps? In the midst it would cool what they hand to each
-// other, which only many steps do.
+// True if the flush runs before or after all other steps. In between, it would cool the data that
+// steps pass to each other; this only happens with many steps.
 bool is_at_an_end(const nlohmann::json& steps) {
   int changes = 0;
   for (size_t i = 1; i < steps.size(); ++i)
@@ -156,14 +156,15 @@ std::set<std::string> devices_of(const Executable& executable, const Symbols& sy
   return ids;
 }
 
-// The device's memory is the host's: nothing is launched there, a run's own time is the device's.
+// True if the device's memory is host memory: there is no launch, and the run time is the device's
+// time.
 bool is_host(const Runtime& runtime, const std::string& device) {
   for (const DeviceEntry& d : runtime.devices())
     if (d.id == device) return d.host_addressable;
   return false;
 }
 
-// Runs of it flush the caches of one device.
+// A graph whose runs flush the caches of one device.
 struct Flush {
   Flush(const Runtime& runtime, Store& store, const ExecutableOptions& options)
       : executable(runtime, flush_graph(store), store, options), context(executable) {}
@@ -211,10 +212,10 @@ Timing bench_cold(const Runtime& runtime, Graph& graph, Store& store, const std:
                   const Args& args, double seconds) {
   ExecutableOptions options = executable_options(args);
   const Symbols symbols = bindings_from(args);
-  // The graph's own devices: "auto" might choose another one for the flush.
+  // Uses the graph's own devices: "auto" might choose another one for the flush.
   std::optional<Executable> executable(std::in_place, runtime, graph, store, options);
   const std::set<std::string> devices = devices_of(*executable, symbols);
-  std::deque<Store> stores;  // a state lies on one device only
+  std::deque<Store> stores;  // a state is on one device only
   std::deque<Flush> flushes;
   for (const std::string& device : devices) {
     options.device = device;
@@ -332,8 +333,8 @@ Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name,
   return t;
 }
 
-// Rates of the device that an id or a kind names, where they were measured; of "auto" it is not
-// known here which device that is.
+// The measured rates of the device that an id or kind names. For "auto", the device is not known
+// here.
 static std::optional<nlohmann::json> calibrated_rates(const Runtime& runtime,
                                                       const std::string& device) {
   for (const DeviceEntry& d : runtime.devices()) {

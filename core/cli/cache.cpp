@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon cache: what the cuda plugin keeps on disk, machine code and tuned choices, and removing it.
+// tenon cache: shows and removes what the cuda plugin stores on disk: machine code and tuning
+// choices.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where plugins/cuda/cache.cpp keeps it.
+// The folder of plugins/cuda/cache.cpp.
 fs::path cache_folder() {
   if (const char* given = std::getenv("TENON_CUDA_CACHE")) return given;
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base == '/')
@@ -30,7 +31,7 @@ struct File {
   fs::file_time_type used;
 };
 
-// The folder's files with this suffix, the one that was used least recently first. No links.
+// The files of the folder with this suffix, least recently used first. Skips links.
 std::vector<File> files_of(const fs::path& folder, std::string_view suffix) {
   std::vector<File> list;
   std::error_code failure;
@@ -54,7 +55,7 @@ uint64_t bytes_of(const std::vector<File>& files) {
   return sum;
 }
 
-// Removes the first files until at most `most` bytes are left.
+// Removes files from the front until at most `most` bytes are left.
 void prune(std::vector<File>& files, uint64_t most) {
   uint64_t sum = bytes_of(files);
   while (sum > most && !files.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon calibrate: measures how fast devices are and keeps it for placement and for bench.
+// tenon calibrate: measures the rates of devices and stores them for placement and bench.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// The devices that --device names, those that cannot be opened left out of "auto".
+// The devices that --device names. "auto" omits those that cannot be opened.
 std::vector<std::string> wanted_devices(const Runtime& runtime, const Args& args) {
   if (args.has("--device") && device_of(args) != "auto") return {device_of(args)};
   std::vector<std::string> ids;

@@ -48,8 +48,7 @@ std::vector<Option> options_of(const Command& command) {
 }
 
 namespace {
-// The loader takes absolute paths only; a relative one on a command line means the working
-// directory, said explicitly.
+// The loader requires absolute paths. Relative ones are resolved against the working directory.
 std::string absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
@@ -78,7 +77,7 @@ Option trace_option() {
 }
 
 namespace {
-// A path that was mistyped may name anyone's file: a trace replaces traces only.
+// A mistyped path may name any file: a trace only replaces traces.
 bool may_be_replaced(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return true;  // /dev/null, a pipe

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every subcommand shares: its entry in the table of commands, the common options, exit
-// statuses.
+// Shared by all subcommands: the entry in the table of commands, common options, exit statuses.
 #pragma once
 
 #include <string>
@@ -12,27 +11,27 @@
 
 namespace tenon::cli {
 
-inline constexpr int kFailure = 1;  // something did not work
+inline constexpr int kFailure = 1;  // something failed
 inline constexpr int kWrongUsage = 2;
 inline constexpr int kInterrupted = 130;  // Ctrl-C
 
 struct Command {
   std::string_view name;                     // "devices", "lm train"
   std::string_view summary{};                // one line
-  std::string_view usage{};                  // what follows the name
-  std::vector<Option> options{};             // its own; the common ones are added
-  std::string_view examples{};               // a line each
-  size_t words = 0;                          // arguments that are no options
-  std::vector<std::string_view> choices{};   // of those arguments, unless empty
+  std::string_view usage{};                  // the words after the name
+  std::vector<Option> options{};             // without the common ones
+  std::string_view examples{};               // one per line
+  size_t words = 0;                          // arguments that are not options
+  std::vector<std::string_view> choices{};   // allowed values of these arguments, unless empty
   Completes completes = Completes::nothing;  // for those arguments
-  bool loads_plugins = true;                 // takes --plugin, --plugin-dir and --threads
-  bool opens_device = true;                  // takes --device
+  bool loads_plugins = true;                 // accepts --plugin, --plugin-dir and --threads
+  bool opens_device = true;                  // accepts --device
   int (*run)(const Args& args) = nullptr;
 };
 
-// Every command, in the order of the overview.
+// All commands, in the order of the overview.
 const std::vector<Command>& all_commands();
-// Its own options and the common ones that it takes.
+// The command's own options and its common ones.
 std::vector<Option> options_of(const Command& command);
 
 Command devices_command();
@@ -45,25 +44,25 @@ Command lm_train_command();
 Command lm_generate_command();
 Command completions_command();
 
-// Loads plugins as the common options say. A file named by --plugin that fails throws; a bad one in
-// a directory is told on standard error.
+// Loads plugins as the common options say. Throws if a plugin of --plugin fails; prints a warning
+// for one in a directory.
 Runtime make_runtime(const Args& args);
 std::string device_of(const Args& args);
 
-// --trace FILE, of the commands that run something.
+// --trace FILE, for commands that run something.
 Option trace_option();
-// Records what runs do while it lives, when --trace asks for it.
+// Records runs during its lifetime if --trace is given.
 class TraceFile {
  public:
-  TraceFile(const Runtime& runtime, const Args& args);  // a path that cannot be is told here
-  ~TraceFile();  // of a command that failed: what there is, saved as well as may be
+  TraceFile(const Runtime& runtime, const Args& args);  // fails here if the path is not usable
+  ~TraceFile();  // saves what was recorded, also if the command failed
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
   void save();
 
  private:
   const Runtime& runtime_;
-  std::string path_;  // empty: no trace, or saved
+  std::string path_;  // empty: no trace, or already saved
 };
 
 }  // namespace tenon::cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon completions: what bash, zsh and fish offer on the Tab key, made from the table of commands.
+// tenon completions: shell completions for bash, zsh and fish, generated from the table of
+// commands.
 #include <iostream>
 
 #include "cli/command.hpp"
@@ -17,7 +18,7 @@ std::string first_word(std::string_view name) {
   return std::string(name.substr(0, name.find(' ')));
 }
 
-// The words that may follow `tenon`, each once, and `help`.
+// The words that may follow `tenon`, each once.
 std::string first_words() {
   std::string text;
   for (const Command& c : all_commands())
@@ -41,7 +42,7 @@ std::string option_names(const Command& c) {
   return text;
 }
 
-// For a text inside single quotes of bash or zsh.
+// Escapes a text for single quotes of bash and zsh.
 std::string in_quotes(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -59,7 +60,7 @@ const char* bash_offer(Completes what) {
   }
 }
 
-// One function. It finds the command, then what the word before asks for.
+// One function: finds the command, then completes by the previous word.
 std::string bash() {
   std::string text =
       "# bash completion for tenon\n"
@@ -130,7 +131,7 @@ std::string bash() {
          "complete -F _tenon tenon\n";
 }
 
-// For a text inside an option's brackets of _arguments.
+// Escapes a text for an option's brackets in _arguments.
 std::string zsh_help(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -212,7 +213,7 @@ std::string zsh() {
          "if [[ $funcstack[1] == _tenon ]]; then _tenon \"$@\"; else compdef _tenon tenon; fi\n";
 }
 
-// For a text inside single quotes of fish.
+// Escapes a text for single quotes of fish.
 std::string fish_quoted(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon devices: every plugin that was looked at, loaded or not and why, and every device.
+// tenon devices: lists devices, and all plugins that were found, with the reason if one was not
+// loaded.
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -9,9 +9,9 @@
 namespace tenon::cli {
 namespace {
 
-constexpr size_t kLeast = 40;  // columns that a help text takes at least
+constexpr size_t kLeast = 40;  // minimum width of a help text
 
-// "  left    right", the right column wrapped.
+// "  left    right", with a wrapped right column.
 struct Row {
   std::string left, right;
 };
@@ -19,7 +19,7 @@ std::string table(const std::vector<Row>& rows, size_t columns) {
   constexpr size_t kGap = 2;
   size_t width = 0;
   for (const Row& r : rows) width = std::max(width, r.left.size());
-  // A narrow terminal gets the explanation below the name.
+  // On a narrow terminal, the right column goes below the left one.
   const bool below = width + 2 * kGap + kLeast / 2 > columns;
   const size_t indent = below ? 3 * kGap : width + 2 * kGap;
   std::string text;
@@ -90,7 +90,8 @@ std::string help_of(const Command& c, size_t columns) {
   text += "\nexamples:\n";
   for (size_t at = 0; at < c.examples.size();) {
     const size_t end = std::min(c.examples.find('\n', at), c.examples.size());
-    text += "  " + std::string(c.examples.substr(at, end - at)) + "\n";  // whole, to be copied
+    // not wrapped, so that it can be copied
+    text += "  " + std::string(c.examples.substr(at, end - at)) + "\n";
     at = end + 1;
   }
   return text;

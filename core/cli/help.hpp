@@ -9,10 +9,10 @@
 
 namespace tenon::cli {
 
-// The commands whose name begins with group.
+// Help for all commands whose names begin with `group`.
 std::string overview(size_t columns, std::string_view group = "");
 std::string help_of(const Command& command, size_t columns);
-// How to go on after wrong usage of a command.
+// The hint after wrong usage of a command.
 std::string usage_of(const Command& command);
 
 }  // namespace tenon::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens and reads whole files, and refuses what would make the command hang.
+// Opens and reads files, and refuses those that would block the command.
 #include "cli/input.hpp"
 
 #include <fcntl.h>
@@ -29,14 +29,14 @@ struct Descriptor {
 
 bool is_standard_input(std::string_view path) { return path == "-" || path == "/dev/stdin"; }
 
-// An endless pipe ends here, not when the machine's memory does.
+// A limit for endless pipes, before the machine runs out of memory.
 size_t most_bytes() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
   return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size) / 2
                                : size_t{1} << 32;
 }
 
-// Opened without waiting: a pipe without a writer is empty.
+// Opens without blocking: a pipe without a writer is empty.
 int open_input(const std::string& path) {
   return is_standard_input(path)
              ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)

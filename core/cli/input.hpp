@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading whole files. Nothing that a path can name makes the command hang, except a pipe whose
-// writer keeps it open.
+// Reads complete files. No path makes the command hang, except a pipe that its writer keeps open.
 #pragma once
 
 #include <string>
 
 namespace tenon::cli {
 
-// A regular file, as those of a model folder are. Throws Error with the path.
+// Reads a regular file, for example of a model folder. Throws Error with the path.
 std::string read_file(const std::string& path);
 
-// What a command line names: also a pipe, as of <(...), and standard input as "-" or /dev/stdin.
-// Throws Error with the path.
+// Reads a file named on the command line; also a pipe, such as <(...), or standard input as "-" or
+// /dev/stdin. Throws Error with the path.
 std::string read_input(const std::string& path);
 
-// Whether read_input gives the same bytes twice.
+// True if read_input returns the same bytes twice.
 bool can_be_read_again(const std::string& path);
 
 }  // namespace tenon::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon inspect: what becomes of each node of a graph on a device, and what it costs in memory.
+// tenon inspect: shows the verdict of each node on a device, and memory use.
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>

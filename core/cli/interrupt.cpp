@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Installs the handlers of the signals that end long work.
+// Handles the signals that end long work.
 #include "cli/interrupt.hpp"
 
 #include <unistd.h>
@@ -12,13 +12,13 @@
 namespace tenon::cli {
 namespace {
 
-// A handler may use lock-free atomics only.
-std::atomic<int64_t> first_ms{0};  // when the flag was raised; 0: it is not
+// Signal handlers may only use lock-free atomics.
+std::atomic<int64_t> first_ms{0};  // time when the flag was set; 0: not set
 std::atomic<int> alive{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-// `timeout` signals the process and then its group, a closing terminal and a shell both send
-// SIGHUP: signals so close together are one request.
+// `timeout` signals the process and then its group; a closing terminal and a shell both send
+// SIGHUP. Signals this close together count as one request.
 constexpr int64_t kEchoMs = 500;
 
 int64_t now_ms() {
@@ -56,8 +56,8 @@ InterruptFlag::InterruptFlag() {
 
 InterruptFlag::~InterruptFlag() {
   --alive;
-  // Work that a signal ended is the last that the process does. An echo of that signal while it
-  // says its last words is still the same request.
+  // Once interrupted, the process only finishes its work. An echo of the signal meanwhile is the
+  // same request.
   if (raised()) return;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that ask long work to end: a flag that the work reads between its steps, so that it can
-// save what it has.
+// Signals that interrupt long work: they set a flag, which the work checks between steps, so that
+// it can save.
 #pragma once
 
 #include <csignal>
 
 namespace tenon::cli {
 
-// While it lives, SIGINT, SIGTERM and SIGHUP set the flag and say so on stderr. SIGHUP stays
-// ignored where it was ignored, as under nohup. A second SIGINT or SIGTERM ends the process at
-// once. A flag made while another lives shares its state. Once it is set, the handlers stay in place
-// until the process ends.
+// During its lifetime, SIGINT, SIGTERM and SIGHUP set the flag and print a line. An ignored SIGHUP
+// stays ignored, as under nohup. A second SIGINT or SIGTERM ends the process immediately. Several
+// objects share one state. Once the flag is set, the handlers remain until the process ends.
 class InterruptFlag {
  public:
   InterruptFlag();
@@ -24,10 +23,10 @@ class InterruptFlag {
   }, old_term_{}, old_hangup_{};
 };
 
-// From here on a write to a closed pipe fails with EPIPE instead of ending the process. Ctrl-C ends
-// `tee` before it ends a training that writes to it.
+// From now on, a write to a closed pipe fails with EPIPE and does not end the process. On Ctrl-C,
+// `tee` ends before the training that writes to it.
 void ignore_closed_pipes();
-// A file beyond the size limit of the process (RLIMIT_FSIZE) fails with EFBIG instead.
+// The same for files beyond the size limit of the process (RLIMIT_FSIZE): EFBIG.
 void ignore_size_limit();
 
 }  // namespace tenon::cli

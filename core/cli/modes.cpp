@@ -40,7 +40,7 @@ void set_exec(ExecutableOptions& options, const std::string& text) {
     throw wrong();
 }
 
-// Signals are caught from the first part to the last only.
+// Catches signals from the first part to the last.
 class Compiling {
  public:
   bool show(uint32_t done, uint32_t total) {

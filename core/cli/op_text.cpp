@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses one op written as text into a graph of one node.
+// Parses one op, written as text, into a graph with one node.
 #include "cli/op_text.hpp"
 
 #include <charconv>
@@ -19,7 +19,7 @@ std::string_view trimmed(std::string_view s) {
   return s.substr(first, s.find_last_not_of(kBlank) - first + 1);
 }
 
-// At the commas outside brackets.
+// Splits at commas outside of brackets.
 std::vector<std::string_view> split(std::string_view list) {
   std::vector<std::string_view> parts;
   if (trimmed(list).empty()) return parts;
@@ -36,18 +36,18 @@ std::vector<std::string_view> split(std::string_view list) {
   return parts;
 }
 
-// A graph's text put together from pieces of what was typed and from what is added to it, and the
-// way back: an error of the parser tells a place in the former.
+// The text of a graph, assembled from pieces of typed text and added text. Maps positions in parser
+// errors back to the typed text.
 class Pieces {
  public:
   explicit Pieces(std::string_view typed) : typed_(typed) {}
 
   void typed(std::string_view part) { put(part, place(part), Kind::typed); }
-  // Errors at what is added belong to the piece of the typed text that begins there.
+  // Errors in added text are reported at the next piece of typed text.
   void added(std::string_view part, std::string_view before) {
     put(part, place(before), Kind::added);
   }
-  // There the parser meets what follows in the typed text, or its end.
+  // Here the parser meets the following typed text, or its end.
   void closing(std::string_view part, std::string_view after) {
     put(part, place(after) + after.size(), Kind::closing);
   }
@@ -115,14 +115,14 @@ class Pieces {
 };
 
 struct OpText {
-  std::string_view results;  // empty: none were typed
+  std::string_view results;  // empty if not typed
   std::string_view name, operands, rest;
 };
 
 OpText taken_apart(std::string_view all) {
   OpText out;
   std::string_view call = all;
-  // The first "=" belongs to the results when the op's own "(" comes after it.
+  // The first "=" belongs to the results if the op's "(" comes after it.
   const size_t close = trimmed(all).starts_with('(') ? all.find(')') : 0;
   const size_t open = close == std::string_view::npos ? close : all.find('(', close);
   const size_t equals = all.find('=');
@@ -140,7 +140,7 @@ OpText taken_apart(std::string_view all) {
   return out;
 }
 
-// The statement ends with the text: a brace too many would end the graph.
+// The statement ends with the text: a surplus brace would end the graph.
 void check_braces(const Pieces& pieces, std::string_view rest) {
   int depth = 0;
   for (size_t i = 0; i < rest.size(); ++i) {
@@ -186,7 +186,7 @@ Graph graph_of_op(const std::string& text) {
     operands += (operands.empty() ? "" : ", ") + name;
     if (type == "_") continue;
     const std::string input = "input " + name + ": ";
-    Pieces alone(text);  // what is wrong with a type is told there, not where the next line begins
+    Pieces alone(text);  // errors in a type are reported there, not at the start of the next line
     alone.added("graph {\n" + input, type);
     alone.typed(type);
     alone.closing("\n}\n", type);

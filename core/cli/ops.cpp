@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon ops: the table of ops, from the records.
+// tenon ops: lists the ops.
 #include <unistd.h>
 
 #include <algorithm>

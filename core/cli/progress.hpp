@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of progress on a terminal, never wider than it; nothing where standard error is none.
+// A progress line on a terminal, never wider than it. Prints nothing if standard error is not a
+// terminal.
 #pragma once
 
 #include <unistd.h>
@@ -25,7 +26,7 @@ class Progress {
     if (now - drawn_ < std::chrono::milliseconds(100) && done != total_) return;
     drawn_ = now;
     const size_t width = terminal_width(STDERR_FILENO) - 1;
-    const int64_t cells = width < 80 ? 10 : 24;  // of the bar
+    const int64_t cells = width < 80 ? 10 : 24;  // width of the bar
     const auto filled = total_ > 0 ? std::min(cells * done / total_, cells) : cells;
     std::string bar(static_cast<size_t>(filled), '=');
     bar.resize(static_cast<size_t>(cells), ' ');
@@ -35,7 +36,7 @@ class Progress {
     std::fflush(stderr);
     shown_ = true;
   }
-  // Makes room for another line.
+  // Clears the line before other output.
   void clear() {
     if (shown_) std::fprintf(stderr, "\r\033[K"), std::fflush(stderr);
     shown_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the terminal's width; cuts, wraps and escapes text for it.
+// Reads the terminal's width. Cuts, wraps and escapes text.
 #include "cli/terminal.hpp"
 
 #include <sys/ioctl.h>

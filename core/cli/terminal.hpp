@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal needs: its width, text that fits it, and nothing that it would take for a
-// command.
+// Output for terminals: width, wrapping, and escaping of control characters.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +10,13 @@
 namespace tenon::cli {
 
 bool is_terminal(int descriptor);
-// Columns: of the terminal, else $COLUMNS, else 100.
+// Columns of the terminal, else $COLUMNS, else 100.
 size_t terminal_width(int descriptor);
 
-// At most `columns` bytes, "..." at the end where something was cut. Never cuts inside a character.
+// Cuts text to at most `columns` bytes, with "..." at the end. Never cuts within a character.
 std::string cut_to(std::string_view text, size_t columns);
-// Lines of at most `columns` bytes, broken at blanks; all but the first begin with `indent` blanks.
-// The first begins in column `at`. A longer word stays whole. Ends without a newline.
+// Wraps text at blanks to lines of at most `columns` bytes. All lines but the first are indented by
+// `indent`. The first starts in column `at`. Longer words stay whole. Adds no final newline.
 std::string wrapped(std::string_view text, size_t columns, size_t indent, size_t at);
 // 59 s, 12:34, 3:02:01
 std::string duration_text(double seconds);

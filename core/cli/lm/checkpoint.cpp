@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The printable character that stands for a byte in byte-level tokenizers: itself where it prints,
-// else from U+0100 on.
+// The printable character for a byte in byte-level tokenizers: the byte itself if it is printable,
+// else one from U+0100 on.
 std::string byte_character(int byte) {
   const auto prints = [](int b) {
     return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
@@ -60,7 +60,7 @@ Json tokenizer_json() {
             {"merges", Json::array()}}}};
 }
 
-// The tokenizer must be the one above: bytes become tokens without being asked.
+// The tokenizer must equal the one above, because bytes are used as tokens without consulting it.
 void check_tokenizer(const std::string& file) {
   const Json j = parse_object(cli::read_file(file), file);
   const Json none = Json::object();
@@ -106,7 +106,7 @@ Config load_model(const std::string& folder, Store& store) {
     store.load(TENON_SPACE_WEIGHT, path);
     return path;
   });
-  // Before the list of them is made: its length is up to config.json.
+  // Checked before the list of names is built, because config.json determines its length.
   if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size());
       config.layers > count)
     throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) +
@@ -131,13 +131,13 @@ Config load_model(const std::string& folder, Store& store) {
   try {
     read_saved(folder, "tokenizer.json", check_tokenizer);
   } catch (const Error& e) {
-    if (e.code() != TENON_NOT_FOUND) throw;  // a model without one takes bytes as well
+    if (e.code() != TENON_NOT_FOUND) throw;  // without a tokenizer, bytes are used as well
   }
   return config;
 }
 
 namespace {
-// The file that was read, and what is in it.
+// The file that was read, and its content.
 std::pair<std::string, Json> read_training(const std::string& folder) {
   return read_saved(folder, "training.json", [](const std::string& path) {
     return std::pair(path, parse_object(cli::read_file(path), path));
@@ -166,7 +166,7 @@ TrainingState load_training(const std::string& folder, Store& store) {
   s.data_checksum = field<uint64_t>(j, file, "data_checksum");
   s.losses = field<Points>(j, file, "losses");
   s.held_out = field<Points>(j, file, "held_out");
-  const Strings none;  // older ones have neither options nor choices
+  const Strings none;  // older files have neither options nor choices
   s.options = field<Strings>(j, file, "options", &none);
   if (const auto choices = j.find("choices"); choices != j.end()) {
     const auto is_list = [](const Json& list) { return holds<Strings>(list); };
@@ -174,7 +174,7 @@ TrainingState load_training(const std::string& folder, Store& store) {
       throw Error(TENON_CORRUPT, file + ": 'choices' has the wrong form");
     s.choices = choices->dump();
   }
-  // The limits are those of lm train's options.
+  // The limits of lm train's options.
   const auto limit = [&, &file = file](const char* name, auto value, decltype(value) least,
                                        decltype(value) most) {
     if (!(value >= least && value <= most))

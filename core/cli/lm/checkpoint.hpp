@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model folder: model.safetensors, config.json, tokenizer.json (Hugging Face's names and
-// layout), and what training needs to go on: optimizer.safetensors, training.json, loss.svg.
+// layout), and the state for resuming: optimizer.safetensors, training.json, loss.svg.
 #pragma once
 
 #include <string>
@@ -11,34 +11,33 @@
 
 namespace tenon::lm {
 
-// How a training run was asked for, and how far it is.
+// The options of a training, and its progress.
 struct TrainingState {
   int64_t total_steps = 0;  // also the schedule's horizon
   int64_t done_steps = 0;
-  int64_t batch = 0;       // sequences of a run of the graph
-  int64_t accumulate = 1;  // such runs to a step
+  int64_t batch = 0;       // sequences per run of the graph
+  int64_t accumulate = 1;  // runs per step
   int64_t warmup = 0;
   double lr = 0;
   uint64_t seed = 0;
   std::vector<std::string> files;
   uint64_t data_checksum = 0;
-  std::vector<std::string> options{};                // of the run, as words of a command line
-  std::string choices = "{}";                        // of Runtime::choices, at the last save
-  std::vector<std::pair<int64_t, double>> losses;    // step, training loss
+  std::vector<std::string> options{};              // options of the run, as words of a command line
+  std::string choices = "{}";                      // Runtime::choices at the last save
+  std::vector<std::pair<int64_t, double>> losses;  // step, training loss
   std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };
 
-// What is wrong with a folder is told with the file's name. Weights that the model lacks or does
-// not use are refused.
+// Errors name the file. Weights that are missing or unused are refused.
 Config load_model(const std::string& folder, Store& store);
 TrainingState load_training(const std::string& folder, Store& store);
-// TrainingState::options alone.
+// Returns TrainingState::options.
 std::vector<std::string> load_options(const std::string& folder);
 
-// Throws where training.json could not hold a state: JSON knows file names in UTF-8 only.
+// Throws if training.json cannot hold the state: JSON requires file names in UTF-8.
 void check_storable(const TrainingState& state);
-// All files at once (save.hpp): whatever is cut off when, the folder is of one step as the
-// functions above read it, the old one or the new.
+// Writes all files atomically (save.hpp): after an interruption at any time, the functions above
+// read one complete step, old or new.
 void save_checkpoint(const std::string& folder, const Config& config, const TrainingState& state,
                      const Store& store);
 

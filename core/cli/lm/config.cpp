@@ -38,8 +38,8 @@ constexpr std::string_view kRead[] = {"architectures",
                                       "torch_dtype",
                                       "dtype"};
 
-// Keys that do not change the logits of a LlamaForCausalLM: names, token numbers, what is returned,
-// how it is generated, and pretraining_tp, which splits products without changing them.
+// Keys that do not change the logits of a LlamaForCausalLM: names, token numbers, output options,
+// generation options, and pretraining_tp, which splits products without changing them.
 constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "transformers_version",
                                           "_commit_hash",
@@ -97,7 +97,7 @@ constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "_attn_implementation_autoset",
                                           "attn_implementation"};
 
-// The activations of transformers that an op of tenon computes.
+// Activations of transformers that tenon has an op for.
 struct Activation {
   std::string_view name, kind;
 };
@@ -112,7 +112,7 @@ bool contains(const List& list, std::string_view name) {
   return std::ranges::find(list, name) != std::end(list);
 }
 
-// Null, false, nothing inside: says nothing.
+// Null, false or empty: no information.
 bool is_nothing(const Json& j) {
   return j.is_null() || (j.is_boolean() && !j.get<bool>()) || (j.is_structured() && j.empty());
 }

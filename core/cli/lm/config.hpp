@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of a LlamaForCausalLM of Hugging Face transformers. Every key that changes what the
-// model computes is honoured or refused by name.
+// config.json of a LlamaForCausalLM of Hugging Face transformers. Each key that changes the model's
+// results is supported or refused by name.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace tenon::lm {
 
-// text: of the file.
+// text: the content of the file.
 Config parse_config(const std::string& text, const std::string& file);
-// What parse_config reads as this configuration, and transformers as the same model.
+// Writes a configuration that parse_config and transformers read as the same model.
 std::string config_text(const Config& config);
-// Of a model folder.
+// Reads that of a model folder.
 Config load_config(const std::string& folder);
-// PyTorch's name.
+// Returns PyTorch's name of a dtype.
 const char* torch_name(tenon_dtype dtype);
 
 }  // namespace tenon::lm

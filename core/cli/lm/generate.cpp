@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter
-// and cache are state that the graph advances; the host only reads the tokens.
+// and cache are state that the graph updates. The host only reads the tokens.
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ class Generator {
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Context> context;
   };
-  // bucket 0: the decode step.
+  // bucket 0 is the decode step.
   Runner& runner_for(int64_t bucket) {
     Runner& r = runners_[bucket];
     if (!r.context) {
@@ -176,13 +176,13 @@ int generate(const Args& args) {
               << config.context << "\n";
   TextOut out;
   out.put(prompt);
-  int64_t in_cache = 0;                // 0: to be filled
+  int64_t in_cache = 0;                // 0: must be filled
   int64_t generated = 0, decoded = 0;  // prefill generates a token too
   double seconds = 0;                  // of decoding
   for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
     int64_t next;
     if (in_cache == 0 || in_cache == config.context) {
-      // A full cache starts again with the younger half of what it has seen.
+      // A full cache restarts with the newer half of its tokens.
       keep_last(in_cache == 0 ? config.context : std::max<int64_t>(config.context / 2, 1));
       next = generator.prefill(tokens);
       in_cache = static_cast<int64_t>(tokens.size());
@@ -197,7 +197,7 @@ int generate(const Args& args) {
     tokens.push_back(next);
     const char byte = static_cast<char>(next);
     out.put({&byte, 1});
-    if (!std::cout) break;  // nobody reads it any more
+    if (!std::cout) break;  // the reader has closed the pipe
   }
   out.end();
   if (generated > 0) std::cerr << counted(static_cast<uint64_t>(generated), "token");

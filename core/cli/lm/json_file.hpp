@@ -17,17 +17,17 @@ using Json = nlohmann::json;
 using Points = std::vector<std::pair<int64_t, double>>;
 using Strings = std::vector<std::string>;
 
-// text is of the file; throws unless it is a JSON object.
+// text: the content of the file. Throws unless it is a JSON object.
 Json parse_object(const std::string& text, const std::string& file);
 
-// A value as a message may show it.
+// A value for messages.
 inline std::string shown(const Json& j) {
-  // How deep a list is is up to the file, and dump calls itself for each level.
+  // dump() is recursive, and the file determines the depth.
   return j.is_structured() ? "a list or an object"
                            : j.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80);
 }
 
-// Whether j is a T without loss. json's own conversions cut numbers that do not fit.
+// True if j fits T without loss. The conversions of the JSON library truncate numbers.
 template <class T>
 bool holds(const Json& j) {
   if constexpr (std::is_same_v<T, bool>)
@@ -49,7 +49,7 @@ bool holds(const Json& j) {
            });
 }
 
-// A field of a JSON object, or a default; null counts as missing.
+// A field of a JSON object, or a default. Null counts as missing.
 template <class T>
 T field(const Json& j, const std::string& file, const char* name, const T* otherwise = nullptr) {
   const auto at = j.find(name);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines on standard output that a training writes, wherever they go: a reader that goes away must
-// not end it.
+// Progress lines on standard output. A reader that goes away does not end the training.
 #pragma once
 
 #include <unistd.h>
@@ -29,7 +28,7 @@ class Lines {
     text.back() = '\n';
     write_all(text);
   }
-  // Throws where lines could not be written, and not because their reader is gone.
+  // Throws if lines could not be written for any other reason than a closed reader.
   void check() const {
     if (error_ != 0)
       throw Error(TENON_IO_ERROR, std::string("standard output: write: ") + std::strerror(error_));

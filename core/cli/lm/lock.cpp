@@ -19,13 +19,13 @@ namespace tenon::lm {
 namespace {
 
 constexpr const char* kName = ".tenon.lock";
-// A try is lost where another training ends meanwhile: so many are only where the file system does
-// not number a file the same way twice.
+// An attempt fails if another training ends at the same time. This many failures mean that the file
+// system does not number files consistently.
 constexpr int kTries = 100;
 
-// A file and not the folder itself: network file systems lock only what is open for writing. What
-// another user left cannot be written, but locked on most. Nothing is waited for: it may be a pipe.
-// EAGAIN where it was removed meanwhile; made is set where it was not there.
+// Locks a file, not the folder, because network file systems lock only files that are open for
+// writing. A file of another user cannot be written, but usually locked. Never blocks: the file may
+// be a pipe. Returns EAGAIN if the file was removed meanwhile; sets `made` if it did not exist.
 int open_lock(const char* path, bool& made) {
   constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   int file = ::open(path, O_RDWR | O_CREAT | O_EXCL | kAlways, 0666);
@@ -37,7 +37,7 @@ int open_lock(const char* path, bool& made) {
   return file;
 }
 
-// Its last holder may have removed it before it was locked here.
+// The last holder may have removed the file before it was locked here.
 bool is_there(const char* path, int file) {
   struct stat named {
   }, open{};
@@ -51,7 +51,7 @@ std::string holder() {
   return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
-// For a message: the file is anyone's.
+// For messages: anyone can write the file.
 std::string said_holder(int file) {
   char text[300];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
@@ -65,7 +65,7 @@ std::string said_holder(int file) {
 
 FolderLock::FolderLock(const std::filesystem::path& folder) : path_(folder / kName) {
   bool made = false;
-  int number = 0;  // of the last try; 0 where another file took its place
+  int number = 0;  // of the last attempt; 0 if another file took its place
   for (int left = kTries; left > 0; --left) {
     const int file = open_lock(path_.c_str(), made);
     number = file < 0 && errno != EAGAIN ? errno : 0;
@@ -74,14 +74,14 @@ FolderLock::FolderLock(const std::filesystem::path& folder) : path_(folder / kNa
                                       "; it is locked while a training writes to its folder");
     if (file < 0) continue;
     if (::flock(file, LOCK_EX | LOCK_NB) == 0) {
-      // First of all: who is refused from now on is not to read the last holder's name.
+      // Truncates first, so that a refused process does not read the name of the previous holder.
       const bool empty = ::ftruncate(file, 0) == 0;
       if (!is_there(path_.c_str(), file)) {
         ::close(file);
         continue;
       }
       file_ = file;
-      // Only a message is poorer where this fails, as on a full disk.
+      // A failure here, for example on a full disk, only affects a message.
       const std::string text = holder();
       if (empty) static_cast<void>(::pwrite(file_, text.data(), text.size(), 0) < 0);
       return;
@@ -104,7 +104,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder) : path_(folder / kNa
 
 FolderLock::~FolderLock() {
   if (file_ < 0) return;
-  ::unlink(path_.c_str());  // while it is locked: whoever opened it looks for it again
+  ::unlink(path_.c_str());  // while it is locked; a process that opened it looks for it again
   ::close(file_);
 }
 

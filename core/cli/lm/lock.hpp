@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training to a folder: two would take turns at overwriting each other's saves. Who only reads
-// the folder asks nobody, since a save counts all at once.
+// Allows one training per folder; two would overwrite each other's saves. Readers need no lock,
+// because saves are atomic.
 #pragma once
 
 #include <filesystem>
 
 namespace tenon::lm {
 
-// Held while it lives, or until the process ends, however it does. The file `.tenon.lock` inside is
-// what is locked: it says who holds the lock, and lies there unlocked, with no meaning, where the
-// process was killed.
+// Held until the object or the process ends. The locked file `.tenon.lock` in the folder names the
+// holder. After a kill, the file remains, unlocked and without effect.
 class FolderLock {
  public:
-  // Throws where another process holds it, with what to do. Where the file system has no locks it
-  // says so on stderr, and nothing is held or left: such a folder can be trained in as well.
+  // Throws, with a hint, if another process holds the lock. On a file system without locks, prints
+  // a warning and holds nothing; training is still possible.
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -14,8 +14,8 @@ void require(bool holds, const std::string& text) {
   if (!holds) throw Error(TENON_INVALID_ARGUMENT, "config: " + text);
 }
 
-// What every graph of the model shares. x is [batch, time, dim]; heads stay in the layout [batch,
-// time, head, dim], so that nothing is transposed.
+// Shared by all graphs of the model. x is [batch, time, dim]; heads stay in the layout [batch,
+// time, head, dim], so nothing is transposed.
 class Builder {
  public:
   Builder(Graph& graph, const Config& config, bool trainable) : g_(graph), c_(config) {
@@ -48,7 +48,7 @@ class Builder {
     Value q, k, v;  // [batch, time, heads, head_dim], q and k rotated
   };
 
-  // One layer; attend turns q, k, v into the attention's output [batch, time, heads, head_dim].
+  // One layer. `attend` computes the attention output [batch, time, heads, head_dim] from q, k, v.
   template <class Attend>
   Value layer(int64_t i, Value x, int64_t batch, int64_t time, Value positions, Attend attend) {
     const std::string name = "model.layers." + std::to_string(i);
@@ -76,7 +76,7 @@ class Builder {
     return g_.add(op::matmul{.trans_b = true, .a = n, .b = w}, "lm_head");
   }
 
-  // Whole sequences with nothing before them.
+  // Complete sequences, without a cache.
   Value decoder(Value tokens, int64_t batch, int64_t time) {
     make_rope();
     Value x = embed(tokens);
@@ -113,7 +113,7 @@ class Builder {
     return g_.add(op::rms_norm{.eps = c_.norm_eps, .x = x, .gamma = weight(name + ".weight")},
                   name);
   }
-  // x times the transposed weight, plus bias and residual in the same pass.
+  // x times the transposed weight, plus bias and residual, in one op.
   Value project(Value x, const std::string& name, Value residual = {}) {
     const auto found = weights_.find(name + ".bias");
     const Value bias = found == weights_.end() ? Value{} : found->second;
@@ -139,7 +139,7 @@ class Builder {
   Value cos_, sin_;
 };
 
-// The state of generation, and how a step advances it.
+// The state of generation, and its update in a step.
 struct Generation {
   Graph& g;
   const Config& c;
@@ -151,7 +151,7 @@ struct Generation {
     rng = g.state("rng", {i64, {2}});
   }
 
-  // Appends k and v [1, time, heads, dim] at `at` i64 [1] and returns the caches.
+  // Appends k and v [1, time, heads, dim] at position `at`, i64 [1]. Returns the caches.
   std::pair<Value, Value> append(int64_t layer, Value k, Value v, Value at) {
     const std::string name = "cache." + std::to_string(layer);
     const TensorType type{c.dtype, {1, c.context, c.kv_heads, c.head_dim()}};
@@ -168,7 +168,7 @@ struct Generation {
     return {keys, push(".v", v)};
   }
 
-  // logits [1, vocab] -> the next token; the state moves on by `count` i64 [1].
+  // Samples the next token from logits [1, vocab]. Advances the state by `count`, i64 [1].
   void advance(Value logits, Value new_length, const SampleOptions& o) {
     const Value ids = g.add(op::sample{.temperature = o.temperature,
                                        .top_k = o.top_k,
@@ -230,8 +230,8 @@ std::vector<WeightSpec> weight_specs(const Config& c) {
   using Init = WeightSpec::Init;
   std::vector<WeightSpec> specs;
   const double scale = c.init_range;
-  // What adds to the residual stream starts smaller, so that its sum over the layers does not grow
-  // with their number.
+  // Weights that add to the residual stream start smaller, so that their sum does not grow with the
+  // number of layers.
   const double residual_scale = scale / std::sqrt(2.0 * static_cast<double>(c.layers));
   const int64_t q = c.heads * c.head_dim(), kv = c.kv_heads * c.head_dim();
   const auto projection = [&](const std::string& name, int64_t out, int64_t in, double s,
@@ -259,7 +259,7 @@ std::vector<WeightSpec> weight_specs(const Config& c) {
 
 double parameter_count(const Config& c) {
   Config one = c;
-  one.layers = 1;  // all layers are alike, and their number is up to the user
+  one.layers = 1;  // all layers are alike, and the user chooses their number
   double layer = 0, other = 0;
   for (const WeightSpec& w : weight_specs(one))
     (w.name.starts_with("model.layers.") ? layer : other) +=
@@ -273,7 +273,8 @@ std::vector<double> Rope::frequencies(int64_t head_dim) const {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     if (type == Type::linear) f /= factor;
     if (type == Type::llama3) {
-      // Turns within the original context: many stay, few are slowed, between them is a ramp.
+      // Rotations within the original context: fast ones are kept, slow ones are scaled, with a
+      // ramp between them.
       const double turns = static_cast<double>(original_context) * f / (2 * std::numbers::pi);
       const double kept =
           std::clamp((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0.0, 1.0);
