@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a plugin's slot is called: what it throws, although nothing may be thrown there, becomes an
+// Calls a slot of a plugin. If the slot throws, although it must not, the exception becomes an
 // error that names plugin and slot.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace tenon::core {
 
-// Within a handler: throws what was caught as an error of the plugin's.
+// Call it in a catch block: rethrows the exception as an error of the plugin.
 [[noreturn]] void rethrow_as_lie(const Plugin& plugin, const char* slot);
 
-// Returns what the slot returned.
+// Returns the result of the slot.
 template <class Call>
 auto guarded(const Plugin& plugin, const char* slot, Call call) -> decltype(call()) {
   try {
@@ -29,7 +29,7 @@ void checked(const Plugin& plugin, const char* slot, Call call) {
   check(guarded(plugin, slot, call), plugin, slot);
 }
 
-// For what devices do: first the fault that was asked for.
+// For calls on a device: first fails if a fault was requested.
 template <class Call>
 void call(const Device& device, FaultCall kind, const char* slot, Call call_slot) {
   device.faults().meet(device.info(), device.plugin(), kind, slot);
@@ -49,14 +49,14 @@ void call_again(const Device& device, FaultCall kind, const char* slot, Call cal
   call(device, kind, slot, call_slot);
 }
 
-// A wait: the fault comes after it, for what is waited for does take place.
+// For waits: a requested fault comes after the wait, because the work still takes place.
 template <class Call>
 void call_wait(const Device& device, const char* slot, Call call_slot) {
   checked(device.plugin(), slot, call_slot);
   device.faults().meet(device.info(), device.plugin(), kFaultWait, slot);
 }
 
-// For slots that take something back: their callers are destructors.
+// For slots that release something: destructors call them, so errors are only logged.
 template <class Call>
 void give_back(const Plugin& plugin, const char* slot, Call call) noexcept {
   try {

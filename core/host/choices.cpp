@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks devices for their choices and hands choices to them.
+// Reads the choices of devices, and offers choices to them.
 #include "host/choices.hpp"
 
 #include <algorithm>

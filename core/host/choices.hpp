@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choices that a plugin's devices make by timing (tenon/choices.h).
+// The choices that a device makes by timing (tenon/choices.h).
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace tenon::core {
 
-// Of a device, sorted; none where its plugin tells none.
+// The choices of a device, sorted; empty if its plugin has none.
 std::vector<std::string> choices_of(const Device& device);
-// Does nothing where its plugin takes none.
+// Has no effect if the plugin accepts none.
 void take_choice(const Device& device, std::string_view choice);
 
 }  // namespace tenon::core

@@ -18,7 +18,7 @@ constexpr uint32_t kNoQuota = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr const char* kMount = "/sys/fs/cgroup";
 
-// Empty where there is no such file.
+// Empty if the file does not exist.
 std::string content(const fs::path& file) {
   try {
     return read_file(file.string(), 1 << 16);
@@ -27,7 +27,7 @@ std::string content(const fs::path& file) {
   }
 }
 
-// The first number of text, which loses what was read; -1 when there is none.
+// Removes the first number from the text. Returns -1 if there is none.
 int64_t take_number(std::string_view& text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\n')) text.remove_prefix(1);
   int64_t number = -1;
@@ -58,7 +58,7 @@ uint32_t quota_v1(const fs::path& folder) {
   return processors(microseconds, take_number(b));
 }
 
-// "max" or bytes. Version 1 writes a number near 2^63 for none.
+// "max" or a number of bytes. Version 1 writes a number near 2^63 for no limit.
 uint64_t bytes_in(const fs::path& file) {
   const std::string text = content(file);
   std::string_view rest = text;
@@ -66,14 +66,14 @@ uint64_t bytes_in(const fs::path& file) {
   return bytes > 0 && bytes < (int64_t{1} << 60) ? static_cast<uint64_t>(bytes) : kNoLimit;
 }
 
-// Above memory.high a process is slowed down until it hardly moves: that is a limit too.
+// Above memory.high, a process is slowed down almost to a halt, so it counts as a limit too.
 uint64_t memory_v2(const fs::path& folder) {
   return std::min(bytes_in(folder / "memory.max"), bytes_in(folder / "memory.high"));
 }
 uint64_t memory_v1(const fs::path& folder) { return bytes_in(folder / "memory.limit_in_bytes"); }
 
-// The tightest of a group and the groups around it. In a container the path may be one of the
-// outside, then only the mount's top is there.
+// The tightest limit of a group and its ancestors. In a container, the path may be that of the
+// outer system; then only the mount's root exists.
 template <class Limit>
 auto tightest(const fs::path& mount, std::string_view group, Limit limit) {
   auto least = limit(mount);
@@ -95,13 +95,13 @@ bool lists(std::string_view controllers, std::string_view name) {
   return false;
 }
 
-// The tightest over all groups of the process. controller: its name in version 1.
+// The tightest limit over all groups of the process. controller: its name in version 1.
 template <class LimitV2, class LimitV1>
 auto tightest_of_all(const fs::path& root, std::string_view groups, const char* controller,
                      LimitV2 v2, LimitV1 v1) {
   auto least = std::numeric_limits<decltype(v2(root))>::max();
   while (!groups.empty()) {
-    // "number:controllers:path", for version 2 "0::path"
+    // or "0::path" in version 2
     const size_t end = std::min(groups.find('\n'), groups.size());
     const std::string_view line = groups.substr(0, end);
     groups.remove_prefix(std::min(end + 1, groups.size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the calls of plugins and makes the chosen ones fail.
+// Counts calls of plugins, and makes chosen ones fail.
 #include "host/fault.hpp"
 
 #include <utility>
@@ -30,7 +30,7 @@ void Faults::strike(const DeviceInfo& device, const Plugin& plugin, FaultCall ca
   tenon_code code = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (!active_.load(std::memory_order_relaxed)) return;  // lifted just now
+    if (!active_.load(std::memory_order_relaxed)) return;  // removed meanwhile
     const bool meant =
         (fault_.calls == 0 || (fault_.calls & call) != 0) &&
         (fault_.device.empty() || fault_.device == device.id || fault_.device == device.kind);
@@ -44,7 +44,7 @@ void Faults::strike(const DeviceInfo& device, const Plugin& plugin, FaultCall ca
                : cat("fault asked for, ", device.id, " is lost");
     if (fault_.code == Code::device_lost) lost_.insert(device.id);
   }
-  // As the plugin would have said it, so that it takes the same way to the caller.
+  // A status like that of a plugin, so that it takes the same path to the caller.
   tenon_status_desc desc{};
   desc.struct_size = sizeof desc;
   desc.code = code;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that an app or a test asked for (tenon_runtime_fault in tenon.h): a call of a plugin fails
-// in the plugin's stead. Nothing fails, and nothing is counted, until one is set.
+// Faults that an app or a test requested (tenon_runtime_fault in tenon.h): calls of plugins fail
+// without reaching the plugin. Without a fault, nothing is counted.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace tenon::core {
 class Plugin;
 struct DeviceInfo;
 
-// The slots that can fail, in groups; the values are tenon.h's TENON_FAULT_*.
+// Groups of slots that can fail. The values are those of TENON_FAULT_* in tenon.h.
 enum FaultCall : uint32_t {
   kFaultOpen = 1,           // device_open
   kFaultAllocate = 2,       // buffer_create
@@ -27,27 +27,27 @@ enum FaultCall : uint32_t {
   kFaultCompile = 64,       // compile
   kFaultInstantiate = 128,  // instantiate, rebind
   kFaultRun = 256,          // run, derive
-  kFaultStream = 512,       // what makes, records and chains streams and events
-  kFaultWait = 1024,        // what waits for them: fails after the wait
+  kFaultStream = 512,       // creating, recording and chaining streams and events
+  kFaultWait = 1024,        // waiting for them; fails after the wait
 };
 
 struct Fault {
   std::string device{};  // an id, a kind, or empty: any
-  uint32_t calls = 0;    // FaultCall, joined; 0: all
-  uint64_t nth = 1;      // among those calls from now on; 0: none, they are only counted
+  uint32_t calls = 0;    // FaultCall, combined; 0: all
+  uint64_t nth = 1;      // which of these calls fails; 0: none, they are only counted
   Code code = Code::internal;
-  bool lasting = false;  // all those calls after it as well
+  bool lasting = false;  // all later calls fail too
 };
 
-// Thread-safe. A fault of code device_lost loses the device that it hit: every later call of it
-// fails, of whatever kind, until the fault is lifted.
+// Thread-safe. After a fault with code device_lost, every later call of that device fails until the
+// fault is removed.
 class Faults {
  public:
-  // Both return how many calls the fault before had counted, those that failed included.
+  // Both return the number of calls that the previous fault counted.
   uint64_t set(const Fault& fault);
   uint64_t lift();
 
-  // Throws DeviceError when this call is to fail.
+  // Throws DeviceError if this call must fail.
   void meet(const DeviceInfo& device, const Plugin& plugin, FaultCall call, const char* slot) {
     if (active_.load(std::memory_order_acquire)) strike(device, plugin, call, slot);
   }
@@ -56,7 +56,7 @@ class Faults {
   void strike(const DeviceInfo& device, const Plugin& plugin, FaultCall call, const char* slot);
 
   std::atomic<bool> active_ = false;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   Fault fault_;
   uint64_t met_ = 0;
   std::set<std::string> lost_;  // ids

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the plugins of one context and lists their devices.
+// Loads the plugins of a runtime, and lists their devices.
 #include "host/host.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace tenon::core {
 namespace {
 
-// A device that cannot take a choice is as good without it: it makes its own.
+// A device that cannot use a choice makes its own.
 void offer_choices(const Device& device, const std::vector<std::string>& choices) {
   for (const std::string& choice : choices) {
     try {
@@ -77,7 +77,7 @@ const char* stage_name(LoadStage stage) {
 Host::Host(Options options) : threads_(options.threads ? options.threads : available_threads()) {
   if (options.threads) set_thread_budget(options.threads);
   Loader loader;
-  // What the app names comes first, so that it wins over a searched plugin of the same name.
+  // Plugins that the app names come first, so they win over plugins of the same name in a folder.
   for (tenon_backend_entry_fn entry : options.entries) loader.load_entry(entry, true);
   for (const std::string& file : options.plugin_files) loader.load_named_file(file);
   for (tenon_backend_entry_fn entry : registered_entries()) loader.load_entry(entry, false);
@@ -87,7 +87,8 @@ Host::Host(Options options) : threads_(options.threads ? options.threads : avail
   report_ = loader.take_report();
 
   std::vector<Loader::Loaded> loaded = loader.take_loaded();
-  // Ours are numbered first: naming a second plugin of a kind must not move "cpu:0".
+  // Built-in plugins are numbered first, so that naming another plugin of the same kind does not
+  // change "cpu:0".
   std::ranges::stable_partition(loaded, [](const Loader::Loaded& l) { return l.builtin; });
   std::map<std::string, uint32_t> counts;
   for (const Loader::Loaded& l : loaded) {
@@ -95,7 +96,7 @@ Host::Host(Options options) : threads_(options.threads ? options.threads : avail
     for (DeviceInfo info : l.plugin->devices()) {
       info.index = counts[info.kind]++;
       info.id = cat(info.kind, ":", info.index);
-      // A device of host threads has the host's memory: no more than the process may take.
+      // A device with host threads uses host memory, limited by that of the process.
       if (const uint64_t most = control_group_memory();
           info.host_threads && info.memory_size > most)
         info.memory_size = info.max_allocation = most;
@@ -106,7 +107,7 @@ Host::Host(Options options) : threads_(options.threads ? options.threads : avail
   }
 }
 
-Host::~Host() = default;  // each plugin shuts down with the last object that came from it
+Host::~Host() = default;  // each plugin shuts down with its last object
 
 std::vector<DeviceInfo> Host::devices() const {
   std::vector<DeviceInfo> all;
@@ -136,7 +137,7 @@ Host::Choices Host::choices() {
   for (const auto& device : open)
     for (std::string& choice : choices_of(*device))
       all[device->plugin().name()].push_back(std::move(choice));
-  for (auto& [plugin, list] : all) {  // devices of one sort choose alike
+  for (auto& [plugin, list] : all) {  // so that devices of one kind choose alike
     std::ranges::sort(list);
     list.erase(std::ranges::unique(list).begin(), list.end());
   }
@@ -191,7 +192,7 @@ std::shared_ptr<Device> Host::open(std::string_view id) {
   if (!failures.empty()) fail(Code::unsupported, "no device '", id, "' opens: ", failures);
   std::string present;
   for (const Known& k : known_) present += (present.empty() ? "" : ", ") + k.info.id;
-  // A plugin that carries the kind's name and has no device has said why.
+  // A plugin that is named like the kind, and has no device, has given a reason.
   std::string why;
   for (const auto& p : plugins_)
     if (p->name() == id.substr(0, id.find(':')) && !p->note().empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All plugins of one context: finds files, checks them, loads them, and reports on each. Nothing of
-// a file runs before its manifest, read as plain bytes, was accepted.
+// All plugins of a runtime: finds, checks and loads files, and reports on each. No code of a file
+// runs before its manifest was accepted.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace tenon::core {
 
-// How far a candidate came. Where it stopped, unless loaded.
+// The stages of loading. A candidate that was not loaded stopped at its stage.
 enum class LoadStage {
-  found,        // the path: absolute, there, not seen before
-  permissions,  // a regular file that others cannot write
-  manifest,     // ELF, with a manifest that fits this host
+  found,        // the path is absolute, exists, and was not seen before
+  permissions,  // a regular file that only this user and root can change
+  manifest,     // an ELF file with a manifest that fits this host
   dlopen,
   symbol,
   negotiate,  // the entry, the ABI version, the table
@@ -32,13 +32,13 @@ enum class LoadStage {
 const char* stage_name(LoadStage stage);
 
 struct LoadCandidate {
-  std::string path;  // canonical where there is one; "static" for a linked-in entry
+  std::string path;  // canonical if possible; "static" for a linked-in entry
   LoadStage stage = LoadStage::found;
-  Code code = Code::ok;                 // why it stopped
-  std::string text;                     // likewise, for people; the loader's own words are kept
-  bool named = false;                   // the app named this file, or entry
-  std::string plugin, version, vendor;  // as far as they are known
-  std::string note;                     // what the plugin remarked: why there is no device
+  Code code = Code::ok;                 // of the failure
+  std::string text;                     // the message of the failure
+  bool named = false;                   // the app named this file or entry
+  std::string plugin, version, vendor;  // empty if unknown
+  std::string note;                     // the plugin's remark, for example why it has no device
   std::vector<DeviceInfo> devices;
 };
 
@@ -46,16 +46,16 @@ struct LoadReport {
   std::vector<LoadCandidate> candidates;
 };
 
-// A plugin that is linked into the program: loaded by every Host made after this call.
+// Registers a plugin that is linked into the program. Every Host created afterwards loads it.
 void register_static(tenon_backend_entry_fn entry);
 
 struct HostOptions {
-  std::vector<std::string> plugin_dirs;         // absolute; searched after the built-in one
-  std::vector<std::string> plugin_files;        // absolute; a failure of one throws
-  std::vector<tenon_backend_entry_fn> entries;  // linked in; a failure of one throws
-  bool use_environment = true;                  // TENON_PLUGIN_PATH, of unprivileged processes only
-  bool use_builtin_dir = true;                  // tenon/plugins beside libtenon
-  uint32_t threads = 0;                         // 0 = all that this process may use
+  std::vector<std::string> plugin_dirs;         // absolute; searched after the built-in folder
+  std::vector<std::string> plugin_files;        // absolute; a failure throws
+  std::vector<tenon_backend_entry_fn> entries;  // linked in; a failure throws
+  bool use_environment = true;                  // TENON_PLUGIN_PATH, except in privileged processes
+  bool use_builtin_dir = true;                  // tenon/plugins next to libtenon
+  uint32_t threads = 0;                         // 0 = as many as this process may use
 };
 
 class Host {
@@ -69,19 +69,19 @@ class Host {
 
   const LoadReport& report() const { return report_; }
   std::vector<DeviceInfo> devices() const;
-  // "cpu:0"; "cpu" is the first of the kind that opens; "auto" the first of all that opens, devices
-  // that do not compute on host threads before those that do. One Device per id, shared.
+  // Opens "cpu:0"; "cpu" opens the first usable device of the kind; "auto" opens the first usable
+  // device, accelerators first. Devices are shared per id.
   std::shared_ptr<Device> open(std::string_view id);
   uint32_t threads() const { return threads_; }
-  // Of a device by its id; throws not_found.
+  // Key of the rates of a device. Throws not_found.
   RatesKey rates_key(std::string_view id) const;
   KnownRates rates(std::string_view id) const;
-  // What devices chose by timing, by the plugin's name: those of the devices that are open; and
-  // those that devices are to take, also when they are opened later.
+  // Choices by plugin: those that open devices made, and those offered to devices that are open or
+  // opened later.
   using Choices = std::map<std::string, std::vector<std::string>>;
   Choices choices();
   void take_choices(Choices choices);
-  Faults& faults() { return *faults_; }  // of all devices that are opened here
+  Faults& faults() { return *faults_; }  // of all devices opened here
   // Called when a device reports that it is short of memory, before the call is made once more.
   // Set it before the first device is opened.
   void when_short(std::function<void(const Device&)> free_idle) {
@@ -91,7 +91,7 @@ class Host {
  private:
   struct Known {
     std::shared_ptr<Plugin> plugin;
-    uint32_t index;  // among the plugin's devices
+    uint32_t index;  // among the devices of the plugin
     DeviceInfo info;
     std::weak_ptr<Device> opened;
   };
@@ -102,7 +102,7 @@ class Host {
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   std::function<void(const Device&)> free_idle_;
   LoadReport report_;
-  std::vector<std::shared_ptr<Plugin>> plugins_;  // those without devices too
+  std::vector<std::shared_ptr<Plugin>> plugins_;  // including those without devices
   Choices to_take_;
   std::mutex mutex_;  // guards Known::opened and to_take_
   std::vector<Known> known_;

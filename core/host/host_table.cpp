@@ -32,7 +32,7 @@ void log_from_plugin(uint32_t level, tenon_str text) noexcept {
     log(static_cast<LogLevel>(std::min(level, static_cast<uint32_t>(LogLevel::error))),
         copy_text(text));
   } catch (...) {
-    // Without memory a remark is lost, nothing else.
+    // Without memory, only the remark is lost.
   }
 }
 
@@ -43,7 +43,7 @@ uint32_t thread_budget() noexcept try {
   return 1;
 }
 
-// None is offered yet.
+// There are no extensions yet.
 const void* get_extension(tenon_str) noexcept { return nullptr; }
 
 constexpr std::string_view version() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that the host hands to every plugin. One per process: its functions carry no user data.
+// The table that the host passes to every plugin. One per process, because its functions have no
+// user data.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@ namespace tenon::core {
 // Lives as long as the process.
 const tenon_host* host_table();
 
-// What the entry called on this thread said through refuse() since the last call of this function.
+// Returns, and clears, the text that the entry called on this thread passed to refuse().
 std::string take_refusal();
 
-// What thread_budget() answers; the last Host that was given a number decides.
+// Sets the result of thread_budget(). The last Host with an explicit number wins.
 void set_thread_budget(uint32_t threads);
 
 }  // namespace tenon::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds plugin files, takes each through the stages of loading, and reports the outcome.
+// Finds plugin files, takes each through the stages of loading, and reports the result.
 #include "host/loader.hpp"
 
 #include <algorithm>
@@ -36,8 +36,8 @@ std::string canonical_path(const std::string& path) {
   return canonical.string();
 }
 
-// The file that an address was mapped from. Not by dladdr: its name may be relative to a directory
-// that the process has left.
+// The file from which an address was mapped. dladdr would return a name that may be relative to a
+// previous working directory.
 std::string image_of(const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");
@@ -65,7 +65,7 @@ std::string builtin_plugin_directory() {
   return failure ? std::string() : (canonical.parent_path() / "tenon" / "plugins").string();
 }
 
-// Runs body, which moves the candidate from stage to stage, and files the outcome.
+// Runs body, which advances the candidate from stage to stage, and stores the result.
 template <class Body>
 void Loader::attempt(LoadCandidate candidate, bool builtin, Body body) {
   std::shared_ptr<Plugin> plugin;
@@ -138,8 +138,8 @@ void Loader::load_file(const std::string& path, bool named, bool builtin) {
   LoadCandidate candidate;
   candidate.path = path;
   candidate.named = named;
-  // Who can change the folders above the built-in one can replace libtenon itself: they are not
-  // checked.
+  // The folders above the built-in one are not checked: anyone who can change them can replace
+  // libtenon itself.
   const std::string exempt =
       builtin ? fs::path(path).parent_path().parent_path().parent_path().string() : std::string();
   attempt(std::move(candidate), builtin, [&](LoadCandidate& c) {
@@ -149,7 +149,7 @@ void Loader::load_file(const std::string& path, bool named, bool builtin) {
     c.path = file.path;
     if (const auto found = seen_.find(file.id); found != seen_.end()) {
       c.stage = LoadStage::found;
-      c.named = false;  // it is there, once
+      c.named = false;  // it was found already
       fail(Code::invalid_argument, "the same file as ", report_.candidates[found->second].path,
            ", which comes first");
     }
@@ -183,7 +183,7 @@ void Loader::search_directory(const std::string& path, bool builtin) {
   try {
     const std::string directory = canonical_path(path);
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      // By the given path, so that the links in it are checked too.
+      // By the given path, so that its links are checked too.
       if (entry.path().extension() == ".so") {
         files.push_back((fs::path(path) / entry.path().filename()).string());
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds plugin files and takes each through the stages of LoadStage; every candidate ends in the
-// report. Images are never unmapped.
+// Finds plugin files and takes each through the stages of LoadStage. Each candidate is reported.
+// Images are never unmapped.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@ namespace tenon::core {
 
 class Loader {
  public:
-  // A plugin that came through, and where its candidate stands in the report.
+  // A loaded plugin, and the index of its candidate in the report.
   struct Loaded {
     std::shared_ptr<Plugin> plugin;
     size_t candidate;
     bool builtin;  // from the built-in directory
   };
 
-  // Throws when something that the app named fails; the rest is in the report.
+  // Throws if something that the app named fails. Other failures are only reported.
   void load_entry(tenon_backend_entry_fn entry, bool named);
   void load_named_file(const std::string& path);
   void search_builtin_directory();
@@ -43,10 +43,10 @@ class Loader {
 
   LoadReport report_;
   std::vector<Loaded> loaded_;
-  std::map<FileId, size_t> seen_;  // file -> its candidate
+  std::map<FileId, size_t> seen_;  // file -> candidate
 };
 
-// tenon/plugins beside the library that holds this code; empty when that cannot be found out.
+// tenon/plugins next to the library that contains this code; empty if that is unknown.
 std::string builtin_plugin_directory();
 
 }  // namespace tenon::core

@@ -22,7 +22,7 @@ bool is_word(std::string_view text) {
   });
 }
 
-// The slots that every plugin has, in the order of the table.
+// The slots that every plugin must have, in the order of the table.
 void check_required(const std::string& name, const tenon_backend& table) {
 #define TENON_REQUIRED(slot) \
   if (!table.slot) fail(Code::incompatible, "plugin ", name, ": required slot " #slot " is null")
@@ -70,7 +70,7 @@ void check_streams(const std::string& name, const tenon_backend& table) {
   }
 }
 
-// Through the last required slot.
+// The size up to the last required slot.
 constexpr uint64_t kLeastTable = offsetof(tenon_backend, run) + sizeof(tenon_backend::run);
 
 }  // namespace
@@ -80,7 +80,7 @@ void rethrow_as_lie(const Plugin& plugin, const char* slot) {
   try {
     throw;
   } catch (const abi::__forced_unwind&) {
-    throw;  // the end of a cancelled thread, which must not be held up
+    throw;  // the end of a cancelled thread, which must continue
   } catch (const std::exception& e) {
     if (const char* text = e.what()) what = ": " + copy_text({text, std::strlen(text)});
   } catch (...) {
@@ -89,7 +89,8 @@ void rethrow_as_lie(const Plugin& plugin, const char* slot) {
 }
 
 std::recursive_mutex& load_mutex() {
-  static std::recursive_mutex& the = *new std::recursive_mutex;  // outlives what unloads at exit
+  // never destroyed, because images may unload at exit
+  static std::recursive_mutex& the = *new std::recursive_mutex;
   return the;
 }
 
@@ -123,7 +124,7 @@ AgreedTable negotiate(tenon_backend_entry_fn entry) {
     fail(Code::incompatible,
          "the plugin's entry refused: ", refusal.empty() ? "it gave no reason" : refusal);
   }
-  // The versions come before everything whose layout they decide.
+  // The versions are checked before everything whose layout depends on them.
   if (!TENON_HAS(tenon_backend, given, vendor)) {
     fail(Code::incompatible, "the plugin's table is too small: ", given->struct_size,
          " bytes, needed are ", kLeastTable);
@@ -154,7 +155,7 @@ Plugin::Plugin(const AgreedTable& agreed)
       vendor_(copy_text(table_.vendor)) {
   const std::lock_guard lock(load_mutex());
   checked(*this, "create", [&] { return table_.create(host_table(), minor_, &handle_); });
-  // No check of handle_: a plugin without state may say null.
+  // handle_ is not checked: a plugin without state may return null.
   try {
     find_profiler();
     find_derived_weights();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loaded plugin: its table, validated, and its devices. Shut down when the last object that
-// came from it is gone; the image itself is never unmapped.
+// A loaded plugin: its validated table and its devices. Shuts down with the last object that it
+// created. The image is never unmapped.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace tenon::core {
 
-// Held by every call that backend.h marks [load].
+// Locked by every call that backend.h marks [load].
 std::recursive_mutex& load_mutex();
 
-// What the entry gave: refused unless it fits this host. The table is a copy, slots beyond the
-// plugin's struct_size are null.
+// The table of an entry, accepted by this host. A copy, in which slots beyond the plugin's
+// struct_size are null.
 struct AgreedTable {
   tenon_backend table{};
-  uint32_t minor = 0;  // highest common
+  uint32_t minor = 0;  // the highest common one
 };
 AgreedTable negotiate(tenon_backend_entry_fn entry);
 
 // "0.1" or "1.2 to 1.4".
 std::string version_range(uint32_t major, uint32_t minor_min, uint32_t minor_max);
-// Throws unless the two sides have a version in common; subject: who wants it, for the message.
+// Throws if the two sides have no version in common. subject: who requires it, for the message.
 void check_version(const std::string& subject, uint32_t major, uint32_t minor_min,
                    uint32_t minor_max);
 
@@ -41,7 +41,7 @@ class Plugin {
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
 
-  // Asks for the devices, once. Their index and id are given by who knows all plugins.
+  // Lists the devices, once. The host assigns their index and id.
   void enumerate();
 
   const tenon_backend& table() const { return table_; }
@@ -53,16 +53,16 @@ class Plugin {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   const std::string& note() const { return note_; }  // why there is no device, or a remark
   bool has_streams() const { return table_.stream_create != nullptr; }
-  // Null slots when the plugin does not measure steps.
+  // Null slots if the plugin does not measure steps.
   const tenon_profiler& profiler() const { return profiler_; }
-  // A null slot when the plugin derives none.
+  // A null slot if the plugin derives no weights.
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
-  // Null slots when the plugin tells and takes no choices.
+  // Null slots if the plugin has no choices.
   const tenon_choices& choices() const { return choices_; }
-  // Null slots when the plugin prepares nothing in parts.
+  // Null slots if the plugin prepares nothing in parts.
   const tenon_prepare& prepare() const { return prepare_; }
 
-  // Throws: the plugin said something in slot that cannot be.
+  // Throws an error that says which slot returned something invalid.
   template <class... Parts>
   [[noreturn]] void lied(const char* slot, const Parts&... parts) const {
     fail(Code::internal, "plugin ", name_, ": ", slot, ": ", parts...);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps a file and reads its ELF headers, with every offset checked.
+// Maps a file and reads its ELF headers. Checks every offset.
 #include "host/plugin_elf.hpp"
 
 #include <elf.h>
@@ -53,8 +53,8 @@ Record ElfFile::record(uint64_t at) const {
   return record;
 }
 
-// The system's loader believes the program headers: a segment beyond the end would be mapped, and
-// kill the process when touched.
+// The system's loader trusts the program headers: a segment beyond the end of the file would be
+// mapped and crash when touched.
 void ElfFile::check() const {
   if (size_ < sizeof(Elf64_Ehdr)) fail(Code::corrupt, path_, " is too short for an ELF file");
   const auto head = record<Elf64_Ehdr>(0);
@@ -82,7 +82,7 @@ void ElfFile::check() const {
   }
 }
 
-// Where in the file the byte is that will be mapped to an address.
+// The file offset of the byte that is mapped to an address.
 uint64_t ElfFile::offset_of(uint64_t address) const {
   const auto head = record<Elf64_Ehdr>(0);
   for (unsigned i = 0; i < head.e_phnum; ++i) {

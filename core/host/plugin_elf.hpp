@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library's file as bytes, before any of its code runs: checked program headers, and what
-// the dynamic section asks the system's loader for. Any bytes are safe.
+// A shared library as bytes, before any of its code runs: checked program headers, and the requests
+// of its dynamic section to the system's loader. Safe on any bytes.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tenon::core {
 
-// What the system's loader is asked for: libraries, and the folders to search for them.
+// The requests to the system's loader: libraries, and folders to search.
 struct LinkNames {
   std::vector<std::string> needed;  // DT_NEEDED, DT_AUXILIARY, DT_FILTER
   std::optional<std::string> rpath, runpath;
@@ -19,7 +19,7 @@ struct LinkNames {
 
 class ElfFile {
  public:
-  // Maps the file. Throws unless it is a shared library for this machine, with all segments inside
+  // Maps the file. Throws unless it is a shared library for this machine whose segments are inside
   // the file. The path is for messages.
   ElfFile(const Descriptor& file, std::string path);
   ~ElfFile();

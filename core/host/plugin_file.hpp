@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plugin's file says of itself before any of its code runs. Any bytes are safe.
+// The manifest of a plugin's file, read before any of its code runs. Safe on any bytes.
 #pragma once
 
 #include "host/plugin_elf.hpp"
@@ -9,7 +9,7 @@ namespace tenon::core {
 
 tenon_manifest read_manifest(const ElfFile& file);
 
-// Throws unless this host can run it: ABI, architecture, instruction set, sanitizers.
+// Throws unless this host can run the plugin: ABI, architecture, instruction set, sanitizers.
 void check_manifest(const tenon_manifest& manifest);
 
 }  // namespace tenon::core

@@ -18,24 +18,24 @@
 namespace tenon::core {
 namespace {
 
-// Never destroyed, as the loader's image.
+// Never destroyed, like the loader's image.
 struct Image {
   boost::dll::shared_library library;
   FileId id;
   std::string path;
   Descriptor directory;             // kept open: the loader's $ORIGIN is a path through it
-  const char* loaded_as = nullptr;  // the loader's first name of the image
+  const char* loaded_as = nullptr;  // the loader's name of the image
 };
 
-// A path through a descriptor that no image was loaded by: the loader knows images by their paths
-// before it looks at the files, and numbers of descriptors are used again.
+// A path through a descriptor that no image was loaded by. The loader identifies images by path
+// before it looks at files, and descriptor numbers are reused.
 std::string new_path(const Descriptor& descriptor, const std::string& below, size_t images) {
   const std::string path = path_of(descriptor);
   const size_t last = path.rfind('/');
   return path.substr(0, last) + std::string(images, '/') + path.substr(last) + below;
 }
 
-// The loader's own words out of Boost's.
+// Extracts the loader's message from Boost's.
 std::string loader_text(const std::exception& error, const std::string& path,
                         const std::string& real_path) {
   constexpr std::string_view kBefore = "dlerror system message: ";
@@ -50,15 +50,15 @@ std::string loader_text(const std::exception& error, const std::string& path,
   return text.find(real_path) == text.npos ? real_path + ": " + text : text;
 }
 
-// The loader finds an image that is loaded already by device and inode.
+// The loader recognizes a loaded image by device and inode.
 bool is_image_of(const std::string& path, void* image) {
   void* found = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (found) dlclose(found);
   return found == image;
 }
 
-// Gives the image its own path as its name, for dladdr, debuggers and backtraces: that of a
-// descriptor says nothing once the descriptor is closed, and nothing to a person.
+// Names the image by its path, for dladdr, debuggers and backtraces. The path of a descriptor is
+// meaningless once the descriptor is closed.
 void name_image(Image& image) {
   link_map* map = nullptr;
   if (dlinfo(image.library.native(), RTLD_DI_LINKMAP, &map) != 0) return;

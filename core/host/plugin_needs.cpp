@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows the needed libraries of a plugin as the system's loader would.
+// Follows the needed libraries of a plugin like the system's loader.
 #include "host/plugin_needs.hpp"
 
 #include <dlfcn.h>
@@ -38,8 +38,8 @@ bool is_loaded(const std::string& name) {
   return true;
 }
 
-// The loader prefers builds for newer processors in folders of these names, in and below a folder
-// that it searches. Which one fits is its affair: all that exist are checked.
+// The loader prefers builds for newer processors in folders of these names, in and below a searched
+// folder. All that exist are checked.
 void add_variants(const fs::path& folder, int depth, std::vector<fs::path>& to) {
   to.push_back(folder);
   std::error_code ignored;
@@ -54,18 +54,18 @@ void add_variants(const fs::path& folder, int depth, std::vector<fs::path>& to) 
   }
 }
 
-// Follows the loader's search, without loading anything.
+// Repeats the loader's search without loading anything.
 class Search {
  public:
   explicit Search(const std::string& exempt) : exempt_(exempt) {
-    // The environment of a privileged process is ignored, by the loader too.
+    // The loader ignores the environment of a privileged process too.
     if (const char* text = secure_getenv("LD_LIBRARY_PATH"); text && *text) {
       environment_ = split(text, ":;");
     }
   }
 
-  // The needs of a library that was found in `folder`; rpaths: those of the libraries that need it,
-  // which a DT_RPATH serves too.
+  // Checks the needs of a library found in `folder`. rpaths: those of the libraries that need it,
+  // because a DT_RPATH applies to them too.
   void check(const ElfFile& library, const std::string& folder, std::vector<std::string> rpaths) {
     const LinkNames names = library.link_names();
     const Origin origin{library.path(), folder};
@@ -127,7 +127,7 @@ class Search {
     return folders;
   }
 
-  // A DT_RUNPATH takes the place of all DT_RPATHs, and comes after the environment.
+  // A DT_RUNPATH replaces all DT_RPATHs, and comes after the environment.
   void check_one(const std::string& name, const Origin& origin,
                  const std::vector<std::string>& rpaths, const std::vector<std::string>* runpath) {
     if (name.find('/') != name.npos) {
@@ -150,8 +150,8 @@ class Search {
     }
   }
 
-  // Whether the library is in one of the folders. Those before it are checked too: others must not
-  // be able to put it there.
+  // True if the library is in one of the folders. The folders before it are checked too, because
+  // others must not be able to add it there.
   bool find(const std::string& name, const std::vector<std::string>& folders,
             const std::vector<std::string>& rpaths) {
     for (const std::string& given : folders) {
@@ -171,7 +171,7 @@ class Search {
     return false;
   }
 
-  // False for what the loader passes over: a library for another machine.
+  // Returns false for files that the loader skips: libraries for another machine.
   bool check_file(const std::string& path, const std::vector<std::string>& rpaths) {
     const TrustedFile file = open_trusted(path, exempt_);
     const auto [known, is_new] = seen_.insert({file.id, true});
@@ -190,7 +190,7 @@ class Search {
 
   const std::string& exempt_;
   std::vector<std::string> environment_;
-  std::map<FileId, bool> seen_;  // whether the loader can take it
+  std::map<FileId, bool> seen_;  // true if the loader can use it
 };
 
 }  // namespace

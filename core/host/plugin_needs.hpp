@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries that a plugin's file needs: where the system's loader will find them, and who could
-// put others there.
+// The libraries that a plugin's file needs: where the system's loader finds them, and who could
+// replace them.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace tenon::core {
 
-// Throws when the loader, asked for the plugin, would search a folder that others can write, or a
-// relative one, or find a library there. Libraries that the process has loaded already, and the
-// system's own folders (ld.so.conf), are not checked. `exempt` as for open_trusted.
-// Returns whether a name depends on the plugin's own folder ($ORIGIN).
+// Throws if the loader would search a relative folder, or a folder that others can write, or find a
+// library there. Does not check libraries that the process has loaded already, and the system's own
+// folders (ld.so.conf). `exempt`: as for open_trusted. Returns true if a name depends on the
+// plugin's own folder ($ORIGIN).
 bool check_needs(const ElfFile& plugin, const std::string& exempt = {});
 
 }  // namespace tenon::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a path folder by folder, and checks owners, modes and access lists.
+// Walks a path folder by folder. Checks owners, modes and access control lists.
 #include "host/plugin_path.hpp"
 
 #include <fcntl.h>
@@ -32,8 +32,8 @@ bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
 
 // ---- Groups
 
-// Accounts of /etc/passwd whose primary group this is. Not getpwent, which shares its place in the
-// list with all threads.
+// True if /etc/passwd has an account with this primary group. getpwent is not used, because all
+// threads share its position.
 bool has_other_account(gid_t group) {
   const std::unique_ptr<FILE, int (*)(FILE*)> accounts(std::fopen("/etc/passwd", "re"), &fclose);
   if (!accounts) return false;
@@ -52,9 +52,9 @@ bool is_trusted_name(const char* name) {
          is_trusted(found->pw_uid);
 }
 
-// Is nobody but root and this user in the group? Only two kinds are known to be complete in what
-// the system tells of them: the group that many systems give each user, of his own name, and the
-// system's static groups, such as Debian's staff, which may write /usr/local.
+// True if only root and this user are in the group. The system's information is complete for two
+// kinds of groups only: the group that many systems create per user, with the user's name, and
+// static system groups, such as Debian's staff, which may write /usr/local.
 bool is_harmless_group(gid_t group) {
   constexpr gid_t kStaticGroups = 100;
   std::vector<char> group_text(1 << 16), user_text(1 << 14);
@@ -97,8 +97,8 @@ std::string group_text(gid_t group) {
   return is_harmless_group(group) ? std::string() : cat("group ", group);
 }
 
-// Others who may write by a POSIX access control list; empty when there are none. An entry of a
-// user or a group counts as far as the mask lets it.
+// Names others who may write according to a POSIX access control list; empty if there are none. The
+// mask limits the entries of users and groups.
 std::string writer_by_list(const std::string& list, gid_t owning_group, const std::string& path) {
   posix_acl_xattr_header header{};
   const size_t count =
@@ -127,7 +127,7 @@ std::string writer_by_list(const std::string& list, gid_t owning_group, const st
   return {};
 }
 
-// Who else may write it, for a message; empty when nobody may.
+// Names who else may write, for a message; empty if nobody may.
 std::string other_writer(const Descriptor& file, const struct stat& info, const std::string& path) {
   if ((info.st_mode & S_IWOTH) != 0) return "everybody";
   const std::string list = access_list(file, path);
@@ -160,16 +160,16 @@ struct stat stat_of(const Descriptor& file, const std::string& path) {
   return info;
 }
 
-// Goes down from the root one name at a time, each opened in the directory before it, and checks
-// what it passes. What was checked stays so: to rename it takes write access to its directory.
+// Walks down from the root. Opens each name in the directory before it, and checks it. Checked
+// parts stay valid: renaming one requires write access to its directory.
 class Walk {
  public:
   explicit Walk(std::string exempt) : exempt_(std::move(exempt)) { restart(); }
 
-  // Whether path exists; missing directories are accepted where others cannot make them. closed: a
-  // directory that this process may not search counts as missing.
+  // Returns whether the path exists. Missing directories are accepted if others cannot create them.
+  // closed: a directory that this process may not search counts as missing.
   bool go(const std::string& path, bool closed = false) {
-    std::vector<std::string> rest;  // the next name is the last
+    std::vector<std::string> rest;  // in reverse order
     push(rest, path);
     int links = 0;
     while (!rest.empty()) {
@@ -205,7 +205,7 @@ class Walk {
     return true;
   }
 
-  // In the directory that was reached: nobody else may add or replace anything.
+  // In the directory reached: nobody else may add or replace anything.
   void check_closed() const {
     if (!writer_.empty()) refuse("directory", directory_, writer_);
   }
@@ -253,8 +253,8 @@ class Walk {
     if (!is_exempt(path)) {
       check_owner(info, "directory", path);
       writer = other_writer(directory, info, path);
-      // Where the sticky bit is set only the owner of a file can rename it, and whoever owns what
-      // is entered next is checked.
+      // In a sticky directory, only the owner of a file can rename it, and the owner of the next
+      // entry is checked.
       if (!writer.empty() && (info.st_mode & S_ISVTX) == 0) refuse("directory", path, writer);
     }
     here_ = std::move(directory);
@@ -281,7 +281,7 @@ class Walk {
   std::string exempt_;
   Descriptor here_, last_;
   std::string directory_, path_;
-  std::string writer_;  // who else may add files to the directory, which is sticky then
+  std::string writer_;  // who else may add files to the sticky directory
   struct stat last_info_ {};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The path to a plugin's file, walked from the root by descriptors: who could change the file, or
-// put another one in its place.
+// The path to a plugin's file, walked from the root by descriptors: checks who could change the
+// file or replace it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Descriptor {
   int descriptor_ = -1;
 };
 
-// "/proc/<process>/fd/<number>": a path to what the descriptor refers to, whatever is renamed.
-// Other processes that may look into this one, such as debuggers, can open it too.
+// Returns "/proc/<process>/fd/<number>": a path to the open file, even if it is renamed. Other
+// processes with the necessary rights, such as debuggers, can open it too.
 std::string path_of(const Descriptor& descriptor);
 
 struct FileId {
@@ -31,7 +31,7 @@ struct FileId {
   friend auto operator<=>(const FileId&, const FileId&) = default;
 };
 
-// An open file that passed every check, and the directory that it was found in.
+// An open file that passed all checks, and its directory.
 struct TrustedFile {
   std::string path;  // canonical
   Descriptor file, directory;
@@ -39,12 +39,12 @@ struct TrustedFile {
 };
 
 // Opens the regular file at an absolute path. Throws unless only root and this process's user can
-// change it, or any directory or symbolic link on the way to it. In a sticky directory (/tmp)
-// others may add files; that is accepted everywhere but in the file's own directory.
-// The directory `exempt` and those above it are not checked.
+// change it, or any directory or symbolic link on the path. Others may add files to a sticky
+// directory (/tmp), unless it is the file's own directory. Does not check the directory `exempt`
+// and those above it.
 TrustedFile open_trusted(const std::string& path, const std::string& exempt = {});
 
-// The same for a directory. A missing one must not be one that others can create. Returns whether
+// The same for a directory. If it is missing, others must not be able to create it. Returns true if
 // it exists and this process may search it.
 bool check_directory(const std::string& path, const std::string& exempt = {});
 

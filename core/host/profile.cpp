@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profiler that a plugin may offer: measured runs, and the times of their steps.
+// Measured runs, and the times of their steps, if the plugin has a profiler.
 #include "host/call.hpp"
 
 namespace tenon::core {

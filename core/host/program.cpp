@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs: what a plugin declares of a compiled region is copied out and checked, so that the
-// memory planner may believe it.
+// Programs: copies and checks what a plugin declares about a compiled region, so that the memory
+// planner can rely on it.
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -41,7 +41,7 @@ class Declaration {
   std::vector<Step> take_steps() { return std::move(steps_); }
 
  private:
-  // How a value comes to be. entered: given to the program.
+  // How a value gets its content. entered: passed to the program.
   enum class Origin : uint8_t { none, entered, made, view };
 
   template <class... Parts>
@@ -182,7 +182,8 @@ class Declaration {
 
   // ---- Meaning
 
-  // What enters the program is marked; everything that the region reads from outside is there.
+  // Marks the values that enter the program. Every value that the region reads from outside must be
+  // among them.
   void check_sources() {
     std::vector<bool> written(values_.size());
     for (const Step& step : steps_) {
@@ -206,7 +207,7 @@ class Declaration {
       }
       const uint32_t first = std::exchange(listed[source], v);
       if (first == TENON_NONE) continue;
-      // The one allowed pair: what is given, and its copy that leaves.
+      // The one allowed pair: an input, and its copy that is an output.
       if (!given || !leaves[source] || written[first] == written[v] || twice[source]) {
         lied(value_name(v), " is listed twice, as value ", first, " too");
       }
@@ -246,7 +247,7 @@ class Declaration {
     }
   }
 
-  // One step: it reads what is there and makes what is not.
+  // Replays one step: it reads existing values and creates new ones.
   void replay(uint32_t s) {
     const Step& step = steps_[s];
     for (uint32_t v : step.reads) {
@@ -297,7 +298,7 @@ class Declaration {
     }
   }
 
-  // A view's bytes are the program's own business; all else of the graph is dense.
+  // The plugin decides about the bytes of a view. All other values of the graph are dense.
   void check_sizes() const {
     for (uint32_t v = 0; v < values_.size(); ++v) {
       if (values_[v].source == TENON_NONE || origins_[v] == Origin::view || is_derived(v)) continue;
@@ -307,7 +308,7 @@ class Declaration {
         lied(value_name(v), " has ", values_[v].size, " bytes, its type has ", wanted);
       }
     }
-    // Far beyond any memory; core adds up sizes of programs without a look at each sum.
+    // Larger than any memory, and small enough that sums of sizes cannot overflow.
     constexpr uint64_t kMost = uint64_t{1} << 60;
     uint64_t sum = 0;
     const auto too_much = [&](uint64_t size) { return size >= kMost || (sum += size) >= kMost; };
@@ -349,7 +350,7 @@ class Declaration {
   const tenon_program_info* info_;
   std::vector<ProgramValue> values_;
   std::vector<Step> steps_;
-  std::vector<Origin> origins_;  // per value, as far as the steps were replayed
+  std::vector<Origin> origins_;  // per value, after the steps replayed so far
 };
 
 }  // namespace

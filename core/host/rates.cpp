@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr int kFormat = 1;
-constexpr size_t kMostBytes = 1 << 20;  // of a file
+constexpr size_t kMostBytes = 1 << 20;  // per file
 
 struct Field {
   const char* name;
@@ -50,7 +50,7 @@ double number(const json& from, const std::string& name, bool may_be_zero) {
   return v;
 }
 
-// A file's name says the device; the rest of the key is a number.
+// The name of a file contains the device; the rest of the key is a hash.
 uint64_t fnv(const std::string& text) {
   uint64_t h = 14695981039346656037u;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
@@ -113,14 +113,14 @@ Rates rates_from(const std::string& text, const RatesKey& key) {
   const json j = json::parse(text, nullptr, false);
   if (!j.is_object()) fail(Code::corrupt, "it is no JSON object");
   const auto format = j.find("format"), given = j.find("key"), all = j.find("rates");
-  // What a damaged file nests is compared, never printed: dump calls itself for each level.
+  // Values of a damaged file are compared, never printed, because dump() is recursive.
   if (format == j.end() || *format != kFormat)
     fail(Code::corrupt, "its format is ",
          format == j.end()             ? "missing"
          : format->is_number_integer() ? format->dump()
                                        : "no number",
          ", expected is ", kFormat);
-  // Names that are not UTF-8 are kept as JSON has them.
+  // Names that are not UTF-8, in the form that JSON stores.
   const json wanted =
       json::parse(key_json(key).dump(-1, ' ', false, json::error_handler_t::replace));
   if (given == j.end() || *given != wanted)
@@ -171,7 +171,7 @@ void check_rates_can_be_kept(const RatesKey& key) {
   const std::string path = rates_file(directory, key);
   if (fs::is_directory(fs::symlink_status(path, failure)))
     fail(Code::io_error, path, ": is a directory, expected a file");
-  const FileWriter file(path);  // goes away again
+  const FileWriter file(path);  // removed again
 }
 
 std::string keep_rates(const RatesKey& key, const Rates& rates) {

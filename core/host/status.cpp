@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes, registers, reads and releases status objects.
+// Creates, registers, reads and releases status objects.
 #include "host/status.hpp"
 
 #include <memory>
@@ -20,7 +20,7 @@ struct tenon_status {
   uint32_t step = TENON_NONE;
   int64_t index = -1;
 
-  // Not by recursion: a chain may be long.
+  // Not recursive, because a chain may be long.
   ~tenon_status() {
     while (cause) {
       std::unique_ptr<tenon_status> next = std::move(cause->cause);
@@ -32,11 +32,11 @@ struct tenon_status {
 namespace tenon::core {
 namespace {
 
-// Never destroyed: plugins may hold statuses while the process ends.
+// Never destroyed, because plugins may hold statuses at process exit.
 struct Registry {
   std::mutex mutex;
   std::unordered_set<const tenon_status*> live;
-  tenon_status no_memory;  // what make_status gives when it cannot make one
+  tenon_status no_memory;  // returned if no status can be created
 
   Registry() {
     no_memory.code = TENON_OUT_OF_MEMORY;
@@ -47,7 +47,7 @@ struct Registry {
     const std::lock_guard lock(mutex);
     return status == &no_memory || live.count(status) != 0;
   }
-  // True when the status was live: it belongs to the caller now.
+  // Returns true if the status was live; it then belongs to the caller.
   bool take(const tenon_status* status) {
     const std::lock_guard lock(mutex);
     return live.erase(status) != 0;

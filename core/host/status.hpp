@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status objects: made by the host on behalf of plugins, turned into DeviceError by check(). Every
-// live one is known, so that a status which a plugin made up or released already is refused.
+// Status objects: created by the host on behalf of plugins, and converted to DeviceError by
+// check(). All live ones are known, so a status that a plugin invented or has released already is
+// refused.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,11 @@ void release_status(tenon_status* status) noexcept;
 tenon_code status_code(const tenon_status* status) noexcept;
 tenon_str status_text(const tenon_status* status) noexcept;
 
-// How many statuses nobody has released yet, causes not counted.
+// The number of statuses that were not released, without causes.
 size_t live_status_count();
 
-// A copy of a string that a plugin gave, safe to print: control characters become '?'. A size that
-// cannot be true gives a remark instead.
+// Copies a string of a plugin so that it is safe to print: control characters become '?'. An
+// impossible size gives a remark instead.
 std::string copy_text(tenon_str text);
 
 }  // namespace tenon::core

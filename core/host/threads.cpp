@@ -12,7 +12,7 @@ namespace tenon::core {
 namespace {
 
 uint32_t affinity_threads() {
-  // The mask may be wider than cpu_set_t on large machines.
+  // On large machines, the mask may be larger than cpu_set_t.
   for (int processors = 1024; processors <= (1 << 20); processors *= 4) {
     cpu_set_t* set = CPU_ALLOC(processors);
     if (!set) break;

@@ -24,7 +24,7 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   const Type t = l.type(n.x);
   const Ints axis{normalize_axis(n.axis, t.shape.rank(), "softmax")};
   const Value x = b.widen(n.x);
-  // A row of -inf, or one with +inf or NaN, becomes NaN here, as it shall.
+  // Rows of -inf, and rows with +inf or NaN, become NaN, as specified.
   const Value shifted = b.minus(x, b.reduce("max", x, axis, true));
   const Value e = b.exp(shifted);
   const Value total = b.sum(e, axis);
@@ -64,7 +64,7 @@ constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backwar
 
 // ---- cross_entropy
 
-// Checks what forward and backward share; returns the type of one loss per item.
+// Checks shared by forward and backward. Returns the type of one loss per item.
 template <class Op>
 Type want_cross_entropy(const Infer& i, const Op& n) {
   if (!(n.label_smoothing >= 0 && n.label_smoothing < 1))
@@ -110,15 +110,15 @@ Ints all_axes(const Shape& s) {
   return axes;
 }
 
-// What both decompositions start from.
+// Shared by both decompositions.
 struct Items {
   int axis;
   Dim classes;
   Value x;        // logits, widened
   Value ignored;  // bool per item
-  Value label;    // per item, in [0, classes) or refused when run; 0 where ignored
+  Value label;    // per item, in [0, classes), or refused at run time; 0 if ignored
   Value weight;   // per class, widened; absent = 1
-  Value own;      // weight of the label's class, 0 where ignored; absent without weights
+  Value own;      // weight of the label's class, 0 if ignored; absent without weights
 };
 
 template <class Op>
@@ -135,8 +135,7 @@ Items items_of(Builder& b, const Op& n) {
   const DType wide = b.dtype(it.x), index = b.dtype(n.labels);
   it.ignored = b.compare("eq", n.labels, b.scalar_int(index, n.ignore_index));
   const Value kept = b.where(it.ignored, b.scalar_int(index, 0), n.labels);
-  // A gather counts negative indices from the end; a negative label is an error, as one too large
-  // is.
+  // gather accepts negative indices; a negative label must be an error, like one that is too large.
   const Value negative = b.compare("lt", kept, b.scalar_int(index, 0));
   const Value strict = b.where(negative, b.scalar_int(index, it.classes), kept);
   it.label = b.add(op::gather{.data = b.iota({it.classes}, 0, index), .indices = strict});
@@ -148,7 +147,7 @@ Items items_of(Builder& b, const Op& n) {
   return it;
 }
 
-// Per class along the axis, broadcasting to the logits.
+// Values per class along the axis, broadcastable to the logits.
 Value along_axis(Builder& b, const Items& it, Value per_class) {
   Shape s;
   for (int i = 0; i < b.shape(it.x).rank(); ++i) s.push(i == it.axis ? it.classes : 1);
@@ -171,7 +170,7 @@ Value label_logit(Builder& b, const Items& it) {
   return b.reshape(b.add(op::gather{.data = flat, .indices = at}), labels);
 }
 
-// Σ of the weights of the kept items, by which the mean divides.
+// The sum of the weights of items that are not ignored; the mean divides by it.
 Value total_weight(Builder& b, const Items& it) {
   const DType wide = b.dtype(it.x);
   const Value each = it.own ? it.own : b.cast(b.logical("not", it.ignored), wide);
@@ -182,8 +181,8 @@ bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
   Builder& b = l.b;
   const Items it = items_of(b, n);
   const DType wide = b.dtype(it.x);
-  // Differences are taken from the row maximum: logsumexp(x) has no digit left of the sum's
-  // logarithm where all logits are large. An infinite maximum is the logsumexp.
+  // Subtracts the row maximum first: for large logits, logsumexp(x) has lost the digits of the
+  // sum's logarithm. An infinite maximum equals the logsumexp.
   const Value max = b.reduce("max", it.x, {it.axis}, true);
   const Value sum_exp = b.sum(b.exp(b.minus(it.x, max)), {it.axis});
   const Value log_sum = b.where(b.unary("is_inf", max), b.scalar(wide, 0), b.log(sum_exp));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the families' records; an op without a record does not link.
+// The table of all records. An op without a record does not link.
 #include "ops/table.hpp"
 
 #include <unordered_map>

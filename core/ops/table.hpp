@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records by name: <op>_def for each op of ops.def. A family's file includes this and defines
-// its own.
+// Declares the record <op>_def of each op in ops.def. The file of each family includes this and
+// defines its records.
 #pragma once
 
 #include "ops/record.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How notes and verdicts of nodes become the lines of a report.
+// Converts notes and verdicts of nodes to a report.
 #include "plan/report.hpp"
 
 #include "ops/cost.hpp"
@@ -52,14 +52,14 @@ class Settler {
     reports_.push_back(std::move(legal_.reports[source]));
     return static_cast<uint32_t>(reports_.size() - 1);
   }
-  // Those of no node any more that stood before this one.
+  // Keeps the reports of removed nodes before this one.
   void keep_gone(uint32_t before) {
     for (; next_ < gone_.size() && gone_[next_] < before; ++next_) keep(gone_[next_]);
   }
 
   LegalGraph& legal_;
   std::vector<uint32_t> now_;   // old report -> new one
-  std::vector<uint32_t> gone_;  // old reports without nodes that are kept; ascending
+  std::vector<uint32_t> gone_;  // old reports to keep whose nodes are gone; ascending
   size_t next_ = 0;             // of gone_
   std::vector<NodeReport> reports_;
 };

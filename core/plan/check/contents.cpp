@@ -13,8 +13,8 @@ constexpr size_t kHomes = static_cast<size_t>(Home::derived) + 1;
 constexpr std::array<const char*, kHomes> kHomeTexts = {
     "no place", "chunk", "input", "output", "entry", "constant", "derived weight"};
 
-// Holders are numbers: the graph's values and what else a run is given, then for each region its
-// program's values and the scratch of its steps.
+// Numbers of holders: graph values and other inputs of the run, then, per region, the values of its
+// program and the scratch of its steps.
 class Follower {
  public:
   explicit Follower(const HeldRun& run) : run_(run) {
@@ -34,14 +34,14 @@ class Follower {
   const std::string& wrong() const { return wrong_; }
 
  private:
-  // Bytes of one holder, by their begin.
+  // The bytes of one holder, by start.
   struct Piece {
     uint64_t end = 0;
     uint32_t holder = kNone;
   };
   using Pieces = std::map<uint64_t, Piece>;
 
-  // ---- what a run does
+  // ---- events of a run
 
   void follow(const HeldRegion& region) {
     for (size_t i = 0; i < region.before.size(); ++i) follow(region.before[i], region.copied[i]);
@@ -62,7 +62,7 @@ class Follower {
   void follow(const HeldRegion& region, const Step& step) {
     ++now_;
     clash_ = false;
-    if (!step.writes.empty())  // else nothing runs
+    if (!step.writes.empty())  // otherwise nothing runs
       for (uint32_t v : step.reads) {
         read(held(region, v));
         touched_[holder_[v]] = now_;
@@ -82,7 +82,7 @@ class Follower {
   void view(const HeldRegion& region, const Alias& a) {
     holder_[a.to] = holder_[a.from];
     const Held base = held(region, a.from), view = held(region, a.to);
-    if (view.place.home == Home::none) return;  // whoever reads it will not find it
+    if (view.place.home == Home::none) return;  // a read of it reports the error
     const bool inside = a.offset <= base.size && view.size <= base.size - a.offset;
     Place expected = base.place;
     expected.offset += a.offset;
@@ -90,8 +90,8 @@ class Follower {
       say(who(), " views ", text(view), ", ", a.offset, " bytes into ", text(base));
   }
 
-  // What a step touches lost bytes to what it makes. So may what is read, to one write which is
-  // offered in its place and takes the bytes of no other.
+  // Finds operands whose bytes a step overwrote with its results. That is allowed for one in-place
+  // write per operand, which overwrites no other operand.
   void settle(const HeldRegion& region, const Step& step) {
     for (const Alias& a : step.aliases)
       if (!a.view && region.places[a.from] == region.places[a.to]) taker_[a.from] = a.to;
@@ -147,7 +147,7 @@ class Follower {
     }
     while (p != pieces.end() && p->first < end) {
       clash_ |= touched_[p->second.holder] == now_;
-      if (p->first == begin && p->second.end == end) {  // as often
+      if (p->first == begin && p->second.end == end) {  // the common case
         p->second.holder = h.value;
         return;
       }
@@ -161,7 +161,7 @@ class Follower {
     expect(h, [](uint32_t) { return false; });
   }
 
-  // Every byte is held by its value, or by who may hold it too.
+  // Checks that every byte is held by its value, or by an allowed holder.
   template <class May>
   void expect(const Held& h, May&& may) {
     if (h.size == 0 || !wrong_.empty()) return;
@@ -222,12 +222,13 @@ class Follower {
 
   const HeldRun& run_;
   std::vector<std::array<std::vector<Pieces>, kHomes>> memory_;  // by device, home, index
-  std::vector<uint32_t> first_;    // per region: holder of its first program value
-  std::vector<uint32_t> holder_;   // per value of the region: a view's is its base's
-  std::vector<uint32_t> taker_;    // likewise: a write offered in its place and put there
-  std::vector<uint32_t> touched_;  // per holder: the last step that read or made it
+  std::vector<uint32_t> first_;   // per region: holder of its first program value
+  std::vector<uint32_t> holder_;  // per value of the region; a view has the holder of its base
+  // per value of the region: the in-place write that was placed there
+  std::vector<uint32_t> taker_;
+  std::vector<uint32_t> touched_;  // per holder: the last step that read or wrote it
   uint32_t now_ = 0, region_ = kNone, step_ = kNone;
-  bool clash_ = false;  // what the step touched lost bytes to it
+  bool clash_ = false;  // the step overwrote something that it uses
   bool at_end_ = false;
   std::string wrong_;
 };
@@ -266,7 +267,7 @@ std::string check_contents(const Plan& plan, PlanContents contents) {
           contents.derived[i] != kNone ? contents.derived[i]
                                        : contents.count + static_cast<uint32_t>(i));
 
-  // What is given is there for the next run too, but for what is updated.
+  // Inputs keep their content for the next run, except updated ones.
   for (const Held& h : run.given) {
     const bool updated = h.place.home == Home::entry && plan.entries[h.place.index].updated &&
                          plan.entries[h.place.index].update_device == h.device;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for bytes that no longer hold what is read of them. Follows what a run does, in its order,
-// and believes no lifetime: a value holds its place from the write on until others are written
-// there. So it judges all that lifetimes and sharing are made of.
+// Checks that every read finds the bytes it expects. Follows a run in its order without relying on
+// lifetimes: a value holds its bytes from its write until others are written there. So it verifies
+// lifetimes and sharing.
 #pragma once
 
 #include <functional>
@@ -13,22 +13,22 @@
 
 namespace tenon::core {
 
-// Of what a plan's places are to hold: numbers of the graph's values. kNone: known within its
-// program only, or of no value.
+// The expected contents of a plan's places, as numbers of graph values. kNone: known only within
+// its program, or no value.
 struct PlanContents {
   std::vector<std::vector<uint32_t>> values{};       // per region, per program value
   std::vector<std::vector<uint32_t>> before{};       // per region, per copy
   std::vector<uint32_t> after{};                     // per copy
   std::vector<uint32_t> inputs{}, constants{};       // each
-  std::vector<uint32_t> entries{}, entries_after{};  // each: before the run, and what it becomes
+  std::vector<uint32_t> entries{}, entries_after{};  // before the run, and after it
   std::vector<uint32_t> derived{};                   // each; kNone: in a layout of its device
   std::vector<uint32_t> outputs{};                   // per slot
-  uint32_t count = 0;                                // of the graph's values
-  // For messages: of one of them, of a node by its report.
+  uint32_t count = 0;                                // number of graph values
+  // Texts of a value and of a node (by report), for messages.
   std::function<std::string(uint32_t)> value_text{}, node_text{};
 };
 
-// A place and the value that it holds at some time.
+// A place, and the value that it holds at some time.
 struct Held {
   uint32_t device = 0;
   Place place;
@@ -36,7 +36,7 @@ struct Held {
   uint32_t value = kNone;
 };
 
-// A run as this check sees it.
+// A run, as this check sees it.
 struct HeldRegion {
   uint32_t device = 0;
   std::span<const ProgramValue> values{};
@@ -53,16 +53,17 @@ struct HeldRun {
   std::span<const PlannedCopy> after{};
   std::span<const uint32_t> copied_after{};
   std::vector<Held> left{};  // after the run
-  uint32_t count = 0;        // values are below it
+  uint32_t count = 0;        // values are numbered below it
   std::function<std::string(uint32_t)> value_text{}, node_text{};
 };
 
-// Empty when all of a run's reads, copies and ends find their bytes held by their value, views lie
-// in their base where they are said to, and within a step only a write that is offered so takes the
-// bytes of what is read; else names the step, the value and what holds its bytes. Near-linear.
+// Returns an empty text if all reads, copies and final contents find the bytes of their value,
+// views are inside their base at the declared offset, and within a step only a write declared as
+// in-place overwrites the bytes of an operand. Otherwise names the step, the value, and the value
+// that holds its bytes. Near-linear.
 std::string find_lost(const HeldRun& run);
 
-// Of a plan whose places are set.
+// Checks a plan whose places are assigned.
 std::string check_contents(const Plan& plan, PlanContents contents);
 
 }  // namespace tenon::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sweeps over the steps and keeps the objects alive at each, by address.
+// Sweeps over the steps, with the live objects sorted by address.
 #include "plan/check/overlap.hpp"
 
 #include <algorithm>
