@@ -93,9 +93,9 @@ def ignored(work):
     for words, name, *said in (
             (("devices", "--device", "cpu"), "--device"),
             (("ops", "--device", "cpu"), "--device"), (("ops", "--plugin", "x.so"), "--plugin"), (("ops", "--json", "--markdown"), "--json"),
-            (("inspect", MODEL, "--batch", "4"), "--batch", "needs --part train", "decode"),
+            (("inspect", MODEL, "--batch", "4"), "--batch", "expected with --part train", "decode"),
             (("inspect", MODEL, "--part", "apply", "--batch", "4"), "--batch", "apply"),
-            (("inspect", MODEL, "--checkpoint"), "--checkpoint", "needs --part train"),
+            (("inspect", MODEL, "--checkpoint"), "--checkpoint", "expected with --part train"),
             (("inspect", MODEL, "--part", "eval", "--checkpoint"), "--checkpoint", "eval"),
             (("inspect", MODEL, "--bind", "n=4"), "--bind"), (("inspect", graph, "--part", "train"), "--part", "one.tng"),
             (("inspect", graph, "--batch", "2"), "--batch"), (("inspect", graph, "--checkpoint"), "--checkpoint"),
