@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as folder:
     report = json.loads(run(*inspect, "--exec", "multi-stream:3", "--json").stdout)
     assert report["regions"][0]["waits"] == sum(len(s["after"]) for s in report["steps"]) > 0
     said = run("inspect", model, "--device", "cpu", "--exec", "multi-stream:3")
-    assert "1 lanes, 0 waits  (plugin cpu runs its steps in one lane)" in said.stdout, said.stdout
+    assert "1 lane, 0 waits  (plugin cpu runs its steps in one lane)" in said.stdout, said.stdout
 
     # On a terminal: progress, and Ctrl-C. Each of about a thousand parts takes half a millisecond.
     bench = ["bench", model, "--part", "train", *LANES, "--seconds", "0.01", "--no-ceilings", "--threads", "1"]
