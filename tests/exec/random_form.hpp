@@ -255,16 +255,16 @@ class Spelling {
   // Any result of a node, after what happens to it.
   Value now(Value v) {
     const tenon_dtype t = g.type(v).dtype;
-    if (is_real(t) && writing_.nudge != 0) v = nudged(v);
+    if (is_float(t) && writing_.nudge != 0) v = nudged(v);
     if (!inside_) return v;
     if (made++ != mutation_.value) return v;
     using Kind = Mutation::Kind;
-    if (mutation_.kind == Kind::cast && is_real(t)) {
+    if (mutation_.kind == Kind::cast && is_float(t)) {
       const tenon_dtype via = one_of<tenon_dtype>({f16, bf16, f32, f64});
       note("a cast there and back");
       return to_dtype(to_dtype(v, via), dtype);
     }
-    if (mutation_.kind == Kind::copy || !is_real(t)) {
+    if (mutation_.kind == Kind::copy || !is_float(t)) {
       note("a copy in between");
       return g.add(op::copy{.x = v});
     }
@@ -306,8 +306,8 @@ class Spelling {
     return static_cast<size_t>(n);
   }
   Value feed(const Dims& d, tenon_dtype t, bool weight, std::function<double(size_t)> value) {
-    const tenon_dtype written = writing_.exact && is_real(t) ? f64 : t;
-    if (is_real(t)) unit = std::max(unit, unit_of(t));
+    const tenon_dtype written = writing_.exact && is_float(t) ? f64 : t;
+    if (is_float(t)) unit = std::max(unit, unit_of(t));
     const std::string name = "x" + std::to_string(feeds.size());
     const TensorType type{written, d};
     feeds.push_back({name, type, std::move(value), weight});

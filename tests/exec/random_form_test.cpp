@@ -181,7 +181,7 @@ std::string difference(const Try& t, const Spelling& s, const Results& plain,
   for (const std::string& name : s.outputs) {
     const Result &p = plain.at(name), &f = fused.at(name);
     if (p.type != f.type) return name + " has another type fused";
-    if (!is_real(p.type.dtype)) {
+    if (!is_float(p.type.dtype)) {
       if (p.bytes != f.bytes) return name + " has other bits fused";
       continue;
     }
