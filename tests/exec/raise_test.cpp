@@ -561,31 +561,50 @@ TEST_SUITE("exec/raise") {
     }
   }
 
-  TEST_CASE("numbers: constants are read in each dtype, and must be right to its precision") {
-    struct {
-      tenon_dtype dtype;
-      std::vector<uint16_t> half, root, one, off;  // 0.5, √0.5, 1, and √0.5 two units off
-    } const dtypes[] = {{bf16, {0x3F00}, {0x3F35}, {0x3F80}, {0x3F37}},
-                        {f16, {0x3800}, {0x39A8}, {0x3C00}, {0x39AA}}};
-    for (const auto& d : dtypes)
-      for (const bool right : {true, false}) {
-        CAPTURE(d.dtype);
-        CAPTURE(right);
-        Graph g("half");
-        const auto number = [&](const std::vector<uint16_t>& bits) {
-          return g.constant({d.dtype, {}}, bits.data(), 2);
-        };
-        const auto binary = [&](const char* kind, Value a, Value b) {
-          return g.add(op::binary{.kind = kind, .a = a, .b = b});
-        };
-        const Value x = g.input("x", {d.dtype, {4}});
-        const Value u = binary("mul", x, number(right ? d.root : d.off));
-        const Value t = binary("add", g.add(op::unary{.kind = "erf", .x = u}), number(d.one));
-        g.output("y", binary("mul", binary("mul", x, number(d.half)), t));
-        const Store store(runtime());
-        const std::string report = Executable(runtime(), g, store, {.device = "cpu:0"}).report();
-        CHECK((report.find("raised to ") != std::string::npos) == right);
-      }
+  TEST_CASE("numbers: constants are the formula's, rounded to their dtype once") {
+    // Each spelling has one number that the formula rounds; `off` units are added to it.
+    enum class Spelt { root, over_root, erfc, halved, outer, over_outer, inner, over_inner };
+    const auto y_of = [](Build& b, Spelt spelt, int off) {
+      const Value x = b.input({4});
+      const auto number = [&](double v, int units) {
+        uint64_t bits = 0;
+        CHECK(core::store_number(b.type.dtype, &bits, v));
+        bits += static_cast<uint64_t>(static_cast<int64_t>(units));  // little-endian
+        return b.g.constant({b.type.dtype, {}}, &bits, tenon_dtype_bits(b.type.dtype) / 8);
+      };
+      const auto scaled = [&](Value v, double factor, bool over, int units) {
+        return over ? b.div(v, number(1 / factor, units)) : b.mul(v, number(factor, units));
+      };
+      const auto half = [&](Value t) { return b.mul(b.mul(x, number(0.5, 0)), t); };
+      const auto plus_one = [&](Value v) { return b.add(v, number(1, 0)); };
+      const double root = std::sqrt(0.5), outer = std::sqrt(2 / std::acos(-1.0)), inner = 0.044715;
+      if (spelt == Spelt::root || spelt == Spelt::over_root)
+        return half(plus_one(b.unary("erf", scaled(x, root, spelt == Spelt::over_root, off))));
+      if (spelt == Spelt::erfc) return half(b.unary("erfc", scaled(x, -root, false, off)));
+      if (spelt == Spelt::halved)
+        return half(
+            plus_one(b.unary("erf", scaled(scaled(x, 0.5, false, 0), 2 * root, false, off))));
+      const bool of_inner = spelt == Spelt::inner || spelt == Spelt::over_inner;
+      const Value cube = b.mul(b.mul(x, x), x);
+      const Value sum =
+          b.add(x, scaled(cube, inner, spelt == Spelt::over_inner, of_inner ? off : 0));
+      const Value u = scaled(sum, outer, spelt == Spelt::over_outer, of_inner ? 0 : off);
+      return half(plus_one(b.unary("tanh", u)));
+    };
+    for (const tenon_dtype dtype : {f32, bf16, f16})
+      for (const Spelt spelt : {Spelt::root, Spelt::over_root, Spelt::erfc, Spelt::halved,
+                                Spelt::outer, Spelt::over_outer, Spelt::inner, Spelt::over_inner})
+        for (const int off : {-1, 0, 1}) {
+          CAPTURE(dtype);
+          CAPTURE(spelt);
+          CAPTURE(off);
+          Build b({dtype, {}});
+          b.g.output("y", y_of(b, spelt, off));
+          const Store store(runtime());
+          const std::string report =
+              Executable(runtime(), b.g, store, {.device = "cpu:0"}).report();
+          CHECK((report.find("raised to gelu") != std::string::npos) == (off == 0));
+        }
   }
 
   TEST_CASE("numbers: what is 1, 2, 3 or 0.5 in a formula must be just that") {

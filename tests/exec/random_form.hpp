@@ -193,9 +193,10 @@ class Spelling {
   Value bools(const Dims& d, const std::vector<uint8_t>& values) {
     return g.constant({boolean, d}, values.data(), values.size());
   }
-  // A number of the formula. exact: it must be just this; else its rounding is as good.
+  // A number of the formula. exact: it must be just this; else it is rounded, and in f64 the
+  // planner's own number is rounded as well.
   Value formula_number(double v, bool exact) {
-    if (here(exact ? Effect::breaks : Effect::may, "a number one unit off"))
+    if (here(exact || dtype != f64 ? Effect::breaks : Effect::may, "a number one unit off"))
       return number(v, flip() ? 1 : -1);
     if (!exact && here(Effect::breaks, "a number four units off"))
       return number(v, flip() ? 4 : -4);

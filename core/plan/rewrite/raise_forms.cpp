@@ -131,7 +131,7 @@ namespace {
 
 bool is_multiple(Matcher& m, Value u, Value x, double number) {
   const Matcher::Product p = m.product(u);
-  return p.factors.size() == 1 && p.factors[0] == x && p.is_rounded(number, m.type(x).dtype);
+  return p.factors.size() == 1 && p.factors[0] == x && p.is_rounded(number);
 }
 
 // How often a product has x as a factor, squares and cubes counted; -1 when it has others.
@@ -155,12 +155,11 @@ int powers_of(Matcher& m, const Matcher::Product& p, Value x) {
 
 // √(2/π)(x + .044715x³), or √(2/π)·x·(1 + .044715x²).
 bool is_tanh_argument(Matcher& m, Value u, Value x) {
-  const DType dtype = m.type(x).dtype;
   const Matcher::Product p = m.product(u);
-  if (!p.is_rounded(std::sqrt(2 / std::numbers::pi), dtype)) return false;
+  if (!p.is_rounded(std::sqrt(2 / std::numbers::pi))) return false;
   const auto is_cubic = [&](Value v, int powers) {
     const Matcher::Product q = m.product(v);
-    return q.is_rounded(0.044715, dtype) && powers_of(m, q, x) == powers;
+    return q.is_rounded(0.044715) && powers_of(m, q, x) == powers;
   };
   if (p.factors.size() == 1) {
     const auto sum = m.binary(p.factors[0], "add");

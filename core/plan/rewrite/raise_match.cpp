@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "base/number.hpp"
 
 namespace tenon::core {
 
@@ -94,44 +95,34 @@ Value Matcher::square(Value v) {
 
 std::optional<double> Matcher::number(Value v) const {
   const ValueInfo& info = g_[v];
-  if (info.space != Space::constant || info.type.shape.elements() != 1) return {};
-  const std::byte* at = info.data->data();
-  const auto read = [&]<class T>(T x) {
-    std::memcpy(&x, at, sizeof x);
-    return x;
-  };
-  switch (info.type.dtype) {
-    case kF64:
-      return read(double{});
-    case kF32:
-      return read(float{});
-    case kBF16: {
-      const uint32_t bits = static_cast<uint32_t>(read(uint16_t{})) << 16;
-      float x;
-      std::memcpy(&x, &bits, sizeof x);
-      return x;
-    }
-    case kF16: {
-      const uint32_t h = read(uint16_t{}), exponent = h >> 10 & 31, fraction = h & 1023;
-      const double sign = h >> 15 ? -1 : 1;
-      if (exponent == 31) return fraction ? std::nan("") : sign * INFINITY;
-      return sign * (exponent ? std::ldexp(1024.0 + fraction, static_cast<int>(exponent) - 25)
-                              : std::ldexp(fraction, -24));
-    }
-    default:
-      return {};
-  }
+  if (info.space != Space::constant || !is_float(info.type.dtype) ||
+      info.type.shape.elements() != 1)
+    return {};
+  double x = 0;
+  load_number(info.type.dtype, info.data->data(), &x);
+  return x;
 }
 
 bool Matcher::is_number(Value v, double wanted) const { return number(v) == wanted; }
 
-bool Matcher::Product::is_rounded(double wanted, DType dtype) const {
+namespace {
+
+// How far a number may be from the constant that it was rounded to, relative to the constant: half a
+// unit in the last place. A power of two counts as exact.
+double rounding_of(double constant, DType dtype) {
   const double unit = dtype == kF64    ? 0x1p-53
                       : dtype == kF32  ? 0x1p-24
                       : dtype == kBF16 ? 0x1p-8
                                        : 0x1p-11;
-  const double room = numbers * unit + 0x1p-53;  // the wanted number was rounded, too
-  return std::abs(number - wanted) <= room * std::abs(wanted);
+  const double size = std::abs(constant), power = std::ldexp(1.0, std::ilogb(constant));
+  return size == power || !std::isnormal(constant) ? 0 : unit * power / size;
+}
+
+}  // namespace
+
+// The wanted number is a rounded double, so in f64 one unit in the last place proves nothing.
+bool Matcher::Product::is_rounded(double wanted) const {
+  return std::isfinite(number) && std::abs(number - wanted) <= (room + 0x1p-53) * std::abs(number);
 }
 
 Matcher::Product Matcher::product(Value v) {
@@ -143,7 +134,7 @@ Matcher::Product Matcher::product(Value v) {
 void Matcher::take_apart(Value v, Product& p, bool outermost) {
   if (const auto n = number(v)) {
     p.number *= *n;
-    ++p.numbers;
+    p.room += (1 + p.room) * rounding_of(*n, type(v).dtype);
     return;
   }
   constexpr int kMostNodes = 12;
@@ -158,7 +149,8 @@ void Matcher::take_apart(Value v, Product& p, bool outermost) {
     if (const auto f = binary(v, "div")) {
       if (const auto by = number(f->second); by && *by != 0) {
         p.number /= *by;
-        ++p.numbers;
+        const double off = rounding_of(*by, type(f->second).dtype);
+        p.room += (1 + p.room) * off / (1 - off);
         take_apart(f->first, p, false);
         return;
       }

@@ -60,11 +60,13 @@ class Matcher {
   // that others read, and where there are more nodes than a form has.
   struct Product {
     double number = 1;
-    int numbers = 0;  // constants that `number` is made of
+    // How far the number that was meant may be from `number`, relative to it: each constant was
+    // rounded to its dtype once.
+    double room = 0;
     std::vector<Value> factors;
     int nodes = 0;
-    // Is `number` this one, where each constant was rounded to dtype once?
-    bool is_rounded(double wanted, DType dtype) const;
+    // Is `number` this one, as closely as its constants can tell?
+    bool is_rounded(double wanted) const;
   };
   Product product(Value v);
   // v + number, or nothing.
