@@ -295,43 +295,66 @@ TEST_SUITE("exec/invariant") {
   }
 
   TEST_CASE("attention: a row without keys gives zeros, whatever v and its gradient hold") {
-    // Two queries, two keys of width 1. The mask hides both keys from the first query.
+    // Queries, keys and values of width 1. The mask hides all keys from the first query; the others
+    // see all keys alike. A few rows, a tile, and keys in several parts.
     const float none = -std::numeric_limits<float>::infinity(), nan = NAN;
-    for (const char* kind : {"float mask", "bool mask"})
-      for (const ExecutableOptions& way : ways()) {
-        if (way.device == "cpu:0") continue;
-        CAPTURE(std::string(kind));
-        CAPTURE(std::string(way.device));
-        Graph g("rows");
-        const bool is_bool = kind[0] == 'b';
-        const Value q = g.input("q", {f32, {1, 1, 2, 1}}), k = g.input("k", {f32, {1, 1, 2, 1}}),
-                    v = g.input("v", {f32, {1, 1, 2, 1}}), up = g.input("up", {f32, {1, 1, 2, 1}});
-        const std::vector<uint8_t> allowed{0, 0, 1, 1};
-        const Value mask = is_bool ? g.constant({boolean, {2, 2}}, allowed.data(), 4)
-                                   : g.constant<float>({2, 2}, {none, none, 0, 0});
-        op::attention n{.q = q, .k = k, .v = v, .mask = mask, .want_lse = true};
-        const auto y = g.add(n);
-        g.output("o", y[0]), g.output("lse", y[1]);
-        const Value loss = g.add(op::reduce{.kind = "sum", .x = binary(g, "mul", y[0], up)});
-        const auto slopes = g.gradients(loss, {q, k, v});
-        g.output("dq", slopes[0]), g.output("dk", slopes[1]), g.output("dv", slopes[2]);
-        Store store(runtime());
-        Run run(g, store, way);
-        run->set<float>("q", {1, 1, 2, 1}, {1, 0});
-        run->set<float>("k", {1, 1, 2, 1}, {1, 1});
-        run->set<float>("v", {1, 1, 2, 1}, {2, 4});
-        run->set<float>("up", {1, 1, 2, 1}, {nan, 1});
-        run->run();
-        CHECK(run->get<float>("o") == Floats{0, 3});
-        CHECK(run->get<float>("lse")[0] == none);
-        CHECK(run->get<float>("dq") == Floats{0, 0});
-        CHECK(run->get<float>("dk") == Floats{0, 0});
-        CHECK(run->get<float>("dv") == Floats{0.5f, 0.5f});
-        run->set<float>("v", {1, 1, 2, 1}, {nan, 4});
-        run->run();
-        CHECK(run->get<float>("o")[0] == 0);
-        CHECK(run->get<float>("dq")[0] == 0);
-      }
+    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>(2, 2), {40, 70}, {40, 600}})
+      for (const char* kind : {"float mask", "bool mask"})
+        for (const ExecutableOptions& way : ways()) {
+          CAPTURE(queries);
+          CAPTURE(keys);
+          CAPTURE(std::string(kind));
+          CAPTURE(std::string(way.device));
+          Graph g("rows");
+          const bool is_bool = kind[0] == 'b';
+          const std::vector<int64_t> rows{1, 1, queries, 1}, columns{1, 1, keys, 1};
+          const Value q = g.input("q", {f32, rows}), k = g.input("k", {f32, columns}),
+                      v = g.input("v", {f32, columns}), up = g.input("up", {f32, rows});
+          const auto nq = static_cast<size_t>(queries), nk = static_cast<size_t>(keys);
+          std::vector<uint8_t> allowed(nq * nk, 1);
+          std::fill_n(allowed.begin(), nk, uint8_t{0});
+          Floats added(nq * nk, 0);
+          std::fill_n(added.begin(), nk, none);
+          const Value mask = is_bool
+                                 ? g.constant({boolean, {queries, keys}}, allowed.data(), nq * nk)
+                                 : g.constant<float>({queries, keys}, added);
+          op::attention n{.q = q, .k = k, .v = v, .mask = mask, .want_lse = true};
+          const auto y = g.add(n);
+          g.output("o", y[0]), g.output("lse", y[1]);
+          const Value loss = g.add(op::reduce{.kind = "sum", .x = binary(g, "mul", y[0], up)});
+          const auto slopes = g.gradients(loss, {q, k, v});
+          g.output("dq", slopes[0]), g.output("dk", slopes[1]), g.output("dv", slopes[2]);
+          Store store(runtime());
+          Run run(g, store, way);
+          Floats values(nk, 2), weights(nq, 1);
+          for (size_t j = 1; j < nk; j += 2) values[j] = 4;
+          weights[0] = nan;
+          run->set<float>("q", rows, Floats(nq, 1));
+          run->set<float>("k", columns, Floats(nk, 1));
+          run->set<float>("v", columns, values);
+          run->set<float>("up", rows, weights);
+          run->run();
+          const float each = static_cast<float>(queries - 1) / static_cast<float>(keys);
+          const auto check = [&](const char* name, const Floats& expected) {
+            CAPTURE(std::string(name));
+            const Floats given = run->get<float>(name);
+            for (size_t i = 0; i < expected.size(); ++i)
+              CHECK(std::abs(given[i] - expected[i]) < 1e-4f);
+          };
+          CHECK(run->get<float>("o")[0] == 0);
+          CHECK(std::abs(run->get<float>("o")[nq - 1] - 3) < 1e-5f);
+          CHECK(run->get<float>("lse")[0] == none);
+          check("dq", Floats(nq, 0));
+          check("dv", Floats(nk, each));
+          Floats slopes_of_keys(nk);
+          for (size_t j = 0; j < nk; ++j) slopes_of_keys[j] = each * (values[j] - 3);
+          check("dk", slopes_of_keys);
+          values[0] = nan;
+          run->set<float>("v", columns, values);
+          run->run();
+          CHECK(run->get<float>("o")[0] == 0);
+          CHECK(run->get<float>("dq")[0] == 0);
+        }
   }
 
   TEST_CASE("mean over axis 0 is over rows, not columns") {

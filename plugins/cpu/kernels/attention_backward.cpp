@@ -57,7 +57,14 @@ struct Backward {
                            int64_t keys, const Area& a) const;
   void load_queries(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
   void load_rows(const sdk::Call& c, const AttentionTile& t, int input, const Area& a,
-                 char* by_lanes) const;
+                 char* by_lanes, const char* shift = nullptr) const;
+  bool has_no_key(const char* shift, int64_t lane) const {
+    const auto none = [&]<class T>(const T* of) {
+      return of[lane] == -std::numeric_limits<T>::infinity();
+    };
+    return p.sum == TENON_DTYPE_F64 ? none(reinterpret_cast<const double*>(shift))
+                                    : none(reinterpret_cast<const float*>(shift));
+  }
   void run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end, int64_t split,
                 const Area& a, char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const;
   void store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const;
@@ -119,13 +126,19 @@ void Backward::load_queries(const sdk::Call& c, const AttentionTile& t, const Ar
   attention_transpose(p.sum, a.q_rows, p.dim, t.count, p.dim, 1, a.q, p.width);
 }
 
-// Loads rows of dout, or of o, which has the same layout, by rows and by lanes.
+// Loads rows of dout, or of o, which has the same layout, by rows and by lanes. With the shift of
+// each lane, rows without keys become 0: their weights are 0, and 0 times NaN is NaN.
 void Backward::load_rows(const sdk::Call& c, const AttentionTile& t, int input, const Area& a,
-                         char* by_lanes) const {
+                         char* by_lanes, const char* shift) const {
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    attention_widen(p, c.in<char>(input) + p.o.at(t.batch, row.head, row.step) * p.size,
-                    a.dout_rows + lane * p.v_dim * p.sum_size, p.v_dim);
+    char* const to = a.dout_rows + lane * p.v_dim * p.sum_size;
+    if (shift && has_no_key(shift, lane)) {
+      std::memset(to, 0, p.v_dim * p.sum_size);
+    } else {
+      attention_widen(p, c.in<char>(input) + p.o.at(t.batch, row.head, row.step) * p.size, to,
+                      p.v_dim);
+    }
   }
   if (t.count < p.width) std::memset(by_lanes, 0, p.v_dim * p.width * p.sum_size);
   attention_transpose(p.sum, a.dout_rows, p.v_dim, t.count, p.v_dim, 1, by_lanes, p.width);
@@ -211,7 +224,7 @@ void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_
   std::memset(a.dq, 0, p.dim * p.width * p.sum_size);
   if (from < to) {
     load_queries(c, t, a);
-    load_rows(c, t, dout_in, a, a.dout);
+    load_rows(c, t, dout_in, a, a.dout, facts(c, 0, index));
   }
   const AttentionRowFacts rows{facts(c, 0, index), facts(c, 1, index), facts(c, 2, index)};
   const MaskBlock mask(p, c, t, a.mask);

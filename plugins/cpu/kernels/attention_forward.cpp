@@ -213,9 +213,12 @@ void Forward::finish_as(const sdk::Call& c, const AttentionTile& t, const Area& 
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
     char* const sums = a.rows + lane * p.v_dim * p.sum_size;
-    // A row without keys: its sums are 0 already.
-    if (l[lane] != 0)
+    if (l[lane] == 0) {
+      // A row without keys gives 0. Its sums are NaN if v is not finite, for its weights are 0.
+      fill(p.sum, sums, p.v_dim, 0);
+    } else {
       epilogue_scale(p.sum, sums, 1.0 / static_cast<double>(l[lane]), nullptr, p.sum, p.v_dim);
+    }
     epilogue_store(p.sum, sums, c.out<char>(0) + p.o.at(t.batch, row.head, row.step) * p.size,
                    p.dtype, p.v_dim);
     if (lse_out >= 0)
