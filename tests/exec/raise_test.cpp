@@ -465,11 +465,70 @@ TEST_SUITE("exec/raise") {
       const Outcome plain = run_case(make, false, false, false);
       const Outcome raised = run_case(make, true, false, false);
       CHECK(has_op(raised, "attention"));
-      // A mask that is not causal may hide all keys of a row: more nodes give its NaN back.
-      const bool causal = std::string(mask.name).starts_with("queries");
-      CHECK((raised.ops.size() == 1) == causal);
+      // A mask that hides all keys of a row: more nodes give its NaN back.
+      const bool hides_rows = mask.dims.back() == 1 || mask.dims == std::vector<int64_t>{4, 4, 1};
+      CHECK((raised.ops.size() == 1) == !hides_rows);
       check_same(plain, raised);
     }
+  }
+
+  // In some heads a query sees no key: NaN in its row and in all slopes of what the row reads.
+  TEST_CASE("attention: rows without a key have the slopes of the parts") {
+    const auto allowed = [](Build& b) {
+      std::vector<double> limit(2 * 3 * 4, 9);
+      limit[2] = limit[13] = -1;  // a query each of the first head and the fourth
+      const Value rows = b.g.constant<double>({2, 3, 4, 1}, limit);
+      const Value keys = b.g.constant<double>({1, 6}, {0, 1, 2, 3, 4, 5});
+      return b.g.add(op::compare{.kind = "le", .a = keys, .b = rows});
+    };
+    const auto select = [](Build& b, Value cond, Value a) {
+      return b.g.add(op::where{.cond = cond, .a = a, .b = b.number(-kInf)});
+    };
+    using Mask = std::function<Value(Build&, Value)>;
+    const Mask flags = [&](Build& b, Value s) { return select(b, allowed(b), s); };
+    const Mask numbers = [&](Build& b, Value s) {
+      return b.add(s, select(b, allowed(b), b.input({2, 3, 4, 6})));
+    };
+    const Mask shared_numbers = [&](Build& b, Value s) {  // the first query of each head
+      const Value keys = b.g.constant<double>({4, 1}, {0, 1, 1, 1});
+      const Value seen = b.g.add(op::compare{.kind = "gt", .a = keys, .b = b.number(0)});
+      return b.add(select(b, seen, b.input({4, 6})), s);
+    };
+    const Mask table = [&](Build& b, Value s) {
+      std::vector<uint8_t> bits(4 * 6, 1);
+      std::fill_n(bits.begin() + 6, 6, uint8_t{0});
+      return select(b, b.g.constant({boolean, {4, 6}}, bits.data(), bits.size()), s);
+    };
+    const Mask all_see = [&](Build& b, Value s) {  // none is hidden, and that is known
+      std::vector<double> bias(4 * 6, -kInf);
+      for (size_t i = 0; i < 4; ++i) bias[6 * i + i] = 0.5;
+      return b.add(s, b.g.constant<double>({4, 6}, bias));
+    };
+    struct {
+      const char* name;
+      Mask mask;
+      bool hides;
+    } const cases[] = {{"flags", flags, true},
+                       {"numbers", numbers, true},
+                       {"shared numbers", shared_numbers, true},
+                       {"a table", table, true},
+                       {"a table that hides no row", all_see, false}};
+    for (const auto& c : cases)
+      for (const bool gradient : {false, true}) {
+        CAPTURE(std::string(c.name));
+        CAPTURE(gradient);
+        const Maker make = [&](Build& b) { return attention(b, c.mask); };
+        const Outcome raised = run_case(make, true, gradient, false);
+        CHECK(has_op(raised, "attention"));
+        check_same(run_case(make, false, gradient, false), raised);
+        const auto has_nan = [&](const char* name) {
+          return std::ranges::any_of(raised.values.at(name),
+                                     [](double x) { return std::isnan(x); });
+        };
+        CHECK(has_nan("y") == c.hides);
+        if (gradient) CHECK(has_nan("d2") == c.hides);
+        if (!gradient && !c.hides) CHECK(raised.ops.size() == 1);
+      }
   }
 
   TEST_CASE("cross entropy: labels picked from a log softmax, negative ones from the end") {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of attention: softmax(scale·q·kᵀ, masked)·v over [B, heads, S, D] (specification 5.4).
-// Where no key is allowed a softmax is NaN and attention 0, so under a mask whose content is not
-// known the NaN is put back.
+// In a row that sees no key a softmax is NaN and attention 0, so under a mask that may hide a whole
+// row the NaN is put back, also into the gradient.
 #include <cmath>
 #include <limits>
 
+#include "base/number.hpp"
 #include "plan/rewrite/raise_match.hpp"
 
 namespace tenon::core {
@@ -60,6 +61,47 @@ bool is_causal(Matcher& m, Value mask, const Shape& scores) {
   }
   m.back_to(before);
   return false;
+}
+
+// Can a mask hide all keys of a row? A constant is read; any other may.
+bool may_hide_rows(const Matcher& m, Value mask) {
+  const ValueInfo& info = m.graph()[mask];
+  if (info.space != Space::constant) return true;
+  const Shape& s = info.type.shape;
+  const DType dtype = info.type.dtype;
+  const int64_t keys = s.rank() == 0 ? 1 : s[s.rank() - 1], size = tenon_dtype_bits(dtype) / 8;
+  const auto hides = [&](int64_t at) {
+    const std::byte* element = info.data->data() + at * size;
+    if (dtype == kBool) return *element == std::byte{0};
+    double x = 0;
+    load_number(dtype, element, &x);
+    return x == -std::numeric_limits<double>::infinity();
+  };
+  for (int64_t row = 0; row < s.elements(); row += keys) {
+    int64_t key = 0;
+    while (key < keys && hides(row + key)) ++key;
+    if (key == keys) return true;
+  }
+  return false;
+}
+
+// o with the NaN of rows that see no key. The gradients of what such a row reads are NaN as well:
+// that of v, and under a float mask, which has no select that stops them, those of q, k and the
+// mask. So o reads a mean of each of them: times NaN in such a row, times 0 in the others.
+Value with_nan(Builder& b, const op::attention& n, Value o, Value lse, bool has_gradients) {
+  const Value hidden =
+      b.compare("eq", b.unsqueeze(lse, 3), -std::numeric_limits<double>::infinity());
+  const DType dtype = b.dtype(o);
+  const Value nan = b.scalar(dtype, std::nan(""));
+  if (!has_gradients) return b.where(hidden, nan, o);
+  Value read = b.mean(n.v, {2});
+  if (b.dtype(n.mask) != kBool) {
+    read = b.plus(read, b.mean(n.q, {3}));
+    read = b.plus(read, b.mean(n.k, {2, 3}));
+    read = b.plus(read, b.shape(n.mask).rank() == 0 ? n.mask : b.mean(n.mask, {-1}));
+  }
+  const Value factor = b.where(hidden, nan, b.scalar(dtype, 0));
+  return b.where(hidden, b.times(factor, read), o);
 }
 
 // Can a kernel multiply with it as one number? Where the parts do not overflow, neither may it.
@@ -131,20 +173,18 @@ std::optional<Raised> raise_attention(Matcher& m, Value y) {
   const double scale = scaled.number * product->alpha;
   if (!is_scale(scale, m.type(p->x).dtype)) return {};
 
-  op::attention a{.scale = scale, .causal = s.causal};
+  const bool has_gradients = m.has_gradients(), may_hide = s.mask && may_hide_rows(m, s.mask);
+  if (may_hide && has_gradients && v[3] == 0) return {};  // nothing of o leads to q and k
+  op::attention a{.scale = scale, .causal = s.causal, .want_lse = may_hide};
   std::vector<Value> operands{product->a, k, out->b};
   if (s.mask) operands.push_back(s.mask);
-  return Raised{std::move(operands), [a](Builder& b, const std::vector<Value>& o) -> Value {
+  return Raised{std::move(operands),
+                [a, has_gradients](Builder& b, const std::vector<Value>& o) -> Value {
                   op::attention n = a;
                   n.q = o[0], n.k = o[1], n.v = o[2];
-                  if (o.size() == 3) return b.add(n);
-                  n.mask = o[3];
-                  n.want_lse = true;
+                  if (o.size() > 3) n.mask = o[3];
                   const auto r = b.add(n);
-                  const Value nothing = b.compare("eq", b.unsqueeze(r[1], 3),
-                                                  -std::numeric_limits<double>::infinity());
-                  const Value nan = b.scalar(b.dtype(r[0]), std::nan(""));
-                  return b.where(nothing, nan, r[0]);
+                  return n.want_lse ? with_nan(b, n, r[0], r[1], has_gradients) : Value(r);
                 }};
 }
 

@@ -9,6 +9,10 @@
 
 namespace tenon::core {
 
+Matcher::Matcher(const Graph& graph) : g_(graph), readers_(graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n) has_gradients_ |= is<op::grad>(n);
+}
+
 void Matcher::begin(NodeId root) {
   root_ = root;
   clone_ = g_[root].clone;

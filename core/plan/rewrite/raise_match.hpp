@@ -21,7 +21,7 @@ struct Raised {
 
 class Matcher {
  public:
-  explicit Matcher(const Graph& graph) : g_(graph), readers_(graph) {}
+  explicit Matcher(const Graph& graph);
   const Graph& graph() const { return g_; }
   const Type& type(Value v) const { return g_.type(v); }
   const Shape& shape(Value v) const { return g_.type(v).shape; }
@@ -51,6 +51,8 @@ class Matcher {
   Value reduced_axis(Value v, std::string_view kind, int& axis);
   // x², however it is written.
   Value square(Value v);
+  // Does the graph ask for a gradient?
+  bool has_gradients() const { return has_gradients_; }
   // The one number of a constant.
   std::optional<double> number(Value v) const;
   // Is it exactly this number?
@@ -92,6 +94,7 @@ class Matcher {
 
   const Graph& g_;
   const Readers readers_;
+  bool has_gradients_ = false;
   NodeId root_ = kNone;
   uint32_t clone_ = 0;
   std::vector<NodeId> seen_;
