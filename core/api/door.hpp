@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "exec/context.hpp"
 #include "host/status.hpp"
@@ -27,6 +31,16 @@ struct tenon_runtime {
 struct tenon_store {
   std::shared_ptr<tenon::core::Runtime> runtime;
   std::shared_ptr<tenon::core::Store> store;
+  // Of a space, sorted. Kept until an entry comes or goes: callers ask for one name at a time.
+  std::shared_ptr<const std::vector<std::string>> names(tenon::core::Space space);
+
+ private:
+  struct Names {
+    uint64_t version = 0;  // of the store; 0: not listed yet
+    std::shared_ptr<const std::vector<std::string>> list;
+  };
+  std::mutex names_mutex_;
+  std::map<tenon::core::Space, Names> names_;
 };
 struct tenon_executable {
   std::shared_ptr<tenon::core::Executable> executable;

@@ -46,6 +46,16 @@ Bytes first_content(const Graph& g, Value state, Store& store) {
 }
 }  // namespace
 
+std::shared_ptr<const std::vector<std::string>> tenon_store::names(Space space) {
+  // Read before the list is made: an entry that comes meanwhile makes the list stale.
+  const uint64_t version = store->version();
+  const std::lock_guard lock(names_mutex_);
+  Names& names = names_[space];
+  if (names.version != version)
+    names = {version, std::make_shared<const std::vector<std::string>>(store->names(space))};
+  return names.list;
+}
+
 tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store) {
   return door("tenon_store_create", [&] {
     auto store = std::make_unique<tenon_store>();
@@ -84,17 +94,21 @@ tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str nam
 
 uint32_t tenon_store_count(tenon_store* store, uint32_t space) {
   if (!store || (space != TENON_SPACE_WEIGHT && space != TENON_SPACE_STATE)) return 0;
-  return static_cast<uint32_t>(store->store->names(static_cast<Space>(space)).size());
+  try {
+    return static_cast<uint32_t>(store->names(static_cast<Space>(space))->size());
+  } catch (const std::exception&) {  // no memory for the list
+    return 0;
+  }
 }
 
 tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
                                tenon_text** out_name) {
   return door("tenon_store_name", [&] {
-    auto names = need(store, "store").store->names(space_from(space));
-    if (index >= names.size())
-      fail(Code::not_found, "name ", index, ": the store has ", names.size());
+    const auto names = need(store, "store").names(space_from(space));
+    if (index >= names->size())
+      fail(Code::not_found, "name ", index, ": the store has ", names->size());
     need(out_name, "out_name");
-    *out_name = new tenon_text{std::move(names[index])};
+    *out_name = new tenon_text{(*names)[index]};
   });
 }
 
@@ -140,6 +154,20 @@ tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str pat
                         s.get(sp, e.name, bytes.data(), bytes.size());
                         return bytes;
                       });
+  });
+}
+
+tenon_status* tenon_safetensors_tensors(tenon_str path,
+                                        void (*each)(void* user, tenon_str name,
+                                                     const tenon_tensor_type* type),
+                                        void* user) {
+  return door("tenon_safetensors_tensors", [&] {
+    if (!each) fail(Code::invalid_argument, "each is NULL");
+    const SafetensorsFile file{std::string(view(path))};
+    for (const SafetensorsEntry& t : file.tensors()) {
+      const tenon_tensor_type type = to_c(t.type);
+      each(user, c_str(t.name), &type);
+    }
   });
 }
 

@@ -201,6 +201,13 @@ inline void store_save(World& w) {
   w.good(tenon_store_save(w.stores.any(w.in), w.space(), w.path(), none ? nullptr : metadata,
                           none ? w.number() : w.in.below(3)));
 }
+inline void safetensors_tensors(World& w) {
+  const auto each = [](void* user, tenon_str, const tenon_tensor_type*) {
+    ++*static_cast<uint64_t*>(user);
+  };
+  uint64_t seen = 0;
+  w.good(tenon_safetensors_tensors(w.path(), w.in.one_in(8) ? nullptr : +each, &seen));
+}
 inline void safetensors_metadata(World& w) {
   Out<tenon_text*> out(w.in);
   json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));

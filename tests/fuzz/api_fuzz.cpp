@@ -78,6 +78,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_remove),
     TENON_CALL(store_load),
     TENON_CALL(store_save),
+    TENON_CALL(safetensors_tensors),
     TENON_CALL(safetensors_metadata),
     TENON_CALL(executable_create),
     TENON_CALL(executable_destroy),

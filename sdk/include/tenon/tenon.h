@@ -471,7 +471,7 @@ TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, teno
 TENON_API tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
                                          tenon_tensor_type* out_type);
 
-// Return the names in a space, sorted.
+// Return the names in a space, sorted. The list is made once and kept until a name comes or goes.
 TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
 TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
                                          tenon_text** out_name);
@@ -490,6 +490,13 @@ TENON_API tenon_status* tenon_store_load(tenon_store* store, uint32_t space, ten
 // existing file survives a failure. metadata: count pairs of key and value.
 TENON_API tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path,
                                          const tenon_str* metadata, uint32_t count);
+
+// Calls each for every tensor of a safetensors file, sorted by name. Reads the header and no
+// contents. each must not call tenon.
+TENON_API tenon_status* tenon_safetensors_tensors(tenon_str path,
+                                                  void (*each)(void* user, tenon_str name,
+                                                               const tenon_tensor_type* type),
+                                                  void* user);
 
 // Returns the metadata of a safetensors file as a JSON object.
 TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json);

@@ -17,8 +17,10 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -623,6 +625,25 @@ class Store {
  private:
   detail::Handle<tenon_store, tenon_store_destroy> handle_;
 };
+
+// Names and types of the tensors of a safetensors file, without their contents.
+inline std::map<std::string, TensorType, std::less<>> safetensors_tensors(std::string_view path) {
+  struct Found {
+    std::map<std::string, TensorType, std::less<>> tensors{};
+    std::exception_ptr failure{};
+  } found;
+  const auto add = [](void* user, tenon_str name, const tenon_tensor_type* type) {
+    Found& to = *static_cast<Found*>(user);
+    try {
+      to.tensors.emplace(std::string(name.data, name.size), TensorType(*type));
+    } catch (...) {  // it must not pass through the library
+      to.failure = std::current_exception();
+    }
+  };
+  detail::check(tenon_safetensors_tensors(detail::str(path), add, &found));
+  if (found.failure) std::rethrow_exception(found.failure);
+  return std::move(found.tensors);
+}
 
 inline std::string safetensors_metadata(std::string_view path) {
   tenon_text* text = nullptr;
