@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "cli/input.hpp"
@@ -98,36 +99,60 @@ std::string shape_text(const std::vector<int64_t>& dims) {
   return text;
 }
 
+using Tensors = std::map<std::string, TensorType, std::less<>>;
+
+[[noreturn]] void refuse_unused(const std::string& file, const char* what,
+                                const std::set<std::string_view>& unused) {
+  throw Error(
+      TENON_UNSUPPORTED,
+      file + ": " + what + " '" + std::string(*unused.begin()) + "'" +
+          (unused.size() > 1 ? " and " + std::to_string(unused.size() - 1) + " more are" : " is") +
+          " not used by the model that config.json describes");
+}
+
+// The weights of a file are those of the model, no more and no less.
+void check_weights(const std::string& file, const Tensors& tensors, const Config& config) {
+  // Checked before the list of names is built, because config.json determines its length.
+  const auto count = static_cast<int64_t>(tensors.size());
+  if (config.layers > count)
+    throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) +
+                                     " weights, config.json asks for " +
+                                     std::to_string(config.layers) + " layers");
+  std::set<std::string_view> unused;
+  for (const auto& [name, type] : tensors) unused.insert(name);
+  for (const WeightSpec& w : weight_specs(config)) {
+    const auto found = tensors.find(w.name);
+    if (found == tensors.end())
+      throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
+    unused.erase(found->first);
+    if (found->second != TensorType(config.dtype, w.dims))
+      throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " +
+                                            shape_text(w.dims) + " of " + torch_name(config.dtype) +
+                                            " that config.json asks for");
+  }
+  if (!unused.empty()) refuse_unused(file, "weight", unused);
+}
+
+Tensors tensors_in(const Store& store, uint32_t space) {
+  Tensors tensors;
+  for (std::string& name : store.names(space)) {
+    TensorType type = store.type(space, name);
+    tensors.emplace(std::move(name), std::move(type));
+  }
+  return tensors;
+}
+
 }  // namespace
 
 Config load_model(const std::string& folder, Store& store) {
   const Config config = load_config(folder);
   const std::string file = read_saved(folder, "model.safetensors", [&](const std::string& path) {
+    check_weights(path, safetensors_tensors(path), config);  // before contents are read
     store.load(TENON_SPACE_WEIGHT, path);
     return path;
   });
-  // Checked before the list of names is built, because config.json determines its length.
-  if (const auto count = static_cast<int64_t>(store.names(TENON_SPACE_WEIGHT).size());
-      config.layers > count)
-    throw Error(TENON_NOT_FOUND, file + ": has " + std::to_string(count) +
-                                     " weights, config.json asks for " +
-                                     std::to_string(config.layers) + " layers");
-  std::set<std::string> unused;
-  for (std::string& name : store.names(TENON_SPACE_WEIGHT)) unused.insert(std::move(name));
-  for (const WeightSpec& w : weight_specs(config)) {
-    if (unused.erase(w.name) == 0)
-      throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
-    if (store.type(TENON_SPACE_WEIGHT, w.name) != TensorType(config.dtype, w.dims))
-      throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " +
-                                            shape_text(w.dims) + " of " + torch_name(config.dtype) +
-                                            " that config.json asks for");
-  }
-  if (!unused.empty())
-    throw Error(TENON_UNSUPPORTED,
-                file + ": weight '" + *unused.begin() + "'" +
-                    (unused.size() > 1 ? " and " + std::to_string(unused.size() - 1) + " more are"
-                                       : " is") +
-                    " not used by the model that config.json describes");
+  // Checked again on what was loaded: the file may have been replaced in between.
+  check_weights(file, tensors_in(store, TENON_SPACE_WEIGHT), config);
   try {
     read_saved(folder, "tokenizer.json", check_tokenizer);
   } catch (const Error& e) {
@@ -202,6 +227,19 @@ TrainingState load_training(const std::string& folder, Store& store) {
   read_saved(folder, "optimizer.safetensors",
              [&](const std::string& path) { store.load(TENON_SPACE_STATE, path); });
   return s;
+}
+
+void check_state_names(const std::string& folder, const Config& config) {
+  // With accumulation a step is two graphs, whose sums are not saved.
+  const Graph graph = train_graph(config, {.batch = 1});
+  read_saved(folder, "optimizer.safetensors", [&](const std::string& path) {
+    const Tensors tensors = safetensors_tensors(path);
+    std::set<std::string_view> unused;
+    for (const auto& [name, type] : tensors) unused.insert(name);
+    for (const auto& state : graph.named(TENON_SPACE_STATE)) unused.erase(state.name);
+    if (!unused.empty()) refuse_unused(path, "state", unused);
+    return path;
+  });
 }
 
 void check_storable(const TrainingState& state) {

@@ -28,9 +28,12 @@ struct TrainingState {
   std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };
 
-// Errors name the file. Weights that are missing or unused are refused.
+// Errors name the file. Weights that are missing or unused are refused before contents are read.
 Config load_model(const std::string& folder, Store& store);
 TrainingState load_training(const std::string& folder, Store& store);
+// Refuses optimizer.safetensors if its names or types are not those of a training of this model.
+// Reads no contents.
+void check_state_names(const std::string& folder, const Config& config);
 // Returns TrainingState::options.
 std::vector<std::string> load_options(const std::string& folder);
 

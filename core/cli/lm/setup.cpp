@@ -168,6 +168,7 @@ void resume(const Args& args, const Runtime& runtime, Store& store, Training& t)
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
   check_weights_fit(runtime, load_config(from));
   t.config = load_model(from, store);
+  check_state_names(from, t.config);
   t.state = load_training(from, store);
   name_differences(args, t.config, t.state);
   TrainingState& s = t.state;
