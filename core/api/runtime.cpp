@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // C functions for the runtime and the list of ops.
 #include "api/door.hpp"
+#include "host/active_call.hpp"
+#include "host/crash.hpp"
 #include "ops/record.hpp"
 
 using namespace tenon::core;
@@ -218,4 +220,15 @@ tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
     e.has_decomposition = r.lower != nullptr;
     give(need(out, "out"), e, "tenon_op_entry");
   });
+}
+
+tenon_status* tenon_report_crashes(void) {
+  return door("tenon_report_crashes", [] { report_crashes(); });
+}
+
+uint32_t tenon_active_calls(char* out_text, uint64_t size, uint64_t* out_steps) {
+  bool own = false;
+  const uint32_t count = write_active_calls(out_text, out_text ? size : 0, own);
+  if (out_steps) *out_steps = call_steps();
+  return count;
 }

@@ -138,7 +138,7 @@ class JsonList {
 };
 
 int bench(const Args& args) {
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   TraceFile trace(runtime, args);
   const bool as_json = args.has("--json");
   JsonList list;

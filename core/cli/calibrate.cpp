@@ -39,7 +39,7 @@ void print(const json& known) {
 }
 
 int calibrate(const Args& args) {
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   const double seconds = args.number("--seconds", 0.2, 0.001, 60);
   const InterruptFlag interrupted;
   json all = json::array();

@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <list>
 #include <utility>
+
+#include "cli/watch.hpp"
 
 namespace tenon::cli {
 
@@ -57,14 +60,25 @@ std::string absolute(const std::string& path) {
                 "'" + path + "': " + (path.empty() ? "the path is empty" : error.message()));
   return whole.string();
 }
+
+std::list<Runtime>& open_runtimes() {
+  static std::list<Runtime> runtimes;
+  return runtimes;
+}
 }  // namespace
 
-Runtime make_runtime(const Args& args) {
+const Runtime& open_runtime(const Args& args) {
   RuntimeOptions options;
   for (const std::string& d : args.list("--plugin-dir")) options.plugin_dirs.push_back(absolute(d));
   for (const std::string& f : args.list("--plugin")) options.plugin_files.push_back(absolute(f));
   options.threads = static_cast<uint32_t>(args.integer("--threads", 0, 0, 4096));
-  return Runtime(options);
+  const HangWatch watch;
+  return open_runtimes().emplace_back(options);
+}
+
+void close_runtimes() {
+  const HangWatch watch;
+  while (!open_runtimes().empty()) open_runtimes().pop_back();
 }
 
 std::string device_of(const Args& args) { return args.text("--device", "auto"); }

@@ -45,8 +45,10 @@ Command lm_generate_command();
 Command completions_command();
 
 // Loads plugins as the common options say. Throws if a plugin of --plugin fails; prints a warning
-// for one in a directory.
-Runtime make_runtime(const Args& args);
+// for one in a directory. The runtime lives until close_runtimes.
+const Runtime& open_runtime(const Args& args);
+// Shuts plugins down. Called after everything printed is written: a plugin may crash or hang here.
+void close_runtimes();
 std::string device_of(const Args& args);
 
 // --trace FILE, for commands that run something.

@@ -62,11 +62,11 @@ std::string trial_of(const Runtime& runtime, const DeviceEntry& device) {
 }
 
 int devices(const Args& args) {
-  // What plugins say of themselves is read once per runtime, so a second one is made after the trial.
-  const Runtime first = make_runtime(args);
+  // A plugin describes itself once per runtime, so a second runtime is made after the trial.
+  const Runtime& first = open_runtime(args);
   Trials trials;
   for (const DeviceEntry& d : first.devices()) trials[d.id] = trial_of(first, d);
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   if (args.has("--json")) {
     print_json(runtime, trials);
     return 0;

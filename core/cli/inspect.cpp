@@ -78,7 +78,7 @@ int inspect(const Args& args) {
     args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads", "--exec"},
                 "with --text the graph is only printed");
   if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   const Graph graph = graph_from(
       args.words()[0], args.text("--part", "decode"),
       {.batch = args.integer("--batch", 1, 1, 1 << 20), .checkpoint = args.has("--checkpoint")});

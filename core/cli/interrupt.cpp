@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <ctime>
 
+#include "cli/watch.hpp"
+
 namespace tenon::cli {
 namespace {
 
@@ -35,6 +37,7 @@ void on_signal(int number) {
     static constexpr char kSaid[] = "\ninterrupted: ends after this step; once more kills\n";
     if (write(STDERR_FILENO, kSaid, sizeof kSaid - 1) < 0) errno = kept_errno;  // nobody to tell
   } else if (number != SIGHUP && now - first > kEchoMs) {
+    name_calls(number);
     std::signal(number, SIG_DFL);
     std::raise(number);  // delivered when the handler returns
   }

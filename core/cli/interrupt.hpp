@@ -8,8 +8,9 @@
 namespace tenon::cli {
 
 // During its lifetime, SIGINT, SIGTERM and SIGHUP set the flag and print a line. An ignored SIGHUP
-// stays ignored, as under nohup. A second SIGINT or SIGTERM ends the process immediately. Several
-// objects share one state. Once the flag is set, the handlers remain until the process ends.
+// stays ignored, as under nohup. A second SIGINT or SIGTERM names the active plugin call and ends
+// the process immediately. Several objects share one state. Once the flag is set, the handlers
+// remain until the process ends.
 class InterruptFlag {
  public:
   InterruptFlag();

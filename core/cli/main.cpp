@@ -10,6 +10,7 @@
 #include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
+#include "cli/watch.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -123,14 +124,10 @@ int flushed(int status) {
   return status == 0 ? kFailure : status;
 }
 
-}  // namespace
-}  // namespace tenon::cli
-
-int main(int argc, char** argv) {
-  using namespace tenon::cli;
-  ignore_size_limit();
+// Turns exceptions into a message and a status.
+int run_and_tell(int argc, char** argv) {
   try {
-    return flushed(run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc)));
+    return run(Words(argv + std::min(argc, 1), argv + argc));
   } catch (const UsageError& e) {
     std::cerr << "tenon: " << without_control_bytes(e.what())
               << "\n\nusage: tenon COMMAND [options]\nfor the commands: tenon --help\n";
@@ -146,4 +143,19 @@ int main(int argc, char** argv) {
     std::cerr << "tenon: " << e.what() << "\n";
     return kFailure;
   }
+}
+
+}  // namespace
+}  // namespace tenon::cli
+
+int main(int argc, char** argv) {
+  using namespace tenon::cli;
+  tenon_status_release(tenon_report_crashes());  // if it fails, only the message is lost
+  name_calls_on_signals();
+  ignore_size_limit();
+  // Output is written line by line, because a plugin may crash the process at any time.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  const int status = flushed(run_and_tell(argc, argv));
+  close_runtimes();
+  return status;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls a slot of a plugin. If the slot throws, although it must not, the exception becomes an
-// error that names plugin and slot.
+// error that names plugin and slot. During the call, signal handlers can name both.
 #pragma once
 
 #include "base/log.hpp"
+#include "host/active_call.hpp"
 #include "host/device.hpp"
 #include "host/plugin.hpp"
 #include "host/status.hpp"
@@ -16,6 +17,7 @@ namespace tenon::core {
 // Returns the result of the slot.
 template <class Call>
 auto guarded(const Plugin& plugin, const char* slot, Call call) -> decltype(call()) {
+  const ActiveCall active(plugin.kept_name(), slot);
   try {
     return call();
   } catch (...) {

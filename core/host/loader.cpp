@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "host/active_call.hpp"
 #include "host/plugin_file.hpp"
 #include "host/plugin_image.hpp"
 #include "host/plugin_needs.hpp"
@@ -102,7 +103,7 @@ std::shared_ptr<Plugin> Loader::start(tenon_backend_entry_fn entry, LoadCandidat
                                       const tenon_manifest* manifest) {
   const std::lock_guard lock(load_mutex());
   candidate.stage = LoadStage::negotiate;
-  const AgreedTable agreed = negotiate(entry);
+  const AgreedTable agreed = negotiate(entry, kept_text(candidate.path));
   candidate.plugin = copy_text(agreed.table.name);
   candidate.version = copy_text(agreed.table.version);
   candidate.vendor = copy_text(agreed.table.vendor);

@@ -116,9 +116,12 @@ void check_version(const std::string& subject, uint32_t major, uint32_t minor_mi
        version_range(host.abi_major, host.abi_minor_min, host.abi_minor_max));
 }
 
-AgreedTable negotiate(tenon_backend_entry_fn entry) {
+AgreedTable negotiate(tenon_backend_entry_fn entry, const char* origin) {
   take_refusal();
-  const tenon_backend* given = entry(host_table());
+  const tenon_backend* given = [&] {
+    const ActiveCall active(origin, TENON_BACKEND_ENTRY_NAME);
+    return entry(host_table());
+  }();
   const std::string refusal = take_refusal();
   if (!given) {
     fail(Code::incompatible,
@@ -152,7 +155,8 @@ Plugin::Plugin(const AgreedTable& agreed)
       minor_(agreed.minor),
       name_(copy_text(table_.name)),
       version_(copy_text(table_.version)),
-      vendor_(copy_text(table_.vendor)) {
+      vendor_(copy_text(table_.vendor)),
+      kept_name_(kept_text(name_)) {
   const std::lock_guard lock(load_mutex());
   checked(*this, "create", [&] { return table_.create(host_table(), minor_, &handle_); });
   // handle_ is not checked: a plugin without state may return null.

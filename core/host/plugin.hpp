@@ -25,7 +25,8 @@ struct AgreedTable {
   tenon_backend table{};
   uint32_t minor = 0;  // the highest common one
 };
-AgreedTable negotiate(tenon_backend_entry_fn entry);
+// origin: the plugin's file; the text must never be freed (active_call.hpp).
+AgreedTable negotiate(tenon_backend_entry_fn entry, const char* origin);
 
 // "0.1" or "1.2 to 1.4".
 std::string version_range(uint32_t major, uint32_t minor_min, uint32_t minor_max);
@@ -48,6 +49,7 @@ class Plugin {
   tenon_plugin* handle() const { return handle_; }
   uint32_t minor() const { return minor_; }
   const std::string& name() const { return name_; }
+  const char* kept_name() const { return kept_name_; }  // outlives the plugin: see active_call.hpp
   const std::string& version() const { return version_; }
   const std::string& vendor() const { return vendor_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }
@@ -80,6 +82,7 @@ class Plugin {
   tenon_backend table_;
   uint32_t minor_;
   std::string name_, version_, vendor_;
+  const char* kept_name_;
   tenon_plugin* handle_ = nullptr;
   tenon_profiler profiler_{};
   tenon_derived_weights derived_weights_{};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "host/active_call.hpp"
 #include "host/plugin.hpp"
 
 namespace tenon::core {
@@ -85,6 +86,7 @@ boost::dll::shared_library& load_image(const TrustedFile& file, bool in_place) {
                     images.size());
   }
   namespace mode = boost::dll::load_mode;
+  const ActiveCall active(kept_text(file.path), "dlopen");  // runs the plugin's static constructors
   try {
     image->library.load(std::filesystem::path(path), mode::rtld_now | mode::rtld_local);
   } catch (const std::exception& e) {

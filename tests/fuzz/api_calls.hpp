@@ -213,6 +213,18 @@ inline void safetensors_metadata(World& w) {
   json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));
 }
 
+inline void report_crashes(World& w) { w.good(tenon_report_crashes()); }
+inline void active_calls(World& w) {
+  char text[64];
+  const uint64_t size = w.in.below(sizeof text + 1);
+  uint64_t steps = 0;
+  const bool none = w.in.one_in(8);
+  const uint32_t count =
+      tenon_active_calls(none ? nullptr : text, none ? 0 : size, w.in.one_in(4) ? nullptr : &steps);
+  if (count != 0 && !none && size > 0)
+    must(std::memchr(text, 0, size) != nullptr, "a text that ends");
+}
+
 // ---- Executables and runs
 
 inline void executable_create(World& w) {

@@ -78,6 +78,8 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_remove),
     TENON_CALL(store_load),
     TENON_CALL(store_save),
+    TENON_CALL(report_crashes),
+    TENON_CALL(active_calls),
     TENON_CALL(safetensors_tensors),
     TENON_CALL(safetensors_metadata),
     TENON_CALL(executable_create),

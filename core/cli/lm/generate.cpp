@@ -156,7 +156,7 @@ int generate(const Args& args) {
   const int64_t seed = args.integer("--seed", 0, INT64_MIN, INT64_MAX);
   const std::string prompt = prompt_from(args);
 
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   Store store(runtime);
   const Config config = load_model(args.text("--model"), store);
   store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});

@@ -194,7 +194,7 @@ int train(const Args& given) {
   const Args args = with_stored_options(given);
   for (const char* name : {"--save-every", "--eval-every"}) args.integer(name, 0, 0, 1 << 30);
   static_cast<void>(executable_options(args));  // wrong usage is told before anything is made
-  const Runtime runtime = make_runtime(args);
+  const Runtime& runtime = open_runtime(args);
   TraceFile trace(runtime, args);
   Store store(runtime);
   Training training;

@@ -229,6 +229,26 @@ typedef struct tenon_fault {
 TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
                                             uint64_t* out_met);
 
+// ---- Crashes and hangs ----------------------------------------------------------------------------
+//
+// A plugin that crashes or hangs takes its process with it. These functions tell which plugin it is.
+
+// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. The first such signal writes a
+// line to standard error that names the active plugin calls:
+//
+//   tenon: the process crashed (SIGSEGV) in plugin 'cpu', call 'run'
+//
+// Then the former handlers are restored and receive the signal. tenon installs no signal handler
+// unless this function is called. Do not call it in an app that recovers from these signals. Only
+// the first call has an effect.
+TENON_API tenon_status* tenon_report_crashes(void);
+
+// Writes the active plugin calls as "plugin 'cpu', call 'run'", joined by "; ", the calling thread's
+// first. The text is cut to size - 1 bytes and ends with a zero; out_text may be NULL. Returns the
+// number of active calls. *out_steps, unless out_steps is NULL, becomes a counter that grows when
+// any call begins or ends: if two readings are equal, no call began or ended in between.
+// Async-signal-safe.
+TENON_API uint32_t tenon_active_calls(char* out_text, uint64_t size, uint64_t* out_steps);
 
 // ---- Traces -------------------------------------------------------------------------------------
 

@@ -651,6 +651,15 @@ inline std::string safetensors_metadata(std::string_view path) {
   return detail::take(text);
 }
 
+// See tenon_report_crashes and tenon_active_calls.
+inline void report_crashes() { detail::check(tenon_report_crashes()); }
+inline std::string active_calls() {
+  std::string text(1024, '\0');
+  if (tenon_active_calls(text.data(), text.size(), nullptr) == 0) return {};
+  text.resize(text.find('\0'));
+  return text;
+}
+
 struct ExecutableOptions {
   std::string device = "auto";
   bool allow_fallback = true;
