@@ -2,6 +2,7 @@
 // C functions for the runtime and the list of ops.
 #include "api/door.hpp"
 #include "host/active_call.hpp"
+#include "host/control_group.hpp"
 #include "host/crash.hpp"
 #include "ops/record.hpp"
 
@@ -220,6 +221,14 @@ tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
     e.has_decomposition = r.lower != nullptr;
     give(need(out, "out"), e, "tenon_op_entry");
   });
+}
+
+uint64_t tenon_available_memory(void) {
+  try {
+    return available_memory();
+  } catch (...) {
+    return 0;
+  }
 }
 
 tenon_status* tenon_report_crashes(void) {

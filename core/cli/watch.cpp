@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tenon/tenon.h"
+#include "tenon/tenon.hpp"
 
 namespace tenon::cli {
 namespace {

@@ -72,6 +72,34 @@ uint64_t memory_v2(const fs::path& folder) {
 }
 uint64_t memory_v1(const fs::path& folder) { return bytes_in(folder / "memory.limit_in_bytes"); }
 
+// The number that follows the name on a line of its own, as in memory.stat and /proc/meminfo; -1 if
+// there is none.
+int64_t number_after(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+    std::string_view rest = text.substr(at + name.size());
+    if ((at == 0 || text[at - 1] == '\n') && rest.starts_with(' ')) return take_number(rest);
+  }
+  return -1;
+}
+
+// stat: the fields of memory.stat with the bytes of cached files, which the kernel frees on demand.
+uint64_t memory_left(uint64_t limit, const fs::path& folder, const char* usage,
+                     std::initializer_list<const char*> stat) {
+  if (limit == kNoLimit) return kNoLimit;
+  const std::string text = content(folder / usage), fields = content(folder / "memory.stat");
+  std::string_view rest = text;
+  int64_t used = std::max<int64_t>(take_number(rest), 0);
+  for (const char* field : stat) used -= std::max<int64_t>(number_after(fields, field), 0);
+  return limit - std::min(limit, static_cast<uint64_t>(std::max<int64_t>(used, 0)));
+}
+uint64_t memory_left_v2(const fs::path& folder) {
+  return memory_left(memory_v2(folder), folder, "memory.current", {"inactive_file", "active_file"});
+}
+uint64_t memory_left_v1(const fs::path& folder) {
+  return memory_left(memory_v1(folder), folder, "memory.usage_in_bytes",
+                     {"total_inactive_file", "total_active_file"});
+}
+
 // The tightest limit of a group and its ancestors. In a container, the path may be that of the
 // outer system; then only the mount's root exists.
 template <class Limit>
@@ -129,6 +157,10 @@ uint64_t control_group_memory(const fs::path& root, std::string_view groups) {
   return tightest_of_all(root, groups, "memory", memory_v2, memory_v1);
 }
 
+uint64_t control_group_memory_left(const fs::path& root, std::string_view groups) {
+  return tightest_of_all(root, groups, "memory", memory_left_v2, memory_left_v1);
+}
+
 uint32_t control_group_threads() {
   static const uint32_t threads = control_group_threads(kMount, content("/proc/self/cgroup"));
   return threads;
@@ -137,6 +169,16 @@ uint32_t control_group_threads() {
 uint64_t control_group_memory() {
   static const uint64_t bytes = control_group_memory(kMount, content("/proc/self/cgroup"));
   return bytes;
+}
+
+uint64_t available_memory() {
+  const std::string text = content("/proc/meminfo");
+  const int64_t kib = std::max<int64_t>(number_after(text, "MemAvailable:"), 0) +
+                      std::max<int64_t>(number_after(text, "SwapFree:"), 0);
+  const uint64_t machine = kib > 0 ? static_cast<uint64_t>(kib) << 10 : kNoLimit;
+  const uint64_t left =
+      std::min(machine, control_group_memory_left(kMount, content("/proc/self/cgroup")));
+  return left == kNoLimit ? 0 : left;
 }
 
 }  // namespace tenon::core

@@ -213,6 +213,7 @@ inline void safetensors_metadata(World& w) {
   json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));
 }
 
+inline void available_memory(World&) { tenon_available_memory(); }
 inline void report_crashes(World& w) { w.good(tenon_report_crashes()); }
 inline void active_calls(World& w) {
   char text[64];

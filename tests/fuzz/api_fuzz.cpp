@@ -78,6 +78,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_remove),
     TENON_CALL(store_load),
     TENON_CALL(store_save),
+    TENON_CALL(available_memory),
     TENON_CALL(report_crashes),
     TENON_CALL(active_calls),
     TENON_CALL(safetensors_tensors),

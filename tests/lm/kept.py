@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kept.py TENON: whatever ends a training early, it is saved first; nothing that a user has is replaced or moved unasked; what
 will not fit is refused before the first step. Each case runs the command as a user does."""
-import json, os, pathlib, resource, shutil, signal, subprocess, sys, tempfile, time
+import json, os, pathlib, re, resource, shutil, signal, subprocess, sys, tempfile, time
 
 TENON = sys.argv[1]
 TEXT = "/usr/share/common-licenses/Apache-2.0"
@@ -298,6 +298,63 @@ def hostile_folders(work):
         check("and can be gone on with", done.returncode == 0, done)
 
 
+def set_limit(file, bytes):
+    """A limit below what the group uses is refused while its last process ends."""
+    for _ in range(100):
+        try:
+            file.write_text(str(bytes))
+            return
+        except OSError:
+            time.sleep(0.05)
+    file.write_text(str(bytes))
+
+
+def near_the_limit(work, limit, join):
+    """Just above a limit that is refused, a training runs or is refused: it is never killed."""
+    sizes = "--context 64 --dim 384 --layers 4 --heads 6 --kv-heads 6 --ffn 1024 --batch 2 --steps 2".split()
+    variants = {"f32": [], "bf16": ["--dtype", "bf16"], "sums": ["--accumulate", "2"], "bf16-sums": ["--dtype", "bf16", "--accumulate", "2"],
+                "recompute": ["--checkpoint"]}
+    words = {name: ["train", "--text", TEXT, "--out", str(work / name), *sizes, *more] for name, more in variants.items()}
+    words |= {f"resumed {name}": ["train", "--resume", str(work / name), "--steps", "4"] for name in ("f32", "bf16-sums")}
+    for name, arguments in words.items():
+        run = lambda: subprocess.run([TENON, "lm", *arguments], capture_output=True, text=True, errors="replace", timeout=3600, preexec_fn=join)
+        set_limit(limit, 64 << 20)
+        tried, done = 64, run()
+        outcomes = [done]
+        while done.returncode == 1 and "out_of_memory" in done.stderr and tried < 2048:
+            least = float(re.search(r"expected at least ([\d.]+) MiB", done.stderr).group(1))
+            tried = max(tried + 4, int(least) + 4)
+            set_limit(limit, tried << 20)
+            done = run()
+            outcomes.append(done)
+        good = len(outcomes) > 1 and done.returncode == 0
+        check(f"near the limit: {name}, runs with {tried} MiB", good, [(o.returncode, o.stderr[-300:]) for o in outcomes])
+    set_limit(limit, 60 << 20)
+    done = subprocess.run([TENON, "lm", "generate", "--model", str(work / "f32"), "--prompt", "a", "--tokens", "1"], capture_output=True, preexec_fn=join)
+    check("near the limit: a generation", done.returncode in (0, 1) and (done.returncode == 0 or b"out_of_memory" in done.stderr), done)
+    config = json.loads((work / "f32" / "config.json").read_text())
+    (work / "f32" / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1 << 17}))
+    set_limit(limit, 256 << 20)
+    done = subprocess.run([TENON, "lm", "generate", "--model", str(work / "f32"), "--prompt", "a", "--tokens", "1"], capture_output=True, preexec_fn=join)
+    check("a cache beyond the limit", done.returncode == 1 and b"max_position_embeddings" in done.stderr, done)
+
+
+def others_use_it(work, limit, join):
+    """What other processes of the control group use is not free."""
+    set_limit(limit, 600 << 20)
+    other = subprocess.Popen([sys.executable, "-c", "x = bytearray(400 << 20); x[::4096] = b'1' * (100 << 10); print('there', flush=True); input()"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=join)
+    try:
+        other.stdout.readline()
+        done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "beside"), "--context", "64", "--dim", "512", "--layers", "6",
+                               "--heads", "8", "--kv-heads", "8", "--ffn", "1376", "--batch", "2", "--steps", "2"],
+                              capture_output=True, text=True, timeout=3600, preexec_fn=join)
+        check("memory of others in the group", done.returncode == 1 and "out_of_memory" in done.stderr and other.poll() is None, (done, other.poll()))
+    finally:
+        other.kill()
+        other.wait()
+
+
 def memory(work):
     huge = "--dim 65536 --layers 400 --heads 64 --kv-heads 8 --ffn 262144 --context 64".split()
     done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "huge"), *huge], capture_output=True, text=True, timeout=3600)
@@ -324,9 +381,11 @@ def memory(work):
             check("a control group's memory is the device's", "512.0 MiB" in devices, devices)
             done = subprocess.run([TENON, "lm", "train", "--text", TEXT, "--out", str(work / "group"), "--batch", "64", "--steps", "2"],
                                   capture_output=True, text=True, timeout=3600, preexec_fn=join)
-            check("a training beyond it is refused, not killed", done.returncode == 1 and "512.0 MiB" in done.stderr and "--checkpoint" in done.stderr, done)
+            check("a training beyond it is refused, not killed", done.returncode == 1 and "out_of_memory" in done.stderr and "--checkpoint" in done.stderr, done)
             done = train(work / "small", "--steps", 2, preexec_fn=join)
             check("one within it runs", done.returncode == 0, done)
+            near_the_limit(work, group / limit, join)
+            others_use_it(work, group / limit, join)
             break
         finally:
             group.rmdir()

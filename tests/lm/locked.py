@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """locked.py TENON: one training to a folder: another process is refused at once and changes nothing, readers are not hindered,
 and one that was killed leaves nothing that holds."""
-import pathlib, signal, subprocess, sys, tempfile, time
+import os, pathlib, signal, subprocess, sys, tempfile, time
 
 TENON = sys.argv[1]
 TEXT = "/usr/share/common-licenses/Apache-2.0"
@@ -95,6 +95,19 @@ with tempfile.TemporaryDirectory() as temporary:
         check(not left, f"left behind: {left}")
         run(resume(model, "--stop-after", 1))
         print("ok: after a kill one of several goes on, and leaves no lock")
+
+        # A user's own file of the lock's name, or a second name of one, stays as it is.
+        for own in (False, True):
+            folder = work / f"own{own}"
+            folder.mkdir()
+            notes = folder / ".tenon.lock"
+            notes.write_text("process of my notes\n" if own else "my notes\n")
+            if own:
+                os.link(notes, work / "notes")
+            before = notes.read_bytes()
+            said = run([*BEGIN, "--out", str(folder)], 1).stderr
+            check("is not a lock file" in said and notes.read_bytes() == before, f"a user's .tenon.lock: {said}")
+        print("ok: a user's .tenon.lock is refused and kept")
 
         # What is missing is not made, and said as ever.
         said = run(resume(work / "missing"), 1).stderr

@@ -144,10 +144,12 @@ Tensors tensors_in(const Store& store, uint32_t space) {
 
 }  // namespace
 
-Config load_model(const std::string& folder, Store& store) {
+Config load_model(const std::string& folder, Store& store,
+                  const std::function<void(const Config&)>& before_contents) {
   const Config config = load_config(folder);
   const std::string file = read_saved(folder, "model.safetensors", [&](const std::string& path) {
-    check_weights(path, safetensors_tensors(path), config);  // before contents are read
+    check_weights(path, safetensors_tensors(path), config);
+    if (before_contents) before_contents(config);
     store.load(TENON_SPACE_WEIGHT, path);
     return path;
   });
@@ -174,6 +176,12 @@ Strings load_options(const std::string& folder) {
   const auto [file, j] = read_training(folder);
   const Strings none;
   return field<Strings>(j, file, "options", &none);
+}
+
+bool load_accumulates(const std::string& folder) {
+  const auto [file, j] = read_training(folder);
+  const int64_t one = 1;
+  return field(j, file, "accumulate", &one) > 1;
 }
 
 TrainingState load_training(const std::string& folder, Store& store) {

@@ -3,6 +3,7 @@
 // layout), and the state for resuming: optimizer.safetensors, training.json, loss.svg.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,16 @@ struct TrainingState {
   std::vector<std::pair<int64_t, double>> held_out;  // step, held-out loss
 };
 
-// Errors name the file. Weights that are missing or unused are refused before contents are read.
-Config load_model(const std::string& folder, Store& store);
+// Errors name the file. Weights that are missing or unused are refused before contents are read;
+// then before_contents is called, which may throw.
+Config load_model(const std::string& folder, Store& store,
+                  const std::function<void(const Config&)>& before_contents = {});
 TrainingState load_training(const std::string& folder, Store& store);
 // Refuses optimizer.safetensors if its names or types are not those of a training of this model.
 // Reads no contents.
 void check_state_names(const std::string& folder, const Config& config);
+// Whether the training has sums of gradients (TrainingState::accumulate).
+bool load_accumulates(const std::string& folder);
 // Returns TrainingState::options.
 std::vector<std::string> load_options(const std::string& folder);
 

@@ -15,6 +15,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/lm/checkpoint.hpp"
 #include "cli/lm/model.hpp"
+#include "cli/lm/room.hpp"
 #include "cli/modes.hpp"
 #include "cli/terminal.hpp"
 
@@ -48,6 +49,7 @@ const std::vector<Option>& generate_options() {
        .help = "sample from the most likely bytes whose probabilities sum to X",
        .otherwise = "1"},
       {.name = "--seed", .value = "N", .help = "sampling seed", .otherwise = "0"},
+      {.name = "--no-room-check", .help = "start even if memory seems insufficient"},
       exec_option(),
       compile_option(),
       trace_option(),
@@ -58,12 +60,13 @@ const std::vector<Option>& generate_options() {
 class Generator {
  public:
   Generator(const Runtime& runtime, Store& store, const Config& config,
-            const SampleOptions& options, ExecutableOptions executable)
+            const SampleOptions& options, ExecutableOptions executable, bool check_room)
       : runtime_(runtime),
         store_(store),
         config_(config),
         options_(options),
-        executable_(std::move(executable)) {}
+        executable_(std::move(executable)),
+        check_room_(check_room) {}
 
   // Fills the cache with the tokens so far. Returns the next token.
   int64_t prefill(const std::vector<int64_t>& tokens) {
@@ -99,6 +102,10 @@ class Generator {
           bucket ? prefill_graph(config_, bucket, options_) : decode_graph(config_, options_);
       store_.add_missing(graph);
       r.executable = std::make_unique<Executable>(runtime_, graph, store_, executable_);
+      if (check_room_)
+        check_intermediates_fit(
+            runtime_, bucket ? "a prompt of " + std::to_string(bucket) + " bytes" : "a decode step",
+            r.executable->report());
       r.context = std::make_unique<Context>(*r.executable);
     }
     return r;
@@ -109,6 +116,7 @@ class Generator {
   const Config& config_;
   SampleOptions options_;
   ExecutableOptions executable_;
+  bool check_room_;
   std::map<int64_t, Runner> runners_;
 };
 
@@ -158,9 +166,13 @@ int generate(const Args& args) {
 
   const Runtime& runtime = open_runtime(args);
   Store store(runtime);
-  const Config config = load_model(args.text("--model"), store);
+  const bool check_room = !args.has("--no-room-check");
+  const std::string folder = args.text("--model");
+  const Config config = load_model(folder, store, [&](const Config& c) {
+    if (check_room) check_generation_fits(folder, c);
+  });
   store.set<int64_t>(TENON_SPACE_STATE, "rng", {2}, {seed, 0});
-  Generator generator(runtime, store, config, options, executable_options(args));
+  Generator generator(runtime, store, config, options, executable_options(args), check_room);
 
   std::vector<int64_t> tokens;
   for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "tenon/tenon.hpp"
 
@@ -51,6 +52,17 @@ std::string holder() {
   return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
+// A user's own file of that name is not ours to truncate or remove. A file with a second name (a
+// hard link) is not ours either.
+bool is_lock(int file) {
+  struct stat info {};
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink > 1) return false;
+  char text[300];
+  const ssize_t size = ::pread(file, text, sizeof text, 0);
+  if (size < 0 || size != info.st_size) return false;
+  return size == 0 || std::string_view(text, static_cast<size_t>(size)).starts_with("process ");
+}
+
 // For messages: anyone can write the file.
 std::string said_holder(int file) {
   char text[300];
@@ -74,6 +86,12 @@ FolderLock::FolderLock(const std::filesystem::path& folder) : path_(folder / kNa
                                       "; it is locked while a training writes to its folder");
     if (file < 0) continue;
     if (::flock(file, LOCK_EX | LOCK_NB) == 0) {
+      if (is_there(path_.c_str(), file) && !is_lock(file)) {
+        ::close(file);
+        throw Error(TENON_IO_ERROR, path_.string() +
+                                        ": is not a lock file of a training; move it away, or name "
+                                        "another folder with --out");
+      }
       // Truncates first, so that a refused process does not read the name of the previous holder.
       const bool empty = ::ftruncate(file, 0) == 0;
       if (!is_there(path_.c_str(), file)) {

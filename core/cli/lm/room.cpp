@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates what a training takes, and reads how much memory and disk are free.
+// Estimates how much memory and disk a training or a generation needs, and reads how much is free.
 #include "cli/lm/room.hpp"
 
 #include <sys/resource.h>
@@ -33,29 +33,30 @@ uint64_t proc_bytes(const char* file, std::string_view name) {
   return 0;
 }
 
-// What the process may still take, by the system's own estimate.
-uint64_t free_host_memory() {
-  return proc_bytes("/proc/meminfo", "MemAvailable:") + proc_bytes("/proc/meminfo", "SwapFree:");
-}
-uint64_t own_memory() { return proc_bytes("/proc/self/status", "VmRSS:"); }
+// Memory of this process that is not the contents of files.
+uint64_t own_memory() { return proc_bytes("/proc/self/status", "RssAnon:"); }
 
-// Of the host: the smaller of its memory and its control group's limit, as the cpu device tells.
-uint64_t host_memory(const Runtime& runtime) {
-  uint64_t size = 0;
-  for (const DeviceEntry& d : runtime.devices())
-    if (d.host_addressable && d.memory_size > 0)
-      size = size ? std::min(size, d.memory_size) : d.memory_size;
-  return size;
-}
+// Memory beside the tensors, measured on small models and rounded up: 28 MiB for compiled graphs and
+// libraries, 8 MiB more for the working memory of threads during the first step.
+constexpr uint64_t kCompiledBytes = 32 << 20, kThreadBytes = 16 << 20;
 
-// bytes beyond a double's whole numbers do not matter
+// Rounding does not matter here.
 uint64_t to_bytes(double bytes) {
   return bytes < 0x1p63 ? static_cast<uint64_t>(bytes) : uint64_t{1} << 63;
 }
 
+double weight_size(const Config& c) { return c.dtype == f32 ? 4 : 2; }
+double weight_bytes(const Config& c) { return parameter_count(c) * weight_size(c); }
 // The moments m and v in f32; with half-precision weights also their f32 masters.
-double weight_bytes(const Config& c) { return parameter_count(c) * (c.dtype == f32 ? 4 : 2); }
 double state_bytes(const Config& c) { return parameter_count(c) * (c.dtype == f32 ? 8 : 12); }
+// The sums of gradients of --accumulate are f32.
+double sum_bytes(const Config& c) { return parameter_count(c) * 4; }
+// The keys and values of all positions of one sequence.
+double cache_bytes(const Config& c) {
+  return 2.0 * static_cast<double>(c.layers) * static_cast<double>(c.kv_heads) *
+         (static_cast<double>(c.dim) / static_cast<double>(c.heads)) *
+         static_cast<double>(c.context) * weight_size(c);
+}
 
 }  // namespace
 
@@ -65,20 +66,54 @@ uint64_t save_bytes(const Config& config, const TrainingState& state) {
                   kPerStep * static_cast<double>(state.total_steps));
 }
 
-void check_weights_fit(const Runtime& runtime, const Config& config) {
-  const uint64_t needed = to_bytes(weight_bytes(config) + state_bytes(config));
-  const uint64_t size = host_memory(runtime), free = free_host_memory();
-  const uint64_t room = size && free ? std::min(size, free) : std::max(size, free);
+void check_weights_fit(const Config& config, bool sums) {
+  const uint64_t needed =
+      to_bytes(weight_bytes(config) + state_bytes(config) + (sums ? sum_bytes(config) : 0)) +
+      kCompiledBytes + kThreadBytes;
+  const uint64_t room = available_memory();
   if (room == 0 || needed <= room) return;
   throw Error(TENON_OUT_OF_MEMORY,
               "weights and optimizer: do not fit the host's memory; expected at least " +
                   size_text(needed) + ", got " + size_text(room) +
                   " free; hint: a smaller --dim, --layers or --ffn" +
-                  (config.dtype == f32 ? "" : ", or --dtype f32, which needs no masters"));
+                  (config.dtype == f32 ? "" : ", or --dtype f32, which needs no masters") +
+                  (sums ? ", or no --accumulate, which keeps sums of gradients" : ""));
 }
 
-MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out) {
-  // Weights and state are shared by the graphs; each has intermediates of its own.
+void check_generation_fits(const std::string& folder, const Config& config) {
+  const uint64_t weights = to_bytes(weight_bytes(config)), cache = to_bytes(cache_bytes(config));
+  const uint64_t needed = weights + cache + kCompiledBytes + kThreadBytes;
+  const uint64_t room = available_memory();
+  if (room == 0 || needed <= room) return;
+  throw Error(TENON_OUT_OF_MEMORY,
+              folder + ": the model does not fit the host's memory; expected at least " +
+                  size_text(needed) + " (weights " + size_text(weights) + ", keys and values of " +
+                  std::to_string(config.context) + " positions " + size_text(cache) + "), got " +
+                  size_text(room) +
+                  " free; hint: a smaller max_position_embeddings in config.json; "
+                  "--no-room-check starts all the same");
+}
+
+void check_intermediates_fit(const Runtime& runtime, const std::string& what,
+                             const std::string& report) {
+  const auto parsed = nlohmann::json::parse(report);
+  for (const auto& m : parsed["memory"]) {
+    const uint64_t needed = m["peak"].get<uint64_t>(), room = available_memory();
+    const auto device = m["device"].get<std::string>();
+    if (room == 0 || needed <= room) continue;
+    for (const DeviceEntry& d : runtime.devices())
+      if (d.id == device && d.host_addressable)
+        throw Error(TENON_OUT_OF_MEMORY,
+                    device + ": " + what + " does not fit its memory; expected at least " +
+                        size_text(needed) + " for intermediates, got " + size_text(room) +
+                        " free; --no-room-check starts all the same");
+  }
+}
+
+MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out,
+                       const Config& config, const TrainingState& state) {
+  // The graphs share weights and state. They run one after another, so they share the memory of
+  // intermediates too.
   std::map<std::string, MemoryNeed> needs;
   std::vector<std::string> reports = stepper.reports();
   reports.push_back(held_out.report());
@@ -88,7 +123,8 @@ MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const Hel
       MemoryNeed& n = needs[m["device"].get<std::string>()];
       n.weights = std::max(n.weights, m["weights"].get<uint64_t>());
       n.state = std::max(n.state, m["state"].get<uint64_t>());
-      n.intermediates += m["peak"].get<uint64_t>();
+      n.derived += m["derived_weights"].get<uint64_t>();
+      n.intermediates = std::max(n.intermediates, m["peak"].get<uint64_t>());
     }
   }
   MemoryNeed most;
@@ -99,6 +135,7 @@ MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const Hel
       most.name = d.name;
       most.room = d.memory_size;
       most.on_host = d.host_addressable;
+      if (d.host_addressable && state.accumulate > 1) most.sums = to_bytes(sum_bytes(config));
     }
   return most;
 }
@@ -107,9 +144,9 @@ void check_memory(const MemoryNeed& need, const TrainingState& state, bool check
   uint64_t needed = need.total(), room = need.room;
   std::string free;
   if (need.on_host) {
-    // Weights and state are there already, beside the program and the texts.
-    const uint64_t own = own_memory(), left = free_host_memory();
-    needed = std::max(needed, own + need.intermediates);
+    // Weights and state are in memory already, beside the compiled graphs and the texts.
+    const uint64_t own = own_memory(), left = available_memory();
+    needed = std::max(needed, own + need.intermediates + need.derived + need.sums + kThreadBytes);
     if (left > 0 && (room == 0 || own + left < room)) {
       room = own + left;
       free = " free";
@@ -129,6 +166,8 @@ void check_memory(const MemoryNeed& need, const TrainingState& state, bool check
               need.device + ": the training does not fit its memory; expected at least " +
                   size_text(needed) + " (weights " + size_text(need.weights) + ", optimizer " +
                   size_text(need.state) + ", intermediates " + size_text(need.intermediates) +
+                  (need.derived ? ", derived weights " + size_text(need.derived) : "") +
+                  (need.sums ? ", sums of gradients during a save " + size_text(need.sums) : "") +
                   "), got " + size_text(room) + free + "; hint: " + hint +
                   "; --no-room-check starts all the same");
 }
@@ -139,13 +178,16 @@ uint64_t disk_room(const std::string& folder) {
   return uint64_t{info.f_bavail} * info.f_frsize;
 }
 
-void check_disk(const std::string& folder, const Config& config, const TrainingState& state) {
-  const uint64_t needed = save_bytes(config, state);
+void check_disk(const std::string& folder, const Config& config, const TrainingState& state,
+                uint64_t saves) {
+  const uint64_t needed = save_bytes(config, state) * saves;
   struct statvfs info {};
   const bool known = ::statvfs(folder.c_str(), &info) == 0 && info.f_blocks > 0;
   if (const uint64_t room = disk_room(folder); known && needed > room)
-    throw Error(TENON_IO_ERROR, folder + ": the disk is too full for a save; expected at least " +
-                                    size_text(needed) + " free, got " + size_text(room) +
+    throw Error(TENON_IO_ERROR, folder + ": the disk is too full for " +
+                                    (saves > 1 ? "two saves, the last and the next" : "a save") +
+                                    "; expected at least " + size_text(needed) + " free, got " +
+                                    size_text(room) +
                                     "; hint: free some or name another folder with --out; "
                                     "--no-room-check starts all the same");
   rlimit limit{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training takes of memory and disk, estimated before its first step, and what there is.
+// Memory and disk that a training or a generation needs, estimated before it starts, and what is free.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,40 @@ namespace tenon::lm {
 // Bytes of a save: weights, the optimizer's state, the records of all steps.
 uint64_t save_bytes(const Config& config, const TrainingState& state);
 
-// Before anything is made: weights and state are made in the host's memory first, wherever the
-// training runs. Throws out_of_memory with a suggestion.
-void check_weights_fit(const Runtime& runtime, const Config& config);
+// Called before weights and state are created, which happens in the host's memory on every device.
+// sums: the training keeps sums of gradients (--accumulate). Throws out_of_memory with a hint.
+void check_weights_fit(const Config& config, bool sums);
 
-// What the whole training takes on its device, and what the device has; 0: not known.
+// Called before the weights of `folder` are loaded: weights, and keys and values of all positions.
+// Throws out_of_memory with a hint.
+void check_generation_fits(const std::string& folder, const Config& config);
+// Called before a context is created. report: Executable::report. Throws out_of_memory if the
+// intermediates do not fit the host's memory and the device uses it.
+void check_intermediates_fit(const Runtime& runtime, const std::string& what,
+                             const std::string& report);
+
+// Memory that a training needs on its device, and the device's memory; 0: unknown.
 struct MemoryNeed {
   std::string device, name;
   uint64_t weights = 0, state = 0, intermediates = 0;
+  uint64_t derived = 0;  // weights in a layout of the plugin, one copy for each graph
+  uint64_t sums = 0;     // a second copy of the sums of gradients, during a save
   uint64_t room = 0;
   bool on_host = false;
-  uint64_t total() const { return weights + state + intermediates; }
+  uint64_t total() const { return weights + state + intermediates + derived + sums; }
 };
-// The device that takes most, of the graphs as they were planned.
-MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out);
-// Throws out_of_memory with a suggestion where the intermediates will not fit beside what the
-// process has already.
+// Of the device that needs most, from the planned graphs.
+MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out,
+                       const Config& config, const TrainingState& state);
+// Throws out_of_memory with a hint if the intermediates do not fit beside what the process has
+// already.
 void check_memory(const MemoryNeed& need, const TrainingState& state, bool checkpoint);
 
-// Bytes that a save may take in a folder: free on its disk; 0: not known.
+// Free bytes on the disk of the folder; 0: unknown.
 uint64_t disk_room(const std::string& folder);
-// Throws where a save will not fit.
-void check_disk(const std::string& folder, const Config& config, const TrainingState& state);
+// saves: how many saves are on the disk at the same time, beside those that are there now. Throws if
+// they do not fit.
+void check_disk(const std::string& folder, const Config& config, const TrainingState& state,
+                uint64_t saves);
 
 }  // namespace tenon::lm

@@ -156,7 +156,7 @@ void check_nothing_is_replaced(const std::string& out, bool force) {
           "--force replaces these files");
 }
 
-void resume(const Args& args, const Runtime& runtime, Store& store, Training& t) {
+void resume(const Args& args, Store& store, Training& t) {
   const std::string from = args.text("--resume");
   t.out = args.text("--out", from);
   std::error_code error;
@@ -166,8 +166,8 @@ void resume(const Args& args, const Runtime& runtime, Store& store, Training& t)
   // What is gone on from must not change any more. A folder that is missing is not to be made.
   if (fs::is_directory(t.out, error)) take_out(t);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
-  check_weights_fit(runtime, load_config(from));
-  t.config = load_model(from, store);
+  const bool sums = load_accumulates(from);
+  t.config = load_model(from, store, [&](const Config& c) { check_weights_fit(c, sums); });
   check_state_names(from, t.config);
   t.state = load_training(from, store);
   name_differences(args, t.config, t.state);
@@ -193,7 +193,7 @@ void resume(const Args& args, const Runtime& runtime, Store& store, Training& t)
     throw Error(TENON_INVALID_ARGUMENT, from + ": the texts differ from those of the first run");
 }
 
-void begin(const Args& args, const Runtime& runtime, Training& t) {
+void begin(const Args& args, Training& t) {
   if (!args.has("--text")) throw UsageError("--text is missing; expected the files to learn from");
   if (!args.has("--out")) throw UsageError("--out is missing; expected the folder for the model");
   t.config = config_from(args);
@@ -214,7 +214,15 @@ void begin(const Args& args, const Runtime& runtime, Training& t) {
   s.files = t.data->files();
   s.data_checksum = t.data->checksum();
   check_storable(s);
-  check_weights_fit(runtime, t.config);
+  check_weights_fit(t.config, s.accumulate > 1);
+}
+
+// The last save stays on the disk while the next one is written. The folder may have the last save
+// already.
+uint64_t saves_at_once(const Args& args, const Training& t) {
+  const int64_t every = args.integer("--save-every", 0, 0, 1 << 30);
+  const bool several = every > 0 && every < t.stop_after - t.state.done_steps;
+  return several && model_files_in(t.out).empty() ? 2 : 1;
 }
 
 }  // namespace
@@ -301,9 +309,9 @@ Args with_stored_options(const Args& args) {
 
 void start_training(const Args& args, const Runtime& runtime, Store& store, Training& t) {
   if (args.has("--resume"))
-    resume(args, runtime, store, t);
+    resume(args, store, t);
   else
-    begin(args, runtime, t);
+    begin(args, t);
   const TextData& data = *t.data;
   if (data.train_size() <= t.config.context || data.held_out_windows(t.config.context) == 0)
     throw Error(TENON_INVALID_ARGUMENT,
@@ -318,7 +326,7 @@ void start_training(const Args& args, const Runtime& runtime, Store& store, Trai
     check_nothing_is_replaced(t.out, args.has("--force"));  // it may have come meanwhile
   }
   finish_save(t.out);
-  if (!args.has("--no-room-check")) check_disk(t.out, t.config, t.state);
+  if (!args.has("--no-room-check")) check_disk(t.out, t.config, t.state, saves_at_once(args, t));
   if (!args.has("--resume")) set_initial_weights(store, t.config, t.state.seed);
   runtime.take_choices(t.state.choices);
 }

@@ -46,7 +46,7 @@ class Run {
         progress_(s_.done_steps, t_.stop_after) {
     const int64_t asked = args.integer("--eval-every", 0, 0, 1 << 30);
     eval_every_ = asked > 0 ? asked : std::max<int64_t>(s_.total_steps / 10, 1);
-    const MemoryNeed need = memory_need(runtime, stepper_, held_out_);
+    const MemoryNeed need = memory_need(runtime, stepper_, held_out_, t_.config, s_);
     describe(need);
     if (!args.has("--no-room-check")) check_memory(need, s_, options_.checkpoint);
   }
@@ -87,11 +87,15 @@ class Run {
     lines_.print("text     %zu file%s, %lld bytes to learn from, %lld held out",
                  t_.data->files().size(), t_.data->files().size() == 1 ? "" : "s",
                  ll(t_.data->train_size()), ll(t_.data->held_out_size()));
-    lines_.print("memory   %s%s: weights %s, optimizer %s, intermediates %s",
-                 size_text(need.total()).c_str(),
-                 need.room ? (" of " + size_text(need.room)).c_str() : "",
-                 size_text(need.weights).c_str(), size_text(need.state).c_str(),
-                 size_text(need.intermediates).c_str());
+    const auto more = [](const char* what, uint64_t size) {
+      return size ? std::string(", ") + what + " " + size_text(size) : std::string();
+    };
+    lines_.print(
+        "memory   %s%s: weights %s, optimizer %s, intermediates %s%s%s",
+        size_text(need.total()).c_str(), need.room ? (" of " + size_text(need.room)).c_str() : "",
+        size_text(need.weights).c_str(), size_text(need.state).c_str(),
+        size_text(need.intermediates).c_str(), more("derived weights", need.derived).c_str(),
+        more("sums of gradients during a save", need.sums).c_str());
     lines_.print("disk     %s for each save, %s free", size_text(save_bytes(t_.config, s_)).c_str(),
                  size_text(disk_room(t_.out)).c_str());
   }

@@ -229,6 +229,10 @@ typedef struct tenon_fault {
 TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
                                             uint64_t* out_met);
 
+// Returns the bytes that this process may still take of the host's memory: available memory and free
+// swap of the machine, or what its control groups leave if that is less. Returns 0 if unknown.
+TENON_API uint64_t tenon_available_memory(void);
+
 // ---- Crashes and hangs ----------------------------------------------------------------------------
 //
 // A plugin that crashes or hangs takes its process with it. These functions tell which plugin it is.

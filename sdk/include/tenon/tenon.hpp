@@ -651,6 +651,9 @@ inline std::string safetensors_metadata(std::string_view path) {
   return detail::take(text);
 }
 
+// See tenon_available_memory.
+inline uint64_t available_memory() { return tenon_available_memory(); }
+
 // See tenon_report_crashes and tenon_active_calls.
 inline void report_crashes() { detail::check(tenon_report_crashes()); }
 inline std::string active_calls() {

@@ -72,7 +72,7 @@ TEST_SUITE("host/active_call") {
       CHECK(calls().text == "plugin 'a', call 'run'");
       {
         const ActiveCall inner(kept_text(std::string("b\n\x7F")), "create");
-        CHECK(calls().text == "plugin 'b??', call 'create'");
+        CHECK(calls().text == "plugin 'b\?\?', call 'create'");
       }
       CHECK(calls().text == "plugin 'a', call 'run'");
       CHECK(calls().own);

@@ -82,6 +82,40 @@ TEST_SUITE("host/threads") {
     CHECK(control_group_memory(root.path, "4:memory:/job\n") == kUnlimited);
   }
 
+  TEST_CASE("control groups: memory that is left, in both versions") {
+    const Folder root;
+    constexpr uint64_t kUnlimited = UINT64_MAX, kMiB = 1 << 20;
+    root.write("a/memory.current", "5242880\n");
+    CHECK(control_group_memory_left(root.path, "0::/a\n") == kUnlimited);
+    root.write("a/memory.max", "10485760\n");
+    CHECK(control_group_memory_left(root.path, "0::/a\n") == 5 * kMiB);
+    // Cached files are freed on demand, except those that memory.stat lists under other names.
+    root.write("a/memory.stat", "file 4194304\ninactive_file 1048576\nactive_file 2097152\n");
+    CHECK(control_group_memory_left(root.path, "0::/a\n") == 8 * kMiB);
+    root.write("a/memory.current", "20971520\n");  // above the limit for a moment
+    CHECK(control_group_memory_left(root.path, "0::/a\n") == 0);
+    root.write("a/b/memory.max", "max\n");  // the ancestor's limit counts
+    root.write("a/memory.current", "1048576\n");
+    CHECK(control_group_memory_left(root.path, "0::/a/b\n") == 10 * kMiB);
+
+    root.write("memory/job/memory.limit_in_bytes", "10485760\n");
+    CHECK(control_group_memory_left(root.path, "4:memory:/job\n") == 10 * kMiB);
+    root.write("memory/job/memory.usage_in_bytes", "9437184\n");
+    root.write("memory/job/memory.stat",
+               "inactive_file 9\ntotal_inactive_file 1048576\ntotal_active_file 0\n");
+    CHECK(control_group_memory_left(root.path, "4:memory:/job\n") == 2 * kMiB);
+    root.write("memory/job/memory.usage_in_bytes", "nonsense");
+    root.write("memory/job/memory.stat", "");
+    CHECK(control_group_memory_left(root.path, "4:memory:/job\n") == 10 * kMiB);
+  }
+
+  TEST_CASE("available memory: less than the machine has, more than nothing") {
+    const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+    const uint64_t swap = uint64_t{1} << 50;
+    CHECK(available_memory() > 0);
+    CHECK(available_memory() < pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + swap);
+  }
+
   TEST_CASE("thread budget: what is available, unless a number was given") {
     CHECK(host_table()->thread_budget() == available_threads());
     CHECK(available_threads() >= 1);
