@@ -188,10 +188,10 @@ TEST_SUITE("lm/lock") {
       CHECK(said.find("let no other training write to this folder") != std::string::npos);
       CHECK(fs::is_empty(folder.path));
     }
-    std::ofstream(folder.lock()) << "made by another";
+    std::ofstream(folder.lock()) << "process 1 on another";
     failures = {ENOLCK};
     CHECK(remark(folder.path) != "");
-    CHECK(text_of(folder.lock()) == "made by another");
+    CHECK(text_of(folder.lock()) == "process 1 on another");
     failures = {EINTR};  // a signal is no reason
     CHECK(remark(folder.path) == "");
     CHECK(failures.empty());
