@@ -125,7 +125,7 @@ Results run(const Spelling& s, const ExecutableOptions& options, std::string* re
 
 // What the graph makes in f64, and how far results may be from that: what roundings of each result
 // do, and what the run without fusion is off. Slopes are differences of larger numbers, so the
-// largest one counts for all, also of another loss.
+// largest one counts for all, also of another loss. Where a NaN hides it, the results stand for it.
 class Oracle {
  public:
   Oracle(const Try& t, const Spelling& s) : spelling_(s) {
@@ -135,9 +135,16 @@ class Oracle {
       moved_.push_back(run(t.written({.exact = true, .nudge = s.unit, .noise = k}), options));
     if (!s.wants_gradient) return;
     const Results other = run(t.written({.exact = true, .signs = true}), options);
+    double result = 0;
+    bool hidden = false;
     for (const Results* r : std::initializer_list<const Results*>{&exact_, &other})
-      for (const auto& [name, y] : *r)
-        if (s.is_slope(name)) slope_ = std::max(slope_, largest(y.values));
+      for (const auto& [name, y] : *r) {
+        double& size = s.is_slope(name) ? slope_ : result;
+        size = std::max(size, largest(y.values));
+        hidden |= s.is_slope(name) &&
+                  !std::ranges::all_of(y.values, [](double v) { return std::isfinite(v); });
+      }
+    if (hidden) slope_ = std::max(slope_, result);
   }
   const std::vector<double>& exact(const std::string& name) const { return exact_.at(name).values; }
   double room(const std::string& name, const std::vector<double>& plain) const {
