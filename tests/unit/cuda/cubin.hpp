@@ -28,11 +28,12 @@ class Cubin {
     }
   }
 
+  // Those have a bank of parameters. Functions that were not inlined have code only.
   std::vector<std::string> kernels() const {
-    constexpr std::string_view kCode = ".text.";
+    constexpr std::string_view kBank = ".nv.constant0.";
     std::vector<std::string> list;
     for (const auto& [name, section] : sections_)
-      if (name.starts_with(kCode)) list.push_back(name.substr(kCode.size()));
+      if (name.starts_with(kBank)) list.push_back(name.substr(kBank.size()));
     return list;
   }
 
