@@ -55,12 +55,6 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-// For a result of nothing.
-extern "C" __global__ void __launch_bounds__(256) check_indices(const IndexAxis a) {
-  const i64 k = (i64)blockIdx.x * 256 + threadIdx.x;
-  if (k < a.count) resolve(a, k, true);
-}
-
 typedef GatherElements Elements;
 __device__ inline i64 line_of(const Elements& e, i64 i) {
   i64 at = 0;

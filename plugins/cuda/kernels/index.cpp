@@ -41,19 +41,15 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   const bool by_row = g.row >= kLongRow && rows < kNarrowIndex;
   CodeFor<entries::gather> by_units;
   CodeFor<entries::gather_rows> by_rows;
-  const auto check = device_of(node).code(entries::check_indices, defines);
-  std::vector<Code> codes = {check};
+  Code code;
   if (by_row)
-    codes.push_back(by_rows = device_of(node).code(entries::gather_rows, defines));
+    code = by_rows = device_of(node).code(entries::gather_rows, defines);
   else
-    codes.push_back(by_units = device_of(node).code(entries::gather, defines));
+    code = by_units = device_of(node).code(entries::gather, defines);
   const int from = n.data.position(), indices = n.indices.position();
-  Kernel kernel = kernel_of(codes, [=](const Call& c) {
+  Kernel kernel = kernel_of({code}, [=](const Call& c) {
     args::GatherShape now = g;
     now.axis = axis_at(g.axis, c, indices);
-    if (g.total == 0)
-      check.launch(c, {.blocks = blocks_for(g.axis.count, kThreads), .threads = kThreads},
-                   now.axis);
     if (by_row)
       by_rows.launch(c, {.blocks = blocks_for(rows, kWarps), .threads = kThreads}, c.inputs[from],
                      c.outputs[0], now, static_cast<uint32_t>(rows));
