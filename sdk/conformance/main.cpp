@@ -239,7 +239,8 @@ std::vector<Unit> units_of(const Options& o, const Suite& suite) {
   std::vector<Unit> units = units_of(suite, o.fusion);
   std::erase_if(units, [&](const Unit& u) {
     const auto ids = u.ids();
-    return (!o.globs.empty() &&
+    return (o.run_only && u.dtype == TENON_DTYPE_NONE) ||  // gradients are the reference's
+           (!o.globs.empty() &&
             std::ranges::none_of(ids, [&](const auto& id) { return o.wants(id); })) ||
            (o.elements < std::numeric_limits<int64_t>::max() && u.elements() > o.elements);
   });

@@ -206,7 +206,11 @@ class Prover {
   }
 
   CaseBuilder built_with_zero(int64_t length, bool reference) {
-    CaseBuilder b({.seed = row_.id, .dtype = dtype_, .reference = reference, .zero = length});
+    CaseBuilder b({.seed = row_.id,
+                   .dtype = dtype_,
+                   .reference = reference,
+                   .blank = bench_.run_only,
+                   .zero = length});
     row_.build(b);
     return b;
   }
@@ -311,29 +315,40 @@ std::vector<GradientCase> gradient_cases(const CaseRow& row) {
 
 }  // namespace
 
+namespace {
+// The unit's case with zeros for inputs. Of a row that expects an error: what was built before it.
+CaseBuilder blank(const Unit& unit) {
+  const CaseRow& row = unit.row->row;
+  CaseBuilder b(
+      {.seed = row.id, .dtype = unit.dtype == TENON_DTYPE_NONE ? f64 : unit.dtype, .blank = true});
+  try {
+    row.build(b);
+  } catch (const Error&) {
+    if (row.error == TENON_OK) throw;
+  }
+  return b;
+}
+}  // namespace
+
 std::vector<std::string> Unit::ids() const {
   const CaseRow& r = row->row;
   if (fusion) return fusion_ids(r, dtype);
-  if (dtype != TENON_DTYPE_NONE) {
-    const std::string id = stem(r, dtype);
-    if (r.error != TENON_OK) return {id};
-    std::vector<std::string> all = {id, id + "-strided", id + "-decomposed"};
-    if (has_zeros(r, dtype)) all.push_back(id + "-zeros");
+  std::vector<std::string> all;
+  if (dtype == TENON_DTYPE_NONE) {
+    for (const auto& c : gradient_cases(r)) all.push_back(c.id);
     return all;
   }
-  std::vector<std::string> out;
-  for (const auto& c : gradient_cases(r)) out.push_back(c.id);
-  return out;
+  const std::string id = stem(r, dtype);
+  all.push_back(id);
+  if (r.error != TENON_OK) return all;
+  if (r.strided) all.push_back(id + "-strided");
+  if (blank(*this).has_composite()) all.push_back(id + "-decomposed");
+  if (has_zeros(r, dtype)) all.push_back(id + "-zeros");
+  return all;
 }
 
 int64_t Unit::elements() const {
-  CaseBuilder b(
-      {.seed = row->row.id, .dtype = dtype == TENON_DTYPE_NONE ? f64 : dtype, .blank = true});
-  try {
-    row->row.build(b);
-  } catch (const Error&) {
-    if (row->row.error == TENON_OK) throw;  // else what was made until the refusal counts
-  }
+  CaseBuilder b = blank(*this);
   int64_t most = 0;
   for (const auto& in : b.inputs()) most = std::max(most, in.content.type.elements());
   for (const auto& out : b.outputs()) most = std::max(most, b.graph().type(out.value).elements());
@@ -355,7 +370,6 @@ std::vector<Result> prove(const Bench& bench, const Unit& unit,
   if (unit.fusion) return prove_fusion(bench, *unit.row, unit.dtype, wanted);
   if (unit.dtype != TENON_DTYPE_NONE) return Prover(bench, *unit.row, unit.dtype, wanted).run_all();
   std::vector<Result> out;
-  if (bench.run_only) return out;  // gradients are those of the reference
   const CaseRow& row = unit.row->row;
   for (const auto& c : gradient_cases(row)) {
     if (!wanted(c.id)) continue;

@@ -35,7 +35,7 @@ struct Unit {
   const FamilyRow* row;
   tenon_dtype dtype;  // NONE: the gradients
   bool fusion = false;
-  std::vector<std::string> ids() const;
+  std::vector<std::string> ids() const;  // of all that is proven
   // Of the greatest among the case's inputs and outputs.
   int64_t elements() const;
 };
