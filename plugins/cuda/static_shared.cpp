@@ -13,7 +13,7 @@ struct Bound {
 };
 constexpr Bound kBounds[] = {
     {"attention_backward.cu", "queries", 0},
-    {"attention_backward.cu", "keys", 2048},  // Row of 64 queries
+    {"attention_backward.cu", "keys", 2048},  // with MMA: Row of 64 queries
     {"loss.cu", "forward", 1024},             // a partial result of each warp
     {"loss.cu", "backward", 1024},
     {"loss_long.cu", "forward", 256},
@@ -39,6 +39,7 @@ uint32_t static_shared(std::string_view file, std::string_view entry,
                        std::span<const std::string> defines) {
   if (file == "layer_norm2d.cu" && entry == "backward" && number_of(defines, "AHEAD") != 0)
     return 3 * number_of(defines, "THREADS") * number_of(defines, "VEC") * uint32_t{sizeof(float)};
+  if (file == "attention_backward.cu" && number_of(defines, "MMA") == 0) return 0;
   for (const Bound& b : kBounds)
     if (b.file == file && b.entry == entry) return b.bytes;
   return 0;

@@ -247,8 +247,9 @@ struct Attention {
 // Of attention_bulk.cu.
 struct AttentionWork {
   TensorMap q, k, v;
-  i32 heads_at_once;  // whose keys and values stay in L2
-  i32 first, last;    // keys that a step may attend to: from step + first to step + last
+  i32 rows;           // query rows of a block: whole groups
+  i32 heads_at_once;  // key heads whose blocks run together: their keys and values stay in L2
+  i32 first, last;    // a step may attend to keys from step + first to step + last
 };
 
 // ---- index

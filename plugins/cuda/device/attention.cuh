@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of attention share. The query rows of all heads of a group, which read the same
-// keys, lie in one list: row r is step r / group of head r % group of the group.
-// Defines: TT (dtype), TS (of sums); MASK (0 none, 1 bool, 2 numbers), SOFTCAP, KV_LEN and PAST_LEN
-// (dtypes) where they are there.
+// What all attention kernels share: which keys a query row may attend to, scores, and how rows get to shared
+// memory. The query rows of all heads of a group read the same keys, so they form one list: row r is step
+// r / group of head r % group of the group.
+// Defines: TT (dtype), TS (dtype of sums); MASK (0 none, 1 bool, 2 numbers to add); SOFTCAP, KV_LEN and PAST_LEN
+// (their dtypes) if the node has them; SPLIT (1: a block takes a range of the keys and leaves partial sums).
 //variant: TT=bf16 TS=f32 MASK=0
 #pragma once
 #include "tile.cuh"
 
 typedef TT T;
 typedef TS S;
+#ifndef SPLIT
+#define SPLIT 0
+#endif
 
 typedef AttentionStrides Strides;
 
 struct RowPlace {
   i32 head, step;
 };
-struct Head {  // the block's batch and key head
+struct Head {  // batch and key head
   i32 batch, k_head;
   __device__ Head(const Attention& p, i32 index) : batch(index / p.k_heads), k_head(index % p.k_heads) {}
   __device__ RowPlace row(const Attention& p, i32 r) const {
@@ -29,8 +33,10 @@ __device__ inline i64 row_index(const Attention& p, const Head& h, const RowPlac
   return ((i64)h.batch * p.k_heads * p.group + r.head) * p.q_len + r.step;
 }
 
+// ---- Which keys
+
 constexpr i64 kFar = (i64)1 << 60;
-// The keys that a query step may attend to, masks aside.
+// The keys that a query step may attend to, apart from masks.
 struct Limits {
   i32 first, last;
 };
@@ -55,17 +61,41 @@ __device__ inline Limits limits_of(const Attention& p, i32 batch, i32 step) {
   const Limits l = wide_limits(p, batch, step);
   return l.first < l.last ? l : Limits{0, 0};
 }
-// What holds those of rows [begin, end): both limits ascend with the steps.
+// The keys that any of rows [begin, end) may attend to: both limits ascend with the steps.
 __device__ inline Limits limits_of_rows(const Attention& p, const Head& h, i32 begin, i32 end) {
   return {wide_limits(p, h.batch, begin / p.group).first,
           wide_limits(p, h.batch, (end - 1) / p.group).last};
 }
 
+// What a block works on: query rows [r0, end) of one head, and the keys that any of them may attend to (with
+// SPLIT, its part of them). Blocks of late rows start first: with a causal mask these have the most keys.
+struct QueryTile {
+  i32 index, split, r0, end;
+  Head head;
+  Limits keys;
+  __device__ QueryTile(const Attention& p, i32 rows_of_tile) : head(p, 0) {
+    const i32 rows = p.q_len * p.group, tiles = (rows + rows_of_tile - 1) / rows_of_tile;
+    const i32 rest = (i32)blockIdx.x / tiles;
+    r0 = (tiles - 1 - (i32)blockIdx.x % tiles) * rows_of_tile;
+    end = min(r0 + rows_of_tile, rows);
+    split = SPLIT ? rest % p.splits : 0;
+    index = SPLIT ? rest / p.splits : rest;
+    head = Head(p, index);
+    keys = limits_of_rows(p, head, r0, end);
+    if (SPLIT) {
+      keys.first = max(keys.first, split * p.split_keys);
+      keys.last = min(keys.last, (split + 1) * p.split_keys);
+    }
+  }
+};
+
 __device__ inline f32 infinity(f32) { return __int_as_float(0x7F800000); }
 __device__ inline f64 infinity(f64) { return __longlong_as_double(0x7FF0000000000000ll); }
 
-// The score of an allowed key: from a product to what the softmax is over. `capped` is the score
-// before the mask.
+// ---- Scores
+
+// The score of an allowed key from its product q·k: what the softmax is over. `capped` is the score before the
+// mask.
 __device__ inline S score(const Attention& p, S x, const T* mask_row, i32 key, S& capped) {
   S s = x * (S)p.scale;
 #ifdef SOFTCAP
@@ -88,8 +118,34 @@ __device__ inline const T* mask_row_of(const Attention& p, const Head& h, const 
 #endif
 }
 
-// `rows` rows of COLS elements into shared memory, STRIDE apart; zeros where place_of gives nullptr
-// and from column `cols` on. anywhere: an address that may be named where nothing is read.
+// ---- Rows to shared memory
+
+// Addresses of the rows of a tile, nullptr for a row that does not exist: query rows from r0 on, of q or of a
+// tensor with its layout; and keys (or values) from `key` on.
+struct QueryPlaces {
+  const Attention& p;
+  const Head& head;
+  const void* base;
+  const Strides& strides;
+  i32 r0, end;
+  __device__ const T* operator()(int row) const {
+    const RowPlace r = head.row(p, r0 + row);
+    return r0 + row < end ? (const T*)base + at(strides, head.batch, r.head, r.step) : nullptr;
+  }
+};
+struct KeyPlaces {
+  const T* from;
+  i64 step;
+  i32 count;
+  __device__ KeyPlaces(const Head& head, const void* base, const Strides& strides, i32 key, i32 end)
+      : from((const T*)base + at(strides, head.batch, head.k_head, key)),
+        step(strides.step),
+        count(end - key) {}
+  __device__ const T* operator()(int row) const { return row < count ? from + row * step : nullptr; }
+};
+
+// `rows` rows of COLS halves into shared memory, STRIDE apart; zeros for rows that do not exist and from column
+// `cols` on. anywhere: a valid address, named by copies that read nothing.
 template <int COLS, int STRIDE, bool VEC, int THREADS, class PlaceOf>
 __device__ __forceinline__ void load_rows(T* to, const void* anywhere, int rows, int cols,
                                           PlaceOf place_of) {
@@ -110,16 +166,50 @@ __device__ __forceinline__ void load_rows(T* to, const void* anywhere, int rows,
   }
 #endif
 }
+
+// The same, converted to the dtype of sums. VEC (T is f32): 16 bytes at a time, by asynchronous copies where the
+// device has them.
+template <int COLS, int STRIDE, bool VEC, int THREADS, class PlaceOf>
+__device__ __forceinline__ void load_tile(S* to, const void* anywhere, int rows, int cols,
+                                          PlaceOf place_of) {
+  constexpr int kStep = VEC ? 4 : 1, kPerRow = COLS / kStep;
+#pragma unroll 4
+  for (int c = threadIdx.x; c < rows * kPerRow; c += THREADS) {
+    const int row = c / kPerRow, col = c % kPerRow * kStep;
+    const T* from = place_of(row);
+    S* target = to + row * STRIDE + col;
+    const bool valid = from && col < cols;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (VEC) {
+      copy_async(target, valid ? (const void*)(from + col) : anywhere, valid);
+      continue;
+    }
+#endif
+#pragma unroll
+    for (int e = 0; e < kStep; ++e) target[e] = valid ? (S)widen(from[col + e]) : S(0);
+  }
+}
+// Until all threads' copies have arrived.
+__device__ __forceinline__ void await_tile() {
+#if __CUDA_ARCH__ >= 800
+  copy_commit();
+  copy_wait<0>();
+#endif
+  __syncthreads();
+}
+
+// ---- Weights as halves
+
 constexpr f32 kLog2E = 1.4426950408889634f;
-// Within 2 units of the last place; 0 where the result is no normal number.
+// Within 2 units in the last place; results below the normal numbers become 0.
 __device__ inline f32 exp2_of(f32 x) {
   f32 y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Two numbers as two halves, the first below.
 #if __CUDA_ARCH__ >= 800
+// Two numbers as two halves, the first in the low bits.
 __device__ inline u32 pack_as(f32 x, f32 y, f16) {
   u32 both;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
@@ -134,17 +224,27 @@ template <class E = T>
 __device__ inline u32 pack(f32 x, f32 y) {
   return pack_as(x, y, E{});
 }
-// What `pack` lost, again as two halves.
+// The rounding errors of `pack`, again as two halves.
 template <class E = T>
 __device__ inline u32 pack_rest(u32 packed, f32 x, f32 y) {
   return pack<E>(x - widen(E{(u16)packed}), y - widen(E{(u16)(packed >> 16)}));
 }
+// Sums of 16 columns (as multiply_add leaves them) as a left operand of tensor cores. REST: also the rounding
+// errors as a second one.
+template <bool REST>
+__device__ __forceinline__ void round_sixteen(const f32* s, u32 (&rounded)[4], u32 (&rest)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    rounded[i] = pack(s[i * 2], s[i * 2 + 1]);
+    if (REST) rest[i] = pack_rest(rounded[i], s[i * 2], s[i * 2 + 1]);
+  }
+}
 #endif
 
-// Weights are rounded to the halves that the tensor cores take. Of n weights alike these roundings
-// cancel: about 0.4 u / sqrt(n) of the values is lost, u being the dtype's unit roundoff, no more
-// than the rounding of such a mean itself. With few keys more is lost than f32 sums may lose: there
-// the weights come in two parts, the rounded and the rest.
+// Weights are rounded to the halves that tensor cores take. The rounding errors of n equal weights cancel: about
+// 0.4 u / sqrt(n) of the values is lost (u: the unit roundoff of the dtype), which is no more than the rounding
+// of such a mean itself. With fewer keys than this more is lost than sums in f32 may lose. Then weights are two
+// halves: the rounded weight and the rest.
 template <class E>
 struct FewKeys {
   static constexpr i32 kValue = 512;
@@ -153,8 +253,8 @@ template <>
 struct FewKeys<f16> {
   static constexpr i32 kValue = 256;
 };
-// Has one of rows [begin, end) fewer? The number of keys rises and falls, so an end has the fewest.
-__device__ inline bool is_fine(const Attention& p, const Head& h, i32 begin, i32 end) {
+// Does a row of [begin, end) have fewer? The number of keys rises and then falls, so an end has the fewest.
+__device__ inline bool has_few_keys(const Attention& p, const Head& h, i32 begin, i32 end) {
   const Limits a = wide_limits(p, h.batch, begin / p.group),
                b = wide_limits(p, h.batch, (end - 1) / p.group);
   return min(a.last - a.first, b.last - b.first) < FewKeys<T>::kValue;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention: `delta` prepares what is known of query rows (attention_sums.cu mends it
-// where lse is large); `queries` gives dq, a block taking some query rows through the keys; `keys`
-// gives dk and dv, a block taking some keys through the rows. Each sum has one writer and one order.
-// Defines: as attention_tiles.cuh.
-//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 MMA=1 WIDE=1 SIZE=64
-//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=32 MMA=1 WIDE=0 SIZE=64 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
-//variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 MMA=0 WIDE=0 SIZE=64
-//variant: TT=f64 TS=f64 MASK=2 DP=16 VP=32 MMA=0 WIDE=0 SIZE=32 SOFTCAP=1 KV_LEN=i64 PAST_LEN=i32
+// Gradients of attention. `delta` computes facts about query rows (attention_sums.cu corrects them
+// if lse is large); `queries` computes dq, a block takes a tile of query rows through the keys;
+// `keys` computes dk and dv, a block takes a tile of keys through the rows. Each sum has one writer
+// and a fixed order.
+// Defines: as attention_tiles.cuh; with MMA: THROUGH (rows of a tile of the other side); else:
+// ONE_BUFFER (1: both tiles of the other side use the same memory in turn, for devices with little
+// shared memory).
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 MMA=1 WIDE=1 SIZE=64 THROUGH=32
+//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=32 MMA=1 WIDE=0 SIZE=64 THROUGH=64 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+//variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 MMA=0 WIDE=0 SIZE=64 ONE_BUFFER=0
+//variant: TT=f64 TS=f64 MASK=2 DP=16 VP=32 MMA=0 WIDE=0 SIZE=16 ONE_BUFFER=1 SOFTCAP=1 KV_LEN=i64 PAST_LEN=i32
 #include "attention_facts.cuh"
 #include "attention_tiles.cuh"
 
@@ -41,54 +44,49 @@ __device__ inline Row row_of(const Attention& p, const Head& head, i32 index, i3
   return {limits_of(p, head.batch, place.step), facts.shift, facts.factor, facts.delta,
           mask_row_of(p, head, place)};
 }
-// From the products q·k and dout·v of an element: its weight, and the slope of its product q·k
-// without the factor of the scale.
+// The products q·k and dout·v of an element become its weight and the slope of q·k (without the
+// factor of the scale).
 __device__ inline void weigh(const Attention& p, const Row& row, i32 key, S& qk, S& dov) {
   S weight = 0, slope = 0;
   if (key >= row.limits.first && key < row.limits.last && row.factor != 0) {
     S capped;
     const S s = score(p, qk, row.mask, key, capped);
     weight = exp(s - row.shift) * row.factor;
-    slope = weight * (dov - row.delta);
-#ifdef SOFTCAP
-    const S part = capped / (S)p.softcap;
-    slope *= 1 - part * part;
-#endif
+    slope = slope_of(p, row.delta, weight, dov, capped);
   }
   qk = weight;
   dov = slope;
 }
 
 #if MMA && __CUDA_ARCH__ >= 800
-// Rows of the side that is gone through: fewer where the sums need the registers.
-constexpr int kThrough = DP > 64 || VP > 64 ? 32 : 64;
+constexpr int kThrough = THROUGH;
 
-// c (16 x COLS) += a (16 x N, as the products above leave it) times the N rows of b.
+// c (16 x COLS) += a (16 x N, as multiply_rows leaves it) times the N rows of b.
 template <int COLS, int N>
-__device__ __forceinline__ void multiply_sums(f32 (&c)[COLS / 8][4], const f32 (&a)[N / 8][4],
+__device__ __forceinline__ void multiply_sums(f32 (&c)[COLS / 2], const f32 (&a)[N / 2],
                                               const T* b) {
 #pragma unroll
   for (int j = 0; j < N / 16; ++j) {
-    const f32 *x = a[j * 2], *y = a[j * 2 + 1];
-    const u32 left[4] = {pack(x[0], x[1]), pack(x[2], x[3]), pack(y[0], y[1]), pack(y[2], y[3])};
+    u32 left[4];
+    round_sixteen<false>(a + j * 8, left, left);
 #pragma unroll
     for (int d = 0; d < COLS; d += 16) {
       u32 right[4];
       load_right<false>(right, b, COLS + 8, d, j * 16);
-      multiply_add(c[d / 8], left, right[0], right[1], T{});
-      multiply_add(c[d / 8 + 1], left, right[2], right[3], T{});
+      multiply_add(c + d / 2, left, right[0], right[1], T{});
+      multiply_add(c + d / 2 + 4, left, right[2], right[3], T{});
     }
   }
 }
-// The half h of a warp's 16 rows of sums, times `factor`.
+// Stores the thread's part of the row h (of two) of sums, times `factor`.
 template <int COLS>
-__device__ __forceinline__ void store_sums(T* to, const f32 (&c)[COLS / 8][4], int h, int cols,
+__device__ __forceinline__ void store_sums(T* to, const f32 (&c)[COLS / 2], int h, int cols,
                                            f32 factor) {
 #pragma unroll
   for (int j = 0; j < COLS / 8; ++j) {
     const int col = j * 8 + threadIdx.x % 4 * 2;
-    if (col < cols) to[col] = narrow<T>(c[j][h * 2] * factor);
-    if (col + 1 < cols) to[col + 1] = narrow<T>(c[j][h * 2 + 1] * factor);
+    if (col < cols) to[col] = narrow<T>(c[j * 4 + h * 2] * factor);
+    if (col + 1 < cols) to[col + 1] = narrow<T>(c[j * 4 + h * 2 + 1] * factor);
   }
 }
 
@@ -107,22 +105,20 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
 #pragma unroll
   for (int h = 0; h < 2; ++h)
     row[h] = row_of(p, head, blockIdx.x / tiles, r0 + warp * 16 + h * 8 + lane / 4, rows);
-  f32 dq[DP / 8][4] = {};
+  f32 dq[DP / 2] = {};
   for (i32 key = all.first; key < all.last; key += kThrough) {
     __syncthreads();
-    load_key_rows<DP>(ks, kThrough, p, head, p.k, p.k_strides, key, all.last, p.dim);
-    load_key_rows<VP>(vs, kThrough, p, head, p.v, p.v_strides, key, all.last, p.v_dim);
+    load_key_rows<DP>(ks, kThrough, head, p.k, p.k_strides, key, all.last, p.dim);
+    load_key_rows<VP>(vs, kThrough, head, p.v, p.v_strides, key, all.last, p.v_dim);
     copy_commit();
     copy_wait<0>();
     __syncthreads();
-    f32 s[kThrough / 8][4] = {}, ds[kThrough / 8][4] = {};
+    f32 s[kThrough / 2] = {}, ds[kThrough / 2] = {};
     multiply_rows<DP, kThrough>(s, qs, warp * 16, ks);
     multiply_rows<VP, kThrough>(ds, dos, warp * 16, vs);
 #pragma unroll
-    for (int j = 0; j < kThrough / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        weigh(p, row[e / 2], key + j * 8 + lane % 4 * 2 + e % 2, s[j][e], ds[j][e]);
+    for (int i = 0; i < kThrough / 2; ++i)
+      weigh(p, row[i / 2 % 2], key + i / 4 * 8 + lane % 4 * 2 + i % 2, s[i], ds[i]);
     multiply_sums<DP, kThrough>(dq, ds, ks);
   }
   copy_wait<0>();
@@ -144,11 +140,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   const i32 rows = p.q_len * p.group, tiles = (p.k_len + 63) / 64, key0 = blockIdx.x % tiles * 64;
   const Head head(p, blockIdx.x / tiles);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // No row looks beyond the last step's limit, and what is there may hold anything.
+  // No row attends to keys beyond the limit of the last step, and these may hold anything.
   const i32 end = rows > 0 ? limits_of_rows(p, head, 0, rows).last : 0;
-  load_key_rows<DP>(ks, 64, p, head, p.k, p.k_strides, key0, end, p.dim);
-  load_key_rows<VP>(vs, 64, p, head, p.v, p.v_strides, key0, end, p.v_dim);
-  f32 dk[DP / 8][4] = {}, dv[VP / 8][4] = {};
+  load_key_rows<DP>(ks, 64, head, p.k, p.k_strides, key0, end, p.dim);
+  load_key_rows<VP>(vs, 64, head, p.v, p.v_strides, key0, end, p.v_dim);
+  f32 dk[DP / 2] = {}, dv[VP / 2] = {};
   for (i32 r0 = 0; r0 < rows; r0 += kThrough) {
     const Limits all = limits_of_rows(p, head, r0, min(r0 + kThrough, rows));
     if (all.first >= key0 + 64 || all.last <= key0) continue;
@@ -160,15 +156,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
       row[threadIdx.x] = row_of(p, head, blockIdx.x / tiles, r0 + threadIdx.x, rows);
     copy_wait<0>();
     __syncthreads();
-    f32 s[kThrough / 8][4] = {}, ds[kThrough / 8][4] = {};  // keys down, rows across
+    f32 s[kThrough / 2] = {}, ds[kThrough / 2] = {};  // keys down, rows across
     multiply_rows<DP, kThrough>(s, ks, warp * 16, qs);
     multiply_rows<VP, kThrough>(ds, vs, warp * 16, dos);
 #pragma unroll
-    for (int j = 0; j < kThrough / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        weigh(p, row[j * 8 + lane % 4 * 2 + e % 2], key0 + warp * 16 + e / 2 * 8 + lane / 4,
-              s[j][e], ds[j][e]);
+    for (int i = 0; i < kThrough / 2; ++i)
+      weigh(p, row[i / 4 * 8 + lane % 4 * 2 + i % 2],
+            key0 + warp * 16 + i / 2 % 2 * 8 + lane / 4, s[i], ds[i]);
     multiply_sums<VP, kThrough>(dv, s, dos);
     multiply_sums<DP, kThrough>(dk, ds, qs);
   }
@@ -183,29 +177,22 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   }
 }
 #elif !MMA
-constexpr int kPStride = kTile + 1;
+constexpr int kWeightStride = kTile + 1;
 
+// Tiles of the block's own side, then of the other side (one after the other with ONE_BUFFER), then
+// weights.
 struct Tiles {
-  S *q, *dout, *k, *v, *weights;
+  S *dims, *values, *other_dims, *other_values, *weights;
   __device__ Tiles(u8* smem) {
-    q = (S*)smem, dout = q + kTile * kQStride, k = dout + kTile * kVStride;
-    v = k + kTile * kQStride, weights = v + kTile * kVStride;
+    constexpr int kLongest = DP > VP ? kQStride : kVStride;
+    dims = (S*)smem, values = dims + kTile * kQStride, other_dims = values + kTile * kVStride;
+    other_values = ONE_BUFFER ? other_dims : other_dims + kTile * kQStride;
+    weights = ONE_BUFFER ? other_dims + kTile * kLongest : other_values + kTile * kVStride;
   }
 };
-__device__ inline void load_queries(const Tiles& t, const Attention& p, const Head& head, i32 r0) {
-  load_query_tile<DP>(t.q, p, head, p.q, p.q_strides, r0, p.dim);
-  load_query_tile<VP>(t.dout, p, head, p.dout, p.o_strides, r0, p.v_dim);
-}
-__device__ inline void load_keys(const Tiles& t, const Attention& p, const Head& head, i32 key,
-                                 i32 end) {
-  load_key_tile<DP>(t.k, p, head, p.k, p.k_strides, key, end, p.dim);
-  load_key_tile<VP>(t.v, p, head, p.v, p.v_strides, key, end, p.v_dim);
-}
-// s = q·k, ds = dout·v of the tile, then weights and slopes.
-__device__ inline void weigh_tile(const Tiles& t, const Attention& p, const Row (&row)[kEach],
-                                  i32 key, S (&s)[kEach][kEach], S (&ds)[kEach][kEach]) {
-  multiply_tiles<DP>(s, t.q, t.k);
-  multiply_tiles<VP>(ds, t.dout, t.v);
+// q·k and dout·v of an element become its weight and slope, for all elements of a thread.
+__device__ inline void weigh_tile(const Attention& p, const Row (&row)[kEach], i32 key,
+                                  S (&s)[kEach][kEach], S (&ds)[kEach][kEach]) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
 #pragma unroll
@@ -217,9 +204,10 @@ __device__ inline void put(const Tiles& t, const S (&s)[kEach][kEach]) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) t.weights[(y + 16 * i) * kPStride + x + 16 * j] = s[i][j];
+    for (int j = 0; j < kEach; ++j) t.weights[(y + 16 * i) * kWeightStride + x + 16 * j] = s[i][j];
 }
-// c += weights times b's rows; BY_KEY: c's rows are keys, summed over rows, else the reverse.
+// c += weights times the rows of b. BY_KEY: the rows of c are keys, and query rows are summed; else
+// the reverse.
 template <int PADDED, bool BY_KEY>
 __device__ inline void add_products(S (&c)[kEach][PADDED / 16], const Tiles& t, const S* b) {
   const int x = threadIdx.x % 16, y = threadIdx.x / 16;
@@ -228,7 +216,8 @@ __device__ inline void add_products(S (&c)[kEach][PADDED / 16], const Tiles& t, 
     S a[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      a[i] = BY_KEY ? t.weights[k * kPStride + y + 16 * i] : t.weights[(y + 16 * i) * kPStride + k];
+      a[i] = BY_KEY ? t.weights[k * kWeightStride + y + 16 * i]
+                    : t.weights[(y + 16 * i) * kWeightStride + k];
 #pragma unroll
     for (int j = 0; j < PADDED / 16; ++j) {
       const S value = b[k * (PADDED + 1) + x + 16 * j];
@@ -254,21 +243,33 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
   const Head head(p, blockIdx.x / tiles);
   const int y = threadIdx.x / 16;
   const Limits all = limits_of_rows(p, head, r0, min(r0 + kTile, rows));
-  load_queries(t, p, head, r0);
+  load_query_tile<DP>(t.dims, p, head, p.q, p.q_strides, r0, p.dim);
+  load_query_tile<VP>(t.values, p, head, p.dout, p.o_strides, r0, p.v_dim);
   Row row[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
     row[i] = row_of(p, head, blockIdx.x / tiles, r0 + y + 16 * i, rows);
   S dq[kEach][DP / 16] = {};
   for (i32 key = all.first; key < all.last; key += kTile) {
-    __syncthreads();
-    load_keys(t, p, head, key, all.last);
-    __syncthreads();
+    const auto load_keys = [&] {
+      load_key_tile<DP>(t.other_dims, head, p.k, p.k_strides, key, all.last, p.dim);
+    };
     S s[kEach][kEach] = {}, ds[kEach][kEach] = {};
-    weigh_tile(t, p, row, key, s, ds);
+    __syncthreads();
+    load_key_tile<VP>(t.other_values, head, p.v, p.v_strides, key, all.last, p.v_dim);
+    if (!ONE_BUFFER) load_keys();
+    __syncthreads();
+    multiply_tiles<VP>(ds, t.values, t.other_values);
+    if (ONE_BUFFER) {
+      __syncthreads();
+      load_keys();
+      __syncthreads();
+    }
+    multiply_tiles<DP>(s, t.dims, t.other_dims);
+    weigh_tile(p, row, key, s, ds);
     put(t, ds);
     __syncthreads();
-    add_products<DP, false>(dq, t, t.k);
+    add_products<DP, false>(dq, t, t.other_dims);
   }
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -287,9 +288,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
   const i32 key0 = blockIdx.x % tiles * kTile;
   const Head head(p, blockIdx.x / tiles);
   const int y = threadIdx.x / 16;
-  // No row looks beyond the last step's limit, and what is there may hold anything.
+  // No row attends to keys beyond the limit of the last step, and these may hold anything.
   const i32 end = rows > 0 ? limits_of_rows(p, head, 0, rows).last : 0;
-  load_keys(t, p, head, key0, end);
+  load_key_tile<DP>(t.dims, head, p.k, p.k_strides, key0, end, p.dim);
+  load_key_tile<VP>(t.values, head, p.v, p.v_strides, key0, end, p.v_dim);
   S dk[kEach][DP / 16] = {}, dv[kEach][VP / 16] = {};
   for (i32 r0 = 0; r0 < rows; r0 += kTile) {
     const Limits all = limits_of_rows(p, head, r0, min(r0 + kTile, rows));
@@ -298,18 +300,33 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
       row[i] = row_of(p, head, blockIdx.x / tiles, r0 + y + 16 * i, rows);
-    __syncthreads();
-    load_queries(t, p, head, r0);
-    __syncthreads();
+    const auto load_queries = [&] {
+      load_query_tile<DP>(t.other_dims, p, head, p.q, p.q_strides, r0, p.dim);
+    };
+    const auto load_douts = [&] {
+      load_query_tile<VP>(t.other_values, p, head, p.dout, p.o_strides, r0, p.v_dim);
+    };
     S s[kEach][kEach] = {}, ds[kEach][kEach] = {};
-    weigh_tile(t, p, row, key0, s, ds);
+    __syncthreads();
+    load_queries();
+    if (!ONE_BUFFER) load_douts();
+    __syncthreads();
+    multiply_tiles<DP>(s, t.other_dims, t.dims);
+    if (ONE_BUFFER) {
+      __syncthreads();
+      load_douts();
+      __syncthreads();
+    }
+    multiply_tiles<VP>(ds, t.other_values, t.values);
+    weigh_tile(p, row, key0, s, ds);
     put(t, s);
     __syncthreads();
-    add_products<VP, true>(dv, t, t.dout);
+    add_products<VP, true>(dv, t, t.other_values);
     __syncthreads();
     put(t, ds);
+    if (ONE_BUFFER) load_queries();
     __syncthreads();
-    add_products<DP, true>(dk, t, t.q);
+    add_products<DP, true>(dk, t, t.other_dims);
   }
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention on sm_90 with wgmma: `delta` prepares what is known of query rows
-// (attention_sums.cu mends it where lse is large); `queries` gives dq, a block taking 128 query
-// rows through the keys, 64 at a time; `keys` gives dk and dv, a block taking 128 keys through the
-// rows, 64 at a time. Each sum has one writer and one order. Products stay under way while weights
-// and slopes are made of those before.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: the score is
-// the product times the scale).
+// Gradients of attention on sm_90 with wgmma. `delta` computes facts about query rows
+// (attention_sums.cu corrects them if lse is large); `queries` computes dq, a block takes 128 query
+// rows through the keys, 64 at a time; `keys` computes dk and dv, a block takes 128 keys through the
+// rows, 64 at a time. Each sum has one writer and a fixed order. The products of a tile are in
+// flight while weights and slopes of the tile before are made.
+// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128), PLAIN (1: scores are
+// products times a positive scale, without mask or cap).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 PLAIN=1
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 PLAIN=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 #include "attention_facts.cuh"
@@ -36,33 +36,23 @@ extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
   facts_of(p, 0)[index] = row_facts(((const f32*)p.lse_in)[row_index(p, head, r)], sum);
 }
 
-// The weight of an element from its product q·k, in a row of factor 1 whose score is the product
-// times the scale.
+// The weight of an element from its product q·k, if the row has factor 1 and scores are PLAIN.
 __device__ __forceinline__ f32 plain_weight(const Attention& p, const RowFacts& row, f32 qk) {
   return exp2_of(__fmaf_rn(qk, (f32)p.scale * kLog2E, row.base));
 }
-// The same in any row: a large score and the shift cancel before anything else is rounded.
+// The same in any row: a large score and the shift cancel before anything is rounded.
 __device__ __forceinline__ f32 weight_of(const Attention& p, const RowFacts& row, const T* mask,
                                          i32 key, f32 qk, f32& capped) {
   return exp2_of((score(p, qk, mask, key, capped) - row.shift) * kLog2E) * row.factor;
 }
-__device__ __forceinline__ f32 slope_of(const Attention& p, const RowFacts& row, f32 weight,
-                                        f32 dov, f32 capped) {
-  f32 slope = weight * (dov - row.delta);
-#ifdef SOFTCAP
-  const f32 part = capped / (f32)p.softcap;
-  slope *= 1 - part * part;
-#endif
-  return slope;
-}
 __device__ __forceinline__ void round_all(const f32 (&s)[kThrough / 2],
                                           u32 (&w)[kThrough / 16][4]) {
 #pragma unroll
-  for (int i = 0; i < kThrough / 4; ++i) w[i / 4][i % 4] = pack(s[i * 2], s[i * 2 + 1]);
+  for (int k = 0; k < kThrough / 16; ++k) round_sixteen<false>(s + k * 8, w[k], w[k]);
   settle(w);
 }
 
-// The half h of a thread's sums, times `factor`.
+// Stores the thread's part of the row h (of two) of sums, times `factor`.
 template <int N>
 __device__ __forceinline__ void store_sums(T* to, const f32 (&c)[N], int h, int cols, f32 factor) {
 #pragma unroll
@@ -77,14 +67,14 @@ template <int N>
 __device__ __forceinline__ void clear(f32 (&c)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) c[i] = 0;
-  settle(c);  // so that no zero is made while products are under way
+  settle(c);  // before any product is in flight
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attention p) {
   extern __shared__ __align__(1024) u8 smem[];
   const u32 qs = shared_address(smem), dos = qs + kSide * DP * 2, stages = qs + kSideBytes;
   const i32 rows = p.q_len * p.group, row_tiles = (rows + kSide - 1) / kSide;
-  // With a causal mask the last rows have most to do.
+  // Blocks of late rows start first: with a causal mask these have the most keys.
   const i32 r0 = (row_tiles - 1 - (i32)blockIdx.x % row_tiles) * kSide;
   const Head head(p, blockIdx.x / row_tiles);
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
@@ -113,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
     row[h] = r0 + threadIdx.x / 32 * 16 + h * 8 + lane / 4;
     const RowPlace r = head.row(p, row[h]);
     const bool real = row[h] < rows;
-    // A row that is none makes no tile a special one: its weights are 0.
+    // A row that does not exist makes no tile a special one: its weights are 0.
     facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : dead_row(0.f);
     limits[h] = real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kThrough};
     mask[h] = real ? mask_row_of(p, head, r) : (const T*)nullptr;
@@ -154,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
         const int h = i / 2 % 2;
         const i32 c = key + i / 4 * 8 + lane % 4 * 2 + i % 2;
         f32& cap = capped[i % (sizeof capped / 4)];
-        cap = 0;  // where nothing is allowed, no slope either
+        cap = 0;  // no weight, no slope
         s[i] = allowed(h, c) ? weight_of(p, facts[h], mask[h], c, s[i], cap) : 0.f;
       }
     };
@@ -167,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
     settle(ds);
 #pragma unroll
     for (int i = 0; i < kThrough / 2; ++i)
-      ds[i] = slope_of(p, facts[i / 2 % 2], s[i], ds[i], capped[i % (sizeof capped / 4)]);
+      ds[i] = slope_of(p, facts[i / 2 % 2].delta, s[i], ds[i], capped[i % (sizeof capped / 4)]);
   };
   if (tiles > 0) {
     arrival.arrive<0>();
@@ -215,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
   }
 }
 
-// The first of [begin, end) for which `is` holds, being false before and true behind.
+// The first of [begin, end) for which `is` holds: false before it, true from there on.
 template <class Is>
 __device__ inline i32 first_that(i32 begin, i32 end, Is is) {
   while (begin < end) {
@@ -227,7 +217,7 @@ __device__ inline i32 first_that(i32 begin, i32 end, Is is) {
   }
   return begin;
 }
-// What a tile that is not whole must know of its rows.
+// Facts about the rows of a tile of which not all rows attend to all keys.
 struct RowLimits {
   Limits limits;
   const T* mask;
@@ -243,13 +233,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
             row_tiles = (rows + kThrough - 1) / kThrough;
   const Head head(p, blockIdx.x / key_tiles);
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
-  // No row looks beyond the last step's limit, and what is there may hold anything.
+  // No row attends to keys beyond the limit of the last step, and these may hold anything.
   const i32 end = rows > 0 ? limits_of_rows(p, head, 0, rows).last : 0;
   const auto limits_of_tile = [&](i32 tile) {
     return limits_of_rows(p, head, tile * kThrough, min((tile + 1) * kThrough, rows));
   };
-  // Both limits ascend: the tiles that see any of the keys lie together, and so do those of which
-  // all rows see all keys.
+  // Both limits ascend, so the tiles with a row that attends to any of the keys are adjacent, and
+  // so are the tiles whose rows all attend to all of them.
   const i32 begin = first_that(0, row_tiles, [&](i32 t) { return limits_of_tile(t).last > key0; }),
             behind = first_that(begin, row_tiles,
                                 [&](i32 t) { return limits_of_tile(t).first >= key0 + kSide; }),
@@ -278,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
       const i32 r = tile * kThrough + threadIdx.x;
       if (threadIdx.x < kThrough) {
         const int slot = tile % kStages * kThrough + threadIdx.x;
-        // Zeros for rows that are none: their weights meet zeros only.
+        // Zeros for rows that do not exist: their weights are multiplied by zeros.
         const RowFacts* from = facts_of(p, blockIdx.x / key_tiles) + r;
         asm volatile(
             "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(all_facts + slot)),
@@ -300,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
 #if PLAIN
   bool special = false;
   for (i32 tile = begin + (i32)threadIdx.x; tile < behind; tile += kThreads)
-    special |= mended(p, blockIdx.x / key_tiles)[tile] != 0;
+    special |= corrected(p, blockIdx.x / key_tiles)[tile] != 0;
   plain = !__syncthreads_or(special);
 #endif
   Arrival arrival(shared_address(all_limits + kStages * kThrough), kThreads);
@@ -313,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
 #endif
   clear(dk);
   clear(dv);
-  const i32 key = key0 + threadIdx.x / 32 * 16 + lane / 4;  // and the eighth behind
+  const i32 key = key0 + threadIdx.x / 32 * 16 + lane / 4;  // and the key 8 further
   const auto multiply = [&](i32 tile) {
     wgmma_rows<DP, kSide, T>(s, ks, group * 64, stage(tile));
     wgmma_commit();
@@ -343,19 +333,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
         const i32 c = key + i / 2 % 2 * 8;
         const Limits l = limits[r].limits;
         f32& cap = capped[i % (sizeof capped / 4)];
-        cap = 0;  // where nothing is allowed, no slope either
+        cap = 0;  // no weight, no slope
         s[i] = (c >= l.first) & (c < l.last)
                    ? weight_of(p, facts[r], limits[r].mask, c, s[i], cap)
                    : 0.f;
       }
   };
-  // From the rounded weights: those of before would fill too many registers.
+  // From the rounded weights: the unrounded ones would spill.
   const auto slope_all = [&](i32 tile) {
     settle(ds);
     const RowFacts* facts = all_facts + tile % kStages * kThrough + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kThrough / 2; ++i)
-      ds[i] = slope_of(p, facts[i / 4 * 8 + i % 2],
+      ds[i] = slope_of(p, facts[i / 4 * 8 + i % 2].delta,
                        widen(T{(u16)(weights[i / 8][i / 2 % 4] >> i % 2 * 16)}), ds[i],
                        capped[i % (sizeof capped / 4)]);
   };

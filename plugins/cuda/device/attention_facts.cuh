@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gradient of attention knows of each query row. `delta` writes it; `sums` mends it where
-// lse is large.
+// Facts about each query row that the gradients of attention need. The kernel `delta` writes them;
+// `sums` corrects those of rows with a large lse.
 // Defines: as attention.cuh.
 //variant: TT=bf16 TS=f32 MASK=0
 #pragma once
@@ -13,7 +13,7 @@ struct __align__(sizeof(S) * 4) RowFacts {
   S base;
   S delta;  // dout·o
 };
-// Those of the rows of a head, in the order of their list.
+// Facts of the rows of a head, in the order of the list of rows.
 __device__ inline RowFacts* facts_of(const Attention& p, i32 head) {
   return (RowFacts*)p.delta + (i64)head * p.q_len * p.group;
 }
@@ -25,11 +25,23 @@ __device__ inline RowFacts row_facts(S lse, S delta) {
   return {lse, S(1), -lse * (S)kLog2E, delta};
 }
 
-// Is `base` right, or are all weights 0?
+// Does `base` give the weights (or are all of them 0)?
 __device__ inline bool is_plain(const RowFacts& row) { return row.factor == 1 || row.factor == 0; }
 
-// Behind the rows' facts: is a row of this tile of 64 one whose sum was found again?
-__device__ inline i32* mended(const Attention& p, i32 head) {
+// The slope of a score from its weight and dout·v; without the factor of the scale, the slope of the
+// product q·k. capped: the score before the mask.
+__device__ inline S slope_of(const Attention& p, S delta, S weight, S dov,
+                             [[maybe_unused]] S capped) {
+  S slope = weight * (dov - delta);
+#ifdef SOFTCAP
+  const S part = capped / (S)p.softcap;
+  slope *= 1 - part * part;
+#endif
+  return slope;
+}
+
+// One flag for each tile of 64 rows, stored after the facts: did `sums` correct a row of it?
+__device__ inline i32* corrected(const Attention& p, i32 head) {
   const i64 heads = (i64)p.batch * p.k_heads, rows = (i64)p.q_len * p.group;
   return (i32*)((RowFacts*)p.delta + heads * rows) + head * ((rows + 63) / 64);
 }

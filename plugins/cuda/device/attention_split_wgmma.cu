@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention forward in f32 on the tensor cores of sm_90, each number a sum of two of tf32, as in
-// attention_split.cu, but with wgmma: a warpgroup has 64 query rows. Keys and values lie in shared
-// memory by their parts, the values with keys as columns: in each 8 of them first the even, then the
-// odd ones, which is how a warpgroup's scores lie in its registers.
+// Attention forward of f32 on the tensor cores of sm_90, each number a sum of two tf32 numbers, as
+// in attention_split.cu but with wgmma: a warpgroup has 64 query rows. Shared memory holds the parts
+// of keys and values apart, and values transposed (keys are columns). Of each 8 keys the even ones
+// come first, then the odd ones: so lie a warpgroup's scores in its registers.
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 32), GROUPS (warpgroups, 1 or 2);
-// dims and addresses are multiples of 16 bytes.
+// rows are multiples of 16 bytes, and so are addresses.
 //variant: TT=f32 TS=f32 MASK=0 DP=32 VP=32 GROUPS=2
 //variant: TT=f32 TS=f32 MASK=2 DP=64 VP=32 GROUPS=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 GROUPS=2
-#include "attention.cuh"
+#include "attention_quads.cuh"
+#include "tf32_parts.cuh"
 #include "wgmma.cuh"
 
 constexpr int kThreads = GROUPS * 128;
@@ -16,15 +17,7 @@ constexpr int kThreads = GROUPS * 128;
 constexpr int kRows = GROUPS * 64, kWarps = GROUPS * 4, kKeys = 64;
 constexpr u32 kKeyBytes = kKeys * DP * 4, kValueBytes = kKeys * VP * 4;  // of a part
 
-struct Parts {
-  u32 high, low;
-};
-// Of what is no number the rest is none either. Of the rest the tensor cores see the upper bits.
-__device__ inline Parts split(f32 x) {
-  const u32 high = (__float_as_uint(x) + 0x1000) & 0xFFFFE000;  // to nearest
-  return {high, __float_as_uint(x - __uint_as_float(high))};
-}
-// Where column `col` of row `row` lies in a tile of ROWS rows of f32.
+// The place of column `col` of row `row` in a tile of ROWS rows of f32.
 template <int ROWS>
 __device__ __forceinline__ u32 place(int row, int col) {
   return col / 32 * (ROWS * 128) + row * 128 + (col / 4 % 8 ^ row % 8) * 16 + col % 4 * 4;
@@ -36,26 +29,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
   begin_early();
   extern __shared__ __align__(1024) u8 smem[];
   u8 *const keys = smem, *const values = smem + 2 * kKeyBytes;
-  const i32 rows = p.q_len * p.group, tiles = (rows + kRows - 1) / kRows;
-  const i32 tile = tiles - 1 - (i32)blockIdx.x % tiles;  // with a causal mask the last have most to do
-  const Head head(p, blockIdx.x / tiles);
-  const i32 r0 = tile * kRows;
-  const Limits all = limits_of_rows(p, head, r0, min(r0 + kRows, rows));
+  const QueryTile tile(p, kRows);
+  const Head& head = tile.head;
+  const Limits all = tile.keys;
   const int lane = threadIdx.x % 32, quad = lane % 4;
   const f32 *k = (const f32*)p.k + at(p.k_strides, head.batch, head.k_head, 0),
             *v = (const f32*)p.v + at(p.v_strides, head.batch, head.k_head, 0);
-  i32 row[2];
-  Limits limits[2];
-  const f32 *mask[2], *query[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    row[h] = r0 + (int)threadIdx.x / 32 * 16 + h * 8 + lane / 4;
-    const RowPlace r = head.row(p, row[h]);
-    limits[h] = row[h] < rows ? limits_of(p, head.batch, r.step) : Limits{0, 0};
-    mask[h] = row[h] < rows ? mask_row_of(p, head, r) : (const f32*)nullptr;
-    query[h] = row[h] < rows ? (const f32*)p.q + at(p.q_strides, head.batch, r.head, r.step)
-                             : (const f32*)nullptr;
-  }
+  const QuadRows rows(p, head, tile.r0 + (int)threadIdx.x / 32 * 16, tile.end);
+  const QueryPlaces places{p, head, p.q, p.q_strides, 0, tile.end};
+  const f32* const query[2] = {places(rows.row[0]), places(rows.row[1])};
   u32 high[DP / 8][4], low[DP / 8][4];
 #pragma unroll
   for (int d = 0; d < DP / 8; ++d)
@@ -65,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
       const Parts x = split(query[e % 2] && col < p.dim ? query[e % 2][col] : 0.f);
       high[d][e] = x.high, low[d][e] = x.low;
     }
-  f32 o[VP / 2] = {}, m[2] = {-infinity(0.f), -infinity(0.f)}, l[2] = {};
+  f32 o[VP / 2] = {}, row_max[2] = {-infinity(0.f), -infinity(0.f)}, row_sum[2] = {}, rescale[2];
   for (i32 first = all.first; first < all.last; first += kKeys) {
     if (first != all.first) __syncthreads();  // the last tile was read
     typedef Vec<f32, 4> Four;
@@ -73,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
       if (first + key < all.last && col < cols) return load<f32, 4>(base + (first + key) * step + col);
       return Four{};
     };
-    // Of the keys a thread takes 16 bytes of a row; of the values as well, 16 keys and two times 16
-    // bytes being a warp's, whose columns lie in different banks.
+    // A thread loads 16 bytes of rows. A warp takes 16 rows of values, two pieces of each: their
+    // columns are stored to different banks.
     constexpr int kKeyLoads = kKeys * DP / 4 / kThreads, kValueLoads = kKeys * VP / 4 / kThreads;
     Four key_part[kKeyLoads], value_part[kValueLoads];
     const auto key_of = [&](int i) { return ((int)threadIdx.x + i * kThreads) / (DP / 4); };
@@ -134,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
     if (odd)
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) {
-        const i32 c = first + i / 4 * 8 + quad * 2 + i % 2;
+        const i32 c = first + quad_column(i);
         const f32* const x = query[i / 2 % 2];
         if (s[i] == s[i] || !x || c >= all.last) continue;
         f32 sum = 0;
@@ -142,79 +124,39 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
         for (int d = 0; d < p.dim; ++d) sum += x[d] * k[c * p.k_strides.step + d];
         s[i] = sum;
       }
-    const bool whole = limits[0].first <= first && limits[0].last >= first + kKeys &&
-                       limits[1].first <= first && limits[1].last >= first + kKeys;
-    f32 most[2] = {m[0], m[1]};
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) {
-      const int h = i / 2 % 2;
-      const i32 c = first + i / 4 * 8 + quad * 2 + i % 2;
-      f32 capped;
-      s[i] = whole || (c >= limits[h].first && c < limits[h].last)
-                 ? score(p, s[i], mask[h], c, capped)
-                 : -infinity(0.f);
-      most[h] = s[i] > most[h] ? s[i] : most[h];
-    }
+    mask_scores(p, rows, first, s);
     f32 base[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int lanes = 2; lanes > 0; lanes /= 2) {
-        const f32 other = __shfl_xor_sync(~0u, most[h], lanes);
-        most[h] = other > most[h] ? other : most[h];
-      }
-      base[h] = most[h] == -infinity(0.f) ? 0.f : most[h];
-      const f32 kept = exp2_of((m[h] - base[h]) * kLog2E);
-      m[h] = most[h];
-      l[h] *= kept;
-#pragma unroll
-      for (int i = 0; i < VP / 2; ++i)
-        if (i / 2 % 2 == h) o[i] *= kept;
-    }
-    // Half of the weights at a time: their parts are enough for the registers.
+    follow_scores<false>(s, kLog2E, row_max, base, rescale);
+    row_sum[0] *= rescale[0], row_sum[1] *= rescale[1];
+    rescale_sums(o, rescale);
+    // The parts of half of the weights at a time: more would spill.
 #pragma unroll
     for (int j0 = 0; j0 < kKeys / 8; j0 += kKeys / 16) {
-      u32 weight[kKeys / 16][4], rest[kKeys / 16][4];
+      u32 high_part[kKeys / 16][4], low_part[kKeys / 16][4];
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const f32 x = exp2_of((s[(j0 + j) * 4 + e] - base[e / 2]) * kLog2E);
-          l[e / 2] += x;
-          const Parts parts = split(x);
-          // Rows, then columns: the other way round in the sums.
-          weight[j][e % 2 * 2 + e / 2] = parts.high, rest[j][e % 2 * 2 + e / 2] = parts.low;
+          const f32 weight = weight_of<false>(s[(j0 + j) * 4 + e], base[e / 2], kLog2E);
+          row_sum[e / 2] += weight;
+          const Parts parts = split(weight);
+          // Operands count rows first, sums count columns first.
+          high_part[j][e % 2 * 2 + e / 2] = parts.high, low_part[j][e % 2 * 2 + e / 2] = parts.low;
         }
-      settle(weight), settle(rest), settle(o);
+      settle(high_part), settle(low_part), settle(o);
       wgmma_fence();
       const auto add = [&](const u32(&a)[kKeys / 16][4], u32 part) {
 #pragma unroll
         for (int j = 0; j < kKeys / 16; ++j)
           wgmma_tf32(o, a[j], tile_name<VP>(part, 0, (j0 + j) * 16), true);
       };
-      add(rest, value_tile), add(weight, value_tile + kValueBytes), add(weight, value_tile);
+      add(low_part, value_tile), add(high_part, value_tile + kValueBytes);
+      add(high_part, value_tile);
       wgmma_commit();
       wgmma_wait<0>();
       settle(o);
     }
   }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int lanes = 2; lanes > 0; lanes /= 2) l[h] += __shfl_xor_sync(~0u, l[h], lanes);
-    if (row[h] >= rows) continue;
-    const RowPlace r = head.row(p, row[h]);
-    f32* to = (f32*)p.o + at(p.o_strides, head.batch, r.head, r.step);
-    const bool dead = l[h] == 0;
-#pragma unroll
-    for (int c = 0; c < VP / 8; ++c) {
-      const int col = c * 8 + quad * 2;
-      const f32 x = dead ? 0.f : o[c * 4 + h * 2] / l[h], y = dead ? 0.f : o[c * 4 + h * 2 + 1] / l[h];
-      if (col < p.v_dim) store(to + col, Vec<f32, 2>{x, y});
-    }
-    if (p.lse && quad == 0)
-      ((f32*)p.lse)[row_index(p, head, r)] =
-          dead ? -infinity(0.f) : (m[h] == -infinity(0.f) ? 0.f : m[h]) + log(l[h]);
-  }
+  finish_quads<true>(p, tile, rows, o, row_max, row_sum);
 #endif
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention, rows with a large lse: lse has lost bits of the logarithm of the row's
-// sum (at 1e9, which masks add, all of them), so the maximum and the sum of weights are found
-// again. A block takes some query rows through the keys, or nothing when all its rows are ordinary.
+// Gradients of attention, rows with a large lse. Such an lse has lost bits of the logarithm of the
+// row's sum (all of them at 1e9, which masks add), so this kernel computes the maximum and the sum
+// of weights again. A block takes a tile of query rows through the keys; it does nothing if all of
+// its rows are ordinary.
 // Defines: as attention_tiles.cuh; TRUSTED (the largest lse of an ordinary row).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 MMA=1 WIDE=1 SIZE=64 TRUSTED=1024
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=32 MMA=1 WIDE=0 SIZE=64 TRUSTED=16 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
@@ -19,13 +20,14 @@ constexpr int kRows = kTile, kKeys = kTile;
 
 // A thread's part of a row: the maximum so far and the sum of weights relative to it.
 struct RowSum {
-  S most, sum;
-  __device__ void add(S more, S of) {  // the weights `more` relative to the maximum `of`
-    const S top = of > most ? of : most, base = top == -infinity(S(0)) ? S(0) : top;
-    sum = sum * exp(most - base) + more * exp(of - base);
-    most = top;
+  S row_max, sum;
+  // Adds a sum of weights relative to the maximum `of`.
+  __device__ void add(S more, S of) {
+    const S top = of > row_max ? of : row_max, base = top == -infinity(S(0)) ? S(0) : top;
+    sum = sum * exp(row_max - base) + more * exp(of - base);
+    row_max = top;
   }
-  // Of N scores; those that are not allowed are -infinity.
+  // Adds N scores; those that are not allowed are -infinity.
   template <int N>
   __device__ void add(const S (&scores)[N]) {
     S top = -infinity(S(0)), part = 0;
@@ -36,14 +38,14 @@ struct RowSum {
     for (int i = 0; i < N; ++i) part += exp(scores[i] - base);
     add(part, top);
   }
-  // Joined with those of the other LANES lanes beside it, in one order for all.
+  // Joins the parts of LANES adjacent lanes, in the same order for all.
   template <int LANES>
   __device__ void join() {
 #pragma unroll
     for (int lanes = 1; lanes < LANES; lanes *= 2) {
-      const S other_most = __shfl_xor_sync(~0u, most, lanes),
+      const S other_max = __shfl_xor_sync(~0u, row_max, lanes),
               other_sum = __shfl_xor_sync(~0u, sum, lanes);
-      add(other_sum, other_most);
+      add(other_sum, other_max);
     }
   }
 };
@@ -68,13 +70,13 @@ struct Row {
 __device__ inline bool is_large(const RowFacts& row) {
   return row.factor != 0 && (row.shift > S(TRUSTED) || row.shift < -S(TRUSTED));
 }
-// Writes what was found of a row, if it needs it: no row depends on its neighbours.
-__device__ inline void mend(RowFacts* facts, i32 r, i32 rows, const RowSum& found) {
+// Corrects the facts of a row if its lse is large: no row depends on its neighbours.
+__device__ inline void correct(RowFacts* facts, i32 r, i32 rows, const RowSum& found) {
   if (r >= rows || !is_large(facts[r])) return;
   if (found.sum == 0)
     facts[r] = dead_row(facts[r].delta);
   else
-    facts[r].shift = found.most, facts[r].factor = 1 / found.sum;
+    facts[r].shift = found.row_max, facts[r].factor = 1 / found.sum;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
@@ -86,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
   const bool large =
       __syncthreads_or((int)threadIdx.x < kRows && mine < rows && is_large(facts[mine]));
 #if MMA
-  if (threadIdx.x == 0) mended(p, index)[tile] = large;
+  if (threadIdx.x == 0) corrected(p, index)[tile] = large;
 #endif
   if (!large) return;
   const Head head(p, index);
@@ -99,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
   RowSum sum[2] = {{-infinity(0.f), 0.f}, {-infinity(0.f), 0.f}};
   for (i32 key = all.first; key < all.last; key += kKeys) {
     __syncthreads();
-    load_key_rows<DP>(ks, kKeys, p, head, p.k, p.k_strides, key, all.last, p.dim);
+    load_key_rows<DP>(ks, kKeys, head, p.k, p.k_strides, key, all.last, p.dim);
     copy_commit();
     copy_wait<0>();
     __syncthreads();
-    f32 s[kKeys / 8][4] = {};
+    f32 s[kKeys / 2] = {};
     multiply_rows<DP, kKeys>(s, qs, warp * 16, ks);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -111,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
 #pragma unroll
       for (int j = 0; j < kKeys / 4; ++j)
         scores[j] =
-            row[h].score_of(p, s[j / 2][h * 2 + j % 2], key + j / 2 * 8 + lane % 4 * 2 + j % 2);
+            row[h].score_of(p, s[j / 2 * 4 + h * 2 + j % 2], key + j / 2 * 8 + lane % 4 * 2 + j % 2);
       sum[h].add(scores);
     }
   }
@@ -119,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     sum[h].join<4>();
-    if (lane % 4 == 0) mend(facts, first + h * 8, rows, sum[h]);
+    if (lane % 4 == 0) correct(facts, first + h * 8, rows, sum[h]);
   }
 #else
   S *qs = (S*)smem, *ks = qs + kTile * kQStride;
@@ -130,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
   for (int i = 0; i < kEach; ++i) sum[i] = {-infinity(S(0)), S(0)};
   for (i32 key = all.first; key < all.last; key += kKeys) {
     __syncthreads();
-    load_key_tile<DP>(ks, p, head, p.k, p.k_strides, key, all.last, p.dim);
+    load_key_tile<DP>(ks, head, p.k, p.k_strides, key, all.last, p.dim);
     __syncthreads();
     S s[kEach][kEach] = {};
     multiply_tiles<DP>(s, qs, ks);
@@ -145,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     sum[i].join<16>();
-    if (x == 0) mend(facts, r0 + y + 16 * i, rows, sum[i]);
+    if (x == 0) correct(facts, r0 + y + 16 * i, rows, sum[i]);
   }
 #endif
 }

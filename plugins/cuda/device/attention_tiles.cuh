@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of queries and keys that the gradients of attention share: how they come to shared memory,
-// and their products.
-// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), MMA, WIDE, SIZE (of a tile).
+// Tiles of query rows and of keys that the gradients of attention share: copies to shared memory,
+// and products.
+// Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), MMA (1: tensor cores), WIDE
+// (rows are multiples of 16 bytes, and so are addresses), SIZE (rows of a tile without MMA).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 MMA=1 WIDE=1 SIZE=64
 //variant: TT=f32 TS=f32 MASK=0 DP=64 VP=64 MMA=0 WIDE=0 SIZE=64
 #pragma once
@@ -14,25 +15,18 @@ template <int COLS>
 __device__ __forceinline__ void load_query_rows(T* to, int count, const Attention& p,
                                                 const Head& head, const void* base,
                                                 const Strides& strides, i32 r0, int cols) {
-  const i32 rows = p.q_len * p.group;
-  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols, [&](int row) {
-    const RowPlace r = head.row(p, r0 + row);
-    return r0 + row < rows ? (const T*)base + at(strides, head.batch, r.head, r.step)
-                           : (const T*)nullptr;
-  });
+  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(
+      to, base, count, cols, QueryPlaces{p, head, base, strides, r0, p.q_len * p.group});
 }
 template <int COLS>
-__device__ __forceinline__ void load_key_rows(T* to, int count, const Attention& p,
-                                              const Head& head, const void* base,
+__device__ __forceinline__ void load_key_rows(T* to, int count, const Head& head, const void* base,
                                               const Strides& strides, i32 key, i32 end, int cols) {
-  const T* from = (const T*)base + at(strides, head.batch, head.k_head, 0);
-  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols, [&](int row) {
-    return key + row < end ? from + (i64)(key + row) * strides.step : (const T*)nullptr;
-  });
+  load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols,
+                                                  KeyPlaces(head, base, strides, key, end));
 }
-// c (16 rows x N) += a's rows from i on times b's rows, over COLS.
+// c (16 rows x N) += a's rows from i on times b's rows, over COLS columns.
 template <int COLS, int N>
-__device__ __forceinline__ void multiply_rows(f32 (&c)[N / 8][4], const T* a, int i, const T* b) {
+__device__ __forceinline__ void multiply_rows(f32 (&c)[N / 2], const T* a, int i, const T* b) {
 #pragma unroll
   for (int d = 0; d < COLS; d += 16) {
     u32 left[4], right[4];
@@ -40,8 +34,8 @@ __device__ __forceinline__ void multiply_rows(f32 (&c)[N / 8][4], const T* a, in
 #pragma unroll
     for (int j = 0; j < N / 16; ++j) {
       load_right<true>(right, b, COLS + 8, j * 16, d);
-      multiply_add(c[j * 2], left, right[0], right[1], T{});
-      multiply_add(c[j * 2 + 1], left, right[2], right[3], T{});
+      multiply_add(c + j * 8, left, right[0], right[1], T{});
+      multiply_add(c + j * 8 + 4, left, right[2], right[3], T{});
     }
   }
 }
@@ -50,33 +44,19 @@ __device__ __forceinline__ void multiply_rows(f32 (&c)[N / 8][4], const T* a, in
 constexpr int kThreads = 256, kTile = SIZE, kEach = kTile / 16;
 constexpr int kQStride = DP + 1, kVStride = VP + 1;
 
-template <int PADDED, class PlaceOf>
-__device__ inline void load_tile(S* to, int cols, PlaceOf place_of) {
-  for (int c = threadIdx.x; c < kTile * PADDED; c += kThreads) {
-    const T* from = place_of(c / PADDED);
-    const int col = c % PADDED;
-    to[c / PADDED * (PADDED + 1) + col] = from && col < cols ? (S)widen(from[col]) : S(0);
-  }
-}
 template <int PADDED>
 __device__ inline void load_query_tile(S* to, const Attention& p, const Head& head,
                                        const void* base, const Strides& strides, i32 r0, int cols) {
-  const i32 rows = p.q_len * p.group;
-  load_tile<PADDED>(to, cols, [&](int row) {
-    const RowPlace r = head.row(p, r0 + row);
-    return r0 + row < rows ? (const T*)base + at(strides, head.batch, r.head, r.step)
-                           : (const T*)nullptr;
-  });
+  load_tile<PADDED, PADDED + 1, false, kThreads>(
+      to, base, kTile, cols, QueryPlaces{p, head, base, strides, r0, p.q_len * p.group});
 }
 template <int PADDED>
-__device__ inline void load_key_tile(S* to, const Attention& p, const Head& head, const void* base,
+__device__ inline void load_key_tile(S* to, const Head& head, const void* base,
                                      const Strides& strides, i32 key, i32 end, int cols) {
-  load_tile<PADDED>(to, cols, [&](int row) {
-    return key + row < end ? (const T*)base + at(strides, head.batch, head.k_head, key + row)
-                           : (const T*)nullptr;
-  });
+  load_tile<PADDED, PADDED + 1, false, kThreads>(to, base, kTile, cols,
+                                                 KeyPlaces(head, base, strides, key, end));
 }
-// c += the products of two tiles' rows, over N columns.
+// c += products of the rows of two tiles, over N columns.
 template <int N>
 __device__ inline void multiply_tiles(S (&c)[kEach][kEach], const S* rows, const S* keys) {
   const int x = threadIdx.x % 16, y = threadIdx.x / 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of attention with wgmma share: how rows of queries and of keys become tiles.
+// Copies of query rows and keys to the tiles of the gradients of attention with wgmma.
 //variant: TT=bf16 TS=f32 MASK=0
 #pragma once
 #include "attention.cuh"
@@ -22,7 +22,7 @@ struct KeyRows {
   __device__ __forceinline__ void load(u32 tile) { Copy::copy(tile, from, step, count); }
 };
 
-// Query rows from r0 on (a multiple of ROWS) of q, or of what is laid out as it is.
+// Query rows from r0 on (a multiple of ROWS) of q or of a tensor with its layout.
 template <int ROWS, int COLS, int THREADS>
 struct QueryRows {
   using Copy = TileCopy<ROWS, COLS, THREADS>;
@@ -31,7 +31,7 @@ struct QueryRows {
   const T* base;
   const Strides& strides;
   const T* from;
-  i64 step;  // 0: a thread's rows are of several heads
+  i64 step;  // 0: a thread's rows belong to several heads
   i32 row, count;
   __device__ QueryRows(const Attention& p, const Head& head, const void* base,
                        const Strides& strides, i32 r0, int cols)

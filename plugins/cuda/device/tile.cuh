@@ -96,14 +96,14 @@ __device__ inline void load_right(u32 (&r)[4], const T* tile, int stride, int j,
 }
 // c (16 x 8) += a (16 x 16) b (16 x 8). A lane holds c's rows lane / 4 (c[0..1]) and 8 more
 // (c[2..3]), columns 2 * (lane % 4) and the next.
-__device__ inline void multiply_add(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
+__device__ inline void multiply_add(f32* c, const u32 (&a)[4], u32 b0, u32 b1, f16) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
       "%9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ inline void multiply_add(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
+__device__ inline void multiply_add(f32* c, const u32 (&a)[4], u32 b0, u32 b1, bf16) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of seven texts: with wgmma on sm_90, where the copy engine can bring the keys
-// (attention_bulk) and where it cannot; for few query rows to a key head (decoding); with sums in
-// f32, for heads up to 128 wide, on tensor cores that take tf32, with wgmma or without, or by FMAs;
-// else for every dtype and device. Where query rows give too few blocks, the keys are split as
-// well, and a second kernel joins the parts.
+// attention, by one of six kernel texts:
+//   attention_decode      halves, few query rows per key head
+//   attention_bulk        halves on sm_90
+//   attention             halves on sm_80 and later
+//   attention_split_wgmma f32 on sm_90, narrow heads
+//   attention_split       f32 on sm_80 and later, narrow heads
+//   attention_fma         everything else
+// If the query rows give too few blocks, blocks take ranges of the keys as well, and
+// attention_merge joins their partial sums.
 #include "attention.hpp"
 
 #include <algorithm>
@@ -15,105 +19,137 @@
 namespace tenon::cuda {
 namespace {
 
-constexpr int64_t kRows = 64, kKeys = 64;  // of a block (attention.cu)
-constexpr int64_t kWgmmaRows = 128;
-constexpr int64_t kDecodeRows = 16, kDecodeKeys = 16, kDecodeWarps = 4;
-constexpr int64_t kMostSplits = 64, kFewestKeys = 256;
+constexpr int64_t kMostSplits = 64, kFewestKeys = 256;  // keys of a split
+constexpr int64_t kSplitStep = 64;                      // a split has a multiple of this many keys
 
-struct Forward {
-  AttentionProblem p;
-  std::optional<AttentionBulk> bulk{};
-  TypedCode<args::Attention> attention, merge;
-  int64_t blocks = 0;
-  uint32_t threads = 256, shared = 0;
-  bool want_lse = false, early = false;
+int64_t padded_to_32(int64_t dim) { return blocks_for(dim, 32) * 32; }
 
-  void run(const sdk::Call& c) const {
-    AttentionArguments a = p.with(c);
-    a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
-    if (bulk) return bulk->run(c, a);
-    attention.launch(c, {.blocks = blocks, .threads = threads, .shared = shared, .early = early},
-                     a);
-    if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
-  }
-};
-
-int64_t shared_bytes(const AttentionProblem& p) {
-  if (p.mma) return 64 * 2 * (2 * (p.padded_dim + 8) + p.padded_v_dim + 8);
-  const int64_t most = std::max(p.padded_dim, p.padded_v_dim);
-  return 64 * element_bytes(p.sum) * (p.padded_dim + 1 + most + 1 + kKeys + 1);
-}
-int64_t wgmma_shared_bytes(const AttentionProblem& p) {
-  const int64_t keys = p.wgmma_width() > 128 ? 128 : 64;
-  constexpr int64_t kStages = 3, kBarrier = 8;
-  return 2 * (kWgmmaRows * AttentionProblem::wgmma_padded(p.arguments.dim) +
-              kStages * keys * p.wgmma_width()) +
-         kBarrier;
-}
-// How the kernels of f32 lie over rows and keys: attention_split.cu has a warp for 16 rows,
-// attention_split_wgmma.cu a warpgroup for 64, attention_fma.cu, for wider heads, a thread for
-// some. With few blocks they are small, so that there are more.
-struct FloatTile {
-  bool split = false;  // on tensor cores, numbers being sums of two
-  bool wgmma = false;  // on those of sm_90
-  int64_t rows = 0, keys = 0;
-  uint32_t threads = 128;
+// How one of the texts runs a problem.
+struct Choice {
+  const Entry<args::Attention>* entry = nullptr;
   std::vector<std::string> defines{};
+  int64_t rows = 0;  // query rows of a block
+  uint32_t threads = 128;
+  int64_t shared = 0;         // bytes of a block
+  bool early = false;         // the text waits for earlier kernels, so it may be launched early
+  int64_t blocks_wanted = 0;  // on each multiprocessor; 0: the text cannot split the keys
 
-  FloatTile(const AttentionProblem& p, const Properties& device) {
-    constexpr int64_t kWidestSplit = 64, kLanes = 16, kGroups = 8;
-    constexpr int kWgmmaMajor = 9;  // later devices have it no more
-    const auto blocks = [&](int64_t tile) { return p.heads() * blocks_for(p.rows(), tile); };
-    split = device.major >= 8 && p.dtype == TENON_DTYPE_F32 &&
-            std::max(p.padded_dim, p.padded_v_dim) <= kWidestSplit &&
-            blocks(16) >= device.multiprocessors;  // else FMAs are sooner
-    wgmma = split && device.major == kWgmmaMajor && p.wide_floats && p.rows() > 32;
-    defines = p.defines;
-    if (wgmma) {
-      rows = p.rows() > 64 && blocks(128) >= device.multiprocessors ? 128 : 64;
-      threads = static_cast<uint32_t>(rows * 2);
-      defines.insert(defines.end(),
-                     {define("DP", wgmma_padded(p.padded_dim)),
-                      define("VP", wgmma_padded(p.padded_v_dim)), define("GROUPS", rows / 64)});
-      return;
-    }
-    rows = 64;
-    while (rows > 16 && (p.rows() <= rows / 2 || blocks(rows) < device.multiprocessors)) rows /= 2;
-    keys = p.arguments.k_len > 32 ? 64 : p.arguments.k_len > 16 ? 32 : 16;
-    defines.insert(defines.end(), {define("DP", p.padded_dim), define("VP", p.padded_v_dim),
-                                   define("WIDE", p.wide_floats ? 1 : 0)});
-    if (split) {
-      threads = static_cast<uint32_t>(rows * 2);
-      defines.insert(defines.end(), {define("WARPS", rows / 16), define("KEYS", keys)});
-    } else {
-      defines.insert(defines.end(), {define("TR", rows / kGroups), define("TC", keys / kLanes)});
-    }
-  }
-  static int64_t wgmma_padded(int64_t dim) { return blocks_for(dim, 32) * 32; }
-  static bool takes(const AttentionProblem& p) {
-    constexpr int64_t kWidest = 128;
-    return !p.mma && p.sum == TENON_DTYPE_F32 && std::max(p.padded_dim, p.padded_v_dim) <= kWidest;
-  }
-  int64_t shared_bytes(const AttentionProblem& p) const {
-    const int64_t dim = p.padded_dim, v_dim = p.padded_v_dim;
-    constexpr int64_t kParts = 2, kWgmmaKeys = 64;
-    if (wgmma) return 4 * kParts * kWgmmaKeys * (wgmma_padded(dim) + wgmma_padded(v_dim));
-    if (split) return 4 * ((rows + keys) * (dim % 32 == 0 ? dim + 16 : dim) + keys * (v_dim + 4));
-    return 4 * ((rows + keys) * (dim + 4) + keys * (v_dim + 4) + rows * (keys + 16));
-  }
+  int64_t blocks(const AttentionProblem& p) const { return p.heads() * blocks_for(p.rows(), rows); }
 };
-int64_t decode_shared_bytes(const AttentionProblem& p, int64_t stages) {
-  const int64_t keys = stages * kDecodeKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
-  const int64_t sums = kDecodeRows * 4 * (p.padded_v_dim + 2);
-  return kDecodeWarps * std::max(keys, sums);
+
+// attention_decode.cu: bound by copies, so a block has many of them in flight.
+std::optional<Choice> decode_choice(const AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kRows = 16, kKeys = 16, kWarps = 4, kWidest = 128;
+  if (!p.mma || !p.wide || p.rows() > kRows ||
+      std::max(p.arguments.dim, p.arguments.v_dim) > kWidest)
+    return {};
+  for (const int64_t stages : {3, 2}) {
+    const int64_t keys = stages * kKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8),
+                  sums = kRows * 4 * (p.padded_v_dim + 2), shared = kWarps * std::max(keys, sums);
+    if (shared > device.shared_per_block) continue;
+    Choice c{.entry = &entries::attention_decode, .rows = kRows, .shared = shared};
+    // With one block on a multiprocessor, more splits only cost time.
+    c.blocks_wanted = 1;
+    c.defines = p.tile_defines();
+    c.defines.push_back(define("STAGES", stages));
+    return c;
+  }
+  return {};
 }
-// Pipeline stages of attention_decode.cu; 0 where that kernel does not take the problem.
-int64_t decode_stages(const AttentionProblem& p, int64_t room) {
-  const AttentionArguments& a = p.arguments;
-  if (!p.mma || !p.wide || p.rows() > kDecodeRows || std::max(a.dim, a.v_dim) > 128) return 0;
-  for (const int64_t stages : {3, 2})
-    if (decode_shared_bytes(p, stages) <= room) return stages;
-  return 0;
+
+// attention.cu
+std::optional<Choice> half_choice(const AttentionProblem& p, const Properties& device) {
+  if (!p.mma) return {};
+  Choice c{.entry = &entries::attention, .defines = p.tile_defines(), .rows = 64};
+  c.shared = 64 * 2 * (2 * (p.padded_dim + 8) + p.padded_v_dim + 8);
+  c.blocks_wanted = 2;
+  return c.shared <= device.shared_per_block ? std::optional(c) : std::nullopt;
+}
+
+// attention_split.cu and attention_split_wgmma.cu: a warp has 16 rows, a warpgroup 64.
+std::optional<Choice> split_choice(const AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kWidest = 64;
+  constexpr int kWgmmaMajor = 9;  // later devices do not have wgmma
+  const auto blocks = [&](int64_t rows) { return p.heads() * blocks_for(p.rows(), rows); };
+  if (device.major < 8 || p.dtype != TENON_DTYPE_F32 ||
+      std::max(p.padded_dim, p.padded_v_dim) > kWidest || blocks(16) < device.multiprocessors)
+    return {};  // with few blocks FMAs are faster
+  Choice c;
+  c.defines = p.defines;
+  if (device.major == kWgmmaMajor && p.wide_floats && p.rows() > 32) {
+    constexpr int64_t kParts = 2, kKeys = 64;
+    const int64_t dim = padded_to_32(p.padded_dim), v_dim = padded_to_32(p.padded_v_dim);
+    c.entry = &entries::attention_split_wgmma;
+    c.early = true;
+    c.rows = p.rows() > 64 && blocks(128) >= device.multiprocessors ? 128 : 64;
+    c.shared = 4 * kParts * kKeys * (dim + v_dim);
+    c.defines.insert(c.defines.end(),
+                     {define("DP", dim), define("VP", v_dim), define("GROUPS", c.rows / 64)});
+  } else {
+    const int64_t keys = p.arguments.k_len > 32 ? 64 : p.arguments.k_len > 16 ? 32 : 16;
+    const int64_t stride = p.padded_dim % 32 == 0 ? p.padded_dim + 16 : p.padded_dim;
+    c.entry = &entries::attention_split;
+    c.rows = 64;
+    while (c.rows > 16 && (p.rows() <= c.rows / 2 || blocks(c.rows) < device.multiprocessors))
+      c.rows /= 2;
+    c.shared = 4 * ((c.rows + keys) * stride + keys * (p.padded_v_dim + 4));
+    c.defines.insert(c.defines.end(), {define("DP", p.padded_dim), define("VP", p.padded_v_dim),
+                                       define("WIDE", p.wide_floats ? 1 : 0),
+                                       define("WARPS", c.rows / 16), define("KEYS", keys)});
+  }
+  c.threads = static_cast<uint32_t>(c.rows * 2);
+  return c.shared <= device.shared_per_block ? std::optional(c) : std::nullopt;
+}
+
+// attention_fma.cu: tiles shrink until there are blocks for all multiprocessors, and until they fit
+// in shared memory.
+std::optional<Choice> fma_choice(const AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kLanes = 16, kGroups = 8;
+  const int64_t bytes = element_bytes(p.sum), dim = p.padded_dim, v_dim = p.padded_v_dim;
+  // Sums of a thread stay in registers.
+  const int64_t words_of_row = v_dim / kLanes * (bytes / 4), most_words = bytes == 4 ? 64 : 32;
+  int64_t rows = bytes == 4 ? 64 : 32, keys = 64;
+  while (rows / kGroups * words_of_row > most_words) rows /= 2;
+  const auto blocks = [&] { return p.heads() * blocks_for(p.rows(), rows); };
+  while (rows > 16 && (p.rows() <= rows / 2 || blocks() < device.multiprocessors)) rows /= 2;
+  if (p.rows() <= kGroups) rows = kGroups;
+  while (keys > kLanes && p.arguments.k_len <= keys / 2) keys /= 2;
+  bool one_buffer = false;
+  const auto shared = [&] {
+    const int64_t buffers = one_buffer ? std::max(dim, v_dim) + 4 : dim + 4 + v_dim + 4;
+    return bytes * (rows * (dim + 4) + keys * buffers + rows * (keys + 16));
+  };
+  while (shared() > device.shared_per_block) {
+    if (keys > 32)
+      keys /= 2;
+    else if (rows > 32)
+      rows /= 2;
+    else if (!one_buffer)
+      one_buffer = true;
+    else if (keys > kLanes)
+      keys /= 2;
+    else if (rows > kGroups)
+      rows /= 2;
+    else
+      return {};
+  }
+  Choice c{.entry = &entries::attention_fma, .defines = p.defines, .rows = rows};
+  c.shared = shared();
+  c.early = true;
+  c.blocks_wanted = 2;
+  c.defines.insert(c.defines.end(),
+                   {define("DP", dim), define("VP", v_dim), define("WIDE", p.wide_floats ? 1 : 0),
+                    define("TR", rows / kGroups), define("TC", keys / kLanes),
+                    define("ONE_BUFFER", one_buffer ? 1 : 0)});
+  return c;
+}
+
+Choice choose(const AttentionProblem& p, const Properties& device) {
+  for (const auto of : {decode_choice, half_choice, split_choice, fma_choice})
+    if (auto c = of(p, device)) return *c;
+  throw sdk::Refusal::shape("heads of " + std::to_string(p.arguments.dim) + " and " +
+                            std::to_string(p.arguments.v_dim) +
+                            " elements do not fit in shared memory");
 }
 
 // Splits the keys so that there are about `wanted` blocks instead of `blocks`.
@@ -121,62 +157,54 @@ void split_keys(AttentionArguments& a, int64_t blocks, int64_t wanted) {
   if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return;
   const int64_t splits =
       std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kKeys) * kKeys);
+  a.split_keys =
+      static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kSplitStep) * kSplitStep);
   a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
 }
 
+struct Forward {
+  AttentionProblem p;
+  std::optional<AttentionBulk> bulk{};
+  TypedCode<args::Attention> attention, merge;
+  Grid grid;
+  bool want_lse = false;
+
+  void run(const sdk::Call& c) const {
+    AttentionArguments a = p.with(c);
+    a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
+    if (bulk) return bulk->run(c, a);
+    attention.launch(c, grid, a);
+    if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
+  }
+};
+
 sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
+  const Properties& properties = device.properties();
   Forward f;
   f.p = attention_problem(n, device, {});
   AttentionProblem& p = f.p;
   AttentionArguments& a = p.arguments;
   f.want_lse = n.want_lse;
-  const int64_t multiprocessors = device.properties().multiprocessors;
-  const int64_t room = device.properties().shared_per_block;
-  const int64_t stages = decode_stages(p, room);
-  const bool decode = stages > 0;
-  f.blocks = p.heads() * (decode ? 1 : blocks_for(p.rows(), kRows));
-  // A decoding block has much under way: with one on a multiprocessor more splits only cost time.
-  split_keys(a, f.blocks, (decode ? 1 : 2) * multiprocessors);
-  const bool wgmma = p.wgmma && !decode && a.splits == 1 && wgmma_shared_bytes(p) <= room;
-  const FloatTile tile(p, device.properties());
-  const bool floats = FloatTile::takes(p) && a.splits == 1 && tile.shared_bytes(p) <= room;
-  std::vector<std::string> defines = wgmma    ? p.wgmma_defines()
-                                     : floats ? tile.defines
-                                              : p.tile_defines();
-  if (!wgmma && !floats) defines.emplace_back(a.splits > 1 ? "SPLIT=1" : "SPLIT=0");
-  if (decode) defines.push_back(define("STAGES", stages));
-  if (wgmma) f.blocks = p.heads() * blocks_for(p.rows(), kWgmmaRows);
-  if (floats) f.blocks = p.heads() * blocks_for(p.rows(), tile.rows);
-  f.blocks *= a.splits;
-  f.early = floats && (!tile.split || tile.wgmma) && device.properties().early_starts;
-  f.threads = floats ? tile.threads : p.mma && !wgmma ? 128 : 256;
-  const int64_t shared = decode   ? decode_shared_bytes(p, stages)
-                         : wgmma  ? wgmma_shared_bytes(p)
-                         : floats ? tile.shared_bytes(p)
-                                  : shared_bytes(p);
-  if (shared > room)
-    throw sdk::Refusal::shape("heads of " + std::to_string(a.dim) + " and " +
-                              std::to_string(a.v_dim) + " elements do not fit on chip");
-  if (f.blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
+  Choice choice = choose(p, properties);
+  split_keys(a, choice.blocks(p), choice.blocks_wanted * properties.multiprocessors);
+  const int64_t blocks = choice.blocks(p) * a.splits;
+  if (blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
-  f.shared = static_cast<uint32_t>(shared);
-  const Entry<args::Attention>& entry = decode                 ? entries::attention_decode
-                                        : wgmma                ? entries::attention_wgmma
-                                        : floats && tile.wgmma ? entries::attention_split_wgmma
-                                        : floats && tile.split ? entries::attention_split
-                                        : floats               ? entries::attention_fma
-                                                               : entries::attention;
   std::vector<Code> codes;
-  if (wgmma && AttentionBulk::takes(p, room))
+  if (choice.entry == &entries::attention && a.splits == 1 &&
+      AttentionBulk::takes(p, properties.shared_per_block)) {
     codes.push_back(f.bulk.emplace(device, p).code());
-  else
-    codes.push_back(f.attention = device.code(entry, defines, f.shared));
+  } else {
+    choice.defines.push_back(define("SPLIT", a.splits > 1 ? 1 : 0));
+    f.grid = {.blocks = blocks,
+              .threads = choice.threads,
+              .shared = static_cast<uint32_t>(choice.shared),
+              .early = choice.early && properties.early_starts};
+    codes.push_back(f.attention = device.code(*choice.entry, choice.defines, f.grid.shared));
+  }
   if (a.splits > 1)
-    codes.push_back(
-        f.merge = device.code(decode ? entries::attention_decode_merge : entries::attention_merge,
-                              defines));
+    codes.push_back(f.merge = device.code(entries::attention_merge, p.merge_defines()));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (a.splits > 1)
     kernel.scratch = static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *

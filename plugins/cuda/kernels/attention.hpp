@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both directions of attention need of a node: the kernels' arguments and defines.
+// An attention node (forward or backward) as kernels see it: arguments and defines.
 #pragma once
 
 #include <string>
@@ -19,29 +19,31 @@ struct AttentionProblem {
   AttentionArguments arguments{};                                  // without pointers
   int q = 0, k = 0, v = 0, mask = -1, kv_len = -1, past_len = -1;  // positions, -1 = absent
   int64_t padded_dim = 0, padded_v_dim = 0;
-  bool mma = false;                  // tensor cores
-  bool wide = false;                 // accesses of 16 bytes, of halves
-  bool wide_floats = false;          // the same of f32
-  bool plain = false;                // the score is the product times the scale
-  bool wgmma = false;                // the tensor cores of sm_90
+  bool mma = false;          // halves, on tensor cores
+  bool wide = false;         // halves that may be loaded 16 bytes at a time
+  bool wide_floats = false;  // the same for f32
+  bool plain = false;        // scores are products times a positive scale, without mask or cap
+  bool wgmma = false;        // the tensor cores of sm_90
   std::vector<std::string> defines;  // those of attention.cuh
 
   int64_t heads() const { return int64_t{arguments.batch} * arguments.k_heads; }
   int64_t rows() const { return int64_t{arguments.q_len} * arguments.group; }
-  // Those of the kernels for every device: DP, VP, MMA and WIDE.
+  // Those of kernels with mma or FMAs: also DP, VP and WIDE.
   std::vector<std::string> tile_defines() const;
-  // Those of the kernels with wgmma, and its padding.
+  // Those of kernels with wgmma: also DP and VP with its padding, and PLAIN.
   std::vector<std::string> wgmma_defines() const;
+  // Those of attention_merge.cu.
+  std::vector<std::string> merge_defines() const;
   static int64_t wgmma_padded(int64_t dim) { return dim <= 64 ? 64 : 128; }
   int64_t wgmma_width() const {
     return wgmma_padded(arguments.dim) + wgmma_padded(arguments.v_dim);
   }
-  // With the addresses of the operands that both directions have.
+  // The arguments with the addresses of the operands that both directions have.
   AttentionArguments with(const sdk::Call& call) const;
 };
 
-// Refuses what the kernels do not take. Op: attention, attention_backward. more: operands that are
-// read 16 bytes at a time where q, k and v are.
+// Refuses what no kernel supports. Op: attention or attention_backward. more: operands that are
+// read 16 bytes at a time if q, k and v are.
 template <class Op>
 AttentionProblem attention_problem(const Op& n, CudaDevice& device,
                                    const std::vector<sdk::Value>& more);

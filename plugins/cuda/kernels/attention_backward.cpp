@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_backward: row sums of dout·o, weights summed again of rows with a large lse, then dq by
-// query rows, then dk and dv by keys.
+// attention_backward: facts about query rows (with dout·o), corrected for rows with a large lse; then
+// dq by query rows; then dk and dv by keys.
 #include <algorithm>
 
 #include "attention.hpp"
@@ -15,7 +15,7 @@ struct Backward {
   TypedCode<args::Attention> delta, sums, queries, keys;
   int dout = 0, o = 0, lse = 0;
   int64_t tile = 64, delta_rows = 4;  // rows or keys of a block
-  int64_t sums_tile = 64;             // the same, of sums
+  int64_t sums_tile = 64;             // the same for `sums`
   uint32_t threads = 256, shared = 0, sums_threads = 256, sums_shared = 0;
 
   void run(const sdk::Call& c) const {
@@ -38,26 +38,54 @@ struct Backward {
   }
 };
 
-// Those of attention_backward_wgmma.cu: one side whole, the other in stages, what is known of rows.
+// Bytes of a block of attention_backward_wgmma.cu: its own side, stages of the other side, facts of
+// rows.
 int64_t wgmma_shared_bytes(const AttentionProblem& p) {
   constexpr int64_t kSide = 128, kThrough = 64, kStages = 4, kFacts = 16 + 16, kBarrier = 8;
   return 2 * (kSide + kStages * kThrough) * p.wgmma_width() + kStages * kThrough * kFacts +
          kBarrier;
 }
-// Of one block: both sides in tiles, and without tensor cores the weights.
-int64_t shared_bytes(const AttentionProblem& p, int64_t tile) {
-  if (p.mma) {
-    const int64_t through = p.padded_dim > 64 || p.padded_v_dim > 64 ? 32 : 64;
-    return (tile + through) * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
+// A block of attention_backward.cu: `tile` rows of its own side, `through` of the other one.
+struct Tiles {
+  int64_t tile = 64, through = 64;
+  bool one_buffer = false;
+
+  // The largest that fits in `room` bytes of shared memory.
+  Tiles(const AttentionProblem& p, int64_t room) {
+    if (p.mma) {
+      constexpr int64_t kFewest = 16;
+      // Of wide heads the sums need the registers.
+      through = p.padded_dim > 64 || p.padded_v_dim > 64 ? 32 : 64;
+      while (shared(p) > room && through > kFewest) through /= 2;
+    } else {
+      while (shared(p) > room && (tile > 16 || !one_buffer)) {
+        if (tile > 32 || one_buffer)
+          tile /= 2;
+        else
+          one_buffer = true;
+      }
+    }
+    if (shared(p) > room)
+      throw Refusal::shape("heads of " + std::to_string(p.arguments.dim) + " and " +
+                           std::to_string(p.arguments.v_dim) +
+                           " elements do not fit in shared memory");
   }
-  return tile * element_bytes(p.sum) * (2 * (p.padded_dim + 1 + p.padded_v_dim + 1) + tile + 1);
-}
-// Of one block of attention_sums.cu: a tile of queries and one of keys.
+  int64_t shared(const AttentionProblem& p) const {
+    if (p.mma) return (tile + through) * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8);
+    const int64_t dim = p.padded_dim + 1, v_dim = p.padded_v_dim + 1;
+    return tile * element_bytes(p.sum) *
+           (dim + v_dim + (one_buffer ? std::max(dim, v_dim) : dim + v_dim) + tile + 1);
+  }
+  std::vector<std::string> defines() const {
+    return {define("THROUGH", through), define("ONE_BUFFER", one_buffer ? 1 : 0)};
+  }
+};
+// Bytes of a block of attention_sums.cu: a tile of query rows and one of keys.
 int64_t sums_shared_bytes(const AttentionProblem& p, int64_t tile) {
   return p.mma ? 2 * tile * 2 * (p.padded_dim + 8)
                : 2 * tile * element_bytes(p.sum) * (p.padded_dim + 1);
 }
-// Of a row, RowFacts of attention_facts.cuh; of each 64 rows of a head, whether sums were mended.
+// RowFacts of each row (attention_facts.cuh), and a flag for each 64 rows of a head.
 int64_t facts_bytes(const AttentionProblem& p) {
   return p.heads() * (p.rows() * 4 * element_bytes(p.sum) + blocks_for(p.rows(), 64) * 4);
 }
@@ -71,38 +99,38 @@ sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const 
   AttentionProblem& p = b.p;
   const AttentionArguments& a = p.arguments;
   if (n.want_dmask) throw Refusal{TENON_REASON_OTHER, "dmask is decomposed"};
-  const int64_t most = device.properties().shared_room("attention_backward.cu", "keys");
-  const bool wgmma = p.wgmma && wgmma_shared_bytes(p) <= most;
-  constexpr int64_t kSmallTile = 32, kWgmmaTile = 128;
+  constexpr int64_t kWgmmaTile = 128;
+  std::vector<std::string> tiles = p.tile_defines();
+  tiles.push_back(define("MMA", p.mma ? 1 : 0));
+  const int64_t room = device.properties().shared_room("attention_backward.cu", "keys", tiles);
+  const bool wgmma = p.wgmma && wgmma_shared_bytes(p) <= room;
+  std::vector<std::string> defines = wgmma ? p.wgmma_defines() : tiles;
   if (wgmma) {
     b.tile = kWgmmaTile;
     b.delta_rows = 128 / (AttentionProblem::wgmma_padded(a.v_dim) / 8);
-  } else if (p.mma) {
-    b.threads = 128;
-  } else if (shared_bytes(p, b.tile) > most) {
-    b.tile = kSmallTile;
+    b.shared = static_cast<uint32_t>(wgmma_shared_bytes(p));
+    b.sums_tile = 64;
+  } else {
+    const Tiles t(p, room);
+    b.tile = b.sums_tile = t.tile;
+    b.threads = p.mma ? 128 : 256;
+    b.shared = static_cast<uint32_t>(t.shared(p));
+    defines.push_back(define("SIZE", t.tile));
+    for (std::string& d : t.defines()) defines.push_back(std::move(d));
   }
-  const int64_t shared = wgmma ? wgmma_shared_bytes(p) : shared_bytes(p, b.tile);
-  if (shared > most)
-    throw Refusal::shape("heads of " + std::to_string(a.dim) + " and " + std::to_string(a.v_dim) +
-                         " elements do not fit on chip");
   if (p.heads() * std::max<int64_t>(p.rows(), a.k_len) >= kNarrowIndex)
     throw Refusal::shape("too many rows for one launch");
-  b.shared = static_cast<uint32_t>(shared);
   b.dout = n.dout.position(), b.o = n.o.position(), b.lse = n.lse.position();
-  std::vector<std::string> tiles = p.tile_defines();
-  b.sums_tile = p.mma ? 64 : b.tile;
   b.sums_threads = p.mma ? 128 : 256;
   b.sums_shared = static_cast<uint32_t>(sums_shared_bytes(p, b.sums_tile));
   tiles.push_back(define("SIZE", b.sums_tile));
-  const std::vector<std::string> defines = wgmma ? p.wgmma_defines() : tiles;
   b.delta = device.code(wgmma ? entries::attention_wgmma_delta : entries::attention_delta, defines);
   b.queries = device.code(wgmma ? entries::attention_wgmma_queries : entries::attention_queries,
                           defines, b.shared);
   b.keys = device.code(wgmma ? entries::attention_wgmma_keys : entries::attention_keys, defines,
                        b.shared);
-  // Up to these sizes the rounding of lse changes weights by 1e-6 of themselves, or, where they are
-  // rounded to halves anyway, by 1e-4.
+  // Up to these sizes of lse its rounding changes weights by a relative error of 1e-6, or of 1e-4
+  // if weights are rounded to halves anyway.
   constexpr int64_t kTrusted = 16, kTrustedByHalves = 1024;
   tiles.push_back(define("TRUSTED", wgmma && p.plain ? kTrustedByHalves : kTrusted));
   b.sums = device.code(entries::attention_sums, tiles, b.sums_shared);

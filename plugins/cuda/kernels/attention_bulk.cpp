@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the kernel of attention_bulk.cu and the descriptors of its copies.
+// Host side of attention_bulk.cu: the shape of blocks, and descriptors for the copy engine.
 #include "attention_bulk.hpp"
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 namespace tenon::cuda {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 30;      // from a step to keys that there are none of
-constexpr int64_t kLongest = int64_t{1} << 29;  // of what steps and keys are counted in 32 bits
+constexpr int64_t kFar = int64_t{1} << 30;      // farther from a step than any key
+constexpr int64_t kLongest = int64_t{1} << 29;  // sums of steps, keys and kFar fit in 32 bits
 
-// The keys that a step may attend to, from step + first to step + last.
+// A step may attend to keys from step + first to step + last.
 struct Reach {
   int64_t first, last;
   explicit Reach(const AttentionArguments& a) {
-    // Sums first: an offset and a window that are both far may meet near.
+    // Clamps sums, not terms: a far offset and a far window may cancel each other.
     constexpr int64_t kMost = int64_t{1} << 60;
     const int64_t offset = std::clamp(a.offset, -kMost, kMost);
     const int64_t left = std::min(a.left, kMost), right = a.causal ? 0 : std::min(a.right, kMost);
@@ -23,12 +23,13 @@ struct Reach {
   }
 };
 
-// Of a tensor of halves, of which `box` is copied at a time, in the order of wgmma.cuh, zeros where
-// it has ended. strides: in elements, of all dimensions but the first.
+// The descriptor of a tensor of halves for the copy engine. A copy takes `box`, in the order of
+// wgmma.cuh, with zeros beyond the tensor's end. strides: in elements, of all dimensions but the
+// first.
 template <size_t N>
 TensorMap map_of(const void* tensor, tenon_dtype dtype, const int64_t (&dims)[N],
                  const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {
-  constexpr int kF16 = 6, kBf16 = 9, kNotInterleaved = 0, kExchanged128 = 3, kTwoLines = 3,
+  constexpr int kF16 = 6, kBf16 = 9, kNotInterleaved = 0, kSwizzle128 = 3, kTwoLines = 3,
                 kZeros = 0;
   uint64_t lengths[N], steps[N - 1];
   uint32_t piece[N], every[N];
@@ -39,48 +40,52 @@ TensorMap map_of(const void* tensor, tenon_dtype dtype, const int64_t (&dims)[N]
   }
   TensorMap map;
   TENON_CUDA(tensor_map_encode, &map, dtype == TENON_DTYPE_F16 ? kF16 : kBf16, int{N},
-             const_cast<void*>(tensor), lengths, steps, piece, every, kNotInterleaved,
-             kExchanged128, kTwoLines, kZeros);
+             const_cast<void*>(tensor), lengths, steps, piece, every, kNotInterleaved, kSwizzle128,
+             kTwoLines, kZeros);
   return map;
+}
+
+// Keys behind those of the last query.
+bool may_have_unseen_keys(const AttentionProblem& p) {
+  const AttentionArguments& a = p.arguments;
+  return p.kv_len >= 0 || p.past_len >= 0 || a.q_len - 1 + Reach(a).last < a.k_len;
 }
 
 }  // namespace
 
 const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p) {
-  static constexpr Form kWide{.groups = 2, .keys = 128, .stages = 2, .blocks = 1, .apart = 1},
-      kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .apart = 0};
+  static constexpr Form kWide{.groups = 2, .keys = 128, .stages = 2, .blocks = 1, .producer = 1},
+      kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .producer = 0};
   return p.wgmma_width() > 128 ? kWide : kNarrow;
 }
 
 int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
   constexpr int64_t kBarrier = 8, kHead = 8;
   const int64_t dim = p.wgmma_padded(p.arguments.dim), v_dim = p.wgmma_padded(p.arguments.v_dim);
-  return 2 * (rows() * dim + stages * keys * (dim + v_dim)) + (1 + 4 * stages) * kBarrier + kHead;
+  return 2 * (groups * 64 * dim + stages * keys * (dim + v_dim)) + (1 + 4 * stages) * kBarrier +
+         kHead;
 }
 
 bool AttentionBulk::takes(const AttentionProblem& p, int64_t room) {
   const AttentionArguments& a = p.arguments;
-  if (!p.plain || p.kv_len >= 0 || p.past_len >= 0) return false;
-  if (p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1) return false;
+  if (!p.wgmma || p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1)
+    return false;
   if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
-  if (form_of(p).rows() % a.group != 0 || form_of(p).shared(p) > room) return false;
-  // A tile ends where the keys end, not where a block's rows see the last: those after that must be
-  // somebody's, for what nobody sees may be anything, and no weight makes nothing of infinity.
-  return a.q_len - 1 + Reach(a).last >= a.k_len;
+  return form_of(p).rows(p) > 0 && form_of(p).shared(p) <= room;
 }
 
 AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
     : form_(form_of(p)), dtype_(p.dtype) {
   const AttentionArguments& a = p.arguments;
-  const int64_t dim = p.wgmma_padded(a.dim), v_dim = p.wgmma_padded(a.v_dim);
-  grid_.blocks = p.heads() * blocks_for(p.rows(), form_.rows());
-  grid_.threads = static_cast<uint32_t>((form_.groups + form_.apart) * 128);
+  rows_ = static_cast<int32_t>(form_.rows(p));
+  grid_.blocks = p.heads() * blocks_for(p.rows(), rows_);
+  grid_.threads = static_cast<uint32_t>((form_.groups + form_.producer) * 128);
   grid_.shared = static_cast<uint32_t>(form_.shared(p));
-  std::vector<std::string> defines = p.defines;
-  defines.insert(defines.end(),
-                 {define("DP", dim), define("VP", v_dim), define("GROUPS", form_.groups),
-                  define("KEYS", form_.keys), define("STAGES", form_.stages),
-                  define("BLOCKS", form_.blocks), define("APART", form_.apart)});
+  std::vector<std::string> defines = p.wgmma_defines();
+  defines.insert(defines.end(), {define("GROUPS", form_.groups), define("KEYS", form_.keys),
+                                 define("STAGES", form_.stages), define("BLOCKS", form_.blocks),
+                                 define("PRODUCER", form_.producer),
+                                 define("UNSEEN", may_have_unseen_keys(p) ? 1 : 0)});
   code_ = device.code(entries::attention_bulk, defines, grid_.shared);
   const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
   const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;
@@ -96,14 +101,14 @@ void AttentionBulk::run(const sdk::Call& call, const AttentionArguments& a) cons
                      {64, form_.keys, 1, 1});
   };
   args::AttentionWork work{};
-  // Rows are the steps of each head of a group by turns (attention.cuh).
+  // Successive rows are the heads of a group at one step (attention.cuh).
   work.q =
       map_of<5>(a.q, dtype_, {a.dim, a.group, a.q_len, a.k_heads, a.batch},
                 {a.q_strides.head, a.q_strides.step, a.q_strides.head * a.group, a.q_strides.batch},
-                {64, a.group, form_.rows() / a.group, 1, 1});
+                {64, a.group, rows_ / a.group, 1, 1});
   work.k = keys(a.k, a.dim, a.k_strides);
   work.v = keys(a.v, a.v_dim, a.v_strides);
-  work.heads_at_once = heads_at_once_, work.first = first_, work.last = last_;
+  work.rows = rows_, work.heads_at_once = heads_at_once_, work.first = first_, work.last = last_;
   code_.launch(call, grid_, a, work);
 }
 

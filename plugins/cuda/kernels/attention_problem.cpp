@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads an attention node: sizes, strides, mask and limits that all its kernels share.
+// Reads an attention node: sizes, strides, mask and limits.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,8 +11,8 @@ namespace {
 
 using sdk::Refusal;
 
-constexpr int64_t kFar = int64_t{1} << 60;  // windows from here on are none
-constexpr int64_t kWidest = 256;            // dim and v_dim that the kernels keep on chip
+constexpr int64_t kFar = int64_t{1} << 60;  // a window of this size or more is no window
+constexpr int64_t kWidest = 256;            // the largest dim and v_dim of the kernels
 
 AttentionStrides strides_of(bool bshd, int64_t heads, int64_t len, int64_t dim) {
   if (bshd) return {len * heads * dim, dim, heads * dim};
@@ -43,17 +43,19 @@ AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
 std::vector<std::string> AttentionProblem::tile_defines() const {
   std::vector<std::string> d = defines;
   d.insert(d.end(),
-           {"DP=" + std::to_string(padded_dim), "VP=" + std::to_string(padded_v_dim),
-            std::string("MMA=") + (mma ? "1" : "0"), std::string("WIDE=") + (wide ? "1" : "0")});
+           {define("DP", padded_dim), define("VP", padded_v_dim), define("WIDE", wide ? 1 : 0)});
   return d;
 }
 
 std::vector<std::string> AttentionProblem::wgmma_defines() const {
   std::vector<std::string> d = defines;
-  d.insert(d.end(), {"DP=" + std::to_string(wgmma_padded(arguments.dim)),
-                     "VP=" + std::to_string(wgmma_padded(arguments.v_dim)),
-                     std::string("PLAIN=") + (plain ? "1" : "0")});
+  d.insert(d.end(), {define("DP", wgmma_padded(arguments.dim)),
+                     define("VP", wgmma_padded(arguments.v_dim)), define("PLAIN", plain ? 1 : 0)});
   return d;
+}
+
+std::vector<std::string> AttentionProblem::merge_defines() const {
+  return {defines[0], defines[1], "MASK=0"};  // TT and TS
 }
 
 template <class Op>
@@ -70,11 +72,12 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   AttentionArguments& a = p.arguments;
   const int64_t dim = q.dims[3], v_dim = v.dims[3], q_len = q.dims[len], k_len = k.dims[len];
   if (dim > kWidest || v_dim > kWidest)
-    throw Refusal::shape("heads of more than 256 elements are not taken");
+    throw Refusal::shape("heads of " + std::to_string(std::max(dim, v_dim)) +
+                         " elements; expected at most " + std::to_string(kWidest));
   a.batch = narrow(q.dims[0]), a.k_heads = narrow(k_heads);
   a.group = narrow(k_heads == 0 ? 1 : q_heads / k_heads);
   a.q_len = narrow(q_len), a.k_len = narrow(k_len), a.dim = narrow(dim), a.v_dim = narrow(v_dim);
-  constexpr int64_t kMostTile = 128;  // where the last tile ends is counted in 32 bits, too
+  constexpr int64_t kMostTile = 128;  // the end of the last tile must fit in 32 bits, too
   narrow(q_len * a.group + kMostTile), narrow(k_len + kMostTile);
   a.q_strides = strides_of(bshd, q_heads, q_len, dim);
   a.o_strides = strides_of(bshd, q_heads, q_len, v_dim);
@@ -108,8 +111,8 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
     p.wide &= x.alignment() >= kVector, p.wide_floats &= x.alignment() >= kVector;
   for (const sdk::Value& x : more) p.wide &= x.alignment() >= kVector;
   constexpr int64_t kWidestWgmma = 128;
-  constexpr int kWgmmaMajor = 9;  // later devices have it no more
-  // A scale that is nothing or infinite in f32 would make NaN of what is not allowed.
+  constexpr int kWgmmaMajor = 9;  // later devices do not have wgmma
+  // A scale that is 0 or infinite in f32 would make NaN of scores that are not allowed.
   constexpr float kLog2e = 1.4426950408889634f;
   p.plain = mask == 0 && a.softcap == 0 && a.scale > 0 &&
             std::isnormal(static_cast<float>(a.scale) * kLog2e);

@@ -33,29 +33,29 @@ struct Found {
   double lse;
 };
 
-// As attention_bulk.cu (SCALED) and attention_wgmma.cu do it: x are products, else scores.
+// As attention_quads.cuh does it. SCALED: x are products, else scores.
 template <bool SCALED>
 Found by_tiles(const Row& x, f32 scale) {
   const f32 factor = (SCALED ? scale : 1.f) * kLog2E;
-  f32 most = -infinity(0.f), sum = 0;
+  f32 row_max = -infinity(0.f), sum = 0;
   std::vector<f32> o(kKeys);
   for (size_t key = 0; key < x.size(); key += kKeys) {
-    f32 now = most;
+    f32 now = row_max;
     for (size_t i = 0; i < kKeys; ++i) now = std::fmax(now, x[key + i]);
-    const RowMax next = follow_max<SCALED>(most, now, factor);
-    most = next.most;
+    const RowMax next = follow_max<SCALED>(row_max, now, factor);
+    row_max = next.row_max;
     f32 part = 0;
     for (size_t i = 0; i < kKeys; ++i) {
       const f32 weight = weight_of<SCALED>(x[key + i], next.base, factor);
       part += weight;
       if (key == 0)
         o[i] = weight;
-      else if (i == 0 && next.kept != 1)
-        for (f32& e : o) e *= next.kept;
+      else if (i == 0 && next.rescale != 1)
+        for (f32& e : o) e *= next.rescale;
     }
-    sum = sum * next.kept + part;
+    sum = sum * next.rescale + part;
   }
-  Found found{{}, sum == 0 ? -infinity(0.f) : (SCALED ? most * scale : most) + std::log(sum)};
+  Found found{{}, sum == 0 ? -infinity(0.f) : (SCALED ? row_max * scale : row_max) + std::log(sum)};
   for (const f32 e : o) found.shares.push_back(sum == 0 ? 0 : e / sum);
   return found;
 }
@@ -116,15 +116,15 @@ TEST_SUITE("cuda/row_max") {
     for (const f32 scale : {1.f, 0.125f, 0.08838835f, 0.3f})
       for (const f32 most : {0.1f, 1.f, 9.7f, 101.3f, 1003.7f, -1003.7f, 1e6f, 3e38f, -3e38f}) {
         for (const f32 now : {most, std::nextafter(most, -infinity(0.f)), most - 1}) {
-          CHECK(follow_max<true>(most, std::max(most, now), scale * kLog2E).kept == 1);
-          CHECK(follow_max<false>(most, std::max(most, now), kLog2E).kept == 1);
+          CHECK(follow_max<true>(most, std::max(most, now), scale * kLog2E).rescale == 1);
+          CHECK(follow_max<false>(most, std::max(most, now), kLog2E).rescale == 1);
         }
         // A maximum that grows by less than 8 in the exponent is not followed.
         const f32 more = most + 2 / scale;
         const RowMax next = follow_max<true>(most, more, scale * kLog2E);
         if (std::abs(most) < 1e5) {
-          CHECK(next.most == most);
-          CHECK(next.kept == 1);
+          CHECK(next.row_max == most);
+          CHECK(next.rescale == 1);
         }
       }
   }
@@ -137,8 +137,8 @@ TEST_SUITE("cuda/row_max") {
                 now = most + 8.5f / factor;
       const f32 before = follow_max<true>(-infinity(0.f), most, factor).base;
       const RowMax next = follow_max<true>(most, now, factor);
-      REQUIRE(next.most == now);
-      CHECK(next.kept == std::exp2(before - next.base));
+      REQUIRE(next.row_max == now);
+      CHECK(next.rescale == std::exp2(before - next.base));
     }
   }
 
@@ -150,10 +150,10 @@ TEST_SUITE("cuda/row_max") {
                    last = follow_max<true>(5, inf, factor);
       CHECK(none.base == 0);
       CHECK(weight_of<true>(-inf, none.base, factor) == 0);
-      CHECK(first.kept == 0);
-      CHECK(last.kept == 0);
+      CHECK(first.rescale == 0);
+      CHECK(last.rescale == 0);
       CHECK(follow_max<false>(-inf, -inf, factor).base == 0);
-      CHECK(follow_max<false>(-inf, -3e38f, factor).kept == 0);
+      CHECK(follow_max<false>(-inf, -3e38f, factor).rescale == 0);
       // A mask far below zero: log2(e) times it would be -infinity.
       CHECK(weight_of<false>(-3e38f, follow_max<false>(-inf, -3e38f, kLog2E).base, kLog2E) == 1);
     }
@@ -183,11 +183,17 @@ TEST_SUITE("cuda/row_max") {
       }
   }
 
-  TEST_CASE("texts: both kernels that leave the maximum behind use it") {
-    for (const char* name : {"attention_bulk.cu", "attention_wgmma.cu"}) {
-      const std::string_view text = tenon::cuda::text_of(name);
-      CHECK(text.find("follow_max<") != text.npos);
-      CHECK(text.find("weight_of<") != text.npos);
-    }
+  TEST_CASE("texts: all kernels on tensor cores use it") {
+    const auto has = [](const char* name, const char* what) {
+      CAPTURE(name);
+      CAPTURE(what);
+      CHECK(tenon::cuda::text_of(name).find(what) != std::string_view::npos);
+    };
+    has("attention_quads.cuh", "follow_max<");
+    has("attention_quads.cuh", "weight_of<");
+    for (const char* name : {"attention.cu", "attention_decode.cu", "attention_bulk.cu"})
+      has(name, "softmax_step<");
+    for (const char* name : {"attention_split.cu", "attention_split_wgmma.cu"})
+      has(name, "follow_scores<");
   }
 }
