@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon_foreign_capture [DEVICE]: an app captures CUDA graphs in the driver's global mode, as
+// PyTorch does, while tenon runs in another thread of the process, and in the same one. Tenon's
+// results must be right, and the app's graph must be complete and do what was captured. Exit status
+// 77 where there is no such device.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver.hpp"
+#include "tenon/tenon.hpp"
+
+namespace {
+
+using namespace tenon;
+using cuda::driver;
+
+constexpr int kGlobal = 0, kForbidden = 900;
+constexpr size_t kBytes = 1 << 20;
+
+void must(const char* call, int result) {
+  if (result != 0) throw std::runtime_error("the app's " + driver().describe(call, result));
+}
+
+// What PyTorch does in torch.cuda.graph: a stream of its own in the device's primary context.
+class App {
+ public:
+  explicit App(int device) : device_(device) {
+    must("context_retain", driver().context_retain(&context_, device));
+    must("context_push", driver().context_push(context_));
+    must("stream_create", driver().stream_create(&stream_, 1));
+    for (cuda::Address* a : {&from_, &to_})
+      must("plain_allocate", driver().plain_allocate(a, kBytes));
+  }
+  App(const App&) = delete;
+  App& operator=(const App&) = delete;
+  ~App() {
+    for (const cuda::Address a : {from_, to_}) driver().plain_free(a);
+    driver().stream_destroy(stream_);
+    driver().context_pop(&context_);
+    driver().context_release(device_);
+  }
+
+  void begin() {
+    must("capture_begin", driver().capture_begin(stream_, kGlobal));
+    number_ = 0;
+  }
+  // One more piece of the graph: the copy has the number of the last one.
+  void go_on() {
+    must("fill_bytes", driver().fill_bytes(from_, ++number_, kBytes, stream_));
+    must("copy_on_device", driver().copy_on_device(to_, from_, kBytes, stream_));
+  }
+  // Ends the capture; then runs the graph and looks at its result.
+  void end() {
+    cuda::Graph graph = nullptr;
+    must("capture_end", driver().capture_end(stream_, &graph));
+    cuda::GraphExec ready = nullptr;
+    must("graph_instantiate", driver().graph_instantiate(&ready, graph, 0));
+    must("fill_bytes", driver().fill_bytes(to_, 0, kBytes, stream_));
+    must("graph_launch", driver().graph_launch(ready, stream_));
+    std::vector<unsigned char> bytes(kBytes);
+    must("copy_to_host", driver().copy_to_host(bytes.data(), to_, kBytes, stream_));
+    must("stream_synchronize", driver().stream_synchronize(stream_));
+    driver().graph_exec_destroy(ready);
+    driver().graph_destroy(graph);
+    for (const unsigned char b : bytes)
+      if (b != number_)
+        throw std::runtime_error("the app's graph: expected bytes of " + std::to_string(number_) +
+                                 ", got " + std::to_string(b));
+  }
+  // Ends a capture that is of no use any more.
+  void give_up() {
+    cuda::Graph graph = nullptr;
+    if (driver().capture_end(stream_, &graph) == 0 && graph) driver().graph_destroy(graph);
+  }
+  // Does a forbidden call of another thread fail and end the capture? Else nothing here is a test.
+  bool can_be_broken() {
+    begin();
+    int refused = 0;
+    std::thread([&] {
+      driver().context_push(context_);
+      void* memory = nullptr;
+      refused = driver().host_allocate(&memory, 64, 0);
+      if (memory) driver().host_free(memory);
+      cuda::Context left = nullptr;
+      driver().context_pop(&left);
+    }).join();
+    cuda::Graph graph = nullptr;
+    const int ended = driver().capture_end(stream_, &graph);
+    if (graph) driver().graph_destroy(graph);
+    return refused == kForbidden && ended != 0;
+  }
+
+ private:
+  int device_;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+  cuda::Address from_{}, to_{};
+  unsigned char number_ = 0;
+};
+
+// y = matmul(x, w) + table[ids], s = y * s. All numbers are small multiples of 1/64, so sums are
+// exact in any order.
+constexpr int64_t kRows = 24, kColumns = 16, kTable = 7, kRuns = 4;
+const char* const kGraph = R"(graph {
+  input x: f32[24,16]
+  input ids: i64[24]
+  weight w: f32[16,16]
+  weight table: f32[7,16]
+  state s: f32[24,16]
+  e = gather(table, ids)
+  p = matmul(x, w)
+  y = binary(p, e) {kind="add"}
+  n = binary(y, s) {kind="mul"}
+  update s = n
+  output "y" = y
+})";
+
+std::vector<float> numbers(int64_t seed, int64_t count) {
+  std::vector<float> all;
+  for (int64_t i = 0; i < count; ++i)
+    all.push_back(static_cast<float>((seed * 31 + i * 17) % 23 - 11) / 8);
+  return all;
+}
+
+struct Way {
+  const char* name;
+  decltype(ExecutableOptions{}.exec_mode) mode;
+  bool async;
+};
+constexpr Way kWays[] = {{"graph", TENON_EXEC_GRAPH, false},
+                         {"graph, asynchronous", TENON_EXEC_GRAPH, true},
+                         {"stream", TENON_EXEC_STREAM, false},
+                         {"multi-stream", TENON_EXEC_MULTI_STREAM, false}};
+
+// From opening the device to giving it back.
+void run_tenon(const std::string& device, const Way& way) {
+  const Runtime runtime;
+  const auto w = numbers(2, kColumns * kColumns), table = numbers(3, kTable * kColumns);
+  auto s = numbers(4, kRows * kColumns);
+  Store store(runtime);
+  store.set(TENON_SPACE_WEIGHT, "w", {kColumns, kColumns}, w);
+  store.set(TENON_SPACE_WEIGHT, "table", {kTable, kColumns}, table);
+  store.set(TENON_SPACE_STATE, "s", {kRows, kColumns}, s);
+  ExecutableOptions options{.device = device, .allow_fallback = false, .exec_mode = way.mode};
+  if (way.mode == TENON_EXEC_MULTI_STREAM) options.lanes = 2;
+  const Executable executable(runtime, Graph::parse(kGraph, "a test"), store, options);
+  Context context(executable);
+  for (int64_t run = 0; run < kRuns; ++run) {
+    const auto x = numbers(10 + run, kRows * kColumns);
+    std::vector<int64_t> ids;
+    for (int64_t r = 0; r < kRows; ++r) ids.push_back((r + run) % kTable);
+    context.set("x", {kRows, kColumns}, x);
+    context.set("ids", ids);
+    if (way.async) {
+      context.run_async();
+      context.wait();
+    } else {
+      context.run();
+    }
+    const auto y = context.get<float>("y");
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      const int64_t r = i / kColumns, c = i % kColumns;
+      float want = table[static_cast<size_t>(ids[static_cast<size_t>(r)] * kColumns + c)];
+      for (int64_t k = 0; k < kColumns; ++k)
+        want += x[static_cast<size_t>(r * kColumns + k)] * w[static_cast<size_t>(k * kColumns + c)];
+      const auto at = static_cast<size_t>(i);
+      if (y[at] != want)
+        throw std::runtime_error("tenon's y[" + std::to_string(i) + "] in run " +
+                                 std::to_string(run) + ": expected " + std::to_string(want) +
+                                 ", got " + std::to_string(y[at]));
+      s[at] *= want;
+    }
+  }
+  if (store.get<float>(TENON_SPACE_STATE, "s") != s)
+    throw std::runtime_error("tenon's state s is wrong");
+}
+
+// The app captures all the while that tenon lives.
+void beside(App& app, const std::string& device, const Way& way) {
+  std::string error;
+  std::atomic<bool> over = false;
+  app.begin();
+  app.go_on();
+  std::thread other([&] {
+    try {
+      run_tenon(device, way);
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    over = true;
+  });
+  std::string broken;
+  try {
+    for (int pieces = 0; !over; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      if (++pieces < 1000) app.go_on();
+    app.go_on();
+  } catch (const std::exception& e) {
+    broken = e.what();
+  }
+  other.join();
+  if (!error.empty() || !broken.empty())
+    throw std::runtime_error(error + (error.empty() || broken.empty() ? "" : "; ") + broken);
+  app.end();
+}
+
+int run(const std::string& device) {
+  {
+    const Runtime runtime;
+    bool found = false;
+    for (const DeviceEntry& d : runtime.devices()) found |= d.id == device && d.reason.empty();
+    if (!found) {
+      std::printf("skipped: there is no device %s\n", device.c_str());
+      return 77;
+    }
+  }
+  const size_t colon = device.find(':');
+  App app(colon == device.npos ? 0 : std::atoi(device.c_str() + colon + 1));
+  if (!app.can_be_broken()) {
+    std::printf("BAD a forbidden call in another thread leaves the app's capture whole\n");
+    return 1;
+  }
+  bool good = true;
+  const auto report = [&](const char* where, const Way& way, const auto& act) {
+    std::string error;
+    try {
+      act();
+    } catch (const std::exception& e) {
+      error = e.what();
+      good = false;
+      app.give_up();
+    }
+    std::printf("%-15s %-20s %s%s\n", where, way.name, error.empty() ? "ok" : "BAD ",
+                error.c_str());
+  };
+  for (const Way& way : kWays) {
+    report("another thread", way, [&] { beside(app, device, way); });
+    report("the same thread", way, [&] {
+      app.begin();
+      app.go_on();
+      run_tenon(device, way);
+      app.go_on();
+      app.end();
+    });
+  }
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setenv("TENON_CUDA_CACHE", "", 1);  // each life compiles, loads and tunes
+  try {
+    return run(argc > 1 ? argv[1] : "cuda:0");
+  } catch (const std::exception& e) {
+    std::printf("BAD %s\n", e.what());
+    return 1;
+  }
+}
