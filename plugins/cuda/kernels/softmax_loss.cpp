@@ -95,7 +95,7 @@ Kernel make_cross_entropy(const sdk::op::cross_entropy& n, const Node& node) {
   const Grid grid =
       loss.long_walk ? loss.long_walk->grid(items) : line_grid(items, loss.walk.lanes);
   Grid one = kOneBlock;
-  one.early = device.properties().early_starts;
+  one.early = device.properties().early_starts && items > 0;  // else no kernel is between
   if (loss.smooth) codes.push_back(totals);
   if (!loss.each) codes.push_back(sum_up);
   Kernel kernel = kernel_of(codes, [=, want_lse = n.want_lse](const Call& c) {

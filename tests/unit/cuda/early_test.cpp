@@ -76,6 +76,25 @@ TEST_SUITE("cuda/early") {
     CHECK(early_fault(two, "k") == some);
   }
 
+  TEST_CASE("checker: what reads ahead follows the kernel it is named with, not launched early") {
+    for (const stub::Ahead& a : stub::entries_ahead()) {
+      const std::string file(a.file), entry(a.entry);
+      const stub::Launched kernel{file, entry, true};
+      CHECK(stub::ahead_fault(kernel, {}) == "");
+      CHECK(stub::ahead_fault(kernel, {file, entry, false}) != "");
+      CHECK(!a.behind.empty());
+      for (const std::string& name : a.behind) {
+        const size_t colon = name.find(": ");
+        const stub::Launched before{name.substr(0, colon), name.substr(colon + 2), false};
+        CHECK(stub::ahead_fault(kernel, before) == "");
+        CHECK(stub::ahead_fault(kernel, {before.file, before.entry, true}) != "");
+        CHECK(stub::ahead_fault(kernel, {"other.cu", before.entry, false}) != "");
+        // Others may follow anything.
+        CHECK(stub::ahead_fault({file, "other", true}, {before.file, before.entry, true}) == "");
+      }
+    }
+  }
+
   TEST_CASE("device: every entry that waits does so on every path, before it can end") {
     size_t entries = 0;
     for (const Text& t : texts())

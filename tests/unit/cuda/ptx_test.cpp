@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Early launch, read from PTX for sm_90: no kernel that waits for those before it ends or touches
-// global memory on any path to the wait. It may prefetch, and read what is named below.
+// global memory on any path to the wait. It may prefetch, and read what early_text.hpp names.
 #include "ptx.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "compiles.hpp"
+#include "early_text.hpp"
 #include "variants.hpp"
 
 using namespace tenon;
@@ -13,21 +16,9 @@ using namespace tenon::cuda;
 
 namespace {
 
-// Parameters (by number) that an entry reads before it waits. The kernel in front of it writes none
-// of them and was not launched early itself, so all that wrote them has ended.
-struct Ahead {
-  std::string_view file, entry;
-  std::set<int> parameters;
-};
-const Ahead kAhead[] = {
-    {"loss.cu", "sum_up", {1, 2}},               // labels, weight; behind `forward`
-    {"loss_long.cu", "backward", {1, 2, 4, 7}},  // x, labels, lse, the shape; behind `totals`
-};
-
 std::set<int> ahead_of(std::string_view file, std::string_view entry) {
-  for (const Ahead& a : kAhead)
-    if (a.file == file && a.entry == entry) return a.parameters;
-  return {};
+  const stub::Ahead* a = stub::find_ahead(file, entry);
+  return a ? a->parameters : std::set<int>();
 }
 
 bool writes_a_wait(std::string_view content) {
@@ -97,6 +88,15 @@ TEST_SUITE("cuda/ptx") {
     has(fault_of("helper(y); " + wait, {}, "__device__ void helper(f32* y) { y[3] = 3; }\n"),
         "st.global");
     has(fault_of("const f32 a = helper(x, n); begin_early(); y[0] = a;", {},
+                 "__device__ f32 helper(const f32* x, u32 n) { return x[n]; }\n"),
+        "ld.global");
+    has(fault_of("if (helper(p, n)) return; begin_early(); y[0] = 1;", {},
+                 "__device__ bool helper(const i32* p, u32 n) { return *p == (i32)n; }\n"),
+        "ld.global");
+    has(fault_of("stop(n); begin_early(); y[0] = 1;", {},
+                 "__device__ void stop(u32 n) { if (n == 7) asm volatile(\"exit;\"); }\n"),
+        "exit");
+    has(fault_of("const f32 a = helper(x, n); begin_early(); y[0] = a;", {},
                  "__device__ __noinline__ f32 helper(const f32* x, u32 n) { return x[n]; }\n"),
         "call");
     has(fault_of("__shared__ __align__(16) f32 s[64]; copy_async(s, x, true); copy_commit();"
@@ -120,6 +120,8 @@ TEST_SUITE("cuda/ptx") {
 
   TEST_CASE("device: no kernel that may begin early touches memory or ends before it waits") {
     size_t checked = 0;
+    std::map<std::string, std::set<bool>> ways;   // does a kernel wait in its variants?
+    std::map<std::string, std::set<int>> needed;  // parameters without which there is a fault
     for (const Text& t : texts()) {
       if (!may_wait(t)) continue;
       bool waits = false;
@@ -127,11 +129,19 @@ TEST_SUITE("cuda/ptx") {
         const Ptx ptx(ptx_of(std::string(t.name), defines + std::string(t.content)));
         for (const PtxKernel& kernel : ptx.kernels()) {
           const EarlyStart start(kernel);
+          const std::string name = std::string(t.name) + ": " + kernel.name;
+          ways[name].insert(start.waits());
           if (!start.waits()) continue;
+          const std::set<int> ahead = ahead_of(t.name, kernel.name);
           CAPTURE(t.name);
           CAPTURE(defines);
           CAPTURE(kernel.name);
-          CHECK(start.fault(ahead_of(t.name, kernel.name)) == "");
+          CHECK(start.fault(ahead) == "");
+          for (const int parameter : ahead) {
+            std::set<int> fewer = ahead;
+            fewer.erase(parameter);
+            if (start.fault(fewer) != "") needed[name].insert(parameter);
+          }
           waits = true;
           ++checked;
         }
@@ -139,6 +149,13 @@ TEST_SUITE("cuda/ptx") {
       CAPTURE(t.name);
       CHECK(waits);
     }
+    for (const auto& [name, both] : ways) {
+      CAPTURE(name);
+      CHECK(both.size() == 1);
+    }
+    // No more is allowed than is done.
+    for (const stub::Ahead& a : stub::entries_ahead())
+      CHECK(needed[std::string(a.file) + ": " + std::string(a.entry)] == a.parameters);
     MESSAGE(checked, " kernels");
     CHECK(checked > 40);
   }
