@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kSteps = 1024;            // of k per pass over c
 constexpr int64_t kUnitSteps = 512;         // the same on AMX
-constexpr int64_t kSharedSteps = 256;       // the same for share_both: a panel of b stays in L1
+constexpr int64_t kSharedSteps = 256;       // the same for share_both
 constexpr int64_t kBlockBytes = 640 << 10;  // of b and of a per block: both fit L2
 constexpr int64_t kSharedBytes = 1 << 20;   // of both operands per group, for share_both
 // limit for products with many more steps than results

@@ -582,7 +582,8 @@ TENON_API void tenon_executable_destroy(tenon_executable* executable);
 //   regions   device, steps, transfers_in, lanes, waits, lanes_note (why there is only one lane)
 //   steps     region, label, node, scratch, lane, after (the steps of other lanes, counted within
 //             the region, that it waits for)
-//   memory    device, peak, bound (the lower bound for this order of steps), weights, state
+//   memory    device, peak, bound (the lower bound for this order of steps), weights,
+//             derived_weights (copies of weights in a layout of the plugin), state
 //   bytes     inputs, weights, state and outputs of a run, each counted once
 //   exec      execution mode
 //   compile   compile mode
