@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <mutex>
+#include <optional>
 
 #include "tenon/kernel.hpp"
 
@@ -77,6 +80,52 @@ class BlasLibraries {
 };
 
 const Blas& blas() { return BlasLibraries::all().current(); }
-BlasHandle make_blas_handle() { return BlasLibraries::all().make_handle(); }
+
+namespace {
+
+// Handles that no device uses, by the id of their context. Ids are not used again. Never destroyed.
+class IdleHandles {
+ public:
+  static IdleHandles& all() {
+    static IdleHandles& h = *new IdleHandles;
+    return h;
+  }
+  BlasHandle take() {
+    const std::optional<uint64_t> context = current_context();
+    const std::lock_guard lock(mutex_);
+    const auto at = context ? handles_.find(*context) : handles_.end();
+    if (at == handles_.end()) return nullptr;
+    BlasHandle handle = at->second;
+    handles_.erase(at);
+    return handle;
+  }
+  bool keep(BlasHandle handle) {
+    const std::optional<uint64_t> context = current_context();
+    if (!context) return false;
+    const std::lock_guard lock(mutex_);
+    handles_.emplace(*context, handle);
+    return true;
+  }
+
+ private:
+  static std::optional<uint64_t> current_context() {
+    unsigned long long id = 0;
+    if (!driver().context_id || driver().context_id(nullptr, &id) != result::success) return {};
+    return id;
+  }
+  std::mutex mutex_;
+  std::multimap<uint64_t, BlasHandle> handles_;
+};
+
+}  // namespace
+
+BlasHandle take_blas_handle() {
+  BlasHandle idle = IdleHandles::all().take();
+  return idle ? idle : BlasLibraries::all().make_handle();
+}
+
+void give_blas_handle(BlasHandle handle) noexcept {
+  if (!IdleHandles::all().keep(handle)) blas().destroy(handle);
+}
 
 }  // namespace tenon::cuda

@@ -66,8 +66,13 @@ class Blas {
 
 // Of the process: searched when first asked for.
 const Blas& blas();
-// Makes a handle for the context that is current. While none was made in this process a library
-// that makes none gives way to the next one. Throws Failure.
-BlasHandle make_blas_handle();
+// A handle for the context that is current: one that was given back, else a new one. While none was
+// made in this process a library that makes none gives way to the next one. Throws Failure.
+BlasHandle take_blas_handle();
+// Keeps a handle of the current context for the next device that is opened in it. It is not
+// destroyed, because cublasLtDestroy ends the stream captures of other threads, even in the relaxed
+// mode (measured with cuBLAS 13.1). Only with a driver before CUDA 12, which cannot tell contexts
+// apart, it is.
+void give_blas_handle(BlasHandle handle) noexcept;
 
 }  // namespace tenon::cuda

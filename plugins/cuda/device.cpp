@@ -176,7 +176,7 @@ CudaDevice::~CudaDevice() {
     callbacks_ = nullptr;
     staging_ = nullptr;
     memory_ = nullptr;
-    if (blas_) blas().destroy(blas_);
+    if (blas_) give_blas_handle(blas_);
     blas_ = nullptr;
     codes_.unload();
   };
@@ -197,7 +197,7 @@ BlasHandle CudaDevice::blas_handle() {
   const std::lock_guard lock(blas_mutex_);
   if (blas_) return blas_;
   const Current current(context());
-  return blas_ = make_blas_handle();
+  return blas_ = take_blas_handle();
 }
 
 // ---- Memory
