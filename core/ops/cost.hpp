@@ -27,15 +27,11 @@ class Cost {
 };
 
 // .flops of an op without matrix products.
-template <class Op>
-double no_products(const Cost&, const Op&) {
-  return 0;
-}
+struct NoProducts {};
+inline constexpr NoProducts no_products;
 // .bytes of an op that reads each operand once and writes each output once.
-template <class Op>
-double each_once(const Cost& c, const Op&) {
-  return c.operands_and_outputs();
-}
+struct EachOnce {};
+inline constexpr EachOnce each_once;
 
 // Floating-point operations of the products in a node: two per multiplied pair.
 double product_flops(const Graph& graph, const NodeInfo& node);

@@ -109,6 +109,25 @@ struct Words {
 };
 constexpr size_t kMaxWords = 3;  // such attributes of an op
 
+// A function of a record that may be missing. A flag tells, because with sanitizers gcc 12 does not
+// compare the address of a template's function in a constant expression.
+template <class Function>
+struct RecordEntry {
+  Function* call = nullptr;
+  bool given = false;
+  constexpr RecordEntry() = default;
+  constexpr RecordEntry(Function* function) : call(function), given(true) {}
+};
+// The same for a cost. `standard`: what an op without the slot would cost.
+template <class Op, class Standard>
+struct CostEntry : RecordEntry<double(const Cost&, const Op&)> {
+  bool standard = false;
+  constexpr CostEntry() = default;
+  constexpr CostEntry(double (*function)(const Cost&, const Op&))
+      : RecordEntry<double(const Cost&, const Op&)>(function) {}
+  constexpr CostEntry(Standard) : standard(true) { this->given = true; }
+};
+
 // The record of an op, as its author writes it. If the gradient or the decomposition is missing,
 // requests for it are refused by name. The costs are required.
 template <class Op>
@@ -116,12 +135,12 @@ struct Record {
   void (*shape)(Infer&, const Op&) = nullptr;
   // Required: one entry for each string and each dtype attribute.
   Words words[kMaxWords] = {};
-  void (*grad)(Grad&, const Op&) = nullptr;
+  RecordEntry<void(Grad&, const Op&)> grad{};
   // Returns false, and writes nothing, if the node is primitive (a primitive kind of a mixed op).
-  bool (*lower)(Lower&, const Op&) = nullptr;
+  RecordEntry<bool(Lower&, const Op&)> lower{};
   // Required: floating-point operations of the products, and the bytes read and written at least.
-  double (*flops)(const Cost&, const Op&) = nullptr;
-  double (*bytes)(const Cost&, const Op&) = nullptr;
+  CostEntry<Op, NoProducts> flops{};
+  CostEntry<Op, EachOnce> bytes{};
   uint32_t traits = 0;
 };
 
@@ -140,17 +159,6 @@ struct OpRecord {
   std::string_view name() const { return schema->name; }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
-
-// A function, because gcc 12 warns about comparing a constant function pointer.
-template <class Function>
-constexpr bool has(Function* slot) {
-  return slot != nullptr;
-}
-
-template <class Function>
-constexpr bool same(Function* slot, Function* function) {
-  return slot == function;
-}
 
 // True if the record names the words of each string and dtype attribute, and of no other.
 constexpr bool has_words(const OpSchema& schema, std::span<const Words> words) {
@@ -174,7 +182,7 @@ void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& n
 template <class Op, const Record<Op>& r>
 constexpr OpRecord record() {
   static_assert(
-      has(r.flops) && has(r.bytes),
+      r.flops.given && r.bytes.given,
       "a record says what its op costs: .flops and .bytes, such as no_products and each_once");
   static_assert(has_words(*find_op(Op::kName), r.words),
                 "a record lists the words of each string and dtype attribute: .words");
@@ -184,17 +192,19 @@ constexpr OpRecord record() {
     check_words(i, r.words, n);
     r.shape(i, decode<Op>(n));
   };
-  if (has(r.grad))
-    out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad(g, decode<Op>(n)); };
-  if (has(r.lower))
-    out.lower = [](Lower& l, const Graph&, const NodeInfo& n) { return r.lower(l, decode<Op>(n)); };
-  if (!same(r.flops, no_products<Op>))
-    out.flops = [](const Graph& g, const NodeInfo& n) {
-      return r.flops(Cost(g, n), decode<Op>(n));
+  if (r.grad.given)
+    out.grad = [](Grad& g, const Graph&, const NodeInfo& n) { r.grad.call(g, decode<Op>(n)); };
+  if (r.lower.given)
+    out.lower = [](Lower& l, const Graph&, const NodeInfo& n) {
+      return r.lower.call(l, decode<Op>(n));
     };
-  if (!same(r.bytes, each_once<Op>))
+  if (!r.flops.standard)
+    out.flops = [](const Graph& g, const NodeInfo& n) {
+      return r.flops.call(Cost(g, n), decode<Op>(n));
+    };
+  if (!r.bytes.standard)
     out.bytes = [](const Graph& g, const NodeInfo& n) {
-      return r.bytes(Cost(g, n), decode<Op>(n));
+      return r.bytes.call(Cost(g, n), decode<Op>(n));
     };
   return out;
 }
