@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm, rms_norm, their residual forms and backward ops: scratch memory, and distribution of
-// the rows. Parameter gradients are summed over fixed blocks of rows, then over the blocks, so that
-// results do not depend on the number of threads.
+// The kernels of layer_norm and rms_norm, of their backward ops and of their residual forms. This
+// file lays out scratch memory and distributes rows over threads. Gradients of parameters are
+// summed over fixed blocks of rows, then over the blocks, so results do not depend on the number
+// of threads.
 #include "norm.hpp"
 
 #include <algorithm>

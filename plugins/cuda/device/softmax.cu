@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax and softmax_backward, one group of LANES per line (1: a thread, for lines whose elements
-// lie apart). SIZE: bytes of a TYPE. KEEP: the line stays in shared memory, so that it is read once.
+// softmax and softmax_backward. A line is the elements along the axis. A group of LANES threads
+// computes a line; LANES=1 is for lines whose elements are not adjacent. SIZE: bytes of a TYPE.
+// LOG: log_softmax. KEEP: the line stays in shared memory, so it is read once.
 //variant: TYPE=f32 SIZE=4 LANES=256 LOG=0 KEEP=1
 //variant: TYPE=bf16 SIZE=2 LANES=512 LOG=0 KEEP=0
 //variant: TYPE=f16 SIZE=2 LANES=32 LOG=1 KEEP=1
@@ -29,8 +30,9 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   x += start, y += start;
   const bool same = phase_of(x) == phase_of(y);
   A most, sum;
-  // In f32 the terms replace the line, and no exponential is taken twice. In 16 bits the sum is made
-  // while the line is read.
+  // If the line is kept and T is the accumulation type, softmax replaces the kept elements by their
+  // exponentials, so each is computed once. Lines of 16-bit elements, and lines that are not kept,
+  // get their maximum and sum in one pass.
   constexpr bool store_terms = KEEP && !LOG && sizeof(T) == sizeof(A);
 #if KEEP
   T* kept = kept_line(x, Lane::in_block(), s.slice);
@@ -66,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   });
   found = join_lanes<LANES>(found, JoinExp());
   most = found.most, sum = found.scale;
-  if (!isfinite(most)) sum = most - most;  // the line is NaN
+  if (!isfinite(most)) sum = most - most;  // the whole result is NaN
 #endif
   const A inverse = 1 / sum, shift = log(sum);
   for_line<LANES>(kept, n, KEEP ? 1 : s.inner, [&](const auto& v, u32 i) {
@@ -91,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(Lane::threads, 1024 / Lane::threads
   const bool same = phase_of(y) == phase_of(dx);
 #if KEEP
   T* kept_y = kept_line(y, 2 * Lane::in_block(), s.slice);
-  T* kept_dy = kept_line(y, 2 * Lane::in_block() + 1, s.slice);  // goes with y
+  T* kept_dy = kept_line(y, 2 * Lane::in_block() + 1, s.slice);  // has the alignment phase of y
 #endif
   A dot = 0;
   for_two_lines<LANES>(y, dy, n, s.inner, [&](const auto& v, const auto& d, u32 i) {

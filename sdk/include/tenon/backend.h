@@ -8,26 +8,29 @@
 //
 // The life of a plugin, in the order of the calls:
 //
-//   tenon_backend_entry   negotiate a version                          once per process
-//   create                make the plugin's state                      once per process
-//   enumerate             list the devices                             once per process
-//   device_open           open a device                                once per device
+//   tenon_backend_entry   negotiate a version                          once per runtime
+//   create                make the plugin's state                      once per runtime
+//   enumerate             list the devices                             once per runtime
+//   device_open           open a device                                when it is first needed
 //   query                 which nodes of this graph do you run?        several times per graph
 //   compile               turn a region into a program                 once per region
 //   program_info          declare the program's values and steps       once per program
-//   buffer_create         allocate memory, as the host has laid it out
+//   buffer_create         allocate the memory that the host planned    several times per context
 //   instantiate           fix every address of a program               once per context
 //   run                   run all steps of an instance                 many times
 //   *_destroy, device_close, shutdown                                  in that order
 //
+// A process may have several runtimes. A device that was closed may be opened again.
+//
 // Rules
 //
-//   Structs     Every struct that crosses the border by pointer starts with struct_size, which its
-//               maker sets. A reader uses a field only if struct_size covers it (TENON_HAS). New
-//               fields are appended at the end. Arrays of structs carry the stride of an element.
+//   Structs     Structs that can grow start with struct_size, which their maker sets. A reader uses
+//               a field only if struct_size covers it (TENON_HAS). New fields are appended at the
+//               end. Elements of arrays have no struct_size. Some arrays state the stride of an
+//               element, so that their elements can grow. All others have a fixed layout.
 //   Errors      A function that can fail returns tenon_status*. NULL means success. Otherwise the
-//               caller owns the status and gives it to host->release_status(). Out-parameters
-//               are written only on success.
+//               caller owns the status and releases it (host->release_status()). Unless stated
+//               otherwise, out-parameters are written only on success.
 //   Ownership   *_create, *_open and instantiate transfer ownership to the caller. The matching
 //               *_destroy, *_close or *_release takes it back. Accessors return borrowed pointers
 //               that live as long as their owner. Unless stated otherwise, neither side keeps a
@@ -35,8 +38,8 @@
 //   Exceptions  No exception, longjmp or signal handler crosses the border.
 //   Trust       The host checks everything that a plugin returns. A plugin may trust the host:
 //               every node that it passes follows the rules of its op. query() lists these rules.
-//   Slots       A NULL slot means that the feature is absent. A host requires the slots marked
-//               (required) and never more, also in later versions.
+//   Functions   A NULL function pointer means that the feature is absent. A host requires only the
+//               functions marked (required). Later versions of the host require no others.
 //
 // Threads. Each function states where it may be called from:
 //
@@ -236,9 +239,9 @@ typedef struct tenon_program_value {
   // not update. The slot holds `size` bytes that derive() made from it, in a layout of the
   // plugin's choice; steps only read it.
   //
-  // The text names everything the bytes depend on apart from the weight's content and type:
-  // programs share the derived weights of equal text. A weight may be listed once as it is and once
-  // per layout.
+  // `layout` names everything that the bytes depend on, except the weight's content and type.
+  // Programs share a derived weight if weight and `layout` are equal. A weight may be listed once
+  // as it is and once per layout.
   tenon_str layout;
 } tenon_program_value;
 
@@ -358,8 +361,8 @@ typedef struct tenon_backend {
   // (required) [load]
   tenon_status* (*create)(const tenon_host* host, uint32_t abi_minor, tenon_plugin** out_plugin);
 
-  // Frees the state. All objects of the plugin are destroyed before. After this call the plugin may
-  // leak, but must not call a driver.
+  // Frees the state. The host has destroyed all objects of the plugin before this call. After it
+  // the plugin must not call a driver; memory that it has not freed may leak.
   // (required) [load]
   void (*shutdown)(tenon_plugin* plugin);
 
@@ -470,8 +473,8 @@ typedef struct tenon_backend {
   // (required) [object]
   tenon_status* (*run)(tenon_instance* instance, const tenon_run_args* args);
 
-  // ---- Streams and events: all of these slots or none. Without them the host calls run() and the
-  // copies from worker threads of its own.
+  // ---- Streams and events: a plugin has all of these functions or none. Without them the host
+  // calls run() and the copies from worker threads of its own.
 
   // Makes a stream. native_handle: NULL, or a stream of the driver to use; the caller keeps it.
   // (optional) [any-thread]
@@ -502,8 +505,8 @@ typedef struct tenon_backend {
   // (optional) [any-thread]
   tenon_status* (*stream_wait_event)(tenon_stream* stream, tenon_event* event);
 
-  // Sets *out_done to 1 if the work before the event is done, else to 0. Once it is done, returns
-  // its failure, if any.
+  // Sets *out_done to 1 if the work before the event is done, else to 0. If the work is done and
+  // failed, sets *out_done to 1 and returns the failure.
   // (optional) [any-thread]
   tenon_status* (*event_query)(tenon_event* event, uint32_t* out_done);
 

@@ -17,9 +17,9 @@
 // Errors
 //
 //   A function that can fail returns tenon_status*. NULL means success. Otherwise read it with
-//   tenon_status_code() and tenon_status_text() and free it with tenon_status_release(). Functions
-//   write their out-parameters only on success. No call crashes on bad arguments, apart from
-//   pointers to memory that is not valid.
+//   tenon_status_code() and tenon_status_text() and free it with tenon_status_release(). Unless
+//   stated otherwise, out-parameters are written only on success. No call crashes on bad
+//   arguments, apart from pointers to memory that is not valid.
 //
 // Threads
 //
@@ -30,8 +30,8 @@
 //
 //   Strings are UTF-8 with a length. Arguments are borrowed during the call; strings that the API
 //   returns live as long as the object they came from. Tensors are row-major, rank 0 to 8. Sizes
-//   are in bytes; dims and strides are in elements. Structs start with struct_size, which the
-//   caller sets to sizeof the struct.
+//   are in bytes; dims and strides are in elements. Structs that can grow start with
+//   struct_size, which the caller sets to sizeof the struct.
 
 // The layout is made by hand:
 // clang-format off
@@ -92,8 +92,8 @@ TENON_API void tenon_log_to(void (*sink)(void* user, uint32_t level, tenon_str t
 
 typedef struct tenon_runtime_options {
   uint64_t struct_size;
-  const tenon_str* plugin_dirs;   // searched after the library's own folder; a plugin there that
-                                  // fails to load is reported, not an error
+  const tenon_str* plugin_dirs;   // searched after the library's own folder; a plugin in them
+                                  // that fails to load is only reported
   const tenon_str* plugin_files;  // a plugin here that fails to load is an error
   uint32_t plugin_dir_count;
   uint32_t plugin_file_count;
@@ -145,9 +145,10 @@ TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
                                              tenon_plugin_entry* out_entry);
 
-// ---- Rates: how fast a device copies, multiplies, starts a step, and reaches the host. They are
-// measured on request and kept in $XDG_CACHE_HOME/tenon/rates, else ~/.cache/tenon/rates,
-// per device and per version of its plugin and driver. Placement uses them where it has a choice.
+// ---- Rates: how fast a device copies memory, computes matrix products, starts a step, and
+// exchanges data with the host. They are measured on request and kept in
+// $XDG_CACHE_HOME/tenon/rates, else ~/.cache/tenon/rates, per device, plugin version, driver
+// version and number of threads. Placement uses them where it has a choice.
 
 typedef struct tenon_calibrate_options {
   uint64_t struct_size;
@@ -161,8 +162,8 @@ typedef struct tenon_calibrate_options {
 } tenon_calibrate_options;
 
 // Measures a device, which should be idle, and keeps the rates. device: an id ("cuda:1"), or a kind
-// ("cuda"), which means its first device. options and out_json may be NULL; out_json is that of
-// tenon_runtime_rates(). Fails with TENON_IO_ERROR if the rates cannot be kept.
+// ("cuda"), which means its first device. options and out_json may be NULL. out_json gets the
+// text that tenon_runtime_rates() returns. Fails with TENON_IO_ERROR if the rates cannot be kept.
 TENON_API tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_str device,
                                                 const tenon_calibrate_options* options,
                                                 tenon_text** out_json);
@@ -192,8 +193,8 @@ TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text
 // tenon_runtime_choices() returns.
 TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
 
-// ---- Faults, for tests of an app or of a plugin: makes calls of plugins fail, with a status like
-// one of the plugin itself. Only this function causes faults.
+// ---- Faults, for tests of an app or of a plugin. A fault makes calls into a plugin fail. Such a
+// call returns a status that looks like one of the plugin. Only tenon_runtime_fault causes faults.
 
 // tenon_fault::calls
 #define TENON_FAULT_OPEN        UINT32_C(1)     // opening a device
@@ -224,18 +225,18 @@ typedef struct tenon_fault {
 } tenon_fault;
 
 // Sets a fault for all devices of the runtime and replaces the previous one; NULL removes it.
-// out_met, which may be NULL, gets the number of calls that the previous fault counted: if it is
-// less than its nth, nothing has failed.
+// out_met, which may be NULL, gets the number of calls that the previous fault counted. If that
+// number is less than `nth` of the previous fault, no call has failed.
 TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
                                             uint64_t* out_met);
 
-// Returns the bytes that this process may still take of the host's memory: available memory and free
-// swap of the machine, or what its control groups leave if that is less. Returns 0 if unknown.
+// Returns the bytes that this process may still take of the host's memory: available memory and
+// free swap of the machine, or what its control groups leave if that is less; 0 if unknown.
 TENON_API uint64_t tenon_available_memory(void);
 
-// ---- Crashes and hangs ----------------------------------------------------------------------------
+// ---- Crashes and hangs --------------------------------------------------------------------------
 //
-// A plugin that crashes or hangs takes its process with it. These functions tell which plugin it is.
+// A plugin that crashes or hangs takes its process with it. These functions tell which plugin.
 
 // Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. The first such signal writes a
 // line to standard error that names the active plugin calls:
@@ -247,10 +248,10 @@ TENON_API uint64_t tenon_available_memory(void);
 // the first call has an effect.
 TENON_API tenon_status* tenon_report_crashes(void);
 
-// Writes the active plugin calls as "plugin 'cpu', call 'run'", joined by "; ", the calling thread's
-// first. The text is cut to size - 1 bytes and ends with a zero; out_text may be NULL. Returns the
-// number of active calls. *out_steps, unless out_steps is NULL, becomes a counter that grows when
-// any call begins or ends: if two readings are equal, no call began or ended in between.
+// Writes the active plugin calls as "plugin 'cpu', call 'run'", joined by "; ". Those of the
+// calling thread come first. The text is cut to size - 1 bytes and ends with a zero; out_text may
+// be NULL. Returns the number of active calls. out_steps, which may be NULL, gets the number of
+// times that any call began or ended. If two readings are equal, no call began or ended in between.
 // Async-signal-safe.
 TENON_API uint32_t tenon_active_calls(char* out_text, uint64_t size, uint64_t* out_steps);
 
@@ -417,10 +418,10 @@ TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value lo
                                               const tenon_value* wrt, uint32_t count,
                                               tenon_value* out_gradients);
 
-// Gradients taken in this graph recompute some values instead of keeping them: less memory, more
-// time, the same bits. Recomputed are the nodes between `from` and `to`: those that depend on
-// `from` and that `to` depends on, one layer of a network, for example. Values that nodes outside
-// read are kept. A node belongs to the first call that covers it.
+// Marks nodes for recomputation: those that depend on `from` and that `to` depends on, one layer of
+// a network, for example. Gradients taken in this graph recompute their values instead of keeping
+// them, which takes less memory and more time, and gives the same bits. A value is kept if a node
+// outside the marked set reads it. If several calls cover a node, the first one counts.
 TENON_API tenon_status* tenon_graph_checkpoint(tenon_graph* graph, const tenon_value* from,
                                                uint32_t from_count, const tenon_value* to,
                                                uint32_t to_count);
@@ -495,7 +496,8 @@ TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, teno
 TENON_API tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
                                          tenon_tensor_type* out_type);
 
-// Return the names in a space, sorted. The list is made once and kept until a name comes or goes.
+// Return the names in a space, sorted. The list is made once and kept until a name
+// is added or removed.
 TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
 TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
                                          tenon_text** out_name);
@@ -545,9 +547,9 @@ typedef struct tenon_executable_options {
   uint64_t struct_size;
   tenon_str device;           // "auto", "cpu", "cuda:0"; empty = "auto"
   uint32_t fallback;          // TENON_FALLBACK_*
-  uint32_t flags;             // TENON_COMPILE_*
-  uint32_t exec_mode;         // TENON_EXEC_* (types.h). EAGER helps to find faults: also
-                              // tenon_context_run_async() then waits
+  uint32_t flags;             // TENON_COMPILE_NO_SIMPLIFY, _DECOMPOSE_ALL, _NO_FUSE
+  uint32_t exec_mode;         // TENON_EXEC_* (types.h). EAGER helps to find the step that
+                              // fails: tenon_context_run_async() waits for the run as well
   uint32_t lanes;             // MULTI_STREAM: the most steps that may overlap, 1 to
                               // TENON_MAX_LANES, 0 = 4; more lanes need more memory. A device
                               // without lanes runs one; the log and the report state this. Must be
@@ -611,7 +613,8 @@ TENON_API tenon_status* tenon_context_run(tenon_context* context);
 // Starts a run and returns. Wait for it before the context is used again.
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
 
-// Sets *out_done to 1 if the run is done, else to 0. Once it is done, returns its failure, if any.
+// Sets *out_done to 1 if the run is done, else to 0. If the run is done and failed, sets *out_done
+// to 1 and returns the failure.
 TENON_API tenon_status* tenon_context_query(tenon_context* context, uint32_t* out_done);
 
 // Waits for the run in flight, if there is one, and returns its failure, if any.
