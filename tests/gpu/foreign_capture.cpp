@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "driver.hpp"
-#include "tenon/tenon.hpp"
+#include "machine.hpp"
 
 namespace {
 
@@ -105,30 +105,6 @@ class App {
   unsigned char number_ = 0;
 };
 
-// y = matmul(x, w) + table[ids], s = y * s. All numbers are small multiples of 1/64, so sums are
-// exact in any order.
-constexpr int64_t kRows = 24, kColumns = 16, kTable = 7, kRuns = 4;
-const char* const kGraph = R"(graph {
-  input x: f32[24,16]
-  input ids: i64[24]
-  weight w: f32[16,16]
-  weight table: f32[7,16]
-  state s: f32[24,16]
-  e = gather(table, ids)
-  p = matmul(x, w)
-  y = binary(p, e) {kind="add"}
-  n = binary(y, s) {kind="mul"}
-  update s = n
-  output "y" = y
-})";
-
-std::vector<float> numbers(int64_t seed, int64_t count) {
-  std::vector<float> all;
-  for (int64_t i = 0; i < count; ++i)
-    all.push_back(static_cast<float>((seed * 31 + i * 17) % 23 - 11) / 8);
-  return all;
-}
-
 struct Way {
   const char* name;
   decltype(ExecutableOptions{}.exec_mode) mode;
@@ -139,47 +115,13 @@ constexpr Way kWays[] = {{"graph", TENON_EXEC_GRAPH, false},
                          {"stream", TENON_EXEC_STREAM, false},
                          {"multi-stream", TENON_EXEC_MULTI_STREAM, false}};
 
-// From opening the device to giving it back.
+// From opening the device to closing it.
 void run_tenon(const std::string& device, const Way& way) {
-  const Runtime runtime;
-  const auto w = numbers(2, kColumns * kColumns), table = numbers(3, kTable * kColumns);
-  auto s = numbers(4, kRows * kColumns);
-  Store store(runtime);
-  store.set(TENON_SPACE_WEIGHT, "w", {kColumns, kColumns}, w);
-  store.set(TENON_SPACE_WEIGHT, "table", {kTable, kColumns}, table);
-  store.set(TENON_SPACE_STATE, "s", {kRows, kColumns}, s);
-  ExecutableOptions options{.device = device, .allow_fallback = false, .exec_mode = way.mode};
+  ExecutableOptions options{.device = device, .exec_mode = way.mode};
   if (way.mode == TENON_EXEC_MULTI_STREAM) options.lanes = 2;
-  const Executable executable(runtime, Graph::parse(kGraph, "a test"), store, options);
-  Context context(executable);
-  for (int64_t run = 0; run < kRuns; ++run) {
-    const auto x = numbers(10 + run, kRows * kColumns);
-    std::vector<int64_t> ids;
-    for (int64_t r = 0; r < kRows; ++r) ids.push_back((r + run) % kTable);
-    context.set("x", {kRows, kColumns}, x);
-    context.set("ids", ids);
-    if (way.async) {
-      context.run_async();
-      context.wait();
-    } else {
-      context.run();
-    }
-    const auto y = context.get<float>("y");
-    for (int64_t i = 0; i < kRows * kColumns; ++i) {
-      const int64_t r = i / kColumns, c = i % kColumns;
-      float want = table[static_cast<size_t>(ids[static_cast<size_t>(r)] * kColumns + c)];
-      for (int64_t k = 0; k < kColumns; ++k)
-        want += x[static_cast<size_t>(r * kColumns + k)] * w[static_cast<size_t>(k * kColumns + c)];
-      const auto at = static_cast<size_t>(i);
-      if (y[at] != want)
-        throw std::runtime_error("tenon's y[" + std::to_string(i) + "] in run " +
-                                 std::to_string(run) + ": expected " + std::to_string(want) +
-                                 ", got " + std::to_string(y[at]));
-      s[at] *= want;
-    }
-  }
-  if (store.get<float>(TENON_SPACE_STATE, "s") != s)
-    throw std::runtime_error("tenon's state s is wrong");
+  const Runtime runtime;
+  if (!test::whole_life(way.async, options, runtime))
+    throw std::runtime_error("tenon's results are wrong");
 }
 
 // The app captures all the while that tenon lives.
