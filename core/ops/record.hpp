@@ -118,7 +118,7 @@ struct RecordEntry {
   constexpr RecordEntry() = default;
   constexpr RecordEntry(Function* function) : call(function), given(true) {}
 };
-// The same for a cost. `standard`: what an op without the slot would cost.
+// The same for a cost. `standard`: the record gives no function, but no_products or each_once.
 template <class Op, class Standard>
 struct CostEntry : RecordEntry<double(const Cost&, const Op&)> {
   bool standard = false;

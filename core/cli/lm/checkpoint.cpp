@@ -238,7 +238,7 @@ TrainingState load_training(const std::string& folder, Store& store) {
 }
 
 void check_state_names(const std::string& folder, const Config& config) {
-  // With accumulation a step is two graphs, whose sums are not saved.
+  // Sums of gradients (--accumulate) are not saved, so the graph without them has all states.
   const Graph graph = train_graph(config, {.batch = 1});
   read_saved(folder, "optimizer.safetensors", [&](const std::string& path) {
     const Tensors tensors = safetensors_tensors(path);

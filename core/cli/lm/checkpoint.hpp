@@ -34,8 +34,8 @@ struct TrainingState {
 Config load_model(const std::string& folder, Store& store,
                   const std::function<void(const Config&)>& before_contents = {});
 TrainingState load_training(const std::string& folder, Store& store);
-// Refuses optimizer.safetensors if its names or types are not those of a training of this model.
-// Reads no contents.
+// Refuses optimizer.safetensors if it has states that no training of this model has. Reads no
+// contents.
 void check_state_names(const std::string& folder, const Config& config);
 // Whether the training has sums of gradients (TrainingState::accumulate).
 bool load_accumulates(const std::string& folder);

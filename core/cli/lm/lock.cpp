@@ -20,6 +20,7 @@ namespace tenon::lm {
 namespace {
 
 constexpr const char* kName = ".tenon.lock";
+constexpr const char* kBeginning = "process ";  // of the text in a lock
 // An attempt fails if another training ends at the same time. This many failures mean that the file
 // system does not number files consistently.
 constexpr int kTries = 100;
@@ -49,7 +50,7 @@ bool is_there(const char* path, int file) {
 std::string holder() {
   char host[256] = {};
   static_cast<void>(::gethostname(host, sizeof host - 1));
-  return "process " + std::to_string(::getpid()) + " on " + host;
+  return kBeginning + std::to_string(::getpid()) + " on " + host;
 }
 
 // A user's own file of that name is not ours to truncate or remove. A file with a second name (a
@@ -60,7 +61,7 @@ bool is_lock(int file) {
   char text[300];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
   if (size < 0 || size != info.st_size) return false;
-  return size == 0 || std::string_view(text, static_cast<size_t>(size)).starts_with("process ");
+  return size == 0 || std::string_view(text, static_cast<size_t>(size)).starts_with(kBeginning);
 }
 
 // For messages: anyone can write the file.

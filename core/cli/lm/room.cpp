@@ -77,7 +77,8 @@ void check_weights_fit(const Config& config, bool sums) {
                   size_text(needed) + ", got " + size_text(room) +
                   " free; hint: a smaller --dim, --layers or --ffn" +
                   (config.dtype == f32 ? "" : ", or --dtype f32, which needs no masters") +
-                  (sums ? ", or no --accumulate, which keeps sums of gradients" : ""));
+                  (sums ? ", or no --accumulate, which keeps sums of gradients" : "") +
+                  "; --no-room-check starts all the same");
 }
 
 void check_generation_fits(const std::string& folder, const Config& config) {
@@ -85,27 +86,30 @@ void check_generation_fits(const std::string& folder, const Config& config) {
   const uint64_t needed = weights + cache + kCompiledBytes + kThreadBytes;
   const uint64_t room = available_memory();
   if (room == 0 || needed <= room) return;
-  throw Error(TENON_OUT_OF_MEMORY,
-              folder + ": the model does not fit the host's memory; expected at least " +
-                  size_text(needed) + " (weights " + size_text(weights) + ", keys and values of " +
-                  std::to_string(config.context) + " positions " + size_text(cache) + "), got " +
-                  size_text(room) +
-                  " free; hint: a smaller max_position_embeddings in config.json; "
-                  "--no-room-check starts all the same");
+  throw Error(
+      TENON_OUT_OF_MEMORY,
+      folder + ": the model does not fit the host's memory; expected at least " +
+          size_text(needed) + " (weights " + size_text(weights) + ", keys and values of " +
+          std::to_string(config.context) + " positions " + size_text(cache) + "), got " +
+          size_text(room) + " free; " +
+          (weights < room ? "hint: a smaller max_position_embeddings in config.json; " : "") +
+          "--no-room-check starts all the same");
 }
 
 void check_intermediates_fit(const Runtime& runtime, const std::string& what,
                              const std::string& report) {
   const auto parsed = nlohmann::json::parse(report);
   for (const auto& m : parsed["memory"]) {
-    const uint64_t needed = m["peak"].get<uint64_t>(), room = available_memory();
+    const uint64_t peak = m["peak"].get<uint64_t>(), derived = m["derived_weights"].get<uint64_t>();
+    const uint64_t needed = peak + derived, room = available_memory();
     const auto device = m["device"].get<std::string>();
     if (room == 0 || needed <= room) continue;
     for (const DeviceEntry& d : runtime.devices())
       if (d.id == device && d.host_addressable)
         throw Error(TENON_OUT_OF_MEMORY,
                     device + ": " + what + " does not fit its memory; expected at least " +
-                        size_text(needed) + " for intermediates, got " + size_text(room) +
+                        size_text(needed) + " (intermediates " + size_text(peak) +
+                        ", derived weights " + size_text(derived) + "), got " + size_text(room) +
                         " free; --no-room-check starts all the same");
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and disk that a training or a generation needs, estimated before it starts, and what is free.
+// Estimates, before a training or a generation starts, whether memory and disk are large enough.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void check_weights_fit(const Config& config, bool sums);
 // Throws out_of_memory with a hint.
 void check_generation_fits(const std::string& folder, const Config& config);
 // Called before a context is created. report: Executable::report. Throws out_of_memory if the
-// intermediates do not fit the host's memory and the device uses it.
+// device uses the host's memory and intermediates and derived weights do not fit.
 void check_intermediates_fit(const Runtime& runtime, const std::string& what,
                              const std::string& report);
 
@@ -44,7 +44,7 @@ void check_memory(const MemoryNeed& need, const TrainingState& state, bool check
 
 // Free bytes on the disk of the folder; 0: unknown.
 uint64_t disk_room(const std::string& folder);
-// saves: how many saves are on the disk at the same time, beside those that are there now. Throws if
+// saves: the number of saves that the disk must hold in addition to its present contents. Throws if
 // they do not fit.
 void check_disk(const std::string& folder, const Config& config, const TrainingState& state,
                 uint64_t saves);

@@ -167,7 +167,9 @@ void resume(const Args& args, Store& store, Training& t) {
   if (fs::is_directory(t.out, error)) take_out(t);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
   const bool sums = load_accumulates(from);
-  t.config = load_model(from, store, [&](const Config& c) { check_weights_fit(c, sums); });
+  t.config = load_model(from, store, [&](const Config& c) {
+    if (!args.has("--no-room-check")) check_weights_fit(c, sums);
+  });
   check_state_names(from, t.config);
   t.state = load_training(from, store);
   name_differences(args, t.config, t.state);
@@ -214,7 +216,7 @@ void begin(const Args& args, Training& t) {
   s.files = t.data->files();
   s.data_checksum = t.data->checksum();
   check_storable(s);
-  check_weights_fit(t.config, s.accumulate > 1);
+  if (!args.has("--no-room-check")) check_weights_fit(t.config, s.accumulate > 1);
 }
 
 // The last save stays on the disk while the next one is written. The folder may have the last save

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of attention: softmax(scale·q·kᵀ, masked)·v over [B, heads, S, D] (specification 5.4).
-// In a row that sees no key a softmax is NaN and attention 0, so under a mask that may hide a whole
-// row the NaN is put back, also into the gradient.
+// In a row that sees no key, softmax gives NaN and attention gives 0. If the mask may hide a whole
+// row, the raised form therefore adds the NaN, to the result and to the gradients.
 #include <cmath>
 #include <limits>
 
@@ -85,9 +85,10 @@ bool may_hide_rows(const Matcher& m, Value mask) {
   return false;
 }
 
-// o with the NaN of rows that see no key. The gradients of what such a row reads are NaN as well:
-// that of v, and under a float mask, which has no select that stops them, those of q, k and the
-// mask. So o reads a mean of each of them: times NaN in such a row, times 0 in the others.
+// Puts the NaN of rows that see no key into o. The unraised graph has NaN gradients there too: of
+// v, and under a float mask also of q, k and the mask (under a boolean mask a select stops them).
+// To give the same gradients, o reads a mean of each of these tensors, times NaN in rows that see
+// no key and times 0 in the others.
 Value with_nan(Builder& b, const op::attention& n, Value o, Value lse, bool has_gradients) {
   const Value hidden =
       b.compare("eq", b.unsqueeze(lse, 3), -std::numeric_limits<double>::infinity());
