@@ -155,10 +155,42 @@ class Gelu {
 };
 class Silu {
   using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
 
  public:
-  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> x) const { return silu_anywhere(D(), x); }
-  HWY_INLINE Gate<hn::Vec<D>> gate(hn::Vec<D> x) const { return silu_gate_anywhere(D(), x); }
+  HWY_INLINE V operator()(V x) const {
+    const auto covered = covers(x);
+    const auto s = logistic(x);
+    const auto y = hn::Mul(x, hn::IfThenElse(s.negative, s.small, s.large));
+    if (HWY_LIKELY(hn::AllTrue(D(), covered))) return y;
+    return hn::IfThenElse(covered, y, silu_anywhere(D(), x));
+  }
+  HWY_INLINE Gate<V> gate(V x) const {
+    const auto covered = covers(x);
+    const auto s = logistic(x);
+    const auto above = hn::IfThenElse(s.negative, s.small, s.large);
+    const auto below = hn::IfThenElse(s.negative, s.large, s.small);
+    const auto value = hn::Mul(x, above);
+    const auto slope = hn::Mul(above, hn::MulAdd(x, below, hn::Set(D(), 1.f)));
+    if (HWY_LIKELY(hn::AllTrue(D(), covered))) return {value, slope};
+    const auto far = silu_gate_anywhere(D(), x);
+    return {hn::IfThenElse(covered, value, far.value), hn::IfThenElse(covered, slope, far.slope)};
+  }
+
+ private:
+  // 1 / (1 + e^-|x|) and 1 / (1 + e^|x|)
+  struct Logistic {
+    hn::Mask<D> negative;
+    V large, small;
+  };
+  // Here nothing is subnormal, and e^-|x| needs no second factor.
+  HWY_INLINE hn::Mask<D> covers(V x) const { return hn::Lt(hn::Abs(x), hn::Set(D(), 80.f)); }
+  HWY_INLINE Logistic logistic(V x) const {
+    const auto one = hn::Set(D(), 1.f);
+    const auto e = vexp_weight(D(), hn::Neg(hn::Abs(x)));
+    const auto large = hn::Div(one, hn::Add(one, e));
+    return {hn::Lt(x, hn::Zero(D())), large, hn::Mul(e, large)};
+  }
 };
 
 #endif

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "isa.hpp"
 #include "kernels/elementwise.hpp"
 
 using tenon::UnaryKind;
@@ -21,6 +22,8 @@ using tenon::cpu::unary_value;
 using tenon::cpu::unary_vector;
 
 namespace {
+
+[[maybe_unused]] const bool capped = (tenon::cpu::cap_isa(), true);  // by TENON_CPU_ISA
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 

@@ -12,10 +12,13 @@
 #include <random>
 #include <vector>
 
+#include "isa.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::cpu {
 namespace {
+
+[[maybe_unused]] const bool capped = (cap_isa(), true);  // by TENON_CPU_ISA
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
