@@ -107,24 +107,52 @@ void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>
     }
 }
 
+// Steps that are packed at a time where elements are contiguous along the width.
+inline constexpr int64_t kStepsTogether = 8;
+
+// Packs kStepsTogether steps of a panel of kVectors vectors. All vectors can be read and stored
+// whole.
+template <int kVectors, class From, class To>
+HWY_INLINE void pack_steps_of_panel(const From* from, int64_t step_stride, int64_t panel, To* to) {
+  const hn::ScalableTag<To> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+#pragma GCC unroll 8
+  for (int64_t s = 0; s < kStepsTogether; ++s, from += step_stride, to += panel) {
+    // strides too large for the hardware prefetcher
+    hwy::Prefetch(from + kStepsTogether * step_stride);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(load(d, from + v * lanes), d, to + v * lanes);
+  }
+}
+
 // Elements are contiguous along the width: packs a few steps of all panels at a time, so that
 // memory is read in order, and panels are written in whole cache lines.
 template <class From, class To>
 void pack_along_width(const From* data, int64_t step_stride, int64_t width, int64_t steps,
                       int64_t panel, int64_t panel_steps, To* to) {
-  constexpr int64_t kSteps = 8;
   const hn::ScalableTag<To> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t first = 0; first < steps; first += kSteps) {
-    const int64_t last = std::min(steps, first + kSteps);
-    for (int64_t w = 0; w < width; w += panel) {
+  const int64_t vectors = (panel + lanes - 1) / lanes;
+  for (int64_t first = 0; first < steps; first += kStepsTogether) {
+    const int64_t last = std::min(steps, first + kStepsTogether);
+    // Later steps overwrite what vectors store beyond a narrow panel.
+    const bool whole = last - first == kStepsTogether && (panel >= lanes || last < steps);
+    int64_t w = 0;
+    if (whole && vectors <= 2)
+      for (; w + vectors * lanes <= width; w += panel) {
+        const From* const from = data + first * step_stride + w;
+        To* const at = to + w * panel_steps + first * panel;
+        vectors == 1 ? pack_steps_of_panel<1>(from, step_stride, panel, at)
+                     : pack_steps_of_panel<2>(from, step_stride, panel, at);
+      }
+    for (; w < width; w += panel) {
       const Panel<To> p{to + w * panel_steps, panel, std::min(panel, width - w), steps};
       for (int64_t s = first; s < last; ++s)
         for (int64_t i = 0; i < p.width; i += lanes) {
           const From* const from = data + s * step_stride + w + i;
           const int64_t n = std::min(lanes, p.width - i);
           // strides too large for the hardware prefetcher
-          hwy::Prefetch(from + kSteps * step_stride);
+          hwy::Prefetch(from + kStepsTogether * step_stride);
           // A read beyond the panel gets elements of the next panel, if there is one.
           const bool whole = n == lanes || (w + i + lanes <= width);
           p.store(d, whole ? load(d, from) : load_n(d, from, n), s, i);
