@@ -227,8 +227,8 @@ typedef struct tenon_query_result {
 //  - every other value that needs memory or that a view refers to. Values that a fused step keeps
 //    in registers are not listed.
 //
-// An input of the region that is also an output is listed twice: once as the input, once as its
-// copy.
+// An input of the region that is also an output of it is listed twice with the same `source`: once
+// as the input, which steps only read, and once as the output, into which a step copies the input.
 typedef struct tenon_program_value {
   uint32_t source;            // index of the value in function 0; TENON_NONE = the program's own
   uint32_t flags;             // 0
@@ -285,7 +285,8 @@ typedef struct tenon_program_info {
   uint32_t step_count;
 } tenon_program_info;
 
-// tenon_compile_options::flags
+// tenon_compile_options::flags. The other TENON_COMPILE_* of tenon.h are options of an app; a
+// plugin does not get them.
 #define TENON_COMPILE_AOT UINT32_C(1)   // Generate all code now. Without it, code may be generated
                                         // at first use. A plugin with tenon.prepare/1 (prepare.h)
                                         // never gets this flag: it is asked part by part.

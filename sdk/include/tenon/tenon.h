@@ -187,10 +187,10 @@ TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str de
 TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text** out_json);
 
 // Offers choices to programs compiled from now on. A choice made for another device, version or
-// shape has no effect; neither has one for work whose algorithm is already chosen. A later call
-// affects devices opened afterwards; devices that are already open keep earlier choices unless the
-// new ones replace them. Fails with TENON_INVALID_ARGUMENT if json does not have the form that
-// tenon_runtime_choices() returns.
+// shape has no effect; neither has one for work whose algorithm is already chosen. Every device of
+// the runtime gets the choices: an open device now, where they add to earlier ones or replace them;
+// another device when it is opened, which then gets those of the last call only. Fails with
+// TENON_INVALID_ARGUMENT if json does not have the form that tenon_runtime_choices() returns.
 TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
 
 // ---- Faults, for tests of an app or of a plugin. A fault makes calls into a plugin fail. Such a
@@ -534,7 +534,8 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
 #define TENON_FALLBACK_ALLOW UINT32_C(0)         // it runs on the cpu plugin, and is reported
 #define TENON_FALLBACK_DENY  UINT32_C(1)         // compiling fails
 
-// tenon_executable_options::flags, for tests and debugging
+// tenon_executable_options::flags, for tests and debugging. TENON_COMPILE_AOT of backend.h is no
+// such flag: it is what a plugin's compile() gets.
 #define TENON_COMPILE_NO_SIMPLIFY   UINT32_C(1)  // run the graph as it is; implies NO_FUSE
 #define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  // write every op in primitives; implies NO_FUSE
 #define TENON_COMPILE_NO_FUSE       UINT32_C(4)  // neither fuse nodes nor recognize composite ops
@@ -606,8 +607,12 @@ TENON_API void tenon_context_destroy(tenon_context* context);
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 
-// Runs and waits. Runs that share a store take effect in the order of these calls, as far as one
-// reads what another updates.
+// Runs and waits.
+//
+// Runs whose executables share a store are ordered where they touch the same entry: a run that
+// reads or updates an entry waits for all earlier runs that update it, and a run that updates an
+// entry waits for all earlier runs that read it. The earlier run is the one for which
+// tenon_context_run() or tenon_context_run_async() was called first. Other runs may overlap.
 TENON_API tenon_status* tenon_context_run(tenon_context* context);
 
 // Starts a run and returns. Wait for it before the context is used again.
