@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -137,12 +138,19 @@ struct FloatReduce {
                      begin += last - first;
                    }
                  });
+    // Row by row of the partial results: their columns are a power of two apart too often.
+    constexpr int64_t kTogether = 64;
     parallel_for(outer * inner, grain_for(pieces * 8), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const double* at = partials + i / inner * pieces * inner + i % inner;
-        Partial all{at[0]};
-        for (int64_t p = 1; p < pieces; ++p) all = how.join(all, {at[p * inner]});
-        store_reduced(dtype, how.finish(all, n), y, i);
+      while (begin < end) {
+        const int64_t column = begin % inner;
+        const int64_t width = std::min({kTogether, end - begin, inner - column});
+        const double* row = partials + begin / inner * pieces * inner + column;
+        double all[kTogether];
+        std::copy_n(row, width, all);
+        for (int64_t p = 1; p < pieces; ++p) how.join_columns(all, row += inner, width);
+        for (int64_t i = 0; i < width; ++i)
+          store_reduced(dtype, how.finish({all[i]}, n), y, begin + i);
+        begin += width;
       }
     });
   }
@@ -321,6 +329,16 @@ Partial Reduction::join(Partial a, Partial b) const {
     default:
       return {a.value + b.value};
   }
+}
+
+void Reduction::join_columns(double* into, const double* row, int64_t n) const {
+  const auto take = [&](auto better) {
+    for (int64_t i = 0; i < n; ++i)
+      into[i] = better(row[i], into[i]) || std::isnan(row[i]) ? row[i] : into[i];
+  };
+  if (kind == ReduceKind::max) return take(std::greater<>());
+  if (kind == ReduceKind::min) return take(std::less<>());
+  for (int64_t i = 0; i < n; ++i) into[i] += row[i];
 }
 
 double Reduction::finish(Partial p, int64_t n) const {

@@ -25,6 +25,8 @@ struct Reduction {
   bool mean = false, root = false;
 
   Partial join(Partial a, Partial b) const;
+  // Joins n partial results of columns, for the kinds of reduce_columns().
+  void join_columns(double* into, const double* row, int64_t n) const;
   double finish(Partial p, int64_t n) const;  // of n elements in all
 };
 // The float reduction of that name, if it exists.

@@ -85,7 +85,11 @@ HWY_INLINE void join_rows(const T* x, int64_t rows, int64_t stride, int64_t n, A
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4, x += 4 * stride)
     each(d, 0, n, [&](auto at) HWY_ATTR {
-      const auto row = [&](int64_t k) HWY_ATTR { return load(d, x + k * stride, at); };
+      const auto row = [&](int64_t k) HWY_ATTR {
+        // The hardware prefetches no row that begins in another page.
+        hwy::Prefetch(x + (k + 4) * stride + at.i);
+        return load(d, x + k * stride, at);
+      };
       const auto low = join(row(0), row(1)), high = join(row(2), row(3));
       store(d, join(load(d, acc, at), join(low, high)), acc, at);
     });
