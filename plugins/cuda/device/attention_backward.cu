@@ -34,11 +34,12 @@ extern "C" __global__ void __launch_bounds__(128) delta(const Attention p) {
 // A query row of a tile.
 struct Row {
   Limits limits;
-  S shift, factor, delta;
+  S shift, factor, delta;  // factor 0: it has no keys
   const T* mask;
 };
+// Of a row beyond the end, the limits keep the weights 0.
 __device__ inline Row row_of(const Attention& p, const Head& head, i32 index, i32 r, i32 rows) {
-  if (r >= rows) return {{0, 0}, S(0), S(0), S(0), nullptr};
+  if (r >= rows) return {{0, 0}, S(0), S(1), S(0), nullptr};
   const RowPlace place = head.row(p, r);
   const RowFacts facts = facts_of(p, index)[r];
   return {limits_of(p, head.batch, place.step), facts.shift, facts.factor, facts.delta,
@@ -155,7 +156,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
     if (threadIdx.x < kThrough)
       row[threadIdx.x] = row_of(p, head, blockIdx.x / tiles, r0 + threadIdx.x, rows);
     copy_wait<0>();
-    __syncthreads();
+    // A row without keys gives nothing to dv, even if its dout is NaN. A warp clears a row.
+    static_assert(VP / 8 <= 32);
+    if (__syncthreads_or(threadIdx.x < kThrough && row[threadIdx.x].factor == 0)) {
+#pragma unroll 1
+      for (int r = warp; r < kThrough; r += kThreads / 32)
+        if (lane < VP / 8 && row[r].factor == 0) store(dos + r * kVStride + lane * 8, Vec<T, 8>{});
+      __syncthreads();
+    }
     f32 s[kThrough / 2] = {}, ds[kThrough / 2] = {};  // keys down, rows across
     multiply_rows<DP, kThrough>(s, ks, warp * 16, qs);
     multiply_rows<VP, kThrough>(ds, vs, warp * 16, dos);
@@ -297,9 +305,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
     const Limits all = limits_of_rows(p, head, r0, min(r0 + kTile, rows));
     if (all.first >= key0 + kTile || all.last <= key0) continue;
     Row row[kEach];
+    bool dead = false;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i)
+    for (int i = 0; i < kEach; ++i) {
       row[i] = row_of(p, head, blockIdx.x / tiles, r0 + y + 16 * i, rows);
+      dead |= row[i].factor == 0;
+    }
     const auto load_queries = [&] {
       load_query_tile<DP>(t.other_dims, p, head, p.q, p.q_strides, r0, p.dim);
     };
@@ -310,11 +321,20 @@ extern "C" __global__ void __launch_bounds__(kThreads) keys(const Attention p) {
     __syncthreads();
     load_queries();
     if (!ONE_BUFFER) load_douts();
-    __syncthreads();
+    dead = __syncthreads_or(dead);  // of any thread from here on
     multiply_tiles<DP>(s, t.other_dims, t.dims);
     if (ONE_BUFFER) {
       __syncthreads();
       load_douts();
+      __syncthreads();
+    }
+    if (dead) {
+      // A row without keys gives nothing to dv, even if its dout is NaN.
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        if (row[i].factor == 0)
+          for (int d = threadIdx.x % 16; d < VP; d += 16)
+            t.other_values[(y + 16 * i) * kVStride + d] = 0;
       __syncthreads();
     }
     multiply_tiles<VP>(ds, t.other_values, t.values);

@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
     const RowPlace r = head.row(p, row[h]);
     const bool real = row[h] < rows;
     // A row that does not exist makes no tile a special one: its weights are 0.
-    facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : dead_row(0.f);
+    facts[h] = real ? facts_of(p, blockIdx.x / row_tiles)[row[h]] : dead_row();
     limits[h] = real ? limits_of(p, head.batch, r.step) : Limits{0, MASK ? 0 : p.k_len + kThrough};
     mask[h] = real ? mask_row_of(p, head, r) : (const T*)nullptr;
   }
@@ -199,6 +199,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) queries(const Attentio
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (row[h] >= rows) continue;
+    if (is_dead(facts[h])) {
+#pragma unroll
+      for (int i = h * 2; i < DP / 2; i += 4) dq[i] = dq[i + 1] = 0;
+    }
     const RowPlace place = head.row(p, row[h]);
     store_sums((T*)p.dq + at(p.q_strides, head.batch, place.head, place.step), dq, h, p.dim,
                (f32)p.scale);
@@ -287,13 +291,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
   KeyRows<kSide, DP, kThreads>(head, p.k, p.k_strides, key0, end, p.dim).load(ks);
   KeyRows<kSide, VP, kThreads>(head, p.v, p.v_strides, key0, end, p.v_dim).load(vs);
   load(begin);
-#if PLAIN
-  bool special = false;
+  i32 flags = 0;
   for (i32 tile = begin + (i32)threadIdx.x; tile < behind; tile += kThreads)
-    special |= corrected(p, blockIdx.x / key_tiles)[tile] != 0;
-  plain = !__syncthreads_or(special);
+    flags |= tile_flags(p, blockIdx.x / key_tiles)[tile];
+#if PLAIN
+  plain = !__syncthreads_or(flags & kCorrected);
 #endif
+  const bool has_dead = __syncthreads_or(flags & kHasDead);
   Arrival arrival(shared_address(all_limits + kStages * kThrough), kThreads);
+  // The thread's part of a tile is there. Its rows without keys give nothing to dv, even if their
+  // dout is NaN.
+  const auto arrive = [&](i32 tile) {
+    if (has_dead && tile < behind) {
+      copy_wait<0>();
+      const RowFacts* facts = facts_of(p, blockIdx.x / key_tiles);
+      TileCopy<kThrough, VP, kThreads>::clear(stage(tile) + kThrough * DP * 2, [&](int row) {
+        const i32 r = tile * kThrough + row;
+        return r < rows && is_dead(facts[r]);
+      });
+    }
+    arrival.arrive<0>();
+  };
   f32 dk[DP / 2], dv[VP / 2], s[kThrough / 2], ds[kThrough / 2];  // keys down, rows across
   u32 weights[kThrough / 16][4], slopes[kThrough / 16][4];
 #ifdef SOFTCAP
@@ -350,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
                        capped[i % (sizeof capped / 4)]);
   };
   if (begin < behind) {
-    arrival.arrive<0>();
+    arrive(begin);
     arrival.wait();
     load(begin + 1);
     follow(group);
@@ -367,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
     wgmma_wait<0>();
     settle(dv);
     round_all(ds, slopes);
-    arrival.arrive<0>();
+    arrive(begin + 1);
     for (i32 tile = begin; tile + 1 < behind; ++tile) {
       arrival.wait();
       load(tile + 2);
@@ -384,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
       wgmma_wait<2>();
       slope_all(tile + 1);
       wait_behind(ds);
-      arrival.arrive<0>();
+      arrive(tile + 2);
       wgmma_wait<0>();
       settle(dk);
       settle(dv);

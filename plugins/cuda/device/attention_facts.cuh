@@ -11,22 +11,22 @@
 struct __align__(sizeof(S) * 4) RowFacts {
   S shift, factor;
   S base;
-  S delta;  // dout·o
+  S delta;  // dout·o; 0 in a row without keys
 };
 // Facts of the rows of a head, in the order of the list of rows.
 __device__ inline RowFacts* facts_of(const Attention& p, i32 head) {
   return (RowFacts*)p.delta + (i64)head * p.q_len * p.group;
 }
-__device__ inline RowFacts dead_row(S delta) {
-  return {infinity(S(0)), S(0), -infinity(S(0)), delta};
-}
+__device__ inline RowFacts dead_row() { return {infinity(S(0)), S(0), -infinity(S(0)), S(0)}; }
 __device__ inline RowFacts row_facts(S lse, S delta) {
-  if (lse == -infinity(S(0))) return dead_row(delta);
+  if (lse == -infinity(S(0))) return dead_row();
   return {lse, S(1), -lse * (S)kLog2E, delta};
 }
+// The row has no keys. Whatever its dout holds, all its gradients are 0; but 0 times NaN is NaN.
+__device__ inline bool is_dead(const RowFacts& row) { return row.factor == 0; }
 
 // Does `base` give the weights (or are all of them 0)?
-__device__ inline bool is_plain(const RowFacts& row) { return row.factor == 1 || row.factor == 0; }
+__device__ inline bool is_plain(const RowFacts& row) { return row.factor == 1 || is_dead(row); }
 
 // The slope of a score from its weight and dout·v; without the factor of the scale, the slope of the
 // product q·k. capped: the score before the mask.
@@ -40,8 +40,10 @@ __device__ inline S slope_of(const Attention& p, S delta, S weight, S dov,
   return slope;
 }
 
-// One flag for each tile of 64 rows, stored after the facts: did `sums` correct a row of it?
-__device__ inline i32* corrected(const Attention& p, i32 head) {
+// Flags of each tile of 64 rows, stored after the facts.
+constexpr i32 kCorrected = 1;  // `sums` corrected a row of the tile
+constexpr i32 kHasDead = 2;    // a row of the tile has no keys
+__device__ inline i32* tile_flags(const Attention& p, i32 head) {
   const i64 heads = (i64)p.batch * p.k_heads, rows = (i64)p.q_len * p.group;
   return (i32*)((RowFacts*)p.delta + heads * rows) + head * ((rows + 63) / 64);
 }

@@ -68,13 +68,13 @@ struct Row {
 };
 
 __device__ inline bool is_large(const RowFacts& row) {
-  return row.factor != 0 && (row.shift > S(TRUSTED) || row.shift < -S(TRUSTED));
+  return !is_dead(row) && (row.shift > S(TRUSTED) || row.shift < -S(TRUSTED));
 }
 // Corrects the facts of a row if its lse is large: no row depends on its neighbours.
 __device__ inline void correct(RowFacts* facts, i32 r, i32 rows, const RowSum& found) {
   if (r >= rows || !is_large(facts[r])) return;
   if (found.sum == 0)
-    facts[r] = dead_row(facts[r].delta);
+    facts[r] = dead_row();
   else
     facts[r].shift = found.row_max, facts[r].factor = 1 / found.sum;
 }
@@ -85,10 +85,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) sums(const Attention p) {
   const i32 index = blockIdx.x / tiles, tile = blockIdx.x % tiles, r0 = tile * kRows;
   RowFacts* facts = facts_of(p, index);
   const i32 mine = r0 + (i32)threadIdx.x;
-  const bool large =
-      __syncthreads_or((int)threadIdx.x < kRows && mine < rows && is_large(facts[mine]));
+  const bool real = (int)threadIdx.x < kRows && mine < rows;
+  const bool large = __syncthreads_or(real && is_large(facts[mine]));
 #if MMA
-  if (threadIdx.x == 0) corrected(p, index)[tile] = large;
+  const bool dead = __syncthreads_or(real && is_dead(facts[mine]));
+  if (threadIdx.x == 0)
+    tile_flags(p, index)[tile] = (large ? kCorrected : 0) | (dead ? kHasDead : 0);
 #endif
   if (!large) return;
   const Head head(p, index);

@@ -230,6 +230,16 @@ struct TileCopy {
       copy_async(to + i * 128, from, i < count);
     count -= ROWS;
   }
+  // Makes zeros of the thread's pieces of the rows for which `is` holds. All its pieces are there.
+  template <class Is>
+  static __device__ __forceinline__ void clear(u32 tile, Is is) {
+    const u32 to = place(tile);
+#pragma unroll 1
+    for (int i = 0; i < ROWS; i += kRowsAtOnce)
+      if (is(row() + i))
+        asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + i * 128), "r"(0)
+                     : "memory");
+  }
   static __device__ u32 place(u32 tile) {  // of the thread's first piece
     return tile + col() / 64 * (ROWS * 128) + row() * 128 + (col() / 8 ^ row()) % 8 * 16;
   }

@@ -27,6 +27,7 @@ struct Form {
   double scale = TENON_UNSET, softcap = 0;
   bool kv_len = false, past_len = false, bshd = false;
   bool dead_rows = false;  // rows without a key: lse is -inf
+  int64_t nan_douts = 0;   // so many first queries have no key, and a dout of NaN and infinities
   // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
   // the mask would be lost in rounding, and differently in each dtype.
   bool is_far() const { return mask == Mask::far || mask == Mask::lowest || mask == Mask::shift; }
@@ -106,6 +107,38 @@ std::vector<Form> forms() {
         change(f);
       });
   };
+  const auto add_nan_dout = [&](const std::string& id, const char* sentence, int64_t rows,
+                                auto change) {
+    add("nan-dout" + id, sentence, [&](Form& f) {
+      f.dead_rows = true;
+      f.nan_douts = rows;
+      change(f);
+    });
+  };
+  add_nan_dout("", "rows without keys give nothing, even if their dout is NaN", 1,
+               [](Form& f) { f.mask = Mask::flags; });
+  add_nan_dout("-long", "the same, more than a tile of such rows", 70, [](Form& f) {
+    f.batch = f.k_heads = 1;
+    f.q_len = f.k_len = 150;
+    f.dim = f.v_dim = 64;
+    f.causal = true;
+    f.offset = -70;
+  });
+  add_nan_dout("-masked", "the same, a bool mask, grouped", 1, [](Form& f) {
+    f.batch = f.k_heads = 1;
+    f.mask = Mask::flags;
+    f.q_len = 70;
+    f.k_len = 150;
+    f.dim = 128;
+    f.v_dim = 96;
+  });
+  add_nan_dout("-wide", "the same, a float mask, wide heads", 1, [](Form& f) {
+    f.batch = f.q_heads = f.k_heads = 1;
+    f.mask = Mask::numbers_inf;
+    f.q_len = 70;
+    f.k_len = 80;
+    f.dim = f.v_dim = 160;
+  });
   add_far("mask-far", "rows and first keys that a mask puts far below zero", [](Form&) {});
   add_far("mask-far-long", "the same, whole tiles of keys among them", [](Form& f) {
     f.batch = f.q_heads = f.k_heads = 1;
@@ -388,6 +421,16 @@ void forward_row(Suite& s, const Form& f) {
        .scales = f.mask == Mask::none ? std::vector<double>{0.05, 1, 4} : std::vector<double>{1}});
 }
 
+Fill dout_of(const Form& f) {
+  if (f.nan_douts == 0) return Fill::normal();
+  std::vector<double> dout;  // of one head: all have the same
+  for (int64_t i = 0; i < f.q_len * f.v_dim; ++i)
+    dout.push_back(i >= f.nan_douts * f.v_dim ? 0.2 * static_cast<double>(i % 19 - 9)
+                   : i % 2 == 0               ? kNan
+                                              : kInf);
+  return Fill::list(dout);
+}
+
 void backward_row(Suite& s, const Form& f) {
   s.add({.id = "attention-backward-" + f.id,
          .sentence = std::string("gradient of attention: ") + f.sentence,
@@ -396,7 +439,7 @@ void backward_row(Suite& s, const Form& f) {
              [=](CaseBuilder& b) {
                op::attention_backward n{};
                set_operands(b, f, n);
-               n.dout = b.input("dout", laid_out(f, f.q_heads, f.q_len, f.v_dim));
+               n.dout = b.input("dout", laid_out(f, f.q_heads, f.q_len, f.v_dim), dout_of(f));
                const Node y = b.add(op::attention{.layout = n.layout,
                                                   .scale = n.scale,
                                                   .softcap = n.softcap,
@@ -436,7 +479,7 @@ void backward_row(Suite& s, const Form& f) {
 void attention_cases(Suite& s) {
   s.floor({.joined = 270, .own_joined = 0});
   for (const Form& f : forms()) {
-    forward_row(s, f);
+    if (f.nan_douts == 0) forward_row(s, f);
     backward_row(s, f);
   }
   s.add({.id = "attention-beyond-length",
