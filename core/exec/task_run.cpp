@@ -94,16 +94,21 @@ void TaskRun::enqueue(uint32_t task) {
     const std::lock_guard lock(mutex_);
     release(behind_[task]);
   }
+  // The callback comes from a thread of the plugin, through which no exception may pass.
+  if (!workers_.available()) return settle(task);
   try {
     runner_.event_of(region).on_done([self = shared_from_this(), task] {
-      self->workers_.post([self, task] { self->land(task); });
+      self->workers_.post([self, task] {
+        self->settle(task);
+        self->work();
+      });
     });
   } catch (const std::exception&) {
-    land(task);  // waits in this thread; the region's own failure is the one to report
+    settle(task);  // waits in this thread; the region's own failure is the one to report
   }
 }
 
-void TaskRun::land(uint32_t task) {
+void TaskRun::settle(uint32_t task) {
   std::vector<uint32_t> landed;
   std::exception_ptr failure;
   {
@@ -119,12 +124,9 @@ void TaskRun::land(uint32_t task) {
       }
     }
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure && !error_) error_ = failure;
-    for (uint32_t t : landed) end_task(t);
-  }
-  work();
+  const std::lock_guard lock(mutex_);
+  if (failure && !error_) error_ = failure;
+  for (uint32_t t : landed) end_task(t);
 }
 
 void TaskRun::end_task(uint32_t task) {

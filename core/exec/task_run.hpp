@@ -35,9 +35,9 @@ class TaskRun : public std::enable_shared_from_this<TaskRun> {
 
   void find_ready();
   void work();                  // runs tasks while some are ready
-  bool execute(uint32_t task);  // false: enqueued, and ends in land()
+  bool execute(uint32_t task);  // false: enqueued, and ends in settle()
   void enqueue(uint32_t task);
-  void land(uint32_t task);      // an enqueued region has ended
+  void settle(uint32_t task);    // waits for the end of an enqueued region
   void end_task(uint32_t task);  // with mutex_ held, like the functions below
   void release(const std::vector<uint32_t>& tasks);
   bool is_over() const { return active_ == 0 && (left_ == 0 || error_); }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -32,6 +33,28 @@ class Workers {
     }
     wake_.notify_all();
     for (std::thread& t : threads_) t.join();
+  }
+
+  // Creates the first thread if there is none. Once this has returned true, post() does not fail for
+  // want of a thread, so callbacks of a plugin may post. False: the system creates no thread, the
+  // caller does the work, and later calls try again.
+  bool available() noexcept {
+    try {
+      std::lock_guard lock(mutex_);
+      if (!threads_.empty()) return true;
+      try {
+        threads_.emplace_back([this] { loop(); });
+        return true;
+      } catch (const std::exception& e) {
+        if (!std::exchange(remarked_, true))
+          log(LogLevel::warning,
+              cat("runs of several regions: the system makes no thread for them (", e.what(),
+                  "); they are done by the calling thread, one region after another; hint: raise "
+                  "the limit of processes (ulimit -u, pids)"));
+      }
+    } catch (...) {  // no memory for the remark
+    }
+    return false;
   }
 
   // work does not throw. Fails where there is no thread and none can be made; later calls try
@@ -85,6 +108,7 @@ class Workers {
   size_t most_ = kMost;
   size_t idle_ = 0;
   bool stop_ = false;
+  bool remarked_ = false;  // that there is no thread
 };
 
 }  // namespace tenon::core

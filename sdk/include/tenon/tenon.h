@@ -615,7 +615,8 @@ TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str inpu
 // tenon_context_run() or tenon_context_run_async() was called first. Other runs may overlap.
 TENON_API tenon_status* tenon_context_run(tenon_context* context);
 
-// Starts a run and returns. Wait for it before the context is used again.
+// Starts a run and returns. Wait for it before the context is used again. Fails with
+// TENON_OUT_OF_MEMORY if there is no thread for it and the system creates none.
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
 
 // Sets *out_done to 1 if the run is done, else to 0. If the run is done and failed, sets *out_done
