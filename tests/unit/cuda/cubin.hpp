@@ -14,7 +14,7 @@ namespace tenon::cuda {
 
 class Cubin {
  public:
-  // Throws std::out_of_range when the bytes are no ELF file.
+  // Throws std::out_of_range when the bytes are no ELF file. They must outlive the object.
   explicit Cubin(std::string_view bytes) : bytes_(bytes) {
     constexpr size_t kTable = 0x28, kEntrySize = 0x3A, kCount = 0x3C, kNames = 0x3E;
     const auto table = read<uint64_t>(kTable);
@@ -27,6 +27,7 @@ class Cubin {
       sections_[name] = {read<uint64_t>(header(i) + 0x18), read<uint64_t>(header(i) + 0x20)};
     }
   }
+  explicit Cubin(std::string&&) = delete;
 
   // Those have a bank of parameters. Functions that were not inlined have code only.
   std::vector<std::string> kernels() const {

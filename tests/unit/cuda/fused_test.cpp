@@ -184,8 +184,9 @@ TEST_SUITE("cuda/fused") {
       const Frame frame(body.text, given.values(0, 2), shape,
                         {.batch = sets > 0, .fold = body.fold_over(shape), .multiprocessors = 100});
       const size_t words = frame.arguments(body.text.outputs().size()).size();
-      const Cubin code(compiler().compile("fused", frame.text(body.text, sets),
-                                          compile_options("sm_90a"), texts()));
+      const std::string bytes = compiler().compile("fused", frame.text(body.text, sets),
+                                                   compile_options("sm_90a"), texts());
+      const Cubin code(bytes);
       const size_t all = sets == 0 ? words : words * static_cast<size_t>(sets) + 1;
       CHECK(code.parameters("elementwise") ==
             std::vector<uint32_t>{static_cast<uint32_t>(8 * all)});

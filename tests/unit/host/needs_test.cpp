@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <random>
 
 #include "host/plugin_elf.hpp"
@@ -47,6 +48,13 @@ std::string loaded_in_child(const fs::path& file) {
 
 const std::string kLibrary = "libtenon_fixture_needed.so.1";
 
+// AddressSanitizer calls dlopen() in place of the plugin, whose own search path then does not count.
+#ifdef __SANITIZE_ADDRESS__
+const std::string kLoaded = "loaded: needed, none, ";
+#else
+const std::string kLoaded = "loaded: needed, later, ";
+#endif
+
 }  // namespace
 
 TEST_SUITE("host/needs") {
@@ -59,11 +67,11 @@ TEST_SUITE("host/needs") {
       for (const char* search : {"$ORIGIN/../beside", "/nowhere:${ORIGIN}/../beside/."}) {
         const fs::path file = copy_with_path(folder, "plugins/plugin.so", search, fixture);
         // The fixture's note: the needed library's answer, that of one opened later, dladdr's name.
-        CHECK(loaded_in_child(file) == "loaded: needed, later, " + file.string());
+        CHECK(loaded_in_child(file) == kLoaded + file.string());
       }
       fs::create_directory_symlink(folder.path / "plugins", folder.path / "link");
       CHECK(loaded_in_child(folder.path / "link/plugin.so") ==
-            "loaded: needed, later, " + (folder.path / "plugins/plugin.so").string());
+            kLoaded + (folder.path / "plugins/plugin.so").string());
     }
   }
 
@@ -219,7 +227,7 @@ TEST_SUITE("host/needs") {
         open((kPath / "tenon_plugin_needs.so").c_str(), O_RDONLY | O_CLOEXEC));
     const LinkNames names = ElfFile(descriptor, "whole").link_names();
     CHECK(names.needed.size() >= 2);  // and libc
-    CHECK(names.needed[0] == kLibrary);
+    CHECK(std::ranges::count(names.needed, kLibrary) == 1);
     CHECK(names.runpath.value_or("").starts_with("/placeholder/"));
     CHECK_FALSE(names.rpath);
   }
