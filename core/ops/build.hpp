@@ -107,8 +107,9 @@ class Builder {
     graph.set_marks(n, marks);
     return {graph[n].outputs};
   }
-  const Type& type(Value v) const { return graph.type(v); }
-  const Shape& shape(Value v) const { return graph.type(v).shape; }
+  // By value: the graph's own types move when a node is added.
+  Type type(Value v) const { return graph.type(v); }
+  Shape shape(Value v) const { return graph.type(v).shape; }
   DType dtype(Value v) const { return graph.type(v).dtype; }
 
   // Constants. Scalars have rank 0 and broadcast; `full` has a shape (an expanded scalar).

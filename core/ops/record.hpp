@@ -93,9 +93,12 @@ class Lower {
   Lower(Builder& builder, const NodeInfo& node, std::vector<Value>& results)
       : b(builder), node_(node), results_(results) {}
   Builder& b;
-  const Type& type(Value v) const { return b.type(v); }
+  Type type(Value v) const { return b.type(v); }
   bool wanted(size_t k) const { return k < node_.outputs.size() && node_.outputs[k]; }
-  void out(size_t k, Value value) { results_[k] = value; }
+  // A value for an output that the node does not list is dropped.
+  void out(size_t k, Value value) {
+    if (k < results_.size()) results_[k] = value;
+  }
 
  private:
   const NodeInfo& node_;
