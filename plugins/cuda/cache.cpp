@@ -29,6 +29,26 @@ bool make_directories(const fs::path& directory) {
   return mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
+// The whole of a regular file, marked as used now. Another file gives nothing: to open a FIFO would
+// wait for a writer, and what a link leads to is not the cache's.
+std::optional<std::string> read_and_mark(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return std::nullopt;
+  std::string bytes;
+  struct stat found {};
+  bool good = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
+  if (good) bytes.resize(static_cast<size_t>(found.st_size));
+  for (size_t done = 0; good && done < bytes.size();) {
+    const ssize_t count = ::read(file, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    good = count > 0;
+    done += good ? static_cast<size_t>(count) : 0;
+  }
+  if (good) futimens(file, nullptr);
+  ::close(file);
+  return good ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
 // A file of the cache, of either sort.
 struct Kept {
   fs::path path;
@@ -115,15 +135,11 @@ std::optional<std::string> DiskCache::find(const std::string& key) const {
 
 std::optional<std::string> DiskCache::find(const Digest& key) const {
   if (directory_.empty() || !obstacle(directory_).empty()) return std::nullopt;
-  const std::string path = path_of(key);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const std::optional<std::string> bytes = read_and_mark(path_of(key));
   const size_t start = sort_.mark.size() + 2 * sizeof(Digest);
-  if (bytes.size() <= start) return std::nullopt;
-  std::string content = bytes.substr(start);
-  if (bytes.compare(0, start, header(key, content)) != 0) return std::nullopt;
-  utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now
+  if (!bytes || bytes->size() <= start) return std::nullopt;
+  std::string content = bytes->substr(start);
+  if (bytes->compare(0, start, header(key, content)) != 0) return std::nullopt;
   return content;
 }
 
@@ -137,6 +153,7 @@ std::string DiskCache::written_aside(const Digest& key, const std::string& conte
   static std::atomic<unsigned> counter{0};
   std::string aside =
       path_of(key) + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1));
+  unlink(aside.c_str());  // of an earlier process with this id
   std::ofstream file(aside, std::ios::binary | std::ios::trunc);
   file << header(key, content) << content;
   file.close();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is kept on disk (machine code, tuned choices): one file per key, written aside and renamed,
-// so that processes may share a directory. A file that is damaged, or of another key, is as good as
-// none. A directory that others can write is not used. Together files stay below a limit: those
-// that were used least recently go first.
+// so that processes may share a directory. A file that is damaged, of another key, or no regular
+// file is as good as none. A directory that others can write is not used. Together files stay
+// below a limit: those that were used least recently go first.
 #pragma once
 
 #include <atomic>

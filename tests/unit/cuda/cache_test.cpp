@@ -110,6 +110,59 @@ TEST_SUITE("cuda/cache") {
     CHECK(cache.find("k") == code_of('c'));
   }
 
+  TEST_CASE("cache: an entry that is a FIFO, a link or a folder is none; files take its place") {
+    const Folder folder;
+    const DiskCache code(folder.path.string()), choices(folder.path.string(), kChoiceFiles);
+    CHECK(code.keep("sound", code_of('a')));
+    CHECK(choices.keep("sound", "0 1 2"));
+    for (const DiskCache* cache : {&code, &choices}) {
+      CAPTURE(cache->path_of("k"));
+      const std::string path = cache->path_of("k");
+      const auto make = [&](int kind) {
+        fs::remove(path);
+        if (kind == 0) return mkfifo(path.c_str(), 0600) == 0;
+        if (kind == 1) {
+          // The content is right, but it is not in the folder.
+          if (!cache->keep("k", code_of('b'))) return false;
+          fs::rename(path, path + "-elsewhere");
+          fs::create_symlink(path + "-elsewhere", path);
+          return true;
+        }
+        return fs::create_directory(path);
+      };
+      const auto is_none = [&](int kind) {
+        const bool replaced = kind < 2;
+        bool good = make(kind) && !cache->find("k");
+        good &= cache->keep_first("k", code_of('c')).has_value() == replaced;
+        good &= cache->find("k").has_value() == replaced;
+        good &= make(kind) && cache->keep("k", code_of('d')) == replaced;
+        good &= cache->find("k").has_value() == replaced;
+        // Evicting walks past it.
+        return good && make(kind) && DiskCache(folder.path.string()).keep("more", code_of('e'));
+      };
+      for (int kind = 0; kind < 3; ++kind) {
+        CAPTURE(kind);
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+          alarm(60);  // to open a FIFO would wait for ever
+          try {
+            _exit(is_none(kind) ? 0 : 1);
+          } catch (...) {
+            _exit(2);
+          }
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 0);
+        fs::remove(path);
+      }
+    }
+    CHECK(code.find("sound") == code_of('a'));
+    CHECK(choices.find("sound") == "0 1 2");
+  }
+
   TEST_CASE("cache: a full disk keeps nothing, leaves nothing, and harms nothing that was there") {
     const Folder folder;
     const DiskCache cache(folder.path.string());
