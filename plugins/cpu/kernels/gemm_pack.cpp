@@ -135,10 +135,10 @@ void pack_along_width(const From* data, int64_t step_stride, int64_t width, int6
   const int64_t vectors = (panel + lanes - 1) / lanes;
   for (int64_t first = 0; first < steps; first += kStepsTogether) {
     const int64_t last = std::min(steps, first + kStepsTogether);
-    // Later steps overwrite what vectors store beyond a narrow panel.
-    const bool whole = last - first == kStepsTogether && (panel >= lanes || last < steps);
     int64_t w = 0;
-    if (whole && vectors <= 2)
+    // Whole vectors reach beyond a narrow panel, into the step that is written next. So the last
+    // step of a narrow panel is left to the code below.
+    if (vectors <= 2 && last - first == kStepsTogether && (panel >= lanes || last < steps))
       for (; w + vectors * lanes <= width; w += panel) {
         const From* const from = data + first * step_stride + w;
         To* const at = to + w * panel_steps + first * panel;

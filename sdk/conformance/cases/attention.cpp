@@ -28,6 +28,7 @@ struct Form {
   bool kv_len = false, past_len = false, bshd = false;
   bool dead_rows = false;  // rows without a key: lse is -inf
   int64_t nan_douts = 0;   // so many first queries have no key, and a dout of NaN and infinities
+  bool dmask = true;       // the gradient of a float mask is wanted
   // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
   // the mask would be lost in rounding, and differently in each dtype.
   bool is_far() const { return mask == Mask::far || mask == Mask::lowest || mask == Mask::shift; }
@@ -139,6 +140,15 @@ std::vector<Form> forms() {
     f.k_len = 80;
     f.dim = f.v_dim = 160;
   });
+  add_nan_dout("-constant", "the same, a float mask without a gradient, wide heads", 1,
+               [](Form& f) {
+                 f.batch = f.q_heads = f.k_heads = 1;
+                 f.mask = Mask::numbers_inf;
+                 f.q_len = 70;
+                 f.k_len = 80;
+                 f.dim = f.v_dim = 160;
+                 f.dmask = false;
+               });
   add_far("mask-far", "rows and first keys that a mask puts far below zero", [](Form&) {});
   add_far("mask-far-long", "the same, whole tiles of keys among them", [](Form& f) {
     f.batch = f.q_heads = f.k_heads = 1;
@@ -456,8 +466,8 @@ void backward_row(Suite& s, const Form& f) {
                                                   .want_lse = true});
                n.o = y[0];
                n.lse = y[1];
-               n.want_dmask =
-                   f.mask == Mask::numbers || f.mask == Mask::numbers_inf || f.mask == Mask::row;
+               n.want_dmask = f.dmask && (f.mask == Mask::numbers || f.mask == Mask::numbers_inf ||
+                                          f.mask == Mask::row);
                const Node d = b.add(n);
                static constexpr const char* kNames[] = {"dq", "dk", "dv", "dmask"};
                // o was rounded to the dtype, and the gradients have lost that much.

@@ -30,8 +30,8 @@
 //
 //   Strings are UTF-8 with a length. Arguments are borrowed during the call; strings that the API
 //   returns live as long as the object they came from. Tensors are row-major, rank 0 to 8. Sizes
-//   are in bytes; dims and strides are in elements. Structs that can grow start with
-//   struct_size, which the caller sets to sizeof the struct.
+//   are in bytes; dims and strides are in elements. Structs that can grow start with struct_size,
+//   which the caller sets to sizeof the struct.
 
 // The layout is made by hand:
 // clang-format off
@@ -496,8 +496,8 @@ TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, teno
 TENON_API tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
                                          tenon_tensor_type* out_type);
 
-// Return the names in a space, sorted. The list is made once and kept until a name
-// is added or removed.
+// Return the names in a space, sorted. The list is made once and kept until a name is added or
+// removed.
 TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
 TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
                                          tenon_text** out_name);
