@@ -11,6 +11,10 @@
 
 namespace tenon::core {
 
+inline const tenon_backend& table_of(const Device& device) { return device.plugin().table(); }
+
+inline tenon_stream* handle_of(Stream* stream) { return stream ? stream->handle() : nullptr; }
+
 // Call it in a catch block: rethrows the exception as an error of the plugin.
 [[noreturn]] void rethrow_as_lie(const Plugin& plugin, const char* slot);
 
@@ -49,6 +53,15 @@ void call_again(const Device& device, FaultCall kind, const char* slot, Call cal
   }
   device.free_idle();
   call(device, kind, slot, call_slot);
+}
+
+// For slots that make an object; success without one is a lie.
+template <class Handle, class Make>
+Handle* made(const Device& device, FaultCall kind, const char* slot, Make make) {
+  Handle* handle = nullptr;
+  call_again(device, kind, slot, [&] { return make(&handle); });
+  if (!handle) device.plugin().lied(slot, "succeeded without a result");
+  return handle;
 }
 
 // For waits: a requested fault comes after the wait, because the work still takes place.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs: copies and checks what a plugin declares about a compiled region, so that the memory
 // planner can rely on it.
+#include "host/program.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "host/call.hpp"
-#include "host/device.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::core {

@@ -5,11 +5,39 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
+#include "base/error.hpp"
 #include "tenon/backend.h"
 
 namespace tenon::core {
+
+class Plugin;
+
+// A failure that a plugin reported.
+class DeviceError : public Error {
+ public:
+  DeviceError(Code code, const std::string& text, uint64_t run_id, uint32_t step, int64_t index,
+              bool retryable)
+      : Error(code, text), run_id_(run_id), step_(step), index_(index), retryable_(retryable) {}
+  uint64_t run_id() const { return run_id_; }    // 0 = none
+  uint32_t step() const { return step_; }        // of the program, TENON_NONE = none
+  int64_t index() const { return index_; }       // first bad flat index, -1 = none
+  bool retryable() const { return retryable_; }  // the same call may succeed later
+
+ private:
+  uint64_t run_id_;
+  uint32_t step_;
+  int64_t index_;
+  bool retryable_;
+};
+
+// Throws DeviceError unless status is null, and releases it. The first words of the text are the
+// origin that the status names.
+void check(tenon_status* status);
+// The same with the first words "plugin NAME: SLOT: ".
+void check(tenon_status* status, const Plugin& plugin, const char* slot);
 
 tenon_status* make_status(const tenon_status_desc* desc) noexcept;
 void release_status(tenon_status* status) noexcept;
