@@ -138,6 +138,8 @@ TENON_OP(scratch_twice, 1, scratch, core)
 TENON_END(scratch_twice)
 """
 
+MOST = 5, 9  # files of a composite family, and of one with kernels on cpu and cuda, shared lists and CHANGELOG.md included
+
 
 def fail(*what):
     sys.exit("family.py: " + " ".join(str(w) for w in what))
@@ -259,6 +261,9 @@ def main():
     tree.write(NATIVE)
     if tree.touched() != composite | native:
         fail("native kernels touch", sorted(tree.touched() - composite), "but CONTRIBUTING.md lists", sorted(native))
+    for files, most, kind in ((composite, MOST[0], "a composite family"), (composite | native, MOST[1], "one with native kernels")):
+        if len(files) > most:
+            fail(f"{kind}: {len(files)} files; expected at most {most}; got", sorted(files))
     tree.check_forgotten("plugins/cpu/kernels/stray.cpp", "")
 
     tree.must_configure()
