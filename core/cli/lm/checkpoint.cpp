@@ -142,6 +142,13 @@ Tensors tensors_in(const Store& store, uint32_t space) {
   return tensors;
 }
 
+// The file that was read, and its content.
+std::pair<std::string, Json> read_training(const std::string& folder) {
+  return read_saved(folder, "training.json", [](const std::string& path) {
+    return std::pair(path, parse_object(cli::read_file(path), path));
+  });
+}
+
 }  // namespace
 
 Config load_model(const std::string& folder, Store& store,
@@ -163,28 +170,13 @@ Config load_model(const std::string& folder, Store& store,
   return config;
 }
 
-namespace {
-// The file that was read, and its content.
-std::pair<std::string, Json> read_training(const std::string& folder) {
-  return read_saved(folder, "training.json", [](const std::string& path) {
-    return std::pair(path, parse_object(cli::read_file(path), path));
-  });
-}
-}  // namespace
-
 Strings load_options(const std::string& folder) {
   const auto [file, j] = read_training(folder);
   const Strings none;
   return field<Strings>(j, file, "options", &none);
 }
 
-bool load_accumulates(const std::string& folder) {
-  const auto [file, j] = read_training(folder);
-  const int64_t one = 1;
-  return field(j, file, "accumulate", &one) > 1;
-}
-
-TrainingState load_training(const std::string& folder, Store& store) {
+TrainingState load_training(const std::string& folder) {
   const auto [file, j] = read_training(folder);
   TrainingState s;
   s.total_steps = field<int64_t>(j, file, "total_steps");
@@ -221,6 +213,10 @@ TrainingState load_training(const std::string& folder, Store& store) {
   limit("accumulate", s.accumulate, int64_t{1}, int64_t{1} << 20);
   limit("warmup", s.warmup, int64_t{0}, int64_t{1} << 30);
   limit("lr", s.lr, 0.0, 1e3);
+  return s;
+}
+
+void load_states(const std::string& folder, const TrainingState& s, Store& store) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     std::string part;
     const auto metadata = read_saved(folder, name, [&](const std::string& path) {
@@ -234,7 +230,6 @@ TrainingState load_training(const std::string& folder, Store& store) {
   }
   read_saved(folder, "optimizer.safetensors",
              [&](const std::string& path) { store.load(TENON_SPACE_STATE, path); });
-  return s;
 }
 
 void check_state_names(const std::string& folder, const Config& config) {

@@ -33,13 +33,14 @@ struct TrainingState {
 // then before_contents is called, which may throw.
 Config load_model(const std::string& folder, Store& store,
                   const std::function<void(const Config&)>& before_contents = {});
-TrainingState load_training(const std::string& folder, Store& store);
+// training.json, checked.
+TrainingState load_training(const std::string& folder);
+// optimizer.safetensors, and that it and the weights are of the step of `training`.
+void load_states(const std::string& folder, const TrainingState& training, Store& store);
 // Refuses optimizer.safetensors if it has states that no training of this model has. Reads no
 // contents.
 void check_state_names(const std::string& folder, const Config& config);
-// Whether the training has sums of gradients (TrainingState::accumulate).
-bool load_accumulates(const std::string& folder);
-// Returns TrainingState::options.
+// Returns TrainingState::options, of a file whose other fields may be wrong.
 std::vector<std::string> load_options(const std::string& folder);
 
 // Throws if training.json cannot hold the state: JSON requires file names in UTF-8.
