@@ -344,7 +344,7 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   // logarithm of the sum. A row without keys has sum 0, and 0 / 0.5 is 0.
   const Value sums = b.max(b.expand(r.sum, s.scores()), b.scalar(b.dtype(r.sum), 0.5));
   const Value p = keep(b.over(r.e, sums));
-  // Whatever the upstream gradient of a row without keys holds, it gives nothing.
+  // Whatever k, v and the upstream gradient hold, a row without keys gives and gets nothing.
   const auto heads = [&](Value x) { return b.widen(swap_layout(b, n.layout, x)); };
   const Shape out{s.batch, s.q_heads, s.q_len, s.v_dim};
   const Value dout = b.where(dead(out), zero, heads(n.dout));
@@ -362,9 +362,11 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   const auto give = [&](size_t k, Value x) {
     l.out(k, swap_layout(b, n.layout, b.cast(x, dtype)));
   };
-  if (l.wanted(0))
-    give(0,
-         b.reshape(b.matmul(dz, r.k, false, false, r.scale), {s.batch, s.q_heads, s.q_len, s.dim}));
+  if (l.wanted(0)) {
+    const Shape shape{s.batch, s.q_heads, s.q_len, s.dim};
+    const Value dq = b.reshape(b.matmul(dz, r.k, false, false, r.scale), shape);
+    give(0, b.where(dead(shape), zero, dq));
+  }
   // The product over the folded rows includes the sum over the queries of a key head.
   if (l.wanted(1)) give(1, b.matmul(dz, r.q, true, false, r.scale));
   if (l.wanted(2)) give(2, b.matmul(b.reshape(p, s.folded(s.k_len)), rows, true, false));

@@ -67,7 +67,7 @@ struct Backward {
   }
   void run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_t end, int64_t split,
                 const Area& a, char* dk, char* dv, int64_t dk_stride, int64_t dv_stride) const;
-  void store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split, const Area& a) const;
+  void store_dq(const sdk::Call& c, int64_t index, int64_t split, const Area& a) const;
   template <class T>
   void add_dmask(const sdk::Call& c, const AttentionTile& t, int64_t key, int64_t keys,
                  const Area& a) const;
@@ -253,15 +253,17 @@ void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_
     tile_products({p.sum, TileMode::add, p.dim, lanes, keys, k_rows, 1, k.stride(), a.slopes, width,
                    width, a.dq, width, nullptr});
   }
-  store_dq(c, t, split, a);
+  store_dq(c, index, split, a);
 }
 
-void Backward::store_dq(const sdk::Call& c, const AttentionTile& t, int64_t split,
-                        const Area& a) const {
+void Backward::store_dq(const sdk::Call& c, int64_t index, int64_t split, const Area& a) const {
+  const AttentionTile t = tile(index);
   attention_transpose(p.sum, a.dq, p.width, p.dim, t.count, p.scale, a.q_rows, p.dim);
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const AttentionRow row = p.row(t, lane);
-    const char* const sums = a.q_rows + lane * p.dim * p.sum_size;
+    char* const sums = a.q_rows + lane * p.dim * p.sum_size;
+    // Rows without keys have slopes 0, and k may hold NaN.
+    if (has_no_key(facts(c, 0, index), lane)) std::memset(sums, 0, p.dim * p.sum_size);
     const int64_t at = p.q.at(t.batch, row.head, row.step);
     if (splits == 1) {
       epilogue_store(p.sum, sums, c.out<char>(0) + at * p.size, p.dtype, p.dim);

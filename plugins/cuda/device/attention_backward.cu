@@ -127,6 +127,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
   for (int h = 0; h < 2; ++h) {
     const i32 r = r0 + warp * 16 + h * 8 + lane / 4;
     if (r >= rows) continue;
+    if (row[h].factor == 0) {  // 0 times a NaN of k
+#pragma unroll
+      for (int i = h * 2; i < DP / 2; i += 4) dq[i] = dq[i + 1] = 0;
+    }
     const RowPlace place = head.row(p, r);
     store_sums<DP>((T*)p.dq + at(p.q_strides, head.batch, place.head, place.step), dq, h, p.dim,
                    (f32)p.scale);
@@ -283,6 +287,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) queries(const Attention p
   for (int i = 0; i < kEach; ++i) {
     const i32 r = r0 + y + 16 * i;
     if (r >= rows) continue;
+    if (row[i].factor == 0) {  // 0 times a NaN of k
+#pragma unroll
+      for (int j = 0; j < DP / 16; ++j) dq[i][j] = 0;
+    }
     const RowPlace place = head.row(p, r);
     store_row<DP>((T*)p.dq + at(p.q_strides, head.batch, place.head, place.step), dq[i], p.dim,
                   (S)p.scale);

@@ -366,6 +366,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) keys(const Attention p
       ds[i] = slope_of(p, facts[i / 4 * 8 + i % 2].delta,
                        widen(T{(u16)(weights[i / 8][i / 2 % 4] >> i % 2 * 16)}), ds[i],
                        capped[i % (sizeof capped / 4)]);
+    if (has_dead)  // dout·v of a row without keys may be NaN
+#pragma unroll
+      for (int i = 0; i < kThrough / 2; ++i)
+        if (is_dead(facts[i / 4 * 8 + i % 2])) ds[i] = 0;
   };
   if (begin < behind) {
     arrive(begin);

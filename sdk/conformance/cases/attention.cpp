@@ -14,8 +14,19 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // far, lowest: every third query adds a number far below zero (-1e9, -3e38) to all its scores, the
 // others to those of their first keys. shift: each query adds a number of its own to all its
-// scores.
-enum class Mask : uint8_t { none, flags, numbers, numbers_inf, keys, row, far, lowest, shift };
+// scores. later: the first batch sees nothing, the others all keys.
+enum class Mask : uint8_t {
+  none,
+  flags,
+  numbers,
+  numbers_inf,
+  keys,
+  row,
+  far,
+  lowest,
+  shift,
+  later
+};
 
 struct Form {
   std::string id;
@@ -28,6 +39,7 @@ struct Form {
   bool kv_len = false, past_len = false, bshd = false;
   bool dead_rows = false;  // rows without a key: lse is -inf
   int64_t nan_douts = 0;   // so many first queries have no key, and a dout of NaN and infinities
+  bool nan_keys = false;   // k and v of the first batch hold NaN and infinities
   bool dmask = true;       // the gradient of a float mask is wanted
   // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
   // the mask would be lost in rounding, and differently in each dtype.
@@ -149,6 +161,32 @@ std::vector<Form> forms() {
                  f.dim = f.v_dim = 160;
                  f.dmask = false;
                });
+  const auto add_nan_keys = [&](const std::string& id, const char* sentence, auto change) {
+    add("nan-keys" + id, sentence, [&](Form& f) {
+      f.mask = Mask::later;
+      f.dead_rows = f.nan_keys = true;
+      change(f);
+    });
+  };
+  add_nan_keys("", "rows without keys are zeros, even if k and v hold NaN", [](Form&) {});
+  add_nan_keys("-long", "the same, several tiles", [](Form& f) {
+    f.k_heads = 1;
+    f.q_len = 70;
+    f.k_len = 150;
+    f.dim = 64;
+    f.v_dim = 128;
+  });
+  add_nan_keys("-wide", "the same, wide heads", [](Form& f) {
+    f.q_heads = f.k_heads = 1;
+    f.q_len = f.k_len = 70;
+    f.dim = f.v_dim = 160;
+  });
+  add_nan_keys("-decode", "the same, few queries and many keys", [](Form& f) {
+    f.k_heads = 1;
+    f.q_len = 2;
+    f.k_len = 300;
+    f.dim = f.v_dim = 64;
+  });
   add_far("mask-far", "rows and first keys that a mask puts far below zero", [](Form&) {});
   add_far("mask-far-long", "the same, whole tiles of keys among them", [](Form& f) {
     f.batch = f.q_heads = f.k_heads = 1;
@@ -367,11 +405,26 @@ Value mask_of(CaseBuilder& b, const Form& f) {
     case Mask::keys:
       return b.input("mask", boolean, {f.batch, 1, 1, f.k_len},
                      Fill::list({1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1}).fixed());
+    case Mask::later: {
+      std::vector<double> flags(static_cast<size_t>(f.batch * f.k_len), 1);
+      std::fill_n(flags.begin(), f.k_len, 0);
+      return b.input("mask", boolean, {f.batch, 1, 1, f.k_len}, Fill::list(flags).fixed());
+    }
     case Mask::row:
       return b.input("mask", {f.k_len});
     default:
       return {};
   }
+}
+
+// k or v, `last` wide.
+Fill keys_of(const Form& f, int64_t last) {
+  if (!f.nan_keys) return Fill::normal();
+  const int64_t batch = f.k_heads * f.k_len * last;
+  std::vector<double> keys;
+  for (int64_t i = 0; i < f.batch * batch; ++i)
+    keys.push_back(i >= batch ? 0.2 * static_cast<double>(i % 19 - 9) : i % 2 == 0 ? kNan : kInf);
+  return Fill::list(keys);
 }
 
 template <class Op>
@@ -389,8 +442,8 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
     for (int64_t i = 0; i < f.q_len; ++i) near.push_back(f.is_all_far(i) ? 0 : 1);
     n.q = b.binary("mul", n.q, b.input("near", {f.q_len, 1}, Fill::list(near).fixed()));
   }
-  n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim));
-  n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim));
+  n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim), keys_of(f, f.dim));
+  n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim), keys_of(f, f.v_dim));
   n.mask = mask_of(b, f);
   const int64_t last = f.k_len - 2;
   if (f.kv_len)
@@ -427,7 +480,7 @@ void forward_row(Suite& s, const Form& f) {
            },
        .tolerance = scaled(cost(f)),
        .decomposed = 2,
-       .gradient = !big(f) && !f.is_far() && f.q_len > 0 && f.k_len > 0,
+       .gradient = !big(f) && !f.is_far() && !f.nan_keys && f.q_len > 0 && f.k_len > 0,
        .scales = f.mask == Mask::none ? std::vector<double>{0.05, 1, 4} : std::vector<double>{1}});
 }
 
