@@ -151,6 +151,8 @@ class Gathering {
 
 // Makes TBB create its workers, by a loop that needs all of them at once. Returns how many arrived.
 int gather(int workers) {
+  Handover fork, join;
+  fork.release();
   const Watched library(false);
   int came = 0;
   call_tbb([&] {
@@ -167,12 +169,15 @@ int gather(int workers) {
           tbb::blocked_range<int>(0, threads, 1),
           [&](const tbb::blocked_range<int>&) {
             const Watched ours(true);
+            fork.acquire();
             all.join();
+            join.release();
           },
           tbb::simple_partitioner());
     });
     came = all.here() - 1;
   });
+  join.acquire();
   return came;
 }
 
