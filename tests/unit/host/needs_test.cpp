@@ -48,8 +48,8 @@ std::string loaded_in_child(const fs::path& file) {
 
 const std::string kLibrary = "libtenon_fixture_needed.so.1";
 
-// AddressSanitizer calls dlopen() in place of the plugin, whose own search path then does not count.
-#ifdef __SANITIZE_ADDRESS__
+// The sanitizers call dlopen() in place of the plugin, whose own search path then does not count.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 const std::string kLoaded = "loaded: needed, none, ";
 #else
 const std::string kLoaded = "loaded: needed, later, ";
