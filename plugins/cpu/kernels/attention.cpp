@@ -130,11 +130,12 @@ const char* KeyRows::block(int64_t key, int64_t keys) {
 }
 
 MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t,
-                     char* buffer)
+                     char* buffer, bool by_row)
     : p_(p),
       mask_(p.mask_in < 0 ? nullptr : c.in<char>(p.mask_in)),
       buffer_(buffer),
-      lanes_(t.count) {
+      lanes_(t.count),
+      by_row_(by_row) {
   if (mask_ == nullptr) return;
   shared_ = p.mask_strides[2] == 0 && (p.mask_strides[1] == 0 || p.group == 1);
   for (int64_t lane = 0; lane < lanes_; ++lane) {
@@ -147,6 +148,12 @@ MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const Attent
 template <class T, class Get>
 void MaskBlock::gather(const AttentionScores& s, T* to, Get get) const {
   const int64_t step = p_.mask_strides[3];
+  if (by_row_) {
+    for (int64_t lane = 0; lane < lanes_; ++lane)
+      for (int64_t j = 0; j < s.keys; ++j)
+        to[lane * kKeyBlock + j] = static_cast<T>(get(rows_[lane] + (s.key + j) * step));
+    return;
+  }
   if (shared_) {
     for (int64_t j = 0; j < s.keys; ++j)
       std::fill_n(to + j * p_.width, p_.width, static_cast<T>(get(rows_[0] + (s.key + j) * step)));

@@ -58,8 +58,6 @@ template <class Op>
 // for attention and attention_backward; throws Refusal
 AttentionProblem attention_problem(const Op& n);
 
-// Keys per step of the inner loop. The scores of a tile stay in the first-level cache.
-inline constexpr int64_t kKeyBlock = 96;
 inline constexpr int64_t kMaxWidth = 64;
 // Tiles with at most this many rows read k and v in place, row by row.
 inline constexpr int64_t kFewRows = kSkinny;
@@ -113,7 +111,8 @@ class MaskBlock {
   static int64_t bytes(const AttentionProblem& p) {
     return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size;
   }
-  MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer);
+  MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer,
+            bool by_row = false);
   // Sets s.added or s.attend for the keys [s.key, s.key + s.keys).
   void fill(AttentionScores* s) const;
 
@@ -125,6 +124,7 @@ class MaskBlock {
   const char* mask_;
   char* buffer_;
   int64_t lanes_;
+  bool by_row_;          // as AttentionScores::by_row
   bool shared_ = false;  // all lanes share one row of the mask
   int64_t rows_[kMaxWidth];
 };

@@ -119,17 +119,23 @@ HWY_INLINE hn::Vec<D> capped(D d, const AttentionScores& s, hn::Vec<D> z) {
                  tanh_of(d, hn::Div(z, hn::Set(d, static_cast<T>(s.softcap)))));
 }
 template <class D>
-HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& lanes,
-                             hn::Vec<D> score, int64_t j, int64_t at) {
+HWY_INLINE hn::Vec<D> with_mask(D d, const AttentionScores& s, hn::Vec<D> score, int64_t at) {
   using T = hn::TFromD<D>;
-  const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
   if (s.added != nullptr) score = hn::Add(score, hn::LoadU(d, static_cast<const T*>(s.added) + at));
   if (s.attend != nullptr) {
     alignas(64) T attend[hn::MaxLanes(d)];
     for (size_t i = 0; i < hn::Lanes(d); ++i)
       attend[i] = static_cast<T>(s.attend[at + static_cast<int64_t>(i)]);
+    const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
     score = hn::IfThenElse(hn::Ne(hn::Load(d, attend), hn::Zero(d)), score, never);
   }
+  return score;
+}
+template <class D>
+HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& lanes,
+                             hn::Vec<D> score, int64_t j, int64_t at) {
+  const auto never = hn::Set(d, -std::numeric_limits<hn::TFromD<D>>::infinity());
+  score = with_mask(d, s, score, at);
   if (s.edges) score = hn::IfThenElse(lanes.allow(d, j), score, never);
   return score;
 }
@@ -176,6 +182,47 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
     hn::StoreU(factor, d, correction + lane);
     hn::StoreU(top, d, m + lane);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, l + lane), factor, hn::Add(sum0, sum1)), d, l + lane);
+  }
+}
+
+// The same with blocks by row: vectors of keys, one lane after the other.
+template <class T>
+void weights_by_row(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
+  constexpr T kNever = -std::numeric_limits<T>::infinity();
+  const hn::ScalableTag<T> d;
+  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
+  const auto never = hn::Set(d, kNever);
+  for (int64_t lane = 0; lane < s.lanes; ++lane) {
+    T* const row = scores + lane * kKeyBlock;
+    const auto within = [&](int64_t limit) {
+      return hn::Set(d, static_cast<T>(std::clamp<int64_t>(limit - s.key, 0, s.keys)));
+    };
+    const auto first = within(s.first[lane]), last = within(s.last[lane]);
+    auto top = never;
+    for (int64_t j = 0; j < s.keys; j += step) {
+      auto score = hn::LoadU(d, row + j);
+      if (s.softcap != 0) score = capped(d, s, score);
+      const int64_t at = lane * kKeyBlock + j;
+      if (s.added != nullptr || s.attend != nullptr) score = with_mask(d, s, score, at);
+      if (s.edges || j + step > s.keys) {  // no key beyond the block
+        const auto key = hn::Iota(d, static_cast<T>(j));
+        score = hn::IfThenElse(hn::And(hn::Ge(key, first), hn::Lt(key, last)), score, never);
+      }
+      hn::StoreU(score, d, row + j);
+      top = hn::Max(top, score);
+    }
+    // As above, but Max over lanes may lose a NaN, too.
+    const T old = m[lane], best = std::max(old, hn::GetLane(hn::MaxOfLanes(d, top))),
+            shift = best == kNever ? T{0} : best;
+    auto sum = hn::Zero(d);
+    for (int64_t j = 0; j < s.keys; j += step) {
+      const auto p = weight(d, hn::Sub(hn::LoadU(d, row + j), hn::Set(d, shift)));
+      hn::StoreU(p, d, row + j);
+      sum = hn::Add(sum, p);
+    }
+    const T factor = hn::GetLane(weight(d, hn::Set(d, old - shift)));
+    correction[lane] = factor, m[lane] = best;
+    l[lane] = l[lane] * factor + hn::GetLane(hn::SumOfLanes(d, sum));
   }
 }
 
@@ -244,8 +291,9 @@ void Dots(tenon_dtype sum, int64_t width, int64_t cols, const void* x, const voi
 void Weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction) {
   with_sum(s.sum, [&](auto type) {
     using T = decltype(type);
-    weights(s, static_cast<T*>(scores), static_cast<T*>(m), static_cast<T*>(l),
-            static_cast<T*>(correction));
+    const auto run = s.by_row ? weights_by_row<T> : weights<T>;
+    run(s, static_cast<T*>(scores), static_cast<T*>(m), static_cast<T*>(l),
+        static_cast<T*>(correction));
   });
 }
 void Slopes(const AttentionScores& s, void* scores, void* slopes_, const AttentionRowFacts& rows,

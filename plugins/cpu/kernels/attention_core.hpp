@@ -11,6 +11,9 @@
 
 namespace tenon::cpu {
 
+// Keys per step of the inner loop. The scores of a tile stay in the first-level cache.
+inline constexpr int64_t kKeyBlock = 96;
+
 // Rows per tile: tile_products reads them as one panel.
 int64_t attention_width(tenon_dtype sum);
 
@@ -29,6 +32,9 @@ struct AttentionScores {
   const int64_t* first;   // per lane: keys [first, last) are allowed
   const int64_t* last;
   bool edges;  // some lane excludes some of these keys
+  // Blocks are [lanes][kKeyBlock] instead, for attention_weights: with few lanes, the vectors run
+  // along the keys.
+  bool by_row = false;
 };
 
 // Applies softcap, mask and limits to `scores` (-inf where not allowed). Then replaces them by the

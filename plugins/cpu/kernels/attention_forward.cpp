@@ -63,6 +63,8 @@ struct Forward {
   void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
               const Partial& to) const;
   void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
+                    const KeyRows& k, const KeyRows& v, const Area& a) const;
   void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
                const Partial& to) const;
   template <class T>
@@ -89,8 +91,7 @@ void fill(tenon_dtype sum, char* to, int64_t n, double value) {
   }
 }
 
-// Prefetches rows of keys or values into the second-level cache. With few query rows, reading them
-// takes most of the time.
+// Prefetches rows of keys or values into the second-level cache.
 void prefetch_rows(const char* rows, int64_t step, int64_t bytes, int64_t count) {
   constexpr int64_t kLine = 64;
   for (int64_t j = 0; j < count; ++j, rows += step)
@@ -122,31 +123,48 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
   const int64_t begin = limits.begin + span * part / parts,
                 end = limits.begin + span * (part + 1) / parts;
   load_rows(c, t, a);
-  const MaskBlock mask(p, c, t, a.mask);
+  const bool few = t.count <= kFewRows;
+  const MaskBlock mask(p, c, t, a.mask, few);
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
       v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count);
-  const bool few = t.count <= kFewRows;
   for (int64_t key = begin; key < end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - key);
     if (few) {
-      prefetch_rows(v.raw(key), p.v.step * p.size, p.v_dim * p.size, keys);
-      gemm_skinny(p.dtype, t.count, keys, p.dim, a.rows, k.raw(key), 1, p.k.step, a.scores, 1,
-                  p.width);
+      multiply_few(t, key, keys, end, k, v, a);
     } else {
       tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1,
                      a.q, p.width, p.width, a.scores, p.width, nullptr});
     }
-    const AttentionScores s = attention_scores(p, t, limits, mask, key, keys);
+    AttentionScores s = attention_scores(p, t, limits, mask, key, keys);
+    s.by_row = few;
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
-      const int64_t next = std::min(kKeyBlock, end - key - keys);
-      prefetch_rows(k.raw(key + keys), p.k.step * p.size, p.dim * p.size, next);
       add_few(t, keys, v.raw(key), a, to);
     } else {
       tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1,
                      v.stride(), a.scores, p.width, p.width, to.o, p.width, a.correction});
     }
+  }
+}
+
+// Products of a few rows with a block of keys. Takes some keys at a time and prefetches what is read
+// next: the same rows of v, and of k those a block further. With few query rows, reading takes most
+// of the time, and more prefetches at once would fill the core's queue, so that it waits for them
+// before it computes.
+void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
+                           const KeyRows& k, const KeyRows& v, const Area& a) const {
+  constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 4;  // as gemm_skinny takes them
+  const int64_t k_bytes = p.dim * p.size, v_bytes = p.v_dim * p.size;
+  const int64_t at_once =
+      std::max(kFewestAtOnce, kBytesAtOnce / std::max<int64_t>(1, std::max(k_bytes, v_bytes)) /
+                                  kFewestAtOnce * kFewestAtOnce);
+  for (int64_t j = 0; j < keys; j += at_once) {
+    const int64_t n = std::min(at_once, keys - j), next = key + kKeyBlock + j;
+    prefetch_rows(v.raw(key + j), p.v.step * p.size, v_bytes, n);
+    prefetch_rows(k.raw(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
+    gemm_skinny(p.dtype, t.count, n, p.dim, a.rows, k.raw(key + j), 1, p.k.step,
+                a.scores + j * p.sum_size, kKeyBlock, 1);
   }
 }
 
@@ -156,11 +174,11 @@ void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, co
                          const Partial& to) const {
   T* const weights = reinterpret_cast<T*>(a.weights);
   T* const sums = weights + kFewRows * kKeyBlock;
-  const T* const scores = reinterpret_cast<const T*>(a.scores);
   const T* const correction = reinterpret_cast<const T*>(a.correction);
   T* const o = reinterpret_cast<T*>(to.o);
-  for (int64_t lane = 0; lane < t.count; ++lane)
-    for (int64_t j = 0; j < keys; ++j) weights[lane * keys + j] = scores[j * p.width + lane];
+  for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny takes rows without gaps
+    std::copy_n(reinterpret_cast<const T*>(a.scores) + lane * kKeyBlock, keys,
+                weights + lane * keys);
   gemm_skinny(p.dtype, t.count, p.v_dim, keys, weights, v, p.v.step, 1, sums, p.v_dim, 1);
   for (int64_t lane = 0; lane < t.count; ++lane)
     for (int64_t d = 0; d < p.v_dim; ++d) {

@@ -353,6 +353,17 @@ std::vector<Form> forms() {
         f.softcap = 3;
         f.bshd = true;
       });
+  add("few-queries", "two queries, a window, a bool mask, capped scores, many keys", [](Form& f) {
+    f.q_heads = 4;
+    f.mask = Mask::flags;
+    f.dead_rows = true;
+    f.q_len = 2;
+    f.k_len = 230;
+    f.dim = 20;
+    f.left = 200;
+    f.offset = 225;
+    f.softcap = 1.5;
+  });
   add("long-decode", "one query and many keys", [](Form& f) {
     f.q_len = 1;
     f.k_len = 700;
