@@ -8,7 +8,6 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "host/device.hpp"
 #include "host/plugin.hpp"
 
 struct tenon_status {

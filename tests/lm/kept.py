@@ -395,7 +395,10 @@ def memory(work):
 
 with tempfile.TemporaryDirectory() as temporary:
     parts = {f.__name__: f for f in (pipes, signals, full_disks, replacing, going_on, hostile_folders, memory)}
-    for name in sys.argv[2:] or parts:
+    named = sys.argv[2:]
+    if named[:1] == ["--without"]:
+        named = [name for name in parts if name not in named[1:]]
+    for name in named or parts:
         work = pathlib.Path(temporary) / name
         work.mkdir()
         parts[name](work)

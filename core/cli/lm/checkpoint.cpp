@@ -216,7 +216,7 @@ TrainingState load_training(const std::string& folder) {
   return s;
 }
 
-void load_states(const std::string& folder, const TrainingState& s, Store& store) {
+void load_states(const std::string& folder, const TrainingState& training, Store& store) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     std::string part;
     const auto metadata = read_saved(folder, name, [&](const std::string& path) {
@@ -224,9 +224,9 @@ void load_states(const std::string& folder, const TrainingState& s, Store& store
       return safetensors_metadata(path);
     });
     const std::string step = Json::parse(metadata).value("step", "?");
-    if (step != std::to_string(s.done_steps))
+    if (step != std::to_string(training.done_steps))
       throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " +
-                                     std::to_string(s.done_steps));
+                                     std::to_string(training.done_steps));
   }
   read_saved(folder, "optimizer.safetensors",
              [&](const std::string& path) { store.load(TENON_SPACE_STATE, path); });

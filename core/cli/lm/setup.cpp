@@ -299,7 +299,7 @@ const std::vector<Option>& train_options() {
 Args with_stored_options(const Args& args) {
   if (!args.has("--resume")) return args;
   const std::string folder = args.text("--resume");
-  // Opening the runtime needs the options. The rest is read in resume(), where the folder is locked.
+  // Opening the runtime needs the options. resume() reads the rest, once the output is locked.
   std::vector<Option> kept = cli::options_of(cli::lm_train_command());
   std::erase_if(kept,
                 [](const Option& o) { return std::ranges::find(kKept, o.name) == kKept.end(); });

@@ -110,7 +110,7 @@ struct LaneKeys {
   }
 };
 
-// The score of key j, computed from the product at `at`. With kCapped, without the additive mask.
+// The score from the product q·k, without mask and limits.
 template <class D>
 HWY_INLINE hn::Vec<D> capped(D d, const AttentionScores& s, hn::Vec<D> z) {
   using T = hn::TFromD<D>;
@@ -185,11 +185,12 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
   }
 }
 
-// The same with blocks by row: vectors of keys, one lane after the other.
+// As weights(), for blocks by row.
 template <class T>
 void weights_by_row(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
   constexpr T kNever = -std::numeric_limits<T>::infinity();
   const hn::ScalableTag<T> d;
+  static_assert(kKeyBlock % hn::MaxLanes(d) == 0);  // the last vector stays within its row
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   const auto never = hn::Set(d, kNever);
   for (int64_t lane = 0; lane < s.lanes; ++lane) {
@@ -211,7 +212,7 @@ void weights_by_row(const AttentionScores& s, T* scores, T* m, T* l, T* correcti
       hn::StoreU(score, d, row + j);
       top = hn::Max(top, score);
     }
-    // As above, but Max over lanes may lose a NaN, too.
+    // MaxOfLanes and std::max may lose a NaN; the weights restore it.
     const T old = m[lane], best = std::max(old, hn::GetLane(hn::MaxOfLanes(d, top))),
             shift = best == kNever ? T{0} : best;
     auto sum = hn::Zero(d);
@@ -247,12 +248,12 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const AttentionRowFa
       const auto score = masked(d, s, lanes, cap, j, at);
       const auto p = hn::IfThenZeroElse(none, hn::Mul(factor, weight(d, hn::Sub(score, shift))));
       // If a row attends to nothing, its gradient is 0, regardless of k and v.
-      auto ds = hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)),
-                                   hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), delta)));
+      const auto nothing = hn::Eq(p, hn::Zero(d));
+      auto ds = hn::IfThenZeroElse(nothing, hn::Mul(p, hn::Sub(hn::LoadU(d, slopes + at), delta)));
       if (added_slopes != nullptr) hn::StoreU(ds, d, added_slopes + at);
       if (s.softcap != 0) {
         const auto ratio = hn::Div(cap, softcap);
-        ds = hn::Mul(ds, hn::NegMulAdd(ratio, ratio, one));
+        ds = hn::IfThenZeroElse(nothing, hn::Mul(ds, hn::NegMulAdd(ratio, ratio, one)));
       }
       hn::StoreU(p, d, scores + at);
       hn::StoreU(ds, d, slopes + at);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector steps of attention on one tile, dispatched by instruction set. A tile holds up to `width`
 // query rows, one per lane. So scores, weights and sums over keys are vertical operations, and k
-// and v are read in their own layout. Blocks are [n][width] in the accumulation type (float or
-// double, given by `sum`).
+// and v are read in their own layout. Blocks are [n][width] (but see by_row) in the accumulation
+// type (float or double, given by `sum`).
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct AttentionScores {
   const int64_t* first;   // per lane: keys [first, last) are allowed
   const int64_t* last;
   bool edges;  // some lane excludes some of these keys
-  // Blocks are [lanes][kKeyBlock] instead, for attention_weights: with few lanes, the vectors run
-  // along the keys.
+  // For attention_weights only: scores, added and attend are [lanes][kKeyBlock]. With few lanes,
+  // vectors run along the keys.
   bool by_row = false;
 };
 

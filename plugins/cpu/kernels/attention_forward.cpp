@@ -148,10 +148,9 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
   }
 }
 
-// Products of a few rows with a block of keys. Takes some keys at a time and prefetches what is read
-// next: the same rows of v, and of k those a block further. With few query rows, reading takes most
-// of the time, and more prefetches at once would fill the core's queue, so that it waits for them
-// before it computes.
+// Products of a few rows with a block of keys, some keys at a time. Each time, prefetches the rows
+// of v of these keys, and the rows of k one block ahead. Reading takes most of the time with few
+// query rows. To prefetch a whole block at once would fill the core's queue and delay the products.
 void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
                            const KeyRows& k, const KeyRows& v, const Area& a) const {
   constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 4;  // as gemm_skinny takes them
@@ -162,7 +161,7 @@ void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, in
   for (int64_t j = 0; j < keys; j += at_once) {
     const int64_t n = std::min(at_once, keys - j), next = key + kKeyBlock + j;
     prefetch_rows(v.raw(key + j), p.v.step * p.size, v_bytes, n);
-    prefetch_rows(k.raw(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
+    if (next < end) prefetch_rows(k.raw(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
     gemm_skinny(p.dtype, t.count, n, p.dim, a.rows, k.raw(key + j), 1, p.k.step,
                 a.scores + j * p.sum_size, kKeyBlock, 1);
   }
@@ -176,7 +175,7 @@ void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, co
   T* const sums = weights + kFewRows * kKeyBlock;
   const T* const correction = reinterpret_cast<const T*>(a.correction);
   T* const o = reinterpret_cast<T*>(to.o);
-  for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny takes rows without gaps
+  for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny requires dense rows
     std::copy_n(reinterpret_cast<const T*>(a.scores) + lane * kKeyBlock, keys,
                 weights + lane * keys);
   gemm_skinny(p.dtype, t.count, p.v_dim, keys, weights, v, p.v.step, 1, sums, p.v_dim, 1);

@@ -181,6 +181,7 @@ std::vector<Form> forms() {
     f.q_len = f.k_len = 70;
     f.dim = f.v_dim = 160;
   });
+  add_nan_keys("-capped", "the same, capped scores", [](Form& f) { f.softcap = 1.5; });
   add_nan_keys("-decode", "the same, few queries and many keys", [](Form& f) {
     f.k_heads = 1;
     f.q_len = 2;
@@ -203,7 +204,7 @@ std::vector<Form> forms() {
   });
   add_far("mask-far-decode", "the same, few queries and many keys", [](Form& f) {
     f.batch = f.k_heads = 1;
-    f.q_len = 4;
+    f.q_len = 2;
     f.k_len = 300;
     f.dim = f.v_dim = 64;
   });
@@ -363,6 +364,13 @@ std::vector<Form> forms() {
     f.left = 200;
     f.offset = 225;
     f.softcap = 1.5;
+  });
+  add("few-queries-float", "one query, a float mask, wide values", [](Form& f) {
+    f.mask = Mask::row;
+    f.q_len = 1;
+    f.k_len = 230;
+    f.dim = 20;
+    f.v_dim = 28;
   });
   add("long-decode", "one query and many keys", [](Form& f) {
     f.q_len = 1;
