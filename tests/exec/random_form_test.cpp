@@ -152,10 +152,21 @@ class Oracle {
     const bool slope = spelling_.is_slope(name);
     double most = furthest(plain, y);
     for (const Results& m : moved_) most = std::max(most, furthest(m.at(name).values, y));
-    return std::max(16 * most, spelling_.unit * (slope ? 1024 * slope_ : 16 * largest(y)));
+    return std::max({16 * most, spelling_.unit * (slope ? 1024 * slope_ : 16 * largest(y)),
+                     slope ? subnormal_room(y.size()) : 0});
   }
 
  private:
+  // Slopes of a mean are often subnormal in f16: each is off by up to half of the smallest number,
+  // however small it is. For a sum of n of them, 4 * sqrt(n) such errors; n is at most that of the
+  // largest input.
+  double subnormal_room(size_t count) const {
+    if (spelling_.dtype != f16 || count == 0) return 0;
+    int64_t most = 0;
+    for (const Feed& f : spelling_.feeds) most = std::max(most, f.type.elements());
+    return 4 * std::sqrt(static_cast<double>(most) / static_cast<double>(count)) * 0x1p-25;
+  }
+
   const Spelling& spelling_;
   Results exact_;
   std::vector<Results> moved_;
