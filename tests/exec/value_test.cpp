@@ -207,6 +207,21 @@ TEST_SUITE("exec/value") {
     CHECK(run.get<float>("y") == Floats{2, 4, 6});
   }
 
+  // The variance overflows. So did the distances from the first value, and the mean became -inf.
+  TEST_CASE("layer_norm: the mean of numbers whose distances overflow is finite") {
+    Rig r("cpu:0");
+    const Value x = r.g.add(op::reshape{.shape = {2, 4}, .x = r.g.input("x", {f32, {8}})});
+    const Node y = r.g.add(op::layer_norm{.x = x, .want_mean = true});
+    r.g.output("y", y[0]);
+    r.g.output("mean", y[1]);
+    Context& run = r.ready();
+    run.set("x", Floats{2.5e38F, -2e38F, 1e38F, -1e38F, -3e38F, 3e38F, 0, 1e38F});
+    run.run();
+    for (const float v : run.get<float>("y")) CHECK(v == 0);
+    CHECK(run.get<float>("mean")[0] == doctest::Approx(1.25e37).epsilon(1e-6));
+    CHECK(run.get<float>("mean")[1] == doctest::Approx(2.5e37).epsilon(1e-6));
+  }
+
   TEST_CASE("tensors: scalars and empty ones pass") {
     for (const char* device : kDevices) {
       CAPTURE(std::string(device));

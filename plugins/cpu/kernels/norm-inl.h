@@ -9,6 +9,7 @@
 #endif
 
 #include <array>
+#include <cmath>
 
 #include "rows-inl.h"
 
@@ -26,14 +27,22 @@ struct Split {
 };
 
 // The mean of value(at) over a row of n > 0 elements. Averages the distances from the row's first
-// value: exact for a constant row, and accurate for a large mean.
+// value: exact for a constant row, and accurate for a large mean. Where these overflow, averages
+// them again, made smaller by a power of two.
 template <class D, class F>
 HWY_INLINE double mean_of(D d, int64_t n, F&& value) {
-  const auto first = hn::GetLane(value(Rest{0, 1}));
+  using T = hn::TFromD<D>;
+  const T first = hn::GetLane(value(Rest{0, 1}));
   const auto pivot = hn::Set(d, first);
   const double distances =
       sums<1>(d, n, [&](auto at) HWY_ATTR { return std::array{hn::Sub(value(at), pivot)}; })[0];
-  return first + distances / n;
+  if (std::isfinite(distances) || !std::isfinite(first)) return first + distances / n;
+  constexpr T kSmaller = static_cast<T>(0x1p-40);
+  const auto smaller = hn::Set(d, kSmaller), small_pivot = hn::Set(d, first * kSmaller);
+  const double small = sums<1>(d, n, [&](auto at) HWY_ATTR {
+    return std::array{hn::Sub(hn::Mul(value(at), smaller), small_pivot)};
+  })[0];
+  return first + small / n / kSmaller;
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
