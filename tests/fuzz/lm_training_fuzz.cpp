@@ -41,11 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   rig.optimizer.write(file_of(at == input.npos ? kSoundOptimizer : input.substr(at + line.size())));
   try {
     Store store(rig.folder.runtime());
-    const lm::TrainingState s = lm::load_training(rig.folder.path());
+    const lm::TrainingState s = lm::load_training(rig.folder.path(), store);
     must(s.done_steps >= 0 && s.done_steps <= s.total_steps && s.batch > 0 && s.warmup >= 0 &&
              std::isfinite(s.lr),
          "a training that makes no sense was accepted");
-    lm::load_states(rig.folder.path(), s, store);
     lm::loss_chart(s);
   } catch (const Error& e) {
     must(e.code() != TENON_INTERNAL, e.what());

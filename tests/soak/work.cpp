@@ -168,8 +168,7 @@ std::function<void()> resumes(const Runtime& runtime, const std::string& folder)
       store.add_missing(*graph);
     } else {
       require(lm::load_model(folder, store).dim == kModel.dim, "the stored config");
-      state = lm::load_training(folder);
-      lm::load_states(folder, state, store);
+      state = lm::load_training(folder, store);
       require(state.done_steps == step, "the stored step");
     }
     const float loss = train_step(runtime, *graph, store, step);

@@ -142,13 +142,6 @@ Tensors tensors_in(const Store& store, uint32_t space) {
   return tensors;
 }
 
-// The file that was read, and its content.
-std::pair<std::string, Json> read_training(const std::string& folder) {
-  return read_saved(folder, "training.json", [](const std::string& path) {
-    return std::pair(path, parse_object(cli::read_file(path), path));
-  });
-}
-
 }  // namespace
 
 Config load_model(const std::string& folder, Store& store,
@@ -170,13 +163,28 @@ Config load_model(const std::string& folder, Store& store,
   return config;
 }
 
+namespace {
+// The file that was read, and its content.
+std::pair<std::string, Json> read_training(const std::string& folder) {
+  return read_saved(folder, "training.json", [](const std::string& path) {
+    return std::pair(path, parse_object(cli::read_file(path), path));
+  });
+}
+}  // namespace
+
 Strings load_options(const std::string& folder) {
   const auto [file, j] = read_training(folder);
   const Strings none;
   return field<Strings>(j, file, "options", &none);
 }
 
-TrainingState load_training(const std::string& folder) {
+bool load_accumulates(const std::string& folder) {
+  const auto [file, j] = read_training(folder);
+  const int64_t one = 1;
+  return field(j, file, "accumulate", &one) > 1;
+}
+
+TrainingState load_training(const std::string& folder, Store& store) {
   const auto [file, j] = read_training(folder);
   TrainingState s;
   s.total_steps = field<int64_t>(j, file, "total_steps");
@@ -213,10 +221,6 @@ TrainingState load_training(const std::string& folder) {
   limit("accumulate", s.accumulate, int64_t{1}, int64_t{1} << 20);
   limit("warmup", s.warmup, int64_t{0}, int64_t{1} << 30);
   limit("lr", s.lr, 0.0, 1e3);
-  return s;
-}
-
-void load_states(const std::string& folder, const TrainingState& training, Store& store) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     std::string part;
     const auto metadata = read_saved(folder, name, [&](const std::string& path) {
@@ -224,12 +228,13 @@ void load_states(const std::string& folder, const TrainingState& training, Store
       return safetensors_metadata(path);
     });
     const std::string step = Json::parse(metadata).value("step", "?");
-    if (step != std::to_string(training.done_steps))
+    if (step != std::to_string(s.done_steps))
       throw Error(TENON_CORRUPT, part + ": is of step " + step + ", training.json says " +
-                                     std::to_string(training.done_steps));
+                                     std::to_string(s.done_steps));
   }
   read_saved(folder, "optimizer.safetensors",
              [&](const std::string& path) { store.load(TENON_SPACE_STATE, path); });
+  return s;
 }
 
 void check_state_names(const std::string& folder, const Config& config) {

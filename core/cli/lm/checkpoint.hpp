@@ -33,14 +33,13 @@ struct TrainingState {
 // then before_contents is called, which may throw.
 Config load_model(const std::string& folder, Store& store,
                   const std::function<void(const Config&)>& before_contents = {});
-// training.json, checked.
-TrainingState load_training(const std::string& folder);
-// Loads optimizer.safetensors. Throws if it or the weights are of another step than `training`.
-void load_states(const std::string& folder, const TrainingState& training, Store& store);
+TrainingState load_training(const std::string& folder, Store& store);
 // Refuses optimizer.safetensors if it has states that no training of this model has. Reads no
 // contents.
 void check_state_names(const std::string& folder, const Config& config);
-// Returns TrainingState::options. Does not check the other fields.
+// Whether the training has sums of gradients (TrainingState::accumulate).
+bool load_accumulates(const std::string& folder);
+// Returns TrainingState::options.
 std::vector<std::string> load_options(const std::string& folder);
 
 // Throws if training.json cannot hold the state: JSON requires file names in UTF-8.

@@ -166,12 +166,12 @@ void resume(const Args& args, Store& store, Training& t) {
   // What is gone on from must not change any more. A folder that is missing is not to be made.
   if (fs::is_directory(t.out, error)) take_out(t);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
-  t.state = load_training(from);
+  const bool sums = load_accumulates(from);
   t.config = load_model(from, store, [&](const Config& c) {
-    if (!args.has("--no-room-check")) check_weights_fit(c, t.state.accumulate > 1);
+    if (!args.has("--no-room-check")) check_weights_fit(c, sums);
   });
   check_state_names(from, t.config);
-  load_states(from, t.state, store);
+  t.state = load_training(from, store);
   name_differences(args, t.config, t.state);
   TrainingState& s = t.state;
   if (args.has("--steps")) {
@@ -299,7 +299,6 @@ const std::vector<Option>& train_options() {
 Args with_stored_options(const Args& args) {
   if (!args.has("--resume")) return args;
   const std::string folder = args.text("--resume");
-  // Opening the runtime needs the options. resume() reads the rest, once the output is locked.
   std::vector<Option> kept = cli::options_of(cli::lm_train_command());
   std::erase_if(kept,
                 [](const Option& o) { return std::ranges::find(kKept, o.name) == kKept.end(); });
