@@ -332,8 +332,9 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
   const Sizes& s = r.sizes;
   const Value zero = b.scalar(b.dtype(r.q), 0);
   weigh(b, r);
-  // Selects, because 0 times a NaN is NaN. Rows whose allowed
-  // scores are all -inf have no key either; among these, only those of a float mask are selected.
+  // Selects, because 0 times a NaN is NaN. Bool masks and limits are in r.allowed; a float mask can
+  // make all scores of a row -inf, so its rows are checked. Those that infinite q or k make -inf are
+  // not: v may not be NaN there.
   const auto dead = [&](const Shape& shape) { return has_no_key(b, b.expand(r.sum, shape)); };
   const auto keep = [&](Value x) {
     if (r.allowed) x = b.where(r.allowed, x, zero);

@@ -130,12 +130,11 @@ const char* KeyRows::block(int64_t key, int64_t keys) {
 }
 
 MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t,
-                     char* buffer, bool by_row)
+                     char* buffer)
     : p_(p),
       mask_(p.mask_in < 0 ? nullptr : c.in<char>(p.mask_in)),
       buffer_(buffer),
-      lanes_(t.count),
-      by_row_(by_row) {
+      lanes_(t.count) {
   if (mask_ == nullptr) return;
   shared_ = p.mask_strides[2] == 0 && (p.mask_strides[1] == 0 || p.group == 1);
   for (int64_t lane = 0; lane < lanes_; ++lane) {
@@ -148,7 +147,7 @@ MaskBlock::MaskBlock(const AttentionProblem& p, const sdk::Call& c, const Attent
 template <class T, class Get>
 void MaskBlock::gather(const AttentionScores& s, T* to, Get get) const {
   const int64_t step = p_.mask_strides[3];
-  if (by_row_) {
+  if (s.by_row) {
     for (int64_t lane = 0; lane < lanes_; ++lane)
       for (int64_t j = 0; j < s.keys; ++j)
         to[lane * kKeyBlock + j] = static_cast<T>(get(rows_[lane] + (s.key + j) * step));
@@ -202,7 +201,7 @@ void MaskBlock::fill(AttentionScores* s) const {
 
 AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile& t,
                                  const AttentionLimits& limits, const MaskBlock& mask, int64_t key,
-                                 int64_t keys) {
+                                 int64_t keys, bool by_row) {
   AttentionScores s{p.sum,
                     p.width,
                     t.count,
@@ -213,7 +212,8 @@ AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile&
                     nullptr,
                     limits.first,
                     limits.last,
-                    limits.edges(t, key, keys)};
+                    limits.edges(t, key, keys),
+                    by_row};
   mask.fill(&s);
   return s;
 }

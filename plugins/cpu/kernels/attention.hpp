@@ -111,8 +111,7 @@ class MaskBlock {
   static int64_t bytes(const AttentionProblem& p) {
     return p.mask_in < 0 ? 0 : kKeyBlock * p.width * p.sum_size;
   }
-  MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer,
-            bool by_row = false);
+  MaskBlock(const AttentionProblem& p, const sdk::Call& c, const AttentionTile& t, char* buffer);
   // Sets s.added or s.attend for the keys [s.key, s.key + s.keys).
   void fill(AttentionScores* s) const;
 
@@ -124,7 +123,6 @@ class MaskBlock {
   const char* mask_;
   char* buffer_;
   int64_t lanes_;
-  bool by_row_;          // as AttentionScores::by_row
   bool shared_ = false;  // all lanes share one row of the mask
   int64_t rows_[kMaxWidth];
 };
@@ -132,7 +130,7 @@ class MaskBlock {
 // The arguments of attention_core for the rows of a tile and the keys [key, key + keys).
 AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile& t,
                                  const AttentionLimits& limits, const MaskBlock& mask, int64_t key,
-                                 int64_t keys);
+                                 int64_t keys, bool by_row = false);
 
 // Widens one row to the accumulation type, or rounds it from there.
 void attention_widen(const AttentionProblem& p, const char* from, char* to, int64_t n);

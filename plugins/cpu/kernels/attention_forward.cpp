@@ -124,7 +124,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
                 end = limits.begin + span * (part + 1) / parts;
   load_rows(c, t, a);
   const bool few = t.count <= kFewRows;
-  const MaskBlock mask(p, c, t, a.mask, few);
+  const MaskBlock mask(p, c, t, a.mask);
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
       v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count);
@@ -136,8 +136,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
       tile_products({p.sum, TileMode::set, keys, lanes, p.dim, k.block(key, keys), k.stride(), 1,
                      a.q, p.width, p.width, a.scores, p.width, nullptr});
     }
-    AttentionScores s = attention_scores(p, t, limits, mask, key, keys);
-    s.by_row = few;
+    const AttentionScores s = attention_scores(p, t, limits, mask, key, keys, few);
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
       add_few(t, keys, v.raw(key), a, to);
