@@ -297,40 +297,44 @@ def record_types(debug, text, functions):
 
 PROGRAM = r"""
 #include <stdio.h>
-static void gate_int(const char* name, long long value, const char* type) {
-  printf("constant\t%s\t%lld\t%s\n", name, value, type);
-}
-static void gate_real(const char* name, double value, const char* type) {
-  printf("constant\t%s\t%.17g\t%s\n", name, value, type);
-}
-static void gate_string(const char* name, const char* value, const char* type) {
-  printf("constant\t%s\t\"%s\"\t%s\n", name, value, type);
-}
-#define GATE_TYPE(x)                                                                                     \
-  _Generic((x), char*: "string", const char*: "string", float: "float", double: "double", char: "char",  \
-      signed char: "int8_t", unsigned char: "uint8_t", short: "int16_t", unsigned short: "uint16_t",     \
+#define GATE_TYPE(x)                                                                                      \
+  _Generic((x), char*: "string", const char*: "string", float: "float", double: "double", char: "char",   \
+      signed char: "int8_t", unsigned char: "uint8_t", short: "int16_t", unsigned short: "uint16_t",      \
       int: "int", unsigned: "unsigned", long: "int64_t", unsigned long: "uint64_t", long long: "int64_t", \
       unsigned long long: "uint64_t")
-#define GATE_SHOW(name, x)                                                                               \
-  _Generic((x), char*: gate_string, const char*: gate_string, float: gate_real, double: gate_real,       \
-      default: gate_int)(name, (x), GATE_TYPE(x));
-#define TENON_OP(name, version, family, level) puts("op\t" #name " version " #version "\t" #level);
-#define TENON_IN(n) puts("part\toperand\t" #n "\trequired");
-#define TENON_IN_OPT(n) puts("part\toperand\t" #n "\toptional");
-#define TENON_IN_LIST(n) puts("part\toperand\t" #n "\tlist");
-#define TENON_STR(n, d) puts("part\tattribute\t" #n "\tstr\t" #d);
-#define TENON_I64(n, d) puts("part\tattribute\t" #n "\ti64\t" #d);
-#define TENON_F64(n, d) puts("part\tattribute\t" #n "\tf64\t" #d);
-#define TENON_BOOL(n, d) puts("part\tattribute\t" #n "\tbool\t" #d);
-#define TENON_DTYPE(n, d) puts("part\tattribute\t" #n "\tdtype\t" #d);
-#define TENON_INTS(n) puts("part\tattribute\t" #n "\tints\tempty");
-#define TENON_FN(n) puts("part\tattribute\t" #n "\tfunction");
-#define TENON_OUT(n) puts("part\toutput\t" #n "\trequired");
-#define TENON_OUT_OPT(n) puts("part\toutput\t" #n "\toptional");
-#define TENON_OUT_LIST(n) puts("part\toutput\t" #n "\tlist");
+#define GATE_ROW(name, x)                                                                   \
+  {name, GATE_TYPE(x), _Generic((x), char*: 0, const char*: 0, float: 0, double: 0, default: (x)), \
+   _Generic((x), float: (x), double: (x), default: 0), _Generic((x), char*: (x), const char*: (x), default: 0)},
+#define TENON_OP(name, version, family, level) "op\t" #name " version " #version "\t" #level "\n"
+#define TENON_IN(n) "part\toperand\t" #n "\trequired\n"
+#define TENON_IN_OPT(n) "part\toperand\t" #n "\toptional\n"
+#define TENON_IN_LIST(n) "part\toperand\t" #n "\tlist\n"
+#define TENON_STR(n, d) "part\tattribute\t" #n "\tstr\t" #d "\n"
+#define TENON_I64(n, d) "part\tattribute\t" #n "\ti64\t" #d "\n"
+#define TENON_F64(n, d) "part\tattribute\t" #n "\tf64\t" #d "\n"
+#define TENON_BOOL(n, d) "part\tattribute\t" #n "\tbool\t" #d "\n"
+#define TENON_DTYPE(n, d) "part\tattribute\t" #n "\tdtype\t" #d "\n"
+#define TENON_INTS(n) "part\tattribute\t" #n "\tints\tempty\n"
+#define TENON_FN(n) "part\tattribute\t" #n "\tfunction\n"
+#define TENON_OUT(n) "part\toutput\t" #n "\trequired\n"
+#define TENON_OUT_OPT(n) "part\toutput\t" #n "\toptional\n"
+#define TENON_OUT_LIST(n) "part\toutput\t" #n "\tlist\n"
 #define TENON_END(n)
-int main(void) {
+static const char gate_ops[] =
 #include <tenon/ops.def>
+    ;
+static const struct { const char *name, *type; long long number; double real; const char* text; } gate_rows[] = {
+%s};
+int main(void) {
+  for (size_t i = 0; i < sizeof(gate_rows) / sizeof(gate_rows[0]); ++i) {
+    printf("constant\t%%s\t", gate_rows[i].name);
+    if (gate_rows[i].text) printf("\"%%s\"", gate_rows[i].text);
+    else if (gate_rows[i].type[0] == 'f' || gate_rows[i].type[0] == 'd') printf("%%.17g", gate_rows[i].real);
+    else printf("%%lld", gate_rows[i].number);
+    printf("\t%%s\n", gate_rows[i].type);
+  }
+  fputs(gate_ops, stdout);
+}
 """
 # What a macro stands for if it is no value.
 NO_VALUE = re.compile(r"__attribute__|_Static_assert|static_assert")
@@ -365,8 +369,8 @@ def record(include):
             elif body and macro.isupper() and not NO_VALUE.search(body):
                 values.append(macro)
         source = "".join(f"#include <tenon/{h}>\n" for h in text.headers)
-        source += "".join(f"__typeof__(&{f}) gate_{f};\n" for f in functions) + PROGRAM
-        source += "".join(f'  GATE_SHOW("{m}", {m})\n' for m in values) + "}\n"
+        source += "".join(f"__typeof__(&{f}) gate_{f};\n" for f in functions)
+        source += PROGRAM % "".join(f'  GATE_ROW("{m}", {m})\n' for m in values)
         (folder / "gate.c").write_text(source)
         run(compiler(include, "-g", "-gdwarf-4", "-gz=none", "-O0", "-fno-eliminate-unused-debug-types",
                      "-Werror=int-conversion", "gate.c", "-o", "gate"), folder)

@@ -60,29 +60,23 @@ def as_expected(found, expected):
     return isinstance(found, list) and len(found) == len(expected) and all(map(str.__contains__, found, expected))
 
 
-def test_changes(include, work, bad):
-    base = work / "base"
-    copy(include, base)
-    (base / "tenon/given.h").write_text(GIVEN)
+def results_of_changes(pool, base, work):
+    """(what, is it as expected?, lines) of each prepared change."""
     past = gate_record.record(base)
-    if gate.compare(past, past):
-        bad.append("the headers against themselves")
-        print("\n".join(["BAD  the headers against themselves", *gate.compare(past, past)]))
     changes = [*BAD, *((*c, []) for c in GOOD)]
-    with concurrent.futures.ProcessPoolExecutor() as pool:
-        results = [pool.submit(try_change, base, past, work / f"change{i}", c[1:4]) for i, c in enumerate(changes)]
-    for (what, *_, expected), result in zip(changes, results):
-        found, good = result.result(), as_expected(result.result(), expected)
+    tries = [pool.submit(try_change, base, past, work / f"change{i}", c[1:4]) for i, c in enumerate(changes)]
+    same = gate.compare(past, past)
+    yield "the headers against themselves", not same, same
+    for (what, *_, expected), attempt in zip(changes, tries):
+        found = attempt.result()
+        good = as_expected(found, expected)
         lines = [found] if isinstance(found, str) else found or ["accepted"]
-        print(f"{'ok ' if good else 'BAD'}  {what}\n       " + "\n       ".join(lines))
-        if not good:
-            bad.append(what)
-            print("     expected:\n       " + "\n       ".join(expected or ["accepted"]))
+        yield what, good, lines if good else [*lines, "expected:", *(expected or ["accepted"])]
 
 
-def test_commands(include, work, bad):
-    """record, check, keep and past, as a build runs them, with their exit status."""
-    now, past = work / "now", work / "past"
+def results_of_commands(include, work):
+    """Likewise of record, check, keep and past, as a build runs them, with their exit status."""
+    results, now, past = [], work / "now", work / "past"
     copy(include, now)
     past.mkdir()
     number = gate.version_of(gate_record.record(now)).split(".")
@@ -91,11 +85,8 @@ def test_commands(include, work, bad):
     def expect(what, status, said, *words):
         done = subprocess.run([sys.executable, gate.__file__, *map(str, words)], capture_output=True, text=True)
         good = done.returncode == status and all(part in done.stdout + done.stderr for part in said)
-        print(f"{'ok ' if good else 'BAD'}  {what}")
-        if not good:
-            bad.append(what)
-            print(f"     expected status {status} and {said}, got status {done.returncode}\n"
-                  f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        results.append((what, good, [] if good else [f"expected status {status} and {said}, got {done.returncode}",
+                                                     *done.stdout.splitlines()[-20:], *done.stderr.splitlines()[-20:]]))
         return done.stdout
 
     expect("past: no version is kept", 77, ["no version is kept"], "past", past, now)
@@ -123,6 +114,7 @@ def test_commands(include, work, bad):
     shutil.rmtree(past / "99.0/include")
     expect("past: a folder without headers", 1, ["99.0/include/tenon: no headers"], "past", past, include)
     expect("no command", 2, ["gate.py record"])
+    return results
 
 
 def selftest(include, work=None):
@@ -130,8 +122,14 @@ def selftest(include, work=None):
     bad = []
     if work is not None:
         pathlib.Path(work).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        test_changes(include, pathlib.Path(folder), bad)
-        test_commands(include, pathlib.Path(folder) / "commands", bad)
+    with tempfile.TemporaryDirectory(dir=work) as name, concurrent.futures.ProcessPoolExecutor() as pool:
+        folder = pathlib.Path(name)
+        commands = pool.submit(results_of_commands, include, folder / "commands")
+        copy(include, folder / "base")
+        (folder / "base/tenon/given.h").write_text(GIVEN)
+        for what, good, lines in [*results_of_changes(pool, folder / "base", folder), *commands.result()]:
+            print("\n       ".join([f"{'ok ' if good else 'BAD'}  {what}", *lines]))
+            if not good:
+                bad.append(what)
     print(f"{len(BAD)} bad changes, {len(GOOD)} good ones, {len(bad)} of all tests failed: {', '.join(bad) or 'none'}")
     return 1 if bad else 0
