@@ -48,6 +48,7 @@ Shape shape_from(uint32_t rank, const int64_t* dims) {
 
 tenon_tensor_type to_c(const Type& type) {
   tenon_tensor_type out{};
+  out.struct_size = sizeof out;
   out.dtype = type.dtype;
   out.rank = static_cast<uint16_t>(type.shape.rank());
   std::copy(type.shape.begin(), type.shape.end(), out.dims);

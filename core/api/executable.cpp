@@ -190,7 +190,7 @@ tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output
                                         tenon_tensor_type* out_type) {
   return door("tenon_context_output_type", [&] {
     need(out_type, "out_type");
-    *out_type = to_c(need(context, "context").context.output_type(view(output)));
+    give(*out_type, to_c(need(context, "context").context.output_type(view(output))), "out_type");
   });
 }
 

@@ -52,7 +52,8 @@ std::string signature(const tenon::OpSchema& schema) {
         list(operands, p.name, "?");
         break;
       case Kind::operand_list:
-        list(operands, p.name, "...");
+      case Kind::optional_list:
+        list(operands, p.name, p.kind == Kind::operand_list ? "..." : "...?");
         break;
       case Kind::attr:
         list(attrs, p.name, "=", default_text(p));

@@ -88,7 +88,9 @@ tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str nam
                                tenon_tensor_type* out_type) {
   return door("tenon_store_type", [&] {
     need(out_type, "out_type");
-    *out_type = to_c(need(store, "store").store->type(space_from(space), std::string(view(name))));
+    give(*out_type,
+         to_c(need(store, "store").store->type(space_from(space), std::string(view(name)))),
+         "out_type");
   });
 }
 

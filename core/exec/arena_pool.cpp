@@ -36,7 +36,7 @@ bool ArenaPool::borrow(Lease& lease, std::span<const uint64_t> sizes, Chunks& he
       lock.unlock();
       trash = {};
       chunk = std::make_shared<ArenaChunk>();
-      chunk->buffer = device_->buffer(sizes[c]);
+      chunk->buffer = device_->buffer(sizes[c], "intermediates");
       lock.lock();
       chunks_.push_back(chunk);
     }

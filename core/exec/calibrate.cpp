@@ -147,7 +147,7 @@ class Measurer {
   void transfers(Rates& r) {
     const auto bytes = static_cast<uint64_t>(fitting(64 * kMib));
     std::vector<std::byte> host(bytes);
-    const std::shared_ptr<Buffer> buffer = device_->buffer(bytes);
+    const std::shared_ptr<Buffer> buffer = device_->buffer(bytes, "calibration");
     const double in = time_of(options_.seconds, [&] { buffer->write(0, host.data(), bytes); });
     next("copies from the device");
     const double out = time_of(options_.seconds, [&] { buffer->read(0, host.data(), bytes); });

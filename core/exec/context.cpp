@@ -87,12 +87,13 @@ Lease& Context::prepare() {
     for (const PlannedInput& in : plan.inputs) {
       auto& buffers = lease->inputs.emplace_back(devices);
       for (uint32_t d : in.devices)
-        if (const uint64_t size = type_bytes(in.type)) buffers[d] = plan.devices[d]->buffer(size);
+        if (const uint64_t size = type_bytes(in.type))
+          buffers[d] = plan.devices[d]->buffer(size, "input");
     }
     lease->input_versions.assign(plan.inputs.size(), 0);
     for (const OutputSlot& out : plan.output_slots) {
       const uint64_t size = type_bytes(out.type);
-      lease->outputs.push_back(size ? plan.devices[out.device]->buffer(size) : nullptr);
+      lease->outputs.push_back(size ? plan.devices[out.device]->buffer(size, "output") : nullptr);
     }
     for (const PlannedRegion& region : plan.regions) {
       Device& device = *plan.devices[region.device];

@@ -17,15 +17,16 @@ class Making {
  public:
   Making(const Plan& maker, Buffer& dense, Buffer& made)
       : plan_(maker), device_(*maker.devices[0]), dense_(borrowed(dense)), made_(borrowed(made)) {
-    for (const uint64_t size : plan_.arenas[0].chunks) chunks_.push_back(device_.buffer(size));
+    for (const uint64_t size : plan_.arenas[0].chunks)
+      chunks_.push_back(device_.buffer(size, "intermediates"));
     for (const PlannedConstant& c : plan_.constants) {
       auto& buffer = constants_.emplace_back();
       if (c.data->empty()) continue;
-      buffer = device_.buffer(c.data->size());
+      buffer = device_.buffer(c.data->size(), "constant");
       buffer->write(0, c.data->data(), c.data->size());
     }
     for (const PlannedDerived& d : plan_.derived) {
-      derived_.push_back(device_.buffer(d.size));
+      derived_.push_back(device_.buffer(d.size, "derived weight"));
       plan_.regions[d.region].program->derive(d.value, dense, *derived_.back());
     }
   }
@@ -72,7 +73,7 @@ void derive(const Plan& plan, const PlannedDerived& planned, Buffer& dense, Buff
   if (!planned.maker) return lay_out(dense);
   if (planned.region == kNone) return Making(*planned.maker, dense, derived).run();
   const Plan& maker = *planned.maker;
-  const auto made = maker.devices[0]->buffer(type_bytes(maker.output_slots[0].type));
+  const auto made = maker.devices[0]->buffer(type_bytes(maker.output_slots[0].type), "weight");
   Making(maker, dense, *made).run();
   lay_out(*made);
 }

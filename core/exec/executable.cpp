@@ -117,7 +117,7 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
     const PlannedConstant& constant = out->plan.constants[c];
     if (constant.data->empty()) continue;
     for (uint32_t d : constant.devices) {
-      auto buffer = devices[d]->buffer(constant.data->size());
+      auto buffer = devices[d]->buffer(constant.data->size(), "constant");
       buffer->write(0, constant.data->data(), constant.data->size());
       out->constants[d][c] = std::move(buffer);
     }

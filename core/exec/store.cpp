@@ -17,7 +17,7 @@ std::string_view space_name(Space space) {
 Entry::Copy& Entry::copy_on(Device& device) {
   Copy& copy = copies_[&device];
   const uint64_t size = type_bytes(type_);
-  if (!copy.buffer && size) copy.buffer = device.buffer(size);
+  if (!copy.buffer && size) copy.buffer = device.buffer(size, "weight");
   return copy;
 }
 
@@ -68,11 +68,11 @@ std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout
   DerivedCopy& derived = derived_[{&device, layout, size}];
   std::shared_ptr<Buffer> buffer = derived.buffer.lock();
   if (buffer && derived.current) return buffer;
-  if (!buffer) buffer = device.buffer(size);
+  if (!buffer) buffer = device.buffer(size, "weight");
   if (const auto found = copies_.find(&device); found != copies_.end() && found->second.current) {
     make(*found->second.buffer, *buffer);
   } else {
-    const std::shared_ptr<Buffer> dense = device.buffer(type_bytes(type_));
+    const std::shared_ptr<Buffer> dense = device.buffer(type_bytes(type_), "weight");
     fill(*dense);
     make(*dense, *buffer);
   }

@@ -74,7 +74,7 @@ void Recomputed::clone_segment(uint32_t segment) {
     std::vector<Value> operands = node.operands;
     for (Value& v : operands)
       if (const auto again = again_.find(v.id); v && again != again_.end()) v = again->second;
-    const NodeId clone = graph_.add_node(*node.op, std::move(operands), node.attrs,
+    const NodeId clone = graph_.add_node(*node.op, {std::move(operands), node.lists}, node.attrs,
                                          wanted_outputs(node), node.provenance);
     graph_.set_clone(clone, next_clone_);
     clone_of_.emplace(n, clone);

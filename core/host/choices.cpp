@@ -10,14 +10,8 @@
 namespace tenon::core {
 
 void Plugin::find_choices() {
-  const auto* found = static_cast<const tenon_choices*>(find_extension(TENON_CHOICES_ID));
-  if (!found) return;
-  if (!TENON_HAS(tenon_choices, found, take) || !found->list || !found->take) {
-    log(LogLevel::warning,
-        cat("plugin ", name_, ": its ", TENON_CHOICES_ID, " is not whole: not used"));
-    return;
-  }
-  choices_ = *found;
+  find<tenon_choices>(TENON_CHOICES_ID, TENON_CHOICES_SIZE_V1, choices_,
+                      [](const tenon_choices& t) { return t.list && t.take; });
 }
 
 std::vector<std::string> choices_of(const Device& device) {

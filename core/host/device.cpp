@@ -31,23 +31,24 @@ Device::~Device() {
 
 bool Device::has_streams() const { return plugin_->has_streams(); }
 
-std::shared_ptr<Buffer> Device::buffer(uint64_t size) {
+std::shared_ptr<Buffer> Device::buffer(uint64_t size, std::string_view name, uint32_t kind) {
   if (size == 0) fail(Code::invalid_argument, "a buffer of size 0 on ", info_.id);
   if (size > info_.max_allocation) {
     fail(Code::out_of_memory, "a buffer of ", size, " bytes on ", info_.id, ", which allows ",
          info_.max_allocation);
   }
+  const tenon_buffer_options options = {sizeof options, size, {name.data(), name.size()}, kind, 0};
   auto* handle = made<tenon_buffer>(*this, kFaultAllocate, "buffer_create", [&](auto** out) {
-    return plugin_->table().buffer_create(handle_, size, out);
+    return plugin_->table().buffer_create(handle_, &options, out);
   });
   auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, size);
-  if (info_.host_addressable) {
+  if (info_.host_addressable || (kind != TENON_MEMORY_DEVICE && plugin_->table().buffer_address)) {
     buffer->address_ = guarded(*plugin_, "buffer_address",
                                [&] { return plugin_->table().buffer_address(handle); });
     const auto address = reinterpret_cast<uintptr_t>(buffer->address());
     if (address == 0) {
-      plugin_->lied("buffer_address", info_.id,
-                    " is host-addressable, but gave no address for a buffer of ", size, " bytes");
+      plugin_->lied("buffer_address", info_.id, " gave no host address for a buffer of ", size,
+                    " bytes");
     }
     if (address % info_.alignment != 0) {
       plugin_->lied("buffer_address", "a buffer of ", size, " bytes on ", info_.id,
@@ -76,7 +77,7 @@ class QueryAnswer {
 
   std::vector<Verdict> verdicts(uint32_t node_count) const {
     const Plugin& plugin = device_.plugin();
-    if (!TENON_HAS(tenon_query_result, result_, count)) {
+    if (result_->struct_size < TENON_QUERY_RESULT_SIZE_V1) {
       plugin.lied("query", "the result is too small: ", result_->struct_size, " bytes");
     }
     if (result_->count != node_count) {
@@ -85,10 +86,10 @@ class QueryAnswer {
     }
     if (node_count == 0) return {};
     if (!result_->verdicts) plugin.lied("query", "says ", node_count, " verdicts, but gives none");
-    if (result_->verdict_stride < sizeof(tenon_verdict) || result_->verdict_stride % 8 != 0 ||
+    if (result_->verdict_stride < TENON_VERDICT_SIZE_V1 || result_->verdict_stride % 8 != 0 ||
         result_->verdict_stride > 1 << 20) {
       plugin.lied("query", "verdicts are ", result_->verdict_stride,
-                  " bytes apart, expected a multiple of 8 from ", sizeof(tenon_verdict));
+                  " bytes apart, expected a multiple of 8 from ", TENON_VERDICT_SIZE_V1);
     }
     std::vector<Verdict> all(node_count);
     for (uint32_t i = 0; i < node_count; ++i) all[i] = verdict(i);
@@ -127,7 +128,7 @@ class QueryAnswer {
 std::vector<Verdict> Device::query(const void* blob, size_t size) {
   tenon_blob graph;
   if (const char* bad = tenon_blob_open(blob, size, &graph)) fail(Code::corrupt, "query: ", bad);
-  return QueryAnswer(*this, blob, size).verdicts(graph.functions[0].node_count);
+  return QueryAnswer(*this, blob, size).verdicts(tenon_blob_function_at(&graph, 0)->node_count);
 }
 
 std::shared_ptr<Program> Device::compile(const void* blob, size_t size,

@@ -80,7 +80,10 @@ class Device : public std::enable_shared_from_this<Device> {
   bool has_streams() const;
   tenon_device* handle() const { return handle_; }
 
-  std::shared_ptr<Buffer> buffer(uint64_t size);  // size > 0; contents undefined
+  // size > 0; contents undefined. name: what it is for, for reports. kind: TENON_MEMORY_*; fails
+  // with unsupported if the device does not have it.
+  std::shared_ptr<Buffer> buffer(uint64_t size, std::string_view name = {},
+                                 uint32_t kind = TENON_MEMORY_DEVICE);
   // One verdict per node of function 0. blob: 8-aligned, see blob.h.
   std::vector<Verdict> query(const void* blob, size_t size);
   // aot: a plugin that can do it in parts (Program::prepare) is left to be asked for them.

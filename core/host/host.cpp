@@ -75,8 +75,7 @@ const char* stage_name(LoadStage stage) {
 }
 
 Host::Host(Options options) : threads_(options.threads ? options.threads : available_threads()) {
-  if (options.threads) set_thread_budget(options.threads);
-  Loader loader;
+  Loader loader(threads_);
   // Plugins that the app names come first, so they win over plugins of the same name in a folder.
   for (tenon_backend_entry_fn entry : options.entries) loader.load_entry(entry, true);
   for (const std::string& file : options.plugin_files) loader.load_named_file(file);

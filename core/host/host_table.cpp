@@ -3,21 +3,18 @@
 #include "host/host_table.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "host/status.hpp"
-#include "host/threads.hpp"
 #include "tenon/version.h"
 
 namespace tenon::core {
 namespace {
 
 thread_local std::string refusal;
-std::atomic<uint32_t> budget{0};  // 0 = available_threads()
 
 void refuse(tenon_str reason) noexcept {
   try {
@@ -36,13 +33,6 @@ void log_from_plugin(uint32_t level, tenon_str text) noexcept {
   }
 }
 
-uint32_t thread_budget() noexcept try {
-  const uint32_t wanted = budget.load();
-  return wanted ? wanted : available_threads();
-} catch (...) {
-  return 1;
-}
-
 // There are no extensions yet.
 const void* get_extension(tenon_str) noexcept { return nullptr; }
 
@@ -58,7 +48,7 @@ constexpr std::string_view version() {
 constexpr tenon_host kTable = {
     .struct_size = sizeof(tenon_host),
     .abi_major = TENON_ABI_MAJOR,
-    .abi_minor_min = TENON_ABI_MINOR,
+    .abi_minor_min = TENON_ABI_MINOR_OLDEST,
     .abi_minor_max = TENON_ABI_MINOR,
     .reserved0 = 0,
     .version = {version().data(), version().size()},
@@ -68,7 +58,6 @@ constexpr tenon_host kTable = {
     .status_text = status_text,
     .refuse = refuse,
     .log = log_from_plugin,
-    .thread_budget = thread_budget,
     .get_extension = get_extension,
 };
 
@@ -77,7 +66,5 @@ constexpr tenon_host kTable = {
 const tenon_host* host_table() { return &kTable; }
 
 std::string take_refusal() { return std::exchange(refusal, {}); }
-
-void set_thread_budget(uint32_t threads) { budget.store(threads); }
 
 }  // namespace tenon::core

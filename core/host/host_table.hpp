@@ -3,7 +3,6 @@
 // user data.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "tenon/backend.h"
@@ -15,8 +14,5 @@ const tenon_host* host_table();
 
 // Returns, and clears, the text that the entry called on this thread passed to refuse().
 std::string take_refusal();
-
-// Sets the result of thread_budget(). The last Host with an explicit number wins.
-void set_thread_budget(uint32_t threads);
 
 }  // namespace tenon::core

@@ -27,15 +27,14 @@ struct RawBinding {
     for (size_t i = 0; i < from.scratch.size(); ++i) {
       scratch.push_back(slot(program, from.scratch[i], program.steps()[i].scratch, "scratch", i));
     }
-    binding = {sizeof(tenon_binding),
-               values.data(),
-               scratch.data(),
-               static_cast<uint32_t>(values.size()),
-               static_cast<uint32_t>(scratch.size()),
-               nullptr,
-               nullptr,
-               1,
-               0};
+    binding.struct_size = sizeof binding;
+    binding.values = values.data();
+    binding.scratch = scratch.data();
+    binding.slot_stride = sizeof(tenon_slot);
+    binding.wait_stride = sizeof(tenon_lane_wait);
+    binding.value_count = static_cast<uint32_t>(values.size());
+    binding.step_count = static_cast<uint32_t>(scratch.size());
+    binding.lane_count = 1;
     if (from.lanes && from.lanes->count > 1) add_lanes(program, *from.lanes);
   }
 

@@ -118,7 +118,7 @@ std::shared_ptr<Plugin> Loader::start(tenon_backend_entry_fn entry, LoadCandidat
          report_.candidates[other.candidate].path);
   }
   candidate.stage = LoadStage::create;
-  auto plugin = std::make_shared<Plugin>(agreed);
+  auto plugin = std::make_shared<Plugin>(agreed, threads_);
   candidate.stage = LoadStage::enumerate;
   plugin->enumerate();
   candidate.note = plugin->note();

@@ -24,6 +24,9 @@ class Loader {
     bool builtin;  // from the built-in directory
   };
 
+  // threads: how many the plugins may use for this runtime.
+  explicit Loader(uint32_t threads) : threads_(threads) {}
+
   // Throws if something that the app named fails. Other failures are only reported.
   void load_entry(tenon_backend_entry_fn entry, bool named);
   void load_named_file(const std::string& path);
@@ -41,6 +44,7 @@ class Loader {
   std::shared_ptr<Plugin> start(tenon_backend_entry_fn entry, LoadCandidate& candidate,
                                 const tenon_manifest* manifest);
 
+  const uint32_t threads_;
   LoadReport report_;
   std::vector<Loaded> loaded_;
   std::map<FileId, size_t> seen_;  // file -> candidate

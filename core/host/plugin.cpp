@@ -70,9 +70,6 @@ void check_streams(const std::string& name, const tenon_backend& table) {
   }
 }
 
-// The size up to the last required slot.
-constexpr uint64_t kLeastTable = offsetof(tenon_backend, run) + sizeof(tenon_backend::run);
-
 }  // namespace
 
 void rethrow_as_lie(const Plugin& plugin, const char* slot) {
@@ -130,7 +127,7 @@ AgreedTable negotiate(tenon_backend_entry_fn entry, const char* origin) {
   // The versions are checked before everything whose layout depends on them.
   if (!TENON_HAS(tenon_backend, given, vendor)) {
     fail(Code::incompatible, "the plugin's table is too small: ", given->struct_size,
-         " bytes, needed are ", kLeastTable);
+         " bytes, needed are ", TENON_BACKEND_SIZE_V1);
   }
   const std::string name = copy_text(given->name);
   if (!is_word(name)) {
@@ -138,9 +135,9 @@ AgreedTable negotiate(tenon_backend_entry_fn entry, const char* origin) {
          "', expected up to 64 of a-z, 0-9, '_', '-' and '.'");
   }
   check_version("plugin " + name, given->abi_major, given->abi_minor_min, given->abi_minor_max);
-  if (given->struct_size < kLeastTable) {
+  if (given->struct_size < TENON_BACKEND_SIZE_V1) {
     fail(Code::incompatible, "plugin ", name, ": its table is too small: ", given->struct_size,
-         " bytes, needed are ", kLeastTable);
+         " bytes, needed are ", TENON_BACKEND_SIZE_V1);
   }
   AgreedTable agreed;
   std::memcpy(&agreed.table, given, std::min<uint64_t>(given->struct_size, sizeof agreed.table));
@@ -150,7 +147,7 @@ AgreedTable negotiate(tenon_backend_entry_fn entry, const char* origin) {
   return agreed;
 }
 
-Plugin::Plugin(const AgreedTable& agreed)
+Plugin::Plugin(const AgreedTable& agreed, uint32_t threads)
     : table_(agreed.table),
       minor_(agreed.minor),
       name_(copy_text(table_.name)),
@@ -158,7 +155,8 @@ Plugin::Plugin(const AgreedTable& agreed)
       vendor_(copy_text(table_.vendor)),
       kept_name_(kept_text(name_)) {
   const std::lock_guard lock(load_mutex());
-  checked(*this, "create", [&] { return table_.create(host_table(), minor_, &handle_); });
+  const tenon_create_options options = {sizeof options, minor_, threads};
+  checked(*this, "create", [&] { return table_.create(host_table(), &options, &handle_); });
   // handle_ is not checked: a plugin without state may return null.
   try {
     find_profiler();
@@ -172,26 +170,18 @@ Plugin::Plugin(const AgreedTable& agreed)
 }
 
 void Plugin::find_derived_weights() {
-  const auto* found =
-      static_cast<const tenon_derived_weights*>(find_extension(TENON_DERIVED_WEIGHTS_ID));
-  if (!found) return;
-  if (!TENON_HAS(tenon_derived_weights, found, derive) || !found->derive) {
-    log(LogLevel::warning,
-        cat("plugin ", name_, ": its ", TENON_DERIVED_WEIGHTS_ID, " is not whole: not used"));
-    return;
-  }
-  derived_weights_ = *found;
+  find<tenon_derived_weights>(TENON_DERIVED_WEIGHTS_ID, TENON_DERIVED_WEIGHTS_SIZE_V1,
+                              derived_weights_,
+                              [](const tenon_derived_weights& t) { return t.derive != nullptr; });
 }
 
 void Plugin::find_prepare() {
-  const auto* found = static_cast<const tenon_prepare*>(find_extension(TENON_PREPARE_ID));
-  if (!found) return;
-  if (!TENON_HAS(tenon_prepare, found, part) || !found->count || !found->part) {
-    log(LogLevel::warning,
-        cat("plugin ", name_, ": its ", TENON_PREPARE_ID, " is not whole: not used"));
-    return;
-  }
-  prepare_ = *found;
+  find<tenon_prepare>(TENON_PREPARE_ID, TENON_PREPARE_SIZE_V1, prepare_,
+                      [](const tenon_prepare& t) { return t.count && t.part; });
+}
+
+void Plugin::warn_not_whole(const char* id) const {
+  log(LogLevel::warning, cat("plugin ", name_, ": its ", id, " is not whole: not used"));
 }
 
 const void* Plugin::find_extension(std::string_view id) const {
@@ -211,9 +201,9 @@ void Plugin::shut_down() noexcept {
 DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position) const {
   const std::string which = cat("device ", position);
   if (!info) lied("enumerate", which, " is null");
-  if (!TENON_HAS(tenon_device_info, info, flags)) {
+  if (info->struct_size < TENON_DEVICE_INFO_SIZE_V1) {
     lied("enumerate", which, ": its description is too small: ", info->struct_size,
-         " bytes, needed are ", offsetof(tenon_device_info, flags) + sizeof(info->flags));
+         " bytes, needed are ", TENON_DEVICE_INFO_SIZE_V1);
   }
   DeviceInfo device;
   device.plugin = name_;
@@ -252,9 +242,9 @@ void Plugin::enumerate() {
   const tenon_device_list* list = nullptr;
   checked(*this, "enumerate", [&] { return table_.enumerate(handle_, &list); });
   if (!list) lied("enumerate", "succeeded without a list");
-  if (!TENON_HAS(tenon_device_list, list, count)) {
+  if (list->struct_size < TENON_DEVICE_LIST_SIZE_V1) {
     lied("enumerate", "the list is too small: ", list->struct_size, " bytes, needed are ",
-         offsetof(tenon_device_list, count) + sizeof(list->count));
+         TENON_DEVICE_LIST_SIZE_V1);
   }
   if (list->count > kMostDevices) {
     lied("enumerate", "says ", list->count, " devices, at most ", kMostDevices, " are allowed");
@@ -262,7 +252,7 @@ void Plugin::enumerate() {
   if (list->count != 0 && !list->devices) {
     lied("enumerate", "says ", list->count, " devices, but gives none");
   }
-  if (TENON_HAS(tenon_device_list, list, note)) note_ = copy_text(list->note);
+  note_ = copy_text(list->note);
   for (uint32_t i = 0; i < list->count; ++i) devices_.push_back(read_device(list->devices[i], i));
 }
 

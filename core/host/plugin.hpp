@@ -3,7 +3,9 @@
 // created. The image is never unmapped.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -37,7 +39,8 @@ void check_version(const std::string& subject, uint32_t major, uint32_t minor_mi
 class Plugin {
  public:
   // Calls create.
-  explicit Plugin(const AgreedTable& agreed);
+  // threads: how many may compute for the plugin at the same time.
+  Plugin(const AgreedTable& agreed, uint32_t threads);
   ~Plugin();
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
@@ -75,7 +78,12 @@ class Plugin {
   void find_derived_weights();
   void find_prepare();
   void find_choices();
+  // Copies the fields of an extension that the plugin has. If it is not whole (shorter than `least`,
+  // the size of its first version, or without a slot), logs that and leaves `out` empty.
+  template <class T>
+  void find(const char* id, uint64_t least, T& out, bool (*whole)(const T&)) const;
   const void* find_extension(std::string_view id) const;
+  void warn_not_whole(const char* id) const;
   void shut_down() noexcept;
   DeviceInfo read_device(const tenon_device_info* info, uint32_t position) const;
 
@@ -91,5 +99,16 @@ class Plugin {
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };
+
+template <class T>
+void Plugin::find(const char* id, uint64_t least, T& out, bool (*whole)(const T&)) const {
+  const auto* found = static_cast<const T*>(find_extension(id));
+  if (!found) return;
+  T taken{};
+  if (found->struct_size >= least)
+    std::memcpy(&taken, found, std::min<uint64_t>(found->struct_size, sizeof taken));
+  if (!whole(taken)) return warn_not_whole(id);
+  out = taken;
+}
 
 }  // namespace tenon::core

@@ -5,14 +5,8 @@
 namespace tenon::core {
 
 void Plugin::find_profiler() {
-  const auto* found = static_cast<const tenon_profiler*>(find_extension(TENON_PROFILER_ID));
-  if (!found) return;
-  if (!TENON_HAS(tenon_profiler, found, times) || !found->run || !found->times) {
-    log(LogLevel::warning,
-        cat("plugin ", name_, ": its ", TENON_PROFILER_ID, " is not whole: not used"));
-    return;
-  }
-  profiler_ = *found;
+  find<tenon_profiler>(TENON_PROFILER_ID, TENON_PROFILER_SIZE_V1, profiler_,
+                       [](const tenon_profiler& t) { return t.run && t.times; });
 }
 
 bool Instance::can_measure() const { return program_->device().plugin().profiler().run != nullptr; }
@@ -30,7 +24,8 @@ std::vector<StepTime> Instance::step_times(int64_t begin_ns, int64_t end_ns) {
   const Plugin& plugin = program_->device().plugin();
   std::vector<tenon_step_time> raw(program_->steps().size());
   checked(plugin, "profiler.times", [&] {
-    return plugin.profiler().times(handle_, raw.data(), static_cast<uint32_t>(raw.size()));
+    return plugin.profiler().times(handle_, raw.data(), sizeof(tenon_step_time),
+                                   static_cast<uint32_t>(raw.size()));
   });
   std::vector<StepTime> times;
   for (const tenon_step_time& t : raw) {

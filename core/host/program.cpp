@@ -25,7 +25,7 @@ class Declaration {
       : plugin_(device.plugin()),
         least_alignment_(device.info().alignment),
         blob_(blob),
-        graph_(blob.functions[0]),
+        graph_(*tenon_blob_function_at(&blob, 0)),
         info_(info) {}
 
   void read() {
@@ -63,7 +63,7 @@ class Declaration {
   }
 
   const tenon_blob_value& graph_value(uint32_t source) const {
-    return tenon_blob_values(&blob_, &graph_)[source];
+    return *tenon_blob_value_at(&blob_, &graph_, source);
   }
   bool is_given(uint32_t source) const { return graph_value(source).space != TENON_SPACE_NODE; }
 
@@ -71,19 +71,22 @@ class Declaration {
 
   void check_header() const {
     if (!info_) lied("gave nothing");
-    if (!TENON_HAS(tenon_program_info, info_, step_count)) {
+    if (info_->struct_size < TENON_PROGRAM_INFO_SIZE_V1) {
       lied("the description is too small: ", info_->struct_size, " bytes, needed are ",
-           offsetof(tenon_program_info, step_count) + sizeof(info_->step_count));
+           TENON_PROGRAM_INFO_SIZE_V1);
     }
     check_array("values", info_->value_count, info_->values, info_->value_stride,
-                offsetof(tenon_program_value, layout));
-    check_array("steps", info_->step_count, info_->steps, info_->step_stride, sizeof(tenon_step));
+                TENON_PROGRAM_VALUE_SIZE_V1);
+    check_array("steps", info_->step_count, info_->steps, info_->step_stride, TENON_STEP_SIZE_V1);
   }
   void check_array(const char* what, uint32_t count, const void* data, uint64_t stride,
                    size_t least) const {
     if (count == 0) return;
     if (count > kMostValues) lied("says ", count, " ", what);
     if (!data) lied("says ", count, " ", what, ", but gives none");
+    check_stride(what, stride, least);
+  }
+  void check_stride(const char* what, uint64_t stride, size_t least) const {
     if (stride < least || stride % 8 != 0 || stride > (1u << 20)) {
       lied(what, " are ", stride, " bytes apart, expected a multiple of 8 from ", least);
     }
@@ -108,7 +111,7 @@ class Declaration {
         lied("value ", i, " has alignment ", raw.alignment, ", expected a power of two up to 2^30");
       }
       values_[i] = {raw.source, raw.size, std::max(raw.alignment, least_alignment_), {}};
-      if (info_->value_stride >= sizeof raw && raw.layout.size != 0) read_layout(i, raw);
+      if (raw.layout.size != 0) read_layout(i, raw);
     }
   }
   void read_layout(uint32_t i, const tenon_program_value& raw) {
@@ -166,9 +169,10 @@ class Declaration {
     if (raw.alias_count == 0) return;
     if (raw.alias_count > kMostValues) lied(step_name(s), " says ", raw.alias_count, " aliases");
     if (!raw.aliases) lied(step_name(s), " says ", raw.alias_count, " aliases, but gives none");
+    check_stride("aliases", info_->alias_stride, TENON_ALIAS_SIZE_V1);
     Step& step = steps_[s];
     for (uint32_t i = 0; i < raw.alias_count; ++i) {
-      const tenon_alias& a = raw.aliases[i];
+      const tenon_alias& a = at(raw.aliases, info_->alias_stride, i);
       check_id(s, "aliases", a.from);
       check_id(s, "aliases", a.to);
       if (a.kind != TENON_ALIAS_VIEW && a.kind != TENON_ALIAS_IN_PLACE) {
@@ -241,7 +245,7 @@ class Declaration {
       need(tenon_blob_indices(&blob_, graph_.outputs)[i], "output");
     }
     for (uint32_t n = 0; n < graph_.node_count; ++n) {
-      const tenon_blob_node& node = tenon_blob_nodes(&blob_, &graph_)[n];
+      const tenon_blob_node& node = *tenon_blob_node_at(&blob_, &graph_, n);
       for (uint32_t k = 0; k < node.operand_count; ++k) {
         need(tenon_blob_indices(&blob_, node.operands)[k], "operand");
       }
@@ -378,9 +382,9 @@ Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const vo
 }
 void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
   const tenon_slot source{dense.handle(), 0}, target{derived.handle(), 0};
-  call_again(*device_, kFaultRun, "derive", [&] {
-    return device_->plugin().derived_weights().derive(handle_, value, &source, &target);
-  });
+  const tenon_derive_args args = {sizeof args, &source, &target, sizeof(tenon_slot), value, 0};
+  call_again(*device_, kFaultRun, "derive",
+             [&] { return device_->plugin().derived_weights().derive(handle_, &args); });
 }
 
 uint32_t Program::part_count() const {

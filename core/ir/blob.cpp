@@ -12,6 +12,10 @@
 namespace tenon::core {
 namespace {
 
+// The version of the format that expresses all graphs. Once a newer one can say more, the writer
+// chooses the lowest that expresses the graph at hand, so that older plugins read it.
+constexpr uint32_t kLowestVersion = 2;
+
 // A function to write: some nodes of a graph.
 struct Piece {
   const Graph& graph;
@@ -60,10 +64,15 @@ class Writer {
     }
     tenon_blob_header header{};
     header.magic = TENON_BLOB_MAGIC;
-    header.version = TENON_BLOB_VERSION;
-    header.function_count = static_cast<uint32_t>(functions.size());
+    header.version = kLowestVersion;
+    header.header_size = sizeof header;
     header.functions = array(std::span<const tenon_blob_function>(functions));
     header.name = functions[0].name;
+    header.function_count = static_cast<uint32_t>(functions.size());
+    header.function_stride = sizeof(tenon_blob_function);
+    header.value_stride = sizeof(tenon_blob_value);
+    header.node_stride = sizeof(tenon_blob_node);
+    header.attr_stride = sizeof(tenon_blob_attr);
     header.size = words_.size() * 8;
     std::memcpy(words_.data(), &header, sizeof header);
     return Blob(std::move(words_));
@@ -179,16 +188,28 @@ class Writer {
         results.push_back(n.outputs[k] ? add(n.outputs[k], static_cast<uint32_t>(nodes.size()), k)
                                        : kNone);
       for (const Attr& a : n.attrs) attrs.push_back(attr(a));
+      // A list of outputs is the last of an op's outputs.
+      std::vector<uint32_t> result_lists;
+      if (has_output_list(*n.op)) {
+        const size_t before = std::min(output_count(*n.op), results.size());
+        result_lists.push_back(static_cast<uint32_t>(results.size() - before));
+      }
       nodes.push_back({.domain = string(n.op->domain),
                        .op = string(n.op->name()),
                        .operands = array(std::span<const uint32_t>(operands)),
                        .outputs = array(std::span<const uint32_t>(results)),
                        .attrs = array(std::span<const tenon_blob_attr>(attrs)),
+                       .operand_lists = array(std::span<const uint32_t>(n.lists)),
+                       .output_lists = array(std::span<const uint32_t>(result_lists)),
                        .provenance = string(n.provenance),
-                       .version = n.op->schema->version,
+                       .version = n.op->lowest_version(n),
                        .operand_count = static_cast<uint32_t>(operands.size()),
                        .output_count = static_cast<uint32_t>(results.size()),
-                       .attr_count = static_cast<uint32_t>(attrs.size())});
+                       .attr_count = static_cast<uint32_t>(attrs.size()),
+                       .operand_list_count = static_cast<uint32_t>(n.lists.size()),
+                       .output_list_count = static_cast<uint32_t>(result_lists.size()),
+                       .flags = 0,
+                       .reserved0 = 0});
       maps.nodes.push_back(id);
     }
     for (Value v : p.outputs) outputs.push_back(find(v, "an output"));

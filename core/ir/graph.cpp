@@ -74,9 +74,34 @@ Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
   return out;
 }
 
-void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint32_t value_count,
-                    const std::string& who) {
-  size_t k = 0;
+// Returns the size of each operand list of the entry.
+std::vector<uint32_t> checked_lists(const OpRecord& op, const Operands& operands,
+                                    const std::string& who) {
+  std::vector<uint32_t> lists;
+  size_t before = 0;  // positions in front of the first list
+  for (const OpPart& part : op.schema->parts()) {
+    if (part.is_operand_list())
+      lists.push_back(0);
+    else if (lists.empty())
+      before += part.kind == OpPart::Kind::operand || part.kind == OpPart::Kind::optional_operand;
+  }
+  const size_t count = operands.values.size();
+  if (operands.lists.size() > lists.size())
+    fail(Code::invalid_argument, who, ": got ", operands.lists.size(),
+         " lists of operands, the op has ", lists.size());
+  if (!operands.lists.empty())
+    std::ranges::copy(operands.lists, lists.begin());
+  else if (!lists.empty() && count > before)
+    lists[0] = static_cast<uint32_t>(count - before);
+  for (const uint32_t size : lists)
+    if (size > count)
+      fail(Code::invalid_argument, who, ": a list of ", size, " operands, got ", count, " in all");
+  return lists;
+}
+
+void check_operands(const OpRecord& op, const std::vector<Value>& operands,
+                    std::span<const uint32_t> lists, uint32_t value_count, const std::string& who) {
+  size_t k = 0, list = 0;
   for (const OpPart& part : op.schema->parts()) {
     if (part.kind == OpPart::Kind::operand) {
       if (k >= operands.size() || !operands[k])
@@ -84,11 +109,12 @@ void check_operands(const OpRecord& op, const std::vector<Value>& operands, uint
       ++k;
     } else if (part.kind == OpPart::Kind::optional_operand) {
       ++k;
-    } else if (part.kind == OpPart::Kind::operand_list) {
-      if (k >= operands.size())
+    } else if (part.is_operand_list()) {
+      const size_t end = k + lists[list++];
+      if (k == end && part.kind == OpPart::Kind::operand_list)
         fail(Code::invalid_argument, who, ": operand ", part.name, " is an empty list");
-      for (; k < operands.size(); ++k)
-        if (!operands[k])
+      for (; k < end; ++k)
+        if (k >= operands.size() || !operands[k])
           fail(Code::invalid_argument, who, ": operand ", part.name, " has an absent entry");
     }
   }
@@ -234,13 +260,14 @@ Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
   return add_value({.type = type, .space = Space::constant, .data = std::move(data)});
 }
 
-NodeId Graph::add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs,
-                       std::vector<bool> wanted, std::string_view provenance) {
+NodeId Graph::add_node(const OpRecord& op, Operands operands, Attrs attrs, std::vector<bool> wanted,
+                       std::string_view provenance) {
   const std::string who = node_text(op, provenance);
-  check_operands(op, operands, value_count(), who);
   NodeInfo node;
   node.op = &op;
-  node.operands = std::move(operands);
+  node.lists = checked_lists(op, operands, who);
+  node.operands = std::move(operands.values);
+  check_operands(op, node.operands, node.lists, value_count(), who);
   node.attrs = checked_attrs(op, std::move(attrs), who);
   node.provenance = std::string(provenance);
   cut_absent(node.operands);

@@ -84,9 +84,11 @@ struct Marks {
 
 struct NodeInfo : Marks {
   const OpRecord* op = nullptr;
-  // fixed positions; absent ones in between, trailing absent ones cut off
+  // In the order of the op's entry: an operand takes one position, a list as many as it has
+  // entries. Absent ones stand in between; trailing absent ones are cut off.
   std::vector<Value> operands{};
-  std::vector<Value> outputs{};  // likewise: absent = not wanted
+  std::vector<uint32_t> lists{};  // the size of each operand list of the entry
+  std::vector<Value> outputs{};   // likewise: absent = not wanted
   Attrs attrs{};
   std::string provenance{};  // name in the source file, or of the call that made it
   std::string note{};        // remarks of passes, for reports
@@ -96,6 +98,17 @@ struct NodeInfo : Marks {
       if (a.name == name) return &a.value;
     return nullptr;
   }
+};
+
+// The operands of a node that is added. Without sizes of lists, the op's first list takes all
+// operands from its position on.
+struct Operands {
+  std::vector<Value> values{};
+  std::vector<uint32_t> lists{};
+  Operands() = default;
+  Operands(std::initializer_list<Value> v) : values(v) {}       // NOLINT: implicit on purpose
+  Operands(std::vector<Value> v, std::vector<uint32_t> l = {})  // NOLINT: likewise
+      : values(std::move(v)), lists(std::move(l)) {}
 };
 
 struct Output {
@@ -125,8 +138,8 @@ class Graph {
   // Checks the number of operands and the attributes against the op's entry, drops attributes equal
   // to their default, and infers output types if operand types are known. If wanted[k] is false or
   // missing, output k is absent.
-  NodeId add_node(const OpRecord& op, std::vector<Value> operands, Attrs attrs,
-                  std::vector<bool> wanted, std::string_view provenance = {});
+  NodeId add_node(const OpRecord& op, Operands operands, Attrs attrs, std::vector<bool> wanted,
+                  std::string_view provenance = {});
   // Makes optional output k of a node wanted.
   Value want_output(NodeId node, uint32_t k);
   // Adds a node from an op struct. Defined in ops/build.hpp.

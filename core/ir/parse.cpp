@@ -270,12 +270,7 @@ class Parser {
     expect("=");
     std::string written;
     const OpRecord& record = op(written);
-    std::vector<Value> operands;
-    expect("(");
-    for (bool first = true; !accept(")"); first = false) {
-      if (!first) expect(",");
-      operands.push_back(accept("_") ? Value{} : use());
-    }
+    Operands operands = node_operands();
     Attrs attrs = lex_.peek().is("{") ? attributes(record, written) : Attrs{};
     std::string provenance;
     if (accept("@")) {
@@ -298,6 +293,25 @@ class Parser {
       if (!d.name.empty()) g_.set_name(v, d.name);
       values_[d.ident] = v;
     }
+  }
+
+  Operands node_operands() {
+    Operands operands;
+    expect("(");
+    for (bool first = true; !accept(")"); first = false) {
+      if (!first) expect(",");
+      if (!accept("[")) {
+        operands.values.push_back(accept("_") ? Value{} : use());
+        continue;
+      }
+      const size_t before = operands.values.size();
+      for (bool entry = false; !accept("]"); entry = true) {
+        if (entry) expect(",");
+        operands.values.push_back(use());
+      }
+      operands.lists.push_back(static_cast<uint32_t>(operands.values.size() - before));
+    }
+    return operands;
   }
 
   Attrs attributes(const OpRecord& record, std::string_view op_name) {

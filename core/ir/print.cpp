@@ -178,15 +178,38 @@ class Printer {
         value);
   }
 
+  // The entries of a list stand in brackets, except where it takes all that follows.
+  std::string operands_text(const NodeInfo& node) const {
+    std::string text;
+    size_t k = 0, list = 0;
+    const auto add = [&](const std::string& operand) {
+      text += cat(text.empty() ? "" : ", ", operand);
+    };
+    for (const OpPart& p : node.op->schema->parts()) {
+      if (p.kind == OpPart::Kind::operand || p.kind == OpPart::Kind::optional_operand) {
+        if (k < node.operands.size()) add(ident(node.operands[k]));
+        ++k;
+      } else if (p.is_operand_list()) {
+        const size_t end = k + node.lists[list];
+        const bool bare = list++ == 0 && end == node.operands.size();
+        if (bare || end > k) {
+          std::string entries;
+          for (; k < end; ++k) entries += cat(entries.empty() ? "" : ", ", ident(node.operands[k]));
+          add(bare ? entries : "[" + entries + "]");
+        } else if (k < node.operands.size()) {
+          add("[]");
+        }
+      }
+    }
+    return text;
+  }
+
   void print_node(const NodeInfo& node) {
     std::string results;
     for (size_t k = 0; k < node.outputs.size(); ++k)
       results += cat(k ? ", " : "", node.outputs[k] ? define(node.outputs[k]) : "_");
     begin(node.outputs.size() == 1 ? results : "(" + results + ")");
-    out_ += cat(" = ", op_text(*node.op), "(");
-    for (size_t k = 0; k < node.operands.size(); ++k)
-      out_ += cat(k ? ", " : "", ident(node.operands[k]));
-    out_ += ")";
+    out_ += cat(" = ", op_text(*node.op), "(", operands_text(node), ")");
     for (size_t k = 0; k < node.attrs.size(); ++k)
       out_ +=
           cat(k ? ", " : " {", name_text(node.attrs[k].name), "=", attr_text(node.attrs[k].value));

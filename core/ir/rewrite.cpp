@@ -80,8 +80,8 @@ std::vector<Value> Rewriter::map(std::span<const Value> old) {
 
 NodeId Rewriter::copy(NodeId id) {
   const NodeInfo& node = from_[id];
-  const NodeId now =
-      to.add_node(*node.op, map(node.operands), node.attrs, wanted_outputs(node), node.provenance);
+  const NodeId now = to.add_node(*node.op, {map(node.operands), node.lists}, node.attrs,
+                                 wanted_outputs(node), node.provenance);
   to.set_marks(now, node);
   if (!node.note.empty()) to.set_note(now, node.note);
   for (size_t k = 0; k < node.outputs.size(); ++k)

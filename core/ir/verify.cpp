@@ -68,7 +68,7 @@ class Verifier {
     for (size_t k = 0; k < node.operands.size(); ++k) {
       const Value v = node.operands[k];
       if (!v) continue;
-      const std::string_view name = node.op->schema->operand_name(k);
+      const std::string_view name = node.op->schema->operand_name(k, node.lists);
       if (v.id >= g_.value_count()) bad(node_text(id), ": operand ", name, " does not exist");
       if (g_[v].space == Space::node && g_[v].node >= id)
         bad(node_text(id), ": operand ", name, " is made after it, by ", node_text(g_[v].node));
@@ -149,8 +149,8 @@ class Verifier {
 // Checks number of operands and attributes against ops.def, in the form that Graph::add_node
 // produces.
 void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
-  size_t operand = 0, output = 0, attr = 0;
-  bool operand_list = false, output_list = false;
+  size_t operand = 0, output = 0, attr = 0, list = 0;
+  bool output_list = false;
   auto has = [](const std::vector<Value>& list, size_t k) { return k < list.size() && list[k]; };
   for (const OpPart& p : node.op->schema->parts()) {
     switch (p.kind) {
@@ -161,7 +161,9 @@ void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
         ++operand;
         break;
       case OpPart::Kind::operand_list:
-        operand_list = true;
+      case OpPart::Kind::optional_list:
+        if (list == node.lists.size()) bad(who, ": the size of list ", p.name, " is missing");
+        operand += node.lists[list++];
         break;
       case OpPart::Kind::output:
         if (!has(node.outputs, output)) bad(who, ": output ", p.name, " is missing");
@@ -183,7 +185,8 @@ void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
         break;
     }
   }
-  if (node.operands.size() > operand && !operand_list) bad(who, ": has too many operands");
+  if (node.operands.size() > operand || list != node.lists.size())
+    bad(who, ": has too many operands");
   if (node.outputs.size() > output && !output_list) bad(who, ": has too many outputs");
   if (attr != node.attrs.size())
     bad(who, ": attribute ", node.attrs[attr].name, " is unknown or out of order");

@@ -14,7 +14,7 @@ const OpRecord& record_of(std::string_view name);  // domain tenon; must exist
 
 // Converts an op struct to operands, attributes and wanted outputs.
 struct Encoder {
-  std::vector<Value> operands;
+  Operands operands;
   Attrs attrs;
   std::vector<bool> outputs;
   template <class T>
@@ -29,10 +29,11 @@ struct Encoder {
     else
       attrs.push_back({name, field});
   }
-  void operand(const char*, Value v) { operands.push_back(v); }
-  void optional(const char*, Value v) { operands.push_back(v); }
+  void operand(const char*, Value v) { operands.values.push_back(v); }
+  void optional(const char*, Value v) { operands.values.push_back(v); }
   void list(const char*, const std::vector<Value>& vs) {
-    operands.insert(operands.end(), vs.begin(), vs.end());
+    operands.values.insert(operands.values.end(), vs.begin(), vs.end());
+    operands.lists.push_back(static_cast<uint32_t>(vs.size()));
   }
   void output(const char*, bool want = true) { outputs.push_back(want); }
   void output_list(const char*, size_t count) { outputs.insert(outputs.end(), count, true); }
@@ -41,7 +42,7 @@ struct Encoder {
 // Converts a node to an op struct.
 struct NodeDecoder {
   const NodeInfo& node;
-  size_t input = 0, out = 0;
+  size_t input = 0, out = 0, next_list = 0;
   template <class T>
   void attr(const char* name, T& field, const T& otherwise) {
     const AttrValue* v = node.attr(name);
@@ -57,7 +58,9 @@ struct NodeDecoder {
   void operand(const char*, Value& v) { v = next(); }
   void optional(const char*, Value& v) { v = next(); }
   void list(const char*, std::vector<Value>& vs) {
-    while (input < node.operands.size()) vs.push_back(next());
+    const uint32_t size = next_list < node.lists.size() ? node.lists[next_list] : 0;
+    ++next_list;
+    for (uint32_t k = 0; k < size; ++k) vs.push_back(next());
   }
   void output(const char*) { ++out; }
   void output(const char*, bool& want) {

@@ -108,7 +108,8 @@ std::vector<Value> replay(const Graph& body, Graph& to, std::span<const Value> o
       if (v && !now[v.id]) now[v.id] = to.constant(body.type(v), body[v].data);
       in.push_back(v ? now[v.id] : Value{});
     }
-    const NodeId made = to.add_node(*body[n].op, std::move(in), body[n].attrs, {true});
+    const NodeId made =
+        to.add_node(*body[n].op, {std::move(in), body[n].lists}, body[n].attrs, {true});
     now[body[n].outputs[0].id] = to[made].outputs[0];
   }
   std::vector<Value> results;
@@ -127,7 +128,8 @@ std::vector<Value> widened(const Graph& body, Builder& b, std::span<const Value>
       if (v && !now[v.id]) now[v.id] = b.widen(b.graph.constant(body.type(v), body[v].data));
       in.push_back(v ? now[v.id] : Value{});
     }
-    const NodeId made = b.graph.add_node(*step.op, std::move(in), step.attrs, {true}, b.provenance);
+    const NodeId made =
+        b.graph.add_node(*step.op, {std::move(in), step.lists}, step.attrs, {true}, b.provenance);
     b.graph.set_marks(made, b.marks);
     now[step.outputs[0].id] = b.widen(b.graph[made].outputs[0]);
   }

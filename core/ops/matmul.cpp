@@ -367,14 +367,14 @@ op::linear linear_of(const op::batch_linear& n, size_t t) {
           .f32_precision = n.f32_precision,
           .a = n.a,
           .b = n.bs[t],
-          .bias = n.bias ? n.bs[n.bs.size() / 2 + t] : Value{}};
+          .bias = n.biases.empty() ? Value{} : n.biases[t]};
 }
 
 void batch_linear_shape(Infer& i, const op::batch_linear& n) {
-  const size_t count = n.bias ? n.bs.size() / 2 : n.bs.size();
-  if (n.bias && n.bs.size() % 2 != 0)
-    i.fail(Code::invalid_argument, "operand bs: expected a bias for each matrix, got ", n.bs.size(),
-           " operands");
+  const size_t count = n.bs.size();
+  if (!n.biases.empty() && n.biases.size() != count)
+    i.fail(Code::invalid_argument, "operand biases: expected none, or one for each of ", count,
+           " matrices, got ", n.biases.size());
   if (i.out_count() != count)
     i.fail(Code::invalid_argument, "output ys: expected ", count, ", got ", i.out_count());
   i.want_float(n.a, "a");
@@ -384,7 +384,7 @@ void batch_linear_shape(Infer& i, const op::batch_linear& n) {
   for (size_t t = 0; t < count; ++t) {
     if (!i.wanted(t)) i.fail(Code::invalid_argument, "output ys: entry ", t, " is left out");
     i.want_rank(n.bs[t], cat("bs: entry ", t), 2);
-    i.out(t, linear_type(i, linear_of(n, t), cat("bs: entry ", t), cat("bs: entry ", count + t)));
+    i.out(t, linear_type(i, linear_of(n, t), cat("bs: entry ", t), cat("biases: entry ", t)));
   }
 }
 

@@ -145,6 +145,9 @@ struct Record {
   CostEntry<Op, NoProducts> flops{};
   CostEntry<Op, EachOnce> bytes{};
   uint32_t traits = 0;
+  // (optional) The lowest version of the op that means the same for this node, so that plugins of
+  // that version run it. Without it: the version of the entry.
+  RecordEntry<uint32_t(const Op&)> lowest_version{};
 };
 
 // The record, as passes see it.
@@ -158,7 +161,11 @@ struct OpRecord {
   double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // null: each_once
   uint32_t traits = 0;
   std::span<const Words> words{};
+  uint32_t (*version_of)(const NodeInfo&) = nullptr;  // null: the version of the entry
 
+  uint32_t lowest_version(const NodeInfo& node) const {
+    return version_of ? version_of(node) : schema->version;
+  }
   std::string_view name() const { return schema->name; }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
@@ -201,6 +208,8 @@ constexpr OpRecord record() {
     out.lower = [](Lower& l, const Graph&, const NodeInfo& n) {
       return r.lower.call(l, decode<Op>(n));
     };
+  if (r.lowest_version.given)
+    out.version_of = [](const NodeInfo& n) { return r.lowest_version.call(decode<Op>(n)); };
   if (!r.flops.standard)
     out.flops = [](const Graph& g, const NodeInfo& n) {
       return r.flops.call(Cost(g, n), decode<Op>(n));
@@ -214,7 +223,8 @@ constexpr OpRecord record() {
 
 // All records, in the order of ops.def.
 const std::vector<const OpRecord*>& all_records();
-// Returns nullptr for an unknown op. version 0 = the newest.
+// Returns nullptr for an unknown op. version 0 = the newest, which also stands for all versions
+// below it.
 const OpRecord* find_record(std::string_view domain, std::string_view name, uint32_t version = 0);
 
 }  // namespace tenon::core

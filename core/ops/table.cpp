@@ -23,7 +23,7 @@ const OpRecord* find_record(std::string_view domain, std::string_view name, uint
   if (domain != "tenon") return nullptr;
   const auto found = by_name.find(name);
   if (found == by_name.end()) return nullptr;
-  return version == 0 || found->second->schema->version == version ? found->second : nullptr;
+  return version <= found->second->schema->version ? found->second : nullptr;
 }
 
 const OpRecord& record_of(std::string_view name) {

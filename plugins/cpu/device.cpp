@@ -47,18 +47,18 @@ class CpuDevice final : public sdk::Device {
 
 }  // namespace
 
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "cpu", .name = processor_name(), .reason = "", .memory_size = memory_size()}};
 }
 
-std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t, uint32_t threads) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime& runtime, uint32_t, uint32_t threads) {
   const int wanted = static_cast<int>(threads), made = make_threads(wanted);
   if (made < wanted) {
     constexpr uint32_t kWarning = 2;
     const std::string text = "cpu: expected " + std::to_string(wanted) + " threads, got " +
                              std::to_string(made) +
                              "\nhint: raise the limit of processes (ulimit -u, pids cgroup)";
-    host->log(kWarning, {text.data(), text.size()});
+    runtime.host->log(kWarning, {text.data(), text.size()});
   }
   return std::make_unique<CpuDevice>(made);
 }

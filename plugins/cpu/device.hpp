@@ -9,7 +9,7 @@
 
 namespace tenon::cpu {
 
-std::vector<sdk::DeviceSpec> devices(const tenon_host* host);
-std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t threads);
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&);
+std::unique_ptr<sdk::Device> open(const sdk::Runtime& runtime, uint32_t index, uint32_t threads);
 
 }  // namespace tenon::cpu

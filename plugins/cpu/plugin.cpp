@@ -11,31 +11,36 @@
 namespace tenon::cpu {
 namespace {
 
-// Shared by all hosts in the process; the last host to shut down ends the threads. Changed only in
+// Shared by all runtimes of the process; the last one to shut down ends the threads. Changed only in
 // [load] calls.
 // a plain pointer, because the plugin has no static objects with destructors
 Workers* workers = nullptr;
 uint32_t users = 0;
 
-std::vector<sdk::DeviceSpec> enumerate(const tenon_host* host) {
-  cap_isa();
-  if (workers == nullptr) workers = new Workers;
-  ++users;
-  return devices(host);
-}
+// The part of a runtime in them.
+class User final : public sdk::State {
+ public:
+  User() {
+    cap_isa();
+    if (workers == nullptr) workers = new Workers;
+    ++users;
+  }
+  ~User() override {
+    if (--users == 0) delete std::exchange(workers, nullptr);
+  }
+};
 
-void shutdown() {
-  if (users != 0 && --users == 0) delete std::exchange(workers, nullptr);
-}
+std::unique_ptr<sdk::State> create(const sdk::Runtime&) { return std::make_unique<User>(); }
+std::string note(const sdk::Runtime&) { return isa_remark(); }
 
 constexpr sdk::PluginSpec kSpec{.name = "cpu",
                                 .version = TENON_CPU_VERSION,
                                 .vendor = "tenon",
                                 .families = kFamilies,
-                                .devices = enumerate,
-                                .note = isa_remark,
-                                .open = open,
-                                .shutdown = shutdown};
+                                .create = create,
+                                .devices = devices,
+                                .note = note,
+                                .open = open};
 
 }  // namespace
 }  // namespace tenon::cpu

@@ -74,7 +74,7 @@ Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
 
 }  // namespace
 
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   std::vector<sdk::DeviceSpec> list;
   int count = 0;
   if (!driver()) return list;
@@ -106,7 +106,7 @@ std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
   return list;
 }
 
-std::string note() {
+std::string note(const sdk::Runtime&) {
   if (!driver()) return driver().reason;
   std::string text = "driver for CUDA " + std::to_string(driver().version / 1000) + "." +
                      std::to_string(driver().version % 1000 / 10);
@@ -122,11 +122,11 @@ std::string note() {
   return text;
 }
 
-std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime& runtime, uint32_t index, uint32_t) {
   static std::atomic<bool> told{false};
   if (!ranges().reason().empty() && !told.exchange(true)) {
     const std::string text = "cuda: no ranges for a profiler: " + ranges().reason();
-    host->log(2, {text.data(), text.size()});
+    runtime.host->log(2, {text.data(), text.size()});
   }
   DeviceId id = 0;
   TENON_CUDA(device_get, &id, static_cast<int>(index));
@@ -208,6 +208,31 @@ void* CudaDevice::allocate(uint64_t bytes, uint64_t) {
 }
 void CudaDevice::deallocate(void* memory, uint64_t bytes) noexcept {
   quietly([&] { memory_->free(memory, bytes); });
+}
+
+// Pinned and managed memory has one address on the host and on the device.
+void* CudaDevice::allocate(uint64_t bytes, uint64_t alignment, uint32_t kind) {
+  if (kind == TENON_MEMORY_DEVICE) return allocate(bytes, alignment);
+  const Current current(context());
+  if (kind == TENON_MEMORY_HOST_VISIBLE) {
+    void* memory = nullptr;
+    TENON_CUDA(host_allocate, &memory, bytes, kHostPortable | kHostMapped);
+    return memory;
+  }
+  if (!driver().allocate_managed)
+    throw sdk::Failure(TENON_UNSUPPORTED, "this driver has no unified memory");
+  Address memory = 0;
+  TENON_CUDA(allocate_managed, &memory, bytes, kManagedGlobal);
+  return reinterpret_cast<void*>(memory);
+}
+void CudaDevice::deallocate(void* memory, uint64_t bytes, uint32_t kind) noexcept {
+  if (kind == TENON_MEMORY_DEVICE) return deallocate(memory, bytes);
+  quietly([&] {
+    if (kind == TENON_MEMORY_HOST_VISIBLE)
+      driver().host_free(memory);
+    else
+      driver().plain_free(address_of(memory));
+  });
 }
 
 void CudaDevice::write(void* target, const void* source, uint64_t size, void* stream) {

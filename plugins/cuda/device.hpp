@@ -39,9 +39,9 @@ struct Properties {
 };
 
 // Of what the driver sees; `reason` of a spec says why a device cannot be opened.
-std::vector<sdk::DeviceSpec> devices(const tenon_host* host);
-std::string note();
-std::unique_ptr<sdk::Device> open(const tenon_host* host, uint32_t index, uint32_t threads);
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&);
+std::string note(const sdk::Runtime& runtime);
+std::unique_ptr<sdk::Device> open(const sdk::Runtime& runtime, uint32_t index, uint32_t threads);
 
 class CudaDevice final : public sdk::StreamDevice {
  public:
@@ -76,6 +76,8 @@ class CudaDevice final : public sdk::StreamDevice {
 
   void* allocate(uint64_t bytes, uint64_t alignment) override;
   void deallocate(void* memory, uint64_t bytes) noexcept override;
+  void* allocate(uint64_t bytes, uint64_t alignment, uint32_t kind) override;
+  void deallocate(void* memory, uint64_t bytes, uint32_t kind) noexcept override;
   void run(void (*body)(void*), void* arg) override;
 
   void* stream_create() override;

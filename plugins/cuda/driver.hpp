@@ -70,7 +70,7 @@ inline constexpr int multiprocessors = 16, compute_mode = 20, l2_bytes = 38, maj
 inline constexpr int pool_release_threshold = 4, function_dynamic_shared = 8;
 }  // namespace attribute
 inline constexpr unsigned kStreamNonBlocking = 1, kEventTiming = 0, kEventNoTiming = 2,
-                          kHostPortable = 1, kHostMapped = 2;
+                          kHostPortable = 1, kHostMapped = 2, kManagedGlobal = 1;
 inline constexpr int kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
 inline constexpr int kOldestDriver = 12000;  // CUDA 12.0
 inline constexpr int kRecordsEarlyStarts = 12030;

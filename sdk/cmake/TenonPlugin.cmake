@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# tenon_add_plugin(<name> SOURCES <file>... [LIBRARIES <target>...] [OUTPUT_DIRECTORY <folder>])
+# tenon_add_plugin(<name> SOURCES <file>... [LIBRARIES <target>...] [OUTPUT_DIRECTORY <folder>]
+#                  [MIN_HOST_MINOR <n>])
 # makes the module tenon_plugin_<name>.so, which exports exactly one symbol, tenon_backend_entry.
+# MIN_HOST_MINOR: the oldest host that the plugin runs in, as a minor version of the ABI (version.h).
 # Used alike by the plugins in this tree and by strangers after find_package(tenon).
 # With OUTPUT_DIRECTORY a plugin of this tree stays out of the plugin folder and of the package.
 
 set(TENON_PLUGIN_INSTALL_DIR_RELATIVE tenon/plugins)  # below <libdir>
 
 function(tenon_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY;MIN_HOST_MINOR"
+    "SOURCES;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tenon_add_plugin(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   elseif(NOT arg_SOURCES)
@@ -24,6 +27,9 @@ function(tenon_add_plugin name)
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LINK_DEPENDS ${map})
+  if(arg_MIN_HOST_MINOR)
+    target_compile_definitions(${target} PRIVATE TENON_MIN_HOST_MINOR=${arg_MIN_HOST_MINOR})
+  endif()
   # Unique symbols would be shared between plugins in spite of RTLD_LOCAL.
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)

@@ -23,15 +23,24 @@ static void must(tenon_status* status) {
 /* Adds a node of one output. kind may be NULL; b may be TENON_NONE. */
 static tenon_value node(tenon_graph* g, const char* op, const char* kind, tenon_value a, tenon_value b) {
   const tenon_value operands[2] = {a, b};
-  const uint32_t operand_count = b == TENON_NONE ? 1 : 2, attribute_count = kind ? 1 : 0;
   tenon_arg attribute;
   memset(&attribute, 0, sizeof attribute);
   attribute.name = str("kind");
   attribute.type = TENON_ARG_STR;
   attribute.str = str(kind ? kind : "");
+  tenon_node_desc desc;
+  memset(&desc, 0, sizeof desc);
+  desc.struct_size = sizeof desc;
+  desc.op = str(op);
+  desc.operands = operands;
+  desc.operand_count = b == TENON_NONE ? 1 : 2;
+  desc.attributes = &attribute;
+  desc.attribute_stride = sizeof attribute;
+  desc.attribute_count = kind ? 1 : 0;
+  desc.output_count = 1;
+  desc.provenance = str("line");
   tenon_value out = TENON_NONE;
-  must(tenon_graph_add_node(g, str("tenon"), str(op), 1, operands, operand_count, &attribute, attribute_count, NULL, 1,
-                            str("line"), &out));
+  must(tenon_graph_add_node(g, &desc, &out));
   return out;
 }
 

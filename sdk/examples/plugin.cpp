@@ -81,10 +81,10 @@ class HostMemory final : public sdk::Device {
   void deallocate(void* memory, uint64_t) noexcept override { std::free(memory); }
 };
 
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "mini", .name = "plain loops"}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<HostMemory>();
 }
 

@@ -19,7 +19,7 @@ class HostMemory final : public sdk::Device {
 };
 }  // namespace
 
-std::unique_ptr<sdk::Device> open_device(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<HostMemory>();
 }
 

@@ -6,6 +6,7 @@
 
 namespace tenon::sample {
 
-std::unique_ptr<sdk::Device> open_device(const tenon_host* host, uint32_t index, uint32_t threads);
+std::unique_ptr<sdk::Device> open_device(const sdk::Runtime& runtime, uint32_t index,
+                                         uint32_t threads);
 
 }  // namespace tenon::sample

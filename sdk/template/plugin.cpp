@@ -40,7 +40,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::iota, make_iota>(),
 };
 
-static std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   return {{.kind = "template", .name = "scalar loops in double", .memory_size = pages * page}};

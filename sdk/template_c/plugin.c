@@ -52,10 +52,11 @@ static tenon_status* out_of_memory(const tenon_plugin* plugin) {
 /* ---- Plugin, device, buffers
  * -------------------------------------------------------------------------------- */
 
-static tenon_status* create(const tenon_host* host, uint32_t abi_minor, tenon_plugin** out_plugin) {
+static tenon_status* create(const tenon_host* host, const tenon_create_options* options,
+                            tenon_plugin** out_plugin) {
   tenon_plugin bare = {0};
   tenon_plugin* p = calloc(1, sizeof(*p));
-  (void)abi_minor;
+  (void)options; /* one thread, and nothing of a later minor version */
   bare.host = host;
   if (!p) return out_of_memory(&bare);
   p->host = host;
@@ -90,8 +91,13 @@ static tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
 }
 static void device_close(tenon_device* device) { free(device); }
 
-static tenon_status* buffer_create(tenon_device* device, uint64_t size, tenon_buffer** out_buffer) {
-  tenon_buffer* b = malloc(sizeof(*b));
+static tenon_status* buffer_create(tenon_device* device, const tenon_buffer_options* options,
+                                   tenon_buffer** out_buffer) {
+  const uint64_t size = options->size;
+  tenon_buffer* b;
+  if (options->kind > TENON_MEMORY_UNIFIED) /* in host memory the known kinds are the same */
+    return fail(device->plugin, TENON_UNSUPPORTED, "an unknown kind of memory");
+  b = malloc(sizeof(*b));
   if (!b) return out_of_memory(device->plugin);
   b->plugin = device->plugin;
   b->size = size;
@@ -213,16 +219,23 @@ static int claim(const tenon_blob* blob, uint32_t index, op_step* step, refusal*
   tenon_node_view v = tenon_node_at(blob, 0, index);
   const tenon_str op = tenon_blob_str(blob, v.node->op);
   tenon_str name;
-  const char* unknown;
+  const char* unknown = tenon_node_unknown_type(&v);
   int ok;
   memset(step, 0, sizeof(*step));
-  if (!tenon_str_is(tenon_blob_str(blob, v.node->domain), "tenon") || v.node->version != 1)
+  if (!tenon_str_is(tenon_blob_str(blob, v.node->domain), "tenon") || v.node->version > 1)
     return refuse(r, TENON_REASON_OP, "no kernel for this domain or version of ", op);
+  if (unknown) {
+    name.data = unknown;
+    name.size = strlen(unknown);
+    return refuse(r, strcmp(unknown, "dtype") ? TENON_REASON_UNKNOWN : TENON_REASON_DTYPE,
+                  "what it touches is not known: its ", name);
+  }
   for (uint32_t i = 0; i < v.node->operand_count + v.node->output_count; ++i) {
     const uint32_t in = v.node->operand_count;
     const uint32_t value = i < in ? tenon_blob_indices(blob, v.node->operands)[i]
                                   : tenon_blob_indices(blob, v.node->outputs)[i - in];
-    if (value != TENON_NONE && tenon_blob_values(blob, v.function)[value].dtype != TENON_DTYPE_F32)
+    if (value != TENON_NONE &&
+        tenon_blob_value_at(blob, v.function, value)->dtype != TENON_DTYPE_F32)
       return refuse(r, TENON_REASON_DTYPE, "only f32 is taken by ", op);
   }
   if (tenon_str_is(op, "binary"))
@@ -267,7 +280,7 @@ static tenon_status* query(tenon_device* device, const void* bytes, uint64_t siz
   query_answer* q;
   const char* bad = tenon_blob_open(bytes, size, &blob);
   if (bad) return fail(device->plugin, TENON_CORRUPT, bad);
-  const uint32_t count = blob.functions[0].node_count;
+  const uint32_t count = tenon_blob_function_at(&blob, 0)->node_count;
   q = calloc(1, sizeof(*q));
   if (q) {
     q->refusals = calloc(count + 1u, sizeof(refusal));
@@ -361,13 +374,13 @@ static void declare(tenon_program* p, const op_step* op, uint32_t node) {
 
 /* An output that no node makes gets a copy: what leaves has storage of its own. */
 static void declare_copies(tenon_program* p, const tenon_blob* blob) {
-  const tenon_blob_function* f = blob->functions;
+  const tenon_blob_function* f = tenon_blob_function_at(blob, 0);
   const uint32_t* outputs = tenon_blob_indices(blob, f->outputs);
   for (uint32_t i = 0; i < f->output_count; ++i) {
     op_step copy = {0};
     int again = 0;
     for (uint32_t k = 0; k < i; ++k) again |= outputs[k] == outputs[i];
-    if (again || tenon_blob_values(blob, f)[outputs[i]].space == TENON_SPACE_NODE) continue;
+    if (again || tenon_blob_value_at(blob, f, outputs[i])->space == TENON_SPACE_NODE) continue;
     copy.kind = OP_COPY;
     copy.a = outputs[i];
     copy.b = TENON_NONE;
@@ -385,11 +398,11 @@ static tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
   const char* bad = tenon_blob_open(bytes, size, &blob);
   (void)options;
   if (bad) return fail(device->plugin, TENON_CORRUPT, bad);
-  const tenon_blob_function* f = blob.functions;
+  const tenon_blob_function* f = tenon_blob_function_at(&blob, 0);
   p = program_alloc(device->plugin, f);
   if (!p) return out_of_memory(device->plugin);
   for (uint32_t i = 0; i < f->value_count; ++i) {
-    const tenon_blob_value* v = tenon_blob_values(&blob, f) + i;
+    const tenon_blob_value* v = tenon_blob_value_at(&blob, f, i);
     p->values[i].source = i;
     p->values[i].size = tenon_dense_bytes(v->dtype, tenon_blob_elements(&blob, v));
   }
@@ -409,6 +422,7 @@ static tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
   p->info.value_stride = sizeof(tenon_program_value);
   p->info.steps = p->steps;
   p->info.step_stride = sizeof(tenon_step);
+  p->info.alias_stride = sizeof(tenon_alias);
   *out_program = p;
   return NULL;
 }
@@ -442,7 +456,7 @@ static tenon_status* instantiate(tenon_program* program, const tenon_binding* bi
   }
   i->program = program;
   for (uint32_t v = 0; v < count; ++v) {
-    const tenon_slot* s = &binding->values[v];
+    const tenon_slot* s = tenon_binding_value(binding, v);
     if (!s->buffer) continue; /* empty, or a value that nobody touches */
     if (!inside(s->buffer, s->offset, program->values[v].size)) {
       instance_destroy(i);
@@ -511,7 +525,7 @@ static tenon_status* run(tenon_instance* instance, const tenon_run_args* args) {
 static const tenon_backend kTable = {
     .struct_size = sizeof(tenon_backend),
     .abi_major = TENON_ABI_MAJOR,
-    .abi_minor_min = TENON_ABI_MINOR,
+    .abi_minor_min = TENON_MIN_HOST_MINOR,
     .abi_minor_max = TENON_ABI_MINOR,
     .name = {NAME, sizeof(NAME) - 1},
     .version = {VERSION, sizeof(VERSION) - 1},
@@ -541,13 +555,15 @@ __attribute__((visibility("default"))) const tenon_backend* tenon_backend_entry(
   char text[160];
   tenon_str reason;
   if (host->abi_major == TENON_ABI_MAJOR && host->abi_minor_min <= TENON_ABI_MINOR &&
-      host->abi_minor_max >= TENON_ABI_MINOR)
+      host->abi_minor_max >= TENON_MIN_HOST_MINOR && host->struct_size >= TENON_HOST_SIZE_V1)
     return &kTable;
   snprintf(text, sizeof(text),
-           "plugin " NAME " " VERSION " wants ABI %u.%u, host tenon %.*s offers %u.%u to %u.%u",
-           (unsigned)TENON_ABI_MAJOR, (unsigned)TENON_ABI_MINOR,
-           (int)(host->version.size > 40 ? 40 : host->version.size), host->version.data,
-           host->abi_major, host->abi_minor_min, host->abi_major, host->abi_minor_max);
+           "plugin " NAME " " VERSION
+           " wants ABI %u.%u to %u.%u, host tenon %.*s offers %u.%u to %u.%u",
+           (unsigned)TENON_ABI_MAJOR, (unsigned)TENON_MIN_HOST_MINOR, (unsigned)TENON_ABI_MAJOR,
+           (unsigned)TENON_ABI_MINOR, (int)(host->version.size > 40 ? 40 : host->version.size),
+           host->version.data, host->abi_major, host->abi_minor_min, host->abi_major,
+           host->abi_minor_max);
   reason.data = text;
   reason.size = strlen(text);
   host->refuse(reason);

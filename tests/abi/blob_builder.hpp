@@ -20,6 +20,10 @@ struct Shape {
   tenon_dtype dtype;
   std::vector<int64_t> dims;
 };
+// What a later version of the format may say of a value.
+struct Later {
+  uint16_t scheme = 0, value_flags = 0;
+};
 
 class BlobBuilder {
  public:
@@ -38,25 +42,35 @@ class BlobBuilder {
   // Returns the index of the first output.
   uint32_t node(const std::string& op, std::vector<uint32_t> operands, std::vector<Shape> outputs,
                 std::vector<Attr> attrs = {}, uint32_t version = 1,
-                const std::string& domain = "tenon") {
-    Node n{op, domain, version, std::move(operands), {}, std::move(attrs)};
+                const std::string& domain = "tenon", std::vector<uint32_t> lists = {}) {
+    Node n{op, domain, version, std::move(operands), {}, std::move(attrs), std::move(lists)};
     for (Shape& s : outputs) {
       const auto position = static_cast<uint32_t>(n.outputs.size());
       n.outputs.push_back(
           value(std::move(s), TENON_SPACE_NODE, static_cast<uint32_t>(nodes_.size()), position));
     }
+    if (op == "concat" && n.lists.empty()) n.lists = {static_cast<uint32_t>(n.operands.size())};
     nodes_.push_back(std::move(n));
     return nodes_.back().outputs.empty() ? TENON_NONE : nodes_.back().outputs[0];
   }
   void output(uint32_t value) { outputs_.push_back(value); }
+  // Marks a value or a node with what a later version may say of it.
+  void mark_value(uint32_t v, Later later) { values_[v].later = later; }
+  void mark_space(uint32_t v, uint8_t space) { values_[v].space = space; }
+  void mark_node(uint32_t n, uint32_t flags) { nodes_[n].flags = flags; }
   const std::vector<uint32_t>& inputs() const { return inputs_; }
   const std::vector<uint32_t>& outputs() const { return outputs_; }
 
+  // Makes each struct longer than this header's by so many bytes, which are filled with ones.
+  void grow(uint32_t bytes) { grown_ = bytes; }
+
   // The bytes, 8-aligned.
   std::vector<uint64_t> bytes() const {
+    const uint32_t grown = grown_;
     Writer w;
-    w.take(sizeof(tenon_blob_header));
-    const uint64_t function_at = w.take(sizeof(tenon_blob_function));
+    w.grown = grown;
+    w.take(sizeof(tenon_blob_header) + grown, 0xFF);
+    const uint64_t function_at = w.take(sizeof(tenon_blob_function) + grown, 0xFF);
     tenon_blob_function f{};
     f.name = w.string("main");
     f.inputs = w.array(inputs_);
@@ -65,14 +79,23 @@ class BlobBuilder {
     for (const Value& v : values_) values.push_back(v.write(w));
     std::vector<tenon_blob_node> nodes;
     for (const Node& n : nodes_) nodes.push_back(n.write(w));
-    f.values = w.array(values);
-    f.nodes = w.array(nodes);
+    f.values = w.structs(values);
+    f.nodes = w.structs(nodes);
     f.value_count = static_cast<uint32_t>(values_.size());
     f.node_count = static_cast<uint32_t>(nodes_.size());
     f.input_count = static_cast<uint32_t>(inputs_.size());
     f.output_count = static_cast<uint32_t>(outputs_.size());
-    tenon_blob_header h{TENON_BLOB_MAGIC, TENON_BLOB_VERSION, 1, 0,
-                        function_at,      w.string("case"),   {}};
+    tenon_blob_header h{};
+    h.magic = TENON_BLOB_MAGIC;
+    h.version = TENON_BLOB_VERSION;
+    h.header_size = sizeof h + grown;
+    h.functions = function_at;
+    h.name = w.string("case");
+    h.function_count = 1;
+    h.function_stride = sizeof(tenon_blob_function) + grown;
+    h.value_stride = sizeof(tenon_blob_value) + grown;
+    h.node_stride = sizeof(tenon_blob_node) + grown;
+    h.attr_stride = sizeof(tenon_blob_attr) + grown;
     h.size = w.size();
     w.put(0, &h, sizeof(h));
     w.put(function_at, &f, sizeof(f));
@@ -83,9 +106,17 @@ class BlobBuilder {
   class Writer {
    public:
     uint64_t size() const { return words_.size() * 8; }
-    uint64_t take(uint64_t bytes) {
+    uint32_t grown = 0;
+    uint64_t take(uint64_t bytes, unsigned char fill = 0) {
       const uint64_t at = size();
-      words_.resize(words_.size() + (bytes + 7) / 8);
+      words_.resize(words_.size() + (bytes + 7) / 8, fill * UINT64_C(0x0101010101010101));
+      return at;
+    }
+    template <class T>
+    uint64_t structs(const std::vector<T>& list) {
+      const uint64_t at = take(list.size() * (sizeof(T) + grown), 0xFF);
+      for (size_t i = 0; i < list.size(); ++i)
+        put(at + i * (sizeof(T) + grown), &list[i], sizeof(T));
       return at;
     }
     void put(uint64_t at, const void* from, uint64_t bytes) {
@@ -116,10 +147,13 @@ class BlobBuilder {
     uint8_t space;
     uint32_t node, position;
     std::vector<char> content{};
+    Later later{};
 
     tenon_blob_value write(Writer& w) const {
       tenon_blob_value v{};
       v.dtype = shape.dtype;
+      v.scheme = later.scheme;
+      v.flags = later.value_flags;
       v.space = space;
       v.rank = static_cast<uint8_t>(shape.dims.size());
       v.node = node;
@@ -138,6 +172,8 @@ class BlobBuilder {
     uint32_t version;
     std::vector<uint32_t> operands, outputs;
     std::vector<Attr> attrs;
+    std::vector<uint32_t> lists;
+    uint32_t flags = 0;
 
     tenon_blob_node write(Writer& w) const {
       tenon_blob_node n{};
@@ -150,7 +186,10 @@ class BlobBuilder {
       n.output_count = static_cast<uint32_t>(outputs.size());
       std::vector<tenon_blob_attr> list;
       for (const Attr& a : attrs) list.push_back(write_attr(a, w));
-      n.attrs = w.array(list);
+      n.attrs = w.structs(list);
+      n.operand_lists = w.array(lists);
+      n.operand_list_count = static_cast<uint32_t>(lists.size());
+      n.flags = flags;
       n.attr_count = static_cast<uint32_t>(list.size());
       return n;
     }
@@ -183,6 +222,7 @@ class BlobBuilder {
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<uint32_t> inputs_, outputs_;
+  uint32_t grown_ = 0;
 };
 
 }  // namespace tenon::test

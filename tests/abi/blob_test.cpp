@@ -49,10 +49,10 @@ uint64_t read_all(const std::vector<uint64_t>& words) {
   const auto read = [&](tenon_str s) {
     for (uint64_t i = 0; i < s.size; ++i) sum += static_cast<unsigned char>(s.data[i]);
   };
-  for (uint32_t f = 0; f < b.function_count; ++f) {
-    const tenon_blob_function& fn = b.functions[f];
+  for (uint32_t f = 0; f < b.header->function_count; ++f) {
+    const tenon_blob_function& fn = *tenon_blob_function_at(&b, f);
     for (uint32_t v = 0; v < fn.value_count; ++v) {
-      const tenon_blob_value* value = tenon_blob_values(&b, &fn) + v;
+      const tenon_blob_value* value = tenon_blob_value_at(&b, &fn, v);
       sum += static_cast<uint64_t>(tenon_blob_elements(&b, value));
       for (uint64_t i = 0; i < (value->data ? value->data_size : 0); ++i)
         sum += b.bytes[value->data + i];
@@ -66,6 +66,8 @@ uint64_t read_all(const std::vector<uint64_t>& words) {
       uint32_t count = 0;
       const int64_t* perm = tenon_node_ints(&view, "perm", &count);
       for (uint32_t i = 0; i < count; ++i) sum += static_cast<uint64_t>(perm[i]);
+      sum += tenon_node_operand_list(&view, 0) + tenon_node_output_list(&view, 0);
+      sum += tenon_node_unknown_type(&view) != nullptr;
       tenon_str name;
       if (tenon_node_unknown(&view, &name)) read(name);
     }
@@ -92,8 +94,20 @@ TEST_SUITE("abi/blob") {
     };
     using Words = std::vector<uint64_t>;
     CHECK(breaks([](Words& w) { w[0] ^= 1; }) == "the bytes are not a graph blob");
-    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).version = 2; }) ==
-          "the blob's version is unknown");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).version = 3; }) ==
+          "the blob's version is newer than this reader");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).version = 1; }) ==
+          "the blob's version is too old");
+    CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).header_size = 56; }) ==
+          "the size of the blob's header is wrong");
+    for (uint32_t tenon_blob_header::*stride :
+         {&tenon_blob_header::function_stride, &tenon_blob_header::value_stride,
+          &tenon_blob_header::node_stride, &tenon_blob_header::attr_stride}) {
+      CHECK(breaks([&](Words& w) { at<tenon_blob_header>(w, 0).*stride -= 8; }) ==
+            "a stride of the blob is wrong");
+      CHECK(breaks([&](Words& w) { at<tenon_blob_header>(w, 0).*stride += 4; }) ==
+            "a stride of the blob is wrong");
+    }
     CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).function_count = 0; }) ==
           "the blob has no function");
     CHECK(breaks([](Words& w) { at<tenon_blob_header>(w, 0).functions = w.size() * 8; }) ==
@@ -101,8 +115,7 @@ TEST_SUITE("abi/blob") {
     CHECK(breaks([](Words& w) { function(w).value_count = 1u << 30; }) ==
           "values are out of bounds");
     CHECK(breaks([](Words& w) { function(w).nodes += 4; }) == "nodes are out of bounds");
-    CHECK(breaks([](Words& w) { value(w, 0).dtype = 99; }) == "a value's dtype is unknown");
-    CHECK(breaks([](Words& w) { value(w, 0).rank = 9; }) == "a value's rank exceeds 8");
+    CHECK(breaks([](Words& w) { value(w, 0).rank = 255; }) == "a value's dims are out of bounds");
     CHECK(breaks([](Words& w) { at<int64_t>(w, value(w, 0).dims) = -1; }) ==
           "a value's dim is negative");
     CHECK(breaks([](Words& w) { at<int64_t>(w, value(w, 0).dims) = INT64_MAX / 2; }) ==
@@ -114,6 +127,12 @@ TEST_SUITE("abi/blob") {
           "a node reads a value that is made after it");
     CHECK(breaks([](Words& w) { at<uint32_t>(w, node(w, 0).operands) = 77; }) ==
           "a node's operand does not exist");
+    CHECK(breaks([](Words& w) {
+            node(w, 0).operand_list_count = 1;
+            at<uint32_t>(w, node(w, 0).operand_lists = w.size() * 8 - 8) = 3;
+          }) == "a node's lists do not fit its operands or outputs");
+    CHECK(breaks([](Words& w) { node(w, 0).output_list_count = 1u << 20; }) ==
+          "a node's lists do not fit its operands or outputs");
     CHECK(breaks([](Words& w) { node(w, 0).attr_count = 65; }) == "a node has too many attributes");
     CHECK(breaks([](Words& w) { at<tenon_blob_attr>(w, node(w, 0).attrs).bits = w.size() * 8; }) ==
           "an attribute's string is out of bounds");
@@ -121,6 +140,18 @@ TEST_SUITE("abi/blob") {
           "an attribute's list is out of bounds");
     CHECK(breaks([](Words& w) { at<uint32_t>(w, function(w).outputs) = 4; }) ==
           "an output does not exist");
+  }
+
+  TEST_CASE("open: structs that are longer than this header's are read by their strides") {
+    BlobBuilder b = small_graph();
+    const uint64_t read = read_all(b.bytes());
+    CHECK(read > 0);
+    for (const uint32_t grown : {8u, 16u, 64u}) {
+      b.grow(grown);
+      const std::vector<uint64_t> words = b.bytes();
+      REQUIRE(open(words) == "");
+      CHECK(read_all(words) == read);
+    }
   }
 
   TEST_CASE("open: misaligned bytes are rejected") {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake host.
 #include "fake_host.hpp"
+#ifdef TENON_PAST_MINOR
+static_assert(TENON_ABI_MINOR == TENON_PAST_MINOR, "these are not the headers of the past version");
+#endif
 
 #include <dlfcn.h>
 
@@ -32,7 +35,8 @@ tenon_host host_table() {
   tenon_host h{};
   h.struct_size = sizeof(h);
   h.abi_major = TENON_ABI_MAJOR;
-  h.abi_minor_min = h.abi_minor_max = TENON_ABI_MINOR;
+  h.abi_minor_min = TENON_ABI_MINOR_OLDEST;
+  h.abi_minor_max = TENON_ABI_MINOR;
   h.version = {"9.8.7", 5};
   h.make_status = make_status;
   h.release_status = release_status;
@@ -40,7 +44,6 @@ tenon_host host_table() {
   h.status_text = [](const tenon_status* s) { return tenon_str{s->text.data(), s->text.size()}; };
   h.refuse = [](tenon_str reason) { refusal = text(reason); };
   h.log = [](uint32_t, tenon_str) {};
-  h.thread_budget = [] { return 1u; };
   h.get_extension = [](tenon_str) -> const void* { return nullptr; };
   return h;
 }
@@ -71,7 +74,8 @@ Plugin::Plugin(const std::string& path) : Plugin(entry_of(path)) {}
 
 Plugin::Plugin(tenon_backend_entry_fn entry) : host_(host_table()), table_(entry(&host_)) {
   if (!table_) throw std::runtime_error(refusal);
-  require(table_->create(&host_, TENON_ABI_MINOR, &plugin_));
+  const tenon_create_options creation{sizeof creation, TENON_ABI_MINOR, 1};
+  require(table_->create(&host_, &creation, &plugin_));
   const tenon_device_list* devices = nullptr;
   require(table_->enumerate(plugin_, &devices));
   tenon_device_options options{sizeof(options), 1, 0};
@@ -143,7 +147,8 @@ void Bound::make_buffers() {
   const auto make = [&](uint64_t size) -> tenon_slot {
     if (size == 0) return {nullptr, 0};
     tenon_buffer* b = nullptr;
-    require(table().buffer_create(plugin_.device(), size, &b));
+    const tenon_buffer_options options = buffer_options(size);
+    require(table().buffer_create(plugin_.device(), &options, &b));
     buffers_.push_back(b);
     const Bytes poison(size, 0xCD);
     require(table().buffer_write(b, 0, poison.data(), size, nullptr));
@@ -184,6 +189,8 @@ tenon_binding Bound::binding() const {
   b.struct_size = sizeof(b);
   b.values = slots_.data();
   b.scratch = scratch_.data();
+  b.slot_stride = sizeof(tenon_slot);
+  b.wait_stride = sizeof(tenon_lane_wait);
   b.value_count = info().value_count;
   b.step_count = info().step_count;
   return b;

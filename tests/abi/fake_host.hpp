@@ -55,6 +55,10 @@ struct Verdict {
   std::string text;
 };
 
+inline tenon_buffer_options buffer_options(uint64_t size, uint32_t kind = TENON_MEMORY_DEVICE) {
+  return {sizeof(tenon_buffer_options), size, {"test", 4}, kind, 0};
+}
+
 // The table that the fake host gives; statuses made and not released are counted.
 tenon_host host_table();
 int live_statuses();

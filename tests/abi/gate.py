@@ -26,6 +26,8 @@ SIZED = {
     "tenon_blob_value": ("tenon_blob_header", "value_stride"),
     "tenon_blob_node": ("tenon_blob_header", "node_stride"),
     "tenon_blob_attr": ("tenon_blob_header", "attr_stride"),
+    "tenon_alias": ("tenon_program_info", "alias_stride"),  # the arrays are in the steps
+    "tenon_slot": ("tenon_binding", "slot_stride"),
     "tenon_manifest_note": ("tenon_manifest_note", "manifest_size"),  # grows with the manifest, which ends it
 }
 # Structs that never cross the border: inline functions make them and read them, in one compilation.
@@ -218,7 +220,7 @@ def required(kind, name, what):
     """Would a node that an older program made lack this part?"""
     if kind == "attribute":
         return what == "function" or name == "kind" and what == 'str ""'
-    return what == "required" or kind == "output" and what == "list"
+    return what.startswith("required") or kind == "output" and what == "list"
 
 
 def part_changes(op, kind, old, new):
@@ -250,6 +252,8 @@ def op_changes(past, now):
         if new is None:
             yield say(OPS, f"op {op}", "the op was removed", f"a {old['level']} op", "none")
             continue
+        if new["version"] < old["version"]:
+            yield say(OPS, f"op {op}", "the version fell", old["version"], new["version"])
         if new["level"] != old["level"] and new["level"] == "primitive":  # older plugins count on the decomposition
             yield say(OPS, f"op {op}", "the op lost its decomposition", f"level {old['level']}", "level primitive")
         for kind in ("attribute", "operand", "output"):
@@ -270,7 +274,7 @@ def compare(past, now):
 
 
 def version_of(record):
-    return ".".join(map(str, numbers(record["constants"], VERSIONS[0][:2])))
+    return ".".join(map(str, numbers(record["constants"], ("TENON_ABI_MAJOR", "TENON_ABI_MINOR"))))
 
 
 def check_past(past_folder, include):

@@ -305,10 +305,11 @@ PROGRAM = r"""
 #define GATE_ROW(name, x)                                                                   \
   {name, GATE_TYPE(x), _Generic((x), char*: 0, const char*: 0, float: 0, double: 0, default: (x)), \
    _Generic((x), float: (x), double: (x), default: 0), _Generic((x), char*: (x), const char*: (x), default: 0)},
-#define TENON_OP(name, version, family, level) "op\t" #name " version " #version "\t" #level "\n"
+#define TENON_OP(name, version, family, level) "op\t" #name "\t" #level "\t" #version "\n"
 #define TENON_IN(n) "part\toperand\t" #n "\trequired\n"
 #define TENON_IN_OPT(n) "part\toperand\t" #n "\toptional\n"
-#define TENON_IN_LIST(n) "part\toperand\t" #n "\tlist\n"
+#define TENON_IN_LIST(n) "part\toperand\t" #n "\trequired list\n"
+#define TENON_IN_LIST_OPT(n) "part\toperand\t" #n "\toptional list\n"
 #define TENON_STR(n, d) "part\tattribute\t" #n "\tstr\t" #d "\n"
 #define TENON_I64(n, d) "part\tattribute\t" #n "\ti64\t" #d "\n"
 #define TENON_F64(n, d) "part\tattribute\t" #n "\tf64\t" #d "\n"
@@ -375,7 +376,7 @@ def record(include):
         run(compiler(include, "-g", "-gdwarf-4", "-gz=none", "-O0", "-fno-eliminate-unused-debug-types",
                      "-Werror=int-conversion", "gate.c", "-o", "gate"), folder)
         ops = collections.defaultdict(list)
-        levels = {}
+        levels, versions = {}, {}
         for line in run([str(folder / "gate")], folder).splitlines():
             kind, *words = line.split("\t")
             if kind == "constant":
@@ -383,7 +384,7 @@ def record(include):
                 constants[words[0]].update(value=words[1], type=cast[1] if cast else words[2])
             elif kind == "op":
                 op = words[0]
-                levels[op], ops[op] = words[1], []
+                levels[op], versions[op], ops[op] = words[1], int(words[2]), []
             else:
                 ops[op].append([words[0], words[1], default(words[2:])])
         structs, types, signatures, enumerators = record_types(Debug(folder / "gate"), text, functions)
@@ -391,4 +392,4 @@ def record(include):
         raise Failure(f"{include}: no structs, functions, constants or ops; expected all of them")
     return {"headers": text.headers, "structs": structs, "types": types, "functions": signatures,
             "constants": {**constants, **enumerators},
-            "ops": {op: {"level": levels[op], "parts": parts} for op, parts in ops.items()}}
+            "ops": {op: {"level": levels[op], "version": versions[op], "parts": parts} for op, parts in ops.items()}}

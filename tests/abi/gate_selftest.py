@@ -96,7 +96,7 @@ def results_of_commands(include, work):
     expect("keep: a version is kept once", 1, [f"version {version} is kept already"], "keep", now, past)
     expect("past: the same headers", 0, [f"against version {version}: nothing but additions"], "past", past, now)
     # The next version gets a slot and is kept; then the slot goes again. Only the later version has it.
-    change(now, "version.h", rf"(TENON_VERSION_MINOR) {number[1]}", rf"\1 {int(number[1]) + 1}")
+    change(now, "version.h", rf"(#define TENON_ABI_MINOR) {number[1]}", rf"\1 {int(number[1]) + 1}")
     change(now, "backend.h:tenon_host", r"\Z", "  void (*fresh)(void);\n")
     expect("past: a slot more", 0, [f"against version {version}: nothing but additions"], "past", past, now)
     expect("keep: the next version", 0, [f"{later}/include/tenon"], "keep", now, past)

@@ -84,20 +84,25 @@ constexpr sdk::Row kRows[] = {
     sdk::row<op::activation_backward, make_square>(sdk::kStrided),
     sdk::row<op::narrow, sdk::view_narrow>(sdk::kStrided),
 };
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "naughty", .name = "ready"},
           {.kind = "naughty", .name = "asleep", .reason = "it sleeps"}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<Naughty>();
 }
+struct Counted final : sdk::State {
+  ~Counted() override { ++shutdowns; }
+};
 constexpr sdk::PluginSpec kSpec{.name = "naughty",
                                 .version = "3.0",
                                 .vendor = "tests",
                                 .rows = kRows,
+                                .create = [](const sdk::Runtime&) -> std::unique_ptr<sdk::State> {
+                                  return std::make_unique<Counted>();
+                                },
                                 .devices = devices,
-                                .open = open,
-                                .shutdown = [] { ++shutdowns; }};
+                                .open = open};
 
 }  // namespace
 }  // namespace tenon::test
@@ -216,7 +221,9 @@ TEST_SUITE("abi/layer/static") {
     const Plugin plugin(naughty_entry);
     tenon_buffer* buffer = nullptr;
     no_memory = true;
-    const Problem p = Plugin::problem(plugin.table().buffer_create(plugin.device(), 64, &buffer));
+    const tenon_buffer_options options = buffer_options(64);
+    const Problem p =
+        Plugin::problem(plugin.table().buffer_create(plugin.device(), &options, &buffer));
     no_memory = false;
     CHECK(p.code == TENON_OUT_OF_MEMORY);
     CHECK((p.flags & TENON_STATUS_RETRYABLE) != 0);

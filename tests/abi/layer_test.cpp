@@ -44,11 +44,24 @@ TEST_SUITE("abi/layer") {
     host.abi_minor_min = 7, host.abi_minor_max = 9;
     CHECK(enter(host) == nullptr);
     CHECK(last_refusal() ==
-          "plugin template 0.1.0 wants ABI 0.1, host tenon 9.8.7 offers 0.7 to 0.9");
+          "plugin template 0.1.0 wants ABI 0.2, host tenon 9.8.7 offers 0.7 to 0.9");
     host = host_table();
     host.abi_major = 3;
     CHECK(enter(host) == nullptr);
-    CHECK(contains(last_refusal(), "offers 3.1"));
+    CHECK(contains(last_refusal(), "offers 3.2"));
+  }
+
+  TEST_CASE("negotiation: a newer host with a longer table and a wider range is accepted") {
+    struct Longer {
+      tenon_host host;
+      void* unknown[4];
+    } later{host_table(), {}};
+    later.host.struct_size = sizeof later;
+    later.host.abi_minor_max = 9;
+    const tenon_backend* table = enter(later.host);
+    REQUIRE(table != nullptr);
+    CHECK(table->abi_minor_min == TENON_ABI_MINOR_OLDEST);
+    CHECK(table->abi_minor_max == TENON_ABI_MINOR);
   }
 
   TEST_CASE("negotiation: a host table that is too short is refused") {
@@ -77,7 +90,11 @@ TEST_SUITE("abi/layer") {
   TEST_CASE("buffers: reads, writes and copies beyond the end are errors") {
     const tenon_backend& t = plugin().table();
     tenon_buffer* b = nullptr;
-    REQUIRE(t.buffer_create(plugin().device(), 16, &b) == nullptr);
+    const auto create = [&](uint64_t size, uint32_t kind, tenon_buffer** out) {
+      const tenon_buffer_options options = buffer_options(size, kind);
+      return Plugin::problem(t.buffer_create(plugin().device(), &options, out));
+    };
+    REQUIRE(create(16, TENON_MEMORY_UNIFIED, &b).code == TENON_OK);
     char bytes[32] = "0123456789abcdef";
     CHECK(Plugin::problem(t.buffer_write(b, 0, bytes, 16, nullptr)).code == TENON_OK);
     CHECK(Plugin::problem(t.buffer_write(b, 1, bytes, 16, nullptr)).code == TENON_INVALID_ARGUMENT);
@@ -88,12 +105,15 @@ TEST_SUITE("abi/layer") {
     CHECK(std::string(static_cast<char*>(t.buffer_address(b)), 16) == "0123456701234567");
     t.buffer_destroy(b);
     tenon_buffer* none = nullptr;
-    CHECK(Plugin::problem(t.buffer_create(plugin().device(), 0, &none)).code ==
-          TENON_INVALID_ARGUMENT);
-    const Problem memory =
-        Plugin::problem(t.buffer_create(plugin().device(), UINT64_MAX / 4, &none));
+    CHECK(create(0, TENON_MEMORY_DEVICE, &none).code == TENON_INVALID_ARGUMENT);
+    const Problem memory = create(UINT64_MAX / 4, TENON_MEMORY_DEVICE, &none);
     CHECK(memory.code == TENON_OUT_OF_MEMORY);
+    CHECK(contains(memory.text, "buffer 'test' of"));
     CHECK(contains(memory.text, "scalar loops in double, which allows"));
+    const Problem kind = create(16, 7, &none);
+    CHECK(kind.code == TENON_UNSUPPORTED);
+    CHECK(contains(kind.text, "memory kind 7"));
+    CHECK(none == nullptr);
   }
 
   TEST_CASE("query: primitives are claimed, every other op is refused by name") {
@@ -133,6 +153,101 @@ TEST_SUITE("abi/layer") {
     CHECK(v[6].text == "operand b is missing");
     CHECK(v[7].reason == TENON_REASON_ATTRIBUTE);
     CHECK(v[7].text == "attribute kind=gelu is not supported");
+  }
+
+  // Each graph holds one node of today beside one that touches something new.
+  TEST_CASE("query: what a later version says of a value or node is refused, the rest is claimed") {
+    constexpr tenon_dtype kNew = 0x100;
+    const auto verdicts = [](auto change) {
+      BlobBuilder b;
+      const Shape s{kF32, {2}};
+      const uint32_t x = b.input(s), other = b.input(s);
+      const uint32_t odd = b.node("unary", {other}, {s}, {{"kind", "exp"}});
+      b.node("unary", {odd}, {s}, {{"kind", "exp"}});
+      b.output(add(b, x, x, s));
+      change(b, other);
+      const std::vector<Verdict> v = plugin().query(b);
+      CHECK(v[1].native);
+      CHECK(v[2].native);
+      return v[0];
+    };
+    const Verdict scheme =
+        verdicts([](BlobBuilder& b, uint32_t v) { b.mark_value(v, {.scheme = 3}); });
+    CHECK(scheme.reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(scheme.text, "the block scheme of an operand"));
+    const Verdict flags =
+        verdicts([](BlobBuilder& b, uint32_t v) { b.mark_value(v, {.value_flags = 0x80}); });
+    CHECK(flags.reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(flags.text, "the flags of an operand"));
+    const Verdict space = verdicts([](BlobBuilder& b, uint32_t v) { b.mark_space(v, 9); });
+    CHECK(space.reason == TENON_REASON_UNKNOWN);
+    const Verdict node = verdicts([](BlobBuilder& b, uint32_t) { b.mark_node(0, 1); });
+    CHECK(node.reason == TENON_REASON_UNKNOWN);
+
+    BlobBuilder b;
+    const Shape s{kF32, {2}}, block{kNew, {2}}, deep{kF32, Ints(9, 1)};
+    const uint32_t x = b.input(s), q = b.input(block), d = b.input(deep);
+    const uint32_t f = b.node("cast", {q}, {s}, {{"to", kF32}});
+    b.node("cast", {x}, {block}, {{"to", kNew}});
+    b.node("cast", {x}, {s}, {{"to", kNew}});
+    b.node("unary", {d}, {deep}, {{"kind", "exp"}});
+    b.output(add(b, f, x, s));
+    const std::vector<Verdict> v = plugin().query(b);
+    for (size_t n = 0; n < 3; ++n) {
+      CHECK_FALSE(v[n].native);
+      CHECK(v[n].reason == TENON_REASON_DTYPE);
+      CHECK(contains(v[n].text, "the dtype of an operand, an output or an attribute"));
+    }
+    CHECK(v[3].reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(v[3].text, "the rank of an operand"));
+    CHECK(v[4].native);
+  }
+
+  TEST_CASE("query: a kernel for a version of an op runs the versions below it") {
+    const tenon_dtype dtype = kF32;
+    BlobBuilder b;
+    const uint32_t x = b.input({dtype, {2}});
+    b.node("binary", {x, x}, {{dtype, {2}}}, {{"kind", "add"}}, 0);
+    b.node("binary", {x, x}, {{dtype, {2}}}, {{"kind", "add"}}, 2);
+    const std::vector<Verdict> v = plugin().query(b);
+    CHECK(v[0].native);
+    CHECK(v[1].reason == TENON_REASON_OP);
+  }
+
+  TEST_CASE("query: an operand behind a list is no entry of it") {
+    BlobBuilder b;
+    const Shape s{kF32, {2}};
+    const uint32_t x = b.input(s);
+    const auto concat = [&](std::vector<uint32_t> operands, std::vector<uint32_t> lists,
+                            int64_t length) {
+      b.node("concat", std::move(operands), {{kF32, {length}}}, {}, 1, "tenon", std::move(lists));
+    };
+    concat({x, x, x}, {3}, 6);
+    concat({x, x, x}, {2}, 4);           // an operand that the op gained later
+    concat({x, x, TENON_NONE}, {2}, 4);  // absent
+    concat({x, x, x, x}, {2, 2}, 4);     // a list that the op gained later
+    concat({x, x}, {0}, 4);              // no entry
+    const std::vector<Verdict> v = plugin().query(b);
+    CHECK(v[0].native);
+    CHECK(v[1].reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(v[1].text, "operand"));
+    CHECK(v[2].native);
+    CHECK(v[3].reason == TENON_REASON_UNKNOWN);
+    CHECK(v[4].text == "operand xs is missing");
+  }
+
+  TEST_CASE("run: a blob whose structs have grown gives the same bits") {
+    const auto graph = [] {
+      BlobBuilder b;
+      const Shape s{kF32, {3}};
+      const uint32_t x = b.input(s), y = b.input(s);
+      b.output(b.node("unary", {add(b, x, y, s)}, {s}, {{"kind", "exp"}}));
+      return b;
+    };
+    const std::vector<Bytes> inputs = {bytes_of(Floats{0.5, -1, 2}), bytes_of(Floats{1, 2, 3})};
+    BlobBuilder grown = graph();
+    grown.grow(24);
+    CHECK(run_floats(grown, inputs) == run_floats(graph(), inputs));
   }
 
   TEST_CASE("compile: a node that was not claimed is an error that names it") {

@@ -68,10 +68,10 @@ Kernel make_unary(const op::unary& n, const Node&) {
 }
 
 constexpr sdk::Row kRows[] = {sdk::row<op::unary, make_unary>()};
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "ranging", .name = "at once"}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<Ranging>();
 }
 constexpr sdk::PluginSpec kSpec{.name = "ranging",

@@ -167,7 +167,8 @@ inline void store_set(World& w) {
   tenon_store* const store = w.stores.any(w.in);
   const tenon_graph* const graph = w.graphs.any(w.in);
   tenon_str name;
-  tenon_tensor_type type;
+  tenon_tensor_type type{};
+  type.struct_size = sizeof type;
   for (const uint32_t space : {TENON_SPACE_WEIGHT, TENON_SPACE_STATE})
     for (uint32_t i = 0; pick(w, graph, space, i, name, type); ++i)
       w.good(tenon_store_set(store, space, name, w.tensor(type)));
@@ -269,7 +270,8 @@ inline void context_set(World& w) {
   }
   // The inputs of every graph, this context's among them.
   tenon_str name;
-  tenon_tensor_type type;
+  tenon_tensor_type type{};
+  type.struct_size = sizeof type;
   for (const tenon_graph* graph : w.graphs.live)
     for (uint32_t i = 0; pick(w, graph, TENON_SPACE_INPUT, i, name, type); ++i)
       w.good(tenon_context_set(context, name, w.tensor(type)));
@@ -290,7 +292,8 @@ inline void context_get(World& w) {
   tenon_context* const context = w.contexts.any(w.in);
   const tenon_str name = w.output();
   uint64_t size = w.size();
-  tenon_tensor_type type;
+  tenon_tensor_type type{};
+  type.struct_size = sizeof type;
   if (!w.in.one_in(8) && w.good(tenon_context_output_type(context, name, &type))) {
     size = 4;
     for (uint32_t i = 0; i < type.rank; ++i) size *= static_cast<uint64_t>(type.dims[i]);

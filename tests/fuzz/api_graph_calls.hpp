@@ -98,14 +98,26 @@ inline void graph_add_node(World& w) {
   for (tenon_value& v : operands) v = w.in.one_in(8) ? TENON_NONE : w.value();
   uint8_t want[4];
   for (uint8_t& each : want) each = static_cast<uint8_t>(w.in.below(3));
+  uint32_t lists[2] = {w.in.below(5), w.in.one_in(8) ? w.number() : w.in.below(3)};
   const bool no_operands = w.in.one_in(24), no_arguments = w.in.one_in(24);
   const bool no_place = w.in.one_in(24);
-  w.good(tenon_graph_add_node(
-      w.graphs.any(w.in), w.in.one_in(24) ? w.name() : w.text("tenon"), name,
-      w.in.one_in(16) ? w.number() : w.in.below(2), no_operands ? nullptr : operands,
-      no_operands ? w.number() : w.in.below(5), no_arguments ? nullptr : attributes.args,
-      no_arguments ? w.number() : w.in.below(4), w.in.one_in(4) ? want : nullptr,
-      no_place ? w.number() : 1 + w.in.below(3), w.name(), no_place ? nullptr : outputs));
+  tenon_node_desc node{};
+  node.struct_size = w.in.one_in(24) ? w.in.below(sizeof node / 8) * 8 : sizeof node;
+  node.domain = w.in.one_in(24) ? w.name() : w.text("tenon");
+  node.op = name;
+  node.version = w.in.one_in(16) ? w.number() : w.in.below(2);
+  node.operands = no_operands ? nullptr : operands;
+  node.operand_count = no_operands ? w.number() : w.in.below(5);
+  node.lists = w.in.one_in(4) ? lists : nullptr;
+  node.list_count = w.in.below(3);
+  node.attributes = no_arguments ? nullptr : attributes.args;
+  node.attribute_stride = w.in.one_in(24) ? w.in.below(sizeof(tenon_arg)) : sizeof(tenon_arg);
+  node.attribute_count = no_arguments ? w.number() : w.in.below(4);
+  node.want = w.in.one_in(4) ? want : nullptr;
+  node.output_count = no_place ? w.number() : 1 + w.in.below(3);
+  node.provenance = w.name();
+  w.good(tenon_graph_add_node(w.graphs.any(w.in), w.in.one_in(24) ? nullptr : &node,
+                              no_place ? nullptr : outputs));
 }
 inline tenon_value loss(World& w) { return w.in.one_in(4) ? w.value() : kPlainLoss; }
 inline void graph_gradients(World& w) {

@@ -49,6 +49,7 @@ class Out {
  public:
   explicit Out(Source& in, Need need = Need::required) : need_(need), null_(in.one_in(24)) {
     std::memset(static_cast<void*>(&value), kUntouched, sizeof value);
+    if constexpr (kSized) value.struct_size = in.one_in(16) ? in.below(20) * 8 : sizeof value;
   }
   T* arg() { return null_ ? nullptr : &value; }
   // True when the call gave a result here.
@@ -58,7 +59,7 @@ class Out {
       return !null_;
     }
     const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
-    for (size_t i = 0; i < sizeof value; ++i)
+    for (size_t i = kSized ? sizeof(uint64_t) : 0; i < sizeof value; ++i)
       must(bytes[i] == kUntouched, "a call that failed wrote a result");
     return false;
   }
@@ -66,6 +67,7 @@ class Out {
 
  private:
   static constexpr unsigned char kUntouched = 0x5A;
+  static constexpr bool kSized = requires(T t) { t.struct_size; };
   Need need_;
   bool null_;
 };
@@ -231,7 +233,9 @@ class World {
   }
   const tenon_tensor* tensor() {
     const Dims d = dims();
-    tenon_tensor_type type{dtype(), static_cast<uint16_t>(d.rank % (TENON_MAX_RANK + 1)), 0, {}};
+    tenon_tensor_type type{};
+    type.dtype = dtype();
+    type.rank = static_cast<uint16_t>(d.rank % (TENON_MAX_RANK + 1));
     std::copy(d.dims.begin(), d.dims.end(), type.dims);
     return tensor(type);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes of any size as a graph blob. Only the header's mark, version and size are put right, so
-// that an edit which makes the input longer still gets past them.
+// Any bytes of any size as a graph blob. Only the header's mark, version, size and strides are put
+// right, so that an edit which makes the input longer still gets past them.
 #include <cstring>
 #include <vector>
 
@@ -21,6 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   header.magic = TENON_BLOB_MAGIC;
   header.version = TENON_BLOB_VERSION;
   header.size = bytes;
+  header.header_size = sizeof header;
+  header.function_stride = sizeof(tenon_blob_function);
+  header.value_stride = sizeof(tenon_blob_value);
+  header.node_stride = sizeof(tenon_blob_node);
+  header.attr_stride = sizeof(tenon_blob_attr);
   std::memcpy(words.data(), &header, sizeof header);
   read_blob(words.data(), bytes);
   return 0;

@@ -16,7 +16,6 @@ BY_HAND = {
     "sdk/examples/plugin.cpp",
     "sdk/examples/training.cpp",
     "sdk/include/tenon/op_structs.inl",  # macros that open and close a struct
-    "tests/abi/layout.c",  # a table
 }
 
 

@@ -84,6 +84,7 @@ std::string form_key(const Graph& g, const NodeInfo& node) {
   append_key(key, node.attrs.size());
   for (const Attr& a : node.attrs) append_key(key, a);
   append_key(key, node.operands.size());
+  for (const uint32_t size : node.lists) append_key(key, size);
   std::unordered_map<uint32_t, size_t> first;  // value -> operand
   for (Value v : node.operands) {
     const auto [at, fresh] = first.try_emplace(v.id, first.size());
@@ -97,10 +98,11 @@ std::string form_key(const Graph& g, const NodeInfo& node) {
   return key;
 }
 
-const Verdict& Claims::of(const Graph& g, const OpRecord& op, std::span<const Value> operands,
+const Verdict& Claims::of(const Graph& g, const OpRecord& op, const Operands& operands,
                           const Attrs& attrs, const std::vector<bool>& wanted, uint32_t device) {
-  Trial trial = trial_of(g, operands);
-  const NodeId n = trial.graph.add_node(op, std::move(trial.operands), attrs, wanted);
+  Trial trial = trial_of(g, operands.values);
+  const NodeId n =
+      trial.graph.add_node(op, {std::move(trial.operands), operands.lists}, attrs, wanted);
   std::string key = form_key(trial.graph, trial.graph[n], device);
   if (const auto found = answers_.find(key); found != answers_.end()) return found->second;
   for (Value v : trial.graph[n].outputs)
@@ -111,7 +113,8 @@ const Verdict& Claims::of(const Graph& g, const OpRecord& op, std::span<const Va
 }
 
 const Verdict& Claims::of(const Graph& g, const NodeInfo& node) {
-  return of(g, *node.op, node.operands, node.attrs, wanted_outputs(node), node.device);
+  return of(g, *node.op, {node.operands, node.lists}, node.attrs, wanted_outputs(node),
+            node.device);
 }
 
 std::string Claims::why_not(const Verdict& joined, const Graph& g, std::span<const NodeId> parts) {

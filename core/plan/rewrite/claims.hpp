@@ -39,7 +39,7 @@ class Claims {
   explicit Claims(const Query& query) : query_(query) {}
 
   // A node of this op over values of g.
-  const Verdict& of(const Graph& g, const OpRecord& op, std::span<const Value> operands,
+  const Verdict& of(const Graph& g, const OpRecord& op, const Operands& operands,
                     const Attrs& attrs, const std::vector<bool>& wanted, uint32_t device = 0);
   const Verdict& of(const Graph& g, const NodeInfo& node);  // on the device of its marks
 

@@ -162,7 +162,7 @@ class Folder {
       const NodeInfo& node = g_[n];
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(map(v));
-      const NodeId made = part.add_node(*node.op, std::move(operands), node.attrs,
+      const NodeId made = part.add_node(*node.op, {std::move(operands), node.lists}, node.attrs,
                                         wanted_outputs(node), node.provenance);
       for (size_t k = 0; k < node.outputs.size(); ++k)
         if (node.outputs[k]) now[node.outputs[k]] = part[made].outputs[k];

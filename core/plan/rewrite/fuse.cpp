@@ -19,7 +19,7 @@ namespace {
 // A composite in place of some nodes; it stands where the last of them stood.
 struct Join {
   const OpRecord* op = nullptr;
-  std::vector<Value> operands{};  // of the old graph
+  Operands operands{};  // of the old graph
   Attrs attrs{};
   std::vector<bool> wanted{};
   std::vector<std::pair<Value, size_t>> results{};  // old value, output that takes its place
@@ -111,7 +111,8 @@ class Finder {
   void emit(Rewriter& rw, const Join& join) {
     const Parts parts = parts_of(g_, join.nodes);
     const NodeId made =
-        rw.to.add_node(*join.op, rw.map(join.operands), join.attrs, join.wanted, parts.provenance);
+        rw.to.add_node(*join.op, {rw.map(join.operands.values), join.operands.lists}, join.attrs,
+                       join.wanted, parts.provenance);
     rw.to.set_marks(made, marks_of(g_, join.nodes));
     for (const auto& [old, output] : join.results) rw.replace(old, rw.to[made].outputs[output]);
     rw.to.set_note(made, joined_note(g_, join.nodes, cat("joined: ", parts.names)));

@@ -38,14 +38,14 @@ Graph read_halves(const Graph& graph, const Query& query) {
       if (!half || graph.type(node.operands[1 - k]).dtype != kF32) continue;
       std::vector<Value> operands = node.operands;
       operands[k] = half;
-      const Verdict& verdict =
-          claims.of(graph, *node.op, operands, node.attrs, wanted_outputs(node), node.device);
+      const Verdict& verdict = claims.of(graph, *node.op, {operands, node.lists}, node.attrs,
+                                         wanted_outputs(node), node.device);
       const NodeId parts[] = {graph[node.operands[k]].node, n};
       if (const std::string why = claims.why_not(verdict, graph, parts); !why.empty()) {
         append_note(note, cat("reads no half: ", why));
         continue;
       }
-      const NodeId made = rw.to.add_node(*node.op, rw.map(operands), node.attrs,
+      const NodeId made = rw.to.add_node(*node.op, {rw.map(operands), node.lists}, node.attrs,
                                          wanted_outputs(node), node.provenance);
       rw.to.set_marks(made, node);
       rw.to.set_note(made, node.note);

@@ -90,12 +90,11 @@ class Joiner {
                        .alpha = first.alpha,
                        .out_dtype = first.out_dtype,
                        .f32_precision = first.f32_precision,
-                       .bias = bool(first.bias),
                        .a = first.a,
                        .count_ys = group.nodes.size()};
     for (NodeId m : group.nodes) n.bs.push_back(product_at(m)->b);
-    if (n.bias)
-      for (NodeId m : group.nodes) n.bs.push_back(product_at(m)->bias);
+    if (first.bias)
+      for (NodeId m : group.nodes) n.biases.push_back(product_at(m)->bias);
     Encoder e;
     visit(n, e);
     return e;
@@ -115,8 +114,9 @@ class Joiner {
   void emit(Rewriter& rw, const Group& group) const {
     const Encoder e = joined(group);
     const Parts parts = parts_of(g_, group.nodes);
-    const NodeId made = rw.to.add_node(record_of(op::batch_linear::kName), rw.map(e.operands),
-                                       e.attrs, e.outputs, parts.provenance);
+    const NodeId made = rw.to.add_node(record_of(op::batch_linear::kName),
+                                       {rw.map(e.operands.values), e.operands.lists}, e.attrs,
+                                       e.outputs, parts.provenance);
     rw.to.set_marks(made, marks_of(g_, group.nodes));
     for (size_t t = 0; t < group.nodes.size(); ++t)
       rw.replace(g_[group.nodes[t]].outputs[0], rw.to[made].outputs[t]);

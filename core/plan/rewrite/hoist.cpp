@@ -90,6 +90,7 @@ class Hoister {
     append_key(key, node.attrs.size());
     for (const Attr& attr : node.attrs) append_key(key, attr);
     for (Value v : node.operands) append_key(key, v ? same_[v.id].id : kNone);
+    for (const uint32_t size : node.lists) append_key(key, size);
     return key;
   }
 
@@ -159,7 +160,8 @@ class Hoister {
         if (o && !now[o]) now[o] = maker.constant(g_.type(o), g_[o].data);
         operands.push_back(o ? now[o] : Value{});
       }
-      const NodeId made = maker.add_node(*g_[n].op, std::move(operands), g_[n].attrs, {true});
+      const NodeId made =
+          maker.add_node(*g_[n].op, {std::move(operands), g_[n].lists}, g_[n].attrs, {true});
       now[g_[n].outputs[0]] = maker[made].outputs[0];
     }
     maker.output("y", now.at(v));

@@ -82,7 +82,8 @@ StepsOf steps_of(const Graph& g, std::span<const NodeId> nodes, std::span<const 
   for (NodeId n : nodes) {
     std::vector<Value> operands;
     for (Value v : g[n].operands) operands.push_back(read(v));
-    const NodeId step = body->add_node(*g[n].op, std::move(operands), g[n].attrs, {true});
+    const NodeId step =
+        body->add_node(*g[n].op, {std::move(operands), g[n].lists}, g[n].attrs, {true});
     now[g[n].outputs[0].id] = (*body)[step].outputs[0];
   }
   for (Value v : outputs) body->output(std::to_string(body->outputs().size()), now[v.id]);

@@ -30,6 +30,7 @@ void append_graph(std::string& key, const Graph& g, Dims dims = Dims::count) {
     for (const Attr& a : g[n].attrs) append_key(key, a);
     append_key(key, g[n].operands.size());
     for (Value v : g[n].operands) append_key(key, v.id);
+    for (const uint32_t size : g[n].lists) append_key(key, size);
     append_key(key, g[n].outputs.size());
     for (Value v : g[n].outputs) append_key(key, v.id);
   }

@@ -329,7 +329,7 @@ class Legalizer {
       const NodeInfo& part = graph[n];
       std::vector<Value> part_operands;
       for (Value v : part.operands) part_operands.push_back(mapped(v));
-      const NodeId made = to.add_node(*part.op, std::move(part_operands), part.attrs,
+      const NodeId made = to.add_node(*part.op, {std::move(part_operands), part.lists}, part.attrs,
                                       wanted_outputs(part), node.provenance);
       marks.group = kNone;
       if (part.group != kNone) {

@@ -24,6 +24,7 @@ std::string node_key(const NodeInfo& node, const std::vector<bool>& wanted, bool
     std::swap(operands[0], operands[1]);
   append_key(key, operands.size());
   for (Value v : operands) append_key(key, v.id);
+  for (const uint32_t size : node.lists) append_key(key, size);
   for (bool w : wanted) key += w ? '1' : '0';
   for (const Attr& a : node.attrs) append_key(key, a);
   return key;
@@ -140,7 +141,7 @@ class Sweep {
         return take_outputs(old, at->second);
       }
     }
-    const NodeId made = rewriter_.to.add_node(*node.op, std::move(node.operands),
+    const NodeId made = rewriter_.to.add_node(*node.op, {std::move(node.operands), node.lists},
                                               std::move(node.attrs), wants, node.provenance);
     rewriter_.to.set_marks(made, node);
     if (!node.note.empty()) rewriter_.to.set_note(made, node.note);

@@ -49,7 +49,7 @@ sdk::Kernel make_batch_linear(const sdk::op::batch_linear& n, const sdk::Node& n
                       .out = static_cast<int>(t),
                       .act = {},
                       .n = right.cols};
-    if (n.bias) epilogue.take_bias(n.bs[count + t]);
+    if (!n.biases.empty()) epilogue.take_bias(n.biases[t]);
     work.epilogues.push_back(epilogue);
   }
   work.products =

@@ -246,11 +246,11 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
         problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.bs[t], y);
     Places at{n.a.position(), n.bs[t].position()};
     at.y = static_cast<int>(t);
-    if (n.bias) {
-      const sdk::Value& bias = n.bs[count + t];
+    if (!n.biases.empty()) {
+      const sdk::Value& bias = n.biases[t];
       at.bias = bias.position(), p.bias = bias.type().dtype;
       p.bias_alignment = bias.alignment();
-      if (p.bias != n.bs[count].type().dtype) throw Refusal::dtype("bias", p.bias);
+      if (p.bias != n.biases[0].type().dtype) throw Refusal::dtype("bias", p.bias);
     }
     if (n.bs[t].type().rank != 2 || !JoinedProduct::takes(device, p))
       throw Refusal::shape(

@@ -29,13 +29,12 @@ op::batch_linear node_of(CaseBuilder& b, const Form& f, tenon_dtype bias_dtype,
   op::batch_linear n{.trans_a = f.trans_a,
                      .trans_b = f.trans_b,
                      .alpha = f.alpha,
-                     .bias = f.bias,
                      .a = b.input("a", f.a, fill),
                      .count_ys = f.widths.size()};
   for (size_t t = 0; t < f.widths.size(); ++t)
     n.bs.push_back(b.input("b" + std::to_string(t), f.matrix(t), fill));
   for (size_t t = 0; f.bias && t < f.widths.size(); ++t)
-    n.bs.push_back(b.input("bias" + std::to_string(t), bias_dtype, {f.widths[t]}, fill));
+    n.biases.push_back(b.input("bias" + std::to_string(t), bias_dtype, {f.widths[t]}, fill));
   return n;
 }
 
@@ -51,7 +50,7 @@ void put_out(CaseBuilder& b, const op::batch_linear& n) {
                                           .alpha = std::fabs(n.alpha),
                                           .a = b.abs(n.a),
                                           .b = b.abs(n.bs[t])});
-      return n.bias ? b.binary("add", size, b.abs(n.bs[n.count_ys + t])) : size;
+      return n.biases.empty() ? size : b.binary("add", size, b.abs(n.biases[t]));
     });
   }
 }
@@ -216,11 +215,11 @@ void refused_rows(Suite& s) {
             return op::batch_linear{
                 .a = b.input("a", {3, 4}), .bs = {b.input("b", {2, 4, 2})}, .count_ys = 1};
           });
-  refused("bias", "a bias of another length", TENON_SHAPE_MISMATCH, "operand bs: entry 1",
+  refused("bias", "a bias of another length", TENON_SHAPE_MISMATCH, "operand biases: entry 0",
           [](CaseBuilder& b) {
-            return op::batch_linear{.bias = true,
-                                    .a = b.input("a", {3, 4}),
-                                    .bs = {b.input("b", {4, 2}), b.input("c", {3})},
+            return op::batch_linear{.a = b.input("a", {3, 4}),
+                                    .bs = {b.input("b", {4, 2})},
+                                    .biases = {b.input("c", {3})},
                                     .count_ys = 1};
           });
 }

@@ -9,7 +9,7 @@
 // The life of a plugin, in the order of the calls:
 //
 //   tenon_backend_entry   negotiate a version                          once per runtime
-//   create                make the plugin's state                      once per runtime
+//   create                make the plugin's state for this runtime     once per runtime
 //   enumerate             list the devices                             once per runtime
 //   device_open           open a device                                when it is first needed
 //   query                 which nodes of this graph do you run?        several times per graph
@@ -20,14 +20,21 @@
 //   run                   run all steps of an instance                 many times
 //   *_destroy, device_close, shutdown                                  in that order
 //
-// A process may have several runtimes. A device that was closed may be opened again.
+// A process may have several runtimes. Each has a tenon_plugin of its own, made by create(). What
+// this file says of "the plugin" holds for each tenon_plugin: enumerate() lists the devices for this
+// one, shutdown() ends this one, while others go on. What they share inside the file (driver
+// handles, worker threads), the plugin counts itself. A device that was closed may be opened again.
 //
 // Rules
 //
-//   Structs     Structs that can grow start with struct_size, which their maker sets. A reader uses
-//               a field only if struct_size covers it (TENON_HAS). New fields are appended at the
-//               end. Elements of arrays have no struct_size. Some arrays state the stride of an
-//               element, so that their elements can grow. All others have a fixed layout.
+//   Structs     Structs only grow, at their end. A struct starts with struct_size, which its maker
+//               sets. Elements of an array have a stride instead, stated beside the array. A reader
+//               demands the size of the first version, TENON_..._SIZE_V1, never the sizeof of its
+//               own header, and uses a later field only if it is covered (TENON_HAS, TENON_REACHES).
+//               Only tenon_str and arrays of numbers never grow.
+//   Versions    Host and plugin use the highest minor version that both speak; create() is told. An
+//               older plugin runs in a newer host: the host asks for nothing newer. A newer plugin
+//               runs in an older host, down to its TENON_MIN_HOST_MINOR (version.h).
 //   Errors      A function that can fail returns tenon_status*. NULL means success. Otherwise the
 //               caller owns the status and releases it (host->release_status()). Unless stated
 //               otherwise, out-parameters are written only on success.
@@ -43,11 +50,12 @@
 //
 // Threads. Each function states where it may be called from:
 //
-//   [load]        One thread, while the plugin is loaded or shut down. No other call is active.
+//   [load]        One thread at a time for all runtimes of the process. No other call for this
+//                 tenon_plugin is active; calls for others may be.
 //   [any-thread]  Any thread, several at the same time.
 //   [object]      Any thread, but one at a time for the object that is the first parameter.
 //
-// A plugin starts at most host->thread_budget() - 1 threads of its own.
+// For a runtime, a plugin starts at most tenon_create_options::threads - 1 threads of its own.
 
 // The layout is made by hand:
 // clang-format off
@@ -63,6 +71,9 @@ extern "C" {
 
 // True if the struct behind p is large enough to hold the field.
 #define TENON_HAS(type, p, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+// The same for an element p of an array with this stride.
+#define TENON_REACHES(type, p, stride, field) \
+  ((stride) >= offsetof(type, field) + sizeof((p)->field))
 
 typedef struct tenon_status tenon_status;      // made by the host, see host->make_status()
 
@@ -95,6 +106,7 @@ typedef struct tenon_status_desc {
   uint32_t reserved1;
   int64_t index;              // flat index of the first bad element; -1 = none
 } tenon_status_desc;
+#define TENON_STATUS_DESC_SIZE_V1 80u
 
 
 // ---- The host's table ---------------------------------------------------------------------------
@@ -132,16 +144,20 @@ typedef struct tenon_host {
   // [any-thread]
   void (*log)(uint32_t level, tenon_str text);
 
-  // Returns how many threads may compute for a plugin at the same time, the calling thread
-  // included. At least 1.
-  // [any-thread]
-  uint32_t (*thread_budget)(void);
-
   // Returns an extension of the host by its id, or NULL. Ids of tenon: "tenon.<name>/<revision>".
   // Ids of others begin with reverse DNS: "com.example.<name>/<revision>".
   // [any-thread]
   const void* (*get_extension)(tenon_str id);
 } tenon_host;
+#define TENON_HOST_SIZE_V1 96u
+
+typedef struct tenon_create_options {
+  uint64_t struct_size;
+  uint32_t abi_minor;         // the minor version that host and plugin use
+  uint32_t threads;           // how many threads may compute for this runtime at the same time, the
+                              // calling thread included; at least 1
+} tenon_create_options;
+#define TENON_CREATE_OPTIONS_SIZE_V1 16u
 
 
 // ---- Devices ------------------------------------------------------------------------------------
@@ -168,6 +184,7 @@ typedef struct tenon_device_info {
   uint32_t flags;             // TENON_DEVICE_*
   uint32_t reserved0;
 } tenon_device_info;
+#define TENON_DEVICE_INFO_SIZE_V1 88u
 
 typedef struct tenon_device_list {
   uint64_t struct_size;
@@ -176,12 +193,33 @@ typedef struct tenon_device_list {
   uint32_t reserved0;
   tenon_str note;             // count 0: why ("no NVIDIA driver"); otherwise a remark, may be empty
 } tenon_device_list;
+#define TENON_DEVICE_LIST_SIZE_V1 40u
 
 typedef struct tenon_device_options {
   uint64_t struct_size;
-  uint32_t threads;           // computing threads, 0 = host->thread_budget()
+  uint32_t threads;           // computing threads, 0 = those of tenon_create_options
   uint32_t reserved0;
 } tenon_device_options;
+#define TENON_DEVICE_OPTIONS_SIZE_V1 16u
+
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+// tenon_buffer_options::kind. On a device that computes in host memory all kinds are the same.
+#define TENON_MEMORY_DEVICE       UINT32_C(0)  // where the device computes fastest
+#define TENON_MEMORY_HOST_VISIBLE UINT32_C(1)  // host memory that the device reads and writes, such
+                                               // as pinned memory: for transfers
+#define TENON_MEMORY_UNIFIED      UINT32_C(2)  // moves to whoever touches it
+
+typedef struct tenon_buffer_options {
+  uint64_t struct_size;
+  uint64_t size;              // bytes, 0 < size <= max_allocation
+  tenon_str name;             // what the buffer is for ("weights"), for reports; may be empty
+  uint32_t kind;              // TENON_MEMORY_*. A plugin refuses a kind that it does not know or
+                              // have with TENON_UNSUPPORTED; every device has DEVICE
+  uint32_t reserved0;
+} tenon_buffer_options;
+#define TENON_BUFFER_OPTIONS_SIZE_V1 40u
 
 
 // ---- Query --------------------------------------------------------------------------------------
@@ -208,6 +246,7 @@ typedef struct tenon_verdict {
   uint32_t group;             // the nodes of a group are claimed all or none; TENON_NONE = no group
   uint32_t reserved0;
 } tenon_verdict;
+#define TENON_VERDICT_SIZE_V1 40u
 
 typedef struct tenon_query_result {
   uint64_t struct_size;
@@ -216,6 +255,7 @@ typedef struct tenon_query_result {
   uint32_t count;
   uint32_t reserved0;
 } tenon_query_result;
+#define TENON_QUERY_RESULT_SIZE_V1 32u
 
 
 // ---- Programs -----------------------------------------------------------------------------------
@@ -244,11 +284,15 @@ typedef struct tenon_program_value {
   // as it is and once per layout.
   tenon_str layout;
 } tenon_program_value;
+#define TENON_PROGRAM_VALUE_SIZE_V1 40u
 
 // tenon_alias::kind: how value `to` shares the storage of value `from`
 #define TENON_ALIAS_VIEW UINT32_C(1)      // Always: `to` is the bytes of `from` that begin at
                                           // `offset`. Nothing is computed and no step writes `to`.
                                           // `to` may be strided, so it is no output of the region.
+                                          // `offset` may be any number of bytes: the alignment of
+                                          // the device holds for slots of values with storage, and
+                                          // not for the slot of a view.
 #define TENON_ALIAS_IN_PLACE UINT32_C(2)  // The host may give both the same address; the step is
                                           // correct either way.
 
@@ -259,6 +303,7 @@ typedef struct tenon_alias {
   uint32_t reserved0;
   uint64_t offset;            // bytes, VIEW only
 } tenon_alias;
+#define TENON_ALIAS_SIZE_V1 24u
 
 // One step of a program, usually one kernel. Steps are listed in an order in which they may run;
 // a step depends on the earlier steps whose values it touches. During a run, a program touches only
@@ -274,6 +319,7 @@ typedef struct tenon_step {
   uint64_t scratch_size;      // bytes of memory that the step needs while it runs
   tenon_str label;            // name of the kernel, for reports
 } tenon_step;
+#define TENON_STEP_SIZE_V1 64u
 
 typedef struct tenon_program_info {
   uint64_t struct_size;
@@ -281,9 +327,11 @@ typedef struct tenon_program_info {
   uint64_t value_stride;      // bytes from one value to the next
   const tenon_step* steps;
   uint64_t step_stride;       // bytes from one step to the next
+  uint64_t alias_stride;      // bytes from one alias to the next, in all steps
   uint32_t value_count;
   uint32_t step_count;
 } tenon_program_info;
+#define TENON_PROGRAM_INFO_SIZE_V1 56u
 
 // tenon_compile_options::flags. The other TENON_COMPILE_* of tenon.h are options of an app; a
 // plugin does not get them.
@@ -298,18 +346,21 @@ typedef struct tenon_compile_options {
   uint64_t scratch_limit;     // bytes of scratch that a step should not exceed, 0 = no limit. A
                               // step that cannot do with less may exceed it.
 } tenon_compile_options;
+#define TENON_COMPILE_OPTIONS_SIZE_V1 24u
 
 // An address in device memory. The host does no pointer arithmetic.
 typedef struct tenon_slot {
   tenon_buffer* buffer;       // NULL only if the size is 0 or no step touches the value
   uint64_t offset;            // bytes
 } tenon_slot;
+#define TENON_SLOT_SIZE_V1 16u
 
 // A wait between lanes: `step` begins after `after`, an earlier step in another lane, has finished.
 typedef struct tenon_lane_wait {
   uint32_t step;
   uint32_t after;
 } tenon_lane_wait;
+#define TENON_LANE_WAIT_SIZE_V1 8u
 
 // The addresses of an instance, and its lanes.
 //
@@ -326,13 +377,24 @@ typedef struct tenon_binding {
   const tenon_slot* values;   // one per program value; the slot of a view is that of its base plus
                               // the offset
   const tenon_slot* scratch;  // one per step
-  uint32_t value_count;
-  uint32_t step_count;
+  uint64_t slot_stride;       // bytes from one slot to the next, in both arrays
   const uint32_t* lanes;          // lane of each step, below lane_count; NULL = one lane
   const tenon_lane_wait* waits;   // in the order of `step`
+  uint64_t wait_stride;           // bytes from one wait to the next
+  uint32_t value_count;
+  uint32_t step_count;
   uint32_t lane_count;            // at most TENON_MAX_LANES; 0 and 1 mean one lane
   uint32_t wait_count;
 } tenon_binding;
+#define TENON_BINDING_SIZE_V1 72u
+
+// Return the slot of value i, and the scratch of step i.
+static inline const tenon_slot* tenon_binding_value(const tenon_binding* b, uint32_t i) {
+  return (const tenon_slot*)(const void*)((const char*)b->values + i * b->slot_stride);
+}
+static inline const tenon_slot* tenon_binding_scratch(const tenon_binding* b, uint32_t i) {
+  return (const tenon_slot*)(const void*)((const char*)b->scratch + i * b->slot_stride);
+}
 
 typedef struct tenon_run_args {
   uint64_t struct_size;
@@ -340,6 +402,7 @@ typedef struct tenon_run_args {
   tenon_stream* stream;       // NULL: run() returns when the work is done
   tenon_event* done;          // (optional) recorded after the work; only with a stream
 } tenon_run_args;
+#define TENON_RUN_ARGS_SIZE_V1 32u
 
 
 // ---- The plugin's table -------------------------------------------------------------------------
@@ -357,13 +420,15 @@ typedef struct tenon_backend {
 
   // ---- Plugin
 
-  // Makes the state of the plugin. abi_minor is the version that both sides speak. Does no device
-  // work: a missing driver is not an error here.
+  // Makes the plugin's state for one runtime. Does no device work: a missing driver is not an error
+  // here.
   // (required) [load]
-  tenon_status* (*create)(const tenon_host* host, uint32_t abi_minor, tenon_plugin** out_plugin);
+  tenon_status* (*create)(const tenon_host* host, const tenon_create_options* options,
+                          tenon_plugin** out_plugin);
 
-  // Frees the state. The host has destroyed all objects of the plugin before this call. After it
-  // the plugin must not call a driver; memory that it has not freed may leak.
+  // Frees the state. The host has destroyed all objects of this tenon_plugin before the call. When
+  // the last tenon_plugin of the file is shut down, the plugin calls its driver no more; memory
+  // that it has not freed may leak.
   // (required) [load]
   void (*shutdown)(tenon_plugin* plugin);
 
@@ -385,9 +450,10 @@ typedef struct tenon_backend {
 
   // ---- Memory
 
-  // Allocates device memory; its content is undefined. 0 < size <= max_allocation.
+  // Allocates memory; its content is undefined.
   // (required) [any-thread]
-  tenon_status* (*buffer_create)(tenon_device* device, uint64_t size, tenon_buffer** out_buffer);
+  tenon_status* (*buffer_create)(tenon_device* device, const tenon_buffer_options* options,
+                                 tenon_buffer** out_buffer);
 
   // Frees device memory that no work uses.
   // (required) [any-thread]
@@ -405,11 +471,14 @@ typedef struct tenon_backend {
   tenon_status* (*buffer_read)(tenon_buffer* buffer, uint64_t offset, void* target, uint64_t size,
                                tenon_stream* stream);
 
-  // Returns the host address of a buffer.
+  // Returns the host address of a buffer: of any buffer with TENON_DEVICE_HOST_ADDRESSABLE, else of
+  // buffers of kind HOST_VISIBLE and UNIFIED, and NULL for the others.
   // (optional; required with TENON_DEVICE_HOST_ADDRESSABLE) [any-thread]
   void* (*buffer_address)(tenon_buffer* buffer);
 
-  // Copies within a buffer or between buffers of devices of this plugin. The ranges do not overlap.
+  // Copies within a buffer or between buffers of devices of one tenon_plugin. The ranges do not
+  // overlap. The stream, if any, belongs to the device of `target`. The host has made it wait for
+  // the work that wrote `source`.
   // (optional) [any-thread]
   tenon_status* (*buffer_copy)(tenon_buffer* target, uint64_t target_offset, tenon_buffer* source,
                                uint64_t source_offset, uint64_t size, tenon_stream* stream);
@@ -476,6 +545,15 @@ typedef struct tenon_backend {
 
   // ---- Streams and events: a plugin has all of these functions or none. Without them the host
   // calls run() and the copies from worker threads of its own.
+  //
+  // A stream belongs to the device that made it; so does an event, which is recorded in streams of
+  // that device only. A stream of another device of the same tenon_plugin may wait for it. Between
+  // devices of different plugins the host uses event_on_done() alone.
+  //
+  // The failure of work stays on its stream until stream_synchronize() has returned it. Events that
+  // are recorded until then return it as well, and so do streams that wait for them. An event keeps
+  // it until it is recorded again. Work that is enqueued behind a failure may run or not; its
+  // results do not count.
 
   // Makes a stream. native_handle: NULL, or a stream of the driver to use; the caller keeps it.
   // (optional) [any-thread]
@@ -486,7 +564,8 @@ typedef struct tenon_backend {
   // (optional) [any-thread]
   void (*stream_destroy)(tenon_stream* stream);
 
-  // Waits for the work of the stream. Returns the first failure since the last synchronization.
+  // Waits for the work of the stream. Returns the first failure since the last synchronization; the
+  // stream is good again then, unless the device is lost.
   // (optional) [any-thread]
   tenon_status* (*stream_synchronize)(tenon_stream* stream);
 
@@ -507,7 +586,8 @@ typedef struct tenon_backend {
   tenon_status* (*stream_wait_event)(tenon_stream* stream, tenon_event* event);
 
   // Sets *out_done to 1 if the work before the event is done, else to 0. If the work is done and
-  // failed, sets *out_done to 1 and returns the failure.
+  // failed, sets *out_done to 1 and returns the failure. If the query itself fails, *out_done stays
+  // as it was: whether the work is done is then unknown.
   // (optional) [any-thread]
   tenon_status* (*event_query)(tenon_event* event, uint32_t* out_done);
 
@@ -531,6 +611,7 @@ typedef struct tenon_backend {
   // (optional) [any-thread]
   const void* (*get_extension)(tenon_plugin* plugin, tenon_str id);
 } tenon_backend;
+#define TENON_BACKEND_SIZE_V1 320u
 
 // The exported symbol. Returns the plugin's table, or NULL after host->refuse(). Does no device
 // work.
@@ -551,11 +632,25 @@ typedef const tenon_backend* (*tenon_backend_entry_fn)(const tenon_host* host);
 TENON_STATIC_ASSERT(sizeof(void*) == 8, "tenon's ABI is for 64-bit platforms");
 TENON_STATIC_ASSERT(offsetof(tenon_backend, create) == 72, "tenon_backend moved");
 TENON_STATIC_ASSERT(offsetof(tenon_backend, run) == 224, "tenon_backend moved");
-TENON_STATIC_ASSERT(sizeof(tenon_slot) == 16, "tenon_slot moved");
-TENON_STATIC_ASSERT(sizeof(tenon_verdict) == 40, "tenon_verdict moved");
-TENON_STATIC_ASSERT(sizeof(tenon_program_value) == 40, "tenon_program_value moved");
-TENON_STATIC_ASSERT(sizeof(tenon_step) == 64, "tenon_step moved");
-TENON_STATIC_ASSERT(sizeof(tenon_lane_wait) == 8, "tenon_lane_wait moved");
+TENON_STATIC_ASSERT(sizeof(tenon_status_desc) >= TENON_STATUS_DESC_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_host) >= TENON_HOST_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_create_options) >= TENON_CREATE_OPTIONS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_device_info) >= TENON_DEVICE_INFO_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_device_list) >= TENON_DEVICE_LIST_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_device_options) >= TENON_DEVICE_OPTIONS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_buffer_options) >= TENON_BUFFER_OPTIONS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_verdict) >= TENON_VERDICT_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_query_result) >= TENON_QUERY_RESULT_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_program_value) >= TENON_PROGRAM_VALUE_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_alias) >= TENON_ALIAS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_step) >= TENON_STEP_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_program_info) >= TENON_PROGRAM_INFO_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_compile_options) >= TENON_COMPILE_OPTIONS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_slot) >= TENON_SLOT_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_lane_wait) >= TENON_LANE_WAIT_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_binding) >= TENON_BINDING_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_run_args) >= TENON_RUN_ARGS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_backend) >= TENON_BACKEND_SIZE_V1, "it shrank");
 
 #ifdef __cplusplus
 }

@@ -14,9 +14,10 @@ namespace tenon::sdk {
 class NodeReader {
  public:
   static Node make(std::string_view domain, std::string_view op, uint32_t version,
-                   Device* device = nullptr) {
+                   Device* device = nullptr, uint32_t abi_minor = TENON_ABI_MINOR) {
     Node n(domain, op, version);
     n.device_ = device;
+    n.abi_minor_ = abi_minor;
     return n;
   }
   static void add_input(Node& n, const Type* type, const void* content, bool frozen = false,
@@ -41,25 +42,38 @@ inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
 }
 
 // Refuses a node without a required operand or output, because make() dereferences them.
-inline void check_complete(const OpSchema& schema, std::span<const uint32_t> operands,
-                           std::span<const uint32_t> outputs) {
-  const auto present = [](std::span<const uint32_t> list, size_t k) {
-    return k < list.size() && list[k] != TENON_NONE;
+inline void check_complete(const OpSchema& schema, const tenon_node_view& view) {
+  const auto present = [&](uint64_t list, uint32_t count, size_t k) {
+    return k < count && tenon_blob_indices(view.blob, list)[k] != TENON_NONE;
   };
+  const tenon_blob_node& n = *view.node;
   size_t in = 0, out = 0;
+  uint32_t list = 0;
   for (const OpPart& part : schema.parts()) {
     using Kind = OpPart::Kind;
-    const bool operand = part.kind == Kind::operand || part.kind == Kind::operand_list;
-    if (operand && !present(operands, in))
+    if (part.is_operand_list()) {
+      const size_t end = in + tenon_node_operand_list(&view, list++);
+      if (in == end && part.kind == Kind::operand_list)
+        throw Refusal::shape("operand " + std::string(part.name) + " is missing");
+      for (; in < end; ++in)
+        if (!present(n.operands, n.operand_count, in))
+          throw Refusal::shape("one of operand " + std::string(part.name) + " is missing");
+    }
+    if (part.kind == Kind::operand && !present(n.operands, n.operand_count, in))
       throw Refusal::shape("operand " + std::string(part.name) + " is missing");
-    if (part.kind == Kind::output && !present(outputs, out))
+    if (part.kind == Kind::output && !present(n.outputs, n.output_count, out))
       throw Refusal::shape("output " + std::string(part.name) + " is missing");
-    in += operand || part.kind == Kind::optional_operand;
+    in += part.kind == Kind::operand || part.kind == Kind::optional_operand;
     out += part.kind == Kind::output || part.kind == Kind::optional_output;
-    if (part.kind == Kind::operand_list &&
-        std::ranges::find(operands, TENON_NONE) != operands.end())
-      throw Refusal::shape("one of operand " + std::string(part.name) + " is missing");
   }
+}
+
+// Refuses what this version of the ABI's headers does not know, before anything relies on it.
+inline void check_type(const char* unknown, const std::string& of) {
+  if (!unknown) return;
+  const bool dtype = std::string_view(unknown) == "dtype";
+  throw Refusal(dtype ? TENON_REASON_DTYPE : TENON_REASON_UNKNOWN,
+                std::string("the ") + unknown + of + " is unknown to this plugin");
 }
 
 // Refuses a node if a part of it was not read.
@@ -79,8 +93,10 @@ class Body {
     if (!f) throw Refusal(TENON_REASON_ATTRIBUTE, "the body is missing");
     blob_ = *f.blob;
     number_ = f.index;
-    for (uint32_t v = 0; v < function().value_count; ++v)
+    for (uint32_t v = 0; v < function().value_count; ++v) {
+      layer::check_type(tenon_blob_unknown(&value(v)), " of a value of the body");
       types_.push_back(layer::type_of(blob_, value(v)));
+    }
   }
 
   // Values: inputs in the order of a call, constants of one element, and results of steps.
@@ -117,11 +133,11 @@ class Body {
   // Decodes a step. Refuses other versions of the op, and parts that the op does not know.
   template <class Op>
   Op as(uint32_t step) const {
-    if (node(step).version != Op::kVersion)
+    if (node(step).version > Op::kVersion)
       throw Refusal(TENON_REASON_OP, std::string(Op::kName) + " version " +
                                          std::to_string(node(step).version) + " in a body");
-    layer::check_complete(*find_op(Op::kName), operands(step), outputs(step));
     tenon_node_view view = tenon_node_at(&blob_, number_, step);
+    layer::check_complete(*find_op(Op::kName), view);
     Node n = NodeReader::make("tenon", Op::kName, Op::kVersion);
     for (uint32_t v : operands(step))
       NodeReader::add_input(n, v == TENON_NONE ? nullptr : &types_[v],
@@ -135,10 +151,12 @@ class Body {
   }
 
  private:
-  const tenon_blob_function& function() const { return blob_.functions[number_]; }
-  const tenon_blob_node& node(uint32_t i) const { return tenon_blob_nodes(&blob_, &function())[i]; }
+  const tenon_blob_function& function() const { return *tenon_blob_function_at(&blob_, number_); }
+  const tenon_blob_node& node(uint32_t i) const {
+    return *tenon_blob_node_at(&blob_, &function(), i);
+  }
   const tenon_blob_value& value(uint32_t v) const {
-    return tenon_blob_values(&blob_, &function())[v];
+    return *tenon_blob_value_at(&blob_, &function(), v);
   }
   std::span<const uint32_t> indices(uint64_t offset, uint32_t count) const {
     return {tenon_blob_indices(&blob_, offset), count};

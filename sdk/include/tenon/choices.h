@@ -39,8 +39,9 @@ typedef struct tenon_choices {
   // (required) [any-thread]
   tenon_status* (*take)(tenon_device* device, tenon_str choice);
 } tenon_choices;
+#define TENON_CHOICES_SIZE_V1 24u
 
-TENON_STATIC_ASSERT(sizeof(tenon_choices) == 24, "tenon_choices moved");
+TENON_STATIC_ASSERT(sizeof(tenon_choices) >= TENON_CHOICES_SIZE_V1, "it shrank");
 
 #ifdef __cplusplus
 }

@@ -23,17 +23,27 @@ extern "C" {
 
 #define TENON_DERIVED_WEIGHTS_ID "tenon.derived_weights/1"
 
+typedef struct tenon_derive_args {
+  uint64_t struct_size;
+  const tenon_slot* source;   // the dense weight
+  const tenon_slot* target;   // the derived weight
+  uint64_t slot_size;         // bytes of each of the two slots
+  uint32_t value;             // index among the program's values; its size is that of `target`
+  uint32_t reserved0;
+} tenon_derive_args;
+#define TENON_DERIVE_ARGS_SIZE_V1 40u
+
 typedef struct tenon_derived_weights {
   uint64_t struct_size;
 
-  // Writes every byte of target from the dense weight in source. value: index among the program's
-  // values; its size is the size of target. The work is done on return.
+  // Writes every byte of the target from the source. The work is done on return.
   // (required) [any-thread]
-  tenon_status* (*derive)(tenon_program* program, uint32_t value, const tenon_slot* source,
-                          const tenon_slot* target);
+  tenon_status* (*derive)(tenon_program* program, const tenon_derive_args* args);
 } tenon_derived_weights;
+#define TENON_DERIVED_WEIGHTS_SIZE_V1 16u
 
-TENON_STATIC_ASSERT(sizeof(tenon_derived_weights) == 16, "tenon_derived_weights moved");
+TENON_STATIC_ASSERT(sizeof(tenon_derive_args) >= TENON_DERIVE_ARGS_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_derived_weights) >= TENON_DERIVED_WEIGHTS_SIZE_V1, "it shrank");
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #define TENON_IN(n)
 #define TENON_IN_OPT(n)
 #define TENON_IN_LIST(n)
+#define TENON_IN_LIST_OPT(n)
 #define TENON_STR(n, d)
 #define TENON_I64(n, d)
 #define TENON_F64(n, d)

@@ -251,8 +251,10 @@ class Node {
   Value in(size_t k) const { return k < inputs_.size() ? inputs_[k] : Value{}; }
   // Converts to false if the output is not wanted.
   Value out(size_t k) const { return k < outputs_.size() ? outputs_[k] : Value{}; }
-  // The device that asks, as PluginSpec::open made it; nullptr inside a body.
+  // The device that asks, as Plugin::open made it; nullptr inside a body.
   Device* device() const { return device_; }
+  // The minor version of the ABI that host and plugin speak.
+  uint32_t abi_minor() const { return abi_minor_; }
 
  private:
   friend class NodeReader;
@@ -260,6 +262,7 @@ class Node {
   uint32_t version_;
   std::vector<Value> inputs_, outputs_;
   Device* device_ = nullptr;
+  uint32_t abi_minor_ = TENON_ABI_MINOR;
 };
 
 // Row::flags: operands may have any strides. Without it all operands are dense: the layer inserts
@@ -269,7 +272,7 @@ inline constexpr uint32_t kStrided = 1;
 // A row of the table; row() makes it.
 struct Row {
   std::string_view op;
-  uint32_t version;
+  uint32_t version;  // the highest that it runs; it runs all versions below, too
   uint32_t flags;
   // Decodes the node into its op struct and calls the author's make.
   Kernel (*make)(tenon_node_view& view, const Node& node);
@@ -311,12 +314,13 @@ class Decoder {
   void operand(const char*, Value& field) { field = next_input(); }
   void optional(const char*, Value& field) { field = next_input(); }
   void list(const char*, std::vector<Value>& field) {
-    while (input_ < node_.input_count()) field.push_back(next_input());
+    const uint32_t size = tenon_node_operand_list(&view_, list_++);
+    for (uint32_t k = 0; k < size; ++k) field.push_back(next_input());
   }
   void output(const char*) { next_output(); }
   void output(const char*, bool& want) { want = next_output(); }
   void output_list(const char*, size_t& count) {
-    for (; output_ < node_.output_count(); ++count) next_output();
+    for (count = tenon_node_output_list(&view_, 0); listed_ < count; ++listed_) next_output();
   }
 
  private:
@@ -330,7 +334,8 @@ class Decoder {
   }
   tenon_node_view& view_;
   const Node& node_;
-  size_t input_ = 0, output_ = 0;
+  size_t input_ = 0, output_ = 0, listed_ = 0;
+  uint32_t list_ = 0;
 };
 
 // Makes a row: row<op::unary, make_unary>().

@@ -123,7 +123,7 @@ typedef struct tenon_manifest_note {
       sizeof(tenon_manifest),                                                                  \
       TENON_MANIFEST_NOTE_TYPE,                                                                \
       TENON_MANIFEST_OWNER,                                                                    \
-      {TENON_MANIFEST_MAGIC, sizeof(tenon_manifest), TENON_ABI_MAJOR, TENON_ABI_MINOR,         \
+      {TENON_MANIFEST_MAGIC, sizeof(tenon_manifest), TENON_ABI_MAJOR, TENON_MIN_HOST_MINOR,    \
        TENON_ABI_MINOR, TENON_MANIFEST_ARCH, TENON_MANIFEST_SANITIZERS, 0, isa, name, version, \
        vendor, kinds}}
 

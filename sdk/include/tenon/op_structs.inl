@@ -22,6 +22,7 @@
 #define TENON_IN(n) Value n{};
 #define TENON_IN_OPT(n) Value n{};
 #define TENON_IN_LIST(n) std::vector<Value> n{};
+#define TENON_IN_LIST_OPT(n) std::vector<Value> n{};
 #define TENON_STR(n, d) std::string n{d};
 #define TENON_I64(n, d) int64_t n = d;
 #define TENON_F64(n, d) double n = d;
@@ -43,6 +44,7 @@
 #define TENON_IN(n) v.operand(#n, op.n);
 #define TENON_IN_OPT(n) v.optional(#n, op.n);
 #define TENON_IN_LIST(n) v.list(#n, op.n);
+#define TENON_IN_LIST_OPT(n) v.list(#n, op.n);
 #define TENON_STR(n, d) v.attr(#n, op.n, std::string(d));
 #define TENON_I64(n, d) v.attr(#n, op.n, int64_t{d});
 #define TENON_F64(n, d) v.attr(#n, op.n, double{d});

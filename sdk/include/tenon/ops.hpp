@@ -31,6 +31,7 @@ struct OpPart {
     operand,
     optional_operand,
     operand_list,
+    optional_list,
     attr,
     output,
     optional_output,
@@ -46,6 +47,10 @@ struct OpPart {
   uint32_t version = 0;  // for begin
   std::string_view family{};
   OpLevel level{};
+
+  constexpr bool is_operand_list() const {
+    return kind == Kind::operand_list || kind == Kind::optional_list;
+  }
 };
 
 namespace detail {
@@ -55,6 +60,7 @@ inline constexpr OpPart kOpParts[] = {
 #define TENON_IN(n) {.kind = OpPart::Kind::operand, .name = #n},
 #define TENON_IN_OPT(n) {.kind = OpPart::Kind::optional_operand, .name = #n},
 #define TENON_IN_LIST(n) {.kind = OpPart::Kind::operand_list, .name = #n},
+#define TENON_IN_LIST_OPT(n) {.kind = OpPart::Kind::optional_list, .name = #n},
 #define TENON_STR(n, d) \
   {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_STR, .default_str = d},
 #define TENON_I64(n, d) \
@@ -99,19 +105,21 @@ struct OpSchema {
     return nullptr;
   }
   // Returns the name of operand or output k, for messages. The name of a list applies to all of its
-  // positions.
-  constexpr std::string_view operand_name(size_t k) const {
-    return position(k, OpPart::Kind::operand, OpPart::Kind::operand_list);
+  // positions. lists: the sizes of the node's operand lists.
+  constexpr std::string_view operand_name(size_t k, std::span<const uint32_t> lists) const {
+    size_t list = 0;
+    for (const OpPart& p : parts()) {
+      size_t size = p.kind == OpPart::Kind::operand || p.kind == OpPart::Kind::optional_operand;
+      if (p.is_operand_list()) size = list < lists.size() ? lists[list++] : 0;
+      if (k < size) return p.name;
+      k -= size;
+    }
+    return "?";
   }
   constexpr std::string_view output_name(size_t k) const {
-    return position(k, OpPart::Kind::output, OpPart::Kind::output_list);
-  }
-
- private:
-  constexpr std::string_view position(size_t k, OpPart::Kind from, OpPart::Kind to) const {
     for (const OpPart& p : parts()) {
-      if (p.kind < from || p.kind > to) continue;
-      if (k == 0 || p.kind == to) return p.name;
+      if (p.kind < OpPart::Kind::output || p.kind > OpPart::Kind::output_list) continue;
+      if (k == 0 || p.kind == OpPart::Kind::output_list) return p.name;
       --k;
     }
     return "?";

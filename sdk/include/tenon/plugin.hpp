@@ -4,10 +4,10 @@
 // complete plugin. The layer negotiates versions, answers queries, compiles, instantiates and runs.
 // An author writes kernels and a Device:
 //
-//   std::vector<DeviceSpec> devices(const tenon_host*) {
+//   std::vector<DeviceSpec> devices(const Runtime&) {
 //     return {{.kind = "mini", .name = "a loop"}};
 //   }
-//   std::unique_ptr<Device> open(const tenon_host*, uint32_t index, uint32_t threads);
+//   std::unique_ptr<Device> open(const Runtime&, uint32_t index, uint32_t threads);
 //
 //   constexpr PluginSpec kSpec{
 //       .name = "mini", .version = "1.0.0", .vendor = "me",
@@ -50,9 +50,32 @@ class Device {
   // Returns memory aligned to `alignment`. Throws std::bad_alloc.
   virtual void* allocate(uint64_t bytes, uint64_t alignment) = 0;
   virtual void deallocate(void* memory, uint64_t bytes) noexcept = 0;
+  // The same for a kind of memory, TENON_MEMORY_*. In host memory all kinds are the same.
+  virtual void* allocate(uint64_t bytes, uint64_t alignment, uint32_t /*kind*/) {
+    return allocate(bytes, alignment);
+  }
+  virtual void deallocate(void* memory, uint64_t bytes, uint32_t /*kind*/) noexcept {
+    deallocate(memory, bytes);
+  }
   // Calls body(arg) exactly once. body executes all steps of a run and does not throw. Override
   // this to enter a task arena.
   virtual void run(void (*body)(void*), void* arg) { body(arg); }
+};
+
+// What a plugin keeps for one runtime: derive from it. Several runtimes may load a plugin, each
+// with a State of its own. It is made and destroyed in [load] calls (backend.h), after all objects
+// of the runtime.
+class State {
+ public:
+  virtual ~State() = default;
+};
+
+// The runtime that has loaded the plugin.
+struct Runtime {
+  const tenon_host* host = nullptr;
+  uint32_t abi_minor = TENON_ABI_MINOR;  // the minor version of the ABI that both speak
+  uint32_t threads = 1;                  // how many threads may compute for it at the same time
+  State* state = nullptr;                // what PluginSpec::create made
 };
 
 // A whole plugin, as a constexpr variable.
@@ -60,12 +83,13 @@ struct PluginSpec {
   std::string_view name, version, vendor;  // name: lower case, no spaces
   std::span<const Row> rows{};
   std::span<const FamilyRows> families{};  // (optional) more rows, one entry per op family
-  std::vector<DeviceSpec> (*devices)(const tenon_host*);
-  std::string (*note)() = nullptr;  // (optional) why there is no device, or a remark
+  // (optional) Makes the state for a runtime. No device work.
+  std::unique_ptr<State> (*create)(const Runtime&) = nullptr;
+  std::vector<DeviceSpec> (*devices)(const Runtime&);
+  std::string (*note)(const Runtime&) = nullptr;  // (optional) why there is no device, or a remark
   // Opens device `index`. threads is at least 1. May be slow; may throw Failure or any exception.
-  std::unique_ptr<Device> (*open)(const tenon_host*, uint32_t index, uint32_t threads);
-  void (*shutdown)() = nullptr;  // (optional) called after all objects are destroyed
-  bool streams = false;          // open() returns StreamDevices; for TENON_STREAM_PLUGIN
+  std::unique_ptr<Device> (*open)(const Runtime&, uint32_t index, uint32_t threads);
+  bool streams = false;  // open() returns StreamDevices; for TENON_STREAM_PLUGIN
 };
 
 }  // namespace tenon::sdk
@@ -87,8 +111,9 @@ struct PluginSpec {
   TENON_MANIFEST_PLACED static constinit const tenon_manifest_note tenon_manifest_note_ =    \
       ::tenon::sdk::layer::manifest_note(spec, kinds, isa);                                  \
   static constinit const tenon_backend tenon_backend_table_ =                                \
-      table(spec, [](const tenon_host* host, uint32_t, tenon_plugin** out_plugin) noexcept { \
-        return ::tenon::sdk::layer::create(spec, host, out_plugin);                          \
+      table(spec, [](const tenon_host* host, const tenon_create_options* options,            \
+                     tenon_plugin** out_plugin) noexcept {                                   \
+        return ::tenon::sdk::layer::create(spec, host, options, out_plugin);                 \
       });                                                                                    \
   extern "C" __attribute__((visibility("default"))) const tenon_backend* TENON_ENTRY_SYMBOL( \
       const tenon_host* host) {                                                              \

@@ -32,8 +32,9 @@ typedef struct tenon_prepare {
   // (required) [any-thread]
   tenon_status* (*part)(tenon_program* program, uint32_t index);
 } tenon_prepare;
+#define TENON_PREPARE_SIZE_V1 24u
 
-TENON_STATIC_ASSERT(sizeof(tenon_prepare) == 24, "tenon_prepare moved");
+TENON_STATIC_ASSERT(sizeof(tenon_prepare) >= TENON_PREPARE_SIZE_V1, "it shrank");
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,7 @@ typedef struct tenon_step_time {
   uint32_t lane;              // from 0; the steps of a lane do not overlap
   uint32_t reserved0;
 } tenon_step_time;
+#define TENON_STEP_TIME_SIZE_V1 24u
 
 typedef struct tenon_profiler {
   uint64_t struct_size;
@@ -34,13 +35,16 @@ typedef struct tenon_profiler {
   tenon_status* (*run)(tenon_instance* instance, const tenon_run_args* args);
 
   // Writes the times of the last measured run. The run has succeeded and has been waited for.
-  // count: number of steps of the program; all elements of out_times are written.
+  // count: number of steps of the program; all elements of out_times are written. stride: bytes
+  // from one element to the next; the plugin writes the fields that it covers.
   // (required) [object]
-  tenon_status* (*times)(tenon_instance* instance, tenon_step_time* out_times, uint32_t count);
+  tenon_status* (*times)(tenon_instance* instance, tenon_step_time* out_times, uint64_t stride,
+                         uint32_t count);
 } tenon_profiler;
+#define TENON_PROFILER_SIZE_V1 24u
 
-TENON_STATIC_ASSERT(sizeof(tenon_step_time) == 24, "tenon_step_time moved");
-TENON_STATIC_ASSERT(sizeof(tenon_profiler) == 24, "tenon_profiler moved");
+TENON_STATIC_ASSERT(sizeof(tenon_step_time) >= TENON_STEP_TIME_SIZE_V1, "it shrank");
+TENON_STATIC_ASSERT(sizeof(tenon_profiler) >= TENON_PROFILER_SIZE_V1, "it shrank");
 
 #ifdef __cplusplus
 }

@@ -38,6 +38,17 @@ constexpr uint64_t error_value(uint64_t step, tenon_code code, uint64_t index) {
 // throw Failure (DEVICE_LOST, OUT_OF_MEMORY, ...). The layer wraps each run in Device::run().
 class StreamDevice : public Device {
  public:
+  using Device::allocate, Device::deallocate;
+  // A device that has other kinds of memory than DEVICE overrides both. Their addresses are valid
+  // on the host and on the device alike.
+  void* allocate(uint64_t bytes, uint64_t alignment, uint32_t kind) override {
+    if (kind == TENON_MEMORY_DEVICE) return allocate(bytes, alignment);
+    throw Failure(TENON_UNSUPPORTED, "this device has no memory of kind " + std::to_string(kind));
+  }
+  void deallocate(void* memory, uint64_t bytes, uint32_t /*kind*/) noexcept override {
+    deallocate(memory, bytes);
+  }
+
   // ---- Streams and events
 
   virtual void* stream_create() = 0;

@@ -367,23 +367,34 @@ typedef struct tenon_arg {
     const tenon_graph* function;  // FUNCTION: a body; copied
   };
 } tenon_arg;
+#define TENON_ARG_SIZE_V1 72u
 
-// Adds a node. `tenon ops` lists the ops.
-//
-//   version      version of the op, 0 = the newest
-//   operands     one per operand of the op, in its order; TENON_NONE = absent
-//   want         one per output: 0 leaves out an optional output. NULL: only the outputs that are
-//                not optional
-//   provenance   where the node comes from in the source; appears in messages; may be empty
-//   out_values   one per output of the op (for a list of outputs: output_count); TENON_NONE for
-//                outputs left out
-//
-// Types are checked now if they are known, otherwise when symbols are bound.
-TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, tenon_str domain, tenon_str op,
-                                             uint32_t version, const tenon_value* operands,
-                                             uint32_t operand_count, const tenon_arg* attributes,
-                                             uint32_t attribute_count, const uint8_t* want,
-                                             uint32_t output_count, tenon_str provenance,
+// A node to add. `tenon ops` lists the ops.
+typedef struct tenon_node_desc {
+  uint64_t struct_size;
+  tenon_str domain;             // empty = "tenon"
+  tenon_str op;
+  const tenon_value* operands;  // in the order of the op: one for an operand, TENON_NONE = absent;
+                                // for a list of operands, one for each of its entries
+  const uint32_t* lists;        // how many entries each list has. NULL: the op's first list has all
+                                // operands from its position on
+  const tenon_arg* attributes;
+  uint64_t attribute_stride;    // bytes from one attribute to the next: sizeof(tenon_arg)
+  const uint8_t* want;          // one per output: 0 leaves out an optional output. NULL: only the
+                                // outputs that are not optional
+  tenon_str provenance;         // where the node comes from in the source; appears in messages; may
+                                // be empty
+  uint32_t version;             // of the op, 0 = the newest
+  uint32_t operand_count;
+  uint32_t list_count;
+  uint32_t attribute_count;
+  uint32_t output_count;        // of the op; for a list of outputs, as many as are wanted
+  uint32_t reserved0;
+} tenon_node_desc;
+
+// Adds a node. out_values: output_count values, TENON_NONE for outputs left out. Types are checked
+// now if they are known, otherwise when symbols are bound.
+TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, const tenon_node_desc* node,
                                              tenon_value* out_values);
 
 // Makes a value an output of the graph.
@@ -393,7 +404,9 @@ TENON_API tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, t
 TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target,
                                            tenon_value value);
 
+// The caller sets struct_size.
 typedef struct tenon_tensor_type {
+  uint64_t struct_size;
   tenon_dtype dtype;          // TENON_DTYPE_NONE: depends on symbols that are not bound yet
   uint16_t rank;
   uint32_t reserved0;

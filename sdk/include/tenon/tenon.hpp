@@ -316,10 +316,11 @@ namespace op {
 }  // namespace op
 
 namespace detail {
-// Converts an op struct to the arguments of tenon_graph_add_node(). Leaves out attributes that
+// Converts an op struct to a tenon_node_desc. Leaves out attributes that
 // equal their default.
 struct NodeEncoder {
   std::vector<tenon_value> operands{};
+  std::vector<uint32_t> lists{};
   std::vector<tenon_arg> args{};
   std::vector<uint8_t> want{};
 
@@ -357,6 +358,7 @@ struct NodeEncoder {
   void optional(const char*, Value v) { operands.push_back(v.id); }
   void list(const char*, const std::vector<Value>& vs) {
     for (Value v : vs) operands.push_back(v.id);
+    lists.push_back(static_cast<uint32_t>(vs.size()));
   }
   void output(const char*, bool wanted = true) { want.push_back(wanted); }
   void output_list(const char*, size_t count) { want.insert(want.end(), count, 1); }
@@ -443,11 +445,21 @@ class Graph {
     Node node{std::vector<Value>(e.want.size())};
     static_assert(sizeof(Value) == sizeof(tenon_value));
     std::vector<tenon_value> out(e.want.size(), TENON_NONE);
-    detail::check(tenon_graph_add_node(
-        handle(), detail::str("tenon"), detail::str(Op::kName), Op::kVersion, e.operands.data(),
-        static_cast<uint32_t>(e.operands.size()), e.args.data(),
-        static_cast<uint32_t>(e.args.size()), e.want.data(), static_cast<uint32_t>(e.want.size()),
-        detail::str(provenance), out.data()));
+    tenon_node_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.op = detail::str(Op::kName);
+    desc.version = Op::kVersion;
+    desc.operands = e.operands.data();
+    desc.operand_count = static_cast<uint32_t>(e.operands.size());
+    desc.lists = e.lists.data();
+    desc.list_count = static_cast<uint32_t>(e.lists.size());
+    desc.attributes = e.args.data();
+    desc.attribute_stride = sizeof(tenon_arg);
+    desc.attribute_count = static_cast<uint32_t>(e.args.size());
+    desc.want = e.want.data();
+    desc.output_count = static_cast<uint32_t>(e.want.size());
+    desc.provenance = detail::str(provenance);
+    detail::check(tenon_graph_add_node(handle(), &desc, out.data()));
     for (size_t k = 0; k < out.size(); ++k) node.outputs[k].id = out[k];
     return node;
   }
@@ -493,6 +505,7 @@ class Graph {
   // The dtype is NONE while the type depends on symbols.
   TensorType type(Value v) const {
     tenon_tensor_type t{};
+    t.struct_size = sizeof t;
     detail::check(tenon_graph_type(handle(), v.id, &t));
     return TensorType(t);
   }
@@ -580,6 +593,7 @@ class Store {
   }
   TensorType type(uint32_t space, std::string_view name) const {
     tenon_tensor_type t{};
+    t.struct_size = sizeof t;
     detail::check(tenon_store_type(handle(), space, detail::str(name), &t));
     return TensorType(t);
   }
@@ -762,6 +776,7 @@ class Context {
 
   TensorType output_type(std::string_view output) {
     tenon_tensor_type t{};
+    t.struct_size = sizeof t;
     detail::check(tenon_context_output_type(handle(), detail::str(output), &t));
     return TensorType(t);
   }

@@ -4,6 +4,7 @@
 #undef TENON_IN
 #undef TENON_IN_OPT
 #undef TENON_IN_LIST
+#undef TENON_IN_LIST_OPT
 #undef TENON_STR
 #undef TENON_I64
 #undef TENON_F64

@@ -22,10 +22,10 @@ struct Given {
     REQUIRE(tenon_blob_open(fused.blob.data(), fused.blob.size(), &blob) == nullptr);
     tenon_node_view view = tenon_node_at(&blob, 0, 0);
     body = {&blob, tenon_node_function(&view, "body")};
-    const tenon_blob_function& all = blob.functions[0];
+    const tenon_blob_function* all = tenon_blob_function_at(&blob, 0);
     const uint32_t* operands = tenon_blob_indices(&blob, view.node->operands);
     for (uint32_t k = 0; k < view.node->operand_count; ++k)
-      types.push_back(sdk::layer::type_of(blob, tenon_blob_values(&blob, &all)[operands[k]]));
+      types.push_back(sdk::layer::type_of(blob, *tenon_blob_value_at(&blob, all, operands[k])));
   }
   std::vector<sdk::Value> values(size_t first, size_t count) const {
     std::vector<sdk::Value> list;

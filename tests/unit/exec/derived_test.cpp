@@ -65,10 +65,10 @@ sdk::Kernel make_binary(const op::binary& n, const sdk::Node& node) {
 }
 
 constexpr sdk::Row kRows[] = {sdk::row<op::binary, make_binary>()};
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "backward", .name = "a test", .memory_size = 1 << 30}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<Memory>();
 }
 constexpr sdk::PluginSpec kSpec{.name = "backward",

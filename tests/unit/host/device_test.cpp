@@ -10,6 +10,7 @@
 #include "fake_plugin.hpp"
 #include "host/host.hpp"
 #include "host/status.hpp"
+#include "host/threads.hpp"
 #include "options.hpp"
 
 using namespace tenon::core;
@@ -74,6 +75,35 @@ TEST_SUITE("host/device") {
     CHECK(answers.threads == 5);
   }
 
+  TEST_CASE("create: each runtime tells the plugin its threads and the agreed version") {
+    fake::reset();
+    fake::table.abi_minor_max = TENON_ABI_MINOR + 7;  // a plugin of the future
+    open({fake::entry}, "fake", 3);
+    CHECK(answers.create.struct_size == sizeof answers.create);
+    CHECK(answers.create.abi_minor == TENON_ABI_MINOR);
+    CHECK(answers.create.threads == 3);
+    open({fake::entry}, "fake", 5);
+    CHECK(answers.create.threads == 5);
+    open({fake::entry}, "fake");
+    CHECK(answers.create.threads == available_threads());
+    CHECK(answers.created == 3);
+    CHECK(answers.shut_down == 3);
+  }
+
+  TEST_CASE("buffer: kind and name reach the plugin; a kind that the host sees has an address") {
+    fake::reset();
+    const auto device = open();
+    device->buffer(8);
+    CHECK(answers.buffer_kind == TENON_MEMORY_DEVICE);
+    CHECK(answers.buffer_name.empty());
+    const auto pinned = device->buffer(8, "staging", TENON_MEMORY_HOST_VISIBLE);
+    CHECK(answers.buffer_kind == TENON_MEMORY_HOST_VISIBLE);
+    CHECK(answers.buffer_name == "staging");
+    CHECK(pinned->address() != nullptr);
+    answers.no_address = true;
+    CHECK_FAILS(device->buffer(8, "staging", TENON_MEMORY_UNIFIED), "gave no host address");
+  }
+
   TEST_CASE("buffer: bounds, limits and addresses") {
     fake::reset();
     {
@@ -92,7 +122,7 @@ TEST_SUITE("host/device") {
       CHECK_FAILS(device->buffer(0), "size 0");
       CHECK_FAILS(device->buffer((1 << 20) + 1), "which allows 1048576");
       answers.no_address = true;
-      CHECK_FAILS(device->buffer(8), "gave no address");
+      CHECK_FAILS(device->buffer(8), "gave no host address");
       answers.no_address = false;
       answers.crooked_address = true;
       CHECK_FAILS(device->buffer(8), "is not aligned to 64");

@@ -32,8 +32,9 @@ Handle* any() {
   return reinterpret_cast<Handle*>(&thing);
 }
 
-tenon_status* create(const tenon_host*, uint32_t, tenon_plugin** out) {
+tenon_status* create(const tenon_host*, const tenon_create_options* options, tenon_plugin** out) {
   ++answers.created;
+  answers.create = *options;
   *out = any<tenon_plugin>();
   return nullptr;
 }
@@ -61,9 +62,12 @@ tenon_status* device_open(tenon_plugin*, uint32_t, const tenon_device_options* o
 }
 void device_close(tenon_device*) { --answers.opened; }
 
-tenon_status* buffer_create(tenon_device*, uint64_t size, tenon_buffer** out) {
-  auto* b = static_cast<Buffer*>(std::aligned_alloc(64, 64 + (size + 63) / 64 * 64));
-  b->size = size;
+tenon_status* buffer_create(tenon_device*, const tenon_buffer_options* options,
+                            tenon_buffer** out) {
+  auto* b = static_cast<Buffer*>(std::aligned_alloc(64, 64 + (options->size + 63) / 64 * 64));
+  b->size = options->size;
+  answers.buffer_kind = options->kind;
+  answers.buffer_name.assign(options->name.data, options->name.size);
   ++answers.buffers;
   *out = reinterpret_cast<tenon_buffer*>(b);
   return nullptr;
@@ -140,7 +144,8 @@ tenon_backend make_table() {
   tenon_backend t{};
   t.struct_size = sizeof t;
   t.abi_major = TENON_ABI_MAJOR;
-  t.abi_minor_min = t.abi_minor_max = TENON_ABI_MINOR;
+  t.abi_minor_min = TENON_MIN_HOST_MINOR;
+  t.abi_minor_max = TENON_ABI_MINOR;
   t.name = str("fake");
   t.version = str("1.0.0");
   t.vendor = str("tests");
@@ -253,6 +258,7 @@ void Answers::publish() {
           sizeof(tenon_program_value),
           raw_steps.data(),
           sizeof(tenon_step),
+          sizeof(tenon_alias),
           static_cast<uint32_t>(values.size()),
           static_cast<uint32_t>(raw_steps.size())};
 }
@@ -340,6 +346,11 @@ std::vector<uint64_t> graph() {
   f.output_count = 2;
   head.magic = TENON_BLOB_MAGIC;
   head.version = TENON_BLOB_VERSION;
+  head.header_size = sizeof head;
+  head.function_stride = sizeof(tenon_blob_function);
+  head.value_stride = sizeof(tenon_blob_value);
+  head.node_stride = sizeof(tenon_blob_node);
+  head.attr_stride = sizeof(tenon_blob_attr);
   head.function_count = 1;
   head.functions = to.add(&f, 1);
   head.size = to.words_.size() * 8;

@@ -48,7 +48,10 @@ struct Answers {
   std::vector<tenon_slot> bound;
   std::vector<uint32_t> lanes;  // of the last binding
   std::vector<tenon_lane_wait> waits;
+  tenon_create_options create{};     // the last ones
   tenon_compile_options compiled{};  // the last ones
+  uint32_t buffer_kind = 0;          // of the last buffer
+  std::string buffer_name;
   uint32_t threads = 0;
 };
 extern Answers answers;

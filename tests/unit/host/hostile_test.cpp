@@ -37,9 +37,8 @@ TEST_SUITE("host/hostile") {
     CHECK(refusal([](const tenon_host*) -> const tenon_backend* {
             throw std::runtime_error("thrown by the entry");
           }) == "cannot load static: negotiate: thrown by the entry");
-    fake::table.create = [](const tenon_host*, uint32_t, tenon_plugin**) -> tenon_status* {
-      throw 1;
-    };
+    fake::table.create = [](const tenon_host*, const tenon_create_options*,
+                            tenon_plugin**) -> tenon_status* { throw 1; };
     CHECK(refusal() == "cannot load static: create: plugin fake: create: threw an exception");
     CHECK(answers.shut_down == 0);
     fake::reset();

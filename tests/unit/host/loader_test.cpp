@@ -48,7 +48,7 @@ TEST_SUITE("host/loader") {
     CHECK_OUTCOME(of("no_manifest"), manifest, "has no tenon manifest");
     CHECK_OUTCOME(of("manifest_abi"), manifest,
                   "plugin manifest_abi wants ABI 7.3 to 7.5, host tenon ");
-    CHECK_OUTCOME(of("manifest_abi"), manifest, " offers 0.1");
+    CHECK_OUTCOME(of("manifest_abi"), manifest, " offers 0.2");
     CHECK_OUTCOME(of("manifest_abi_range"), manifest, "range that is empty: 0.5 to 0.3");
     CHECK_OUTCOME(of("sanitizer"), manifest, "was built with sanitizers: ");
     CHECK_OUTCOME(of("isa"), manifest, "needs a processor with x86-64-v9");
@@ -59,9 +59,9 @@ TEST_SUITE("host/loader") {
 
     CHECK_OUTCOME(of("refuses"), negotiate, "refused: the fixture wants a licence");
     CHECK_OUTCOME(of("silent"), negotiate, "refused: it gave no reason");
-    CHECK_OUTCOME(of("table_abi"), negotiate, "plugin table_abi wants ABI 7.1, host tenon ");
+    CHECK_OUTCOME(of("table_abi"), negotiate, "plugin table_abi wants ABI 7.2, host tenon ");
     CHECK_OUTCOME(of("small_table"), negotiate,
-                  "its table is too small: 224 bytes, needed are 232");
+                  "its table is too small: 224 bytes, needed are 320");
     CHECK_OUTCOME(of("tiny_table"), negotiate, "table is too small: 8 bytes");
     CHECK_OUTCOME(of("null_slot"), negotiate, "required slot run is null");
     CHECK_OUTCOME(of("half_streams"), negotiate, "has stream_create but not stream_destroy");

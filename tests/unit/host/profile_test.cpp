@@ -18,16 +18,18 @@ bool fails;
 
 void reset() {
   fake::reset();
-  profiler = {sizeof profiler,
-              [](tenon_instance*, const tenon_run_args*) -> tenon_status* {
-                ++measured_runs;
-                return nullptr;
-              },
-              [](tenon_instance*, tenon_step_time* out, uint32_t count) -> tenon_status* {
-                if (fails) return fake::failure(TENON_INTERNAL, "the clock stopped");
-                for (uint32_t i = 0; i < count && i < answer.size(); ++i) out[i] = answer[i];
-                return nullptr;
-              }};
+  profiler = {
+      sizeof profiler,
+      [](tenon_instance*, const tenon_run_args*) -> tenon_status* {
+        ++measured_runs;
+        return nullptr;
+      },
+      [](tenon_instance*, tenon_step_time* out, uint64_t stride, uint32_t count) -> tenon_status* {
+        if (fails) return fake::failure(TENON_INTERNAL, "the clock stopped");
+        REQUIRE(stride == sizeof *out);
+        for (uint32_t i = 0; i < count && i < answer.size(); ++i) out[i] = answer[i];
+        return nullptr;
+      }};
   fake::table.get_extension = [](tenon_plugin*, tenon_str id) -> const void* {
     return std::string_view(id.data, id.size) == TENON_PROFILER_ID ? &profiler : nullptr;
   };

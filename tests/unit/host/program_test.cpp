@@ -96,6 +96,7 @@ TEST_SUITE("host/program") {
     CHECK_SAYS(raw_refusal([](auto& i) { i.struct_size = 40; }), "too small: 40 bytes");
     CHECK_SAYS(raw_refusal([](auto& i) { i.value_stride = 16; }), "values are 16 bytes apart");
     CHECK_SAYS(raw_refusal([](auto& i) { i.step_stride = 68; }), "steps are 68 bytes apart");
+    CHECK_SAYS(raw_refusal([](auto& i) { i.alias_stride = 16; }), "aliases are 16 bytes apart");
     CHECK_SAYS(raw_refusal([](auto& i) { i.values = nullptr; }), "says 6 values, but gives none");
     CHECK_SAYS(raw_refusal([](auto& i) { i.steps = nullptr; }), "says 3 steps, but gives none");
     CHECK_SAYS(raw_refusal([](auto& i) { i.step_count = TENON_NONE; }), "says 4294967295 steps");
@@ -129,9 +130,7 @@ TEST_SUITE("host/program") {
                "value 6 is a derived weight, but the plugin has no tenon.derived_weights/1");
     static tenon_derived_weights derived{
         sizeof derived,
-        [](tenon_program*, uint32_t, const tenon_slot*, const tenon_slot*) -> tenon_status* {
-          return nullptr;
-        }};
+        [](tenon_program*, const tenon_derive_args*) -> tenon_status* { return nullptr; }};
     const auto offered = [&](const std::function<void()>& change) {
       const std::string text = refusal([&] {
         fake::table.get_extension = [](tenon_plugin*, tenon_str id) -> const void* {

@@ -18,7 +18,7 @@ std::string str(const tenon_blob& b, uint64_t offset) {
   return std::string(s.data, s.size);
 }
 const tenon_blob_value& value(const tenon_blob& b, uint32_t v, uint32_t f = 0) {
-  return tenon_blob_values(&b, b.functions + f)[v];
+  return *tenon_blob_value_at(&b, tenon_blob_function_at(&b, f), v);
 }
 std::string type_text(const tenon_blob& b, const tenon_blob_value& v) {
   return Type{v.dtype, Shape(std::span(tenon_blob_dims(&b, &v), v.rank))}.text();
@@ -50,8 +50,8 @@ TEST_SUITE("ir/blob") {
     const Graph g = graph_of(kStep);
     const RegionBlob r = write_blob(g);
     const tenon_blob b = open(r.blob);
-    REQUIRE(b.function_count == 1);
-    const tenon_blob_function& f = b.functions[0];
+    REQUIRE(b.header->function_count == 1);
+    const tenon_blob_function& f = *tenon_blob_function_at(&b, 0);
     CHECK(str(b, f.name) == "step");
     REQUIRE(f.value_count == r.values.size());
     REQUIRE(f.node_count == r.nodes.size());
@@ -64,7 +64,7 @@ TEST_SUITE("ir/blob") {
       CHECK(value(b, v).flags == (info.name == "n" ? TENON_VALUE_UPDATED : 0));
     }
     for (uint32_t n = 0; n < f.node_count; ++n) {
-      const tenon_blob_node& node = tenon_blob_nodes(&b, &f)[n];
+      const tenon_blob_node& node = *tenon_blob_node_at(&b, &f, n);
       const NodeInfo& info = g[r.nodes[n]];
       CHECK(str(b, node.domain) == "tenon");
       CHECK(str(b, node.op) == info.op->name());
@@ -146,9 +146,9 @@ TEST_SUITE("ir/blob") {
                {true});
     const RegionBlob r = write_blob(g);
     const tenon_blob b = open(r.blob);
-    REQUIRE(b.function_count == 3);
-    CHECK(str(b, b.functions[1].name) == "outer");
-    CHECK(str(b, b.functions[2].name) == "inner");
+    REQUIRE(b.header->function_count == 3);
+    CHECK(str(b, tenon_blob_function_at(&b, 1)->name) == "outer");
+    CHECK(str(b, tenon_blob_function_at(&b, 2)->name) == "inner");
     tenon_node_view n = tenon_node_at(&b, 0, 0);
     CHECK(str(b, n.node->domain) == "org.example");
     CHECK(n.node->version == 3);
@@ -176,6 +176,40 @@ TEST_SUITE("ir/blob") {
     CHECK(tenon_str_is(tenon_node_str(&leaf, "kind", ""), "exp"));
   }
 
+  TEST_CASE("write_blob: lists of operands and outputs have sizes") {
+    const Graph g = graph_of(R"(graph { input x: f32[2,3] weight a: f32[3,4] weight b: f32[3,5]
+      weight c: f32[4] weight d: f32[5]
+      (p, q) = batch_linear(x, [a, b], [c, d]) y = concat(p, q) {axis=1} z = unary(y) {kind="exp"} })");
+    const RegionBlob r = write_blob(g);
+    const tenon_blob b = open(r.blob);
+    const tenon_node_view products = tenon_node_at(&b, 0, 0), joined = tenon_node_at(&b, 0, 1),
+                          plain = tenon_node_at(&b, 0, 2);
+    CHECK(tenon_node_operand_list(&products, 0) == 2);
+    CHECK(tenon_node_operand_list(&products, 1) == 2);
+    CHECK(tenon_node_operand_list(&products, 2) == 0);
+    CHECK(tenon_node_output_list(&products, 0) == 2);
+    CHECK(tenon_node_operand_list(&joined, 0) == 2);
+    CHECK(tenon_node_output_list(&joined, 0) == 0);
+    CHECK(tenon_node_operand_list(&plain, 0) == 0);
+  }
+
+  TEST_CASE("write_blob: the lowest version of the format, and of an op, that says the same") {
+    OpRecord every = every_attr_op();
+    // As if version 3 had brought the operand z, and version 2 the attribute s.
+    every.version_of = [](const NodeInfo& n) {
+      return n.operands.size() > 1 ? 3u : n.attr("s") ? 2u : 1u;
+    };
+    Graph g;
+    const Value x = g.input("x", {kF32, {2}});
+    g.add_node(every, {x}, {}, {true});
+    g.add_node(every, {x}, {{"s", std::string("new")}}, {true});
+    g.add_node(every, {x, x}, {{"s", std::string("new")}}, {true});
+    const RegionBlob r = write_blob(g);
+    const tenon_blob b = open(r.blob);
+    CHECK(b.header->version == 2);
+    for (uint32_t n = 0; n < 3; ++n) CHECK(tenon_node_at(&b, 0, n).node->version == n + 1);
+  }
+
   TEST_CASE("write_region: another node's value becomes an input, the other spaces stay") {
     const Graph g = graph_of(kStep);
     const Value h = g[NodeId{0}].outputs[0], fixed = g.find(Space::weight, "fixed"),
@@ -192,7 +226,7 @@ TEST_SUITE("ir/blob") {
                           TENON_SPACE_CONSTANT, TENON_SPACE_NODE,   TENON_SPACE_NODE};
     for (uint32_t v = 0; v < 6; ++v) CHECK(value(b, v).space == spaces[v]);
     CHECK(value(b, 2).flags == TENON_VALUE_UPDATED);
-    const tenon_blob_function& f = b.functions[0];
+    const tenon_blob_function& f = *tenon_blob_function_at(&b, 0);
     REQUIRE(f.input_count == 4);
     CHECK(tenon_blob_indices(&b, f.inputs)[3] == 3);
     REQUIRE(f.output_count == 2);
@@ -222,6 +256,7 @@ TEST_SUITE("ir/blob") {
 
   TEST_CASE("write_blob: 100,000 nodes") {
     const RegionBlob r = write_blob(chain(100000));
-    CHECK(open(r.blob).functions[0].node_count == 100000);
+    const tenon_blob b = open(r.blob);
+    CHECK(tenon_blob_function_at(&b, 0)->node_count == 100000);
   }
 }

@@ -103,6 +103,37 @@ TEST_SUITE("ir/text") {
     CHECK(g.type(g.outputs()[0].value) == Type{kF32, {2}});
   }
 
+  TEST_CASE("print: lists of operands stand in brackets where they do not take all that follows") {
+    const auto node_of = [](const std::string& statement) {
+      const std::string text =
+          "graph {\n  input x: f32[2,3]\n  weight a: f32[3,4]\n  weight b: "
+          "f32[3,5]\n  weight c: f32[4]\n  weight d: f32[5]\n  " +
+          statement + "\n}\n";
+      const Graph g = parse(text, "lists");
+      CHECK(print(g, false) == text);
+      verify(g);
+      return g[NodeId{0}];
+    };
+    const NodeInfo biased = node_of("(p, q) = batch_linear(x, [a, b], [c, d])");
+    CHECK(biased.lists == std::vector<uint32_t>{2, 2});
+    CHECK(biased.operands.size() == 5);
+    CHECK(node_of("(p, q) = batch_linear(x, a, b)").lists == std::vector<uint32_t>{2, 0});
+    CHECK(node_of("y = concat(x, x, x)").lists == std::vector<uint32_t>{3});
+
+    const auto refuses = [](const char* statement, const char* words) {
+      const std::string text =
+          cat("graph { input x: f32[2,3] weight a: f32[3,4] weight c: f32[4] ", statement, " }");
+      CHECK_SAYS(refusal([&] { parse(text, "lists"); }, Code::invalid_argument), words);
+    };
+    refuses("y = batch_linear(x, [], [c])", "operand bs is an empty list");
+    refuses("y = batch_linear(x, [a], [c], [c])", "got 3 lists of operands, the op has 2");
+    refuses("y = batch_linear(x, [a], [c], x)", "got 4 operands, the op takes at most 3");
+    refuses("y = unary([x]) {kind=\"exp\"}", "got 1 lists of operands, the op has 0");
+    // Brackets around the list of an op that has one alone mean the same.
+    CHECK(parse("graph { input x: f32[2] y = concat([x, x]) }", "t")[NodeId{0}].lists ==
+          std::vector<uint32_t>{2});
+  }
+
   TEST_CASE("print: a NaN attribute comes back a NaN") {
     Graph g;
     const Value x = g.input("x", {kF32, {2}});

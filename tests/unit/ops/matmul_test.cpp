@@ -286,10 +286,10 @@ TEST_CASE("batch_linear: types and refusals") {
               0) == "f32[1,7]");
   CHECK(r.infer(Op{.a = r(kF32, {5}), .bs = {b}, .count_ys = 1}, 0) == "f32[4]");
   const Value h = r(kBF16, {3, 5}), w = r(kBF16, {5, 4});
-  CHECK(r.infer(Op{.out_dtype = kF32, .bias = true, .a = h, .bs = {w, r(kF32, {4})}, .count_ys = 1},
-                0) == "f32[3,4]");
-  CHECK(r.infer(Op{.bias = true, .a = h, .bs = {w, r(kF32, {4})}, .count_ys = 1}, 0) ==
-        "bf16[3,4]");
+  const Value bias = r(kF32, {4});
+  CHECK(r.infer(Op{.out_dtype = kF32, .a = h, .bs = {w}, .biases = {bias}, .count_ys = 1}, 0) ==
+        "f32[3,4]");
+  CHECK(r.infer(Op{.a = h, .bs = {w}, .biases = {bias}, .count_ys = 1}, 0) == "bf16[3,4]");
 
   r.refuses(Op{.a = a, .bs = {b, r(kF32, {4, 5})}, .count_ys = 2}, Code::shape_mismatch,
             {"operand bs: entry 1", "length of 5", "f32[4,5]"});
@@ -301,12 +301,12 @@ TEST_CASE("batch_linear: types and refusals") {
             {"operand bs: entry 0", "rank 2", "f32[2,5,4]"});
   r.refuses(Op{.trans_a = true, .a = r(kF32, {2, 5, 3}), .bs = {b}, .count_ys = 1},
             Code::shape_mismatch, {"operand a", "rank 2 with trans_a", "f32[2,5,3]"});
-  r.refuses(Op{.bias = true, .a = a, .bs = {b, c, r(kF32, {4})}, .count_ys = 1},
-            Code::invalid_argument, {"operand bs", "a bias for each matrix", "3"});
-  r.refuses(Op{.bias = true, .a = a, .bs = {b, r(kF32, {1})}, .count_ys = 1}, Code::shape_mismatch,
-            {"operand bs: entry 1", "[4]", "f32[1]"});
-  r.refuses(Op{.bias = true, .a = a, .bs = {b, r(kF64, {4})}, .count_ys = 1}, Code::dtype_mismatch,
-            {"operand bs: entry 1", "f32", "f64[4]"});
+  r.refuses(Op{.a = a, .bs = {b, c}, .biases = {bias}, .count_ys = 2}, Code::invalid_argument,
+            {"operand biases", "none, or one for each of 2 matrices", "got 1"});
+  r.refuses(Op{.a = a, .bs = {b}, .biases = {r(kF32, {1})}, .count_ys = 1}, Code::shape_mismatch,
+            {"operand biases: entry 0", "[4]", "f32[1]"});
+  r.refuses(Op{.a = a, .bs = {b}, .biases = {r(kF64, {4})}, .count_ys = 1}, Code::dtype_mismatch,
+            {"operand biases: entry 0", "f32", "f64[4]"});
   r.refuses(Op{.a = a, .bs = {b, c}, .count_ys = 1}, Code::invalid_argument,
             {"output ys: expected 2, got 1"});
   r.refuses(Op{.alpha = INFINITY, .a = a, .bs = {b}, .count_ys = 1}, Code::invalid_argument,
@@ -318,7 +318,7 @@ TEST_CASE("batch_linear: types and refusals") {
 TEST_CASE("batch_linear: values by hand, gradients") {
   const auto f = [](Builder& b, const std::vector<Value>& in) {
     return b.add(op::batch_linear{
-        .alpha = 2, .bias = true, .a = in[0], .bs = {in[1], in[2], in[3], in[4]}, .count_ys = 2});
+        .alpha = 2, .a = in[0], .bs = {in[1], in[2]}, .biases = {in[3], in[4]}, .count_ys = 2});
   };
   const std::vector<Tensor> at = {tensor(kF32, {1, 2}, {1, 2}), tensor(kF32, {2, 1}, {3, 4}),
                                   tensor(kF32, {2, 2}, {5, 6, 7, 8}), tensor(kF32, {1}, {-1}),

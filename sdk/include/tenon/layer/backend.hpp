@@ -31,8 +31,8 @@ inline bool agree(const tenon_backend& mine, const tenon_host* host) noexcept {
       reason = "wants ABI " + range_text(mine.abi_major, mine.abi_minor_min, mine.abi_minor_max) +
                ", host tenon " + std::string(text(host->version)) + " offers " +
                range_text(host->abi_major, host->abi_minor_min, host->abi_minor_max);
-    } else if (!TENON_HAS(tenon_host, host, get_extension)) {
-      reason = "needs a host table of " + std::to_string(sizeof(tenon_host)) +
+    } else if (host->struct_size < TENON_HOST_SIZE_V1) {
+      reason = "needs a host table of " + std::to_string(TENON_HOST_SIZE_V1) +
                " bytes, host tenon " + std::string(text(host->version)) + " gives " +
                std::to_string(host->struct_size);
     }
@@ -46,7 +46,7 @@ inline bool agree(const tenon_backend& mine, const tenon_host* host) noexcept {
 }
 
 inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
-                            tenon_plugin** out) noexcept {
+                            const tenon_create_options* options, tenon_plugin** out) noexcept {
   PluginState bare{};
   bare.host = host;
   bare.spec = &spec;
@@ -54,6 +54,9 @@ inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
     auto state = std::make_unique<PluginState>();
     state->host = host;
     state->spec = &spec;
+    state->runtime = {host, options->abi_minor, std::max(options->threads, 1u), nullptr};
+    if (spec.create) state->state = spec.create(state->runtime);
+    state->runtime.state = state->state.get();
     state->rows.assign(spec.rows.begin(), spec.rows.end());
     for (const FamilyRows rows_of : spec.families)
       for (const Row& row : rows_of()) state->rows.push_back(row);
@@ -61,11 +64,7 @@ inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
   });
 }
 
-inline void shutdown(tenon_plugin* plugin) noexcept {
-  auto* state = behind<PluginState>(plugin);
-  if (state->spec->shutdown) state->spec->shutdown();
-  delete state;
-}
+inline void shutdown(tenon_plugin* plugin) noexcept { delete behind<PluginState>(plugin); }
 
 inline tenon_device_info info_of(const DeviceSpec& d, bool streams) {
   tenon_device_info info{};
@@ -85,8 +84,8 @@ inline tenon_status* enumerate(tenon_plugin* plugin, const tenon_device_list** o
   auto* state = behind<PluginState>(plugin);
   return guarded({state, "enumerate"}, [&] {
     if (state->list.struct_size == 0) {
-      state->devices = state->spec->devices(state->host);
-      state->note = state->spec->note ? state->spec->note() : std::string();
+      state->devices = state->spec->devices(state->runtime);
+      state->note = state->spec->note ? state->spec->note(state->runtime) : std::string();
       for (const DeviceSpec& d : state->devices)
         state->infos.push_back(info_of(d, state->spec->streams));
       for (const tenon_device_info& i : state->infos) state->info_pointers.push_back(&i);
@@ -111,9 +110,9 @@ inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
     if (!spec.reason.empty()) throw Failure(TENON_UNSUPPORTED, spec.name + ": " + spec.reason);
     uint32_t threads =
         options && TENON_HAS(tenon_device_options, options, threads) ? options->threads : 0;
-    if (threads == 0) threads = state->host->thread_budget();
+    if (threads == 0) threads = state->runtime.threads;
     auto opened = std::make_unique<DeviceState>(DeviceState{state, spec, nullptr});
-    opened->device = state->spec->open(state->host, index, std::max(threads, 1u));
+    opened->device = state->spec->open(state->runtime, index, threads);
     if (!opened->device) throw Failure(TENON_INTERNAL, spec.name + ": open gave no device");
     *out = reinterpret_cast<tenon_device*>(opened.release());
   });
@@ -121,25 +120,34 @@ inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
 
 inline void device_close(tenon_device* device) noexcept { delete behind<DeviceState>(device); }
 
-inline tenon_status* buffer_create(tenon_device* device, uint64_t size,
+// "buffer 'weights' of 64 bytes"
+inline std::string buffer_text(const tenon_buffer_options& o) {
+  const std::string name = o.name.size ? "'" + std::string(text(o.name)) + "' " : std::string();
+  return "buffer " + name + "of " + std::to_string(o.size) + " bytes";
+}
+
+inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_options* options,
                                    tenon_buffer** out) noexcept {
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "buffer_create"}, [&] {
-    check(size > 0, "a buffer of size 0");
+    check(options->size > 0, "a buffer of size 0");
+    if (options->kind > TENON_MEMORY_UNIFIED) {
+      throw Failure(TENON_UNSUPPORTED, buffer_text(*options) + ": memory kind " +
+                                           std::to_string(options->kind) +
+                                           " is unknown to this plugin");
+    }
     const uint64_t limit =
         state->spec.max_allocation ? state->spec.max_allocation : state->spec.memory_size;
-    if (limit != 0 && size > limit) {
-      throw Failure(TENON_OUT_OF_MEMORY, "a buffer of " + std::to_string(size) + " bytes on " +
-                                             state->spec.name + ", which allows " +
-                                             std::to_string(limit));
+    if (limit != 0 && options->size > limit) {
+      throw Failure(TENON_OUT_OF_MEMORY, buffer_text(*options) + " on " + state->spec.name +
+                                             ", which allows " + std::to_string(limit));
     }
-    auto buffer = std::make_unique<Buffer>(Buffer{state, nullptr, size});
+    auto buffer = std::make_unique<Buffer>(Buffer{state, nullptr, options->size, options->kind});
     try {
-      buffer->bytes =
-          static_cast<unsigned char*>(state->device->allocate(size, state->spec.alignment));
+      buffer->bytes = static_cast<unsigned char*>(
+          state->device->allocate(options->size, state->spec.alignment, options->kind));
     } catch (const std::bad_alloc&) {
-      throw Failure(TENON_OUT_OF_MEMORY,
-                    "no memory for a buffer of " + std::to_string(size) + " bytes");
+      throw Failure(TENON_OUT_OF_MEMORY, "no memory for " + buffer_text(*options));
     }
     *out = reinterpret_cast<tenon_buffer*>(buffer.release());
   });
@@ -147,7 +155,7 @@ inline tenon_status* buffer_create(tenon_device* device, uint64_t size,
 
 inline void buffer_destroy(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
-  b->device->device->deallocate(b->bytes, b->size);
+  b->device->device->deallocate(b->bytes, b->size, b->kind);
   delete b;
 }
 
@@ -204,7 +212,8 @@ inline tenon_blob open_blob(const void* bytes, uint64_t size) {
 }
 
 inline Target target_of(const DeviceState& state) {
-  return {state.device.get(), state.spec.alignment, !state.plugin->spec->streams};
+  return {state.device.get(), state.spec.alignment, !state.plugin->spec->streams,
+          state.plugin->runtime.abi_minor};
 }
 
 inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& result) {
@@ -281,7 +290,7 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
       try {
         lowering.lower(i);
       } catch (const Refusal& e) {
-        const tenon_blob_node& n = tenon_blob_nodes(&blob, blob.functions)[i];
+        const tenon_blob_node& n = *tenon_blob_node_at(&blob, tenon_blob_function_at(&blob, 0), i);
         throw Refusal(e.reason(), "node " + std::to_string(i) + " (" +
                                       std::string(text(tenon_blob_str(&blob, n.op))) +
                                       ") was not claimed: " + e.what());
@@ -328,10 +337,10 @@ inline constexpr tenon_prepare kPrepare = {sizeof(tenon_prepare), part_count, pr
 
 // ---- Derived weights
 
-inline tenon_status* derive(tenon_program* program, uint32_t value, const tenon_slot* source,
-                            const tenon_slot* target) noexcept {
+inline tenon_status* derive(tenon_program* program, const tenon_derive_args* args) noexcept {
   auto* p = behind<CompiledProgram>(program);
   return guarded({p->device->plugin, "derive"}, [&] {
+    const uint32_t value = args->value;
     const auto wanted =
         std::ranges::lower_bound(p->program.derived, value, {}, &DerivedValue::value);
     check(wanted != p->program.derived.end() && wanted->value == value,
@@ -342,8 +351,8 @@ inline tenon_status* derive(tenon_program* program, uint32_t value, const tenon_
       const unsigned char* from;
       unsigned char* to;
       std::exception_ptr failure;
-    } job{&*wanted, resolve(*p->device, *source, wanted->dense_bytes, false, "the weight"),
-          resolve(*p->device, *target, declared.size, false, "the derived weight"), nullptr};
+    } job{&*wanted, resolve(*p->device, *args->source, wanted->dense_bytes, false, "the weight"),
+          resolve(*p->device, *args->target, declared.size, false, "the derived weight"), nullptr};
     p->device->device->run(
         [](void* arg) {
           auto* j = static_cast<Job*>(arg);
@@ -415,14 +424,21 @@ inline tenon_status* run_measured(tenon_instance* instance, const tenon_run_args
   });
 }
 
-inline tenon_status* step_times(tenon_instance* instance, tenon_step_time* out,
+// Writes the fields of a step's time that the host's array has room for.
+inline void write_time(tenon_step_time* out, uint64_t stride, uint32_t i,
+                       const tenon_step_time& time) {
+  std::memcpy(reinterpret_cast<char*>(out) + i * stride, &time,
+              std::min<uint64_t>(stride, sizeof time));
+}
+
+inline tenon_status* step_times(tenon_instance* instance, tenon_step_time* out, uint64_t stride,
                                 uint32_t count) noexcept {
   auto* i = behind<Instance>(instance);
   return guarded({i->program().device->plugin, "times"}, [&] {
     check(count == i->times().size(), "times of " + std::to_string(count) +
                                           " steps, measured are " +
                                           std::to_string(i->times().size()));
-    std::copy(i->times().begin(), i->times().end(), out);
+    for (uint32_t k = 0; k < count; ++k) write_time(out, stride, k, i->times()[k]);
   });
 }
 
@@ -436,13 +452,15 @@ inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
 
 // ---- The table and the manifest -----------------------------------------------------------------
 
-using CreateFunction = tenon_status* (*)(const tenon_host*, uint32_t, tenon_plugin**);
+using CreateFunction = tenon_status* (*)(const tenon_host*, const tenon_create_options*,
+                                         tenon_plugin**);
 
 constexpr tenon_backend backend_table(const PluginSpec& spec, CreateFunction create_function) {
   tenon_backend t{};
   t.struct_size = sizeof(t);
   t.abi_major = TENON_ABI_MAJOR;
-  t.abi_minor_min = t.abi_minor_max = TENON_ABI_MINOR;
+  t.abi_minor_min = TENON_MIN_HOST_MINOR;
+  t.abi_minor_max = TENON_ABI_MINOR;
   t.name = {spec.name.data(), spec.name.size()};
   t.version = {spec.version.data(), spec.version.size()};
   t.vendor = {spec.vendor.data(), spec.vendor.size()};
@@ -490,7 +508,8 @@ constexpr tenon_manifest_note manifest_note(const PluginSpec& spec, std::string_
   m.magic = TENON_MANIFEST_MAGIC;
   m.struct_size = sizeof(m);
   m.abi_major = TENON_ABI_MAJOR;
-  m.abi_minor_min = m.abi_minor_max = TENON_ABI_MINOR;
+  m.abi_minor_min = TENON_MIN_HOST_MINOR;
+  m.abi_minor_max = TENON_ABI_MINOR;
   m.arch = TENON_MANIFEST_ARCH;
   m.sanitizers = TENON_MANIFEST_SANITIZERS;
   fill(m.isa, isa);

@@ -52,15 +52,16 @@ class Instance {
         if (at.value == TENON_NONE) continue;
         const std::string what =
             "value " + std::to_string(at.value) + " of step " + std::to_string(i);
-        table[k] = resolve(*program_->device, binding.values[at.value], p.values[at.value].size,
-                           views[at.value], what) +
+        table[k] = resolve(*program_->device, *tenon_binding_value(&binding, at.value),
+                           p.values[at.value].size, views[at.value], what) +
                    at.displacement;
       }
       Prepared step{
           .run = &body.kernel.run, .call = {.inputs = table, .outputs = table + in}, .index = i};
       if (body.kernel.scratch != 0) {
-        step.call.scratch = resolve(*program_->device, binding.scratch[i], body.kernel.scratch,
-                                    false, "scratch of step " + std::to_string(i));
+        step.call.scratch =
+            resolve(*program_->device, *tenon_binding_scratch(&binding, i), body.kernel.scratch,
+                    false, "scratch of step " + std::to_string(i));
       }
       steps.push_back(step);
     }

@@ -40,12 +40,13 @@ inline std::pair<int64_t, int64_t> span_of(const Type& t) {
   return {low, high};
 }
 
-// The plugin's side. make() sees `device`. `alignment` applies to all slots. Without host_memory,
+// The plugin's side. make() sees `device` and `abi_minor`. `alignment` applies to all slots. Without host_memory,
 // the layer cannot copy, and strided operands need the plugin's own strided `copy` row.
 struct Target {
   Device* device = nullptr;
   uint64_t alignment = 64;
   bool host_memory = true;
+  uint32_t abi_minor = TENON_ABI_MINOR;
 };
 
 class Lowering {
@@ -54,13 +55,12 @@ class Lowering {
       : rows_(rows),
         blob_(blob),
         target_(target),
-        function_(blob.functions[0]),
+        function_(*tenon_blob_function_at(&blob, 0)),
         places_(function_.value_count) {
     const uint32_t* outputs = tenon_blob_indices(&blob_, function_.outputs);
     leaves_.insert(outputs, outputs + function_.output_count);
     for (uint32_t v = 0; v < function_.value_count; ++v) {
-      const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
-      if (value.space != TENON_SPACE_NODE) places_[v] = storage(v, type_of(blob_, value));
+      if (value(v).space != TENON_SPACE_NODE) store(v);
     }
   }
 
@@ -69,9 +69,11 @@ class Lowering {
   // Adds the steps of a node and returns its cost. Throws Refusal and adds nothing if the node is
   // refused. Call it for all nodes in order.
   double lower(uint32_t index) {
-    const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
+    const tenon_node_view view = tenon_node_at(&blob_, 0, index);
+    const tenon_blob_node& n = *view.node;
     const Row& row = find_row(n);
-    check_complete(n, row);
+    check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
+    check_complete(view, row);
     bool dense = !(row.flags & kStrided);
     Kernel kernel;
     try {
@@ -88,9 +90,9 @@ class Lowering {
 
   // Replaces lower() for a refused node: its outputs are computed elsewhere.
   void leave_out(uint32_t index) {
-    const tenon_blob_node& n = tenon_blob_nodes(&blob_, &function_)[index];
+    const tenon_blob_node& n = *tenon_blob_node_at(&blob_, &function_, index);
     for (uint32_t v : indices(n.outputs, n.output_count)) {
-      if (v != TENON_NONE) places_[v] = storage(v, declared_type(v));
+      if (v != TENON_NONE) store(v);
     }
   }
 
@@ -98,7 +100,7 @@ class Lowering {
   Program finish() {
     for (uint32_t v : indices(function_.outputs, function_.output_count)) {
       const bool first = leaves_.erase(v) != 0;
-      if (!first || tenon_blob_values(&blob_, &function_)[v].space == TENON_SPACE_NODE) continue;
+      if (!first || value(v).space == TENON_SPACE_NODE) continue;
       Kernel copy = make_copy(places_[v], places_[v].type);
       const Place target =
           storage(v, places_[v].type);  // the output: a second value with this source
@@ -125,9 +127,10 @@ class Lowering {
   std::span<const uint32_t> outputs(const tenon_blob_node& n) const {
     return indices(n.outputs, n.output_count);
   }
-  Type declared_type(uint32_t v) const {
-    return type_of(blob_, tenon_blob_values(&blob_, &function_)[v]);
+  const tenon_blob_value& value(uint32_t v) const {
+    return *tenon_blob_value_at(&blob_, &function_, v);
   }
+  Type declared_type(uint32_t v) const { return type_of(blob_, value(v)); }
 
   const Row& find_row(const tenon_blob_node& n) const {
     const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
@@ -135,7 +138,7 @@ class Lowering {
     std::string other;
     for (const Row& row : rows_) {
       if (row.op != op || domain != "tenon") continue;
-      if (row.version == n.version) return row;
+      if (row.version >= n.version) return row;
       other = " (this plugin has version " + std::to_string(row.version) + ")";
     }
     throw Refusal(TENON_REASON_OP, "no kernel for op " + std::string(domain) + "." +
@@ -143,10 +146,9 @@ class Lowering {
                                        other);
   }
 
-  void check_complete(const tenon_blob_node& n, const Row& row) const {
+  static void check_complete(const tenon_node_view& view, const Row& row) {
     const OpSchema* schema = find_op(row.op);
-    if (!schema || schema->version != row.version) return;
-    layer::check_complete(*schema, operands(n), outputs(n));
+    if (schema && schema->version == row.version) layer::check_complete(*schema, view);
   }
 
   bool reads_strided(const tenon_blob_node& n) const {
@@ -157,18 +159,18 @@ class Lowering {
   Kernel make(const Row& row, uint32_t index, bool dense) const {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
-    Node node = NodeReader::make("tenon", row.op, row.version, target_.device);
+    Node node = NodeReader::make("tenon", row.op, n.version, target_.device, target_.abi_minor);
     std::deque<Type> types;  // Values point into it
     for (uint32_t v : operands(n)) {
       if (v == TENON_NONE) {
         NodeReader::add_input(node, nullptr, nullptr);
         continue;
       }
-      const tenon_blob_value& value = tenon_blob_values(&blob_, &function_)[v];
+      const tenon_blob_value& operand = value(v);
       types.push_back(dense ? declared_type(v) : places_[v].type);
       NodeReader::add_input(
-          node, &types.back(), value.data ? tenon_blob_at(&blob_, value.data) : nullptr,
-          is_frozen(value),
+          node, &types.back(), operand.data ? tenon_blob_at(&blob_, operand.data) : nullptr,
+          is_frozen(operand),
           dense && !places_[v].type.dense() ? target_.alignment : alignment_of(places_[v]));
     }
     for (uint32_t v : outputs(n)) {
@@ -183,8 +185,8 @@ class Lowering {
     return kernel;
   }
 
-  static bool is_frozen(const tenon_blob_value& value) {
-    return value.space == TENON_SPACE_WEIGHT && !(value.flags & TENON_VALUE_UPDATED);
+  static bool is_frozen(const tenon_blob_value& v) {
+    return v.space == TENON_SPACE_WEIGHT && !(v.flags & TENON_VALUE_UPDATED);
   }
 
   uint64_t alignment_of(const Place& p) const {
@@ -196,9 +198,14 @@ class Lowering {
     program_.values.push_back({source, 0, size, 0, {}});
     return static_cast<uint32_t>(program_.values.size() - 1);
   }
+  // Gives a value of the graph storage of its own. One that this plugin does not know has no place:
+  // nodes that touch it are refused.
+  void store(uint32_t v) {
+    if (!tenon_blob_unknown(&value(v))) places_[v] = storage(v, declared_type(v));
+  }
   Place storage(uint32_t source, Type dense) {
-    const uint32_t value = add_value(source, dense.bytes());
-    return {{value, 0}, dense, value};
+    const uint32_t place = add_value(source, dense.bytes());
+    return {{place, 0}, dense, place};
   }
 
   // The operand as a dense tensor. The copy is made once, for all readers.
@@ -219,7 +226,7 @@ class Lowering {
       if (row.op != op::copy::kName || !(row.flags & kStrided)) continue;
       const tenon_blob_node bare{};
       tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0};
-      Node node = NodeReader::make("tenon", row.op, row.version, target_.device);
+      Node node = NodeReader::make("tenon", row.op, row.version, target_.device, target_.abi_minor);
       NodeReader::add_input(node, &from, nullptr, false, alignment_of(source));
       NodeReader::add_output(node, &to, target_.alignment);
       try {
@@ -285,7 +292,7 @@ class Lowering {
     const auto input = static_cast<size_t>(wanted.input);
     const uint32_t source = input < operands(n).size() ? operands(n)[input] : TENON_NONE;
     if (source == TENON_NONE || wanted.size == 0 || wanted.layout.empty() || !wanted.make ||
-        !is_frozen(tenon_blob_values(&blob_, &function_)[source]))
+        !is_frozen(value(source)))
       throw Refusal(TENON_REASON_OTHER,
                     "operand " + std::to_string(wanted.input) + " cannot be a derived weight");
     const auto [at, fresh] = derived_.try_emplace({source, wanted.layout}, TENON_NONE);
@@ -329,13 +336,13 @@ class Lowering {
     step.label = "view";
     step.node = index;
     step.inputs = {from.at};
-    const uint32_t value = add_value(v, static_cast<uint64_t>(high - low));
-    step.outputs = {{value, 0}};
+    const uint32_t seen = add_value(v, static_cast<uint64_t>(high - low));
+    step.outputs = {{seen, 0}};
     const int64_t offset = high == low ? 0 : first + low;
-    step.aliases = {{TENON_ALIAS_VIEW, from.at.value, value, 0, static_cast<uint64_t>(offset)}};
+    step.aliases = {{TENON_ALIAS_VIEW, from.at.value, seen, 0, static_cast<uint64_t>(offset)}};
     const uint32_t root = from.root;
     const int64_t origin = from.origin + view.offset * each;
-    places_[v] = {{value, -low}, type, root, origin};
+    places_[v] = {{seen, -low}, type, root, origin};
     seal(program_.bodies.emplace_back(std::move(step)), false);
     program_.bodies.back().writes.clear();  // a view is not computed
   }

@@ -13,6 +13,8 @@ namespace tenon::sdk::layer {
 struct PluginState {
   const tenon_host* host;
   const PluginSpec* spec;
+  Runtime runtime;
+  std::unique_ptr<State> state;
   std::vector<Row> rows;  // those of the spec, then those of its families
   std::vector<DeviceSpec> devices;
   std::string note;
@@ -31,6 +33,7 @@ struct Buffer {
   DeviceState* device;
   unsigned char* bytes;
   uint64_t size;
+  uint32_t kind;  // TENON_MEMORY_*
 };
 
 struct CompiledProgram {

@@ -62,6 +62,7 @@ struct Program {
     info.value_count = static_cast<uint32_t>(values.size());
     info.steps = steps.data();
     info.step_stride = sizeof(tenon_step);
+    info.alias_stride = sizeof(tenon_alias);
     info.step_count = static_cast<uint32_t>(steps.size());
   }
 };

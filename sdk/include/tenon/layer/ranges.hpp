@@ -9,10 +9,10 @@ namespace tenon::sdk::layer {
 
 // "graph/node: label".
 inline std::string range_name(const tenon_blob& blob, const StepBody& body) {
-  const tenon_blob_function& function = blob.functions[0];
+  const tenon_blob_function& function = *tenon_blob_function_at(&blob, 0);
   std::string name(text(tenon_blob_str(&blob, function.name)));
   if (body.node < function.node_count) {
-    const tenon_blob_node& n = tenon_blob_nodes(&blob, &function)[body.node];
+    const tenon_blob_node& n = *tenon_blob_node_at(&blob, &function, body.node);
     const std::string_view node = text(tenon_blob_str(&blob, n.provenance));
     if (!node.empty()) name += (name.empty() ? "" : "/") + std::string(node);
   }

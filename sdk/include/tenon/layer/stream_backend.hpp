@@ -127,12 +127,9 @@ inline tenon_status* stream_wait_event(tenon_stream* stream, tenon_event* event)
 inline tenon_status* event_query(tenon_event* event, uint32_t* out_done) noexcept {
   auto* e = behind<Event>(event);
   bool done = false;
-  if (tenon_status* lost = guarded({e->device->plugin, "event_query"}, [&] {
-        done = stream_device(*e->device).event_done(e->native);
-      })) {
-    *out_done = 1;
+  if (tenon_status* lost = guarded({e->device->plugin, "event_query"},
+                                   [&] { done = stream_device(*e->device).event_done(e->native); }))
     return lost;
-  }
   *out_done = done;
   if (!done) return nullptr;
   const std::lock_guard lock(e->mutex);
@@ -156,6 +153,12 @@ inline tenon_status* event_on_done(tenon_event* event, void (*callback)(void*),
 }
 
 // ---- Copies
+
+// Only memory that the host sees, too, has an address there.
+inline void* stream_buffer_address(tenon_buffer* buffer) noexcept {
+  auto* b = behind<Buffer>(buffer);
+  return b->kind == TENON_MEMORY_DEVICE ? nullptr : b->bytes;
+}
 
 inline void* native_of(tenon_stream* stream) {
   return stream ? behind<Stream>(stream)->native : nullptr;
@@ -276,26 +279,27 @@ inline tenon_status* stream_run_measured(tenon_instance* instance,
 }
 
 inline tenon_status* stream_step_times(tenon_instance* instance, tenon_step_time* out,
-                                       uint32_t count) noexcept {
+                                       uint64_t stride, uint32_t count) noexcept {
   auto* i = behind<StreamInstance>(instance);
   struct Job {
     StreamInstance* instance;
-    std::span<tenon_step_time> out;
+    std::vector<tenon_step_time> times;
     std::exception_ptr failure{};
-  } job{i, {out, count}};
+  } job{i, std::vector<tenon_step_time>(count)};
   const DeviceState& device = *i->program().device;
   return guarded({device.plugin, "times"}, [&] {
     device.device->run(
         [](void* arg) {
           auto* j = static_cast<Job*>(arg);
           try {
-            j->instance->step_times(j->out);
+            j->instance->step_times(j->times);
           } catch (...) {
             j->failure = std::current_exception();
           }
         },
         &job);
     if (job.failure) std::rethrow_exception(job.failure);
+    for (uint32_t k = 0; k < count; ++k) write_time(out, stride, k, job.times[k]);
   });
 }
 
@@ -326,7 +330,7 @@ constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
   tenon_backend t = backend_table(spec, create_function);
   t.buffer_write = stream_buffer_write;
   t.buffer_read = stream_buffer_read;
-  t.buffer_address = nullptr;
+  t.buffer_address = stream_buffer_address;
   t.compile = ranged_compile;
   t.buffer_copy = stream_buffer_copy;
   t.instantiate = stream_instantiate;

@@ -21,7 +21,7 @@ class StreamLanes {
   // Must not be called during a run. Throws if the binding violates backend.h.
   void bind(const tenon_binding& b, size_t step_count) {
     lane_.clear();
-    if (!TENON_HAS(tenon_binding, &b, wait_count) || b.lane_count < 2 || !b.lanes) return;
+    if (b.lane_count < 2 || !b.lanes) return;
     check(b.lane_count <= TENON_MAX_LANES,
           "a binding of " + std::to_string(b.lane_count) + " lanes");
     std::vector<uint32_t> lane(b.lanes, b.lanes + step_count);
@@ -31,7 +31,8 @@ class StreamLanes {
     after_.assign(step_count, {});
     uint32_t events = b.lane_count;  // start of the run, and end of each lane
     for (uint32_t i = 0; i < b.wait_count; ++i) {
-      const tenon_lane_wait& w = b.waits[i];
+      const auto& w = *reinterpret_cast<const tenon_lane_wait*>(
+          reinterpret_cast<const char*>(b.waits) + i * b.wait_stride);
       check(w.step < step_count && w.after < w.step,
             "step " + std::to_string(w.step) + " waits for step " + std::to_string(w.after));
       if (event_of_[w.after] == TENON_NONE) event_of_[w.after] = events++;

@@ -96,10 +96,10 @@ sdk::Kernel make_enqueued(const sdk::op::binary& n, const sdk::Node& node) {
 }
 
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::binary, make_enqueued>()};
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "flow", .name = "a test", .memory_size = 1 << 30}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<Flow>();
 }
 constexpr sdk::PluginSpec kSpec{.name = "flow",

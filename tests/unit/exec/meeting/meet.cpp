@@ -7,10 +7,10 @@ namespace tenon::meeting {
 namespace {
 
 constexpr sdk::Row kRows[] = {sdk::row<sdk::op::binary, make_without_sub>()};
-std::vector<sdk::DeviceSpec> devices(const tenon_host*) {
+std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "meet", .name = "a test", .memory_size = 1 << 30}};
 }
-std::unique_ptr<sdk::Device> open(const tenon_host*, uint32_t, uint32_t) {
+std::unique_ptr<sdk::Device> open(const sdk::Runtime&, uint32_t, uint32_t) {
   return std::make_unique<Memory>();
 }
 constexpr sdk::PluginSpec kSpec{.name = "meet",
