@@ -7,6 +7,7 @@
 #   run.sh two [BUNDLE]                 on a machine with two GPUs: a store between them, copies checked number by number
 #   run.sh capture [BUNDLE] [DEVICE]    on the GPU machine: an app captures CUDA graphs in global mode, as PyTorch does, while
 #                                       tenon runs in another thread and in the same one; results and captures are checked
+#   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -36,7 +37,7 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture} \
+  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds} \
     "$build/tests/test_exec_random_graph" tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
@@ -265,6 +266,11 @@ run_capture() {
   "$bundle/bin/tenon_foreign_capture" "${2:-cuda:0}" 2>&1 | tee "$logs/capture.log"
 }
 
+run_kinds() {
+  enter "${1:-.gpu}"
+  TENON_PLUGIN_PATH=$(realpath "$bundle/lib/tenon/plugins") "$bundle/bin/tenon_memory_kinds" "${2:-cuda:0}" 2>&1 | tee "$logs/kinds.log"
+}
+
 run_bench() {
   enter "${1:-.gpu}"
   local cases=(
@@ -388,6 +394,7 @@ case "${1:-}" in
   test) shift; run_tests "$@" ;;
   two) shift; run_two "$@" ;;
   capture) shift; run_capture "$@" ;;
+  kinds) shift; run_kinds "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
