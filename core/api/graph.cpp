@@ -175,6 +175,7 @@ tenon_status* tenon_graph_add_node(tenon_graph* graph, const tenon_node_desc* no
       fail(Code::invalid_argument, "op ", op, ": use tenon_graph_gradients");
     Operands operands;
     for (uint32_t i = 0; i < desc.operand_count; ++i) operands.values.push_back({desc.operands[i]});
+    if (desc.list_count) need(desc.lists, "lists");
     if (desc.lists) operands.lists.assign(desc.lists, desc.lists + desc.list_count);
     Attrs attrs = attrs_of(desc);
     std::vector<bool> outputs;

@@ -68,7 +68,7 @@ std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout
   DerivedCopy& derived = derived_[{&device, layout, size}];
   std::shared_ptr<Buffer> buffer = derived.buffer.lock();
   if (buffer && derived.current) return buffer;
-  if (!buffer) buffer = device.buffer(size, "weight");
+  if (!buffer) buffer = device.buffer(size, "derived weight");
   if (const auto found = copies_.find(&device); found != copies_.end() && found->second.current) {
     make(*found->second.buffer, *buffer);
   } else {

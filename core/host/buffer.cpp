@@ -20,12 +20,15 @@ void check_range(const Buffer& buffer, const char* what, uint64_t offset, uint64
 
 }  // namespace
 
-Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size)
-    : device_(std::move(device)), handle_(handle), size_(size) {
-  device_->allocated_ += size_;
+Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind)
+    : device_(std::move(device)),
+      handle_(handle),
+      size_(size),
+      counted_(kind == TENON_MEMORY_DEVICE ? size : 0) {
+  device_->allocated_ += counted_;
 }
 Buffer::~Buffer() {
-  device_->allocated_ -= size_;
+  device_->allocated_ -= counted_;
   give_back(device_->plugin(), "buffer_destroy",
             [&] { table_of(*device_).buffer_destroy(handle_); });
 }

@@ -14,7 +14,7 @@ class Stream;
 
 class Buffer {
  public:
-  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size);
+  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -31,6 +31,7 @@ class Buffer {
   friend class Device;
   tenon_buffer* handle_;
   uint64_t size_;
+  uint64_t counted_;  // bytes of the device's own memory
   void* address_ = nullptr;
 };
 

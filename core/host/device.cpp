@@ -33,7 +33,7 @@ bool Device::has_streams() const { return plugin_->has_streams(); }
 
 std::shared_ptr<Buffer> Device::buffer(uint64_t size, std::string_view name, uint32_t kind) {
   if (size == 0) fail(Code::invalid_argument, "a buffer of size 0 on ", info_.id);
-  if (size > info_.max_allocation) {
+  if (kind == TENON_MEMORY_DEVICE && size > info_.max_allocation) {
     fail(Code::out_of_memory, "a buffer of ", size, " bytes on ", info_.id, ", which allows ",
          info_.max_allocation);
   }
@@ -41,7 +41,7 @@ std::shared_ptr<Buffer> Device::buffer(uint64_t size, std::string_view name, uin
   auto* handle = made<tenon_buffer>(*this, kFaultAllocate, "buffer_create", [&](auto** out) {
     return plugin_->table().buffer_create(handle_, &options, out);
   });
-  auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, size);
+  auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, size, kind);
   if (info_.host_addressable || (kind != TENON_MEMORY_DEVICE && plugin_->table().buffer_address)) {
     buffer->address_ = guarded(*plugin_, "buffer_address",
                                [&] { return plugin_->table().buffer_address(handle); });

@@ -76,7 +76,7 @@ class Device : public std::enable_shared_from_this<Device> {
   void free_idle() const {
     if (free_idle_) free_idle_(*this);
   }
-  uint64_t allocated() const { return allocated_; }  // bytes of all its buffers
+  uint64_t allocated() const { return allocated_; }  // bytes of all its buffers of kind DEVICE
   bool has_streams() const;
   tenon_device* handle() const { return handle_; }
 

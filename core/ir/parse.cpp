@@ -270,7 +270,7 @@ class Parser {
     expect("=");
     std::string written;
     const OpRecord& record = op(written);
-    Operands operands = node_operands();
+    Operands operands = node_operands(*record.schema);
     Attrs attrs = lex_.peek().is("{") ? attributes(record, written) : Attrs{};
     std::string provenance;
     if (accept("@")) {
@@ -295,7 +295,23 @@ class Parser {
     }
   }
 
-  Operands node_operands() {
+  // The position at which list k of the op begins, with these lists before it; none if the op has
+  // fewer lists.
+  static std::optional<size_t> list_position(const OpSchema& schema,
+                                             const std::vector<uint32_t>& before) {
+    size_t at = 0, list = 0;
+    for (const OpPart& p : schema.parts()) {
+      if (p.is_operand_list()) {
+        if (list == before.size()) return at;
+        at += before[list++];
+      } else {
+        at += p.kind == OpPart::Kind::operand || p.kind == OpPart::Kind::optional_operand;
+      }
+    }
+    return {};
+  }
+
+  Operands node_operands(const OpSchema& schema) {
     Operands operands;
     expect("(");
     for (bool first = true; !accept(")"); first = false) {
@@ -305,6 +321,7 @@ class Parser {
         continue;
       }
       const size_t before = operands.values.size();
+      if (list_position(schema, operands.lists) != before) lex_.expected("an operand, and no list");
       for (bool entry = false; !accept("]"); entry = true) {
         if (entry) expect(",");
         operands.values.push_back(use());

@@ -163,7 +163,8 @@ void Verifier::check_entry(const NodeInfo& node, const std::string& who) {
       case OpPart::Kind::operand_list:
       case OpPart::Kind::optional_list:
         if (list == node.lists.size()) bad(who, ": the size of list ", p.name, " is missing");
-        operand += node.lists[list++];
+        for (const size_t end = operand + node.lists[list++]; operand < end; ++operand)
+          if (!has(node.operands, operand)) bad(who, ": an entry of list ", p.name, " is missing");
         break;
       case OpPart::Kind::output:
         if (!has(node.outputs, output)) bad(who, ": output ", p.name, " is missing");

@@ -17,11 +17,11 @@ namespace {
 Workers* workers = nullptr;
 uint32_t users = 0;
 
-// The part of a runtime in them.
+// A runtime that uses them.
 class User final : public sdk::State {
  public:
   User() {
-    cap_isa();
+    if (users == 0) cap_isa();  // not while kernels of another runtime choose theirs
     if (workers == nullptr) workers = new Workers;
     ++users;
   }

@@ -68,6 +68,8 @@ tenon_code code_of(Result r) {
       return TENON_OK;
     case result::out_of_memory:
       return TENON_OUT_OF_MEMORY;
+    case 801:  // the device or the system cannot do it
+      return TENON_UNSUPPORTED;
     // Sticky: every later call of the context fails likewise.
     case 4:    // the driver shuts down
     case 46:   // device unavailable

@@ -27,7 +27,7 @@ function(tenon_add_plugin name)
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LINK_DEPENDS ${map})
-  if(arg_MIN_HOST_MINOR)
+  if(DEFINED arg_MIN_HOST_MINOR)
     target_compile_definitions(${target} PRIVATE TENON_MIN_HOST_MINOR=${arg_MIN_HOST_MINOR})
   endif()
   # Unique symbols would be shared between plugins in spite of RTLD_LOCAL.

@@ -554,6 +554,7 @@ __attribute__((visibility("default"))) const tenon_backend* tenon_backend_entry(
     const tenon_host* host) {
   char text[160];
   tenon_str reason;
+  if (!host || !TENON_HAS(tenon_host, host, refuse)) return NULL;
   if (host->abi_major == TENON_ABI_MAJOR && host->abi_minor_min <= TENON_ABI_MINOR &&
       host->abi_minor_max >= TENON_MIN_HOST_MINOR && host->struct_size >= TENON_HOST_SIZE_V1)
     return &kTable;

@@ -133,7 +133,8 @@ TEST_SUITE("abi/blob") {
           }) == "a node's lists do not fit its operands or outputs");
     CHECK(breaks([](Words& w) { node(w, 0).output_list_count = 1u << 20; }) ==
           "a node's lists do not fit its operands or outputs");
-    CHECK(breaks([](Words& w) { node(w, 0).attr_count = 65; }) == "a node has too many attributes");
+    CHECK(breaks([](Words& w) { node(w, 0).attr_count = 1u << 20; }) ==
+          "a node's attributes are out of bounds");
     CHECK(breaks([](Words& w) { at<tenon_blob_attr>(w, node(w, 0).attrs).bits = w.size() * 8; }) ==
           "an attribute's string is out of bounds");
     CHECK(breaks([](Words& w) { at<tenon_blob_attr>(w, node(w, 1).attrs).count = 1u << 20; }) ==

@@ -236,6 +236,23 @@ TEST_SUITE("abi/layer") {
     CHECK(v[4].text == "operand xs is missing");
   }
 
+  TEST_CASE("query: a node that exceeds a limit is refused, the rest is claimed") {
+    BlobBuilder b;
+    const Shape s{kF32, {2}};
+    const uint32_t x = b.input(s);
+    std::vector<Attr> attrs;
+    for (int i = 0; i < 65; ++i) attrs.push_back({"kind", "exp"});
+    b.node("unary", {x}, {s}, attrs);
+    b.node("concat", std::vector<uint32_t>(1025, x), {{kF32, {2050}}});
+    b.output(add(b, x, x, s));
+    const std::vector<Verdict> v = plugin().query(b);
+    CHECK(v[0].reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(v[0].text, "number of attributes"));
+    CHECK(v[1].reason == TENON_REASON_UNKNOWN);
+    CHECK(contains(v[1].text, "number of operands"));
+    CHECK(v[2].native);
+  }
+
   TEST_CASE("run: a blob whose structs have grown gives the same bits") {
     const auto graph = [] {
       BlobBuilder b;

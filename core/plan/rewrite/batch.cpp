@@ -132,7 +132,7 @@ class Batcher {
 
   void ask(Batch& batch) {
     if (batch.sets.size() < 2) return;
-    const Operands o = operands_of(batch);
+    const Joined o = operands_of(batch);
     const std::vector<NodeId> nodes = nodes_of(batch);
     const Verdict& verdict = claims_.of(g_, batch_fused_record(), o.values, o.attrs,
                                         std::vector<bool>(o.outputs, true), g_[nodes[0]].device);
@@ -147,13 +147,13 @@ class Batcher {
     return nodes;
   }
 
-  struct Operands {
+  struct Joined {
     std::vector<Value> values;
     Attrs attrs;
     size_t outputs;
   };
-  Operands operands_of(const Batch& batch) const {
-    Operands o{{}, batch_fused_attrs(batch.sets[0].body, batch.sets.size()), batch.made.size()};
+  Joined operands_of(const Batch& batch) const {
+    Joined o{{}, batch_fused_attrs(batch.sets[0].body, batch.sets.size()), batch.made.size()};
     for (const Set& set : batch.sets)
       o.values.insert(o.values.end(), set.inputs.begin(), set.inputs.end());
     return o;
@@ -161,7 +161,7 @@ class Batcher {
 
   void emit(Rewriter& rw, const Batch& batch) const {
     const NodeId first = batch.sets[0].node;
-    const Operands o = operands_of(batch);
+    const Joined o = operands_of(batch);
     const NodeId made = rw.to.add_node(batch_fused_record(), rw.map(o.values), o.attrs,
                                        std::vector<bool>(o.outputs, true), g_[first].provenance);
     rw.to.set_marks(made, marks_of(g_, nodes_of(batch)));

@@ -20,19 +20,20 @@
 //   run                   run all steps of an instance                 many times
 //   *_destroy, device_close, shutdown                                  in that order
 //
-// A process may have several runtimes. Each has a tenon_plugin of its own, made by create(). What
-// this file says of "the plugin" holds for each tenon_plugin: enumerate() lists the devices for this
-// one, shutdown() ends this one, while others go on. What they share inside the file (driver
-// handles, worker threads), the plugin counts itself. A device that was closed may be opened again.
+// A process may have several runtimes. create() makes a tenon_plugin for each. The rules below hold
+// for each tenon_plugin by itself: enumerate() lists its devices, and shutdown() ends it, while
+// others go on. If several share driver handles or worker threads, the plugin counts the users. A
+// device that was closed may be opened again.
 //
 // Rules
 //
 //   Structs     Structs only grow, at their end. A struct starts with struct_size, which its maker
 //               sets. Elements of an array have a stride instead, stated beside the array. A reader
-//               demands the size of the first version, TENON_..._SIZE_V1, never the sizeof of its
-//               own header, and uses a later field only if it is covered (TENON_HAS, TENON_REACHES).
+//               compares with the size of the first version, TENON_..._SIZE_V1, never with the
+//               sizeof of its own header. It uses a later field only if the size or the stride
+//               covers it (TENON_HAS, TENON_REACHES).
 //               Only tenon_str and arrays of numbers never grow.
-//   Versions    Host and plugin use the highest minor version that both speak; create() is told. An
+//   Versions    Host and plugin use the highest minor version that both speak; create() gets it. An
 //               older plugin runs in a newer host: the host asks for nothing newer. A newer plugin
 //               runs in an older host, down to its TENON_MIN_HOST_MINOR (version.h).
 //   Errors      A function that can fail returns tenon_status*. NULL means success. Otherwise the
@@ -197,7 +198,7 @@ typedef struct tenon_device_list {
 
 typedef struct tenon_device_options {
   uint64_t struct_size;
-  uint32_t threads;           // computing threads, 0 = those of tenon_create_options
+  uint32_t threads;           // computing threads, at most those of tenon_create_options; 0 = those
   uint32_t reserved0;
 } tenon_device_options;
 #define TENON_DEVICE_OPTIONS_SIZE_V1 16u
@@ -209,11 +210,11 @@ typedef struct tenon_device_options {
 #define TENON_MEMORY_DEVICE       UINT32_C(0)  // where the device computes fastest
 #define TENON_MEMORY_HOST_VISIBLE UINT32_C(1)  // host memory that the device reads and writes, such
                                                // as pinned memory: for transfers
-#define TENON_MEMORY_UNIFIED      UINT32_C(2)  // moves to whoever touches it
+#define TENON_MEMORY_UNIFIED      UINT32_C(2)  // pages move to the device or host that uses them
 
 typedef struct tenon_buffer_options {
   uint64_t struct_size;
-  uint64_t size;              // bytes, 0 < size <= max_allocation
+  uint64_t size;              // bytes, > 0; of kind DEVICE at most max_allocation
   tenon_str name;             // what the buffer is for ("weights"), for reports; may be empty
   uint32_t kind;              // TENON_MEMORY_*. A plugin refuses a kind that it does not know or
                               // have with TENON_UNSUPPORTED; every device has DEVICE

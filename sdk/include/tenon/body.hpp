@@ -42,7 +42,7 @@ inline Type type_of(const tenon_blob& blob, const tenon_blob_value& v) {
 }
 
 // Refuses a node without a required operand or output, because make() dereferences them.
-inline void check_complete(const OpSchema& schema, const tenon_node_view& view) {
+inline void check_complete(const OpSchema& schema, tenon_node_view view) {
   const auto present = [&](uint64_t list, uint32_t count, size_t k) {
     return k < count && tenon_blob_indices(view.blob, list)[k] != TENON_NONE;
   };

@@ -63,8 +63,8 @@ class Device {
 };
 
 // What a plugin keeps for one runtime: derive from it. Several runtimes may load a plugin, each
-// with a State of its own. It is made and destroyed in [load] calls (backend.h), after all objects
-// of the runtime.
+// with a State of its own. It is made before all other objects of the runtime, and destroyed after
+// them, in [load] calls (backend.h).
 class State {
  public:
   virtual ~State() = default;

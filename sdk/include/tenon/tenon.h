@@ -376,8 +376,8 @@ typedef struct tenon_node_desc {
   tenon_str op;
   const tenon_value* operands;  // in the order of the op: one for an operand, TENON_NONE = absent;
                                 // for a list of operands, one for each of its entries
-  const uint32_t* lists;        // how many entries each list has. NULL: the op's first list has all
-                                // operands from its position on
+  const uint32_t* lists;        // how many entries each list has; lists behind list_count have none.
+                                // NULL: the op's first list has all operands from its position on
   const tenon_arg* attributes;
   uint64_t attribute_stride;    // bytes from one attribute to the next: sizeof(tenon_arg)
   const uint8_t* want;          // one per output: 0 leaves out an optional output. NULL: only the

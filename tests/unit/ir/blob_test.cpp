@@ -182,8 +182,8 @@ TEST_SUITE("ir/blob") {
       (p, q) = batch_linear(x, [a, b], [c, d]) y = concat(p, q) {axis=1} z = unary(y) {kind="exp"} })");
     const RegionBlob r = write_blob(g);
     const tenon_blob b = open(r.blob);
-    const tenon_node_view products = tenon_node_at(&b, 0, 0), joined = tenon_node_at(&b, 0, 1),
-                          plain = tenon_node_at(&b, 0, 2);
+    tenon_node_view products = tenon_node_at(&b, 0, 0), joined = tenon_node_at(&b, 0, 1),
+                    plain = tenon_node_at(&b, 0, 2);
     CHECK(tenon_node_operand_list(&products, 0) == 2);
     CHECK(tenon_node_operand_list(&products, 1) == 2);
     CHECK(tenon_node_operand_list(&products, 2) == 0);

@@ -126,9 +126,9 @@ TEST_SUITE("ir/text") {
       CHECK_SAYS(refusal([&] { parse(text, "lists"); }, Code::invalid_argument), words);
     };
     refuses("y = batch_linear(x, [], [c])", "operand bs is an empty list");
-    refuses("y = batch_linear(x, [a], [c], [c])", "got 3 lists of operands, the op has 2");
+    refuses("y = batch_linear(x, [a], [c], [c])", "an operand, and no list");
     refuses("y = batch_linear(x, [a], [c], x)", "got 4 operands, the op takes at most 3");
-    refuses("y = unary([x]) {kind=\"exp\"}", "got 1 lists of operands, the op has 0");
+    refuses("y = unary([x]) {kind=\"exp\"}", "an operand, and no list");
     // Brackets around the list of an op that has one alone mean the same.
     CHECK(parse("graph { input x: f32[2] y = concat([x, x]) }", "t")[NodeId{0}].lists ==
           std::vector<uint32_t>{2});

@@ -110,7 +110,7 @@ inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
     if (!spec.reason.empty()) throw Failure(TENON_UNSUPPORTED, spec.name + ": " + spec.reason);
     uint32_t threads =
         options && TENON_HAS(tenon_device_options, options, threads) ? options->threads : 0;
-    if (threads == 0) threads = state->runtime.threads;
+    threads = std::min(threads == 0 ? UINT32_MAX : threads, state->runtime.threads);
     auto opened = std::make_unique<DeviceState>(DeviceState{state, spec, nullptr});
     opened->device = state->spec->open(state->runtime, index, threads);
     if (!opened->device) throw Failure(TENON_INTERNAL, spec.name + ": open gave no device");
@@ -138,7 +138,7 @@ inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_opti
     }
     const uint64_t limit =
         state->spec.max_allocation ? state->spec.max_allocation : state->spec.memory_size;
-    if (limit != 0 && options->size > limit) {
+    if (options->kind == TENON_MEMORY_DEVICE && limit != 0 && options->size > limit) {
       throw Failure(TENON_OUT_OF_MEMORY, buffer_text(*options) + " on " + state->spec.name +
                                              ", which allows " + std::to_string(limit));
     }

@@ -101,6 +101,7 @@ class Lowering {
     for (uint32_t v : indices(function_.outputs, function_.output_count)) {
       const bool first = leaves_.erase(v) != 0;
       if (!first || value(v).space == TENON_SPACE_NODE) continue;
+      check_type(tenon_blob_unknown(&value(v)), " of an output");
       Kernel copy = make_copy(places_[v], places_[v].type);
       const Place target =
           storage(v, places_[v].type);  // the output: a second value with this source
@@ -198,8 +199,8 @@ class Lowering {
     program_.values.push_back({source, 0, size, 0, {}});
     return static_cast<uint32_t>(program_.values.size() - 1);
   }
-  // Gives a value of the graph storage of its own. One that this plugin does not know has no place:
-  // nodes that touch it are refused.
+  // Gives a value of the graph storage of its own. A value of a type that this plugin does not know
+  // gets none, because nodes that touch it are refused.
   void store(uint32_t v) {
     if (!tenon_blob_unknown(&value(v))) places_[v] = storage(v, declared_type(v));
   }
@@ -225,7 +226,7 @@ class Lowering {
     for (const Row& row : rows_) {
       if (row.op != op::copy::kName || !(row.flags & kStrided)) continue;
       const tenon_blob_node bare{};
-      tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0};
+      tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0, 0, 0};
       Node node = NodeReader::make("tenon", row.op, row.version, target_.device, target_.abi_minor);
       NodeReader::add_input(node, &from, nullptr, false, alignment_of(source));
       NodeReader::add_output(node, &to, target_.alignment);

@@ -74,13 +74,20 @@ inline void stream_destroy(tenon_stream* stream) noexcept {
 inline tenon_status* stream_synchronize(tenon_stream* stream) noexcept {
   auto* s = behind<Stream>(stream);
   Outcomes runs;
+  // What was enqueued before the wait; it stays with the stream if the wait itself fails.
+  tenon_status* failed = guarded({s->device->plugin, "stream_synchronize"}, [&] {
+    {
+      const std::lock_guard lock(s->mutex);
+      runs = s->runs;
+    }
+    stream_device(*s->device).stream_synchronize(s->native);
+  });
+  if (failed) return failed;
   {
     const std::lock_guard lock(s->mutex);
-    runs.swap(s->runs);
+    std::erase_if(s->runs, [&](const auto& o) { return std::ranges::count(runs, o) != 0; });
   }
-  tenon_status* lost = guarded({s->device->plugin, "stream_synchronize"},
-                               [&] { stream_device(*s->device).stream_synchronize(s->native); });
-  return lost ? lost : failure_of(*s->device, "run", runs);
+  return failure_of(*s->device, "run", runs);
 }
 
 inline tenon_status* event_create(tenon_device* device, tenon_event** out) noexcept {
@@ -154,10 +161,12 @@ inline tenon_status* event_on_done(tenon_event* event, void (*callback)(void*),
 
 // ---- Copies
 
-// Only memory that the host sees, too, has an address there.
+// Only memory that the host sees as well has an address there.
 inline void* stream_buffer_address(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
-  return b->kind == TENON_MEMORY_DEVICE ? nullptr : b->bytes;
+  const bool seen = b->kind != TENON_MEMORY_DEVICE ||
+                    (b->device->spec.flags & TENON_DEVICE_HOST_ADDRESSABLE) != 0;
+  return seen ? b->bytes : nullptr;
 }
 
 inline void* native_of(tenon_stream* stream) {
@@ -283,11 +292,15 @@ inline tenon_status* stream_step_times(tenon_instance* instance, tenon_step_time
   auto* i = behind<StreamInstance>(instance);
   struct Job {
     StreamInstance* instance;
-    std::vector<tenon_step_time> times;
+    std::vector<tenon_step_time> times{};
     std::exception_ptr failure{};
-  } job{i, std::vector<tenon_step_time>(count)};
+  } job{i};
   const DeviceState& device = *i->program().device;
   return guarded({device.plugin, "times"}, [&] {
+    check(count == i->program().program.steps.size(),
+          "times of " + std::to_string(count) + " steps, the program has " +
+              std::to_string(i->program().program.steps.size()));
+    job.times.resize(count);
     device.device->run(
         [](void* arg) {
           auto* j = static_cast<Job*>(arg);

@@ -45,7 +45,10 @@ extern "C" {
 
 #define TENON_BLOB_MAGIC UINT64_C(0x31424F4C424E5401)  // bytes 01 'T' 'N' 'B' 'L' 'O' 'B' '1'
 #define TENON_BLOB_VERSION UINT32_C(2)                 // the newest that this header can read
+
+// Limits of what a plugin has to claim. A blob may exceed them: such a node is refused.
 #define TENON_BLOB_MAX_OPERANDS 1024u                  // per node; the same limit for outputs
+#define TENON_BLOB_MAX_ATTRS 64u                       // per node
 #define TENON_BLOB_MAX_NESTING 32                      // bodies in bodies
 
 
@@ -109,8 +112,8 @@ typedef struct tenon_blob_value {
 
 // The operands of a node stand in the order of the op's entry in ops.def. An operand takes one
 // position. A list takes as many as operand_lists says: entry k is the size of the op's list k. So
-// an op whose last operand is a list can gain operands, which stand behind it. The same holds for
-// outputs.
+// an op whose last operand is a list can gain operands, which stand behind it. A list of outputs is
+// the last of an op's outputs.
 typedef struct tenon_blob_node {
   uint64_t domain;            // string: "tenon" for the ops of ops.def
   uint64_t op;                // string
@@ -124,7 +127,7 @@ typedef struct tenon_blob_node {
                               // a version runs all versions below it
   uint32_t operand_count;
   uint32_t output_count;
-  uint32_t attr_count;        // at most 64
+  uint32_t attr_count;
   uint32_t operand_list_count;
   uint32_t output_list_count;
   uint32_t flags;             // TENON_NODE_*
@@ -289,7 +292,7 @@ static inline const char* tenon_blob_check_value_(const tenon_blob* b, const ten
 // Checks the sizes of a node's lists: they fit into its positions.
 static inline int tenon_blob_lists_ok_(const tenon_blob* b, uint64_t lists, uint32_t count,
                                        uint32_t positions) {
-  if (count > TENON_BLOB_MAX_OPERANDS || !tenon_blob_range_(b, lists, count, 4)) return 0;
+  if (!tenon_blob_range_(b, lists, count, 4)) return 0;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t size = tenon_blob_indices(b, lists)[i];
     if (size > positions) return 0;
@@ -304,9 +307,6 @@ static inline const char* tenon_blob_check_node_(const tenon_blob* b, const teno
   if (!tenon_blob_str_ok_(b, n->domain) || !tenon_blob_str_ok_(b, n->op) ||
       !tenon_blob_str_ok_(b, n->provenance))
     return "a node's string is out of bounds";
-  if (n->operand_count > TENON_BLOB_MAX_OPERANDS || n->output_count > TENON_BLOB_MAX_OPERANDS)
-    return "a node has too many operands or outputs";
-  if (n->attr_count > 64) return "a node has too many attributes";
   if (!tenon_blob_range_(b, n->operands, n->operand_count, 4))
     return "a node's operands are out of bounds";
   if (!tenon_blob_range_(b, n->outputs, n->output_count, 4))
@@ -438,10 +438,12 @@ typedef struct tenon_node_view {
   uint64_t attrs_seen;     // bit i: attribute i was read
   uint32_t operands_seen;  // operands at positions below this were read
   uint32_t outputs_seen;   // outputs at positions below this were read
+  uint32_t lists_seen;     // sizes of operand lists below this were read
+  uint32_t reserved0;
 } tenon_node_view;
 
 static inline tenon_node_view tenon_node_at(const tenon_blob* b, uint32_t function, uint32_t node) {
-  tenon_node_view v = {b, tenon_blob_function_at(b, function), NULL, 0, 0, 0};
+  tenon_node_view v = {b, tenon_blob_function_at(b, function), NULL, 0, 0, 0, 0, 0};
   v.node = tenon_blob_node_at(b, v.function, node);
   return v;
 }
@@ -461,8 +463,11 @@ static inline const tenon_blob_value* tenon_node_output(tenon_node_view* n, uint
   v = tenon_blob_indices(n->blob, n->node->outputs)[k];
   return v == TENON_NONE ? NULL : tenon_blob_value_at(n->blob, n->function, v);
 }
-// Return the size of operand list or output list k of the op, 0 if the node does not have it.
-static inline uint32_t tenon_node_operand_list(const tenon_node_view* n, uint32_t k) {
+// Return the size of operand list or output list k of the op, 0 if the node does not have it. Ask
+// for the size of a list, even if it is the last operand: a later version of the op may have
+// operands behind it.
+static inline uint32_t tenon_node_operand_list(tenon_node_view* n, uint32_t k) {
+  if (k >= n->lists_seen) n->lists_seen = k + 1;
   if (k >= n->node->operand_list_count) return 0;
   return tenon_blob_indices(n->blob, n->node->operand_lists)[k];
 }
@@ -474,7 +479,7 @@ static inline uint32_t tenon_node_output_list(const tenon_node_view* n, uint32_t
 // marked as not read.
 static inline const tenon_blob_attr* tenon_node_attr(tenon_node_view* n, const char* name,
                                                      uint32_t type) {
-  for (uint32_t i = 0; i < n->node->attr_count; ++i) {
+  for (uint32_t i = 0; i < n->node->attr_count && i < TENON_BLOB_MAX_ATTRS; ++i) {
     const tenon_blob_attr* a = tenon_blob_attr_at(n->blob, n->node, i);
     if (a->type == type && tenon_str_is(tenon_blob_str(n->blob, a->name), name)) {
       n->attrs_seen |= UINT64_C(1) << i;
@@ -523,6 +528,7 @@ static inline uint32_t tenon_node_function(tenon_node_view* n, const char* name)
 static inline const char* tenon_body_unknown_(const tenon_blob* b, uint32_t function, int depth);
 static inline const char* tenon_attrs_unknown_(const tenon_blob* b, const tenon_blob_node* n,
                                                int depth) {
+  if (n->attr_count > TENON_BLOB_MAX_ATTRS) return "number of attributes";
   for (uint32_t i = 0; i < n->attr_count; ++i) {
     const tenon_blob_attr* a = tenon_blob_attr_at(b, n, i);
     const char* unknown = NULL;
@@ -543,9 +549,13 @@ static inline const char* tenon_body_unknown_(const tenon_blob* b, uint32_t func
 }
 // Returns NULL if this header knows the types and flags of everything that the node touches: its
 // operands, outputs and attributes, and all values of its bodies. Otherwise returns what it does
-// not know, as tenon_blob_unknown() does, or "nesting". Call it before anything of the node is used: a dtype that
-// is unknown may be no index of a table, and a rank may exceed TENON_MAX_RANK.
+// not know, as tenon_blob_unknown() does, or the limit that the node exceeds: "number of operands",
+// "number of attributes" or "nesting". Call it before anything of the node is used: a dtype that is
+// unknown may be no index of a table, and a rank may exceed TENON_MAX_RANK.
 static inline const char* tenon_node_unknown_type(const tenon_node_view* n) {
+  if (n->node->operand_count > TENON_BLOB_MAX_OPERANDS ||
+      n->node->output_count > TENON_BLOB_MAX_OPERANDS)
+    return "number of operands";
   for (uint32_t i = 0; i < n->node->operand_count + n->node->output_count; ++i) {
     const uint32_t in = n->node->operand_count;
     const uint32_t v = i < in ? tenon_blob_indices(n->blob, n->node->operands)[i]
@@ -557,15 +567,17 @@ static inline const char* tenon_node_unknown_type(const tenon_node_view* n) {
   return tenon_attrs_unknown_(n->blob, n->node, TENON_BLOB_MAX_NESTING);
 }
 // Returns NULL if everything of the node was read. Otherwise returns what was not: "attribute" (its
-// name in *out_name), "operand" or "output".
+// name in *out_name), "list" (its size), "operand" or "output".
 static inline const char* tenon_node_unknown(const tenon_node_view* n, tenon_str* out_name) {
   out_name->data = "";
   out_name->size = 0;
   for (uint32_t i = 0; i < n->node->attr_count; ++i)
-    if (!(n->attrs_seen >> i & 1)) {
+    if (i >= TENON_BLOB_MAX_ATTRS || !(n->attrs_seen >> i & 1)) {
       *out_name = tenon_blob_str(n->blob, tenon_blob_attr_at(n->blob, n->node, i)->name);
       return "attribute";
     }
+  for (uint32_t i = n->lists_seen; i < n->node->operand_list_count; ++i)
+    if (tenon_blob_indices(n->blob, n->node->operand_lists)[i] != 0) return "list";
   for (uint32_t i = n->operands_seen; i < n->node->operand_count; ++i)
     if (tenon_blob_indices(n->blob, n->node->operands)[i] != TENON_NONE) return "operand";
   for (uint32_t i = n->outputs_seen; i < n->node->output_count; ++i)

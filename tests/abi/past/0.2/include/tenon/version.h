@@ -22,7 +22,7 @@
 #define TENON_MIN_HOST_MINOR TENON_ABI_MINOR_OLDEST
 #endif
 #if TENON_MIN_HOST_MINOR < TENON_ABI_MINOR_OLDEST || TENON_MIN_HOST_MINOR > TENON_ABI_MINOR
-#error "TENON_MIN_HOST_MINOR is none of the minor versions that these headers speak"
+#error "TENON_MIN_HOST_MINOR: expected TENON_ABI_MINOR_OLDEST to TENON_ABI_MINOR"
 #endif
 
 // Host API (tenon.h).
