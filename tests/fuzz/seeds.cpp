@@ -47,6 +47,19 @@ std::vector<uint64_t> every_attribute() {
   return b.bytes();
 }
 
+// Lists with sizes, and what a later version may say, in structs that have grown.
+std::vector<uint64_t> lists_and_later() {
+  BlobBuilder b;
+  const uint32_t x = b.input({TENON_DTYPE_F32, {2}}),
+                 odd = b.input({0x100, {1, 1, 1, 1, 1, 1, 1, 1, 1}});
+  b.node("concat", {x, x, odd}, {{TENON_DTYPE_F32, {4}}}, {}, 1, "tenon", {2, 1});
+  b.mark_value(odd, {.scheme = 3, .value_flags = 2});
+  b.mark_node(0, 1);
+  b.output(x);
+  b.grow(8);
+  return b.bytes();
+}
+
 // The node's first attribute becomes a second function, which is empty.
 std::vector<uint64_t> two_functions() {
   std::vector<uint64_t> words = every_attribute();
@@ -132,6 +145,7 @@ int main(int argc, char** argv) try {
   write(folder / "blob_bytes" / "one_node.bin", one_node());
   write(folder / "blob_bytes" / "every_attribute.bin", every_attribute());
   write(folder / "blob_bytes" / "two_functions.bin", two_functions());
+  write(folder / "blob_bytes" / "lists_and_later.bin", lists_and_later());
   write_plugin_files(folder / "plugin_manifest");
   return 0;
 } catch (const std::exception& e) {
