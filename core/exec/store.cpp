@@ -17,7 +17,7 @@ std::string_view space_name(Space space) {
 Entry::Copy& Entry::copy_on(Device& device) {
   Copy& copy = copies_[&device];
   const uint64_t size = type_bytes(type_);
-  if (!copy.buffer && size) copy.buffer = device.buffer(size, "weight");
+  if (!copy.buffer && size) copy.buffer = device.buffer(size, space_name(space_));
   return copy;
 }
 

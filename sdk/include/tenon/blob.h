@@ -18,7 +18,7 @@
 //   A newer blob  Structs only grow at their end; the header states the stride of each array. A
 //                 blob may contain dtypes, schemes, spaces, flags, ranks, attributes and ops that
 //                 this header does not know. tenon_blob_open() accepts them. A plugin refuses only
-//                 the nodes that touch them: tenon_node_unknown_type() tells.
+//                 the nodes that touch them; tenon_node_unknown_type() finds them.
 //   An older one  A field behind the first version of its struct (TENON_BLOB_*_SIZE_V1) is read
 //                 only if the stride covers it.
 //   The writer    writes the lowest version of the format, and of each op, that expresses the

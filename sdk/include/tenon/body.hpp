@@ -138,7 +138,7 @@ class Body {
                                          std::to_string(node(step).version) + " in a body");
     tenon_node_view view = tenon_node_at(&blob_, number_, step);
     layer::check_complete(*find_op(Op::kName), view);
-    Node n = NodeReader::make("tenon", Op::kName, Op::kVersion);
+    Node n = NodeReader::make("tenon", Op::kName, node(step).version);
     for (uint32_t v : operands(step))
       NodeReader::add_input(n, v == TENON_NONE ? nullptr : &types_[v],
                             v == TENON_NONE ? nullptr : content(v));

@@ -251,7 +251,7 @@ class Node {
   Value in(size_t k) const { return k < inputs_.size() ? inputs_[k] : Value{}; }
   // Converts to false if the output is not wanted.
   Value out(size_t k) const { return k < outputs_.size() ? outputs_[k] : Value{}; }
-  // The device that asks, as Plugin::open made it; nullptr inside a body.
+  // The device that asks, as PluginSpec::open made it; nullptr inside a body.
   Device* device() const { return device_; }
   // The minor version of the ABI that host and plugin speak.
   uint32_t abi_minor() const { return abi_minor_; }

@@ -110,7 +110,7 @@ inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
     if (!spec.reason.empty()) throw Failure(TENON_UNSUPPORTED, spec.name + ": " + spec.reason);
     uint32_t threads =
         options && TENON_HAS(tenon_device_options, options, threads) ? options->threads : 0;
-    threads = std::min(threads == 0 ? UINT32_MAX : threads, state->runtime.threads);
+    if (threads == 0 || threads > state->runtime.threads) threads = state->runtime.threads;
     auto opened = std::make_unique<DeviceState>(DeviceState{state, spec, nullptr});
     opened->device = state->spec->open(state->runtime, index, threads);
     if (!opened->device) throw Failure(TENON_INTERNAL, spec.name + ": open gave no device");
