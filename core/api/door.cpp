@@ -41,20 +41,6 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
   }
 }
 
-Shape shape_from(uint32_t rank, const int64_t* dims) {
-  if (rank && !dims) fail(Code::invalid_argument, "dims is NULL with rank ", rank);
-  return Shape(std::span<const Dim>(dims, rank));
-}
-
-tenon_tensor_type to_c(const Type& type) {
-  tenon_tensor_type out{};
-  out.struct_size = sizeof out;
-  out.dtype = type.dtype;
-  out.rank = static_cast<uint16_t>(type.shape.rank());
-  std::copy(type.shape.begin(), type.shape.end(), out.dims);
-  return out;
-}
-
 namespace {
 
 // Checks that all elements that the strides address are among the `room` elements at data.

@@ -19,47 +19,6 @@ Type type_from(tenon_dtype dtype, uint32_t rank, const int64_t* dims) {
   return {dtype, shape_from(rank, dims)};
 }
 
-AttrValue attr_value(const tenon_arg& a) {
-  switch (a.type) {
-    case TENON_ARG_I64:
-      return a.i64;
-    case TENON_ARG_F64:
-      return a.f64;
-    case TENON_ARG_BOOL:
-      return a.i64 != 0;
-    case TENON_ARG_STR:
-      return std::string(view(a.str));
-    case TENON_ARG_INTS:
-      return a.count ? std::vector<int64_t>(&need(a.ints, "ints"), a.ints + a.count)
-                     : std::vector<int64_t>{};
-    case TENON_ARG_FLOATS:
-      return a.count ? std::vector<double>(&need(a.floats, "floats"), a.floats + a.count)
-                     : std::vector<double>{};
-    case TENON_ARG_DTYPE:
-      if (a.i64 < 0 || a.i64 >= TENON_DTYPE_COUNT)
-        fail(Code::invalid_argument, "attribute ", view(a.name), ": ", a.i64, " is no dtype");
-      return DTypeAttr{static_cast<DType>(a.i64)};
-    case TENON_ARG_FUNCTION:
-      return std::make_shared<const Graph>(need(a.function, "function").graph);
-    default:
-      fail(Code::invalid_argument, "attribute ", view(a.name), ": type ", a.type, " is unknown");
-  }
-}
-
-Attrs attrs_of(const tenon_node_desc& node) {
-  if (node.attribute_count == 0) return {};
-  const auto* at = reinterpret_cast<const std::byte*>(&need(node.attributes, "attributes"));
-  if (node.attribute_stride < TENON_ARG_SIZE_V1 || node.attribute_stride % 8 != 0)
-    fail(Code::invalid_argument, "attribute_stride is ", node.attribute_stride,
-         ", expected sizeof(tenon_arg)");
-  Attrs attrs;
-  for (uint32_t i = 0; i < node.attribute_count; ++i, at += node.attribute_stride) {
-    const auto& arg = *reinterpret_cast<const tenon_arg*>(at);
-    attrs.push_back({std::string(view(arg.name)), attr_value(arg)});
-  }
-  return attrs;
-}
-
 const std::vector<Value>& values_of(const Graph& graph, uint32_t space) {
   static const std::vector<Value> none;
   switch (space) {
@@ -158,42 +117,7 @@ tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32
 tenon_status* tenon_graph_add_node(tenon_graph* graph, const tenon_node_desc* node,
                                    tenon_value* out_values) {
   return door("tenon_graph_add_node", [&] {
-    Graph& g = need(graph, "graph").graph;
-    const tenon_node_desc desc = taken(&need(node, "node"), "node");
-    const std::string_view domain = desc.domain.size ? view(desc.domain) : "tenon";
-    const std::string_view op = view(desc.op);
-    const uint32_t output_count = desc.output_count;
-    if (desc.operand_count) need(desc.operands, "operands");
-    need(out_values, "out_values");
-    const OpRecord* record = find_record(domain, op, desc.version);
-    if (!record) {
-      if (find_record(domain, op))
-        fail(Code::unsupported, "op ", op, ": version ", desc.version, " is not known here");
-      fail(Code::not_found, "op '", op, "' of domain '", domain, "' is not known here");
-    }
-    if (record->schema->level == tenon::OpLevel::meta)
-      fail(Code::invalid_argument, "op ", op, ": use tenon_graph_gradients");
-    Operands operands;
-    for (uint32_t i = 0; i < desc.operand_count; ++i) operands.values.push_back({desc.operands[i]});
-    if (desc.list_count) need(desc.lists, "lists");
-    if (desc.lists) operands.lists.assign(desc.lists, desc.lists + desc.list_count);
-    Attrs attrs = attrs_of(desc);
-    std::vector<bool> outputs;
-    for (const tenon::OpPart& p : record->schema->parts()) {
-      const bool optional = p.kind == tenon::OpPart::Kind::optional_output;
-      if (p.kind != tenon::OpPart::Kind::output && !optional) continue;
-      const size_t k = outputs.size();
-      outputs.push_back(desc.want && k < output_count ? desc.want[k] != 0 : !optional);
-    }
-    if (has_output_list(*record))
-      outputs.resize(std::max<size_t>(outputs.size(), output_count), true);
-    if (output_count != outputs.size())
-      fail(Code::invalid_argument, "op ", op, ": has ", outputs.size(), " outputs, got room for ",
-           output_count);
-    const NodeId n =
-        g.add_node(*record, std::move(operands), std::move(attrs), outputs, view(desc.provenance));
-    for (uint32_t k = 0; k < output_count; ++k)
-      out_values[k] = k < g[n].outputs.size() ? g[n].outputs[k].id : TENON_NONE;
+    add_node(need(graph, "graph").graph, node, out_values, "use tenon_graph_gradients");
   });
 }
 

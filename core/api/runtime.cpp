@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // C functions for the runtime and the list of ops.
+#include <deque>
+
 #include "api/door.hpp"
 #include "host/active_call.hpp"
 #include "host/control_group.hpp"
 #include "host/crash.hpp"
 #include "ops/record.hpp"
+#include "ops/registry.hpp"
 
 using namespace tenon::core;
 
@@ -29,15 +32,16 @@ std::string default_text(const tenon::OpPart& part) {
       return part.default_int ? std::string(dtype_name(static_cast<DType>(part.default_int)))
                               : "none";
     case TENON_ATTR_INTS:
+    case TENON_ATTR_FLOATS:
       return "[]";
     case TENON_ATTR_FUNCTION:
       return "graph";
     default:
-      return part.name == "kind" ? "?" : cat("\"", part.default_str, "\"");
+      return part.required() ? "?" : cat("\"", part.default_str, "\"");
   }
 }
 
-std::string signature(const tenon::OpSchema& schema) {
+std::string signature(std::string_view name, const tenon::OpSchema& schema) {
   std::string operands, attrs, outputs;
   const auto list = [](std::string& to, const auto&... parts) {
     to += cat(to.empty() ? "" : ", ", parts...);
@@ -71,8 +75,8 @@ std::string signature(const tenon::OpSchema& schema) {
         break;
     }
   }
-  return cat(schema.name, "(", operands, ")", attrs.empty() ? "" : " {", attrs,
-             attrs.empty() ? "" : "}", " -> (", outputs, ")");
+  return cat(name, "(", operands, ")", attrs.empty() ? "" : " {", attrs, attrs.empty() ? "" : "}",
+             " -> (", outputs, ")");
 }
 
 // "kind=sum|mean|max oob=error|clamp"
@@ -87,17 +91,46 @@ std::string values(std::span<const Words> words) {
   return text;
 }
 
-struct OpTexts {
+std::string_view accepted_by(std::string_view attr, std::span<const Words> words) {
+  for (const Words& w : words)
+    if (!w.attr.empty() && w.attr == attr) return w.accepted;
+  return {};
+}
+
+// An op as data, made once and kept.
+struct OpData {
+  const OpRecord* record;
   std::string signature, values;
+  std::vector<tenon_op_part> parts;
+
+  explicit OpData(const OpRecord& r)
+      : record(&r), signature(::signature(r.name(), *r.schema)), values(::values(r.words)) {
+    for (const tenon::OpPart& p : r.schema->parts()) {
+      tenon_op_part& out = parts.emplace_back();
+      out = {};
+      out.name = c_str(p.name);
+      out.kind = static_cast<uint32_t>(p.kind);
+      out.type = p.attr_type;
+      out.default_int = p.default_int;
+      out.default_float = p.default_float;
+      out.default_str = c_str(p.default_str);
+      if (p.kind == tenon::OpPart::Kind::attr) out.values = c_str(accepted_by(p.name, r.words));
+    }
+  }
 };
-const std::vector<OpTexts>& op_texts() {
-  static const std::vector<OpTexts> all = [] {
-    std::vector<OpTexts> out;
-    for (const OpRecord* r : all_records())
-      out.push_back({signature(*r->schema), values(r->words)});
-    return out;
-  }();
-  return all;
+
+// Null behind the last op. out_count gets the number of ops.
+const OpData* op_data(size_t index, size_t* out_count) {
+  static std::mutex& mutex = *new std::mutex;  // never destroyed, as the texts
+  static std::deque<OpData>& all = *new std::deque<OpData>;
+  const std::lock_guard lock(mutex);
+  if (all.empty())
+    for (const OpRecord* r : all_records()) all.emplace_back(*r);
+  const std::vector<const OpRecord*> registered = registered_records();
+  for (size_t i = all.size() - all_records().size(); i < registered.size(); ++i)
+    all.emplace_back(*registered[i]);
+  if (out_count) *out_count = all.size();
+  return index < all.size() ? &all[index] : nullptr;
 }
 
 }  // namespace
@@ -201,27 +234,37 @@ tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* giv
   });
 }
 
-uint32_t tenon_op_count(void) { return static_cast<uint32_t>(all_records().size()); }
+uint32_t tenon_op_count(void) {
+  return static_cast<uint32_t>(all_records().size() + registered_records().size());
+}
 
 tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
   return door("tenon_op", [&] {
-    const auto& records = all_records();
-    if (index >= records.size())
-      fail(Code::not_found, "op ", index, ": there are ", records.size());
-    const OpRecord& r = *records[index];
+    size_t count = 0;
+    const OpData* data = op_data(index, &count);
+    if (!data) fail(Code::not_found, "op ", index, ": there are ", count);
+    const OpRecord& r = *data->record;
     constexpr std::string_view levels[] = {"primitive", "core", "meta"};
     tenon_op_entry e{};
     e.domain = c_str(r.domain);
-    e.name = c_str(r.name());
+    e.name = c_str(r.schema->name);
     e.family = c_str(r.schema->family);
     e.level = c_str(levels[static_cast<size_t>(r.schema->level)]);
-    e.signature = c_str(op_texts()[index].signature);
-    e.values = c_str(op_texts()[index].values);
+    e.signature = c_str(data->signature);
+    e.values = c_str(data->values);
     e.version = r.schema->version;
     e.has_gradient = r.grad != nullptr;
     e.has_decomposition = r.lower != nullptr;
+    e.origin = c_str(origin_of(r));
+    e.parts = data->parts.data();
+    e.part_stride = sizeof(tenon_op_part);
+    e.part_count = static_cast<uint32_t>(data->parts.size());
     give(need(out, "out"), e, "tenon_op_entry");
   });
+}
+
+tenon_status* tenon_op_register(const tenon_op_desc* op) {
+  return door("tenon_op_register", [&] { register_ops(std::span(&op, 1), kOfTheApp); });
 }
 
 uint64_t tenon_available_memory(void) {

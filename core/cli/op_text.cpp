@@ -167,8 +167,9 @@ Graph parse_graph(const std::string& text, const std::string& file) {
     if (at == std::string::npos) throw;
     const size_t name = at + kBegin.size(), end = message.find('\'', name);
     const std::vector<OpEntry> ops = list_ops();
-    std::vector<std::string_view> names;
-    for (const OpEntry& o : ops) names.push_back(o.name);
+    std::vector<std::string> full;
+    for (const OpEntry& o : ops) full.push_back(o.full_name());
+    const std::vector<std::string_view> names(full.begin(), full.end());
     throw Error(e.code(), message + did_you_mean(message.substr(name, end - name), names));
   }
 }

@@ -45,14 +45,17 @@ std::string joined(const std::vector<std::string>& words) {
 
 // All, or those that the command line names.
 std::vector<OpEntry> wanted_ops(const Args& args) {
+  open_runtime(args);  // plugins register ops
   std::vector<OpEntry> all = list_ops();
   if (args.words().empty()) return all;
   const std::string& name = args.words()[0];
   std::vector<std::string_view> names;
-  for (const OpEntry& o : all) names.push_back(o.name);
+  std::vector<std::string> full;
+  for (const OpEntry& o : all) full.push_back(o.full_name());
+  names.assign(full.begin(), full.end());
   if (std::ranges::find(names, name) == names.end())
     throw UsageError("there is no op '" + name + "'" + did_you_mean(name, names));
-  std::erase_if(all, [&](const OpEntry& o) { return o.name != name; });
+  std::erase_if(all, [&](const OpEntry& o) { return o.full_name() != name; });
   return all;
 }
 
@@ -69,7 +72,8 @@ void print_json(const std::vector<OpEntry>& ops) {
                  {"signature", o.signature},
                  {"values", values},
                  {"gradient", o.has_gradient},
-                 {"decomposition", o.has_decomposition}});
+                 {"decomposition", o.has_decomposition},
+                 {"origin", o.origin}});
   }
   std::cout << j.dump(2) << "\n";
 }
@@ -113,7 +117,8 @@ int ops(const Args& args) {
       line(a.name + ": " + joined(a.values), 6, 10);
     line(o.level + ", version " + std::to_string(o.version) + ", gradient " +
              (o.has_gradient ? "yes" : "-") + ", decomposition " +
-             (o.has_decomposition ? "yes" : "-"),
+             (o.has_decomposition ? "yes" : "-") +
+             (o.domain == "tenon" ? "" : ", of plugin " + o.origin),
          6, 6);
   }
   return 0;
@@ -123,13 +128,12 @@ int ops(const Args& args) {
 
 Command ops_command() {
   return {.name = "ops",
-          .summary = "list the ops, their operands, attributes and outputs",
+          .summary = "list the ops, of tenon and of plugins: operands, attributes, outputs",
           .usage = "[OP] [--markdown | --json]",
           .options = {{.name = "--markdown", .help = "print a Markdown table"},
                       {.name = "--json", .help = "print JSON"}},
           .examples = "tenon ops\ntenon ops reduce\ntenon ops --markdown > ops.md\n",
           .words = 1,
-          .loads_plugins = false,
           .opens_device = false,
           .run = ops};
 }

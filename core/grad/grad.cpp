@@ -215,12 +215,15 @@ NodeId first_request(const Graph& graph) {
 // Repeats until every node on the path has a gradient or cannot get one.
 void lower_way(Graph& graph, ValueMap* map) {
   for (int round = 0;; ++round) {
-    check(round < 64, "grad: a decomposition does not come to an end");
     const NodeId request = first_request(graph);
     const auto& operands = graph[request].operands;
     const Path path = find_path(graph, request, operands[0], std::span(operands).subspan(1));
-    bool any = false;
-    for (NodeId n = 0; n < request && !any; ++n) any = path.nodes[n] && needs_lowering(graph[n]);
+    NodeId first = 0;
+    while (first < request && !(path.nodes[first] && needs_lowering(graph[first]))) ++first;
+    const bool any = first < request;
+    if (any && round == 64)
+      fail(Code::invalid_argument, node_text(graph[first]),
+           ": has no gradient, and its decomposition does not come to an end");
     if (!any || !lower_marked(graph, path.nodes, map)) return;
   }
 }

@@ -68,6 +68,8 @@ const char* stage_name(LoadStage stage) {
       return "create";
     case LoadStage::enumerate:
       return "enumerate";
+    case LoadStage::ops:
+      return "ops";
     case LoadStage::loaded:
       return "loaded";
   }

@@ -27,6 +27,7 @@ enum class LoadStage {
   negotiate,  // the entry, the ABI version, the table
   create,
   enumerate,
+  ops,
   loaded,
 };
 const char* stage_name(LoadStage stage);

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "host/guest_kernels.hpp"
 #include "host/status.hpp"
 #include "tenon/version.h"
 
@@ -33,8 +34,10 @@ void log_from_plugin(uint32_t level, tenon_str text) noexcept {
   }
 }
 
-// There are no extensions yet.
-const void* get_extension(tenon_str) noexcept { return nullptr; }
+const void* get_extension(tenon_str id) noexcept {
+  const std::string_view wanted(id.data ? id.data : "", id.data ? id.size : 0);
+  return wanted == TENON_KERNELS_ID ? guest_kernel_list() : nullptr;
+}
 
 constexpr std::string_view version() {
 #define TENON_TEXT_OF(x) #x

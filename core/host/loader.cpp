@@ -122,6 +122,8 @@ std::shared_ptr<Plugin> Loader::start(tenon_backend_entry_fn entry, LoadCandidat
   candidate.stage = LoadStage::enumerate;
   plugin->enumerate();
   candidate.note = plugin->note();
+  candidate.stage = LoadStage::ops;
+  plugin->register_ops();
   return plugin;
 }
 

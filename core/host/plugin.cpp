@@ -9,8 +9,12 @@
 #include <cstring>
 #include <limits>
 
+#include "base/c_struct.hpp"
 #include "host/call.hpp"
+#include "host/guest_kernels.hpp"
 #include "host/host_table.hpp"
+#include "ops/registry.hpp"
+#include "tenon/op.h"
 #include "tenon/version.h"
 
 namespace tenon::core {
@@ -178,6 +182,40 @@ void Plugin::find_derived_weights() {
 void Plugin::find_prepare() {
   find<tenon_prepare>(TENON_PREPARE_ID, TENON_PREPARE_SIZE_V1, prepare_,
                       [](const tenon_prepare& t) { return t.count && t.part; });
+}
+
+void Plugin::register_ops() const {
+  constexpr uint32_t kMostOps = 4096;
+  tenon_ops ops{};
+  find<tenon_ops>(TENON_OPS_ID, TENON_OPS_SIZE_V1, ops, [](const tenon_ops& t) {
+    return (t.ops || t.op_count == 0) && t.op_stride >= TENON_OP_DESC_SIZE_V1 &&
+           t.op_stride % 8 == 0;
+  });
+  if (ops.op_count > kMostOps)
+    lied("get_extension", TENON_OPS_ID " has ", ops.op_count, " ops, the limit is ", kMostOps);
+  std::vector<const tenon_op_desc*> list;
+  for (uint32_t i = 0; i < ops.op_count; ++i)
+    list.push_back(reinterpret_cast<const tenon_op_desc*>(
+        reinterpret_cast<const std::byte*>(ops.ops) + i * ops.op_stride));
+  core::register_ops(list, name_);
+  register_kernels();
+}
+
+void Plugin::register_kernels() const {
+  constexpr uint32_t kMostRows = 65536;
+  tenon_kernels kernels{};
+  find<tenon_kernels>(TENON_KERNELS_ID, TENON_KERNELS_SIZE_V1, kernels, [](const tenon_kernels& t) {
+    return (t.rows || t.row_count == 0) && t.row_stride >= TENON_KERNEL_ROW_SIZE_V1 &&
+           t.row_stride % 8 == 0;
+  });
+  if (kernels.row_count > kMostRows)
+    lied("get_extension", TENON_KERNELS_ID " has ", kernels.row_count, " rows, the limit is ",
+         kMostRows);
+  std::vector<tenon_kernel_row> rows;
+  for (uint32_t i = 0; i < kernels.row_count; ++i)
+    rows.push_back(
+        element(kernels.rows, kernels.row_stride, TENON_KERNEL_ROW_SIZE_V1, i, TENON_KERNELS_ID));
+  add_guest_kernels(rows, name_);
 }
 
 void Plugin::warn_not_whole(const char* id) const {

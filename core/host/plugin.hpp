@@ -64,6 +64,9 @@ class Plugin {
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
   // Null slots if the plugin has no choices.
   const tenon_choices& choices() const { return choices_; }
+  // Registers the ops of the plugin, all or none, and its kernels for devices of other plugins.
+  // Throws if they cannot be.
+  void register_ops() const;
   // Null slots if the plugin prepares nothing in parts.
   const tenon_prepare& prepare() const { return prepare_; }
 
@@ -78,6 +81,7 @@ class Plugin {
   void find_derived_weights();
   void find_prepare();
   void find_choices();
+  void register_kernels() const;
   // Copies the fields of an extension that the plugin has. If it is not whole (shorter than `least`,
   // the size of its first version, or without a slot), logs that and leaves `out` empty.
   template <class T>

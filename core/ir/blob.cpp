@@ -195,7 +195,7 @@ class Writer {
         result_lists.push_back(static_cast<uint32_t>(results.size() - before));
       }
       nodes.push_back({.domain = string(n.op->domain),
-                       .op = string(n.op->name()),
+                       .op = string(n.op->schema->name),
                        .operands = array(std::span<const uint32_t>(operands)),
                        .outputs = array(std::span<const uint32_t>(results)),
                        .attrs = array(std::span<const tenon_blob_attr>(attrs)),

@@ -32,6 +32,8 @@ bool is_default(const OpPart& part, const AttrValue& v) {
       return std::get<std::string>(v) == part.default_str;
     case TENON_ATTR_INTS:
       return std::get<std::vector<int64_t>>(v).empty();
+    case TENON_ATTR_FLOATS:
+      return std::get<std::vector<double>>(v).empty();
     case TENON_ATTR_DTYPE:
       return std::get<DTypeAttr>(v).dtype == part.default_int;
     default:
@@ -51,7 +53,8 @@ Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
     auto found = std::find_if(attrs.begin(), attrs.end(),
                               [&](const Attr& a) { return a.name == part.name; });
     if (found == attrs.end()) {
-      if (part.name == "kind") fail(Code::invalid_argument, who, ": attribute kind is required");
+      if (part.required())
+        fail(Code::invalid_argument, who, ": attribute ", part.name, " is required");
       continue;
     }
     ++known;

@@ -248,7 +248,8 @@ class Parser {
     if (!record)
       fail(Code::invalid_argument, lex_.where(at), ": there is no op '",
            domain == "tenon" ? "" : domain + ":", written, "'",
-           version ? cat(" of version ", version) : std::string());
+           version ? cat(" of version ", version) : std::string(),
+           domain == "tenon" ? "" : "; no loaded plugin has it, nor did the app register it");
     return *record;
   }
 

@@ -144,9 +144,10 @@ class Printer {
 
   std::string op_text(const OpRecord& op) const {
     std::string text = op.domain == "tenon" ? std::string() : name_text(op.domain) + ":";
-    text += name_text(op.name());
-    const OpSchema* newest = op.domain == "tenon" ? find_op(op.name()) : nullptr;
-    if (!newest || newest->version != op.schema->version) text += cat("/", op.schema->version);
+    text += name_text(op.schema->name);
+    const OpRecord* newest = find_record(op.domain, op.schema->name);
+    if (!newest || newest->schema->version != op.schema->version)
+      text += cat("/", op.schema->version);
     return text;
   }
 

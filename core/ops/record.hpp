@@ -153,6 +153,7 @@ struct Record {
 // The record, as passes see it.
 struct OpRecord {
   std::string_view domain;
+  std::string_view label{};  // "my:softcap" for a registered op, else empty
   const OpSchema* schema = nullptr;
   void (*shape)(Infer&, const Graph&, const NodeInfo&) = nullptr;
   void (*grad)(Grad&, const Graph&, const NodeInfo&) = nullptr;
@@ -166,7 +167,9 @@ struct OpRecord {
   uint32_t lowest_version(const NodeInfo& node) const {
     return version_of ? version_of(node) : schema->version;
   }
-  std::string_view name() const { return schema->name; }
+  // For messages and reports. The name of a registered op includes its domain, so it equals no name
+  // of tenon's ops.
+  std::string_view name() const { return label.empty() ? schema->name : label; }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
 
@@ -221,10 +224,10 @@ constexpr OpRecord record() {
   return out;
 }
 
-// All records, in the order of ops.def.
+// All records of tenon's ops, in the order of ops.def. Registered ones: registry.hpp.
 const std::vector<const OpRecord*>& all_records();
-// Returns nullptr for an unknown op. version 0 = the newest, which also stands for all versions
-// below it.
+// Returns nullptr for an unknown op. version 0 = the newest. A version stands for all versions below
+// it.
 const OpRecord* find_record(std::string_view domain, std::string_view name, uint32_t version = 0);
 
 }  // namespace tenon::core

@@ -4,6 +4,8 @@
 
 #include <unordered_map>
 
+#include "ops/registry.hpp"
+
 namespace tenon::core {
 
 const std::vector<const OpRecord*>& all_records() {
@@ -20,7 +22,7 @@ const OpRecord* find_record(std::string_view domain, std::string_view name, uint
     for (const OpRecord* r : all_records()) map.emplace(r->name(), r);
     return map;
   }();
-  if (domain != "tenon") return nullptr;
+  if (domain != "tenon") return find_registered(domain, name, version);
   const auto found = by_name.find(name);
   if (found == by_name.end()) return nullptr;
   return version <= found->second->schema->version ? found->second : nullptr;

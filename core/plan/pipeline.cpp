@@ -134,9 +134,14 @@ class Planner {
     g = copy_what_passes_through(g);
     verify(g);
     const bool two = options_.allow_fallback && devices_.size() > 1 && devices_[0] != devices_[1];
-    LegalGraph legal = legalize(
-        g, {.devices = two ? 2u : 1u, .decompose_all = options_.decompose_all, .rates = rates_},
-        query);
+    std::vector<std::string> names;
+    for (const auto& d : devices_) names.push_back(d->info().id);
+    LegalGraph legal = legalize(g,
+                                {.devices = two ? 2u : 1u,
+                                 .names = names,
+                                 .decompose_all = options_.decompose_all,
+                                 .rates = rates_},
+                                query);
     if (improve == Improve::simplify_and_join) {
       Claims claims(query);
       legal.graph = simplify(

@@ -169,6 +169,18 @@ void Code::prepare() const {
   state_->entry = entry;
 }
 
+bool Code::takes_words(size_t count) const {
+  if (!driver().parameter_info) return true;
+  const Current current(state_->context);
+  size_t offset = 0, size = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const Result r = driver().parameter_info(state_->entry, i, &offset, &size);
+    if (r == result::invalid_value || (r == result::success && size != 8)) return false;
+    if (r != result::success) return true;
+  }
+  return driver().parameter_info(state_->entry, count, &offset, &size) != result::success;
+}
+
 void Code::launch_list(void* stream, const Grid& grid, void** arguments) const {
   if (grid.blocks == 0) return;
   constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;

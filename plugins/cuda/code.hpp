@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -173,6 +174,17 @@ class Code {
   void launch_words(const sdk::Call& call, const Grid& grid, const uint64_t* words) const {
     const void* list[] = {words, nullptr};
     launch_list(call.stream, grid, const_cast<void**>(list));
+  }
+  // After prepare. Does the entry take so many parameters of 8 bytes each? Yes where the driver does
+  // not tell.
+  bool takes_words(size_t count) const;
+  // The same of a text of another plugin: one parameter of 8 bytes for each word.
+  void launch_each(const sdk::Call& call, const Grid& grid, std::span<const uint64_t> words) const {
+    std::vector<void*> list;
+    list.reserve(words.size() + 1);
+    for (const uint64_t& w : words) list.push_back(const_cast<uint64_t*>(&w));
+    list.push_back(nullptr);
+    launch_list(call.stream, grid, list.data());
   }
 
  private:

@@ -62,7 +62,8 @@ using args::TensorMap;
 static_assert(sizeof(TensorMap) == 128);
 
 namespace result {
-inline constexpr Result success = 0, out_of_memory = 2, no_device = 100, not_ready = 600;
+inline constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100,
+                        not_ready = 600;
 }
 namespace attribute {
 inline constexpr int multiprocessors = 16, compute_mode = 20, l2_bytes = 38, major = 75, minor = 76,

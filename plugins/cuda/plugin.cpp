@@ -2,6 +2,7 @@
 // The plugin's description and its one exported symbol. Nothing is loaded before devices are asked
 // for; what was loaded stays.
 #include "device.hpp"
+#include "guest_text.hpp"
 #include "kernels.hpp"
 
 namespace tenon::cuda {
@@ -14,7 +15,9 @@ constexpr sdk::PluginSpec kSpec{.name = "cuda",
                                 .devices = devices,
                                 .note = note,
                                 .open = open,
-                                .streams = true};
+                                .streams = true,
+                                .kernel_form = TENON_CUDA_KERNEL_ID,
+                                .adopt = adopt_text};
 
 }  // namespace
 }  // namespace tenon::cuda

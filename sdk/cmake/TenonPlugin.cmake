@@ -21,6 +21,7 @@ function(tenon_add_plugin name)
   set(map ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plugin.map)
   add_library(${target} MODULE ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE tenon::sdk ${arg_LIBRARIES})
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})  # lists of ops: TENON_OPS
   set_target_properties(${target} PROPERTIES
     PREFIX "" SUFFIX ".so"
     C_STANDARD 11 C_STANDARD_REQUIRED ON

@@ -114,6 +114,7 @@ class CaseBuilder {
   explicit CaseBuilder(Mode mode) : mode_(std::move(mode)) {}
 
   Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
   tenon_dtype dtype() const { return as(mode_.dtype); }
   // The case's dtype, and the one its sums are made in: what inputs are rounded to.
   tenon_dtype own() const { return mode_.dtype; }
@@ -186,6 +187,7 @@ class CaseBuilder {
   const std::vector<Output>& outputs() const { return outputs_; }
   const std::map<std::string, Value>& scales() const { return scales_; }
   bool has_composite() const { return has_composite_; }
+  void set_composite() { has_composite_ = true; }
 
   // Has any case of this process added a node of that op?
   static bool remembers(std::string_view op);
@@ -225,7 +227,8 @@ struct CaseRow {
   bool gradient = false;  // finite differences, in f64 on the reference device
   bool second_order = false;
   std::vector<double> scales = {0.05, 1, 4};  // of the inputs in gradients
-  tenon_code error = TENON_OK;                // expected failure: code and a part of its text
+  bool known_only = false;  // the reference is what the case expects: no other device has the op
+  tenon_code error = TENON_OK;  // expected failure: code and a part of its text
   std::string error_text{};
 };
 

@@ -9,11 +9,13 @@
 #include <iostream>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "own_cases.hpp"
 #include "proof.hpp"
 
 namespace tenon::conform {
@@ -26,6 +28,8 @@ constexpr const char* kUsage =
     "  --oracle-device ID      the reference (template)\n"
     "  --family NAME           only this family; repeatable\n"
     "  --case GLOB             only cases whose id matches, * and ?; repeatable\n"
+    "  --cases FILE            the cases of this file instead of the kit's own: ops of the loaded\n"
+    "                          plugins; repeatable\n"
     "  --elements N            only cases with no more in any input or output\n"
     "  --list                  prints their ids and sentences, proves nothing\n"
     "  --list-families         prints the names of the families, proves nothing\n"
@@ -63,7 +67,7 @@ bool matches(const char* glob, const char* s) {
 struct Options {
   RuntimeOptions runtime{.use_environment = false};
   std::string device = "cpu", oracle = "template", json;
-  std::vector<std::string> families, globs;
+  std::vector<std::string> families, globs, case_files;
   ExecutableOptions modes{};
   unsigned jobs = 2;
   size_t joined = 0, own_joined = 0;
@@ -73,7 +77,7 @@ struct Options {
 
   // Are the cases of a family all there?
   bool whole_families() const {
-    return globs.empty() && elements == std::numeric_limits<int64_t>::max();
+    return globs.empty() && case_files.empty() && elements == std::numeric_limits<int64_t>::max();
   }
   bool wants_family(std::string_view name) const {
     return families.empty() || std::ranges::find(families, name) != families.end();
@@ -138,6 +142,8 @@ Options parse(int argc, char** argv) {
       o.families.push_back(value());
     else if (name == "--case")
       o.globs.push_back(value());
+    else if (name == "--cases")
+      o.case_files.push_back(value());
     else if (name == "--elements")
       o.elements = static_cast<int64_t>(number(name, value(), 999999999));
     else if (name == "--json")
@@ -185,14 +191,17 @@ Options parse(int argc, char** argv) {
                                        : "--own-joined") +
                 " needs --fusion");
   if (o.floors && !o.whole_families())
-    throw Usage("--floors counts whole families; expected no --case and no --elements");
+    throw Usage("--floors counts whole families; expected no --case, --cases and --elements");
+  if (!o.families.empty() && !o.case_files.empty())
+    throw Usage("--family names families of the kit; expected no --cases");
   return o;
 }
 
 Suite suite_of(const Options& o) {
   Suite suite;
+  for (const std::string& file : o.case_files) add_cases(suite, file);
   for (const Family& f : families()) {
-    if (!o.wants_family(f.name)) continue;
+    if (!o.case_files.empty() || !o.wants_family(f.name)) continue;
     suite.begin(f.name);
     f.cases(suite);
   }
@@ -305,11 +314,10 @@ bool check_ops(const Options& o) {
   return all;
 }
 
-int prove_all(const Options& o, const Suite& suite) {
+int prove_all(const Options& o, const Runtime& runtime, const Suite& suite) {
   const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
     return o.wants(id);
   };
-  const Runtime runtime(o.runtime);
   check_device(runtime, o.device);
   if (!o.run_only) check_device(runtime, o.oracle);
   const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, o.modes};
@@ -364,8 +372,11 @@ int run(int argc, char** argv) {
     for (const Family& f : families()) std::printf("%s\n", std::string(f.name).c_str());
     return 0;
   }
+  // The plugins first: they register the ops of --cases.
+  std::optional<Runtime> runtime;
+  if (!o.list || !o.case_files.empty()) runtime.emplace(o.runtime);
   const Suite suite = suite_of(o);
-  if (!o.list) return prove_all(o, suite);
+  if (!o.list) return prove_all(o, *runtime, suite);
   for (const Unit& u : units_of(o, suite))
     for (const std::string& id : u.ids())
       if (o.wants(id)) std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());

@@ -37,7 +37,8 @@ TEST_SUITE("abi/manifest") {
     CHECK(std::string(m.kinds) == "template");
     CHECK(std::string(m.isa) == TENON_ISA_BASELINE);
     CHECK(m.abi_major == TENON_ABI_MAJOR);
-    CHECK(m.abi_minor_min == TENON_ABI_MINOR);
+    CHECK(m.abi_minor_min == TENON_MIN_HOST_MINOR);
+    CHECK(m.abi_minor_max == TENON_ABI_MINOR);
     CHECK(m.arch == TENON_MANIFEST_ARCH);
     CHECK(m.sanitizers == TENON_MANIFEST_SANITIZERS);
   }

@@ -3,7 +3,10 @@
  * which stays the last of that version when the struct grows. */
 #include <tenon/blob.h>
 #include <tenon/choices.h>
+#include <tenon/cuda_kernel.h>
 #include <tenon/derived_weights.h>
+#include <tenon/kernels.h>
+#include <tenon/op.h>
 #include <tenon/prepare.h>
 #include <tenon/profiler.h>
 #include <tenon/tenon.h>
@@ -43,3 +46,11 @@ ENDS(tenon_derived_weights, derive, TENON_DERIVED_WEIGHTS_SIZE_V1);
 ENDS(tenon_prepare, part, TENON_PREPARE_SIZE_V1);
 ENDS(tenon_choices, take, TENON_CHOICES_SIZE_V1);
 ENDS(tenon_arg, function, TENON_ARG_SIZE_V1);
+ENDS(tenon_op_part, values, TENON_OP_PART_SIZE_V1);
+ENDS(tenon_op_desc, bytes, TENON_OP_DESC_SIZE_V1);
+ENDS(tenon_ops, reserved0, TENON_OPS_SIZE_V1);
+ENDS(tenon_kernel_row, make, TENON_KERNEL_ROW_SIZE_V1);
+ENDS(tenon_kernels, reserved0, TENON_KERNELS_SIZE_V1);
+ENDS(tenon_kernel_list, each, TENON_KERNEL_LIST_SIZE_V1);
+ENDS(tenon_host_kernel, reserved0, TENON_HOST_KERNEL_SIZE_V1);
+ENDS(tenon_cuda_kernel, scratch, TENON_CUDA_KERNEL_SIZE_V1);

@@ -81,7 +81,43 @@ inline void op_count(World&) { must(tenon_op_count() > 0, "op_count"); }
 inline void op(World& w) {
   tenon_op_entry e;
   if (!entry(w, e, [&](auto* out) { return tenon_op(w.in.below(300), out); })) return;
-  for (const tenon_str s : {e.domain, e.name, e.family, e.level, e.signature}) read_text(s);
+  for (const tenon_str s : {e.domain, e.name, e.family, e.level, e.signature, e.origin})
+    read_text(s);
+  const auto* part = reinterpret_cast<const char*>(e.parts);
+  for (uint32_t i = 0; i < e.part_count; ++i, part += e.part_stride)
+    read_text(reinterpret_cast<const tenon_op_part*>(part)->name);
+}
+// Few names, as there is no way back. op_rules_fuzz does more with the rules.
+inline void op_register(World& w) {
+  static constexpr std::string_view kNames[] = {"twice", "thrice", "x", "a:b"};
+  tenon_op_part parts[3] = {};
+  for (tenon_op_part& p : parts) {
+    p.name = w.text(w.in.one_in(8) ? "y" : "x");
+    p.kind = w.in.one_in(8) ? w.number() : 1 + w.in.below(8);
+    p.type = w.in.below(10);
+  }
+  if (!w.in.one_in(3)) {
+    parts[0].kind = TENON_PART_OPERAND;
+    parts[1].kind = TENON_PART_OUTPUT;
+  }
+  tenon_op_desc op{};
+  op.struct_size = w.size_of<tenon_op_desc>();
+  op.domain = w.text(w.in.one_in(16) ? "tenon" : "fuzz");
+  op.name = w.text(w.in.of(kNames));
+  op.parts = w.in.one_in(24) ? nullptr : parts;
+  op.part_stride = w.in.one_in(24) ? w.in.below(100) : sizeof(tenon_op_part);
+  op.part_count = op.parts ? w.in.below(4) : w.number();
+  op.version = w.in.below(3);
+  op.flags = w.in.below(4);
+  op.shape = [](void*, const tenon_op_call* c) {
+    for (uint32_t k = 0; k < c->output_count; ++k)
+      c->give_type(c, k, c->operand_count ? c->operand_types : nullptr);
+  };
+  op.decompose = [](void*, const tenon_op_call* c) {
+    if (c->operand_count) c->give(c, 0, *c->operands);
+  };
+  if (w.in.one_in(8)) op.shape = nullptr;
+  w.good(tenon_op_register(w.in.one_in(24) ? nullptr : &op));
 }
 
 inline void json_of(World& w, Out<tenon_text*>& out, tenon_status* status) {

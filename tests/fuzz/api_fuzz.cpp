@@ -47,6 +47,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(trace_save),
     TENON_CALL(op_count),
     TENON_CALL(op),
+    TENON_CALL(op_register),
     TENON_CALL(graph_create),
     TENON_CALL(graph_destroy),
     TENON_CALL(graph_parse),

@@ -86,11 +86,12 @@ inline void fill(World& w, Attributes& a) {
 inline void graph_add_node(World& w) {
   static constexpr std::string_view kOps[] = {"binary",  "unary",   "matmul", "reduce",
                                               "reshape", "softmax", "expand", "narrow"};
+  tenon_str domain = w.in.one_in(24) ? w.name() : w.text("tenon");
   tenon_str name = w.in.one_in(16) ? w.name() : w.text(w.in.of(kOps));
   if (w.in.one_in(2)) {
     tenon_op_entry e{};
     e.struct_size = sizeof e;
-    if (w.good(tenon_op(w.in.below(tenon_op_count()), &e))) name = e.name;
+    if (w.good(tenon_op(w.in.below(tenon_op_count()), &e))) name = e.name, domain = e.domain;
   }
   Attributes attributes;
   fill(w, attributes);
@@ -103,7 +104,7 @@ inline void graph_add_node(World& w) {
   const bool no_place = w.in.one_in(24);
   tenon_node_desc node{};
   node.struct_size = w.in.one_in(24) ? w.in.below(sizeof node / 8) * 8 : sizeof node;
-  node.domain = w.in.one_in(24) ? w.name() : w.text("tenon");
+  node.domain = domain;
   node.op = name;
   node.version = w.in.one_in(16) ? w.number() : w.in.below(2);
   node.operands = no_operands ? nullptr : operands;

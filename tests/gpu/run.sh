@@ -8,6 +8,8 @@
 #   run.sh capture [BUNDLE] [DEVICE]    on the GPU machine: an app captures CUDA graphs in global mode, as PyTorch does, while
 #                                       tenon runs in another thread and in the same one; results and captures are checked
 #   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
+#   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
+#                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -41,7 +43,9 @@ prepare() {
     "$build/tests/test_exec_random_graph" tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
-  cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$bundle/lib/"
+  cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
+    "$bundle/lib/"
+  cp sdk/examples/softcap.json "$bundle/"
   # What a machine of another distribution may lack or have older.
   ldd "$bundle"/bin/te* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
@@ -271,6 +275,21 @@ run_kinds() {
   TENON_PLUGIN_PATH=$(realpath "$bundle/lib/tenon/plugins") "$bundle/bin/tenon_memory_kinds" "${2:-cuda:0}" 2>&1 | tee "$logs/kinds.log"
 }
 
+run_guest() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} guest=$bundle/lib/tenon_plugin_softcap_cuda.so op='my:softcap(f32[67108864]) {cap=2.5}' exec
+  "$bundle/bin/tenon_conform" --plugin "$guest" --plugin "$bundle/lib/tenon_plugin_template.so" --device "$device" \
+    --cases "$bundle/softcap.json" --verbose 2>&1 | tee "$logs/guest.log"
+  printf 'graph {\n input x: f32[67108864]\n y = my:softcap(x) {cap=2.5} @ "cap"\n output "y" = y\n}\n' >"$logs/guest.txt"
+  "$bundle/bin/tenon" inspect --plugin "$guest" --device "$device" "$logs/guest.txt" | grep cap
+  for exec in stream graph; do
+    echo "exec $exec: as a text of the plugin; tanh of tenon reads and writes as much"
+    "$bundle/bin/tenon" bench --plugin "$guest" --device "$device" --no-ceilings --seconds 1 --exec $exec --op "$op"
+    "$bundle/bin/tenon" bench --device "$device" --no-ceilings --seconds 1 --exec $exec --op 'unary(f32[67108864]) {kind="tanh"}'
+  done
+  grep -q " 0 failed" "$logs/guest.log"
+}
+
 run_bench() {
   enter "${1:-.gpu}"
   local cases=(
@@ -395,6 +414,7 @@ case "${1:-}" in
   two) shift; run_two "$@" ;;
   capture) shift; run_capture "$@" ;;
   kinds) shift; run_kinds "$@" ;;
+  guest) shift; run_guest "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;

@@ -205,16 +205,22 @@ class Legalizer {
 
   bool try_fallback(NodeId n, const std::string& why) {
     report(n).verdict = NodeVerdict::refused;
-    report(n).reason = why;
+    report(n).reason = on_device(0, why);
     if (options_.devices < 2) return false;
     const Taken taken = try_device(n, 1, second(n));
     if (!taken.yes) {
-      report(n).reason = cat(why, "; on the second device: ", taken.why);
+      report(n).reason += "; " + on_device(1, taken.why);
       return false;
     }
     report(n).verdict = NodeVerdict::fallback;
     report(n).reason = why;
     return true;
+  }
+
+  // "cpu:0: no kernel for op softmax"
+  std::string on_device(uint32_t d, const std::string& why) const {
+    if (d < options_.names.size()) return cat(options_.names[d], ": ", why);
+    return d == 0 ? why : "on the second device: " + why;
   }
 
   // Groups have numbers of their own in the legal graph.
@@ -250,7 +256,15 @@ class Legalizer {
     std::string key = form_key(g, node);
     append_key(key, d);
     if (const auto found = recipes_.find(key); found != recipes_.end()) return found->second;
+    // A registered op may be decomposed into itself.
+    constexpr int kDeepest = 64;
+    if (depth_ == kDeepest)
+      fail(Code::invalid_argument, node.op->name(),
+           ": its decomposition does not come to an end: ", kDeepest,
+           " decompositions lie inside each other");
+    ++depth_;
     Recipe recipe = make_recipe(g, node, d);
+    --depth_;
     return recipes_.emplace(key, std::move(recipe)).first->second;
   }
 
@@ -355,6 +369,7 @@ class Legalizer {
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> groups_;  // of a device -> of the legal graph
   uint32_t next_group_ = 0;
   std::unordered_map<std::string, Recipe> recipes_;
+  int depth_ = 0;  // of recipes in the making
   std::string refused_;
   int refused_count_ = 0;
 };

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "host/rates.hpp"
 #include "plan/report.hpp"
@@ -17,8 +18,9 @@
 namespace tenon::core {
 
 struct LegalizeOptions {
-  uint32_t devices = 1;        // 2: device 1 takes what device 0 refuses
-  bool decompose_all = false;  // write every op in primitives
+  uint32_t devices = 1;                  // 2: device 1 takes what device 0 refuses
+  std::span<const std::string> names{};  // (optional) ids of the devices, for messages
+  bool decompose_all = false;            // write every op in primitives
   // Of both devices, or none. Without them nothing goes to device 1 because it costs less there.
   std::span<const Rates> rates{};
 };

@@ -519,6 +519,12 @@ static inline const int64_t* tenon_node_ints(tenon_node_view* n, const char* nam
   *out_count = a ? a->count : 0;
   return a ? (const int64_t*)tenon_blob_at(n->blob, a->bits) : NULL;
 }
+static inline const double* tenon_node_floats(tenon_node_view* n, const char* name,
+                                              uint32_t* out_count) {
+  const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_FLOATS);
+  *out_count = a ? a->count : 0;
+  return a ? (const double*)tenon_blob_at(n->blob, a->bits) : NULL;
+}
 // Returns the index of the function that an attribute refers to, or TENON_NONE.
 static inline uint32_t tenon_node_function(tenon_node_view* n, const char* name) {
   const tenon_blob_attr* a = tenon_node_attr(n, name, TENON_ATTR_FUNCTION);

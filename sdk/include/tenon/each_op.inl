@@ -10,6 +10,7 @@
 #define TENON_BOOL(n, d)
 #define TENON_DTYPE(n, d)
 #define TENON_INTS(n)
+#define TENON_FLOATS(n)
 #define TENON_FN(n)
 #define TENON_OUT(n)
 #define TENON_OUT_OPT(n)

@@ -34,6 +34,7 @@
 #include "backend.h"
 #include "blob.h"
 #include "dtype.hpp"
+#include "kernels.h"
 #include "ops.hpp"
 #include "unary.hpp"
 
@@ -276,6 +277,10 @@ struct Row {
   uint32_t flags;
   // Decodes the node into its op struct and calls the author's make.
   Kernel (*make)(tenon_node_view& view, const Node& node);
+  std::string_view domain = "tenon";
+  // (optional) The op, of this version: a node without a required operand or output is refused.
+  const OpSchema* schema = nullptr;
+  const tenon_kernel_row* guest = nullptr;  // set by the layer: a kernel of another plugin
 };
 
 // The rows of one op family, for a plugin that has one source file per family.
@@ -305,6 +310,11 @@ class Decoder {
   void attr(const char* name, std::vector<int64_t>& field, const std::vector<int64_t>&) {
     uint32_t count = 0;
     const int64_t* list = tenon_node_ints(&view_, name, &count);
+    field.assign(list, list + count);
+  }
+  void attr(const char* name, std::vector<double>& field, const std::vector<double>&) {
+    uint32_t count = 0;
+    const double* list = tenon_node_floats(&view_, name, &count);
     field.assign(list, list + count);
   }
   void attr(const char* name, Function& field, const Function& otherwise) {
@@ -338,14 +348,20 @@ class Decoder {
   uint32_t list_ = 0;
 };
 
-// Makes a row: row<op::unary, make_unary>().
+// Makes a row: row<op::unary, make_unary>(). For an op of one's own, the op struct comes from the
+// list of its domain (op_structs.inl): row<my::softcap, make_softcap>().
 template <class Op, Kernel (*make)(const Op&, const Node&)>
 constexpr Row row(uint32_t flags = 0) {
-  return {Op::kName, Op::kVersion, flags, [](tenon_node_view& view, const Node& node) {
+  return {Op::kName,
+          Op::kVersion,
+          flags,
+          [](tenon_node_view& view, const Node& node) {
             Op op;
             visit(op, Decoder(view, node));
             return make(op, node);
-          }};
+          },
+          Op::kDomain,
+          &schema_of<Op>()};
 }
 
 }  // namespace tenon::sdk

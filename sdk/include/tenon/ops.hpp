@@ -51,32 +51,19 @@ struct OpPart {
   constexpr bool is_operand_list() const {
     return kind == Kind::operand_list || kind == Kind::optional_list;
   }
+  // An attribute that a node must have.
+  constexpr bool required() const {
+    return kind == Kind::attr && name == "kind" && attr_type == TENON_ATTR_STR &&
+           default_str.empty();
+  }
 };
 
 namespace detail {
 inline constexpr OpPart kOpParts[] = {
 #define TENON_OP(n, v, f, l) \
   {.kind = OpPart::Kind::begin, .name = #n, .version = v, .family = #f, .level = OpLevel::l},
-#define TENON_IN(n) {.kind = OpPart::Kind::operand, .name = #n},
-#define TENON_IN_OPT(n) {.kind = OpPart::Kind::optional_operand, .name = #n},
-#define TENON_IN_LIST(n) {.kind = OpPart::Kind::operand_list, .name = #n},
-#define TENON_IN_LIST_OPT(n) {.kind = OpPart::Kind::optional_list, .name = #n},
-#define TENON_STR(n, d) \
-  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_STR, .default_str = d},
-#define TENON_I64(n, d) \
-  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_I64, .default_int = d},
-#define TENON_F64(n, d) \
-  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_F64, .default_float = d},
-#define TENON_BOOL(n, d) \
-  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_BOOL, .default_int = d},
-#define TENON_DTYPE(n, d) \
-  {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_DTYPE, .default_int = d},
-#define TENON_INTS(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_INTS},
-#define TENON_FN(n) {.kind = OpPart::Kind::attr, .name = #n, .attr_type = TENON_ATTR_FUNCTION},
-#define TENON_OUT(n) {.kind = OpPart::Kind::output, .name = #n},
-#define TENON_OUT_OPT(n) {.kind = OpPart::Kind::optional_output, .name = #n},
-#define TENON_OUT_LIST(n) {.kind = OpPart::Kind::output_list, .name = #n},
 #define TENON_END(n) {.kind = OpPart::Kind::end, .name = #n},
+#include "op_parts.inl"
 #include "ops.def"
 #include "undef_ops.inl"
 };
@@ -150,6 +137,20 @@ constexpr const OpSchema* find_op(std::string_view name) {
   for (const OpSchema& s : all_ops())
     if (s.name == name) return &s;
   return nullptr;
+}
+
+namespace detail {
+template <class Op>
+inline constexpr OpSchema kOwnSchema = tenon_schema(static_cast<const Op*>(nullptr));
+}  // namespace detail
+
+// Returns the schema of an op struct (op_structs.inl).
+template <class Op>
+constexpr const OpSchema& schema_of() {
+  if constexpr (Op::kDomain == "tenon")
+    return *find_op(Op::kName);
+  else
+    return detail::kOwnSchema<Op>;
 }
 
 }  // namespace tenon

@@ -28,7 +28,9 @@
 
 #include "backend.h"
 #include "kernel.hpp"
+#include "kernels.h"
 #include "manifest.h"
+#include "op.h"
 
 namespace tenon::sdk {
 
@@ -78,6 +80,9 @@ struct Runtime {
   State* state = nullptr;                // what PluginSpec::create made
 };
 
+// Makes the description of an op: tenon::op_desc of op.hpp, or the author's own function.
+using OpDesc = tenon_op_desc (*)();
+
 // A whole plugin, as a constexpr variable.
 struct PluginSpec {
   std::string_view name, version, vendor;  // name: lower case, no spaces
@@ -85,11 +90,20 @@ struct PluginSpec {
   std::span<const FamilyRows> families{};  // (optional) more rows, one entry per op family
   // (optional) Makes the state for a runtime. No device work.
   std::unique_ptr<State> (*create)(const Runtime&) = nullptr;
-  std::vector<DeviceSpec> (*devices)(const Runtime&);
+  std::vector<DeviceSpec> (*devices)(const Runtime&) = nullptr;
   std::string (*note)(const Runtime&) = nullptr;  // (optional) why there is no device, or a remark
   // Opens device `index`. threads is at least 1. May be slow; may throw Failure or any exception.
-  std::unique_ptr<Device> (*open)(const Runtime&, uint32_t index, uint32_t threads);
+  std::unique_ptr<Device> (*open)(const Runtime&, uint32_t index, uint32_t threads) = nullptr;
   bool streams = false;  // open() returns StreamDevices; for TENON_STREAM_PLUGIN
+  // (optional) Ops of the plugin's own, registered in every process that loads it.
+  std::span<const OpDesc> ops{};
+  // (optional) Kernels for devices of other plugins: host_kernel(), cuda_kernel() (cuda_kernel.hpp).
+  // A plugin that has nothing but ops and such kernels needs neither devices nor open.
+  std::span<const tenon_kernel_row> kernels{};
+  // (optional, for devices with streams) The form of kernels that this plugin accepts from others,
+  // and what makes a Kernel of one, or throws a Refusal. `kernel` starts with its struct_size.
+  std::string_view kernel_form{};
+  Kernel (*adopt)(const void* kernel, const Node& node) = nullptr;
 };
 
 }  // namespace tenon::sdk

@@ -38,6 +38,7 @@
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 
+#include "op.h"
 #include "types.h"
 #include "version.h"
 
@@ -50,7 +51,6 @@ extern "C" {
 typedef struct tenon_status tenon_status;
 typedef struct tenon_text tenon_text;
 typedef struct tenon_runtime tenon_runtime;
-typedef struct tenon_graph tenon_graph;
 typedef struct tenon_store tenon_store;
 typedef struct tenon_executable tenon_executable;
 typedef struct tenon_context tenon_context;
@@ -132,7 +132,7 @@ typedef struct tenon_plugin_entry {
   uint64_t struct_size;
   tenon_str path;
   tenon_str stage;            // the last stage reached: permissions, manifest, dlopen, symbol,
-                              // negotiate, create, enumerate, loaded
+                              // negotiate, create, enumerate, ops, loaded
   tenon_str text;             // why loading stopped there; for a loaded plugin its note
   tenon_str name;             // empty if unknown
   tenon_str version;          // empty if unknown
@@ -298,16 +298,26 @@ typedef struct tenon_op_entry {
   uint32_t has_decomposition;
   uint32_t reserved0;
   tenon_str values;           // what string and dtype attributes accept: "kind=sum|mean|max"
+  tenon_str origin;           // who registered it: "tenon", "the app", or the name of a plugin
+  const tenon_op_part* parts; // operands, attributes and outputs
+  uint64_t part_stride;       // bytes from one part to the next
+  uint32_t part_count;
+  uint32_t reserved1;
 } tenon_op_entry;
+
+// The ops of tenon, then registered ones in the order of registration. An index never changes its
+// meaning, and the texts live as long as the process.
 
 TENON_API uint32_t tenon_op_count(void);
 TENON_API tenon_status* tenon_op(uint32_t index, tenon_op_entry* out_entry);
 
+// Registers an op of the app's own, for all graphs of the process. Fails if the description is not
+// valid, or if another one is registered under the same domain, name and version. Registering the
+// same one again does nothing. There is no way back: graphs may use the op.
+TENON_API tenon_status* tenon_op_register(const tenon_op_desc* op);
+
 
 // ---- Graphs -------------------------------------------------------------------------------------
-
-// A value of one graph. TENON_NONE = absent.
-typedef uint32_t tenon_value;
 
 TENON_API tenon_status* tenon_graph_create(tenon_str name, tenon_graph** out_graph);
 TENON_API void tenon_graph_destroy(tenon_graph* graph);
@@ -343,55 +353,6 @@ TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dty
                                              const int64_t* dims, const void* data, uint64_t size,
                                              tenon_value* out_value);
 
-// tenon_arg::type: which field holds the value
-#define TENON_ARG_I64      UINT32_C(1)
-#define TENON_ARG_F64      UINT32_C(2)
-#define TENON_ARG_BOOL     UINT32_C(3)
-#define TENON_ARG_STR      UINT32_C(4)
-#define TENON_ARG_INTS     UINT32_C(5)
-#define TENON_ARG_FLOATS   UINT32_C(6)
-#define TENON_ARG_DTYPE    UINT32_C(7)
-#define TENON_ARG_FUNCTION UINT32_C(8)
-
-// An attribute of a node.
-typedef struct tenon_arg {
-  tenon_str name;
-  uint32_t type;              // TENON_ARG_*
-  uint32_t count;             // INTS, FLOATS: number of elements
-  int64_t i64;                // I64, BOOL, DTYPE
-  double f64;                 // F64
-  tenon_str str;              // STR
-  const int64_t* ints;        // INTS
-  union {
-    const double* floats;         // FLOATS
-    const tenon_graph* function;  // FUNCTION: a body; copied
-  };
-} tenon_arg;
-#define TENON_ARG_SIZE_V1 72u
-
-// A node to add. `tenon ops` lists the ops.
-typedef struct tenon_node_desc {
-  uint64_t struct_size;
-  tenon_str domain;             // empty = "tenon"
-  tenon_str op;
-  const tenon_value* operands;  // in the order of the op: one for an operand, TENON_NONE = absent;
-                                // for a list of operands, one for each of its entries
-  const uint32_t* lists;        // how many entries each list has; lists behind list_count have none.
-                                // NULL: the op's first list has all operands from its position on
-  const tenon_arg* attributes;
-  uint64_t attribute_stride;    // bytes from one attribute to the next: sizeof(tenon_arg)
-  const uint8_t* want;          // one per output: 0 leaves out an optional output. NULL: only the
-                                // outputs that are not optional
-  tenon_str provenance;         // where the node comes from in the source; appears in messages; may
-                                // be empty
-  uint32_t version;             // of the op, 0 = the newest
-  uint32_t operand_count;
-  uint32_t list_count;
-  uint32_t attribute_count;
-  uint32_t output_count;        // of the op; for a list of outputs, as many as are wanted
-  uint32_t reserved0;
-} tenon_node_desc;
-
 // Adds a node. out_values: output_count values, TENON_NONE for outputs left out. Types are checked
 // now if they are known, otherwise when symbols are bound.
 TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, const tenon_node_desc* node,
@@ -403,15 +364,6 @@ TENON_API tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, t
 // Updates a weight or state: after the run, `target` holds `value`. At most one update per target.
 TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target,
                                            tenon_value value);
-
-// The caller sets struct_size.
-typedef struct tenon_tensor_type {
-  uint64_t struct_size;
-  tenon_dtype dtype;          // TENON_DTYPE_NONE: depends on symbols that are not bound yet
-  uint16_t rank;
-  uint32_t reserved0;
-  int64_t dims[TENON_MAX_RANK];
-} tenon_tensor_type;
 
 TENON_API tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
                                          tenon_tensor_type* out_type);

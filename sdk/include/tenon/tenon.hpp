@@ -30,29 +30,12 @@
 #include <utility>
 #include <vector>
 
-#include "ops.hpp"
+#include "node.hpp"
 #include "tenon.h"
 
 namespace tenon {
 
-inline constexpr tenon_dtype f32 = TENON_DTYPE_F32, f16 = TENON_DTYPE_F16, bf16 = TENON_DTYPE_BF16,
-                             f64 = TENON_DTYPE_F64, i8 = TENON_DTYPE_I8, i16 = TENON_DTYPE_I16,
-                             i32 = TENON_DTYPE_I32, i64 = TENON_DTYPE_I64, u8 = TENON_DTYPE_U8,
-                             u16 = TENON_DTYPE_U16, u32 = TENON_DTYPE_U32, u64 = TENON_DTYPE_U64,
-                             boolean = TENON_DTYPE_BOOL;
-
-class Error : public std::runtime_error {
- public:
-  Error(tenon_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
-  tenon_code code() const { return code_; }
-
- private:
-  tenon_code code_;
-};
-
 namespace detail {
-inline tenon_str str(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string string(tenon_str s) { return {s.data ? s.data : "", s.size}; }
 inline void check(tenon_status* status) {
   if (!status) return;
   const Error error(tenon_status_code(status), string(tenon_status_text(status)));
@@ -73,58 +56,10 @@ struct Deleter {
 };
 template <class T, auto destroy>
 using Handle = std::unique_ptr<T, Deleter<destroy>>;
-
-template <class T>
-constexpr tenon_dtype dtype_of() {
-  if constexpr (std::is_same_v<T, float>)
-    return TENON_DTYPE_F32;
-  else if constexpr (std::is_same_v<T, double>)
-    return TENON_DTYPE_F64;
-  else if constexpr (std::is_same_v<T, bool>)
-    return TENON_DTYPE_BOOL;
-  else if constexpr (std::is_integral_v<T>) {
-    constexpr tenon_dtype of_signed[] = {TENON_DTYPE_I8, TENON_DTYPE_I16, TENON_DTYPE_I32,
-                                         TENON_DTYPE_I64};
-    constexpr tenon_dtype of_unsigned[] = {TENON_DTYPE_U8, TENON_DTYPE_U16, TENON_DTYPE_U32,
-                                           TENON_DTYPE_U64};
-    constexpr int k = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
-    return std::is_signed_v<T> ? of_signed[k] : of_unsigned[k];
-  } else {
-    static_assert(sizeof(T) == 0, "no dtype of tenon has this C++ type; pass bytes and a dtype");
-  }
-}
 }  // namespace detail
 
 inline std::string version() { return detail::string(tenon_version()); }
 inline std::string code_name(tenon_code code) { return detail::string(tenon_code_name(code)); }
-
-// A dtype and a shape.
-struct TensorType {
-  tenon_dtype dtype = TENON_DTYPE_NONE;
-  std::vector<int64_t> dims{};
-
-  TensorType() = default;
-  TensorType(tenon_dtype dtype_, std::vector<int64_t> dims_)
-      : dtype(dtype_), dims(std::move(dims_)) {}
-  explicit TensorType(const tenon_tensor_type& t) : dtype(t.dtype), dims(t.dims, t.dims + t.rank) {}
-  // Throws if the shape has symbols, or if the number of elements overflows.
-  int64_t elements() const {
-    int64_t n = 1;
-    bool zero = false;
-    for (int64_t d : dims) {
-      if (d < 0) throw Error(TENON_INVALID_ARGUMENT, "elements of a type with symbols");
-      if (d == 0)
-        zero = true;
-      else if (n > (INT64_MAX >> 7) / d)
-        throw Error(TENON_INVALID_ARGUMENT, "a shape whose size overflows");
-      else
-        n *= d;
-    }
-    return zero ? 0 : n;
-  }
-  uint64_t bytes() const { return tenon_dense_bytes(dtype, elements()); }
-  friend bool operator==(const TensorType&, const TensorType&) = default;
-};
 
 struct DeviceEntry {
   std::string id, kind, name, plugin, reason;
@@ -141,6 +76,12 @@ struct OpEntry {
   uint32_t version = 0;
   bool has_gradient = false, has_decomposition = false;
   std::string values{};  // what string and dtype attributes accept: "kind=sum|mean|max"
+  std::string origin{};  // "tenon", "the app", or the name of a plugin
+  // In the process for good, so the texts of the parts live as long.
+  std::vector<tenon_op_part> parts{};
+
+  // As graph text writes it: "softmax", "my:softcap".
+  std::string full_name() const { return domain == "tenon" ? name : domain + ":" + name; }
 };
 
 inline std::vector<OpEntry> list_ops() {
@@ -149,9 +90,20 @@ inline std::vector<OpEntry> list_ops() {
     tenon_op_entry e{};
     e.struct_size = sizeof e;
     detail::check(tenon_op(i, &e));
-    out.push_back({detail::string(e.domain), detail::string(e.name), detail::string(e.family),
-                   detail::string(e.level), detail::string(e.signature), e.version,
-                   e.has_gradient != 0, e.has_decomposition != 0, detail::string(e.values)});
+    OpEntry& op = out.emplace_back(OpEntry{detail::string(e.domain),
+                                           detail::string(e.name),
+                                           detail::string(e.family),
+                                           detail::string(e.level),
+                                           detail::string(e.signature),
+                                           e.version,
+                                           e.has_gradient != 0,
+                                           e.has_decomposition != 0,
+                                           detail::string(e.values),
+                                           detail::string(e.origin),
+                                           {}});
+    const auto* part = reinterpret_cast<const char*>(e.parts);
+    for (uint32_t k = 0; k < e.part_count; ++k, part += e.part_stride)
+      op.parts.push_back(*reinterpret_cast<const tenon_op_part*>(part));
   }
   return out;
 }
@@ -287,83 +239,8 @@ class Runtime {
   detail::Handle<tenon_runtime, tenon_runtime_destroy> handle_;
 };
 
-// A value of a graph; absent by default.
-struct Value {
-  tenon_value id = TENON_NONE;
-  explicit operator bool() const { return id != TENON_NONE; }
-  friend bool operator==(Value, Value) = default;
-};
-
-// The outputs of a new node. Converts to the first one.
-struct Node {
-  std::vector<Value> outputs;
-  operator Value() const { return outputs[0]; }  // NOLINT: implicit on purpose
-  Value operator[](size_t k) const { return outputs[k]; }
-};
-
-class Graph;
-
-// A graph as an attribute, for example a fused body. The graph must live until the node is added.
-struct Function {
-  const tenon_graph* graph = nullptr;
-  Function() = default;
-  Function(const Graph& body);  // NOLINT: implicit on purpose
-};
-
-// The ops: one struct each, see op_structs.inl.
-namespace op {
-#include "op_structs.inl"
-}  // namespace op
-
-namespace detail {
-// Converts an op struct to a tenon_node_desc. Leaves out attributes that
-// equal their default.
-struct NodeEncoder {
-  std::vector<tenon_value> operands{};
-  std::vector<uint32_t> lists{};
-  std::vector<tenon_arg> args{};
-  std::vector<uint8_t> want{};
-
-  tenon_arg& arg(const char* name, uint32_t type) {
-    tenon_arg a{};
-    a.name = str(name);
-    a.type = type;
-    return args.emplace_back(a);
-  }
-  void attr(const char* name, const std::string& v, const std::string& otherwise) {
-    if (v != otherwise) arg(name, TENON_ARG_STR).str = str(v);
-  }
-  void attr(const char* name, int64_t v, int64_t otherwise) {
-    if (v != otherwise) arg(name, TENON_ARG_I64).i64 = v;
-  }
-  void attr(const char* name, double v, double otherwise) {
-    if (v != otherwise && !(is_unset(v) && is_unset(otherwise))) arg(name, TENON_ARG_F64).f64 = v;
-  }
-  void attr(const char* name, bool v, bool otherwise) {
-    if (v != otherwise) arg(name, TENON_ARG_BOOL).i64 = v;
-  }
-  void attr(const char* name, tenon_dtype v, tenon_dtype otherwise) {
-    if (v != otherwise) arg(name, TENON_ARG_DTYPE).i64 = v;
-  }
-  void attr(const char* name, const std::vector<int64_t>& v, const std::vector<int64_t>&) {
-    if (v.empty()) return;
-    tenon_arg& a = arg(name, TENON_ARG_INTS);
-    a.ints = v.data();
-    a.count = static_cast<uint32_t>(v.size());
-  }
-  void attr(const char* name, const Function& v, const Function&) {
-    if (v.graph) arg(name, TENON_ARG_FUNCTION).function = v.graph;
-  }
-  void operand(const char*, Value v) { operands.push_back(v.id); }
-  void optional(const char*, Value v) { operands.push_back(v.id); }
-  void list(const char*, const std::vector<Value>& vs) {
-    for (Value v : vs) operands.push_back(v.id);
-    lists.push_back(static_cast<uint32_t>(vs.size()));
-  }
-  void output(const char*, bool wanted = true) { want.push_back(wanted); }
-  void output_list(const char*, size_t count) { want.insert(want.end(), count, 1); }
-};
-}  // namespace detail
+// Registers an op of the app's own (op.hpp).
+inline void register_op(const tenon_op_desc& op) { detail::check(tenon_op_register(&op)); }
 
 struct Optimizer {
   uint32_t kind = TENON_OPTIMIZER_ADAMW;
@@ -438,27 +315,12 @@ class Graph {
   // Appends a node. Messages and reports quote `provenance`.
   template <class Op>
   Node add(const Op& op, std::string_view provenance = {}) {
-    detail::NodeEncoder e;
-    visit(op, e);
     static_assert(
         !requires { op.wrt; }, "use gradients()");
+    const detail::NodeEncoder e(op);
+    const tenon_node_desc desc = e.desc(op, provenance);
     Node node{std::vector<Value>(e.want.size())};
-    static_assert(sizeof(Value) == sizeof(tenon_value));
     std::vector<tenon_value> out(e.want.size(), TENON_NONE);
-    tenon_node_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.op = detail::str(Op::kName);
-    desc.version = Op::kVersion;
-    desc.operands = e.operands.data();
-    desc.operand_count = static_cast<uint32_t>(e.operands.size());
-    desc.lists = e.lists.data();
-    desc.list_count = static_cast<uint32_t>(e.lists.size());
-    desc.attributes = e.args.data();
-    desc.attribute_stride = sizeof(tenon_arg);
-    desc.attribute_count = static_cast<uint32_t>(e.args.size());
-    desc.want = e.want.data();
-    desc.output_count = static_cast<uint32_t>(e.want.size());
-    desc.provenance = detail::str(provenance);
     detail::check(tenon_graph_add_node(handle(), &desc, out.data()));
     for (size_t k = 0; k < out.size(); ++k) node.outputs[k].id = out[k];
     return node;

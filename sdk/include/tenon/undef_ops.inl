@@ -11,6 +11,7 @@
 #undef TENON_BOOL
 #undef TENON_DTYPE
 #undef TENON_INTS
+#undef TENON_FLOATS
 #undef TENON_FN
 #undef TENON_OUT
 #undef TENON_OUT_OPT

@@ -8,6 +8,7 @@
 
 #include "../derived_weights.h"
 #include "../prepare.h"
+#include "guest.hpp"
 #include "instance.hpp"
 #include "lowering.hpp"
 #include "objects.hpp"
@@ -60,6 +61,11 @@ inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
     state->rows.assign(spec.rows.begin(), spec.rows.end());
     for (const FamilyRows rows_of : spec.families)
       for (const Row& row : rows_of()) state->rows.push_back(row);
+    for (const OpDesc desc : spec.ops) state->ops.push_back(desc());
+    state->op_list = {sizeof(tenon_ops), state->ops.data(), sizeof(tenon_op_desc),
+                      static_cast<uint32_t>(state->ops.size()), 0};
+    state->kernels = {sizeof(tenon_kernels), spec.kernels.data(), sizeof(tenon_kernel_row),
+                      static_cast<uint32_t>(spec.kernels.size()), 0};
     *out = reinterpret_cast<tenon_plugin*>(state.release());
   });
 }
@@ -84,8 +90,11 @@ inline tenon_status* enumerate(tenon_plugin* plugin, const tenon_device_list** o
   auto* state = behind<PluginState>(plugin);
   return guarded({state, "enumerate"}, [&] {
     if (state->list.struct_size == 0) {
-      state->devices = state->spec->devices(state->runtime);
-      state->note = state->spec->note ? state->spec->note(state->runtime) : std::string();
+      if (state->spec->devices) state->devices = state->spec->devices(state->runtime);
+      if (state->spec->note)
+        state->note = state->spec->note(state->runtime);
+      else if (!state->spec->devices)
+        state->note = "ops and kernels for devices of other plugins";
       for (const DeviceSpec& d : state->devices)
         state->infos.push_back(info_of(d, state->spec->streams));
       for (const tenon_device_info& i : state->infos) state->info_pointers.push_back(&i);
@@ -213,7 +222,8 @@ inline tenon_blob open_blob(const void* bytes, uint64_t size) {
 
 inline Target target_of(const DeviceState& state) {
   return {state.device.get(), state.spec.alignment, !state.plugin->spec->streams,
-          state.plugin->runtime.abi_minor};
+          state.plugin->runtime.abi_minor,
+          state.plugin->spec->streams ? state.plugin->spec->adopt : adopt_host_kernel};
 }
 
 inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& result) {
@@ -248,7 +258,8 @@ inline tenon_status* query(tenon_device* device, const void* bytes, uint64_t siz
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "query"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->rows, blob, target_of(*state));
+    const std::vector<Row> rows = rows_of(*state);
+    Lowering lowering(rows, blob, target_of(*state));
     auto answer = std::make_unique<QueryResult>();
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       answer->verdicts.push_back(verdict_of(lowering, i, *answer));
@@ -285,7 +296,8 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "compile"}, [&] {
     const tenon_blob blob = open_blob(bytes, size);
-    Lowering lowering(state->plugin->rows, blob, target_of(*state));
+    const std::vector<Row> rows = rows_of(*state);
+    Lowering lowering(rows, blob, target_of(*state));
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       try {
         lowering.lower(i);
@@ -442,11 +454,23 @@ inline tenon_status* step_times(tenon_instance* instance, tenon_step_time* out, 
   });
 }
 
-inline const void* get_extension(tenon_plugin*, tenon_str id) noexcept {
+inline const tenon_ops* ops_of(tenon_plugin* plugin) {
+  const auto* state = behind<PluginState>(plugin);
+  return state->ops.empty() ? nullptr : &state->op_list;
+}
+
+inline const tenon_kernels* kernels_of(tenon_plugin* plugin) {
+  const auto* state = behind<PluginState>(plugin);
+  return state->kernels.row_count ? &state->kernels : nullptr;
+}
+
+inline const void* get_extension(tenon_plugin* plugin, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), run_measured, step_times};
   static constexpr tenon_derived_weights derived = {sizeof(tenon_derived_weights), derive};
   if (text(id) == TENON_PROFILER_ID) return &profiler;
   if (text(id) == TENON_PREPARE_ID) return &kPrepare;
+  if (text(id) == TENON_OPS_ID) return ops_of(plugin);
+  if (text(id) == TENON_KERNELS_ID) return kernels_of(plugin);
   return text(id) == TENON_DERIVED_WEIGHTS_ID ? &derived : nullptr;
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -47,7 +48,80 @@ struct Target {
   uint64_t alignment = 64;
   bool host_memory = true;
   uint32_t abi_minor = TENON_ABI_MINOR;
+  // Makes a Kernel of what another plugin's maker gives; null: there are no such rows.
+  Kernel (*adopt)(const void* kernel, const Node& node) = nullptr;
 };
+
+inline bool is_frozen(const tenon_blob_value& v) {
+  return v.space == TENON_SPACE_WEIGHT && !(v.flags & TENON_VALUE_UPDATED);
+}
+
+// A node whose operands are all dense and aligned as the device's memory. types: its Values point
+// into it.
+inline Node dense_node(const tenon_blob& blob, const tenon_node_view& view, std::string_view domain,
+                       std::string_view op, const Target& target, std::deque<Type>& types) {
+  const tenon_blob_node& n = *view.node;
+  Node node = NodeReader::make(domain, op, n.version, target.device, target.abi_minor);
+  const auto value = [&](uint32_t v) -> const tenon_blob_value& {
+    return *tenon_blob_value_at(&blob, view.function, v);
+  };
+  const auto type = [&](uint32_t v) { return &types.emplace_back(type_of(blob, value(v))); };
+  for (const uint32_t v :
+       std::span(tenon_blob_indices(&blob, n.operands), static_cast<size_t>(n.operand_count))) {
+    if (v == TENON_NONE)
+      NodeReader::add_input(node, nullptr, nullptr);
+    else
+      NodeReader::add_input(node, type(v),
+                            value(v).data ? tenon_blob_at(&blob, value(v).data) : nullptr,
+                            is_frozen(value(v)), target.alignment);
+  }
+  for (const uint32_t v :
+       std::span(tenon_blob_indices(&blob, n.outputs), static_cast<size_t>(n.output_count)))
+    NodeReader::add_output(node, v == TENON_NONE ? nullptr : type(v), target.alignment);
+  return node;
+}
+
+// Asks the maker of another plugin.
+inline Kernel guest_kernel(const tenon_kernel_row& row, const tenon_blob& blob, uint32_t index,
+                           const Node& node, const Target& target) {
+  struct Answer {
+    const Node& node;
+    const Target& target;
+    std::optional<Kernel> kernel{};
+    std::exception_ptr refusal{};
+  } answer{node, target};
+  tenon_kernel_request request{};
+  request.struct_size = sizeof request;
+  request.owner = &answer;
+  request.blob = blob.bytes;
+  request.blob_size = blob.size;
+  request.node = index;
+  request.abi_minor = target.abi_minor;
+  request.alignment = target.alignment;
+  for (size_t k = 0; k < node.input_count(); ++k)
+    if (const Value v = node.in(k)) request.alignment = std::min(request.alignment, v.alignment());
+  request.refuse = [](const tenon_kernel_request* r, uint32_t reason, tenon_str why) {
+    auto& a = *static_cast<Answer*>(r->owner);
+    try {
+      a.refusal = std::make_exception_ptr(Refusal(reason, std::string(text(why))));
+    } catch (...) {
+      a.refusal = std::current_exception();
+    }
+  };
+  request.give = [](const tenon_kernel_request* r, const void* kernel) {
+    auto& a = *static_cast<Answer*>(r->owner);
+    try {
+      a.kernel = a.target.adopt(kernel, a.node);
+    } catch (...) {
+      a.refusal = std::current_exception();
+    }
+  };
+  row.make(row.user, &request);
+  if (answer.refusal) std::rethrow_exception(answer.refusal);
+  if (!answer.kernel)
+    throw Refusal(TENON_REASON_OTHER, "the maker of another plugin gave neither kernel nor reason");
+  return std::move(*answer.kernel);
+}
 
 class Lowering {
  public:
@@ -138,17 +212,20 @@ class Lowering {
                            op = text(tenon_blob_str(&blob_, n.op));
     std::string other;
     for (const Row& row : rows_) {
-      if (row.op != op || domain != "tenon") continue;
+      if (row.op != op || row.domain != domain) continue;
       if (row.version >= n.version) return row;
       other = " (this plugin has version " + std::to_string(row.version) + ")";
     }
-    throw Refusal(TENON_REASON_OP, "no kernel for op " + std::string(domain) + "." +
-                                       std::string(op) + " version " + std::to_string(n.version) +
-                                       other);
+    // As graph text names it.
+    const std::string name =
+        (domain == "tenon" ? std::string() : std::string(domain) + ":") + std::string(op);
+    throw Refusal(TENON_REASON_OP,
+                  "no kernel for op " + name + " version " + std::to_string(n.version) + other);
   }
 
   static void check_complete(const tenon_node_view& view, const Row& row) {
-    const OpSchema* schema = find_op(row.op);
+    const OpSchema* schema = row.schema;
+    if (!schema && row.domain == "tenon") schema = find_op(row.op);
     if (schema && schema->version == row.version) layer::check_complete(*schema, view);
   }
 
@@ -160,7 +237,7 @@ class Lowering {
   Kernel make(const Row& row, uint32_t index, bool dense) const {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
-    Node node = NodeReader::make("tenon", row.op, n.version, target_.device, target_.abi_minor);
+    Node node = NodeReader::make(row.domain, row.op, n.version, target_.device, target_.abi_minor);
     std::deque<Type> types;  // Values point into it
     for (uint32_t v : operands(n)) {
       if (v == TENON_NONE) {
@@ -179,15 +256,12 @@ class Lowering {
                              v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)),
                              target_.alignment);
     }
+    if (row.guest) return guest_kernel(*row.guest, blob_, index, node, target_);
     Kernel kernel = row.make(view, node);
     check_known(view);
     if (!kernel.run && kernel.view.empty())
       throw Refusal(TENON_REASON_OTHER, "its kernel is empty");
     return kernel;
-  }
-
-  static bool is_frozen(const tenon_blob_value& v) {
-    return v.space == TENON_SPACE_WEIGHT && !(v.flags & TENON_VALUE_UPDATED);
   }
 
   uint64_t alignment_of(const Place& p) const {
@@ -224,7 +298,8 @@ class Lowering {
   Kernel make_copy(const Place& source, const Type& to) const {
     const Type& from = source.type;
     for (const Row& row : rows_) {
-      if (row.op != op::copy::kName || !(row.flags & kStrided)) continue;
+      if (row.op != op::copy::kName || row.domain != op::copy::kDomain || !(row.flags & kStrided))
+        continue;
       const tenon_blob_node bare{};
       tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0, 0, 0};
       Node node = NodeReader::make("tenon", row.op, row.version, target_.device, target_.abi_minor);

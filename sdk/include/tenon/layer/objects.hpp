@@ -21,6 +21,9 @@ struct PluginState {
   std::vector<tenon_device_info> infos;
   std::vector<const tenon_device_info*> info_pointers;
   tenon_device_list list;
+  std::vector<tenon_op_desc> ops;
+  tenon_ops op_list;
+  tenon_kernels kernels;
 };
 
 struct DeviceState {

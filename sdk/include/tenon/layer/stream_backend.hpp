@@ -329,12 +329,14 @@ inline tenon_status* take_choice(tenon_device* device, tenon_str choice) noexcep
   return guarded({state->plugin, "take"}, [&] { stream_device(*state).take_choice(text(choice)); });
 }
 
-inline const void* stream_extension(tenon_plugin*, tenon_str id) noexcept {
+inline const void* stream_extension(tenon_plugin* plugin, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), stream_run_measured,
                                               stream_step_times};
   static constexpr tenon_choices choices = {sizeof(tenon_choices), list_choices, take_choice};
   if (text(id) == TENON_PROFILER_ID) return &profiler;
   if (text(id) == TENON_CHOICES_ID) return &choices;
+  if (text(id) == TENON_OPS_ID) return ops_of(plugin);
+  if (text(id) == TENON_KERNELS_ID) return kernels_of(plugin);
   return text(id) == TENON_PREPARE_ID ? &kPrepare : nullptr;
 }
 

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of other plugins: texts that come through tenon/cuda_kernel.h.
+#pragma once
+
+#include "tenon/cuda_kernel.h"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cuda {
+
+// given: a tenon_cuda_kernel of any version. Throws sdk::Refusal if it is not valid, or if its text
+// cannot be compiled here.
+sdk::Kernel adopt_text(const void* given, const sdk::Node& node);
+
+}  // namespace tenon::cuda
