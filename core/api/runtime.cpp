@@ -124,11 +124,12 @@ const OpData* op_data(size_t index, size_t* out_count) {
   static std::mutex& mutex = *new std::mutex;  // never destroyed, as the texts
   static std::deque<OpData>& all = *new std::deque<OpData>;
   const std::lock_guard lock(mutex);
-  if (all.empty())
-    for (const OpRecord* r : all_records()) all.emplace_back(*r);
+  const std::vector<const OpRecord*>& own = all_records();
   const std::vector<const OpRecord*> registered = registered_records();
-  for (size_t i = all.size() - all_records().size(); i < registered.size(); ++i)
-    all.emplace_back(*registered[i]);
+  while (all.size() < own.size() + registered.size()) {
+    const size_t i = all.size();
+    all.emplace_back(i < own.size() ? *own[i] : *registered[i - own.size()]);
+  }
   if (out_count) *out_count = all.size();
   return index < all.size() ? &all[index] : nullptr;
 }

@@ -214,6 +214,9 @@ NodeId first_request(const Graph& graph) {
 
 // Repeats until every node on the path has a gradient or cannot get one.
 void lower_way(Graph& graph, ValueMap* map) {
+  // A registered op may be decomposed into itself, also several times over.
+  constexpr int kMostRounds = 64;
+  const uint64_t most_nodes = 64 * uint64_t{graph.node_count()} + (1 << 17);
   for (int round = 0;; ++round) {
     const NodeId request = first_request(graph);
     const auto& operands = graph[request].operands;
@@ -221,7 +224,7 @@ void lower_way(Graph& graph, ValueMap* map) {
     NodeId first = 0;
     while (first < request && !(path.nodes[first] && needs_lowering(graph[first]))) ++first;
     const bool any = first < request;
-    if (any && round == 64)
+    if (any && (round == kMostRounds || graph.node_count() > most_nodes))
       fail(Code::invalid_argument, node_text(graph[first]),
            ": has no gradient, and its decomposition does not come to an end");
     if (!any || !lower_marked(graph, path.nodes, map)) return;

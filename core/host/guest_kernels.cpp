@@ -65,6 +65,10 @@ constexpr tenon_kernel_list kList = {.struct_size = sizeof(tenon_kernel_list), .
 
 }  // namespace
 
+void check_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin) {
+  for (const tenon_kernel_row& row : rows) static_cast<void>(kept(row, plugin));
+}
+
 void add_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin) {
   std::vector<Kept> fresh;
   for (const tenon_kernel_row& row : rows) fresh.push_back(kept(row, plugin));
@@ -73,7 +77,8 @@ void add_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view 
     const auto same = [&](const Kept& other) {
       return other.plugin == k.plugin && other.device_kind == k.device_kind &&
              other.form == k.form && other.domain == k.domain && other.op == k.op &&
-             other.row.version == k.row.version;
+             other.row.version == k.row.version && other.row.make == k.row.make &&
+             other.row.user == k.row.user;
     };
     if (std::ranges::any_of(list().rows, same)) continue;
     Kept& at = list().rows.emplace_back(std::move(k));

@@ -10,7 +10,9 @@
 
 namespace tenon::core {
 
-// Adds rows of a plugin; those that it added before are left out. The rows are checked.
+// Throws incompatible if a row is not valid.
+void check_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin);
+// Adds valid rows of a plugin. Those that the same image added before are left out.
 void add_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin);
 
 // The host's side of the extension.

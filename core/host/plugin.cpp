@@ -9,7 +9,6 @@
 #include <cstring>
 #include <limits>
 
-#include "base/c_struct.hpp"
 #include "host/call.hpp"
 #include "host/guest_kernels.hpp"
 #include "host/host_table.hpp"
@@ -184,38 +183,46 @@ void Plugin::find_prepare() {
                       [](const tenon_prepare& t) { return t.count && t.part; });
 }
 
-void Plugin::register_ops() const {
-  constexpr uint32_t kMostOps = 4096;
-  tenon_ops ops{};
-  find<tenon_ops>(TENON_OPS_ID, TENON_OPS_SIZE_V1, ops, [](const tenon_ops& t) {
-    return (t.ops || t.op_count == 0) && t.op_stride >= TENON_OP_DESC_SIZE_V1 &&
-           t.op_stride % 8 == 0;
-  });
-  if (ops.op_count > kMostOps)
-    lied("get_extension", TENON_OPS_ID " has ", ops.op_count, " ops, the limit is ", kMostOps);
-  std::vector<const tenon_op_desc*> list;
-  for (uint32_t i = 0; i < ops.op_count; ++i)
-    list.push_back(reinterpret_cast<const tenon_op_desc*>(
-        reinterpret_cast<const std::byte*>(ops.ops) + i * ops.op_stride));
-  core::register_ops(list, name_);
-  register_kernels();
+// The elements of a table, if the plugin has it. A table that is not whole is an error, unlike that
+// of an extension without which everything still works.
+template <class Table, class Row>
+std::vector<const Row*> Plugin::rows_of(const char* id, uint64_t least_table, uint64_t least_row,
+                                        const Row* Table::*rows, uint64_t Table::*stride,
+                                        uint32_t Table::*count) const {
+  constexpr uint32_t kMost = 4096;
+  const auto* given = static_cast<const Table*>(find_extension(id));
+  if (!given) return {};
+  if (given->struct_size < least_table)
+    fail(Code::incompatible, "plugin ", name_, ": its ", id, " is too small: ", given->struct_size,
+         " bytes, needed are ", least_table);
+  const uint64_t step = given->*stride;
+  if (step < least_row || step % 8 != 0)
+    fail(Code::incompatible, "plugin ", name_, ": the stride of its ", id, " is ", step,
+         ", needed are ", least_row, " bytes at least");
+  if (given->*count > kMost)
+    fail(Code::incompatible, "plugin ", name_, ": its ", id, " has ", given->*count,
+         " entries, the limit is ", kMost);
+  if (given->*count && !(given->*rows))
+    fail(Code::incompatible, "plugin ", name_, ": its ", id, " has ", given->*count,
+         " entries at NULL");
+  std::vector<const Row*> out;
+  for (uint32_t i = 0; i < given->*count; ++i)
+    out.push_back(
+        reinterpret_cast<const Row*>(reinterpret_cast<const std::byte*>(given->*rows) + i * step));
+  return out;
 }
 
-void Plugin::register_kernels() const {
-  constexpr uint32_t kMostRows = 65536;
-  tenon_kernels kernels{};
-  find<tenon_kernels>(TENON_KERNELS_ID, TENON_KERNELS_SIZE_V1, kernels, [](const tenon_kernels& t) {
-    return (t.rows || t.row_count == 0) && t.row_stride >= TENON_KERNEL_ROW_SIZE_V1 &&
-           t.row_stride % 8 == 0;
-  });
-  if (kernels.row_count > kMostRows)
-    lied("get_extension", TENON_KERNELS_ID " has ", kernels.row_count, " rows, the limit is ",
-         kMostRows);
-  std::vector<tenon_kernel_row> rows;
-  for (uint32_t i = 0; i < kernels.row_count; ++i)
-    rows.push_back(
-        element(kernels.rows, kernels.row_stride, TENON_KERNEL_ROW_SIZE_V1, i, TENON_KERNELS_ID));
-  add_guest_kernels(rows, name_);
+void Plugin::register_ops() const {
+  const auto ops = rows_of(TENON_OPS_ID, TENON_OPS_SIZE_V1, TENON_OP_DESC_SIZE_V1, &tenon_ops::ops,
+                           &tenon_ops::op_stride, &tenon_ops::op_count);
+  std::vector<tenon_kernel_row> kernels;
+  for (const tenon_kernel_row* row :
+       rows_of(TENON_KERNELS_ID, TENON_KERNELS_SIZE_V1, TENON_KERNEL_ROW_SIZE_V1,
+               &tenon_kernels::rows, &tenon_kernels::row_stride, &tenon_kernels::row_count))
+    kernels.push_back(*row);
+  check_guest_kernels(kernels, name_);
+  core::register_ops(ops, name_);
+  add_guest_kernels(kernels, name_);
 }
 
 void Plugin::warn_not_whole(const char* id) const {

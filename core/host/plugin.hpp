@@ -64,8 +64,8 @@ class Plugin {
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
   // Null slots if the plugin has no choices.
   const tenon_choices& choices() const { return choices_; }
-  // Registers the ops of the plugin, all or none, and its kernels for devices of other plugins.
-  // Throws if they cannot be.
+  // Registers the ops of the plugin and its kernels for devices of other plugins. Throws if one of
+  // them cannot be, and then registers nothing.
   void register_ops() const;
   // Null slots if the plugin prepares nothing in parts.
   const tenon_prepare& prepare() const { return prepare_; }
@@ -81,7 +81,10 @@ class Plugin {
   void find_derived_weights();
   void find_prepare();
   void find_choices();
-  void register_kernels() const;
+  template <class Table, class Row>
+  std::vector<const Row*> rows_of(const char* id, uint64_t least_table, uint64_t least_row,
+                                  const Row* Table::*rows, uint64_t Table::*stride,
+                                  uint32_t Table::*count) const;
   // Copies the fields of an extension that the plugin has. If it is not whole (shorter than `least`,
   // the size of its first version, or without a slot), logs that and leaves `out` empty.
   template <class T>

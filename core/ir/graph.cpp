@@ -41,6 +41,25 @@ bool is_default(const OpPart& part, const AttrValue& v) {
   }
 }
 
+AttrValue default_value(const OpPart& part) {
+  switch (part.attr_type) {
+    case TENON_ATTR_I64:
+      return part.default_int;
+    case TENON_ATTR_F64:
+      return part.default_float;
+    case TENON_ATTR_BOOL:
+      return part.default_int != 0;
+    case TENON_ATTR_STR:
+      return std::string(part.default_str);
+    case TENON_ATTR_INTS:
+      return std::vector<int64_t>();
+    case TENON_ATTR_FLOATS:
+      return std::vector<double>();
+    default:
+      return DTypeAttr{static_cast<DType>(part.default_int)};
+  }
+}
+
 std::string node_text(const OpRecord& op, std::string_view provenance) {
   return provenance.empty() ? std::string(op.name()) : cat(op.name(), " '", provenance, "'");
 }
@@ -182,6 +201,27 @@ size_t output_count(const OpRecord& op) {
   return count;
 }
 
+size_t operand_count(const OpRecord& op, std::span<const uint32_t> lists) {
+  size_t count = 0, list = 0;
+  for (const OpPart& p : op.schema->parts()) {
+    count += p.kind == OpPart::Kind::operand || p.kind == OpPart::Kind::optional_operand;
+    if (p.is_operand_list()) count += list < lists.size() ? lists[list++] : 0;
+  }
+  return count;
+}
+
+Attrs complete_attrs(const NodeInfo& node) {
+  Attrs all;
+  for (const OpPart& p : node.op->schema->parts()) {
+    if (p.kind != OpPart::Kind::attr) continue;
+    if (const AttrValue* given = node.attr(p.name))
+      all.push_back({std::string(p.name), *given});
+    else if (p.attr_type != TENON_ATTR_FUNCTION)
+      all.push_back({std::string(p.name), default_value(p)});
+  }
+  return all;
+}
+
 bool has_output_list(const OpRecord& op) {
   return std::any_of(op.schema->parts().begin(), op.schema->parts().end(),
                      [](const OpPart& p) { return p.kind == OpPart::Kind::output_list; });
@@ -306,7 +346,7 @@ Value Graph::want_output(NodeId id, uint32_t k) {
   check(k < count, node.op->name(), ": has no output ", k);
   if (node.outputs.size() <= k) node.outputs.resize(k + 1);
   node.outputs[k] = Value{value_count()};  // so that the shape rule sees it as wanted
-  const std::vector<Type> types = infer_types(*this, node, count);
+  const std::vector<Type> types = infer_types(*this, node, std::max(count, node.outputs.size()));
   const Value v = add_value({.type = types[k], .node = id, .output = k});
   nodes_[id].outputs[k] = v;
   return v;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -188,6 +189,11 @@ class Graph {
 // The number of outputs in an op's entry, without list outputs.
 size_t output_count(const OpRecord& op);
 bool has_output_list(const OpRecord& op);
+// The number of operand positions of a node whose lists have these sizes.
+size_t operand_count(const OpRecord& op, std::span<const uint32_t> lists);
+// All attributes in the order of the op's entry, also those that equal their default. A function
+// that is missing is left out.
+Attrs complete_attrs(const NodeInfo& node);
 // Runs the shape rule: returns the checked types of the first `count` outputs. All operand types
 // must be known.
 std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count);

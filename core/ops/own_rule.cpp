@@ -24,12 +24,15 @@ class RuleCall {
   enum class Kind : uint8_t { shape, decompose, gradient, cost };
 
   RuleCall(Kind kind, const Graph& graph, const NodeInfo& node)
-      : kind_(kind), graph_(graph), node_(node) {
+      : kind_(kind), graph_(graph), node_(node), complete_(complete_attrs(node)) {
     fill_attributes();
     for (Value v : node.operands) {
       operands_.push_back(v.id);
       operand_types_.push_back(v ? to_c(graph.type(v)) : to_c({}));
     }
+    // Absent operands at the end of a node are cut off.
+    operands_.resize(std::max(operands_.size(), operand_count(*node.op, node.lists)), TENON_NONE);
+    operand_types_.resize(operands_.size(), to_c({}));
     for (Value v : node.outputs) want_.push_back(bool(v));
     want_.resize(std::max(want_.size(), output_count(*node.op)));
     if (kind != Kind::shape)
@@ -66,19 +69,17 @@ class RuleCall {
   // Calls `rule(user, call)`. Throws the call's failure, if there is one.
   template <class Rule>
   void run(const Rule& rule) {
-    const auto threw = [this](std::string_view what) {
-      keep(Code::internal, cat("its ", name(), " threw an exception", what));
-    };
     try {
       rule(registered(node_).rules.user, &call_);
     } catch (const abi::__forced_unwind&) {
       throw;  // the end of a cancelled thread, which must continue
     } catch (const std::exception& e) {
-      threw(cat(": ", e.what()));
+      keep(Code::internal, "its ", name(), " threw an exception: ", e.what());
     } catch (...) {
-      threw("");
+      keep(Code::internal, "its ", name(), " threw an exception");
     }
     if (failure_) throw Error(*failure_);
+    if (out_of_memory_) throw std::bad_alloc();
   }
 
   template <class... Parts>
@@ -92,21 +93,25 @@ class RuleCall {
     return names[static_cast<size_t>(kind_)];
   }
 
-  void keep(Code code, std::string text) {
-    if (!failure_) failure_.emplace(code, cat(who_, ": ", text));
+  // Keeps the first failure. If there is no memory for its text, that is the failure.
+  template <class... Parts>
+  void keep(Code code, const Parts&... parts) noexcept {
+    if (failed()) return;
+    try {
+      failure_.emplace(code, cat(who_, ": ", parts...));
+    } catch (...) {
+      out_of_memory_ = true;
+    }
   }
+  bool failed() const noexcept { return failure_ || out_of_memory_; }
 
   void fill_attributes() {
-    for (const OpPart& part : node_.op->schema->parts()) {
-      if (part.kind != OpPart::Kind::attr) continue;
+    for (const Attr& attr : complete_) {
       tenon_arg& a = attributes_.emplace_back();
       a = {};
-      a.name = c_str(part.name);
-      a.type = part.attr_type;
-      a.i64 = part.default_int;
-      a.f64 = part.default_float;
-      a.str = c_str(part.default_str);
-      if (const AttrValue* v = node_.attr(part.name)) fill(a, *v);
+      a.name = c_str(attr.name);
+      a.type = static_cast<uint32_t>(attr.value.index()) + 1;  // alternatives: see AttrValue
+      fill(a, attr.value);
     }
   }
   static void fill(tenon_arg& a, const AttrValue& value) {
@@ -137,16 +142,16 @@ class RuleCall {
   static void serve(const tenon_op_call* call, const char* function, bool allowed,
                     Body body) noexcept {
     RuleCall& c = of(call);
-    if (c.failure_) return;
+    if (c.failed()) return;
     try {
       if (!allowed) fail(Code::invalid_argument, "must not call ", function);
       body(c);
     } catch (const Error& e) {
-      c.keep(e.code(), cat("its ", c.name(), ": ", e.what()));
+      c.keep(e.code(), "its ", c.name(), ": ", e.what());
     } catch (const std::bad_alloc&) {
-      c.keep(Code::out_of_memory, cat("its ", c.name(), ": no memory"));
+      c.keep(Code::out_of_memory, "its ", c.name(), ": no memory");
     } catch (...) {
-      c.keep(Code::internal, cat("its ", c.name(), ": ", function, " failed"));
+      c.keep(Code::internal, "its ", c.name(), ": ", function, " failed");
     }
   }
   static bool builds(const tenon_op_call* call) {
@@ -163,11 +168,9 @@ class RuleCall {
       RuleCall& c = of(call);
       const bool known = code > TENON_OK && code <= TENON_INTERNAL;
       c.keep(known ? static_cast<Code>(code) : Code::internal,
-             std::string(text.data ? text.data : "", text.data ? text.size : 0));
+             std::string_view(text.data ? text.data : "", text.data ? text.size : 0));
     };
-    call_.failed = [](const tenon_op_call* call) {
-      return uint32_t{of(call).failure_.has_value()};
-    };
+    call_.failed = [](const tenon_op_call* call) { return uint32_t{of(call).failed()}; };
     call_.value_type = [](const tenon_op_call* call, tenon_value v, tenon_tensor_type* out) {
       serve(call, "value_type", true, [&](RuleCall& c) {
         give(need(out, "out_type"), to_c(c.graph_.type(c.value(v, "value_type"))), "out_type");
@@ -239,11 +242,9 @@ class RuleCall {
     return k;
   }
   Value operand(uint32_t k) const {
-    if (k < operands_.size()) return {operands_[k]};
-    // Absent operands at the end of a node are cut off.
-    if (node_.op->schema->operand_name(k, node_.lists) == "?")
-      fail(Code::invalid_argument, "there is no operand ", k);
-    return {};
+    if (k >= operands_.size())
+      fail(Code::invalid_argument, "there is no operand ", k, ", the node has ", operands_.size());
+    return {operands_[k]};
   }
 
   void take(uint32_t position, tenon_value v) {
@@ -267,12 +268,14 @@ class RuleCall {
   const Graph& graph_;
   const NodeInfo& node_;
   std::string who_;
+  const Attrs complete_;
   std::vector<tenon_arg> attributes_;
   std::vector<tenon_value> operands_;
   std::vector<tenon_tensor_type> operand_types_, output_types_;
   std::vector<uint8_t> want_;
   tenon_op_call call_{};
   std::optional<Error> failure_;
+  bool out_of_memory_ = false;
 };
 
 // The default is accepted even if it is not among the values.

@@ -170,8 +170,14 @@ struct OpRecord {
   // For messages and reports. The name of a registered op includes its domain, so it equals no name
   // of tenon's ops.
   std::string_view name() const { return label.empty() ? schema->name : label; }
+  bool is_registered() const { return !label.empty(); }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
+
+// True for tenon's ops that draw random numbers. A registered op may have any family.
+inline bool is_random(const OpRecord& op) {
+  return op.domain == "tenon" && op.schema->family == "random";
+}
 
 // True if the record names the words of each string and dtype attribute, and of no other.
 constexpr bool has_words(const OpSchema& schema, std::span<const Words> words) {

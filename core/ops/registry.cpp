@@ -244,10 +244,12 @@ void register_ops(std::span<const tenon_op_desc* const> given, std::string_view 
     refuse_difference(*first, *fresh[i]);
     fresh[i].reset();
   }
+  r.ops.reserve(r.ops.size() + fresh.size());
   for (auto& op : fresh) {
     if (!op) continue;
-    r.by_label[std::string(op->label)].emplace(op->own_schema.version, op.get());
-    r.ops.push_back(std::move(op));
+    auto& versions = r.by_label[std::string(op->label)];
+    versions.emplace(op->own_schema.version, op.get());
+    r.ops.push_back(std::move(op));  // does not throw
   }
 }
 
@@ -263,7 +265,7 @@ const OpRecord* find_registered(std::string_view domain, std::string_view name, 
   Registry& r = registry();
   const std::shared_lock lock(r.mutex);
   const auto found = r.by_label.find(cat(domain, ":", name));
-  if (found == r.by_label.end()) return nullptr;
+  if (found == r.by_label.end() || found->second.empty()) return nullptr;
   const auto& versions = found->second;
   if (version == 0) return versions.rbegin()->second;
   const auto at = versions.lower_bound(version);

@@ -7,8 +7,8 @@
 
 namespace tenon::cuda {
 
-// given: a tenon_cuda_kernel of any version. Throws sdk::Refusal if it is not valid, or if its text
-// cannot be compiled here.
+// given: a tenon_cuda_kernel of any version. Throws sdk::Refusal if it is not valid, or if there is no
+// compiler. A text that does not compile is a Failure of Kernel::prepare.
 sdk::Kernel adopt_text(const void* given, const sdk::Node& node);
 
 }  // namespace tenon::cuda

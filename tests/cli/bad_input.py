@@ -92,7 +92,7 @@ def ignored(work):
     op = ("bench", "--op", "softmax(f32[4])")
     for words, name, *said in (
             (("devices", "--device", "cpu"), "--device"),
-            (("ops", "--device", "cpu"), "--device"), (("ops", "--plugin", "x.so"), "--plugin"), (("ops", "--json", "--markdown"), "--json"),
+            (("ops", "--device", "cpu"), "--device"), (("cache", "--plugin", "x.so"), "--plugin"), (("ops", "--json", "--markdown"), "--json"),
             (("inspect", MODEL, "--batch", "4"), "--batch", "expected with --part train", "decode"),
             (("inspect", MODEL, "--part", "apply", "--batch", "4"), "--batch", "apply"),
             (("inspect", MODEL, "--checkpoint"), "--checkpoint", "expected with --part train"),

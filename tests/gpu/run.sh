@@ -280,8 +280,8 @@ run_guest() {
   local device=${2:-cuda:0} guest=$bundle/lib/tenon_plugin_softcap_cuda.so op='my:softcap(f32[67108864]) {cap=2.5}' exec
   "$bundle/bin/tenon_conform" --plugin "$guest" --plugin "$bundle/lib/tenon_plugin_template.so" --device "$device" \
     --cases "$bundle/softcap.json" --verbose 2>&1 | tee "$logs/guest.log"
-  printf 'graph {\n input x: f32[67108864]\n y = my:softcap(x) {cap=2.5} @ "cap"\n output "y" = y\n}\n' >"$logs/guest.txt"
-  "$bundle/bin/tenon" inspect --plugin "$guest" --device "$device" "$logs/guest.txt" | grep cap
+  printf 'graph {\n input x: f32[67108864]\n y = my:softcap(x) {cap=2.5} @ "cap"\n output "y" = y\n}\n' >"$logs/guest_graph.txt"
+  "$bundle/bin/tenon" inspect --plugin "$guest" --device "$device" "$logs/guest_graph.txt" | grep cap
   for exec in stream graph; do
     echo "exec $exec: as a text of the plugin; tanh of tenon reads and writes as much"
     "$bundle/bin/tenon" bench --plugin "$guest" --device "$device" --no-ceilings --seconds 1 --exec $exec --op "$op"

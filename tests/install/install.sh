@@ -75,10 +75,21 @@ cp -r "$prefix/share/tenon/examples" "$work/examples"
 cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
   "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
 cmake --build "$work/examples/build" -j2 >> "$work/log"
-for program in line_c line_cpp training; do echo "$program"; "$work/examples/build/$program"; done
+for program in line_c line_cpp training own_op; do echo "$program"; "$work/examples/build/$program"; done
 mkdir "$work/mini"
 cp "$work/examples/build/tenon_plugin_mini.so" "$work/mini/"
 "$tenon" devices --plugin-dir "$work/mini" | grep "^  mini:0 "
+for example in "softcap_cuda softcap" "edit_distance edit_distance"; do
+  read -r plugin cases <<< "$example"
+  "$prefix/bin/tenon_conform" --plugin "$work/examples/build/tenon_plugin_$plugin.so" \
+    --plugin "$work/plugins/tenon_plugin_template.so" --cases "$work/examples/$cases.json"
+done
+"$tenon" ops --plugin-dir "$work/examples/build" text:edit_distance | grep "of plugin edit_distance"
+"$tenon" bench --plugin-dir "$work/examples/build" --op 'text:edit_distance(i32[64,128], i32[64,128])' \
+  --device cpu --no-ceilings --seconds 0.1
+for page in sdk/README.md sdk/conformance/README.md core/ir/README.md; do
+  [ -f "$prefix/share/doc/tenon/$page" ] || { echo "$page is not installed"; exit 1; }
+done
 
 echo "== host apps, pkg-config"
 # shellcheck disable=SC2046

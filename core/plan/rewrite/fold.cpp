@@ -50,7 +50,7 @@ class Folder {
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       const NodeInfo& node = g_[n];
       if (node.op->traits & kOrdered || node.op->schema->level == OpLevel::meta ||
-          node.op->schema->family == "random" || node.group != kNone || stays_.contains(n))
+          is_random(*node.op) || node.group != kNone || stays_.contains(n))
         continue;
       uint64_t bytes = 0;
       bool leaves = false;

@@ -63,7 +63,7 @@ class Hoister {
   // The weight that decides what n makes, if that is one.
   void find_weight(NodeId n) {
     const NodeInfo& node = g_[n];
-    if (node.op->traits & kOrdered || node.op->schema->family == "random" || node.group != kNone ||
+    if (node.op->traits & kOrdered || is_random(*node.op) || node.group != kNone ||
         node.outputs.size() != 1 || !node.outputs[0] || leaves_[node.outputs[0].id])
       return;
     Value weight;

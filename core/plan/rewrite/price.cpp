@@ -13,9 +13,12 @@ namespace {
 constexpr double kForked = 1 << 17;  // bytes from which threads share a step
 
 double product_rate(const Graph& graph, const NodeInfo& node, const Rates& rates) {
-  const DType d = graph.type(node.operands[0]).dtype;
+  DType d = TENON_DTYPE_NONE;  // of the first operand that is there: a registered op may lack any
+  for (Value v : node.operands)
+    if (v && d == TENON_DTYPE_NONE) d = graph.type(v).dtype;
   const AttrValue* precision = node.attr("f32_precision");
-  const bool tf32 = d == kF32 && precision && std::get<std::string>(*precision) == "tf32";
+  const auto* word = precision ? std::get_if<std::string>(precision) : nullptr;
+  const bool tf32 = d == kF32 && word && *word == "tf32";
   const auto at = rates.products.find(tf32 ? "tf32" : dtype_name(d));
   if (at != rates.products.end()) return at->second;
   double slowest = 0;  // the device may take it all the same

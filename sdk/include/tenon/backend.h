@@ -145,7 +145,8 @@ typedef struct tenon_host {
   // [any-thread]
   void (*log)(uint32_t level, tenon_str text);
 
-  // Returns an extension of the host by its id, or NULL. Ids of tenon: "tenon.<name>/<revision>".
+  // Returns an extension of the host by its id, or NULL. There is tenon.kernels/1 (kernels.h).
+  // Ids of tenon: "tenon.<name>/<revision>".
   // Ids of others begin with reverse DNS: "com.example.<name>/<revision>".
   // [any-thread]
   const void* (*get_extension)(tenon_str id);
@@ -606,6 +607,8 @@ typedef struct tenon_backend {
   // Returns an extension of the plugin by its id, or NULL.
   //   tenon.choices/1           choices.h            keep what was tuned
   //   tenon.derived_weights/1   derived_weights.h    weights in a layout of the plugin
+  //   tenon.kernels/1           kernels.h            kernels for devices of other plugins
+  //   tenon.ops/1               op.h                 ops of the plugin's own
   //   tenon.prepare/1           prepare.h            generate code in parts
   //   tenon.profiler/1          profiler.h           time each step
   // The ids tenon.calibrate/1 and tenon.import_memory/1 are reserved.

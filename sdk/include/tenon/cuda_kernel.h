@@ -9,8 +9,13 @@
 // The entry's parameters are, in this order: one pointer for each operand of the node, by position
 // (an absent one is null), one for each output (one that is not wanted is null), one to the scratch
 // memory if the kernel has any, and then the scalars. Pointers are to device memory, dense, and
-// aligned as the request says. What NVRTC offers without include files is there; the text may not
-// include files of the toolkit.
+// aligned as the request says. For an op of tenon, absent operands at the end, and outputs likewise,
+// have no parameter. What NVRTC offers without include files is there; the text may not include files
+// of the toolkit.
+//
+// A description that is not valid refuses the node, which is then decomposed or runs elsewhere. The
+// text is compiled when it is first needed: one that does not compile, or whose entry has other
+// parameters, makes the run fail, or the compilation ahead of time.
 
 // The layout is made by hand:
 // clang-format off

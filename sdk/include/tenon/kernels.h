@@ -13,7 +13,11 @@
 //                         device has host memory and is made with plugin.hpp accepts it
 //   tenon.cuda_kernel/1   tenon_cuda_kernel, cuda_kernel.h: a text in CUDA C++
 //
-// All tensors of a kernel are dense and row-major. C++: PluginSpec::kernels.
+// If several plugins have kernels for an op on a device, the first one that does not refuse the node
+// runs it, in the order of loading. All tensors of a kernel are dense and row-major. A node of an op
+// of one's own carries all its attributes and positions, whatever their defaults. A plugin with
+// nothing but ops and such kernels should demand ABI 0.3 (TENON_MIN_HOST_MINOR): an older host loads
+// it without effect. C++: PluginSpec::kernels.
 
 // The layout is made by hand:
 // clang-format off
@@ -34,7 +38,7 @@ typedef struct tenon_kernel_request tenon_kernel_request;
 struct tenon_kernel_request {
   uint64_t struct_size;
   void* owner;                // of the device's plugin; not for makers
-  const void* blob;           // a graph (blob.h), valid
+  const void* blob;           // a graph (blob.h), which the host has checked
   uint64_t blob_size;         // bytes
   uint32_t node;              // index in function 0
   uint32_t abi_minor;         // of the device's plugin
@@ -97,6 +101,8 @@ struct tenon_kernel_call {
   void* owner;                // of the device's plugin; not for kernels
   void* const* inputs;        // addresses by position; NULL = absent
   void* const* outputs;       // likewise; NULL = not wanted
+  uint32_t input_count;       // positions. For an op of one's own all of them; for an op of tenon,
+  uint32_t output_count;      // absent ones at the end are left out
   void* scratch;
 
   // Reports that the data is bad, or that memory is short: the run fails. Only the first call counts.

@@ -186,7 +186,8 @@ struct tenon_op_call {
 // time. They must not call functions of tenon.h, and no exception may leave them.
 //
 // Ops are known by domain, name and version. A new version means all that older versions mean, and
-// more; where a meaning changes, the op gets a new name.
+// more; where a meaning changes, the op gets a new name. A graph without a version means the newest.
+// Kernels for an older version do not run it.
 typedef struct tenon_op_desc {
   uint64_t struct_size;
   tenon_str domain;           // up to 64 of a-z, A-Z, 0-9, '_', '-', '.'; not "tenon"

@@ -83,11 +83,15 @@ class Call {
 
 inline std::string text_of(const TensorType& t) {
   std::string text = std::to_string(t.dims.size()) + " axes [";
-  for (size_t i = 0; i < t.dims.size(); ++i) text += (i ? "," : "") + std::to_string(t.dims[i]);
+  for (size_t i = 0; i < t.dims.size(); ++i) {
+    if (i) text += ',';
+    text += std::to_string(t.dims[i]);
+  }
   return text + "]";
 }
 
-// A shape rule. The checks name the operand; `operand` is its name in the list of ops.
+// A shape rule. The checks name the operand; `operand` is its name in the list of ops. An absent
+// operand passes all checks.
 class Shape : public Call {
  public:
   using Call::Call;
@@ -105,21 +109,25 @@ class Shape : public Call {
     checked();
   }
   void want_float(Value v, std::string_view operand) const {
+    if (!v) return;
     const tenon_dtype t = dtype(v);
     if (t != f32 && t != f64 && t != f16 && t != bf16)
       fail(TENON_DTYPE_MISMATCH, named(operand) + "expected a float, got dtype " + number(t));
   }
   void want_dtype(Value v, std::string_view operand, tenon_dtype expected) const {
+    if (!v) return;
     if (dtype(v) != expected)
       fail(TENON_DTYPE_MISMATCH,
            named(operand) + "expected dtype " + number(expected) + ", got " + number(dtype(v)));
   }
   void want_rank(Value v, std::string_view operand, size_t rank) const {
+    if (!v) return;
     if (shape(v).size() != rank)
       fail(TENON_SHAPE_MISMATCH,
            named(operand) + "expected " + std::to_string(rank) + " axes, got " + text_of(type(v)));
   }
   void want_shape(Value v, std::string_view operand, const Ints& expected) const {
+    if (!v) return;
     if (shape(v) != expected)
       fail(TENON_SHAPE_MISMATCH, named(operand) + "expected " + text_of({dtype(v), expected}) +
                                      ", got " + text_of(type(v)));
@@ -272,8 +280,9 @@ class Gradient : public Builder {
     checked();
     return yes;
   }
+  // An absent gradient is zero.
   void give(Value operand, Value gradient) const {
-    if (!operand) return;
+    if (!operand || !gradient) return;
     call_.give(&call_, position(operand), gradient.id);
     checked();
   }

@@ -312,8 +312,9 @@ TENON_API uint32_t tenon_op_count(void);
 TENON_API tenon_status* tenon_op(uint32_t index, tenon_op_entry* out_entry);
 
 // Registers an op of the app's own, for all graphs of the process. Fails if the description is not
-// valid, or if another one is registered under the same domain, name and version. Registering the
-// same one again does nothing. There is no way back: graphs may use the op.
+// valid, or if an op with other parts, flags or another set of rules is registered under the same
+// domain, name and version. Registering an equal one again does nothing: the rules of the first one
+// count. There is no way back: graphs may use the op.
 TENON_API tenon_status* tenon_op_register(const tenon_op_desc* op);
 
 

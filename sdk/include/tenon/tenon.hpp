@@ -315,8 +315,7 @@ class Graph {
   // Appends a node. Messages and reports quote `provenance`.
   template <class Op>
   Node add(const Op& op, std::string_view provenance = {}) {
-    static_assert(
-        !requires { op.wrt; }, "use gradients()");
+    static_assert(!std::is_same_v<Op, op::grad>, "use gradients()");
     const detail::NodeEncoder e(op);
     const tenon_node_desc desc = e.desc(op, provenance);
     Node node{std::vector<Value>(e.want.size())};

@@ -20,11 +20,9 @@ template <class Op, class Body>
 void with_request(const tenon_kernel_request* r, Body body) noexcept {
   const auto refuse = [&](uint32_t reason, const char* why) { r->refuse(r, reason, str(why)); };
   try {
-    tenon_blob blob;
-    if (const char* bad = tenon_blob_open(r->blob, r->blob_size, &blob))
-      throw Refusal(TENON_REASON_OTHER, bad);
-    if (r->node >= tenon_blob_function_at(&blob, 0)->node_count)
-      throw Refusal(TENON_REASON_OTHER, "there is no such node");
+    const tenon_blob blob = {
+        static_cast<const unsigned char*>(r->blob), r->blob_size,
+        static_cast<const tenon_blob_header*>(r->blob)};  // checked by the host
     tenon_node_view view = tenon_node_at(&blob, 0, r->node);
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
     check_complete(schema_of<Op>(), view);
@@ -109,7 +107,10 @@ void make_host_kernel(const void*, const tenon_kernel_request* r) noexcept {
 // A guest's kernel, destroyed with the last Kernel that refers to it.
 class HostGuest {
  public:
-  explicit HostGuest(const tenon_host_kernel& kernel) : kernel_(kernel) {}
+  HostGuest(const tenon_host_kernel& kernel, const Node& node)
+      : kernel_(kernel),
+        input_count_(static_cast<uint32_t>(node.input_count())),
+        output_count_(static_cast<uint32_t>(node.output_count())) {}
   HostGuest(const HostGuest&) = delete;
   HostGuest& operator=(const HostGuest&) = delete;
   ~HostGuest() {
@@ -122,6 +123,8 @@ class HostGuest {
     call.owner = &failure;
     call.inputs = c.inputs;
     call.outputs = c.outputs;
+    call.input_count = input_count_;
+    call.output_count = output_count_;
     call.scratch = c.scratch;
     call.fail = [](const tenon_kernel_call* at, tenon_code code, tenon_str why, int64_t index) {
       auto& first = *static_cast<std::optional<Failure>*>(at->owner);
@@ -139,10 +142,11 @@ class HostGuest {
 
  private:
   const tenon_host_kernel kernel_;
+  const uint32_t input_count_, output_count_;
 };
 
 // form: tenon.host_kernel/1.
-inline Kernel adopt_host_kernel(const void* given, const Node&) {
+inline Kernel adopt_host_kernel(const void* given, const Node& node) {
   tenon_host_kernel k{};
   uint64_t size = 0;
   std::memcpy(&size, given, sizeof size);
@@ -151,7 +155,7 @@ inline Kernel adopt_host_kernel(const void* given, const Node&) {
                                           std::to_string(size) + " bytes, needed are " +
                                           std::to_string(TENON_HOST_KERNEL_SIZE_V1));
   std::memcpy(&k, given, std::min<uint64_t>(size, sizeof k));
-  const auto guest = std::make_shared<const HostGuest>(k);
+  const auto guest = std::make_shared<const HostGuest>(k, node);
   if (!k.run || (k.in_place_count && !k.in_place))
     throw Refusal(TENON_REASON_OTHER, "the kernel of another plugin is not whole");
   Kernel kernel;
@@ -173,7 +177,8 @@ inline std::vector<Row> rows_of(const DeviceState& device) {
   const PluginSpec& spec = *device.plugin->spec;
   const std::string_view form = spec.streams ? spec.kernel_form : TENON_HOST_KERNEL_ID;
   const tenon_host* host = device.plugin->host;
-  if (form.empty() || !TENON_HAS(tenon_host, host, get_extension)) return taken.rows;
+  if (form.empty() || (spec.streams && !spec.adopt) || !TENON_HAS(tenon_host, host, get_extension))
+    return taken.rows;
   const auto* list =
       static_cast<const tenon_kernel_list*>(host->get_extension(str(TENON_KERNELS_ID)));
   if (!list || list->struct_size < TENON_KERNEL_LIST_SIZE_V1) return taken.rows;

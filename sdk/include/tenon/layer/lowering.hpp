@@ -145,21 +145,20 @@ class Lowering {
   double lower(uint32_t index) {
     const tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
-    const Row& row = find_row(n);
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
-    check_complete(view, row);
-    bool dense = !(row.flags & kStrided);
-    Kernel kernel;
-    try {
-      kernel = make(row, index, dense);
-    } catch (const Refusal&) {
-      if (dense || !reads_strided(n)) throw;
-      dense = true;
-      kernel = make(row, index, dense);
+    std::optional<Refusal> refusal;
+    for (const Row& row : rows_) {
+      if (!runs(row, n)) continue;
+      try {
+        return lower_by(row, view, index);
+      } catch (const Refusal& e) {  // the next row may be another plugin's
+        refusal = refusal
+                      ? Refusal(refusal->reason(), std::string(refusal->what()) + "; " + e.what())
+                      : e;
+      }
     }
-    const double cost = kernel.cost;
-    add(n, index, std::move(kernel), dense);
-    return cost;
+    if (refusal) throw Refusal(*refusal);
+    refuse_op(n);
   }
 
   // Replaces lower() for a refused node: its outputs are computed elsewhere.
@@ -207,20 +206,45 @@ class Lowering {
   }
   Type declared_type(uint32_t v) const { return type_of(blob_, value(v)); }
 
-  const Row& find_row(const tenon_blob_node& n) const {
-    const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
-                           op = text(tenon_blob_str(&blob_, n.op));
-    std::string other;
-    for (const Row& row : rows_) {
-      if (row.op != op || row.domain != domain) continue;
-      if (row.version >= n.version) return row;
-      other = " (this plugin has version " + std::to_string(row.version) + ")";
-    }
+  std::string_view domain_of(const tenon_blob_node& n) const {
+    return text(tenon_blob_str(&blob_, n.domain));
+  }
+  std::string_view op_of(const tenon_blob_node& n) const {
+    return text(tenon_blob_str(&blob_, n.op));
+  }
+  bool is_for(const Row& row, const tenon_blob_node& n) const {
+    return row.op == op_of(n) && row.domain == domain_of(n);
+  }
+  bool runs(const Row& row, const tenon_blob_node& n) const {
+    return is_for(row, n) && row.version >= n.version;
+  }
+
+  [[noreturn]] void refuse_op(const tenon_blob_node& n) const {
     // As graph text names it.
-    const std::string name =
-        (domain == "tenon" ? std::string() : std::string(domain) + ":") + std::string(op);
+    std::string name(domain_of(n) == "tenon" ? "" : domain_of(n));
+    name += (name.empty() ? "" : ":") + std::string(op_of(n));
+    std::string other;
+    for (const Row& row : rows_)
+      if (is_for(row, n)) other = " (this plugin has version " + std::to_string(row.version) + ")";
     throw Refusal(TENON_REASON_OP,
                   "no kernel for op " + name + " version " + std::to_string(n.version) + other);
+  }
+
+  double lower_by(const Row& row, const tenon_node_view& view, uint32_t index) {
+    const tenon_blob_node& n = *view.node;
+    check_complete(view, row);
+    bool dense = !(row.flags & kStrided);
+    Kernel kernel;
+    try {
+      kernel = make(row, index, dense);
+    } catch (const Refusal&) {
+      if (dense || !reads_strided(n)) throw;
+      dense = true;
+      kernel = make(row, index, dense);
+    }
+    const double cost = kernel.cost;
+    add(n, index, std::move(kernel), dense);
+    return cost;
   }
 
   static void check_complete(const tenon_node_view& view, const Row& row) {
