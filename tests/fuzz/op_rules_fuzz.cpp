@@ -159,6 +159,10 @@ void add_op() {
   op.struct_size = source.next(12) == 11 ? source.next(160) : sizeof op;
   op.domain = str(source.next(12) == 11 ? "tenon" : "fz");
   op.name = str(names[source.next(std::size(names))]);
+  // Most descriptions are new ones, up to a number of them.
+  constexpr size_t kMostOps = 500;
+  const std::string fresh = cat("op", registered_records().size());
+  if (source.next(4) && registered_records().size() < kMostOps) op.name = str(fresh.c_str());
   op.family = word();
   op.parts = parts.data();
   op.part_stride = source.next(12) == 11 ? source.next(80) : sizeof(tenon_op_part);
@@ -180,11 +184,25 @@ void use(const OpRecord& op) {
   const Value x = g.input("x", {kF32, {2, 3}}), z = g.input("z", {kF64, {3}});
   const Value all[] = {x, z, {}};
   Operands operands;
-  for (uint32_t k = source.next(5); k-- > 0;) operands.values.push_back(all[source.next(3)]);
+  if (source.next(4) == 3) {
+    for (uint32_t k = source.next(5); k-- > 0;) operands.values.push_back(all[source.next(3)]);
+  } else {  // what the schema says
+    for (const tenon::OpPart& p : op.schema->parts()) {
+      const uint32_t size = 1 + source.next(3);
+      if (p.kind == tenon::OpPart::Kind::operand) operands.values.push_back(all[source.next(2)]);
+      if (p.kind == tenon::OpPart::Kind::optional_operand)
+        operands.values.push_back(all[source.next(3)]);
+      if (!p.is_operand_list()) continue;
+      operands.values.insert(operands.values.end(), size, x);
+      operands.lists.push_back(size);
+    }
+  }
   std::vector<bool> wanted(output_count(op), true);
   if (has_output_list(op)) wanted.resize(wanted.size() + source.next(3), true);
   Attrs attrs;
-  if (source.next(2)) attrs.push_back({"kind", std::string("soft")});
+  const tenon::OpPart* kind = op.schema->attr("kind");
+  if (source.next(8) == 7 || (kind && kind->required()))
+    attrs.push_back({"kind", std::string(source.next(2) ? "soft" : "a")});
   const NodeId n = g.add_node(op, std::move(operands), std::move(attrs), wanted, "here");
   Value y;
   for (Value v : g[n].outputs)

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host API in C: build or parse a graph, differentiate it, compile it for the devices of the
+// machine, run it. C11. Apps in C++ use tenon.hpp, a header-only layer on top of this file.
+//
+// Objects
+//
+//   tenon_runtime      the loaded plugins and their devices
+//   tenon_graph        what to compute
+//   tenon_store        named weights and state, shared by executables
+//   tenon_executable   a graph compiled for a device, over a store
+//   tenon_context      what one run in flight owns: inputs, outputs, working memory
+//
+// Each *_create transfers ownership to the caller and each *_destroy takes it back; *_destroy
+// accepts NULL. An object keeps alive what it depends on, so objects may be destroyed in any order.
+//
+// Errors
+//
+//   A function that can fail returns tenon_status*. NULL means success. Otherwise read it with
+//   tenon_status_code() and tenon_status_text() and free it with tenon_status_release(). Unless
+//   stated otherwise, out-parameters are written only on success. No call crashes on bad
+//   arguments, apart from pointers to memory that is not valid.
+//
+// Threads
+//
+//   A graph and a context are used by one thread at a time. All other objects may be used by many
+//   threads at the same time. Each thread that runs an executable creates its own context.
+//
+// Conventions
+//
+//   Strings are UTF-8 with a length. Arguments are borrowed during the call; strings that the API
+//   returns live as long as the object they came from. Tensors are row-major, rank 0 to 8. Sizes
+//   are in bytes; dims and strides are in elements. Structs that can grow start with struct_size,
+//   which the caller sets to sizeof the struct.
+
+// The layout is made by hand:
+// clang-format off
+#ifndef TENON_TENON_H
+#define TENON_TENON_H
+
+#include "op.h"
+#include "types.h"
+#include "version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TENON_API __attribute__((visibility("default")))
+
+typedef struct tenon_status tenon_status;
+typedef struct tenon_text tenon_text;
+typedef struct tenon_runtime tenon_runtime;
+typedef struct tenon_store tenon_store;
+typedef struct tenon_executable tenon_executable;
+typedef struct tenon_context tenon_context;
+
+
+// ---- Errors, texts, versions, log ---------------------------------------------------------------
+
+// Returns TENON_OK for NULL.
+TENON_API tenon_code tenon_status_code(const tenon_status* status);
+
+// Returns what was wrong: where, what was expected, what came.
+TENON_API tenon_str tenon_status_text(const tenon_status* status);
+
+TENON_API void tenon_status_release(tenon_status* status);
+
+// Returns the name of a code: "shape_mismatch".
+TENON_API tenon_str tenon_code_name(tenon_code code);
+
+// A text that the API made for the caller, who destroys it.
+TENON_API tenon_str tenon_text_str(const tenon_text* text);
+TENON_API void tenon_text_destroy(tenon_text* text);
+
+// Return the versions of the library in use: "0.1.0"; the API and the backend ABI as
+// major << 16 | minor. The numbers in version.h are those the caller was compiled with.
+TENON_API tenon_str tenon_version(void);
+TENON_API uint32_t tenon_api_version(void);
+TENON_API uint32_t tenon_abi_version(void);
+
+// Sends log lines to sink; NULL sends warnings and errors to stderr. level: 0 debug, 1 info,
+// 2 warning, 3 error. The sink must not call tenon. Call this before other threads use tenon.
+TENON_API void tenon_log_to(void (*sink)(void* user, uint32_t level, tenon_str text), void* user);
+
+
+// ---- Runtime: plugins and devices ---------------------------------------------------------------
+
+// tenon_runtime_options::flags
+#define TENON_RUNTIME_NO_ENVIRONMENT UINT32_C(1)  // ignore TENON_PLUGIN_PATH
+#define TENON_RUNTIME_NO_BUILTIN UINT32_C(2)      // do not search the library's own plugin folder
+
+typedef struct tenon_runtime_options {
+  uint64_t struct_size;
+  const tenon_str* plugin_dirs;   // searched after the library's own folder; a plugin in them
+                                  // that fails to load is only reported
+  const tenon_str* plugin_files;  // a plugin here that fails to load is an error
+  uint32_t plugin_dir_count;
+  uint32_t plugin_file_count;
+  uint32_t threads;               // computing threads; 0 = CPU affinity or cgroup quota, whichever
+                                  // is smaller
+  uint32_t flags;                 // TENON_RUNTIME_*
+} tenon_runtime_options;
+
+// Loads the plugins. options may be NULL.
+TENON_API tenon_status* tenon_runtime_create(const tenon_runtime_options* options,
+                                             tenon_runtime** out_runtime);
+
+// The plugins are shut down once the last object that uses them is destroyed.
+TENON_API void tenon_runtime_destroy(tenon_runtime* runtime);
+
+// A device of a loaded plugin.
+typedef struct tenon_device_entry {
+  uint64_t struct_size;
+  tenon_str id;               // "cpu:0"
+  tenon_str kind;             // "cpu"
+  tenon_str name;             // the hardware, for people
+  tenon_str plugin;
+  tenon_str reason;           // not empty: the device cannot be used, and why
+  uint64_t memory_size;       // bytes, 0 = unknown
+  uint64_t max_allocation;    // bytes of the largest allocation
+  uint32_t host_addressable;  // 1: its memory is host memory
+  uint32_t reserved0;
+} tenon_device_entry;
+
+TENON_API uint32_t tenon_runtime_device_count(const tenon_runtime* runtime);
+TENON_API tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
+                                             tenon_device_entry* out_entry);
+
+// A file of the load report: every file that was considered as a plugin.
+typedef struct tenon_plugin_entry {
+  uint64_t struct_size;
+  tenon_str path;
+  tenon_str stage;            // the last stage reached: permissions, manifest, dlopen, symbol,
+                              // negotiate, create, enumerate, ops, loaded
+  tenon_str text;             // why loading stopped there; for a loaded plugin its note
+  tenon_str name;             // empty if unknown
+  tenon_str version;          // empty if unknown
+  tenon_code code;            // TENON_OK if loaded
+  uint16_t reserved0;
+  uint32_t device_count;
+} tenon_plugin_entry;
+
+TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
+TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
+                                             tenon_plugin_entry* out_entry);
+
+// ---- Rates: how fast a device copies memory, computes matrix products, starts a step, and
+// exchanges data with the host. They are measured on request and kept in
+// $XDG_CACHE_HOME/tenon/rates, else ~/.cache/tenon/rates, per device, plugin version, driver
+// version and number of threads. Placement uses them where it has a choice.
+
+typedef struct tenon_calibrate_options {
+  uint64_t struct_size;
+  double seconds;             // per measurement, 0 = 0.2
+
+  // (optional) Called in the calling thread before each measurement: its name, how many are done,
+  // how many there are. Return 0 to continue. Any other value ends the call with TENON_CANCELLED,
+  // and nothing is kept.
+  uint32_t (*progress)(void* user, tenon_str what, uint32_t done, uint32_t total);
+  void* user;
+} tenon_calibrate_options;
+
+// Measures a device, which should be idle, and keeps the rates. device: an id ("cuda:1"), or a kind
+// ("cuda"), which means its first device. options and out_json may be NULL. out_json gets the
+// text that tenon_runtime_rates() returns. Fails with TENON_IO_ERROR if the rates cannot be kept.
+TENON_API tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_str device,
+                                                const tenon_calibrate_options* options,
+                                                tenon_text** out_json);
+
+// Returns the rates of a device as JSON. Rates that were never measured, or whose file is damaged,
+// are rough defaults; "remark" states why.
+//
+//   { "device": "cpu:0", "measured": true, "remark": "", "file": "...",
+//     "rates": { "copy_bytes_per_second", "run_seconds", "step_seconds", "fork_seconds",
+//                "to_device_bytes_per_second", "from_device_bytes_per_second",
+//                "transfer_seconds", "product_flops_per_second": {"f32": ...} } }
+TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str device,
+                                            tenon_text** out_json);
+
+// ---- Choices: where only timing tells which algorithm is fastest, a device times several and
+// chooses one. Algorithms may differ in the last bits of a result. An app that must later continue
+// with identical bits keeps the choices together with its data.
+
+// Returns the choices made for all programs compiled on open devices, as JSON: a list of texts per
+// plugin; "{}" if there are none.
+TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text** out_json);
+
+// Offers choices to programs compiled from now on. A choice made for another device, version or
+// shape has no effect; neither has one for work whose algorithm is already chosen. Every device of
+// the runtime gets the choices: an open device now, where they add to earlier ones or replace them;
+// another device when it is opened, which then gets those of the last call only. Fails with
+// TENON_INVALID_ARGUMENT if json does not have the form that tenon_runtime_choices() returns.
+TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
+
+// ---- Faults, for tests of an app or of a plugin. A fault makes calls into a plugin fail. Such a
+// call returns a status that looks like one of the plugin. Only tenon_runtime_fault causes faults.
+
+// tenon_fault::calls
+#define TENON_FAULT_OPEN        UINT32_C(1)     // opening a device
+#define TENON_FAULT_ALLOCATE    UINT32_C(2)     // allocating device memory
+#define TENON_FAULT_WRITE       UINT32_C(4)     // copying to a device
+#define TENON_FAULT_READ        UINT32_C(8)     // copying from a device
+#define TENON_FAULT_COPY        UINT32_C(16)    // copying within or between devices of a plugin
+#define TENON_FAULT_QUERY       UINT32_C(32)
+#define TENON_FAULT_COMPILE     UINT32_C(64)
+#define TENON_FAULT_INSTANTIATE UINT32_C(128)   // fixing or changing the addresses of a program
+#define TENON_FAULT_RUN         UINT32_C(256)   // running a program, deriving a weight
+#define TENON_FAULT_STREAM      UINT32_C(512)   // creating, recording and chaining streams, events
+#define TENON_FAULT_WAIT        UINT32_C(1024)  // waiting for them; fails after the wait
+
+// tenon_fault::flags
+#define TENON_FAULT_LASTING UINT32_C(1)         // every call from the nth on fails
+
+typedef struct tenon_fault {
+  uint64_t struct_size;
+  tenon_str device;           // "cuda:0" or "cuda"; empty = any
+  uint64_t nth;               // which of these calls fails, from 1; 0 = none, only count calls
+  uint32_t calls;             // TENON_FAULT_*, combined; 0 = all
+  uint32_t flags;             // TENON_FAULT_LASTING
+  tenon_code code;            // of the status. After TENON_DEVICE_LOST every call of that device
+                              // fails until the fault is removed
+  uint16_t reserved0;
+  uint32_t reserved1;
+} tenon_fault;
+
+// Sets a fault for all devices of the runtime and replaces the previous one; NULL removes it.
+// out_met, which may be NULL, gets the number of calls that the previous fault counted. If that
+// number is less than `nth` of the previous fault, no call has failed.
+TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
+                                            uint64_t* out_met);
+
+// Returns the bytes that this process may still take of the host's memory: available memory and
+// free swap of the machine, or what its control groups leave if that is less; 0 if unknown.
+TENON_API uint64_t tenon_available_memory(void);
+
+// ---- Crashes and hangs --------------------------------------------------------------------------
+//
+// A plugin that crashes or hangs takes its process with it. These functions tell which plugin.
+
+// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. The first such signal writes a
+// line to standard error that names the active plugin calls:
+//
+//   tenon: the process crashed (SIGSEGV) in plugin 'cpu', call 'run'
+//
+// Then the former handlers are restored and receive the signal. tenon installs no signal handler
+// unless this function is called. Do not call it in an app that recovers from these signals. Only
+// the first call has an effect.
+TENON_API tenon_status* tenon_report_crashes(void);
+
+// Writes the active plugin calls as "plugin 'cpu', call 'run'", joined by "; ". Those of the
+// calling thread come first. The text is cut to size - 1 bytes and ends with a zero; out_text may
+// be NULL. Returns the number of active calls. out_steps, which may be NULL, gets the number of
+// times that any call began or ended. If two readings are equal, no call began or ended in between.
+// Async-signal-safe.
+TENON_API uint32_t tenon_active_calls(char* out_text, uint64_t size, uint64_t* out_steps);
+
+// ---- Traces -------------------------------------------------------------------------------------
+
+typedef struct tenon_trace_options {
+  uint64_t struct_size;
+  uint64_t most_slices;       // later runs are counted but not kept; 0 = a million
+} tenon_trace_options;
+
+// Starts to record the runs of all executables of this runtime, in all threads: waits, copies,
+// regions, and single steps where the plugin has tenon.profiler/1. Runs in flight are not recorded.
+// A runtime records one trace at a time. options may be NULL.
+//
+// Tracing adds two clock reads (or two device events) per step. Captured graphs run step by step
+// while a trace is active. Without a trace, a run tests one flag.
+//
+// The three functions of this section may be called while other threads run executables.
+TENON_API tenon_status* tenon_trace_start(tenon_runtime* runtime,
+                                          const tenon_trace_options* options);
+
+// Ends the trace and returns it in the Trace Event Format of Chrome, which Perfetto reads: complete
+// events, ts and dur in microseconds since the start. The args of a step name its op, node,
+// provenance, device, bytes, flops where known, and what was fused. Runs still in flight are left
+// out.
+TENON_API tenon_status* tenon_trace_stop(tenon_runtime* runtime, tenon_text** out_json);
+
+// Ends the trace and writes it to a file. Writes a temporary file first and renames it, so an
+// existing file survives a failure. A path that cannot be written fails before the trace ends.
+TENON_API tenon_status* tenon_trace_save(tenon_runtime* runtime, tenon_str path);
+
+
+// ---- Ops ----------------------------------------------------------------------------------------
+
+typedef struct tenon_op_entry {
+  uint64_t struct_size;
+  tenon_str domain;
+  tenon_str name;
+  tenon_str family;
+  tenon_str level;            // "primitive", "core" or "meta"
+  tenon_str signature;        // "rms_norm(x, gamma, beta?) {axis=-1, eps=1e-05} -> (y, inv_rms?)"
+  uint32_t version;
+  uint32_t has_gradient;
+  uint32_t has_decomposition;
+  uint32_t reserved0;
+  tenon_str values;           // what string and dtype attributes accept: "kind=sum|mean|max"
+  tenon_str origin;           // who registered it: "tenon", "the app", or the name of a plugin
+  const tenon_op_part* parts; // operands, attributes and outputs
+  uint64_t part_stride;       // bytes from one part to the next
+  uint32_t part_count;
+  uint32_t reserved1;
+} tenon_op_entry;
+
+// The ops of tenon, then registered ones in the order of registration. An index never changes its
+// meaning, and the texts live as long as the process.
+
+TENON_API uint32_t tenon_op_count(void);
+TENON_API tenon_status* tenon_op(uint32_t index, tenon_op_entry* out_entry);
+
+// Registers an op of the app's own, for all graphs of the process. Fails if the description is not
+// valid, or if an op with other parts, flags or another set of rules is registered under the same
+// domain, name and version. Registering an equal one again does nothing: the rules of the first one
+// count. There is no way back: graphs may use the op.
+TENON_API tenon_status* tenon_op_register(const tenon_op_desc* op);
+
+
+// ---- Graphs -------------------------------------------------------------------------------------
+
+TENON_API tenon_status* tenon_graph_create(tenon_str name, tenon_graph** out_graph);
+TENON_API void tenon_graph_destroy(tenon_graph* graph);
+
+// Parses the text form of a graph. file_name appears in error messages.
+TENON_API tenon_status* tenon_graph_parse(tenon_str text, tenon_str file_name,
+                                          tenon_graph** out_graph);
+
+// Prints the text form of a graph. tenon_graph_parse() reads it.
+TENON_API tenon_status* tenon_graph_print(const tenon_graph* graph, tenon_text** out_text);
+
+// Returns a symbolic dim for the shapes of inputs: a negative number. Equal names give the same
+// symbol.
+TENON_API tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* out_dim);
+
+// Adds an input: a tensor that is passed to each run.
+TENON_API tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                          uint32_t rank, const int64_t* dims,
+                                          tenon_value* out_value);
+
+// Adds a weight, whose content is in the store. trainable: 1 if the optimizer updates it.
+TENON_API tenon_status* tenon_graph_weight(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                           uint32_t rank, const int64_t* dims, uint32_t trainable,
+                                           tenon_value* out_value);
+
+// Adds state: content of the store that runs update (a cache, a counter).
+TENON_API tenon_status* tenon_graph_state(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
+                                          uint32_t rank, const int64_t* dims,
+                                          tenon_value* out_value);
+
+// Adds a constant. data: dense, size bytes, copied.
+TENON_API tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32_t rank,
+                                             const int64_t* dims, const void* data, uint64_t size,
+                                             tenon_value* out_value);
+
+// Adds a node. out_values: output_count values, TENON_NONE for outputs left out. Types are checked
+// now if they are known, otherwise when symbols are bound.
+TENON_API tenon_status* tenon_graph_add_node(tenon_graph* graph, const tenon_node_desc* node,
+                                             tenon_value* out_values);
+
+// Makes a value an output of the graph.
+TENON_API tenon_status* tenon_graph_output(tenon_graph* graph, tenon_str name, tenon_value value);
+
+// Updates a weight or state: after the run, `target` holds `value`. At most one update per target.
+TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value target,
+                                           tenon_value value);
+
+TENON_API tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
+                                         tenon_tensor_type* out_type);
+
+// Return what a graph reads. space: TENON_SPACE_INPUT, TENON_SPACE_WEIGHT or TENON_SPACE_STATE.
+TENON_API uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space);
+TENON_API tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_t index,
+                                         tenon_str* out_name, tenon_value* out_value,
+                                         uint32_t* out_trainable);
+
+
+// ---- Training -----------------------------------------------------------------------------------
+
+// Adds the gradients of a loss, which has one element. Each gradient has the type of its value.
+// Values that do not affect the loss get zeros.
+TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss,
+                                              const tenon_value* wrt, uint32_t count,
+                                              tenon_value* out_gradients);
+
+// Marks nodes for recomputation: those that depend on `from` and that `to` depends on, one layer of
+// a network, for example. Gradients taken in this graph recompute their values instead of keeping
+// them, which takes less memory and more time, and gives the same bits. A value is kept if a node
+// outside the marked set reads it. If several calls cover a node, the first one counts.
+TENON_API tenon_status* tenon_graph_checkpoint(tenon_graph* graph, const tenon_value* from,
+                                               uint32_t from_count, const tenon_value* to,
+                                               uint32_t to_count);
+
+// tenon_optimizer::kind
+#define TENON_OPTIMIZER_SGD   UINT32_C(1)
+#define TENON_OPTIMIZER_ADAMW UINT32_C(2)
+#define TENON_OPTIMIZER_LION  UINT32_C(3)
+
+typedef struct tenon_optimizer {
+  uint64_t struct_size;
+  uint32_t kind;              // TENON_OPTIMIZER_*
+  uint32_t skip_nonfinite;    // 1: a step whose gradient norm is not finite changes nothing
+  tenon_value learning_rate;  // f32 scalar of the graph: an input, or computed
+  uint32_t nesterov;          // sgd: 1 = Nesterov momentum
+  double beta1, beta2;        // adamw, lion
+  double eps;                 // adamw
+  double momentum, dampening; // sgd
+  double weight_decay;
+  double clip_norm;           // largest global norm of the gradients, 0 = no clipping
+  uint32_t decay_min_rank;    // weights of a lower rank get no decay; 2: only matrices decay
+  uint32_t reserved0;
+} tenon_optimizer;
+
+// Adds a training step for all trainable weights: gradients of the loss, clipping, optimizer,
+// updates. The optimizer's state is named "<weight>.m" and so on, its step counter
+// "optimizer.step"; tenon_store_add_missing() creates it. A half-precision weight has an f32 master
+// as state "<weight>.master": the step updates the master and writes its rounded value to the
+// weight.
+// out_norm, which may be NULL, gets the global norm of the gradients before clipping, an f32
+// scalar.
+TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
+                                             const tenon_optimizer* optimizer,
+                                             tenon_value* out_norm);
+
+// Divide a training step between two graphs over one store, for batches that do not fit at once.
+// accumulate() adds the gradients of the loss to state "<weight>.grad" and counts its runs in
+// "optimizer.count". apply(), in a graph with the same trainable weights, divides by that count,
+// does the optimizer's step and resets both. N runs of the first graph and one of the second equal
+// one step on the mean of the N losses.
+TENON_API tenon_status* tenon_graph_accumulate(tenon_graph* graph, tenon_value loss);
+TENON_API tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimizer* optimizer,
+                                          tenon_value* out_norm);
+
+
+// ---- Stores -------------------------------------------------------------------------------------
+
+// A tensor in host memory.
+typedef struct tenon_tensor {
+  uint64_t struct_size;
+  const int64_t* dims;
+  const int64_t* strides;     // in elements; NULL = dense
+  void* data;                 // only read where the tensor is passed in
+  uint64_t size;              // bytes at data
+  uint32_t rank;
+  tenon_dtype dtype;
+  uint16_t reserved0;
+} tenon_tensor;
+
+TENON_API tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store);
+TENON_API void tenon_store_destroy(tenon_store* store);
+
+// Sets or replaces a weight (TENON_SPACE_WEIGHT) or state (TENON_SPACE_STATE). The data is copied.
+// Runs in flight keep the previous content.
+TENON_API tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name,
+                                        const tenon_tensor* tensor);
+
+// Copies the content out after all runs that write it. size: exactly the bytes of the content.
+TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name,
+                                        void* data, uint64_t size);
+
+TENON_API tenon_status* tenon_store_type(tenon_store* store, uint32_t space, tenon_str name,
+                                         tenon_tensor_type* out_type);
+
+// Return the names in a space, sorted. The list is made once and kept until a name is added or
+// removed.
+TENON_API uint32_t tenon_store_count(tenon_store* store, uint32_t space);
+TENON_API tenon_status* tenon_store_name(tenon_store* store, uint32_t space, uint32_t index,
+                                         tenon_text** out_name);
+
+// Creates the state of the graph that the store lacks: the f32 master of a weight from the weight,
+// everything else (moments, caches, counters) as zeros.
+TENON_API tenon_status* tenon_store_add_missing(tenon_store* store, const tenon_graph* graph);
+
+// Removes an entry. Runs in flight keep its content; later runs that need it fail.
+TENON_API tenon_status* tenon_store_remove(tenon_store* store, uint32_t space, tenon_str name);
+
+// Sets every tensor of a safetensors file, with the names and types of the file.
+TENON_API tenon_status* tenon_store_load(tenon_store* store, uint32_t space, tenon_str path);
+
+// Writes a space to a safetensors file. Writes a temporary file first and renames it, so an
+// existing file survives a failure. metadata: count pairs of key and value.
+TENON_API tenon_status* tenon_store_save(tenon_store* store, uint32_t space, tenon_str path,
+                                         const tenon_str* metadata, uint32_t count);
+
+// Calls each for every tensor of a safetensors file, sorted by name. Reads the header and no
+// contents. each must not call tenon.
+TENON_API tenon_status* tenon_safetensors_tensors(tenon_str path,
+                                                  void (*each)(void* user, tenon_str name,
+                                                               const tenon_tensor_type* type),
+                                                  void* user);
+
+// Returns the metadata of a safetensors file as a JSON object.
+TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json);
+
+
+// ---- Executables --------------------------------------------------------------------------------
+
+// tenon_executable_options::fallback: what happens to a node that the device refuses
+#define TENON_FALLBACK_ALLOW UINT32_C(0)         // it runs on the cpu plugin, and is reported
+#define TENON_FALLBACK_DENY  UINT32_C(1)         // compiling fails
+
+// tenon_executable_options::flags, for tests and debugging. TENON_COMPILE_AOT of backend.h is no
+// such flag: it is what a plugin's compile() gets.
+#define TENON_COMPILE_NO_SIMPLIFY   UINT32_C(1)  // run the graph as it is; implies NO_FUSE
+#define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  // write every op in primitives; implies NO_FUSE
+#define TENON_COMPILE_NO_FUSE       UINT32_C(4)  // neither fuse nodes nor recognize composite ops
+
+// tenon_executable_options::compile_mode: when the code of a device is generated
+#define TENON_COMPILE_MODE_JIT UINT32_C(0)       // when it is first needed: as runs begin
+#define TENON_COMPILE_MODE_AOT UINT32_C(1)       // all of it when the graph is compiled
+
+typedef struct tenon_executable_options {
+  uint64_t struct_size;
+  tenon_str device;           // "auto", "cpu", "cuda:0"; empty = "auto"
+  uint32_t fallback;          // TENON_FALLBACK_*
+  uint32_t flags;             // TENON_COMPILE_NO_SIMPLIFY, _DECOMPOSE_ALL, _NO_FUSE
+  uint32_t exec_mode;         // TENON_EXEC_* (types.h). EAGER helps to find the step that
+                              // fails: tenon_context_run_async() waits for the run as well
+  uint32_t lanes;             // MULTI_STREAM: the most steps that may overlap, 1 to
+                              // TENON_MAX_LANES, 0 = 4; more lanes need more memory. A device
+                              // without lanes runs one; the log and the report state this. Must be
+                              // 0 in other modes
+  uint32_t compile_mode;      // TENON_COMPILE_MODE_*
+  uint32_t reserved0;
+
+  // (optional) Reports the progress of AOT: parts done, parts in total. Return 0 to continue. After
+  // any other value, compiling finishes the parts in progress and fails with TENON_CANCELLED.
+  //
+  // Called in the compiling thread at the start, after progress, and about 20 times a second; not
+  // called if there is nothing to do. The compiling thread is the one that creates the executable,
+  // or, with symbols, the one that starts a run or asks for a report. The callback must not use
+  // this executable or its contexts. It and progress_user must outlive them.
+  uint32_t (*progress)(void* user, uint32_t done, uint32_t total);
+  void* progress_user;
+} tenon_executable_options;
+
+// Compiles a graph, which is copied. A graph with symbols is compiled once for each set of sizes
+// that runs bring. options may be NULL.
+TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph,
+                                                tenon_store* store,
+                                                const tenon_executable_options* options,
+                                                tenon_executable** out_executable);
+TENON_API void tenon_executable_destroy(tenon_executable* executable);
+
+// Returns what became of each node, as JSON. symbols and numbers: for a graph with symbols, the
+// sizes to report on.
+//
+//   nodes     name, op, device, verdict (native, decomposed, fallback), reason, note (what was
+//             fused), flops (of matrix products)
+//   regions   device, steps, transfers_in, lanes, waits, lanes_note (why there is only one lane)
+//   steps     region, label, node, scratch, lane, after (the steps of other lanes, counted within
+//             the region, that it waits for)
+//   memory    device, peak, bound (the lower bound for this order of steps), weights,
+//             derived_weights (copies of weights in a layout of the plugin), state
+//   bytes     inputs, weights, state and outputs of a run, each counted once
+//   exec      execution mode
+//   compile   compile mode
+//   remarks   what the plan as a whole had to choose or do without
+TENON_API tenon_status* tenon_executable_report(tenon_executable* executable,
+                                                const tenon_str* symbols, const int64_t* numbers,
+                                                uint32_t count, tenon_text** out_json);
+
+
+// ---- Runs ---------------------------------------------------------------------------------------
+
+TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
+                                             tenon_context** out_context);
+TENON_API void tenon_context_destroy(tenon_context* context);
+
+// Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
+// Fails while a run is in flight.
+TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
+                                          const tenon_tensor* tensor);
+
+// Runs and waits.
+//
+// Runs whose executables share a store are ordered where they touch the same entry: a run that
+// reads or updates an entry waits for all earlier runs that update it, and a run that updates an
+// entry waits for all earlier runs that read it. The earlier run is the one for which
+// tenon_context_run() or tenon_context_run_async() was called first. Other runs may overlap.
+TENON_API tenon_status* tenon_context_run(tenon_context* context);
+
+// Starts a run and returns. Wait for it before the context is used again. Fails with
+// TENON_OUT_OF_MEMORY if there is no thread for it and the system creates none.
+TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
+
+// Sets *out_done to 1 if the run is done, else to 0. If the run is done and failed, sets *out_done
+// to 1 and returns the failure.
+TENON_API tenon_status* tenon_context_query(tenon_context* context, uint32_t* out_done);
+
+// Waits for the run in flight, if there is one, and returns its failure, if any.
+TENON_API tenon_status* tenon_context_wait(tenon_context* context);
+
+// Returns the type of an output of the last run.
+TENON_API tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output,
+                                                  tenon_tensor_type* out_type);
+
+// Copies an output of the last run. size: exactly its size in bytes.
+TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data,
+                                          uint64_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

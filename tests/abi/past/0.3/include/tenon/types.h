@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vocabulary that both C interfaces share (tenon.h and backend.h): strings, dtypes, status
+// codes, spaces, execution modes. C11, no dependency.
+//
+// Codes are fixed-width integers whose values never change. New codes are appended, so a reader
+// must expect values that it does not know.
+
+// The layout is made by hand:
+// clang-format off
+#ifndef TENON_TYPES_H
+#define TENON_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A UTF-8 string, not terminated by zero. Borrowed for the call unless the function states
+// otherwise. data may be NULL if size is 0.
+typedef struct tenon_str {
+  const char* data;
+  uint64_t size;              // bytes
+} tenon_str;
+
+// "No value" or "no node", wherever an index is expected.
+#define TENON_NONE UINT32_C(0xFFFFFFFF)
+
+// The highest rank of a tensor.
+#define TENON_MAX_RANK 8
+
+// The highest number of lanes of a program.
+#define TENON_MAX_LANES 32
+
+
+// ---- dtypes -------------------------------------------------------------------------------------
+
+typedef uint16_t tenon_dtype;
+#define TENON_DTYPE_NONE   ((tenon_dtype)0)
+#define TENON_DTYPE_F32    ((tenon_dtype)1)
+#define TENON_DTYPE_F16    ((tenon_dtype)2)
+#define TENON_DTYPE_BF16   ((tenon_dtype)3)
+#define TENON_DTYPE_F64    ((tenon_dtype)4)
+#define TENON_DTYPE_I8     ((tenon_dtype)5)
+#define TENON_DTYPE_I16    ((tenon_dtype)6)
+#define TENON_DTYPE_I32    ((tenon_dtype)7)
+#define TENON_DTYPE_I64    ((tenon_dtype)8)
+#define TENON_DTYPE_U8     ((tenon_dtype)9)
+#define TENON_DTYPE_U16    ((tenon_dtype)10)
+#define TENON_DTYPE_U32    ((tenon_dtype)11)
+#define TENON_DTYPE_U64    ((tenon_dtype)12)
+#define TENON_DTYPE_I4     ((tenon_dtype)13)  // two per byte, the first in the low four bits
+#define TENON_DTYPE_U4     ((tenon_dtype)14)  // two per byte, the first in the low four bits
+#define TENON_DTYPE_BOOL   ((tenon_dtype)15)  // one byte, 0 or 1
+#define TENON_DTYPE_C64    ((tenon_dtype)16)  // two f32: real part, imaginary part
+#define TENON_DTYPE_F8E4M3 ((tenon_dtype)17)
+#define TENON_DTYPE_F8E5M2 ((tenon_dtype)18)
+#define TENON_DTYPE_COUNT  19
+
+
+// ---- Status codes -------------------------------------------------------------------------------
+
+typedef uint16_t tenon_code;
+#define TENON_OK                 ((tenon_code)0)
+#define TENON_INVALID_ARGUMENT   ((tenon_code)1)   // an attribute, a name or a call is wrong
+#define TENON_SHAPE_MISMATCH     ((tenon_code)2)   // ranks or dims do not match
+#define TENON_DTYPE_MISMATCH     ((tenon_code)3)   // dtypes do not match
+#define TENON_UNSUPPORTED        ((tenon_code)4)   // valid, but not implemented
+#define TENON_INDEX_OUT_OF_RANGE ((tenon_code)5)   // an index in the data exceeds its axis
+#define TENON_NUMERIC_ERROR      ((tenon_code)6)   // the data has no result (NaN logits)
+#define TENON_OUT_OF_MEMORY      ((tenon_code)7)
+#define TENON_NOT_FOUND          ((tenon_code)8)   // no such name, file or device
+#define TENON_IO_ERROR           ((tenon_code)9)   // the system failed to read or write
+#define TENON_CORRUPT            ((tenon_code)10)  // the bytes do not have the format they claim
+#define TENON_INCOMPATIBLE       ((tenon_code)11)  // no common version
+#define TENON_UNDEFINED_STATE    ((tenon_code)12)  // state that a failed run has left undefined
+#define TENON_DEVICE_LOST        ((tenon_code)13)
+#define TENON_CANCELLED          ((tenon_code)14)
+#define TENON_INTERNAL           ((tenon_code)15)  // a bug in tenon or in a plugin
+
+
+// ---- Spaces: where a value comes from -----------------------------------------------------------
+
+#define TENON_SPACE_NODE     0  // the output of a node
+#define TENON_SPACE_INPUT    1  // passed to each run
+#define TENON_SPACE_WEIGHT   2  // named content of a store
+#define TENON_SPACE_CONSTANT 3  // immutable content of the graph
+#define TENON_SPACE_STATE    4  // named content of a store that runs update (caches, moments)
+
+
+// ---- Execution modes ----------------------------------------------------------------------------
+
+// How the steps of a program are run. A device runs modes that it does not offer as STREAM. Results
+// are bit-identical in all modes.
+#define TENON_EXEC_DEFAULT      UINT32_C(0)  // the fastest: GRAPH for programs that run often
+#define TENON_EXEC_STREAM       UINT32_C(1)  // one step after the other, in the run's stream
+#define TENON_EXEC_GRAPH        UINT32_C(2)  // captured once per instance, then replayed
+#define TENON_EXEC_EAGER        UINT32_C(3)  // waits after each step: a failure names the step that
+                                             // caused it, and no later step runs
+#define TENON_EXEC_MULTI_STREAM UINT32_C(4)  // independent steps overlap, in lanes; may be captured
+
+#ifdef __cplusplus
+}
+#endif
+#endif
