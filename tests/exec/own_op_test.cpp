@@ -52,6 +52,27 @@ void endless_decompose(rules::Decompose& d, const my::endless& n) {
 }
 constexpr OpRules<my::endless> kEndless{.shape = endless_shape, .decompose = endless_decompose};
 
+// The first operand may be absent, and either output may be without an upstream gradient.
+void scaled_shape(rules::Shape& s, const my::scaled& n) {
+  s.out(0, s.type(n.b));
+  s.out(1, s.type(n.b));
+}
+void scaled_decompose(rules::Decompose& d, const my::scaled& n) {
+  d.out(0, n.a ? d.times(n.a, n.b) : d.times(n.b, 2.0));
+  d.out(1, d.unary("neg", n.b));
+}
+void scaled_gradient(rules::Gradient& g, const my::scaled& n) {
+  if (n.a && g.wants(n.a) && g.dy(0)) g.give(n.a, g.times(g.dy(0), n.b));
+  if (!g.wants(n.b)) return;
+  if (g.dy(0)) g.give(n.b, n.a ? g.times(g.dy(0), n.a) : g.times(g.dy(0), 2.0));
+  if (g.dy(1)) g.give(n.b, g.unary("neg", g.dy(1)));  // added to the first one
+}
+double scaled_flops(const rules::Cost& c, const my::scaled& n) { return c.elements(n.b); }
+constexpr OpRules<my::scaled> kScaled{.shape = scaled_shape,
+                                      .decompose = scaled_decompose,
+                                      .gradient = scaled_gradient,
+                                      .flops = scaled_flops};
+
 // No device has a kernel for it.
 void bare_shape(rules::Shape& s, const my::bare& n) { same_shape(s, n.x); }
 constexpr OpRules<my::bare> kBare{.shape = bare_shape};
@@ -164,6 +185,36 @@ TEST_CASE("own op: second order") {
   g.output("g", g.gradients(g.add(op::reduce{.kind = "sum", .x = first}), {x})[0]);
   CHECK(run(g, {{"x", {1, -2, 0.5}}}, {.device = "cpu"}).outputs["g"] ==
         std::vector<double>{6, -12, 3});
+}
+
+TEST_CASE("own op: gradient rules of several outputs and absent operands") {
+  register_op(op_desc<my::scaled, kScaled>());
+  struct Case {
+    bool a, y, z;  // the operand is there, the loss depends on the output
+    double da, db;
+  };
+  // a = 3, b = 5
+  for (const Case& c :
+       {Case{true, true, false, 5, 3}, Case{true, false, true, 0, -1}, Case{true, true, true, 5, 2},
+        Case{false, true, false, 0, 2}, Case{false, true, true, 0, 1}}) {
+    CAPTURE(c.a);
+    CAPTURE(c.y);
+    CAPTURE(c.z);
+    Graph g;
+    const Value a = g.input("a", {f64, {1}}), b = g.input("b", {f64, {1}});
+    const Node n = g.add(
+        my::scaled{.f32_precision = 3, .a = c.a ? a : Value{}, .b = b, .want_z = c.z}, "scaled");
+    Value loss = n[c.y ? 0 : 1];
+    if (c.y && c.z) loss = g.add(op::binary{.kind = "add", .a = n[0], .b = n[1]});
+    const std::vector<Value> d = g.gradients(g.add(op::reduce{.kind = "sum", .x = loss}), {a, b});
+    g.output("y", d[0]);
+    g.output("g", d[1]);
+    for (const char* device : {"cpu", "template"}) {
+      Ran ran = run(g, {{"a", {3}}, {"b", {5}}}, {.device = device});
+      CHECK(ran.outputs["y"] == std::vector<double>{c.da});
+      CHECK(ran.outputs["g"] == std::vector<double>{c.db});
+    }
+  }
 }
 
 TEST_CASE("own op: fused around") {
