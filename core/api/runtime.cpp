@@ -8,6 +8,7 @@
 #include "host/crash.hpp"
 #include "ops/record.hpp"
 #include "ops/registry.hpp"
+#include "tenon/node.hpp"
 
 using namespace tenon::core;
 
@@ -105,33 +106,23 @@ struct OpData {
 
   explicit OpData(const OpRecord& r)
       : record(&r), signature(::signature(r.name(), *r.schema)), values(::values(r.words)) {
-    for (const tenon::OpPart& p : r.schema->parts()) {
-      tenon_op_part& out = parts.emplace_back();
-      out = {};
-      out.name = c_str(p.name);
-      out.kind = static_cast<uint32_t>(p.kind);
-      out.type = p.attr_type;
-      out.default_int = p.default_int;
-      out.default_float = p.default_float;
-      out.default_str = c_str(p.default_str);
-      if (p.kind == tenon::OpPart::Kind::attr) out.values = c_str(accepted_by(p.name, r.words));
-    }
+    for (const tenon::OpPart& p : r.schema->parts())
+      parts.push_back(tenon::detail::c_part(
+          p, p.kind == tenon::OpPart::Kind::attr ? accepted_by(p.name, r.words) : ""));
   }
 };
 
-// Null behind the last op. out_count gets the number of ops.
-const OpData* op_data(size_t index, size_t* out_count) {
-  static std::mutex& mutex = *new std::mutex;  // never destroyed, as the texts
+// The data lives as long as the process. Throws not_found behind the last op.
+const OpData& op_data(size_t index) {
+  static std::mutex& mutex = *new std::mutex;  // never destroyed, as the data
   static std::deque<OpData>& all = *new std::deque<OpData>;
   const std::lock_guard lock(mutex);
-  const std::vector<const OpRecord*>& own = all_records();
-  const std::vector<const OpRecord*> registered = registered_records();
-  while (all.size() < own.size() + registered.size()) {
-    const size_t i = all.size();
-    all.emplace_back(i < own.size() ? *own[i] : *registered[i - own.size()]);
-  }
-  if (out_count) *out_count = all.size();
-  return index < all.size() ? &all[index] : nullptr;
+  if (index < all.size()) return all[index];
+  std::vector<const OpRecord*> records = all_records();
+  std::ranges::copy(registered_records(), std::back_inserter(records));
+  while (all.size() < records.size()) all.emplace_back(*records[all.size()]);
+  if (index >= all.size()) fail(Code::not_found, "op ", index, ": there are ", all.size());
+  return all[index];
 }
 
 }  // namespace
@@ -241,31 +232,29 @@ uint32_t tenon_op_count(void) {
 
 tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
   return door("tenon_op", [&] {
-    size_t count = 0;
-    const OpData* data = op_data(index, &count);
-    if (!data) fail(Code::not_found, "op ", index, ": there are ", count);
-    const OpRecord& r = *data->record;
+    const OpData& data = op_data(index);
+    const OpRecord& r = *data.record;
     constexpr std::string_view levels[] = {"primitive", "core", "meta"};
     tenon_op_entry e{};
     e.domain = c_str(r.domain);
     e.name = c_str(r.schema->name);
     e.family = c_str(r.schema->family);
     e.level = c_str(levels[static_cast<size_t>(r.schema->level)]);
-    e.signature = c_str(data->signature);
-    e.values = c_str(data->values);
+    e.signature = c_str(data.signature);
+    e.values = c_str(data.values);
     e.version = r.schema->version;
     e.has_gradient = r.grad != nullptr;
     e.has_decomposition = r.lower != nullptr;
     e.origin = c_str(origin_of(r));
-    e.parts = data->parts.data();
+    e.parts = data.parts.data();
     e.part_stride = sizeof(tenon_op_part);
-    e.part_count = static_cast<uint32_t>(data->parts.size());
+    e.part_count = static_cast<uint32_t>(data.parts.size());
     give(need(out, "out"), e, "tenon_op_entry");
   });
 }
 
 tenon_status* tenon_op_register(const tenon_op_desc* op) {
-  return door("tenon_op_register", [&] { register_ops(std::span(&op, 1), kOfTheApp); });
+  return door("tenon_op_register", [&] { register_ops({&need(op, "op"), 1}, kOfTheApp); });
 }
 
 uint64_t tenon_available_memory(void) {

@@ -12,10 +12,7 @@
 namespace tenon::core {
 namespace {
 
-std::string node_text(const NodeInfo& node) {
-  return node.provenance.empty() ? std::string(node.op->name())
-                                 : cat(node.op->name(), " '", node.provenance, "'");
-}
+std::string node_text(const NodeInfo& node) { return node.op->text(node.provenance); }
 std::string grad_provenance(const NodeInfo& node) {
   return cat("grad of ",
              node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));

@@ -4,29 +4,23 @@
 
 #include <deque>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include "base/c_struct.hpp"
 
 namespace tenon::core {
 namespace {
 
-struct Kept {
-  std::string plugin, device_kind, form, domain, op;
-  tenon_kernel_row row{};
-};
 struct List {
   std::mutex mutex;
-  std::deque<Kept> rows;
+  std::deque<GuestKernel> rows;
 };
 List& list() {
   static List& the = *new List;  // never destroyed: plugins keep pointers to rows
   return the;
 }
 
-Kept kept(const tenon_kernel_row& row, std::string_view plugin) {
-  Kept out;
+GuestKernel read(const tenon_kernel_row& row, std::string_view plugin) {
+  GuestKernel out;
   const auto text = [&](tenon_str given, std::string_view what) {
     const std::string_view s = view(given);
     if (s.empty() || s.size() > 64)
@@ -46,42 +40,37 @@ Kept kept(const tenon_kernel_row& row, std::string_view plugin) {
   return out;
 }
 
+// put() is called under the lock, so that nothing is allocated and no row can be missed.
 void each(tenon_str device_kind, tenon_str form,
           void (*put)(void* user, const tenon_kernel_row* row), void* user) noexcept {
-  try {
-    std::vector<const tenon_kernel_row*> found;
-    {
-      const std::lock_guard lock(list().mutex);
-      for (const Kept& k : list().rows)
-        if (k.device_kind == view(device_kind) && k.form == view(form)) found.push_back(&k.row);
-    }
-    for (const tenon_kernel_row* row : found) put(user, row);
-  } catch (...) {
-    // Without memory the device has its own kernels only.
-  }
+  const std::string_view kind(device_kind.data, device_kind.size), id(form.data, form.size);
+  const std::lock_guard lock(list().mutex);
+  for (const GuestKernel& k : list().rows)
+    if (k.device_kind == kind && k.form == id) put(user, &k.row);
 }
 
 constexpr tenon_kernel_list kList = {.struct_size = sizeof(tenon_kernel_list), .each = each};
 
 }  // namespace
 
-void check_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin) {
-  for (const tenon_kernel_row& row : rows) static_cast<void>(kept(row, plugin));
+std::vector<GuestKernel> read_guest_kernels(std::span<const tenon_kernel_row> rows,
+                                            std::string_view plugin) {
+  std::vector<GuestKernel> out;
+  for (const tenon_kernel_row& row : rows) out.push_back(read(row, plugin));
+  return out;
 }
 
-void add_guest_kernels(std::span<const tenon_kernel_row> rows, std::string_view plugin) {
-  std::vector<Kept> fresh;
-  for (const tenon_kernel_row& row : rows) fresh.push_back(kept(row, plugin));
+void add_guest_kernels(std::vector<GuestKernel> kernels) {
   const std::lock_guard lock(list().mutex);
-  for (Kept& k : fresh) {
-    const auto same = [&](const Kept& other) {
+  for (GuestKernel& k : kernels) {
+    const auto same = [&](const GuestKernel& other) {
       return other.plugin == k.plugin && other.device_kind == k.device_kind &&
              other.form == k.form && other.domain == k.domain && other.op == k.op &&
              other.row.version == k.row.version && other.row.make == k.row.make &&
              other.row.user == k.row.user;
     };
     if (std::ranges::any_of(list().rows, same)) continue;
-    Kept& at = list().rows.emplace_back(std::move(k));
+    GuestKernel& at = list().rows.emplace_back(std::move(k));
     at.row.device_kind = c_str(at.device_kind);
     at.row.form = c_str(at.form);
     at.row.domain = c_str(at.domain);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/c_struct.hpp"
 #include "host/call.hpp"
 #include "host/guest_kernels.hpp"
 #include "host/host_table.hpp"
@@ -183,46 +184,42 @@ void Plugin::find_prepare() {
                       [](const tenon_prepare& t) { return t.count && t.part; });
 }
 
-// The elements of a table, if the plugin has it. A table that is not whole is an error, unlike that
-// of an extension without which everything still works.
-template <class Table, class Row>
-std::vector<const Row*> Plugin::rows_of(const char* id, uint64_t least_table, uint64_t least_row,
-                                        const Row* Table::*rows, uint64_t Table::*stride,
-                                        uint32_t Table::*count) const {
-  constexpr uint32_t kMost = 4096;
+// Unlike an extension without which everything works, a table that is not whole is an error.
+template <class Table>
+Table Plugin::table_of(const char* id, uint64_t least) const {
+  Table table{};
   const auto* given = static_cast<const Table*>(find_extension(id));
-  if (!given) return {};
-  if (given->struct_size < least_table)
+  if (!given) return table;
+  if (given->struct_size < least)
     fail(Code::incompatible, "plugin ", name_, ": its ", id, " is too small: ", given->struct_size,
-         " bytes, needed are ", least_table);
-  const uint64_t step = given->*stride;
-  if (step < least_row || step % 8 != 0)
-    fail(Code::incompatible, "plugin ", name_, ": the stride of its ", id, " is ", step,
-         ", needed are ", least_row, " bytes at least");
-  if (given->*count > kMost)
-    fail(Code::incompatible, "plugin ", name_, ": its ", id, " has ", given->*count,
-         " entries, the limit is ", kMost);
-  if (given->*count && !(given->*rows))
-    fail(Code::incompatible, "plugin ", name_, ": its ", id, " has ", given->*count,
-         " entries at NULL");
-  std::vector<const Row*> out;
-  for (uint32_t i = 0; i < given->*count; ++i)
-    out.push_back(
-        reinterpret_cast<const Row*>(reinterpret_cast<const std::byte*>(given->*rows) + i * step));
+         " bytes, needed are ", least);
+  std::memcpy(&table, given, std::min<uint64_t>(given->struct_size, sizeof table));
+  return table;
+}
+
+template <class Row>
+std::vector<Row> Plugin::rows_of(const char* id, const Row* rows, uint64_t stride, uint64_t least,
+                                 uint32_t count) const {
+  constexpr uint32_t kMost = 4096;
+  const std::string who = cat("plugin ", name_, ": its ", id);
+  if (count > kMost)
+    fail(Code::incompatible, who, " has ", count, " entries, the limit is ", kMost);
+  std::vector<Row> out;
+  for (uint32_t i = 0; i < count; ++i) out.push_back(element(rows, stride, least, i, who));
   return out;
 }
 
 void Plugin::register_ops() const {
-  const auto ops = rows_of(TENON_OPS_ID, TENON_OPS_SIZE_V1, TENON_OP_DESC_SIZE_V1, &tenon_ops::ops,
-                           &tenon_ops::op_stride, &tenon_ops::op_count);
-  std::vector<tenon_kernel_row> kernels;
-  for (const tenon_kernel_row* row :
-       rows_of(TENON_KERNELS_ID, TENON_KERNELS_SIZE_V1, TENON_KERNEL_ROW_SIZE_V1,
-               &tenon_kernels::rows, &tenon_kernels::row_stride, &tenon_kernels::row_count))
-    kernels.push_back(*row);
-  check_guest_kernels(kernels, name_);
-  core::register_ops(ops, name_);
-  add_guest_kernels(kernels, name_);
+  const auto ops = table_of<tenon_ops>(TENON_OPS_ID, TENON_OPS_SIZE_V1);
+  const auto kernels = table_of<tenon_kernels>(TENON_KERNELS_ID, TENON_KERNELS_SIZE_V1);
+  const auto descriptions =
+      rows_of(TENON_OPS_ID, ops.ops, ops.op_stride, TENON_OP_DESC_SIZE_V1, ops.op_count);
+  std::vector<GuestKernel> guests =
+      read_guest_kernels(rows_of(TENON_KERNELS_ID, kernels.rows, kernels.row_stride,
+                                 TENON_KERNEL_ROW_SIZE_V1, kernels.row_count),
+                         name_);
+  core::register_ops(descriptions, name_);
+  add_guest_kernels(std::move(guests));
 }
 
 void Plugin::warn_not_whole(const char* id) const {

@@ -81,10 +81,11 @@ class Plugin {
   void find_derived_weights();
   void find_prepare();
   void find_choices();
-  template <class Table, class Row>
-  std::vector<const Row*> rows_of(const char* id, uint64_t least_table, uint64_t least_row,
-                                  const Row* Table::*rows, uint64_t Table::*stride,
-                                  uint32_t Table::*count) const;
+  template <class Table>
+  Table table_of(const char* id, uint64_t least) const;
+  template <class Row>
+  std::vector<Row> rows_of(const char* id, const Row* rows, uint64_t stride, uint64_t least,
+                           uint32_t count) const;
   // Copies the fields of an extension that the plugin has. If it is not whole (shorter than `least`,
   // the size of its first version, or without a slot), logs that and leaves `out` empty.
   template <class T>

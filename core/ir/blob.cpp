@@ -187,14 +187,13 @@ class Writer {
       for (uint32_t k = 0; k < n.outputs.size(); ++k)
         results.push_back(n.outputs[k] ? add(n.outputs[k], static_cast<uint32_t>(nodes.size()), k)
                                        : kNone);
-      for (const Attr& a : n.attrs) attrs.push_back(attr(a));
       // A node of a registered op is complete: its kernels may be older than its description, and
       // may be written without the SDK.
-      if (n.op->is_registered()) {
+      const bool complete = n.op->is_registered();
+      for (const Attr& a : complete ? complete_attrs(n) : n.attrs) attrs.push_back(attr(a));
+      if (complete) {
         operands.resize(std::max(operands.size(), operand_count(*n.op, n.lists)), kNone);
         results.resize(std::max(results.size(), output_count(*n.op)), kNone);
-        attrs.clear();
-        for (const Attr& a : complete_attrs(n)) attrs.push_back(attr(a));
       }
       // A list of outputs is the last of an op's outputs.
       std::vector<uint32_t> result_lists;

@@ -60,10 +60,6 @@ AttrValue default_value(const OpPart& part) {
   }
 }
 
-std::string node_text(const OpRecord& op, std::string_view provenance) {
-  return provenance.empty() ? std::string(op.name()) : cat(op.name(), " '", provenance, "'");
-}
-
 Attrs checked_attrs(const OpRecord& op, Attrs attrs, const std::string& who) {
   Attrs out;
   size_t known = 0;
@@ -305,7 +301,7 @@ Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
 
 NodeId Graph::add_node(const OpRecord& op, Operands operands, Attrs attrs, std::vector<bool> wanted,
                        std::string_view provenance) {
-  const std::string who = node_text(op, provenance);
+  const std::string who = op.text(provenance);
   NodeInfo node;
   node.op = &op;
   node.lists = checked_lists(op, operands, who);

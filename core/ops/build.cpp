@@ -14,7 +14,6 @@ namespace tenon::core {
 
 // ---- Infer
 
-namespace {
 bool is_one_of(std::string_view accepted, std::string_view word) {
   while (!accepted.empty()) {
     const size_t end = std::min(accepted.find(' '), accepted.size());
@@ -23,7 +22,6 @@ bool is_one_of(std::string_view accepted, std::string_view word) {
   }
   return false;
 }
-}  // namespace
 
 void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& node) {
   for (const Words& w : words) {
@@ -38,10 +36,7 @@ void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& n
   }
 }
 
-std::string Infer::who() const {
-  return node_.provenance.empty() ? std::string(node_.op->name())
-                                  : cat(node_.op->name(), " '", node_.provenance, "'");
-}
+std::string Infer::who() const { return node_.op->text(node_.provenance); }
 void Infer::want_float(Value v, std::string_view operand) const {
   if (v && !is_float(dtype(v)))
     fail(Code::dtype_mismatch, "operand ", operand, ": expected a float, got ", type(v).text());

@@ -24,7 +24,11 @@ class RuleCall {
   enum class Kind : uint8_t { shape, decompose, gradient, cost };
 
   RuleCall(Kind kind, const Graph& graph, const NodeInfo& node)
-      : kind_(kind), graph_(graph), node_(node), complete_(complete_attrs(node)) {
+      : kind_(kind),
+        graph_(graph),
+        node_(node),
+        who_(node.op->text(node.provenance)),
+        complete_(complete_attrs(node)) {
     fill_attributes();
     for (Value v : node.operands) {
       operands_.push_back(v.id);
@@ -35,10 +39,8 @@ class RuleCall {
     operand_types_.resize(operands_.size(), to_c({}));
     for (Value v : node.outputs) want_.push_back(bool(v));
     want_.resize(std::max(want_.size(), output_count(*node.op)));
-    if (kind != Kind::shape)
-      for (const Type& t : infer_types(graph, node, want_.size())) output_types_.push_back(to_c(t));
-    who_ = node.provenance.empty() ? std::string(node.op->name())
-                                   : cat(node.op->name(), " '", node.provenance, "'");
+    if (kind != Kind::shape) types_ = infer_types(graph, node, want_.size());
+    for (const Type& t : types_) output_types_.push_back(to_c(t));
     call_.struct_size = sizeof call_;
     call_.host = this;
     call_.attributes = attributes_.data();
@@ -65,6 +67,8 @@ class RuleCall {
   Grad* grad = nullptr;
   std::vector<Value>* results = nullptr;
   bool gave = false;  // called give()
+
+  const std::vector<Type>& types() const { return types_; }  // of the outputs; none in a shape rule
 
   // Calls `rule(user, call)`. Throws the call's failure, if there is one.
   template <class Rule>
@@ -186,7 +190,6 @@ class RuleCall {
       });
     };
     call_.add_node = [](const tenon_op_call* call, const tenon_node_desc* node, tenon_value* out) {
-      if (node && out) std::fill_n(out, node->output_count, TENON_NONE);
       serve(call, "add_node", builds(call), [&](RuleCall& c) {
         tenon_node_desc desc = taken(&need(node, "node"), "node");
         desc.struct_size = sizeof desc;
@@ -267,8 +270,9 @@ class RuleCall {
   const Kind kind_;
   const Graph& graph_;
   const NodeInfo& node_;
-  std::string who_;
+  const std::string who_;
   const Attrs complete_;
+  std::vector<Type> types_;
   std::vector<tenon_arg> attributes_;
   std::vector<tenon_value> operands_;
   std::vector<tenon_tensor_type> operand_types_, output_types_;
@@ -283,8 +287,7 @@ void check_dtypes(const Infer& infer, const NodeInfo& node) {
   for (const Words& w : node.op->words) {
     const AttrValue* value = node.attr(w.attr);
     const auto* given = value ? std::get_if<DTypeAttr>(value) : nullptr;
-    if (given && cat(" ", w.accepted, " ").find(cat(" ", dtype_name(given->dtype), " ")) ==
-                     std::string::npos)
+    if (given && !is_one_of(w.accepted, dtype_name(given->dtype)))
       infer.fail(Code::dtype_mismatch, "attribute ", w.attr, ": expected one of ", w.accepted,
                  ", given ", dtype_name(given->dtype));
   }
@@ -305,7 +308,7 @@ bool run_decompose(Lower& lower, const Graph& graph, const NodeInfo& node) {
   call.results = &results;
   call.run(registered(node).rules.decompose);
   if (!call.gave) return false;
-  const std::vector<Type> types = infer_types(graph, node, results.size());
+  const std::vector<Type>& types = call.types();
   for (size_t k = 0; k < results.size(); ++k) {
     const std::string_view name = node.op->schema->output_name(k);
     if (lower.wanted(k) && !results[k]) call.fail_rule("gives no value for output ", name);

@@ -170,6 +170,10 @@ struct OpRecord {
   // For messages and reports. The name of a registered op includes its domain, so it equals no name
   // of tenon's ops.
   std::string_view name() const { return label.empty() ? schema->name : label; }
+  // The op at its node, for messages: "softmax 'layers.0'".
+  std::string text(std::string_view provenance) const {
+    return provenance.empty() ? std::string(name()) : cat(name(), " '", provenance, "'");
+  }
   bool is_registered() const { return !label.empty(); }
   bool primitive() const { return schema->level == OpLevel::primitive; }
 };
@@ -194,6 +198,8 @@ constexpr bool has_words(const OpSchema& schema, std::span<const Words> words) {
   return wanted == given && wanted == listed;
 }
 
+// Is the word among these, which spaces separate?
+bool is_one_of(std::string_view accepted, std::string_view word);
 // Refuses a string attribute that is not one of its words.
 void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& node);
 

@@ -59,7 +59,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
 // Reads a description into a record.
 class Reader {
  public:
-  explicit Reader(const tenon_op_desc* given) : desc_(taken(&need(given, "op"), "op")) {}
+  explicit Reader(const tenon_op_desc& given) : desc_(taken(&given, "op")) {}
 
   std::unique_ptr<RegisteredOp> read(std::string_view origin) {
     auto op = std::make_unique<RegisteredOp>();
@@ -223,9 +223,9 @@ Registry& registry() {
 
 }  // namespace
 
-void register_ops(std::span<const tenon_op_desc* const> given, std::string_view origin) {
+void register_ops(std::span<const tenon_op_desc> given, std::string_view origin) {
   std::vector<std::unique_ptr<RegisteredOp>> fresh;
-  for (const tenon_op_desc* desc : given) fresh.push_back(Reader(desc).read(origin));
+  for (const tenon_op_desc& desc : given) fresh.push_back(Reader(desc).read(origin));
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   const auto known = [&](const RegisteredOp& op, size_t before) -> const RegisteredOp* {

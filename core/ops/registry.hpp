@@ -16,7 +16,7 @@ inline constexpr std::string_view kOfTheApp = "the app";
 // Adds all of the ops, or none. origin: kOfTheApp or the name of a plugin. Throws invalid_argument if
 // a description is not valid, and incompatible if another one is registered under its domain, name
 // and version. Thread-safe.
-void register_ops(std::span<const tenon_op_desc* const> ops, std::string_view origin);
+void register_ops(std::span<const tenon_op_desc> ops, std::string_view origin);
 
 // In the order of registration. Thread-safe.
 std::vector<const OpRecord*> registered_records();

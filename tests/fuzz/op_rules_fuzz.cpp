@@ -114,7 +114,7 @@ void act(const tenon_op_call* c) {
         n.attributes = &kind;
         n.attribute_stride = sizeof kind;
         n.attribute_count = source.next(2);
-        tenon_value in[3] = {value(), value(), value()}, out[4];
+        tenon_value in[3] = {value(), value(), value()}, out[4] = {};
         n.operands = in;
         n.operand_count = source.next(4);
         n.output_count = source.next(4);
@@ -175,8 +175,7 @@ void add_op() {
   if (source.next(2)) op.decompose = [](void*, const tenon_op_call* c) { act(c); };
   if (source.next(2)) op.gradient = [](void*, const tenon_op_call* c) { act(c); };
   if (source.next(4) == 0) op.flops = [](void*, const tenon_op_call*) { return 7.0; };
-  const tenon_op_desc* list = &op;
-  register_ops(std::span(&list, 1), kOfTheApp);
+  register_ops({&op, 1}, kOfTheApp);
 }
 
 void use(const OpRecord& op) {

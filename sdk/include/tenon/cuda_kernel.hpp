@@ -59,15 +59,8 @@ void make_cuda_kernel(const void*, const tenon_kernel_request* r) noexcept {
 
 template <class Op, CudaKernel (*make)(const Op&, const Node&)>
 constexpr tenon_kernel_row cuda_kernel(std::string_view device_kind = "cuda") {
-  constexpr std::string_view form = TENON_CUDA_KERNEL_ID;
-  tenon_kernel_row row{};
-  row.device_kind = {device_kind.data(), device_kind.size()};
-  row.form = {form.data(), form.size()};
-  row.domain = {Op::kDomain.data(), Op::kDomain.size()};
-  row.op = {Op::kName.data(), Op::kName.size()};
-  row.version = Op::kVersion;
-  row.make = layer::make_cuda_kernel<Op, make>;
-  return row;
+  return layer::kernel_row<Op>(device_kind, TENON_CUDA_KERNEL_ID,
+                               layer::make_cuda_kernel<Op, make>);
 }
 
 }  // namespace tenon::sdk

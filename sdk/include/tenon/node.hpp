@@ -35,6 +35,18 @@ class Error : public std::runtime_error {
 namespace detail {
 inline tenon_str str(std::string_view s) { return {s.data(), s.size()}; }
 inline std::string string(tenon_str s) { return {s.data ? s.data : "", s.size}; }
+// values: what a string or dtype attribute accepts.
+inline tenon_op_part c_part(const OpPart& p, std::string_view values) {
+  tenon_op_part out{};
+  out.name = str(p.name);
+  out.kind = static_cast<uint32_t>(p.kind);
+  out.type = p.attr_type;
+  out.default_int = p.default_int;
+  out.default_float = p.default_float;
+  out.default_str = str(p.default_str);
+  out.values = str(values);
+  return out;
+}
 template <class T>
 constexpr tenon_dtype dtype_of() {
   if constexpr (std::is_same_v<T, float>)

@@ -36,6 +36,7 @@
 #include <numeric>
 #include <span>
 
+#include "dtype.hpp"
 #include "node.hpp"
 
 namespace tenon {
@@ -81,13 +82,27 @@ class Call {
   const tenon_op_call& call_;
 };
 
+// "f32[2,3]"
 inline std::string text_of(const TensorType& t) {
-  std::string text = std::to_string(t.dims.size()) + " axes [";
+  std::string text(sdk::dtype_name(t.dtype));
+  text += '[';
   for (size_t i = 0; i < t.dims.size(); ++i) {
     if (i) text += ',';
     text += std::to_string(t.dims[i]);
   }
   return text + "]";
+}
+
+inline tenon_tensor_type to_c(const TensorType& type) {
+  if (type.dims.size() > TENON_MAX_RANK)
+    throw Error(TENON_UNSUPPORTED, "expected at most " + std::to_string(TENON_MAX_RANK) +
+                                       " axes, got " + text_of(type));
+  tenon_tensor_type t{};
+  t.struct_size = sizeof t;
+  t.dtype = type.dtype;
+  t.rank = static_cast<uint16_t>(type.dims.size());
+  std::ranges::copy(type.dims, t.dims);
+  return t;
 }
 
 // A shape rule. The checks name the operand; `operand` is its name in the list of ops. An absent
@@ -97,51 +112,31 @@ class Shape : public Call {
   using Call::Call;
   // Every output gets a type, even if it is not wanted.
   void out(size_t k, const TensorType& type) const {
-    tenon_tensor_type t{};
-    t.struct_size = sizeof t;
-    t.dtype = type.dtype;
-    if (type.dims.size() > TENON_MAX_RANK)
-      fail(TENON_UNSUPPORTED, "output " + std::to_string(k) + ": expected at most " +
-                                  std::to_string(TENON_MAX_RANK) + " axes, got " + text_of(type));
-    t.rank = static_cast<uint16_t>(type.dims.size());
-    std::ranges::copy(type.dims, t.dims);
+    const tenon_tensor_type t = to_c(type);
     call_.give_type(&call_, static_cast<uint32_t>(k), &t);
     checked();
   }
   void want_float(Value v, std::string_view operand) const {
-    if (!v) return;
-    const tenon_dtype t = dtype(v);
-    if (t != f32 && t != f64 && t != f16 && t != bf16)
-      fail(TENON_DTYPE_MISMATCH, named(operand) + "expected a float, got dtype " + number(t));
+    if (v && !sdk::is_float(dtype(v))) mismatch(TENON_DTYPE_MISMATCH, v, operand, "a float");
   }
   void want_dtype(Value v, std::string_view operand, tenon_dtype expected) const {
-    if (!v) return;
-    if (dtype(v) != expected)
-      fail(TENON_DTYPE_MISMATCH,
-           named(operand) + "expected dtype " + number(expected) + ", got " + number(dtype(v)));
+    if (v && dtype(v) != expected)
+      mismatch(TENON_DTYPE_MISMATCH, v, operand, std::string(sdk::dtype_name(expected)));
   }
   void want_rank(Value v, std::string_view operand, size_t rank) const {
-    if (!v) return;
-    if (shape(v).size() != rank)
-      fail(TENON_SHAPE_MISMATCH,
-           named(operand) + "expected " + std::to_string(rank) + " axes, got " + text_of(type(v)));
+    if (v && shape(v).size() != rank)
+      mismatch(TENON_SHAPE_MISMATCH, v, operand, "rank " + std::to_string(rank));
   }
   void want_shape(Value v, std::string_view operand, const Ints& expected) const {
-    if (!v) return;
-    if (shape(v) != expected)
-      fail(TENON_SHAPE_MISMATCH, named(operand) + "expected " + text_of({dtype(v), expected}) +
-                                     ", got " + text_of(type(v)));
+    if (v && shape(v) != expected)
+      mismatch(TENON_SHAPE_MISMATCH, v, operand, text_of({dtype(v), expected}));
   }
 
  private:
-  static std::string named(std::string_view operand) {
-    return "operand " + std::string(operand) + ": ";
-  }
-  static std::string number(tenon_dtype t) {
-    constexpr const char* names[] = {"none", "f32",  "f16", "bf16",   "f64",   "i8",  "i16",
-                                     "i32",  "i64",  "u8",  "u16",    "u32",   "u64", "i4",
-                                     "u4",   "bool", "c64", "f8e4m3", "f8e5m2"};
-    return t < std::size(names) ? names[t] : std::to_string(t);
+  [[noreturn]] void mismatch(tenon_code code, Value v, std::string_view operand,
+                             const std::string& expected) const {
+    fail(code, "operand " + std::string(operand) + ": expected " + expected + ", got " +
+                   text_of(type(v)));
   }
 };
 
@@ -163,13 +158,7 @@ class Builder : public Call {
     return node;
   }
   Value constant(const TensorType& type, const void* data, uint64_t size) const {
-    tenon_tensor_type t{};
-    t.struct_size = sizeof t;
-    t.dtype = type.dtype;
-    if (type.dims.size() > TENON_MAX_RANK)
-      fail(TENON_UNSUPPORTED, "a constant of " + text_of(type));
-    t.rank = static_cast<uint16_t>(type.dims.size());
-    std::ranges::copy(type.dims, t.dims);
+    const tenon_tensor_type t = to_c(type);
     const Value v{call_.constant(&call_, &t, data, size)};
     checked();
     return v;
@@ -416,25 +405,15 @@ Result run_rule(const tenon_op_call* call, Result (*rule)(View&, const Op&)) noe
   return Result();
 }
 
-template <class Op>
-tenon_op_part c_part(const OpPart& p, const OpRules<Op>& rules) {
-  tenon_op_part out{};
-  out.name = str(p.name);
-  out.kind = static_cast<uint32_t>(p.kind);
-  out.type = p.attr_type;
-  out.default_int = p.default_int;
-  out.default_float = p.default_float;
-  out.default_str = str(p.default_str);
-  if (p.kind == OpPart::Kind::attr)
-    for (const auto& v : rules.values)
-      if (v.attribute == p.name) out.values = str(v.accepted);
-  return out;
-}
-
 template <size_t kCount, class Op>
 std::array<tenon_op_part, kCount> c_parts(const OpSchema& schema, const OpRules<Op>& rules) {
   std::array<tenon_op_part, kCount> parts{};
-  for (size_t i = 0; i < kCount; ++i) parts[i] = c_part(schema.first[i], rules);
+  for (size_t i = 0; i < kCount; ++i) {
+    const OpPart& p = schema.first[i];
+    const auto at = std::ranges::find(rules.values, p.name, &OpRules<Op>::Values::attribute);
+    const bool listed = p.kind == OpPart::Kind::attr && at != std::end(rules.values);
+    parts[i] = c_part(p, listed ? at->accepted : "");
+  }
   return parts;
 }
 

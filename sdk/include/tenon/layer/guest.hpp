@@ -27,8 +27,11 @@ void with_request(const tenon_kernel_request* r, Body body) noexcept {
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
     check_complete(schema_of<Op>(), view);
     std::deque<Type> types;  // Values point into it
-    const Node node = dense_node(blob, view, Op::kDomain, Op::kName,
-                                 {nullptr, r->alignment, true, r->abi_minor}, types);
+    const Target target{nullptr, r->alignment, true, r->abi_minor};
+    const Node node = read_node(
+        blob, view, Op::kDomain, Op::kName, target, types,
+        [&](uint32_t v) { return type_of(blob, *tenon_blob_value_at(&blob, view.function, v)); },
+        [&](uint32_t) { return r->alignment; });
     Op op;
     visit(op, Decoder(view, node));
     check_known(view);
@@ -102,6 +105,20 @@ void make_host_kernel(const void*, const tenon_kernel_request* r) noexcept {
   });
 }
 
+// Both strings live as long as the program.
+template <class Op>
+constexpr tenon_kernel_row kernel_row(std::string_view device_kind, std::string_view form,
+                                      void (*make)(const void*, const tenon_kernel_request*)) {
+  tenon_kernel_row row{};
+  row.device_kind = {device_kind.data(), device_kind.size()};
+  row.form = {form.data(), form.size()};
+  row.domain = {Op::kDomain.data(), Op::kDomain.size()};
+  row.op = {Op::kName.data(), Op::kName.size()};
+  row.version = Op::kVersion;
+  row.make = make;
+  return row;
+}
+
 // ---- The side of the device ---------------------------------------------------------------------
 
 // A guest's kernel, destroyed with the last Kernel that refers to it.
@@ -138,7 +155,6 @@ class HostGuest {
     kernel_.run(kernel_.self, &call);
     if (failure) throw Failure(*failure);
   }
-  const tenon_host_kernel& kernel() const { return kernel_; }
 
  private:
   const tenon_host_kernel kernel_;
@@ -204,15 +220,8 @@ namespace tenon::sdk {
 // A kernel over host memory for devices of other plugins: host_kernel<my::softcap, make>("cpu").
 template <class Op, Kernel (*make)(const Op&, const Node&)>
 constexpr tenon_kernel_row host_kernel(std::string_view device_kind) {
-  constexpr std::string_view form = TENON_HOST_KERNEL_ID;
-  tenon_kernel_row row{};
-  row.device_kind = {device_kind.data(), device_kind.size()};
-  row.form = {form.data(), form.size()};
-  row.domain = {Op::kDomain.data(), Op::kDomain.size()};
-  row.op = {Op::kName.data(), Op::kName.size()};
-  row.version = Op::kVersion;
-  row.make = layer::make_host_kernel<Op, make>;
-  return row;
+  return layer::kernel_row<Op>(device_kind, TENON_HOST_KERNEL_ID,
+                               layer::make_host_kernel<Op, make>);
 }
 
 }  // namespace tenon::sdk

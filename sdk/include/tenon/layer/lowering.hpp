@@ -56,28 +56,34 @@ inline bool is_frozen(const tenon_blob_value& v) {
   return v.space == TENON_SPACE_WEIGHT && !(v.flags & TENON_VALUE_UPDATED);
 }
 
-// A node whose operands are all dense and aligned as the device's memory. types: its Values point
-// into it.
-inline Node dense_node(const tenon_blob& blob, const tenon_node_view& view, std::string_view domain,
-                       std::string_view op, const Target& target, std::deque<Type>& types) {
+// A decoded node. type_at and alignment_at tell how it sees an operand. types: its Values point into
+// it.
+template <class TypeAt, class AlignmentAt>
+Node read_node(const tenon_blob& blob, const tenon_node_view& view, std::string_view domain,
+               std::string_view op, const Target& target, std::deque<Type>& types, TypeAt type_at,
+               AlignmentAt alignment_at) {
   const tenon_blob_node& n = *view.node;
   Node node = NodeReader::make(domain, op, n.version, target.device, target.abi_minor);
   const auto value = [&](uint32_t v) -> const tenon_blob_value& {
     return *tenon_blob_value_at(&blob, view.function, v);
   };
-  const auto type = [&](uint32_t v) { return &types.emplace_back(type_of(blob, value(v))); };
-  for (const uint32_t v :
-       std::span(tenon_blob_indices(&blob, n.operands), static_cast<size_t>(n.operand_count))) {
-    if (v == TENON_NONE)
+  const auto list = [&](uint64_t offset, uint32_t count) {
+    return std::span(tenon_blob_indices(&blob, offset), static_cast<size_t>(count));
+  };
+  for (const uint32_t v : list(n.operands, n.operand_count)) {
+    if (v == TENON_NONE) {
       NodeReader::add_input(node, nullptr, nullptr);
-    else
-      NodeReader::add_input(node, type(v),
-                            value(v).data ? tenon_blob_at(&blob, value(v).data) : nullptr,
-                            is_frozen(value(v)), target.alignment);
+      continue;
+    }
+    types.push_back(type_at(v));
+    const uint64_t data = value(v).data;
+    NodeReader::add_input(node, &types.back(), data ? tenon_blob_at(&blob, data) : nullptr,
+                          is_frozen(value(v)), alignment_at(v));
   }
-  for (const uint32_t v :
-       std::span(tenon_blob_indices(&blob, n.outputs), static_cast<size_t>(n.output_count)))
-    NodeReader::add_output(node, v == TENON_NONE ? nullptr : type(v), target.alignment);
+  for (const uint32_t v : list(n.outputs, n.output_count)) {
+    if (v != TENON_NONE) types.push_back(type_of(blob, value(v)));
+    NodeReader::add_output(node, v == TENON_NONE ? nullptr : &types.back(), target.alignment);
+  }
   return node;
 }
 
@@ -146,9 +152,11 @@ class Lowering {
     const tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
+    const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
+                           op = text(tenon_blob_str(&blob_, n.op));
     std::optional<Refusal> refusal;
     for (const Row& row : rows_) {
-      if (!runs(row, n)) continue;
+      if (row.op != op || row.domain != domain || row.version < n.version) continue;
       try {
         return lower_by(row, view, index);
       } catch (const Refusal& e) {  // the next row may be another plugin's
@@ -158,7 +166,7 @@ class Lowering {
       }
     }
     if (refusal) throw Refusal(*refusal);
-    refuse_op(n);
+    refuse_op(domain, op, n.version);
   }
 
   // Replaces lower() for a refused node: its outputs are computed elsewhere.
@@ -206,28 +214,17 @@ class Lowering {
   }
   Type declared_type(uint32_t v) const { return type_of(blob_, value(v)); }
 
-  std::string_view domain_of(const tenon_blob_node& n) const {
-    return text(tenon_blob_str(&blob_, n.domain));
-  }
-  std::string_view op_of(const tenon_blob_node& n) const {
-    return text(tenon_blob_str(&blob_, n.op));
-  }
-  bool is_for(const Row& row, const tenon_blob_node& n) const {
-    return row.op == op_of(n) && row.domain == domain_of(n);
-  }
-  bool runs(const Row& row, const tenon_blob_node& n) const {
-    return is_for(row, n) && row.version >= n.version;
-  }
-
-  [[noreturn]] void refuse_op(const tenon_blob_node& n) const {
-    // As graph text names it.
-    std::string name(domain_of(n) == "tenon" ? "" : domain_of(n));
-    name += (name.empty() ? "" : ":") + std::string(op_of(n));
+  [[noreturn]] void refuse_op(std::string_view domain, std::string_view op,
+                              uint32_t version) const {
     std::string other;
     for (const Row& row : rows_)
-      if (is_for(row, n)) other = " (this plugin has version " + std::to_string(row.version) + ")";
+      if (row.op == op && row.domain == domain)
+        other = " (this plugin has version " + std::to_string(row.version) + ")";
+    std::string name(domain == "tenon" ? "" : domain);  // as graph text names it
+    if (!name.empty()) name += ':';
+    name += op;
     throw Refusal(TENON_REASON_OP,
-                  "no kernel for op " + name + " version " + std::to_string(n.version) + other);
+                  "no kernel for op " + name + " version " + std::to_string(version) + other);
   }
 
   double lower_by(const Row& row, const tenon_node_view& view, uint32_t index) {
@@ -260,26 +257,13 @@ class Lowering {
 
   Kernel make(const Row& row, uint32_t index, bool dense) const {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
-    const tenon_blob_node& n = *view.node;
-    Node node = NodeReader::make(row.domain, row.op, n.version, target_.device, target_.abi_minor);
-    std::deque<Type> types;  // Values point into it
-    for (uint32_t v : operands(n)) {
-      if (v == TENON_NONE) {
-        NodeReader::add_input(node, nullptr, nullptr);
-        continue;
-      }
-      const tenon_blob_value& operand = value(v);
-      types.push_back(dense ? declared_type(v) : places_[v].type);
-      NodeReader::add_input(
-          node, &types.back(), operand.data ? tenon_blob_at(&blob_, operand.data) : nullptr,
-          is_frozen(operand),
-          dense && !places_[v].type.dense() ? target_.alignment : alignment_of(places_[v]));
-    }
-    for (uint32_t v : outputs(n)) {
-      NodeReader::add_output(node,
-                             v == TENON_NONE ? nullptr : &types.emplace_back(declared_type(v)),
-                             target_.alignment);
-    }
+    std::deque<Type> types;
+    const Node node = read_node(
+        blob_, view, row.domain, row.op, target_, types,
+        [&](uint32_t v) { return dense ? declared_type(v) : places_[v].type; },
+        [&](uint32_t v) {
+          return dense && !places_[v].type.dense() ? target_.alignment : alignment_of(places_[v]);
+        });
     if (row.guest) return guest_kernel(*row.guest, blob_, index, node, target_);
     Kernel kernel = row.make(view, node);
     check_known(view);

@@ -82,7 +82,7 @@ typedef struct tenon_kernel_list {
   uint64_t struct_size;
 
   // Calls put for each row for this kind of device and this form, in the order of loading. The rows
-  // stay valid until the process ends.
+  // stay valid until the process ends. put must not call the host.
   // [any-thread]
   void (*each)(tenon_str device_kind, tenon_str form,
                void (*put)(void* user, const tenon_kernel_row* row), void* user);

@@ -158,7 +158,7 @@ struct tenon_op_call {
   void (*give_type)(const tenon_op_call* call, uint32_t output, const tenon_tensor_type* type);
 
   // For a decomposition and a gradient: they extend the graph. add_node: out_values gets
-  // node->output_count values. constant: dense data, copied.
+  // node->output_count values, if it succeeds. constant: dense data, copied.
   void (*add_node)(const tenon_op_call* call, const tenon_node_desc* node, tenon_value* out_values);
   tenon_value (*constant)(const tenon_op_call* call, const tenon_tensor_type* type,
                           const void* data, uint64_t size);
