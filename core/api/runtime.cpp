@@ -234,7 +234,7 @@ tenon_status* tenon_op(uint32_t index, tenon_op_entry* out) {
   return door("tenon_op", [&] {
     const OpData& data = op_data(index);
     const OpRecord& r = *data.record;
-    constexpr std::string_view levels[] = {"primitive", "core", "meta"};
+    constexpr std::string_view levels[] = {"primitive", "core", "meta", "control"};
     tenon_op_entry e{};
     e.domain = c_str(r.domain);
     e.name = c_str(r.schema->name);

@@ -12,6 +12,7 @@ namespace tenon::core {
 struct ArenaPool::Trash {
   std::vector<std::shared_ptr<Buffer>> buffers;
   std::vector<std::vector<std::shared_ptr<Instance>>> instances;
+  std::vector<std::vector<std::shared_ptr<HostedRegion>>> hosted;
 };
 
 ArenaPool::ArenaPool(std::shared_ptr<Device> device, std::shared_ptr<std::mutex> mutex)
@@ -73,9 +74,12 @@ void ArenaPool::bind(Lease& lease, const std::shared_ptr<ArenaChunk>& chunk,
 void ArenaPool::evict(const std::shared_ptr<ArenaChunk>& chunk, Trash& trash) {
   trash.buffers.reserve(trash.buffers.size() + 1);
   trash.instances.reserve(trash.instances.size() + chunk->bound.size());
+  trash.hosted.reserve(trash.hosted.size() + chunk->bound.size());
   for (Lease* lease : chunk->bound) {
     trash.instances.push_back(std::move(lease->instances));
     lease->instances.clear();
+    trash.hosted.push_back(std::move(lease->hosted));
+    lease->hosted.clear();
     lease->ready = false;
   }
   chunk->bound.clear();

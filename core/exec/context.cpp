@@ -190,12 +190,21 @@ void Context::bind(Lease& lease, RunTrace* trace) {
   if (lease.ready) return;
 
   lease.instances.resize(plan.regions.size());
+  lease.hosted.resize(plan.regions.size());
   for (size_t r = 0; r < plan.regions.size(); ++r) {
     const PlannedRegion& region = plan.regions[r];
     Binding binding;
     for (const Place& p : region.values) binding.values.push_back(slot_at(lease, p, region.device));
     for (const Place& p : region.scratch)
       binding.scratch.push_back(slot_at(lease, p, region.device));
+    if (region.control.plan) {
+      auto hosted = std::make_shared<HostedRegion>();
+      hosted->run = std::make_unique<ControlRun>(plan, region, lease.bound->functions[r],
+                                                 std::move(binding.values), binding.scratch[0],
+                                                 hosted->leaves);
+      lease.hosted[r] = std::move(hosted);
+      continue;
+    }
     binding.lanes = &region.lanes;
     if (lease.instances[r])
       lease.instances[r]->rebind(binding);

@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
+#include "plan/control.hpp"
 #include "plan/rewrite/bind.hpp"
 
 namespace tenon::core {
@@ -23,6 +24,31 @@ std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string&
       break;
     }
   return devices;
+}
+
+// A plan with its constants on their devices.
+std::shared_ptr<BoundPlan> bound_plan(Plan plan) {
+  auto out = std::make_shared<BoundPlan>();
+  out->plan = std::move(plan);
+  const auto& devices = out->plan.devices;
+  out->constants.resize(devices.size());
+  for (size_t d = 0; d < devices.size(); ++d) out->constants[d].resize(out->plan.constants.size());
+  for (size_t c = 0; c < out->plan.constants.size(); ++c) {
+    const PlannedConstant& constant = out->plan.constants[c];
+    if (constant.data->empty()) continue;
+    for (uint32_t d : constant.devices) {
+      auto buffer = devices[d]->buffer(constant.data->size(), "constant");
+      buffer->write(0, constant.data->data(), constant.data->size());
+      out->constants[d][c] = std::move(buffer);
+    }
+  }
+  for (const PlannedRegion& region : out->plan.regions) {
+    auto& functions = out->functions.emplace_back();
+    if (region.control.plan)
+      for (const PlannedFunction& f : region.control.plan->functions)
+        functions.push_back(bound_plan(*f.plan));
+  }
+  return out;
 }
 
 }  // namespace
@@ -100,28 +126,15 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
     }
     return results;
   };
-  auto out = std::make_shared<BoundPlan>();
   PlanOptions how = options_.plan;
   for (const auto& device : devices_) how.rates.push_back(runtime_->host.rates(device->info().id));
   // Contexts know devices by their place in the list, so all plans must have the same; and what
   // keeps state stays where the app's other executables look for it.
   how.choose_device = (options_.device.empty() || options_.device == "auto") &&
                       graph_.symbols().empty() && graph_.updates().empty();
-  out->plan = make_plan(bound, devices_, how, evaluate);
+  auto out = bound_plan(make_plan(bound, devices_, how, evaluate));
   if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
-  const auto& devices = out->plan.devices;
-  for (const auto& device : devices) out->pools.push_back(runtime_->arenas->of(device));
-  out->constants.resize(devices.size());
-  for (size_t d = 0; d < devices.size(); ++d) out->constants[d].resize(out->plan.constants.size());
-  for (size_t c = 0; c < out->plan.constants.size(); ++c) {
-    const PlannedConstant& constant = out->plan.constants[c];
-    if (constant.data->empty()) continue;
-    for (uint32_t d : constant.devices) {
-      auto buffer = devices[d]->buffer(constant.data->size(), "constant");
-      buffer->write(0, constant.data->data(), constant.data->size());
-      out->constants[d][c] = std::move(buffer);
-    }
-  }
+  for (const auto& device : out->plan.devices) out->pools.push_back(runtime_->arenas->of(device));
   return out;
 }
 

@@ -28,7 +28,9 @@ struct BoundPlan {
   Plan plan;
   std::vector<std::vector<std::shared_ptr<Buffer>>>
       constants;                                  // [device][constant], null where not read
-  std::vector<std::shared_ptr<ArenaPool>> pools;  // [device]
+  std::vector<std::shared_ptr<ArenaPool>> pools;  // [device]; none of a function's plan
+  std::vector<std::vector<std::shared_ptr<const BoundPlan>>>
+      functions;  // [region], of a hosted one
 };
 
 using SymbolNumbers = std::map<std::string, int64_t>;

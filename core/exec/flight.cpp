@@ -68,7 +68,8 @@ bool Flight::advance() {
   if (!began_) begin();
   const Plan& plan = lease_.bound->plan;
   if (!(plan.tasks.empty() ? run_one_region() : run_tasks())) return false;
-  const RegionRunner runner(lease_, context_.streams_, id_, trace_.get());
+  const RegionRunner runner(lease_, context_.streams_, id_, executable_.runtime().next_run,
+                            trace_.get());
   for (const PlannedCopy& c : plan.after) runner.copy(c);
   return true;
 }
@@ -116,7 +117,8 @@ void Flight::begin() {
 
 bool Flight::run_one_region() {
   if (lease_.instances.empty()) return true;
-  const RegionRunner runner(lease_, context_.streams_, id_, trace_.get());
+  const RegionRunner runner(lease_, context_.streams_, id_, executable_.runtime().next_run,
+                            trace_.get());
   if (!enqueued_) runner.run(0);
   if (!runner.is_enqueued(0)) return true;
   enqueued_ = true;
@@ -138,8 +140,9 @@ bool Flight::run_one_region() {
 bool Flight::run_tasks() {
   if (!tasks_) {
     Workers& workers = executable_.runtime().workers;
-    tasks_ = std::make_shared<TaskRun>(RegionRunner(lease_, context_.streams_, id_, trace_.get()),
-                                       workers);
+    tasks_ = std::make_shared<TaskRun>(
+        RegionRunner(lease_, context_.streams_, id_, executable_.runtime().next_run, trace_.get()),
+        workers);
     if (!blocking_) {
       end_part();
       tasks_->start([self = shared_from_this()] { self->drive(); });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/arena_pool.hpp"
+#include "exec/control_run.hpp"
 #include "exec/executable.hpp"
 
 namespace tenon::core {
@@ -33,7 +34,8 @@ struct Lease {
   // Working memory, and what is bound to it. While the lease does not run, a pool that is short of
   // memory may take both away: touch them only between borrow() and give_back().
   std::vector<std::vector<std::shared_ptr<ArenaChunk>>> arenas;  // [device][chunk]
-  std::vector<std::shared_ptr<Instance>> instances;              // [region]
+  std::vector<std::shared_ptr<Instance>> instances;              // [region], null for a hosted one
+  std::vector<std::shared_ptr<HostedRegion>> hosted;             // [region], null for others
   bool ready = false;  // the instances are bound to all the buffers above
 
   // Borrows the working memory of a run. Clears `ready` if the memory is not that of the last run.

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "plan/control.hpp"
+
 namespace tenon::core {
 namespace {
 
@@ -104,13 +106,20 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
+void collect(const Plan& plan, std::vector<Part>& parts) {
+  for (const PlannedRegion& region : plan.regions) {
+    for (uint32_t i = 0, count = region.program->part_count(); i < count; ++i)
+      parts.push_back({region.program.get(), i});
+    if (region.control.plan)
+      for (const PlannedFunction& f : region.control.plan->functions) collect(*f.plan, parts);
+  }
+}
+
 }  // namespace
 
 void prepare_programs(const Plan& plan, uint32_t threads, const CompileProgress& progress) {
   std::vector<Part> parts;
-  for (const PlannedRegion& region : plan.regions)
-    for (uint32_t i = 0, count = region.program->part_count(); i < count; ++i)
-      parts.push_back({region.program.get(), i});
+  collect(plan, parts);
   if (parts.empty()) return;
   // Before anybody begins, so that the first that is told is none.
   const auto total = static_cast<uint32_t>(parts.size());

@@ -7,6 +7,7 @@
 namespace tenon::core {
 
 void RegionRunner::run(uint32_t region) const {
+  if (plan().regions[region].control.plan) return run_hosted(region);
   Instance& instance = *lease_.instances[region];
   Stream* stream = stream_of(region);
   try {
@@ -17,6 +18,38 @@ void RegionRunner::run(uint32_t region) const {
     if (!stream) note_end(region);
   } catch (const DeviceError& e) {
     explain(e, region);
+  }
+}
+
+// Each region inside runs under an id of its own, which a failure brings back.
+void RegionRunner::run_hosted(uint32_t region) const {
+  HostedRegion& hosted = *lease_.hosted[region];
+  const uint64_t first_id = ids_.fetch_add(hosted.leaves.size());
+  Stream* stream = stream_of(region);
+  try {
+    const Stretch slice(trace_, Slice::Kind::region, region);
+    if (trace_) trace_->regions[region].begin_ns = now_ns();
+    hosted.run->run(first_id, stream);
+    if (stream) stream->synchronize();
+    if (trace_) {
+      RegionTimes& times = trace_->regions[region];
+      times.end_ns = now_ns();
+      times.steps.assign(1, {times.begin_ns, times.end_ns});
+    }
+  } catch (const DeviceError& e) {
+    const uint64_t leaf = e.run_id() - first_id;
+    if (e.run_id() < first_id || leaf >= hosted.leaves.size()) explain(e, region);
+    const ControlLeaf& at = hosted.leaves[leaf];
+    const auto& reports = at.plan->regions[at.region].report_of_step;
+    const uint32_t report = e.step() < reports.size() ? reports[e.step()] : kNone;
+    // With a stream the host may be trips ahead.
+    const std::string trip =
+        stream || !hosted.run->trips_begun() ? "" : cat(", trip ", hosted.run->trips_begun() - 1);
+    const NodeReport* node = report == kNone ? nullptr : &at.plan->reports[report];
+    throw DeviceError(e.code(),
+                      cat("run ", run_id_, ": ", at.where, trip, ": ",
+                          node ? cat(node->op, " '", node->name, "': ") : "", e.what()),
+                      run_id_, TENON_NONE, e.index(), e.retryable());
   }
 }
 
@@ -56,7 +89,8 @@ void RegionRunner::note_end(uint32_t region) const {
   }
   // It was enqueued behind the regions before it on its device.
   for (uint32_t r = 0; r < region; ++r)
-    if (plan().regions[r].device == plan().regions[region].device)
+    if (plan().regions[r].device == plan().regions[region].device &&
+        !plan().regions[r].control.plan)
       times.begin_ns = std::max(times.begin_ns, trace_->regions[r].end_ns);
 }
 

@@ -3,6 +3,7 @@
 // graph. Private to exec.
 #pragma once
 
+#include <atomic>
 #include <span>
 
 #include "exec/lease.hpp"
@@ -15,11 +16,16 @@ class RegionRunner {
   using Streams = std::span<const std::shared_ptr<Stream>>;  // [device], null without streams
 
   // trace: may be null. All must outlive the run.
-  RegionRunner(Lease& lease, Streams streams, uint64_t run_id, RunTrace* trace)
-      : lease_(lease), streams_(streams), run_id_(run_id), trace_(trace) {}
+  // ids: numbers of runs that are still free.
+  RegionRunner(Lease& lease, Streams streams, uint64_t run_id, std::atomic<uint64_t>& ids,
+               RunTrace* trace)
+      : lease_(lease), streams_(streams), run_id_(run_id), ids_(ids), trace_(trace) {}
 
   const Plan& plan() const { return lease_.bound->plan; }
-  bool is_enqueued(uint32_t region) const { return stream_of(region) != nullptr; }
+  // A hosted region has ended when run() returns.
+  bool is_enqueued(uint32_t region) const {
+    return stream_of(region) && !plan().regions[region].control.plan;
+  }
   Event& event_of(uint32_t region) const { return *lease_.events[region]; }
 
   // Enqueues a region and records its event; without a stream, returns when it is done.
@@ -32,6 +38,7 @@ class RegionRunner {
 
  private:
   Stream* stream_of(uint32_t region) const { return streams_[plan().regions[region].device].get(); }
+  void run_hosted(uint32_t region) const;
   void run_traced(Instance& instance, uint32_t region) const;
   void note_end(uint32_t region) const;
   [[noreturn]] void explain(const DeviceError& error, uint32_t region) const;
@@ -39,6 +46,7 @@ class RegionRunner {
   Lease& lease_;
   Streams streams_;
   uint64_t run_id_;
+  std::atomic<uint64_t>& ids_;
   RunTrace* trace_;
 };
 

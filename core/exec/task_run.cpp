@@ -17,7 +17,8 @@ TaskRun::TaskRun(const RegionRunner& runner, Workers& workers)
     for (uint32_t earlier : tasks_[t].after) next_[earlier].push_back(t);
     waits_[t] = static_cast<uint32_t>(tasks_[t].after.size());
     if (const uint32_t earlier = tasks_[t].behind; earlier != kNone) {
-      const bool enqueued = runner_.is_enqueued(tasks_[t].region);
+      const bool enqueued =
+          runner_.is_enqueued(tasks_[t].region) && runner_.is_enqueued(tasks_[earlier].region);
       (enqueued ? behind_ : next_)[earlier].push_back(t);
       ++waits_[t];
     }

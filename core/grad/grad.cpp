@@ -6,8 +6,9 @@
 #include <algorithm>
 
 #include "grad/checkpoint.hpp"
+#include "grad/functions.hpp"
+#include "ops/control.hpp"
 #include "ops/lower.hpp"
-#include "ops/record.hpp"
 
 namespace tenon::core {
 namespace {
@@ -18,13 +19,14 @@ std::string grad_provenance(const NodeInfo& node) {
              node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
 }
 
-// The paths from some values to a loss, among the nodes before `end`.
+// The paths from some values to losses, among the nodes before `end`.
 struct Path {
   std::vector<bool> depends;  // by value: a float that depends on one of the values through floats
-  std::vector<bool> nodes;    // reaches the loss through dependent values
+  std::vector<bool> nodes;    // reaches a loss through dependent values
 };
 
-Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> from) {
+Path find_path(const Graph& g, NodeId end, std::span<const Value> losses,
+               std::span<const Value> from) {
   Path path{std::vector<bool>(g.value_count()), std::vector<bool>(end)};
   auto depends = [&](Value v) { return v && path.depends[v.id]; };
   for (Value v : from) path.depends[v.id] = true;
@@ -36,19 +38,19 @@ Path find_path(const Graph& g, NodeId end, Value loss, std::span<const Value> fr
   auto mark = [&](Value v) {
     if (depends(v) && g[v].space == Space::node) path.nodes[g[v].node] = true;
   };
-  mark(loss);
+  std::for_each(losses.begin(), losses.end(), mark);
   for (NodeId n = end; n-- > 0;)
     if (path.nodes[n]) std::for_each(g[n].operands.begin(), g[n].operands.end(), mark);
   return path;
 }
 
-// By node: the loss depends on it in any way, integers included.
-std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
+// By node: a loss depends on it in any way, integers included.
+std::vector<bool> ancestors(const Graph& g, NodeId end, std::span<const Value> losses) {
   std::vector<bool> nodes(end);
   auto mark = [&](Value v) {
     if (v && g[v].space == Space::node) nodes[g[v].node] = true;
   };
-  mark(loss);
+  std::for_each(losses.begin(), losses.end(), mark);
   for (NodeId n = end; n-- > 0;)
     if (nodes[n]) std::for_each(g[n].operands.begin(), g[n].operands.end(), mark);
   return nodes;
@@ -57,12 +59,20 @@ std::vector<bool> ancestors(const Graph& g, NodeId end, Value loss) {
 // The reverse walk over one graph. Appends to it.
 class Walk final : public Grad {
  public:
-  Walk(Builder& builder, const Path& path, Recomputed& recomputed)
-      : Grad(builder), path_(path), recomputed_(recomputed), gradients_(path.depends.size()) {}
+  Walk(Builder& builder, const Path& path, Recomputed& recomputed, const SavedTrips& saved)
+      : Grad(builder),
+        path_(path),
+        recomputed_(recomputed),
+        saved_(saved),
+        gradients_(path.depends.size()) {}
 
-  void run(Value loss) {
-    b.provenance = "grad of loss";
-    gradients_[loss.id] = b.full(b.type(loss), 1);
+  // Begins at the losses, with a gradient of each; absent: none comes from there.
+  void run(std::span<const Value> losses, std::span<const Value> seeds) {
+    for (size_t k = 0; k < losses.size(); ++k) {
+      if (!seeds[k] || !path_.depends[losses[k].id]) continue;
+      Value& sum = gradients_[losses[k].id];
+      sum = sum ? b.plus(sum, seeds[k]) : seeds[k];
+    }
     for (NodeId n = static_cast<NodeId>(path_.nodes.size()); n-- > 0;)
       if (path_.nodes[n]) visit_node(n);
   }
@@ -85,6 +95,17 @@ class Walk final : public Grad {
     Value& sum = gradients_[operand.id];
     sum = sum ? b.plus(sum, gradient) : gradient;
   }
+  void through_functions() override {
+    const Control control = control_of(b.graph, node_);
+    switch (control.kind) {
+      case Control::Kind::branch:
+        return through_branch(*this, node_, control);
+      case Control::Kind::trips:
+        return through_trips(*this, control, saved_.at(id_));
+      case Control::Kind::loop:
+        refuse("carry", "the number of its trips has no bound; hint: give max_trip");
+    }
+  }
   [[noreturn]] void refuse(std::string_view operand, std::string_view why) override {
     fail(Code::unsupported, node_text(node_), ": no gradient for operand ", operand, ": ", why);
   }
@@ -105,6 +126,7 @@ class Walk final : public Grad {
 
   const Path& path_;
   Recomputed& recomputed_;
+  const SavedTrips& saved_;
   std::vector<Value> gradients_;  // by value of the original graph
   NodeId id_ = kNone;
   NodeInfo node_;
@@ -112,9 +134,9 @@ class Walk final : public Grad {
 
 // Fails if all paths from wrt to the loss pass through something without a gradient. If there is no
 // path at all, the gradient is zero.
-void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
-  const std::vector<bool> above = ancestors(g, end, loss);
-  const Path path = find_path(g, end, loss, std::span(&wrt, 1));
+void refuse_cut_way(const Graph& g, NodeId end, std::span<const Value> losses, Value wrt) {
+  const std::vector<bool> above = ancestors(g, end, losses);
+  const Path path = find_path(g, end, losses, std::span(&wrt, 1));
   for (NodeId n = 0; n < end; ++n) {
     if (path.nodes[n]) return;  // there is a path, and its gradient is zero
   }
@@ -129,30 +151,7 @@ void refuse_cut_way(const Graph& g, NodeId end, Value loss, Value wrt) {
   }
 }
 
-// Writes the gradients of a request after the nodes copied so far; one value per wrt. kept: by
-// value, see kept_values.
-std::vector<Value> walk_back(Graph& graph, Value loss, const std::vector<Value>& wrt,
-                             std::vector<bool> kept) {
-  const NodeId end = graph.node_count();
-  const Path path = find_path(graph, end, loss, wrt);
-  Builder b(graph);
-  Recomputed recomputed(graph, std::move(kept), end);
-  Walk walk(b, path, recomputed);
-  if (path.depends[loss.id]) walk.run(loss);
-  std::vector<Value> gradients;
-  for (Value v : wrt) {
-    Value gradient = walk.gradient(v);
-    if (!gradient) {
-      refuse_cut_way(graph, end, loss, v);
-      b.provenance = cat("grad of ", graph[v].name);
-      gradient = b.zeros(b.type(v));
-    }
-    gradients.push_back(gradient);
-  }
-  return gradients;
-}
-
-Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
+Graph expand(const Graph& graph, NodeId request, const SavedTrips& saved, ValueMap* map) {
   Rewriter rewriter(graph);
   for (NodeId n = 0; n < request; ++n) rewriter.copy(n);
   const NodeInfo& node = graph[request];
@@ -163,7 +162,10 @@ Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
   const std::vector<bool> kept_before = kept_values(graph);
   for (uint32_t v = 0; v < graph.value_count(); ++v)
     if (const Value now = rewriter.values()[Value{v}]; now && kept_before[v]) kept[now.id] = true;
-  const std::vector<Value> gradients = walk_back(rewriter.to, loss, operands, std::move(kept));
+  const NodeId end = rewriter.to.node_count();
+  const Value seed = Builder(rewriter.to, "grad of loss").full(rewriter.to.type(loss), 1);
+  const std::vector<Value> gradients = walk_back(rewriter.to, end, {&loss, 1}, {&seed, 1}, operands,
+                                                 std::move(kept), saved, Cut::is_refused);
   for (size_t k = 0; k < node.outputs.size(); ++k)
     if (node.outputs[k]) rewriter.replace(node.outputs[k], gradients[k]);
   for (NodeId n = request + 1; n < graph.node_count(); ++n) rewriter.copy(n);
@@ -173,7 +175,9 @@ Graph expand(const Graph& graph, NodeId request, ValueMap* map) {
 }
 
 bool needs_lowering(const NodeInfo& node) {
-  return !node.op->grad && node.op->lower && !(node.op->traits & kNotDifferentiable);
+  const uint32_t traits = node.op->traits;
+  return (!node.op->grad || traits & kGradOfDecomposition) && node.op->lower &&
+         !(traits & kNotDifferentiable);
 }
 
 // Decomposes marked nodes without a gradient. Returns false if no node could be decomposed.
@@ -195,7 +199,7 @@ bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) 
     }
     changed = true;
     for (size_t k = 0; k < results.size(); ++k)
-      if (results[k]) rewriter.replace(graph[n].outputs[k], results[k]);
+      if (results[k] && graph[n].outputs[k]) rewriter.replace(graph[n].outputs[k], results[k]);
   }
   if (!changed) return false;
   graph = rewriter.finish();
@@ -209,26 +213,59 @@ NodeId first_request(const Graph& graph) {
   return kNone;
 }
 
+Way way_of_request(const Graph& graph) {
+  const NodeId request = first_request(graph);
+  const auto& operands = graph[request].operands;
+  return {request, {operands[0]}, {operands.begin() + 1, operands.end()}};
+}
+
+}  // namespace
+
+std::vector<Value> walk_back(Graph& graph, NodeId end, std::span<const Value> losses,
+                             std::span<const Value> seeds, std::span<const Value> wrt,
+                             std::vector<bool> kept, const SavedTrips& saved, Cut cut) {
+  const Path path = find_path(graph, end, losses, wrt);
+  Builder b(graph);
+  Recomputed recomputed(graph, std::move(kept), end);
+  Walk walk(b, path, recomputed, saved);
+  walk.run(losses, seeds);
+  std::vector<Value> gradients;
+  for (Value v : wrt) {
+    Value gradient = walk.gradient(v);
+    if (!gradient) {
+      if (cut == Cut::is_refused) refuse_cut_way(graph, end, losses, v);
+      b.provenance = cat("grad of ", graph[v].name);
+      gradient = b.zeros(b.type(v));
+    }
+    gradients.push_back(gradient);
+  }
+  return gradients;
+}
+
+std::vector<bool> nodes_on_way(const Graph& graph, const Way& way) {
+  return find_path(graph, way.end, way.losses, way.wrt).nodes;
+}
+std::vector<bool> values_on_way(const Graph& graph, const Way& way) {
+  return find_path(graph, way.end, way.losses, way.wrt).depends;
+}
+
 // Repeats until every node on the path has a gradient or cannot get one.
-void lower_way(Graph& graph, ValueMap* map) {
+void lower_way(Graph& graph, const FindWay& find, ValueMap* map) {
   // A registered op may be decomposed into itself, also several times over.
   constexpr int kMostRounds = 64;
   const uint64_t most_nodes = 64 * uint64_t{graph.node_count()} + (1 << 17);
   for (int round = 0;; ++round) {
-    const NodeId request = first_request(graph);
-    const auto& operands = graph[request].operands;
-    const Path path = find_path(graph, request, operands[0], std::span(operands).subspan(1));
+    const Way way = find(graph);
+    const std::vector<bool> nodes = nodes_on_way(graph, way);
     NodeId first = 0;
-    while (first < request && !(path.nodes[first] && needs_lowering(graph[first]))) ++first;
-    const bool any = first < request;
+    while (first < way.end && !(nodes[first] && needs_lowering(graph[first]))) ++first;
+    const bool any = first < way.end;
     if (any && (round == kMostRounds || graph.node_count() > most_nodes))
       fail(Code::invalid_argument, node_text(graph[first]),
            ": has no gradient, and its decomposition does not come to an end");
-    if (!any || !lower_marked(graph, path.nodes, map)) return;
+    if (!any || !lower_marked(graph, nodes, map)) return;
   }
 }
-
-}  // namespace
 
 Graph expand_grads(const Graph& from, ValueMap* map) {
   Graph graph = from;
@@ -239,9 +276,12 @@ Graph expand_grads(const Graph& from, ValueMap* map) {
     for (Value v : graph[request].operands)
       check(graph.type(v).dtype != TENON_DTYPE_NONE && graph.type(v).shape.numeric(),
             "grad: shapes are not bound yet");
-    lower_way(graph, &total);
+    lower_way(graph, way_of_request, &total);
     ValueMap step;
-    graph = expand(graph, first_request(graph), &step);
+    SavedTrips saved;
+    graph = save_trips(graph, way_of_request(graph), &saved, &step);
+    total = total.then(step);
+    graph = expand(graph, first_request(graph), saved, &step);
     total = total.then(step);
   }
   if (checkpointed) {

@@ -50,6 +50,7 @@ struct Verdict {
   std::string text;                     // the reason for people
   double cost = 0;                      // seconds, 0 = unknown
   uint32_t group = TENON_NONE;          // claimed all or none; TENON_NONE = by itself
+  bool hosted = false;                  // the host runs it, on this device; set by the planner
 };
 
 struct CompileOptions {

@@ -380,6 +380,13 @@ Program::Program(std::shared_ptr<Device> device, tenon_program* handle, const vo
     throw;
   }
 }
+Program::Program(std::shared_ptr<Device> device, std::vector<ProgramValue> values,
+                 std::vector<Step> steps)
+    : device_(std::move(device)),
+      handle_(nullptr),
+      values_(std::move(values)),
+      steps_(std::move(steps)) {}
+
 void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
   const tenon_slot source{dense.handle(), 0}, target{derived.handle(), 0};
   const tenon_derive_args args = {sizeof args, &source, &target, sizeof(tenon_slot), value, 0};
@@ -390,7 +397,7 @@ void Program::derive(uint32_t value, Buffer& dense, Buffer& derived) const {
 uint32_t Program::part_count() const {
   constexpr uint32_t kMostParts = 1u << 26;
   const Plugin& plugin = device_->plugin();
-  if (!plugin.prepare().count) return 0;
+  if (!handle_ || !plugin.prepare().count) return 0;
   const uint32_t count =
       guarded(plugin, "prepare.count", [&] { return plugin.prepare().count(handle_); });
   if (count > kMostParts) plugin.lied("prepare.count", "says ", count, " parts");
@@ -405,6 +412,7 @@ void Program::prepare(uint32_t part) const {
 Program::~Program() { destroy(); }
 
 void Program::destroy() noexcept {
+  if (!handle_) return;
   const Plugin& plugin = device_->plugin();
   give_back(plugin, "program_destroy", [&] { plugin.table().program_destroy(handle_); });
 }

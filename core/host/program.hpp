@@ -48,6 +48,9 @@ struct Step {
 class Program {
  public:
   Program(std::shared_ptr<Device> device, tenon_program* handle, const void* blob, size_t size);
+  // A region that the host runs: there is no program of the plugin, and no instance can be made.
+  Program(std::shared_ptr<Device> device, std::vector<ProgramValue> values,
+          std::vector<Step> steps);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

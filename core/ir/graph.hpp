@@ -81,6 +81,7 @@ struct Marks {
   uint32_t device = 0;      // index of its device among those of the plan
   uint32_t source = kNone;  // the node of the previous graph that it replaces; kNone: several
   uint32_t group = kNone;   // claimed together with the nodes of this number; kNone: alone
+  bool hosted = false;      // runs functions, and the host runs these
 };
 
 struct NodeInfo : Marks {

@@ -25,6 +25,8 @@ inline constexpr uint32_t kCommutative = 2;  // the first two operands may be ex
 inline constexpr uint32_t kOrdered = 4;  // stays in order; is never merged, dropped or duplicated
 inline constexpr uint32_t kView = 8;     // moves no data if the strides permit
 inline constexpr uint32_t kNotDifferentiable = 32;  // has no gradient; not decomposed for one
+// Gradients are those of the decomposition where there is one; nothing else decomposes the op.
+inline constexpr uint32_t kGradOfDecomposition = 64;
 inline constexpr uint32_t kReduction = 16;  // folds axes of its only operand; may end a fused body
 
 // The view of a shape rule. All operand types are numeric. fail() names op and node.
@@ -79,6 +81,8 @@ class Grad {
   // True if the gradient of this operand is wanted. False for absent operands.
   virtual bool wants(Value operand) const = 0;
   virtual void give(Value operand, Value gradient) = 0;
+  // The gradient of a node of level control, through its functions.
+  virtual void through_functions() = 0;
   // Refuses (unsupported): the op has no gradient for this operand.
   [[noreturn]] virtual void refuse(std::string_view operand, std::string_view why) = 0;
 

@@ -3,18 +3,22 @@
 #include "plan/plan.hpp"
 
 #include <map>
+#include <unordered_map>
 
+#include "grad/functions.hpp"
 #include "grad/grad.hpp"
 #include "ir/blob.hpp"
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
-#include "ops/record.hpp"
+#include "ops/control.hpp"
+#include "plan/control.hpp"
 #include "plan/rewrite/batch.hpp"
 #include "plan/rewrite/fuse.hpp"
 #include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewrite/fuse_halves.hpp"
 #include "plan/rewrite/fuse_products.hpp"
 #include "plan/rewrite/hoist.hpp"
+#include "plan/rewrite/key.hpp"
 #include "plan/rewrite/legalize.hpp"
 #include "plan/rewrite/price.hpp"
 #include "plan/rewrite/raise.hpp"
@@ -108,8 +112,13 @@ class Planner {
         result.regions = cut(result.legal.graph);
         refused.clear();
         bool news = false;
-        for (const CutRegion& r : result.regions)
-          refused += refused_in(r, result.legal.graph, withdrawn, news);
+        for (CutRegion& r : result.regions) {
+          const NodeInfo& first = result.legal.graph[r.region.nodes[0]];
+          if (first.hosted)
+            refused += refused_host(r, result.legal.graph, withdrawn, news);
+          else
+            refused += refused_in(r, result.legal.graph, withdrawn, news);
+        }
         if (refused.empty()) return result;
         if (!news) break;
       }
@@ -121,12 +130,55 @@ class Planner {
   Query query() const {
     return [this](const Graph& asked, uint32_t d) {
       const Blob blob = write_blob(asked).blob;
-      return devices_[d]->query(blob.data(), blob.size());
+      std::vector<Verdict> verdicts = devices_[d]->query(blob.data(), blob.size());
+      for (NodeId n = 0; n < asked.node_count(); ++n)
+        if (is_control(asked[n]) && !verdicts[n].native) verdicts[n] = host(asked, asked[n], d);
+      return verdicts;
     };
   }
   bool fuses() const { return options_.fuse && options_.simplify && !options_.decompose_all; }
 
  private:
+  // A node whose functions the host runs on a device, or why it cannot.
+  struct Hosted {
+    std::shared_ptr<const ControlPlan> plan{};
+    std::string why{};
+  };
+  const Hosted& hosted(const Graph& graph, const NodeInfo& node, uint32_t d) const {
+    std::string key = form_key(graph, node);
+    append_key(key, d);
+    const auto [at, fresh] = hosted_.try_emplace(std::move(key));
+    if (!fresh) return at->second;
+    try {
+      at->second.plan = plan_control(graph, node, devices_[d], options_, evaluate_);
+    } catch (const Error& e) {
+      if (e.code() != Code::unsupported) {
+        hosted_.erase(at);
+        throw;
+      }
+      at->second.why = e.what();
+    }
+    return at->second;
+  }
+  // The same for a region that the host runs: its functions may have become others.
+  std::string refused_host(CutRegion& r, const Graph& graph, Withdrawn& withdrawn,
+                           bool& news) const {
+    const NodeId n = r.region.nodes[0];
+    const Hosted& known = hosted(graph, graph[n], r.region.device);
+    r.control = known.plan;
+    if (known.plan) return {};
+    news |= withdrawn.add(graph, n, known.why);
+    return cat(" ", graph[n].op->text(graph[n].provenance), ": ", known.why, ";");
+  }
+  // No plugin took the node as a whole.
+  Verdict host(const Graph& graph, const NodeInfo& node, uint32_t d) const {
+    const Hosted& known = hosted(graph, node, d);
+    Verdict verdict;
+    verdict.native = verdict.hosted = known.plan != nullptr;
+    if (!verdict.native) verdict.reason = TENON_REASON_OTHER, verdict.text = known.why;
+    return verdict;
+  }
+
   static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
 
   LegalGraph legal_graph(Graph g, const Query& query, Improve improve) const {
@@ -180,22 +232,38 @@ class Planner {
   const PlanOptions& options_;
   std::span<const Rates> rates_;
   const Evaluate& evaluate_;
+  mutable std::unordered_map<std::string, Hosted> hosted_;  // by form_key and device
 };
+
+// Reports of functions, behind those of the nodes that run them.
+void report_functions(Plan& plan) {
+  for (const PlannedRegion& region : plan.regions) {
+    if (!region.control.plan) continue;
+    const std::string node = plan.reports[region.report_of_step[0]].name;
+    for (const PlannedFunction& f : region.control.plan->functions)
+      for (NodeReport report : f.plan->reports) {
+        report.name = cat(node, "/", f.name, ": ", report.name);
+        report.device = region.device;
+        report.flops = 0;  // the node's own count them, with all trips
+        plan.reports.push_back(std::move(report));
+      }
+  }
+}
 
 }  // namespace
 
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate) {
   verify(graph);
+  // Before a function becomes a part of another one, whose values a request would then see.
+  Graph g = expand_in_functions(bind_functions(graph));
   std::vector<std::string> remarks;
   std::vector<Rates> rates = measured_rates(devices, options, remarks);
-  if (options.choose_device && rates.size() == 2 &&
-      second_is_cheaper(graph, devices, rates, remarks)) {
+  if (options.choose_device && rates.size() == 2 && second_is_cheaper(g, devices, rates, remarks)) {
     std::swap(devices[0], devices[1]);
     std::swap(rates[0], rates[1]);
   }
   Planner planner(devices, options, rates, evaluate);
-  Graph g = graph;
   // Before the gradient, so that composites get their own, and after it, for what the gradient
   // wrote.
   if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
@@ -207,6 +275,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   plan.devices = std::move(devices);
   place_values(planned.legal, planned.regions, options, plan);
   plan.reports = std::move(planned.legal.reports);
+  report_functions(plan);
   plan.remarks = std::move(remarks);
   return plan;
 }

@@ -43,9 +43,17 @@ struct PlannedCopy {
   uint32_t made_in = kNone;  // the region that makes the value; kNone: a copy after the run
 };
 
+struct ControlPlan;  // plan/control.hpp
+// A node that runs functions. Its operands and outputs are values of the region's program.
+struct PlannedControl {
+  std::shared_ptr<const ControlPlan> plan{};
+  std::vector<uint32_t> operands{}, outputs{};  // by position; kNone = absent
+};
+
 struct PlannedRegion {
   uint32_t device = 0;
   std::shared_ptr<Program> program{};
+  PlannedControl control{};                // where the host runs the region's one node
   std::vector<Place> values{};             // per program value
   std::vector<Place> scratch{};            // per step
   std::vector<PlannedCopy> before{};       // what comes over from other devices

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "ops/record.hpp"
+#include "plan/control.hpp"
 
 namespace tenon::core {
 namespace {
@@ -22,7 +23,7 @@ class Locator {
     for (const Output& o : graph_.outputs()) is_output_[o.value.id] = true;
     for (uint32_t v = 0; v < graph_.value_count(); ++v)
       if (graph_[Value{v}].space != Space::node) named_bytes_ += type_bytes(graph_.type(Value{v}));
-    for (const CutRegion& r : regions) add_region(r.region, r.blob);
+    for (const CutRegion& r : regions) add_region(r);
     plan_outputs();
     plan_updates();
     return std::move(out_);
@@ -31,19 +32,23 @@ class Locator {
  private:
   // ---- regions: programs, storages, lifetimes
 
-  void add_region(const Region& region, const RegionBlob& written) {
+  void add_region(const CutRegion& cut) {
+    const Region& region = cut.region;
+    const RegionBlob& written = cut.blob;
     const uint32_t transfer_time = time_++;
     transfer_times_.push_back(transfer_time);
     const auto number = static_cast<uint32_t>(plan_.regions.size());
     for (Value v : region.outputs) made_in_[v] = number;
+    const std::shared_ptr<Device>& device = plan_.devices[region.device];
     PlannedRegion planned{.device = region.device};
+    if (cut.control)
+      planned = control_region(graph_, cut, device);
+    else
+      planned.program = device->compile(written.blob.data(), written.blob.size(),
+                                        {.aot = options_.aot,
+                                         .scratch_limit = scratch_limit(region.device),
+                                         .exec_mode = options_.exec_mode});
     bring_over(region, transfer_time, planned);
-
-    planned.program =
-        plan_.devices[region.device]->compile(written.blob.data(), written.blob.size(),
-                                              {.aot = options_.aot,
-                                               .scratch_limit = scratch_limit(region.device),
-                                               .exec_mode = options_.exec_mode});
     out_.first_time.push_back(time_);
 
     std::vector<Located> located = locate_program(region, written, *planned.program);
@@ -51,7 +56,7 @@ class Locator {
     for (const ProgramValue& v : planned.program->values())
       contents.push_back(v.source == TENON_NONE ? kNone : written.values[v.source].id);
     for (const Step& step : planned.program->steps()) {
-      add_step(region, step, located);
+      add_step(region, step, located, cut.control ? cut.control->alignment : 1);
       const NodeId node = step.node == TENON_NONE ? kNone : written.nodes[step.node];
       planned.report_of_step.push_back(node == kNone ? kNone : graph_[node].source);
       out_.ordered.push_back(node != kNone && graph_[node].op->traits & kOrdered);
@@ -246,7 +251,8 @@ class Locator {
     return located;
   }
 
-  void add_step(const Region& region, const Step& step, std::vector<Located>& located) {
+  void add_step(const Region& region, const Step& step, std::vector<Located>& located,
+                uint64_t scratch_alignment) {
     const uint32_t now = time_++;
     for (const Alias& a : step.aliases)
       if (a.view) located[a.to] = {located[a.from].storage, located[a.from].offset + a.offset};
@@ -254,7 +260,8 @@ class Locator {
     for (uint32_t p : step.writes) out_.storages.touch(located[p].storage, now);
     uint32_t scratch = kNone;
     if (step.scratch) {
-      scratch = out_.storages.add(region.device, {.home = Home::arena}, step.scratch);
+      scratch =
+          out_.storages.add(region.device, {.home = Home::arena}, step.scratch, scratch_alignment);
       out_.storages.touch(scratch, now);
     }
     out_.scratch.push_back(scratch);

@@ -65,11 +65,13 @@ std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> de
       Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
       while (!queue.empty()) {
         const NodeId n = order[queue.top()];
+        if (graph[n].hosted && !region.nodes.empty()) break;
         queue.pop();
         region.nodes.push_back(n);
         ++done;
         for (NodeId r : readers[n])
           if (--waits[r] == 0) make_ready(r);
+        if (graph[n].hosted) break;
       }
       regions.push_back(std::move(region));
     }

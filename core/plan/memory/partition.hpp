@@ -3,12 +3,15 @@
 // may run.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "ir/blob.hpp"
 
 namespace tenon::core {
+
+struct ControlPlan;
 
 struct Region {
   uint32_t device = 0;
@@ -20,7 +23,7 @@ struct Region {
 
 // Stays on a device as long as it has a node that may run, so that regions are few. What other
 // devices wait for becomes a region of its own, ahead of the rest, so that transfers overlap with
-// the rest. Within a region nodes keep the given order (schedule.hpp). Regions are convex: all that
+// the rest. A hosted node is a region of its own. Within a region nodes keep the given order (schedule.hpp). Regions are convex: all that
 // a region reads was made before it begins.
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
                               std::span<const NodeId> order);
@@ -29,6 +32,7 @@ std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> devi
 struct CutRegion {
   Region region;
   RegionBlob blob;
+  std::shared_ptr<const ControlPlan> control{};  // where the host runs its one node
 };
 // The regions of a graph whose nodes' marks name their devices, in the order of schedule.hpp.
 std::vector<CutRegion> cut(const Graph& placed);

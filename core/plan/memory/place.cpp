@@ -44,7 +44,7 @@ class Placer {
     for (uint32_t r = 0; r < plan_.regions.size(); ++r) {
       PlannedRegion& region = plan_.regions[r];
       const size_t count = region.program->steps().size();
-      if (options_.lanes > 1) {
+      if (options_.lanes > 1 && !region.control.plan) {
         const DeviceInfo& info = plan_.devices[region.device]->info();
         if (info.lanes)
           region.lanes = lanes_of(region, first_step);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "ops/control.hpp"
 #include "ops/record.hpp"
 
 namespace tenon::core {
@@ -50,7 +51,7 @@ class Folder {
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       const NodeInfo& node = g_[n];
       if (node.op->traits & kOrdered || node.op->schema->level == OpLevel::meta ||
-          is_random(*node.op) || node.group != kNone || stays_.contains(n))
+          is_random(*node.op) || is_control(node) || node.group != kNone || stays_.contains(n))
         continue;
       uint64_t bytes = 0;
       bool leaves = false;

@@ -9,6 +9,7 @@
 
 #include "ir/rewrite.hpp"
 #include "ir/text.hpp"
+#include "ops/control.hpp"
 #include "ops/record.hpp"
 #include "plan/rewrite/key.hpp"
 
@@ -63,8 +64,9 @@ class Hoister {
   // The weight that decides what n makes, if that is one.
   void find_weight(NodeId n) {
     const NodeInfo& node = g_[n];
-    if (node.op->traits & kOrdered || is_random(*node.op) || node.group != kNone ||
-        node.outputs.size() != 1 || !node.outputs[0] || leaves_[node.outputs[0].id])
+    if (node.op->traits & kOrdered || is_random(*node.op) || is_control(node) ||
+        node.group != kNone || node.outputs.size() != 1 || !node.outputs[0] ||
+        leaves_[node.outputs[0].id])
       return;
     Value weight;
     uint32_t makers = 1;

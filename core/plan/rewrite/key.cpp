@@ -14,6 +14,17 @@ void append_type(std::string& key, const Type& type, Dims dims = Dims::count) {
     for (Dim d : type.shape) append_key(key, d);
 }
 
+// Large contents by their hash: a key must not be as large as a weight.
+void append_content(std::string& key, const Bytes& data) {
+  constexpr size_t kWhole = 4096;
+  const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
+  append_key(key, bytes.size());
+  if (bytes.size() <= kWhole)
+    key += bytes;
+  else
+    append_key(key, std::hash<std::string_view>()(bytes));
+}
+
 // A body by what it does, not by where it lies.
 void append_graph(std::string& key, const Graph& g, Dims dims = Dims::count) {
   append_key(key, g.value_count());
@@ -21,7 +32,7 @@ void append_graph(std::string& key, const Graph& g, Dims dims = Dims::count) {
     const ValueInfo& info = g[Value{v}];
     append_key(key, info.space);
     append_type(key, info.type, dims);
-    if (info.data) key.append(reinterpret_cast<const char*>(info.data->data()), info.data->size());
+    if (info.data) append_content(key, *info.data);
   }
   append_key(key, g.node_count());
   for (NodeId n = 0; n < g.node_count(); ++n) {

@@ -175,12 +175,13 @@ class Legalizer {
     const NodeInfo& node = from_[n];
     NodeReport& r = report(n);
     Marks marks = node;
-    marks.device = d, marks.source = n, marks.group = kNone;
+    marks.device = d, marks.source = n, marks.group = kNone, marks.hosted = false;
     if (verdict.native) {
       r.device = d;
       if (refused_count_) return {true};
       const NodeId now = rewriter_.copy(n);
       if (verdict.group != TENON_NONE) marks.group = group_of(d, verdict.group);
+      marks.hosted = verdict.hosted;
       rewriter_.to.set_marks(now, marks);
       return {true};
     }
@@ -233,7 +234,7 @@ class Legalizer {
   // ---- decompositions
 
   static bool can_lower(const Graph& g, const NodeInfo& node) {
-    if (!node.op->lower) return false;
+    if (!node.op->lower || node.op->traits & kGradOfDecomposition) return false;
     Trial scratch;
     std::vector<Value> results;
     return lower_alone(g, node, scratch, results);
@@ -270,6 +271,7 @@ class Legalizer {
 
   Recipe make_recipe(const Graph& g, const NodeInfo& node, uint32_t d) {
     Recipe out;
+    if (node.op->traits & kGradOfDecomposition) return out;
     if (!node.op->lower) {
       out.why = node.op->primitive() ? "" : "the op has no decomposition";
       return out;
@@ -300,6 +302,7 @@ class Legalizer {
       if (verdicts[n].native) {
         Marks marks = part;
         marks.group = verdicts[n].group;
+        marks.hosted = verdicts[n].hosted;
         rw.to.set_marks(rw.copy(n), marks);
         add_seconds(out.said, said_by(verdicts[n]));
         add_seconds(out.priced, price(lowered, part, verdicts[n], d));
@@ -346,6 +349,7 @@ class Legalizer {
       const NodeId made = to.add_node(*part.op, {std::move(part_operands), part.lists}, part.attrs,
                                       wanted_outputs(part), node.provenance);
       marks.group = kNone;
+      marks.hosted = part.hosted;
       if (part.group != kNone) {
         const auto [at, fresh] = groups.try_emplace(part.group, next_group_);
         next_group_ += fresh;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ops/algebra.hpp"
+#include "ops/control.hpp"
 #include "plan/rewrite/key.hpp"
 
 namespace tenon::core {
@@ -112,14 +113,17 @@ class Sweep {
     if (node.op->traits & kOrdered) return out;
     size_t k = 0;
     for (const OpPart& p : node.op->schema->parts()) {
-      if (p.kind == OpPart::Kind::optional_output && k < out.size() && out[k] &&
-          !used_[node.outputs[k].id]) {
-        out[k] = false;
-        changed = true;
-      }
+      if (p.kind == OpPart::Kind::optional_output) unwant(node, k, out);
       k += p.kind == OpPart::Kind::output || p.kind == OpPart::Kind::optional_output;
     }
+    if (is_control(node))
+      for (size_t i = 0; i < out.size(); ++i) unwant(node, i, out);
     return out;
+  }
+  void unwant(const NodeInfo& node, size_t k, std::vector<bool>& wants) {
+    if (k >= wants.size() || !wants[k] || used_[node.outputs[k].id]) return;
+    wants[k] = false;
+    changed = true;
   }
 
   void visit(NodeId id) {

@@ -13,6 +13,7 @@ std::vector<Family> of_each_op() {
 #define OP_LEVEL_primitive(family) {#family, family##_cases},
 #define OP_LEVEL_core(family) {#family, family##_cases},
 #define OP_LEVEL_meta(family)
+#define OP_LEVEL_control(family) {#family, family##_cases},
 #define TENON_OP(name, version, family, level) OP_LEVEL_##level(family)
 #include <tenon/each_op.inl>
   };

@@ -38,7 +38,7 @@
 #define TENON_OP(name, version, family, level)                    \
   struct name {                                                   \
     static constexpr std::string_view kDomain = TENON_OPS_DOMAIN; \
-    static constexpr std::string_view kName = #name;              \
+    static constexpr std::string_view kName = ::tenon::op_name(#name); \
     static constexpr uint32_t kVersion = version;
 #define TENON_IN(n) Value n{};
 #define TENON_IN_OPT(n) Value n{};
@@ -85,7 +85,7 @@
 #ifndef TENON_OPS_OF_TENON
 #define TENON_OP(n, v, f, l)               \
   inline constexpr ::tenon::OpPart n##_parts[] = { \
-      {.kind = ::tenon::OpPart::Kind::begin, .name = #n, .version = v, .family = #f, .level = ::tenon::OpLevel::l},
+      {.kind = ::tenon::OpPart::Kind::begin, .name = ::tenon::op_name(#n), .version = v, .family = #f, .level = ::tenon::OpLevel::l},
 #define TENON_END(n)                                                                       \
       {.kind = ::tenon::OpPart::Kind::end, .name = #n}};                                   \
   constexpr ::tenon::OpSchema tenon_schema(const n*) {                                     \

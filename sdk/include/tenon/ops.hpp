@@ -22,7 +22,15 @@ namespace tenon {
 
 inline bool is_unset(double v) { return std::isnan(v); }
 
-enum class OpLevel : uint8_t { primitive, core, meta };
+// primitive: without a decomposition. core: may have one. meta: expanded before any plugin. control:
+// runs functions; the host does, out of what devices take of them.
+enum class OpLevel : uint8_t { primitive, core, meta, control };
+
+// The name of an op. That of its struct ends in _ where C++ keeps the word for itself: op::if_.
+constexpr std::string_view op_name(std::string_view struct_name) {
+  if (struct_name.ends_with('_')) struct_name.remove_suffix(1);
+  return struct_name;
+}
 
 // One part of an op's entry.
 struct OpPart {
@@ -60,8 +68,12 @@ struct OpPart {
 
 namespace detail {
 inline constexpr OpPart kOpParts[] = {
-#define TENON_OP(n, v, f, l) \
-  {.kind = OpPart::Kind::begin, .name = #n, .version = v, .family = #f, .level = OpLevel::l},
+#define TENON_OP(n, v, f, l)    \
+  {.kind = OpPart::Kind::begin, \
+   .name = op_name(#n),         \
+   .version = v,                \
+   .family = #f,                \
+   .level = OpLevel::l},
 #define TENON_END(n) {.kind = OpPart::Kind::end, .name = #n},
 #include "op_parts.inl"
 #include "ops.def"

@@ -291,7 +291,7 @@ typedef struct tenon_op_entry {
   tenon_str domain;
   tenon_str name;
   tenon_str family;
-  tenon_str level;            // "primitive", "core" or "meta"
+  tenon_str level;            // "primitive", "core", "meta" or "control"
   tenon_str signature;        // "rms_norm(x, gamma, beta?) {axis=-1, eps=1e-05} -> (y, inv_rms?)"
   uint32_t version;
   uint32_t has_gradient;

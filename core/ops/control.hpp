@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that run functions (level control), as passes see them: which functions, how often, and what
+// their inputs and outputs are.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ops/build.hpp"
+#include "ops/record.hpp"
+
+namespace tenon::core {
+
+inline bool is_control(const NodeInfo& node) { return node.op->schema->level == OpLevel::control; }
+
+// A node of level control.
+//
+//   kind     functions           inputs                     outputs
+//   branch   then, else          captured                   results, one for each output
+//   loop     condition, body     carry, captured            condition: bool; body: the next carry
+//   trips    body                carry, slices, captured    the next carry, then slices
+struct Control {
+  enum class Kind : uint8_t { branch, loop, trips };
+  static constexpr int64_t kNoBound = -1;
+
+  Kind kind{};
+  std::vector<FunctionAttr> functions{};
+  Value cond{};  // branch
+  std::vector<Value> carry{}, xs{}, captured{};
+  int64_t trips = kNoBound;  // trips: how many; loop: at most so many
+  bool reverse = false;      // trips: from the last slice to the first
+};
+Control control_of(const Graph& graph, const NodeInfo& node);
+
+// The operand types of function k, which are the types of its inputs once it is bound.
+std::vector<Type> input_types(const Graph& graph, const Control& control);
+
+// The function over inputs of these types: its symbols are numbers. Fails, and names the input, if
+// they do not fit. Functions inside it are bound too.
+FunctionAttr bound_function(const FunctionAttr& function, std::span<const Type> types);
+// A bound graph with its functions bound.
+Graph bind_functions(const Graph& graph);
+// The node's attributes with other functions, in the order of Control::functions.
+Attrs with_functions(const NodeInfo& node, std::span<const FunctionAttr> functions);
+
+// A node's types and the op structs of control flow from a Control whose functions are bound. Its
+// first `count` outputs are wanted.
+Results add_control(Builder& b, const Control& control, size_t count);
+
+// Appends the nodes of a function, with these operands as its inputs. Returns its outputs.
+std::vector<Value> inline_function(Builder& b, const Graph& function,
+                                   std::span<const Value> operands);
+
+}  // namespace tenon::core
