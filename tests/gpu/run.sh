@@ -10,6 +10,8 @@
 #   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
 #   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
+#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while and scan (exec.control) on DEVICE, and the
+#                                       time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -40,12 +42,12 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds} \
-    "$build/tests/test_exec_random_graph" tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+    "$build"/tests/test_exec_{random_graph,control} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
     "$bundle/lib/"
-  cp sdk/examples/softcap.json "$bundle/"
+  cp sdk/examples/softcap.json tests/bench/trips_*.tng "$bundle/"
   # What a machine of another distribution may lack or have older.
   ldd "$bundle"/bin/te* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
@@ -290,6 +292,17 @@ run_guest() {
   grep -q " 0 failed" "$logs/guest.log"
 }
 
+run_control() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} kind code=0
+  TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
+    "$bundle/bin/test_exec_control" || code=$?
+  for kind in scan while; do
+    "$bundle/bin/tenon" bench "$bundle/trips_$kind.tng" --device "$device" --no-ceilings --seconds 1
+  done
+  return $code
+}
+
 run_bench() {
   enter "${1:-.gpu}"
   local cases=(
@@ -415,6 +428,7 @@ case "${1:-}" in
   capture) shift; run_capture "$@" ;;
   kinds) shift; run_kinds "$@" ;;
   guest) shift; run_guest "$@" ;;
+  control) shift; run_control "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   lm) shift; run_lm "$@" ;;
