@@ -165,7 +165,9 @@ void ControlRun::make_trips(const Functions& functions, const std::string& who,
       try {
         condition_word_ = device.buffer(sizeof(uint64_t), "condition", TENON_MEMORY_HOST_VISIBLE);
         condition_ = {condition_word_, 0};
-      } catch (const Error&) {  // the device has no such memory: it is read from where it is
+      } catch (const Error& e) {
+        if (e.code() != Code::unsupported) throw;
+        // The device has no such memory: the condition is read from where it is.
       }
     }
   }

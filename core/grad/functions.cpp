@@ -97,20 +97,22 @@ class Splitting {
             const std::vector<bool>& reaches)
       : carry_(control.carry.size()), xs_(control.xs.size()), outputs_(body->outputs().size()) {
     const auto is_float_value = [&](Value v) { return is_float(body->type(v).dtype); };
-    std::vector<uint32_t> losses, wrt;
     for (uint32_t k = 0; k < outputs_; ++k)
       if (is_float_value(body->outputs()[k].value) && (k < carry_ || reaches[k]))
-        losses.push_back(k);
-    for (uint32_t k = 0; k < body->inputs().size(); ++k)
-      if (is_float_value(body->inputs()[k]) && (k < carry_ || wants[k])) wrt.push_back(k);
-    for (uint32_t k : wrt)
-      (k < carry_         ? out_.carry
-       : k < carry_ + xs_ ? out_.slices
-                          : out_.captured)
-          .push_back(k < carry_         ? k
-                     : k < carry_ + xs_ ? k - static_cast<uint32_t>(carry_)
-                                        : k - static_cast<uint32_t>(carry_ + xs_));
-    losses_ = std::move(losses);
+        losses_.push_back(k);
+    std::vector<uint32_t> wrt;
+    const auto first_slice = static_cast<uint32_t>(carry_);
+    const auto first_captured = static_cast<uint32_t>(carry_ + xs_);
+    for (uint32_t k = 0; k < body->inputs().size(); ++k) {
+      if (!is_float_value(body->inputs()[k]) || (k >= first_slice && !wants[k])) continue;
+      wrt.push_back(k);
+      if (k < first_slice)
+        out_.carry.push_back(k);
+      else if (k < first_captured)
+        out_.slices.push_back(k - first_slice);
+      else
+        out_.captured.push_back(k - first_captured);
+    }
     d_ = differentiate(body, losses_, wrt);
     find_needed();
   }
@@ -197,15 +199,13 @@ class Splitting {
         if (v && any) varies[v.id] = true;
     }
     copied_.assign(g.node_count(), false);
+    const std::set<Value> is_carry(g.inputs().begin(),
+                                   g.inputs().begin() + static_cast<ptrdiff_t>(carry_));
     std::set<Value> saved;
     const auto need = [&](Value v) {
       if (!v) return;
       const bool own = g[v].space == Space::node && g[v].node < d_.end;
-      const bool is_carry =
-          g[v].space == Space::input &&
-          std::find(g.inputs().begin(), g.inputs().begin() + static_cast<ptrdiff_t>(carry_), v) !=
-              g.inputs().begin() + static_cast<ptrdiff_t>(carry_);
-      if ((own && varies[v.id]) || is_carry) {
+      if ((own && varies[v.id]) || is_carry.contains(v)) {
         if (saved.insert(v).second) saved_.push_back(v);
       } else if (g[v].space == Space::node) {
         copied_[g[v].node] = true;
@@ -254,28 +254,23 @@ Graph expand_in_functions(const Graph& graph) {
     std::vector<FunctionAttr> functions;
     for (const FunctionAttr& f : control_of(graph, node).functions)
       functions.push_back(std::make_shared<const Graph>(expand_grads(expand_in_functions(*f))));
-    const NodeId made = rewriter.to.add_node(*node.op, {rewriter.map(node.operands), node.lists},
-                                             with_functions(node, functions), wanted_outputs(node),
-                                             node.provenance);
-    rewriter.to.set_marks(made, node);
-    for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (node.outputs[k]) rewriter.replace(node.outputs[k], rewriter.to[made].outputs[k]);
+    copy_with_functions(rewriter, graph, n, functions);
   }
   return rewriter.finish();
 }
 
 Graph save_trips(const Graph& graph, const Way& way, SavedTrips* saved, ValueMap* map) {
-  const std::vector<bool> nodes = nodes_on_way(graph, way), depends = values_on_way(graph, way);
+  const Path path = find_path(graph, way);
   std::vector<bool> read(graph.value_count());  // a gradient may come from there
   for (Value v : way.losses) read[v.id] = true;
   for (NodeId n = 0; n < way.end; ++n)
-    if (nodes[n])
+    if (path.nodes[n])
       for (Value v : graph[n].operands)
         if (v) read[v.id] = true;
   Rewriter rewriter(graph);
   for (NodeId n = 0; n < graph.node_count(); ++n) {
     const NodeInfo& node = graph[n];
-    const bool on_way = n < way.end && nodes[n] && is_control(node);
+    const bool on_way = n < way.end && path.nodes[n] && is_control(node);
     const Control old = on_way ? control_of(graph, node) : Control{};
     if (!on_way || old.kind != Control::Kind::trips) {
       rewriter.copy(n);
@@ -284,7 +279,7 @@ Graph save_trips(const Graph& graph, const Way& way, SavedTrips* saved, ValueMap
     const FunctionAttr body = bound_function(old.functions[0], input_types(graph, old));
     std::vector<bool> wants, reaches;
     for (const auto* list : {&old.carry, &old.xs, &old.captured})
-      for (Value v : *list) wants.push_back(depends[v.id]);
+      for (Value v : *list) wants.push_back(path.depends[v.id]);
     for (size_t k = 0; k < body->outputs().size(); ++k)
       reaches.push_back(k < node.outputs.size() && node.outputs[k] && read[node.outputs[k].id]);
     try {

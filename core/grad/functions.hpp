@@ -42,9 +42,14 @@ struct Way {
 };
 using FindWay = std::function<Way(const Graph&)>;
 
-// In grad.cpp. By node: lies on the way. By value: a float that depends on a wrt.
-std::vector<bool> nodes_on_way(const Graph& graph, const Way& way);
-std::vector<bool> values_on_way(const Graph& graph, const Way& way);
+// The paths of a way.
+struct Path {
+  std::vector<bool> depends;  // by value: a float that depends on a wrt through floats
+  std::vector<bool> nodes;    // reaches a loss through dependent values
+};
+
+// In grad.cpp, as the two after it.
+Path find_path(const Graph& graph, const Way& way);
 // Decomposes what has no gradient and lies on the way, which is found again after each change.
 void lower_way(Graph& graph, const FindWay& find, ValueMap* map);
 // Writes gradients behind the nodes there are; one value per wrt. seeds: gradients of the losses,

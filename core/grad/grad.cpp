@@ -19,12 +19,6 @@ std::string grad_provenance(const NodeInfo& node) {
              node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
 }
 
-// The paths from some values to losses, among the nodes before `end`.
-struct Path {
-  std::vector<bool> depends;  // by value: a float that depends on one of the values through floats
-  std::vector<bool> nodes;    // reaches a loss through dependent values
-};
-
 Path find_path(const Graph& g, NodeId end, std::span<const Value> losses,
                std::span<const Value> from) {
   Path path{std::vector<bool>(g.value_count()), std::vector<bool>(end)};
@@ -242,11 +236,8 @@ std::vector<Value> walk_back(Graph& graph, NodeId end, std::span<const Value> lo
   return gradients;
 }
 
-std::vector<bool> nodes_on_way(const Graph& graph, const Way& way) {
-  return find_path(graph, way.end, way.losses, way.wrt).nodes;
-}
-std::vector<bool> values_on_way(const Graph& graph, const Way& way) {
-  return find_path(graph, way.end, way.losses, way.wrt).depends;
+Path find_path(const Graph& graph, const Way& way) {
+  return find_path(graph, way.end, way.losses, way.wrt);
 }
 
 // Repeats until every node on the path has a gradient or cannot get one.
@@ -256,7 +247,7 @@ void lower_way(Graph& graph, const FindWay& find, ValueMap* map) {
   const uint64_t most_nodes = 64 * uint64_t{graph.node_count()} + (1 << 17);
   for (int round = 0;; ++round) {
     const Way way = find(graph);
-    const std::vector<bool> nodes = nodes_on_way(graph, way);
+    const std::vector<bool> nodes = find_path(graph, way).nodes;
     NodeId first = 0;
     while (first < way.end && !(nodes[first] && needs_lowering(graph[first]))) ++first;
     const bool any = first < way.end;

@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <map>
 
-#include "ir/rewrite.hpp"
 #include "ops/cost.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
+
+// Of a type that is not as expected.
+Code mismatch(const Type& given, const Type& expected) {
+  return given.dtype != expected.dtype ? Code::dtype_mismatch : Code::shape_mismatch;
+}
 
 bool is_condition(const Type& type) { return type.dtype == kBool && type.shape.elements() == 1; }
 
@@ -49,8 +53,8 @@ class Functions {
       infer_.fail(Code::invalid_argument, "function ", name, ": expected one output, got ",
                   given.size());
     if (!is_condition(given[0]))
-      infer_.fail(given[0].dtype == kBool ? Code::shape_mismatch : Code::dtype_mismatch,
-                  "function ", name, ": expected a bool of one element, got ", given[0].text());
+      infer_.fail(mismatch(given[0], {kBool, {}}), "function ", name,
+                  ": expected a bool of one element, got ", given[0].text());
   }
 
   // The first outputs must have the types of the carry, which are the first inputs.
@@ -60,9 +64,8 @@ class Functions {
                   " values of carry, got ", given.size());
     for (size_t k = 0; k < carry; ++k)
       if (given[k] != types_[k])
-        infer_.fail(given[k].dtype != types_[k].dtype ? Code::dtype_mismatch : Code::shape_mismatch,
-                    "function body: output ", k, ": expected ", types_[k].text(),
-                    " as the carry before it, got ", given[k].text());
+        infer_.fail(mismatch(given[k], types_[k]), "function body: output ", k, ": expected ",
+                    types_[k].text(), " as the carry before it, got ", given[k].text());
   }
 
  private:
@@ -85,7 +88,7 @@ void give(Infer& i, std::span<const Type> results) {
 
 void if_shape(Infer& i, const op::if_& n) {
   if (!is_condition(i.type(n.cond)))
-    i.fail(i.dtype(n.cond) == kBool ? Code::shape_mismatch : Code::dtype_mismatch,
+    i.fail(mismatch(i.type(n.cond), {kBool, {}}),
            "operand cond: expected a bool of one element, got ", i.type(n.cond).text());
   const std::vector<Type> types = types_of(i, n.xs);
   const Functions functions(i, types);
@@ -96,9 +99,8 @@ void if_shape(Infer& i, const op::if_& n) {
            " outputs as then_branch, got ", no.size());
   for (size_t k = 0; k < yes.size(); ++k)
     if (yes[k] != no[k])
-      i.fail(yes[k].dtype != no[k].dtype ? Code::dtype_mismatch : Code::shape_mismatch,
-             "function else_branch: output ", k, ": expected ", yes[k].text(),
-             " as then_branch, got ", no[k].text());
+      i.fail(mismatch(no[k], yes[k]), "function else_branch: output ", k, ": expected ",
+             yes[k].text(), " as then_branch, got ", no[k].text());
   give(i, yes);
 }
 
@@ -332,8 +334,8 @@ class Fit {
       else
         text += function_.symbol_name(d);
     }
-    fail(wanted.dtype != given.dtype ? Code::dtype_mismatch : Code::shape_mismatch, "input '",
-         function_[input].name, "' is ", text, "], its operand ", given.text());
+    fail(mismatch(given, wanted), "input '", function_[input].name, "' is ", text,
+         "], its operand ", given.text());
   }
 
   const Graph& function_;
@@ -369,12 +371,7 @@ Graph bound_inside(const Graph& from, std::span<const Type> types) {
     const std::vector<Type> inputs = input_types(rewriter.to, control);
     std::vector<FunctionAttr> functions;
     for (const FunctionAttr& f : control.functions) functions.push_back(bound_function(f, inputs));
-    const NodeId made =
-        rewriter.to.add_node(*now.op, {now.operands, now.lists}, with_functions(now, functions),
-                             wanted_outputs(node), node.provenance);
-    rewriter.to.set_marks(made, node);
-    for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (node.outputs[k]) rewriter.replace(node.outputs[k], rewriter.to[made].outputs[k]);
+    copy_with_functions(rewriter, from, n, functions);
   }
   return rewriter.finish();
 }
@@ -426,13 +423,18 @@ std::vector<Type> input_types(const Graph& graph, const Control& control) {
   return types;
 }
 
-Attrs with_functions(const NodeInfo& node, std::span<const FunctionAttr> functions) {
+void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId id,
+                         std::span<const FunctionAttr> functions) {
+  const NodeInfo& node = from[id];
   Attrs attrs = node.attrs;  // in the order of the op's entry, as the functions
-  size_t k = 0;
+  size_t next = 0;
   for (Attr& a : attrs)
-    if (std::holds_alternative<FunctionAttr>(a.value)) a.value = functions[k++];
-  check(k == functions.size(), node.op->name(), ": has ", k, " functions, got ", functions.size());
-  return attrs;
+    if (std::holds_alternative<FunctionAttr>(a.value)) a.value = functions[next++];
+  const NodeId made = rewriter.to.add_node(*node.op, {rewriter.map(node.operands), node.lists},
+                                           std::move(attrs), wanted_outputs(node), node.provenance);
+  rewriter.to.set_marks(made, node);
+  for (size_t k = 0; k < node.outputs.size(); ++k)
+    if (node.outputs[k]) rewriter.replace(node.outputs[k], rewriter.to[made].outputs[k]);
 }
 
 Results add_control(Builder& b, const Control& c, size_t count) {

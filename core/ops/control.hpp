@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/rewrite.hpp"
 #include "ops/build.hpp"
 #include "ops/record.hpp"
 
@@ -41,11 +42,11 @@ std::vector<Type> input_types(const Graph& graph, const Control& control);
 FunctionAttr bound_function(const FunctionAttr& function, std::span<const Type> types);
 // A bound graph with its functions bound.
 Graph bind_functions(const Graph& graph);
-// The node's attributes with other functions, in the order of Control::functions.
-Attrs with_functions(const NodeInfo& node, std::span<const FunctionAttr> functions);
+// Copies a node with other functions, in the order of Control::functions.
+void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId node,
+                         std::span<const FunctionAttr> functions);
 
-// A node's types and the op structs of control flow from a Control whose functions are bound. Its
-// first `count` outputs are wanted.
+// Adds the node of a Control whose functions are bound. Its first `count` outputs are wanted.
 Results add_control(Builder& b, const Control& control, size_t count);
 
 // Appends the nodes of a function, with these operands as its inputs. Returns its outputs.

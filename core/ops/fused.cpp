@@ -4,6 +4,7 @@
 // decomposition.
 #include <algorithm>
 
+#include "ops/control.hpp"
 #include "ops/fused.hpp"
 #include "ops/table.hpp"
 
@@ -98,26 +99,7 @@ void want_counts(const Infer& i, const Graph& body, size_t sets, size_t operands
 
 // ---- the body as separate nodes
 
-// Appends the steps of the body, unchanged, with other operands. Returns the outputs.
-std::vector<Value> replay(const Graph& body, Graph& to, std::span<const Value> operands) {
-  std::vector<Value> now(body.value_count());
-  for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = operands[k];
-  for (NodeId n = 0; n < body.node_count(); ++n) {
-    std::vector<Value> in;
-    for (Value v : body[n].operands) {
-      if (v && !now[v.id]) now[v.id] = to.constant(body.type(v), body[v].data);
-      in.push_back(v ? now[v.id] : Value{});
-    }
-    const NodeId made =
-        to.add_node(*body[n].op, {std::move(in), body[n].lists}, body[n].attrs, {true});
-    now[body[n].outputs[0].id] = to[made].outputs[0];
-  }
-  std::vector<Value> results;
-  for (const Output& o : body.outputs()) results.push_back(now[o.value.id]);
-  return results;
-}
-
-// The same in the accumulation dtype: rounds floats only at casts and at the outputs.
+// Appends the steps in the accumulation dtype: rounds floats only at casts and at the outputs.
 std::vector<Value> widened(const Graph& body, Builder& b, std::span<const Value> operands) {
   std::vector<Value> now(body.value_count());
   for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = b.widen(operands[k]);
@@ -189,7 +171,8 @@ void batch_elementwise_region_shape(Infer& i, const op::batch_elementwise_region
     }
     std::vector<Value> results;
     try {
-      results = replay(*n.body, own, operands);
+      Builder in(own);
+      results = inline_function(in, *n.body, operands);
     } catch (const Error& e) {
       i.fail(e.code(), "operand xs: set ", s, ": ", e.what());
     }
