@@ -56,38 +56,6 @@ Differentiated differentiate(const FunctionAttr& function, const std::vector<uin
   return out;
 }
 
-// Copies nodes of a graph into another one.
-class Copier {
- public:
-  Copier(const Graph& from, Graph& to) : from_(from), to_(to), now_(from.value_count()) {}
-
-  void set(Value old, Value now) { now_[old.id] = now; }
-  Value operator()(Value old) {
-    if (!old) return {};
-    Value& now = now_[old.id];
-    if (!now) {
-      check(from_[old].space == Space::constant, "gradient of a function: a value is not made");
-      now = to_.constant(from_.type(old), from_[old].data);
-    }
-    return now;
-  }
-  void copy(NodeId n) {
-    const NodeInfo& node = from_[n];
-    std::vector<Value> operands;
-    for (Value v : node.operands) operands.push_back((*this)(v));
-    const NodeId made = to_.add_node(*node.op, {std::move(operands), node.lists}, node.attrs,
-                                     wanted_outputs(node), node.provenance);
-    to_.set_marks(made, node);
-    for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (node.outputs[k]) set(node.outputs[k], to_[made].outputs[k]);
-  }
-
- private:
-  const Graph& from_;
-  Graph& to_;
-  std::vector<Value> now_;
-};
-
 // The forward and the backward function of a node that runs trips.
 class Splitting {
  public:

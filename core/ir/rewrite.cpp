@@ -2,6 +2,8 @@
 // Copies a graph node by node, and keeps the map from old to new values.
 #include "ir/rewrite.hpp"
 
+#include <algorithm>
+
 #include "ops/record.hpp"
 
 namespace tenon::core {
@@ -44,6 +46,58 @@ std::vector<bool> live_nodes(const Graph& graph) {
       for (Value v : graph[n].operands) mark(v);
   }
   return live;
+}
+
+std::vector<bool> needed_for(const Graph& graph, std::span<const Value> values) {
+  std::vector<bool> needed(graph.value_count());
+  for (Value v : values) needed[v.id] = true;
+  for (NodeId n = graph.node_count(); n-- > 0;) {
+    const NodeInfo& node = graph[n];
+    if (node.op->traits & kOrdered ||
+        std::ranges::any_of(node.outputs, [&](Value v) { return v && needed[v.id]; }))
+      for (Value v : node.operands)
+        if (v) needed[v.id] = true;
+  }
+  return needed;
+}
+
+Value Copier::operator()(Value old) {
+  if (!old) return {};
+  Value& now = now_[old.id];
+  if (!now) {
+    check(from_[old].space == Space::constant, "rewrite: a value is read before it is made");
+    now = to_.constant(from_.type(old), from_[old].data);
+  }
+  return now;
+}
+
+NodeId Copier::copy(NodeId id, std::string_view provenance) {
+  const NodeInfo& node = from_[id];
+  std::vector<Value> operands;
+  for (Value v : node.operands) operands.push_back((*this)(v));
+  const NodeId made =
+      to_.add_node(*node.op, {std::move(operands), node.lists}, node.attrs, wanted_outputs(node),
+                   provenance.empty() ? node.provenance : provenance);
+  to_.set_marks(made, node);
+  for (size_t k = 0; k < node.outputs.size(); ++k)
+    if (node.outputs[k]) set(node.outputs[k], to_[made].outputs[k]);
+  return made;
+}
+
+void Copier::copy_for(std::span<const Value> values) {
+  std::vector<bool> needed(from_.value_count()), copied(from_.node_count());
+  const auto need = [&](Value v) {
+    if (v && !now_[v.id]) needed[v.id] = true;
+  };
+  std::ranges::for_each(values, need);
+  for (NodeId n = from_.node_count(); n-- > 0;) {
+    const NodeInfo& node = from_[n];
+    copied[n] = node.op->traits & kOrdered ||
+                std::ranges::any_of(node.outputs, [&](Value v) { return v && needed[v.id]; });
+    if (copied[n]) std::ranges::for_each(node.operands, need);
+  }
+  for (NodeId n = 0; n < from_.node_count(); ++n)
+    if (copied[n]) copy(n);
 }
 
 Rewriter::Rewriter(const Graph& from, std::span<const Type> input_types)

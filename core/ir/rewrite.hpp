@@ -49,6 +49,28 @@ class Rewriter {
   ValueMap values_;
 };
 
+// Copies nodes of one graph into another, which may have nodes already. What is set stands for a value;
+// constants are copied at first use.
+class Copier {
+ public:
+  Copier(const Graph& from, Graph& to) : from_(from), to_(to), now_(from.value_count()) {}
+
+  void set(Value old, Value now) { now_[old.id] = now; }
+  Value operator()(Value old);
+  // provenance: instead of the node's own, if not empty.
+  NodeId copy(NodeId node, std::string_view provenance = {});
+  // Copies what makes these values out of those that are set, and ordered nodes.
+  void copy_for(std::span<const Value> values);
+
+ private:
+  const Graph& from_;
+  Graph& to_;
+  std::vector<Value> now_;
+};
+
+// By value: needed for these ones, or for an ordered node.
+std::vector<bool> needed_for(const Graph& graph, std::span<const Value> values);
+
 // By node: needed by outputs, updates or ordered nodes.
 std::vector<bool> live_nodes(const Graph& graph);
 

@@ -465,29 +465,19 @@ Results add_control(Builder& b, const Control& c, size_t count) {
 }
 
 std::vector<Value> inline_function(Builder& b, const Graph& function,
-                                   std::span<const Value> operands) {
-  std::vector<Value> now(function.value_count());
-  for (size_t k = 0; k < operands.size(); ++k) now[function.inputs()[k].id] = operands[k];
-  const auto mapped = [&](Value v) {
-    if (v && !now[v.id]) now[v.id] = b.graph.constant(function.type(v), function[v].data);
-    return v ? now[v.id] : Value{};
-  };
+                                   std::span<const Value> operands, std::string_view where) {
+  Copier copy(function, b.graph);
+  for (size_t k = 0; k < operands.size(); ++k) copy.set(function.inputs()[k], operands[k]);
   for (NodeId n = 0; n < function.node_count(); ++n) {
-    const NodeInfo& node = function[n];
-    std::vector<Value> in;
-    for (Value v : node.operands) in.push_back(mapped(v));
-    const NodeId made =
-        b.graph.add_node(*node.op, {std::move(in), node.lists}, node.attrs, wanted_outputs(node),
-                         node.provenance.empty() ? b.provenance : node.provenance);
+    const std::string& own = function[n].provenance.empty() ? b.provenance : function[n].provenance;
+    const NodeId made = copy.copy(n, where.empty() ? own : cat(where, ": ", own));
     Marks marks = b.marks;
-    if (node.clone) marks.clone = node.clone;
-    if (node.recompute) marks.recompute = node.recompute;
+    if (function[n].clone) marks.clone = function[n].clone;
+    if (function[n].recompute) marks.recompute = function[n].recompute;
     b.graph.set_marks(made, marks);
-    for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (node.outputs[k]) now[node.outputs[k].id] = b.graph[made].outputs[k];
   }
   std::vector<Value> results;
-  for (const Output& o : function.outputs()) results.push_back(mapped(o.value));
+  for (const Output& o : function.outputs()) results.push_back(copy(o.value));
   return results;
 }
 

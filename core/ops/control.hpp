@@ -49,8 +49,9 @@ void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId node,
 // Adds the node of a Control whose functions are bound. Its first `count` outputs are wanted.
 Results add_control(Builder& b, const Control& control, size_t count);
 
-// Appends the nodes of a function, with these operands as its inputs. Returns its outputs.
+// Appends the nodes of a function, with these operands as its inputs. Returns its outputs. where: goes
+// before the names of the nodes.
 std::vector<Value> inline_function(Builder& b, const Graph& function,
-                                   std::span<const Value> operands);
+                                   std::span<const Value> operands, std::string_view where = {});
 
 }  // namespace tenon::core

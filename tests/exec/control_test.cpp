@@ -17,6 +17,8 @@ std::vector<std::string> devices() {
   if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) return {device};
   return {"cpu:0", "template:0", "adversary:0"};
 }
+// The planner writes short loops out. Without simplification they stay.
+bool loops_stay = false;
 
 struct Input {
   std::string name;
@@ -31,6 +33,7 @@ class Run {
       ExecutableOptions options = {})
       : store_(runtime()) {
     options.device = device;
+    options.simplify = !loops_stay;
     const Graph graph = Graph::parse(text, "control");
     executable_ = std::make_unique<Executable>(runtime(), graph, store_, options);
     context_ = std::make_unique<Context>(*executable_);
@@ -174,10 +177,13 @@ std::string while_text(const std::string& bound, const std::string& after) {
 
 template <class Body>
 void on_each_device(Body body) {
-  for (const std::string& device : devices()) {
-    CAPTURE(device);
-    body(device);
-  }
+  for (const std::string& device : devices())
+    for (const bool stay : {false, true}) {
+      CAPTURE(device);
+      CAPTURE(stay);
+      loops_stay = stay;
+      body(device);
+    }
 }
 
 }  // namespace
@@ -502,7 +508,8 @@ TEST_SUITE("exec/control") {
 })";
     on_each_device([&](const std::string& device) {
       Store store(runtime());
-      const Executable executable(runtime(), Graph::parse(text), store, {.device = device});
+      const Executable executable(runtime(), Graph::parse(text), store,
+                                  {.device = device, .simplify = !loops_stay});
       Context context(executable);
       context.set("table", {3}, Floats{1, 2, 3});
       context.set("at", {4}, std::vector<int64_t>{0, 2, 7, 1});
@@ -514,8 +521,9 @@ TEST_SUITE("exec/control") {
         CAPTURE(what);
         CHECK(e.code() == TENON_INDEX_OUT_OF_RANGE);
         CHECK(what.find("scan 'walk', function body") != std::string::npos);
-        CHECK(what.find("gather 'lookup'") != std::string::npos);
-        if (device == "cpu:0") CHECK(what.find("trip 2") != std::string::npos);
+        CHECK(what.find("gather '") != std::string::npos);
+        CHECK(what.find("lookup'") != std::string::npos);
+        if (device == "cpu:0" || !loops_stay) CHECK(what.find("trip 2") != std::string::npos);
       }
       context.set("at", {4}, std::vector<int64_t>{0, 2, 1, 1});
       context.run();
@@ -533,6 +541,7 @@ TEST_SUITE("exec/control") {
   }
 
   TEST_CASE("report: functions are listed behind the node that runs them") {
+    loops_stay = true;
     Run run(scan_rnn("", "  output \"ys\" = ys\n"), "cpu:0", rnn_inputs());
     const std::string report = run.report();
     CHECK(report.find("scan") != std::string::npos);

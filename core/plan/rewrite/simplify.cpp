@@ -8,6 +8,7 @@
 #include "ops/algebra.hpp"
 #include "ops/control.hpp"
 #include "plan/rewrite/key.hpp"
+#include "plan/rewrite/simplify_control.hpp"
 
 namespace tenon::core {
 namespace {
@@ -247,10 +248,12 @@ Graph simplify(const Graph& from, const Evaluate& evaluate, ValueMap* map, const
     }
     return true;
   };
-  // Identities may leave more that is constant, and a folded value more identities.
+  // Identities may leave more that is constant, a folded value more identities, and a branch that is
+  // taken more of both.
   for (int round = 0; round < 4; ++round) {
     const bool folded = evaluate && fold_constants(graph, evaluate, bool(accepts), &total);
-    if ((round > 0 && !folded) || !sweep()) break;
+    const bool chosen = !accepts && simplify_control(graph, evaluate, &total);
+    if ((round > 0 && !folded && !chosen) || (!sweep() && !chosen)) break;
   }
   if (map) *map = std::move(total);
   return graph;

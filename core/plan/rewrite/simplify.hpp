@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a graph smaller without changing what it computes: dead code, common subexpressions,
 // identities of single ops (ops/algebra.hpp), constants computed once (fold.hpp), equal constants
-// as one.
+// as one, branches and loops (simplify_control.hpp).
 #pragma once
 
 #include <functional>

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// An LSTM and a GRU written with scan: values and gradients are PyTorch's, of recurrent_expected.hpp.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "recurrent_expected.hpp"
+#include "rig.hpp"
+
+using namespace tenon;
+using namespace tenon::test;
+
+namespace {
+
+using Floats = std::vector<float>;
+// TENON_CONTROL_DEVICE: another device, on a machine that has not the build's test plugins.
+template <class Body>
+void on_each_device(Body body) {
+  std::vector<std::string> devices = {"cpu:0", "template:0", "adversary:0"};
+  if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) devices = {device};
+  for (const std::string& device : devices) {
+    CAPTURE(device);
+    body(device);
+  }
+}
+
+// 5 steps, a batch of 3, 4 inputs, a state of 6.
+struct Input {
+  const char* name;
+  std::vector<int64_t> dims;
+  uint64_t salt;
+  // From -0.5 to 0.5; recurrent_expected.py makes the same.
+  Floats values() const {
+    Floats out(static_cast<size_t>(TensorType(f32, dims).elements()));
+    for (size_t k = 0; k < out.size(); ++k)
+      out[k] = static_cast<float>(static_cast<double>((k * 37 + salt * 53) % 101) / 101 - 0.5);
+    return out;
+  }
+};
+struct Network {
+  const char* kind;
+  std::vector<Input> inputs;
+  const Expected& expected;
+};
+const Network kLstm = {"lstm",
+                       {{"xs", {5, 3, 4}, 1},
+                        {"h0", {3, 6}, 2},
+                        {"c0", {3, 6}, 3},
+                        {"w_ih", {24, 4}, 4},
+                        {"w_hh", {24, 6}, 5},
+                        {"b_ih", {24}, 6},
+                        {"b_hh", {24}, 7}},
+                       kLstmExpected};
+const Network kGru = {"gru",
+                      {{"xs", {5, 3, 4}, 1},
+                       {"h0", {3, 6}, 2},
+                       {"w_ih", {18, 4}, 4},
+                       {"w_hh", {18, 6}, 5},
+                       {"b_ih", {18}, 6},
+                       {"b_hh", {18}, 7}},
+                      kGruExpected};
+
+// Where x · w_ihᵀ + b_ih is computed.
+enum class Product { in_each_step, before_the_scan };
+
+// A gate is 6 columns of all of them.
+std::string gate(const std::string& name, const char* of, int index) {
+  return "    " + name + " = narrow(" + of + ") {start=[0," + std::to_string(6 * index) +
+         "], len=[3,6], step=[1,1]}\n";
+}
+// The gates' sums from x, and those from h.
+std::string products(Product where, const char* rows) {
+  std::string text =
+      "    input w_hh: f32[" + std::string(rows) + ",6]\n    input b_hh: f32[" + rows + "]\n";
+  if (where == Product::in_each_step)
+    text += "    input w_ih: f32[" + std::string(rows) + ",4]\n    input b_ih: f32[" + rows + R"(]
+    xw = matmul(x, w_ih) {trans_b=true}
+    from_x = binary(xw, b_ih) {kind="add"}
+)";
+  return text + R"(    hw = matmul(h, w_hh) {trans_b=true}
+    from_h = binary(hw, b_hh) {kind="add"}
+)";
+}
+std::string lstm_step(Product where) {
+  return "    input h: f32[3,6]\n    input c: f32[3,6]\n" +
+         std::string(where == Product::in_each_step ? "    input x: f32[3,4]\n"
+                                                    : "    input from_x: f32[3,24]\n") +
+         products(where, "24") + "    gates = binary(from_x, from_h) {kind=\"add\"}\n" +
+         gate("i_sum", "gates", 0) + gate("f_sum", "gates", 1) + gate("g_sum", "gates", 2) +
+         gate("o_sum", "gates", 3) + R"(    i = unary(i_sum) {kind="sigmoid"}
+    f = unary(f_sum) {kind="sigmoid"}
+    g = unary(g_sum) {kind="tanh"}
+    o = unary(o_sum) {kind="sigmoid"}
+    kept = binary(f, c) {kind="mul"}
+    added = binary(i, g) {kind="mul"}
+    next_c = binary(kept, added) {kind="add"}
+    shown = unary(next_c) {kind="tanh"}
+    next_h = binary(o, shown) {kind="mul"}
+    output "h" = next_h
+    output "c" = next_c
+    output "y" = next_h
+)";
+}
+// h' = n + z (h - n)
+std::string gru_step(Product where) {
+  return "    input h: f32[3,6]\n" +
+         std::string(where == Product::in_each_step ? "    input x: f32[3,4]\n"
+                                                    : "    input from_x: f32[3,18]\n") +
+         products(where, "18") + gate("r_x", "from_x", 0) + gate("z_x", "from_x", 1) +
+         gate("n_x", "from_x", 2) + gate("r_h", "from_h", 0) + gate("z_h", "from_h", 1) +
+         gate("n_h", "from_h", 2) + R"(    r_sum = binary(r_x, r_h) {kind="add"}
+    z_sum = binary(z_x, z_h) {kind="add"}
+    r = unary(r_sum) {kind="sigmoid"}
+    z = unary(z_sum) {kind="sigmoid"}
+    n_part = binary(r, n_h) {kind="mul"}
+    n_sum = binary(n_x, n_part) {kind="add"}
+    n = unary(n_sum) {kind="tanh"}
+    apart = binary(h, n) {kind="sub"}
+    kept = binary(z, apart) {kind="mul"}
+    next = binary(n, kept) {kind="add"}
+    output "h" = next
+    output "y" = next
+)";
+}
+
+std::string dims_of(const Input& input) {
+  std::string text;
+  for (const int64_t d : input.dims) text += (text.empty() ? "" : ",") + std::to_string(d);
+  return "[" + text + "]";
+}
+// loss = sum(ys²) / 2 + the sums of the last h and c; the gradients are by everything.
+std::string text_of(const Network& network, Product where) {
+  const bool lstm = network.inputs.size() == 7;
+  std::string text = "graph \"" + std::string(network.kind) + "\" {\n", wrt;
+  for (const Input& i : network.inputs) {
+    text += "  input " + std::string(i.name) + ": f32" + dims_of(i) + "\n";
+    wrt += ", " + std::string(i.name);
+  }
+  text += "  const half: f32[] = {0.5}\n";
+  if (where == Product::before_the_scan)
+    text += R"(  all_xw = matmul(xs, w_ih) {trans_b=true}
+  all_from_x = binary(all_xw, b_ih) {kind="add"}
+)";
+  text += lstm ? "  (h, c, ys) = scan([h0, c0], [" : "  (h, ys) = scan([h0], [";
+  text += where == Product::in_each_step ? "xs], [w_hh, b_hh, w_ih, b_ih]"
+                                         : "all_from_x], [w_hh, b_hh]";
+  text += ") {body=graph {\n" + (lstm ? lstm_step(where) : gru_step(where)) + R"(  }}
+  squares = reduce(ys) {kind="sum_square"}
+  from_ys = binary(squares, half) {kind="mul"}
+  sum_h = reduce(h) {kind="sum"}
+)";
+  text += lstm ? R"(  part = binary(from_ys, sum_h) {kind="add"}
+  sum_c = reduce(c) {kind="sum"}
+  loss = binary(part, sum_c) {kind="add"}
+  output "c" = c
+)"
+               : "  loss = binary(from_ys, sum_h) {kind=\"add\"}\n";
+  text += "  output \"ys\" = ys\n  output \"h\" = h\n";
+  std::string gradients, outputs;
+  for (const Input& i : network.inputs) {
+    gradients += (gradients.empty() ? "d_" : ", d_") + std::string(i.name);
+    outputs += "  output \"d_" + std::string(i.name) + "\" = d_" + i.name + "\n";
+  }
+  return text + "  (" + gradients + ") = grad(loss" + wrt + ")\n" + outputs + "}";
+}
+
+void check(const Network& network) {
+  on_each_device([&](const std::string& device) {
+    for (const Product where : {Product::in_each_step, Product::before_the_scan})
+      // A short scan may be written out; as it is, it runs as a loop.
+      for (const bool simplify : {true, false}) {
+        CAPTURE(static_cast<int>(where));
+        CAPTURE(simplify);
+        Store store(runtime());
+        const Graph graph = Graph::parse(text_of(network, where), network.kind);
+        const Executable executable(runtime(), graph, store,
+                                    {.device = device, .simplify = simplify});
+        if (!simplify) CHECK(executable.report().find("/body: ") != std::string::npos);
+        Context context(executable);
+        for (const Input& i : network.inputs) context.set(i.name, i.dims, i.values());
+        for (int run = 0; run < 2; ++run) context.run();
+        for (const auto& [output, expected] : network.expected) {
+          CAPTURE(output);
+          const Floats got = context.get<float>(output);
+          REQUIRE(got.size() == expected.size());
+          for (size_t k = 0; k < got.size(); ++k) {
+            CAPTURE(k);
+            CHECK(std::abs(got[k] - expected[k]) < 1e-5 * std::max(1.0f, std::abs(expected[k])));
+          }
+        }
+      }
+  });
+}
+
+}  // namespace
+
+TEST_SUITE("exec/recurrent") {
+  TEST_CASE("LSTM: gates i, f, g, o") { check(kLstm); }
+  TEST_CASE("GRU: gates r, z, n; the reset gate is behind the product with h") { check(kGru); }
+}
