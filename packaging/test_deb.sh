@@ -131,7 +131,7 @@ cp -r "$root/usr/share/tenon/examples" "$work/examples"
 quiet cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_SKIP_RPATH=ON
 grep -q "^tenon_DIR:PATH=$root/usr/" "$work/examples/build/CMakeCache.txt" || fail "the examples found another tenon"
 quiet cmake --build "$work/examples/build" -j2
-for program in line_c line_cpp training own_op; do
+for program in line_c line_cpp training decoding own_op; do
   echo "$program"
   cp "$work/examples/build/$program" "$root/tmp/"
   enter "/tmp/$program"

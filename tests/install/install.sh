@@ -75,7 +75,7 @@ cp -r "$prefix/share/tenon/examples" "$work/examples"
 cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
   "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
 cmake --build "$work/examples/build" -j2 >> "$work/log"
-for program in line_c line_cpp training own_op; do echo "$program"; "$work/examples/build/$program"; done
+for program in line_c line_cpp training decoding own_op; do echo "$program"; "$work/examples/build/$program"; done
 mkdir "$work/mini"
 cp "$work/examples/build/tenon_plugin_mini.so" "$work/mini/"
 "$tenon" devices --plugin-dir "$work/mini" | grep "^  mini:0 "
