@@ -53,8 +53,7 @@ std::vector<bool> needed_for(const Graph& graph, std::span<const Value> values) 
   for (Value v : values) needed[v.id] = true;
   for (NodeId n = graph.node_count(); n-- > 0;) {
     const NodeInfo& node = graph[n];
-    if (node.op->traits & kOrdered ||
-        std::ranges::any_of(node.outputs, [&](Value v) { return v && needed[v.id]; }))
+    if (std::ranges::any_of(node.outputs, [&](Value v) { return v && needed[v.id]; }))
       for (Value v : node.operands)
         if (v) needed[v.id] = true;
   }
@@ -79,25 +78,27 @@ NodeId Copier::copy(NodeId id, std::string_view provenance) {
       to_.add_node(*node.op, {std::move(operands), node.lists}, node.attrs, wanted_outputs(node),
                    provenance.empty() ? node.provenance : provenance);
   to_.set_marks(made, node);
+  if (!node.note.empty()) to_.set_note(made, node.note);
   for (size_t k = 0; k < node.outputs.size(); ++k)
-    if (node.outputs[k]) set(node.outputs[k], to_[made].outputs[k]);
+    if (const Value v = node.outputs[k]; v && !now_[v.id]) set(v, to_[made].outputs[k]);
   return made;
 }
 
-void Copier::copy_for(std::span<const Value> values) {
-  std::vector<bool> needed(from_.value_count()), copied(from_.node_count());
+std::vector<NodeId> Copier::makers_of(std::span<const Value> values) const {
+  std::vector<bool> needed(from_.value_count());
   const auto need = [&](Value v) {
     if (v && !now_[v.id]) needed[v.id] = true;
   };
   std::ranges::for_each(values, need);
+  std::vector<NodeId> makers;
   for (NodeId n = from_.node_count(); n-- > 0;) {
     const NodeInfo& node = from_[n];
-    copied[n] = node.op->traits & kOrdered ||
-                std::ranges::any_of(node.outputs, [&](Value v) { return v && needed[v.id]; });
-    if (copied[n]) std::ranges::for_each(node.operands, need);
+    if (std::ranges::none_of(node.outputs, [&](Value v) { return v && needed[v.id]; })) continue;
+    makers.push_back(n);
+    std::ranges::for_each(node.operands, need);
   }
-  for (NodeId n = 0; n < from_.node_count(); ++n)
-    if (copied[n]) copy(n);
+  std::ranges::reverse(makers);
+  return makers;
 }
 
 Rewriter::Rewriter(const Graph& from, std::span<const Type> input_types)

@@ -49,8 +49,8 @@ class Rewriter {
   ValueMap values_;
 };
 
-// Copies nodes of one graph into another, which may have nodes already. What is set stands for a value;
-// constants are copied at first use.
+// Copies nodes of one graph into another, which may have nodes already. A value that was set is read
+// instead of its copy. Constants are copied when they are first read.
 class Copier {
  public:
   Copier(const Graph& from, Graph& to) : from_(from), to_(to), now_(from.value_count()) {}
@@ -59,8 +59,8 @@ class Copier {
   Value operator()(Value old);
   // provenance: instead of the node's own, if not empty.
   NodeId copy(NodeId node, std::string_view provenance = {});
-  // Copies what makes these values out of those that are set, and ordered nodes.
-  void copy_for(std::span<const Value> values);
+  // The nodes that compute these values out of those that are set, in order.
+  std::vector<NodeId> makers_of(std::span<const Value> values) const;
 
  private:
   const Graph& from_;
@@ -68,7 +68,7 @@ class Copier {
   std::vector<Value> now_;
 };
 
-// By value: needed for these ones, or for an ordered node.
+// By value: these ones, and all that they are computed from.
 std::vector<bool> needed_for(const Graph& graph, std::span<const Value> values);
 
 // By node: needed by outputs, updates or ordered nodes.

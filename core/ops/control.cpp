@@ -464,18 +464,23 @@ Results add_control(Builder& b, const Control& c, size_t count) {
   return {};
 }
 
+void copy_inside(Copier& copy, Builder& b, const Graph& function, NodeId n,
+                 std::string_view where) {
+  const NodeInfo& node = function[n];
+  std::string name = node.provenance;
+  if (name.empty()) name = where.empty() ? b.provenance : std::string(node.op->name());
+  const NodeId made = copy.copy(n, where.empty() ? name : cat(where, ": ", name));
+  Marks marks = b.marks;
+  if (node.clone) marks.clone = node.clone;
+  if (node.recompute) marks.recompute = node.recompute;
+  b.graph.set_marks(made, marks);
+}
+
 std::vector<Value> inline_function(Builder& b, const Graph& function,
                                    std::span<const Value> operands, std::string_view where) {
   Copier copy(function, b.graph);
   for (size_t k = 0; k < operands.size(); ++k) copy.set(function.inputs()[k], operands[k]);
-  for (NodeId n = 0; n < function.node_count(); ++n) {
-    const std::string& own = function[n].provenance.empty() ? b.provenance : function[n].provenance;
-    const NodeId made = copy.copy(n, where.empty() ? own : cat(where, ": ", own));
-    Marks marks = b.marks;
-    if (function[n].clone) marks.clone = function[n].clone;
-    if (function[n].recompute) marks.recompute = function[n].recompute;
-    b.graph.set_marks(made, marks);
-  }
+  for (NodeId n = 0; n < function.node_count(); ++n) copy_inside(copy, b, function, n, where);
   std::vector<Value> results;
   for (const Output& o : function.outputs()) results.push_back(copy(o.value));
   return results;

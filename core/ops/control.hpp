@@ -49,8 +49,11 @@ void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId node,
 // Adds the node of a Control whose functions are bound. Its first `count` outputs are wanted.
 Results add_control(Builder& b, const Control& control, size_t count);
 
-// Appends the nodes of a function, with these operands as its inputs. Returns its outputs. where: goes
-// before the names of the nodes.
+// Copies a node of a function into b's graph. It keeps its own marks for recomputation. where: goes
+// before its name, if not empty.
+void copy_inside(Copier& copy, Builder& b, const Graph& function, NodeId node,
+                 std::string_view where);
+// Appends the nodes of a function, with these operands as its inputs. Returns its outputs.
 std::vector<Value> inline_function(Builder& b, const Graph& function,
                                    std::span<const Value> operands, std::string_view where = {});
 

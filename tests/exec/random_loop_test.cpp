@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random graphs with if, while and scan: simplified or not, they give the same numbers and gradients.
 // TENON_RANDOM_GRAPHS: how many; TENON_RANDOM_SEED: the first one's seed; TENON_CONTROL_DEVICE: a
-// device of a machine that has not the build's test plugins.
+// device on a machine without the build's test plugins.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -73,7 +73,14 @@ class LoopGraph {
     for (; count > 0; --count) {
       const std::string y = name();
       out += indent + y + " = ";
-      switch (dice_.below(5)) {
+      switch (dice_.below(6)) {
+        case 2: {  // two outputs, of different sizes
+          const std::string order = y + "i";
+          out += "gather(" + dice_.of(values) + ", " + order + ")";
+          out.insert(out.rfind(indent + y + " = "),
+                     indent + "(" + order + "v, " + order + ") = sort(" + dice_.of(values) + ")\n");
+          break;
+        }
         case 0:
           out += "unary(" + dice_.of(values) + ") {kind=\"tanh\"}";
           break;

@@ -13,7 +13,7 @@ using namespace tenon::test;
 namespace {
 
 using Floats = std::vector<float>;
-// TENON_CONTROL_DEVICE: another device, on a machine that has not the build's test plugins.
+// TENON_CONTROL_DEVICE: another device, on a machine without the build's test plugins.
 template <class Body>
 void on_each_device(Body body) {
   std::vector<std::string> devices = {"cpu:0", "template:0", "adversary:0"};

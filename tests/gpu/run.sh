@@ -10,8 +10,8 @@
 #   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
 #   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
-#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while and scan (exec.control) on DEVICE, and the
-#                                       time of a trip with one small step
+#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while and scan (exec.control, exec.recurrent and
+#                                       exec.random_loop) on DEVICE, and the time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -42,7 +42,7 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds} \
-    "$build"/tests/test_exec_{random_graph,control} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+    "$build"/tests/test_exec_{random_graph,control,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
@@ -294,12 +294,13 @@ run_guest() {
 
 run_control() {
   enter "${1:-.gpu}"
-  local device=${2:-cuda:0} kind code=0
-  TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
-    "$bundle/bin/test_exec_control" || code=$?
-  for kind in scan while; do
-    "$bundle/bin/tenon" bench "$bundle/trips_$kind.tng" --device "$device" --no-ceilings --seconds 1
+  local device=${2:-cuda:0} test code=0
+  for test in control recurrent random_loop; do
+    TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
+      "$bundle/bin/test_exec_$test" || code=$?
   done
+  "$bundle/bin/tenon" bench "$bundle/trips_scan.tng" --device "$device" --no-ceilings --seconds 1
+  "$bundle/bin/tenon" bench "$bundle/trips_while.tng" --fill most=1000:1001 --device "$device" --no-ceilings --seconds 1
   return $code
 }
 

@@ -8,29 +8,53 @@
 
 #include "ops/control.hpp"
 #include "ops/cost.hpp"
+#include "tenon/blob.h"
 
 namespace tenon::core {
 namespace {
 
-// A scan is written out if all of its trips have at most so many nodes.
+// A scan is written out if its trips together have at most so many nodes, and stack at most so many
+// bytes: as slices and as their concatenation these exist twice.
 constexpr int64_t kMostNodesWritten = 64;
-// Loops of more trips than this are not counted: it takes as long as running them.
+constexpr uint64_t kMostBytesWritten = 1 << 20;
+// A loop is counted up to so many trips, and so many nodes in all: it takes as long as running it.
 constexpr int64_t kMostCounted = 4096;
+constexpr int64_t kMostNodesCounted = 1 << 16;
 constexpr int64_t kMostCountedElements = 64;  // of a value that decides how often a loop runs
 
-int64_t nodes_of(const Graph& graph) {
+// What a run of the graph comes to, or more than `most`.
+int64_t nodes_of(const Graph& graph, int64_t most) {
   int64_t count = graph.node_count();
-  for (NodeId n = 0; n < graph.node_count(); ++n)
-    if (is_control(graph[n]))
-      for (const FunctionAttr& f : control_of(graph, graph[n]).functions) count += nodes_of(*f);
+  for (NodeId n = 0; n < graph.node_count() && count <= most; ++n) {
+    if (!is_control(graph[n])) continue;
+    const Control c = control_of(graph, graph[n]);
+    int64_t inside = 0;
+    for (const FunctionAttr& f : c.functions) inside += nodes_of(*f, most);
+    const int64_t trips = c.kind == Control::Kind::trips ? c.trips : 1;
+    count = inside > 0 && trips > most / inside ? most + 1 : count + trips * inside;
+  }
   return count;
+}
+
+// Ordered nodes are neither left out nor moved.
+bool has_ordered(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    if (graph[n].op->traits & kOrdered) return true;
+    if (is_control(graph[n]))
+      for (const FunctionAttr& f : control_of(graph, graph[n]).functions)
+        if (has_ordered(*f)) return true;
+  }
+  return false;
 }
 
 // A function from which nodes that no trip changes move out.
 class Invariants {
  public:
-  // Inputs from `first` on are the same in every trip. may_skip: there may be no trip.
-  Invariants(const Graph& function, size_t first, bool may_skip) : g_(function) {
+  // Inputs from `first` on are the same in every trip. roots: outputs that stay. may_skip: there may
+  // be no trip. room: so many values may move out.
+  Invariants(const Graph& function, size_t first, std::span<const Value> roots, bool may_skip,
+             size_t room)
+      : g_(function), room_(room) {
     fixed_.assign(g_.value_count(), false);
     leaf_bytes_.assign(g_.value_count(), 0);
     for (uint32_t v = 0; v < g_.value_count(); ++v)
@@ -39,26 +63,24 @@ class Invariants {
       const Value v = g_.inputs()[k];
       fixed_[v.id] = true;
       leaf_bytes_[v.id] = type_bytes(g_.type(v));
+      captured_bytes_ += leaf_bytes_[v.id];
     }
     for (NodeId n = 0; n < g_.node_count(); ++n)
       if (is_fixed(g_[n], may_skip)) add(g_[n]);
-    find_wanted();
+    find_wanted(roots);
   }
 
   // The values that are worth a place of their own.
   const std::vector<Value>& values() const { return wanted_; }
 
-  // Writes what makes them into the graph around the function. copy: its captured inputs are set.
-  void move_out(Copier& copy) const { copy.copy_for(wanted_); }
-
  private:
   bool is_fixed(const NodeInfo& node, bool may_skip) const {
-    if (node.op->traits & kOrdered || is_random(*node.op) || node.group != kNone) return false;
+    if (is_random(*node.op) || node.group != kNone) return false;
     if (may_skip && may_fail(node)) return false;
     return std::ranges::any_of(node.outputs, [](Value v) { return bool(v); }) &&
            std::ranges::all_of(node.operands, [&](Value v) { return !v || fixed_[v.id]; });
   }
-  // An integer may be an index, and a wrong index fails. A loop of no trips must not.
+  // An integer may be an index, and a wrong index fails. A loop without trips must not fail.
   bool may_fail(const NodeInfo& node) const {
     return node.op->is_registered() || is_control(node) ||
            std::ranges::any_of(node.operands, [&](Value v) {
@@ -69,45 +91,54 @@ class Invariants {
   void add(const NodeInfo& node) {
     uint64_t bytes = 0;
     for (Value v : node.operands)
-      if (v) bytes += leaf_bytes_[v.id];
+      if (v) bytes = std::min(bytes + leaf_bytes_[v.id], captured_bytes_);
     for (Value v : node.outputs)
       if (v) fixed_[v.id] = true, leaf_bytes_[v.id] = bytes;
   }
 
-  // From the end: what a trip reads, or what makes it where it is not worth a place.
-  void find_wanted() {
-    std::vector<bool> read(g_.value_count()), by_product(g_.value_count());
-    for (const Output& o : g_.outputs()) read[o.value.id] = true;
+  // From the end: what a trip reads, or what makes it where it is not worth a place. A node moves
+  // with all of its outputs that are read.
+  void find_wanted(std::span<const Value> roots) {
+    std::vector<bool> read(g_.value_count());
+    for (Value v : roots) read[v.id] = true;
     for (NodeId n = g_.node_count(); n-- > 0;) {
       const NodeInfo& node = g_[n];
-      bool stays = std::ranges::none_of(node.outputs, [](Value v) { return bool(v); });
-      for (Value v : node.outputs) {
-        if (!v) continue;
-        const bool fixed = fixed_[v.id] && leaf_bytes_[v.id] > 0;
-        if (fixed && read[v.id] && is_worth(node, v, by_product[v.id]))
-          wanted_.push_back(v);
-        else
-          stays |= read[v.id] || !fixed;
-      }
-      if (!stays) continue;
-      const bool product = product_flops(g_, node) > 0;
-      for (Value v : node.operands)
-        if (v) read[v.id] = true, by_product[v.id] = by_product[v.id] || product;
+      std::vector<Value> outputs;
+      for (Value v : node.outputs)
+        if (v && read[v.id]) outputs.push_back(v);
+      if (outputs.empty()) continue;
+      if (takes(node, outputs))
+        wanted_.insert(wanted_.end(), outputs.begin(), outputs.end());
+      else
+        for (Value v : node.operands)
+          if (v) read[v.id] = true;
     }
     std::ranges::sort(wanted_);
   }
 
-  // A view costs nothing where it is, and a value that is larger than what it is made of may cost
-  // more to read than to compute again, among the work that reads it.
-  bool is_worth(const NodeInfo& node, Value v, bool by_product) const {
-    if (node.op->traits & kView) return false;
-    return by_product || is_control(node) || product_flops(g_, node) > 0 ||
-           type_bytes(g_.type(v)) <= leaf_bytes_[v.id];
+  // A view costs nothing where it is. A value that is larger than what it is made of may cost more
+  // to read than to compute again, among the work that reads it; and all values that move stay in
+  // memory as long as the loop runs.
+  bool takes(const NodeInfo& node, const std::vector<Value>& outputs) {
+    const uint64_t leaves = leaf_bytes_[outputs[0].id];
+    if (!fixed_[outputs[0].id] || leaves == 0 || node.op->traits & kView ||
+        wanted_.size() + outputs.size() > room_)
+      return false;
+    if (is_control(node) || product_flops(g_, node) > 0) return true;
+    uint64_t bytes = 0;
+    for (Value v : outputs) bytes += type_bytes(g_.type(v));
+    if (bytes > leaves || spent_ + bytes > captured_bytes_) return false;
+    spent_ += bytes;
+    return true;
   }
 
   const Graph& g_;
-  std::vector<bool> fixed_;           // by value: no trip changes it
-  std::vector<uint64_t> leaf_bytes_;  // by value: of the captured inputs that it is made of
+  const size_t room_;
+  std::vector<bool> fixed_;  // by value: no trip changes it
+  std::vector<uint64_t>
+      leaf_bytes_;               // by value: of the captured inputs that it is made of, or more
+  uint64_t captured_bytes_ = 0;  // of all captured inputs
+  uint64_t spent_ = 0;           // bytes of elementwise values and the like that move
   std::vector<Value> wanted_;
 };
 
@@ -134,7 +165,10 @@ class ControlPass {
     const NodeInfo& node = from_[id];
     Control c = control_of(from_, node);
     const std::vector<Type> types = input_types(from_, c);
-    for (FunctionAttr& f : c.functions) f = bound_function(f, types);
+    for (FunctionAttr& f : c.functions) {
+      f = bound_function(f, types);
+      if (has_ordered(*f)) return false;
+    }
     Builder b(rewriter_.to, node.provenance);
     b.marks = node;
     switch (c.kind) {
@@ -179,6 +213,7 @@ class ControlPass {
     now.functions = {c.functions[1]};
     now.trips = *trips;
     now.carry = rewriter_.map(c.carry), now.captured = rewriter_.map(c.captured);
+    if (b.provenance.empty()) b.provenance = node.op->name();
     const Results results = add_control(b, now, c.carry.size());
     for (size_t k = 0; k < c.carry.size(); ++k) give(node, k, results[k]);
     return true;
@@ -213,30 +248,38 @@ class ControlPass {
       if (c.trips == Control::kNoBound) return {};
       return c.trips;
     }
-    if (!evaluate_ || !is_small(cond, std::span(&asked, 1)) || !is_small(body, roots)) return {};
-    return run_alone(c, decides);
+    if (!evaluate_) return {};
+    const std::optional<int64_t> nodes = nodes_to_count(cond, std::span(&asked, 1)),
+                                 more = nodes_to_count(body, roots);
+    if (!nodes || !more) return {};
+    return run_alone(
+        c, decides,
+        std::min(kMostCounted, kMostNodesCounted / std::max<int64_t>(1, *nodes + *more)));
   }
 
-  // Cheap enough to be run while planning, and without effects.
-  static bool is_small(const Graph& g, std::span<const Value> roots) {
+  // How many nodes decide, if they may run while planning: small ones of integers, which are equal
+  // on all devices.
+  static std::optional<int64_t> nodes_to_count(const Graph& g, std::span<const Value> roots) {
     const std::vector<bool> needed = needed_for(g, roots);
+    int64_t count = 0;
     for (NodeId n = 0; n < g.node_count(); ++n) {
       const NodeInfo& node = g[n];
-      if (node.op->traits & kOrdered) return false;
       if (std::ranges::none_of(node.outputs, [&](Value v) { return v && needed[v.id]; })) continue;
-      if (is_random(*node.op) || is_control(node) || node.op->is_registered()) return false;
+      if (is_random(*node.op) || is_control(node) || node.op->is_registered()) return {};
       for (const auto* values : {&node.operands, &node.outputs})
         for (Value v : *values)
-          if (v && g.type(v).shape.elements() > kMostCountedElements) return false;
+          if (v && (g.type(v).shape.elements() > kMostCountedElements || is_float(g.type(v).dtype)))
+            return {};
+      ++count;
     }
-    return true;
+    return count;
   }
 
   // Runs the loop with nothing but what decides its end, and counts.
-  std::optional<int64_t> run_alone(const Control& c, const std::vector<bool>& decides) const {
+  std::optional<int64_t> run_alone(const Control& c, const std::vector<bool>& decides,
+                                   int64_t most) const {
     const size_t carry = c.carry.size();
-    const int64_t most =
-        c.trips == Control::kNoBound ? kMostCounted : std::min(c.trips, kMostCounted);
+    if (c.trips != Control::kNoBound) most = std::min(most, c.trips);
     Graph alone;
     Builder b(alone);
     const auto constant = [&](Value v) { return alone.constant(from_.type(v), from_[v].data); };
@@ -259,7 +302,7 @@ class ControlPass {
         if (f == 1 && k < carry) roots.push_back(c.functions[f]->outputs()[k].value);
       }
       if (f == 0) roots.push_back(c.functions[f]->outputs()[0].value);
-      copy.copy_for(roots);
+      for (NodeId n : copy.makers_of(roots)) copy.copy(n);
       if (f == 1) g.output("count", Builder(g).plus(count, Builder(g).scalar_int(kI64, 1)));
       for (size_t k = 0; k < roots.size(); ++k) g.output(cat(k), copy(roots[k]));
       now.functions.push_back(std::make_shared<const Graph>(std::move(g)));
@@ -282,9 +325,10 @@ class ControlPass {
 
   bool write_out(Builder& b, const NodeInfo& node, const Control& c) {
     const Graph& body = *c.functions[0];
-    if (c.trips > 1 && (c.trips > kMostNodesWritten ||
-                        c.trips * std::max<int64_t>(1, nodes_of(body)) > kMostNodesWritten))
-      return false;
+    if (c.trips > 1) {
+      const int64_t nodes = std::max<int64_t>(1, nodes_of(body, kMostNodesWritten));
+      if (c.trips > kMostNodesWritten / nodes) return false;
+    }
     const size_t carry = c.carry.size(), stacked = body.outputs().size() - carry;
     // Not every op moves numbers of less than a byte.
     const auto is_packed = [](const Graph& g, Value v) {
@@ -295,6 +339,10 @@ class ControlPass {
         if ((k < c.xs.size() && is_packed(from_, c.xs[k])) ||
             (k < stacked && is_packed(body, body.outputs()[carry + k].value)))
           return false;
+    uint64_t bytes = 0;
+    for (size_t k = carry; k < node.outputs.size(); ++k)
+      if (node.outputs[k]) bytes += type_bytes(from_.type(node.outputs[k]));
+    if (c.trips > 1 && bytes > kMostBytesWritten) return false;
     std::vector<Value> now = rewriter_.map(c.carry);
     const std::vector<Value> xs = rewriter_.map(c.xs), captured = rewriter_.map(c.captured);
     std::vector<std::vector<Value>> slices(stacked, std::vector<Value>(size_t(c.trips)));
@@ -316,7 +364,9 @@ class ControlPass {
     for (size_t k = 0; k < stacked; ++k) {
       if (!is_wanted(node, carry + k)) continue;
       const Type type = from_.type(node.outputs[carry + k]);
-      give(node, carry + k, slices[k].empty() ? b.zeros(type) : b.concat(slices[k], 0));
+      give(node, carry + k,
+           c.trips ? b.concat(slices[k], 0)
+                   : b.graph.constant(type, std::make_shared<const Bytes>()));
     }
     return true;
   }
@@ -352,10 +402,21 @@ class ControlPass {
       news = mark(body, roots);
     }
 
-    // A loop of no trips leaves the carry as it was, so a fixed one is its operand in any case.
+    // A loop without trips leaves the carry as it was, so a fixed one is its operand in any case.
+    std::vector<size_t> outputs;  // of the body, that stay
+    for (size_t k = 0; k < keeps.size(); ++k)
+      if (keeps[k] && !(k < carry && fixed[k])) outputs.push_back(k);
+    const auto roots_of = [&](size_t f) {
+      std::vector<Value> roots;
+      for (size_t k : f + 1 == c.functions.size() ? outputs : std::vector<size_t>{0})
+        roots.push_back(c.functions[f]->outputs()[k].value);
+      return roots;
+    };
+    const size_t room = (TENON_BLOB_MAX_OPERANDS - read.size()) / c.functions.size();
     std::vector<Invariants> invariants;
-    for (const FunctionAttr& f : c.functions)
-      invariants.emplace_back(*f, first, c.kind == Control::Kind::loop);
+    for (size_t f = 0; f < c.functions.size(); ++f)
+      invariants.emplace_back(*c.functions[f], first, roots_of(f), c.kind == Control::Kind::loop,
+                              room);
     bool slimmer =
         std::ranges::any_of(invariants, [](const auto& i) { return !i.values().empty(); });
     for (size_t k = 0; k < read.size(); ++k)
@@ -364,9 +425,6 @@ class ControlPass {
 
     for (size_t k = 0; k < carry; ++k)
       if (fixed[k]) give(node, k, rewriter_.map(c.carry[k]));
-    std::vector<size_t> outputs;  // of the body, that stay
-    for (size_t k = 0; k < keeps.size(); ++k)
-      if (keeps[k] && !(k < carry && fixed[k])) outputs.push_back(k);
     if (outputs.empty()) return true;
 
     Control now{.kind = c.kind, .trips = c.trips, .reverse = c.reverse};
@@ -383,8 +441,7 @@ class ControlPass {
       if (read[k]) keep(k, c.captured[k - first], now.captured);
     for (size_t k = 0; k < carry; ++k)
       if (fixed[k] && read[k]) keep(k, c.carry[k], now.captured);
-    for (size_t f = 0; f < c.functions.size(); ++f)
-      move_out(b, c, *c.functions[f], invariants[f], now);
+    for (size_t f = 0; f < c.functions.size(); ++f) move_out(b, node, c, f, invariants[f], now);
 
     size_t moved = now.captured.size();
     for (const Invariants& i : invariants) moved -= i.values().size();
@@ -398,15 +455,17 @@ class ControlPass {
     return true;
   }
 
-  void move_out(Builder& b, const Control& c, const Graph& function, const Invariants& invariants,
-                Control& now) {
+  void move_out(Builder& b, const NodeInfo& node, const Control& c, size_t f,
+                const Invariants& invariants, Control& now) {
+    const Graph& function = *c.functions[f];
+    const bool is_body = f + 1 == c.functions.size();
+    const std::string where =
+        cat(node.op->text(node.provenance), ", function ", is_body ? "body" : "cond");
     Copier copy(function, rewriter_.to);
     const size_t first = c.carry.size() + c.xs.size();
     for (size_t k = 0; k < c.captured.size(); ++k)
       copy.set(function.inputs()[first + k], rewriter_.map(c.captured[k]));
-    const NodeId before = b.graph.node_count();
-    invariants.move_out(copy);
-    for (NodeId n = before; n < b.graph.node_count(); ++n) b.graph.set_marks(n, b.marks);
+    for (NodeId n : copy.makers_of(invariants.values())) copy_inside(copy, b, function, n, where);
     for (Value v : invariants.values()) now.captured.push_back(copy(v));
   }
 
@@ -431,7 +490,7 @@ class ControlPass {
       }
     std::vector<Value> roots;
     for (size_t k : outputs) roots.push_back(function.outputs()[k].value);
-    copy.copy_for(roots);
+    for (NodeId n : copy.makers_of(roots)) copy.copy(n);
     for (size_t k : outputs)
       g.output(function.outputs()[k].name, copy(function.outputs()[k].value));
     return std::make_shared<const Graph>(std::move(g));
@@ -446,16 +505,16 @@ class ControlPass {
 
 bool simplify_control(Graph& graph, const Evaluate& evaluate, ValueMap* map) {
   bool any = false;
-  // What leaves one node may be another one. Each time the graph has less of them, or smaller ones.
-  for (bool again = true; again;) {
+  // What a node becomes may be simplified again. Two or three passes are enough for most graphs; the
+  // bound is for deep nests, whose rest stays as it is.
+  for (int pass = 0; pass < 16; ++pass) {
     bool has_control = false;
     for (NodeId n = 0; n < graph.node_count(); ++n) has_control |= is_control(graph[n]);
     if (!has_control) break;
-    ControlPass pass(graph, evaluate);
+    ControlPass now(graph, evaluate);
     ValueMap step;
-    Graph next = pass.run(&step);
-    again = pass.changed;
-    if (!again) break;
+    Graph next = now.run(&step);
+    if (!now.changed) break;
     graph = std::move(next);
     *map = map->then(step);
     any = true;

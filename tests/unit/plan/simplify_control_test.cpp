@@ -125,7 +125,8 @@ TEST_SUITE("plan/simplify_control") {
     const Graph& body = body_of(g, 2);
     CHECK(ops_of(body).find("unary") == std::string::npos);
     CHECK(body.inputs().size() == 3);  // c and what moved out; neither w nor s is read
-    // A product moves out whatever its size, and what is random never does.
+    CHECK(g[NodeId{1}].provenance.find("scan, function body: ") == 0);
+    // A product moves out whatever its size; no other value that is larger than what makes it does.
     const Graph product = simplified(
         "graph { input c: f32[8,8] input a: f32[8,1] input b: f32[1,8] y = scan([c], [], [a, b]) "
         "{body=graph { input c: f32[8,8] input a: f32[8,1] input b: f32[1,8] p = matmul(a, b) d = "
@@ -138,6 +139,32 @@ TEST_SUITE("plan/simplify_control") {
         "\"y\" = "
         "y }");
     CHECK(ops_of(outer) == "scan");
+  }
+
+  TEST_CASE("a node moves out with all outputs that are read, or not at all") {
+    // The indices are larger than w.
+    const Graph stays = simplified(sums(100,
+                                        "(v, i) = sort(w) g = gather(c, i) d = binary(g, v) "
+                                        "{kind=\"add\"}"));
+    CHECK(ops_of(stays) == "scan");
+    CHECK(ops_of(body_of(stays, 0)) == "sort gather binary");
+    const Graph moves = simplified(sums(100, "(v, i) = sort(w) d = binary(c, v) {kind=\"add\"}"));
+    CHECK(ops_of(moves) == "sort scan");
+  }
+
+  TEST_CASE("scan: what is large stays a loop") {
+    // 32 trips of a node and 64 trips inside: nodes count as often as they run.
+    CHECK(ops_of(simplified(sums(32,
+                                 "e = scan([c], [], [w]) {body=graph { input c: f32[4] input w: "
+                                 "f32[4] d = binary(c, w) {kind=\"mul\"} output \"d\" = d }, "
+                                 "length=64} d = binary(e, w) {kind=\"add\"}"))) == "scan");
+    const auto stacked = [](int size) {
+      return cat("graph { input x: f32[4,", size,
+                 "] y = scan([], [x], []) {body=graph { input x: f32[", size,
+                 "] y = unary(x) {kind=\"exp\"} output \"y\" = y }} output \"y\" = y }");
+    };
+    CHECK(control_in(simplified(stacked(65536))) == kNone);
+    CHECK(ops_of(simplified(stacked(65537))) == "scan");
   }
 
   TEST_CASE("a while's fixed work moves out unless it may fail") {
