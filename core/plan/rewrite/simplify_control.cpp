@@ -3,11 +3,10 @@
 #include "plan/rewrite/simplify_control.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "ops/control.hpp"
-#include "ops/cost.hpp"
+#include "plan/rewrite/loop.hpp"
 #include "tenon/blob.h"
 
 namespace tenon::core {
@@ -17,11 +16,6 @@ namespace {
 // bytes: as slices and as their concatenation these exist twice.
 constexpr int64_t kMostNodesWritten = 64;
 constexpr uint64_t kMostBytesWritten = 1 << 20;
-// A loop is counted up to so many trips, and so many nodes in all: it takes as long as running it.
-constexpr int64_t kMostCounted = 4096;
-constexpr int64_t kMostNodesCounted = 1 << 16;
-constexpr int64_t kMostCountedElements = 64;  // of a value that decides how often a loop runs
-
 // What a run of the graph comes to, or more than `most`.
 int64_t nodes_of(const Graph& graph, int64_t most) {
   int64_t count = graph.node_count();
@@ -47,100 +41,11 @@ bool has_ordered(const Graph& graph) {
   return false;
 }
 
-// A function from which nodes that no trip changes move out.
-class Invariants {
- public:
-  // Inputs from `first` on are the same in every trip. roots: outputs that stay. may_skip: there may
-  // be no trip. room: so many values may move out.
-  Invariants(const Graph& function, size_t first, std::span<const Value> roots, bool may_skip,
-             size_t room)
-      : g_(function), room_(room) {
-    fixed_.assign(g_.value_count(), false);
-    leaf_bytes_.assign(g_.value_count(), 0);
-    for (uint32_t v = 0; v < g_.value_count(); ++v)
-      fixed_[v] = g_[Value{v}].space == Space::constant;
-    for (size_t k = first; k < g_.inputs().size(); ++k) {
-      const Value v = g_.inputs()[k];
-      fixed_[v.id] = true;
-      leaf_bytes_[v.id] = type_bytes(g_.type(v));
-      captured_bytes_ += leaf_bytes_[v.id];
-    }
-    for (NodeId n = 0; n < g_.node_count(); ++n)
-      if (is_fixed(g_[n], may_skip)) add(g_[n]);
-    find_wanted(roots);
-  }
-
-  // The values that are worth a place of their own.
-  const std::vector<Value>& values() const { return wanted_; }
-
- private:
-  bool is_fixed(const NodeInfo& node, bool may_skip) const {
-    if (is_random(*node.op) || node.group != kNone) return false;
-    if (may_skip && may_fail(node)) return false;
-    return std::ranges::any_of(node.outputs, [](Value v) { return bool(v); }) &&
-           std::ranges::all_of(node.operands, [&](Value v) { return !v || fixed_[v.id]; });
-  }
-  // An integer may be an index, and a wrong index fails. A loop without trips must not fail.
-  bool may_fail(const NodeInfo& node) const {
-    return node.op->is_registered() || is_control(node) ||
-           std::ranges::any_of(node.operands, [&](Value v) {
-             return v && !is_float(g_.type(v).dtype) && g_.type(v).dtype != kBool;
-           });
-  }
-
-  void add(const NodeInfo& node) {
-    uint64_t bytes = 0;
-    for (Value v : node.operands)
-      if (v) bytes = std::min(bytes + leaf_bytes_[v.id], captured_bytes_);
-    for (Value v : node.outputs)
-      if (v) fixed_[v.id] = true, leaf_bytes_[v.id] = bytes;
-  }
-
-  // From the end: what a trip reads, or what makes it where it is not worth a place. A node moves
-  // with all of its outputs that are read.
-  void find_wanted(std::span<const Value> roots) {
-    std::vector<bool> read(g_.value_count());
-    for (Value v : roots) read[v.id] = true;
-    for (NodeId n = g_.node_count(); n-- > 0;) {
-      const NodeInfo& node = g_[n];
-      std::vector<Value> outputs;
-      for (Value v : node.outputs)
-        if (v && read[v.id]) outputs.push_back(v);
-      if (outputs.empty()) continue;
-      if (takes(node, outputs))
-        wanted_.insert(wanted_.end(), outputs.begin(), outputs.end());
-      else
-        for (Value v : node.operands)
-          if (v) read[v.id] = true;
-    }
-    std::ranges::sort(wanted_);
-  }
-
-  // A view costs nothing where it is. A value that is larger than what it is made of may cost more
-  // to read than to compute again, among the work that reads it; and all values that move stay in
-  // memory as long as the loop runs.
-  bool takes(const NodeInfo& node, const std::vector<Value>& outputs) {
-    const uint64_t leaves = leaf_bytes_[outputs[0].id];
-    if (!fixed_[outputs[0].id] || leaves == 0 || node.op->traits & kView ||
-        wanted_.size() + outputs.size() > room_)
-      return false;
-    if (is_control(node) || product_flops(g_, node) > 0) return true;
-    uint64_t bytes = 0;
-    for (Value v : outputs) bytes += type_bytes(g_.type(v));
-    if (bytes > leaves || spent_ + bytes > captured_bytes_) return false;
-    spent_ += bytes;
-    return true;
-  }
-
-  const Graph& g_;
-  const size_t room_;
-  std::vector<bool> fixed_;  // by value: no trip changes it
-  std::vector<uint64_t>
-      leaf_bytes_;               // by value: of the captured inputs that it is made of, or more
-  uint64_t captured_bytes_ = 0;  // of all captured inputs
-  uint64_t spent_ = 0;           // bytes of elementwise values and the like that move
-  std::vector<Value> wanted_;
-};
+std::vector<Value> outputs_of(const Graph& function, const std::vector<size_t>& places) {
+  std::vector<Value> out;
+  for (size_t k : places) out.push_back(function.outputs()[k].value);
+  return out;
+}
 
 class ControlPass {
  public:
@@ -206,7 +111,7 @@ class ControlPass {
   // ---- while
 
   bool count(Builder& b, const NodeInfo& node, const Control& c) {
-    const std::optional<int64_t> trips = trips_of(c);
+    const std::optional<int64_t> trips = known_trips(from_, c, evaluate_);
     if (!trips) return false;
     Control now = c;
     now.kind = Control::Kind::trips;
@@ -219,108 +124,6 @@ class ControlPass {
     return true;
   }
 
-  // How often the loop runs, where constants alone decide that.
-  std::optional<int64_t> trips_of(const Control& c) const {
-    if (c.trips == 0) return 0;
-    const Graph &cond = *c.functions[0], &body = *c.functions[1];
-    // The carry that decides: the condition's, and what the body computes that from.
-    const size_t carry = c.carry.size();
-    std::vector<Value> roots;
-    std::vector<bool> decides(c.carry.size() + c.captured.size());
-    const auto add = [&](const std::vector<bool>& needed, const Graph& g) {
-      for (size_t k = 0; k < decides.size(); ++k)
-        if (needed[g.inputs()[k].id] && !decides[k]) {
-          decides[k] = true;
-          if (k < carry) roots.push_back(body.outputs()[k].value);
-        }
-    };
-    const Value asked = cond.outputs()[0].value;
-    add(needed_for(cond, std::span(&asked, 1)), cond);
-    for (size_t before = kNone; before != roots.size();) {
-      before = roots.size();
-      add(needed_for(body, roots), body);
-    }
-    const auto input_of = [&](size_t k) { return k < carry ? c.carry[k] : c.captured[k - carry]; };
-    for (size_t k = 0; k < decides.size(); ++k)
-      if (decides[k] && from_[input_of(k)].space != Space::constant) return {};
-    if (roots.empty() && cond[asked].space == Space::constant) {
-      if (std::to_integer<int>((*cond[asked].data)[0]) == 0) return 0;
-      if (c.trips == Control::kNoBound) return {};
-      return c.trips;
-    }
-    if (!evaluate_) return {};
-    const std::optional<int64_t> nodes = nodes_to_count(cond, std::span(&asked, 1)),
-                                 more = nodes_to_count(body, roots);
-    if (!nodes || !more) return {};
-    return run_alone(
-        c, decides,
-        std::min(kMostCounted, kMostNodesCounted / std::max<int64_t>(1, *nodes + *more)));
-  }
-
-  // How many nodes decide, if they may run while planning: small ones of integers, which are equal
-  // on all devices.
-  static std::optional<int64_t> nodes_to_count(const Graph& g, std::span<const Value> roots) {
-    const std::vector<bool> needed = needed_for(g, roots);
-    int64_t count = 0;
-    for (NodeId n = 0; n < g.node_count(); ++n) {
-      const NodeInfo& node = g[n];
-      if (std::ranges::none_of(node.outputs, [&](Value v) { return v && needed[v.id]; })) continue;
-      if (is_random(*node.op) || is_control(node) || node.op->is_registered()) return {};
-      for (const auto* values : {&node.operands, &node.outputs})
-        for (Value v : *values)
-          if (v && (g.type(v).shape.elements() > kMostCountedElements || is_float(g.type(v).dtype)))
-            return {};
-      ++count;
-    }
-    return count;
-  }
-
-  // Runs the loop with nothing but what decides its end, and counts.
-  std::optional<int64_t> run_alone(const Control& c, const std::vector<bool>& decides,
-                                   int64_t most) const {
-    const size_t carry = c.carry.size();
-    if (c.trips != Control::kNoBound) most = std::min(most, c.trips);
-    Graph alone;
-    Builder b(alone);
-    const auto constant = [&](Value v) { return alone.constant(from_.type(v), from_[v].data); };
-    Control now{.kind = Control::Kind::loop, .trips = most};
-    const Type count_type{kI64, {}};
-    now.carry.push_back(b.zeros(count_type));
-    for (size_t k = 0; k < decides.size(); ++k)
-      if (decides[k])
-        (k < carry ? now.carry : now.captured)
-            .push_back(constant(k < carry ? c.carry[k] : c.captured[k - carry]));
-    for (size_t f = 0; f < 2; ++f) {
-      Graph g;
-      const Value count = g.input("count", count_type);
-      Copier copy(*c.functions[f], g);
-      std::vector<Value> roots;
-      for (size_t k = 0; k < decides.size(); ++k) {
-        const Value v = c.functions[f]->inputs()[k];
-        if (!decides[k]) continue;
-        copy.set(v, g.input(cat(k), c.functions[f]->type(v)));
-        if (f == 1 && k < carry) roots.push_back(c.functions[f]->outputs()[k].value);
-      }
-      if (f == 0) roots.push_back(c.functions[f]->outputs()[0].value);
-      for (NodeId n : copy.makers_of(roots)) copy.copy(n);
-      if (f == 1) g.output("count", Builder(g).plus(count, Builder(g).scalar_int(kI64, 1)));
-      for (size_t k = 0; k < roots.size(); ++k) g.output(cat(k), copy(roots[k]));
-      now.functions.push_back(std::make_shared<const Graph>(std::move(g)));
-    }
-    const Results results = add_control(b, now, now.carry.size());
-    alone.output("count", results[0]);
-    std::vector<Bytes> bytes;
-    try {
-      bytes = evaluate_(alone);
-    } catch (const Error&) {
-      return {};  // the loop fails where it runs
-    }
-    int64_t trips = 0;
-    std::memcpy(&trips, bytes.at(0).data(), sizeof trips);
-    if (trips == most && most != c.trips) return {};
-    return trips;
-  }
-
   // ---- scan
 
   bool write_out(Builder& b, const NodeInfo& node, const Control& c) {
@@ -330,19 +133,14 @@ class ControlPass {
       if (c.trips > kMostNodesWritten / nodes) return false;
     }
     const size_t carry = c.carry.size(), stacked = body.outputs().size() - carry;
-    // Not every op moves numbers of less than a byte.
-    const auto is_packed = [](const Graph& g, Value v) {
-      return tenon_dtype_bits(g.type(v).dtype) < 8;
-    };
-    if (c.trips > 1)
-      for (size_t k = 0; k < std::max(c.xs.size(), stacked); ++k)
-        if ((k < c.xs.size() && is_packed(from_, c.xs[k])) ||
-            (k < stacked && is_packed(body, body.outputs()[carry + k].value)))
-          return false;
     uint64_t bytes = 0;
     for (size_t k = carry; k < node.outputs.size(); ++k)
       if (node.outputs[k]) bytes += type_bytes(from_.type(node.outputs[k]));
-    if (c.trips > 1 && bytes > kMostBytesWritten) return false;
+    // Not every op moves numbers of less than a byte.
+    const auto is_packed = [&](Value v) { return v && tenon_dtype_bits(from_.type(v).dtype) < 8; };
+    if (c.trips > 1 && (bytes > kMostBytesWritten || std::ranges::any_of(c.xs, is_packed) ||
+                        std::ranges::any_of(node.outputs, is_packed)))
+      return false;
     std::vector<Value> now = rewriter_.map(c.carry);
     const std::vector<Value> xs = rewriter_.map(c.xs), captured = rewriter_.map(c.captured);
     std::vector<std::vector<Value>> slices(stacked, std::vector<Value>(size_t(c.trips)));
@@ -394,31 +192,26 @@ class ControlPass {
       }
       return news;
     };
-    if (c.kind == Control::Kind::loop) mark(*c.functions[0], {c.functions[0]->outputs()[0].value});
-    for (bool news = true; news;) {
-      std::vector<Value> roots;
-      for (size_t k = 0; k < keeps.size(); ++k)
-        if (keeps[k] && !(k < carry && fixed[k])) roots.push_back(body.outputs()[k].value);
-      news = mark(body, roots);
-    }
-
+    if (c.kind == Control::Kind::loop) mark(*c.functions[0], outputs_of(*c.functions[0], {0}));
     // A loop without trips leaves the carry as it was, so a fixed one is its operand in any case.
     std::vector<size_t> outputs;  // of the body, that stay
-    for (size_t k = 0; k < keeps.size(); ++k)
-      if (keeps[k] && !(k < carry && fixed[k])) outputs.push_back(k);
-    const auto roots_of = [&](size_t f) {
-      std::vector<Value> roots;
-      for (size_t k : f + 1 == c.functions.size() ? outputs : std::vector<size_t>{0})
-        roots.push_back(c.functions[f]->outputs()[k].value);
-      return roots;
-    };
+    for (bool news = true; news;) {
+      outputs.clear();
+      for (size_t k = 0; k < keeps.size(); ++k)
+        if (keeps[k] && !(k < carry && fixed[k])) outputs.push_back(k);
+      news = mark(body, outputs_of(body, outputs));
+    }
+    std::vector<std::vector<size_t>> kept = {outputs};  // outputs that stay, by function
+    if (c.kind == Control::Kind::loop) kept.insert(kept.begin(), {0});
+
     const size_t room = (TENON_BLOB_MAX_OPERANDS - read.size()) / c.functions.size();
-    std::vector<Invariants> invariants;
+    std::vector<std::vector<Value>> invariants;  // by function
     for (size_t f = 0; f < c.functions.size(); ++f)
-      invariants.emplace_back(*c.functions[f], first, roots_of(f), c.kind == Control::Kind::loop,
-                              room);
+      invariants.push_back(loop_invariants(*c.functions[f], first,
+                                           outputs_of(*c.functions[f], kept[f]),
+                                           c.kind == Control::Kind::loop, room));
     bool slimmer =
-        std::ranges::any_of(invariants, [](const auto& i) { return !i.values().empty(); });
+        std::ranges::any_of(invariants, [](const auto& values) { return !values.empty(); });
     for (size_t k = 0; k < read.size(); ++k)
       slimmer |= k < carry ? !keeps[k] || fixed[k] : !read[k];
     if (!slimmer) return false;
@@ -443,20 +236,16 @@ class ControlPass {
       if (fixed[k] && read[k]) keep(k, c.carry[k], now.captured);
     for (size_t f = 0; f < c.functions.size(); ++f) move_out(b, node, c, f, invariants[f], now);
 
-    size_t moved = now.captured.size();
-    for (const Invariants& i : invariants) moved -= i.values().size();
-    for (size_t f = 0; f < c.functions.size(); ++f) {
-      const bool is_body = f + 1 == c.functions.size();
-      now.functions.push_back(slim_function(*c.functions[f], order, invariants, f, now, moved,
-                                            is_body ? outputs : std::vector<size_t>{0}));
-    }
+    for (size_t f = 0; f < c.functions.size(); ++f)
+      now.functions.push_back(
+          slim_function(*c.functions[f], order, invariants, f, now.captured, kept[f]));
     const Results results = add_control(b, now, outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) give(node, outputs[i], results[i]);
     return true;
   }
 
   void move_out(Builder& b, const NodeInfo& node, const Control& c, size_t f,
-                const Invariants& invariants, Control& now) {
+                const std::vector<Value>& invariants, Control& now) {
     const Graph& function = *c.functions[f];
     const bool is_body = f + 1 == c.functions.size();
     const std::string where =
@@ -465,14 +254,15 @@ class ControlPass {
     const size_t first = c.carry.size() + c.xs.size();
     for (size_t k = 0; k < c.captured.size(); ++k)
       copy.set(function.inputs()[first + k], rewriter_.map(c.captured[k]));
-    for (NodeId n : copy.makers_of(invariants.values())) copy_inside(copy, b, function, n, where);
-    for (Value v : invariants.values()) now.captured.push_back(copy(v));
+    for (NodeId n : copy.makers_of(invariants)) copy_inside(copy, b, function, n, where);
+    for (Value v : invariants) now.captured.push_back(copy(v));
   }
 
-  // order: the inputs that stay. moved: the first captured operand that moved out of a function.
+  // The function f. order: the inputs that stay. captured: in the end what moved out of functions.
+  // outputs: those that stay.
   FunctionAttr slim_function(const Graph& function, const std::vector<size_t>& order,
-                             const std::vector<Invariants>& invariants, size_t which,
-                             const Control& now, size_t moved,
+                             const std::vector<std::vector<Value>>& invariants, size_t f,
+                             const std::vector<Value>& captured,
                              const std::vector<size_t>& outputs) const {
     Graph g;
     g.name = function.name;
@@ -481,16 +271,16 @@ class ControlPass {
       const Value v = function.inputs()[k];
       copy.set(v, g.input(function[v].name, function.type(v)));
     }
-    for (size_t f = 0; f < invariants.size(); ++f)
-      for (Value v : invariants[f].values()) {
+    size_t moved = captured.size();
+    for (const auto& values : invariants) moved -= values.size();
+    for (size_t of = 0; of < invariants.size(); ++of)
+      for (Value v : invariants[of]) {
         std::string name = cat("invariant ", moved);
         while (g.find(Space::input, name) || function.find(Space::input, name)) name += "'";
-        const Value input = g.input(name, rewriter_.to.type(now.captured[moved++]));
-        if (f == which) copy.set(v, input);
+        const Value input = g.input(name, rewriter_.to.type(captured[moved++]));
+        if (of == f) copy.set(v, input);
       }
-    std::vector<Value> roots;
-    for (size_t k : outputs) roots.push_back(function.outputs()[k].value);
-    for (NodeId n : copy.makers_of(roots)) copy.copy(n);
+    for (NodeId n : copy.makers_of(outputs_of(function, outputs))) copy.copy(n);
     for (size_t k : outputs)
       g.output(function.outputs()[k].name, copy(function.outputs()[k].value));
     return std::make_shared<const Graph>(std::move(g));
