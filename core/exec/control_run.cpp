@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds the functions of a hosted region, and runs them. What a trip reads and writes of lists is
-// copied in the order of the stream; the carry changes sides.
+// Binds the functions of a hosted region, and runs them. Slices are copied in and out in the order
+// of the stream. The carry has two places, which change roles after each trip.
 #include "exec/control_run.hpp"
 
 #include <cstring>
@@ -98,9 +98,14 @@ class FunctionRun {
         return moved(slots_[p.index], p.offset);
       case Home::constant:
         return {bound_.constants[0][p.index], p.offset};
-      default:
+      case Home::none:
         return {};
+      case Home::entry:
+      case Home::derived:
+        break;
     }
+    check(false, "control: a function reads the store");
+    return {};
   }
 
   const BoundPlan& bound_;
@@ -167,7 +172,7 @@ void ControlRun::make_trips(const Functions& functions, const std::string& who,
         condition_ = {condition_word_, 0};
       } catch (const Error& e) {
         if (e.code() != Code::unsupported) throw;
-        // The device has no such memory: the condition is read from where it is.
+        // The device has no such memory: each trip copies the condition from the device's own.
       }
     }
   }
@@ -208,12 +213,10 @@ void ControlRun::run_branch(uint64_t first_id, Stream* stream) {
 void ControlRun::run_loop(uint64_t first_id, Stream* stream) {
   begin_carry(stream);
   size_t side = 0;
-  const auto goes_on = [&] {
+  while (trips_begun_ != control_.trips) {
+    ++trips_begun_;  // a trip begins with its condition
     functions_[2 * side + 1]->run(first_id, stream);
-    return read_condition(condition_, stream);
-  };
-  while (trips_begun_ != control_.trips && goes_on()) {
-    ++trips_begun_;
+    if (!read_condition(condition_, stream)) break;
     functions_[2 * side]->run(first_id, stream);
     side = 1 - side;
   }
@@ -223,7 +226,7 @@ void ControlRun::run_loop(uint64_t first_id, Stream* stream) {
 void ControlRun::run_trips(uint64_t first_id, Stream* stream) {
   const size_t carry = control_.carry[0].size();
   begin_carry(stream);
-  for (; trips_begun_ < control_.trips;) {
+  while (trips_begun_ < control_.trips) {
     const int64_t trip = trips_begun_++;
     const size_t side = trip % 2;
     const auto index = static_cast<uint64_t>(control_.reverse ? control_.trips - 1 - trip : trip);
@@ -234,9 +237,7 @@ void ControlRun::run_trips(uint64_t first_id, Stream* stream) {
     functions_[side]->run(first_id, stream);
     for (size_t k = 0; k < control_.results.size(); ++k) {
       const PlannedRoom& result = control_.results[k];
-      if (result.size)
-        copy_bytes(moved(output(carry + k), index * result.size), room(result), result.size,
-                   stream);
+      copy_bytes(moved(output(carry + k), index * result.size), room(result), result.size, stream);
     }
   }
   give_carry(static_cast<size_t>(control_.trips % 2), stream);

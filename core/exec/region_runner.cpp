@@ -42,9 +42,12 @@ void RegionRunner::run_hosted(uint32_t region) const {
     const ControlLeaf& at = hosted.leaves[leaf];
     const auto& reports = at.plan->regions[at.region].report_of_step;
     const uint32_t report = e.step() < reports.size() ? reports[e.step()] : kNone;
-    // With a stream the host may be trips ahead.
-    const std::string trip =
-        stream || !hosted.run->trips_begun() ? "" : cat(", trip ", hosted.run->trips_begun() - 1);
+    // With a stream the host may be trips ahead, and a function of a node inside counts its own.
+    const bool direct = std::ranges::any_of(lease_.bound->functions[region],
+                                            [&](const auto& f) { return &f->plan == at.plan; });
+    const std::string trip = stream || !direct || !hosted.run->trips_begun()
+                                 ? ""
+                                 : cat(", trip ", hosted.run->trips_begun() - 1);
     const NodeReport* node = report == kNone ? nullptr : &at.plan->reports[report];
     throw DeviceError(e.code(),
                       cat("run ", run_id_, ": ", at.where, trip, ": ",

@@ -151,9 +151,8 @@ class Splitting {
  private:
   size_t input_count() const { return d_.graph.inputs().size() - d_.seeds.size(); }
 
-  // What the backward pass reads: of the function's own values those are saved that differ from
-  // trip to trip; the others are computed in the backward function too, from where they can be
-  // moved out.
+  // Finds what the backward pass reads. Values of the function that differ from trip to trip are
+  // saved. The others are computed again in the backward function, from where they can be moved out.
   void find_needed() {
     const Graph& g = d_.graph;
     std::vector<bool> varies(g.value_count());
@@ -228,6 +227,10 @@ Graph expand_in_functions(const Graph& graph) {
 }
 
 Graph save_trips(const Graph& graph, const Way& way, SavedTrips* saved, ValueMap* map) {
+  if (!has_control(graph)) {
+    *map = ValueMap::identity(graph.value_count());
+    return graph;
+  }
   const Path path = find_path(graph, way);
   std::vector<bool> read(graph.value_count());  // a gradient may come from there
   for (Value v : way.losses) read[v.id] = true;

@@ -133,9 +133,11 @@ std::vector<Value> Rewriter::map(std::span<const Value> old) {
   return now;
 }
 
-NodeId Rewriter::copy(NodeId id) {
+NodeId Rewriter::copy(NodeId id) { return copy(id, from_[id].attrs); }
+
+NodeId Rewriter::copy(NodeId id, Attrs attrs) {
   const NodeInfo& node = from_[id];
-  const NodeId now = to.add_node(*node.op, {map(node.operands), node.lists}, node.attrs,
+  const NodeId now = to.add_node(*node.op, {map(node.operands), node.lists}, std::move(attrs),
                                  wanted_outputs(node), node.provenance);
   to.set_marks(now, node);
   if (!node.note.empty()) to.set_note(now, node.note);

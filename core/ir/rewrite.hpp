@@ -38,6 +38,7 @@ class Rewriter {
   std::vector<Value> map(std::span<const Value> old);
   // Copies a node with mapped operands. Maps its outputs.
   NodeId copy(NodeId node);
+  NodeId copy(NodeId node, Attrs attrs);  // with other attributes
   // Maps `old` to `now`. `now` takes over the name if it has none.
   void replace(Value old, Value now);
   // Writes outputs and updates. Returns the graph.

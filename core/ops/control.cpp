@@ -18,7 +18,6 @@ Code mismatch(const Type& given, const Type& expected) {
 
 bool is_condition(const Type& type) { return type.dtype == kBool && type.shape.elements() == 1; }
 
-Type slice_type(Type type) { return {type.dtype, Shape(type.shape.dims().subspan(1))}; }
 Type stacked_type(const Type& slice, int64_t length) {
   Shape shape;
   shape.push(length);
@@ -176,7 +175,8 @@ double trips_of(const Cost& cost, const op::scan& n) {
   if (n.xs.empty()) return static_cast<double>(n.length);
   return static_cast<double>(cost.shape(n.xs[0])[0]);
 }
-// Nobody knows; a bound is seldom reached.
+// Unknown before the run. The bound stands for it, though it is seldom reached; without one, a single
+// trip.
 double trips_of(const op::while_& n) { return n.max_trip < 0 ? 1.0 : double(n.max_trip); }
 
 double if_flops(const Cost&, const op::if_& n) {
@@ -211,8 +211,8 @@ FunctionAttr finished(Graph& function, std::span<const Value> outputs) {
   return std::make_shared<const Graph>(std::move(function));
 }
 
-// A carry more says whether the loop goes on; its condition is asked at the beginning of a trip, as
-// in the loop. A trip after the end runs neither function, so it computes nothing that could fail,
+// One more value of carry says whether the loop still runs. Each trip asks the condition first, as
+// the loop does. A trip after the end runs neither function, so it computes nothing that could fail,
 // and gradients pass it unchanged.
 bool while_lower(Lower& l, const op::while_& n) {
   if (n.max_trip < 0) return false;
@@ -352,10 +352,6 @@ bool has_functions_with_symbols(const Graph& graph) {
   return false;
 }
 
-}  // namespace
-
-namespace {
-
 // Writes a graph with its functions bound, once its own types are numbers.
 Graph bound_inside(const Graph& from, std::span<const Type> types) {
   Rewriter rewriter(from, types);
@@ -386,6 +382,10 @@ FunctionAttr bound_function(const FunctionAttr& function, std::span<const Type> 
 
 Graph bind_functions(const Graph& graph) {
   return has_functions_with_symbols(graph) ? bound_inside(graph, {}) : graph;
+}
+
+Type slice_type(const Type& stacked) {
+  return {stacked.dtype, Shape(stacked.shape.dims().subspan(1))};
 }
 
 Control control_of(const Graph& graph, const NodeInfo& node) {
@@ -425,16 +425,11 @@ std::vector<Type> input_types(const Graph& graph, const Control& control) {
 
 void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId id,
                          std::span<const FunctionAttr> functions) {
-  const NodeInfo& node = from[id];
-  Attrs attrs = node.attrs;  // in the order of the op's entry, as the functions
+  Attrs attrs = from[id].attrs;  // in the order of the op's entry, as the functions
   size_t next = 0;
   for (Attr& a : attrs)
     if (std::holds_alternative<FunctionAttr>(a.value)) a.value = functions[next++];
-  const NodeId made = rewriter.to.add_node(*node.op, {rewriter.map(node.operands), node.lists},
-                                           std::move(attrs), wanted_outputs(node), node.provenance);
-  rewriter.to.set_marks(made, node);
-  for (size_t k = 0; k < node.outputs.size(); ++k)
-    if (node.outputs[k]) rewriter.replace(node.outputs[k], rewriter.to[made].outputs[k]);
+  rewriter.copy(id, std::move(attrs));
 }
 
 Results add_control(Builder& b, const Control& c, size_t count) {

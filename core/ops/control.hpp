@@ -15,6 +15,12 @@ namespace tenon::core {
 
 inline bool is_control(const NodeInfo& node) { return node.op->schema->level == OpLevel::control; }
 
+inline bool has_control(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n)
+    if (is_control(graph[n])) return true;
+  return false;
+}
+
 // A node of level control.
 //
 //   kind     functions           inputs                     outputs
@@ -33,6 +39,8 @@ struct Control {
   bool reverse = false;      // trips: from the last slice to the first
 };
 Control control_of(const Graph& graph, const NodeInfo& node);
+
+Type slice_type(const Type& stacked);  // without axis 0
 
 // The operand types of function k, which are the types of its inputs once it is bound.
 std::vector<Type> input_types(const Graph& graph, const Control& control);

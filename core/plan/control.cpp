@@ -94,7 +94,8 @@ class Planning {
     for (size_t k = 0; k < control_.xs.size(); ++k) out_.slices.push_back(room(types_[carry + k]));
     if (control_.kind == Control::Kind::trips)
       for (size_t k = carry; k < node_.outputs.size(); ++k)
-        out_.results.push_back(node_.outputs[k] ? room(slice_of(node_.outputs[k])) : PlannedRoom{});
+        out_.results.push_back(node_.outputs[k] ? room(slice_type(graph_.type(node_.outputs[k])))
+                                                : PlannedRoom{});
     if (control_.kind == Control::Kind::loop) out_.condition = room({kBool, {}});
     // Only one function runs at a time.
     const uint64_t begin = out_.scratch;
@@ -107,10 +108,6 @@ class Planning {
     out_.scratch = most;
   }
 
-  Type slice_of(Value stacked) const {
-    const Type& type = graph_.type(stacked);
-    return {type.dtype, Shape(type.shape.dims().subspan(1))};
-  }
   PlannedRoom room(const Type& type) {
     const uint64_t size = type_bytes(type);
     return {size, take(size)};

@@ -160,7 +160,8 @@ class Planner {
     }
     return at->second;
   }
-  // The same for a region that the host runs: its functions may have become others.
+  // As refused_in, for a region that the host runs: its functions may have changed since the node was
+  // claimed.
   std::string refused_host(CutRegion& r, const Graph& graph, Withdrawn& withdrawn,
                            bool& news) const {
     const NodeId n = r.region.nodes[0];
@@ -170,7 +171,7 @@ class Planner {
     news |= withdrawn.add(graph, n, known.why);
     return cat(" ", graph[n].op->text(graph[n].provenance), ": ", known.why, ";");
   }
-  // No plugin took the node as a whole.
+  // The verdict on a node of level control that no plugin takes as a whole.
   Verdict host(const Graph& graph, const NodeInfo& node, uint32_t d) const {
     const Hosted& known = hosted(graph, node, d);
     Verdict verdict;
@@ -255,7 +256,8 @@ void report_functions(Plan& plan) {
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate) {
   verify(graph);
-  // Before a function becomes a part of another one, whose values a request would then see.
+  // Requests inside functions are expanded first: once a function is inlined, its request would see
+  // the values around it.
   Graph g = expand_in_functions(bind_functions(graph));
   std::vector<std::string> remarks;
   std::vector<Rates> rates = measured_rates(devices, options, remarks);

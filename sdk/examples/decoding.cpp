@@ -53,11 +53,12 @@ Step step(Graph& g, const Model& m, Value tokens, Value hidden) {
 
 // Gives a function of a loop its inputs: the carry, and the model, which no trip changes.
 template <size_t n>
-std::array<Value, n> inputs(Graph& function, const Graph& around, Values like, const Model& model) {
-  for (Value v : model.list()) like.push_back(v);
+std::array<Value, n> inputs(Graph& function, const Graph& around, Values carry,
+                            const Model& model) {
+  for (Value v : model.list()) carry.push_back(v);
   std::array<Value, n> in;
   for (size_t k = 0; k < n; ++k)
-    in[k] = function.input("in" + std::to_string(k), around.type(like.at(k)));
+    in[k] = function.input("in" + std::to_string(k), around.type(carry.at(k)));
   return in;
 }
 
@@ -250,7 +251,7 @@ std::string written(const Text& text) {
   std::string out;
   for (int64_t letter : text) {
     out += letter == kStop ? '.' : static_cast<char>('a' + letter - 1);
-    if (letter == kStop) break;  // behind it there are only more of them
+    if (letter == kStop) break;  // only stops follow
   }
   return out;
 }

@@ -3,11 +3,12 @@
 """Recurrent networks: an LSTM and a GRU written with scan, beside PyTorch's eager loop of LSTMCell or GRUCell.
 
 recurrent.py BIN_DIR [--rounds N] [--only REGEX] [--threads N] [--seconds X] [--isa NAME] [--keep DIR]
-A step: forward, a loss and the gradients of all weights. each: x is multiplied in each step, as the cells do; once: in one
-product before the scan. Each round times both forms of tenon, the loop, and torch.nn.LSTM or GRU; a ratio is tenon's time
-over PyTorch's (below 1 tenon is faster), the table shows the medians of the rounds. The last ratio is that of the fastest
-runs of all rounds. On a machine with other work, PyTorch's threads lose much time waiting for each other, unless
-OMP_WAIT_POLICY=PASSIVE and GOMP_SPINCOUNT=0 are set. Needs torch for this Python."""
+A case named step times forward, loss and the gradients of all weights; forward times forward alone. Column each: x is
+multiplied by its weights in every step, as the cells do; column once: all x are multiplied in one product before the scan.
+Each round times both forms of tenon, the loop, and torch.nn.LSTM or GRU. A ratio is tenon's time over PyTorch's (below 1
+tenon is faster), the table shows the medians of the rounds. The last ratio compares the fastest run of tenon (of both
+forms) with the fastest run of the loop. On a machine with other work, PyTorch's threads lose much time waiting for each
+other, unless OMP_WAIT_POLICY=PASSIVE and GOMP_SPINCOUNT=0 are set. Needs torch for this Python."""
 import argparse, pathlib, re, statistics, tempfile, time
 
 import isa

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // if, while and scan: values, gradients against the same graph written out trip by trip, and errors
 // that name the trip.
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,13 +14,11 @@ using namespace tenon::test;
 namespace {
 
 using Floats = std::vector<float>;
-// TENON_CONTROL_DEVICE: another device, on a machine that has not the build's test plugins.
-std::vector<std::string> devices() {
-  if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) return {device};
-  return {"cpu:0", "template:0", "adversary:0"};
-}
-// The planner writes short loops out. Without simplification they stay.
-bool loops_stay = false;
+// Where a graph runs. The planner writes short loops out; without simplification they stay.
+struct Where {
+  std::string device;
+  bool loops_stay = false;
+};
 
 struct Input {
   std::string name;
@@ -29,13 +29,12 @@ struct Input {
 // Runs a graph twice in one context, once asynchronously: what a run leaves behind must not matter.
 class Run {
  public:
-  Run(const std::string& text, const std::string& device, const std::vector<Input>& inputs,
-      ExecutableOptions options = {})
+  Run(const std::string& text, const Where& where, const std::vector<Input>& inputs)
       : store_(runtime()) {
-    options.device = device;
-    options.simplify = !loops_stay;
     const Graph graph = Graph::parse(text, "control");
-    executable_ = std::make_unique<Executable>(runtime(), graph, store_, options);
+    executable_ = std::make_unique<Executable>(
+        runtime(), graph, store_,
+        ExecutableOptions{.device = where.device, .simplify = !where.loops_stay});
     context_ = std::make_unique<Context>(*executable_);
     for (const Input& i : inputs) context_->set(i.name, i.dims, i.values);
     context_->run();
@@ -43,7 +42,6 @@ class Run {
     context_->wait();
   }
   Floats operator[](const std::string& output) { return context_->get<float>(output); }
-  Context& context() { return *context_; }
   std::string report() { return executable_->report(); }
 
  private:
@@ -58,12 +56,6 @@ void check_near(const Floats& got, const Floats& expected, double tolerance = 1e
     CAPTURE(i);
     CHECK(got[i] == doctest::Approx(expected[i]).epsilon(tolerance));
   }
-}
-
-Floats noise_of(uint64_t key, size_t count) {
-  Floats out;
-  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<float>(noise(key, i)));
-  return out;
 }
 
 // h' = tanh(x·w + h·u), y = h' · h', over 4 trips.
@@ -130,6 +122,7 @@ std::vector<Input> rnn_inputs() {
 std::string recomputed(std::string text) {
   for (const char* end : {"matmul(x, w)", "matmul(h, u)", "{kind=\"add\"}", "{kind=\"tanh\"}"}) {
     const size_t at = text.find(std::string(end) + "\n", text.find("body=graph"));
+    REQUIRE(at != std::string::npos);
     text.insert(at + std::string_view(end).size(), " recompute 1");
   }
   return text;
@@ -177,12 +170,11 @@ std::string while_text(const std::string& bound, const std::string& after) {
 
 template <class Body>
 void on_each_device(Body body) {
-  for (const std::string& device : devices())
-    for (const bool stay : {false, true}) {
+  for (const std::string& device : control_devices())
+    for (const bool loops_stay : {false, true}) {
       CAPTURE(device);
-      CAPTURE(stay);
-      loops_stay = stay;
-      body(device);
+      CAPTURE(loops_stay);
+      body(Where{device, loops_stay});
     }
 }
 
@@ -215,13 +207,13 @@ TEST_SUITE("exec/control") {
   output "dx" = dx
   output "dl" = dl
 })";
-    on_each_device([&](const std::string& device) {
-      Run yes(text, device, {{"x", {3}, {1, 2, 3}}, {"limit", {}, {10}}});
+    on_each_device([&](const Where& where) {
+      Run yes(text, where, {{"x", {3}, {1, 2, 3}}, {"limit", {}, {10}}});
       check_near(yes["y"], {1, 4, 9});
       check_near(yes["z"], {1, 2, 3});
       check_near(yes["dx"], {2, 4, 6});
       check_near(yes["dl"], {0});
-      Run no(text, device, {{"x", {3}, {1, 2, 3}}, {"limit", {}, {5}}});
+      Run no(text, where, {{"x", {3}, {1, 2, 3}}, {"limit", {}, {5}}});
       check_near(no["y"], {5, 10, 15});
       check_near(no["z"], {5, 10, 15});
       check_near(no["dx"], {5, 5, 5});
@@ -241,11 +233,11 @@ TEST_SUITE("exec/control") {
                        {", max_trip=2", 20, {4, 8}, 2},
                        {", max_trip=0", 20, {1, 2}, 0},
                        {", max_trip=100", 20, {8, 16}, 3}};
-    on_each_device([&](const std::string& device) {
+    on_each_device([&](const Where& where) {
       for (const auto& c : cases) {
         CAPTURE(c.bound);
         CAPTURE(c.limit);
-        Run run(while_text(c.bound, outputs), device,
+        Run run(while_text(c.bound, outputs), where,
                 {{"x", {2}, {1, 2}}, {"limit", {}, {c.limit}}});
         check_near(run["last"], c.last);
         check_near(run["count"], {c.count});
@@ -257,14 +249,14 @@ TEST_SUITE("exec/control") {
     const std::string outputs =
         "  loss = reduce(last) {kind=\"sum_square\"}\n  dx = grad(loss, x)\n"
         "  output \"dx\" = dx\n  output \"last\" = last\n";
-    on_each_device([&](const std::string& device) {
-      Run run(while_text(", max_trip=7", outputs), device,
+    on_each_device([&](const Where& where) {
+      Run run(while_text(", max_trip=7", outputs), where,
               {{"x", {2}, {1, 2}}, {"limit", {}, {20}}});
       check_near(run["last"], {8, 16});
       check_near(run["dx"], {2 * 8 * 8, 2 * 16 * 8});
     });
     CHECK_THROWS_WITH(
-        Run(while_text("", outputs), "cpu:0", {{"x", {2}, {1, 2}}, {"limit", {}, {20}}}),
+        Run(while_text("", outputs), Where{"cpu:0"}, {{"x", {2}, {1, 2}}, {"limit", {}, {20}}}),
         doctest::Contains("while: no gradient for operand carry: the number of its trips has no "
                           "bound; hint: give max_trip"));
   }
@@ -290,8 +282,8 @@ TEST_SUITE("exec/control") {
   output "all" = all
   output "again" = again
 })";
-    on_each_device([&](const std::string& device) {
-      Run run(text, device, {{"a", {}, {0}}, {"b", {}, {1}}});
+    on_each_device([&](const Where& where) {
+      Run run(text, where, {{"a", {}, {0}}, {"b", {}, {1}}});
       check_near(run["x"], {8});
       check_near(run["y"], {13});
       check_near(run["all"], {2, 4, 6, 10, 16, 26});
@@ -321,11 +313,11 @@ TEST_SUITE("exec/control") {
   output "ys" = ys
   output "zs" = zs
 })";
-    on_each_device([&](const std::string& device) {
-      Run none(text, device, {{"c", {2}, {3, 4}}, {"xs", {0, 2}, {}}});
+    on_each_device([&](const Where& where) {
+      Run none(text, where, {{"c", {2}, {3, 4}}, {"xs", {0, 2}, {}}});
       check_near(none["last"], {3, 4});
       check_near(none["ys"], {});
-      Run two(text, device, {{"c", {2}, {3, 4}}, {"xs", {2, 2}, {1, 2, 10, 20}}});
+      Run two(text, where, {{"c", {2}, {3, 4}}, {"xs", {2, 2}, {1, 2, 10, 20}}});
       check_near(two["last"], {14, 26});
       check_near(two["ys"], {4, 6, 14, 26});
       check_near(two["zs"], {1, 4, 100, 400});
@@ -333,13 +325,13 @@ TEST_SUITE("exec/control") {
   }
 
   TEST_CASE("scan: values and gradients are those of the trips written out") {
-    on_each_device([&](const std::string& device) {
+    on_each_device([&](const Where& where) {
       for (const bool reverse : {false, true}) {
         CAPTURE(reverse);
-        Run scan(scan_rnn(reverse ? ", reverse=true" : "", kLoss), device, rnn_inputs());
-        Run again(recomputed(scan_rnn(reverse ? ", reverse=true" : "", kLoss)), device,
+        Run scan(scan_rnn(reverse ? ", reverse=true" : "", kLoss), where, rnn_inputs());
+        Run again(recomputed(scan_rnn(reverse ? ", reverse=true" : "", kLoss)), where,
                   rnn_inputs());
-        Run flat(flat_rnn(reverse, kLoss), device, rnn_inputs());
+        Run flat(flat_rnn(reverse, kLoss), where, rnn_inputs());
         for (const char* name : {"last", "ys", "dx", "dh", "dw", "du"}) {
           CAPTURE(std::string(name));
           check_near(scan[name], flat[name], 1e-4);
@@ -361,9 +353,9 @@ TEST_SUITE("exec/control") {
   output "dx" = dx
   output "du" = du
 )";
-    on_each_device([&](const std::string& device) {
-      Run scan(scan_rnn("", loss), device, rnn_inputs());
-      Run flat(flat_rnn(false, loss), device, rnn_inputs());
+    on_each_device([&](const Where& where) {
+      Run scan(scan_rnn("", loss), where, rnn_inputs());
+      Run flat(flat_rnn(false, loss), where, rnn_inputs());
       check_near(scan["dx"], flat["dx"], 1e-3);
       check_near(scan["du"], flat["du"], 1e-3);
     });
@@ -402,9 +394,9 @@ TEST_SUITE("exec/control") {
   output "dc" = dc
   output "dx" = dx
 })";
-    on_each_device([&](const std::string& device) {
+    on_each_device([&](const Where& where) {
       // 1 + 3 * 1 = 4, then 4 + 2 * 3 = 10, then no trip.
-      Run run(text, device, {{"c0", {}, {1}}, {"xs", {3}, {1, 3, 50}}});
+      Run run(text, where, {{"c0", {}, {1}}, {"xs", {3}, {1, 3, 50}}});
       check_near(run["last"], {10});
       check_near(run["all"], {4, 10, 10});
       check_near(run["dc"], {20});
@@ -438,8 +430,8 @@ TEST_SUITE("exec/control") {
   output "y" = y
   output "dx" = dx
 })";
-    on_each_device([&](const std::string& device) {
-      Run run(text, device, {{"x", {}, {3}}});
+    on_each_device([&](const Where& where) {
+      Run run(text, where, {{"x", {}, {3}}});
       check_near(run["y"], {24});
       check_near(run["dx"], {8});
     });
@@ -463,8 +455,8 @@ TEST_SUITE("exec/control") {
   output "y" = y
   output "dx" = dx
 })";
-    on_each_device([&](const std::string& device) {
-      Run run(text, device, {{"x", {2}, {8, -16}}});
+    on_each_device([&](const Where& where) {
+      Run run(text, where, {{"x", {2}, {8, -16}}});
       check_near(run["y"], {1, -2});
       check_near(run["dx"], {0.125, 0.125});
     });
@@ -487,8 +479,8 @@ TEST_SUITE("exec/control") {
   output "last" = last
   output "dx" = dx
 })";
-    on_each_device([&](const std::string& device) {
-      Run run(text, device, {{"c", {}, {5}}, {"xs", {3}, {2, 1, -7}}});
+    on_each_device([&](const Where& where) {
+      Run run(text, where, {{"c", {}, {5}}, {"xs", {3}, {2, 1, -7}}});
       check_near(run["last"], {-7});
       check_near(run["dx"], {0, 0, 1});
     });
@@ -506,10 +498,10 @@ TEST_SUITE("exec/control") {
   }} @"walk"
   output "ys" = ys
 })";
-    on_each_device([&](const std::string& device) {
+    on_each_device([&](const Where& where) {
       Store store(runtime());
       const Executable executable(runtime(), Graph::parse(text), store,
-                                  {.device = device, .simplify = !loops_stay});
+                                  {.device = where.device, .simplify = !where.loops_stay});
       Context context(executable);
       context.set("table", {3}, Floats{1, 2, 3});
       context.set("at", {4}, std::vector<int64_t>{0, 2, 7, 1});
@@ -523,7 +515,8 @@ TEST_SUITE("exec/control") {
         CHECK(what.find("scan 'walk', function body") != std::string::npos);
         CHECK(what.find("gather '") != std::string::npos);
         CHECK(what.find("lookup'") != std::string::npos);
-        if (device == "cpu:0" || !loops_stay) CHECK(what.find("trip 2") != std::string::npos);
+        if (where.device == "cpu:0" || !where.loops_stay)
+          CHECK(what.find("trip 2") != std::string::npos);
       }
       context.set("at", {4}, std::vector<int64_t>{0, 2, 1, 1});
       context.run();
@@ -531,20 +524,76 @@ TEST_SUITE("exec/control") {
     });
   }
 
+  TEST_CASE(
+      "errors: a condition belongs to the trip that it begins; a loop inside names no trip of "
+      "another") {
+    const auto message_of = [](const std::string& text) -> std::string {
+      try {
+        Run run(text, Where{"cpu:0", true}, {{"x", {}, {1}}});
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "not refused";
+    };
+    // The table of the condition has two entries.
+    const std::string loop = R"((_, y) = while([n, x], [t]) {cond=graph {
+    input n: i64[]
+    input x: f32[]
+    input t: bool[2]
+    go = gather(t, n) @"ask"
+    output "go" = go
+  }, body=graph {
+    input n: i64[]
+    input x: f32[]
+    input t: bool[2]
+    const one: i64[] = {1}
+    m = binary(n, one) {kind="add"}
+    output "n" = m
+    output "x" = x
+  }})";
+    const std::string inputs = "  const n: i64[] = {0}\n  const t: bool[2] = {1, 1}\n";
+    const std::string flat = message_of("graph \"ask\" {\n  input x: f32[]\n" + inputs + "  " +
+                                        loop + " @\"loop\"\n  output \"y\" = y\n}");
+    CAPTURE(flat);
+    CHECK(flat.find("while 'loop', function cond, trip 2: gather 'ask'") != std::string::npos);
+    const std::string nested = message_of(
+        "graph \"nest\" {\n  input x: f32[]\n  z = scan([x], [], []) {body=graph {\n  input x: "
+        "f32[]\n" +
+        inputs + "  " + loop + " @\"inner\"\n  output \"y\" = y\n  }, length=3} @\"outer\"\n" +
+        "  output \"z\" = z\n}");
+    CAPTURE(nested);
+    CHECK(nested.find("while 'inner', function cond: gather 'ask'") != std::string::npos);
+  }
+
   TEST_CASE("trace: a hosted region is a slice of its run") {
-    runtime().start_trace();
-    on_each_device([&](const std::string& device) {
-      Run run(scan_rnn("", "  output \"ys\" = ys\n"), device, rnn_inputs());
-    });
-    const std::string trace = runtime().stop_trace();
-    CHECK(trace.find("scan") != std::string::npos);
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      runtime().start_trace();
+      Run run(scan_rnn("", "  output \"ys\" = ys\n"), Where{device, true}, rnn_inputs());
+      const nlohmann::json trace = nlohmann::json::parse(runtime().stop_trace());
+      std::vector<nlohmann::json> steps, regions;
+      for (const nlohmann::json& e : trace.at("traceEvents")) {
+        if (e.value("cat", "") == "region") regions.push_back(e);
+        if (e.value("cat", "") == "step" && e.at("args").at("op") == "scan") steps.push_back(e);
+      }
+      const auto end_of = [](const nlohmann::json& e) {
+        return e.at("ts").get<double>() + e.at("dur").get<double>();
+      };
+      CHECK(steps.size() == 2);  // of two runs
+      for (const nlohmann::json& step : steps)
+        CHECK(std::ranges::any_of(regions, [&](const nlohmann::json& region) {
+          return region.at("args").at("run") == step.at("args").at("run") &&
+                 region.at("ts") <= step.at("ts") && end_of(step) <= end_of(region) + 0.001;
+        }));
+    }
   }
 
   TEST_CASE("report: functions are listed behind the node that runs them") {
-    loops_stay = true;
-    Run run(scan_rnn("", "  output \"ys\" = ys\n"), "cpu:0", rnn_inputs());
+    Run run(scan_rnn("", "  output \"ys\" = ys\n"), Where{"cpu:0", true}, rnn_inputs());
     const std::string report = run.report();
-    CHECK(report.find("scan") != std::string::npos);
-    CHECK(report.find("/body: ") != std::string::npos);
+    const size_t node = report.find("scan"), body = report.find("/body: ");
+    REQUIRE(node != std::string::npos);
+    REQUIRE(body != std::string::npos);
+    CHECK(node < body);
   }
 }

@@ -13,17 +13,6 @@ using namespace tenon::test;
 namespace {
 
 using Floats = std::vector<float>;
-// TENON_CONTROL_DEVICE: another device, on a machine without the build's test plugins.
-template <class Body>
-void on_each_device(Body body) {
-  std::vector<std::string> devices = {"cpu:0", "template:0", "adversary:0"};
-  if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) devices = {device};
-  for (const std::string& device : devices) {
-    CAPTURE(device);
-    body(device);
-  }
-}
-
 // 5 steps, a batch of 3, 4 inputs, a state of 6.
 struct Input {
   const char* name;
@@ -164,32 +153,37 @@ std::string text_of(const Network& network, Product where) {
   return text + "  (" + gradients + ") = grad(loss" + wrt + ")\n" + outputs + "}";
 }
 
+void check_outputs(Context& context, const Expected& all) {
+  for (const auto& [output, expected] : all) {
+    CAPTURE(output);
+    const Floats got = context.get<float>(output);
+    REQUIRE(got.size() == expected.size());
+    for (size_t k = 0; k < got.size(); ++k) {
+      CAPTURE(k);
+      CHECK(std::abs(got[k] - expected[k]) < 1e-5 * std::max(1.0f, std::abs(expected[k])));
+    }
+  }
+}
+
+// A short scan may be written out; not simplified, it runs as a loop.
+void check_run(const Network& network, Product where, const std::string& device, bool simplify) {
+  CAPTURE(device);
+  CAPTURE(static_cast<int>(where));
+  CAPTURE(simplify);
+  Store store(runtime());
+  const Graph graph = Graph::parse(text_of(network, where), network.kind);
+  const Executable executable(runtime(), graph, store, {.device = device, .simplify = simplify});
+  if (!simplify) CHECK(executable.report().find("/body: ") != std::string::npos);
+  Context context(executable);
+  for (const Input& i : network.inputs) context.set(i.name, i.dims, i.values());
+  for (int run = 0; run < 2; ++run) context.run();
+  check_outputs(context, network.expected);
+}
+
 void check(const Network& network) {
-  on_each_device([&](const std::string& device) {
+  for (const std::string& device : control_devices())
     for (const Product where : {Product::in_each_step, Product::before_the_scan})
-      // A short scan may be written out; as it is, it runs as a loop.
-      for (const bool simplify : {true, false}) {
-        CAPTURE(static_cast<int>(where));
-        CAPTURE(simplify);
-        Store store(runtime());
-        const Graph graph = Graph::parse(text_of(network, where), network.kind);
-        const Executable executable(runtime(), graph, store,
-                                    {.device = device, .simplify = simplify});
-        if (!simplify) CHECK(executable.report().find("/body: ") != std::string::npos);
-        Context context(executable);
-        for (const Input& i : network.inputs) context.set(i.name, i.dims, i.values());
-        for (int run = 0; run < 2; ++run) context.run();
-        for (const auto& [output, expected] : network.expected) {
-          CAPTURE(output);
-          const Floats got = context.get<float>(output);
-          REQUIRE(got.size() == expected.size());
-          for (size_t k = 0; k < got.size(); ++k) {
-            CAPTURE(k);
-            CHECK(std::abs(got[k] - expected[k]) < 1e-5 * std::max(1.0f, std::abs(expected[k])));
-          }
-        }
-      }
-  });
+      for (const bool simplify : {true, false}) check_run(network, where, device, simplify);
 }
 
 }  // namespace

@@ -45,6 +45,19 @@ inline double noise(uint64_t key, uint64_t i) {
   return static_cast<double>(x >> 11) / static_cast<double>(1ull << 52) - 1;
 }
 
+inline std::vector<float> noise_of(uint64_t key, size_t count) {
+  std::vector<float> out;
+  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<float>(noise(key, i)));
+  return out;
+}
+
+// Of tests of control flow. TENON_CONTROL_DEVICE: another device, on a machine without the build's
+// test plugins.
+inline std::vector<std::string> control_devices() {
+  if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) return {device};
+  return {"cpu:0", "template:0", "adversary:0"};
+}
+
 inline void set_weights(Store& store, const lm::Config& config, double factor = 1) {
   uint64_t key = 0;
   for (const lm::WeightSpec& w : lm::weight_specs(config)) {

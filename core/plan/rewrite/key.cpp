@@ -14,7 +14,8 @@ void append_type(std::string& key, const Type& type, Dims dims = Dims::count) {
     for (Dim d : type.shape) append_key(key, d);
 }
 
-// Large contents by their hash: a key must not be as large as a weight.
+// Large contents by size and hash: a key must not be as large as a weight. That two of them differ
+// and hash alike is taken as impossible.
 void append_content(std::string& key, const Bytes& data) {
   constexpr size_t kWhole = 4096;
   const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());

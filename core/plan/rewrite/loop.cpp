@@ -27,7 +27,7 @@ class TripCount {
     // The carry that decides: the condition's, and what the body computes that from.
     const size_t carry = c.carry.size();
     std::vector<Value> roots;
-    std::vector<bool> decides(c.carry.size() + c.captured.size());
+    std::vector<bool> decides(carry + c.captured.size());
     const auto add = [&](const std::vector<bool>& needed, const Graph& g) {
       for (size_t k = 0; k < decides.size(); ++k)
         if (needed[g.inputs()[k].id] && !decides[k]) {
@@ -41,9 +41,8 @@ class TripCount {
       before = roots.size();
       add(needed_for(body, roots), body);
     }
-    const auto input_of = [&](size_t k) { return k < carry ? c.carry[k] : c.captured[k - carry]; };
     for (size_t k = 0; k < decides.size(); ++k)
-      if (decides[k] && from_[input_of(k)].space != Space::constant) return {};
+      if (decides[k] && from_[operand(k)].space != Space::constant) return {};
     if (roots.empty() && cond[asked].space == Space::constant) {
       if (std::to_integer<int>((*cond[asked].data)[0]) == 0) return 0;
       if (c.trips == Control::kNoBound) return {};
@@ -58,6 +57,11 @@ class TripCount {
   }
 
  private:
+  Value operand(size_t k) const {
+    const size_t carry = control_.carry.size();
+    return k < carry ? control_.carry[k] : control_.captured[k - carry];
+  }
+
   // How many nodes decide, if they may run while planning: small ones of integers, which are equal
   // on all devices.
   static std::optional<int64_t> nodes_to_count(const Graph& g, std::span<const Value> roots) {
@@ -88,9 +92,7 @@ class TripCount {
     const Type count_type{kI64, {}};
     now.carry.push_back(b.zeros(count_type));
     for (size_t k = 0; k < decides.size(); ++k)
-      if (decides[k])
-        (k < carry ? now.carry : now.captured)
-            .push_back(constant(k < carry ? c.carry[k] : c.captured[k - carry]));
+      if (decides[k]) (k < carry ? now.carry : now.captured).push_back(constant(operand(k)));
     for (size_t f = 0; f < 2; ++f) {
       Graph g;
       const Value count = g.input("count", count_type);

@@ -16,7 +16,8 @@ namespace {
 // bytes: as slices and as their concatenation these exist twice.
 constexpr int64_t kMostNodesWritten = 64;
 constexpr uint64_t kMostBytesWritten = 1 << 20;
-// What a run of the graph comes to, or more than `most`.
+
+// How many nodes a run of the graph runs; above `most`, only that it is more.
 int64_t nodes_of(const Graph& graph, int64_t most) {
   int64_t count = graph.node_count();
   for (NodeId n = 0; n < graph.node_count() && count <= most; ++n) {
@@ -87,11 +88,11 @@ class ControlPass {
     return false;
   }
 
-  void give(const NodeInfo& node, size_t k, Value value) {
-    if (k < node.outputs.size() && node.outputs[k]) rewriter_.replace(node.outputs[k], value);
-  }
   static bool is_wanted(const NodeInfo& node, size_t k) {
     return k < node.outputs.size() && node.outputs[k];
+  }
+  void give(const NodeInfo& node, size_t k, Value value) {
+    if (is_wanted(node, k)) rewriter_.replace(node.outputs[k], value);
   }
 
   // ---- if
@@ -126,31 +127,29 @@ class ControlPass {
 
   // ---- scan
 
-  bool write_out(Builder& b, const NodeInfo& node, const Control& c) {
-    const Graph& body = *c.functions[0];
-    if (c.trips > 1) {
-      const int64_t nodes = std::max<int64_t>(1, nodes_of(body, kMostNodesWritten));
-      if (c.trips > kMostNodesWritten / nodes) return false;
-    }
-    const size_t carry = c.carry.size(), stacked = body.outputs().size() - carry;
+  bool is_short(const NodeInfo& node, const Control& c) const {
+    const int64_t nodes = std::max<int64_t>(1, nodes_of(*c.functions[0], kMostNodesWritten));
     uint64_t bytes = 0;
-    for (size_t k = carry; k < node.outputs.size(); ++k)
+    for (size_t k = c.carry.size(); k < node.outputs.size(); ++k)
       if (node.outputs[k]) bytes += type_bytes(from_.type(node.outputs[k]));
     // Not every op moves numbers of less than a byte.
     const auto is_packed = [&](Value v) { return v && tenon_dtype_bits(from_.type(v).dtype) < 8; };
-    if (c.trips > 1 && (bytes > kMostBytesWritten || std::ranges::any_of(c.xs, is_packed) ||
-                        std::ranges::any_of(node.outputs, is_packed)))
-      return false;
+    return c.trips <= kMostNodesWritten / nodes && bytes <= kMostBytesWritten &&
+           std::ranges::none_of(c.xs, is_packed) && std::ranges::none_of(node.outputs, is_packed);
+  }
+
+  bool write_out(Builder& b, const NodeInfo& node, const Control& c) {
+    const Graph& body = *c.functions[0];
+    if (c.trips > 1 && !is_short(node, c)) return false;
+    const size_t carry = c.carry.size(), stacked = body.outputs().size() - carry;
     std::vector<Value> now = rewriter_.map(c.carry);
     const std::vector<Value> xs = rewriter_.map(c.xs), captured = rewriter_.map(c.captured);
     std::vector<std::vector<Value>> slices(stacked, std::vector<Value>(size_t(c.trips)));
     for (int64_t t = 0; t < c.trips; ++t) {
       const int64_t at = c.reverse ? c.trips - 1 - t : t;
       std::vector<Value> operands = now;
-      for (Value x : xs) {
-        const Shape shape = b.shape(x);
-        operands.push_back(b.reshape(b.narrow(x, 0, at, 1), Shape(shape.dims().subspan(1))));
-      }
+      for (Value x : xs)
+        operands.push_back(b.reshape(b.narrow(x, 0, at, 1), slice_type(b.type(x)).shape));
       operands.insert(operands.end(), captured.begin(), captured.end());
       const std::vector<Value> results = inline_function(
           b, body, operands, cat(node.op->text(node.provenance), ", function body, trip ", t));
@@ -298,9 +297,7 @@ bool simplify_control(Graph& graph, const Evaluate& evaluate, ValueMap* map) {
   // What a node becomes may be simplified again. Two or three passes are enough for most graphs; the
   // bound is for deep nests, whose rest stays as it is.
   for (int pass = 0; pass < 16; ++pass) {
-    bool has_control = false;
-    for (NodeId n = 0; n < graph.node_count(); ++n) has_control |= is_control(graph[n]);
-    if (!has_control) break;
+    if (!has_control(graph)) break;
     ControlPass now(graph, evaluate);
     ValueMap step;
     Graph next = now.run(&step);

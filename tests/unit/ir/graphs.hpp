@@ -16,6 +16,14 @@ namespace tenon::core {
 // Text of the graph form, as a test writes it.
 inline Graph graph_of(std::string_view text) { return parse(text, "test"); }
 
+// The ops of a graph, in order: "binary scan".
+inline std::string ops_of(const Graph& g) {
+  std::string names;
+  for (NodeId n = 0; n < g.node_count(); ++n)
+    names += (n ? " " : "") + std::string(g[n].op->name());
+  return names;
+}
+
 inline std::shared_ptr<const Bytes> bytes_of(std::initializer_list<float> numbers) {
   auto data = std::make_shared<Bytes>(numbers.size() * 4);
   std::memcpy(data->data(), std::data(numbers), data->size());

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "grad/grad.hpp"
+#include "ir/graphs.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 #include "ops/record.hpp"
@@ -42,13 +43,6 @@ Graph fused(const Graph& g) {
   Graph f = fuse(g, all.query());
   CHECK_NOTHROW(verify(f));
   return f;
-}
-
-std::string ops_of(const Graph& g) {
-  std::string names;
-  for (NodeId n = 0; n < g.node_count(); ++n)
-    names += (n ? " " : "") + std::string(g[n].op->name());
-  return names;
 }
 
 // x [4,6], w [6,8], bias [8], r [4,8]

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "ir/graphs.hpp"
 #include "ir/verify.hpp"
 #include "ops/build.hpp"
 #include "ops/record.hpp"
@@ -26,13 +27,6 @@ struct Spelt {
     y = b.over(e, sum);
   }
 };
-
-std::string ops_of(const Graph& g) {
-  std::string names;
-  for (NodeId n = 0; n < g.node_count(); ++n)
-    names += (n ? " " : "") + std::string(g[n].op->name());
-  return names;
-}
 
 Graph raised(const Graph& g) {
   Graph r = raise(g);
