@@ -222,7 +222,9 @@ Problem Bound::instantiate() {
 }
 
 Problem Bound::run(uint64_t run_id) {
-  tenon_run_args args{sizeof(args), run_id, nullptr, nullptr};
+  tenon_run_args args{};
+  args.struct_size = sizeof args;
+  args.run_id = run_id;
   return Plugin::problem(table().run(instance_, &args));
 }
 

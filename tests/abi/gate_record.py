@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 
 # Types of the system's headers. Their names state what they are.
+# Types that other projects define and that only pointers lead to.
+FOREIGN = {"DLManagedTensorVersioned"}  # of DLPack
 SYSTEM = re.compile(r"u?int(8|16|32|64)_t|size_t|u?intptr_t|ptrdiff_t")
 
 
@@ -255,7 +257,7 @@ class Debug:
             inner = [f"{text} {field} at {at}" for field, at, text in self.fields(t)]
             return f"{tag} {{{'; '.join(inner)}}}"
         if tag in ("struct", "union", "enum", "typedef", "base") and name:
-            if tag != "base" and not name.startswith("tenon_") and not SYSTEM.fullmatch(name):
+            if tag != "base" and not name.startswith("tenon_") and name not in FOREIGN and not SYSTEM.fullmatch(name):
                 raise Failure(f"type {name}: a public header uses it; expected a type of C or a name tenon_*")
             return name if tag in ("typedef", "base") else f"{tag} {name}"
         raise Failure(f"debug information: unknown kind of type {tag}; expected a type of C11")

@@ -5,7 +5,9 @@
 #include <tenon/choices.h>
 #include <tenon/cuda_kernel.h>
 #include <tenon/derived_weights.h>
+#include <tenon/import_memory.h>
 #include <tenon/kernels.h>
+#include <tenon/native_streams.h>
 #include <tenon/op.h>
 #include <tenon/prepare.h>
 #include <tenon/profiler.h>
@@ -43,6 +45,10 @@ ENDS(tenon_step_time, reserved0, TENON_STEP_TIME_SIZE_V1);
 ENDS(tenon_profiler, times, TENON_PROFILER_SIZE_V1);
 ENDS(tenon_derive_args, reserved0, TENON_DERIVE_ARGS_SIZE_V1);
 ENDS(tenon_derived_weights, derive, TENON_DERIVED_WEIGHTS_SIZE_V1);
+ENDS(tenon_import_info, dlpack_id, TENON_IMPORT_INFO_SIZE_V1);
+ENDS(tenon_import_options, user, TENON_IMPORT_OPTIONS_SIZE_V1);
+ENDS(tenon_import_memory, address, TENON_IMPORT_MEMORY_SIZE_V1);
+ENDS(tenon_native_streams, record, TENON_NATIVE_STREAMS_SIZE_V1);
 ENDS(tenon_prepare, part, TENON_PREPARE_SIZE_V1);
 ENDS(tenon_choices, take, TENON_CHOICES_SIZE_V1);
 ENDS(tenon_arg, function, TENON_ARG_SIZE_V1);

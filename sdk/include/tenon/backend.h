@@ -275,7 +275,8 @@ typedef struct tenon_program_value {
   uint32_t source;            // index of the value in function 0; TENON_NONE = the program's own
   uint32_t flags;             // 0
   uint64_t size;              // bytes; for a dense value of the graph: the size of its type
-  uint64_t alignment;         // bytes, 0 = the alignment of the device
+  uint64_t alignment;         // bytes, 0 = the alignment of the device. An input or output in memory
+                              // of the app has that of import_memory.h only
 
   // Not empty: a derived weight (derived_weights.h). `source` is a weight that the executable does
   // not update. The slot holds `size` bytes that derive() made from it, in a layout of the
@@ -403,6 +404,12 @@ typedef struct tenon_run_args {
   uint64_t run_id;            // goes into the status of a failure
   tenon_stream* stream;       // NULL: run() returns when the work is done
   tenon_event* done;          // (optional) recorded after the work; only with a stream
+
+  // (optional) The host may set this word to a nonzero value at any time during run(), from another
+  // thread. A plugin reads it between steps, atomically (relaxed order is enough). If it is set, the
+  // plugin begins no further step and returns TENON_CANCELLED. Steps that were enqueued before may
+  // still run. The pointer is valid until run() returns.
+  const uint32_t* cancel;
 } tenon_run_args;
 #define TENON_RUN_ARGS_SIZE_V1 32u
 
@@ -607,11 +614,13 @@ typedef struct tenon_backend {
   // Returns an extension of the plugin by its id, or NULL.
   //   tenon.choices/1           choices.h            keep what was tuned
   //   tenon.derived_weights/1   derived_weights.h    weights in a layout of the plugin
+  //   tenon.import_memory/1     import_memory.h      buffers over memory of the app
   //   tenon.kernels/1           kernels.h            kernels for devices of other plugins
+  //   tenon.native_streams/1    native_streams.h     streams and events of the driver
   //   tenon.ops/1               op.h                 ops of the plugin's own
   //   tenon.prepare/1           prepare.h            generate code in parts
   //   tenon.profiler/1          profiler.h           time each step
-  // The ids tenon.calibrate/1 and tenon.import_memory/1 are reserved.
+  // The id tenon.calibrate/1 is reserved.
   // (optional) [any-thread]
   const void* (*get_extension)(tenon_plugin* plugin, tenon_str id);
 } tenon_backend;

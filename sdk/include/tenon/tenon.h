@@ -23,8 +23,9 @@
 //
 // Threads
 //
-//   A graph and a context are used by one thread at a time. All other objects may be used by many
-//   threads at the same time. Each thread that runs an executable creates its own context.
+//   A graph and a context are used by one thread at a time (tenon_context_cancel() excepted). All
+//   other objects may be used by many threads at the same time. Each thread that runs an executable
+//   creates its own context.
 //
 // Conventions
 //
@@ -122,6 +123,11 @@ typedef struct tenon_device_entry {
   uint32_t host_addressable;  // 1: its memory is host memory
   uint32_t reserved0;
 } tenon_device_entry;
+
+// Opens a device and returns the alignment, in bytes, of memory that it imports from the app; 0 if it
+// imports none. An address must also be a multiple of the size of an element.
+TENON_API tenon_status* tenon_runtime_import_alignment(tenon_runtime* runtime, tenon_str device,
+                                                       uint64_t* out_alignment);
 
 TENON_API uint32_t tenon_runtime_device_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
@@ -435,16 +441,25 @@ TENON_API tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimi
 
 // ---- Stores -------------------------------------------------------------------------------------
 
-// A tensor in host memory.
+// tenon_tensor::flags
+#define TENON_TENSOR_READ_ONLY UINT32_C(1)       // nobody may write the data
+
+// A tensor in memory of the app.
 typedef struct tenon_tensor {
   uint64_t struct_size;
   const int64_t* dims;
   const int64_t* strides;     // in elements; NULL = dense
-  void* data;                 // only read where the tensor is passed in
+  void* data;                 // in host memory, or as the device's own code addresses it. Only read
+                              // where the tensor is passed in, except by tenon_context_bind()
   uint64_t size;              // bytes at data
   uint32_t rank;
   tenon_dtype dtype;
   uint16_t reserved0;
+  tenon_str device;           // where the data is: an id such as "cuda:0", empty = host memory. Data
+                              // on a device is dense. When it is copied from there, the work that
+                              // writes it is done
+  uint32_t flags;             // TENON_TENSOR_*
+  uint32_t reserved1;
 } tenon_tensor;
 
 TENON_API tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store);
@@ -569,7 +584,7 @@ TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
 TENON_API void tenon_context_destroy(tenon_context* context);
 
 // Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
-// Fails while a run is in flight.
+// Ends a binding of the input. Fails while a run is in flight.
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 
@@ -583,7 +598,29 @@ TENON_API tenon_status* tenon_context_run(tenon_context* context);
 
 // Starts a run and returns. Wait for it before the context is used again. Fails with
 // TENON_OUT_OF_MEMORY if there is no thread for it and the system creates none.
+//
+// If the context uses a stream of the app (tenon_context_use_stream), the calling thread enqueues
+// the run before this function returns: what the app enqueues on the stream afterwards comes after
+// the run. Earlier runs that must come first are waited for. Some runs are done when this function
+// returns: those of several regions, those with control flow, those that copy bound memory, and
+// those whose update is also an output.
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
+
+// Sets a callback for the end of following asynchronous runs; NULL removes it. It gets the code of
+// the run's failure, or TENON_OK. It comes once per run, on any thread, before tenon_context_wait()
+// returns and before runs that wait for this one begin. It should only signal: it must not call
+// tenon. The context is still in flight then: call tenon_context_wait() before using it again. The
+// callback does not come if tenon_context_run_async() itself fails. Setting it fails while a run is
+// in flight.
+TENON_API tenon_status* tenon_context_on_end(tenon_context* context,
+                                             void (*callback)(void* user, tenon_code code),
+                                             void* user);
+
+// Asks the run in flight to end before its next step; it then fails with TENON_CANCELLED. Weights and
+// state that it would have updated are undefined, unless it had not begun. Steps that were enqueued on a device
+// still run. Has no effect if no run is in flight or if the run is past its last step. [any-thread],
+// also during any other call with this context except tenon_context_destroy().
+TENON_API void tenon_context_cancel(tenon_context* context);
 
 // Sets *out_done to 1 if the run is done, else to 0. If the run is done and failed, sets *out_done
 // to 1 and returns the failure.
@@ -599,6 +636,92 @@ TENON_API tenon_status* tenon_context_output_type(tenon_context* context, tenon_
 // Copies an output of the last run. size: exactly its size in bytes.
 TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str output, void* data,
                                           uint64_t size);
+
+
+// ---- Memory of the app, without a copy ----------------------------------------------------------
+//
+// Devices of a plugin with tenon.import_memory/1 (cpu and cuda have it) read inputs and write
+// outputs in memory of the app. A trace shows no write, copy or read for them. Other memory (host
+// memory for a run on a GPU, a device that cannot import) is copied once in each run.
+
+// Binds an input or output of this name to memory of the app, for the following runs. Its dtype,
+// shape and alignment are checked (tenon_runtime_import_alignment(), and the size of an element);
+// strides, if given, are those of a dense tensor. Fails with TENON_NOT_FOUND if there is
+// no such name, and with TENON_INVALID_ARGUMENT if an output is read-only or overlaps other bound
+// memory. An output whose type depends on symbols is checked when a run begins. Fails while a run is
+// in flight.
+//
+// Each run reads the input as it is when the run begins. The input stays unchanged
+// while a run is in flight. The memory stays valid until the name is set or unbound, until the first
+// run after the name was bound to other memory has begun, or until the context is destroyed. A device with captured graphs (TENON_EXEC_GRAPH) captures
+// again after a binding has changed; an app that alternates between buffers keeps a context for each.
+TENON_API tenon_status* tenon_context_bind(tenon_context* context, tenon_str name,
+                                           const tenon_tensor* tensor);
+
+// Ends a binding. The input must be set or bound before the next run; the output is in memory of the
+// context again. Fails while a run is in flight.
+TENON_API tenon_status* tenon_context_unbind(tenon_context* context, tenon_str name);
+
+// Describes the place of an output of the last run: the bound memory, else memory of the context.
+// data is NULL if it has no elements. Dims, device and, unless it is bound, the data belong to the
+// context and are valid until the next run begins. Fails with TENON_UNSUPPORTED if the plugin gives
+// no addresses.
+TENON_API tenon_status* tenon_context_output(tenon_context* context, tenon_str output,
+                                             tenon_tensor* out_tensor);
+
+// DLPack (version 1 of its managed tensors) exchanges tensors with PyTorch, NumPy, JAX, CuPy and
+// others. DLManagedTensorVersioned is declared in their dlpack.h.
+struct DLManagedTensorVersioned;
+
+// Like tenon_context_bind(). On success the context owns the tensor and calls its deleter when no
+// run uses it any more: when the name is set or unbound, when the first run after another
+// tenon_context_bind() begins, or when the context is destroyed. The deleter may come on any thread
+// and must not call tenon. On failure the caller keeps the tensor.
+TENON_API tenon_status* tenon_context_bind_dlpack(tenon_context* context, tenon_str name,
+                                                  struct DLManagedTensorVersioned* tensor);
+
+// Passes an output of the last run on as a DLPack tensor, without a copy. The receiver calls its
+// deleter, on any thread, also after all objects of tenon are destroyed. Until then the content does
+// not change: runs write to other memory. Work on a device that still reads the tensor must be done
+// when the deleter is called, or ordered before later runs. Fails with TENON_INVALID_ARGUMENT if the output is bound to memory of the
+// app, and with TENON_UNSUPPORTED if DLPack has no name for the device or the dtype.
+TENON_API tenon_status* tenon_context_output_dlpack(tenon_context* context, tenon_str output,
+                                                    struct DLManagedTensorVersioned** out_tensor);
+
+// Describes a DLPack tensor, for tenon_context_set() or tenon_store_set(), which copy. Dims and data
+// are those of `tensor`, which stays the caller's; the device is a text of the runtime.
+TENON_API tenon_status* tenon_tensor_from_dlpack(tenon_runtime* runtime,
+                                                 const struct DLManagedTensorVersioned* tensor,
+                                                 tenon_tensor* out_tensor);
+
+
+// ---- Streams and events of the app --------------------------------------------------------------
+//
+// For apps that use a device themselves, such as a CUDA app (streams are CUstream, events CUevent).
+// device is one of the executable's ("cuda:0"). The functions fail with TENON_UNSUPPORTED if its
+// plugin lacks tenon.native_streams/1, as cpu does, and while a run is in flight.
+
+// Makes following runs use a stream of the app, which stays the app's and must outlive its use here;
+// NULL ends that. CUDA's default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD. Changing the
+// stream, and destroying the context, wait for the work of the app's stream. It must not be under
+// capture during these calls, or when a run is started.
+TENON_API tenon_status* tenon_context_use_stream(tenon_context* context, tenon_str device,
+                                                 void* native_stream);
+
+// Returns the stream that runs of this context use on a device: one of the app, or one of tenon, to
+// which a DLPack producer can be told to order its work. It lives as long as the context.
+TENON_API tenon_status* tenon_context_stream(tenon_context* context, tenon_str device,
+                                             void** out_native_stream);
+
+// Makes the next run wait for an event of the app. May be called several times before a run. A run
+// that does not start counts as well.
+TENON_API tenon_status* tenon_context_wait_event(tenon_context* context, tenon_str device,
+                                                 void* native_event);
+
+// Makes the next run record an event of the app after its work. If the run fails, the event may
+// never be recorded. May be called several times before a run.
+TENON_API tenon_status* tenon_context_record_event(tenon_context* context, tenon_str device,
+                                                   void* native_event);
 
 #ifdef __cplusplus
 }

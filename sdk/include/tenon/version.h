@@ -12,7 +12,7 @@
 
 // Backend ABI (backend.h, blob.h). Host and plugin agree on a minor version that both speak.
 #define TENON_ABI_MAJOR 0
-#define TENON_ABI_MINOR 3
+#define TENON_ABI_MINOR 4
 #define TENON_ABI_MINOR_OLDEST 2  // the oldest that this version of tenon speaks
 
 // The oldest host that a plugin runs in, as a minor version of the ABI. An author defines it before
@@ -27,6 +27,6 @@
 
 // Host API (tenon.h).
 #define TENON_API_MAJOR 0
-#define TENON_API_MINOR 3
+#define TENON_API_MINOR 4
 
 #endif
