@@ -45,6 +45,8 @@ constexpr const char* kUsage =
     "  --floors                with --fusion: take both numbers from the files of the families\n"
     "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
     "  --compile MODE          likewise: jit or aot\n"
+    "  --bind                  inputs and outputs of the judged device are bound to memory of the\n"
+    "                          app, aligned no better than the device demands\n"
     "  --run-only              each case compiles and runs on the device, with nothing compared;\n"
     "                          what it refuses is skipped\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
@@ -73,7 +75,7 @@ struct Options {
   size_t joined = 0, own_joined = 0;
   int64_t elements = std::numeric_limits<int64_t>::max();
   bool list = false, list_families = false, partial = false, verbose = false, fusion = false;
-  bool floors = false, run_only = false;
+  bool floors = false, run_only = false, bind = false;
 
   // Are the cases of a family all there?
   bool whole_families() const {
@@ -171,6 +173,8 @@ Options parse(int argc, char** argv) {
       o.list_families = true;
     else if (name == "--run-only")
       o.run_only = true;
+    else if (name == "--bind")
+      o.bind = true;
     else if (name == "--partial")
       o.partial = true;
     else if (name == "--verbose")
@@ -320,7 +324,13 @@ int prove_all(const Options& o, const Runtime& runtime, const Suite& suite) {
   };
   check_device(runtime, o.device);
   if (!o.run_only) check_device(runtime, o.oracle);
-  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, o.modes};
+  if (o.bind) {
+    uint64_t alignment = 0;
+    detail::check(
+        tenon_runtime_import_alignment(runtime.handle(), detail::str(o.device), &alignment));
+    if (alignment == 0) throw Usage("--bind: device " + o.device + " imports no memory of the app");
+  }
+  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, o.bind, o.modes};
   const Store nothing(runtime);
   const Executable open(runtime, Graph("open"), nothing, {.device = o.device});  // until the end
   const std::vector<Unit> units = units_of(o, suite);

@@ -15,6 +15,7 @@ struct Bench {  // where the proofs run
   bool partial = false;       // what the judged device refuses is skipped
   bool fusion = false;        // proves that only: see fusion.cpp
   bool run_only = false;      // results are not compared, with nothing
+  bool bind = false;          // inputs and outputs are in memory of the app
   ExecutableOptions modes{};  // how the judged device compiles and runs: exec_mode, lanes, aot
 };
 

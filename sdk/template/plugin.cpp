@@ -43,7 +43,10 @@ static constexpr sdk::Row kRows[] = {
 static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return {{.kind = "template", .name = "scalar loops in double", .memory_size = pages * page}};
+  return {{.kind = "template",
+           .name = "scalar loops in double",
+           .memory_size = pages * page,
+           .import_alignment = 1}};  // loops over elements accept any address of one
 }
 
 static constexpr sdk::PluginSpec kSpec{

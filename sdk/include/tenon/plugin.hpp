@@ -43,6 +43,12 @@ struct DeviceSpec {
   uint64_t max_allocation = 0;  // bytes of the largest allocation, 0 = memory_size
   uint64_t alignment = 64;      // bytes, of every value; a power of two
   uint32_t flags = 0;           // TENON_DEVICE_*; the layer adds HOST_ADDRESSABLE and HOST_THREADS
+  // Alignment that imported memory needs, in bytes: a power of two, 0 = alignment. Value::alignment()
+  // promises no more than this. Kernels that accept any address that is a multiple of the size of an
+  // element need no more than 1.
+  uint64_t import_alignment = 0;
+  // How DLPack names the device. 0: kDLCPU for a device with host memory, else no name.
+  uint32_t dlpack_type = 0, dlpack_id = 0;
 };
 
 // An open device with host memory. All functions may be called by several threads at the same time.
@@ -95,6 +101,9 @@ struct PluginSpec {
   // Opens device `index`. threads is at least 1. May be slow; may throw Failure or any exception.
   std::unique_ptr<Device> (*open)(const Runtime&, uint32_t index, uint32_t threads) = nullptr;
   bool streams = false;  // open() returns StreamDevices; for TENON_STREAM_PLUGIN
+  // (for devices with streams) The handles of streams and events are those of the driver, so that
+  // apps can share theirs: offers tenon.native_streams/1.
+  bool native_streams = false;
   // (optional) Ops of the plugin's own, registered in every process that loads it.
   std::span<const OpDesc> ops{};
   // (optional) Kernels for devices of other plugins: host_kernel(), cuda_kernel() (cuda_kernel.hpp).

@@ -49,6 +49,15 @@ class StreamDevice : public Device {
     deallocate(memory, bytes);
   }
 
+  // ---- Memory that somebody else allocated (optional)
+
+  virtual bool imports() const { return false; }
+  // Makes the memory usable and returns the address for kernels. Throws Failure if the device
+  // cannot read and write all of it.
+  virtual void* import_memory(void* address, uint64_t /*bytes*/) { return address; }
+  // Undoes import_memory(); `memory` is what that returned.
+  virtual void forget_memory(void* /*memory*/, uint64_t /*bytes*/) noexcept {}
+
   // ---- Streams and events
 
   virtual void* stream_create() = 0;

@@ -605,6 +605,13 @@ class Context {
     detail::check(tenon_context_create(executable.handle(), &handle));
     handle_.reset(handle);
   }
+  Context(Context&&) = default;
+  Context& operator=(Context&& other) noexcept {
+    handle_ = std::move(other.handle_);  // first: its end may call on_end_
+    on_end_ = std::move(other.on_end_);
+    progress_ = std::move(other.progress_);
+    return *this;
+  }
   tenon_context* handle() const { return handle_.get(); }
 
   void set(std::string_view input, const TensorType& t, const void* data, uint64_t size,
@@ -626,7 +633,78 @@ class Context {
     set(input, {detail::dtype_of<T>(), {}}, &scalar, sizeof scalar);
   }
 
+  // ---- Memory of the app, without a copy. tenon.h states how long it must stay valid.
+
+  // device: where data is, empty = host memory.
+  void bind(std::string_view name, const TensorType& t, void* data, uint64_t size,
+            std::string_view device = {}) {
+    tenon_tensor x = detail::tensor(t, data, size);
+    x.device = detail::str(device);
+    detail::check(tenon_context_bind(handle(), detail::str(name), &x));
+  }
+  // Of const elements: an input that nobody writes.
+  template <class T>
+  void bind(std::string_view name, std::vector<int64_t> dims, std::span<T> data) {
+    const TensorType t(detail::dtype_of<std::remove_const_t<T>>(), std::move(dims));
+    tenon_tensor x = detail::tensor(t, data.data(), data.size_bytes());
+    if (std::is_const_v<T>) x.flags = TENON_TENSOR_READ_ONLY;
+    detail::check(tenon_context_bind(handle(), detail::str(name), &x));
+  }
+  void unbind(std::string_view name) {
+    detail::check(tenon_context_unbind(handle(), detail::str(name)));
+  }
+  // Takes over the tensor, unless it throws.
+  void bind_dlpack(std::string_view name, DLManagedTensorVersioned* tensor) {
+    detail::check(tenon_context_bind_dlpack(handle(), detail::str(name), tensor));
+  }
+  // The caller calls the deleter of the result.
+  DLManagedTensorVersioned* output_dlpack(std::string_view output) {
+    DLManagedTensorVersioned* tensor = nullptr;
+    detail::check(tenon_context_output_dlpack(handle(), detail::str(output), &tensor));
+    return tensor;
+  }
+  // Where an output of the last run is; valid until the next run.
+  tenon_tensor output(std::string_view output) {
+    tenon_tensor x{};
+    x.struct_size = sizeof x;
+    detail::check(tenon_context_output(handle(), detail::str(output), &x));
+    return x;
+  }
+
+  // ---- Streams and events of the app
+
+  void use_stream(std::string_view device, void* native_stream) {
+    detail::check(tenon_context_use_stream(handle(), detail::str(device), native_stream));
+  }
+  void* stream(std::string_view device) {
+    void* native = nullptr;
+    detail::check(tenon_context_stream(handle(), detail::str(device), &native));
+    return native;
+  }
+  void wait_event(std::string_view device, void* native_event) {
+    detail::check(tenon_context_wait_event(handle(), detail::str(device), native_event));
+  }
+  void record_event(std::string_view device, void* native_event) {
+    detail::check(tenon_context_record_event(handle(), detail::str(device), native_event));
+  }
+
+  // ---- Runs
+
   void run() { detail::check(tenon_context_run(handle())); }
+  // Called when an asynchronous run ends. It only signals: it does not call tenon, and does not
+  // throw. Empty removes it.
+  void on_end(std::function<void(tenon_code)> callback) {
+    auto kept =
+        callback ? std::make_unique<std::function<void(tenon_code)>>(std::move(callback)) : nullptr;
+    const auto call = [](void* user, tenon_code code) {
+      (*static_cast<std::function<void(tenon_code)>*>(user))(code);
+    };
+    detail::check(kept ? tenon_context_on_end(handle(), call, kept.get())
+                       : tenon_context_on_end(handle(), nullptr, nullptr));
+    on_end_ = std::move(kept);
+  }
+  // [any-thread]
+  void cancel() { tenon_context_cancel(handle()); }
   void run_async() { detail::check(tenon_context_run_async(handle())); }
   bool done() {
     uint32_t done = 0;
@@ -663,7 +741,9 @@ class Context {
 
  private:
   std::shared_ptr<std::function<bool(uint32_t, uint32_t)>> progress_;
-  detail::Handle<tenon_context, tenon_context_destroy> handle_;
+  std::unique_ptr<std::function<void(tenon_code)>> on_end_;
+  detail::Handle<tenon_context, tenon_context_destroy>
+      handle_;  // first to go: it waits for the run
 };
 
 }  // namespace tenon

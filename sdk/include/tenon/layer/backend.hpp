@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "../derived_weights.h"
+#include "../import_memory.h"
 #include "../prepare.h"
 #include "guest.hpp"
 #include "instance.hpp"
@@ -164,7 +165,10 @@ inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_opti
 
 inline void buffer_destroy(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
-  b->device->device->deallocate(b->bytes, b->size, b->kind);
+  if (!b->imported)
+    b->device->device->deallocate(b->bytes, b->size, b->kind);
+  else if (b->release)
+    b->release(b->user);
   delete b;
 }
 
@@ -220,9 +224,12 @@ inline tenon_blob open_blob(const void* bytes, uint64_t size) {
   return blob;
 }
 
+// Values may be in memory of the app, which may be aligned to less than the device's own.
 inline Target target_of(const DeviceState& state) {
-  return {state.device.get(), state.spec.alignment, !state.plugin->spec->streams,
-          state.plugin->runtime.abi_minor,
+  const uint64_t imported = state.spec.import_alignment;
+  return {state.device.get(),
+          imported ? std::min(imported, state.spec.alignment) : state.spec.alignment,
+          !state.plugin->spec->streams, state.plugin->runtime.abi_minor,
           state.plugin->spec->streams ? state.plugin->spec->adopt : adopt_host_kernel};
 }
 
@@ -379,6 +386,60 @@ inline tenon_status* derive(tenon_program* program, const tenon_derive_args* arg
   });
 }
 
+// ---- Imported memory
+
+inline constexpr uint32_t kDlpackCpu = 1;
+
+inline tenon_import_info import_info_of(const DeviceSpec& d, bool host_memory) {
+  tenon_import_info info{};
+  info.alignment = d.import_alignment ? d.import_alignment : d.alignment;
+  info.dlpack_type = d.dlpack_type;
+  info.dlpack_id = d.dlpack_id;
+  if (host_memory && info.dlpack_type == 0) info.dlpack_type = kDlpackCpu;
+  return info;
+}
+
+// Writes the fields that the host's struct has.
+inline void give_import_info(tenon_import_info* out, tenon_import_info info) {
+  const uint64_t size = std::min<uint64_t>(out->struct_size, sizeof info);
+  info.struct_size = out->struct_size;
+  std::memcpy(out, &info, size);
+}
+
+inline tenon_status* import_info(tenon_device* device, tenon_import_info* out) noexcept {
+  give_import_info(out, import_info_of(behind<DeviceState>(device)->spec, true));
+  return nullptr;
+}
+
+// import_memory: gives the address for kernels.
+template <class Import>
+tenon_status* import_with(tenon_device* device, const tenon_import_options* options,
+                          tenon_buffer** out, Import&& import_memory) noexcept {
+  auto* state = behind<DeviceState>(device);
+  return guarded({state->plugin, "import_buffer"}, [&] {
+    check(options->size > 0, "an import of size 0");
+    const uint64_t alignment = import_info_of(state->spec, true).alignment;
+    const auto address = reinterpret_cast<uintptr_t>(options->address);
+    check(address != 0, "an import of " + std::to_string(options->size) + " bytes at null");
+    check(address % alignment == 0, "memory of " + std::to_string(options->size) +
+                                        " bytes is aligned to " +
+                                        std::to_string(address & (~address + 1)) +
+                                        " bytes, expected " + std::to_string(alignment));
+    check(options->size <= UINTPTR_MAX - address, "memory wraps around the address space");
+    auto buffer =
+        std::make_unique<Buffer>(Buffer{state, nullptr, options->size, TENON_MEMORY_DEVICE, true});
+    buffer->bytes = static_cast<unsigned char*>(import_memory(*state, options->address));
+    buffer->release = options->release;
+    buffer->user = options->user;
+    *out = reinterpret_cast<tenon_buffer*>(buffer.release());
+  });
+}
+
+inline tenon_status* import_buffer(tenon_device* device, const tenon_import_options* options,
+                                   tenon_buffer** out) noexcept {
+  return import_with(device, options, out, [](DeviceState&, void* address) { return address; });
+}
+
 // ---- Instances ----------------------------------------------------------------------------------
 
 inline tenon_status* instantiate(tenon_program* program, const tenon_binding* binding,
@@ -402,8 +463,14 @@ inline tenon_status* rebind(tenon_instance* instance, const tenon_binding* bindi
 struct Job {
   Instance* instance;
   uint64_t run_id;
+  const uint32_t* cancel;
   tenon_status* failure = nullptr;
 };
+
+// The word that the host sets to end a run between two steps, or nullptr.
+inline const uint32_t* cancel_word(const tenon_run_args& args) {
+  return TENON_HAS(tenon_run_args, &args, cancel) ? args.cancel : nullptr;
+}
 
 // Calls body(&job) within Device::run().
 inline tenon_status* run_job(Job job, const tenon_run_args* args, void (*body)(void*)) noexcept {
@@ -417,10 +484,11 @@ inline tenon_status* run_job(Job job, const tenon_run_args* args, void (*body)(v
 }
 
 inline tenon_status* run(tenon_instance* instance, const tenon_run_args* args) noexcept {
-  return run_job({behind<Instance>(instance), args->run_id}, args, [](void* arg) {
-    auto* j = static_cast<Job*>(arg);
-    j->instance->run(j->run_id, j->failure);
-  });
+  return run_job({behind<Instance>(instance), args->run_id, cancel_word(*args)}, args,
+                 [](void* arg) {
+                   auto* j = static_cast<Job*>(arg);
+                   j->instance->run(j->run_id, j->cancel, j->failure);
+                 });
 }
 
 // ---- Profiler -----------------------------------------------------------------------------------
@@ -430,9 +498,9 @@ inline tenon_status* run_measured(tenon_instance* instance, const tenon_run_args
   tenon_status* failure =
       guarded({i->program().device->plugin, "run", args->run_id}, [&] { i->clear_times(); });
   if (failure) return failure;
-  return run_job({i, args->run_id}, args, [](void* arg) {
+  return run_job({i, args->run_id, cancel_word(*args)}, args, [](void* arg) {
     auto* j = static_cast<Job*>(arg);
-    j->instance->run_measured(j->run_id, j->failure);
+    j->instance->run_measured(j->run_id, j->cancel, j->failure);
   });
 }
 
@@ -467,10 +535,13 @@ inline const tenon_kernels* kernels_of(tenon_plugin* plugin) {
 inline const void* get_extension(tenon_plugin* plugin, tenon_str id) noexcept {
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), run_measured, step_times};
   static constexpr tenon_derived_weights derived = {sizeof(tenon_derived_weights), derive};
+  static constexpr tenon_import_memory imports = {sizeof(tenon_import_memory), import_info,
+                                                  import_buffer, buffer_address};
   if (text(id) == TENON_PROFILER_ID) return &profiler;
   if (text(id) == TENON_PREPARE_ID) return &kPrepare;
   if (text(id) == TENON_OPS_ID) return ops_of(plugin);
   if (text(id) == TENON_KERNELS_ID) return kernels_of(plugin);
+  if (text(id) == TENON_IMPORT_MEMORY_ID) return &imports;
   return text(id) == TENON_DERIVED_WEIGHTS_ID ? &derived : nullptr;
 }
 

@@ -26,6 +26,11 @@ inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot,
   return buffer.bytes + slot.offset;
 }
 
+inline void throw_if_cancelled(const uint32_t* cancel, const char* before = "this step") {
+  if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0)
+    throw Failure(TENON_CANCELLED, std::string("the run was cancelled before ") + before);
+}
+
 class Instance {
  public:
   explicit Instance(const CompiledProgram* program) : program_(program) {}
@@ -71,12 +76,13 @@ class Instance {
   }
 
   // Never throws, because Device::run() calls it. Stores the failure, if any, in `failure`.
-  void run(uint64_t run_id, tenon_status*& failure) const noexcept {
-    each_step(run_id, failure, [](const Prepared& step) { (*step.run)(step.call); });
+  // cancel: may be nullptr; see tenon_run_args.
+  void run(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure) const noexcept {
+    each_step(run_id, cancel, failure, [](const Prepared& step) { (*step.run)(step.call); });
   }
   // The same, with times.
-  void run_measured(uint64_t run_id, tenon_status*& failure) noexcept {
-    each_step(run_id, failure, [this](const Prepared& step) {
+  void run_measured(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure) noexcept {
+    each_step(run_id, cancel, failure, [this](const Prepared& step) {
       tenon_step_time& time = times_[step.index];
       time.begin_ns = now();
       (*step.run)(step.call);
@@ -97,9 +103,11 @@ class Instance {
 
  private:
   template <class Do>
-  void each_step(uint64_t run_id, tenon_status*& failure, Do&& run) const noexcept {
+  void each_step(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure,
+                 Do&& run) const noexcept {
     for (const Prepared& step : steps_) {
       try {
+        throw_if_cancelled(cancel);
         run(step);
       } catch (...) {
         failure = status_of_exception({program_->device->plugin, "run", run_id, step.index,

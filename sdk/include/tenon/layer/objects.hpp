@@ -37,6 +37,9 @@ struct Buffer {
   unsigned char* bytes;
   uint64_t size;
   uint32_t kind;  // TENON_MEMORY_*
+  bool imported = false;
+  void (*release)(void* user) = nullptr;  // of imported memory
+  void* user = nullptr;
 };
 
 struct CompiledProgram {

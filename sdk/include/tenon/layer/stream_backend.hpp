@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../choices.h"
+#include "../native_streams.h"
 #include "ranges.hpp"
 #include "stream_instance.hpp"
 
@@ -204,6 +205,50 @@ inline tenon_status* stream_buffer_copy(tenon_buffer* target, uint64_t target_of
   });
 }
 
+// ---- Imported memory
+
+inline tenon_status* stream_import_info(tenon_device* device, tenon_import_info* out) noexcept {
+  const auto* state = behind<DeviceState>(device);
+  tenon_import_info info =
+      import_info_of(state->spec, (state->spec.flags & TENON_DEVICE_HOST_ADDRESSABLE) != 0);
+  if (!stream_device(*state).imports()) info.alignment = 0;
+  give_import_info(out, info);
+  return nullptr;
+}
+
+inline tenon_status* stream_import_buffer(tenon_device* device, const tenon_import_options* options,
+                                          tenon_buffer** out) noexcept {
+  return import_with(device, options, out, [&](DeviceState& state, void* address) {
+    if (!stream_device(state).imports())
+      throw Failure(TENON_UNSUPPORTED, "this device imports no memory");
+    return stream_device(state).import_memory(address, options->size);
+  });
+}
+
+inline void stream_buffer_destroy(tenon_buffer* buffer) noexcept {
+  const auto* b = behind<Buffer>(buffer);
+  if (b->imported) stream_device(*b->device).forget_memory(b->bytes, b->size);
+  buffer_destroy(buffer);
+}
+
+// ---- Streams and events of the driver
+
+inline void* native_stream(tenon_stream* stream) noexcept { return behind<Stream>(stream)->native; }
+inline tenon_status* native_wait(tenon_stream* stream, void* native_event) noexcept {
+  auto* s = behind<Stream>(stream);
+  return guarded({s->device->plugin, "wait"}, [&] {
+    check(native_event != nullptr, "the event is null");
+    stream_device(*s->device).stream_wait(s->native, native_event);
+  });
+}
+inline tenon_status* native_record(tenon_stream* stream, void* native_event) noexcept {
+  auto* s = behind<Stream>(stream);
+  return guarded({s->device->plugin, "record"}, [&] {
+    check(native_event != nullptr, "the event is null");
+    stream_device(*s->device).event_record(native_event, s->native);
+  });
+}
+
 // ---- Instances
 
 inline tenon_status* stream_instantiate(tenon_program* program, const tenon_binding* binding,
@@ -228,6 +273,7 @@ struct StreamJob {
   StreamInstance* instance;
   uint64_t run_id;
   bool measured;
+  const uint32_t* cancel;
   void* stream = nullptr;
   std::shared_ptr<Outcome> outcome{};
   tenon_status* failure = nullptr;
@@ -236,7 +282,7 @@ struct StreamJob {
     auto* j = static_cast<StreamJob*>(arg);
     uint32_t step = TENON_NONE;
     try {
-      j->outcome = j->instance->enqueue(j->run_id, j->stream, j->measured, step);
+      j->outcome = j->instance->enqueue(j->run_id, j->stream, j->measured, j->cancel, step);
     } catch (...) {
       const CompiledProgram& p = j->instance->program();
       j->failure =
@@ -250,7 +296,7 @@ inline tenon_status* stream_run_job(tenon_instance* instance, const tenon_run_ar
                                     bool measured) noexcept {
   auto* i = behind<StreamInstance>(instance);
   const DeviceState& device = *i->program().device;
-  StreamJob job{i, args->run_id, measured};
+  StreamJob job{i, args->run_id, measured, cancel_word(*args)};
   tenon_status* outside = guarded({device.plugin, "run", args->run_id}, [&] {
     auto* stream = args->stream ? behind<Stream>(args->stream) : nullptr;
     job.stream = stream ? stream->native : i->own_stream();
@@ -333,6 +379,13 @@ inline const void* stream_extension(tenon_plugin* plugin, tenon_str id) noexcept
   static constexpr tenon_profiler profiler = {sizeof(tenon_profiler), stream_run_measured,
                                               stream_step_times};
   static constexpr tenon_choices choices = {sizeof(tenon_choices), list_choices, take_choice};
+  static constexpr tenon_import_memory imports = {sizeof(tenon_import_memory), stream_import_info,
+                                                  stream_import_buffer, buffer_address};
+  static constexpr tenon_native_streams natives = {sizeof(tenon_native_streams), native_stream,
+                                                   native_wait, native_record};
+  if (text(id) == TENON_IMPORT_MEMORY_ID) return &imports;
+  if (text(id) == TENON_NATIVE_STREAMS_ID)
+    return behind<PluginState>(plugin)->spec->native_streams ? &natives : nullptr;
   if (text(id) == TENON_PROFILER_ID) return &profiler;
   if (text(id) == TENON_CHOICES_ID) return &choices;
   if (text(id) == TENON_OPS_ID) return ops_of(plugin);
@@ -343,6 +396,7 @@ inline const void* stream_extension(tenon_plugin* plugin, tenon_str id) noexcept
 constexpr tenon_backend stream_backend_table(const PluginSpec& spec,
                                              CreateFunction create_function) {
   tenon_backend t = backend_table(spec, create_function);
+  t.buffer_destroy = stream_buffer_destroy;
   t.buffer_write = stream_buffer_write;
   t.buffer_read = stream_buffer_read;
   t.buffer_address = stream_buffer_address;

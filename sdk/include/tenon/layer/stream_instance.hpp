@@ -100,9 +100,10 @@ class StreamInstance : public Instance {
   }
 
   // Enqueues one run. Returns its outcome if the data can make it fail. `measured`: times each
-  // step; the steps then run one by one. On failure, `step` is the step that could not be enqueued,
-  // or TENON_NONE.
-  std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, bool measured, uint32_t& step) {
+  // step; the steps then run one by one. cancel: may be nullptr; see tenon_run_args. On failure,
+  // `step` is the step that could not be enqueued, or TENON_NONE.
+  std::shared_ptr<Outcome> enqueue(uint64_t run_id, void* stream, bool measured,
+                                   const uint32_t* cancel, uint32_t& step) {
     settle();
     std::shared_ptr<Outcome> outcome;
     if (can_fail_) {
@@ -113,12 +114,16 @@ class StreamInstance : public Instance {
       outcome = std::make_shared<Outcome>(&program(), word_.host, run_id);
     }
     measured_ = measured;
+    cancel_ = nullptr;  // a capture is for later runs too
     if (measured) timers_.begin(program().program.steps.size(), stream);
     if (!measured && !recording_ && wants_recording()) record();
+    throw_if_cancelled(cancel, "its first step");
+    cancel_ = cancel;
     if (recording_ && !measured)
       device_.replay(recording_, stream);
     else
       run_all(stream, step);
+    cancel_ = nullptr;
     ++runs_;
     last_ = outcome;
     return outcome;
@@ -192,6 +197,7 @@ class StreamInstance : public Instance {
 
   void one_step(const Prepared& prepared, void* stream, uint32_t& step) {
     step = prepared.index;
+    throw_if_cancelled(cancel_);
     Call call = prepared.call;
     call.stream = stream;
     call.error = word_.device;
@@ -245,7 +251,8 @@ class StreamInstance : public Instance {
   static constexpr int kMostRecordings = 3;
   int failed_recordings_ = 0;
   bool can_fail_ = false, measured_ = false;
-  bool clean_ = false;  // the device's error word is in its initial state
+  const uint32_t* cancel_ = nullptr;  // of the run that is being enqueued
+  bool clean_ = false;                // the device's error word is in its initial state
   void* own_ = nullptr;
   void* recording_ = nullptr;
   uint64_t runs_ = 0;
