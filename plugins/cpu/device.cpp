@@ -48,7 +48,11 @@ class CpuDevice final : public sdk::Device {
 }  // namespace
 
 std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
-  return {{.kind = "cpu", .name = processor_name(), .reason = "", .memory_size = memory_size()}};
+  return {{.kind = "cpu",
+           .name = processor_name(),
+           .reason = "",
+           .memory_size = memory_size(),
+           .import_alignment = 1}};
 }
 
 std::unique_ptr<sdk::Device> open(const sdk::Runtime& runtime, uint32_t, uint32_t threads) {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kOldestMajor = 7, kOldestMinor = 5;
 constexpr uint64_t kAlignment = 256;
+constexpr uint64_t kImportAlignment = 16;  // of the widest loads and of tensor maps
+constexpr uint32_t kDlpackCuda = 2;
 
 // TENON_CUDA_EARLY_LAUNCH=0: no kernel is launched early.
 bool early_launches_wanted() {
@@ -91,6 +93,9 @@ std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
     spec.kind = "cuda";
     spec.alignment = kAlignment;
     spec.flags = TENON_DEVICE_REBIND_DEAR | TENON_DEVICE_LANES;
+    spec.import_alignment = kImportAlignment;
+    spec.dlpack_type = kDlpackCuda;
+    spec.dlpack_id = static_cast<uint32_t>(i);
     try {
       DeviceId id = 0;
       TENON_CUDA(device_get, &id, i);
@@ -233,6 +238,31 @@ void CudaDevice::deallocate(void* memory, uint64_t bytes, uint32_t kind) noexcep
     else
       driver().plain_free(address_of(memory));
   });
+}
+
+// Checks the first and the last byte: an app may map a range from several allocations, so the range
+// of one of them says nothing. A hole in between is not detected.
+void* CudaDevice::import_memory(void* address, uint64_t bytes) {
+  const Current current(context());
+  constexpr unsigned kOnDevice = 2;
+  for (const Address at : {address_of(address), address_of(address) + bytes - 1}) {
+    unsigned memory = 0;
+    int device = -1;
+    const Result r = driver().pointer_attribute(&memory, attribute::pointer_memory, at);
+    if (r != result::success && r != result::invalid_value) driver().check("pointer_attribute", r);
+    if (r != result::success || memory != kOnDevice)
+      throw sdk::Failure(
+          TENON_INVALID_ARGUMENT,
+          "memory of " + std::to_string(bytes) +
+              " bytes: expected memory of a CUDA device, got an address that is not");
+    TENON_CUDA(pointer_attribute, &device, attribute::pointer_device, at);
+    if (device != context_.id)
+      throw sdk::Failure(TENON_INVALID_ARGUMENT, "memory of " + std::to_string(bytes) +
+                                                     " bytes: expected device " +
+                                                     std::to_string(context_.id) +
+                                                     ", it is on device " + std::to_string(device));
+  }
+  return address;
 }
 
 void CudaDevice::write(void* target, const void* source, uint64_t size, void* stream) {

@@ -80,6 +80,9 @@ class CudaDevice final : public sdk::StreamDevice {
   void deallocate(void* memory, uint64_t bytes, uint32_t kind) noexcept override;
   void run(void (*body)(void*), void* arg) override;
 
+  bool imports() const override { return true; }
+  void* import_memory(void* address, uint64_t bytes) override;
+
   void* stream_create() override;
   void stream_destroy(void* stream) noexcept override;
   void stream_synchronize(void* stream) override;

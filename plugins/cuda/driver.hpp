@@ -69,6 +69,8 @@ namespace attribute {
 inline constexpr int multiprocessors = 16, compute_mode = 20, l2_bytes = 38, major = 75, minor = 76,
                      shared_per_block_optin = 97, memory_pools = 115;
 inline constexpr int pool_release_threshold = 4, function_dynamic_shared = 8;
+// Attributes of an address.
+inline constexpr int pointer_memory = 2, pointer_device = 9;
 }  // namespace attribute
 inline constexpr unsigned kStreamNonBlocking = 1, kEventTiming = 0, kEventNoTiming = 2,
                           kHostPortable = 1, kHostMapped = 2, kManagedGlobal = 1;

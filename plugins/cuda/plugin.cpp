@@ -16,6 +16,7 @@ constexpr sdk::PluginSpec kSpec{.name = "cuda",
                                 .note = note,
                                 .open = open,
                                 .streams = true,
+                                .native_streams = true,
                                 .kernel_form = TENON_CUDA_KERNEL_ID,
                                 .adopt = adopt_text};
 
