@@ -41,65 +41,6 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
   }
 }
 
-namespace {
-
-// Checks that all elements that the strides address are among the `room` elements at data.
-void check_reach(const Shape& shape, const int64_t* strides, uint64_t room, std::string_view what) {
-  if (shape.elements() == 0) return;
-  int64_t lowest = 0, highest = 0;
-  bool overflow = false;
-  for (int i = 0; i < shape.rank(); ++i) {
-    int64_t span = 0;
-    overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &span);
-    int64_t& end = span < 0 ? lowest : highest;
-    overflow |= __builtin_add_overflow(end, span, &end);
-  }
-  if (overflow || lowest < 0 || static_cast<uint64_t>(highest) >= room)
-    fail(Code::invalid_argument, what, ": its strides leave the ", room, " elements of data");
-}
-
-}  // namespace
-
-HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
-  if (!given) fail(Code::invalid_argument, what, ": the tensor is NULL");
-  const tenon_tensor t = taken(given, what);
-  HostTensor out;
-  if (tenon_dtype_bits(t.dtype) == 0) fail(Code::dtype_mismatch, what, ": the dtype is unknown");
-  out.type = {t.dtype, shape_from(t.rank, t.dims)};
-  if (!out.type.shape.numeric()) fail(Code::shape_mismatch, what, ": a dim is negative");
-  const uint64_t dense = type_bytes(out.type);
-  if (dense && !t.data) fail(Code::invalid_argument, what, ": data is NULL");
-  const auto* bytes = static_cast<const std::byte*>(t.data);
-  if (!t.strides) {
-    if (t.size < dense)
-      fail(Code::invalid_argument, what, ": ", out.type.text(), " has ", dense, " bytes, got ",
-           t.size);
-    out.content = {bytes, dense};
-    return out;
-  }
-  const uint64_t each = tenon_dtype_bits(t.dtype) / 8;
-  if (each == 0) fail(Code::unsupported, what, ": strides on a dtype of less than a byte");
-  const int rank = out.type.shape.rank();
-  const int64_t elements = out.type.shape.elements();
-  check_reach(out.type.shape, t.strides, t.size / each, what);
-  out.gathered.resize(dense);
-  out.content = out.gathered;
-  std::array<int64_t, TENON_MAX_RANK> index{};
-  int64_t offset = 0;
-  for (int64_t i = 0; i < elements; ++i) {
-    std::memcpy(out.gathered.data() + static_cast<uint64_t>(i) * each,
-                bytes + static_cast<uint64_t>(offset) * each, each);
-    for (int k = rank - 1; k >= 0; --k) {
-      const auto axis = static_cast<size_t>(k);
-      offset += t.strides[axis];
-      if (++index[axis] < out.type.shape[k]) break;
-      offset -= index[axis] * t.strides[axis];
-      index[axis] = 0;
-    }
-  }
-  return out;
-}
-
 }  // namespace tenon::core
 
 using namespace tenon::core;

@@ -63,12 +63,4 @@ tenon_status* door(const char* name, Body&& body) noexcept {
   }
 }
 
-// The dense bytes of a caller's tensor: checked, with strides resolved.
-struct HostTensor {
-  Type type;
-  Bytes gathered;  // used if it was strided
-  std::span<const std::byte> content;
-};
-HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
-
 }  // namespace tenon::core

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/door.hpp"
+#include "api/tensor.hpp"
 
 using namespace tenon::core;
 
@@ -159,9 +160,65 @@ void tenon_context_destroy(tenon_context* context) { delete context; }
 tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                 const tenon_tensor* tensor) {
   return door("tenon_context_set", [&] {
-    const HostTensor t = host_tensor(tensor, cat("input '", view(input), "'"));
-    need(context, "context").context.set(view(input), t.type, t.content);
+    Context& c = need(context, "context").context;
+    const HostTensor t =
+        host_tensor(c.executable().runtime(), tensor, cat("input '", view(input), "'"));
+    c.set(view(input), t.type, t.content);
   });
+}
+
+tenon_status* tenon_context_bind(tenon_context* context, tenon_str name,
+                                 const tenon_tensor* tensor) {
+  return door("tenon_context_bind", [&] {
+    Context& c = need(context, "context").context;
+    c.bind(view(name),
+           app_tensor(c.executable().runtime(), tensor, cat("'", view(name), "'"), nullptr));
+  });
+}
+
+tenon_status* tenon_context_unbind(tenon_context* context, tenon_str name) {
+  return door("tenon_context_unbind", [&] { need(context, "context").context.unbind(view(name)); });
+}
+
+tenon_status* tenon_context_use_stream(tenon_context* context, tenon_str device,
+                                       void* native_stream) {
+  return door("tenon_context_use_stream",
+              [&] { need(context, "context").context.use_stream(view(device), native_stream); });
+}
+
+tenon_status* tenon_context_stream(tenon_context* context, tenon_str device,
+                                   void** out_native_stream) {
+  return door("tenon_context_stream", [&] {
+    void* stream = need(context, "context").context.native_stream(view(device));
+    need(out_native_stream, "out_native_stream") = stream;
+  });
+}
+
+tenon_status* tenon_context_wait_event(tenon_context* context, tenon_str device,
+                                       void* native_event) {
+  return door("tenon_context_wait_event",
+              [&] { need(context, "context").context.wait_event(view(device), native_event); });
+}
+
+tenon_status* tenon_context_record_event(tenon_context* context, tenon_str device,
+                                         void* native_event) {
+  return door("tenon_context_record_event",
+              [&] { need(context, "context").context.record_event(view(device), native_event); });
+}
+
+tenon_status* tenon_context_on_end(tenon_context* context,
+                                   void (*callback)(void* user, tenon_code code), void* user) {
+  return door("tenon_context_on_end", [&] {
+    Context& c = need(context, "context").context;
+    if (callback)
+      c.on_end([=](Code code) { callback(user, static_cast<tenon_code>(code)); });
+    else
+      c.on_end({});
+  });
+}
+
+void tenon_context_cancel(tenon_context* context) {
+  if (context) context->context.cancel();
 }
 
 tenon_status* tenon_context_run(tenon_context* context) {
@@ -191,6 +248,24 @@ tenon_status* tenon_context_output_type(tenon_context* context, tenon_str output
   return door("tenon_context_output_type", [&] {
     need(out_type, "out_type");
     give(*out_type, to_c(need(context, "context").context.output_type(view(output))), "out_type");
+  });
+}
+
+tenon_status* tenon_context_output(tenon_context* context, tenon_str output,
+                                   tenon_tensor* out_tensor) {
+  return door("tenon_context_output", [&] {
+    Context& c = need(context, "context").context;
+    need(out_tensor, "out_tensor");
+    const Type& type = c.output_type(view(output));
+    const OutputPlace place = c.output_place(view(output));
+    tenon_tensor t{};
+    t.dims = type.shape.begin();
+    t.data = place.address;
+    t.size = type_bytes(type);
+    t.rank = static_cast<uint32_t>(type.shape.rank());
+    t.dtype = type.dtype;
+    if (place.device) t.device = c_str(place.device->info().id);
+    give(*out_tensor, t, "out_tensor");
   });
 }
 

@@ -151,6 +151,14 @@ uint32_t tenon_runtime_device_count(const tenon_runtime* runtime) {
   return runtime ? static_cast<uint32_t>(runtime->devices.size()) : 0;
 }
 
+tenon_status* tenon_runtime_import_alignment(tenon_runtime* runtime, tenon_str device,
+                                             uint64_t* out_alignment) {
+  return door("tenon_runtime_import_alignment", [&] {
+    const auto opened = need(runtime, "runtime").runtime->host.open(view(device));
+    need(out_alignment, "out_alignment") = opened->import_info().alignment;
+  });
+}
+
 tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
                                    tenon_device_entry* out) {
   return door("tenon_runtime_device", [&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C functions for the store and its files.
 #include "api/door.hpp"
+#include "api/tensor.hpp"
 #include "base/number.hpp"
 #include "import/safetensors.hpp"
 
@@ -71,8 +72,9 @@ void tenon_store_destroy(tenon_store* store) { delete store; }
 tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name,
                               const tenon_tensor* tensor) {
   return door("tenon_store_set", [&] {
-    const HostTensor t = host_tensor(tensor, view(name));
-    need(store, "store").store->set(space_from(space), std::string(view(name)), t.type, t.content);
+    const auto& runtime = need(store, "store").runtime;
+    const HostTensor t = host_tensor(*runtime, tensor, view(name));
+    store->store->set(space_from(space), std::string(view(name)), t.type, t.content);
   });
 }
 

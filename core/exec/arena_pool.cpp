@@ -121,6 +121,15 @@ void ArenaPool::forget(Lease& lease, Chunks& held) noexcept {
   held.clear();
 }
 
+void ArenaPool::free_instances(Lease& lease) noexcept {
+  std::vector<std::shared_ptr<Instance>> instances;
+  std::vector<std::shared_ptr<HostedRegion>> hosted;
+  const std::lock_guard lock(*mutex_);
+  instances.swap(lease.instances);
+  hosted.swap(lease.hosted);
+  lease.ready = false;
+}
+
 void ArenaPool::flush() {
   Trash trash;
   const std::lock_guard lock(*mutex_);

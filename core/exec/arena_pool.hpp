@@ -48,6 +48,9 @@ class ArenaPool {
   // Forgets a lease that is about to be destroyed. [any-thread]
   void forget(Lease& lease, Chunks& held) noexcept;
 
+  // Frees the instances of a lease that does not run. [any-thread]
+  void free_instances(Lease& lease) noexcept;
+
   // Frees all idle buffers, and the instances that are bound to them. [any-thread]
   void flush();
 

@@ -3,7 +3,9 @@
 #include "exec/context.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "exec/context_text.hpp"
 #include "exec/derive.hpp"
 #include "exec/flight.hpp"
 
@@ -34,29 +36,18 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
   forbid_in_flight("an input is set");
   const Graph& graph = executable_->graph();
   const Value v = graph.find(Space::input, name);
-  if (!v) {
-    std::string known;
-    for (Value i : graph.inputs()) known += cat(known.empty() ? "" : ", ", "'", graph[i].name, "'");
+  if (!v)
     fail(Code::not_found, "input '", name, "': the graph has no such input",
-         known.empty() ? "" : "; it has ", known);
-  }
-  const Type& wanted = graph.type(v);
-  if (type.dtype != wanted.dtype)
-    fail(Code::dtype_mismatch, "input '", name, "': expected ", wanted.text(), ", got ",
-         type.text());
-  bool fits = type.shape.rank() == wanted.shape.rank();
-  for (int i = 0; fits && i < type.shape.rank(); ++i)
-    fits = is_symbol(wanted.shape[i]) || wanted.shape[i] == type.shape[i];
-  if (!fits)
-    fail(Code::shape_mismatch, "input '", name, "': expected ", wanted.text(), ", got ",
-         type.text());
+         inputs_of("; it has ", graph));
+  check_type(cat("input '", name, "'"), graph.type(v), type);
   if (const uint64_t size = type_bytes(type); content.size() != size)
     fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ",
          content.size());
   Input& input = inputs_[std::string(name)];
   input.type = type;
   input.content.assign(content.begin(), content.end());
-  ++input.version;
+  input.version = ++versions_;
+  if (const auto old = std::exchange(input.bound, nullptr)) forget(old, true);
 }
 
 Lease& Context::prepare() {
@@ -79,39 +70,32 @@ Lease& Context::prepare() {
   else
     bound = executable_->plan_for(executable_->bind_inputs(types));
   const Plan& plan = bound->plan;
+  make_streams(plan);
   auto found = std::find_if(leases_.begin(), leases_.end(),
                             [&](const auto& l) { return l->bound == bound; });
   if (found == leases_.end()) {
     auto lease = std::make_shared<Lease>(bound);
-    const size_t devices = plan.devices.size();
-    for (const PlannedInput& in : plan.inputs) {
-      auto& buffers = lease->inputs.emplace_back(devices);
-      for (uint32_t d : in.devices)
-        if (const uint64_t size = type_bytes(in.type))
-          buffers[d] = plan.devices[d]->buffer(size, "input");
-    }
-    lease->input_versions.assign(plan.inputs.size(), 0);
-    for (const OutputSlot& out : plan.output_slots) {
-      const uint64_t size = type_bytes(out.type);
-      lease->outputs.push_back(size ? plan.devices[out.device]->buffer(size, "output") : nullptr);
-    }
+    place(*lease);
     for (const PlannedRegion& region : plan.regions) {
       Device& device = *plan.devices[region.device];
       lease->events.push_back(device.has_streams() ? device.event() : nullptr);
-    }
-    if (streams_.empty()) {
-      std::vector<std::shared_ptr<Stream>> streams;
-      for (const auto& device : plan.devices)
-        streams.push_back(device->has_streams() ? device->stream() : nullptr);
-      streams_ = std::move(streams);
     }
     leases_.insert(leases_.begin(), std::move(lease));
     if (leases_.size() > kMostLeases) leases_.pop_back();
   } else {
     std::rotate(leases_.begin(), found, found + 1);
+    place(*leases_.front());
   }
-  Lease& lease = *leases_.front();
+  // Memory that other leases were bound to is given up now.
+  for (size_t i = 1; i < leases_.size(); ++i)
+    if (std::exchange(leases_[i]->moved, false)) leases_[i]->free_instances();
+  find_entries(*leases_.front());
+  return *leases_.front();
+}
 
+void Context::find_entries(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  const Graph& graph = executable_->graph();
   const Store& store = *executable_->store();
   if (const uint64_t version = store.version(); lease.store_version != version) {
     lease.entries.clear();
@@ -133,7 +117,6 @@ Lease& Context::prepare() {
     lease.generations.assign(plan.entries.size(), 0);
     lease.store_version = version;
   }
-  return lease;
 }
 
 // Weights and state. Only what changed since the lease was bound to it is looked at: a model has
@@ -177,18 +160,36 @@ void Context::bind_entries(Lease& lease, RunTrace* trace) {
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease, RunTrace* trace) {
   lease.borrow();
+  if (std::exchange(lease.moved, false)) lease.ready = false;
+  write_inputs(lease, trace);
+  bind_entries(lease, trace);
+  if (!lease.ready) bind_instances(lease);
+}
+
+// Writes inputs that have changed, and those that a device cannot read in memory of the app.
+void Context::write_inputs(Lease& lease, RunTrace* trace) {
   const Plan& plan = lease.bound->plan;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Input& input = inputs_.find(plan.inputs[i].name)->second;
-    if (lease.input_versions[i] == input.version) continue;
+    if (!input.bound && lease.input_versions[i] == input.version) continue;
+    std::vector<Buffer*> stale;
+    for (uint32_t d : plan.inputs[i].devices)
+      if (auto& own = lease.own_inputs[i][d]; own && own == lease.inputs[i][d])
+        stale.push_back(own.get());
+    if (stale.empty()) continue;
     const Stretch write(trace, Slice::Kind::write, i);
-    for (const auto& buffer : lease.inputs[i])
-      if (buffer) buffer->write(0, input.content.data(), input.content.size());
+    for (Buffer* buffer : stale) {
+      if (input.bound)
+        input.bound->copy_to(*buffer);
+      else
+        buffer->write(0, input.content.data(), input.content.size());
+    }
     lease.input_versions[i] = input.version;
   }
-  bind_entries(lease, trace);
-  if (lease.ready) return;
+}
 
+void Context::bind_instances(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
   lease.instances.resize(plan.regions.size());
   lease.hosted.resize(plan.regions.size());
   for (size_t r = 0; r < plan.regions.size(); ++r) {
@@ -218,9 +219,11 @@ std::shared_ptr<Flight> Context::launch() {
   forbid_in_flight("a run is started");
   wait();  // the failure of a run that nobody waited for is told now
   has_results_ = false;
+  cancel_.store(0, std::memory_order_relaxed);
+  AppEvents events = std::exchange(events_, {});
   Lease& lease = prepare();
   last_ = leases_.front();
-  flight_ = std::make_shared<Flight>(*this, lease);
+  flight_ = std::make_shared<Flight>(*this, lease, std::move(events));
   last_run_ = flight_->id();
   return flight_;
 }
@@ -235,7 +238,10 @@ void Context::run() {
 void Context::run_async() {
   const auto flight = launch();
   flight_ = nullptr;  // none is under way when it does not start
-  flight->run_async();
+  if (!app_streams_.empty())
+    flight->enqueue();
+  else
+    flight->run_async();
   flight_ = flight;
 }
 
@@ -262,10 +268,26 @@ uint32_t Context::number_of(std::string_view output) {
   fail(Code::not_found, "output '", output, "': the graph has no such output");
 }
 
-Type Context::output_type(std::string_view output) {
+const Device& Context::output_device(std::string_view output) {
+  const uint32_t number = number_of(output);  // there is no last run before this returns
+  const Plan& plan = last_->bound->plan;
+  return *plan.devices[plan.output_slots[plan.outputs[number].slot].device];
+}
+
+const Type& Context::output_type(std::string_view output) {
   const uint32_t number = number_of(output);  // there is no last run before this returns
   const Plan& plan = last_->bound->plan;
   return plan.output_slots[plan.outputs[number].slot].type;
+}
+
+const std::shared_ptr<Buffer>& Context::buffer_of(std::string_view output) {
+  const uint32_t number = number_of(output);  // there is no last run before this returns
+  const uint32_t slot = last_->bound->plan.outputs[number].slot;
+  const auto& buffer = last_->outputs[slot];
+  if (!buffer && type_bytes(last_->bound->plan.output_slots[slot].type))
+    fail(Code::invalid_argument, "output '", output,
+         "': the memory that the last run wrote is no longer bound");
+  return buffer;
 }
 
 void Context::get(std::string_view output, void* data, uint64_t size) {
@@ -276,12 +298,13 @@ void Context::get(std::string_view output, void* data, uint64_t size) {
     fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type),
          " bytes, got room for ", size);
   if (!size) return;
+  const auto& buffer = buffer_of(output);
   const auto into = executable_->runtime().tracing.current();
   RunTrace trace;
   trace.bound = last_->bound, trace.graph = executable_->graph().name, trace.id = last_run_;
   {
     const Stretch read(into ? &trace : nullptr, Slice::Kind::read, number);
-    last_->outputs[slot]->read(0, data, size);
+    buffer->read(0, data, size);
   }
   if (into) into->add(std::move(trace));
 }

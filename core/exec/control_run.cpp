@@ -67,12 +67,13 @@ class FunctionRun {
     }
   }
 
-  void run(uint64_t first_id, Stream* stream) {
+  void run(uint64_t first_id, Stream* stream, const CancelWord& cancel) {
+    throw_if_cancelled(cancel);
     for (const Part& part : parts_) {
       if (part.control)
-        part.control->run(first_id, stream);
+        part.control->run(first_id, stream, cancel);
       else
-        part.instance->run(first_id + part.leaf, stream);
+        part.instance->run(first_id + part.leaf, stream, nullptr, &cancel);
     }
     for (const Twin& t : twins_) copy_bytes(t.to, t.from, t.size, stream);
   }
@@ -194,36 +195,36 @@ void ControlRun::make_trips(const Functions& functions, const std::string& who,
   }
 }
 
-void ControlRun::run(uint64_t first_id, Stream* stream) {
+void ControlRun::run(uint64_t first_id, Stream* stream, const CancelWord& cancel) {
   trips_begun_ = 0;
   switch (control_.kind) {
     case Control::Kind::branch:
-      return run_branch(first_id, stream);
+      return run_branch(first_id, stream, cancel);
     case Control::Kind::loop:
-      return run_loop(first_id, stream);
+      return run_loop(first_id, stream, cancel);
     case Control::Kind::trips:
-      return run_trips(first_id, stream);
+      return run_trips(first_id, stream, cancel);
   }
 }
 
-void ControlRun::run_branch(uint64_t first_id, Stream* stream) {
-  functions_[read_condition(condition_, stream) ? 0 : 1]->run(first_id, stream);
+void ControlRun::run_branch(uint64_t first_id, Stream* stream, const CancelWord& cancel) {
+  functions_[read_condition(condition_, stream) ? 0 : 1]->run(first_id, stream, cancel);
 }
 
-void ControlRun::run_loop(uint64_t first_id, Stream* stream) {
+void ControlRun::run_loop(uint64_t first_id, Stream* stream, const CancelWord& cancel) {
   begin_carry(stream);
   size_t side = 0;
   while (trips_begun_ != control_.trips) {
     ++trips_begun_;  // a trip begins with its condition
-    functions_[2 * side + 1]->run(first_id, stream);
+    functions_[2 * side + 1]->run(first_id, stream, cancel);
     if (!read_condition(condition_, stream)) break;
-    functions_[2 * side]->run(first_id, stream);
+    functions_[2 * side]->run(first_id, stream, cancel);
     side = 1 - side;
   }
   give_carry(side, stream);
 }
 
-void ControlRun::run_trips(uint64_t first_id, Stream* stream) {
+void ControlRun::run_trips(uint64_t first_id, Stream* stream, const CancelWord& cancel) {
   const size_t carry = control_.carry[0].size();
   begin_carry(stream);
   while (trips_begun_ < control_.trips) {
@@ -234,7 +235,7 @@ void ControlRun::run_trips(uint64_t first_id, Stream* stream) {
       const PlannedRoom& slice = control_.slices[k];
       copy_bytes(room(slice), moved(operand(carry + k), index * slice.size), slice.size, stream);
     }
-    functions_[side]->run(first_id, stream);
+    functions_[side]->run(first_id, stream, cancel);
     for (size_t k = 0; k < control_.results.size(); ++k) {
       const PlannedRoom& result = control_.results[k];
       copy_bytes(moved(output(carry + k), index * result.size), room(result), result.size, stream);

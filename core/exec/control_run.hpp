@@ -37,7 +37,7 @@ class ControlRun {
 
   // With a stream, the work is enqueued, and the caller waits only where a condition is read. A
   // region inside runs under first_id and its place among the leaves.
-  void run(uint64_t first_id, Stream* stream);
+  void run(uint64_t first_id, Stream* stream, const CancelWord& cancel);
   // Trips that have begun in the run that failed.
   int64_t trips_begun() const { return trips_begun_; }
 
@@ -49,9 +49,9 @@ class ControlRun {
                    std::vector<ControlLeaf>& leaves);
   void make_trips(const Functions& functions, const std::string& who,
                   std::vector<ControlLeaf>& leaves);
-  void run_branch(uint64_t first_id, Stream* stream);
-  void run_loop(uint64_t first_id, Stream* stream);
-  void run_trips(uint64_t first_id, Stream* stream);
+  void run_branch(uint64_t first_id, Stream* stream, const CancelWord& cancel);
+  void run_loop(uint64_t first_id, Stream* stream, const CancelWord& cancel);
+  void run_trips(uint64_t first_id, Stream* stream, const CancelWord& cancel);
   void begin_carry(Stream* stream) const;
   void give_carry(size_t side, Stream* stream) const;
   bool read_condition(const Slot& slot, Stream* stream) const;

@@ -45,6 +45,7 @@ class Executable {
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
   const PlanOptions& plan_options() const { return options_.plan; }
+  const std::vector<std::shared_ptr<Device>>& devices() const { return devices_; }
   // One plan per binding; the last kMostPlans are kept. A thread that needs a new plan makes it;
   // others wait only for a plan that they need themselves. [any thread]
   std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers);

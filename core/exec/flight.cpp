@@ -5,10 +5,11 @@
 
 namespace tenon::core {
 
-Flight::Flight(Context& context, Lease& lease)
+Flight::Flight(Context& context, Lease& lease, AppEvents events)
     : context_(context),
       executable_(*context.executable_),
       lease_(lease),
+      events_(std::move(events)),
       id_(executable_.runtime().next_run.fetch_add(1)) {
   into_ = executable_.runtime().tracing.current();
   if (into_) {
@@ -26,7 +27,14 @@ void Flight::run_blocking() {
   rethrow();
 }
 
+void Flight::enqueue() {
+  async_ = enqueues_ = true;
+  take();
+  drive();
+}
+
 void Flight::run_async() {
+  async_ = true;
   blocking_ = false;
   try {
     // A run that its waiter took may be over, and its context gone, when the worker comes.
@@ -34,6 +42,7 @@ void Flight::run_async() {
       if (self->take()) self->drive();
     });
   } catch (...) {
+    async_ = false;                       // the caller gets the failure
     end_badly(std::current_exception());  // others may wait behind it
     throw;
   }
@@ -67,11 +76,25 @@ bool Flight::advance() {
   if (!wait_in_line()) return false;
   if (!began_) begin();
   const Plan& plan = lease_.bound->plan;
+  // Once all is enqueued, a worker sees the end, if there is one.
+  if (enqueues_ && only_enqueues() && executable_.runtime().workers.available()) blocking_ = false;
   if (!(plan.tasks.empty() ? run_one_region() : run_tasks())) return false;
-  const RegionRunner runner(lease_, context_.streams_, id_, executable_.runtime().next_run,
-                            trace_.get());
+  const RegionRunner runner = region_runner();
   for (const PlannedCopy& c : plan.after) runner.copy(c);
+  context_.read_outputs(lease_, trace_.get());
+  if (!std::exchange(recorded_, true)) context_.record_for_app(lease_, events_);
   return true;
+}
+
+// Is nothing left to do once the one region is enqueued?
+bool Flight::only_enqueues() const {
+  const Plan& plan = lease_.bound->plan;
+  return plan.tasks.empty() && plan.after.empty() && !context_.copies_app_memory(lease_);
+}
+
+RegionRunner Flight::region_runner() {
+  return {lease_,           context_.streams_, id_, executable_.runtime().next_run,
+          context_.cancel_, trace_.get()};
 }
 
 void Flight::begin_part() {
@@ -111,16 +134,21 @@ bool Flight::wait_in_line() {
 
 void Flight::begin() {
   const Stretch bind(trace_.get(), Slice::Kind::bind);
+  throw_if_cancelled(context_.cancel_);
+  context_.wait_for_app(lease_, events_);
   context_.bind(lease_, trace_.get());
   began_ = true;
 }
 
 bool Flight::run_one_region() {
   if (lease_.instances.empty()) return true;
-  const RegionRunner runner(lease_, context_.streams_, id_, executable_.runtime().next_run,
-                            trace_.get());
+  const RegionRunner runner = region_runner();
   if (!enqueued_) runner.run(0);
   if (!runner.is_enqueued(0)) return true;
+  if (!recorded_ && !events_.records.empty() && only_enqueues()) {
+    context_.record_for_app(lease_, events_);
+    recorded_ = true;
+  }
   enqueued_ = true;
   Event& event = runner.event_of(0);
   if (!blocking_ && !signalled_ && !event.done()) {
@@ -140,9 +168,7 @@ bool Flight::run_one_region() {
 bool Flight::run_tasks() {
   if (!tasks_) {
     Workers& workers = executable_.runtime().workers;
-    tasks_ = std::make_shared<TaskRun>(
-        RegionRunner(lease_, context_.streams_, id_, executable_.runtime().next_run, trace_.get()),
-        workers);
+    tasks_ = std::make_shared<TaskRun>(region_runner(), workers);
     if (!blocking_) {
       end_part();
       tasks_->start([self = shared_from_this()] { self->drive(); });
@@ -157,6 +183,8 @@ bool Flight::run_tasks() {
 // A run that updates nothing can be repeated: no step writes what it reads of inputs and weights.
 bool Flight::may_try_again(const std::exception_ptr& error) {
   if (!began_ || tried_again_ || !lease_.updates.empty()) return false;
+  // The app's own work may already come behind the run.
+  if (enqueued_ && enqueues_) return false;
   try {
     std::rethrow_exception(error);
   } catch (const DeviceError& e) {
@@ -179,6 +207,7 @@ void Flight::end_well() {
     if (plan.entries[e].updated)
       lease_.entries[e]->updated_on(*plan.devices[plan.entries[e].update_device]);
   lease_.give_back();
+  tell_app();
   end_->finish();
 }
 
@@ -203,7 +232,23 @@ void Flight::end_badly(std::exception_ptr error) {
     for (const auto& e : lease_.updates) e->mark_undefined(why);
   }
   lease_.give_back();
+  tell_app();
   end_->finish();
+}
+
+void Flight::tell_app() noexcept {
+  if (!async_ || !context_.on_end_) return;
+  Code code = Code::ok;
+  try {
+    rethrow();
+  } catch (const Error& e) {
+    code = e.code();
+  } catch (const std::bad_alloc&) {
+    code = Code::out_of_memory;
+  } catch (...) {
+    code = Code::internal;
+  }
+  context_.on_end_(code);
 }
 
 void Flight::synchronize() noexcept {

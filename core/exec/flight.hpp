@@ -13,9 +13,12 @@ namespace tenon::core {
 
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
-  Flight(Context& context, Lease& lease);
+  Flight(Context& context, Lease& lease, AppEvents events);
   void run_blocking();
   void run_async();
+  // Returns when all of it is enqueued, from this thread, on the streams of the context. A run of
+  // several regions is done then.
+  void enqueue();
   bool done() const { return end_->done(); }
   // A run that no worker has come to yet is done here: no hand-over and back.
   void wait();
@@ -37,6 +40,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // What follows a failure that freeing idle memory may mend. False: it is final.
   bool may_try_again(const std::exception_ptr& error);
   void synchronize() noexcept;
+  RegionRunner region_runner();
+  bool only_enqueues() const;
+  void tell_app() noexcept;  // that an asynchronous run ends
   // The trace's slice of what this thread does for the run. It ends before others may go on.
   void begin_part();
   void end_part();
@@ -49,6 +55,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   Context& context_;
   Executable& executable_;
   Lease& lease_;
+  const AppEvents events_;
   std::shared_ptr<Completion> end_ = std::make_shared<Completion>();
   std::vector<std::shared_ptr<Completion>> waits_;
   std::exception_ptr error_;
@@ -58,6 +65,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
   int64_t part_begin_ns_ = 0;
   std::atomic<bool> taken_{false};  // somebody drives it, or has
   bool blocking_ = true;
+  bool async_ = false;  // the caller did not ask to wait
+  bool enqueues_ = false;
+  bool recorded_ = false;  // the app's events
   size_t next_wait_ = 0;
   bool began_ = false;      // something may have been written
   bool enqueued_ = false;   // the one region of the plan

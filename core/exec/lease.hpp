@@ -3,6 +3,7 @@
 // Private to exec.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,14 @@
 
 namespace tenon::core {
 
+// A buffer for an output. While it has readers, no run writes it.
+struct OwnOutput {
+  std::shared_ptr<Buffer> buffer;
+  std::shared_ptr<std::atomic<uint32_t>> readers = std::make_shared<std::atomic<uint32_t>>(0);
+  // What readers have read is read before the next run writes.
+  bool is_free() const { return readers->load(std::memory_order_acquire) == 0; }
+};
+
 struct Lease {
   explicit Lease(std::shared_ptr<const BoundPlan> bound);
   ~Lease();  // not while it runs
@@ -19,12 +28,19 @@ struct Lease {
   Lease& operator=(const Lease&) = delete;
 
   std::shared_ptr<const BoundPlan> bound;
+  // Where the inputs and outputs of the next run are: here, or in memory of the app.
   std::vector<std::vector<std::shared_ptr<Buffer>>> inputs;  // [input][device]
-  std::vector<uint64_t> input_versions;                      // what the buffers hold
   std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
-  std::vector<std::shared_ptr<Event>> events;                // [region], null without streams
-  std::vector<std::shared_ptr<Entry>> entries;               // [entry]
-  std::vector<uint64_t> generations;                         // [entry]: bound below, 0 = none
+  bool moved = false;                                        // since the instances were bound
+  uint64_t bindings = 0;                                     // of the context, when placed
+  bool shared = false;                                       // an output was given away once
+  std::vector<std::vector<std::shared_ptr<Buffer>>>
+      own_inputs;                                   // [input][device], null: not needed
+  std::vector<uint64_t> input_versions;             // what own_inputs hold
+  std::vector<std::vector<OwnOutput>> own_outputs;  // [slot]
+  std::vector<std::shared_ptr<Event>> events;       // [region], null without streams
+  std::vector<std::shared_ptr<Entry>> entries;      // [entry]
+  std::vector<uint64_t> generations;                // [entry]: bound below, 0 = none
   // What the instances are bound to.
   std::vector<std::vector<std::shared_ptr<Buffer>>> entry_buffers;  // [entry][device]
   std::vector<std::shared_ptr<Buffer>> derived;                     // [derived weight]
@@ -41,6 +57,12 @@ struct Lease {
   // Borrows the working memory of a run. Clears `ready` if the memory is not that of the last run.
   void borrow();
   void give_back() noexcept;
+  // Frees the instances, and with them what keeps the app's memory. Not while it runs.
+  void free_instances() noexcept;
+
+  // Makes the lease use a buffer; null: its own, made when first needed.
+  void use_input(size_t input, uint32_t device, std::shared_ptr<Buffer> buffer);
+  void use_output(size_t slot, std::shared_ptr<Buffer> buffer);
 
   std::shared_ptr<Buffer> buffer_at(const Place& place, uint32_t device) const;
 };

@@ -7,6 +7,7 @@
 namespace tenon::core {
 
 void RegionRunner::run(uint32_t region) const {
+  throw_if_cancelled(cancel_);
   if (plan().regions[region].control.plan) return run_hosted(region);
   Instance& instance = *lease_.instances[region];
   Stream* stream = stream_of(region);
@@ -14,7 +15,7 @@ void RegionRunner::run(uint32_t region) const {
     if (trace_)
       run_traced(instance, region);
     else
-      instance.run(run_id_, stream, stream ? &event_of(region) : nullptr);
+      instance.run(run_id_, stream, stream ? &event_of(region) : nullptr, &cancel_);
     if (!stream) note_end(region);
   } catch (const DeviceError& e) {
     explain(e, region);
@@ -29,7 +30,7 @@ void RegionRunner::run_hosted(uint32_t region) const {
   try {
     const Stretch slice(trace_, Slice::Kind::region, region);
     if (trace_) trace_->regions[region].begin_ns = now_ns();
-    hosted.run->run(first_id, stream);
+    hosted.run->run(first_id, stream, cancel_);
     if (stream) stream->synchronize();
     if (trace_) {
       RegionTimes& times = trace_->regions[region];
@@ -62,9 +63,9 @@ void RegionRunner::run_traced(Instance& instance, uint32_t region) const {
   const Stretch slice(trace_, Slice::Kind::region, region);
   trace_->regions[region].begin_ns = now_ns();
   if (instance.can_measure())
-    instance.run_measured(run_id_, stream, done);
+    instance.run_measured(run_id_, stream, done, &cancel_);
   else
-    instance.run(run_id_, stream, done);
+    instance.run(run_id_, stream, done, &cancel_);
 }
 
 void RegionRunner::wait(uint32_t region) const {
@@ -99,6 +100,7 @@ void RegionRunner::note_end(uint32_t region) const {
 
 void RegionRunner::copy(const PlannedCopy& c) const {
   if (c.size == 0) return;
+  throw_if_cancelled(cancel_);
   const Stretch slice(trace_, Slice::Kind::copy, c.size);
   core::copy(*lease_.buffer_at(c.to, c.to_device), c.to.offset,
              *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);

@@ -18,8 +18,13 @@ class RegionRunner {
   // trace: may be null. All must outlive the run.
   // ids: numbers of runs that are still free.
   RegionRunner(Lease& lease, Streams streams, uint64_t run_id, std::atomic<uint64_t>& ids,
-               RunTrace* trace)
-      : lease_(lease), streams_(streams), run_id_(run_id), ids_(ids), trace_(trace) {}
+               const CancelWord& cancel, RunTrace* trace)
+      : lease_(lease),
+        streams_(streams),
+        run_id_(run_id),
+        ids_(ids),
+        cancel_(cancel),
+        trace_(trace) {}
 
   const Plan& plan() const { return lease_.bound->plan; }
   // A hosted region has ended when run() returns.
@@ -47,6 +52,7 @@ class RegionRunner {
   Streams streams_;
   uint64_t run_id_;
   std::atomic<uint64_t>& ids_;
+  const CancelWord& cancel_;
   RunTrace* trace_;
 };
 

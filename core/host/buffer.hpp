@@ -14,7 +14,9 @@ class Stream;
 
 class Buffer {
  public:
-  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind);
+  enum class Memory { own, imported };
+  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind,
+         Memory memory = Memory::own);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -24,6 +26,8 @@ class Buffer {
   void write(uint64_t offset, const void* source, uint64_t size, Stream* stream = nullptr);
   void read(uint64_t offset, void* target, uint64_t size, Stream* stream = nullptr);
   void* address() const { return address_; }  // in host memory, null when the host cannot reach it
+  // The address for code that runs on the device. Fails with unsupported if the plugin gives none.
+  void* native_address() const;
   tenon_buffer* handle() const { return handle_; }
 
  private:
@@ -31,9 +35,13 @@ class Buffer {
   friend class Device;
   tenon_buffer* handle_;
   uint64_t size_;
+  Memory memory_;
   uint64_t counted_;  // bytes of the device's own memory
   void* address_ = nullptr;
 };
+
+// Frees the owners of imported memory that plugins have released since the last call.
+void free_released_memory() noexcept;
 
 // Copies bytes; ranges do not overlap. Within a plugin that can, in order of the stream; else
 // through the host: then stream (of either device, or null) is synchronized first and the copy is

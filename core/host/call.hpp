@@ -15,6 +15,13 @@ inline const tenon_backend& table_of(const Device& device) { return device.plugi
 
 inline tenon_stream* handle_of(Stream* stream) { return stream ? stream->handle() : nullptr; }
 
+inline tenon_run_args run_args(uint64_t run_id, Stream* stream, Event* done,
+                               const CancelWord* cancel) {
+  check(!done || stream, "run: an event without a stream");
+  return {sizeof(tenon_run_args), run_id, handle_of(stream), done ? done->handle() : nullptr,
+          reinterpret_cast<const uint32_t*>(cancel)};
+}
+
 // Call it in a catch block: rethrows the exception as an error of the plugin.
 [[noreturn]] void rethrow_as_lie(const Plugin& plugin, const char* slot);
 

@@ -24,8 +24,16 @@ Device::Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, 
   handle_ = made<tenon_device>(*this, kFaultOpen, "device_open", [&](tenon_device** out) {
     return plugin_->table().device_open(plugin_->handle(), index, &options, out);
   });
+  try {
+    import_info_ = read_import_info();
+  } catch (...) {
+    close();
+    throw;
+  }
 }
-Device::~Device() {
+Device::~Device() { close(); }
+
+void Device::close() noexcept {
   give_back(*plugin_, "device_close", [&] { plugin_->table().device_close(handle_); });
 }
 

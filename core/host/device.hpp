@@ -23,6 +23,7 @@
 #include "host/status.hpp"
 #include "host/stream.hpp"
 #include "tenon/backend.h"
+#include "tenon/native_streams.h"
 
 namespace tenon::core {
 
@@ -42,6 +43,12 @@ struct DeviceInfo {
   bool host_threads = false;  // a synchronous run computes in the calling thread
   bool rebind_dear = false;
   bool lanes = false;  // runs several at once
+};
+
+// What a device does with memory of the app.
+struct ImportInfo {
+  uint64_t alignment = 0;                   // bytes, a power of two; 0 = it imports none
+  uint32_t dlpack_type = 0, dlpack_id = 0;  // its name in DLPack; type 0 = none
 };
 
 struct Verdict {
@@ -85,6 +92,13 @@ class Device : public std::enable_shared_from_this<Device> {
   // with unsupported if the device does not have it.
   std::shared_ptr<Buffer> buffer(uint64_t size, std::string_view name = {},
                                  uint32_t kind = TENON_MEMORY_DEVICE);
+  const ImportInfo& import_info() const { return import_info_; }
+  // A buffer over memory of the app, which `owner` keeps in place; size > 0. Fails with unsupported
+  // if the device imports none, and with invalid_argument if it cannot reach the memory.
+  std::shared_ptr<Buffer> import_buffer(void* address, uint64_t size, std::string_view name,
+                                        std::shared_ptr<void> owner);
+  // Fails with unsupported if the plugin shares no streams and events with apps.
+  const tenon_native_streams& native_streams() const;
   // One verdict per node of function 0. blob: 8-aligned, see blob.h.
   std::vector<Verdict> query(const void* blob, size_t size);
   // aot: a plugin that can do it in parts (Program::prepare) is left to be asked for them.
@@ -96,11 +110,15 @@ class Device : public std::enable_shared_from_this<Device> {
   std::unique_ptr<Event> event();
 
  private:
+  ImportInfo read_import_info() const;
+  void close() noexcept;
+
   std::shared_ptr<Plugin> plugin_;
   friend class Buffer;
   std::shared_ptr<Faults> faults_;
   std::function<void(const Device&)> free_idle_;
   DeviceInfo info_;
+  ImportInfo import_info_;
   std::atomic<uint64_t> allocated_{0};
   tenon_device* handle_ = nullptr;
 };

@@ -95,10 +95,8 @@ void Instance::destroy(tenon_instance* handle) noexcept {
             [&] { table_of(device).instance_destroy(handle); });
 }
 
-void Instance::run(uint64_t run_id, Stream* stream, Event* done) {
-  check(!done || stream, "run: an event without a stream");
-  const tenon_run_args args = {sizeof(tenon_run_args), run_id, handle_of(stream),
-                               done ? done->handle() : nullptr};
+void Instance::run(uint64_t run_id, Stream* stream, Event* done, const CancelWord* cancel) {
+  const tenon_run_args args = run_args(run_id, stream, done, cancel);
   const Device& device = program_->device();
   call(device, kFaultRun, "run", [&] { return table_of(device).run(handle_, &args); });
 }

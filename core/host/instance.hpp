@@ -2,10 +2,12 @@
 // A program with all addresses fixed, and what it is bound to: slots of buffers, lanes of steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/error.hpp"
 #include "tenon/backend.h"
 
 namespace tenon::core {
@@ -40,6 +42,13 @@ struct Binding {
   const Lanes* lanes = nullptr;  // null: one lane
 };
 
+// A nonzero value asks the run to end before its next step.
+using CancelWord = std::atomic<uint32_t>;
+inline void throw_if_cancelled(const CancelWord& word) {
+  if (word.load(std::memory_order_relaxed)) fail(Code::cancelled, "the run was cancelled");
+}
+static_assert(sizeof(CancelWord) == sizeof(uint32_t) && CancelWord::is_always_lock_free);
+
 // When a step ran, in nanoseconds of the host's monotonic clock; 0 to 0: it was not measured.
 struct StepTime {
   int64_t begin_ns = 0, end_ns = 0;
@@ -54,12 +63,14 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   // Without a stream: returns when done, throws the failure if there is one. With a stream:
-  // enqueues, and records done behind the work when given.
-  void run(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr);
+  // enqueues, and records done behind the work when given. cancel: see tenon_run_args; may be null.
+  void run(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr,
+           const CancelWord* cancel = nullptr);
   // Does the plugin measure the steps of a run?
   bool can_measure() const;
   // As run, measured.
-  void run_measured(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr);
+  void run_measured(uint64_t run_id, Stream* stream = nullptr, Event* done = nullptr,
+                    const CancelWord* cancel = nullptr);
   // Of the last measured run, which went well between these times, in the order of the program's
   // steps. Empty when what the plugin says cannot be.
   std::vector<StepTime> step_times(int64_t begin_ns, int64_t end_ns);

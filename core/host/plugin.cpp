@@ -167,6 +167,8 @@ Plugin::Plugin(const AgreedTable& agreed, uint32_t threads)
     find_derived_weights();
     find_prepare();
     find_choices();
+    find_import_memory();
+    find_native_streams();
   } catch (...) {
     shut_down();
     throw;

@@ -13,6 +13,8 @@
 #include "host/device.hpp"
 #include "tenon/choices.h"
 #include "tenon/derived_weights.h"
+#include "tenon/import_memory.h"
+#include "tenon/native_streams.h"
 #include "tenon/prepare.h"
 #include "tenon/profiler.h"
 
@@ -60,6 +62,9 @@ class Plugin {
   bool has_streams() const { return table_.stream_create != nullptr; }
   // Null slots if the plugin does not measure steps.
   const tenon_profiler& profiler() const { return profiler_; }
+  // Null slots if the plugin imports no memory, or shares no streams.
+  const tenon_import_memory& import_memory() const { return import_memory_; }
+  const tenon_native_streams& native_streams() const { return native_streams_; }
   // A null slot if the plugin derives no weights.
   const tenon_derived_weights& derived_weights() const { return derived_weights_; }
   // Null slots if the plugin has no choices.
@@ -81,6 +86,8 @@ class Plugin {
   void find_derived_weights();
   void find_prepare();
   void find_choices();
+  void find_import_memory();
+  void find_native_streams();
   template <class Table>
   Table table_of(const char* id, uint64_t least) const;
   template <class Row>
@@ -104,6 +111,8 @@ class Plugin {
   tenon_derived_weights derived_weights_{};
   tenon_prepare prepare_{};
   tenon_choices choices_{};
+  tenon_import_memory import_memory_{};
+  tenon_native_streams native_streams_{};
   std::vector<DeviceInfo> devices_;
   std::string note_;
 };

@@ -11,10 +11,9 @@ void Plugin::find_profiler() {
 
 bool Instance::can_measure() const { return program_->device().plugin().profiler().run != nullptr; }
 
-void Instance::run_measured(uint64_t run_id, Stream* stream, Event* done) {
-  check(!done || stream, "run: an event without a stream");
-  const tenon_run_args args = {sizeof(tenon_run_args), run_id, stream ? stream->handle() : nullptr,
-                               done ? done->handle() : nullptr};
+void Instance::run_measured(uint64_t run_id, Stream* stream, Event* done,
+                            const CancelWord* cancel) {
+  const tenon_run_args args = run_args(run_id, stream, done, cancel);
   const Device& device = program_->device();
   call(device, kFaultRun, "profiler.run",
        [&] { return device.plugin().profiler().run(handle_, &args); });

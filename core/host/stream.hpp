@@ -21,6 +21,10 @@ class Stream {
   void synchronize();  // throws the first failure since the last synchronization
   void wait(Event& event);
   void record(Event& event);
+  // Of the driver; fail with unsupported if the plugin shares none with apps.
+  void* native_handle() const;
+  void wait_native(void* event);
+  void record_native(void* event);
   tenon_stream* handle() const { return handle_; }
 
  private:

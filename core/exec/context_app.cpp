@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of inputs and outputs that a context shares with the app, and streams and events.
+#include <algorithm>
+#include <utility>
+
+#include "exec/context.hpp"
+#include "exec/context_text.hpp"
+#include "exec/lease.hpp"
+
+namespace tenon::core {
+// ---- Memory
+
+// Leases stop using the memory. release: at once, also in instances, which otherwise give it up when
+// they are bound to something else.
+void Context::forget(const std::shared_ptr<AppTensor>& memory, bool release) {
+  for (const auto& lease : leases_) {
+    bool used = false;
+    const auto drop = [&](std::shared_ptr<Buffer>& buffer) {
+      if (!buffer || !memory->has(*buffer)) return;
+      buffer = nullptr;
+      used = lease->moved = true;
+    };
+    for (auto& buffers : lease->inputs)
+      for (auto& buffer : buffers) drop(buffer);
+    for (auto& buffer : lease->outputs) drop(buffer);
+    if (release && (used || lease->moved)) lease->free_instances();
+  }
+  ++bindings_;
+}
+
+void Context::bind(std::string_view name, std::shared_ptr<AppTensor> memory) {
+  forbid_in_flight("memory is bound");
+  const Graph& graph = executable_->graph();
+  const Value v = graph.find(Space::input, name);
+  const auto output = std::ranges::find(graph.outputs(), name, &Output::name);
+  const bool is_output = output != graph.outputs().end();
+  if (!v && !is_output)
+    fail(Code::not_found, "bind '", name, "': the graph has no such input or output",
+         inputs_of("; inputs: ", graph), outputs_of("; outputs: ", graph));
+  if (v && is_output)
+    fail(Code::invalid_argument, "bind '", name,
+         "': the graph has an input and an output of this name; expected one of them");
+  const std::string who = cat(v ? "input '" : "output '", name, "'");
+  const Type& wanted = graph.type(v ? v : output->value);
+  if (wanted.dtype != TENON_DTYPE_NONE) check_type(who, wanted, memory->type());
+  if (is_output && memory->read_only())
+    fail(Code::invalid_argument, who, ": the memory is read-only; expected memory to write to");
+  check_apart(who, *memory, is_output);
+  try {
+    memory->check_home();
+    for (const auto& device : executable_->devices()) memory->on(device);
+  } catch (const Error& e) {
+    fail(e.code(), who, ": ", e.what());
+  }
+
+  // The same memory again: what is bound to it, and what was captured, stays.
+  std::shared_ptr<AppTensor>& bound =
+      v ? inputs_[std::string(name)].bound : bound_outputs_[std::string(name)];
+  if (bound && bound->take_over(*memory)) return;
+  if (v) {
+    Input& input = inputs_.find(name)->second;
+    input.type = memory->type();
+    input.content = {};
+    input.version = ++versions_;
+  }
+  const auto old = std::exchange(bound, std::move(memory));
+  ++bindings_;
+  if (old) forget(old, false);
+}
+
+// A run writes its outputs while it still reads its inputs.
+void Context::check_apart(std::string_view who, const AppTensor& memory, bool is_output) const {
+  const auto check_one = [&](std::string_view what, std::string_view name, const AppTensor* other) {
+    if (!other || !memory.overlaps(*other)) return;
+    const std::string whose = cat(what, " '", name, "'");
+    if (whose != who)
+      fail(Code::invalid_argument, who, ": its memory overlaps that of ", whose,
+           "; expected memory of its own");
+  };
+  for (const auto& [name, other] : bound_outputs_) check_one("output", name, other.get());
+  if (!is_output) return;
+  for (const auto& [name, input] : inputs_) check_one("input", name, input.bound.get());
+}
+
+void Context::unbind(std::string_view name) {
+  forbid_in_flight("memory is unbound");
+  std::shared_ptr<AppTensor> old;
+  if (const auto input = inputs_.find(name); input != inputs_.end() && input->second.bound) {
+    old = input->second.bound;
+    inputs_.erase(input);
+  } else if (const auto output = bound_outputs_.find(name); output != bound_outputs_.end()) {
+    old = output->second;
+    bound_outputs_.erase(output);
+  } else {
+    fail(Code::not_found, "unbind '", name, "': no input or output of this name is bound");
+  }
+  forget(old, true);
+}
+
+void Context::place(Lease& lease) {
+  if (lease.bindings == bindings_ && !lease.shared) return;
+  place_inputs(lease);
+  place_outputs(lease);
+  lease.bindings = bindings_;
+}
+
+void Context::place_inputs(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const auto& bound = inputs_.find(plan.inputs[i].name)->second.bound;
+    for (uint32_t d : plan.inputs[i].devices)
+      lease.use_input(i, d, bound ? bound->on(plan.devices[d]) : nullptr);
+  }
+}
+
+void Context::place_outputs(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  // A value may be several outputs. The run writes it in memory of the app only if all are bound;
+  // the others get copies.
+  std::vector<std::shared_ptr<Buffer>> chosen(plan.output_slots.size());
+  std::vector<bool> own(plan.output_slots.size());
+  for (const NamedOutput& output : plan.outputs) {
+    const auto bound = bound_outputs_.find(output.name);
+    if (bound == bound_outputs_.end()) {
+      own[output.slot] = true;
+      continue;
+    }
+    const OutputSlot& slot = plan.output_slots[output.slot];
+    check_type(cat("output '", output.name, "'"), slot.type, bound->second->type());
+    if (auto& buffer = chosen[output.slot]; !buffer)
+      buffer = bound->second->on(plan.devices[slot.device]);
+  }
+  for (size_t s = 0; s < chosen.size(); ++s)
+    lease.use_output(s, own[s] ? nullptr : std::move(chosen[s]));
+}
+
+void Context::make_streams(const Plan& plan) {
+  if (!streams_.empty()) return;
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (const auto& device : plan.devices)
+    streams.push_back(device->has_streams() ? stream_on(device) : nullptr);
+  streams_ = std::move(streams);
+}
+
+std::shared_ptr<Stream> Context::stream_on(const std::shared_ptr<Device>& device) {
+  const auto app = app_streams_.find(device.get());
+  if (app != app_streams_.end()) return app->second;
+  auto& own = own_streams_[device.get()];
+  if (!own) own = device->stream();
+  return own;
+}
+
+// Copies outputs to memory of the app that the run could not write in place.
+void Context::read_outputs(Lease& lease, RunTrace* trace) {
+  if (bound_outputs_.empty()) return;
+  const auto& outputs = lease.bound->plan.outputs;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const auto bound = bound_outputs_.find(outputs[k].name);
+    if (bound == bound_outputs_.end()) continue;
+    const auto& buffer = lease.outputs[outputs[k].slot];
+    if (!buffer || bound->second->has(*buffer)) continue;
+    const Stretch read(trace, Slice::Kind::read, k);
+    bound->second->copy_from(*buffer);
+  }
+}
+
+// Makes the streams wait for the app's events. Where the run does not only enqueue, this thread waits
+// for the app's work as well.
+void Context::wait_for_app(const Lease& lease, const AppEvents& events) {
+  const Plan& plan = lease.bound->plan;
+  for (size_t d = 0; d < plan.devices.size(); ++d) {
+    const Device* device = plan.devices[d].get();
+    bool waits = app_streams_.contains(device);
+    for (const AppEvents::Event& e : events.waits) {
+      if (e.device != device) continue;
+      streams_[d]->wait_native(e.native);
+      waits = true;
+    }
+    if (waits && (!plan.tasks.empty() || copies_app_memory(lease))) streams_[d]->synchronize();
+  }
+}
+
+void Context::record_for_app(const Lease& lease, const AppEvents& events) {
+  const Plan& plan = lease.bound->plan;
+  for (const AppEvents::Event& e : events.records)
+    for (size_t d = 0; d < plan.devices.size(); ++d)
+      if (plan.devices[d].get() == e.device) streams_[d]->record_native(e.native);
+}
+
+bool Context::copies_app_memory(const Lease& lease) const {
+  const Plan& plan = lease.bound->plan;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (!inputs_.find(plan.inputs[i].name)->second.bound) continue;
+    for (uint32_t d : plan.inputs[i].devices)
+      if (const auto& own = lease.own_inputs[i][d]; own && own == lease.inputs[i][d]) return true;
+  }
+  for (const NamedOutput& output : plan.outputs) {
+    const auto bound = bound_outputs_.find(output.name);
+    const auto& buffer = lease.outputs[output.slot];
+    if (bound != bound_outputs_.end() && buffer && !bound->second->has(*buffer)) return true;
+  }
+  return false;
+}
+
+AppTensor* Context::written_by_last(std::string_view output) {
+  const auto bound = bound_outputs_.find(output);
+  return bound != bound_outputs_.end() && last_->bindings == bindings_ ? bound->second.get()
+                                                                       : nullptr;
+}
+
+OutputPlace Context::output_place(std::string_view output) {
+  const std::shared_ptr<Buffer> buffer = buffer_of(output);
+  if (!buffer) return {};
+  if (const AppTensor* memory = written_by_last(output))
+    return {memory->address(), memory->other_memory()};
+  const Device& device = buffer->device();
+  if (device.info().host_addressable) return {buffer->address(), nullptr};
+  return {buffer->native_address(), &device};
+}
+
+SharedOutput Context::share_output(std::string_view output) {
+  const std::shared_ptr<Buffer> buffer = buffer_of(output);
+  if (written_by_last(output))
+    fail(Code::invalid_argument, "output '", output,
+         "': it is in memory of the app; expected an output that is not bound");
+  if (!buffer) return {};
+  const uint32_t slot = last_->bound->plan.outputs[number_of(output)].slot;
+  const auto own = std::ranges::find(last_->own_outputs[slot], buffer, &OwnOutput::buffer);
+  check(own != last_->own_outputs[slot].end(), "an output that is in no buffer of its context");
+  last_->shared = true;
+  return {buffer, own->readers};
+}
+
+// ---- Streams and events
+
+std::shared_ptr<Device> Context::device_named(std::string_view id) const {
+  const std::shared_ptr<Device> device = executable_->runtime().host.open(id);
+  const auto& devices = executable_->devices();
+  if (std::ranges::find(devices, device) != devices.end()) return device;
+  std::string known;
+  for (const auto& d : devices) known += cat(known.empty() ? "" : ", ", d->info().id);
+  fail(Code::invalid_argument, "device ", device->info().id,
+       ": the executable does not use it; expected one of ", known);
+}
+
+void Context::use_stream(std::string_view id, void* native) {
+  forbid_in_flight("a stream is set");
+  const auto device = device_named(id);
+  device->native_streams();  // fails if there are none
+  const auto known = app_streams_.find(device.get());
+  if (!native) {
+    if (known == app_streams_.end()) return;
+    app_streams_.erase(known);
+  } else if (known != app_streams_.end() && known->second->native_handle() == native) {
+    return;
+  } else {
+    app_streams_[device.get()] = device->stream(native);
+  }
+  streams_.clear();
+}
+
+void* Context::native_stream(std::string_view id) {
+  forbid_in_flight("a stream is asked for");
+  const auto device = device_named(id);
+  device->native_streams();
+  return stream_on(device)->native_handle();
+}
+
+void Context::add_event(std::vector<AppEvents::Event>& list, std::string_view id, void* native) {
+  forbid_in_flight("an event is set");
+  const auto device = device_named(id);
+  if (!native) fail(Code::invalid_argument, "device ", device->info().id, ": the event is NULL");
+  device->native_streams();
+  list.push_back({device.get(), native});
+}
+
+void Context::wait_event(std::string_view id, void* native) {
+  add_event(events_.waits, id, native);
+}
+void Context::record_event(std::string_view id, void* native) {
+  add_event(events_.records, id, native);
+}
+
+void Context::on_end(std::function<void(Code)> callback) {
+  forbid_in_flight("a callback is set");
+  on_end_ = std::move(callback);
+}
+
+}  // namespace tenon::core
