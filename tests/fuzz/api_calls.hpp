@@ -2,9 +2,12 @@
 // The API fuzzer's calls of all but graphs: texts, runtimes, stores, executables, runs.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "api/dlpack.hpp"
 #include "api_world.hpp"
 #include "tenon/tenon.h"
 
@@ -312,6 +315,148 @@ inline void context_set(World& w) {
     for (uint32_t i = 0; pick(w, graph, TENON_SPACE_INPUT, i, name, type); ++i)
       w.good(tenon_context_set(context, name, w.tensor(type)));
 }
+// Binds what the graphs call so, or what no graph has.
+template <class Bind>
+void bind_each(World& w, Bind&& bind) {
+  if (w.in.one_in(4)) return bind(w.in.one_in(2) ? w.name() : w.output(), w.tensor());
+  tenon_str name;
+  tenon_tensor_type type{};
+  type.struct_size = sizeof type;
+  for (const tenon_graph* graph : w.graphs.live) {
+    for (uint32_t i = 0; pick(w, graph, TENON_SPACE_INPUT, i, name, type); ++i)
+      bind(name, w.tensor(type));
+    if (w.in.one_in(2)) bind(w.output(), w.tensor(type));
+  }
+}
+inline void context_bind(World& w) {
+  tenon_context* const context = w.contexts.any(w.in);
+  bind_each(w, [&](tenon_str name, const tenon_tensor* tensor) {
+    w.good(tenon_context_bind(context, name, tensor));
+  });
+}
+inline void context_unbind(World& w) {
+  w.good(tenon_context_unbind(w.contexts.any(w.in), w.in.one_in(2) ? w.name() : w.output()));
+}
+inline void context_output(World& w) {
+  Out<tenon_tensor> out(w.in);
+  if (out.filled(w.good(tenon_context_output(w.contexts.any(w.in), w.output(), out.arg()))))
+    read_text(out.value.device);
+}
+inline void context_on_end(World& w) {
+  static std::atomic<uint32_t> ends;
+  const auto count = [](void* user, tenon_code code) {
+    must(code <= TENON_CANCELLED, "a run ended with an unknown code");
+    ++*static_cast<std::atomic<uint32_t>*>(user);
+  };
+  w.good(tenon_context_on_end(w.contexts.any(w.in), w.in.one_in(4) ? nullptr : +count, &ends));
+}
+inline void context_cancel(World& w) { tenon_context_cancel(w.contexts.any(w.in)); }
+
+// ---- DLPack
+
+// A tensor of DLPack over a copy of one of ours; counts those that nobody has deleted.
+struct Lent {
+  core::dlpack::Managed managed{};
+  std::array<int64_t, TENON_MAX_RANK> shape{}, strides{};
+  std::array<unsigned char, 4096> bytes{};
+  static std::atomic<int>& alive() {
+    static std::atomic<int> count{0};
+    return count;
+  }
+  Lent() { ++alive(); }
+  ~Lent() { --alive(); }
+};
+
+inline Lent* lent(World& w, const tenon_tensor* tensor) {
+  auto* const out = new Lent;
+  core::dlpack::Managed& m = out->managed;
+  m.major = w.in.one_in(24) ? w.number() : 1;
+  m.context = out;
+  m.deleter = [](core::dlpack::Managed* all) { delete static_cast<Lent*>(all->context); };
+  m.flags = w.in.one_in(8) ? w.number() : 0;
+  core::dlpack::Tensor& t = m.tensor;
+  t.data = out->bytes.data();
+  t.byte_offset = w.in.one_in(8) ? w.in.below(64) : 0;
+  const bool known = tensor && tensor->rank <= TENON_MAX_RANK && tensor->dims;
+  t.rank = known && !w.in.one_in(24) ? static_cast<int32_t>(tensor->rank)
+                                     : static_cast<int32_t>(w.number());
+  t.dtype = core::dlpack::dtype_of(known ? tensor->dtype : w.dtype());
+  if (w.in.one_in(24)) t.dtype.bits = static_cast<uint8_t>(w.number());
+  if (w.in.one_in(24)) t.dtype.lanes = static_cast<uint16_t>(w.number());
+  static constexpr int32_t kTypes[] = {1, 1, 1, 3, 2, 12, 0, -1};
+  t.device = {w.in.of(kTypes), static_cast<int32_t>(w.in.one_in(8) ? w.number() : 0)};
+  // Nothing states how many bytes there are: the producer vouches for them.
+  int64_t stride = 1;
+  for (int k = TENON_MAX_RANK - 1; k >= 0; --k) {
+    const auto at = static_cast<size_t>(k);
+    out->shape[at] = known && k < static_cast<int>(tensor->rank) ? tensor->dims[k] : 1;
+    out->strides[at] = stride;
+    const bool fits = out->shape[at] >= 0 && out->shape[at] <= 8 && stride <= 64;
+    if (!fits) out->shape[at] = w.in.one_in(2) ? INT64_MIN : -1;
+    stride *= fits ? std::max<int64_t>(out->shape[at], 1) : 1;
+  }
+  t.shape = w.in.one_in(24) ? nullptr : out->shape.data();
+  if (w.in.one_in(2)) t.strides = out->strides.data();
+  return out;
+}
+
+inline DLManagedTensorVersioned* handle_of(Lent* lent) {
+  return reinterpret_cast<DLManagedTensorVersioned*>(&lent->managed);
+}
+inline void context_bind_dlpack(World& w) {
+  tenon_context* const context = w.contexts.any(w.in);
+  bind_each(w, [&](tenon_str name, const tenon_tensor* tensor) {
+    Lent* const tensor_lent = w.in.one_in(24) ? nullptr : lent(w, tensor);
+    if (!w.good(tenon_context_bind_dlpack(context, name,
+                                          tensor_lent ? handle_of(tensor_lent) : nullptr)))
+      delete tensor_lent;
+  });
+}
+inline void context_output_dlpack(World& w) {
+  tenon_context* const context = w.contexts.any(w.in);
+  Out<DLManagedTensorVersioned*> out(w.in);
+  if (!out.filled(w.good(tenon_context_output_dlpack(context, w.output(), out.arg())))) return;
+  auto* const managed = reinterpret_cast<core::dlpack::Managed*>(out.value);
+  must(managed->major == 1 && managed->deleter, "an output given away is not of DLPack 1");
+  // At once, or by the context that reads it, which may be the one that wrote it.
+  if (w.in.one_in(2) ||
+      !w.good(tenon_context_bind_dlpack(w.contexts.any(w.in), w.name(), out.value)))
+    managed->deleter(managed);
+}
+inline void tensor_from_dlpack(World& w) {
+  Lent* const tensor_lent = lent(w, w.tensor());
+  Out<tenon_tensor> out(w.in);
+  if (out.filled(w.good(tenon_tensor_from_dlpack(
+          w.runtime(), w.in.one_in(24) ? nullptr : handle_of(tensor_lent), out.arg()))))
+    read_text(out.value.device);
+  delete tensor_lent;
+}
+
+// ---- Streams and events of the app: the only stream that there is here is tenon's own
+
+inline void context_stream(World& w) {
+  Out<void*> out(w.in);
+  tenon_context* const context = w.contexts.any(w.in);
+  const tenon_str device = w.device();
+  if (out.filled(w.good(tenon_context_stream(context, device, out.arg()))))
+    must(out.value != nullptr, "a stream without a handle");
+}
+inline void context_use_stream(World& w) {
+  w.good(tenon_context_use_stream(w.contexts.any(w.in), w.device(), nullptr));
+}
+inline void context_wait_event(World& w) {
+  w.good(tenon_context_wait_event(w.contexts.any(w.in), w.device(), nullptr));
+}
+inline void context_record_event(World& w) {
+  w.good(tenon_context_record_event(w.contexts.any(w.in), w.device(), nullptr));
+}
+inline void runtime_import_alignment(World& w) {
+  Out<uint64_t> out(w.in);
+  tenon_runtime* const runtime = w.runtime();
+  if (out.filled(w.good(tenon_runtime_import_alignment(runtime, w.device(), out.arg()))))
+    must((out.value & (out.value - 1)) == 0, "an alignment that is no power of two");
+}
+
 inline void context_run(World& w) { w.good(tenon_context_run(w.contexts.any(w.in))); }
 inline void context_run_async(World& w) { w.good(tenon_context_run_async(w.contexts.any(w.in))); }
 inline void context_query(World& w) {

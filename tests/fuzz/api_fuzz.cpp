@@ -37,6 +37,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(runtime_device),
     TENON_CALL(runtime_plugin_count),
     TENON_CALL(runtime_plugin),
+    TENON_CALL(runtime_import_alignment),
     TENON_CALL(runtime_calibrate),
     TENON_CALL(runtime_rates),
     TENON_CALL(runtime_choices),
@@ -90,6 +91,18 @@ constexpr Call kCalls[] = {
     TENON_CALL(context_create),
     TENON_CALL(context_destroy),
     TENON_CALL(context_set),
+    TENON_CALL(context_bind),
+    TENON_CALL(context_unbind),
+    TENON_CALL(context_output),
+    TENON_CALL(context_on_end),
+    TENON_CALL(context_cancel),
+    TENON_CALL(context_bind_dlpack),
+    TENON_CALL(context_output_dlpack),
+    TENON_CALL(tensor_from_dlpack),
+    TENON_CALL(context_stream),
+    TENON_CALL(context_use_stream),
+    TENON_CALL(context_wait_event),
+    TENON_CALL(context_record_event),
     TENON_CALL(context_run),
     TENON_CALL(context_run_async),
     TENON_CALL(context_query),
@@ -185,6 +198,7 @@ void end(World& w) {
   clear(w.texts, tenon_text_destroy);
   clear(w.statuses, tenon_status_release);
   must(core::live_status_count() == 0, "a status leaked");
+  must(Lent::alive() == 0, "a DLPack tensor was not given back");
 }
 
 }  // namespace

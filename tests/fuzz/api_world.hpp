@@ -227,7 +227,10 @@ class World {
                .size = bytes_.size(),
                .rank = type.rank,
                .dtype = type.dtype,
-               .reserved0 = 0};
+               .reserved0 = 0,
+               .device = {},
+               .flags = 0,
+               .reserved1 = 0};
     if (in.one_in(6)) spoil_tensor();
     return in.one_in(48) ? nullptr : &tensor_;
   }
@@ -242,7 +245,7 @@ class World {
 
  private:
   void spoil_tensor() {
-    switch (in.below(8)) {
+    switch (in.below(10)) {
       case 0:
         tensor_.struct_size = size_of<tenon_tensor>();
         break;
@@ -264,6 +267,12 @@ class World {
         break;
       case 6:
         tensor_dims_[0] = dim();
+        break;
+      case 7:
+        tensor_.device = device();
+        break;
+      case 8:
+        tensor_.flags = number();
         break;
       default:
         tensor_.size = in.below(8);

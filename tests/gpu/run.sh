@@ -8,6 +8,8 @@
 #   run.sh capture [BUNDLE] [DEVICE]    on the GPU machine: an app captures CUDA graphs in global mode, as PyTorch does, while
 #                                       tenon runs in another thread and in the same one; results and captures are checked
 #   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
+#   run.sh copies [BUNDLE] [DEVICE]     on the GPU machine: memory, streams and events of an app: its own in C++ and those of
+#                                       PyTorch, beside CUDA graphs that other threads capture; the kit in memory of the app
 #   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
 #   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while and scan (exec.control, exec.recurrent and
@@ -41,8 +43,9 @@ prepare() {
   local build=$1 bundle=${2:-.gpu}
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
-  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds} \
-    "$build"/tests/test_exec_{random_graph,control,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py "$bundle/bin/"
+  cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
+    "$build"/tests/test_exec_{random_graph,control,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py \
+    tests/gpu/torch_zero_copy.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
@@ -277,6 +280,17 @@ run_kinds() {
   TENON_PLUGIN_PATH=$(realpath "$bundle/lib/tenon/plugins") "$bundle/bin/tenon_memory_kinds" "${2:-cuda:0}" 2>&1 | tee "$logs/kinds.log"
 }
 
+run_copies() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} code=0
+  "$bundle/bin/tenon_zero_copy" "$device" 2>&1 | tee "$logs/copies.log" || code=1
+  python3 "$bundle/bin/torch_zero_copy.py" "$bundle/lib/libtenon.so" "$device" 2>&1 | tee -a "$logs/copies.log" || code=1
+  python3 "$bundle/bin/torch_zero_copy.py" "$bundle/lib/libtenon.so" cpu:0 2>&1 | tee -a "$logs/copies.log" || code=1
+  "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --device "$device" --bind --partial \
+    --elements 65536 --jobs 12 2>&1 | tee -a "$logs/copies.log" | tail -20 || code=1
+  return $code
+}
+
 run_guest() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} guest=$bundle/lib/tenon_plugin_softcap_cuda.so op='my:softcap(f32[67108864]) {cap=2.5}' exec
@@ -428,6 +442,7 @@ case "${1:-}" in
   two) shift; run_two "$@" ;;
   capture) shift; run_capture "$@" ;;
   kinds) shift; run_kinds "$@" ;;
+  copies) shift; run_copies "$@" ;;
   guest) shift; run_guest "$@" ;;
   control) shift; run_control "$@" ;;
   bench) shift; run_bench "$@" ;;
