@@ -238,7 +238,7 @@ void Context::run() {
 void Context::run_async() {
   const auto flight = launch();
   flight_ = nullptr;  // none is under way when it does not start
-  if (!app_streams_.empty())
+  if (!app_streams_.empty() || flight->records_events())
     flight->enqueue();
   else
     flight->run_async();

@@ -204,8 +204,10 @@ bool Context::copies_app_memory(const Lease& lease) const {
 
 AppTensor* Context::written_by_last(std::string_view output) {
   const auto bound = bound_outputs_.find(output);
-  return bound != bound_outputs_.end() && last_->bindings == bindings_ ? bound->second.get()
-                                                                       : nullptr;
+  if (bound == bound_outputs_.end()) return nullptr;
+  const std::shared_ptr<Buffer>& buffer = buffer_of(output);
+  const bool in_place = buffer && bound->second->has(*buffer);
+  return in_place || last_->bindings == bindings_ ? bound->second.get() : nullptr;
 }
 
 OutputPlace Context::output_place(std::string_view output) {
@@ -220,13 +222,13 @@ OutputPlace Context::output_place(std::string_view output) {
 
 SharedOutput Context::share_output(std::string_view output) {
   const std::shared_ptr<Buffer> buffer = buffer_of(output);
-  if (written_by_last(output))
+  const uint32_t slot = last_->bound->plan.outputs[number_of(output)].slot;
+  auto& all = last_->own_outputs[slot];
+  const auto own = std::ranges::find(all, buffer, &OwnOutput::buffer);
+  if (written_by_last(output) || (buffer && own == all.end()))
     fail(Code::invalid_argument, "output '", output,
          "': it is in memory of the app; expected an output that is not bound");
   if (!buffer) return {};
-  const uint32_t slot = last_->bound->plan.outputs[number_of(output)].slot;
-  const auto own = std::ranges::find(last_->own_outputs[slot], buffer, &OwnOutput::buffer);
-  check(own != last_->own_outputs[slot].end(), "an output that is in no buffer of its context");
   last_->shared = true;
   return {buffer, own->readers};
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plugin extension "tenon.native_streams/1", for apps that use the device themselves. It returns the
-// driver's handle of a stream, and orders work by events of the app. A plugin that has it also takes
-// the driver's streams in stream_create() (backend.h).
+// Plugin extension "tenon.native_streams/1", for apps that use the device themselves. It returns
+// the driver's handle of a stream, and orders work by events of the app. A plugin that has it also
+// takes the driver's streams in stream_create() (backend.h).
 
 // The layout is made by hand:
 // clang-format off
@@ -20,19 +20,19 @@ extern "C" {
 typedef struct tenon_native_streams {
   uint64_t struct_size;
 
-  // Returns the driver's handle of a stream: that given to stream_create(), else the plugin's own. It
-  // is valid until stream_destroy() and stays the property of whoever made it.
+  // Returns the driver's handle of a stream: that given to stream_create(), else the plugin's own.
+  // It is valid until stream_destroy() and stays the property of whoever made it.
   // (required) [any-thread]
   void* (*handle)(tenon_stream* stream);
 
-  // Makes later work of the stream wait for what an event of the driver marks now. Does not block the
-  // calling thread. The event is of any device of the plugin; it stays the caller's, who may record
-  // or destroy it after the call.
+  // Makes later work of the stream wait for what an event of the driver marks now. Does not block
+  // the calling thread. The event is of any device of the plugin; it stays the caller's, who may
+  // record or destroy it after the call.
   // (required) [any-thread]
   tenon_status* (*wait)(tenon_stream* stream, void* native_event);
 
-  // Records an event of the driver, of the stream's device, after the work enqueued so far. It stays
-  // the caller's.
+  // Records an event of the driver, of the stream's device, after the work enqueued so far. It
+  // stays the caller's.
   // (required) [any-thread]
   tenon_status* (*record)(tenon_stream* stream, void* native_event);
 } tenon_native_streams;

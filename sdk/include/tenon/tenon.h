@@ -124,8 +124,8 @@ typedef struct tenon_device_entry {
   uint32_t reserved0;
 } tenon_device_entry;
 
-// Opens a device and returns the alignment, in bytes, of memory that it imports from the app; 0 if it
-// imports none. An address must also be a multiple of the size of an element.
+// Opens a device and returns the alignment, in bytes, of memory that it imports from the app; 0 if
+// it imports none. An address must also be a multiple of the size of an element.
 TENON_API tenon_status* tenon_runtime_import_alignment(tenon_runtime* runtime, tenon_str device,
                                                        uint64_t* out_alignment);
 
@@ -455,9 +455,9 @@ typedef struct tenon_tensor {
   uint32_t rank;
   tenon_dtype dtype;
   uint16_t reserved0;
-  tenon_str device;           // where the data is: an id such as "cuda:0", empty = host memory. Data
-                              // on a device is dense. When it is copied from there, the work that
-                              // writes it is done
+  tenon_str device;           // where the data is: an id such as "cuda:0", empty = host memory.
+                              // Data on a device is dense. When it is copied from there, the work
+                              // that writes it is done
   uint32_t flags;             // TENON_TENSOR_*
   uint32_t reserved1;
 } tenon_tensor;
@@ -599,11 +599,12 @@ TENON_API tenon_status* tenon_context_run(tenon_context* context);
 // Starts a run and returns. Wait for it before the context is used again. Fails with
 // TENON_OUT_OF_MEMORY if there is no thread for it and the system creates none.
 //
-// If the context uses a stream of the app (tenon_context_use_stream), the calling thread enqueues
-// the run before this function returns: what the app enqueues on the stream afterwards comes after
-// the run. Earlier runs that must come first are waited for. Some runs are done when this function
-// returns: those of several regions, those with control flow, those that copy bound memory, and
-// those whose update is also an output.
+// If the context uses a stream of the app (tenon_context_use_stream) or records an event of the app
+// (tenon_context_record_event), the calling thread enqueues the run before this function returns:
+// what the app enqueues on the stream afterwards comes after the run, and the event is recorded.
+// Earlier runs that must come first are waited for. Some runs are done when this function returns:
+// those of several regions, those with control flow, those that copy bound memory, and those whose
+// update is also an output.
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
 
 // Sets a callback for the end of following asynchronous runs; NULL removes it. It gets the code of
@@ -616,10 +617,11 @@ TENON_API tenon_status* tenon_context_on_end(tenon_context* context,
                                              void (*callback)(void* user, tenon_code code),
                                              void* user);
 
-// Asks the run in flight to end before its next step; it then fails with TENON_CANCELLED. Weights and
-// state that it would have updated are undefined, unless it had not begun. Steps that were enqueued on a device
-// still run. Has no effect if no run is in flight or if the run is past its last step. [any-thread],
-// also during any other call with this context except tenon_context_destroy().
+// Asks the run in flight to end before its next step; it then fails with TENON_CANCELLED. Weights
+// and state that it would have updated are undefined, unless it had not begun. Steps that were
+// enqueued on a device still run. Has no effect if no run is in flight or if the run is past its
+// last step. [any-thread], also during any other call with this context except
+// tenon_context_destroy().
 TENON_API void tenon_context_cancel(tenon_context* context);
 
 // Sets *out_done to 1 if the run is done, else to 0. If the run is done and failed, sets *out_done
@@ -646,20 +648,21 @@ TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str outp
 
 // Binds an input or output of this name to memory of the app, for the following runs. Its dtype,
 // shape and alignment are checked (tenon_runtime_import_alignment(), and the size of an element);
-// strides, if given, are those of a dense tensor. Fails with TENON_NOT_FOUND if there is
-// no such name, and with TENON_INVALID_ARGUMENT if an output is read-only or overlaps other bound
-// memory. An output whose type depends on symbols is checked when a run begins. Fails while a run is
-// in flight.
+// strides, if given, are those of a dense tensor. Fails with TENON_NOT_FOUND if there is no such
+// name, and with TENON_INVALID_ARGUMENT if an output is read-only or overlaps other bound memory.
+// An output whose type depends on symbols is checked when a run begins. Fails while a run is in
+// flight.
 //
-// Each run reads the input as it is when the run begins. The input stays unchanged
-// while a run is in flight. The memory stays valid until the name is set or unbound, until the first
-// run after the name was bound to other memory has begun, or until the context is destroyed. A device with captured graphs (TENON_EXEC_GRAPH) captures
-// again after a binding has changed; an app that alternates between buffers keeps a context for each.
+// Each run reads the input as it is when the run begins. The input stays unchanged while a run is
+// in flight. The memory stays valid until the name is set or unbound, until the first run after the
+// name was bound to other memory has begun, or until the context is destroyed. A device with
+// captured graphs (TENON_EXEC_GRAPH) captures again after a binding has changed; an app that
+// alternates between buffers keeps a context for each.
 TENON_API tenon_status* tenon_context_bind(tenon_context* context, tenon_str name,
                                            const tenon_tensor* tensor);
 
-// Ends a binding. The input must be set or bound before the next run; the output is in memory of the
-// context again. Fails while a run is in flight.
+// Ends a binding. The input must be set or bound before the next run; the output is in memory of
+// the context again. Fails while a run is in flight.
 TENON_API tenon_status* tenon_context_unbind(tenon_context* context, tenon_str name);
 
 // Describes the place of an output of the last run: the bound memory, else memory of the context.
@@ -681,15 +684,16 @@ TENON_API tenon_status* tenon_context_bind_dlpack(tenon_context* context, tenon_
                                                   struct DLManagedTensorVersioned* tensor);
 
 // Passes an output of the last run on as a DLPack tensor, without a copy. The receiver calls its
-// deleter, on any thread, also after all objects of tenon are destroyed. Until then the content does
-// not change: runs write to other memory. Work on a device that still reads the tensor must be done
-// when the deleter is called, or ordered before later runs. Fails with TENON_INVALID_ARGUMENT if the output is bound to memory of the
-// app, and with TENON_UNSUPPORTED if DLPack has no name for the device or the dtype.
+// deleter, on any thread, also after all objects of tenon are destroyed. Until then the content
+// does not change: runs write to other memory. Work on a device that still reads the tensor must be
+// done when the deleter is called, or ordered before later runs. Fails with TENON_INVALID_ARGUMENT
+// if the output is bound to memory of the app, and with TENON_UNSUPPORTED if DLPack has no name for
+// the device or the dtype.
 TENON_API tenon_status* tenon_context_output_dlpack(tenon_context* context, tenon_str output,
                                                     struct DLManagedTensorVersioned** out_tensor);
 
-// Describes a DLPack tensor, for tenon_context_set() or tenon_store_set(), which copy. Dims and data
-// are those of `tensor`, which stays the caller's; the device is a text of the runtime.
+// Describes a DLPack tensor, for tenon_context_set() or tenon_store_set(), which copy. Dims and
+// data are those of `tensor`, which stays the caller's; the device is a text of the runtime.
 TENON_API tenon_status* tenon_tensor_from_dlpack(tenon_runtime* runtime,
                                                  const struct DLManagedTensorVersioned* tensor,
                                                  tenon_tensor* out_tensor);
@@ -701,10 +705,10 @@ TENON_API tenon_status* tenon_tensor_from_dlpack(tenon_runtime* runtime,
 // device is one of the executable's ("cuda:0"). The functions fail with TENON_UNSUPPORTED if its
 // plugin lacks tenon.native_streams/1, as cpu does, and while a run is in flight.
 
-// Makes following runs use a stream of the app, which stays the app's and must outlive its use here;
-// NULL ends that. CUDA's default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD. Changing the
-// stream, and destroying the context, wait for the work of the app's stream. It must not be under
-// capture during these calls, or when a run is started.
+// Makes following runs use a stream of the app, which stays the app's and must outlive its use
+// here; NULL ends that. CUDA's default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD. Changing
+// the stream, and destroying the context, wait for the work of the app's stream. It must not be
+// under capture during these calls, or when a run is started.
 TENON_API tenon_status* tenon_context_use_stream(tenon_context* context, tenon_str device,
                                                  void* native_stream);
 
