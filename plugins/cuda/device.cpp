@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kOldestMajor = 7, kOldestMinor = 5;
 constexpr uint64_t kAlignment = 256;
-constexpr uint64_t kImportAlignment = 16;  // of the widest loads and of tensor maps
 constexpr uint32_t kDlpackCuda = 2;
 
 // TENON_CUDA_EARLY_LAUNCH=0: no kernel is launched early.
@@ -93,7 +92,6 @@ std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
     spec.kind = "cuda";
     spec.alignment = kAlignment;
     spec.flags = TENON_DEVICE_REBIND_DEAR | TENON_DEVICE_LANES;
-    spec.import_alignment = kImportAlignment;
     spec.dlpack_type = kDlpackCuda;
     spec.dlpack_id = static_cast<uint32_t>(i);
     try {

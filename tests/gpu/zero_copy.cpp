@@ -294,14 +294,14 @@ void moves(const Runtime& runtime, const std::string& device) {
   const cuda::Stream stream = app.stream();
   std::vector<cuda::Address> x, y;
   for (int k = 0; k < 3; ++k) {
-    x.push_back(app.allocate(byte_size() + 16)), y.push_back(app.allocate(byte_size()));
-    must("fill_bytes", driver().fill_bytes(x.back() + 16, static_cast<unsigned char>(k + 5),
+    x.push_back(app.allocate(byte_size() + 256)), y.push_back(app.allocate(byte_size()));
+    must("fill_bytes", driver().fill_bytes(x.back() + 256, static_cast<unsigned char>(k + 5),
                                            byte_size(), stream));
   }
   must("stream_synchronize", driver().stream_synchronize(stream));
   for (int k = 0; k < 12; ++k) {
     const size_t at = static_cast<size_t>(k / 2 % 3);  // each twice
-    use(s.context, "x", type, x[at] + 16, device);     // aligned to 16 bytes and no more
+    use(s.context, "x", type, x[at] + 256, device);    // aligned to 256 bytes and no more
     use(s.context, "y", type, y[at], device);
     s.context.run();
     const float want = float_of(static_cast<unsigned char>(at + 5)) * 2;
@@ -311,7 +311,7 @@ void moves(const Runtime& runtime, const std::string& device) {
   s.context.unbind("y");
   std::vector<DLManagedTensorVersioned*> kept;
   for (size_t at = 0; at < 3; ++at) {
-    use(s.context, "x", type, x[at] + 16, device);
+    use(s.context, "x", type, x[at] + 256, device);
     s.context.run();
     kept.push_back(s.context.output_dlpack("y"));
     expect(kept.back()->device_type == 2 && kept.back()->device_id == index_of(device),
