@@ -337,10 +337,14 @@ inline void context_bind(World& w) {
 inline void context_unbind(World& w) {
   w.good(tenon_context_unbind(w.contexts.any(w.in), w.in.one_in(2) ? w.name() : w.output()));
 }
+// A caller with an older version of the struct gets no device.
+inline void read_device(const tenon_tensor& t) {
+  if (t.struct_size >= offsetof(tenon_tensor, device) + sizeof t.device) read_text(t.device);
+}
 inline void context_output(World& w) {
   Out<tenon_tensor> out(w.in);
   if (out.filled(w.good(tenon_context_output(w.contexts.any(w.in), w.output(), out.arg()))))
-    read_text(out.value.device);
+    read_device(out.value);
 }
 inline void context_on_end(World& w) {
   static std::atomic<uint32_t> ends;
@@ -428,7 +432,7 @@ inline void tensor_from_dlpack(World& w) {
   Out<tenon_tensor> out(w.in);
   if (out.filled(w.good(tenon_tensor_from_dlpack(
           w.runtime(), w.in.one_in(24) ? nullptr : handle_of(tensor_lent), out.arg()))))
-    read_text(out.value.device);
+    read_device(out.value);
   delete tensor_lent;
 }
 
