@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// C functions that take DLPack tensors and give outputs away as such.
+// C functions that take DLPack tensors, and pass outputs on as such.
 #include "api/dlpack.hpp"
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "api/door.hpp"
 #include "api/tensor.hpp"
@@ -38,19 +39,25 @@ constexpr Pair kPairs[] = {
     {TENON_DTYPE_F8E5M2, kFloat8E5m2, 8},
 };
 
-// The id of the device whose memory DLPack calls so. Opens devices until it is found, likely ones
-// first.
-std::string device_of(Runtime& runtime, const Device& wanted, std::string_view what) {
+bool is_device(const core::Device& device, const Device& wanted) {
+  const ImportInfo& known = device.import_info();
+  return known.alignment && static_cast<int64_t>(known.dlpack_type) == wanted.type &&
+         static_cast<int64_t>(known.dlpack_id) == wanted.id;
+}
+
+// Finds the device that DLPack calls (type, id). open: devices to look among first. Opens others
+// until one fits.
+std::string device_of(Runtime& runtime, std::span<const std::shared_ptr<core::Device>> open,
+                      const Device& wanted, std::string_view what) {
+  for (const auto& device : open)
+    if (is_device(*device, wanted)) return device->info().id;
   std::vector<DeviceInfo> infos = runtime.host.devices();
   std::ranges::stable_sort(
       infos, {}, [&](const DeviceInfo& i) { return i.index != static_cast<uint32_t>(wanted.id); });
   for (const DeviceInfo& info : infos) {
     if (!info.reason.empty()) continue;
     try {
-      const ImportInfo known = runtime.host.open(info.id)->import_info();
-      if (known.alignment && static_cast<int64_t>(known.dlpack_type) == wanted.type &&
-          static_cast<int64_t>(known.dlpack_id) == wanted.id)
-        return info.id;
+      if (is_device(*runtime.host.open(info.id), wanted)) return info.id;
     } catch (const Error&) {  // a device that cannot be opened is not the one that made the tensor
     }
   }
@@ -81,6 +88,7 @@ uint64_t reach(const Tensor& t, DType dtype, std::string_view what) {
   if (!t.strides || dense == 0) return dense;
   uint64_t elements = 1;
   for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 1) continue;  // its stride means nothing
     uint64_t span = 0;
     if (t.strides[i] < 0)
       fail(Code::unsupported, what, ": stride ", t.strides[i], " of axis ", i, " is negative");
@@ -98,7 +106,8 @@ struct Described {
   tenon_tensor tensor{};
 };
 
-void describe(Runtime& runtime, const Managed* managed, std::string_view what, Described& out) {
+void describe(Runtime& runtime, std::span<const std::shared_ptr<core::Device>> open,
+              const Managed* managed, std::string_view what, Described& out) {
   if (!managed) fail(Code::invalid_argument, what, ": the DLPack tensor is NULL");
   if (managed->major != kMajor)
     fail(Code::incompatible, what, ": DLPack ", managed->major, ".", managed->minor,
@@ -116,7 +125,7 @@ void describe(Runtime& runtime, const Managed* managed, std::string_view what, D
   if (t.rank && !t.shape) fail(Code::invalid_argument, what, ": its shape is NULL");
 
   if (std::ranges::find(kHostMemory, t.device.type) == std::end(kHostMemory))
-    out.device = device_of(runtime, t.device, what);
+    out.device = device_of(runtime, open, t.device, what);
   out.tensor.struct_size = sizeof out.tensor;
   out.tensor.dims = t.shape;
   out.tensor.strides = t.strides;
@@ -128,7 +137,7 @@ void describe(Runtime& runtime, const Managed* managed, std::string_view what, D
   out.tensor.size = reach(t, dtype, what);
 }
 
-// An output that was given away.
+// An output that was passed on.
 struct Given {
   Managed managed{};
   SharedOutput output;
@@ -159,7 +168,7 @@ tenon_status* tenon_context_bind_dlpack(tenon_context* context, tenon_str name,
     const std::string what = cat("'", view(name), "'");
     Runtime& runtime = c.executable().runtime();
     dlpack::Described described;
-    dlpack::describe(runtime, managed, what, described);
+    dlpack::describe(runtime, c.executable().devices(), managed, what, described);
     // Until it is bound, the tensor stays the caller's.
     const auto owned = std::make_shared<bool>(false);
     const std::shared_ptr<void> owner(managed, [owned](void* m) {
@@ -216,7 +225,7 @@ tenon_status* tenon_tensor_from_dlpack(tenon_runtime* runtime,
   return door("tenon_tensor_from_dlpack", [&] {
     const tenon_runtime& r = need(runtime, "runtime");
     dlpack::Described described;
-    dlpack::describe(*r.runtime, managed_of(tensor), "the DLPack tensor", described);
+    dlpack::describe(*r.runtime, {}, managed_of(tensor), "the DLPack tensor", described);
     for (const DeviceInfo& d : r.devices)
       if (d.id == described.device) described.tensor.device = c_str(d.id);
     if (described.device.empty()) described.tensor.device = {};

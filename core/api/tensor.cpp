@@ -6,7 +6,6 @@
 #include "ops/node_desc.hpp"
 
 namespace tenon::core {
-namespace {}  // namespace
 
 uint64_t dense_bytes(const Type& type, std::string_view what) {
   try {

@@ -28,10 +28,13 @@ class AppTensor {
   // The memory as a buffer of the device; null if that cannot use it in place. Fails if the memory
   // is not aligned as the device needs it.
   std::shared_ptr<Buffer> on(const std::shared_ptr<Device>& device);
-  bool has(const Buffer& buffer) const;  // that on() made
+  bool has(const Buffer& buffer) const;  // is it one of the buffers that on() made?
   // Imports the memory where it is, so that what cannot be imported fails now.
   void check_home();
   void* address() const { return address_; }
+  // The last run that wrote it, in place or by a copy.
+  uint64_t written_by() const { return written_by_; }
+  void note_written(uint64_t run) { written_by_ = run; }
   const Device* other_memory() const { return in_host_memory() ? nullptr : home_.get(); }
   // If both are the same memory: takes over the owner, gives up its own, and returns true.
   bool take_over(AppTensor& newer);
@@ -49,6 +52,7 @@ class AppTensor {
   void* address_;
   std::shared_ptr<Device> home_;
   bool read_only_;
+  uint64_t written_by_ = 0;
   std::shared_ptr<std::shared_ptr<void>> owner_;  // imported buffers share it
   std::vector<std::shared_ptr<Buffer>> imported_;
 };

@@ -160,7 +160,7 @@ void Context::bind_entries(Lease& lease, RunTrace* trace) {
 // Called by the run when its turn has come: contents current, addresses fixed.
 void Context::bind(Lease& lease, RunTrace* trace) {
   lease.borrow();
-  if (std::exchange(lease.moved, false)) lease.ready = false;
+  if (lease.moved) lease.ready = false;
   write_inputs(lease, trace);
   bind_entries(lease, trace);
   if (!lease.ready) bind_instances(lease);
@@ -171,20 +171,16 @@ void Context::write_inputs(Lease& lease, RunTrace* trace) {
   const Plan& plan = lease.bound->plan;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Input& input = inputs_.find(plan.inputs[i].name)->second;
-    if (!input.bound && lease.input_versions[i] == input.version) continue;
-    std::vector<Buffer*> stale;
-    for (uint32_t d : plan.inputs[i].devices)
-      if (auto& own = lease.own_inputs[i][d]; own && own == lease.inputs[i][d])
-        stale.push_back(own.get());
-    if (stale.empty()) continue;
+    if (input.bound || lease.input_versions[i] == input.version) continue;
     const Stretch write(trace, Slice::Kind::write, i);
-    for (Buffer* buffer : stale) {
-      if (input.bound)
-        input.bound->copy_to(*buffer);
-      else
-        buffer->write(0, input.content.data(), input.content.size());
-    }
+    for (const auto& buffer : lease.inputs[i])
+      if (buffer) buffer->write(0, input.content.data(), input.content.size());
     lease.input_versions[i] = input.version;
+  }
+  for (const size_t i : lease.copied_inputs) {
+    const Stretch write(trace, Slice::Kind::write, i);
+    for (const auto& buffer : lease.own_inputs[i])
+      if (buffer) inputs_.find(plan.inputs[i].name)->second.bound->copy_to(*buffer);
   }
 }
 
@@ -213,14 +209,15 @@ void Context::bind_instances(Lease& lease) {
       lease.instances[r] = plan.devices[region.device]->instantiate(region.program, binding);
   }
   lease.ready = true;
+  lease.moved = false;
 }
 
 std::shared_ptr<Flight> Context::launch() {
   forbid_in_flight("a run is started");
+  AppEvents events = std::exchange(events_, {});
   wait();  // the failure of a run that nobody waited for is told now
   has_results_ = false;
   cancel_.store(0, std::memory_order_relaxed);
-  AppEvents events = std::exchange(events_, {});
   Lease& lease = prepare();
   last_ = leases_.front();
   flight_ = std::make_shared<Flight>(*this, lease, std::move(events));
@@ -238,7 +235,7 @@ void Context::run() {
 void Context::run_async() {
   const auto flight = launch();
   flight_ = nullptr;  // none is under way when it does not start
-  if (!app_streams_.empty() || flight->records_events())
+  if (!app_streams_.empty() || flight->has_events())
     flight->enqueue();
   else
     flight->run_async();
@@ -280,12 +277,11 @@ const Type& Context::output_type(std::string_view output) {
   return plan.output_slots[plan.outputs[number].slot].type;
 }
 
-const std::shared_ptr<Buffer>& Context::buffer_of(std::string_view output) {
-  const uint32_t number = number_of(output);  // there is no last run before this returns
-  const uint32_t slot = last_->bound->plan.outputs[number].slot;
-  const auto& buffer = last_->outputs[slot];
-  if (!buffer && type_bytes(last_->bound->plan.output_slots[slot].type))
-    fail(Code::invalid_argument, "output '", output,
+const std::shared_ptr<Buffer>& Context::buffer_of(uint32_t output) {
+  const NamedOutput& named = last_->bound->plan.outputs[output];
+  const auto& buffer = last_->outputs[named.slot];
+  if (!buffer && type_bytes(last_->bound->plan.output_slots[named.slot].type))
+    fail(Code::invalid_argument, "output '", named.name,
          "': the memory that the last run wrote is no longer bound");
   return buffer;
 }
@@ -298,7 +294,7 @@ void Context::get(std::string_view output, void* data, uint64_t size) {
     fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type),
          " bytes, got room for ", size);
   if (!size) return;
-  const auto& buffer = buffer_of(output);
+  const auto& buffer = buffer_of(number);
   const auto into = executable_->runtime().tracing.current();
   RunTrace trace;
   trace.bound = last_->bound, trace.graph = executable_->graph().name, trace.id = last_run_;

@@ -116,26 +116,26 @@ class Context {
   void bind(Lease& lease, RunTrace* trace);
   void bind_instances(Lease& lease);
   void write_inputs(Lease& lease, RunTrace* trace);
-  void read_outputs(Lease& lease, RunTrace* trace);
-  bool copies_app_memory(const Lease& lease) const;
+  void finish_outputs(Lease& lease, uint64_t run, RunTrace* trace);
   void wait_for_app(const Lease& lease, const AppEvents& events);
   void record_for_app(const Lease& lease, const AppEvents& events);
   void bind_entries(Lease& lease, RunTrace* trace);
+  AppTensor* bound_to(std::string_view name) const;
   void check_apart(std::string_view who, const AppTensor& memory, bool is_output) const;
   void forget(const std::shared_ptr<AppTensor>& memory, bool release);
   uint32_t number_of(std::string_view output);  // in Plan::outputs
-  const std::shared_ptr<Buffer>& buffer_of(std::string_view output);
+  const std::shared_ptr<Buffer>& buffer_of(uint32_t output);
   std::shared_ptr<Device> device_named(std::string_view id) const;
   std::shared_ptr<Stream> stream_on(const std::shared_ptr<Device>& device);
   void add_event(std::vector<AppEvents::Event>& list, std::string_view device, void* native);
-  AppTensor* written_by_last(std::string_view output);
+  const AppTensor* written_by_last(std::string_view output) const;
   void forbid_in_flight(const char* what);
   std::shared_ptr<Flight> launch();
 
   std::shared_ptr<Executable> executable_;
   std::map<std::string, Input, std::less<>> inputs_;
   std::map<std::string, std::shared_ptr<AppTensor>, std::less<>> bound_outputs_;
-  uint64_t bindings_ = 1;  // larger = bound otherwise
+  uint64_t bindings_ = 1;  // number of changes to the bindings
   uint64_t versions_ = 0;  // of contents of inputs
   std::map<const Device*, std::shared_ptr<Stream>> app_streams_;
   AppEvents events_;  // for the next run

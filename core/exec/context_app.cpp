@@ -8,6 +8,7 @@
 #include "exec/lease.hpp"
 
 namespace tenon::core {
+
 // ---- Memory
 
 // Leases stop using the memory. release: at once, also in instances, which otherwise give it up when
@@ -40,6 +41,8 @@ void Context::bind(std::string_view name, std::shared_ptr<AppTensor> memory) {
   if (v && is_output)
     fail(Code::invalid_argument, "bind '", name,
          "': the graph has an input and an output of this name; expected one of them");
+  // The same memory again: what is bound to it, and captured graphs, stay.
+  if (AppTensor* before = bound_to(name); before && before->take_over(*memory)) return;
   const std::string who = cat(v ? "input '" : "output '", name, "'");
   const Type& wanted = graph.type(v ? v : output->value);
   if (wanted.dtype != TENON_DTYPE_NONE) check_type(who, wanted, memory->type());
@@ -53,19 +56,28 @@ void Context::bind(std::string_view name, std::shared_ptr<AppTensor> memory) {
     fail(e.code(), who, ": ", e.what());
   }
 
-  // The same memory again: what is bound to it, and what was captured, stays.
-  std::shared_ptr<AppTensor>& bound =
-      v ? inputs_[std::string(name)].bound : bound_outputs_[std::string(name)];
-  if (bound && bound->take_over(*memory)) return;
+  std::shared_ptr<AppTensor> old;
   if (v) {
-    Input& input = inputs_.find(name)->second;
-    input.type = memory->type();
-    input.content = {};
-    input.version = ++versions_;
+    Input& bound = inputs_[std::string(name)];
+    bound.type = memory->type();
+    bound.content = {};
+    bound.version = ++versions_;
+    old = std::exchange(bound.bound, std::move(memory));
+  } else {
+    old = std::exchange(bound_outputs_[std::string(name)], std::move(memory));
   }
-  const auto old = std::exchange(bound, std::move(memory));
-  ++bindings_;
-  if (old) forget(old, false);
+  if (old)
+    forget(old, false);
+  else
+    ++bindings_;
+}
+
+// The memory that an input or output of this name is bound to, or null.
+AppTensor* Context::bound_to(std::string_view name) const {
+  if (const auto input = inputs_.find(name); input != inputs_.end() && input->second.bound)
+    return input->second.bound.get();
+  const auto output = bound_outputs_.find(name);
+  return output == bound_outputs_.end() ? nullptr : output->second.get();
 }
 
 // A run writes its outputs while it still reads its inputs.
@@ -106,10 +118,16 @@ void Context::place(Lease& lease) {
 
 void Context::place_inputs(Lease& lease) {
   const Plan& plan = lease.bound->plan;
+  lease.copied_inputs.clear();
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const auto& bound = inputs_.find(plan.inputs[i].name)->second.bound;
-    for (uint32_t d : plan.inputs[i].devices)
-      lease.use_input(i, d, bound ? bound->on(plan.devices[d]) : nullptr);
+    bool copied = false;
+    for (uint32_t d : plan.inputs[i].devices) {
+      auto buffer = bound ? bound->on(plan.devices[d]) : nullptr;
+      copied |= bound && bound->size() && !buffer;
+      lease.use_input(i, d, std::move(buffer));
+    }
+    if (copied) lease.copied_inputs.push_back(i);
   }
 }
 
@@ -119,7 +137,9 @@ void Context::place_outputs(Lease& lease) {
   // the others get copies.
   std::vector<std::shared_ptr<Buffer>> chosen(plan.output_slots.size());
   std::vector<bool> own(plan.output_slots.size());
-  for (const NamedOutput& output : plan.outputs) {
+  lease.bound_outputs.clear();
+  for (size_t k = 0; k < plan.outputs.size(); ++k) {
+    const NamedOutput& output = plan.outputs[k];
     const auto bound = bound_outputs_.find(output.name);
     if (bound == bound_outputs_.end()) {
       own[output.slot] = true;
@@ -127,11 +147,19 @@ void Context::place_outputs(Lease& lease) {
     }
     const OutputSlot& slot = plan.output_slots[output.slot];
     check_type(cat("output '", output.name, "'"), slot.type, bound->second->type());
+    lease.bound_outputs.push_back({k, bound->second.get(), false});
     if (auto& buffer = chosen[output.slot]; !buffer)
       buffer = bound->second->on(plan.devices[slot.device]);
   }
   for (size_t s = 0; s < chosen.size(); ++s)
     lease.use_output(s, own[s] ? nullptr : std::move(chosen[s]));
+  for (BoundOutput& o : lease.bound_outputs) {
+    const auto& buffer = lease.outputs[plan.outputs[o.output].slot];
+    o.copied = buffer && !o.memory->has(*buffer);
+  }
+  const auto has_readers = [](const OwnOutput& o) { return !o.is_free(); };
+  lease.shared = std::ranges::any_of(
+      lease.own_outputs, [&](const auto& own) { return std::ranges::any_of(own, has_readers); });
 }
 
 void Context::make_streams(const Plan& plan) {
@@ -151,21 +179,18 @@ std::shared_ptr<Stream> Context::stream_on(const std::shared_ptr<Device>& device
 }
 
 // Copies outputs to memory of the app that the run could not write in place.
-void Context::read_outputs(Lease& lease, RunTrace* trace) {
-  if (bound_outputs_.empty()) return;
-  const auto& outputs = lease.bound->plan.outputs;
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    const auto bound = bound_outputs_.find(outputs[k].name);
-    if (bound == bound_outputs_.end()) continue;
-    const auto& buffer = lease.outputs[outputs[k].slot];
-    if (!buffer || bound->second->has(*buffer)) continue;
-    const Stretch read(trace, Slice::Kind::read, k);
-    bound->second->copy_from(*buffer);
+void Context::finish_outputs(Lease& lease, uint64_t run, RunTrace* trace) {
+  for (const BoundOutput& o : lease.bound_outputs) {
+    if (o.copied) {
+      const Stretch read(trace, Slice::Kind::read, o.output);
+      o.memory->copy_from(*lease.outputs[lease.bound->plan.outputs[o.output].slot]);
+    }
+    o.memory->note_written(run);
   }
 }
 
-// Makes the streams wait for the app's events. Where the run does not only enqueue, this thread waits
-// for the app's work as well.
+// Makes the streams wait for the app's events. This thread waits too where the run is not one region
+// that is enqueued on that stream.
 void Context::wait_for_app(const Lease& lease, const AppEvents& events) {
   const Plan& plan = lease.bound->plan;
   for (size_t d = 0; d < plan.devices.size(); ++d) {
@@ -176,7 +201,9 @@ void Context::wait_for_app(const Lease& lease, const AppEvents& events) {
       streams_[d]->wait_native(e.native);
       waits = true;
     }
-    if (waits && (!plan.tasks.empty() || copies_app_memory(lease))) streams_[d]->synchronize();
+    const bool in_order =
+        plan.regions.size() == 1 && plan.regions[0].device == d && !lease.copies_app_memory();
+    if (waits && !in_order) streams_[d]->synchronize();
   }
 }
 
@@ -187,31 +214,14 @@ void Context::record_for_app(const Lease& lease, const AppEvents& events) {
       if (plan.devices[d].get() == e.device) streams_[d]->record_native(e.native);
 }
 
-bool Context::copies_app_memory(const Lease& lease) const {
-  const Plan& plan = lease.bound->plan;
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (!inputs_.find(plan.inputs[i].name)->second.bound) continue;
-    for (uint32_t d : plan.inputs[i].devices)
-      if (const auto& own = lease.own_inputs[i][d]; own && own == lease.inputs[i][d]) return true;
-  }
-  for (const NamedOutput& output : plan.outputs) {
-    const auto bound = bound_outputs_.find(output.name);
-    const auto& buffer = lease.outputs[output.slot];
-    if (bound != bound_outputs_.end() && buffer && !bound->second->has(*buffer)) return true;
-  }
-  return false;
-}
-
-AppTensor* Context::written_by_last(std::string_view output) {
+const AppTensor* Context::written_by_last(std::string_view output) const {
   const auto bound = bound_outputs_.find(output);
   if (bound == bound_outputs_.end()) return nullptr;
-  const std::shared_ptr<Buffer>& buffer = buffer_of(output);
-  const bool in_place = buffer && bound->second->has(*buffer);
-  return in_place || last_->bindings == bindings_ ? bound->second.get() : nullptr;
+  return bound->second->written_by() == last_run_ ? bound->second.get() : nullptr;
 }
 
 OutputPlace Context::output_place(std::string_view output) {
-  const std::shared_ptr<Buffer> buffer = buffer_of(output);
+  const std::shared_ptr<Buffer> buffer = buffer_of(number_of(output));
   if (!buffer) return {};
   if (const AppTensor* memory = written_by_last(output))
     return {memory->address(), memory->other_memory()};
@@ -221,9 +231,9 @@ OutputPlace Context::output_place(std::string_view output) {
 }
 
 SharedOutput Context::share_output(std::string_view output) {
-  const std::shared_ptr<Buffer> buffer = buffer_of(output);
-  const uint32_t slot = last_->bound->plan.outputs[number_of(output)].slot;
-  auto& all = last_->own_outputs[slot];
+  const uint32_t number = number_of(output);
+  const std::shared_ptr<Buffer> buffer = buffer_of(number);
+  auto& all = last_->own_outputs[last_->bound->plan.outputs[number].slot];
   const auto own = std::ranges::find(all, buffer, &OwnOutput::buffer);
   if (written_by_last(output) || (buffer && own == all.end()))
     fail(Code::invalid_argument, "output '", output,

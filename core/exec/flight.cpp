@@ -74,14 +74,17 @@ void Flight::drive() {
 
 bool Flight::advance() {
   if (!wait_in_line()) return false;
-  if (!began_) begin();
+  if (!began_) {
+    begin();
+    // Once all is enqueued, a worker sees the end, if there is one.
+    if (enqueues_ && only_enqueues() && executable_.runtime().workers.available())
+      blocking_ = false;
+  }
   const Plan& plan = lease_.bound->plan;
-  // Once all is enqueued, a worker sees the end, if there is one.
-  if (enqueues_ && only_enqueues() && executable_.runtime().workers.available()) blocking_ = false;
   if (!(plan.tasks.empty() ? run_one_region() : run_tasks())) return false;
   const RegionRunner runner = region_runner();
   for (const PlannedCopy& c : plan.after) runner.copy(c);
-  context_.read_outputs(lease_, trace_.get());
+  context_.finish_outputs(lease_, id_, trace_.get());
   if (!std::exchange(recorded_, true)) context_.record_for_app(lease_, events_);
   return true;
 }
@@ -89,7 +92,7 @@ bool Flight::advance() {
 // Is nothing left to do once the one region is enqueued?
 bool Flight::only_enqueues() const {
   const Plan& plan = lease_.bound->plan;
-  return plan.tasks.empty() && plan.after.empty() && !context_.copies_app_memory(lease_);
+  return plan.tasks.empty() && plan.after.empty() && !lease_.copies_app_memory();
 }
 
 RegionRunner Flight::region_runner() {
@@ -135,7 +138,7 @@ bool Flight::wait_in_line() {
 void Flight::begin() {
   const Stretch bind(trace_.get(), Slice::Kind::bind);
   throw_if_cancelled(context_.cancel_);
-  context_.wait_for_app(lease_, events_);
+  if (!tried_again_) context_.wait_for_app(lease_, events_);
   context_.bind(lease_, trace_.get());
   began_ = true;
 }
@@ -145,7 +148,7 @@ bool Flight::run_one_region() {
   const RegionRunner runner = region_runner();
   if (!enqueued_) runner.run(0);
   if (!runner.is_enqueued(0)) return true;
-  if (!recorded_ && !events_.records.empty() && only_enqueues()) {
+  if (!recorded_ && enqueues_ && only_enqueues()) {
     context_.record_for_app(lease_, events_);
     recorded_ = true;
   }
@@ -153,13 +156,17 @@ bool Flight::run_one_region() {
   Event& event = runner.event_of(0);
   if (!blocking_ && !signalled_ && !event.done()) {
     end_part();
-    event.on_done([self = shared_from_this()] {
-      self->executable_.runtime().workers.post([self] {
-        self->signalled_ = true;
-        self->drive();
+    try {
+      event.on_done([self = shared_from_this()] {
+        self->executable_.runtime().workers.post([self] {
+          self->signalled_ = true;
+          self->drive();
+        });
       });
-    });
-    return false;
+      return false;
+    } catch (const std::exception&) {
+      begin_part();  // this thread waits; the region's own failure is the one to report
+    }
   }
   runner.wait(0);
   return true;

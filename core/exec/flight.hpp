@@ -23,7 +23,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // A run that no worker has come to yet is done here: no hand-over and back.
   void wait();
   uint64_t id() const { return id_; }
-  bool records_events() const { return !events_.records.empty(); }
+  bool has_events() const { return !events_.waits.empty() || !events_.records.empty(); }
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }

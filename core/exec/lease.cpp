@@ -31,9 +31,7 @@ void Lease::give_back() noexcept {
   for (size_t d = 0; d < arenas.size(); ++d) bound->pools[d]->give_back(*this, arenas[d]);
 }
 
-void Lease::free_instances() noexcept {
-  if (!bound->pools.empty()) bound->pools[0]->free_instances(*this);
-}
+void Lease::free_instances() noexcept { bound->pools[0]->free_instances(*this); }
 
 void Lease::use_input(size_t input, uint32_t device, std::shared_ptr<Buffer> buffer) {
   const Plan& plan = bound->plan;

@@ -3,10 +3,12 @@
 // Private to exec.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
 
+#include "exec/app_tensor.hpp"
 #include "exec/arena_pool.hpp"
 #include "exec/control_run.hpp"
 #include "exec/executable.hpp"
@@ -17,8 +19,15 @@ namespace tenon::core {
 struct OwnOutput {
   std::shared_ptr<Buffer> buffer;
   std::shared_ptr<std::atomic<uint32_t>> readers = std::make_shared<std::atomic<uint32_t>>(0);
-  // What readers have read is read before the next run writes.
+  // acquire: the readers have finished reading before the next run writes.
   bool is_free() const { return readers->load(std::memory_order_acquire) == 0; }
+};
+
+// memory: of the context's binding. copied: the run writes a buffer of the lease.
+struct BoundOutput {
+  size_t output;  // in Plan::outputs
+  AppTensor* memory;
+  bool copied;
 };
 
 struct Lease {
@@ -33,7 +42,14 @@ struct Lease {
   std::vector<std::shared_ptr<Buffer>> outputs;              // [slot]
   bool moved = false;                                        // since the instances were bound
   uint64_t bindings = 0;                                     // of the context, when placed
-  bool shared = false;                                       // an output was given away once
+  bool shared = false;  // an output has readers, or had some when it was placed
+  // Bound to memory of the app, as placed: outputs, and inputs that the run cannot read in place.
+  std::vector<BoundOutput> bound_outputs;
+  std::vector<size_t> copied_inputs;
+  bool copies_app_memory() const {
+    return !copied_inputs.empty() ||
+           std::ranges::any_of(bound_outputs, [](const BoundOutput& o) { return o.copied; });
+  }
   std::vector<std::vector<std::shared_ptr<Buffer>>>
       own_inputs;                                   // [input][device], null: not needed
   std::vector<uint64_t> input_versions;             // what own_inputs hold

@@ -28,7 +28,7 @@ struct Slice {
     copy,    // index: bytes, from a device to another
     write,   // index: into Plan::inputs; to all devices that read it
     fill,    // index: into Plan::entries; a device gets what it has not, or no longer
-    read,    // index: into Plan::outputs; outside of the run
+    read,    // index: into Plan::outputs; after the run, or in it for bound memory
   };
   Kind kind = Kind::run;
   uint32_t thread = 0;

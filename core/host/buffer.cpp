@@ -20,20 +20,19 @@ void check_range(const Buffer& buffer, const char* what, uint64_t offset, uint64
 
 }  // namespace
 
-Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind,
-               Memory memory)
-    : device_(std::move(device)),
+Buffer::Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size,
+               uint64_t counted, std::shared_ptr<void> owner)
+    : owner_(std::move(owner)),
+      device_(std::move(device)),
       handle_(handle),
       size_(size),
-      memory_(memory),
-      counted_(kind == TENON_MEMORY_DEVICE && memory == Memory::own ? size : 0) {
+      counted_(counted) {
   device_->allocated_ += counted_;
 }
 Buffer::~Buffer() {
   device_->allocated_ -= counted_;
   give_back(device_->plugin(), "buffer_destroy",
             [&] { table_of(*device_).buffer_destroy(handle_); });
-  if (memory_ == Memory::imported) free_released_memory();
 }
 
 void Buffer::write(uint64_t offset, const void* source, uint64_t size, Stream* stream) {

@@ -14,9 +14,10 @@ class Stream;
 
 class Buffer {
  public:
-  enum class Memory { own, imported };
-  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint32_t kind,
-         Memory memory = Memory::own);
+  // counted: bytes of the device's own memory. owner: keeps imported memory in place until the
+  // plugin has given the buffer up; may be null.
+  Buffer(std::shared_ptr<Device> device, tenon_buffer* handle, uint64_t size, uint64_t counted,
+         std::shared_ptr<void> owner = {});
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -31,17 +32,14 @@ class Buffer {
   tenon_buffer* handle() const { return handle_; }
 
  private:
-  std::shared_ptr<Device> device_;
   friend class Device;
+  std::shared_ptr<void> owner_;  // its end may destroy other buffers
+  std::shared_ptr<Device> device_;
   tenon_buffer* handle_;
   uint64_t size_;
-  Memory memory_;
   uint64_t counted_;  // bytes of the device's own memory
   void* address_ = nullptr;
 };
-
-// Frees the owners of imported memory that plugins have released since the last call.
-void free_released_memory() noexcept;
 
 // Copies bytes; ranges do not overlap. Within a plugin that can, in order of the stream; else
 // through the host: then stream (of either device, or null) is synchronized first and the copy is

@@ -24,20 +24,24 @@ Device::Device(std::shared_ptr<Plugin> plugin, uint32_t index, DeviceInfo info, 
   handle_ = made<tenon_device>(*this, kFaultOpen, "device_open", [&](tenon_device** out) {
     return plugin_->table().device_open(plugin_->handle(), index, &options, out);
   });
-  try {
-    import_info_ = read_import_info();
-  } catch (...) {
-    close();
-    throw;
-  }
+  import_info_ = read_import_info();
 }
-Device::~Device() { close(); }
-
-void Device::close() noexcept {
+Device::~Device() {
   give_back(*plugin_, "device_close", [&] { plugin_->table().device_close(handle_); });
 }
 
 bool Device::has_streams() const { return plugin_->has_streams(); }
+
+// Without memory for the object, the plugin gets its buffer back.
+std::shared_ptr<Buffer> Device::own(tenon_buffer* handle, uint64_t size, uint64_t counted,
+                                    std::shared_ptr<void> owner) {
+  try {
+    return std::make_shared<Buffer>(shared_from_this(), handle, size, counted, std::move(owner));
+  } catch (const std::bad_alloc&) {
+    give_back(*plugin_, "buffer_destroy", [&] { plugin_->table().buffer_destroy(handle); });
+    throw;
+  }
+}
 
 std::shared_ptr<Buffer> Device::buffer(uint64_t size, std::string_view name, uint32_t kind) {
   if (size == 0) fail(Code::invalid_argument, "a buffer of size 0 on ", info_.id);
@@ -49,7 +53,7 @@ std::shared_ptr<Buffer> Device::buffer(uint64_t size, std::string_view name, uin
   auto* handle = made<tenon_buffer>(*this, kFaultAllocate, "buffer_create", [&](auto** out) {
     return plugin_->table().buffer_create(handle_, &options, out);
   });
-  auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, size, kind);
+  auto buffer = own(handle, size, kind == TENON_MEMORY_DEVICE ? size : 0);
   if (info_.host_addressable || (kind != TENON_MEMORY_DEVICE && plugin_->table().buffer_address)) {
     buffer->address_ = guarded(*plugin_, "buffer_address",
                                [&] { return plugin_->table().buffer_address(handle); });

@@ -110,8 +110,9 @@ class Device : public std::enable_shared_from_this<Device> {
   std::unique_ptr<Event> event();
 
  private:
-  ImportInfo read_import_info() const;
-  void close() noexcept;
+  ImportInfo read_import_info() const noexcept;
+  std::shared_ptr<Buffer> own(tenon_buffer* handle, uint64_t size, uint64_t counted,
+                              std::shared_ptr<void> owner = {});
 
   std::shared_ptr<Plugin> plugin_;
   friend class Buffer;

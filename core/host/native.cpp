@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Imports memory of the app, gives it native addresses, and shares streams and events with it.
 #include "host/call.hpp"
-#include "host/callbacks.hpp"
 
 namespace tenon::core {
 
@@ -16,12 +15,13 @@ void Plugin::find_native_streams() {
       TENON_NATIVE_STREAMS_ID, TENON_NATIVE_STREAMS_SIZE_V1, native_streams_,
       [](const tenon_native_streams& t) { return t.handle && t.wait && t.record; });
   if (native_streams_.handle && !has_streams()) {
-    warn_not_whole(TENON_NATIVE_STREAMS_ID);
+    log(LogLevel::warning, cat("plugin ", name_, ": its ", TENON_NATIVE_STREAMS_ID,
+                               " is not used: the plugin has no streams"));
     native_streams_ = {};
   }
 }
 
-ImportInfo Device::read_import_info() const {
+ImportInfo Device::read_import_info() const noexcept {
   const tenon_import_memory& table = plugin_->import_memory();
   if (!table.info) return {};
   tenon_import_info info{};
@@ -32,43 +32,14 @@ ImportInfo Device::read_import_info() const {
       plugin_->lied("import_memory.info", "the alignment on ", info_.id, " is ", info.alignment,
                     ", expected a power of two up to 2^30, or 0");
     return {info.alignment, info.dlpack_type, info.dlpack_id};
-  } catch (const Error& e) {
-    log(LogLevel::warning, cat("device ", info_.id, " imports no memory of the app: ", e.what()));
+  } catch (const std::exception& e) {
+    try {
+      log(LogLevel::warning, cat("device ", info_.id, " imports no memory of the app: ", e.what()));
+    } catch (const std::exception&) {  // no memory for the text
+    }
     return {};
   }
 }
-
-namespace {
-
-// Owners of memory that plugins have released. They are freed outside of the plugin's call: what
-// frees them may call the same plugin, as for an output of tenon that became an input.
-class ReleasedOwners {
- public:
-  static ReleasedOwners& the() {
-    static ReleasedOwners& the = *new ReleasedOwners;  // plugins may call while the process ends
-    return the;
-  }
-  void add(std::shared_ptr<void> owner) noexcept {
-    try {
-      const std::lock_guard lock(mutex_);
-      owners_.push_back(std::move(owner));
-    } catch (const std::bad_alloc&) {  // then the caller's reference is the last one
-    }
-  }
-  void free() {
-    std::vector<std::shared_ptr<void>> freed;
-    const std::lock_guard lock(mutex_);
-    freed.swap(owners_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<void>> owners_;
-};
-
-}  // namespace
-
-void free_released_memory() noexcept { ReleasedOwners::the().free(); }
 
 std::shared_ptr<Buffer> Device::import_buffer(void* address, uint64_t size, std::string_view name,
                                               std::shared_ptr<void> owner) {
@@ -81,47 +52,26 @@ std::shared_ptr<Buffer> Device::import_buffer(void* address, uint64_t size, std:
   if (const uint64_t wanted = import_info_.alignment; at % wanted != 0)
     fail(Code::invalid_argument, "memory of ", size, " bytes is aligned to ", at & (~at + 1),
          " bytes, expected ", wanted, " for device ", info_.id);
-  free_released_memory();  // of plugins that release later than buffer_destroy()
-  void* ticket = Callbacks::the().add(
-      [owner = std::move(owner)]() mutable { ReleasedOwners::the().add(std::move(owner)); });
-  tenon_import_options options{};
-  options.struct_size = sizeof options;
-  options.address = address;
-  options.size = size;
-  options.name = {name.data(), name.size()};
-  options.release = Callbacks::signal;
-  options.user = ticket;
-  tenon_buffer* handle = nullptr;
-  try {
-    handle = made<tenon_buffer>(
-        *this, kFaultAllocate, "import_memory.import_buffer", [&](tenon_buffer** out) {
-          return plugin_->import_memory().import_buffer(handle_, &options, out);
-        });
-  } catch (...) {
-    Callbacks::the().take(ticket);
-    throw;
-  }
-  std::shared_ptr<Buffer> buffer;
-  try {
-    buffer = std::make_shared<Buffer>(shared_from_this(), handle, size, TENON_MEMORY_DEVICE,
-                                      Buffer::Memory::imported);
-  } catch (...) {
-    give_back(*plugin_, "buffer_destroy", [&] { plugin_->table().buffer_destroy(handle); });
-    throw;
-  }
+  const tenon_import_options options = {sizeof options, address, size, {name.data(), name.size()}};
+  auto* handle = made<tenon_buffer>(
+      *this, kFaultAllocate, "import_memory.import_buffer", [&](tenon_buffer** out) {
+        return plugin_->import_memory().import_buffer(handle_, &options, out);
+      });
+  auto buffer = own(handle, size, 0, std::move(owner));
   if (info_.host_addressable) buffer->address_ = address;
   return buffer;
 }
 
 void* Buffer::native_address() const {
   const Plugin& plugin = device_->plugin();
-  if (!plugin.import_memory().address && address_) return address_;
-  if (!plugin.import_memory().address)
-    fail(Code::unsupported, "device ", device_->info().id, " gives no addresses of its memory");
-  void* address = guarded(plugin, "import_memory.address",
-                          [&] { return plugin.import_memory().address(handle_); });
-  if (!address) plugin.lied("import_memory.address", "gave null for a buffer of ", size_, " bytes");
-  return address;
+  if (const auto address_of = plugin.import_memory().address) {
+    void* address = guarded(plugin, "import_memory.address", [&] { return address_of(handle_); });
+    if (!address)
+      plugin.lied("import_memory.address", "gave null for a buffer of ", size_, " bytes");
+    return address;
+  }
+  if (address_) return address_;
+  fail(Code::unsupported, "device ", device_->info().id, " gives no addresses of its memory");
 }
 
 const tenon_native_streams& Device::native_streams() const {

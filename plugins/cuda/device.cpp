@@ -238,8 +238,8 @@ void CudaDevice::deallocate(void* memory, uint64_t bytes, uint32_t kind) noexcep
   });
 }
 
-// Checks the first and the last byte: an app may map a range from several allocations, so the range
-// of one of them says nothing. A hole in between is not detected.
+// Checks only the first and the last byte, because a range may cover several allocations. Does not
+// detect a hole between them.
 void* CudaDevice::import_memory(void* address, uint64_t bytes) {
   const Current current(context());
   constexpr unsigned kOnDevice = 2;
@@ -249,10 +249,8 @@ void* CudaDevice::import_memory(void* address, uint64_t bytes) {
     const Result r = driver().pointer_attribute(&memory, attribute::pointer_memory, at);
     if (r != result::success && r != result::invalid_value) driver().check("pointer_attribute", r);
     if (r != result::success || memory != kOnDevice)
-      throw sdk::Failure(
-          TENON_INVALID_ARGUMENT,
-          "memory of " + std::to_string(bytes) +
-              " bytes: expected memory of a CUDA device, got an address that is not");
+      throw sdk::Failure(TENON_INVALID_ARGUMENT, "memory of " + std::to_string(bytes) +
+                                                     " bytes: it is not memory of a CUDA device");
     TENON_CUDA(pointer_attribute, &device, attribute::pointer_device, at);
     if (device != context_.id)
       throw sdk::Failure(TENON_INVALID_ARGUMENT, "memory of " + std::to_string(bytes) +

@@ -45,8 +45,8 @@ constexpr const char* kUsage =
     "  --floors                with --fusion: take both numbers from the files of the families\n"
     "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
     "  --compile MODE          likewise: jit or aot\n"
-    "  --bind                  inputs and outputs of the judged device are bound to memory of the\n"
-    "                          app, aligned no better than the device demands\n"
+    "  --bind                  puts inputs and outputs of the judged device in memory of the\n"
+    "                          app, at the least alignment that the device accepts\n"
     "  --run-only              each case compiles and runs on the device, with nothing compared;\n"
     "                          what it refuses is skipped\n"
     "  --partial               a case that the device refuses is skipped, not failed\n"
@@ -324,13 +324,15 @@ int prove_all(const Options& o, const Runtime& runtime, const Suite& suite) {
   };
   check_device(runtime, o.device);
   if (!o.run_only) check_device(runtime, o.oracle);
-  if (o.bind) {
-    uint64_t alignment = 0;
-    detail::check(
-        tenon_runtime_import_alignment(runtime.handle(), detail::str(o.device), &alignment));
-    if (alignment == 0) throw Usage("--bind: device " + o.device + " imports no memory of the app");
+  std::optional<Rooms> rooms;
+  try {
+    if (o.bind) rooms.emplace(runtime, o.device);
+  } catch (const Error& e) {
+    throw Usage(std::string("--bind: ") + e.what());
   }
-  const Bench bench{runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, o.bind, o.modes};
+  const Bench bench{
+      runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, rooms ? &*rooms : nullptr,
+      o.modes};
   const Store nothing(runtime);
   const Executable open(runtime, Graph("open"), nothing, {.device = o.device});  // until the end
   const std::vector<Unit> units = units_of(o, suite);

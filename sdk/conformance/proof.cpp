@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <set>
 
 #include "judge.hpp"
-#include "rooms.hpp"
 
 namespace tenon::conform {
 
@@ -48,25 +46,24 @@ Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& option
     with_modes.aot = bench.modes.aot;
   }
   const Executable exe(bench.runtime, b.graph(), store, with_modes);
-  std::optional<Rooms> rooms;
+  std::vector<std::unique_ptr<Context>> rooms;  // outlive the context that is bound to them
   Context context(exe);
-  for (const auto& in : b.inputs())
-    context.set(in.name, in.content.type, in.content.bytes.data(), in.content.bytes.size());
-  if (bench.bind && options.device == bench.device) {
-    rooms.emplace(bench.runtime, bench.device);
-    // A name of both an input and an output cannot be bound.
-    const auto is_both = [&](const std::string& name) {
-      const auto has = [&](const auto& list) {
-        return std::ranges::any_of(list, [&](const auto& each) { return each.name == name; });
-      };
-      return has(b.inputs()) && has(b.outputs());
-    };
-    for (const auto& in : b.inputs())
-      if (!is_both(in.name)) rooms->bind(context, in.name, in.content.type, in.content.bytes);
-    for (const auto& o : b.outputs()) {
-      const HostTensor nothing(b.graph().type(o.value));
-      if (!is_both(o.name)) rooms->bind(context, o.name, nothing.type, nothing.bytes);
-    }
+  const Rooms* from = options.device == bench.device ? bench.rooms : nullptr;
+  // A name of both an input and an output cannot be bound.
+  const auto has = [](const auto& list, const std::string& name) {
+    return std::ranges::any_of(list, [&](const auto& each) { return each.name == name; });
+  };
+  for (const auto& in : b.inputs()) {
+    const HostTensor& x = in.content;
+    if (from && !has(b.outputs(), in.name))
+      rooms.push_back(from->bind(context, in.name, x.type, x.bytes));
+    else
+      context.set(in.name, x.type, x.bytes.data(), x.bytes.size());
+  }
+  for (const auto& o : b.outputs()) {
+    const HostTensor nothing(b.graph().type(o.value));
+    if (from && !has(b.inputs(), o.name))
+      rooms.push_back(from->bind(context, o.name, nothing.type, nothing.bytes));
   }
   context.run();
   Ran out{.report = exe.report()};

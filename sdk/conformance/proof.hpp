@@ -5,18 +5,19 @@
 #pragma once
 
 #include "kit.hpp"
+#include "rooms.hpp"
 
 namespace tenon::conform {
 
 struct Bench {  // where the proofs run
   const Runtime& runtime;
-  std::string device;         // judged
-  std::string reference;      // the oracle
-  bool partial = false;       // what the judged device refuses is skipped
-  bool fusion = false;        // proves that only: see fusion.cpp
-  bool run_only = false;      // results are not compared, with nothing
-  bool bind = false;          // inputs and outputs are in memory of the app
-  ExecutableOptions modes{};  // how the judged device compiles and runs: exec_mode, lanes, aot
+  std::string device;            // judged
+  std::string reference;         // the oracle
+  bool partial = false;          // what the judged device refuses is skipped
+  bool fusion = false;           // proves that only: see fusion.cpp
+  bool run_only = false;         // results are not compared, with nothing
+  const Rooms* rooms = nullptr;  // inputs and outputs of the judged device are bound to these
+  ExecutableOptions modes{};     // how the judged device compiles and runs: exec_mode, lanes, aot
 };
 
 enum class Outcome : uint8_t { pass, fail, skip };

@@ -46,7 +46,7 @@ static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "template",
            .name = "scalar loops in double",
            .memory_size = pages * page,
-           .import_alignment = 1}};  // loops over elements accept any address of one
+           .import_alignment = 1}};  // scalar loops need only the alignment of an element
 }
 
 static constexpr sdk::PluginSpec kSpec{

@@ -225,6 +225,10 @@ Problem Bound::run(uint64_t run_id) {
   tenon_run_args args{};
   args.struct_size = sizeof args;
   args.run_id = run_id;
+  return run(args);
+}
+
+Problem Bound::run(const tenon_run_args& args) {
   return Plugin::problem(table().run(instance_, &args));
 }
 

@@ -107,6 +107,7 @@ class Bound {
   Bytes output(size_t k) const;
   Problem instantiate();
   Problem run(uint64_t run_id = 1);
+  Problem run(const tenon_run_args& args);
   // The program value that stands for a value of the graph: one that a step writes, or one that no
   // step does.
   uint32_t find(uint32_t source, bool written) const;

@@ -11,9 +11,9 @@ import struct
 import subprocess
 import tempfile
 
-# Types of the system's headers. Their names state what they are.
 # Types that other projects define and that only pointers lead to.
 FOREIGN = {"DLManagedTensorVersioned"}  # of DLPack
+# Types of the system's headers. Their names state what they are.
 SYSTEM = re.compile(r"u?int(8|16|32|64)_t|size_t|u?intptr_t|ptrdiff_t")
 
 

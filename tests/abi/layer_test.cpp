@@ -413,6 +413,29 @@ TEST_SUITE("abi/layer") {
         TENON_INVALID_ARGUMENT);
   }
 
+  TEST_CASE("run: cancelled before its first step, unless the host is older than cancelling") {
+    BlobBuilder b;
+    const uint32_t x = b.input({kF32, {2}});
+    b.output(b.node("unary", {x}, {{kF32, {2}}}, {{"kind", "neg"}}));
+    Bound bound(plugin(), b);
+    bound.set_input(0, bytes_of(Floats{1, 2}));
+    REQUIRE(bound.instantiate().code == TENON_OK);
+    const uint32_t set = 1, unset = 0;
+    tenon_run_args args{};
+    args.struct_size = sizeof args;
+    args.run_id = 7;
+    args.cancel = &set;
+    const Problem p = bound.run(args);
+    CHECK(p.code == TENON_CANCELLED);
+    CHECK(p.run_id == 7);
+    args.cancel = &unset;
+    CHECK(bound.run(args).code == TENON_OK);
+    args.cancel = &set;
+    args.struct_size = TENON_RUN_ARGS_SIZE_V1;
+    CHECK(bound.run(args).code == TENON_OK);
+    CHECK(list_of<float>(bound.output(0)) == Floats{-1, -2});
+  }
+
   TEST_CASE(
       "run: bad data is a status with run, step, position and kernel, and the next run is sound") {
     BlobBuilder b;

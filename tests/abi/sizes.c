@@ -46,7 +46,7 @@ ENDS(tenon_profiler, times, TENON_PROFILER_SIZE_V1);
 ENDS(tenon_derive_args, reserved0, TENON_DERIVE_ARGS_SIZE_V1);
 ENDS(tenon_derived_weights, derive, TENON_DERIVED_WEIGHTS_SIZE_V1);
 ENDS(tenon_import_info, dlpack_id, TENON_IMPORT_INFO_SIZE_V1);
-ENDS(tenon_import_options, user, TENON_IMPORT_OPTIONS_SIZE_V1);
+ENDS(tenon_import_options, name, TENON_IMPORT_OPTIONS_SIZE_V1);
 ENDS(tenon_import_memory, address, TENON_IMPORT_MEMORY_SIZE_V1);
 ENDS(tenon_native_streams, record, TENON_NATIVE_STREAMS_SIZE_V1);
 ENDS(tenon_prepare, part, TENON_PREPARE_SIZE_V1);

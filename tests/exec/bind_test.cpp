@@ -460,6 +460,25 @@ TEST_CASE("bind: of two outputs that are one value, one is bound") {
   CHECK(s.context.get<float>("again") == Floats{-1, -2});
 }
 
+TEST_CASE("bind: where an output is does not depend on what is bound afterwards") {
+  for (const std::string device : {"cpu:0", "adversary:0", "adversary:1"}) {
+    CAPTURE(device);
+    Subject s(device);
+    Room a(kA), other(kA), b(kB), y(6);
+    s.context.bind("a", {2, 3}, a.span());
+    s.context.bind("b", {3}, b.span());
+    s.context.bind("y", {2, 3}, y.span());
+    s.context.run();
+    s.context.bind("a", {2, 3}, other.span());
+    CHECK(s.context.output("y").data == y.data());
+    CHECK(s.context.output("y").device.size == 0);
+    tenon_code code = TENON_OK;
+    CHECK(
+        says(error_of([&] { s.context.output_dlpack("y"); }, &code), {"'y'", "memory of the app"}));
+    CHECK(code == TENON_INVALID_ARGUMENT);
+  }
+}
+
 TEST_CASE("bind: an output that is also an update") {
   for (const std::string device : kDevices) {
     CAPTURE(device);

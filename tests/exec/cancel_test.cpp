@@ -17,9 +17,9 @@ using Floats = std::vector<float>;
 
 const char* const kDevices[] = {"cpu:0", "template:0", "adversary:0"};
 
-// Trips without end: x grows and the condition never fails.
-const char* const kEndless = R"(graph {
-  input x: f32[4]
+// y = trips without end from the value x: it grows, and the condition never fails.
+std::string endless(const std::string& declaration, const std::string& more = "") {
+  return "graph {\n  " + declaration + R"(
   (y) = while([x]) {cond=graph {
     input x: f32[4]
     const never: f32[] = {-1e30}
@@ -32,8 +32,10 @@ const char* const kEndless = R"(graph {
     y = binary(x, one) {kind="add"}
     output "y" = y
   }}
-  output "y" = y
-})";
+  )" + more +
+         "\n  output \"y\" = y\n}";
+}
+std::string endless_input() { return endless("input x: f32[4]"); }
 
 // So many steps that cannot be joined that a run takes a while: products, one after the other.
 std::string chain(int products) {
@@ -64,7 +66,7 @@ tenon_code end_of(Context& context) {
 TEST_CASE("cancel: a loop without end, from another thread") {
   for (const std::string device : kDevices) {
     CAPTURE(device);
-    Subject s(device, kEndless);
+    Subject s(device, endless_input());
     s.context.set("x", {4}, Floats{1, 2, 3, 4});
     for (int k = 0; k < 3; ++k) {
       s.context.run_async();
@@ -122,36 +124,20 @@ TEST_CASE("cancel: without a run in flight nothing happens") {
 }
 
 TEST_CASE("cancel: what a run would have updated is undefined; what had not begun, is not") {
-  const std::string text = R"(graph {
-  state s: f32[4]
-  (y) = while([s]) {cond=graph {
-    input x: f32[4]
-    const never: f32[] = {-1e30}
-    r = reduce(x) {kind="max", axes=[0]}
-    go = compare(r, never) {kind="gt"}
-    output "go" = go
-  }, body=graph {
-    input x: f32[4]
-    const one: f32[] = {1}
-    y = binary(x, one) {kind="add"}
-    output "y" = y
-  }}
-  update s = y
-  output "y" = y
-})";
+  const std::string text = endless("state x: f32[4]", "update x = y");
   Store store(runtime());
-  store.set(TENON_SPACE_STATE, "s", {4}, Floats{1, 2, 3, 4});
-  const Executable endless(runtime(), Graph::parse(text, "endless"), store, {.device = "cpu:0"});
+  store.set(TENON_SPACE_STATE, "x", {4}, Floats{1, 2, 3, 4});
+  const Executable forever(runtime(), Graph::parse(text, "endless"), store, {.device = "cpu:0"});
   const Executable next(runtime(),
                         Graph::parse(R"(graph {
-    state s: f32[4]
-    y = unary(s) {kind="neg"}
-    update s = y
+    state x: f32[4]
+    y = unary(x) {kind="neg"}
+    update x = y
     output "y" = y
   })",
                                      "next"),
                         store, {.device = "cpu:0"});
-  Context first(endless), second(next);
+  Context first(forever), second(next);
   first.run_async();
   second.run_async();  // behind the first
   std::this_thread::sleep_for(5ms);
@@ -160,18 +146,18 @@ TEST_CASE("cancel: what a run would have updated is undefined; what had not begu
   CHECK(end_of(first) == TENON_CANCELLED);
   CHECK(end_of(second) == TENON_CANCELLED);
   tenon_code code = TENON_OK;
-  CHECK(says(error_of([&] { second.run(); }, &code), {"'s'", "cancelled"}));
+  CHECK(says(error_of([&] { second.run(); }, &code), {"'x'", "cancelled"}));
   CHECK(code == TENON_UNDEFINED_STATE);
-  store.set(TENON_SPACE_STATE, "s", {4}, Floats{1, 2, 3, 4});
+  store.set(TENON_SPACE_STATE, "x", {4}, Floats{1, 2, 3, 4});
   second.run();
   CHECK(second.get<float>("y") == Floats{-1, -2, -3, -4});
-  // Cancelled in line, behind a run that ends well: s is what that run left.
+  // Cancelled in line, behind a run that ends well: x is what that run left.
   const Executable slow(runtime(),
                         Graph::parse(R"(graph {
-    state s: f32[4]
+    state x: f32[4]
     input n: i64[]
     const zero: i64[] = {0}
-    (y, _) = while([s, zero], [n]) {cond=graph {
+    (y, _) = while([x, zero], [n]) {cond=graph {
       input x: f32[4]
       input k: i64[]
       input n: i64[]
@@ -187,7 +173,7 @@ TEST_CASE("cancel: what a run would have updated is undefined; what had not begu
       output "y" = y
       output "k" = m
     }}
-    update s = y
+    update x = y
   })",
                                      "slow"),
                         store, {.device = "cpu:0"});
@@ -254,7 +240,7 @@ TEST_CASE("on_end: failures have their code") {
       CHECK(end_of(s.context) == (index == 7 ? TENON_INDEX_OUT_OF_RANGE : TENON_OK));
       CHECK(last == (index == 7 ? TENON_INDEX_OUT_OF_RANGE : TENON_OK));
     }
-    Subject loop(device, kEndless);
+    Subject loop(device, endless_input());
     loop.context.set("x", {4}, Floats(4, 1));
     loop.context.on_end([&](tenon_code code) { last = code; });
     loop.context.run_async();

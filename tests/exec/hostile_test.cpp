@@ -74,6 +74,11 @@ const std::map<std::string, Expectation>& expectations() {
       {"buffer crooked", lied("buffer_address: a buffer of ")},
       {"buffer without address", lied("gave no host address")},
       {"address throws", lied("buffer_address: threw an exception")},
+      {"import info throws", kSurvived},  // these lie about memory of the app: below
+      {"import alignment", kSurvived},
+      {"import gives nothing", kSurvived},
+      {"import throws", kSurvived},
+      {"import without address", kSurvived},
       {"write throws a number", lied("buffer_write: threw an exception")},
       {"read throws", lied("buffer_read: threw an exception: an exception")},
       {"copy gives one status twice", {TENON_IO_ERROR, {"buffer_read: once"}}},
@@ -189,6 +194,35 @@ TEST_SUITE("exec/hostile") {
       CHECK(cpu_works());
     }
     CHECK(seen == expectations().size());
+  }
+
+  TEST_CASE("memory of the app: copied where info() lies, refused where import_buffer() does") {
+    alignas(64) float x[] = {1, 2, 3, 1, 0, 0};
+    const auto bound = [&](Case& c) { c.context->bind("x", {2, 3}, std::span<float>(x)); };
+    for (const char* lie : {"honest", "import info throws", "import alignment"}) {
+      CAPTURE(lie);
+      Log log;
+      Case c(id_of(lie));
+      bound(c);
+      c.context->run();
+      CHECK(c.right());
+      CHECK(log.says("imports no memory of the app") == (std::string_view(lie) != "honest"));
+    }
+    for (const auto& [lie, words] : std::map<std::string, std::string>{
+             {"import gives nothing", "import_buffer: succeeded without a result"},
+             {"import throws",
+              "import_buffer: threw an exception: an exception of the plugin's"}}) {
+      CAPTURE(lie);
+      Case c(id_of(lie));
+      CHECK(says(error_of([&] { bound(c); }), {"input 'x'", "plugin hostile", words}));
+      c.context->run();  // with what was set before
+      CHECK(c.right());
+    }
+    Case c(id_of("import without address"));
+    bound(c);
+    c.context->run();
+    CHECK(c.right());
+    CHECK(says(error_of([&] { c.context->output_dlpack("y"); }), {"plugin hostile", "gave null"}));
   }
 
   TEST_CASE("given back: what throws there is logged by name, and the rest is still given back") {

@@ -13,27 +13,22 @@
 #include <thread>
 #include <vector>
 
-#include "driver.hpp"
+#include "app.hpp"
 #include "machine.hpp"
 
 namespace {
 
 using namespace tenon;
 using cuda::driver;
+using gpu::must;
 
 constexpr int kGlobal = 0, kForbidden = 900;
 constexpr size_t kBytes = 1 << 20;
 
-void must(const char* call, int result) {
-  if (result != 0) throw std::runtime_error("the app's " + driver().describe(call, result));
-}
-
 // What PyTorch does in torch.cuda.graph: a stream of its own in the device's primary context.
 class App {
  public:
-  explicit App(int device) : device_(device) {
-    must("context_retain", driver().context_retain(&context_, device));
-    must("context_push", driver().context_push(context_));
+  explicit App(int device) : context_(device) {
     must("stream_create", driver().stream_create(&stream_, 1));
     for (cuda::Address* a : {&from_, &to_})
       must("plain_allocate", driver().plain_allocate(a, kBytes));
@@ -43,8 +38,6 @@ class App {
   ~App() {
     for (const cuda::Address a : {from_, to_}) driver().plain_free(a);
     driver().stream_destroy(stream_);
-    driver().context_pop(&context_);
-    driver().context_release(device_);
   }
 
   void begin() {
@@ -84,7 +77,7 @@ class App {
     begin();
     int refused = 0;
     std::thread([&] {
-      driver().context_push(context_);
+      driver().context_push(context_.handle());
       void* memory = nullptr;
       refused = driver().host_allocate(&memory, 64, 0);
       if (memory) driver().host_free(memory);
@@ -98,8 +91,7 @@ class App {
   }
 
  private:
-  int device_;
-  cuda::Context context_ = nullptr;
+  gpu::Primary context_;
   cuda::Stream stream_ = nullptr;
   cuda::Address from_{}, to_{};
   unsigned char number_ = 0;
@@ -153,17 +145,8 @@ void beside(App& app, const std::string& device, const Way& way) {
 }
 
 int run(const std::string& device) {
-  {
-    const Runtime runtime;
-    bool found = false;
-    for (const DeviceEntry& d : runtime.devices()) found |= d.id == device && d.reason.empty();
-    if (!found) {
-      std::printf("skipped: there is no device %s\n", device.c_str());
-      return 77;
-    }
-  }
-  const size_t colon = device.find(':');
-  App app(colon == device.npos ? 0 : std::atoi(device.c_str() + colon + 1));
+  if (!gpu::has_device(Runtime(), device)) return 77;
+  App app(gpu::index_of(device));
   if (!app.can_be_broken()) {
     std::printf("BAD a forbidden call in another thread leaves the app's capture whole\n");
     return 1;

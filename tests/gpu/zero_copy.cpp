@@ -17,7 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "driver.hpp"
+#include "app.hpp"
+#include "code.hpp"
 
 struct DLManagedTensorVersioned {  // what is read of it here
   uint32_t major, minor;
@@ -32,14 +33,13 @@ namespace {
 
 using namespace tenon;
 using cuda::driver;
+using gpu::index_of;
+using gpu::must;
 
 // Elements of a tensor: few for the stub of the driver, which computes slowly.
 int64_t elements = 1 << 18;
 uint64_t byte_size() { return static_cast<uint64_t>(elements) * sizeof(float); }
 
-void must(const char* call, int result) {
-  if (result != 0) throw std::runtime_error("the app's " + driver().describe(call, result));
-}
 void expect(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error("not so: " + what);
 }
@@ -47,18 +47,13 @@ void expect(bool ok, const std::string& what) {
 // What the app has on the device.
 class App {
  public:
-  explicit App(int device) : device_(device) {
-    must("context_retain", driver().context_retain(&context_, device));
-    must("context_push", driver().context_push(context_));
-  }
+  explicit App(int device) : context_(device) {}
   App(const App&) = delete;
   App& operator=(const App&) = delete;
   ~App() {
     for (const cuda::Event e : events_) driver().event_destroy(e);
     for (const cuda::Stream s : streams_) driver().stream_destroy(s);
     for (const cuda::Address a : memory_) driver().plain_free(a);
-    driver().context_pop(&context_);
-    driver().context_release(device_);
   }
   cuda::Address allocate(uint64_t bytes) {
     memory_.push_back(0);
@@ -77,8 +72,7 @@ class App {
   }
 
  private:
-  int device_;
-  cuda::Context context_ = nullptr;
+  gpu::Primary context_;
   std::vector<cuda::Address> memory_;
   std::vector<cuda::Stream> streams_;
   std::vector<cuda::Event> events_;
@@ -133,14 +127,6 @@ class Capturing {
   std::thread thread_;  // last: uses the rest
 };
 
-// Calls of the app that a capture elsewhere would forbid, as an app must make them.
-void relaxed(const std::function<void()>& body) {
-  int mode = cuda::kCaptureRelaxed;
-  must("exchange_capture_mode", driver().exchange_capture_mode(&mode));
-  body();
-  must("exchange_capture_mode", driver().exchange_capture_mode(&mode));
-}
-
 float float_of(unsigned char byte) {
   float value = 0;
   const unsigned char bytes[] = {byte, byte, byte, byte};
@@ -166,11 +152,6 @@ std::string twice() {
          "]\n y = binary(x, x) {kind=\"add\"}\n output \"y\" = y\n}";
 }
 
-int index_of(const std::string& device) {
-  const size_t colon = device.find(':');
-  return colon == device.npos ? 0 : std::atoi(device.c_str() + colon + 1);
-}
-
 void* pointer(cuda::Address a) { return reinterpret_cast<void*>(a); }
 
 void use(Context& context, const std::string& name, const TensorType& type, cuda::Address at,
@@ -182,11 +163,10 @@ void use(Context& context, const std::string& name, const TensorType& type, cuda
 void rounds(const Runtime& runtime, const std::string& device, int rounds, uint32_t mode) {
   App app(index_of(device));
   const cuda::Stream stream = app.stream();
-  const cuda::Address x = app.allocate(byte_size()), y = app.allocate(byte_size()),
-                      z = app.allocate(byte_size());
+  const cuda::Address inputs[] = {app.allocate(byte_size()), app.allocate(byte_size())};
+  const cuda::Address y = app.allocate(byte_size()), z = app.allocate(byte_size());
   Subject s(runtime, device, twice(), mode);
   const TensorType type(f32, {elements});
-  use(s.context, "x", type, x, device);
   use(s.context, "y", type, y, device);
   s.context.use_stream(device, stream);
   expect(s.context.stream(device) == stream, "the context says which stream it uses");
@@ -196,21 +176,23 @@ void rounds(const Runtime& runtime, const std::string& device, int rounds, uint3
   std::vector<float> got(elements);
   for (int k = 0; k < rounds; ++k) {
     const auto byte = static_cast<unsigned char>(k % 60);
+    const cuda::Address x = inputs[k / 20 % 2];  // imported while the other thread captures
+    use(s.context, "x", type, x, device);
     must("fill_bytes", driver().fill_bytes(x, byte, byte_size(), stream));
     s.context.run_async();
     must("copy_on_device", driver().copy_on_device(z, y, byte_size(), stream));
     must("fill_bytes", driver().fill_bytes(y, 0xFF, byte_size(), stream));
     if (k % 50 == 0 || k == rounds - 1) {
-      relaxed([&] {
-        must("copy_to_host", driver().copy_to_host(got.data(), z, byte_size(), stream));
-        must("stream_synchronize", driver().stream_synchronize(stream));
-      });
+      const cuda::Relaxed relaxed;  // a capture elsewhere would forbid this call
+      must("copy_to_host", driver().copy_to_host(got.data(), z, byte_size(), stream));
+      must("stream_synchronize", driver().stream_synchronize(stream));
       for (const float v : got) expect(v == float_of(byte) * 2, "z of round " + std::to_string(k));
     }
     s.context.wait();
     expect(ends == k + 1, "the callback of round " + std::to_string(k));
   }
   const int graphs = other.end();
+  expect(graphs > 0, "graphs were captured beside the rounds");
   std::printf("%s mode: %d rounds on the app's stream, %d graphs captured beside them: right\n",
               mode == TENON_EXEC_GRAPH ? "graph" : "default", rounds, graphs);
 }
@@ -244,7 +226,36 @@ void events(const Runtime& runtime, const std::string& device) {
     for (const float v : got) expect(v == float_of(byte) * 2, "z of round " + std::to_string(k));
     s.context.wait();
   }
-  std::printf("events of the app: 50 rounds, right\n");
+  // A run that only waits for an event, which is gone once the run is started.
+  s.context.use_stream(device, nullptr);
+  for (int k = 0; k < 20; ++k) {
+    const auto byte = static_cast<unsigned char>(k + 1);
+    cuda::Event event = nullptr;
+    must("event_create", driver().event_create(&event, cuda::kEventNoTiming));
+    for (int more = 0; more < 20; ++more)
+      must("fill_bytes", driver().fill_bytes(x, 0, byte_size(), mine));
+    must("fill_bytes", driver().fill_bytes(x, byte, byte_size(), mine));
+    must("event_record", driver().event_record(event, mine));
+    s.context.wait_event(device, event);
+    s.context.run_async();
+    must("event_destroy", driver().event_destroy(event));
+    s.context.wait();
+    for (const float v : s.context.get<float>("y"))
+      expect(v == float_of(byte) * 2, "y behind an event");
+  }
+  // Events of a run that is cancelled or does not start are forgotten.
+  s.context.unbind("x");
+  s.context.wait_event(device, pointer(16));  // no event
+  bool failed = false;
+  try {
+    s.context.run();
+  } catch (const Error&) {
+    failed = true;  // x is not set
+  }
+  expect(failed, "a run without its input fails");
+  use(s.context, "x", type, x, device);
+  s.context.run();
+  std::printf("events of the app: 70 rounds, right\n");
 }
 
 int occurrences(const std::string& text, const std::string& word) {
@@ -345,9 +356,9 @@ void refusals(const Runtime& runtime, const std::string& device) {
     throw std::runtime_error(std::string(what) + " was accepted");
   };
   refused("memory aligned to 4 bytes", x + 4, "aligned to 4 bytes");
-  refused("host memory", (reinterpret_cast<cuda::Address>(host.data()) + 63) / 64 * 64,
-          "memory of a CUDA device");
-  refused("memory that ends too early", x + (1 << 10), "memory of a CUDA device");
+  refused("host memory", (reinterpret_cast<cuda::Address>(host.data()) + 255) / 256 * 256,
+          "not memory of a CUDA device");
+  refused("memory that ends too early", x + (1 << 10), "not memory of a CUDA device");
   s.context.bind("x", {elements}, std::span<float>(host));
   s.context.run();
   std::printf("refusals: as they should be\n");
@@ -355,12 +366,7 @@ void refusals(const Runtime& runtime, const std::string& device) {
 
 int run(const std::string& device, int count) {
   const Runtime runtime;
-  bool found = false;
-  for (const DeviceEntry& d : runtime.devices()) found |= d.id == device && d.reason.empty();
-  if (!found) {
-    std::printf("skipped: there is no device %s\n", device.c_str());
-    return 77;
-  }
+  if (!gpu::has_device(runtime, device)) return 77;
   if (std::getenv("TENON_STUB_CUDA")) elements = 1 << 12;
   traced(runtime, device);
   moves(runtime, device);

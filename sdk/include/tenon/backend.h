@@ -275,8 +275,8 @@ typedef struct tenon_program_value {
   uint32_t source;            // index of the value in function 0; TENON_NONE = the program's own
   uint32_t flags;             // 0
   uint64_t size;              // bytes; for a dense value of the graph: the size of its type
-  uint64_t alignment;         // bytes, 0 = the alignment of the device. An input or output in memory
-                              // of the app has that of import_memory.h only
+  uint64_t alignment;         // bytes, 0 = the alignment of the device. For an input or output in
+                              // memory of the app, tenon_import_info::alignment holds instead
 
   // Not empty: a derived weight (derived_weights.h). `source` is a weight that the executable does
   // not update. The slot holds `size` bytes that derive() made from it, in a layout of the
@@ -406,9 +406,10 @@ typedef struct tenon_run_args {
   tenon_event* done;          // (optional) recorded after the work; only with a stream
 
   // (optional) The host may set this word to a nonzero value at any time during run(), from another
-  // thread. A plugin reads it between steps, atomically (relaxed order is enough). If it is set, the
-  // plugin begins no further step and returns TENON_CANCELLED. Steps that were enqueued before may
-  // still run. The pointer is valid until run() returns.
+  // thread. A plugin reads it atomically before each step (relaxed order is enough). If it is set,
+  // the plugin begins no further step and returns TENON_CANCELLED; steps that were enqueued before
+  // may still run. A plugin that submits all steps at once reads it before that. The pointer is
+  // valid until run() returns.
   const uint32_t* cancel;
 } tenon_run_args;
 #define TENON_RUN_ARGS_SIZE_V1 32u

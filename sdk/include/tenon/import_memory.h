@@ -22,9 +22,9 @@ extern "C" {
 
 typedef struct tenon_import_info {
   uint64_t struct_size;       // set by the caller
-  uint64_t alignment;         // bytes; an imported address is a multiple of it and of the size of an
-                              // element, whatever the programs declare for their values. A power of
-                              // two; 0 = the device imports nothing
+  uint64_t alignment;         // bytes; an imported address is a multiple of it and of the size of
+                              // an element, whatever the programs declare for their values. A power
+                              // of two up to 2^30; 0 = the device imports nothing
   uint32_t dlpack_type;       // how DLPack names the device: DLDevice.device_type and .device_id;
   uint32_t dlpack_id;         // type 0 = DLPack has no name for it
 } tenon_import_info;
@@ -35,13 +35,8 @@ typedef struct tenon_import_options {
   void* address;
   uint64_t size;              // bytes, > 0
   tenon_str name;             // what the memory is for ("input"), for reports; may be empty
-
-  // (optional) Called once, on any thread, when the plugin uses the memory no more: by
-  // buffer_destroy() or after it. Not called if import_buffer() fails. It does not call the plugin.
-  void (*release)(void* user);
-  void* user;
 } tenon_import_options;
-#define TENON_IMPORT_OPTIONS_SIZE_V1 56u
+#define TENON_IMPORT_OPTIONS_SIZE_V1 40u
 
 typedef struct tenon_import_memory {
   uint64_t struct_size;
@@ -51,11 +46,12 @@ typedef struct tenon_import_memory {
   // (required) [any-thread]
   tenon_status* (*info)(tenon_device* device, tenon_import_info* out_info);
 
-  // Makes a buffer of the memory. Nothing is copied. The owner keeps the memory in place until
-  // release() is called or, without release(), until buffer_destroy() has returned. Several buffers
-  // may cover the same memory. Fails with TENON_INVALID_ARGUMENT if the address is not aligned, or
-  // if the device cannot reach the whole range, and with TENON_UNSUPPORTED if the device imports
-  // nothing. buffer_address() need not know such a buffer.
+  // Creates a buffer over the memory. Nothing is copied. The owner keeps the memory in place until
+  // buffer_destroy() has returned; the plugin does not touch it afterwards. Several buffers may
+  // cover the same memory. The host has checked that the range is not empty, does not wrap around
+  // the address space, and is aligned as info() says. Fails with TENON_INVALID_ARGUMENT if the
+  // plugin finds that the device cannot reach the range; it may check only the first and the last
+  // byte. The host does not call buffer_address() on such a buffer.
   // (required) [any-thread]
   tenon_status* (*import_buffer)(tenon_device* device, const tenon_import_options* options,
                                  tenon_buffer** out_buffer);

@@ -97,7 +97,8 @@ class Value {
   // True for a weight that this program does not update: Kernel::derived may name it.
   bool frozen() const { return frozen_; }
   // Alignment of element 0 in bytes, a power of two; 0 = only that of the dtype. It is less than
-  // the alignment of the device if the operand is a part of another value.
+  // the alignment of the device if the operand is a part of another value, or if the device imports
+  // memory of less alignment (DeviceSpec::import_alignment).
   uint64_t alignment() const { return alignment_; }
 
  private:

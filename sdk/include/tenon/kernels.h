@@ -42,7 +42,7 @@ struct tenon_kernel_request {
   uint64_t blob_size;         // bytes
   uint32_t node;              // index in function 0
   uint32_t abi_minor;         // of the device's plugin
-  uint64_t alignment;         // bytes, of all tensors
+  uint64_t alignment;         // bytes, of all tensors; also of those in memory of the app
 
   // A maker calls one of these, once. reason: TENON_REASON_*. kernel: the struct of the row's form,
   // copied; what it points to must stay valid until its destroy().

@@ -25,9 +25,9 @@ typedef struct tenon_native_streams {
   // (required) [any-thread]
   void* (*handle)(tenon_stream* stream);
 
-  // Makes later work of the stream wait for what an event of the driver marks now. Does not block
-  // the calling thread. The event is of any device of the plugin; it stays the caller's, who may
-  // record or destroy it after the call.
+  // Makes later work on the stream wait for the work that native_event marks now. Does not block
+  // the calling thread. The event may belong to any device of the plugin. The caller keeps it and
+  // may record or destroy it after the call.
   // (required) [any-thread]
   tenon_status* (*wait)(tenon_stream* stream, void* native_event);
 

@@ -43,9 +43,9 @@ struct DeviceSpec {
   uint64_t max_allocation = 0;  // bytes of the largest allocation, 0 = memory_size
   uint64_t alignment = 64;      // bytes, of every value; a power of two
   uint32_t flags = 0;           // TENON_DEVICE_*; the layer adds HOST_ADDRESSABLE and HOST_THREADS
-  // Alignment that imported memory needs, in bytes: a power of two, 0 = alignment. Value::alignment()
-  // promises no more than this. Kernels that accept any address that is a multiple of the size of an
-  // element need no more than 1.
+  // The alignment that imported memory needs, in bytes: a power of two, 0 = alignment.
+  // Value::alignment() promises no more than this, or the size of an element if that is more.
+  // Kernels that accept any address of an element need no more than 1.
   uint64_t import_alignment = 0;
   // How DLPack names the device. 0: kDLCPU for a device with host memory, else no name.
   uint32_t dlpack_type = 0, dlpack_id = 0;

@@ -456,8 +456,8 @@ typedef struct tenon_tensor {
   tenon_dtype dtype;
   uint16_t reserved0;
   tenon_str device;           // where the data is: an id such as "cuda:0", empty = host memory.
-                              // Data on a device is dense. When it is copied from there, the work
-                              // that writes it is done
+                              // Data on a device must be dense. Before the app passes it to a call
+                              // that copies, the work that writes it must have ended
   uint32_t flags;             // TENON_TENSOR_*
   uint32_t reserved1;
 } tenon_tensor;
@@ -599,12 +599,15 @@ TENON_API tenon_status* tenon_context_run(tenon_context* context);
 // Starts a run and returns. Wait for it before the context is used again. Fails with
 // TENON_OUT_OF_MEMORY if there is no thread for it and the system creates none.
 //
-// If the context uses a stream of the app (tenon_context_use_stream) or records an event of the app
-// (tenon_context_record_event), the calling thread enqueues the run before this function returns:
-// what the app enqueues on the stream afterwards comes after the run, and the event is recorded.
-// Earlier runs that must come first are waited for. Some runs are done when this function returns:
-// those of several regions, those with control flow, those that copy bound memory, and those whose
-// update is also an output.
+// If the context uses a stream of the app (tenon_context_use_stream), or the run waits for an event
+// of the app or records one (tenon_context_wait_event, tenon_context_record_event), the calling
+// thread enqueues the run before this function returns: what the app enqueues on the stream
+// afterwards comes after the run, and the event is recorded. The call first waits for earlier runs
+// that must come before this one. These runs have ended when it returns:
+//   - those of several regions, and those on a device without streams
+//   - those with control flow
+//   - those that copy bound memory
+//   - those whose update is also an output
 TENON_API tenon_status* tenon_context_run_async(tenon_context* context);
 
 // Sets a callback for the end of following asynchronous runs; NULL removes it. It gets the code of
@@ -653,11 +656,17 @@ TENON_API tenon_status* tenon_context_get(tenon_context* context, tenon_str outp
 // An output whose type depends on symbols is checked when a run begins. Fails while a run is in
 // flight.
 //
-// Each run reads the input as it is when the run begins. The input stays unchanged while a run is
-// in flight. The memory stays valid until the name is set or unbound, until the first run after the
-// name was bound to other memory has begun, or until the context is destroyed. A device with
-// captured graphs (TENON_EXEC_GRAPH) captures again after a binding has changed; an app that
-// alternates between buffers keeps a context for each.
+// Each run reads the input when it begins; on a stream of the app, when the stream reaches the run.
+// Until the run has ended, the app changes the input only by work that it enqueues behind the run
+// on that stream. The memory must stay valid until one of these:
+//   - the name is set or unbound
+//   - the first run after the name was bound to other memory has ended
+//   - the context is destroyed
+//
+// After an output is bound to other memory or unbound, the last result in the former memory can no
+// longer be read through the context. A device with captured graphs (TENON_EXEC_GRAPH) captures
+// again after a binding has changed; an app that alternates between buffers keeps a context for
+// each. Binding the same memory again changes nothing.
 TENON_API tenon_status* tenon_context_bind(tenon_context* context, tenon_str name,
                                            const tenon_tensor* tensor);
 
@@ -678,8 +687,8 @@ struct DLManagedTensorVersioned;
 
 // Like tenon_context_bind(). On success the context owns the tensor and calls its deleter when no
 // run uses it any more: when the name is set or unbound, when the first run after another
-// tenon_context_bind() begins, or when the context is destroyed. The deleter may come on any thread
-// and must not call tenon. On failure the caller keeps the tensor.
+// tenon_context_bind() has begun, or when the context is destroyed. The deleter may come on any
+// thread and must not call tenon. On failure the caller keeps the tensor.
 TENON_API tenon_status* tenon_context_bind_dlpack(tenon_context* context, tenon_str name,
                                                   struct DLManagedTensorVersioned* tensor);
 
@@ -706,9 +715,10 @@ TENON_API tenon_status* tenon_tensor_from_dlpack(tenon_runtime* runtime,
 // plugin lacks tenon.native_streams/1, as cpu does, and while a run is in flight.
 
 // Makes following runs use a stream of the app, which stays the app's and must outlive its use
-// here; NULL ends that. CUDA's default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD. Changing
-// the stream, and destroying the context, wait for the work of the app's stream. It must not be
-// under capture during these calls, or when a run is started.
+// here; NULL ends that. CUDA's default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD. These
+// calls wait for all work of the app's stream: changing the stream, destroying the context, and
+// starting a run that fails or is cancelled while it is enqueued. The stream must not be under
+// capture during these calls, or when a run is started.
 TENON_API tenon_status* tenon_context_use_stream(tenon_context* context, tenon_str device,
                                                  void* native_stream);
 
@@ -717,8 +727,9 @@ TENON_API tenon_status* tenon_context_use_stream(tenon_context* context, tenon_s
 TENON_API tenon_status* tenon_context_stream(tenon_context* context, tenon_str device,
                                              void** out_native_stream);
 
-// Makes the next run wait for an event of the app. May be called several times before a run. A run
-// that does not start counts as well.
+// Makes the next run wait for an event of the app. May be called several times before a run. Each
+// call applies to one attempt to start a run, even if that run does not start. The app may record
+// or destroy the event once tenon_context_run_async() has returned, or the run has ended.
 TENON_API tenon_status* tenon_context_wait_event(tenon_context* context, tenon_str device,
                                                  void* native_event);
 

@@ -165,10 +165,7 @@ inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_opti
 
 inline void buffer_destroy(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
-  if (!b->imported)
-    b->device->device->deallocate(b->bytes, b->size, b->kind);
-  else if (b->release)
-    b->release(b->user);
+  if (!b->imported) b->device->device->deallocate(b->bytes, b->size, b->kind);
   delete b;
 }
 
@@ -224,11 +221,14 @@ inline tenon_blob open_blob(const void* bytes, uint64_t size) {
   return blob;
 }
 
-// Values may be in memory of the app, which may be aligned to less than the device's own.
+inline uint64_t import_alignment(const DeviceSpec& d) {
+  return d.import_alignment ? d.import_alignment : d.alignment;
+}
+
+// A value may be in memory of the app, also an intermediate value that shares the storage of an
+// output.
 inline Target target_of(const DeviceState& state) {
-  const uint64_t imported = state.spec.import_alignment;
-  return {state.device.get(),
-          imported ? std::min(imported, state.spec.alignment) : state.spec.alignment,
+  return {state.device.get(), std::min(import_alignment(state.spec), state.spec.alignment),
           !state.plugin->spec->streams, state.plugin->runtime.abi_minor,
           state.plugin->spec->streams ? state.plugin->spec->adopt : adopt_host_kernel};
 }
@@ -392,7 +392,7 @@ inline constexpr uint32_t kDlpackCpu = 1;
 
 inline tenon_import_info import_info_of(const DeviceSpec& d, bool host_memory) {
   tenon_import_info info{};
-  info.alignment = d.import_alignment ? d.import_alignment : d.alignment;
+  info.alignment = import_alignment(d);
   info.dlpack_type = d.dlpack_type;
   info.dlpack_id = d.dlpack_id;
   if (host_memory && info.dlpack_type == 0) info.dlpack_type = kDlpackCpu;
@@ -411,26 +411,15 @@ inline tenon_status* import_info(tenon_device* device, tenon_import_info* out) n
   return nullptr;
 }
 
-// import_memory: gives the address for kernels.
+// import_memory() returns the address that kernels use.
 template <class Import>
 tenon_status* import_with(tenon_device* device, const tenon_import_options* options,
                           tenon_buffer** out, Import&& import_memory) noexcept {
   auto* state = behind<DeviceState>(device);
   return guarded({state->plugin, "import_buffer"}, [&] {
-    check(options->size > 0, "an import of size 0");
-    const uint64_t alignment = import_info_of(state->spec, true).alignment;
-    const auto address = reinterpret_cast<uintptr_t>(options->address);
-    check(address != 0, "an import of " + std::to_string(options->size) + " bytes at null");
-    check(address % alignment == 0, "memory of " + std::to_string(options->size) +
-                                        " bytes is aligned to " +
-                                        std::to_string(address & (~address + 1)) +
-                                        " bytes, expected " + std::to_string(alignment));
-    check(options->size <= UINTPTR_MAX - address, "memory wraps around the address space");
     auto buffer =
         std::make_unique<Buffer>(Buffer{state, nullptr, options->size, TENON_MEMORY_DEVICE, true});
     buffer->bytes = static_cast<unsigned char*>(import_memory(*state, options->address));
-    buffer->release = options->release;
-    buffer->user = options->user;
     *out = reinterpret_cast<tenon_buffer*>(buffer.release());
   });
 }

@@ -26,9 +26,9 @@ inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot,
   return buffer.bytes + slot.offset;
 }
 
-inline void throw_if_cancelled(const uint32_t* cancel, const char* before = "this step") {
+inline void throw_if_cancelled(const uint32_t* cancel) {
   if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0)
-    throw Failure(TENON_CANCELLED, std::string("the run was cancelled before ") + before);
+    throw Failure(TENON_CANCELLED, "the run was cancelled");
 }
 
 class Instance {

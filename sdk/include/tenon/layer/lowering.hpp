@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -56,6 +57,11 @@ inline bool is_frozen(const tenon_blob_value& v) {
   return v.space == TENON_SPACE_WEIGHT && !(v.flags & TENON_VALUE_UPDATED);
 }
 
+// Every value is at least aligned to its elements.
+inline uint64_t aligned_to_element(uint64_t alignment, const Type& type) {
+  return std::max<uint64_t>(alignment, tenon_dtype_bits(type.dtype) / 8);
+}
+
 // A decoded node. type_at and alignment_at tell how it sees an operand. types: its Values point into
 // it.
 template <class TypeAt, class AlignmentAt>
@@ -78,11 +84,15 @@ Node read_node(const tenon_blob& blob, const tenon_node_view& view, std::string_
     types.push_back(type_at(v));
     const uint64_t data = value(v).data;
     NodeReader::add_input(node, &types.back(), data ? tenon_blob_at(&blob, data) : nullptr,
-                          is_frozen(value(v)), alignment_at(v));
+                          is_frozen(value(v)), aligned_to_element(alignment_at(v), types.back()));
   }
   for (const uint32_t v : list(n.outputs, n.output_count)) {
     if (v != TENON_NONE) types.push_back(type_of(blob, value(v)));
-    NodeReader::add_output(node, v == TENON_NONE ? nullptr : &types.back(), target.alignment);
+    if (v == TENON_NONE)
+      NodeReader::add_output(node, nullptr);
+    else
+      NodeReader::add_output(node, &types.back(),
+                             aligned_to_element(target.alignment, types.back()));
   }
   return node;
 }
@@ -103,9 +113,11 @@ inline Kernel guest_kernel(const tenon_kernel_row& row, const tenon_blob& blob, 
   request.blob_size = blob.size;
   request.node = index;
   request.abi_minor = target.abi_minor;
-  request.alignment = target.alignment;
+  request.alignment = std::numeric_limits<uint64_t>::max();
   for (size_t k = 0; k < node.input_count(); ++k)
     if (const Value v = node.in(k)) request.alignment = std::min(request.alignment, v.alignment());
+  for (size_t k = 0; k < node.output_count(); ++k)
+    if (const Value v = node.out(k)) request.alignment = std::min(request.alignment, v.alignment());
   request.refuse = [](const tenon_kernel_request* r, uint32_t reason, tenon_str why) {
     auto& a = *static_cast<Answer*>(r->owner);
     try {

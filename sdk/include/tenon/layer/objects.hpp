@@ -38,8 +38,6 @@ struct Buffer {
   uint64_t size;
   uint32_t kind;  // TENON_MEMORY_*
   bool imported = false;
-  void (*release)(void* user) = nullptr;  // of imported memory
-  void* user = nullptr;
 };
 
 struct CompiledProgram {

@@ -117,12 +117,13 @@ class StreamInstance : public Instance {
     cancel_ = nullptr;  // a capture is for later runs too
     if (measured) timers_.begin(program().program.steps.size(), stream);
     if (!measured && !recording_ && wants_recording()) record();
-    throw_if_cancelled(cancel, "its first step");
     cancel_ = cancel;
-    if (recording_ && !measured)
+    if (recording_ && !measured) {
+      throw_if_cancelled(cancel);
       device_.replay(recording_, stream);
-    else
+    } else {
       run_all(stream, step);
+    }
     cancel_ = nullptr;
     ++runs_;
     last_ = outcome;
