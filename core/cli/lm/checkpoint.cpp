@@ -184,6 +184,28 @@ bool load_accumulates(const std::string& folder) {
   return field(j, file, "accumulate", &one) > 1;
 }
 
+// Until the last file of a save has its place, all of its files are read from a folder that took its
+// name at once (save.hpp): an unchanged step means that no save came in between.
+void read_one_save(const std::string& folder, const std::function<void()>& read) {
+  constexpr int kMostTries = 100;
+  const auto step = [&] {
+    const auto [file, j] = read_training(folder);
+    return field<int64_t>(j, file, "done_steps");
+  };
+  for (int tries = 1;; ++tries) {
+    const int64_t before = step();
+    try {
+      read();
+      if (step() == before) return;
+    } catch (const Error&) {
+      if (tries == kMostTries || step() == before) throw;
+    }
+    if (tries == kMostTries)
+      throw Error(TENON_IO_ERROR,
+                  folder + ": another training saves to it more often than it can be read");
+  }
+}
+
 TrainingState load_training(const std::string& folder, Store& store) {
   const auto [file, j] = read_training(folder);
   TrainingState s;

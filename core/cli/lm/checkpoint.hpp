@@ -39,6 +39,9 @@ TrainingState load_training(const std::string& folder, Store& store);
 void check_state_names(const std::string& folder, const Config& config);
 // Whether the training has sums of gradients (TrainingState::accumulate).
 bool load_accumulates(const std::string& folder);
+// Calls `read`, which loads files of a folder to which another training may be saving; again if a
+// save came in between, so that all files are of one step.
+void read_one_save(const std::string& folder, const std::function<void()>& read);
 // Returns TrainingState::options.
 std::vector<std::string> load_options(const std::string& folder);
 

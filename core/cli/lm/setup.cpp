@@ -166,12 +166,14 @@ void resume(const Args& args, Store& store, Training& t) {
   // What is gone on from must not change any more. A folder that is missing is not to be made.
   if (fs::is_directory(t.out, error)) take_out(t);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
-  const bool sums = load_accumulates(from);
-  t.config = load_model(from, store, [&](const Config& c) {
-    if (!args.has("--no-room-check")) check_weights_fit(c, sums);
+  read_one_save(from, [&] {
+    const bool sums = load_accumulates(from);
+    t.config = load_model(from, store, [&](const Config& c) {
+      if (!args.has("--no-room-check")) check_weights_fit(c, sums);
+    });
+    check_state_names(from, t.config);
+    t.state = load_training(from, store);
   });
-  check_state_names(from, t.config);
-  t.state = load_training(from, store);
   name_differences(args, t.config, t.state);
   TrainingState& s = t.state;
   if (args.has("--steps")) {
