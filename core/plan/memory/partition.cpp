@@ -6,6 +6,8 @@
 #include <functional>
 #include <queue>
 
+#include "ops/cost.hpp"
+#include "ops/record.hpp"
 #include "plan/memory/schedule.hpp"
 
 namespace tenon::core {
@@ -28,62 +30,137 @@ std::vector<bool> find_urgent(const Graph& graph, std::span<const uint32_t> devi
   return urgent;
 }
 
-// Nodes by region, devices by turns.
-std::vector<Region> order_nodes(const Graph& graph, std::span<const uint32_t> device_of_node,
-                                std::span<const NodeId> order) {
-  const NodeId count = graph.node_count();
-  std::vector<uint32_t> waits(count, 0), rank(count);
-  for (uint32_t i = 0; i < count; ++i) rank[order[i]] = i;
-  std::vector<std::vector<NodeId>> readers(count);
-  for (NodeId n = 0; n < count; ++n)
-    for (Value v : graph[n].operands)
-      if (v && graph[v].node != kNone) {
-        readers[graph[v].node].push_back(n);
-        ++waits[n];
-      }
-  for (const auto& [before, next] : order_constraints(graph)) {
-    readers[before].push_back(next);
-    ++waits[next];
-  }
-  uint32_t devices = 1;
-  for (uint32_t d : device_of_node) devices = std::max(devices, d + 1);
-  // Two queues for each device: what other devices wait for, and the rest.
-  const std::vector<bool> urgent = find_urgent(graph, device_of_node, order);
-  std::vector<std::array<Ready, 2>> ready(devices);
-  const auto make_ready = [&](NodeId n) {
-    ready[device_of_node[n]][urgent[n] ? 0 : 1].push(rank[n]);
-  };
-  for (NodeId n = 0; n < count; ++n)
-    if (waits[n] == 0) make_ready(n);
+// The regions of each device that another one comes after, as far as a node's operands tell: the last
+// one of each device. Those before it have ended too.
+using Waits = std::vector<uint32_t>;  // [device]: number of regions
 
-  std::vector<Region> regions;
-  uint32_t device = 0;
-  for (NodeId done = 0; done < count;) {
-    while (ready[device][0].empty() && ready[device][1].empty()) device = (device + 1) % devices;
-    for (Ready& queue : ready[device]) {
-      if (queue.empty()) continue;
-      Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
-      while (!queue.empty()) {
-        const NodeId n = order[queue.top()];
-        if (graph[n].hosted && !region.nodes.empty()) break;
-        queue.pop();
-        region.nodes.push_back(n);
-        ++done;
-        for (NodeId r : readers[n])
-          if (--waits[r] == 0) make_ready(r);
-        if (graph[n].hosted) break;
-      }
-      regions.push_back(std::move(region));
-    }
+// Nodes by region, devices by turns.
+class Cutting {
+ public:
+  Cutting(const Graph& graph, std::span<const uint32_t> device_of_node,
+          std::span<const NodeId> order)
+      : graph_(graph),
+        device_of_(device_of_node),
+        order_(order),
+        rank_(graph.node_count()),
+        waits_(graph.node_count(), 0),
+        readers_(graph.node_count()),
+        region_of_(graph.node_count(), kNone) {
+    for (uint32_t i = 0; i < order.size(); ++i) rank_[order[i]] = i;
+    for (NodeId n = 0; n < graph.node_count(); ++n)
+      for (Value v : graph[n].operands)
+        if (v && graph[v].node != kNone) precede(graph[v].node, n);
+    for (const auto& [before, next] : order_constraints(graph)) precede(before, next);
+    for (uint32_t d : device_of_node) devices_ = std::max(devices_, d + 1);
+    urgent_ = find_urgent(graph, device_of_node, order);
+    ready_.resize(devices_);
+    on_device_.assign(devices_, Waits(devices_, 0));
   }
-  return regions;
-}
+
+  std::vector<Region> run() && {
+    for (NodeId n = 0; n < graph_.node_count(); ++n)
+      if (waits_[n] == 0) make_ready(n);
+    for (uint32_t device = 0; done_ < graph_.node_count();) {
+      while (ready_[device][0].empty() && ready_[device][1].empty())
+        device = (device + 1) % devices_;
+      for (Ready& queue : ready_[device])
+        if (!queue.empty()) add_region(device, queue);
+    }
+    return std::move(regions_);
+  }
+
+ private:
+  void precede(NodeId before, NodeId next) {
+    readers_[before].push_back(next);
+    ++waits_[next];
+  }
+  void make_ready(NodeId n) { ready_[device_of_[n]][urgent_[n] ? 0 : 1].push(rank_[n]); }
+
+  // Nodes that would make the region wait for more than it does are left for the next one, so that
+  // this one can begin: unless it is so short that a region of its own costs more.
+  void add_region(uint32_t device, Ready& queue) {
+    constexpr double kShort = 1 << 17;  // bytes
+    Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
+    Waits before = on_device_[device];
+    std::vector<uint32_t> later;  // ranks
+    double work = 0;
+    const auto take = [&](NodeId n) {
+      wait_for(n, device, before);
+      region_of_[n] = static_cast<uint32_t>(regions_.size());
+      region.nodes.push_back(n);
+      work += work_of(n);
+      ++done_;
+      for (NodeId r : readers_[n])
+        if (--waits_[r] == 0) make_ready(r);
+    };
+    while (!queue.empty() || !later.empty()) {
+      if (queue.empty()) {
+        if (work >= kShort) break;
+        // No reason to wait is left but for those of all of them.
+        for (uint32_t rank : later) wait_for(order_[rank], device, before);
+        for (uint32_t rank : later) queue.push(rank);
+        later.clear();
+      }
+      const NodeId n = order_[queue.top()];
+      if (graph_[n].hosted && !region.nodes.empty()) break;
+      queue.pop();
+      Waits with = before;
+      if (!region.nodes.empty() && wait_for(n, device, with)) {
+        later.push_back(rank_[n]);
+        continue;
+      }
+      take(n);
+      if (graph_[n].hosted) break;
+    }
+    for (uint32_t rank : later) queue.push(rank);
+    waited_for_.push_back(before);
+    before[device] = static_cast<uint32_t>(regions_.size()) + 1;
+    on_device_[device] = std::move(before);
+    regions_.push_back(std::move(region));
+  }
+
+  // Adds what a node waits for on other devices. Returns whether anything is new.
+  bool wait_for(NodeId n, uint32_t device, Waits& waits) const {
+    bool any = false;
+    for (Value v : graph_[n].operands) {
+      if (!v || graph_[v].node == kNone) continue;
+      const uint32_t from = device_of_[graph_[v].node], region = region_of_[graph_[v].node];
+      if (from == device || region < waits[from]) continue;
+      any = true;
+      waits[from] = region + 1;
+      const Waits& theirs = waited_for_[region];
+      for (uint32_t d = 0; d < devices_; ++d) waits[d] = std::max(waits[d], theirs[d]);
+    }
+    return any;
+  }
+
+  double work_of(NodeId n) const {
+    constexpr double kFlopsPerByte = 64;  // of a product, in the time of a byte moved
+    if (graph_[n].op->traits & kView) return 0;
+    return least_bytes(graph_, graph_[n]) + product_flops(graph_, graph_[n]) / kFlopsPerByte;
+  }
+
+  const Graph& graph_;
+  std::span<const uint32_t> device_of_;
+  std::span<const NodeId> order_;
+  std::vector<uint32_t> rank_, waits_;        // by node
+  std::vector<std::vector<NodeId>> readers_;  // by node: what comes after it
+  std::vector<uint32_t> region_of_;           // by node
+  std::vector<bool> urgent_;                  // by node
+  uint32_t devices_ = 1;
+  // Two queues for each device: what other devices wait for, and the rest.
+  std::vector<std::array<Ready, 2>> ready_;
+  std::vector<Waits> on_device_;   // what the device's next region comes after in any case
+  std::vector<Waits> waited_for_;  // by region
+  std::vector<Region> regions_;
+  NodeId done_ = 0;
+};
 
 }  // namespace
 
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
                               std::span<const NodeId> order) {
-  std::vector<Region> regions = order_nodes(graph, device_of_node, order);
+  std::vector<Region> regions = Cutting(graph, device_of_node, order).run();
   constexpr uint32_t kNowhere = kNone;
   std::vector<uint32_t> made_in(graph.value_count(), kNowhere);
   std::vector<uint32_t> seen_in(graph.value_count(), kNowhere);

@@ -23,7 +23,8 @@ struct Region {
 
 // Stays on a device as long as it has a node that may run, so that regions are few. What other
 // devices wait for becomes a region of its own, ahead of the rest, so that transfers overlap with
-// the rest. A hosted node is a region of its own. Within a region nodes keep the given order
+// the rest. Nodes that wait for another device do not hold up those that do not, unless these are
+// little work: they become the next region. A hosted node is a region of its own. Within a region nodes keep the given order
 // (schedule.hpp). Regions are convex: all that a region reads was made before it begins.
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
                               std::span<const NodeId> order);
