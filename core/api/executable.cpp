@@ -31,6 +31,15 @@ void take_modes(const tenon_executable_options& o, ExecutableOptions& options) {
     };
 }
 
+void take_placement(const tenon_executable_options& o, ExecutableOptions& options) {
+  if (o.device.size) options.device = view(o.device);
+  if (o.pin_count) need(o.pin_patterns, "pin_patterns"), need(o.pin_devices, "pin_devices");
+  for (uint32_t i = 0; i < o.pin_count; ++i)
+    options.pins.emplace_back(view(o.pin_patterns[i]), view(o.pin_devices[i]));
+  if (o.memory_limit_count) need(o.memory_limits, "memory_limits");
+  options.plan.memory_limits.assign(o.memory_limits, o.memory_limits + o.memory_limit_count);
+}
+
 // What a run must move at least: each input, weight and state read once, each output and update
 // written once.
 uint64_t moved_bytes(const Plan& plan) {
@@ -82,20 +91,18 @@ nlohmann::json report_json(const Plan& plan, const PlanOptions& options) {
   }
   out["memory"] = json::array();
   for (uint32_t d = 0; d < plan.devices.size(); ++d) {
-    uint64_t weights = 0, state = 0, derived = 0;
-    for (const PlannedEntry& e : plan.entries) {
-      const bool here = std::find(e.devices.begin(), e.devices.end(), d) != e.devices.end() ||
-                        (e.updated && e.update_device == d);
-      if (here) (e.space == Space::weight ? weights : state) += type_bytes(e.type);
-    }
-    for (const PlannedDerived& w : plan.derived)
-      if (w.device == d) derived += w.size;
+    const MemoryNeed need = memory_need(plan, d);
+    const std::vector<uint64_t>& limits = options.memory_limits;
     out["memory"].push_back({{"device", id(d)},
                              {"peak", plan.arenas[d].peak},
                              {"bound", plan.arenas[d].bound},
-                             {"weights", weights},
-                             {"derived_weights", derived},
-                             {"state", state}});
+                             {"weights", need.weights},
+                             {"derived_weights", need.derived},
+                             {"state", need.state},
+                             {"constants", need.constants},
+                             {"inputs", need.inputs},
+                             {"outputs", need.outputs},
+                             {"limit", d < limits.size() ? limits[d] : 0}});
   }
   out["bytes"] = moved_bytes(plan);
   out["exec"] = kExecNames[options.exec_mode];
@@ -118,7 +125,7 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
     if (o.flags & ~kFlags)
       fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
-    if (o.device.size) options.device = view(o.device);
+    take_placement(o, options);
     options.plan.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);

@@ -196,6 +196,8 @@ Command bench_command() {
            bind_option(),
            {.name = "--json", .help = "print JSON"},
            fallback_option(),
+           memory_option(),
+           pin_option(),
            exec_option(),
            compile_option(),
            trace_option()},

@@ -219,6 +219,7 @@ Timing bench_cold(const Runtime& runtime, Graph& graph, Store& store, const std:
   std::deque<Flush> flushes;
   for (const std::string& device : devices) {
     options.device = device;
+    options.pins.clear(), options.memory_limits.clear();
     flushes.emplace_back(runtime, flushes.empty() ? store : stores.emplace_back(runtime), options);
   }
   bool both = devices.size() == 1 && !is_host(runtime, *devices.begin());

@@ -27,8 +27,9 @@ std::vector<Option> options_of(const Command& command) {
   if (command.opens_device)
     options.push_back(
         {.name = "--device",
-         .value = "ID",
-         .help = "device to run on: auto, cpu, cuda:0 ...; 'tenon devices' lists them",
+         .value = "ID,...",
+         .help = "device to run on: auto, cpu, cuda:0 ..., or several, which share the work; "
+                 "'tenon devices' lists them",
          .otherwise = "auto"});
   if (command.loads_plugins) {
     options.push_back({.name = "--threads",

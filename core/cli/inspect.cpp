@@ -68,14 +68,15 @@ void print(const json& report, bool steps) {
     std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"])
               << " (bound " << mib(m["bound"]) << "), weights " << mib(m["weights"])
               << ", derived weights " << mib(m["derived_weights"]) << ", state " << mib(m["state"])
-              << "\n";
+              << (m["limit"] == 0 ? "" : ", limit " + mib(m["limit"])) << "\n";
 }
 
 int inspect(const Args& args) {
   if (args.words().empty()) throw UsageError("expected a model folder or a graph file");
   check_part(args, args.words()[0]);
   if (args.has("--text"))
-    args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--threads", "--exec"},
+    args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--memory", "--pin",
+                 "--threads", "--exec"},
                 "with --text the graph is only printed");
   if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
   const Runtime& runtime = open_runtime(args);
@@ -112,6 +113,8 @@ Command inspect_command() {
                    .help = "recompute layers in the parts train and accumulate, as lm train does"},
                   bind_option(),
                   fallback_option(),
+                  memory_option(),
+                  pin_option(),
                   exec_option(),
                   {.name = "--steps",
                    .help = "also list the steps; with multi-stream, their lanes and waits"},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads --device, --exec, --compile and --no-fallback.
+// Reads --device, --memory, --pin, --exec, --compile and --no-fallback.
 #include "cli/modes.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -38,6 +39,37 @@ void set_exec(ExecutableOptions& options, const std::string& text) {
     options.exec_mode = TENON_EXEC_EAGER;
   else
     throw wrong();
+}
+
+// "1.5GiB", "600000".
+uint64_t bytes_from(const std::string& option, const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && number >= 0 && number <= 0x1p50)
+    for (const auto& [unit, factor] : kUnits)
+      if (const double bytes = number * factor;
+          std::string_view(stop, end) == unit && bytes < 0x1p60)
+        return static_cast<uint64_t>(std::llround(bytes));
+  throw UsageError(option + " " + text + ": expected a size such as 512MiB or 1.5GiB");
+}
+
+void set_limits(ExecutableOptions& options, const std::string& text) {
+  for (size_t from = 0; from <= text.size();) {
+    const size_t to = std::min(text.find(',', from), text.size());
+    options.memory_limits.push_back(bytes_from("--memory", text.substr(from, to - from)));
+    from = to + 1;
+  }
+}
+
+// The device comes last: names may have a '='.
+void add_pin(ExecutableOptions& options, const std::string& text) {
+  const size_t at = text.rfind('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size())
+    throw UsageError("--pin " + text + ": expected PATTERN=DEVICE");
+  options.pins.emplace_back(text.substr(0, at), text.substr(at + 1));
 }
 
 // Catches signals from the first part to the last.
@@ -85,10 +117,28 @@ Option fallback_option() {
   return {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"};
 }
 
+Option memory_option() {
+  return {.name = "--memory",
+          .value = "SIZE,...",
+          .help = "the most memory to use, on each device of --device or on all: 6GiB,4GiB",
+          .otherwise = "what they have"};
+}
+
+Option pin_option() {
+  return {.name = "--pin",
+          .value = "PATTERN=ID",
+          .help =
+              "run the nodes with matching names on this device of --device, as in "
+              "'model.layers.1?.*=cuda:1'; repeatable, the first match counts",
+          .repeats = true};
+}
+
 ExecutableOptions executable_options(const Args& args) {
   ExecutableOptions options{.device = device_of(args)};
   if (args.has("--exec")) set_exec(options, args.text("--exec"));
   options.allow_fallback = !args.has("--no-fallback");
+  if (args.has("--memory")) set_limits(options, args.text("--memory"));
+  for (const std::string& pin : args.list("--pin")) add_pin(options, pin);
   options.aot = args.text("--compile") == "aot";
   if (options.aot)
     options.progress = [state = std::make_shared<Compiling>()](uint32_t done, uint32_t total) {

@@ -13,17 +13,35 @@
 namespace tenon::core {
 namespace {
 
-// Devices for a choice of the user's: that one, and the cpu for what it refuses.
-std::vector<std::shared_ptr<Device>> open_devices(Host& host, const std::string& id,
-                                                  bool fallback) {
-  std::vector<std::shared_ptr<Device>> devices{host.open(id.empty() ? "auto" : id)};
-  if (!fallback || devices[0]->info().kind == "cpu") return devices;
-  for (const DeviceInfo& info : host.devices())
-    if (info.kind == "cpu" && info.reason.empty()) {
-      devices.push_back(host.open(info.id));
-      break;
-    }
+// The devices that a list names: "cuda:0,cuda:1". "auto", or nothing, is a list of its own.
+std::vector<std::shared_ptr<Device>> open_named(Host& host, const std::string& list) {
+  std::vector<std::shared_ptr<Device>> devices;
+  for (size_t from = 0; from <= list.size();) {
+    const size_t to = std::min(list.find(',', from), list.size());
+    const std::string id = list.substr(from, to - from);
+    from = to + 1;
+    const bool alone = id.size() == list.size();
+    if (!alone && (id.empty() || id == "auto"))
+      fail(Code::invalid_argument, "device '", list, "': expected ids such as cuda:0, got ",
+           id.empty() ? "an empty one" : "'auto', which stands alone");
+    devices.push_back(host.open(id.empty() ? "auto" : id));
+    for (size_t d = 0; d + 1 < devices.size(); ++d)
+      if (devices[d] == devices.back())
+        fail(Code::invalid_argument, "device '", list, "': ", devices[d]->info().id,
+             " is named twice");
+  }
   return devices;
+}
+
+bool is_cpu(const std::shared_ptr<Device>& device) { return device->info().kind == "cpu"; }
+
+// The cpu, for what the named devices refuse; null if it is one of them, or there is none.
+std::shared_ptr<Device> open_fallback(Host& host,
+                                      const std::vector<std::shared_ptr<Device>>& named) {
+  if (std::ranges::any_of(named, is_cpu)) return nullptr;
+  for (const DeviceInfo& info : host.devices())
+    if (info.kind == "cpu" && info.reason.empty()) return host.open(info.id);
+  return nullptr;
 }
 
 // A plan with its constants on their devices.
@@ -59,14 +77,44 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
       graph_(std::move(graph)),
       store_(std::move(store)),
       options_(std::move(options)),
-      devices_(open_devices(runtime_->host, options_.device, options_.plan.allow_fallback)) {
-  const DeviceInfo& wanted = devices_[0]->info();
-  if (options_.plan.lanes > 1 && !wanted.lanes)
-    log(LogLevel::warning,
-        cat("graph '", graph_.name, "': ", options_.plan.lanes, " lanes were asked for, ",
-            wanted.id, " runs one: plugin ", wanted.plugin, " takes no lanes"));
+      devices_(open_named(runtime_->host, options_.device)) {
+  options_.plan.named = static_cast<uint32_t>(devices_.size());
+  for (const auto& device : devices_)
+    if (const DeviceInfo& info = device->info(); options_.plan.lanes > 1 && !info.lanes)
+      log(LogLevel::warning,
+          cat("graph '", graph_.name, "': ", options_.plan.lanes, " lanes were asked for, ",
+              info.id, " runs one: plugin ", info.plugin, " takes no lanes"));
+  take_pins();
+  take_limits();
+  if (options_.plan.allow_fallback)
+    if (auto cpu = open_fallback(runtime_->host, devices_)) devices_.push_back(std::move(cpu));
   for (const auto& device : devices_) pools_.push_back(runtime_->arenas->of(device));
   if (graph_.symbols().empty()) plan_for({});
+}
+
+void Executable::take_pins() {
+  for (const auto& [pattern, name] : options_.pins) {
+    const auto is_meant = [&, &id = name](const std::shared_ptr<Device>& d) {
+      return d->info().id == id || d->info().kind == id;
+    };
+    const auto found = std::ranges::find_if(devices_, is_meant);
+    if (found == devices_.end()) {
+      std::string ids;
+      for (const auto& d : devices_) ids += (ids.empty() ? "" : ", ") + d->info().id;
+      fail(Code::invalid_argument, "pin '", pattern,
+           "': expected one of the executable's devices (", ids, "), got '", name, "'");
+    }
+    options_.plan.pins.push_back(
+        {pattern, static_cast<uint32_t>(std::distance(devices_.begin(), found))});
+  }
+}
+
+void Executable::take_limits() {
+  std::vector<uint64_t>& limits = options_.plan.memory_limits;
+  if (limits.size() == 1) limits.resize(devices_.size(), limits[0]);
+  if (!limits.empty() && limits.size() != devices_.size())
+    fail(Code::invalid_argument, "memory limits: expected one, or one for each of ",
+         devices_.size(), " devices, got ", limits.size());
 }
 
 // One call at a time, although several plans may be made at once.
@@ -112,8 +160,10 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   const Graph bound = bind(graph_, numbers);
   // Constants are folded on the device that takes everything, so that folding never changes where
   // the rest may run.
+  const auto cpu = std::ranges::find_if(devices_, is_cpu);
+  const DeviceInfo& folding = (cpu == devices_.end() ? devices_.back() : *cpu)->info();
   const Evaluate evaluate = [&](const Graph& constants) {
-    ExecutableOptions options{.device = devices_.back()->info().id, .plan = {.simplify = false}};
+    ExecutableOptions options{.device = folding.id, .plan = {.simplify = false}};
     const auto executable =
         std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
     Context context(executable);
@@ -132,10 +182,33 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   // keeps state stays where the app's other executables look for it.
   how.choose_device = (options_.device.empty() || options_.device == "auto") &&
                       graph_.symbols().empty() && graph_.updates().empty();
+  how.home = [&](Space space, std::string_view name) {
+    const std::string home = store_->home(space, std::string(name));
+    const auto is_it = [&](const auto& device) { return device->info().id == home; };
+    const auto found = std::ranges::find_if(devices_, is_it);
+    return found == devices_.end() ? kNone
+                                   : static_cast<uint32_t>(std::distance(devices_.begin(), found));
+  };
   auto out = bound_plan(make_plan(bound, devices_, how, evaluate));
+  if (how.named > 1) keep_homes(out->plan);
   if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
   for (const auto& device : out->plan.devices) out->pools.push_back(runtime_->arenas->of(device));
   return out;
+}
+
+// Executables that share the store follow: a weight then lies on one device.
+void Executable::keep_homes(const Plan& plan) const {
+  std::vector<uint32_t> device(plan.entries.size(), kNone);
+  for (const PlannedDerived& d : plan.derived) device[d.entry] = d.device;
+  for (size_t e = 0; e < plan.entries.size(); ++e) {
+    const PlannedEntry& entry = plan.entries[e];
+    if (entry.updated)
+      device[e] = entry.update_device;
+    else if (!entry.devices.empty())
+      device[e] = entry.devices[0];
+    if (device[e] < options_.plan.named)
+      store_->set_home(entry.space, entry.name, plan.devices[device[e]]->info().id);
+  }
 }
 
 SymbolNumbers Executable::bind_inputs(const std::map<std::string, Type, std::less<>>& types) const {

@@ -18,9 +18,10 @@
 namespace tenon::core {
 
 struct ExecutableOptions {
-  std::string device = "auto";
-  PlanOptions plan;
-  CompileProgress progress{};  // of plan.aot; may be empty
+  std::string device = "auto";  // or a list: "cuda:0,cuda:1"
+  PlanOptions plan;             // named, pins and home are set by the executable
+  std::vector<std::pair<std::string, std::string>> pins{};  // pattern, device of the list
+  CompileProgress progress{};                               // of plan.aot; may be empty
 };
 
 // A plan and the buffers of its constants, shared by all contexts.
@@ -55,14 +56,17 @@ class Executable {
 
  private:
   static constexpr size_t kMostPlans = 64;
+  void take_pins();
+  void take_limits();
   std::shared_ptr<const BoundPlan> make(const SymbolNumbers& numbers) const;
+  void keep_homes(const Plan& plan) const;
   CompileProgress progress() const;
 
   std::shared_ptr<Runtime> runtime_;
   Graph graph_;
   std::shared_ptr<Store> store_;
   ExecutableOptions options_;
-  std::vector<std::shared_ptr<Device>> devices_;   // the wanted one, then who takes what it refuses
+  std::vector<std::shared_ptr<Device>> devices_;   // the named ones, then the fallback device
   std::vector<std::shared_ptr<ArenaPool>> pools_;  // of devices_, for as long as this lives
   mutable std::mutex progress_mutex_;              // held while options_.progress is called
 

@@ -143,6 +143,17 @@ std::shared_ptr<Entry> Store::find(Space space, const std::string& name) const {
   return found == entries_.end() ? nullptr : found->second;
 }
 
+std::string Store::home(Space space, const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = homes_.find({space, name});
+  return found == homes_.end() ? std::string() : found->second;
+}
+
+void Store::set_home(Space space, const std::string& name, const std::string& device) {
+  std::lock_guard lock(mutex_);
+  homes_[{space, name}] = device;
+}
+
 std::vector<std::shared_ptr<Completion>> Store::enter(
     std::span<const std::shared_ptr<Entry>> reads, std::span<const std::shared_ptr<Entry>> updates,
     const std::shared_ptr<Completion>& mine) {

@@ -102,6 +102,11 @@ class Store {
   // stale.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
+  // The id of the device on which executables of several devices keep a weight or state; empty if
+  // none was chosen yet.
+  std::string home(Space space, const std::string& name) const;
+  void set_home(Space space, const std::string& name, const std::string& device);
+
   // Takes a place in line: `mine` finishes after all that it must wait for. Returns what to wait
   // for. Updated entries are in both lists or in updates alone.
   std::vector<std::shared_ptr<Completion>> enter(std::span<const std::shared_ptr<Entry>> reads,
@@ -111,6 +116,7 @@ class Store {
  private:
   mutable std::mutex mutex_;
   std::map<std::pair<Space, std::string>, std::shared_ptr<Entry>> entries_;
+  std::map<std::pair<Space, std::string>, std::string> homes_;
   std::atomic<uint64_t> version_{1};
 };
 

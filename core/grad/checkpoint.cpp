@@ -76,7 +76,7 @@ void Recomputed::clone_segment(uint32_t segment) {
       if (const auto again = again_.find(v.id); v && again != again_.end()) v = again->second;
     const NodeId clone = graph_.add_node(*node.op, {std::move(operands), node.lists}, node.attrs,
                                          wanted_outputs(node), node.provenance);
-    graph_.set_clone(clone, next_clone_);
+    graph_.set_marks(clone, {.clone = next_clone_, .device = node.device, .pinned = node.pinned});
     clone_of_.emplace(n, clone);
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (!node.outputs[k] || stays(node.outputs[k])) continue;

@@ -115,6 +115,7 @@ class Walk final : public Grad {
            b.graph[id].op->traits & kNotDifferentiable ? "" : " and no decomposition");
     node_ = recomputed_.node(id);  // a copy, because the rule appends to the graph
     b.provenance = grad_provenance(node_);
+    b.marks.device = node_.device, b.marks.pinned = node_.pinned;
     node_.op->grad(*this, b.graph, node_);
   }
 
@@ -157,7 +158,9 @@ Graph expand(const Graph& graph, NodeId request, const SavedTrips& saved, ValueM
   for (uint32_t v = 0; v < graph.value_count(); ++v)
     if (const Value now = rewriter.values()[Value{v}]; now && kept_before[v]) kept[now.id] = true;
   const NodeId end = rewriter.to.node_count();
-  const Value seed = Builder(rewriter.to, "grad of loss").full(rewriter.to.type(loss), 1);
+  Builder b(rewriter.to, "grad of loss");
+  b.marks.device = node.device;
+  const Value seed = b.full(b.type(loss), 1);
   const std::vector<Value> gradients = walk_back(rewriter.to, end, {&loss, 1}, {&seed, 1}, operands,
                                                  std::move(kept), saved, Cut::is_refused);
   for (size_t k = 0; k < node.outputs.size(); ++k)

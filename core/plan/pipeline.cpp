@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/log.hpp"
 #include "grad/functions.hpp"
 #include "grad/grad.hpp"
 #include "ir/blob.hpp"
@@ -23,30 +24,38 @@
 #include "plan/rewrite/price.hpp"
 #include "plan/rewrite/raise.hpp"
 #include "plan/rewrite/simplify.hpp"
+#include "plan/rewrite/spread.hpp"
+#include "plan/rooms.hpp"
 
 namespace tenon::core {
 namespace {
 
 // Outputs and updates leave from storage of their own: one that names an input, a weight, a
-// constant or state gets a copy.
+// constant or state gets a copy, where a node reads it or what it updates.
 Graph copy_what_passes_through(const Graph& from) {
+  std::vector<uint32_t> device(from.value_count(), kNone);
+  for (NodeId n = from.node_count(); n-- > 0;)
+    for (Value v : from[n].operands)
+      if (v) device[v.id] = from[n].device;
   Rewriter rw(from);
   for (NodeId n = 0; n < from.node_count(); ++n) rw.copy(n);
   Graph& to = rw.to;
   Builder b(to);
   std::map<Value, Value> copies;
-  const auto own = [&](Value old) {
+  const auto own = [&](Value old, Value target = {}) {
     const Value v = rw.map(old);
     if (to[v].space == Space::node) return v;
     Value& c = copies[v];
     if (!c) {
       b.provenance = cat("copy of ", to[v].name.empty() ? std::string("constant") : to[v].name);
+      const uint32_t wanted = device[(target && device[target.id] != kNone ? target : old).id];
+      b.marks.device = wanted == kNone ? 0 : wanted;
       c = b.copy(v);
     }
     return c;
   };
   for (const Output& o : from.outputs()) to.output(o.name, own(o.value));
-  for (const Update& u : from.updates()) to.update(rw.map(u.target), own(u.value));
+  for (const Update& u : from.updates()) to.update(rw.map(u.target), own(u.value, u.target));
   return std::move(to);
 }
 
@@ -186,15 +195,16 @@ class Planner {
     if (fuses()) g = join_products(fuse(read_halves(g, query), query), query);
     g = copy_what_passes_through(g);
     verify(g);
-    const bool two = options_.allow_fallback && devices_.size() > 1 && devices_[0] != devices_[1];
     std::vector<std::string> names;
     for (const auto& d : devices_) names.push_back(d->info().id);
-    LegalGraph legal = legalize(g,
-                                {.devices = two ? 2u : 1u,
-                                 .names = names,
-                                 .decompose_all = options_.decompose_all,
-                                 .rates = rates_},
-                                query);
+    LegalGraph legal = legalize(
+        g,
+        {.devices = options_.allow_fallback ? static_cast<uint32_t>(devices_.size())
+                                            : std::min<uint32_t>(options_.named, devices_.size()),
+         .names = names,
+         .decompose_all = options_.decompose_all,
+         .rates = rates_},
+        query);
     if (improve == Improve::simplify_and_join) {
       Claims claims(query);
       legal.graph = simplify(
@@ -260,6 +270,10 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   // the values around it.
   Graph g = expand_in_functions(bind_functions(graph));
   std::vector<std::string> remarks;
+  for (const std::string& pattern : pin_nodes(g, options.pins)) {
+    remarks.push_back(cat("pin '", pattern, "': no node has a name that matches"));
+    log(LogLevel::warning, cat("graph '", graph.name, "': ", remarks.back()));
+  }
   std::vector<Rates> rates = measured_rates(devices, options, remarks);
   if (options.choose_device && rates.size() == 2 && second_is_cheaper(g, devices, rates, remarks)) {
     std::swap(devices[0], devices[1]);
@@ -269,17 +283,26 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   // Before the gradient, so that composites get their own, and after it, for what the gradient
   // wrote.
   if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
-  g = expand_grads(g);
-  if (options.simplify) g = simplify(g, evaluate);
-  Planner::Result planned = planner.plan(g);
 
-  Plan plan;
-  plan.devices = std::move(devices);
-  place_values(planned.legal, planned.regions, options, plan);
-  plan.reports = std::move(planned.legal.reports);
-  report_functions(plan);
-  plan.remarks = std::move(remarks);
-  return plan;
+  Rooms rooms(devices, options);
+  for (bool follow = true;; follow = false) {
+    Graph placed = g;
+    std::vector<double> spread_bytes(options.named);
+    if (options.named > 1)
+      spread_bytes = spread(placed, rooms.devices(), follow ? options.home : HomeOf{});
+    placed = expand_grads(placed);
+    if (options.simplify) placed = simplify(placed, evaluate);
+    Planner::Result planned = planner.plan(placed);
+
+    Plan plan;
+    plan.devices = devices;
+    place_values(planned.legal, planned.regions, options, plan);
+    if (!rooms.accept(plan, spread_bytes, remarks)) continue;
+    plan.reports = std::move(planned.legal.reports);
+    report_functions(plan);
+    plan.remarks = std::move(remarks);
+    return plan;
+  }
 }
 
 }  // namespace tenon::core

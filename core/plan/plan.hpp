@@ -12,10 +12,12 @@
 #include "host/rates.hpp"
 #include "ir/graph.hpp"
 #include "plan/memory/layout.hpp"
+#include "plan/memory/need.hpp"
 #include "plan/memory/partition.hpp"
 #include "plan/memory/tasks.hpp"
 #include "plan/report.hpp"
 #include "plan/rewrite/fold.hpp"
+#include "plan/rewrite/spread.hpp"
 
 namespace tenon::core {
 
@@ -136,12 +138,18 @@ struct PlanOptions {
   // to the other. May be shorter than the devices.
   std::vector<KnownRates> rates{};
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
+  // Of several devices that the app names: the first `named` ones. Nodes are spread over them.
+  uint32_t named = 1;
+  std::vector<Pin> pins{};
+  std::vector<uint64_t> memory_limits{};  // of the named devices, in bytes; 0 or missing = none
+  HomeOf home{};                          // may be empty
 };
 
-// The passes in their order: raise, fuse, gradients, simplify, fuse, products, legalize; then, for
-// what legalize decomposed too, simplify, regions, batches; partition, compile, memory. graph:
-// bound (numbers only). devices: the wanted one, then, where fallback is allowed, the one that
-// takes what it refuses.
+// The passes in their order: pins, raise, fuse, spread, gradients, simplify, fuse, products,
+// legalize; then, for what legalize decomposed too, simplify, regions, batches; partition, compile,
+// memory. graph: bound (numbers only). devices: the named ones, then, where fallback is allowed,
+// those that take what these refuse. A plan that exceeds a memory limit is made again with less on
+// that device; throws out_of_memory if none keeps the limits.
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
                const PlanOptions& options, const Evaluate& evaluate = {});
 

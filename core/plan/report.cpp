@@ -71,11 +71,15 @@ std::string_view verdict_name(NodeVerdict v) {
   return names[static_cast<size_t>(v)];
 }
 
-NodeReport report_of(const Graph& graph, const NodeInfo& node) {
+std::string node_name(const Graph& graph, const NodeInfo& node) {
   std::string name = node.provenance;
   for (Value v : node.outputs)
     if (name.empty() && v) name = graph[v].name.empty() ? cat("%", v.id) : graph[v].name;
-  return {.name = std::move(name),
+  return name;
+}
+
+NodeReport report_of(const Graph& graph, const NodeInfo& node) {
+  return {.name = node_name(graph, node),
           .provenance = node.provenance,
           .op = std::string(node.op->name()),
           .note = node.note,

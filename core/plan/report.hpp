@@ -27,6 +27,8 @@ struct NodeReport {
   uint32_t device = 0;
 };
 NodeReport report_of(const Graph& graph, const NodeInfo& node);
+// What reports call a node: its provenance, else its first output.
+std::string node_name(const Graph& graph, const NodeInfo& node);
 
 // A weight that replaces a value computed from another weight, once.
 struct Hoisted {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,18 @@ inline const std::string& random_device() {
     return std::string(text ? text : "cpu:0");
   }();
   return the;
+}
+// TENON_RANDOM_PINS: which nodes run where, PATTERN=DEVICE and so on.
+inline std::vector<std::pair<std::string, std::string>> random_pins() {
+  std::vector<std::pair<std::string, std::string>> pins;
+  const char* text = std::getenv("TENON_RANDOM_PINS");
+  std::istringstream words(text ? text : "");
+  for (std::string word; std::getline(words, word, ',');) {
+    const size_t at = word.rfind('=');
+    REQUIRE(at != std::string::npos);
+    pins.emplace_back(word.substr(0, at), word.substr(at + 1));
+  }
+  return pins;
 }
 inline uint64_t number_from(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);

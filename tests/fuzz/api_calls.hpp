@@ -280,6 +280,21 @@ inline void executable_create(World& w) {
   static constexpr auto kProgress = [](void*, uint32_t, uint32_t) -> uint32_t { return 1; };
   static constexpr auto kStop = [](void*, uint32_t, uint32_t) -> uint32_t { return 0; };
   if (w.in.one_in(2)) o.progress = w.in.one_in(8) ? +kStop : +kProgress;
+  static constexpr std::string_view kLists[] = {
+      "template:0,cpu:0", "lanes:0,lanes:1", "cpu,template,cpu", ",", "auto,cpu:0", "cpu:0,"};
+  if (w.in.one_in(3)) o.device = w.text(w.in.of(kLists));
+  const tenon_str patterns[] = {w.text("*"), w.name(), w.text("[a-")},
+                  devices[] = {w.device(), w.text("template"), w.text("cpu:0")};
+  const uint64_t limits[] = {uint64_t{w.number()} << 8, 0, w.in.below(1 << 16)};
+  if (w.in.one_in(3)) {
+    o.pin_patterns = w.in.one_in(24) ? nullptr : patterns;
+    o.pin_devices = w.in.one_in(24) ? nullptr : devices;
+    o.pin_count = w.in.below(4);
+  }
+  if (w.in.one_in(3)) {
+    o.memory_limits = w.in.one_in(24) ? nullptr : limits;
+    o.memory_limit_count = w.in.below(4);
+  }
   Out<tenon_executable*> out(w.in);
   if (out.filled(w.good(tenon_executable_create(w.runtime(), w.graphs.any(w.in), w.stores.any(w.in),
                                                 w.in.one_in(8) ? nullptr : &o, out.arg()))))

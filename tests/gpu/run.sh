@@ -4,7 +4,9 @@
 #   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu), and the
 #                                       cases that racecheck is to see
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
-#   run.sh two [BUNDLE]                 on a machine with two GPUs: a store between them, copies checked number by number
+#   run.sh two [BUNDLE [FIRST SECOND]]  on a machine with two GPUs (default cuda:0 cuda:1): a store between them, copies
+#                                       checked number by number; a model that does not fit the limit of one trains on both,
+#                                       with the losses of one; its text; random graphs over both; independent parts at once
 #   run.sh capture [BUNDLE] [DEVICE]    on the GPU machine: an app captures CUDA graphs in global mode, as PyTorch does, while
 #                                       tenon runs in another thread and in the same one; results and captures are checked
 #   run.sh kinds [BUNDLE] [DEVICE]      on the GPU machine: every kind of memory, written and read from both sides
@@ -264,10 +266,60 @@ PYTHON
 
 run_two() {
   enter "${1:-.gpu}"
+  local first=${2:-cuda:0} second=${3:-cuda:1} mib=${MIB:-256} code=0 work; work=$(mktemp -d)
+  local both=$first,$second limit=${LIMIT:-2GiB} steps=${STEPS:-20} exec
+  trap 'rm -rf "$work"' RETURN
   "$bundle/bin/tenon" devices | sed -n '/^plugins/q;p'
-  "$bundle/bin/tenon_two_devices" cuda:0 cuda:1 256
-  "$bundle/bin/tenon_two_devices" cuda:1 cuda:0 256
-  "$bundle/bin/tenon_two_devices" cuda:1 cpu:0 64
+  "$bundle/bin/tenon_two_devices" "$first" "$second" "$mib"
+  "$bundle/bin/tenon_two_devices" "$second" "$first" "$mib"
+  "$bundle/bin/tenon_two_devices" "$second" cpu:0 "$mib"
+
+  read -ra sizes <<<"${SIZES:---dim 1024 --layers 12 --heads 16 --kv-heads 8 --ffn 2752 --context 512 --batch 4}"
+  train() { "$bundle/bin/tenon" lm train --text README.md CONTRIBUTING.md LICENSE core/*/README.md --out "$work/$1" \
+    "${sizes[@]}" --steps "$steps" --eval-every 5 --device "$2" "${@:3}" >"$logs/two_$1.log" 2>&1; }
+  if train refused "$first" --memory "$limit"; then echo "BAD: $first alone keeps a limit of $limit"; code=1; fi
+  grep "its limit is" "$logs/two_refused.log" || code=1
+  train one "$first"
+  for exec in graph stream eager multi-stream; do train "$exec" "$both" --memory "$limit" --exec "$exec"; done
+  grep -hE "^(device|memory)" "$logs/two_graph.log"
+  "$bundle/bin/tenon" inspect "$work/graph" --part train --batch 4 --device "$both" --memory "$limit" \
+    >"$logs/two_inspect.log"
+  sed -n '/^regions/,$p' "$logs/two_inspect.log"
+  python3 - "$logs"/two_{one,graph,stream,eager,multi-stream}.log <<'PYTHON' || code=1
+import re, sys
+curves, rates = [], []
+for f in sys.argv[1:]:
+    text = open(f).read()
+    curves.append([float(x) for x in re.findall(r"(?:loss|held-out) ([\d.]+)", text)])
+    rates.append(max(map(float, re.findall(r"(\d+) tokens/s", text))))
+assert len(curves[0]) > 8 and all(len(c) == len(curves[0]) for c in curves)
+for name, curve, rate in zip(sys.argv[1:], curves, rates):
+    apart = max(abs(a - b) / b for a, b in zip(curve, curves[0]))
+    print(f"{name.rsplit('_')[-1]:18} losses {apart:.1e} apart, {rate:.0f} tokens/s, {rate / rates[0]:.2f} of one device")
+    assert apart < 1e-4
+PYTHON
+  generate() { "$bundle/bin/tenon" lm generate --model "$work/one" --prompt "The " --tokens 40 --temperature 0 --device "$1"; }
+  if cmp <(generate "$both") <(generate "$first"); then echo "greedy text: equal"; else code=1; fi
+
+  TENON_RANDOM_DEVICE=$both TENON_RANDOM_PINS="*[13579]=$second,*=$first" TENON_RANDOM_GRAPHS=1000000 \
+    TENON_RANDOM_JOINS=0 TENON_RANDOM_SECONDS=${SECONDS_OF_GRAPHS:-20} TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
+    "$bundle/bin/test_exec_random_graph" | tail -3 || code=1
+  # Two chains of products, each of its own weight; a sum at the end.
+  python3 - "${TOWER:-4096}" >"$work/towers.tng" <<'PYTHON'
+import sys
+n = sys.argv[1]
+print(f'graph "towers" {{\n input x: f32[{n},{n}]\n weight a: f32[{n},{n}]\n weight b: f32[{n},{n}]')
+for w in "ab":
+    last = "x"
+    for k in range(8):
+        print(f" {w}{k} = matmul({last}, {w})")
+        last = f"{w}{k}"
+print(' y = binary(a7, b7) {kind="add"}\n s = reduce(y) {kind="sum", axes=[0,1], keepdims=false}\n output "s" = s\n}')
+PYTHON
+  for devices in "$first" "$both"; do
+    "$bundle/bin/tenon" bench "$work/towers.tng" --device "$devices" --no-ceilings --seconds 2 --fill x=0:1e-3
+  done
+  return $code
 }
 
 run_capture() {

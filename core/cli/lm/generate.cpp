@@ -50,6 +50,8 @@ const std::vector<Option>& generate_options() {
        .otherwise = "1"},
       {.name = "--seed", .value = "N", .help = "sampling seed", .otherwise = "0"},
       {.name = "--no-room-check", .help = "start even if memory seems insufficient"},
+      memory_option(),
+      pin_option(),
       exec_option(),
       compile_option(),
       trace_option(),

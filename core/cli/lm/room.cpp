@@ -115,8 +115,9 @@ void check_intermediates_fit(const Runtime& runtime, const std::string& what,
   }
 }
 
-MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out,
-                       const Config& config, const TrainingState& state) {
+std::vector<MemoryNeed> memory_needs(const Runtime& runtime, const Stepper& stepper,
+                                     const HeldOut& held_out, const Config& config,
+                                     const TrainingState& state) {
   // The graphs share weights and state. They run one after another, so they share the memory of
   // intermediates too.
   std::map<std::string, MemoryNeed> needs;
@@ -132,17 +133,18 @@ MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const Hel
       n.intermediates = std::max(n.intermediates, m["peak"].get<uint64_t>());
     }
   }
-  MemoryNeed most;
-  for (auto& [device, n] : needs)
-    if (n.device = device; most.device.empty() || n.total() > most.total()) most = n;
-  for (const DeviceEntry& d : runtime.devices())
-    if (d.id == most.device) {
-      most.name = d.name;
-      most.room = d.memory_size;
-      most.on_host = d.host_addressable;
-      if (d.host_addressable && state.accumulate > 1) most.sums = to_bytes(sum_bytes(config));
-    }
-  return most;
+  std::vector<MemoryNeed> used;
+  for (const DeviceEntry& d : runtime.devices()) {
+    const auto found = needs.find(d.id);
+    if (found == needs.end() || found->second.total() == 0) continue;
+    MemoryNeed& n = used.emplace_back(found->second);
+    n.device = d.id, n.name = d.name;
+    n.room = d.memory_size;
+    n.on_host = d.host_addressable;
+    if (d.host_addressable && state.accumulate > 1 && n.state > 0)
+      n.sums = to_bytes(sum_bytes(config));
+  }
+  return used;
 }
 
 void check_memory(const MemoryNeed& need, const TrainingState& state, bool checkpoint) {

@@ -25,7 +25,7 @@ void check_generation_fits(const std::string& folder, const Config& config);
 void check_intermediates_fit(const Runtime& runtime, const std::string& what,
                              const std::string& report);
 
-// Memory that a training needs on its device, and the device's memory; 0: unknown.
+// Memory that a training needs on a device, and the device's memory; 0: unknown.
 struct MemoryNeed {
   std::string device, name;
   uint64_t weights = 0, state = 0, intermediates = 0;
@@ -35,9 +35,10 @@ struct MemoryNeed {
   bool on_host = false;
   uint64_t total() const { return weights + state + intermediates + derived + sums; }
 };
-// Of the device that needs most, from the planned graphs.
-MemoryNeed memory_need(const Runtime& runtime, const Stepper& stepper, const HeldOut& held_out,
-                       const Config& config, const TrainingState& state);
+// Of each device that the planned graphs use.
+std::vector<MemoryNeed> memory_needs(const Runtime& runtime, const Stepper& stepper,
+                                     const HeldOut& held_out, const Config& config,
+                                     const TrainingState& state);
 // Throws out_of_memory with a hint if the intermediates do not fit beside what the process has
 // already.
 void check_memory(const MemoryNeed& need, const TrainingState& state, bool checkpoint);

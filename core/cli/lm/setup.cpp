@@ -27,9 +27,9 @@ using cli::UsageError;
 namespace fs = std::filesystem;
 
 // How a run goes about it, whatever it computes: kept in training.json for the next run.
-const std::vector<std::string_view> kKept = {"--save-every", "--eval-every", "--checkpoint",
-                                             "--no-fuse",    "--exec",       "--compile",
-                                             "--device",     "--threads"};
+const std::vector<std::string_view> kKept = {
+    "--save-every", "--eval-every", "--checkpoint", "--no-fuse", "--exec",
+    "--compile",    "--device",     "--memory",     "--pin",     "--threads"};
 
 // f32 where the option is not given.
 tenon_dtype dtype_from(const Args& args) {
@@ -291,6 +291,8 @@ const std::vector<Option>& train_options() {
        .help = "steps between evaluations of the held-out loss",
        .otherwise = "a tenth of the steps"},
       {.name = "--no-room-check", .help = "start even if memory or disk space seem insufficient"},
+      cli::memory_option(),
+      cli::pin_option(),
       cli::exec_option(),
       cli::compile_option(),
       cli::trace_option(),

@@ -46,9 +46,10 @@ class Run {
         progress_(s_.done_steps, t_.stop_after) {
     const int64_t asked = args.integer("--eval-every", 0, 0, 1 << 30);
     eval_every_ = asked > 0 ? asked : std::max<int64_t>(s_.total_steps / 10, 1);
-    const MemoryNeed need = memory_need(runtime, stepper_, held_out_, t_.config, s_);
-    describe(need);
-    if (!args.has("--no-room-check")) check_memory(need, s_, options_.checkpoint);
+    const std::vector<MemoryNeed> needs = memory_needs(runtime, stepper_, held_out_, t_.config, s_);
+    describe(needs);
+    if (!args.has("--no-room-check"))
+      for (const MemoryNeed& need : needs) check_memory(need, s_, options_.checkpoint);
   }
 
   // Returns the exit status.
@@ -79,9 +80,9 @@ class Run {
     return options_;
   }
 
-  void describe(const MemoryNeed& need) {
-    const std::string &device = need.device, &name = need.name;
-    lines_.print("device   %s, %s", device.c_str(), name.c_str());
+  void describe(const std::vector<MemoryNeed>& needs) {
+    for (const MemoryNeed& need : needs)
+      lines_.print("device   %s, %s", need.device.c_str(), need.name.c_str());
     lines_.print("model    %.0f parameters in %s", parameter_count(t_.config),
                  t_.config.dtype == f32 ? "f32" : "bf16");
     lines_.print("text     %zu file%s, %lld bytes to learn from, %lld held out",
@@ -90,12 +91,14 @@ class Run {
     const auto more = [](const char* what, uint64_t size) {
       return size ? std::string(", ") + what + " " + size_text(size) : std::string();
     };
-    lines_.print(
-        "memory   %s%s: weights %s, optimizer %s, intermediates %s%s%s",
-        size_text(need.total()).c_str(), need.room ? (" of " + size_text(need.room)).c_str() : "",
-        size_text(need.weights).c_str(), size_text(need.state).c_str(),
-        size_text(need.intermediates).c_str(), more("derived weights", need.derived).c_str(),
-        more("sums of gradients during a save", need.sums).c_str());
+    for (const MemoryNeed& need : needs)
+      lines_.print(
+          "memory   %s%s%s: weights %s, optimizer %s, intermediates %s%s%s",
+          needs.size() > 1 ? (need.device + " ").c_str() : "", size_text(need.total()).c_str(),
+          need.room ? (" of " + size_text(need.room)).c_str() : "", size_text(need.weights).c_str(),
+          size_text(need.state).c_str(), size_text(need.intermediates).c_str(),
+          more("derived weights", need.derived).c_str(),
+          more("sums of gradients during a save", need.sums).c_str());
     lines_.print("disk     %s for each save, %s free", size_text(save_bytes(t_.config, s_)).c_str(),
                  size_text(disk_room(t_.out)).c_str());
   }

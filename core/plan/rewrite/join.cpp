@@ -41,8 +41,10 @@ std::string joined_note(const Graph& g, std::span<const NodeId> nodes, const std
 Marks marks_of(const Graph& g, std::span<const NodeId> nodes) {
   Marks marks = g[nodes[0]];
   marks.recompute = segment_of(g, nodes);
-  for (NodeId n : nodes)
+  for (NodeId n : nodes) {
     if (g[n].source != marks.source) marks.source = kNone;
+    marks.pinned |= g[n].pinned;
+  }
   return marks;
 }
 

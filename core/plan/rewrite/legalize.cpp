@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds a place for each node: native, decomposed, on the fallback device, or refused.
+// Finds a place for each node: native, decomposed, on another device, or refused.
 #include "plan/rewrite/legalize.hpp"
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -39,13 +40,13 @@ std::optional<double> said_by(const Verdict& v) {
 class Legalizer {
  public:
   Legalizer(const Graph& from, const LegalizeOptions& options, const Query& query)
-      : from_(from), options_(options), query_(query), rewriter_(from) {}
+      : from_(from), options_(options), query_(query), rewriter_(from), answers_(options.devices) {}
 
   LegalGraph run() {
-    first_ = verdicts_of(from_, 0);
+    wanted_ = wanted_verdicts();
     if (!options_.decompose_all) weigh_claims();
     for (NodeId n = 0; n < from_.node_count(); ++n) {
-      const Taken taken = try_device(n, 0, first_[n]);
+      const Taken taken = try_device(n, wanted(n), wanted_[n]);
       if (taken.yes || try_fallback(n, taken.why)) continue;
       refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name,
                       "': ", report(n).reason);
@@ -76,9 +77,33 @@ class Legalizer {
     settle_verdicts(verdicts);
     return verdicts;
   }
-  const Verdict& second(NodeId n) {
-    if (second_.empty()) second_ = verdicts_of(from_, 1);
-    return second_[n];
+  uint32_t wanted(NodeId n) const { return from_[n].device; }
+  // Groups have numbers of their own in the legal graph.
+  const std::vector<Verdict>& answers(uint32_t d) {
+    std::vector<Verdict>& known = answers_[d];
+    if (!known.empty()) return known;
+    known = verdicts_of(from_, d);
+    for (Verdict& v : known)
+      if (v.group != TENON_NONE) v.group = group_of(d, v.group);
+    return known;
+  }
+  const Verdict& answer(NodeId n, uint32_t d) { return answers(d)[n]; }
+  // Of each node, what its wanted device says. That does not get nodes that are wanted elsewhere: a
+  // group with such a node falls apart.
+  std::vector<Verdict> wanted_verdicts() {
+    std::vector<Verdict> out(from_.node_count());
+    for (uint32_t d = 0; d < options_.devices; ++d) {
+      std::vector<NodeId> here;
+      for (NodeId n = 0; n < from_.node_count(); ++n)
+        if (wanted(n) == d) here.push_back(n);
+      if (here.empty()) continue;
+      std::vector<Verdict> verdicts = answers(d);
+      for (NodeId n = 0; n < from_.node_count(); ++n)
+        if (wanted(n) != d) verdicts[n].native = false;
+      settle_verdicts(verdicts);
+      for (NodeId n : here) out[n] = std::move(verdicts[n]);
+    }
+    return out;
   }
 
   // ---- costs
@@ -90,16 +115,29 @@ class Legalizer {
     return {};
   }
 
-  // Seconds that carrying everything to device 1 and back takes.
-  std::optional<double> carrying(NodeId n) const {
-    if (options_.rates.size() < 2 || options_.devices < 2) return {};
-    const Rates &here = options_.rates[0], &there = options_.rates[1];
+  // Seconds that carrying everything from the wanted device to another one and back takes.
+  std::optional<double> carrying(NodeId n, uint32_t d) const {
+    if (options_.rates.size() < options_.devices) return {};
+    const Rates &here = options_.rates[wanted(n)], &there = options_.rates[d];
     double seconds = 0;
     for (Value v : from_[n].operands)
       if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), here, there);
     for (Value v : from_[n].outputs)
       if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), there, here);
     return seconds;
+  }
+
+  // Of a node on another device than the wanted one, with the way there and back.
+  std::optional<double> price_there(NodeId n, uint32_t d) {
+    std::optional<double> goes = carrying(n, d);
+    if (!goes) return {};
+    if (const Verdict& v = answer(n, d); v.native) {
+      add_seconds(goes, price(from_, from_[n], v, d));
+    } else {
+      const Recipe& recipe = recipe_for(from_, from_[n], d);
+      add_seconds(goes, recipe.legal ? recipe.priced : std::nullopt);
+    }
+    return goes;
   }
 
   // What else a claimed node could cost, told by devices alone: an estimate from rates is too rough
@@ -109,9 +147,14 @@ class Legalizer {
     const auto offer = [&](std::optional<double> seconds) {
       if (seconds && (!best || *seconds < *best)) best = seconds;
     };
-    if (const Recipe& recipe = recipe_for(from_, from_[n], 0); recipe.legal) offer(recipe.said);
-    if (std::optional<double> there = carrying(n)) {
-      add_seconds(there, second(n).native ? said_by(second(n)) : std::nullopt);
+    if (const Recipe& recipe = recipe_for(from_, from_[n], wanted(n)); recipe.legal)
+      offer(recipe.said);
+    if (from_[n].pinned) return best;
+    for (uint32_t d = 0; d < options_.devices; ++d) {
+      if (d == wanted(n)) continue;
+      std::optional<double> there = carrying(n, d);
+      if (!there) continue;
+      add_seconds(there, answer(n, d).native ? said_by(answer(n, d)) : std::nullopt);
       offer(there);
     }
     return best;
@@ -122,11 +165,11 @@ class Legalizer {
   void weigh_claims() {
     std::map<uint32_t, std::vector<NodeId>> groups;
     for (NodeId n = 0; n < from_.node_count(); ++n) {
-      if (!first_[n].native || first_[n].cost == 0) continue;
-      if (first_[n].group == TENON_NONE)
+      if (!wanted_[n].native || wanted_[n].cost == 0) continue;
+      if (wanted_[n].group == TENON_NONE)
         weigh(std::span(&n, 1));
       else
-        groups[first_[n].group].push_back(n);
+        groups[wanted_[n].group].push_back(n);
     }
     for (const auto& [group, nodes] : groups) weigh(nodes);
   }
@@ -134,34 +177,35 @@ class Legalizer {
     double claimed = 0;
     std::optional<double> other = 0;
     for (NodeId n : nodes) {
-      claimed += first_[n].cost;
+      claimed += wanted_[n].cost;
       add_seconds(other, otherwise(n));
     }
     if (!other || !costs_less(*other, claimed)) return;
     for (NodeId n : nodes) {
-      first_[n].native = false;
-      first_[n].text =
+      wanted_[n].native = false;
+      wanted_[n].text =
           cat("the device would take ", microseconds(claimed), " for it",
               nodes.size() > 1 ? " and its group" : "", ", otherwise it is ", microseconds(*other));
     }
     // A node that gave no cost leaves its group with the others.
-    settle_verdicts(first_);
+    settle_verdicts(wanted_);
   }
 
-  // Why the decomposition on device 0 costs more than carrying everything to device 1 and back;
-  // empty when it does not, or that is not known.
+  // Why the decomposition on the wanted device costs more than another device, the way there and
+  // back included; empty when it does not, or that is not known.
   std::string cheaper_elsewhere(NodeId n, const Recipe& recipe) {
-    std::optional<double> goes = carrying(n);
-    if (!goes || !recipe.priced || *goes >= *recipe.priced) return {};
-    if (second(n).native) {
-      add_seconds(goes, price(from_, from_[n], second(n), 1));
-    } else {
-      const Recipe& other = recipe_for(from_, from_[n], 1);
-      add_seconds(goes, other.legal ? other.priced : std::nullopt);
+    if (from_[n].pinned || !recipe.priced) return {};
+    std::optional<double> best;
+    for (uint32_t d = 0; d < options_.devices; ++d) {
+      if (d == wanted(n)) continue;
+      // Where the way alone costs more, nobody is asked.
+      if (const auto way = carrying(n, d); !way || *way >= *recipe.priced) continue;
+      const std::optional<double> goes = price_there(n, d);
+      if (goes && *goes < *recipe.priced && (!best || *goes < *best)) best = goes;
     }
-    if (!goes || *goes >= *recipe.priced) return {};
+    if (!best) return {};
     return cat("decomposed on the wanted device it would take ", microseconds(*recipe.priced),
-               ", on the other ", microseconds(*goes));
+               ", on the other ", microseconds(*best));
   }
 
   // ---- nodes
@@ -180,7 +224,7 @@ class Legalizer {
       r.device = d;
       if (refused_count_) return {true};
       const NodeId now = rewriter_.copy(n);
-      if (verdict.group != TENON_NONE) marks.group = group_of(d, verdict.group);
+      if (verdict.group != TENON_NONE) marks.group = verdict.group;
       marks.hosted = verdict.hosted;
       rewriter_.to.set_marks(now, marks);
       return {true};
@@ -188,7 +232,7 @@ class Legalizer {
     const Recipe& recipe = recipe_for(from_, node, d);
     if (!recipe.legal)
       return {false, recipe.why.empty() ? verdict.text : cat(verdict.text, " (", recipe.why, ")")};
-    if (d == 0 && !options_.decompose_all)
+    if (d == wanted(n) && !options_.decompose_all)
       if (const std::string cheaper = cheaper_elsewhere(n, recipe); !cheaper.empty())
         return {false, cat(verdict.text, "; ", cheaper)};
     if (!refused_count_) {  // after a refusal the rest is only asked, for the message
@@ -206,25 +250,39 @@ class Legalizer {
 
   bool try_fallback(NodeId n, const std::string& why) {
     report(n).verdict = NodeVerdict::refused;
-    report(n).reason = on_device(0, why);
-    if (options_.devices < 2) return false;
-    const Taken taken = try_device(n, 1, second(n));
-    if (!taken.yes) {
-      report(n).reason += "; " + on_device(1, taken.why);
-      return false;
+    report(n).reason = on_device(wanted(n), why);
+    for (const uint32_t d : others(n)) {
+      const Taken taken = try_device(n, d, answer(n, d));
+      if (!taken.yes) {
+        report(n).reason += "; " + on_device(d, taken.why);
+        continue;
+      }
+      report(n).verdict = NodeVerdict::fallback;
+      report(n).reason = why;
+      return true;
     }
-    report(n).verdict = NodeVerdict::fallback;
-    report(n).reason = why;
-    return true;
+    return false;
+  }
+
+  // The devices other than the wanted one in their order; those with a price first, the cheapest
+  // first.
+  std::vector<uint32_t> others(NodeId n) {
+    std::vector<std::pair<double, uint32_t>> prices;
+    for (uint32_t d = 0; d < options_.devices; ++d)
+      if (d != wanted(n))
+        prices.emplace_back(price_there(n, d).value_or(std::numeric_limits<double>::infinity()), d);
+    std::ranges::sort(prices);
+    std::vector<uint32_t> order;
+    for (const auto& [price, d] : prices) order.push_back(d);
+    return order;
   }
 
   // "cpu:0: no kernel for op softmax"
   std::string on_device(uint32_t d, const std::string& why) const {
-    if (d < options_.names.size()) return cat(options_.names[d], ": ", why);
-    return d == 0 ? why : "on the second device: " + why;
+    return d < options_.names.size() ? cat(options_.names[d], ": ", why)
+                                     : cat("device ", d, ": ", why);
   }
 
-  // Groups have numbers of their own in the legal graph.
   uint32_t group_of(uint32_t device, uint32_t group) {
     const auto [at, fresh] = groups_.try_emplace({device, group}, next_group_);
     next_group_ += fresh;
@@ -369,7 +427,8 @@ class Legalizer {
   const Query& query_;
   Rewriter rewriter_;
   LegalGraph out_;
-  std::vector<Verdict> first_, second_;                       // of from_
+  std::vector<std::vector<Verdict>> answers_;                 // [device]: of from_; when asked for
+  std::vector<Verdict> wanted_;                               // of from_
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> groups_;  // of a device -> of the legal graph
   uint32_t next_group_ = 0;
   std::unordered_map<std::string, Recipe> recipes_;

@@ -53,9 +53,10 @@ static_assert(std::ranges::all_of(kRounds, [](std::span<const Row> rows) {
 void label(Graph& to, NodeId from, const Graph& g, const Found& found) {
   const std::string note = joined_note(
       g, found.nodes, cat(kRaisedNote, found.form, ": ", parts_of(g, found.nodes).names));
+  Marks marks = marks_of(g, found.nodes);
+  marks.clone = g[found.nodes.back()].clone;
   for (NodeId n = from; n < to.node_count(); ++n) {
-    to.set_clone(n, g[found.nodes.back()].clone);
-    to.set_recompute(n, segment_of(g, found.nodes));
+    to.set_marks(n, marks);
     to.set_note(n, note);
   }
 }
@@ -80,10 +81,10 @@ Graph rewrite(const Graph& g, const std::unordered_map<NodeId, Found>& at,
   return rw.finish();
 }
 
-// Its nodes are free, and it reads nothing of itself.
+// Its nodes are free, on one device, and it reads nothing of itself.
 bool can_stand(const Graph& g, const Found& found, const std::vector<bool>& gone) {
   for (NodeId part : found.nodes)
-    if (gone[part]) return false;
+    if (gone[part] || g[part].device != g[found.nodes[0]].device) return false;
   for (Value v : found.raised.operands)
     if (v && g[v].space == Space::node &&
         std::binary_search(found.nodes.begin(), found.nodes.end(), g[v].node))

@@ -511,7 +511,7 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
 
 // ---- Executables --------------------------------------------------------------------------------
 
-// tenon_executable_options::fallback: what happens to a node that the device refuses
+// tenon_executable_options::fallback: what happens to a node that all named devices refuse
 #define TENON_FALLBACK_ALLOW UINT32_C(0)         // it runs on the cpu plugin, and is reported
 #define TENON_FALLBACK_DENY  UINT32_C(1)         // compiling fails
 
@@ -527,7 +527,8 @@ TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** 
 
 typedef struct tenon_executable_options {
   uint64_t struct_size;
-  tenon_str device;           // "auto", "cpu", "cuda:0"; empty = "auto"
+  tenon_str device;           // "auto", "cpu", "cuda:0", or several: "cuda:0,cuda:1" (see below);
+                              // empty = "auto"
   uint32_t fallback;          // TENON_FALLBACK_*
   uint32_t flags;             // TENON_COMPILE_NO_SIMPLIFY, _DECOMPOSE_ALL, _NO_FUSE
   uint32_t exec_mode;         // TENON_EXEC_* (types.h). EAGER helps to find the step that
@@ -548,7 +549,32 @@ typedef struct tenon_executable_options {
   // this executable or its contexts. It and progress_user must outlive them.
   uint32_t (*progress)(void* user, uint32_t done, uint32_t total);
   void* progress_user;
+
+  // (optional) Nodes that go to a device of the list. Parallel arrays: patterns of names as in
+  // fnmatch(3) ("layers.1?.*"), and ids or kinds of devices. The name is the one of the report, of
+  // the graph as it was built; where several patterns match, the first counts. A node without a
+  // name goes with a pinned node that it reads, and gradients go with the node that they are of. The
+  // log and the report name patterns that match no node.
+  const tenon_str* pin_patterns;
+  const tenon_str* pin_devices;
+
+  // (optional) The most bytes that the graph may need on a device: weights and state, also those
+  // that other executables use too, intermediates, constants, inputs and outputs. One number for
+  // each device of the list, or one for all; 0 = no limit. Fails with TENON_OUT_OF_MEMORY if the
+  // limits cannot be kept.
+  const uint64_t* memory_limits;
+  uint32_t memory_limit_count;
+  uint32_t pin_count;
 } tenon_executable_options;
+
+// Several devices. They may be of any plugins, each named once. Consecutive ones of one kind share
+// the graph: each gets a stretch of its nodes, in the order in which the graph was built, so that
+// weights, state and intermediates take equal parts of the devices' memory. What does not fit there
+// goes to the devices that follow in the list. A stretch ends where few bytes have to be copied to
+// the next device. A node that its device refuses goes to the first device of the list that takes
+// it, or to the cheapest if the rates of all are measured. Parts that do not depend on each other
+// run at the same time. A weight or state that several executables of a store use stays where the
+// first of them put it.
 
 // Compiles a graph, which is copied. A graph with symbols is compiled once for each set of sizes
 // that runs bring. options may be NULL.
@@ -567,7 +593,8 @@ TENON_API void tenon_executable_destroy(tenon_executable* executable);
 //   steps     region, label, node, scratch, lane, after (the steps of other lanes, counted within
 //             the region, that it waits for)
 //   memory    device, peak, bound (the lower bound for this order of steps), weights,
-//             derived_weights (copies of weights in a layout of the plugin), state
+//             derived_weights (copies of weights in a layout of the plugin), state, constants,
+//             inputs, outputs, limit (0 = none)
 //   bytes     inputs, weights, state and outputs of a run, each counted once
 //   exec      execution mode
 //   compile   compile mode

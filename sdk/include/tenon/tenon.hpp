@@ -539,7 +539,7 @@ inline std::string active_calls() {
 }
 
 struct ExecutableOptions {
-  std::string device = "auto";
+  std::string device = "auto";  // or several: "cuda:0,cuda:1", see tenon_executable_options
   bool allow_fallback = true;
   bool simplify = true;
   bool fuse = true;
@@ -550,6 +550,10 @@ struct ExecutableOptions {
   // Reports the progress of `aot`: parts done, parts in total. Returns false to stop. Must not
   // throw. See tenon_executable_options.
   std::function<bool(uint32_t done, uint32_t total)> progress{};
+  // Nodes that go to a device of the list: pattern of names as in fnmatch(3), device.
+  std::vector<std::pair<std::string, std::string>> pins{};
+  // The most bytes on each device of the list, or on all of them; 0 = no limit.
+  std::vector<uint64_t> memory_limits{};
 };
 
 class Executable {
@@ -566,6 +570,16 @@ class Executable {
     o.exec_mode = options.exec_mode;
     o.lanes = options.lanes;
     o.compile_mode = options.aot ? TENON_COMPILE_MODE_AOT : TENON_COMPILE_MODE_JIT;
+    std::vector<tenon_str> patterns, devices;
+    for (const auto& [pattern, device] : options.pins) {
+      patterns.push_back(detail::str(pattern));
+      devices.push_back(detail::str(device));
+    }
+    o.pin_patterns = patterns.data();
+    o.pin_devices = devices.data();
+    o.pin_count = static_cast<uint32_t>(patterns.size());
+    o.memory_limits = options.memory_limits.data();
+    o.memory_limit_count = static_cast<uint32_t>(options.memory_limits.size());
     if (options.progress) {
       progress_ = std::make_shared<Progress>(options.progress);
       o.progress = [](void* user, uint32_t done, uint32_t total) noexcept {

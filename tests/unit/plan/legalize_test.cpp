@@ -146,6 +146,80 @@ TEST_SUITE("plan/legalize") {
     }
   }
 
+  TEST_CASE("several devices: each node on its own, what it refuses on the next in the list") {
+    Graph g = three_ops();
+    const auto want = [&](NodeId n, uint32_t device, bool pinned = false) {
+      Marks marks = g[n];
+      marks.device = device, marks.pinned = pinned;
+      g.set_marks(n, marks);
+    };
+    want(0, 1), want(1, 2), want(2, 1);
+    Refusing device{.refused = {{"cumsum"}, {"cumsum"}, {}}, .asked = {}};
+    const LegalGraph legal = legalize(g, {.devices = 3}, device.query());
+    CHECK(of(legal, "first").device == 1);
+    CHECK(of(legal, "first").verdict == NodeVerdict::native);
+    CHECK(of(legal, "second").device == 2);
+    CHECK(of(legal, "third").device == 2);
+    CHECK(of(legal, "third").verdict == NodeVerdict::fallback);
+    CHECK(of(legal, "third").reason == "device 1 has no cumsum");
+    // The first in the list comes before those behind the wanted one.
+    Refusing last{.refused = {{}, {"cumsum"}, {}}, .asked = {}};
+    CHECK(of(legalize(g, {.devices = 3}, last.query()), "third").device == 0);
+    // With rates the cheapest gets it; a pinned node leaves its device only when it is refused.
+    const auto rates = [](double copy) {
+      return Rates{.copy = copy,
+                   .run = 0,
+                   .step = 1e-6,
+                   .fork = 0,
+                   .to_device = 1e12,
+                   .from_device = 1e12,
+                   .transfer = 1e-9};
+    };
+    const std::vector<Rates> known = {rates(1e6), rates(1e3), rates(1e9)};
+    CHECK(of(legalize(g, {.devices = 3, .rates = known}, last.query()), "third").device == 2);
+    Refusing softmax{.refused = {{}, {"softmax"}, {}}, .asked = {}};
+    want(1, 1);
+    CHECK(of(legalize(g, {.devices = 3, .rates = known}, softmax.query()), "second").device == 2);
+    want(1, 1, true);
+    const LegalGraph pinned = legalize(g, {.devices = 3, .rates = known}, softmax.query());
+    CHECK(of(pinned, "second").device == 1);
+    CHECK(of(pinned, "second").verdict == NodeVerdict::decomposed);
+    want(2, 1, true);
+    CHECK(of(legalize(g, {.devices = 3, .rates = known}, last.query()), "third").device == 2);
+
+    Refusing all{.refused = {{"cumsum"}, {"cumsum"}, {"cumsum"}}, .asked = {}};
+    const std::string names[] = {"a:0", "b:0", "c:0"};
+    try {
+      legalize(g, {.devices = 3, .names = names}, all.query());
+      FAIL("accepted");
+    } catch (const Error& e) {
+      CHECK(std::string(e.what()) ==
+            "no device takes cumsum 'third': b:0: device 1 has no cumsum; a:0: device 0 has no "
+            "cumsum; c:0: device 2 has no cumsum");
+    }
+  }
+
+  TEST_CASE("several devices: a group with a node that is wanted elsewhere falls apart") {
+    Graph g = three_ops();
+    const Query grouped = [](const Graph& graph, uint32_t d) {
+      std::vector<Verdict> verdicts(graph.node_count());
+      for (NodeId n = 0; n < graph.node_count(); ++n) {
+        verdicts[n].native = true;
+        if (d == 0 && graph.node_count() == 3 && n < 2) verdicts[n].group = 3;
+      }
+      return verdicts;
+    };
+    CHECK(of(legalize(g, {.devices = 2}, grouped), "first").verdict == NodeVerdict::native);
+    Marks marks = g[NodeId{1}];
+    marks.device = 1;
+    g.set_marks(1, marks);
+    const LegalGraph apart = legalize(g, {.devices = 2}, grouped);
+    CHECK(of(apart, "first").verdict == NodeVerdict::fallback);
+    CHECK(of(apart, "first").reason == "claimed only together with a node that is refused");
+    CHECK(of(apart, "second").device == 1);
+    for (NodeId n = 0; n < apart.graph.node_count(); ++n) CHECK(apart.graph[n].group == kNone);
+  }
+
   TEST_CASE("verdicts: a refusal without a text is a refusal") {
     const Query silent = [](const Graph& graph, uint32_t d) {
       std::vector<Verdict> verdicts(graph.node_count());
@@ -161,7 +235,7 @@ TEST_SUITE("plan/legalize") {
       FAIL("accepted");
     } catch (const Error& e) {
       CHECK(e.code() == Code::unsupported);
-      CHECK(std::string(e.what()).find("cumsum 'third': refused") != std::string::npos);
+      CHECK(std::string(e.what()).find("cumsum 'third': device 0: refused") != std::string::npos);
     }
   }
 
