@@ -159,6 +159,14 @@ Args Args::with(const Args& others) const {
   return all;
 }
 
+Args Args::without(std::initializer_list<std::string_view> names) const {
+  Args left = *this;
+  for (const std::string_view name : names)
+    if (const auto found = left.given_.find(name); found != left.given_.end())
+      left.given_.erase(found);
+  return left;
+}
+
 std::vector<std::string> Args::given(const std::vector<std::string_view>& names) const {
   std::vector<std::string> out;
   for (const std::string_view name : names) {

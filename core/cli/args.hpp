@@ -53,6 +53,8 @@ class Args {
 
   // The same arguments, plus those of `others` that are not given here.
   Args with(const Args& others) const;
+  // The same arguments, but for these.
+  Args without(std::initializer_list<std::string_view> names) const;
   // The given ones among `names`, as words of a command line.
   std::vector<std::string> given(const std::vector<std::string_view>& names) const;
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 // The devices that --device names. "auto" omits those that cannot be opened.
 std::vector<std::string> wanted_devices(const Runtime& runtime, const Args& args) {
-  if (args.has("--device") && device_of(args) != "auto") return {device_of(args)};
+  if (args.has("--device") && device_of(args) != "auto") return list_of(device_of(args));
   std::vector<std::string> ids;
   for (const DeviceEntry& d : runtime.devices())
     if (d.reason.empty()) ids.push_back(d.id);

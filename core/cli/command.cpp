@@ -28,8 +28,8 @@ std::vector<Option> options_of(const Command& command) {
     options.push_back(
         {.name = "--device",
          .value = "ID,...",
-         .help = "device to run on: auto, cpu, cuda:0 ..., or several, which share the work; "
-                 "'tenon devices' lists them",
+         .help = "device to run on: auto, cpu, cuda:0 ..., or several: cuda:0,cuda:1; 'tenon "
+                 "devices' lists them",
          .otherwise = "auto"});
   if (command.loads_plugins) {
     options.push_back({.name = "--threads",
@@ -83,6 +83,16 @@ void close_runtimes() {
 }
 
 std::string device_of(const Args& args) { return args.text("--device", "auto"); }
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t from = 0; from <= text.size();) {
+    const size_t to = std::min(text.find(',', from), text.size());
+    parts.push_back(text.substr(from, to - from));
+    from = to + 1;
+  }
+  return parts;
+}
 
 Option trace_option() {
   return {.name = "--trace",

@@ -49,7 +49,8 @@ Command completions_command();
 const Runtime& open_runtime(const Args& args);
 // Shuts plugins down. Called after everything printed is written: a plugin may crash or hang here.
 void close_runtimes();
-std::string device_of(const Args& args);
+std::string device_of(const Args& args);                    // or a list of them
+std::vector<std::string> list_of(const std::string& text);  // the parts between commas
 
 // --trace FILE, for commands that run something.
 Option trace_option();

@@ -3,7 +3,6 @@
 #include "cli/modes.hpp"
 
 #include <charconv>
-#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -51,17 +50,14 @@ uint64_t bytes_from(const std::string& option, const std::string& text) {
   if (error == std::errc() && number >= 0 && number <= 0x1p50)
     for (const auto& [unit, factor] : kUnits)
       if (const double bytes = number * factor;
-          std::string_view(stop, end) == unit && bytes < 0x1p60)
-        return static_cast<uint64_t>(std::llround(bytes));
+          std::string_view(stop, end) == unit && bytes < 0x1p60 && (bytes >= 1 || bytes == 0))
+        return static_cast<uint64_t>(bytes);
   throw UsageError(option + " " + text + ": expected a size such as 512MiB or 1.5GiB");
 }
 
 void set_limits(ExecutableOptions& options, const std::string& text) {
-  for (size_t from = 0; from <= text.size();) {
-    const size_t to = std::min(text.find(',', from), text.size());
-    options.memory_limits.push_back(bytes_from("--memory", text.substr(from, to - from)));
-    from = to + 1;
-  }
+  for (const std::string& size : list_of(text))
+    options.memory_limits.push_back(bytes_from("--memory", size));
 }
 
 // The device comes last: names may have a '='.
@@ -114,14 +110,17 @@ Option compile_option() {
 }
 
 Option fallback_option() {
-  return {.name = "--no-fallback", .help = "refuse instead of falling back to the cpu"};
+  return {.name = "--no-fallback",
+          .help = "refuse instead of falling back to a cpu that --device does not name"};
 }
 
 Option memory_option() {
   return {.name = "--memory",
           .value = "SIZE,...",
-          .help = "the most memory to use, on each device of --device or on all: 6GiB,4GiB",
-          .otherwise = "what they have"};
+          .help =
+              "the most memory to use, on each device of --device or on all: 6GiB,4GiB; 0: no "
+              "limit",
+          .otherwise = "0"};
 }
 
 Option pin_option() {

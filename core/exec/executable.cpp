@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
@@ -178,10 +179,11 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   };
   PlanOptions how = options_.plan;
   for (const auto& device : devices_) how.rates.push_back(runtime_->host.rates(device->info().id));
-  // Contexts know devices by their place in the list, so all plans must have the same; and what
-  // keeps state stays where the app's other executables look for it.
+  // Contexts know devices by their place in the list, so all plans must have the same; what keeps
+  // state stays where the app's other executables look for it; pins and limits are of one device.
   how.choose_device = (options_.device.empty() || options_.device == "auto") &&
-                      graph_.symbols().empty() && graph_.updates().empty();
+                      graph_.symbols().empty() && graph_.updates().empty() &&
+                      options_.pins.empty() && how.memory_limits.empty();
   how.home = [&](Space space, std::string_view name) {
     const std::string home = store_->home(space, std::string(name));
     const auto is_it = [&](const auto& device) { return device->info().id == home; };
@@ -196,18 +198,16 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   return out;
 }
 
-// Executables that share the store follow: a weight then lies on one device.
+// Later executables of the store place readers there. What several devices read has no home.
 void Executable::keep_homes(const Plan& plan) const {
-  std::vector<uint32_t> device(plan.entries.size(), kNone);
-  for (const PlannedDerived& d : plan.derived) device[d.entry] = d.device;
+  std::vector<std::set<uint32_t>> devices(plan.entries.size());
+  for (const PlannedDerived& d : plan.derived) devices[d.entry].insert(d.device);
   for (size_t e = 0; e < plan.entries.size(); ++e) {
     const PlannedEntry& entry = plan.entries[e];
-    if (entry.updated)
-      device[e] = entry.update_device;
-    else if (!entry.devices.empty())
-      device[e] = entry.devices[0];
-    if (device[e] < options_.plan.named)
-      store_->set_home(entry.space, entry.name, plan.devices[device[e]]->info().id);
+    devices[e].insert(entry.devices.begin(), entry.devices.end());
+    if (entry.updated) devices[e].insert(entry.update_device);
+    if (devices[e].size() == 1 && *devices[e].begin() < options_.plan.named)
+      store_->keep_home(entry.space, entry.name, plan.devices[*devices[e].begin()]->info().id);
   }
 }
 

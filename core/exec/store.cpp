@@ -149,9 +149,9 @@ std::string Store::home(Space space, const std::string& name) const {
   return found == homes_.end() ? std::string() : found->second;
 }
 
-void Store::set_home(Space space, const std::string& name, const std::string& device) {
+void Store::keep_home(Space space, const std::string& name, const std::string& device) {
   std::lock_guard lock(mutex_);
-  homes_[{space, name}] = device;
+  homes_.try_emplace({space, name}, device);
 }
 
 std::vector<std::shared_ptr<Completion>> Store::enter(

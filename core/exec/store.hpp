@@ -103,9 +103,9 @@ class Store {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
   // The id of the device on which executables of several devices keep a weight or state; empty if
-  // none was chosen yet.
+  // none has chosen one yet. The first choice stays, also when the entry is removed or replaced.
   std::string home(Space space, const std::string& name) const;
-  void set_home(Space space, const std::string& name, const std::string& device);
+  void keep_home(Space space, const std::string& name, const std::string& device);
 
   // Takes a place in line: `mine` finishes after all that it must wait for. Returns what to wait
   // for. Updated entries are in both lists or in updates alone.

@@ -77,10 +77,11 @@ struct ValueInfo {
 struct Marks {
   uint32_t clone = 0;      // != 0: recomputed copy; merged only with nodes of the same number
   uint32_t recompute = 0;  // != 0: gradients recompute it, together with the nodes of this number
+  // Index of its device among those of the plan; before legalize, of the device that it is wanted
+  // on.
+  uint32_t device = 0;
+  bool pinned = false;  // the app chose that device
   // Set once devices are chosen:
-  uint32_t device = 0;      // index of its device among those of the plan; before legalize, of the
-                            // device that it is wanted on
-  bool pinned = false;      // the app chose that device
   uint32_t source = kNone;  // the node of the previous graph that it replaces; kNone: several
   uint32_t group = kNone;   // claimed together with the nodes of this number; kNone: alone
   bool hosted = false;      // runs functions, and the host runs these

@@ -118,7 +118,7 @@ class Planner {
           if (withdrawn.empty() || improve == Improve::nothing) throw;
           break;
         }
-        result.regions = cut(result.legal.graph);
+        result.regions = cut(result.legal.graph, short_work());
         refused.clear();
         bool news = false;
         for (CutRegion& r : result.regions) {
@@ -187,6 +187,18 @@ class Planner {
     verdict.native = verdict.hosted = known.plan != nullptr;
     if (!verdict.native) verdict.reason = TENON_REASON_OTHER, verdict.text = known.why;
     return verdict;
+  }
+
+  // What a device moves while a region begins: rates are known for all devices or for none.
+  std::vector<double> short_work() const {
+    constexpr double kOnHost = 1 << 17, kElsewhere = 1 << 23;  // bytes
+    std::vector<double> work;
+    for (size_t d = 0; d < devices_.size(); ++d)
+      if (d < rates_.size())
+        work.push_back(rates_[d].run * rates_[d].copy);
+      else
+        work.push_back(devices_[d]->info().host_addressable ? kOnHost : kElsewhere);
+    return work;
   }
 
   static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
@@ -285,24 +297,27 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
 
   Rooms rooms(devices, options);
-  for (bool follow = true;; follow = false) {
+  HomeOf home = options.home;
+  for (bool again = true; again;) {
     Graph placed = g;
-    std::vector<double> spread_bytes(options.named);
-    if (options.named > 1)
-      spread_bytes = spread(placed, rooms.devices(), follow ? options.home : HomeOf{});
+    std::vector<double> estimate(options.named);
+    if (options.named > 1) estimate = spread(placed, rooms.devices(), home);
     placed = expand_grads(placed);
     if (options.simplify) placed = simplify(placed, evaluate);
     Planner::Result planned = planner.plan(placed);
 
     Plan plan;
     plan.devices = devices;
+    plan.remarks = remarks;
     place_values(planned.legal, planned.regions, options, plan);
-    if (!rooms.accept(plan, spread_bytes, remarks)) continue;
     plan.reports = std::move(planned.legal.reports);
     report_functions(plan);
-    plan.remarks = std::move(remarks);
-    return plan;
+    again = rooms.take(std::move(plan), estimate);
+    // A plan that follows the weights of others has less choice.
+    if (again && std::exchange(home, nullptr))
+      remarks.push_back("weights are moved from where other executables have them, to make room");
   }
+  return std::move(rooms).best();
 }
 
 }  // namespace tenon::core

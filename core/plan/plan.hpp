@@ -135,7 +135,7 @@ struct PlanOptions {
   uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
   bool aot = false;    // CompileOptions::aot
   // Of the devices, in their order, where they are known: what is dearer on the wanted device goes
-  // to the other. May be shorter than the devices.
+  // to another. May be shorter than the devices.
   std::vector<KnownRates> rates{};
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
   // Of several devices that the app names: the first `named` ones. Nodes are spread over them.

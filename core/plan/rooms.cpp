@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares plans with limits, and learns from those that exceed them.
+// Judges plans by the limits of devices, and learns from them.
 #include "plan/rooms.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tenon::core {
 
@@ -17,30 +18,51 @@ Rooms::Rooms(const std::vector<std::shared_ptr<Device>>& devices, const PlanOpti
   }
 }
 
-bool Rooms::accept(const Plan& plan, std::span<const double> spread_bytes,
-                   std::vector<std::string>& remarks) {
-  constexpr int kMostRounds = 6;
+// A plan that needs so much where so little was estimated: the room in bytes as spread() estimates
+// them. Returns whether that is another one than before.
+bool Rooms::learn(uint32_t device, double need, double estimate) {
   constexpr double kMargin = 0.98;  // what is needed does not grow quite as the estimate does
+  if (estimate <= 0) return false;
+  const auto limit = static_cast<double>(limits_[device].bytes);
+  const double room = kMargin * limit * estimate / std::max(need, 1.0);
+  const double before = std::exchange(devices_[device].room, room);
+  return std::abs(room - before) > 0.01 * before;
+}
+
+bool Rooms::take(Plan plan, std::span<const double> estimate) {
+  constexpr int kMostRounds = 6;
+  constexpr double kRoomLeft = 0.9;  // of a limit: with less left it is not worth another plan
   const bool several = limits_.size() > 1;
-  std::string over;
-  bool over_app = false;
+  double over = 0, later = 0;
+  bool over_app = false, any_room = false, news = false;
+  std::string excess;
   for (uint32_t d = 0; d < limits_.size(); ++d) {
     const auto [limit, of_app] = limits_[d];
+    if (devices_[d].tier > 0) later += estimate[d];
     if (limit == 0 || (!several && !of_app)) continue;
     const MemoryNeed need = memory_need(plan, d);
-    if (spread_bytes[d] > 0 && need.total() > 0)
-      devices_[d].room = kMargin * static_cast<double>(limit) * spread_bytes[d] /
-                         static_cast<double>(need.total());
+    const auto total = static_cast<double>(need.total()), most = static_cast<double>(limit);
+    news |= learn(d, total, estimate[d]);
+    any_room |= devices_[d].tier < devices_.back().tier && total < kRoomLeft * most;
     if (need.total() <= limit) continue;
-    over += cat(over.empty() ? "" : "; ", plan.devices[d]->info().id, ": the graph needs ",
-                need.text(), ", ", of_app ? "its limit is " : "the device has ", limit);
+    over += total - most;
     over_app |= of_app;
+    excess += cat(excess.empty() ? "" : "; ", plan.devices[d]->info().id, ": the graph needs ",
+                  need.text(), ", ", of_app ? "its limit is " : "the device has ", limit);
   }
-  if (over.empty()) return true;
-  if (several && ++round_ < kMostRounds) return false;
-  if (over_app) fail(Code::out_of_memory, over);
-  remarks.push_back(over);
-  return true;
+  if (over_app) {
+    excess_ = excess;
+  } else if (!best_ || over < over_ || (over == over_ && later < later_)) {
+    if (!excess.empty()) plan.remarks.push_back(excess);
+    best_ = std::move(plan);
+    over_ = over, later_ = later;
+  }
+  return several && news && ++round_ < kMostRounds && (over > 0 || (later > 0 && any_room));
+}
+
+Plan Rooms::best() && {
+  if (!best_) fail(Code::out_of_memory, excess_);
+  return std::move(*best_);
 }
 
 }  // namespace tenon::core

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a plan may use on each device that the app named, and what one plan that needs
-// too much tells about the next.
+// Compares the memory that a plan needs with the limits of its devices, and adjusts each device's
+// share for the next plan.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,21 +20,29 @@ class Rooms {
   // For spread(). Devices that follow each other and are of one kind are a tier.
   std::span<const SpreadDevice> devices() const { return devices_; }
 
-  // Does the plan fit? If not, and another one may, corrects the rooms by what it needs where so
-  // many bytes were spread. Throws out_of_memory if no plan was found that keeps the app's limits.
-  // Where a device has less memory than the last plan needs, that is only a remark: whether it fits
-  // is the device's to say.
-  bool accept(const Plan& plan, std::span<const double> spread_bytes,
-              std::vector<std::string>& remarks);
+  // Takes a plan, and what spread() estimated for each device. Returns whether another plan may be
+  // better: this one exceeds a limit, or uses a later tier while an earlier one has room. Then the
+  // rooms are those for the next plan.
+  bool take(Plan plan, std::span<const double> estimate);
+
+  // The best plan that was taken. Throws out_of_memory if each exceeds a limit of the app. Where a
+  // device has less memory than the plan needs, that is a remark of the plan: whether it fits is
+  // the device's to say.
+  Plan best() &&;
 
  private:
   struct Limit {
     uint64_t bytes = 0;  // 0 = unknown
     bool of_app = false;
   };
+  bool learn(uint32_t device, double need, double estimate);
+
   std::vector<Limit> limits_;
   std::vector<SpreadDevice> devices_;
   int round_ = 0;
+  std::optional<Plan> best_;
+  double over_ = 0, later_ = 0;  // of the best plan: bytes over limits, bytes on later tiers
+  std::string excess_;           // of the last plan that exceeds a limit of the app
 };
 
 }  // namespace tenon::core

@@ -14,9 +14,9 @@ using namespace tenon::test;
 
 namespace {
 
-// What fusion made of a graph.
+// What fusion made of a graph, and whether it runs on several devices.
 struct Joined {
-  bool any = false, products = false;
+  bool any = false, products = false, several = false;
 };
 
 Results run(const Built& built, const ExecutableOptions& options, const Numbers& how,
@@ -26,6 +26,7 @@ Results run(const Built& built, const ExecutableOptions& options, const Numbers&
   if (joined) {
     joined->any = report.find("joined: ") != std::string::npos;
     joined->products = report.find("\"op\":\"batch_linear\"") != std::string::npos;
+    joined->several = report.find("\"transfers_in\":0") != report.rfind("\"transfers_in\":");
   }
   return results;
 }
@@ -134,7 +135,7 @@ void check_graphs(const std::vector<tenon_dtype>& dtypes, uint64_t otherwise) {
                  most = number_from("TENON_RANDOM_GRAPHS", otherwise),
                  seconds = number_from("TENON_RANDOM_SECONDS", 1000000);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  uint64_t count = 0, with_joins = 0, with_products = 0;
+  uint64_t count = 0, with_joins = 0, with_products = 0, on_several = 0;
   for (; count < most && std::chrono::steady_clock::now() < end; ++count) {
     const uint64_t seed = first + count;
     const Recipe r = random_recipe(seed, dtypes);
@@ -142,12 +143,14 @@ void check_graphs(const std::vector<tenon_dtype>& dtypes, uint64_t otherwise) {
     const std::string apart = difference(r, &joined);
     with_joins += joined.any;
     with_products += joined.products;
+    on_several += joined.several;
     if (apart.empty()) continue;
     const Recipe small = shrunk(r);
     FAIL("seed ", seed, ": ", apart, "; shrunk: ", difference(small), "\n", Built(small).g.print());
   }
   MESSAGE(count, " graphs on ", random_device(), ", ", with_joins, " of them joined");
   if (number_from("TENON_RANDOM_JOINS", 1)) CHECK(with_joins * 4 > count);
+  if (random_device().find(',') != std::string::npos) CHECK(on_several * 2 > count);
   if (dtypes[0] == f64 && random_device() == "cpu:0") CHECK(with_products * 10 > count);
 }
 

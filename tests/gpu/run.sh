@@ -267,7 +267,7 @@ PYTHON
 run_two() {
   enter "${1:-.gpu}"
   local first=${2:-cuda:0} second=${3:-cuda:1} mib=${MIB:-256} code=0 work; work=$(mktemp -d)
-  local both=$first,$second limit=${LIMIT:-2GiB} steps=${STEPS:-20} exec
+  local both=$first,$second limit=${MEMORY:-2GiB} steps=${STEPS:-20} exec
   trap 'rm -rf "$work"' RETURN
   "$bundle/bin/tenon" devices | sed -n '/^plugins/q;p'
   "$bundle/bin/tenon_two_devices" "$first" "$second" "$mib"
@@ -317,8 +317,17 @@ for w in "ab":
 print(' y = binary(a7, b7) {kind="add"}\n s = reduce(y) {kind="sum", axes=[0,1], keepdims=false}\n output "s" = s\n}')
 PYTHON
   for devices in "$first" "$both"; do
-    "$bundle/bin/tenon" bench "$work/towers.tng" --device "$devices" --no-ceilings --seconds 2 --fill x=0:1e-3
+    "$bundle/bin/tenon" bench "$work/towers.tng" --device "$devices" --no-ceilings --seconds 2 --fill x=0:1e-3 --json \
+      >"$logs/two_towers_$devices.json"
   done
+  python3 - "$logs/two_towers_"{"$first","$both"}.json <<'PYTHON' || code=1
+import json, sys
+one, two = (json.load(open(f)) for f in sys.argv[1:])
+one, two = (x[0] if isinstance(x, list) else x.get("cases", [x])[0] for x in (one, two))
+share = two["median_us"] / one["median_us"]
+print(f"independent chains: {one['median_us']:.0f} us on one device, {two['median_us']:.0f} us on both, {share:.2f}")
+assert share < 0.75, "they do not run at once"
+PYTHON
   return $code
 }
 

@@ -184,21 +184,17 @@ bool load_accumulates(const std::string& folder) {
   return field(j, file, "accumulate", &one) > 1;
 }
 
-// Until the last file of a save has its place, all of its files are read from a folder that took its
-// name at once (save.hpp): an unchanged step means that no save came in between.
+// A save replaces all files at once (save.hpp). If training.json is the same before and after
+// `read`, all files that `read` saw are of one save.
 void read_one_save(const std::string& folder, const std::function<void()>& read) {
   constexpr int kMostTries = 100;
-  const auto step = [&] {
-    const auto [file, j] = read_training(folder);
-    return field<int64_t>(j, file, "done_steps");
-  };
   for (int tries = 1;; ++tries) {
-    const int64_t before = step();
+    const Json before = read_training(folder).second;
     try {
       read();
-      if (step() == before) return;
+      if (read_training(folder).second == before) return;
     } catch (const Error&) {
-      if (tries == kMostTries || step() == before) throw;
+      if (tries == kMostTries || read_training(folder).second == before) throw;
     }
     if (tries == kMostTries)
       throw Error(TENON_IO_ERROR,

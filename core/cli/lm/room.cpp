@@ -168,6 +168,7 @@ void check_memory(const MemoryNeed& need, const TrainingState& state, bool check
           std::to_string(state.accumulate * 2));
     if (!checkpoint) add("--checkpoint");
   }
+  add("more devices in --device");
   add("a smaller --dim, --layers or --context");
   throw Error(TENON_OUT_OF_MEMORY,
               need.device + ": the training does not fit its memory; expected at least " +

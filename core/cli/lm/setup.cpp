@@ -307,7 +307,9 @@ Args with_stored_options(const Args& args) {
   std::erase_if(kept,
                 [](const Option& o) { return std::ranges::find(kKept, o.name) == kKept.end(); });
   try {
-    return args.with(Args(load_options(folder), kept));
+    const Args stored(load_options(folder), kept);
+    // Limits and pins are of the devices that they were given with.
+    return args.with(args.has("--device") ? stored.without({"--memory", "--pin"}) : stored);
   } catch (const UsageError& e) {
     throw Error(TENON_CORRUPT, folder + "/training.json: 'options': " + e.what());
   }

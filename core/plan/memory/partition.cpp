@@ -30,16 +30,17 @@ std::vector<bool> find_urgent(const Graph& graph, std::span<const uint32_t> devi
   return urgent;
 }
 
-// The regions of each device that another one comes after, as far as a node's operands tell: the last
-// one of each device. Those before it have ended too.
-using Waits = std::vector<uint32_t>;  // [device]: number of regions
+// By device: how many regions there must be before a region begins, as operands tell; of each
+// device the last of them, which comes after the others.
+using Waits = std::vector<uint32_t>;
 
 // Nodes by region, devices by turns.
 class Cutting {
  public:
   Cutting(const Graph& graph, std::span<const uint32_t> device_of_node,
-          std::span<const NodeId> order)
+          std::span<const NodeId> order, std::span<const double> short_work)
       : graph_(graph),
+        short_work_(short_work),
         device_of_(device_of_node),
         order_(order),
         rank_(graph.node_count()),
@@ -79,7 +80,7 @@ class Cutting {
   // Nodes that would make the region wait for more than it does are left for the next one, so that
   // this one can begin: unless it is so short that a region of its own costs more.
   void add_region(uint32_t device, Ready& queue) {
-    constexpr double kShort = 1 << 17;  // bytes
+    const double short_work = device < short_work_.size() ? short_work_[device] : 0;
     Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
     Waits before = on_device_[device];
     std::vector<uint32_t> later;  // ranks
@@ -95,8 +96,8 @@ class Cutting {
     };
     while (!queue.empty() || !later.empty()) {
       if (queue.empty()) {
-        if (work >= kShort) break;
-        // No reason to wait is left but for those of all of them.
+        if (work >= short_work) break;
+        // Only such nodes are left, and the region is too short to stand alone.
         for (uint32_t rank : later) wait_for(order_[rank], device, before);
         for (uint32_t rank : later) queue.push(rank);
         later.clear();
@@ -113,6 +114,7 @@ class Cutting {
       if (graph_[n].hosted) break;
     }
     for (uint32_t rank : later) queue.push(rank);
+    std::ranges::sort(region.nodes, {}, [&](NodeId n) { return rank_[n]; });
     waited_for_.push_back(before);
     before[device] = static_cast<uint32_t>(regions_.size()) + 1;
     on_device_[device] = std::move(before);
@@ -141,6 +143,7 @@ class Cutting {
   }
 
   const Graph& graph_;
+  std::span<const double> short_work_;
   std::span<const uint32_t> device_of_;
   std::span<const NodeId> order_;
   std::vector<uint32_t> rank_, waits_;        // by node
@@ -159,8 +162,8 @@ class Cutting {
 }  // namespace
 
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
-                              std::span<const NodeId> order) {
-  std::vector<Region> regions = Cutting(graph, device_of_node, order).run();
+                              std::span<const NodeId> order, std::span<const double> short_work) {
+  std::vector<Region> regions = Cutting(graph, device_of_node, order, short_work).run();
   constexpr uint32_t kNowhere = kNone;
   std::vector<uint32_t> made_in(graph.value_count(), kNowhere);
   std::vector<uint32_t> seen_in(graph.value_count(), kNowhere);
@@ -186,11 +189,11 @@ std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> devi
   return regions;
 }
 
-std::vector<CutRegion> cut(const Graph& placed) {
+std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work) {
   std::vector<uint32_t> device;
   for (NodeId n = 0; n < placed.node_count(); ++n) device.push_back(placed[n].device);
   std::vector<CutRegion> out;
-  for (Region& region : partition(placed, device, schedule(placed))) {
+  for (Region& region : partition(placed, device, schedule(placed), short_work)) {
     RegionBlob blob = write_region(placed, region.nodes, region.inputs, region.outputs);
     out.push_back({std::move(region), std::move(blob)});
   }

@@ -23,11 +23,14 @@ struct Region {
 
 // Stays on a device as long as it has a node that may run, so that regions are few. What other
 // devices wait for becomes a region of its own, ahead of the rest, so that transfers overlap with
-// the rest. Nodes that wait for another device do not hold up those that do not, unless these are
-// little work: they become the next region. A hosted node is a region of its own. Within a region nodes keep the given order
-// (schedule.hpp). Regions are convex: all that a region reads was made before it begins.
+// the rest. A node that waits for another device does not delay nodes that need not wait: it starts
+// the next region. If those nodes are little work, it joins their region. short_work: by device,
+// bytes to move in the time that a region of its own costs; missing = 0. A hosted node is a region
+// of its own. Within a region nodes keep the given order (schedule.hpp). Regions are convex: all
+// that a region reads was made before it begins.
 std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> device_of_node,
-                              std::span<const NodeId> order);
+                              std::span<const NodeId> order,
+                              std::span<const double> short_work = {});
 
 // A region as its device gets it.
 struct CutRegion {
@@ -36,6 +39,6 @@ struct CutRegion {
   std::shared_ptr<const ControlPlan> control{};  // where the host runs its one node
 };
 // The regions of a graph whose nodes' marks name their devices, in the order of schedule.hpp.
-std::vector<CutRegion> cut(const Graph& placed);
+std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work = {});
 
 }  // namespace tenon::core

@@ -32,6 +32,10 @@ class Hoister {
     for (uint32_t v = 0; v < g_.value_count(); ++v) same_.push_back(Value{v});
     for (const Output& o : g_.outputs()) leaves_[o.value.id] = true;
     for (const Update& u : g_.updates()) leaves_[u.value.id] = true;
+    // The reader's device would have to compute it, which may refuse to.
+    for (NodeId n = 0; n < g_.node_count(); ++n)
+      for (Value v : g_[n].operands)
+        if (v && g_[v].node != kNone && g_[g_[v].node].device != g_[n].device) leaves_[v.id] = true;
   }
 
   void run(LegalGraph& legal) {
@@ -181,7 +185,7 @@ class Hoister {
   const Query& query_;
   std::vector<Value> weight_of_;  // by value: the weight that decides it, where one does
   std::vector<uint32_t> makers_;  // by value: at most so many nodes make it of the weight
-  std::vector<bool> leaves_;      // by value
+  std::vector<bool> leaves_;      // by value: its device, or the run
   std::vector<bool> needed_;      // by node: of those that a weight decides, what the run does
   std::vector<Value> same_;       // by value: the first that is computed alike
   std::unordered_map<std::string, Value> forms_;

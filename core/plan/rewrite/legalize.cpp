@@ -88,8 +88,8 @@ class Legalizer {
     return known;
   }
   const Verdict& answer(NodeId n, uint32_t d) { return answers(d)[n]; }
-  // Of each node, what its wanted device says. That does not get nodes that are wanted elsewhere: a
-  // group with such a node falls apart.
+  // The answer of each node's wanted device. A group that has a node of another device counts as
+  // refused.
   std::vector<Verdict> wanted_verdicts() {
     std::vector<Verdict> out(from_.node_count());
     for (uint32_t d = 0; d < options_.devices; ++d) {
@@ -196,16 +196,17 @@ class Legalizer {
   std::string cheaper_elsewhere(NodeId n, const Recipe& recipe) {
     if (from_[n].pinned || !recipe.priced) return {};
     std::optional<double> best;
+    uint32_t there = 0;
     for (uint32_t d = 0; d < options_.devices; ++d) {
       if (d == wanted(n)) continue;
       // Where the way alone costs more, nobody is asked.
       if (const auto way = carrying(n, d); !way || *way >= *recipe.priced) continue;
       const std::optional<double> goes = price_there(n, d);
-      if (goes && *goes < *recipe.priced && (!best || *goes < *best)) best = goes;
+      if (goes && *goes < *recipe.priced && (!best || *goes < *best)) best = goes, there = d;
     }
     if (!best) return {};
     return cat("decomposed on the wanted device it would take ", microseconds(*recipe.priced),
-               ", on the other ", microseconds(*best));
+               ", on ", device_name(there), " ", microseconds(*best));
   }
 
   // ---- nodes
@@ -279,8 +280,10 @@ class Legalizer {
 
   // "cpu:0: no kernel for op softmax"
   std::string on_device(uint32_t d, const std::string& why) const {
-    return d < options_.names.size() ? cat(options_.names[d], ": ", why)
-                                     : cat("device ", d, ": ", why);
+    return cat(device_name(d), ": ", why);
+  }
+  std::string device_name(uint32_t d) const {
+    return d < options_.names.size() ? options_.names[d] : cat("device ", d);
   }
 
   uint32_t group_of(uint32_t device, uint32_t group) {

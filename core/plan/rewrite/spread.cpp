@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "ops/record.hpp"
 #include "plan/report.hpp"
@@ -26,6 +27,15 @@ bool has_name(const Graph& graph, const NodeInfo& node) {
          std::ranges::any_of(node.outputs, [&](Value v) { return v && !graph[v].name.empty(); });
 }
 
+// The last of the nodes whose results a node reads; kNone: it reads none.
+NodeId last_maker(const Graph& graph, const NodeInfo& node) {
+  NodeId last = kNone;
+  for (Value v : node.operands)
+    if (v && graph[v].node != kNone && (last == kNone || graph[v].node > last))
+      last = graph[v].node;
+  return last;
+}
+
 class Spreading {
  public:
   Spreading(Graph& graph, std::span<const SpreadDevice> devices, const HomeOf& home)
@@ -37,12 +47,12 @@ class Spreading {
         entry_device_(graph.value_count(), kNone),
         estimate_(devices.size()) {
     find_late();
-    fix(home);
+    find_fixed(home);
     count_costs();
   }
 
   std::vector<double> run() && {
-    if (homed_ > 0 && homed_ >= homeless_)
+    if (has_homes_ && fixed_bytes_ >= free_bytes_)
       follow();
     else
       cut();
@@ -64,86 +74,107 @@ class Spreading {
                  });
   }
 
-  // Nodes that have no choice: pinned ones, and readers of what has a home. Of several homes, the
-  // one of the largest content counts.
-  void fix(const HomeOf& home) {
-    for (NodeId n = 0; n < g_.node_count(); ++n) {
-      if (!g_[n].pinned) continue;
-      fixed_[n] = g_[n].device;
-      for (Value v : g_[n].operands)
-        if (v && is_entry(g_[v]) && !late_[n]) entry_device_[v.id] = g_[n].device;
-    }
-    for (const auto* entries : {&g_.weights(), &g_.states()})
-      for (Value v : *entries)
-        if (home && entry_device_[v.id] == kNone) {
-          const uint32_t device = home(g_[v].space, g_[v].name);
-          if (device < devices_.size()) entry_device_[v.id] = device;
-          (device < devices_.size() ? homed_ : homeless_) += bytes(v);
-        }
+  // Nodes that have no choice: pinned ones, and readers of what has a home.
+  void find_fixed(const HomeOf& home) {
+    if (home)
+      for (const auto* entries : {&g_.weights(), &g_.states()})
+        for (Value v : *entries)
+          if (const uint32_t device = home(g_[v].space, g_[v].name); device < devices_.size())
+            entry_device_[v.id] = device, has_homes_ = true;
     for (NodeId n = 0; n < g_.node_count(); ++n)
-      if (!late_[n] && fixed_[n] == kNone) fixed_[n] = device_of_entries(g_[n]);
+      if (g_[n].pinned)
+        fixed_[n] = g_[n].device;
+      else if (!late_[n])
+        fixed_[n] = device_of_entries(g_[n]);
   }
 
+  // The device of the largest entry that a node reads. One that is small beside the node's other
+  // operands is rather copied.
   uint32_t device_of_entries(const NodeInfo& node) const {
-    uint32_t device = kNone;
-    double most = -1;
+    constexpr double kSmall = 1.0 / 16;
+    double least = 0, most = 0;
+    for (Value v : node.operands) {
+      if (!v) continue;
+      double& largest = is_entry(g_[v]) ? most : least;
+      largest = std::max(largest, bytes(v));
+    }
+    least = std::max(least * kSmall, most);
     for (Value v : node.operands)
-      if (v && is_entry(g_[v]) && entry_device_[v.id] != kNone && bytes(v) > most)
-        device = entry_device_[v.id], most = bytes(v);
-    return device;
+      if (v && is_entry(g_[v]) && entry_device_[v.id] != kNone && bytes(v) >= least)
+        return entry_device_[v.id];
+    return kNone;
   }
 
-  // An entry costs memory where it is first read.
+  // An entry costs memory where it is first read; with it what gradients and an optimizer keep.
   void count_costs() {
-    std::vector<bool> read(g_.value_count());  // by a node that is not late
+    const std::vector<bool> early = read_early();
+    std::vector<double> entry_cost(g_.value_count());
+    bool any_entries = false;
+    for (const auto* entries : {&g_.weights(), &g_.states()})
+      for (Value v : *entries) entry_cost[v.id] = bytes(v), any_entries |= early[v.id];
+    const bool gradients = charge_gradients(early, entry_cost);
+    std::vector<bool> counted(g_.value_count());
+    for (NodeId n = 0; n < g_.node_count(); ++n) {
+      const NodeInfo& node = g_[n];
+      if (late_[n]) continue;
+      for (Value v : node.operands) {
+        if (!v || !is_entry(g_[v]) || counted[v.id]) continue;
+        counted[v.id] = true;
+        cost_[n] += entry_cost[v.id];
+        if (g_[v].space == Space::weight && !node.pinned)
+          (fixed_[n] == kNone ? free_bytes_ : fixed_bytes_) += bytes(v);
+      }
+      // Gradients need the intermediates again; without entries nothing else tells nodes apart.
+      if ((any_entries && !gradients) || node.op->traits & kView || node.recompute) continue;
+      for (Value v : node.outputs)
+        if (v) cost_[n] += bytes(v);
+    }
+  }
+
+  // By value: nodes read it that do not use gradients.
+  std::vector<bool> read_early() const {
+    std::vector<bool> read(g_.value_count());
     for (NodeId n = 0; n < g_.node_count(); ++n)
       for (Value v : g_[n].operands)
         if (v && !late_[n]) read[v.id] = true;
-    std::vector<double> entry_cost(g_.value_count());
-    bool any_entries = false, gradients = false;
-    for (const auto* entries : {&g_.weights(), &g_.states()})
-      for (Value v : *entries) entry_cost[v.id] = bytes(v), any_entries |= read[v.id];
+    return read;
+  }
+
+  // Adds the gradients of entries to their costs, and state that is read together with a gradient:
+  // what an optimizer keeps. Returns whether there are requests for gradients.
+  bool charge_gradients(const std::vector<bool>& early, std::vector<double>& entry_cost) const {
+    bool any = false;
     std::vector<bool> counted(g_.value_count());
     std::vector<Value> weight_of(g_.value_count());  // of what comes of gradients: whose they are
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (!late_[n]) continue;
       const NodeInfo& node = g_[n];
       if (is_request(node)) {
-        gradients = true;
+        any = true;
         for (size_t k = 1; k < node.operands.size(); ++k) {
           const Value v = node.operands[k];
           if (!is_entry(g_[v])) continue;
-          entry_cost[v.id] += bytes(v);  // its gradient
+          entry_cost[v.id] += bytes(v);
           if (node.outputs[k - 1]) weight_of[node.outputs[k - 1].id] = v;
         }
         continue;
       }
       Value weight;
       for (Value v : node.operands)
-        if (v && !weight) weight = is_entry(g_[v]) && read[v.id] ? v : weight_of[v.id];
+        if (v && !weight) weight = is_entry(g_[v]) && early[v.id] ? v : weight_of[v.id];
       for (Value v : node.outputs)
         if (v) weight_of[v.id] = weight;
       for (Value v : node.operands) {
-        if (!v || !weight || !is_entry(g_[v]) || read[v.id] || counted[v.id]) continue;
-        counted[v.id] = true;  // what an optimizer keeps for the weight
+        if (!v || !weight || !is_entry(g_[v]) || early[v.id] || counted[v.id]) continue;
+        counted[v.id] = true;
         entry_cost[weight.id] += bytes(v);
       }
     }
-    counted.assign(counted.size(), false);
-    for (NodeId n = 0; n < g_.node_count(); ++n) {
-      if (late_[n]) continue;
-      for (Value v : g_[n].operands)
-        if (v && is_entry(g_[v]) && !counted[v.id]) {
-          counted[v.id] = true;
-          cost_[n] += entry_cost[v.id];
-        }
-      if ((any_entries && !gradients) || g_[n].op->traits & kView) continue;
-      for (Value v : g_[n].outputs)
-        if (v) cost_[n] += bytes(v);
-    }
+    return any;
   }
 
-  void place(NodeId n, uint32_t device) {
+  // The first node that reads an entry decides where that is.
+  void put_on(NodeId n, uint32_t device) {
     Marks marks = g_[n];
     marks.device = device;
     g_.set_marks(n, marks);
@@ -151,7 +182,7 @@ class Spreading {
       if (v && is_entry(g_[v]) && entry_device_[v.id] == kNone) entry_device_[v.id] = device;
   }
 
-  // Most of the entries have a home: the others go where what they read was made.
+  // Weights have homes already: nodes without one go where what they read was made.
   void follow() {
     uint32_t device = 0;
     for (NodeId n = 0; n < g_.node_count(); ++n)
@@ -161,14 +192,12 @@ class Spreading {
       }
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (late_[n]) continue;
-      NodeId last = kNone;
-      for (Value v : g_[n].operands)
-        if (maker(v) != kNone && (last == kNone || maker(v) > last)) last = maker(v);
+      const NodeId last = last_maker(g_, g_[n]);
       if (fixed_[n] != kNone)
         device = fixed_[n];
       else if (last != kNone)
         device = g_[last].device;
-      place(n, device);
+      put_on(n, device);
     }
   }
 
@@ -189,7 +218,7 @@ class Spreading {
     uint32_t device = 0;
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       while (n >= end[device]) ++device;
-      if (!late_[n]) place(n, fixed_[n] == kNone ? device : fixed_[n]);
+      if (!late_[n]) put_on(n, fixed_[n] == kNone ? device : fixed_[n]);
     }
   }
 
@@ -198,19 +227,13 @@ class Spreading {
   static NodeId end_of(NodeId begin, double ideal, double slack, const std::vector<double>& before,
                        const std::vector<double>& crossing) {
     NodeId best = begin;
-    double fewest = std::numeric_limits<double>::infinity(), nearest = fewest;
-    const auto better = [&](NodeId p, double bytes) {
-      const double far = std::abs(before[p] - ideal);
-      return bytes != fewest ? bytes < fewest : far <= nearest;
-    };
+    auto least = std::tuple(true, std::numeric_limits<double>::infinity(), 0.0);
     for (NodeId p = begin; p < before.size(); ++p) {
       const double far = std::abs(before[p] - ideal);
-      if (far > slack || !better(p, crossing[p])) continue;
-      best = p, fewest = crossing[p], nearest = far;
+      const auto key =
+          far <= slack ? std::tuple(false, crossing[p], far) : std::tuple(true, far, crossing[p]);
+      if (key <= least) best = p, least = key;
     }
-    if (std::isfinite(fewest)) return best;
-    for (NodeId p = begin; p < before.size(); ++p)
-      if (const double far = std::abs(before[p] - ideal); far <= nearest) best = p, nearest = far;
     return best;
   }
 
@@ -273,7 +296,7 @@ class Spreading {
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (!late_[n]) continue;
       const uint32_t device = place_of_late(g_[n]);
-      place(n, device == kNone ? 0 : device);
+      put_on(n, device == kNone ? 0 : device);
     }
   }
 
@@ -299,7 +322,8 @@ class Spreading {
   std::vector<double> cost_;            // by node, of those that are not late
   std::vector<uint32_t> entry_device_;  // by value
   std::vector<double> estimate_;        // by device
-  double homed_ = 0, homeless_ = 0;     // bytes of entries that no pin decides
+  bool has_homes_ = false;
+  double fixed_bytes_ = 0, free_bytes_ = 0;  // of entries, by the nodes that first read them
 };
 
 }  // namespace
@@ -323,11 +347,10 @@ std::vector<std::string> pin_nodes(Graph& graph, std::span<const Pin> pins) {
       is_pinned = true;
     }
     if (is_pinned || has_name(graph, node)) continue;
-    NodeId last = kNone;
-    for (Value v : node.operands)
-      if (v && graph[v].node != kNone && (last == kNone || graph[v].node > last))
-        last = graph[v].node;
-    if (last != kNone && graph[last].pinned) pin(n, graph[last].device);
+    const auto reads_entry = [&](Value v) { return v && is_entry(graph[v]); };
+    if (std::ranges::any_of(node.operands, reads_entry)) continue;
+    if (const NodeId last = last_maker(graph, node); last != kNone && graph[last].pinned)
+      pin(n, graph[last].device);
   }
   std::vector<std::string> idle;
   for (size_t k = 0; k < pins.size(); ++k)

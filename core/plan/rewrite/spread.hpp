@@ -22,7 +22,8 @@ struct Pin {
 };
 
 // Marks the nodes that pins name; the first pin that matches counts. A node without a name of its
-// own goes with a pinned node whose result it reads. Returns the patterns that match no name.
+// own that reads neither weights nor state goes with the last node whose result it reads, if that
+// one is pinned. Returns the patterns that match no name.
 std::vector<std::string> pin_nodes(Graph& graph, std::span<const Pin> pins);
 
 struct SpreadDevice {
@@ -36,10 +37,12 @@ using HomeOf = std::function<uint32_t(Space space, std::string_view name)>;
 // Marks all nodes that are not pinned. Nodes stay in their order: a device gets a stretch of them.
 // The devices of a tier get parts that fit their room; what the tier has no room for goes to the
 // next tier. A stretch ends near that point where the fewest bytes cross. Nodes that read a weight
-// or state with a home go there, and nodes that use gradients go to the weight that they are for.
-// Returns the estimate of the bytes on each device: weights and state, and of a graph with
-// gradients also these and all intermediates; of a graph with neither weights nor state, its
-// intermediates.
+// or state with a home go there, and where most weights have homes, the others follow them. Nodes
+// that use gradients go to the weight that they are for. Returns the estimated bytes on each
+// device:
+//   - weights and state
+//   - with gradients, also these and the intermediates that are not recomputed
+//   - without weights and state, the intermediates
 std::vector<double> spread(Graph& graph, std::span<const SpreadDevice> devices, const HomeOf& home);
 
 }  // namespace tenon::core

@@ -551,30 +551,31 @@ typedef struct tenon_executable_options {
   void* progress_user;
 
   // (optional) Nodes that go to a device of the list. Parallel arrays: patterns of names as in
-  // fnmatch(3) ("layers.1?.*"), and ids or kinds of devices. The name is the one of the report, of
-  // the graph as it was built; where several patterns match, the first counts. A node without a
-  // name goes with a pinned node that it reads, and gradients go with the node that they are of. The
-  // log and the report name patterns that match no node.
+  // fnmatch(3) ("layers.1?.*"), and ids of devices, or kinds: the first of that kind in the list. A
+  // node's name is its provenance, or that of its first output, in the graph as it was built; where
+  // several patterns match, the first counts. A node without a name that reads neither weights nor
+  // state goes with the last node whose result it reads, if that one is pinned. Gradients go with
+  // the node that they are of. The log and the report name patterns that match no node.
   const tenon_str* pin_patterns;
   const tenon_str* pin_devices;
 
   // (optional) The most bytes that the graph may need on a device: weights and state, also those
   // that other executables use too, intermediates, constants, inputs and outputs. One number for
-  // each device of the list, or one for all; 0 = no limit. Fails with TENON_OUT_OF_MEMORY if the
-  // limits cannot be kept.
+  // each device of the list, or one for all; 0 = no limit. A cpu that the list does not name has no
+  // limit. If no plan is found that keeps the limits, compiling fails with TENON_OUT_OF_MEMORY.
   const uint64_t* memory_limits;
   uint32_t memory_limit_count;
   uint32_t pin_count;
 } tenon_executable_options;
 
-// Several devices. They may be of any plugins, each named once. Consecutive ones of one kind share
-// the graph: each gets a stretch of its nodes, in the order in which the graph was built, so that
+// Several devices. They may be of any plugins, each named once. Those of one kind that follow each
+// other share the graph: each gets a stretch of its nodes, in the order in which the graph was built, so that
 // weights, state and intermediates take equal parts of the devices' memory. What does not fit there
 // goes to the devices that follow in the list. A stretch ends where few bytes have to be copied to
 // the next device. A node that its device refuses goes to the first device of the list that takes
 // it, or to the cheapest if the rates of all are measured. Parts that do not depend on each other
 // run at the same time. A weight or state that several executables of a store use stays where the
-// first of them put it.
+// first of them put it, unless a limit forbids that; the report says so.
 
 // Compiles a graph, which is copied. A graph with symbols is compiled once for each set of sizes
 // that runs bring. options may be NULL.

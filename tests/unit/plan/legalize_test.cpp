@@ -398,12 +398,18 @@ TEST_SUITE("plan/partition") {
       std::vector<uint32_t> device;
       const uint32_t devices = random() % 3 + 1;
       const Graph g = random_graph(random, random() % 80 + 1, devices, device);
-      const std::vector<Region> regions = partition(g, device, schedule(g));
+      // With and without a bound on what is held up.
+      const std::vector<double> short_work(devices, round % 2 ? 100 : 0);
+      const std::vector<NodeId> order = schedule(g);
+      std::vector<uint32_t> rank(g.node_count());
+      for (uint32_t k = 0; k < order.size(); ++k) rank[order[k]] = k;
+      const std::vector<Region> regions = partition(g, device, order, short_work);
       std::set<Value> made, needed_later;
       size_t count = 0;
       std::map<Value, size_t> maker;
       for (size_t r = 0; r < regions.size(); ++r) {
         const Region& region = regions[r];
+        CHECK(std::ranges::is_sorted(region.nodes, {}, [&](NodeId n) { return rank[n]; }));
         const std::set<Value> inputs(region.inputs.begin(), region.inputs.end());
         CHECK(inputs.size() == region.inputs.size());
         for (const Value v : inputs)
@@ -427,6 +433,28 @@ TEST_SUITE("plan/partition") {
         CHECK(std::count(leaving.begin(), leaving.end(), o.value) == 1);
       }
     }
+  }
+
+  TEST_CASE("regions: what waits for another device holds nothing up that is worth a region") {
+    Graph g;
+    Builder b(g);
+    Value a = g.input("a", {kF32, {64}}), c = g.input("c", {kF32, {64}});
+    std::vector<uint32_t> device;
+    for (int i = 0; i < 4; ++i) {
+      a = b.exp(a), device.push_back(0);
+      c = b.exp(c), device.push_back(1);
+    }
+    g.output("y", b.plus(a, c)), device.push_back(1);
+    const double chain = 4 * 2 * 64 * 4;  // bytes
+    const auto sizes = [&](double short_work) {
+      std::string out;
+      for (const Region& r :
+           partition(g, device, schedule(g), std::vector<double>{short_work, short_work}))
+        out += cat(r.device, ":", r.nodes.size(), " ");
+      return out;
+    };
+    CHECK(sizes(chain) == "0:4 1:4 1:1 ");
+    CHECK(sizes(chain + 1) == "0:4 1:5 ");
   }
 
   TEST_CASE("regions: independent chains on two devices are two regions") {

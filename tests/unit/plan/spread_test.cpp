@@ -196,6 +196,17 @@ TEST_SUITE("plan/spread") {
     // One without a home goes with its neighbours.
     Graph more = chain({4, 4, 4, 4, 1});
     CHECK(spread_over(more, {{kMiB, 0}, {kMiB, 0}}, home) == "1 1 1 1 1 1 1 1 1 0 0 0 0 0 0");
+    // State without a home that is read with a weight that has one goes there, and so does what is
+    // made of it.
+    Graph apply = graph_of(R"(graph {
+      weight a: f32[8] weight b: f32[8]
+      state ma: f32[8] state mb: f32[8]
+      da = binary(ma, a) {kind="mul"} ra = unary(da) {kind="exp"}
+      db = binary(mb, b) {kind="mul"} rb = unary(db) {kind="exp"}
+      update ma = ra update mb = rb })");
+    CHECK(spread_over(apply, {{kMiB, 0}, {kMiB, 0}}, [](Space space, std::string_view name) {
+            return space == Space::weight ? (name == "a" ? 1u : 0u) : kNone;
+          }) == "1 1 0 0");
     // A home on a device that is not of this graph counts for nothing.
     Graph elsewhere = chain({4, 4});
     CHECK(spread_over(elsewhere, {{kMiB, 0}, {kMiB, 0}},
