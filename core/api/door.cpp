@@ -41,6 +41,15 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
   }
 }
 
+SymbolNumbers numbers_of(const tenon_str* symbols, const int64_t* numbers, uint32_t count) {
+  if (count) need(symbols, "symbols"), need(numbers, "numbers");
+  SymbolNumbers out;
+  for (uint32_t i = 0; i < count; ++i)
+    if (!out.emplace(view(symbols[i]), numbers[i]).second)
+      fail(Code::invalid_argument, "symbol '", view(symbols[i]), "' is given twice");
+  return out;
+}
+
 }  // namespace tenon::core
 
 using namespace tenon::core;

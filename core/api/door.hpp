@@ -63,4 +63,7 @@ tenon_status* door(const char* name, Body&& body) noexcept {
   }
 }
 
+// The numbers of symbols, from two arrays. Throws invalid_argument if a name comes twice.
+SymbolNumbers numbers_of(const tenon_str* symbols, const int64_t* numbers, uint32_t count);
+
 }  // namespace tenon::core

@@ -144,10 +144,8 @@ tenon_status* tenon_executable_report(tenon_executable* executable, const tenon_
                                       const int64_t* numbers, uint32_t count,
                                       tenon_text** out_json) {
   return door("tenon_executable_report", [&] {
-    if (count) need(symbols, "symbols"), need(numbers, "numbers");
-    SymbolNumbers binding;
-    for (uint32_t i = 0; i < count; ++i) binding.emplace(view(symbols[i]), numbers[i]);
-    const auto bound = need(executable, "executable").executable->plan_for(binding);
+    const auto bound =
+        need(executable, "executable").executable->plan_for(numbers_of(symbols, numbers, count));
     need(out_json, "out_json");
     const PlanOptions& options = executable->executable->plan_options();
     *out_json = new tenon_text{report_json(bound->plan, options)

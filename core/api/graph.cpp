@@ -5,6 +5,8 @@
 #include "grad/checkpoint.hpp"
 #include "ir/text.hpp"
 #include "ops/record.hpp"
+#include "plan/rewrite/bind.hpp"
+#include "plan/rewrite/unfuse.hpp"
 
 using namespace tenon::core;
 
@@ -187,6 +189,35 @@ tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t space, uint32_
     *out_name = c_str(g[v].name);
     if (out_value) *out_value = v.id;
     if (out_trainable) *out_trainable = g[v].trainable;
+  });
+}
+
+uint32_t tenon_graph_output_count(const tenon_graph* graph) {
+  return graph ? static_cast<uint32_t>(graph->graph.outputs().size()) : 0;
+}
+
+tenon_status* tenon_graph_output_name(const tenon_graph* graph, uint32_t index, tenon_str* out_name,
+                                      tenon_value* out_value) {
+  return door("tenon_graph_output_name", [&] {
+    const auto& outputs = need(graph, "graph").graph.outputs();
+    if (index >= outputs.size())
+      fail(Code::not_found, "output ", index, ": there are ", outputs.size());
+    need(out_name, "out_name");
+    *out_name = c_str(outputs[index].name);
+    if (out_value) *out_value = outputs[index].value.id;
+  });
+}
+
+tenon_status* tenon_graph_decompose(const tenon_graph* graph, const tenon_str* symbols,
+                                    const int64_t* numbers, uint32_t count,
+                                    tenon_graph** out_graph) {
+  return door("tenon_graph_decompose", [&] {
+    const Graph& g = need(graph, "graph").graph;
+    const SymbolNumbers binding = numbers_of(symbols, numbers, count);
+    auto out = std::make_unique<tenon_graph>();
+    out->graph = unfused(bind(g, binding));
+    need(out_graph, "out_graph");
+    *out_graph = out.release();
   });
 }
 

@@ -2,6 +2,7 @@
 // Adds training steps to a graph: gradients, clipping, the update ops and their state.
 #include "api/optimizer.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "ops/build.hpp"
@@ -20,6 +21,27 @@ std::vector<Value> trainable_weights(const Graph& graph, std::string_view who) {
   return weights;
 }
 
+// The weights that an optimizer names, or all trainable ones.
+std::vector<Value> weights_of(const Graph& graph, const tenon_optimizer& o, std::string_view who) {
+  if (!o.weights) {
+    if (o.weight_count)
+      fail(Code::invalid_argument, who, ": weights is NULL, weight_count ", o.weight_count);
+    return trainable_weights(graph, who);
+  }
+  if (!o.weight_count)
+    fail(Code::invalid_argument, who, ": expected at least one weight, got none");
+  std::vector<Value> weights;
+  for (uint32_t i = 0; i < o.weight_count; ++i) {
+    const Value w{o.weights[i]};
+    if (w.id >= graph.value_count() || graph[w].space != Space::weight)
+      fail(Code::invalid_argument, who, ": weight ", i, " is no weight of this graph");
+    if (std::ranges::find(weights, w) != weights.end())
+      fail(Code::invalid_argument, who, ": weight '", graph[w].name, "' is named twice");
+    weights.push_back(w);
+  }
+  return weights;
+}
+
 std::vector<Value> gradients_of(Graph& graph, Value loss, const std::vector<Value>& weights) {
   op::grad request{.loss = loss, .wrt = weights};
   return graph[graph.add(request, "gradients")].outputs;
@@ -34,7 +56,12 @@ Value widened(Builder& b, Value gradient, Value weight) {
 Value grad_state(Graph& graph, Value weight) {
   return graph.state(graph[weight].name + ".grad", wide_type(graph.type(weight)));
 }
-Value count_state(Graph& graph) { return graph.state("optimizer.count", {kI64, {}}); }
+// All optimizers of a graph share it.
+Value count_state(Graph& graph) {
+  constexpr std::string_view kName = "optimizer.count";
+  const Value known = graph.find(Space::state, kName);
+  return known ? known : graph.state(kName, {kI64, {}});
+}
 
 class Minimizer {
  public:
@@ -43,8 +70,17 @@ class Minimizer {
         o_(optimizer),
         who_(who),
         b_(graph, "optimizer"),
-        weights_(trainable_weights(graph, who)) {
+        name_(optimizer.name.size ? std::string(optimizer.name.data, optimizer.name.size)
+                                  : std::string("optimizer")),
+        weights_(weights_of(graph, optimizer, who)) {
     check_options();
+    for (Value w : weights_)
+      if (graph.update_of(w))
+        fail(Code::invalid_argument, who, ": weight '", graph[w].name,
+             "' is updated already, by another optimizer or by the app");
+    if (graph.find(Space::state, name_ + ".step"))
+      fail(Code::invalid_argument, who, ": the graph has an optimizer of the name '", name_,
+           "'; give this one another name");
   }
 
   Value minimize(Value loss) {
@@ -63,7 +99,7 @@ class Minimizer {
     const Value norm = b_.times(global_norm(sums), share);
     step(sums, norm, share);
     for (Value sum : sums) graph_.update(sum, b_.zeros(graph_.type(sum)));
-    graph_.update(count, b_.scalar_int(kI64, 0));
+    if (!graph_.update_of(count)) graph_.update(count, b_.scalar_int(kI64, 0));
     return norm;
   }
 
@@ -111,7 +147,7 @@ class Minimizer {
     if (o_.skip_nonfinite)  // NaN and infinity both fail the comparison
       apply_ = b_.compare("le", norm,
                           b_.scalar(kF32, static_cast<double>(std::numeric_limits<float>::max())));
-    const Value old_step = graph_.state("optimizer.step", {kI64, {}});
+    const Value old_step = graph_.state(name_ + ".step", {kI64, {}});
     step_ = b_.plus(old_step, b_.scalar_int(kI64, 1));
     graph_.update(old_step, apply_ ? b_.where(apply_, step_, old_step) : step_);
     for (size_t i = 0; i < weights_.size(); ++i) update(weights_[i], grads[i]);
@@ -187,6 +223,7 @@ class Minimizer {
   const tenon_optimizer& o_;
   const std::string_view who_;
   Builder b_;
+  const std::string name_;
   const std::vector<Value> weights_;
   Value scale_, apply_, step_;
 };

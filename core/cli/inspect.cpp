@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/modes.hpp"
+#include "cli/op_text.hpp"
 #include "cli/source.hpp"
 #include "cli/terminal.hpp"
 
@@ -71,18 +72,36 @@ void print(const json& report, bool steps) {
               << (m["limit"] == 0 ? "" : ", limit " + mib(m["limit"])) << "\n";
 }
 
+// The graph that the command line names.
+Graph wanted_graph(const Args& args) {
+  if (!args.has("--op")) {
+    if (args.words().empty()) throw UsageError("expected a model folder or a graph file");
+    check_part(args, args.words()[0]);
+    return graph_from(
+        args.words()[0], args.text("--part", "decode"),
+        {.batch = args.integer("--batch", 1, 1, 1 << 20), .checkpoint = args.has("--checkpoint")});
+  }
+  if (!args.words().empty()) throw UsageError("--op: expected no graph beside it");
+  args.refuse({"--part", "--batch", "--checkpoint", "--bind"}, "cannot be combined with --op");
+  return graph_of_op(args.text("--op"));
+}
+
 int inspect(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model folder or a graph file");
-  check_part(args, args.words()[0]);
+  if (args.has("--unfuse"))
+    args.refuse({"--text", "--json", "--steps", "--no-fallback", "--device", "--memory", "--pin",
+                 "--threads", "--exec"},
+                "with --unfuse the graph is only printed");
   if (args.has("--text"))
     args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--memory", "--pin",
                  "--threads", "--exec"},
                 "with --text the graph is only printed");
   if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
   const Runtime& runtime = open_runtime(args);
-  const Graph graph = graph_from(
-      args.words()[0], args.text("--part", "decode"),
-      {.batch = args.integer("--batch", 1, 1, 1 << 20), .checkpoint = args.has("--checkpoint")});
+  const Graph graph = wanted_graph(args);
+  if (args.has("--unfuse")) {
+    std::cout << graph.decompose(bindings_from(args)).print();
+    return 0;
+  }
   if (args.has("--text")) {
     std::cout << graph.print();
     return 0;
@@ -103,7 +122,7 @@ Command inspect_command() {
   return {
       .name = "inspect",
       .summary = "show how a graph runs on a device: verdicts, regions, steps, memory",
-      .usage = "MODEL_DIR | GRAPH_FILE [options]",
+      .usage = "[MODEL_DIR | GRAPH_FILE] [options]",
       .options = {part_option(),
                   {.name = "--batch",
                    .value = "N",
@@ -118,12 +137,18 @@ Command inspect_command() {
                   exec_option(),
                   {.name = "--steps",
                    .help = "also list the steps; with multi-stream, their lanes and waits"},
+                  {.name = "--op",
+                   .value = "TEXT",
+                   .help = "inspect one op, written with types for operands: softmax(f32[8,1024])"},
                   {.name = "--text", .help = "print the text form of the graph and stop"},
+                  {.name = "--unfuse",
+                   .help = "print the graph in primitives, with its gradients, and stop"},
                   {.name = "--json", .help = "print the report as JSON"}},
       .examples =
           "tenon inspect model --part train\ntenon inspect failing.tng --device cpu --bind "
           "N=4 --steps\n"
-          "tenon inspect model --part train --exec multi-stream:4 --steps\n",
+          "tenon inspect model --part train --exec multi-stream:4 --steps\n"
+          "tenon inspect --op 'softmax(f32[8,1024])' --unfuse\n",
       .words = 1,
       .completes = Completes::file,
       .run = inspect};

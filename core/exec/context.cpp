@@ -50,19 +50,29 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
   if (const auto old = std::exchange(input.bound, nullptr)) forget(old, true);
 }
 
+void Context::refuse_missing(std::span<const std::string_view> inputs) const {
+  if (inputs.empty()) return;
+  std::string names;
+  for (const std::string_view name : inputs) names += cat(names.empty() ? "'" : ", '", name, "'");
+  fail(Code::invalid_argument, "run of graph '", executable_->graph().name, "': input ", names,
+       " is not set");
+}
+
 Lease& Context::prepare() {
   const Graph& graph = executable_->graph();
   std::map<std::string, Type, std::less<>> types;
-  std::string missing;
+  std::vector<std::string_view> missing;
+  bool all_set = true;
   for (Value v : graph.inputs()) {
     const auto found = inputs_.find(graph[v].name);
-    if (found == inputs_.end())
-      missing += cat(missing.empty() ? "'" : ", '", graph[v].name, "'");
-    else if (!graph.symbols().empty())
+    if (found == inputs_.end()) {
+      all_set = false;
+      if (executable_->needs(v)) missing.push_back(graph[v].name);
+    } else if (!graph.symbols().empty()) {
       types.emplace(graph[v].name, found->second.type);
+    }
   }
-  if (!missing.empty())
-    fail(Code::invalid_argument, "run of graph '", graph.name, "': input ", missing, " is not set");
+  refuse_missing(missing);
 
   std::shared_ptr<const BoundPlan> bound;
   if (graph.symbols().empty() && !leases_.empty())
@@ -70,6 +80,12 @@ Lease& Context::prepare() {
   else
     bound = executable_->plan_for(executable_->bind_inputs(types));
   const Plan& plan = bound->plan;
+  if (!all_set) {
+    // A plan that is not simplified reads what no output needs.
+    for (const PlannedInput& in : plan.inputs)
+      if (!in.devices.empty() && !inputs_.contains(in.name)) missing.push_back(in.name);
+    refuse_missing(missing);
+  }
   make_streams(plan);
   auto found = std::find_if(leases_.begin(), leases_.end(),
                             [&](const auto& l) { return l->bound == bound; });
@@ -170,7 +186,9 @@ void Context::bind(Lease& lease, RunTrace* trace) {
 void Context::write_inputs(Lease& lease, RunTrace* trace) {
   const Plan& plan = lease.bound->plan;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const Input& input = inputs_.find(plan.inputs[i].name)->second;
+    const auto found = inputs_.find(plan.inputs[i].name);
+    if (found == inputs_.end()) continue;  // nothing reads it
+    const Input& input = found->second;
     if (input.bound || lease.input_versions[i] == input.version) continue;
     const Stretch write(trace, Slice::Kind::write, i);
     for (const auto& buffer : lease.inputs[i])

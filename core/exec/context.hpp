@@ -107,6 +107,7 @@ class Context {
     uint64_t version = 0;                // of the content; 0: not set
     std::shared_ptr<AppTensor> bound{};  // in place of the content
   };
+  void refuse_missing(std::span<const std::string_view> inputs) const;
   Lease& prepare();
   void find_entries(Lease& lease);
   void place(Lease& lease);

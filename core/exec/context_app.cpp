@@ -120,7 +120,9 @@ void Context::place_inputs(Lease& lease) {
   const Plan& plan = lease.bound->plan;
   lease.copied_inputs.clear();
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const auto& bound = inputs_.find(plan.inputs[i].name)->second.bound;
+    const auto input = inputs_.find(plan.inputs[i].name);
+    if (input == inputs_.end()) continue;  // nothing reads it
+    const auto& bound = input->second.bound;
     bool copied = false;
     for (uint32_t d : plan.inputs[i].devices) {
       auto buffer = bound ? bound->on(plan.devices[d]) : nullptr;

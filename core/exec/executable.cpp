@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
+#include "ir/rewrite.hpp"
 #include "plan/control.hpp"
 #include "plan/rewrite/bind.hpp"
 
@@ -32,6 +33,17 @@ std::vector<std::shared_ptr<Device>> open_named(Host& host, const std::string& l
              " is named twice");
   }
   return devices;
+}
+
+std::vector<bool> needed_values(const Graph& graph) {
+  std::vector<bool> needed(graph.value_count());
+  const std::vector<bool> live = live_nodes(graph);
+  for (NodeId n = 0; n < graph.node_count(); ++n)
+    for (Value v : graph[n].operands)
+      if (v && live[n]) needed[v.id] = true;
+  for (const Output& o : graph.outputs()) needed[o.value.id] = true;
+  for (const Update& u : graph.updates()) needed[u.value.id] = true;
+  return needed;
 }
 
 bool is_cpu(const std::shared_ptr<Device>& device) { return device->info().kind == "cpu"; }
@@ -76,6 +88,7 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
                        ExecutableOptions options)
     : runtime_(std::move(runtime)),
       graph_(std::move(graph)),
+      needed_(needed_values(graph_)),
       store_(std::move(store)),
       options_(std::move(options)),
       devices_(open_named(runtime_->host, options_.device)) {

@@ -43,6 +43,8 @@ class Executable {
              ExecutableOptions options);
 
   const Graph& graph() const { return graph_; }
+  // Do outputs, updates or ordered nodes need this input?
+  bool needs(Value input) const { return needed_[input.id]; }
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
   const PlanOptions& plan_options() const { return options_.plan; }
@@ -64,6 +66,7 @@ class Executable {
 
   std::shared_ptr<Runtime> runtime_;
   Graph graph_;
+  std::vector<bool> needed_;  // by value
   std::shared_ptr<Store> store_;
   ExecutableOptions options_;
   std::vector<std::shared_ptr<Device>> devices_;   // the named ones, then the fallback device

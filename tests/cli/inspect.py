@@ -74,3 +74,18 @@ with tempfile.TemporaryDirectory() as folder:
     assert softmax[0] == "decomposed" and softmax[4][0] == "no kernel for op softmax version 1", softmax
     assert softmax[4][1].startswith("raised to softmax: reduce max + "), softmax
 print("good")
+
+# In primitives, as text that is a graph again; one op, and a graph with a symbol.
+flat = run("--op", "softmax(f32[4,6])", "--unfuse")
+assert "softmax" not in flat and flat.count("reduce(") == 2 and flat.startswith('graph "op" {'), flat
+assert "softmax" in run("--op", "softmax(f32[4,6])", *CPU) and "softmax(in0)" in run("--op", "softmax(f32[4,6])", "--text")
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "flat.tng"
+    path.write_text(flat)
+    assert run(str(path), "--unfuse") == flat
+    path.write_text("graph { symbols N input x: f32[N,6] y = softmax(x) {axis=1} output \"y\" = y }")
+    assert "f32[3,6]" in run(str(path), "--bind", "N=3", "--unfuse")
+    for words, why in (([str(path), "--unfuse"], "'N'"), (["--op", "softmax(f32[4,6])", str(path)], "--op: expected no graph beside it"),
+                       ([str(path), "--unfuse", "--json"], "--json: with --unfuse"), (["--op", "nonsense(f32[2])", "--unfuse"], "nonsense")):
+        done = subprocess.run([tenon, "inspect", *words], capture_output=True, text=True, timeout=3600)
+        assert done.returncode != 0 and why in done.stderr, (words, done.stdout, done.stderr)

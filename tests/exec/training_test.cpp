@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ways to train, by value: gradients added up over several runs, layers computed again, half-
 // precision weights with their masters.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -207,6 +208,108 @@ TEST_SUITE("exec/checkpoint") {
     CHECK(says(error_of([&] { g.checkpoint({y}, {x}); }), {"checkpoint", "no node"}));
     CHECK(
         says(error_of([&] { g.checkpoint({x}, {Value{77}}); }), {"to", "no value of this graph"}));
+  }
+}
+
+TEST_SUITE("exec/optimizers") {
+  TEST_CASE("several optimizers: each has its weights, its counter and its rate") {
+    const auto graph_with = [](bool both) {
+      Graph g("two");
+      const Value x = g.input("x", {f32, {4}}), a = g.weight("a", {f32, {4}}),
+                  b = g.weight("b", {f32, {4}}), c = g.weight("c", {f32, {4}}, false);
+      const Value y = g.add(
+          op::binary{.kind = "add",
+                     .a = g.add(op::binary{.kind = "mul", .a = x, .b = a}),
+                     .b = g.add(op::binary{
+                         .kind = "mul", .a = b, .b = g.add(op::unary{.kind = "exp", .x = c})})});
+      const Value loss = g.add(op::reduce{.kind = "sum", .keepdims = false, .x = y});
+      Optimizer first{
+          .kind = TENON_OPTIMIZER_SGD, .learning_rate = g.scalar(0.5f), .weight_decay = 0};
+      first.weights = {a};
+      g.minimize(loss, first);
+      if (both) {
+        Optimizer second = first;
+        second.learning_rate = g.scalar(2.0f);
+        second.weights = {b, c};  // c, although all() would leave it out
+        second.name = "slow";
+        g.minimize(loss, second);
+      }
+      g.output("loss", loss);
+      return g;
+    };
+    for (const bool both : {false, true}) {
+      const Graph g = graph_with(both);
+      Store store(runtime());
+      for (const char* w : {"a", "b", "c"})
+        store.set(TENON_SPACE_WEIGHT, w, {4}, std::vector<float>(4, 1));
+      store.add_missing(g);
+      const Executable executable(runtime(), g, store, {.device = "cpu:0"});
+      Context run(executable);
+      run.set("x", {4}, std::vector<float>{1, 2, 3, 4});
+      run.run();
+      // da = x, db = exp(c), dc = b exp(c).
+      CHECK(store.get<float>(TENON_SPACE_WEIGHT, "a") == std::vector<float>{.5, 0, -.5, -1});
+      const auto e = static_cast<float>(std::exp(1.0));
+      for (const char* w : {"b", "c"})
+        CHECK(store.get<float>(TENON_SPACE_WEIGHT, w)[3] == doctest::Approx(both ? 1 - 2 * e : 1));
+      const std::vector<std::string> states = store.names(TENON_SPACE_STATE);
+      CHECK(std::ranges::count(states, "slow.step") == both);
+      CHECK(store.get<int64_t>(TENON_SPACE_STATE, "optimizer.step")[0] == 1);
+    }
+
+    Graph g = graph_with(true);
+    const auto refused = [&](std::vector<Value> weights, std::string name, const char* why) {
+      Optimizer o{.kind = TENON_OPTIMIZER_SGD, .learning_rate = g.scalar(0.5f)};
+      o.weights = std::move(weights), o.name = std::move(name);
+      const Value loss = g.outputs()[0].second;
+      CHECK_THROWS_WITH_AS(g.minimize(loss, o), doctest::Contains(why), Error);
+    };
+    const auto weights = g.named(TENON_SPACE_WEIGHT);
+    const Value d = g.weight("d", {f32, {4}});
+    refused({weights[0].value}, "third", "weight 'a' is updated already");
+    refused({}, "third", "weight 'a' is updated already");
+    refused({d, d}, "third", "weight 'd' is named twice");
+    refused({g.outputs()[0].second}, "third", "weight 0 is no weight of this graph");
+    refused({d}, "", "an optimizer of the name 'optimizer'");
+    refused({d}, "slow", "an optimizer of the name 'slow'");
+  }
+
+  TEST_CASE("several optimizers: accumulate once, apply twice") {
+    const auto model = [](Graph& g) {
+      const Value a = g.weight("a", {f32, {4}}), b = g.weight("b", {f32, {4}});
+      return std::vector<Value>{a, b};
+    };
+    Graph sum("sum"), step("step");
+    const std::vector<Value> w = model(sum);
+    const Value x = sum.input("x", {f32, {4}});
+    const Value y = sum.add(op::binary{
+        .kind = "add", .a = sum.add(op::binary{.kind = "mul", .a = x, .b = w[0]}), .b = w[1]});
+    sum.accumulate(sum.add(op::reduce{.kind = "sum", .keepdims = false, .x = y}));
+    const std::vector<Value> again = model(step);
+    for (int k = 0; k < 2; ++k) {
+      Optimizer o{.kind = TENON_OPTIMIZER_SGD,
+                  .learning_rate = step.scalar(k ? 4.0f : 1.0f),
+                  .weight_decay = 0};
+      o.weights = {again[static_cast<size_t>(k)]};
+      o.name = k ? "second" : "first";
+      step.apply(o);
+    }
+    Store store(runtime());
+    for (const char* name : {"a", "b"})
+      store.set(TENON_SPACE_WEIGHT, name, {4}, std::vector<float>(4, 0));
+    store.add_missing(sum);
+    store.add_missing(step);
+    const Executable sums(runtime(), sum, store, {.device = "cpu:0"}),
+        steps(runtime(), step, store, {.device = "cpu:0"});
+    Context add(sums), apply(steps);
+    for (const float value : {1.0f, 3.0f}) {
+      add.set("x", {4}, std::vector<float>(4, value));
+      add.run();
+    }
+    apply.run();
+    CHECK(store.get<float>(TENON_SPACE_WEIGHT, "a") == std::vector<float>(4, -2));
+    CHECK(store.get<float>(TENON_SPACE_WEIGHT, "b") == std::vector<float>(4, -4));
+    CHECK(store.get<int64_t>(TENON_SPACE_STATE, "optimizer.count")[0] == 0);
   }
 }
 

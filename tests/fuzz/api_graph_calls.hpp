@@ -2,6 +2,7 @@
 // The API fuzzer's calls of graphs.
 #pragma once
 
+#include <array>
 #include <cmath>
 
 #include "api_world.hpp"
@@ -154,7 +155,26 @@ inline void graph_name(World& w) {
   if (name.filled(good)) read_text(name.value);
   value.filled(good), trainable.filled(good);
 }
-inline tenon_optimizer optimizer(World& w) {
+inline void graph_output_name(World& w) {
+  tenon_graph_output_count(w.in.one_in(8) ? nullptr : w.graphs.any(w.in));
+  Out<tenon_str> name(w.in);
+  Out<tenon_value> value(w.in, Need::optional);
+  const bool good =
+      w.good(tenon_graph_output_name(w.graphs.any(w.in), w.in.below(4), name.arg(), value.arg()));
+  if (name.filled(good)) read_text(name.value);
+  value.filled(good);
+}
+inline void graph_decompose(World& w) {
+  const tenon_str symbols[] = {w.text("N"), w.name()};
+  const int64_t numbers[] = {w.dim(), w.dim()};
+  const bool none = w.in.one_in(24);
+  Out<tenon_graph*> out(w.in);
+  if (out.filled(w.good(tenon_graph_decompose(w.graphs.any(w.in), none ? nullptr : symbols, numbers,
+                                              none ? w.number() : w.in.below(3), out.arg()))))
+    w.keep(w.graphs, out.value, tenon_graph_destroy);
+}
+// weights: outlives the optimizer.
+inline tenon_optimizer optimizer(World& w, const std::array<tenon_value, 2>& weights) {
   static constexpr double kWrong[] = {1, -1, NAN, INFINITY, 1e300};
   const auto number = [&] { return w.in.one_in(32) ? w.in.of(kWrong) : 0.5; };
   tenon_optimizer o{};
@@ -166,10 +186,14 @@ inline tenon_optimizer optimizer(World& w) {
   o.beta1 = number(), o.beta2 = number(), o.eps = number(), o.momentum = number();
   o.dampening = number(), o.weight_decay = number(), o.clip_norm = number();
   o.decay_min_rank = w.in.below(4);
+  if (w.in.one_in(4)) o.weights = weights.data();
+  if (w.in.one_in(4)) o.weight_count = w.in.below(3);
+  if (w.in.one_in(4)) o.name = w.name();
   return o;
 }
 inline void graph_minimize(World& w) {
-  const tenon_optimizer o = optimizer(w);
+  const std::array<tenon_value, 2> weights = {w.value(), w.value()};
+  const tenon_optimizer o = optimizer(w, weights);
   Out<tenon_value> norm(w.in, Need::optional);
   norm.filled(w.good(tenon_graph_minimize(w.graphs.any(w.in), loss(w),
                                           w.in.one_in(24) ? nullptr : &o, norm.arg())));
@@ -178,7 +202,8 @@ inline void graph_accumulate(World& w) {
   w.good(tenon_graph_accumulate(w.graphs.any(w.in), loss(w)));
 }
 inline void graph_apply(World& w) {
-  const tenon_optimizer o = optimizer(w);
+  const std::array<tenon_value, 2> weights = {w.value(), w.value()};
+  const tenon_optimizer o = optimizer(w, weights);
   Out<tenon_value> norm(w.in, Need::optional);
   norm.filled(
       w.good(tenon_graph_apply(w.graphs.any(w.in), w.in.one_in(24) ? nullptr : &o, norm.arg())));

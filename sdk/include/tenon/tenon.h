@@ -381,6 +381,19 @@ TENON_API tenon_status* tenon_graph_name(const tenon_graph* graph, uint32_t spac
                                          tenon_str* out_name, tenon_value* out_value,
                                          uint32_t* out_trainable);
 
+// Return the outputs of a graph, in the order in which they were added. out_value may be NULL.
+TENON_API uint32_t tenon_graph_output_count(const tenon_graph* graph);
+TENON_API tenon_status* tenon_graph_output_name(const tenon_graph* graph, uint32_t index,
+                                                tenon_str* out_name, tenon_value* out_value);
+
+// Returns a new graph in primitives: symbols replaced by numbers, gradients expanded, composite ops
+// and fused bodies decomposed, also inside functions. Inputs, weights, state, outputs and updates
+// keep their names. An op without a decomposition stays. Results are the same up to rounding.
+// symbols and numbers: one number for each symbol of the graph.
+TENON_API tenon_status* tenon_graph_decompose(const tenon_graph* graph, const tenon_str* symbols,
+                                              const int64_t* numbers, uint32_t count,
+                                              tenon_graph** out_graph);
+
 
 // ---- Training -----------------------------------------------------------------------------------
 
@@ -416,11 +429,16 @@ typedef struct tenon_optimizer {
   double clip_norm;           // largest global norm of the gradients, 0 = no clipping
   uint32_t decay_min_rank;    // weights of a lower rank get no decay; 2: only matrices decay
   uint32_t reserved0;
+  tenon_str name;             // of the step counter, empty = "optimizer"; a graph may have several
+                              // optimizers of different names, each with weights of its own
+  const tenon_value* weights; // (optional) those to update, each once; NULL: all trainable ones
+  uint32_t weight_count;
+  uint32_t reserved1;
 } tenon_optimizer;
 
-// Adds a training step for all trainable weights: gradients of the loss, clipping, optimizer,
-// updates. The optimizer's state is named "<weight>.m" and so on, its step counter
-// "optimizer.step"; tenon_store_add_missing() creates it. A half-precision weight has an f32 master
+// Adds a training step: gradients of the loss, clipping, optimizer, updates. The optimizer's state
+// is named "<weight>.m" and so on, its step counter "<name>.step"; tenon_store_add_missing()
+// creates it. A half-precision weight has an f32 master
 // as state "<weight>.master": the step updates the master and writes its rounded value to the
 // weight.
 // out_norm, which may be NULL, gets the global norm of the gradients before clipping, an f32
@@ -433,7 +451,8 @@ TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value los
 // accumulate() adds the gradients of the loss to state "<weight>.grad" and counts its runs in
 // "optimizer.count". apply(), in a graph with the same trainable weights, divides by that count,
 // does the optimizer's step and resets both. N runs of the first graph and one of the second equal
-// one step on the mean of the N losses.
+// one step on the mean of the N losses. With several optimizers, the second graph has one apply()
+// for each.
 TENON_API tenon_status* tenon_graph_accumulate(tenon_graph* graph, tenon_value loss);
 TENON_API tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimizer* optimizer,
                                           tenon_value* out_norm);
@@ -612,7 +631,8 @@ TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
 TENON_API void tenon_context_destroy(tenon_context* context);
 
 // Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
-// Ends a binding of the input. Fails while a run is in flight.
+// Ends a binding of the input. Fails while a run is in flight. An input that no output and no
+// update needs may be left out, unless it alone gives a symbol its number.
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 

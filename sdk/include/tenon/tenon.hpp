@@ -252,7 +252,22 @@ struct Optimizer {
   double clip_norm = 0;         // 0 = no clipping
   uint32_t decay_min_rank = 0;  // weights with a lower rank get no decay
   bool skip_nonfinite = false;
+  std::vector<Value> weights{};  // empty: all trainable ones
+  std::string name{};            // of the step counter; empty = "optimizer"
 };
+
+namespace detail {
+// The numbers of symbols as parallel arrays. Borrows the names.
+struct Numbers {
+  explicit Numbers(const std::vector<std::pair<std::string, int64_t>>& pairs) {
+    for (const auto& [name, number] : pairs)
+      symbols.push_back(str(name)), numbers.push_back(number);
+  }
+  uint32_t count() const { return static_cast<uint32_t>(symbols.size()); }
+  std::vector<tenon_str> symbols;
+  std::vector<int64_t> numbers;
+};
+}  // namespace detail
 
 class Graph {
  public:
@@ -340,10 +355,10 @@ class Graph {
                                          static_cast<uint32_t>(first.size()), last.data(),
                                          static_cast<uint32_t>(last.size())));
   }
-  // Adds one training step for all trainable weights. Returns the global norm of the gradients
-  // before clipping.
+  // Adds one training step. Returns the global norm of the gradients before clipping.
   Value minimize(Value loss, const Optimizer& o) {
-    const tenon_optimizer c = optimizer(o);
+    const std::vector<tenon_value> weights = ids_of(o.weights);
+    const tenon_optimizer c = optimizer(o, weights);
     Value norm;
     detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
     return norm;
@@ -352,7 +367,8 @@ class Graph {
   // step.
   void accumulate(Value loss) { detail::check(tenon_graph_accumulate(handle(), loss.id)); }
   Value apply(const Optimizer& o) {
-    const tenon_optimizer c = optimizer(o);
+    const std::vector<tenon_value> weights = ids_of(o.weights);
+    const tenon_optimizer c = optimizer(o, weights);
     Value norm;
     detail::check(tenon_graph_apply(handle(), &c, &norm.id));
     return norm;
@@ -387,6 +403,25 @@ class Graph {
     }
     return out;
   }
+  // Names and values of the outputs, in the order in which they were added.
+  std::vector<std::pair<std::string, Value>> outputs() const {
+    std::vector<std::pair<std::string, Value>> out;
+    for (uint32_t i = 0; i < tenon_graph_output_count(handle()); ++i) {
+      tenon_str name{};
+      Value v;
+      detail::check(tenon_graph_output_name(handle(), i, &name, &v.id));
+      out.emplace_back(detail::string(name), v);
+    }
+    return out;
+  }
+  // The graph in primitives, see tenon_graph_decompose().
+  Graph decompose(const std::vector<std::pair<std::string, int64_t>>& symbols = {}) const {
+    const detail::Numbers numbers(symbols);
+    tenon_graph* handle = nullptr;
+    detail::check(tenon_graph_decompose(this->handle(), numbers.symbols.data(),
+                                        numbers.numbers.data(), numbers.count(), &handle));
+    return Graph(handle);
+  }
 
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
@@ -396,7 +431,7 @@ class Graph {
     for (Value v : values) ids.push_back(v.id);
     return ids;
   }
-  static tenon_optimizer optimizer(const Optimizer& o) {
+  static tenon_optimizer optimizer(const Optimizer& o, const std::vector<tenon_value>& weights) {
     tenon_optimizer c{};
     c.struct_size = sizeof c;
     c.kind = o.kind;
@@ -411,6 +446,9 @@ class Graph {
     c.weight_decay = o.weight_decay;
     c.clip_norm = o.clip_norm;
     c.decay_min_rank = o.decay_min_rank;
+    c.name = detail::str(o.name);
+    c.weights = weights.empty() ? nullptr : weights.data();
+    c.weight_count = static_cast<uint32_t>(weights.size());
     return c;
   }
   detail::Handle<tenon_graph, tenon_graph_destroy> handle_;
@@ -595,13 +633,10 @@ class Executable {
   tenon_executable* handle() const { return handle_.get(); }
   // Returns the report as JSON, see tenon_executable_report().
   std::string report(const std::vector<std::pair<std::string, int64_t>>& symbols = {}) const {
-    std::vector<tenon_str> names;
-    std::vector<int64_t> numbers;
-    for (const auto& [name, number] : symbols)
-      names.push_back(detail::str(name)), numbers.push_back(number);
+    const detail::Numbers numbers(symbols);
     tenon_text* text = nullptr;
-    detail::check(tenon_executable_report(handle(), names.data(), numbers.data(),
-                                          static_cast<uint32_t>(names.size()), &text));
+    detail::check(tenon_executable_report(handle(), numbers.symbols.data(), numbers.numbers.data(),
+                                          numbers.count(), &text));
     return detail::take(text);
   }
 

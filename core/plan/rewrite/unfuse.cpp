@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legalizes a graph for a device that takes everything but what can be decomposed.
+#include "plan/rewrite/unfuse.hpp"
+
+#include "grad/functions.hpp"
+#include "grad/grad.hpp"
+#include "ir/rewrite.hpp"
+#include "ir/verify.hpp"
+#include "ops/control.hpp"
+#include "plan/rewrite/legalize.hpp"
+
+namespace tenon::core {
+namespace {
+
+std::vector<Verdict> take_all(const Graph& graph, uint32_t) {
+  std::vector<Verdict> verdicts(graph.node_count());
+  for (Verdict& v : verdicts) v.native = true;
+  return verdicts;
+}
+
+// Of a graph without requests.
+Graph decomposed(const Graph& from) {
+  Rewriter rewriter(from);
+  for (NodeId n = 0; n < from.node_count(); ++n) {
+    if (!is_control(from[n])) {
+      rewriter.copy(n);
+      continue;
+    }
+    const Control control = control_of(from, from[n]);
+    const std::vector<Type> types = input_types(from, control);
+    std::vector<FunctionAttr> functions;
+    for (const FunctionAttr& f : control.functions)
+      functions.push_back(std::make_shared<const Graph>(decomposed(*bound_function(f, types))));
+    copy_with_functions(rewriter, from, n, functions);
+  }
+  Graph graph = legalize(rewriter.finish(), {.decompose_all = true}, take_all).graph;
+  for (NodeId n = 0; n < graph.node_count(); ++n)
+    graph.set_marks(n, {.clone = graph[n].clone, .recompute = graph[n].recompute});
+  return graph;
+}
+
+}  // namespace
+
+Graph unfused(const Graph& graph) {
+  verify(graph);
+  Graph out = decomposed(expand_grads(expand_in_functions(bind_functions(graph))));
+  verify(out);
+  return out;
+}
+
+}  // namespace tenon::core
