@@ -2,6 +2,7 @@
 // Cuts a placed graph into regions.
 #include "plan/memory/partition.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <queue>
