@@ -164,8 +164,9 @@ bool Flight::run_one_region() {
         });
       });
       return false;
-    } catch (const std::exception&) {
-      begin_part();  // this thread waits; the region's own failure is the one to report
+    } catch (const std::exception& e) {
+      tell_no_callback(e);  // this thread waits; the region's own failure is the one to report
+      begin_part();
     }
   }
   runner.wait(0);

@@ -4,7 +4,16 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
+
 namespace tenon::core {
+
+void tell_no_callback(const std::exception& why) noexcept {
+  try {
+    log(LogLevel::info, cat("a thread waits for a device that does not call back: ", why.what()));
+  } catch (const std::bad_alloc&) {  // it waits all the same
+  }
+}
 
 void RegionRunner::run(uint32_t region) const {
   throw_if_cancelled(cancel_);

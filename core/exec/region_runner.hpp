@@ -11,6 +11,9 @@
 
 namespace tenon::core {
 
+// Logs that a thread waits for a region, because its event cannot call back.
+void tell_no_callback(const std::exception& why) noexcept;
+
 class RegionRunner {
  public:
   using Streams = std::span<const std::shared_ptr<Stream>>;  // [device], null without streams

@@ -104,7 +104,8 @@ void TaskRun::enqueue(uint32_t task) {
         self->work();
       });
     });
-  } catch (const std::exception&) {
+  } catch (const std::exception& e) {
+    tell_no_callback(e);
     settle(task);  // waits in this thread; the region's own failure is the one to report
   }
 }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../log.hpp"
 #include "cli/lm/model.hpp"
 #include "tenon/tenon.hpp"
 
@@ -82,13 +83,16 @@ inline std::vector<int32_t> tokens_of(const lm::Config& c, int64_t step) {
   return tokens;
 }
 
-// One model under training on one device.
+// One model under training.
 class Trainer {
  public:
   Trainer(const std::string& device, Store& store, const lm::Config& config = small_model())
-      : config_(config), graph_(lm::train_graph(config, {.batch = kBatch})) {
+      : Trainer(ExecutableOptions{.device = device}, store, config,
+                lm::train_graph(config, {.batch = kBatch})) {}
+  Trainer(const ExecutableOptions& options, Store& store, const lm::Config& config, Graph graph)
+      : config_(config), graph_(std::move(graph)) {
     store.add_missing(graph_);
-    executable_.emplace_back(runtime(), graph_, store, ExecutableOptions{.device = device});
+    executable_.emplace_back(runtime(), graph_, store, options);
     context_ = std::make_unique<Context>(executable_[0]);
   }
   void begin(int64_t step) {
@@ -166,40 +170,6 @@ inline double furthest(const std::vector<float>& a, const std::vector<float>& b)
   }
   return most;
 }
-
-// What is logged while it lives.
-class Log {
- public:
-  Log() {
-    tenon_log_to(
-        [](void* user, uint32_t level, tenon_str text) {
-          auto* self = static_cast<Log*>(user);
-          const std::lock_guard lock(self->mutex_);
-          self->lines_.emplace_back(level, std::string(text.data, text.size));
-        },
-        this);
-  }
-  Log(const Log&) = delete;
-  Log& operator=(const Log&) = delete;
-  ~Log() { tenon_log_to(nullptr, nullptr); }
-  // Lines of this level and above; 3 is that of errors.
-  std::vector<std::string> lines(uint32_t least = 0) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> out;
-    for (const auto& [level, text] : lines_)
-      if (level >= least) out.push_back(text);
-    return out;
-  }
-  bool says(std::string_view words) const {
-    for (const std::string& line : lines())
-      if (line.find(words) != std::string::npos) return true;
-    return false;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::pair<uint32_t, std::string>> lines_;
-};
 
 // The text of the error that `call` must fail with.
 inline std::string error_of(const std::function<void()>& call, tenon_code* code = nullptr) {
