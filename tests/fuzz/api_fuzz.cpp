@@ -66,6 +66,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(graph_type),
     TENON_CALL(graph_count),
     TENON_CALL(graph_name),
+    TENON_CALL(graph_output_count),
     TENON_CALL(graph_output_name),
     TENON_CALL(graph_decompose),
     TENON_CALL(graph_minimize),

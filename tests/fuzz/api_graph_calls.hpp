@@ -155,8 +155,8 @@ inline void graph_name(World& w) {
   if (name.filled(good)) read_text(name.value);
   value.filled(good), trainable.filled(good);
 }
+inline void graph_output_count(World& w) { tenon_graph_output_count(w.graphs.any(w.in)); }
 inline void graph_output_name(World& w) {
-  tenon_graph_output_count(w.in.one_in(8) ? nullptr : w.graphs.any(w.in));
   Out<tenon_str> name(w.in);
   Out<tenon_value> value(w.in, Need::optional);
   const bool good =
