@@ -126,7 +126,7 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
       fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
     take_placement(o, options);
-    options.plan.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
+    options.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);
     options.plan.decompose_all = o.flags & TENON_COMPILE_DECOMPOSE_ALL;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/c_struct.hpp"
 #include "ops/build.hpp"
 
 namespace tenon::core {
@@ -70,8 +71,7 @@ class Minimizer {
         o_(optimizer),
         who_(who),
         b_(graph, "optimizer"),
-        name_(optimizer.name.size ? std::string(optimizer.name.data, optimizer.name.size)
-                                  : std::string("optimizer")),
+        name_(optimizer.name.size ? view(optimizer.name) : "optimizer"),
         weights_(weights_of(graph, optimizer, who)) {
     check_options();
     for (Value w : weights_)

@@ -69,6 +69,8 @@ void print(const json& report, bool steps) {
     std::cout << "  " << m["device"].get<std::string>() << ": intermediates peak " << mib(m["peak"])
               << " (bound " << mib(m["bound"]) << "), weights " << mib(m["weights"])
               << ", derived weights " << mib(m["derived_weights"]) << ", state " << mib(m["state"])
+              << ", constants " << mib(m["constants"]) << ", inputs " << mib(m["inputs"])
+              << ", outputs " << mib(m["outputs"])
               << (m["limit"] == 0 ? "" : ", limit " + mib(m["limit"])) << "\n";
 }
 

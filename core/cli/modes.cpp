@@ -118,8 +118,8 @@ Option memory_option() {
   return {.name = "--memory",
           .value = "SIZE,...",
           .help =
-              "the most memory to use, on each device of --device or on all: 6GiB,4GiB; 0: no "
-              "limit",
+              "most memory per device: one size for all, or one for each of --device "
+              "(6GiB,4GiB); 0: no limit",
           .otherwise = "0"};
 }
 

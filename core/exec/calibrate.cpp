@@ -125,9 +125,9 @@ class Measurer {
   }
 
   double seconds_of(const Graph& graph, double seconds = 0) {
-    const ExecutableOptions how{
-        .device = device_->info().id,
-        .plan = {.simplify = false, .fuse = false, .allow_fallback = false}};
+    const ExecutableOptions how{.device = device_->info().id,
+                                .plan = {.simplify = false, .fuse = false},
+                                .allow_fallback = false};
     Context context(std::make_shared<Executable>(runtime_, graph, std::make_shared<Store>(), how));
     for (Value v : graph.inputs()) {
       const Type& type = graph.type(v);

@@ -3,6 +3,7 @@
 #include "exec/context.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "exec/context_text.hpp"
@@ -52,10 +53,8 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
 
 void Context::refuse_missing(std::span<const std::string_view> inputs) const {
   if (inputs.empty()) return;
-  std::string names;
-  for (const std::string_view name : inputs) names += cat(names.empty() ? "'" : ", '", name, "'");
-  fail(Code::invalid_argument, "run of graph '", executable_->graph().name, "': input ", names,
-       " is not set");
+  fail(Code::invalid_argument, "run of graph '", executable_->graph().name, "': input ",
+       list_of("", inputs, std::identity()), " is not set");
 }
 
 Lease& Context::prepare() {
@@ -81,7 +80,7 @@ Lease& Context::prepare() {
     bound = executable_->plan_for(executable_->bind_inputs(types));
   const Plan& plan = bound->plan;
   if (!all_set) {
-    // A plan that is not simplified reads what no output needs.
+    // Ordered nodes, and a plan that is not simplified, read what no output needs.
     for (const PlannedInput& in : plan.inputs)
       if (!in.devices.empty() && !inputs_.contains(in.name)) missing.push_back(in.name);
     refuse_missing(missing);

@@ -251,10 +251,8 @@ std::shared_ptr<Device> Context::device_named(std::string_view id) const {
   const std::shared_ptr<Device> device = executable_->runtime().host.open(id);
   const auto& devices = executable_->devices();
   if (std::ranges::find(devices, device) != devices.end()) return device;
-  std::string known;
-  for (const auto& d : devices) known += cat(known.empty() ? "" : ", ", d->info().id);
   fail(Code::invalid_argument, "device ", device->info().id,
-       ": the executable does not use it; expected one of ", known);
+       ": the executable does not use it; expected one of ", ids_of(devices));
 }
 
 void Context::use_stream(std::string_view id, void* native) {

@@ -2,9 +2,12 @@
 // Checks the types of tensors for a context, and lists the names of a graph. Private to exec.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "host/device.hpp"
 #include "ir/graph.hpp"
 
 namespace tenon::core {
@@ -24,6 +27,11 @@ template <class List, class NameOf>
 std::string list_of(std::string_view before, const List& list, NameOf name_of) {
   std::string text;
   for (const auto& item : list) text += cat(text.empty() ? before : ", ", "'", name_of(item), "'");
+  return text;
+}
+inline std::string ids_of(std::span<const std::shared_ptr<Device>> devices) {
+  std::string text;
+  for (const auto& d : devices) text += cat(text.empty() ? "" : ", ", d->info().id);
   return text;
 }
 inline std::string inputs_of(std::string_view before, const Graph& graph) {

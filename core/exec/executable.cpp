@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
+#include "exec/context_text.hpp"
 #include "ir/rewrite.hpp"
 #include "plan/control.hpp"
 #include "plan/rewrite/bind.hpp"
@@ -36,14 +36,10 @@ std::vector<std::shared_ptr<Device>> open_named(Host& host, const std::string& l
 }
 
 std::vector<bool> needed_values(const Graph& graph) {
-  std::vector<bool> needed(graph.value_count());
-  const std::vector<bool> live = live_nodes(graph);
-  for (NodeId n = 0; n < graph.node_count(); ++n)
-    for (Value v : graph[n].operands)
-      if (v && live[n]) needed[v.id] = true;
-  for (const Output& o : graph.outputs()) needed[o.value.id] = true;
-  for (const Update& u : graph.updates()) needed[u.value.id] = true;
-  return needed;
+  std::vector<Value> leave;
+  for (const Output& o : graph.outputs()) leave.push_back(o.value);
+  for (const Update& u : graph.updates()) leave.push_back(u.value);
+  return needed_for(graph, leave);
 }
 
 bool is_cpu(const std::shared_ptr<Device>& device) { return device->info().kind == "cpu"; }
@@ -100,7 +96,7 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
               info.id, " runs one: plugin ", info.plugin, " takes no lanes"));
   take_pins();
   take_limits();
-  if (options_.plan.allow_fallback)
+  if (options_.allow_fallback)
     if (auto cpu = open_fallback(runtime_->host, devices_)) devices_.push_back(std::move(cpu));
   for (const auto& device : devices_) pools_.push_back(runtime_->arenas->of(device));
   if (graph_.symbols().empty()) plan_for({});
@@ -112,12 +108,10 @@ void Executable::take_pins() {
       return d->info().id == id || d->info().kind == id;
     };
     const auto found = std::ranges::find_if(devices_, is_meant);
-    if (found == devices_.end()) {
-      std::string ids;
-      for (const auto& d : devices_) ids += (ids.empty() ? "" : ", ") + d->info().id;
+    if (found == devices_.end())
       fail(Code::invalid_argument, "pin '", pattern,
-           "': expected one of the executable's devices (", ids, "), got '", name, "'");
-    }
+           "': expected one of the executable's devices (", ids_of(devices_), "), got '", name,
+           "'");
     options_.plan.pins.push_back(
         {pattern, static_cast<uint32_t>(std::distance(devices_.begin(), found))});
   }
@@ -125,10 +119,12 @@ void Executable::take_pins() {
 
 void Executable::take_limits() {
   std::vector<uint64_t>& limits = options_.plan.memory_limits;
+  const bool any = std::ranges::any_of(limits, [](uint64_t limit) { return limit != 0; });
   if (limits.size() == 1) limits.resize(devices_.size(), limits[0]);
   if (!limits.empty() && limits.size() != devices_.size())
     fail(Code::invalid_argument, "memory limits: expected one, or one for each of ",
          devices_.size(), " devices, got ", limits.size());
+  if (!any) limits.clear();
 }
 
 // One call at a time, although several plans may be made at once.
@@ -193,17 +189,12 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   PlanOptions how = options_.plan;
   for (const auto& device : devices_) how.rates.push_back(runtime_->host.rates(device->info().id));
   // Contexts know devices by their place in the list, so all plans must have the same; what keeps
-  // state stays where the app's other executables look for it; pins and limits are of one device.
+  // state stays where the app's other executables look for it; pins and limits name devices by their
+  // place, which the choice would swap.
   how.choose_device = (options_.device.empty() || options_.device == "auto") &&
                       graph_.symbols().empty() && graph_.updates().empty() &&
                       options_.pins.empty() && how.memory_limits.empty();
-  how.home = [&](Space space, std::string_view name) {
-    const std::string home = store_->home(space, std::string(name));
-    const auto is_it = [&](const auto& device) { return device->info().id == home; };
-    const auto found = std::ranges::find_if(devices_, is_it);
-    return found == devices_.end() ? kNone
-                                   : static_cast<uint32_t>(std::distance(devices_.begin(), found));
-  };
+  how.home = homes();
   auto out = bound_plan(make_plan(bound, devices_, how, evaluate));
   if (how.named > 1) keep_homes(out->plan);
   if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
@@ -211,16 +202,37 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   return out;
 }
 
+// Where executables of several devices keep the weights and state of this graph.
+HomeOf Executable::homes() const {
+  std::map<std::pair<Space, std::string>, uint32_t> known;
+  for (const auto* entries : {&graph_.weights(), &graph_.states()})
+    for (Value v : *entries) {
+      const std::pair entry(graph_[v].space, graph_[v].name);
+      const std::string home = store_->home(entry.first, entry.second);
+      for (uint32_t d = 0; d < options_.plan.named; ++d)
+        if (devices_[d]->info().id == home) known.emplace(entry, d);
+    }
+  if (known.empty()) return {};
+  return [known = std::move(known)](Space space, std::string_view name) {
+    const auto found = known.find({space, std::string(name)});
+    return found == known.end() ? kNone : found->second;
+  };
+}
+
 // Later executables of the store place readers there. What several devices read has no home.
 void Executable::keep_homes(const Plan& plan) const {
-  std::vector<std::set<uint32_t>> devices(plan.entries.size());
-  for (const PlannedDerived& d : plan.derived) devices[d.entry].insert(d.device);
+  constexpr uint32_t kSeveral = kNone - 1;
+  std::vector<uint32_t> only(plan.entries.size(), kNone);
+  const auto use = [&](size_t entry, uint32_t device) {
+    only[entry] = only[entry] == kNone || only[entry] == device ? device : kSeveral;
+  };
+  for (const PlannedDerived& d : plan.derived) use(d.entry, d.device);
   for (size_t e = 0; e < plan.entries.size(); ++e) {
     const PlannedEntry& entry = plan.entries[e];
-    devices[e].insert(entry.devices.begin(), entry.devices.end());
-    if (entry.updated) devices[e].insert(entry.update_device);
-    if (devices[e].size() == 1 && *devices[e].begin() < options_.plan.named)
-      store_->keep_home(entry.space, entry.name, plan.devices[*devices[e].begin()]->info().id);
+    for (uint32_t d : entry.devices) use(e, d);
+    if (entry.updated) use(e, entry.update_device);
+    if (only[e] < options_.plan.named)
+      store_->keep_home(entry.space, entry.name, plan.devices[only[e]]->info().id);
   }
 }
 

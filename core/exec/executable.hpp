@@ -20,6 +20,7 @@ namespace tenon::core {
 struct ExecutableOptions {
   std::string device = "auto";  // or a list: "cuda:0,cuda:1"
   PlanOptions plan;             // named, pins and home are set by the executable
+  bool allow_fallback = true;   // to the cpu, where the list does not name it
   std::vector<std::pair<std::string, std::string>> pins{};  // pattern, device of the list
   CompileProgress progress{};                               // of plan.aot; may be empty
 };
@@ -43,7 +44,7 @@ class Executable {
              ExecutableOptions options);
 
   const Graph& graph() const { return graph_; }
-  // Do outputs, updates or ordered nodes need this input?
+  // Does an output or an update need this input?
   bool needs(Value input) const { return needed_[input.id]; }
   Runtime& runtime() const { return *runtime_; }
   const std::shared_ptr<Store>& store() const { return store_; }
@@ -61,6 +62,7 @@ class Executable {
   void take_pins();
   void take_limits();
   std::shared_ptr<const BoundPlan> make(const SymbolNumbers& numbers) const;
+  HomeOf homes() const;
   void keep_homes(const Plan& plan) const;
   CompileProgress progress() const;
 

@@ -201,7 +201,7 @@ bool has_requests_in_functions(const Graph& graph) {
     for (const FunctionAttr& f : control_of(graph, graph[n]).functions) {
       if (has_requests_in_functions(*f)) return true;
       for (NodeId k = 0; k < f->node_count(); ++k)
-        if ((*f)[k].op->schema->level == OpLevel::meta) return true;
+        if ((*f)[k].op->meta()) return true;
     }
   }
   return false;

@@ -206,7 +206,7 @@ bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) 
 
 NodeId first_request(const Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n)
-    if (graph[n].op->schema->level == OpLevel::meta) return n;
+    if (graph[n].op->meta()) return n;
   return kNone;
 }
 

@@ -180,7 +180,7 @@ class Writer {
     std::vector<tenon_blob_node> nodes;
     for (NodeId id : p.nodes) {
       const NodeInfo& n = p.graph[id];
-      check(n.op->schema->level != OpLevel::meta, "blob: ", n.op->name(), " was not expanded");
+      check(!n.op->meta(), "blob: ", n.op->name(), " was not expanded");
       std::vector<uint32_t> operands, results;
       std::vector<tenon_blob_attr> attrs;
       for (Value v : n.operands) operands.push_back(find(v, n.op->name()));

@@ -90,7 +90,7 @@ class Verifier {
 
   void check_types(const NodeInfo& node, const std::string& who) const {
     if (!operands_typed(g_, node)) {
-      if (node.op->schema->level == OpLevel::meta) return;
+      if (node.op->meta()) return;
       for (Value v : node.outputs)
         if (v && g_.type(v).dtype != TENON_DTYPE_NONE)
           bad(who, ": has a type before its operands have theirs");

@@ -35,6 +35,8 @@ inline constexpr EachOnce each_once;
 
 // Floating-point operations of the products in a node: two per multiplied pair.
 double product_flops(const Graph& graph, const NodeInfo& node);
+// Of a product, in the time of a byte moved: a rough guess, for devices without rates.
+inline constexpr double kFlopsPerByte = 64;
 
 // The bytes that a kernel of the node must read and write at least, if updates are in place. If the
 // record has no such slot, those of operands and outputs.

@@ -90,8 +90,7 @@ NodeId add_node(Graph& graph, const tenon_node_desc* node, tenon_value* out_valu
       fail(Code::unsupported, "op ", op, ": version ", desc.version, " is not known here");
     fail(Code::not_found, "op '", op, "' of domain '", domain, "' is not known here");
   }
-  if (record->schema->level == tenon::OpLevel::meta)
-    fail(Code::invalid_argument, "op ", op, ": ", requests);
+  if (record->meta()) fail(Code::invalid_argument, "op ", op, ": ", requests);
   Operands operands;
   for (uint32_t i = 0; i < desc.operand_count; ++i) operands.values.push_back({desc.operands[i]});
   if (desc.list_count) need(desc.lists, "lists");

@@ -180,6 +180,7 @@ struct OpRecord {
   }
   bool is_registered() const { return !label.empty(); }
   bool primitive() const { return schema->level == OpLevel::primitive; }
+  bool meta() const { return schema->level == OpLevel::meta; }
 };
 
 // True for tenon's ops that draw random numbers. A registered op may have any family.

@@ -28,7 +28,6 @@ class Planning {
     options_.decompose_all = options.decompose_all;
     options_.exec_mode = options.exec_mode;
     options_.aot = options.aot;
-    options_.allow_fallback = false;
     for (FunctionAttr& f : control_.functions) f = bound_function(f, types_);
     for (const auto* operands : {&control_.carry, &control_.xs, &control_.captured})
       inputs_.insert(inputs_.end(), operands->begin(), operands->end());

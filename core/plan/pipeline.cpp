@@ -31,7 +31,8 @@ namespace tenon::core {
 namespace {
 
 // Outputs and updates leave from storage of their own: one that names an input, a weight, a
-// constant or state gets a copy, where a node reads it or what it updates.
+// constant or state gets a copy, on the device of a node that reads it, or of one that reads what is
+// updated.
 Graph copy_what_passes_through(const Graph& from) {
   std::vector<uint32_t> device(from.value_count(), kNone);
   for (NodeId n = from.node_count(); n-- > 0;)
@@ -189,7 +190,7 @@ class Planner {
     return verdict;
   }
 
-  // What a device moves while a region begins: rates are known for all devices or for none.
+  // By device: bytes that it moves in the time that starting a region takes; guessed without rates.
   std::vector<double> short_work() const {
     constexpr double kOnHost = 1 << 17, kElsewhere = 1 << 23;  // bytes
     std::vector<double> work;
@@ -209,14 +210,12 @@ class Planner {
     verify(g);
     std::vector<std::string> names;
     for (const auto& d : devices_) names.push_back(d->info().id);
-    LegalGraph legal = legalize(
-        g,
-        {.devices = options_.allow_fallback ? static_cast<uint32_t>(devices_.size())
-                                            : std::min<uint32_t>(options_.named, devices_.size()),
-         .names = names,
-         .decompose_all = options_.decompose_all,
-         .rates = rates_},
-        query);
+    LegalGraph legal = legalize(g,
+                                {.devices = static_cast<uint32_t>(devices_.size()),
+                                 .names = names,
+                                 .decompose_all = options_.decompose_all,
+                                 .rates = rates_},
+                                query);
     if (improve == Improve::simplify_and_join) {
       Claims claims(query);
       legal.graph = simplify(
@@ -282,10 +281,12 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   // the values around it.
   Graph g = expand_in_functions(bind_functions(graph));
   std::vector<std::string> remarks;
-  for (const std::string& pattern : pin_nodes(g, options.pins)) {
-    remarks.push_back(cat("pin '", pattern, "': no node has a name that matches"));
-    log(LogLevel::warning, cat("graph '", graph.name, "': ", remarks.back()));
-  }
+  const auto warn = [&](const std::string& remark) {
+    remarks.push_back(remark);
+    log(LogLevel::warning, cat("graph '", graph.name, "': ", remark));
+  };
+  for (const std::string& pattern : pin_nodes(g, options.pins))
+    warn(cat("pin '", pattern, "': no node has a name that matches"));
   std::vector<Rates> rates = measured_rates(devices, options, remarks);
   if (options.choose_device && rates.size() == 2 && second_is_cheaper(g, devices, rates, remarks)) {
     std::swap(devices[0], devices[1]);
@@ -312,10 +313,9 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
     place_values(planned.legal, planned.regions, options, plan);
     plan.reports = std::move(planned.legal.reports);
     report_functions(plan);
-    again = rooms.take(std::move(plan), estimate);
-    // A plan that follows the weights of others has less choice.
+    again = rooms.take(std::move(plan), estimate, bool(home));
     if (again && std::exchange(home, nullptr))
-      remarks.push_back("weights are moved from where other executables have them, to make room");
+      warn("weights are on other devices than those of other executables, to keep the limits");
   }
   return std::move(rooms).best();
 }

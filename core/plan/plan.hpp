@@ -123,26 +123,25 @@ struct Plan {
   std::vector<OutputSlot> output_slots;
   std::vector<NamedOutput> outputs;
   std::vector<NodeReport> reports;   // per node of the simplified graph
-  std::vector<std::string> remarks;  // about rates and the choice of a device
+  std::vector<std::string> remarks;  // about rates, the choice of devices, pins and memory
 };
 
 struct PlanOptions {
   bool simplify = true;
   bool fuse = true;  // and raise; only with simplify, and not with decompose_all
   bool decompose_all = false;
-  bool allow_fallback = true;
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
   uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
   bool aot = false;    // CompileOptions::aot
-  // Of the devices, in their order, where they are known: what is dearer on the wanted device goes
-  // to another. May be shorter than the devices.
+  // Of the devices, in their order, where they are known: a node that costs less on another device
+  // goes there. May be shorter than the devices.
   std::vector<KnownRates> rates{};
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
   // Of several devices that the app names: the first `named` ones. Nodes are spread over them.
   uint32_t named = 1;
   std::vector<Pin> pins{};
   std::vector<uint64_t> memory_limits{};  // of the named devices, in bytes; 0 or missing = none
-  HomeOf home{};                          // may be empty
+  HomeOf home{};                          // empty: nothing has a home
 };
 
 // The passes in their order: pins, raise, fuse, spread, gradients, simplify, fuse, products,

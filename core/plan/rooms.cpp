@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.hpp"
+
 namespace tenon::core {
 
 Rooms::Rooms(const std::vector<std::shared_ptr<Device>>& devices, const PlanOptions& options) {
@@ -18,8 +20,8 @@ Rooms::Rooms(const std::vector<std::shared_ptr<Device>>& devices, const PlanOpti
   }
 }
 
-// A plan that needs so much where so little was estimated: the room in bytes as spread() estimates
-// them. Returns whether that is another one than before.
+// The room that makes the estimate match the limit, given what the plan really needs. Returns
+// whether it changed.
 bool Rooms::learn(uint32_t device, double need, double estimate) {
   constexpr double kMargin = 0.98;  // what is needed does not grow quite as the estimate does
   if (estimate <= 0) return false;
@@ -29,12 +31,14 @@ bool Rooms::learn(uint32_t device, double need, double estimate) {
   return std::abs(room - before) > 0.01 * before;
 }
 
-bool Rooms::take(Plan plan, std::span<const double> estimate) {
+bool Rooms::take(Plan plan, std::span<const double> estimate, bool follows) {
   constexpr int kMostRounds = 6;
   constexpr double kRoomLeft = 0.9;  // of a limit: with less left it is not worth another plan
   const bool several = limits_.size() > 1;
   double over = 0, later = 0;
   bool over_app = false, any_room = false, news = false;
+  const bool same = std::ranges::equal(estimate, last_estimate_);
+  last_estimate_.assign(estimate.begin(), estimate.end());
   std::string excess;
   for (uint32_t d = 0; d < limits_.size(); ++d) {
     const auto [limit, of_app] = limits_[d];
@@ -57,11 +61,13 @@ bool Rooms::take(Plan plan, std::span<const double> estimate) {
     best_ = std::move(plan);
     over_ = over, later_ = later;
   }
-  return several && news && ++round_ < kMostRounds && (over > 0 || (later > 0 && any_room));
+  const bool may_be_better = over > 0 || (later > 0 && any_room && !follows);
+  return several && news && !same && may_be_better && ++round_ < kMostRounds;
 }
 
 Plan Rooms::best() && {
   if (!best_) fail(Code::out_of_memory, excess_);
+  if (over_ > 0) log(LogLevel::warning, best_->remarks.back());
   return std::move(*best_);
 }
 

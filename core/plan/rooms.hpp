@@ -20,14 +20,15 @@ class Rooms {
   // For spread(). Devices that follow each other and are of one kind are a tier.
   std::span<const SpreadDevice> devices() const { return devices_; }
 
-  // Takes a plan, and what spread() estimated for each device. Returns whether another plan may be
-  // better: this one exceeds a limit, or uses a later tier while an earlier one has room. Then the
-  // rooms are those for the next plan.
-  bool take(Plan plan, std::span<const double> estimate);
+  // Takes a plan, and what spread() estimated for each device. follows: the plan keeps weights where
+  // other executables have them. Returns whether another plan may be better: this one exceeds a
+  // limit, or uses a later tier by choice while an earlier one has room. Then the rooms are those
+  // for the next plan.
+  bool take(Plan plan, std::span<const double> estimate, bool follows);
 
-  // The best plan that was taken. Throws out_of_memory if each exceeds a limit of the app. Where a
-  // device has less memory than the plan needs, that is a remark of the plan: whether it fits is
-  // the device's to say.
+  // The best plan that was taken. Throws out_of_memory if every plan exceeds a limit of the app. A
+  // plan that needs more than a device has is accepted, with a remark and a warning: the device
+  // decides.
   Plan best() &&;
 
  private:
@@ -39,6 +40,7 @@ class Rooms {
 
   std::vector<Limit> limits_;
   std::vector<SpreadDevice> devices_;
+  std::vector<double> last_estimate_;
   int round_ = 0;
   std::optional<Plan> best_;
   double over_ = 0, later_ = 0;  // of the best plan: bytes over limits, bytes on later tiers

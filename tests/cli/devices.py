@@ -54,10 +54,12 @@ with tempfile.TemporaryDirectory() as work:
 
     pinned = tenon("inspect", model, "--part", "eval", "--plugin", ADVERSARY, "--device", BOTH, "--pin", "model.layers.0.*=adversary:1",
                    "--pin", "*=adversary:0")
+    seen = set()
     for line in pinned.splitlines():
         if match := re.match(r"  (?:native|decomposed) +(\S+) +\S+ +(model\.layers\.(\d)\S+)", line):
             check(match[1] == ("adversary:1" if match[3] == "0" else "adversary:0"), line)
-    check("model.layers.0.mlp.down_proj" in pinned, pinned)
+            seen.add(match[3])
+    check(seen == {"0", "1", "2", "3"}, f"nodes of layers {seen}:\n{pinned}")
     # What a training was begun with is kept, but not for other devices.
     kept = work / "kept"
     train(kept, "--device", BOTH, "--memory", "8MiB,9MiB", "--pin", "lm_head=adversary:0", "--stop-after", 2)

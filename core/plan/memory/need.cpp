@@ -10,10 +10,14 @@
 namespace tenon::core {
 namespace {
 
+bool contains(const std::vector<uint32_t>& devices, uint32_t device) {
+  return std::ranges::find(devices, device) != devices.end();
+}
+
 uint64_t constants_of(const Plan& plan, uint32_t device) {
   uint64_t bytes = 0;
   for (const PlannedConstant& c : plan.constants)
-    if (std::ranges::find(c.devices, device) != c.devices.end()) bytes += c.data->size();
+    if (contains(c.devices, device)) bytes += c.data->size();
   for (const PlannedRegion& region : plan.regions)
     if (region.control.plan && region.device == device)
       for (const PlannedFunction& f : region.control.plan->functions)
@@ -25,18 +29,15 @@ uint64_t constants_of(const Plan& plan, uint32_t device) {
 
 MemoryNeed memory_need(const Plan& plan, uint32_t device) {
   MemoryNeed need;
-  const auto reads = [&](const std::vector<uint32_t>& devices) {
-    return std::ranges::find(devices, device) != devices.end();
-  };
   for (const PlannedEntry& e : plan.entries)
-    if (reads(e.devices) || (e.updated && e.update_device == device))
+    if (contains(e.devices, device) || (e.updated && e.update_device == device))
       (e.space == Space::weight ? need.weights : need.state) += type_bytes(e.type);
   for (const PlannedDerived& w : plan.derived)
     if (w.device == device) need.derived += w.size;
   for (const uint64_t chunk : plan.arenas[device].chunks) need.intermediates += chunk;
   need.constants = constants_of(plan, device);
   for (const PlannedInput& in : plan.inputs)
-    if (reads(in.devices)) need.inputs += type_bytes(in.type);
+    if (contains(in.devices, device)) need.inputs += type_bytes(in.type);
   for (const OutputSlot& out : plan.output_slots)
     if (out.device == device) need.outputs += type_bytes(out.type);
   return need;

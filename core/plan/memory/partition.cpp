@@ -31,8 +31,8 @@ std::vector<bool> find_urgent(const Graph& graph, std::span<const uint32_t> devi
   return urgent;
 }
 
-// By device: how many regions there must be before a region begins, as operands tell; of each
-// device the last of them, which comes after the others.
+// By device: the number of the last region (counted from 1) that must end before a region may begin;
+// 0 = none. Only operands count.
 using Waits = std::vector<uint32_t>;
 
 // Nodes by region, devices by turns.
@@ -78,8 +78,8 @@ class Cutting {
   }
   void make_ready(NodeId n) { ready_[device_of_[n]][urgent_[n] ? 0 : 1].push(rank_[n]); }
 
-  // Nodes that would make the region wait for more than it does are left for the next one, so that
-  // this one can begin: unless it is so short that a region of its own costs more.
+  // A node that would make this region wait for more is left for the next region, unless this one
+  // is too short to stand alone.
   void add_region(uint32_t device, Ready& queue) {
     const double short_work = device < short_work_.size() ? short_work_[device] : 0;
     Region region{.device = device, .nodes = {}, .inputs = {}, .outputs = {}};
@@ -87,7 +87,6 @@ class Cutting {
     std::vector<uint32_t> later;  // ranks
     double work = 0;
     const auto take = [&](NodeId n) {
-      wait_for(n, device, before);
       region_of_[n] = static_cast<uint32_t>(regions_.size());
       region.nodes.push_back(n);
       work += work_of(n);
@@ -107,10 +106,11 @@ class Cutting {
       if (graph_[n].hosted && !region.nodes.empty()) break;
       queue.pop();
       Waits with = before;
-      if (!region.nodes.empty() && wait_for(n, device, with)) {
+      if (wait_for(n, device, with) && !region.nodes.empty()) {
         later.push_back(rank_[n]);
         continue;
       }
+      before = std::move(with);
       take(n);
       if (graph_[n].hosted) break;
     }
@@ -138,7 +138,6 @@ class Cutting {
   }
 
   double work_of(NodeId n) const {
-    constexpr double kFlopsPerByte = 64;  // of a product, in the time of a byte moved
     if (graph_[n].op->traits & kView) return 0;
     return least_bytes(graph_, graph_[n]) + product_flops(graph_, graph_[n]) / kFlopsPerByte;
   }

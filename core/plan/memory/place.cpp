@@ -3,6 +3,7 @@
 // the steps get their lanes, with the waits that sharing needs, and what no wait orders lives at
 // once; what has no name is laid out in the arenas.
 #include "base/error.hpp"
+#include "ops/cost.hpp"
 #include "plan/check/contents.hpp"
 #include "plan/check/race.hpp"
 #include "plan/memory/lanes.hpp"
@@ -11,8 +12,6 @@
 
 namespace tenon::core {
 namespace {
-
-constexpr double kFlopsPerByte = 64;  // of a product, in the time of a byte moved; a rough guess
 
 class Placer {
  public:

@@ -50,8 +50,8 @@ class Folder {
     known_.assign(g_.node_count(), false);
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       const NodeInfo& node = g_[n];
-      if (node.op->traits & kOrdered || node.op->schema->level == OpLevel::meta ||
-          is_random(*node.op) || is_control(node) || node.group != kNone || stays_.contains(n))
+      if (node.op->traits & kOrdered || node.op->meta() || is_random(*node.op) ||
+          is_control(node) || node.group != kNone || stays_.contains(n))
         continue;
       uint64_t bytes = 0;
       bool leaves = false;

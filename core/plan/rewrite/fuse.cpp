@@ -47,7 +47,7 @@ class Finder {
         notes_(graph.node_count()),
         claims_(query) {
     for (NodeId n = 0; n < graph.node_count(); ++n)
-      if (graph[n].op->schema->level == OpLevel::meta)
+      if (graph[n].op->meta())
         for (Value v : graph[n].operands)
           if (v) asked_for_[v.id] = true;
   }

@@ -32,7 +32,7 @@ class Hoister {
     for (uint32_t v = 0; v < g_.value_count(); ++v) same_.push_back(Value{v});
     for (const Output& o : g_.outputs()) leaves_[o.value.id] = true;
     for (const Update& u : g_.updates()) leaves_[u.value.id] = true;
-    // The reader's device would have to compute it, which may refuse to.
+    // A value that crosses to another device stays: the reader's device might refuse to compute it.
     for (NodeId n = 0; n < g_.node_count(); ++n)
       for (Value v : g_[n].operands)
         if (v && g_[v].node != kNone && g_[g_[v].node].device != g_[n].device) leaves_[v.id] = true;

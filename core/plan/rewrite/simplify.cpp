@@ -131,8 +131,7 @@ class Sweep {
     const NodeInfo& old = from_[id];
     NodeInfo node = old;  // as it will be: operands of the new graph
     for (Value& v : node.operands) v = map_value(v);
-    const bool fixed =
-        old.op->traits & kOrdered || old.op->schema->level == OpLevel::meta || old.group != kNone;
+    const bool fixed = old.op->traits & kOrdered || old.op->meta() || old.group != kNone;
     if (!fixed && apply_identity(old, node)) {
       changed = true;
       return;

@@ -19,7 +19,6 @@ namespace {
 
 constexpr double kSlack = 0.1;  // of a device's part: how far its end may lie from the ideal point
 
-bool is_request(const NodeInfo& node) { return node.op->schema->level == OpLevel::meta; }
 bool is_entry(const ValueInfo& v) { return v.space == Space::weight || v.space == Space::state; }
 
 bool has_name(const Graph& graph, const NodeInfo& node) {
@@ -69,7 +68,7 @@ class Spreading {
   // Requests for gradients, and what depends on one.
   void find_late() {
     for (NodeId n = 0; n < g_.node_count(); ++n)
-      late_[n] = is_request(g_[n]) || std::ranges::any_of(g_[n].operands, [&](Value v) {
+      late_[n] = g_[n].op->meta() || std::ranges::any_of(g_[n].operands, [&](Value v) {
                    return maker(v) != kNone && late_[maker(v)];
                  });
   }
@@ -92,13 +91,13 @@ class Spreading {
   // operands is rather copied.
   uint32_t device_of_entries(const NodeInfo& node) const {
     constexpr double kSmall = 1.0 / 16;
-    double least = 0, most = 0;
+    double largest_entry = 0, largest_other = 0;
     for (Value v : node.operands) {
       if (!v) continue;
-      double& largest = is_entry(g_[v]) ? most : least;
+      double& largest = is_entry(g_[v]) ? largest_entry : largest_other;
       largest = std::max(largest, bytes(v));
     }
-    least = std::max(least * kSmall, most);
+    const double least = std::max(largest_entry, largest_other * kSmall);
     for (Value v : node.operands)
       if (v && is_entry(g_[v]) && entry_device_[v.id] != kNone && bytes(v) >= least)
         return entry_device_[v.id];
@@ -149,7 +148,7 @@ class Spreading {
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (!late_[n]) continue;
       const NodeInfo& node = g_[n];
-      if (is_request(node)) {
+      if (node.op->meta()) {
         any = true;
         for (size_t k = 1; k < node.operands.size(); ++k) {
           const Value v = node.operands[k];
@@ -184,12 +183,8 @@ class Spreading {
 
   // Weights have homes already: nodes without one go where what they read was made.
   void follow() {
-    uint32_t device = 0;
-    for (NodeId n = 0; n < g_.node_count(); ++n)
-      if (!late_[n] && fixed_[n] != kNone) {
-        device = fixed_[n];
-        break;
-      }
+    const auto first = std::ranges::find_if(fixed_, [](uint32_t d) { return d != kNone; });
+    uint32_t device = first == fixed_.end() ? 0 : *first;
     for (NodeId n = 0; n < g_.node_count(); ++n) {
       if (late_[n]) continue;
       const NodeId last = last_maker(g_, g_[n]);
@@ -202,7 +197,8 @@ class Spreading {
   }
 
   void cut() {
-    const std::vector<double> part = parts();
+    std::vector<double> free;
+    const std::vector<double> part = parts(free);
     const std::vector<double> crossing = crossing_bytes();
     std::vector<double> before(g_.node_count() + 1);  // cost of the free nodes before a node
     for (NodeId n = 0; n < g_.node_count(); ++n)
@@ -212,8 +208,9 @@ class Spreading {
     for (size_t d = 0; d + 1 < devices_.size(); ++d) {
       ideal += part[d];
       if (ideal >= before.back()) break;
-      end[d] = end_of(d ? end[d - 1] : 0, ideal, kSlack * std::min(part[d], part[d + 1]), before,
-                      crossing);
+      const NodeId begin = d ? end[d - 1] : 0;
+      end[d] = end_of(begin, ideal, kSlack * std::min(part[d], part[d + 1]),
+                      before[begin] + free[d], before, crossing);
     }
     uint32_t device = 0;
     for (NodeId n = 0; n < g_.node_count(); ++n) {
@@ -222,23 +219,27 @@ class Spreading {
     }
   }
 
-  // The node that begins the next stretch: near the ideal cost, and few bytes cross before it. Of
-  // equal ones the last, so that what costs nothing stays with what it reads.
-  static NodeId end_of(NodeId begin, double ideal, double slack, const std::vector<double>& before,
-                       const std::vector<double>& crossing) {
+  // The node that begins the next stretch: near the ideal cost, not behind the most that there is
+  // room for, and few bytes cross before it. Of equal ones the last, so that what costs nothing
+  // stays with what it reads.
+  static NodeId end_of(NodeId begin, double ideal, double slack, double most,
+                       const std::vector<double>& before, const std::vector<double>& crossing) {
     NodeId best = begin;
-    auto least = std::tuple(true, std::numeric_limits<double>::infinity(), 0.0);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    auto least = std::tuple(true, true, kInfinity, kInfinity);
     for (NodeId p = begin; p < before.size(); ++p) {
       const double far = std::abs(before[p] - ideal);
-      const auto key =
-          far <= slack ? std::tuple(false, crossing[p], far) : std::tuple(true, far, crossing[p]);
+      const bool near = far <= slack;
+      const auto key = std::tuple(before[p] > most, !near, near ? crossing[p] : far, far);
       if (key <= least) best = p, least = key;
     }
     return best;
   }
 
-  // How many of the free bytes each device gets.
-  std::vector<double> parts() const {
+  // How many bytes of the free nodes each device gets. free: gets the room that each has for them.
+  std::vector<double> parts(std::vector<double>& free) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    free.assign(devices_.size(), kInfinity);
     std::vector<double> used(devices_.size());
     double left = 0;
     for (NodeId n = 0; n < g_.node_count(); ++n) {
@@ -250,10 +251,9 @@ class Spreading {
       size_t to = from;
       double room = 0;
       bool known = true;
-      std::vector<double> free(devices_.size());
       for (; to < devices_.size() && devices_[to].tier == devices_[from].tier; ++to) {
         known &= devices_[to].room > 0;
-        free[to] = std::max(devices_[to].room - used[to], 0.0);
+        if (devices_[to].room > 0) free[to] = std::max(devices_[to].room - used[to], 0.0);
         room += free[to];
       }
       const bool last = to == devices_.size();
@@ -289,7 +289,7 @@ class Spreading {
     if (is_entry(info)) return entry_device_[v.id];
     if (info.space != Space::node) return kNone;
     const NodeInfo& node = g_[info.node];
-    return is_request(node) ? device_of(node.operands[info.output + 1]) : node.device;
+    return node.op->meta() ? device_of(node.operands[info.output + 1]) : node.device;
   }
 
   void place_late() {
@@ -304,7 +304,7 @@ class Spreading {
   // then crosses from device to device once.
   uint32_t place_of_late(const NodeInfo& node) const {
     if (node.pinned) return node.device;
-    if (is_request(node)) return device_of(node.operands[0]);
+    if (node.op->meta()) return device_of(node.operands[0]);
     uint32_t device = device_of_entries(node);
     if (device != kNone) return device;
     double most = -1;
@@ -337,7 +337,7 @@ std::vector<std::string> pin_nodes(Graph& graph, std::span<const Pin> pins) {
   };
   for (NodeId n = 0; n < graph.node_count(); ++n) {
     const NodeInfo& node = graph[n];
-    if (is_request(node)) continue;
+    if (node.op->meta()) continue;
     const std::string name = node_name(graph, node);
     bool is_pinned = false;
     for (size_t k = 0; k < pins.size(); ++k) {

@@ -18,22 +18,23 @@ std::vector<Verdict> take_all(const Graph& graph, uint32_t) {
   return verdicts;
 }
 
-// Of a graph without requests.
+// Of a graph without requests. Functions come last: a decomposition may add some.
 Graph decomposed(const Graph& from) {
-  Rewriter rewriter(from);
-  for (NodeId n = 0; n < from.node_count(); ++n) {
-    if (!is_control(from[n])) {
+  const Graph flat = legalize(from, {.decompose_all = true}, take_all).graph;
+  Rewriter rewriter(flat);
+  for (NodeId n = 0; n < flat.node_count(); ++n) {
+    if (!is_control(flat[n])) {
       rewriter.copy(n);
       continue;
     }
-    const Control control = control_of(from, from[n]);
-    const std::vector<Type> types = input_types(from, control);
+    const Control control = control_of(flat, flat[n]);
+    const std::vector<Type> types = input_types(flat, control);
     std::vector<FunctionAttr> functions;
     for (const FunctionAttr& f : control.functions)
       functions.push_back(std::make_shared<const Graph>(decomposed(*bound_function(f, types))));
-    copy_with_functions(rewriter, from, n, functions);
+    copy_with_functions(rewriter, flat, n, functions);
   }
-  Graph graph = legalize(rewriter.finish(), {.decompose_all = true}, take_all).graph;
+  Graph graph = rewriter.finish();
   for (NodeId n = 0; n < graph.node_count(); ++n)
     graph.set_marks(n, {.clone = graph[n].clone, .recompute = graph[n].recompute});
   return graph;

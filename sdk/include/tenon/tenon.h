@@ -438,9 +438,8 @@ typedef struct tenon_optimizer {
 
 // Adds a training step: gradients of the loss, clipping, optimizer, updates. The optimizer's state
 // is named "<weight>.m" and so on, its step counter "<name>.step"; tenon_store_add_missing()
-// creates it. A half-precision weight has an f32 master
-// as state "<weight>.master": the step updates the master and writes its rounded value to the
-// weight.
+// creates it. A half-precision weight has an f32 master as state "<weight>.master": the step
+// updates the master and writes its rounded value to the weight.
 // out_norm, which may be NULL, gets the global norm of the gradients before clipping, an f32
 // scalar.
 TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value loss,
@@ -451,8 +450,9 @@ TENON_API tenon_status* tenon_graph_minimize(tenon_graph* graph, tenon_value los
 // accumulate() adds the gradients of the loss to state "<weight>.grad" and counts its runs in
 // "optimizer.count". apply(), in a graph with the same trainable weights, divides by that count,
 // does the optimizer's step and resets both. N runs of the first graph and one of the second equal
-// one step on the mean of the N losses. With several optimizers, the second graph has one apply()
-// for each.
+// one step on the mean of the N losses. Several optimizers: one apply() for each, all in the second
+// graph, because they share the count. Together they name all trainable weights: each resets the
+// sums of its own.
 TENON_API tenon_status* tenon_graph_accumulate(tenon_graph* graph, tenon_value loss);
 TENON_API tenon_status* tenon_graph_apply(tenon_graph* graph, const tenon_optimizer* optimizer,
                                           tenon_value* out_norm);
@@ -569,7 +569,7 @@ typedef struct tenon_executable_options {
   uint32_t (*progress)(void* user, uint32_t done, uint32_t total);
   void* progress_user;
 
-  // (optional) Nodes that go to a device of the list. Parallel arrays: patterns of names as in
+  // (optional) Pins: put nodes on a device of the list. Parallel arrays: patterns of names as in
   // fnmatch(3) ("layers.1?.*"), and ids of devices, or kinds: the first of that kind in the list. A
   // node's name is its provenance, or that of its first output, in the graph as it was built; where
   // several patterns match, the first counts. A node without a name that reads neither weights nor
@@ -578,23 +578,27 @@ typedef struct tenon_executable_options {
   const tenon_str* pin_patterns;
   const tenon_str* pin_devices;
 
-  // (optional) The most bytes that the graph may need on a device: weights and state, also those
-  // that other executables use too, intermediates, constants, inputs and outputs. One number for
-  // each device of the list, or one for all; 0 = no limit. A cpu that the list does not name has no
-  // limit. If no plan is found that keeps the limits, compiling fails with TENON_OUT_OF_MEMORY.
+  // (optional) The most bytes that the graph may need on a device: weights and state, including
+  // those shared with other executables, intermediates, constants, inputs and outputs. One number
+  // for each device of the list, or one for all; 0 = no limit. A cpu that the list does not name
+  // has no limit. If no plan is found that keeps the limits, compiling fails with
+  // TENON_OUT_OF_MEMORY.
   const uint64_t* memory_limits;
   uint32_t memory_limit_count;
   uint32_t pin_count;
 } tenon_executable_options;
 
-// Several devices. They may be of any plugins, each named once. Those of one kind that follow each
-// other share the graph: each gets a stretch of its nodes, in the order in which the graph was built, so that
-// weights, state and intermediates take equal parts of the devices' memory. What does not fit there
-// goes to the devices that follow in the list. A stretch ends where few bytes have to be copied to
-// the next device. A node that its device refuses goes to the first device of the list that takes
-// it, or to the cheapest if the rates of all are measured. Parts that do not depend on each other
-// run at the same time. A weight or state that several executables of a store use stays where the
-// first of them put it, unless a limit forbids that; the report says so.
+// Several devices, of any plugins, each named once:
+//   - Neighbours of one kind share the graph by memory: each gets a run of consecutive nodes, in
+//     the order in which the graph was built, so that weights, state and intermediates take equal
+//     parts of the devices' memory. A run of nodes ends where few bytes have to be copied.
+//   - What neighbours have no room for goes to the devices behind them.
+//   - A node that its device refuses goes to the first device of the list that takes it, or to the
+//     cheapest if the rates of all are measured.
+//   - Parts that do not depend on each other run at the same time.
+//   - Executables with a list that share a store place each weight and state on the device where
+//     the first of them put it. If a limit forbids that, a later one keeps copies elsewhere; the
+//     log and the report say so.
 
 // Compiles a graph, which is copied. A graph with symbols is compiled once for each set of sizes
 // that runs bring. options may be NULL.
@@ -631,8 +635,9 @@ TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
 TENON_API void tenon_context_destroy(tenon_context* context);
 
 // Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
-// Ends a binding of the input. Fails while a run is in flight. An input that no output and no
-// update needs may be left out, unless it alone gives a symbol its number.
+// Ends a binding of the input. Fails while a run is in flight. An input may be left out if no
+// output, no update and no ordered node needs it, unless it alone gives a symbol its number, or the
+// graph is compiled with TENON_COMPILE_NO_SIMPLIFY and a node reads it.
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 
