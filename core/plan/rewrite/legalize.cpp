@@ -2,6 +2,7 @@
 // Finds a place for each node: native, decomposed, on another device, or refused.
 #include "plan/rewrite/legalize.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
