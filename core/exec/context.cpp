@@ -28,13 +28,24 @@ Context::~Context() {
 }
 
 void Context::forbid_in_flight(const char* what) {
-  if (!flight_) return;
-  if (!flight_->done())
+  if (flight_ && !flight_->done())
     fail(Code::invalid_argument, "context: ", what, " while a run is under way; wait for it first");
+  take_next_inputs();
+}
+
+void Context::take_next_inputs() {
+  for (auto& [name, next] : std::exchange(next_inputs_, {})) put(name, std::move(next));
+}
+
+void Context::put(const std::string& name, NextInput&& next) {
+  Input& input = inputs_[name];
+  input.type = next.type;
+  input.content = std::move(next.content);
+  input.version = ++versions_;
+  if (const auto old = std::exchange(input.bound, nullptr)) forget(old, true);
 }
 
 void Context::set(std::string_view name, const Type& type, std::span<const std::byte> content) {
-  forbid_in_flight("an input is set");
   const Graph& graph = executable_->graph();
   const Value v = graph.find(Space::input, name);
   if (!v)
@@ -44,11 +55,17 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
   if (const uint64_t size = type_bytes(type); content.size() != size)
     fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ",
          content.size());
+  if (flight_ && !flight_->done()) {  // it may read the content, and once more if it is repeated
+    next_inputs_.insert_or_assign(std::string(name),
+                                  NextInput{type, {content.begin(), content.end()}});
+    return;
+  }
+  take_next_inputs();
+  // In place, without an allocation.
   Input& input = inputs_[std::string(name)];
-  input.type = type;
-  input.content.assign(content.begin(), content.end());
-  input.version = ++versions_;
-  if (const auto old = std::exchange(input.bound, nullptr)) forget(old, true);
+  Bytes kept = std::move(input.content);
+  kept.assign(content.begin(), content.end());
+  put(std::string(name), {type, std::move(kept)});
 }
 
 void Context::refuse_missing(std::span<const std::string_view> inputs) const {

@@ -67,7 +67,8 @@ class Context {
   explicit Context(std::shared_ptr<Executable> executable);
   ~Context();  // waits for a run under way
 
-  // dense content; strides are the caller's business. Ends a binding of the input.
+  // dense content; strides are the caller's business. Ends a binding of the input. While a run is
+  // under way, this is for the runs after it.
   void set(std::string_view input, const Type& type, std::span<const std::byte> content);
   // Following runs read the input, or write the output, of this name in memory of the app.
   void bind(std::string_view name, std::shared_ptr<AppTensor> memory);
@@ -107,6 +108,12 @@ class Context {
     uint64_t version = 0;                // of the content; 0: not set
     std::shared_ptr<AppTensor> bound{};  // in place of the content
   };
+  struct NextInput {
+    Type type;
+    Bytes content;
+  };
+  void take_next_inputs();
+  void put(const std::string& name, NextInput&& next);
   void refuse_missing(std::span<const std::string_view> inputs) const;
   Lease& prepare();
   void find_entries(Lease& lease);
@@ -135,6 +142,7 @@ class Context {
 
   std::shared_ptr<Executable> executable_;
   std::map<std::string, Input, std::less<>> inputs_;
+  std::map<std::string, NextInput> next_inputs_;  // set while a run is under way
   std::map<std::string, std::shared_ptr<AppTensor>, std::less<>> bound_outputs_;
   uint64_t bindings_ = 1;  // number of changes to the bindings
   uint64_t versions_ = 0;  // of contents of inputs

@@ -112,6 +112,73 @@ TEST_CASE("cancel: between the steps of one region") {
   }
 }
 
+TEST_CASE("inputs that are set while a run is in flight are those of the next run") {
+  const std::string text = R"(graph {
+  input x: f32[4]
+  input most: f32[]
+  const two: f32[] = {2}
+  y = binary(x, two) {kind="mul"}
+  (last, _) = while([x, most]) {cond=graph {
+    input x: f32[4]
+    input most: f32[]
+    r = reduce(x) {kind="max", axes=[0]}
+    go = compare(r, most) {kind="lt"}
+    output "go" = go
+  }, body=graph {
+    input x: f32[4]
+    input most: f32[]
+    const one: f32[] = {1}
+    y = binary(x, one) {kind="add"}
+    output "x" = y
+    output "most" = most
+  }}
+  output "y" = y
+  output "last" = last
+})";
+  for (const std::string device : kDevices) {
+    CAPTURE(device);
+    Subject s(device, text);
+    s.context.set("x", {4}, Floats{1, 2, 3, 4});
+    s.context.set("most", std::numeric_limits<float>::infinity());
+    s.context.run_async();  // for ever
+    CHECK_FALSE(s.context.done());
+    s.context.set("x", {4}, Floats{9, 9, 9, 9});
+    s.context.set("x", {4}, Floats{5, 6, 7, 8});  // the last one holds
+    s.context.set("most", 10.f);
+    CHECK(says(error_of([&] { s.context.set("x", {3}, Floats(3)); }), {"input 'x'", "f32[4]"}));
+    CHECK(says(error_of([&] { s.context.set("z", {4}, Floats(4)); }), {"'z'"}));
+    Floats memory = {1, 2, 3, 4};
+    CHECK(
+        says(error_of([&] { s.context.bind("x", {4}, std::span<float>(memory)); }), {"under way"}));
+    CHECK_FALSE(s.context.done());
+    s.context.cancel();
+    CHECK(end_of(s.context) == TENON_CANCELLED);
+    s.context.run();
+    CHECK(s.context.get<float>("last") == Floats{7, 8, 9, 10});
+    // What is set or bound after the run comes after what was set during it.
+    s.context.set("most", std::numeric_limits<float>::infinity());
+    s.context.run_async();
+    s.context.set("x", {4}, Floats{0, 0, 0, 0});
+    s.context.set("most", 3.f);
+    s.context.cancel();
+    CHECK(end_of(s.context) == TENON_CANCELLED);
+    s.context.bind("x", {4}, std::span<float>(memory));
+    s.context.set("most", 5.f);
+    s.context.run();
+    CHECK(s.context.get<float>("last") == Floats{2, 3, 4, 5});
+    s.context.unbind("x");
+    // Batch after batch: each is prepared while the one before may still run.
+    s.context.set("most", 6.f);
+    s.context.set("x", {4}, Floats(4, 0));
+    for (int k = 0; k < 200; ++k) {
+      s.context.run_async();
+      s.context.set("x", {4}, Floats(4, static_cast<float>(k + 1)));
+      s.context.wait();
+      CHECK(s.context.get<float>("y")[3] == static_cast<float>(2 * k));
+    }
+  }
+}
+
 TEST_CASE("cancel: without a run in flight nothing happens") {
   Subject s("cpu:0", chain(2));
   s.context.cancel();
