@@ -6,6 +6,7 @@
 #include "api/door.hpp"
 #include "exec/calibrate.hpp"
 #include "host/rates_check.hpp"
+#include "tenon/tenon_tune.h"
 
 using namespace tenon::core;
 

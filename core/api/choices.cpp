@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/door.hpp"
+#include "tenon/tenon_tune.h"
 
 using namespace tenon::core;
 

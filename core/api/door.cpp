@@ -14,6 +14,8 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
   desc.index = -1;
   try {
     throw;
+  } catch (const StepError& e) {
+    return make_status(e);
   } catch (const DeviceError& e) {
     desc.code = static_cast<tenon_code>(e.code());
     desc.text = c_str(e.what());
@@ -56,6 +58,24 @@ using namespace tenon::core;
 
 tenon_code tenon_status_code(const tenon_status* status) { return status_code(status); }
 tenon_str tenon_status_text(const tenon_status* status) { return status_text(status); }
+tenon_status* tenon_status_where(const tenon_status* status, tenon_status_place* out_place) {
+  return door("tenon_status_where", [&] {
+    need(out_place, "out_place");
+    const StatusPlace known = status_place(status);
+    tenon_status_place place{};
+    place.run_id = known.run_id;
+    place.index = known.index;
+    place.step = TENON_NONE;
+    place.retryable = known.retryable;
+    if (known.at) {
+      place.node = c_str(known.at->node);
+      place.op = c_str(known.at->op);
+      place.device = c_str(known.at->device);
+      place.step = known.at->step;
+    }
+    give(*out_place, place, "out_place");
+  });
+}
 void tenon_status_release(tenon_status* status) { release_status(status); }
 
 tenon_str tenon_code_name(tenon_code code) {

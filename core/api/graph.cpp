@@ -172,6 +172,18 @@ tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
   });
 }
 
+tenon_status* tenon_graph_dtype(tenon_graph* graph, tenon_value value, tenon_dtype* out_dtype) {
+  return door("tenon_graph_dtype", [&] {
+    tenon_graph& g = need(graph, "graph");
+    need(out_dtype, "out_dtype");
+    const DType dtype = g.dtypes.of(g.graph, value_in(g.graph, value, "dtype"));
+    if (dtype == TENON_DTYPE_NONE)
+      fail(Code::unsupported, "dtype: value ", value,
+           " depends on symbols, and a node before it refuses the numbers that were tried for them");
+    *out_dtype = dtype;
+  });
+}
+
 uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space) {
   return graph ? static_cast<uint32_t>(values_of(graph->graph, space).size()) : 0;
 }

@@ -9,6 +9,7 @@
 #include "ops/record.hpp"
 #include "ops/registry.hpp"
 #include "tenon/node.hpp"
+#include "tenon/tenon_debug.h"
 
 using namespace tenon::core;
 

@@ -3,6 +3,7 @@
 #include "api/door.hpp"
 #include "api/trace_json.hpp"
 #include "base/file.hpp"
+#include "tenon/tenon_debug.h"
 
 using namespace tenon::core;
 

@@ -59,10 +59,13 @@ void RegionRunner::run_hosted(uint32_t region) const {
                                  ? ""
                                  : cat(", trip ", hosted.run->trips_begun() - 1);
     const NodeReport* node = report == kNone ? nullptr : &at.plan->reports[report];
-    throw DeviceError(e.code(),
-                      cat("run ", run_id_, ": ", at.where, trip, ": ",
-                          node ? cat(node->op, " '", node->name, "': ") : "", e.what()),
-                      run_id_, TENON_NONE, e.index(), e.retryable());
+    throw StepError(e,
+                    cat("run ", run_id_, ": ", at.where, trip, ": ",
+                        node ? cat(node->op, " '", node->name, "': ") : "", e.what()),
+                    run_id_,
+                    {.node = node ? node->name : "",
+                     .op = node ? node->op : "",
+                     .device = at.plan->devices[at.plan->regions[at.region].device]->info().id});
   }
 }
 
@@ -122,9 +125,15 @@ void RegionRunner::explain(const DeviceError& error, uint32_t region) const {
       error.step() < planned.report_of_step.size() ? planned.report_of_step[error.step()] : kNone;
   if (report == kNone) throw DeviceError(error);
   const NodeReport& node = plan().reports[report];
-  throw DeviceError(error.code(),
-                    cat("run ", run_id_, ": ", node.op, " '", node.name, "': ", error.what()),
-                    error.run_id(), error.step(), error.index(), error.retryable());
+  uint32_t step = error.step();
+  for (uint32_t r = 0; r < region; ++r)
+    step += static_cast<uint32_t>(plan().regions[r].report_of_step.size());
+  throw StepError(error, cat("run ", run_id_, ": ", node.op, " '", node.name, "': ", error.what()),
+                  error.run_id(),
+                  {.node = node.name,
+                   .op = node.op,
+                   .device = plan().devices[planned.device]->info().id,
+                   .step = step});
 }
 
 }  // namespace tenon::core

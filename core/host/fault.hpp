@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that an app or a test requested (tenon_runtime_fault in tenon.h): calls of plugins fail
+// Faults that an app or a test requested (tenon_runtime_fault in tenon_debug.h): calls of plugins fail
 // without reaching the plugin. Without a fault, nothing is counted.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace tenon::core {
 class Plugin;
 struct DeviceInfo;
 
-// Groups of slots that can fail. The values are those of TENON_FAULT_* in tenon.h.
+// Groups of slots that can fail. The values are those of TENON_FAULT_* in tenon_debug.h.
 enum FaultCall : uint32_t {
   kFaultOpen = 1,           // device_open
   kFaultAllocate = 2,       // buffer_create

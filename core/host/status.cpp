@@ -2,6 +2,7 @@
 // Creates, registers, reads and releases status objects.
 #include "host/status.hpp"
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,7 @@ struct tenon_status {
   uint32_t flags = 0;
   std::string text, origin;
   std::unique_ptr<tenon_status> cause;
+  tenon::core::FailedNode at;
   uint64_t run_id = 0;
   uint32_t step = TENON_NONE;
   int64_t index = -1;
@@ -127,6 +129,23 @@ tenon_status* make_status(const tenon_status_desc* desc) noexcept {
   }
 }
 
+tenon_status* make_status(const StepError& error) noexcept {
+  tenon_status_desc desc{};
+  desc.struct_size = sizeof desc;
+  desc.code = static_cast<tenon_code>(error.code());
+  desc.text = {error.what(), std::strlen(error.what())};
+  desc.flags = error.retryable() ? TENON_STATUS_RETRYABLE : 0;
+  desc.run_id = error.run_id();
+  desc.step = error.step();
+  desc.index = error.index();
+  tenon_status* const status = make_status(&desc);
+  try {
+    if (status != &registry().no_memory) status->at = error.at();
+  } catch (const std::bad_alloc&) {  // the text says it too
+  }
+  return status;
+}
+
 void release_status(tenon_status* status) noexcept {
   if (status && registry().take(status)) delete status;
 }
@@ -139,6 +158,12 @@ tenon_code status_code(const tenon_status* status) noexcept {
 tenon_str status_text(const tenon_status* status) noexcept {
   if (!status || !registry().holds(status)) return {"", 0};
   return {status->text.data(), status->text.size()};
+}
+
+StatusPlace status_place(const tenon_status* status) noexcept {
+  if (!status || !registry().holds(status)) return {};
+  return {&status->at, status->run_id, status->index,
+          (status->flags & TENON_STATUS_RETRYABLE) != 0};
 }
 
 size_t live_status_count() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "tenon/backend.h"
@@ -33,6 +34,24 @@ class DeviceError : public Error {
   bool retryable_;
 };
 
+// Where a run failed.
+struct FailedNode {
+  std::string node{}, op{}, device{};
+  uint32_t step = TENON_NONE;  // among all steps of the plan, region after region
+};
+
+// A failure of a step of a run.
+class StepError : public DeviceError {
+ public:
+  StepError(const DeviceError& error, const std::string& text, uint64_t run_id, FailedNode at)
+      : DeviceError(error.code(), text, run_id, error.step(), error.index(), error.retryable()),
+        at_(std::move(at)) {}
+  const FailedNode& at() const { return at_; }
+
+ private:
+  FailedNode at_;
+};
+
 // Throws DeviceError unless status is null, and releases it. The first words of the text are the
 // origin that the status names.
 void check(tenon_status* status);
@@ -40,9 +59,18 @@ void check(tenon_status* status);
 void check(tenon_status* status, const Plugin& plugin, const char* slot);
 
 tenon_status* make_status(const tenon_status_desc* desc) noexcept;
+tenon_status* make_status(const StepError& error) noexcept;
 void release_status(tenon_status* status) noexcept;
 tenon_code status_code(const tenon_status* status) noexcept;
 tenon_str status_text(const tenon_status* status) noexcept;
+// What a status knows of a failed run. For a status that is not live: nothing.
+struct StatusPlace {
+  const FailedNode* at = nullptr;  // of the status; null: unknown
+  uint64_t run_id = 0;
+  int64_t index = -1;
+  bool retryable = false;
+};
+StatusPlace status_place(const tenon_status* status) noexcept;
 
 // The number of statuses that were not released, without causes.
 size_t live_status_count();

@@ -2,11 +2,13 @@
 // Nodes and types of the C interface (op.h), to and from the graph.
 #pragma once
 
+#include "ir/dtypes.hpp"
 #include "ir/graph.hpp"
 #include "tenon/op.h"
 
 struct tenon_graph {
   tenon::core::Graph graph;
+  tenon::core::DTypes dtypes{};  // of the graph
 };
 
 namespace tenon::core {

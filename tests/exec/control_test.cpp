@@ -515,6 +515,9 @@ TEST_SUITE("exec/control") {
         CHECK(what.find("scan 'walk', function body") != std::string::npos);
         CHECK(what.find("gather '") != std::string::npos);
         CHECK(what.find("lookup'") != std::string::npos);
+        CHECK(e.place().node.ends_with("lookup"));
+        CHECK(e.place().op == "gather");
+        CHECK(e.place().device == where.device);
         if (where.device == "cpu:0" || !where.loops_stay)
           CHECK(what.find("trip 2") != std::string::npos);
       }

@@ -2,6 +2,7 @@
 // What a run reads, updates and gives, by value, on every kind of device; and what it says when
 // something is wrong.
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "rig.hpp"
 
@@ -390,6 +391,24 @@ TEST_SUITE("exec/failure") {
       CHECK(says(error_of([&] { run.wait(); }, &code), {"pick.rows"}));
       CHECK(code == TENON_INDEX_OUT_OF_RANGE);
       CHECK_NOTHROW(run.wait());
+      // What the messages say, as data.
+      r.state("count", {7, 8});
+      run.set("index", std::vector<int64_t>{0, 1, 5});
+      try {
+        run.run();
+        FAIL_CHECK("not refused");
+      } catch (const Error& e) {
+        const FailurePlace& at = e.place();
+        CHECK(at.node == "pick.rows");
+        CHECK(at.op == "gather");
+        CHECK(at.device == device);
+        CHECK(at.run_id > 0);
+        CHECK(at.index == 2);
+        CHECK(!at.retryable);
+        const nlohmann::json report = nlohmann::json::parse(r.executable->report());
+        REQUIRE(at.step < report["steps"].size());
+        CHECK(report["steps"][at.step]["node"] == "pick.rows");
+      }
     }
   }
 

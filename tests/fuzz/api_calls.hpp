@@ -10,6 +10,8 @@
 #include "api/dlpack.hpp"
 #include "api_world.hpp"
 #include "tenon/tenon.h"
+#include "tenon/tenon_debug.h"
+#include "tenon/tenon_tune.h"
 
 namespace tenon::fuzz {
 
@@ -65,6 +67,12 @@ bool entry(World& w, Entry& e, Call call) {
   const bool given = w.good(call(null ? nullptr : &e));
   must(!given || !null, "a call succeeded although its entry had no place");
   return given && e.struct_size >= sizeof(Entry);
+}
+inline void status_where(World& w) {
+  tenon_status_place e;
+  if (!entry(w, e, [&](auto* out) { return tenon_status_where(w.statuses.any(w.in), out); }))
+    return;
+  for (const tenon_str s : {e.node, e.op, e.device}) read_text(s);
 }
 inline void runtime_device(World& w) {
   tenon_device_entry e;
@@ -197,6 +205,12 @@ inline bool pick(World& w, const tenon_graph* graph, uint32_t space, uint32_t in
   return index < tenon_graph_count(graph, space) &&
          w.good(tenon_graph_name(graph, space, index, &name, &value, nullptr)) &&
          w.good(tenon_graph_type(graph, value, &type));
+}
+inline void convert(World& w) {
+  std::array<double, 64> target;
+  const void* source = w.in.one_in(16) ? nullptr : w.bytes();
+  void* to = w.in.one_in(16) ? nullptr : target.data();
+  w.good(tenon_convert(w.dtype(), source, w.dtype(), to, w.in.below(65)));
 }
 inline void store_set(World& w) {
   if (w.in.one_in(4)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of every function of tenon.h in any order, with sound and with nonsensical arguments, on
+// Calls of every function of the host API in any order, with sound and with nonsensical arguments, on
 // objects that are fresh, empty, failed, or outlive their parents. No call crashes; a failure says
 // why and writes no result; nothing leaks. A function that is missing here fails the test.
 #include <cstdlib>
@@ -23,6 +23,7 @@ struct Call {
 constexpr Call kCalls[] = {
     TENON_CALL(status_code),
     TENON_CALL(status_text),
+    TENON_CALL(status_where),
     TENON_CALL(status_release),
     TENON_CALL(code_name),
     TENON_CALL(text_str),
@@ -64,6 +65,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(graph_output),
     TENON_CALL(graph_update),
     TENON_CALL(graph_type),
+    TENON_CALL(graph_dtype),
     TENON_CALL(graph_count),
     TENON_CALL(graph_name),
     TENON_CALL(graph_output_count),
@@ -72,6 +74,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(graph_minimize),
     TENON_CALL(graph_accumulate),
     TENON_CALL(graph_apply),
+    TENON_CALL(convert),
     TENON_CALL(store_create),
     TENON_CALL(store_destroy),
     TENON_CALL(store_set),
@@ -135,14 +138,17 @@ std::set<std::string> declared_in(const std::string& header) {
 }
 
 void check_that_none_is_missing() {
-  std::ifstream in(TENON_API_HEADER);
-  const std::set<std::string> declared =
-      declared_in({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()});
+  std::set<std::string> declared;
+  for (const char* header : {"tenon.h", "tenon_debug.h", "tenon_tune.h"}) {
+    std::ifstream in(std::string(TENON_API_HEADERS "/") + header);
+    declared.merge(
+        declared_in({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}));
+  }
   std::set<std::string> called;
   for (const Call& c : kCalls) called.emplace(c.name);
   for (const std::string& name : declared)
-    must(called.count(name) != 0, ("tenon.h has a function without calls here: " + name).c_str());
-  must(declared.size() == called.size() && !declared.empty(), "tenon.h lacks a function of these");
+    must(called.count(name) != 0, ("a header has a function without calls here: " + name).c_str());
+  must(declared.size() == called.size() && !declared.empty(), "the headers lack a function of these");
 }
 
 struct Folder {

@@ -145,6 +145,10 @@ inline void graph_type(World& w) {
   Out<tenon_tensor_type> out(w.in);
   out.filled(w.good(tenon_graph_type(w.graphs.any(w.in), w.value(), out.arg())));
 }
+inline void graph_dtype(World& w) {
+  Out<tenon_dtype> out(w.in);
+  out.filled(w.good(tenon_graph_dtype(w.graphs.any(w.in), w.value(), out.arg())));
+}
 inline void graph_count(World& w) { tenon_graph_count(w.graphs.any(w.in), w.space()); }
 inline void graph_name(World& w) {
   Out<tenon_str> name(w.in);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The host API in C: build or parse a graph, differentiate it, compile it for the devices of the
-// machine, run it. C11. Apps in C++ use tenon.hpp, a header-only layer on top of this file.
+// machine, run it. C11. Apps in C++ use tenon.hpp, a header-only layer on top of this file. Beside
+// it: tenon_debug.h (traces, crashes and hangs, faults on purpose) and tenon_tune.h (measured
+// rates, chosen algorithms).
 //
 // Objects
 //
@@ -64,6 +66,21 @@ TENON_API tenon_code tenon_status_code(const tenon_status* status);
 
 // Returns what was wrong: where, what was expected, what came.
 TENON_API tenon_str tenon_status_text(const tenon_status* status);
+
+// Where a run failed, as far as it is known. The texts live as long as the status.
+typedef struct tenon_status_place {
+  uint64_t struct_size;
+  tenon_str node;             // its name in the report: "layers.0.norm"; empty = unknown
+  tenon_str op;               // "rms_norm"
+  tenon_str device;           // "cuda:0"
+  uint64_t run_id;            // the run, as messages and traces number it; 0 = none
+  int64_t index;              // flat index of the first bad element; -1 = unknown
+  uint32_t step;              // entry of "steps" in the report; TENON_NONE = unknown, or inside a
+                              // function
+  uint32_t retryable;         // 1: the same call may succeed later (memory was short)
+} tenon_status_place;
+TENON_API tenon_status* tenon_status_where(const tenon_status* status,
+                                           tenon_status_place* out_place);
 
 TENON_API void tenon_status_release(tenon_status* status);
 
@@ -151,143 +168,9 @@ TENON_API uint32_t tenon_runtime_plugin_count(const tenon_runtime* runtime);
 TENON_API tenon_status* tenon_runtime_plugin(const tenon_runtime* runtime, uint32_t index,
                                              tenon_plugin_entry* out_entry);
 
-// ---- Rates: how fast a device copies memory, computes matrix products, starts a step, and
-// exchanges data with the host. They are measured on request and kept in
-// $XDG_CACHE_HOME/tenon/rates, else ~/.cache/tenon/rates, per device, plugin version, driver
-// version and number of threads. Placement uses them where it has a choice.
-
-typedef struct tenon_calibrate_options {
-  uint64_t struct_size;
-  double seconds;             // per measurement, 0 = 0.2
-
-  // (optional) Called in the calling thread before each measurement: its name, how many are done,
-  // how many there are. Return 0 to continue. Any other value ends the call with TENON_CANCELLED,
-  // and nothing is kept.
-  uint32_t (*progress)(void* user, tenon_str what, uint32_t done, uint32_t total);
-  void* user;
-} tenon_calibrate_options;
-
-// Measures a device, which should be idle, and keeps the rates. device: an id ("cuda:1"), or a kind
-// ("cuda"), which means its first device. options and out_json may be NULL. out_json gets the
-// text that tenon_runtime_rates() returns. Fails with TENON_IO_ERROR if the rates cannot be kept.
-TENON_API tenon_status* tenon_runtime_calibrate(tenon_runtime* runtime, tenon_str device,
-                                                const tenon_calibrate_options* options,
-                                                tenon_text** out_json);
-
-// Returns the rates of a device as JSON. Rates that were never measured, or whose file is damaged,
-// are rough defaults; "remark" states why.
-//
-//   { "device": "cpu:0", "measured": true, "remark": "", "file": "...",
-//     "rates": { "copy_bytes_per_second", "run_seconds", "step_seconds", "fork_seconds",
-//                "to_device_bytes_per_second", "from_device_bytes_per_second",
-//                "transfer_seconds", "product_flops_per_second": {"f32": ...} } }
-TENON_API tenon_status* tenon_runtime_rates(tenon_runtime* runtime, tenon_str device,
-                                            tenon_text** out_json);
-
-// ---- Choices: where only timing tells which algorithm is fastest, a device times several and
-// chooses one. Algorithms may differ in the last bits of a result. An app that must later continue
-// with identical bits keeps the choices together with its data.
-
-// Returns the choices made for all programs compiled on open devices, as JSON: a list of texts per
-// plugin; "{}" if there are none.
-TENON_API tenon_status* tenon_runtime_choices(tenon_runtime* runtime, tenon_text** out_json);
-
-// Offers choices to programs compiled from now on. A choice made for another device, version or
-// shape has no effect; neither has one for work whose algorithm is already chosen. Every device of
-// the runtime gets the choices: an open device now, where they add to earlier ones or replace them;
-// another device when it is opened, which then gets those of the last call only. Fails with
-// TENON_INVALID_ARGUMENT if json does not have the form that tenon_runtime_choices() returns.
-TENON_API tenon_status* tenon_runtime_take_choices(tenon_runtime* runtime, tenon_str json);
-
-// ---- Faults, for tests of an app or of a plugin. A fault makes calls into a plugin fail. Such a
-// call returns a status that looks like one of the plugin. Only tenon_runtime_fault causes faults.
-
-// tenon_fault::calls
-#define TENON_FAULT_OPEN        UINT32_C(1)     // opening a device
-#define TENON_FAULT_ALLOCATE    UINT32_C(2)     // allocating device memory
-#define TENON_FAULT_WRITE       UINT32_C(4)     // copying to a device
-#define TENON_FAULT_READ        UINT32_C(8)     // copying from a device
-#define TENON_FAULT_COPY        UINT32_C(16)    // copying within or between devices of a plugin
-#define TENON_FAULT_QUERY       UINT32_C(32)
-#define TENON_FAULT_COMPILE     UINT32_C(64)
-#define TENON_FAULT_INSTANTIATE UINT32_C(128)   // fixing or changing the addresses of a program
-#define TENON_FAULT_RUN         UINT32_C(256)   // running a program, deriving a weight
-#define TENON_FAULT_STREAM      UINT32_C(512)   // creating, recording and chaining streams, events
-#define TENON_FAULT_WAIT        UINT32_C(1024)  // waiting for them; fails after the wait
-
-// tenon_fault::flags
-#define TENON_FAULT_LASTING UINT32_C(1)         // every call from the nth on fails
-
-typedef struct tenon_fault {
-  uint64_t struct_size;
-  tenon_str device;           // "cuda:0" or "cuda"; empty = any
-  uint64_t nth;               // which of these calls fails, from 1; 0 = none, only count calls
-  uint32_t calls;             // TENON_FAULT_*, combined; 0 = all
-  uint32_t flags;             // TENON_FAULT_LASTING
-  tenon_code code;            // of the status. After TENON_DEVICE_LOST every call of that device
-                              // fails until the fault is removed
-  uint16_t reserved0;
-  uint32_t reserved1;
-} tenon_fault;
-
-// Sets a fault for all devices of the runtime and replaces the previous one; NULL removes it.
-// out_met, which may be NULL, gets the number of calls that the previous fault counted. If that
-// number is less than `nth` of the previous fault, no call has failed.
-TENON_API tenon_status* tenon_runtime_fault(tenon_runtime* runtime, const tenon_fault* fault,
-                                            uint64_t* out_met);
-
 // Returns the bytes that this process may still take of the host's memory: available memory and
 // free swap of the machine, or what its control groups leave if that is less; 0 if unknown.
 TENON_API uint64_t tenon_available_memory(void);
-
-// ---- Crashes and hangs --------------------------------------------------------------------------
-//
-// A plugin that crashes or hangs takes its process with it. These functions tell which plugin.
-
-// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. The first such signal writes a
-// line to standard error that names the active plugin calls:
-//
-//   tenon: the process crashed (SIGSEGV) in plugin 'cpu', call 'run'
-//
-// Then the former handlers are restored and receive the signal. tenon installs no signal handler
-// unless this function is called. Do not call it in an app that recovers from these signals. Only
-// the first call has an effect.
-TENON_API tenon_status* tenon_report_crashes(void);
-
-// Writes the active plugin calls as "plugin 'cpu', call 'run'", joined by "; ". Those of the
-// calling thread come first. The text is cut to size - 1 bytes and ends with a zero; out_text may
-// be NULL. Returns the number of active calls. out_steps, which may be NULL, gets the number of
-// times that any call began or ended. If two readings are equal, no call began or ended in between.
-// Async-signal-safe.
-TENON_API uint32_t tenon_active_calls(char* out_text, uint64_t size, uint64_t* out_steps);
-
-// ---- Traces -------------------------------------------------------------------------------------
-
-typedef struct tenon_trace_options {
-  uint64_t struct_size;
-  uint64_t most_slices;       // later runs are counted but not kept; 0 = a million
-} tenon_trace_options;
-
-// Starts to record the runs of all executables of this runtime, in all threads: waits, copies,
-// regions, and single steps where the plugin has tenon.profiler/1. Runs in flight are not recorded.
-// A runtime records one trace at a time. options may be NULL.
-//
-// Tracing adds two clock reads (or two device events) per step. Captured graphs run step by step
-// while a trace is active. Without a trace, a run tests one flag.
-//
-// The three functions of this section may be called while other threads run executables.
-TENON_API tenon_status* tenon_trace_start(tenon_runtime* runtime,
-                                          const tenon_trace_options* options);
-
-// Ends the trace and returns it in the Trace Event Format of Chrome, which Perfetto reads: complete
-// events, ts and dur in microseconds since the start. The args of a step name its op, node,
-// provenance, device, bytes, flops where known, and what was fused. Runs still in flight are left
-// out.
-TENON_API tenon_status* tenon_trace_stop(tenon_runtime* runtime, tenon_text** out_json);
-
-// Ends the trace and writes it to a file. Writes a temporary file first and renames it, so an
-// existing file survives a failure. A path that cannot be written fails before the trace ends.
-TENON_API tenon_status* tenon_trace_save(tenon_runtime* runtime, tenon_str path);
 
 
 // ---- Ops ----------------------------------------------------------------------------------------
@@ -374,6 +257,11 @@ TENON_API tenon_status* tenon_graph_update(tenon_graph* graph, tenon_value targe
 
 TENON_API tenon_status* tenon_graph_type(const tenon_graph* graph, tenon_value value,
                                          tenon_tensor_type* out_type);
+
+// Returns the dtype of a value, also while its type depends on symbols: it is inferred with numbers
+// in their place. TENON_UNSUPPORTED if a node refuses all numbers that were tried.
+TENON_API tenon_status* tenon_graph_dtype(tenon_graph* graph, tenon_value value,
+                                          tenon_dtype* out_dtype);
 
 // Return what a graph reads. space: TENON_SPACE_INPUT, TENON_SPACE_WEIGHT or TENON_SPACE_STATE.
 TENON_API uint32_t tenon_graph_count(const tenon_graph* graph, uint32_t space);
@@ -480,6 +368,13 @@ typedef struct tenon_tensor {
   uint32_t flags;             // TENON_TENSOR_*
   uint32_t reserved1;
 } tenon_tensor;
+
+// Converts `count` dense elements from one dtype to another as the op cast does: to a float it
+// rounds to nearest even, from a float to an integer it truncates and saturates (NaN gives 0), from
+// integer to integer it wraps, to bool it is x != 0. Dtypes: f16, bf16, f32, f64, integers of 8
+// bits or more, bool. The memory of source and target does not overlap.
+TENON_API tenon_status* tenon_convert(tenon_dtype from, const void* source, tenon_dtype to,
+                                      void* target, uint64_t count);
 
 TENON_API tenon_status* tenon_store_create(tenon_runtime* runtime, tenon_store** out_store);
 TENON_API void tenon_store_destroy(tenon_store* store);
@@ -635,9 +530,10 @@ TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
 TENON_API void tenon_context_destroy(tenon_context* context);
 
 // Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
-// Ends a binding of the input. Fails while a run is in flight. An input may be left out if no
-// output, no update and no ordered node needs it, unless it alone gives a symbol its number, or the
-// graph is compiled with TENON_COMPILE_NO_SIMPLIFY and a node reads it.
+// Ends a binding of the input. While a run is in flight, it is for the runs after that one: so the
+// next batch is prepared while the device works. An input may be left out if no output, no update
+// and no ordered node needs it, unless it alone gives a symbol its number, or the graph is compiled
+// with TENON_COMPILE_NO_SIMPLIFY and a node reads it.
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 
