@@ -20,7 +20,6 @@
 
 namespace {
 
-namespace op = tenon::op;
 using tenon::Graph, tenon::Value;
 using Values = std::vector<Value>;
 
@@ -42,11 +41,8 @@ struct Step {
 
 // n letters at once: tokens [n], hidden [n, width], logits [n, letters].
 Step step(Graph& g, const Model& m, Value tokens, Value hidden) {
-  const Value read = g.add(op::gather{.data = m.embedding, .indices = tokens});
-  const Value kept = g.add(op::matmul{.a = hidden, .b = m.recurrent});
-  const Value sum = g.add(op::binary{.kind = "add", .a = read, .b = kept});
-  const Value next = g.add(op::unary{.kind = "tanh", .x = sum});
-  return {next, g.add(op::matmul{.a = next, .b = m.output})};
+  const Value next = g.tanh(g.gather(m.embedding, tokens) + g.matmul(hidden, m.recurrent));
+  return {next, g.matmul(next, m.output)};
 }
 
 // ---- Loops
@@ -68,11 +64,7 @@ void outputs(Graph& function, const Values& values) {
 
 template <class T>
 Value filled(Graph& g, std::vector<int64_t> dims, T value) {
-  return g.add(op::expand{.shape = std::move(dims), .x = g.scalar(value)});
-}
-
-Value plus_one(Graph& g, Value x) {
-  return g.add(op::binary{.kind = "add", .a = x, .b = g.scalar<int64_t>(1)});
+  return g.expand(g.scalar(value), std::move(dims));
 }
 
 // Always takes the likeliest letter, until that is the stop or the text is full.
@@ -85,24 +77,16 @@ void add_greedy(Graph& g, const Model& model, Value start) {
   Graph go_on("go on");
   {
     const auto [text, place, letter, hidden, e, r, o] = inputs<7>(go_on, g, carry, model);
-    const Value full = go_on.scalar(kLongest), stop = go_on.scalar(kStop);
-    const Value fits = go_on.add(op::compare{.kind = "lt", .a = place, .b = full});
-    const Value open = go_on.add(op::compare{.kind = "ne", .a = letter, .b = stop});
-    outputs(go_on, {go_on.add(op::logical{.kind = "and", .a = fits, .b = open})});
+    outputs(go_on, {go_on.and_(go_on.lt(place, kLongest), go_on.ne(letter, kStop))});
   }
   Graph body("next letter");
   {
     const auto [text, place, letter, hidden, e, r, o] = inputs<7>(body, g, carry, model);
     const Step next = step(body, {e, r, o}, letter, hidden);
-    const Value best = body.add(op::argmax{.x = next.logits});
-    const Value longer = body.add(op::scatter{.base = text, .indices = place, .updates = best});
-    outputs(body, {longer, plus_one(body, place), best, next.hidden});
+    const Value best = body.argmax(next.logits);
+    outputs(body, {body.scatter(text, place, best), place + 1, best, next.hidden});
   }
-  const tenon::Node loop = g.add(op::while_{.cond = go_on,
-                                            .body = body,
-                                            .carry = carry,
-                                            .captured = model.list(),
-                                            .count_ys = carry.size()});
+  const tenon::Node loop = g.while_(carry, go_on, body, {.captured = model.list()});
   g.output("text", loop[0]);
   g.output("length", loop[1]);
 }
@@ -112,21 +96,19 @@ void add_beam_search(Graph& g, const Model& model, Value start) {
   // At the start all beams are equal, so all but one are made impossible.
   std::vector<float> first(kBeams, kNever);
   first[0] = 0;
-  const Value starts = g.add(op::expand{.shape = {kBeams}, .x = start});
-  const Values carry = {
-      filled<int64_t>(g, {kBeams, kLongest}, kStop),  // the texts
-      filled<int64_t>(g, {1}, 0),                     // the place of the next letters
-      starts,                                         // the letters before them
-      filled<float>(g, {kBeams, kWidth}, 0),          // the hidden states
-      g.constant({kBeams}, first),                    // the scores: log probabilities
-      g.add(op::compare{.kind = "eq", .a = starts, .b = g.scalar(kStop)})};  // finished?
+  const Value starts = g.expand(start, {kBeams});
+  const Values carry = {filled<int64_t>(g, {kBeams, kLongest}, kStop),  // the texts
+                        filled<int64_t>(g, {1}, 0),             // the place of the next letters
+                        starts,                                 // the letters before them
+                        filled<float>(g, {kBeams, kWidth}, 0),  // the hidden states
+                        g.constant({kBeams}, first),            // the scores: log probabilities
+                        g.eq(starts, kStop)};                   // finished?
 
   Graph go_on("go on");
   {
     const auto [texts, place, letters, hidden, scores, finished, e, r, o] =
         inputs<9>(go_on, g, carry, model);
-    const Value all = go_on.add(op::reduce{.kind = "all", .axes = {0}, .x = finished});
-    outputs(go_on, {go_on.add(op::logical{.kind = "not", .a = all})});
+    outputs(go_on, {go_on.not_(go_on.all(finished))});
   }
   Graph body("next letters");
   {
@@ -137,35 +119,23 @@ void add_beam_search(Graph& g, const Model& model, Value start) {
     // What each beam would score with each letter. A finished one takes more stops, at no cost.
     std::vector<float> stops(kLetters, kNever);
     stops[kStop] = 0;
-    const auto column = [&](Value x) {
-      return body.add(op::reshape{.shape = {kBeams, 1}, .x = x});
-    };
-    const Value log = body.add(op::softmax{.log = true, .x = next.logits});
-    const Value gain = body.add(
-        op::where{.cond = column(finished), .a = body.constant({kLetters}, stops), .b = log});
-    const Value sums = body.add(op::binary{.kind = "add", .a = column(scores), .b = gain});
+    const auto column = [&](Value x) { return body.reshape(x, {kBeams, 1}); };
+    const Value log = body.softmax(next.logits, {.log = true});
+    const Value gain = body.where(column(finished), body.constant({kLetters}, stops), log);
 
     // The best of them all. Their indices in the flat list are parent * kLetters + letter.
-    const Value flat = body.add(op::reshape{.shape = {kBeams * kLetters}, .x = sums});
-    const tenon::Node best = body.add(op::topk{.k = kBeams, .x = flat});
-    const Value letter_count = body.scalar(kLetters);
-    const Value parent = body.add(op::binary{.kind = "div", .a = best[1], .b = letter_count});
-    const Value letter = body.add(op::binary{.kind = "mod", .a = best[1], .b = letter_count});
+    const Value flat = body.reshape(column(scores) + gain, {kBeams * kLetters});
+    const tenon::Node best = body.topk(flat, {.k = kBeams});
+    const Value parent = best[1] / kLetters, letter = body.mod(best[1], kLetters);
 
     // Each new beam continues the text and the state of its parent.
-    const Value kept = body.add(op::gather{.data = texts, .indices = parent});
-    const Value longer =
-        body.add(op::scatter{.axis = 1, .base = kept, .indices = place, .updates = column(letter)});
-    const Value state = body.add(op::gather{.data = next.hidden, .indices = parent});
-    const Value ended = body.add(op::compare{.kind = "eq", .a = letter, .b = body.scalar(kStop)});
-    outputs(body, {longer, plus_one(body, place), letter, state, best[0], ended});
+    const Value kept = body.gather(texts, parent);
+    const Value longer = body.scatter(kept, place, column(letter), {.axis = 1});
+    const Value state = body.gather(next.hidden, parent);
+    outputs(body, {longer, place + 1, letter, state, best[0], body.eq(letter, kStop)});
   }
-  const tenon::Node loop = g.add(op::while_{.cond = go_on,
-                                            .body = body,
-                                            .max_trip = kLongest,
-                                            .carry = carry,
-                                            .captured = model.list(),
-                                            .count_ys = carry.size()});
+  const tenon::Node loop =
+      g.while_(carry, go_on, body, {.max_trip = kLongest, .captured = model.list()});
   g.output("beams", loop[0]);
   g.output("scores", loop[4]);
 }

@@ -8,9 +8,8 @@ int main() {
   auto x = g.input("x", {tenon::f32, {4, 2}});
   auto t = g.input("t", {tenon::f32, {4, 1}});
   auto w = g.weight("w", {tenon::f32, {2, 1}});
-  tenon::Value y = g.add(tenon::op::matmul{.a = x, .b = w});
-  tenon::Value d = g.add(tenon::op::binary{.kind = "sub", .a = y, .b = t});
-  tenon::Value loss = g.add(tenon::op::reduce{.kind = "mean", .x = g.add(tenon::op::unary{.kind = "square", .x = d})});
+  tenon::Value error = g.matmul(x, w) - t;
+  tenon::Value loss = g.mean(g.square(error));
   g.output("loss", loss);
   g.minimize(loss, {.learning_rate = g.scalar(0.1f)});     // gradients, AdamW, updates: all in the graph
 

@@ -12,7 +12,6 @@
 
 namespace {
 
-namespace op = tenon::op;
 using tenon::Value;
 
 constexpr int64_t kRows = 64, kWidth = 8;
@@ -25,11 +24,8 @@ tenon::Graph training_graph() {
   const Value wanted = g.input("wanted", {tenon::f32, {kRows, 1}});
   const Value rate = g.input("rate", {tenon::f32, {}});
   const Value w = g.weight("w", {tenon::f32, {kWidth, 1}});
-  const Value y =
-      g.add(my::softcap{.cap = kCap, .x = g.add(op::matmul{.a = points, .b = w})}, "cap");
-  const Value error = g.add(op::binary{.kind = "sub", .a = y, .b = wanted});
-  const Value square = g.add(op::binary{.kind = "mul", .a = error, .b = error});
-  const Value loss = g.add(op::reduce{.kind = "mean", .x = square});
+  const Value y = g.add(my::softcap{.cap = kCap, .x = g.matmul(points, w)}, "cap");
+  const Value loss = g.mean(g.square(y - wanted));
   g.output("loss", loss);
   g.minimize(loss, {.learning_rate = rate, .weight_decay = 0});
   return g;

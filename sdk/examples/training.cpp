@@ -13,7 +13,6 @@
 
 namespace {
 
-namespace op = tenon::op;
 using tenon::Value;
 
 constexpr int64_t kWidth = 32, kArms = 3;
@@ -49,9 +48,9 @@ struct Model {
     const Value w1 = weight(g, "w1", {2, kWidth}), b1 = weight(g, "b1", {kWidth});
     const Value w2 = weight(g, "w2", {kWidth, kWidth}), b2 = weight(g, "b2", {kWidth});
     const Value w3 = weight(g, "w3", {kWidth, kArms}), b3 = weight(g, "b3", {kArms});
-    const Value h1 = g.add(op::linear{.act = "tanh", .a = points, .b = w1, .bias = b1});
-    const Value h2 = g.add(op::linear{.act = "tanh", .a = h1, .b = w2, .bias = b2});
-    logits = g.add(op::linear{.a = h2, .b = w3, .bias = b3});
+    const Value h1 = g.linear(points, w1, {.act = "tanh", .bias = b1});
+    const Value h2 = g.linear(h1, w2, {.act = "tanh", .bias = b2});
+    logits = g.linear(h2, w3, {.bias = b3});
   }
 
  private:
@@ -69,21 +68,18 @@ tenon::Graph training_graph() {
   const Value points = g.input("points", {tenon::f32, {n, 2}}), arms = g.input("arms", {tenon::i64, {n}});
   const Value rate = g.input("rate", {tenon::f32, {}});
   const Model model(g, points);
-  const Value loss = g.add(op::cross_entropy{.logits = model.logits, .labels = arms});
+  const Value loss = g.cross_entropy(model.logits, arms);
   g.output("loss", loss);
 
   std::vector<Value> wrt;
   for (const auto& [name, w] : model.weights) wrt.push_back(w);
   const std::vector<Value> gradients = g.gradients(loss, wrt);
-  const Value decay = g.scalar(0.9f);
   for (size_t k = 0; k < wrt.size(); ++k) {
     const auto& [name, w] = model.weights[k];
     const Value speed = g.state(name + ".speed", g.type(w));
-    const Value kept = g.add(op::binary{.kind = "mul", .a = decay, .b = speed});
-    const Value next = g.add(op::binary{.kind = "add", .a = kept, .b = gradients[k]});
-    const Value move = g.add(op::binary{.kind = "mul", .a = rate, .b = next});
+    const Value next = 0.9 * speed + gradients[k];
     g.update(speed, next);
-    g.update(w, g.add(op::binary{.kind = "sub", .a = w, .b = move}));
+    g.update(w, w - rate * next);
   }
   return g;
 }
@@ -93,9 +89,8 @@ tenon::Graph evaluation_graph() {
   tenon::Graph g("evaluate");
   const int64_t n = g.symbol("n");
   const Value points = g.input("points", {tenon::f32, {n, 2}}), arms = g.input("arms", {tenon::i64, {n}});
-  const Value guess = g.add(op::argmax{.x = Model(g, points).logits});
-  const Value right = g.add(op::compare{.kind = "eq", .a = guess, .b = arms});
-  g.output("right", g.add(op::reduce{.kind = "mean", .x = g.add(op::cast{.to = tenon::f32, .x = right})}));
+  const Value guess = g.argmax(Model(g, points).logits);
+  g.output("right", g.mean(g.cast(g.eq(guess, arms), tenon::f32)));
   return g;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "half.hpp"
 #include "op.h"
 #include "ops.hpp"
 
@@ -23,13 +24,25 @@ inline constexpr tenon_dtype f32 = TENON_DTYPE_F32, f16 = TENON_DTYPE_F16, bf16 
                              u16 = TENON_DTYPE_U16, u32 = TENON_DTYPE_U32, u64 = TENON_DTYPE_U64,
                              boolean = TENON_DTYPE_BOOL;
 
+// Where a run failed, as far as it is known: tenon_status_place in tenon.h.
+struct FailurePlace {
+  std::string node{}, op{}, device{};
+  uint64_t run_id = 0;
+  int64_t index = -1;
+  uint32_t step = TENON_NONE;
+  bool retryable = false;
+};
+
 class Error : public std::runtime_error {
  public:
-  Error(tenon_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  Error(tenon_code code, const std::string& text, FailurePlace place = {})
+      : std::runtime_error(text), code_(code), place_(std::move(place)) {}
   tenon_code code() const { return code_; }
+  const FailurePlace& place() const { return place_; }
 
  private:
   tenon_code code_;
+  FailurePlace place_;
 };
 
 namespace detail {
@@ -53,6 +66,10 @@ constexpr tenon_dtype dtype_of() {
     return TENON_DTYPE_F32;
   else if constexpr (std::is_same_v<T, double>)
     return TENON_DTYPE_F64;
+  else if constexpr (std::is_same_v<T, F16>)
+    return TENON_DTYPE_F16;
+  else if constexpr (std::is_same_v<T, BF16>)
+    return TENON_DTYPE_BF16;
   else if constexpr (std::is_same_v<T, bool>)
     return TENON_DTYPE_BOOL;
   else if constexpr (std::is_integral_v<T>) {
@@ -96,9 +113,11 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-// A value of a graph; absent by default.
+// A value of a graph; absent by default. It is valid as long as its graph. Values of a Graph
+// (tenon.hpp) have operators: a + b, 2 * a, -a. == tells whether two are the same value.
 struct Value {
   tenon_value id = TENON_NONE;
+  tenon_graph* graph = nullptr;  // that made it; nullptr in rules (op.hpp)
   explicit operator bool() const { return id != TENON_NONE; }
   friend bool operator==(Value, Value) = default;
 };
@@ -126,10 +145,10 @@ namespace op {
 
 namespace detail {
 // Converts an op struct to a tenon_node_desc. Leaves out attributes that
-// equal their default.
+// equal their default. Refuses values of another graph than `graph`.
 struct NodeEncoder {
   template <class Op>
-  explicit NodeEncoder(const Op& op) {
+  explicit NodeEncoder(const Op& op, tenon_graph* graph = nullptr) : graph_(graph) {
     visit(op, *this);
   }
   // The description points into this object, the op and the provenance.
@@ -194,14 +213,22 @@ struct NodeEncoder {
   void attr(const char* name, const Function& v, const Function&) {
     if (v.graph) arg(name, TENON_ARG_FUNCTION).function = v.graph;
   }
-  void operand(const char*, Value v) { operands.push_back(v.id); }
-  void optional(const char*, Value v) { operands.push_back(v.id); }
-  void list(const char*, const std::vector<Value>& vs) {
-    for (Value v : vs) operands.push_back(v.id);
+  void operand(const char* name, Value v) {
+    if (v.graph && graph_ && v.graph != graph_)
+      throw Error(TENON_INVALID_ARGUMENT,
+                  "operand " + std::string(name) + ": expected a value of this graph");
+    operands.push_back(v.id);
+  }
+  void optional(const char* name, Value v) { operand(name, v); }
+  void list(const char* name, const std::vector<Value>& vs) {
+    for (Value v : vs) operand(name, v);
     lists.push_back(static_cast<uint32_t>(vs.size()));
   }
   void output(const char*, bool wanted = true) { want.push_back(wanted); }
   void output_list(const char*, size_t count) { want.insert(want.end(), count, 1); }
+
+ private:
+  tenon_graph* graph_;
 };
 }  // namespace detail
 

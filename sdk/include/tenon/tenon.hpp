@@ -4,59 +4,38 @@
 //
 //   tenon::Runtime runtime;
 //   tenon::Graph g("scale");
-//   auto x = g.input("x", {tenon::f32, {4}});
-//   g.output("y", g.add(tenon::op::unary{.kind = "relu", .x = x}));
+//   const tenon::Value x = g.input("x", {tenon::f32, {4}});
+//   g.output("y", g.relu(2 * x + 1));
 //   tenon::Store store(runtime);
 //   tenon::Executable exe(runtime, g, store);
 //   tenon::Context run(exe);
 //   run.set("x", std::vector<float>{-1, 0, 1, 2});
 //   run.run();
-//   std::vector<float> y = run.get<float>("y");
+//   std::vector<float> y = run.get<float>("y");  // 0 1 3 5
 //
 // Threads, ownership and errors are as in tenon.h. Every failure throws tenon::Error.
 #pragma once
 
-#include <cstring>
 #include <exception>
 #include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "node.hpp"
 #include "tenon.h"
+#include "tenon_debug.h"
+#include "tenon_tune.h"
+#include "tensor.hpp"
 
 namespace tenon {
-
-namespace detail {
-inline void check(tenon_status* status) {
-  if (!status) return;
-  const Error error(tenon_status_code(status), string(tenon_status_text(status)));
-  tenon_status_release(status);
-  throw error;
-}
-inline std::string take(tenon_text* text) {
-  std::string s = string(tenon_text_str(text));
-  tenon_text_destroy(text);
-  return s;
-}
-template <auto destroy>
-struct Deleter {
-  template <class T>
-  void operator()(T* p) const {
-    destroy(p);
-  }
-};
-template <class T, auto destroy>
-using Handle = std::unique_ptr<T, Deleter<destroy>>;
-}  // namespace detail
 
 inline std::string version() { return detail::string(tenon_version()); }
 inline std::string code_name(tenon_code code) { return detail::string(tenon_code_name(code)); }
@@ -116,7 +95,7 @@ struct RuntimeOptions {
   bool use_builtin_dir = true;
 };
 
-// tenon_fault of tenon.h.
+// tenon_fault of tenon_debug.h.
 struct Fault {
   std::string device{};  // empty: any device
   uint32_t calls = 0;    // TENON_FAULT_*, combined; 0: all
@@ -269,6 +248,102 @@ struct Numbers {
 };
 }  // namespace detail
 
+// An operand: a value, or a number, which takes the dtype of the value beside it.
+class Term {
+ public:
+  Term(Value v) : value_(v) {}                     // NOLINT: implicit on purpose
+  Term(const Node& node) : value_(Value(node)) {}  // NOLINT: likewise
+  template <class T>
+  requires std::is_arithmetic_v<T> Term(T number) {  // NOLINT: likewise
+    if constexpr (std::is_same_v<T, bool>)
+      dtype_ = boolean;
+    else if constexpr (std::is_floating_point_v<T>)
+      dtype_ = f64;
+    else
+      dtype_ = std::is_signed_v<T> ? i64 : u64;
+    using Wide = std::conditional_t<
+        std::is_same_v<T, bool>, bool,
+        std::conditional_t<std::is_floating_point_v<T>, double,
+                           std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>>;
+    const auto wide = static_cast<Wide>(number);
+    std::memcpy(number_, &wide, sizeof wide);
+  }
+  // Absent for a number.
+  Value value() const { return value_; }
+  // The number as a tensor of that dtype. Floats round; throws if an integer or bool would not have
+  // the number's value.
+  Tensor number(tenon_dtype dtype) const {
+    Tensor wide(TensorType(dtype_, {}));
+    std::memcpy(wide.data(), number_, wide.size());
+    Tensor out = wide.to(dtype);
+    if (const bool is_float = dtype == f32 || dtype == f16 || dtype == bf16 || dtype == f64;
+        !is_float && std::memcmp(out.to(dtype_).data(), wide.data(), wide.size()) != 0)
+      throw Error(
+          TENON_DTYPE_MISMATCH,
+          "a number beside a value of integers or bool: expected one that their dtype has, got " +
+              std::to_string(wide.to(f64).item<double>()));
+    return out;
+  }
+
+ private:
+  Value value_{};
+  tenon_dtype dtype_ = TENON_DTYPE_NONE;  // of the number
+  unsigned char number_[8] = {};
+};
+
+namespace detail {
+template <class Op>
+Node add_node(tenon_graph* graph, const Op& op, std::string_view provenance) {
+  const NodeEncoder e(op, graph);
+  const tenon_node_desc desc = e.desc(op, provenance);
+  Node node{std::vector<Value>(e.want.size())};
+  std::vector<tenon_value> out(e.want.size(), TENON_NONE);
+  check(tenon_graph_add_node(graph, &desc, out.data()));
+  for (size_t k = 0; k < out.size(); ++k)
+    if (out[k] != TENON_NONE) node.outputs[k] = {out[k], graph};
+  return node;
+}
+// Two operands as values. A number becomes a constant.
+inline std::pair<Value, Value> values(Term a, Term b) {
+  Value x = a.value(), y = b.value();
+  tenon_graph* const graph = x ? x.graph : y.graph;
+  if (!graph || (x && y && x.graph != y.graph))
+    throw Error(TENON_INVALID_ARGUMENT, !x && !y ? "two operands: expected a value, got numbers"
+                                        : graph  ? "two operands: expected values of one graph"
+                                                 : "two operands: expected a value of a Graph");
+  if (!x || !y) {
+    Value& missing = x ? y : x;
+    tenon_dtype dtype = TENON_DTYPE_NONE;
+    check(tenon_graph_dtype(graph, (x ? x : y).id, &dtype));
+    const Tensor number = (x ? b : a).number(dtype);
+    missing.graph = graph;
+    check(
+        tenon_graph_constant(graph, dtype, 0, nullptr, number.data(), number.size(), &missing.id));
+  }
+  return {x, y};
+}
+inline Value binary(const char* kind, Term a, Term b) {
+  const auto [x, y] = values(a, b);
+  return add_node(x.graph, op::binary{.kind = kind, .a = x, .b = y}, {});
+}
+}  // namespace detail
+
+// Arithmetic on values of one graph. Shapes broadcast; the dtypes must agree.
+inline Value operator+(Term a, Term b) { return detail::binary("add", a, b); }
+inline Value operator-(Term a, Term b) { return detail::binary("sub", a, b); }
+inline Value operator*(Term a, Term b) { return detail::binary("mul", a, b); }
+inline Value operator/(Term a, Term b) { return detail::binary("div", a, b); }
+inline Value operator-(Value x) {
+  if (!x.graph) throw Error(TENON_INVALID_ARGUMENT, "operand x: expected a value of a Graph");
+  return detail::add_node(x.graph, op::unary{.kind = "neg", .x = x}, {});
+}
+inline Value& operator+=(Value& a, Term b) { return a = a + b; }
+inline Value& operator-=(Value& a, Term b) { return a = a - b; }
+inline Value& operator*=(Value& a, Term b) { return a = a * b; }
+inline Value& operator/=(Value& a, Term b) { return a = a / b; }
+
+// Ops are added by functions of their names (builders.inl: g.matmul(a, b)), by operators, and by
+// add() with an op struct. Values of another graph are refused.
 class Graph {
  public:
   explicit Graph(std::string_view name = "graph") {
@@ -298,26 +373,27 @@ class Graph {
     Value v;
     detail::check(
         tenon_graph_input(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
-    return v;
+    return mine(v);
   }
   Value weight(std::string_view name, const TensorType& t, bool trainable = true) {
     Value v;
     detail::check(tenon_graph_weight(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(),
                                      trainable, &v.id));
-    return v;
+    return mine(v);
   }
   Value state(std::string_view name, const TensorType& t) {
     Value v;
     detail::check(
         tenon_graph_state(handle(), detail::str(name), t.dtype, rank(t), t.dims.data(), &v.id));
-    return v;
+    return mine(v);
   }
   Value constant(const TensorType& t, const void* data, uint64_t size) {
     Value v;
     detail::check(
         tenon_graph_constant(handle(), t.dtype, rank(t), t.dims.data(), data, size, &v.id));
-    return v;
+    return mine(v);
   }
+  Value constant(const Tensor& t) { return constant(t.type(), t.data(), t.size()); }
   template <class T>
   Value constant(std::vector<int64_t> dims, const std::vector<T>& data) {
     return constant({detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
@@ -326,26 +402,40 @@ class Graph {
   Value scalar(T value) {
     return constant({detail::dtype_of<T>(), {}}, &value, sizeof value);
   }
+  // Rounds to a float dtype; an integer dtype must have the number.
+  template <class T>
+  requires std::is_arithmetic_v<T> Value scalar(T value, tenon_dtype dtype) {
+    return constant(Term(value).number(dtype));
+  }
 
   // Appends a node. Messages and reports quote `provenance`.
   template <class Op>
   Node add(const Op& op, std::string_view provenance = {}) {
     static_assert(!std::is_same_v<Op, op::grad>, "use gradients()");
-    const detail::NodeEncoder e(op);
-    const tenon_node_desc desc = e.desc(op, provenance);
-    Node node{std::vector<Value>(e.want.size())};
-    std::vector<tenon_value> out(e.want.size(), TENON_NONE);
-    detail::check(tenon_graph_add_node(handle(), &desc, out.data()));
-    for (size_t k = 0; k < out.size(); ++k) node.outputs[k].id = out[k];
-    return node;
+    return detail::add_node(handle(), op, provenance);
   }
+#include "builders.inl"
+  // Short forms of frequent ops.
+  Node cast(Value x, tenon_dtype to, std::string_view provenance = {}) {
+    return cast(x, op::cast{.to = to}, provenance);
+  }
+  Node reshape(Value x, std::vector<int64_t> shape, std::string_view provenance = {}) {
+    return reshape(x, op::reshape{.shape = std::move(shape)}, provenance);
+  }
+  Node expand(Value x, std::vector<int64_t> shape, std::string_view provenance = {}) {
+    return expand(x, op::expand{.shape = std::move(shape)}, provenance);
+  }
+  Node transpose(Value x, std::vector<int64_t> perm, std::string_view provenance = {}) {
+    return transpose(x, op::transpose{.perm = std::move(perm)}, provenance);
+  }
+
   std::vector<Value> gradients(Value loss, const std::vector<Value>& wrt) {
     const std::vector<tenon_value> ids = ids_of(wrt);
     std::vector<tenon_value> out(wrt.size(), TENON_NONE);
-    detail::check(tenon_graph_gradients(handle(), loss.id, ids.data(),
+    detail::check(tenon_graph_gradients(handle(), id_of(loss), ids.data(),
                                         static_cast<uint32_t>(ids.size()), out.data()));
     std::vector<Value> values;
-    for (tenon_value v : out) values.push_back({v});
+    for (tenon_value v : out) values.push_back({v, handle()});
     return values;
   }
   // In gradients, recomputes the nodes between `from` and `to` instead of keeping their values.
@@ -360,31 +450,37 @@ class Graph {
     const std::vector<tenon_value> weights = ids_of(o.weights);
     const tenon_optimizer c = optimizer(o, weights);
     Value norm;
-    detail::check(tenon_graph_minimize(handle(), loss.id, &c, &norm.id));
-    return norm;
+    detail::check(tenon_graph_minimize(handle(), id_of(loss), &c, &norm.id));
+    return mine(norm);
   }
   // The same, divided between two graphs: accumulate() sums gradients in state, apply() does the
   // step.
-  void accumulate(Value loss) { detail::check(tenon_graph_accumulate(handle(), loss.id)); }
+  void accumulate(Value loss) { detail::check(tenon_graph_accumulate(handle(), id_of(loss))); }
   Value apply(const Optimizer& o) {
     const std::vector<tenon_value> weights = ids_of(o.weights);
     const tenon_optimizer c = optimizer(o, weights);
     Value norm;
     detail::check(tenon_graph_apply(handle(), &c, &norm.id));
-    return norm;
+    return mine(norm);
   }
   void output(std::string_view name, Value v) {
-    detail::check(tenon_graph_output(handle(), detail::str(name), v.id));
+    detail::check(tenon_graph_output(handle(), detail::str(name), id_of(v)));
   }
   void update(Value target, Value v) {
-    detail::check(tenon_graph_update(handle(), target.id, v.id));
+    detail::check(tenon_graph_update(handle(), id_of(target), id_of(v)));
   }
   // The dtype is NONE while the type depends on symbols.
   TensorType type(Value v) const {
     tenon_tensor_type t{};
     t.struct_size = sizeof t;
-    detail::check(tenon_graph_type(handle(), v.id, &t));
+    detail::check(tenon_graph_type(handle(), id_of(v), &t));
     return TensorType(t);
+  }
+  // Also while the type depends on symbols, see tenon_graph_dtype().
+  tenon_dtype dtype(Value v) const {
+    tenon_dtype dtype = TENON_DTYPE_NONE;
+    detail::check(tenon_graph_dtype(handle(), id_of(v), &dtype));
+    return dtype;
   }
   struct Named {
     std::string name;
@@ -399,7 +495,7 @@ class Graph {
       Value v;
       uint32_t trainable = 0;
       detail::check(tenon_graph_name(handle(), space, i, &name, &v.id, &trainable));
-      out.push_back({detail::string(name), v, trainable != 0});
+      out.push_back({detail::string(name), mine(v), trainable != 0});
     }
     return out;
   }
@@ -410,7 +506,7 @@ class Graph {
       tenon_str name{};
       Value v;
       detail::check(tenon_graph_output_name(handle(), i, &name, &v.id));
-      out.emplace_back(detail::string(name), v);
+      out.emplace_back(detail::string(name), mine(v));
     }
     return out;
   }
@@ -426,17 +522,25 @@ class Graph {
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
-  static std::vector<tenon_value> ids_of(const std::vector<Value>& values) {
+  Value mine(Value v) const { return {v.id, handle()}; }
+  tenon_value id_of(Value v) const {
+    if (v.graph && v.graph != handle())
+      throw Error(TENON_INVALID_ARGUMENT, "expected a value of this graph, got one of another");
+    return v.id;
+  }
+  std::vector<tenon_value> ids_of(const std::vector<Value>& values) const {
     std::vector<tenon_value> ids;
-    for (Value v : values) ids.push_back(v.id);
+    for (Value v : values) ids.push_back(id_of(v));
     return ids;
   }
-  static tenon_optimizer optimizer(const Optimizer& o, const std::vector<tenon_value>& weights) {
+  static std::pair<Value, Value> values(Term a, Term b) { return detail::values(a, b); }
+  static size_t outputs_of(const Function& f) { return tenon_graph_output_count(f.graph); }
+  tenon_optimizer optimizer(const Optimizer& o, const std::vector<tenon_value>& weights) const {
     tenon_optimizer c{};
     c.struct_size = sizeof c;
     c.kind = o.kind;
     c.skip_nonfinite = o.skip_nonfinite;
-    c.learning_rate = o.learning_rate.id;
+    c.learning_rate = id_of(o.learning_rate);
     c.nesterov = o.nesterov;
     c.beta1 = o.beta1;
     c.beta2 = o.beta2;
@@ -490,6 +594,9 @@ class Store {
     set(space, name, {detail::dtype_of<T>(), std::move(dims)}, data.data(),
         data.size() * sizeof(T));
   }
+  void set(uint32_t space, std::string_view name, const Tensor& t) {
+    set(space, name, t.type(), t.data(), t.size());
+  }
   TensorType type(uint32_t space, std::string_view name) const {
     tenon_tensor_type t{};
     t.struct_size = sizeof t;
@@ -498,6 +605,11 @@ class Store {
   }
   void get(uint32_t space, std::string_view name, void* data, uint64_t size) const {
     detail::check(tenon_store_get(handle(), space, detail::str(name), data, size));
+  }
+  Tensor get(uint32_t space, std::string_view name) const {
+    Tensor out(type(space, name));
+    get(space, name, out.data(), out.size());
+    return out;
   }
   template <class T>
   std::vector<T> get(uint32_t space, std::string_view name) const {
@@ -668,6 +780,7 @@ class Context {
     const tenon_tensor x = detail::tensor(t, data, size, strides);
     detail::check(tenon_context_set(handle(), detail::str(input), &x));
   }
+  void set(std::string_view input, const Tensor& t) { set(input, t.type(), t.data(), t.size()); }
   template <class T>
   void set(std::string_view input, std::vector<int64_t> dims, const std::vector<T>& data) {
     set(input, {detail::dtype_of<T>(), std::move(dims)}, data.data(), data.size() * sizeof(T));
@@ -770,6 +883,11 @@ class Context {
   }
   void get(std::string_view output, void* data, uint64_t size) {
     detail::check(tenon_context_get(handle(), detail::str(output), data, size));
+  }
+  Tensor get(std::string_view output) {
+    Tensor out(output_type(output));
+    get(output, out.data(), out.size());
+    return out;
   }
   template <class T>
   std::vector<T> get(std::string_view output) {

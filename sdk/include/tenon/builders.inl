@@ -1,0 +1,766 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of Graph (tenon.hpp), written from ops.def by tests/tree/builders.cpp: one for each op and
+// kind. Operands and functions that an op must have are parameters. What may be left out are the
+// members of `rest`, listed above each function; without count_ys, it follows from the parameters.
+//
+//   g.softmax(x, {.axis = 1})     g.linear(x, w, {.act = "relu", .bias = b})
+//
+// A Term is a value or a number. Messages and reports quote `provenance`.
+// clang-format off
+
+  Node binary(std::string_view kind, Term a, Term b, std::string_view provenance = {}) {
+    op::binary rest{};
+    std::tie(rest.a, rest.b) = values(a, b);
+    rest.kind = std::string(kind);
+    return add(rest, provenance);
+  }
+  Node add(Term a, Term b, std::string_view provenance = {}) {
+    return binary("add", a, b, provenance);
+  }
+  Node sub(Term a, Term b, std::string_view provenance = {}) {
+    return binary("sub", a, b, provenance);
+  }
+  Node mul(Term a, Term b, std::string_view provenance = {}) {
+    return binary("mul", a, b, provenance);
+  }
+  Node div(Term a, Term b, std::string_view provenance = {}) {
+    return binary("div", a, b, provenance);
+  }
+  Node maximum(Term a, Term b, std::string_view provenance = {}) {
+    return binary("max", a, b, provenance);
+  }
+  Node minimum(Term a, Term b, std::string_view provenance = {}) {
+    return binary("min", a, b, provenance);
+  }
+  Node pow(Term a, Term b, std::string_view provenance = {}) {
+    return binary("pow", a, b, provenance);
+  }
+  Node mod(Term a, Term b, std::string_view provenance = {}) {
+    return binary("mod", a, b, provenance);
+  }
+  Node fmod(Term a, Term b, std::string_view provenance = {}) {
+    return binary("fmod", a, b, provenance);
+  }
+  Node atan2(Term a, Term b, std::string_view provenance = {}) {
+    return binary("atan2", a, b, provenance);
+  }
+
+  Node compare(std::string_view kind, Term a, Term b, std::string_view provenance = {}) {
+    op::compare rest{};
+    std::tie(rest.a, rest.b) = values(a, b);
+    rest.kind = std::string(kind);
+    return add(rest, provenance);
+  }
+  Node eq(Term a, Term b, std::string_view provenance = {}) {
+    return compare("eq", a, b, provenance);
+  }
+  Node ne(Term a, Term b, std::string_view provenance = {}) {
+    return compare("ne", a, b, provenance);
+  }
+  Node lt(Term a, Term b, std::string_view provenance = {}) {
+    return compare("lt", a, b, provenance);
+  }
+  Node le(Term a, Term b, std::string_view provenance = {}) {
+    return compare("le", a, b, provenance);
+  }
+  Node gt(Term a, Term b, std::string_view provenance = {}) {
+    return compare("gt", a, b, provenance);
+  }
+  Node ge(Term a, Term b, std::string_view provenance = {}) {
+    return compare("ge", a, b, provenance);
+  }
+
+  // .b
+  Node logical(std::string_view kind, Value a, op::logical rest = {},
+               std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.a = a;
+    return add(rest, provenance);
+  }
+  Node and_(Value a, Value b, std::string_view provenance = {}) {
+    return logical("and", a, {.b = b}, provenance);
+  }
+  Node or_(Value a, Value b, std::string_view provenance = {}) {
+    return logical("or", a, {.b = b}, provenance);
+  }
+  Node xor_(Value a, Value b, std::string_view provenance = {}) {
+    return logical("xor", a, {.b = b}, provenance);
+  }
+  Node not_(Value a, std::string_view provenance = {}) {
+    return logical("not", a, {}, provenance);
+  }
+
+  // .alpha .beta .ste
+  Node unary(std::string_view kind, Value x, op::unary rest = {},
+             std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.x = x;
+    return add(rest, provenance);
+  }
+  Node neg(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("neg", x, std::move(rest), provenance);
+  }
+  Node abs(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("abs", x, std::move(rest), provenance);
+  }
+  Node sign(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("sign", x, std::move(rest), provenance);
+  }
+  Node exp(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("exp", x, std::move(rest), provenance);
+  }
+  Node expm1(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("expm1", x, std::move(rest), provenance);
+  }
+  Node log(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("log", x, std::move(rest), provenance);
+  }
+  Node log1p(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("log1p", x, std::move(rest), provenance);
+  }
+  Node sqrt(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("sqrt", x, std::move(rest), provenance);
+  }
+  Node rsqrt(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("rsqrt", x, std::move(rest), provenance);
+  }
+  Node floor(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("floor", x, std::move(rest), provenance);
+  }
+  Node ceil(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("ceil", x, std::move(rest), provenance);
+  }
+  Node trunc(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("trunc", x, std::move(rest), provenance);
+  }
+  Node round(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("round", x, std::move(rest), provenance);
+  }
+  Node sin(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("sin", x, std::move(rest), provenance);
+  }
+  Node cos(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("cos", x, std::move(rest), provenance);
+  }
+  Node tan(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("tan", x, std::move(rest), provenance);
+  }
+  Node atan(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("atan", x, std::move(rest), provenance);
+  }
+  Node asin(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("asin", x, std::move(rest), provenance);
+  }
+  Node acos(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("acos", x, std::move(rest), provenance);
+  }
+  Node sinh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("sinh", x, std::move(rest), provenance);
+  }
+  Node cosh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("cosh", x, std::move(rest), provenance);
+  }
+  Node tanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("tanh", x, std::move(rest), provenance);
+  }
+  Node erf(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("erf", x, std::move(rest), provenance);
+  }
+  Node erfc(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("erfc", x, std::move(rest), provenance);
+  }
+  Node is_nan(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("is_nan", x, std::move(rest), provenance);
+  }
+  Node is_inf(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("is_inf", x, std::move(rest), provenance);
+  }
+  Node reciprocal(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("reciprocal", x, std::move(rest), provenance);
+  }
+  Node square(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("square", x, std::move(rest), provenance);
+  }
+  Node relu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("relu", x, std::move(rest), provenance);
+  }
+  Node leaky_relu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("leaky_relu", x, std::move(rest), provenance);
+  }
+  Node elu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("elu", x, std::move(rest), provenance);
+  }
+  Node selu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("selu", x, std::move(rest), provenance);
+  }
+  Node sigmoid(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("sigmoid", x, std::move(rest), provenance);
+  }
+  Node hard_sigmoid(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("hard_sigmoid", x, std::move(rest), provenance);
+  }
+  Node softplus(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("softplus", x, std::move(rest), provenance);
+  }
+  Node softsign(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("softsign", x, std::move(rest), provenance);
+  }
+  Node silu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("silu", x, std::move(rest), provenance);
+  }
+  Node hard_swish(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("hard_swish", x, std::move(rest), provenance);
+  }
+  Node mish(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("mish", x, std::move(rest), provenance);
+  }
+  Node gelu(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("gelu", x, std::move(rest), provenance);
+  }
+  Node gelu_tanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("gelu_tanh", x, std::move(rest), provenance);
+  }
+
+  // .alpha .beta .ste .from_output
+  Node activation_backward(std::string_view kind, Value x, Value dy,
+                           op::activation_backward rest = {}, std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.x = x;
+    rest.dy = dy;
+    return add(rest, provenance);
+  }
+
+  // .to .saturate
+  Node cast(Value x, op::cast rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  Node copy(Value x, std::string_view provenance = {}) {
+    op::copy rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  Node where(Value cond, Term a, Term b, std::string_view provenance = {}) {
+    op::where rest{};
+    std::tie(rest.a, rest.b) = values(a, b);
+    rest.cond = cond;
+    return add(rest, provenance);
+  }
+
+  // .act .gate_first .up
+  Node swiglu(Value gate, op::swiglu rest = {}, std::string_view provenance = {}) {
+    rest.gate = gate;
+    return add(rest, provenance);
+  }
+
+  // .act .gate_first .up .want_dup
+  Node swiglu_backward(Value dy, Value gate, op::swiglu_backward rest = {},
+                       std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.gate = gate;
+    return add(rest, provenance);
+  }
+
+  // .trans_a .trans_b .alpha .out_dtype .f32_precision
+  Node matmul(Value a, Value b, op::matmul rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .trans_a .trans_b .alpha .out_dtype .f32_precision .act .act_alpha .act_beta .bias .residual
+  // .want_pre_act
+  Node linear(Value a, Value b, op::linear rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .scale
+  Node lora_matmul(Value x, Value w, Value a, Value b, op::lora_matmul rest = {},
+                   std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .trans_a .trans_b .alpha .out_dtype .f32_precision .biases .count_ys
+  Node batch_linear(Value a, std::vector<Value> bs, op::batch_linear rest = {},
+                    std::string_view provenance = {}) {
+    rest.a = a;
+    rest.bs = std::move(bs);
+    if (rest.count_ys == 0) rest.count_ys = rest.bs.size();
+    return add(rest, provenance);
+  }
+
+  // .trans_w .ids .offsets .p
+  Node grouped_matmul(Value x, Value w, op::grouped_matmul rest = {},
+                      std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .trans_w .ids .offsets .p .want_dx .want_dw .want_dp
+  Node grouped_matmul_backward(Value dy, Value x, Value w, op::grouped_matmul_backward rest = {},
+                               std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .axes .keepdims .noop_with_empty_axes
+  Node reduce(std::string_view kind, Value x, op::reduce rest = {},
+              std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.x = x;
+    return add(rest, provenance);
+  }
+  Node sum(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("sum", x, std::move(rest), provenance);
+  }
+  Node mean(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("mean", x, std::move(rest), provenance);
+  }
+  Node max(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("max", x, std::move(rest), provenance);
+  }
+  Node min(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("min", x, std::move(rest), provenance);
+  }
+  Node prod(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("prod", x, std::move(rest), provenance);
+  }
+  Node sum_square(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("sum_square", x, std::move(rest), provenance);
+  }
+  Node l1(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("l1", x, std::move(rest), provenance);
+  }
+  Node l2(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("l2", x, std::move(rest), provenance);
+  }
+  Node logsumexp(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("logsumexp", x, std::move(rest), provenance);
+  }
+  Node any(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("any", x, std::move(rest), provenance);
+  }
+  Node all(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
+    return reduce("all", x, std::move(rest), provenance);
+  }
+
+  // .axis .log
+  Node softmax(Value x, op::softmax rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .log
+  Node softmax_backward(Value dy, Value y, op::softmax_backward rest = {},
+                        std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.y = y;
+    return add(rest, provenance);
+  }
+
+  // .axis .ignore_index .label_smoothing .reduction .weight .want_lse
+  Node cross_entropy(Value logits, Value labels, op::cross_entropy rest = {},
+                     std::string_view provenance = {}) {
+    rest.logits = logits;
+    rest.labels = labels;
+    return add(rest, provenance);
+  }
+
+  // .axis .ignore_index .label_smoothing .reduction .weight .lse
+  Node cross_entropy_backward(Value dy, Value logits, Value labels,
+                              op::cross_entropy_backward rest = {},
+                              std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.logits = logits;
+    rest.labels = labels;
+    return add(rest, provenance);
+  }
+
+  // .axis .keepdims .select_last
+  Node argmax(Value x, op::argmax rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .keepdims .select_last
+  Node argmin(Value x, op::argmin rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .k .axis .largest .sorted
+  Node topk(Value x, op::topk rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .descending .stable
+  Node sort(Value x, op::sort rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .exclusive .reverse
+  Node cumsum(Value x, op::cumsum rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .shape
+  Node random_bits(Value rng, op::random_bits rest = {}, std::string_view provenance = {}) {
+    rest.rng = rng;
+    return add(rest, provenance);
+  }
+
+  // .shape .dtype
+  Node random_uniform(Value rng, op::random_uniform rest = {}, std::string_view provenance = {}) {
+    rest.rng = rng;
+    return add(rest, provenance);
+  }
+
+  // .shape .dtype
+  Node random_normal(Value rng, op::random_normal rest = {}, std::string_view provenance = {}) {
+    rest.rng = rng;
+    return add(rest, provenance);
+  }
+
+  // .p
+  Node dropout(Value x, Value rng, op::dropout rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.rng = rng;
+    return add(rest, provenance);
+  }
+
+  // .temperature .top_k .top_p .min_p .want_logprob
+  Node sample(Value logits, Value rng, op::sample rest = {}, std::string_view provenance = {}) {
+    rest.logits = logits;
+    rest.rng = rng;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .gamma .beta .want_mean .want_inv_std
+  Node layer_norm(Value x, op::layer_norm rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .gamma .mean .inv_std .dsum .want_dx .want_dgamma .want_dbeta
+  Node layer_norm_backward(Value dy, Value x, op::layer_norm_backward rest = {},
+                           std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .bias .gamma .beta .want_sum .want_mean .want_inv_std
+  Node residual_layer_norm(Value x, Value residual, op::residual_layer_norm rest = {},
+                           std::string_view provenance = {}) {
+    rest.x = x;
+    rest.residual = residual;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .beta .want_inv_rms
+  Node rms_norm(Value x, Value gamma, op::rms_norm rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.gamma = gamma;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .inv_rms .dsum .want_dx .want_dgamma .want_dbeta
+  Node rms_norm_backward(Value dy, Value x, Value gamma, op::rms_norm_backward rest = {},
+                         std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.gamma = gamma;
+    return add(rest, provenance);
+  }
+
+  // .axis .eps .bias .beta .want_sum .want_inv_rms
+  Node residual_rms_norm(Value x, Value residual, Value gamma, op::residual_rms_norm rest = {},
+                         std::string_view provenance = {}) {
+    rest.x = x;
+    rest.residual = residual;
+    rest.gamma = gamma;
+    return add(rest, provenance);
+  }
+
+  // .groups .eps .gamma .beta .want_mean .want_inv_std
+  Node group_norm(Value x, op::group_norm rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .groups .eps .gamma .mean .inv_std .want_dx .want_dgamma .want_dbeta
+  Node group_norm_backward(Value dy, Value x, op::group_norm_backward rest = {},
+                           std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .eps .gamma .beta .want_mean .want_inv_std
+  Node layer_norm2d(Value x, op::layer_norm2d rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .eps .gamma .mean .inv_std .want_dx .want_dgamma .want_dbeta
+  Node layer_norm2d_backward(Value dy, Value x, op::layer_norm2d_backward rest = {},
+                             std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .layout .n_rot .interleaved .inverse .offset .num_heads .position_ids
+  Node rope(Value x, Value cos, Value sin, op::rope rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.cos = cos;
+    rest.sin = sin;
+    return add(rest, provenance);
+  }
+
+  // .layout .scale .softcap .causal .left_window .right_window .offset .mask .kv_len .past_len
+  // .want_lse
+  Node attention(Value q, Value k, Value v, op::attention rest = {},
+                 std::string_view provenance = {}) {
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    return add(rest, provenance);
+  }
+
+  // .layout .scale .softcap .causal .left_window .right_window .offset .mask .kv_len .past_len
+  // .want_dmask
+  Node attention_backward(Value dout, Value q, Value k, Value v, Value o, Value lse,
+                          op::attention_backward rest = {}, std::string_view provenance = {}) {
+    rest.dout = dout;
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.o = o;
+    rest.lse = lse;
+    return add(rest, provenance);
+  }
+
+  // .axis .oob
+  Node gather(Value data, Value indices, op::gather rest = {}, std::string_view provenance = {}) {
+    rest.data = data;
+    rest.indices = indices;
+    return add(rest, provenance);
+  }
+
+  // .axis .dim .padding_idx .oob
+  Node gather_backward(Value dy, Value indices, op::gather_backward rest = {},
+                       std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.indices = indices;
+    return add(rest, provenance);
+  }
+
+  // .axis .oob
+  Node scatter(Value base, Value indices, Value updates, op::scatter rest = {},
+               std::string_view provenance = {}) {
+    rest.base = base;
+    rest.indices = indices;
+    rest.updates = updates;
+    return add(rest, provenance);
+  }
+
+  // .axis .dim .oob .base
+  Node scatter_add(Value updates, Value indices, op::scatter_add rest = {},
+                   std::string_view provenance = {}) {
+    rest.updates = updates;
+    rest.indices = indices;
+    return add(rest, provenance);
+  }
+
+  // .size .oob
+  Node dynamic_slice(Value x, Value start, op::dynamic_slice rest = {},
+                     std::string_view provenance = {}) {
+    rest.x = x;
+    rest.start = start;
+    return add(rest, provenance);
+  }
+
+  // .oob
+  Node dynamic_update_slice(Value base, Value update, Value start,
+                            op::dynamic_update_slice rest = {}, std::string_view provenance = {}) {
+    rest.base = base;
+    rest.update = update;
+    rest.start = start;
+    return add(rest, provenance);
+  }
+
+  // .axis .oob
+  Node gather_elements(Value data, Value indices, op::gather_elements rest = {},
+                       std::string_view provenance = {}) {
+    rest.data = data;
+    rest.indices = indices;
+    return add(rest, provenance);
+  }
+
+  // .axis .shape .oob .base
+  Node scatter_elements_add(Value updates, Value indices, op::scatter_elements_add rest = {},
+                            std::string_view provenance = {}) {
+    rest.updates = updates;
+    rest.indices = indices;
+    return add(rest, provenance);
+  }
+
+  // .start .len .step
+  Node narrow(Value x, op::narrow rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis
+  Node concat(std::vector<Value> xs, op::concat rest = {}, std::string_view provenance = {}) {
+    rest.xs = std::move(xs);
+    return add(rest, provenance);
+  }
+
+  // .perm
+  Node transpose(Value x, op::transpose rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .shape
+  Node expand(Value x, op::expand rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .shape .allow_zero
+  Node reshape(Value x, op::reshape rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .before .after .mode .value
+  Node pad(Value x, op::pad rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .shape .axis .dtype .start .step
+  Node iota(op::iota rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .ceil_mode .want_indices
+  Node maxpool2d(Value x, op::maxpool2d rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .ceil_mode
+  Node maxpool2d_backward(Value dy, Value x, op::maxpool2d_backward rest = {},
+                          std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .ceil_mode .count_include_pad .divisor_override
+  Node avgpool2d(Value x, op::avgpool2d rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .ceil_mode .count_include_pad .divisor_override .size
+  Node avgpool2d_backward(Value dy, op::avgpool2d_backward rest = {},
+                          std::string_view provenance = {}) {
+    rest.dy = dy;
+    return add(rest, provenance);
+  }
+
+  // .momentum .dampening .nesterov .weight_decay .step .momentum_buf .grad_scale .apply
+  // .want_momentum_buf_out
+  Node sgd(Value w, Value g, Value lr, op::sgd rest = {}, std::string_view provenance = {}) {
+    rest.w = w;
+    rest.g = g;
+    rest.lr = lr;
+    return add(rest, provenance);
+  }
+
+  // .beta1 .beta2 .eps .weight_decay .grad_scale .apply
+  Node adamw(Value w, Value g, Value m, Value v, Value lr, Value step, op::adamw rest = {},
+             std::string_view provenance = {}) {
+    rest.w = w;
+    rest.g = g;
+    rest.m = m;
+    rest.v = v;
+    rest.lr = lr;
+    rest.step = step;
+    return add(rest, provenance);
+  }
+
+  // .beta1 .beta2 .weight_decay .grad_scale .apply
+  Node lion(Value w, Value g, Value m, Value lr, op::lion rest = {},
+            std::string_view provenance = {}) {
+    rest.w = w;
+    rest.g = g;
+    rest.m = m;
+    rest.lr = lr;
+    return add(rest, provenance);
+  }
+
+  // .count_ys
+  Node elementwise_region(std::vector<Value> xs, const Function& body,
+                          op::elementwise_region rest = {}, std::string_view provenance = {}) {
+    rest.xs = std::move(xs);
+    rest.body = body;
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(body);
+    return add(rest, provenance);
+  }
+
+  // .sets .count_ys
+  Node batch_elementwise_region(std::vector<Value> xs, const Function& body,
+                                op::batch_elementwise_region rest = {},
+                                std::string_view provenance = {}) {
+    rest.xs = std::move(xs);
+    rest.body = body;
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(body) * static_cast<size_t>(rest.sets);
+    return add(rest, provenance);
+  }
+
+  // .xs .count_ys
+  Node if_(Value cond, const Function& then_branch, const Function& else_branch, op::if_ rest = {},
+           std::string_view provenance = {}) {
+    rest.cond = cond;
+    rest.then_branch = then_branch;
+    rest.else_branch = else_branch;
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(then_branch);
+    return add(rest, provenance);
+  }
+
+  // .max_trip .captured .count_ys
+  Node while_(std::vector<Value> carry, const Function& cond, const Function& body,
+              op::while_ rest = {}, std::string_view provenance = {}) {
+    rest.carry = std::move(carry);
+    rest.cond = cond;
+    rest.body = body;
+    if (rest.count_ys == 0) rest.count_ys = rest.carry.size();
+    return add(rest, provenance);
+  }
+
+  // .length .reverse .carry .xs .captured .count_ys
+  Node scan(const Function& body, op::scan rest = {}, std::string_view provenance = {}) {
+    rest.body = body;
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(body);
+    return add(rest, provenance);
+  }
