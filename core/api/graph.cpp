@@ -178,8 +178,9 @@ tenon_status* tenon_graph_dtype(tenon_graph* graph, tenon_value value, tenon_dty
     need(out_dtype, "out_dtype");
     const DType dtype = g.dtypes.of(g.graph, value_in(g.graph, value, "dtype"));
     if (dtype == TENON_DTYPE_NONE)
-      fail(Code::unsupported, "dtype: value ", value,
-           " depends on symbols, and a node before it refuses the numbers that were tried for them");
+      fail(
+          Code::unsupported, "dtype: value ", value,
+          " depends on symbols, and a node before it refuses the numbers that were tried for them");
     *out_dtype = dtype;
   });
 }

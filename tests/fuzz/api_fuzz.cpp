@@ -148,7 +148,8 @@ void check_that_none_is_missing() {
   for (const Call& c : kCalls) called.emplace(c.name);
   for (const std::string& name : declared)
     must(called.count(name) != 0, ("a header has a function without calls here: " + name).c_str());
-  must(declared.size() == called.size() && !declared.empty(), "the headers lack a function of these");
+  must(declared.size() == called.size() && !declared.empty(),
+       "the headers lack a function of these");
 }
 
 struct Folder {
