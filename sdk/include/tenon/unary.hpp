@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kinds of `unary`, `activation_backward` and all `act` attributes, with the defaults of their
-// parameters. Formulas and derivatives: specification 1.3. Primitive kinds have no decomposition;
+// parameters. Formulas and derivatives: sdk/OPS.md. Primitive kinds have no decomposition;
 // the others are composed of them.
 #pragma once
 
