@@ -63,6 +63,14 @@ dpkg-deb --contents "$work"/debs/tenon_*.deb > "$work/contents"
 for document in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md; do
   grep -q "\./usr/share/doc/tenon/$document" "$work/contents" || fail "tenon: no $document"
 done
+echo "== pages: the links of libtenon-dev stay inside it; those of tenon may lead to libtenon-dev"
+for package in libtenon-dev tenon; do
+  dpkg-deb --extract "$work/debs/${package}"_*.deb "$work/pages"
+  python3 "$here/../tests/tree/links.py" --installed "$work/pages/usr" || fail "$package: links to pages that are not there"
+done
+for page in README.md OPS.md conformance/README.md; do
+  [ -f "$work/pages/usr/share/doc/tenon/sdk/$page" ] || fail "libtenon-dev: no sdk/$page"
+done
 
 if command -v lintian > /dev/null; then
   echo "== lintian"

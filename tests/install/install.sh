@@ -29,6 +29,19 @@ for path in "$libdir:" "lib" ; do   # and the check itself finds what is wrong
   grep -qE "is empty|is relative" "$work/found"
 done
 
+echo "== pages"
+links=$source/tests/tree/links.py
+python3 "$links" --installed "$prefix"
+for page in README.md sdk/README.md sdk/OPS.md sdk/conformance/README.md core/ir/README.md; do
+  [ -f "$prefix/share/doc/tenon/$page" ] || { echo "$page is not installed"; exit 1; }
+done
+mv "$prefix/share/doc/tenon/sdk/OPS.md" "$work/"   # and the check itself finds what is wrong
+! python3 "$links" --installed "$prefix" > "$work/found" || { echo "accepted: links to a page that is not there"; exit 1; }
+for place in share/doc/tenon/sdk/README.md include/tenon/ops.def; do
+  grep -q "^$place: .*sdk/OPS.md\|^$place: .*(OPS.md)" "$work/found" || { echo "no fault found in $place"; exit 1; }
+done
+mv "$work/OPS.md" "$prefix/share/doc/tenon/sdk/"
+
 echo "== plugin from the C++ template, find_package"
 cp -r "$prefix/share/tenon/template" "$work/template"
 cmake -S "$work/template" -B "$work/template/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >> "$work/log"
@@ -87,9 +100,6 @@ done
 "$tenon" ops --plugin-dir "$work/examples/build" text:edit_distance | grep "of plugin edit_distance"
 "$tenon" bench --plugin-dir "$work/examples/build" --op 'text:edit_distance(i32[64,128], i32[64,128])' \
   --device cpu --no-ceilings --seconds 0.1
-for page in sdk/README.md sdk/conformance/README.md core/ir/README.md; do
-  [ -f "$prefix/share/doc/tenon/$page" ] || { echo "$page is not installed"; exit 1; }
-done
 
 echo "== host apps, pkg-config"
 # shellcheck disable=SC2046
