@@ -138,7 +138,17 @@ TENON_OP(scratch_twice, 1, scratch, core)
 TENON_END(scratch_twice)
 """
 
-MOST = 5, 9  # files of a composite family, and of one with kernels on cpu and cuda, shared lists and CHANGELOG.md included
+SECTION = """
+## scratch
+
+### scratch_twice
+
+`y` = 2·`x`, with the type of `x`, a float.
+
+**Gradient.** By decomposition.
+"""
+
+MOST = 6, 10  # files of a composite family, and of one with kernels on cpu and cuda, shared lists and CHANGELOG.md included
 
 
 def fail(*what):
@@ -181,6 +191,17 @@ class Tree:
     def write(self, files):
         for name, text in files.items():
             (self.root / name).write_text(text)
+
+    def explain(self):
+        """Without a section the page of ops is refused; with one, its form is written."""
+        page = self.root / "sdk/OPS.md"
+        kept = page.read_text()
+        for text, status in ((kept.replace(SECTION, ""), 1), (kept, 0)):
+            page.write_text(text)
+            made = subprocess.run([sys.executable, self.root / "tests/tree/ops_page.py", self.root, "--write"],
+                                  stdout=subprocess.PIPE, text=True)
+            if made.returncode != status or (status and "scratch_twice: no section" not in made.stdout):
+                fail(f"ops_page.py: expected status {status}, got {made.returncode}:\n{made.stdout}")
 
     def configure(self):
         """Its output and exit status."""
@@ -251,9 +272,10 @@ def main():
     tree = Tree(source, work, *sys.argv[3:6])
 
     tree.write(FILES)
-    for name, more in (("sdk/include/tenon/ops.def", ENTRY), ("CHANGELOG.md", "\n- Scratch.\n")):
+    for name, more in (("sdk/include/tenon/ops.def", ENTRY), ("sdk/OPS.md", SECTION), ("CHANGELOG.md", "\n- Scratch.\n")):
         with open(tree.root / name, "a") as file:
             file.write(more)
+    tree.explain()
     if tree.touched() != composite:
         fail("a composite family touches", sorted(tree.touched()), "but CONTRIBUTING.md lists", sorted(composite))
     for name in FILES:
