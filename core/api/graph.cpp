@@ -3,6 +3,7 @@
 #include "api/door.hpp"
 #include "api/optimizer.hpp"
 #include "grad/checkpoint.hpp"
+#include "grad/jvp.hpp"
 #include "ir/text.hpp"
 #include "ops/record.hpp"
 #include "plan/rewrite/bind.hpp"
@@ -132,6 +133,25 @@ tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value loss, const 
     for (uint32_t i = 0; i < count; ++i) request.wrt.push_back(value_in(g, wrt[i], "wrt"));
     const NodeId n = g.add(request, "gradients");
     for (uint32_t i = 0; i < count; ++i) out_gradients[i] = g[n].outputs[i].id;
+  });
+}
+
+tenon_status* tenon_graph_jvp(tenon_graph* graph, const tenon_value* outputs, uint32_t output_count,
+                              const tenon_value* inputs, const tenon_value* tangents,
+                              uint32_t input_count, tenon_value* out_tangents) {
+  return door("tenon_graph_jvp", [&] {
+    tenon_graph& g = need(graph, "graph");
+    if (output_count) need(outputs, "outputs"), need(out_tangents, "out_tangents");
+    if (input_count) need(inputs, "inputs"), need(tangents, "tangents");
+    std::vector<Value> ys, xs, ts;
+    for (uint32_t i = 0; i < output_count; ++i)
+      ys.push_back(value_in(g.graph, outputs[i], "outputs"));
+    for (uint32_t i = 0; i < input_count; ++i) {
+      xs.push_back(value_in(g.graph, inputs[i], "inputs"));
+      ts.push_back(value_in(g.graph, tangents[i], "tangents"));
+    }
+    const std::vector<Value> made = jvp(g.graph, g.dtypes, ys, xs, ts);
+    for (uint32_t i = 0; i < output_count; ++i) out_tangents[i] = made[i].id;
   });
 }
 

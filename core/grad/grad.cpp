@@ -9,6 +9,7 @@
 #include "grad/functions.hpp"
 #include "ops/control.hpp"
 #include "ops/lower.hpp"
+#include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
@@ -206,7 +207,7 @@ bool lower_marked(Graph& graph, const std::vector<bool>& marked, ValueMap* map) 
 
 NodeId first_request(const Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n)
-    if (graph[n].op->meta()) return n;
+    if (graph[n].op == &grad_def) return n;
   return kNone;
 }
 

@@ -319,7 +319,7 @@ NodeId Graph::add_node(const OpRecord& op, Operands operands, Attrs attrs, std::
   std::vector<Type> types(wanted.size());
   if (operands_typed(*this, node)) {
     types = infer_types(*this, node, wanted.size());
-  } else if (op.meta()) {
+  } else if (op.meta() && op.schema->name == "grad") {
     // The outputs of a request have the types of its operands. Types of weights are known before
     // shapes are bound.
     for (size_t k = 0; k < types.size() && k + 1 < node.operands.size(); ++k) {

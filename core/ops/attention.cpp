@@ -296,10 +296,30 @@ double attention_flops(const Cost& c, const op::attention& n) {
   return pair_flops(c, n) * (c.dim(n.q, 0) + c.dim(n.v, 0));
 }
 
+// The batch joins that of the op. A mask keeps its shape where it is the same for all.
+template <class Op>
+bool attention_batch(Batch& v, const Op& n) {
+  if constexpr (requires { n.want_dmask; })
+    if (n.want_dmask) return false;
+  return v.add_folded(n, [&](Value x) {
+    if (x != n.mask) return Value{};
+    Builder& b = v.b;
+    const Shape& one = v.type(x).shape;
+    if (!v.batched(x) && (one.rank() < 4 || one[0] == 1)) return v.given(x);
+    // As [batch, B or 1, heads or 1, ..]; then every example has an entry for each of B.
+    Value mask = v.batched(x) ? v.aligned(x, 4) : v.all(x);
+    Shape wide = b.shape(mask);
+    wide[1] = v.type(n.q).shape[0];
+    mask = b.expand(mask, wide);
+    return b.reshape(mask, {v.size() * wide[1], wide[2], wide[3], wide[4]});
+  });
+}
+
 constexpr Record<op::attention> kAttention{.shape = attention_shape,
                                            .words = {{"layout", "bhsd bshd"}},
                                            .grad = attention_grad,
                                            .lower = attention_lower,
+                                           .batch = attention_batch<op::attention>,
                                            .flops = attention_flops,
                                            .bytes = each_once};
 
@@ -379,11 +399,13 @@ bool attention_backward_lower(Lower& l, const op::attention_backward& n) {
 double attention_backward_flops(const Cost& c, const op::attention_backward& n) {
   return pair_flops(c, n) * (3 * c.dim(n.q, 0) + 2 * c.dim(n.v, 0));
 }
-constexpr Record<op::attention_backward> kAttentionBackward{.shape = attention_backward_shape,
-                                                            .words = {{"layout", "bhsd bshd"}},
-                                                            .lower = attention_backward_lower,
-                                                            .flops = attention_backward_flops,
-                                                            .bytes = each_once};
+constexpr Record<op::attention_backward> kAttentionBackward{
+    .shape = attention_backward_shape,
+    .words = {{"layout", "bhsd bshd"}},
+    .lower = attention_backward_lower,
+    .batch = attention_batch<op::attention_backward>,
+    .flops = attention_backward_flops,
+    .bytes = each_once};
 
 }  // namespace
 

@@ -179,15 +179,29 @@ void norm_grad(Grad& g, const Op& n) {
   if (dx) g.give(n.x, dx);
 }
 
+// The batch joins N. Parameters are those of all examples; their gradients would be sums over one
+// example.
+template <class Op>
+bool norm_batch(Batch& v, const Op& n) {
+  if constexpr (requires { n.want_dgamma; })
+    if (n.want_dgamma || n.want_dbeta) return false;
+  Value beta;
+  if constexpr (requires { n.beta; }) beta = n.beta;
+  if (v.batched(n.gamma) || v.batched(beta)) return false;
+  return v.add_folded(n, [&](Value x) { return x == n.gamma || x == beta ? v.given(x) : Value{}; });
+}
+
 template <class Op, class Backward>
 constexpr Record<Op> kForward{.shape = norm_shape<Op>,
                               .grad = norm_grad<Op, Backward>,
                               .lower = norm_lower<Op>,
+                              .batch = norm_batch<Op>,
                               .flops = no_products,
                               .bytes = each_once};
 template <class Op>
 constexpr Record<Op> kBackward{.shape = backward_shape<Op>,
                                .lower = backward_lower<Op>,
+                               .batch = norm_batch<Op>,
                                .flops = no_products,
                                .bytes = each_once};
 

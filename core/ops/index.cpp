@@ -78,9 +78,52 @@ void gather_grad(Grad& g, const op::gather& n) {
 double gather_bytes(const Cost& c, const op::gather& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
+// ---- batch
+
+// The indices of an example as those of gather_elements: of the rank of data, and as long as data but
+// at the axis.
+Value spread_indices(Batch& v, Value indices, const Shape& data, int axis) {
+  Builder& b = v.b;
+  const Dim count = v.type(indices).shape.elements();
+  Shape thin = {v.size()}, wide = {v.size()};
+  for (int i = 0; i < data.rank(); ++i) {
+    thin.push(i == axis ? count : 1);
+    wide.push(i == axis ? count : data[i]);
+  }
+  return b.expand(b.reshape(v.all(indices), thin), wide);
+}
+
+bool gather_batch(Batch& v, const op::gather& one) {
+  Builder& b = v.b;
+  const Shape& data = v.type(one.data).shape;
+  const int axis = normalize_axis(one.axis, data.rank(), "gather");
+  op::gather n = one;
+  n.data = v.given(one.data), n.indices = v.given(one.indices);
+  if (!v.batched(one.indices)) {
+    n.axis = axis + 1;
+    v.out(0, b.add(n));
+  } else if (!v.batched(one.data)) {
+    // The batch is the first axis of the indices, and comes to stand at the axis.
+    const Value y = b.add(n);
+    Ints perm = {axis};
+    for (int i = 0; i < b.shape(y).rank(); ++i)
+      if (i != axis) perm.push_back(i);
+    v.out(0, b.transpose(y, perm));
+  } else {
+    const Value picked =
+        b.add(op::gather_elements{.axis = axis + 1,
+                                  .oob = n.oob,
+                                  .data = n.data,
+                                  .indices = spread_indices(v, one.indices, data, axis)});
+    v.out(0, b.reshape(picked, v.result(0)));
+  }
+  return true;
+}
+
 constexpr Record<op::gather> kGather{.shape = gather_shape,
                                      .words = {{"oob", "error clamp skip"}},
                                      .grad = gather_grad,
+                                     .batch = gather_batch,
                                      .flops = no_products,
                                      .bytes = gather_bytes};
 
@@ -124,9 +167,19 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
   return true;
 }
 
+// One list of indices for all examples.
+template <class Op>
+bool indexed_batch(Batch& v, const Op& one) {
+  if (v.batched(one.indices)) return false;
+  Op n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add(n, [&](Value x) { return x == one.indices ? v.given(x) : v.all(x); });
+}
+
 constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_shape,
                                                       .words = {{"oob", "error clamp skip"}},
                                                       .lower = gather_backward_lower,
+                                                      .batch = indexed_batch<op::gather_backward>,
                                                       .flops = no_products,
                                                       .bytes = each_once};
 
@@ -178,6 +231,7 @@ double scatter_bytes(const Cost& c, const op::scatter& n) {
 constexpr Record<op::scatter> kScatter{.shape = scatter_shape,
                                        .words = {{"oob", "error clamp skip"}},
                                        .grad = scatter_grad,
+                                       .batch = indexed_batch<op::scatter>,
                                        .flops = no_products,
                                        .bytes = scatter_bytes};
 
@@ -222,9 +276,26 @@ double scatter_add_bytes(const Cost& c, const op::scatter_add& n) {
   const double updates = c.bytes(n.updates);
   return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
 }
+bool scatter_add_batch(Batch& v, const op::scatter_add& one) {
+  if (!v.batched(one.indices)) return indexed_batch(v, one);
+  const Shape y = v.result(0);
+  const Shape target(y.dims().subspan(1));
+  const int axis = normalize_axis(one.axis, target.rank(), "scatter_add");
+  const Value indices = spread_indices(v, one.indices, target, axis);
+  v.out(0, v.b.add(op::scatter_elements_add{
+               .axis = axis + 1,
+               .shape = one.base ? Ints{} : Ints(y.begin(), y.end()),
+               .oob = one.oob,
+               .updates = v.b.reshape(v.all(one.updates), v.b.shape(indices)),
+               .indices = indices,
+               .base = v.all(one.base)}));
+  return true;
+}
+
 constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape,
                                               .words = {{"oob", "error skip"}},
                                               .grad = scatter_add_grad,
+                                              .batch = scatter_add_batch,
                                               .flops = no_products,
                                               .bytes = scatter_add_bytes};
 
@@ -263,9 +334,22 @@ void dynamic_slice_grad(Grad& g, const op::dynamic_slice& n) {
 double dynamic_slice_bytes(const Cost& c, const op::dynamic_slice& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.start);
 }
+// One start for all examples.
+template <class Op>
+bool slice_batch(Batch& v, const Op& one) {
+  if (v.batched(one.start)) return false;
+  Builder& b = v.b;
+  const Value start = v.given(one.start);
+  const Value from = b.concat({b.zeros({b.dtype(start), {1}}), start}, 0);
+  Op n = one;
+  if constexpr (requires { n.size; }) n.size.insert(n.size.begin(), v.size());
+  return v.add(n, [&](Value x) { return x == one.start ? from : v.all(x); });
+}
+
 constexpr Record<op::dynamic_slice> kDynamicSlice{.shape = dynamic_slice_shape,
                                                   .words = {{"oob", "error clamp"}},
                                                   .grad = dynamic_slice_grad,
+                                                  .batch = slice_batch<op::dynamic_slice>,
                                                   .flops = no_products,
                                                   .bytes = dynamic_slice_bytes};
 
@@ -298,11 +382,13 @@ void dynamic_update_slice_grad(Grad& g, const op::dynamic_update_slice& n) {
 double dynamic_update_slice_bytes(const Cost& c, const op::dynamic_update_slice& n) {
   return 2 * c.bytes(n.update) + c.bytes(n.start);
 }
-constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{.shape = dynamic_update_slice_shape,
-                                                               .words = {{"oob", "error clamp"}},
-                                                               .grad = dynamic_update_slice_grad,
-                                                               .flops = no_products,
-                                                               .bytes = dynamic_update_slice_bytes};
+constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{
+    .shape = dynamic_update_slice_shape,
+    .words = {{"oob", "error clamp"}},
+    .grad = dynamic_update_slice_grad,
+    .batch = slice_batch<op::dynamic_update_slice>,
+    .flops = no_products,
+    .bytes = dynamic_update_slice_bytes};
 
 }  // namespace
 

@@ -84,10 +84,17 @@ bool gather_elements_lower(Lower& l, const op::gather_elements& n) {
 double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
+bool gather_elements_batch(Batch& v, const op::gather_elements& one) {
+  op::gather_elements n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
+}
+
 constexpr Record<op::gather_elements> kGatherElements{.shape = gather_elements_shape,
                                                       .words = {{"oob", "error clamp skip"}},
                                                       .grad = gather_elements_grad,
                                                       .lower = gather_elements_lower,
+                                                      .batch = gather_elements_batch,
                                                       .flops = no_products,
                                                       .bytes = gather_elements_bytes};
 
@@ -140,11 +147,19 @@ double scatter_elements_add_bytes(const Cost& c, const op::scatter_elements_add&
   const double updates = c.bytes(n.updates);
   return updates + c.bytes(n.indices) + (n.base ? 2 * updates : c.bytes(c.out(0)));
 }
+bool scatter_elements_add_batch(Batch& v, const op::scatter_elements_add& one) {
+  op::scatter_elements_add n = one;
+  n.axis = Batch::axis(n.axis);
+  if (!n.base) n.shape.insert(n.shape.begin(), v.size());
+  return v.add_all(n);
+}
+
 constexpr Record<op::scatter_elements_add> kScatterElementsAdd{
     .shape = scatter_elements_add_shape,
     .words = {{"oob", "error clamp skip"}},
     .grad = scatter_elements_add_grad,
     .lower = scatter_elements_add_lower,
+    .batch = scatter_elements_add_batch,
     .flops = no_products,
     .bytes = scatter_elements_add_bytes};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul linear lora_matmul batch_linear: specification 2.1, 2.2 and 2.4. batch_linear is several
 // linear ops with the same a.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/activation.hpp"
@@ -178,11 +179,48 @@ template <class Op>
 double product_flops_of(const Cost& c, const Op& n) {
   return 2 * depth_of(c, n) * c.elements(c.out(0) ? c.out(0) : c.out(1));
 }
+// ---- batch
+
+// The batch is one more axis in front of the batch axes there are.
+bool matmul_batch(Batch& v, const op::matmul& n) {
+  const int ra = v.rank(n.a), rb = v.rank(n.b);
+  op::matmul m = n;
+  m.a = v.given(n.a), m.b = v.given(n.b);
+  Value y;
+  if (ra == 1 && !v.batched(n.b) && rb == 2) {
+    y = v.b.add(m);  // vectors as the rows of a matrix
+  } else if (rb == 1 && !v.batched(n.a) && ra == 2) {
+    std::swap(m.a, m.b);
+    m.trans_b = !n.trans_a, m.trans_a = false;
+    y = v.b.add(m);
+  } else {
+    const int axes = std::max({ra, rb, 2});
+    // A vector becomes a matrix of one row or column.
+    const auto matrix = [&](Value operand, bool column) {
+      if (v.rank(operand) > 1) return v.aligned(operand, axes);
+      const Dim length = v.type(operand).shape[0];
+      Shape shape;
+      if (v.batched(operand)) {
+        shape.push(v.size());
+        for (int i = 2; i < axes; ++i) shape.push(1);
+      }
+      shape.push(column ? length : 1);
+      shape.push(column ? 1 : length);
+      return v.b.reshape(v.given(operand), shape);
+    };
+    m.a = matrix(n.a, false), m.b = matrix(n.b, true);
+    y = v.b.add(m);
+  }
+  v.out(0, v.b.reshape(y, v.result(0)));
+  return true;
+}
+
 constexpr Record<op::matmul> kMatmul{
     .shape = matmul_shape,
     .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}},
     .grad = matmul_grad,
     .lower = matmul_lower,
+    .batch = matmul_batch,
     .flops = product_flops_of<op::matmul>,
     .bytes = each_once};
 
@@ -275,11 +313,18 @@ bool linear_lower(Lower& l, const op::linear& n) {
   return true;
 }
 
+// One weight for all examples: the batch is one more axis of a.
+bool linear_batch(Batch& v, const op::linear& n) {
+  if (v.batched(n.b) || v.batched(n.bias) || v.rank(n.b) != 2) return false;
+  return v.add(n, [&](Value x) { return x == n.b || x == n.bias ? v.given(x) : v.all(x); });
+}
+
 constexpr Record<op::linear> kLinear{
     .shape = linear_shape,
     .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}, {"act", kActWords}},
     .grad = linear_grad,
     .lower = linear_lower,
+    .batch = linear_batch,
     .flops = product_flops_of<op::linear>,
     .bytes = each_once};
 

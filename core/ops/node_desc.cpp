@@ -3,7 +3,7 @@
 #include "ops/node_desc.hpp"
 
 #include "base/c_struct.hpp"
-#include "ops/record.hpp"
+#include "ops/table.hpp"
 
 namespace tenon::core {
 
@@ -90,7 +90,7 @@ NodeId add_node(Graph& graph, const tenon_node_desc* node, tenon_value* out_valu
       fail(Code::unsupported, "op ", op, ": version ", desc.version, " is not known here");
     fail(Code::not_found, "op '", op, "' of domain '", domain, "' is not known here");
   }
-  if (record->meta()) fail(Code::invalid_argument, "op ", op, ": ", requests);
+  if (record == &grad_def) fail(Code::invalid_argument, "op ", op, ": ", requests);
   Operands operands;
   for (uint32_t i = 0; i < desc.operand_count; ++i) operands.values.push_back({desc.operands[i]});
   if (desc.list_count) need(desc.lists, "lists");

@@ -2,6 +2,8 @@
 // layer_norm rms_norm, their residual forms and backward ops: specification 4.1 to 4.6.
 #include "ops/norm.hpp"
 
+#include <algorithm>
+
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -323,32 +325,57 @@ void residual_rms_norm_grad(Grad& g, const op::residual_rms_norm& n) {
   give_norm(g, n, rms_norm_gradients(g, n, g.y(1), 2, g.dy(1)));
 }
 
+// Parameters are those of all examples. Their gradients would be sums over one example.
+template <class Op>
+bool norm_batch(Batch& v, const Op& one) {
+  std::vector<Value> parameters = {one.gamma};
+  if constexpr (requires { one.beta; }) parameters.push_back(one.beta);
+  if constexpr (requires { one.bias; }) parameters.push_back(one.bias);
+  if constexpr (requires { one.want_dgamma; })
+    if (one.want_dgamma || one.want_dbeta) return false;
+  for (Value p : parameters)
+    if (v.batched(p)) return false;
+  Op n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add(n, [&](Value x) {
+    return std::ranges::find(parameters, x) != parameters.end() ? v.given(x) : v.all(x);
+  });
+}
+
 constexpr Record<op::layer_norm> kLayerNorm{.shape = layer_norm_shape,
                                             .grad = layer_norm_grad,
                                             .lower = layer_norm_lower,
+                                            .batch = norm_batch<op::layer_norm>,
                                             .flops = no_products,
                                             .bytes = each_once};
-constexpr Record<op::layer_norm_backward> kLayerNormBackward{.shape = layer_norm_backward_shape,
-                                                             .lower = layer_norm_backward_lower,
-                                                             .flops = no_products,
-                                                             .bytes = each_once};
-constexpr Record<op::residual_layer_norm> kResidualLayerNorm{.shape = residual_layer_norm_shape,
-                                                             .grad = residual_layer_norm_grad,
-                                                             .lower = residual_layer_norm_lower,
-                                                             .flops = no_products,
-                                                             .bytes = each_once};
+constexpr Record<op::layer_norm_backward> kLayerNormBackward{
+    .shape = layer_norm_backward_shape,
+    .lower = layer_norm_backward_lower,
+    .batch = norm_batch<op::layer_norm_backward>,
+    .flops = no_products,
+    .bytes = each_once};
+constexpr Record<op::residual_layer_norm> kResidualLayerNorm{
+    .shape = residual_layer_norm_shape,
+    .grad = residual_layer_norm_grad,
+    .lower = residual_layer_norm_lower,
+    .batch = norm_batch<op::residual_layer_norm>,
+    .flops = no_products,
+    .bytes = each_once};
 constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape,
                                         .grad = rms_norm_grad,
                                         .lower = rms_norm_lower,
+                                        .batch = norm_batch<op::rms_norm>,
                                         .flops = no_products,
                                         .bytes = each_once};
 constexpr Record<op::rms_norm_backward> kRmsNormBackward{.shape = rms_norm_backward_shape,
                                                          .lower = rms_norm_backward_lower,
+                                                         .batch = norm_batch<op::rms_norm_backward>,
                                                          .flops = no_products,
                                                          .bytes = each_once};
 constexpr Record<op::residual_rms_norm> kResidualRmsNorm{.shape = residual_rms_norm_shape,
                                                          .grad = residual_rms_norm_grad,
                                                          .lower = residual_rms_norm_lower,
+                                                         .batch = norm_batch<op::residual_rms_norm>,
                                                          .flops = no_products,
                                                          .bytes = each_once};
 

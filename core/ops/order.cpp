@@ -57,12 +57,22 @@ bool arg_lower(Lower& l, const Op& n) {
   return true;
 }
 
+// Along an axis of each example.
+template <class Op>
+bool axis_batch(Batch& v, const Op& one) {
+  Op n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
+}
+
 constexpr Record<op::argmax> kArgmax{.shape = arg_shape<op::argmax>,
                                      .lower = arg_lower<op::argmax>,
+                                     .batch = axis_batch<op::argmax>,
                                      .flops = no_products,
                                      .bytes = each_once};
 constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
                                      .lower = arg_lower<op::argmin>,
+                                     .batch = axis_batch<op::argmin>,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -102,6 +112,7 @@ bool topk_lower(Lower& l, const op::topk& n) {
 constexpr Record<op::topk> kTopk{.shape = topk_shape,
                                  .grad = picked_grad<op::topk>,
                                  .lower = topk_lower,
+                                 .batch = axis_batch<op::topk>,
                                  .flops = no_products,
                                  .bytes = each_once};
 
@@ -114,8 +125,11 @@ void sort_shape(Infer& i, const op::sort& n) {
   i.out(1, {kI64, i.shape(n.x)});
 }
 
-constexpr Record<op::sort> kSort{
-    .shape = sort_shape, .grad = picked_grad<op::sort>, .flops = no_products, .bytes = each_once};
+constexpr Record<op::sort> kSort{.shape = sort_shape,
+                                 .grad = picked_grad<op::sort>,
+                                 .batch = axis_batch<op::sort>,
+                                 .flops = no_products,
+                                 .bytes = each_once};
 
 }  // namespace
 

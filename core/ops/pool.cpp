@@ -302,25 +302,37 @@ void avgpool2d_backward_grad(Grad& g, const op::avgpool2d_backward& n) {
   g.give(n.dy, g.b.add(forward));
 }
 
+// The batch joins N.
+template <class Op>
+bool pool_batch(Batch& v, const Op& n) {
+  return v.add_folded(n, [](Value) { return Value{}; });
+}
+
 constexpr Record<op::maxpool2d> kMaxpool2d{.shape = maxpool2d_shape,
                                            .grad = maxpool2d_grad,
                                            .lower = maxpool2d_lower,
+                                           .batch = pool_batch<op::maxpool2d>,
                                            .flops = no_products,
                                            .bytes = each_once};
-constexpr Record<op::maxpool2d_backward> kMaxpool2dBackward{.shape = maxpool2d_backward_shape,
-                                                            .lower = maxpool2d_backward_lower,
-                                                            .flops = no_products,
-                                                            .bytes = each_once};
+constexpr Record<op::maxpool2d_backward> kMaxpool2dBackward{
+    .shape = maxpool2d_backward_shape,
+    .lower = maxpool2d_backward_lower,
+    .batch = pool_batch<op::maxpool2d_backward>,
+    .flops = no_products,
+    .bytes = each_once};
 constexpr Record<op::avgpool2d> kAvgpool2d{.shape = avgpool2d_shape,
                                            .grad = avgpool2d_grad,
                                            .lower = avgpool2d_lower,
+                                           .batch = pool_batch<op::avgpool2d>,
                                            .flops = no_products,
                                            .bytes = each_once};
-constexpr Record<op::avgpool2d_backward> kAvgpool2dBackward{.shape = avgpool2d_backward_shape,
-                                                            .grad = avgpool2d_backward_grad,
-                                                            .lower = avgpool2d_backward_lower,
-                                                            .flops = no_products,
-                                                            .bytes = each_once};
+constexpr Record<op::avgpool2d_backward> kAvgpool2dBackward{
+    .shape = avgpool2d_backward_shape,
+    .grad = avgpool2d_backward_grad,
+    .lower = avgpool2d_backward_lower,
+    .batch = pool_batch<op::avgpool2d_backward>,
+    .flops = no_products,
+    .bytes = each_once};
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record of an op: shape rule, gradient, decomposition, costs and traits, side by side. Each
+// The record of an op: shape rule, gradient, decomposition, batch rule, costs and traits, side by side. Each
 // family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp refers
 // to all of them, so a missing record does not link.
 //
@@ -109,6 +109,113 @@ class Lower {
   std::vector<Value>& results_;
 };
 
+// The view of a batch rule: the node, once for a batch of examples. The operands of its op struct
+// are those of one example; this class has the values behind them. A batched value has the batch as
+// axis 0, before the axes of an example. At least one operand is batched.
+class Batch {
+ public:
+  // What stands for an operand: a value of b's graph.
+  struct Operand {
+    Value value{};
+    bool batched = false;
+    Type type{};  // of one example
+  };
+  // operands: by position in the node, absent ones without a value.
+  // types: of the node's outputs for one example.
+  Batch(Builder& builder, std::span<const Operand> operands, std::span<const Type> types,
+        int64_t size, std::vector<Value>& results)
+      : b(builder), operands_(operands), types_(types), size_(size), results_(results) {}
+  Builder& b;
+
+  int64_t size() const { return size_; }
+  bool batched(Value operand) const { return operand && operands_[operand.id].batched; }
+  const Type& type(Value operand) const { return operands_[operand.id].type; }
+  int rank(Value operand) const { return type(operand).shape.rank(); }
+  // As it is: batched or not.
+  Value given(Value operand) const { return operand ? operands_[operand.id].value : Value{}; }
+  // Batched: repeated for each example, unless it is batched already.
+  Value all(Value operand);
+  // With `axes` axes behind the batch, so that it broadcasts against others of the batch. An operand
+  // that is not batched broadcasts as it is.
+  Value aligned(Value operand, int axes);
+  // Batched, and the batch is part of its first axis.
+  Value folded(Value operand);
+  Value unfolded(Value x);  // of a result of folded operands
+  // The axis of the batch that is this axis of an example.
+  static int64_t axis(int64_t axis) { return axis < 0 ? axis : axis + 1; }
+  static Ints axes(Ints axes);
+
+  // The shape of output k, with the batch.
+  Shape result(size_t k) const;
+  void out(size_t k, Value batched) {
+    if (k < results_.size()) results_[k] = batched;
+  }
+  // Adds the op of the node, with attributes as in `n`, over value_of(operand) for each operand of
+  // `n`; its results are those of the node.
+  template <class Op, class ValueOf>
+  bool add(Op n, ValueOf value_of);
+  template <class Op>
+  bool add_all(const Op& n) {
+    return add(n, [&](Value v) { return all(v); });
+  }
+  // Along the longest operand, for ops whose operands broadcast.
+  template <class Op>
+  bool add_aligned(const Op& n);
+  // With the batch in the first axis of operands and results. value_of: of operands for which it is
+  // not absent.
+  template <class Op, class ValueOf>
+  bool add_folded(const Op& n, ValueOf value_of);
+
+ private:
+  // Replaces the operands of an op struct.
+  template <class ValueOf>
+  struct Replace {
+    ValueOf& value_of;
+    template <class T>
+    void attr(const char*, T&, const T&) {}
+    void operand(const char*, Value& v) { v = value_of(v); }
+    void optional(const char*, Value& v) {
+      if (v) v = value_of(v);
+    }
+    void list(const char*, std::vector<Value>& vs) {
+      for (Value& v : vs) v = value_of(v);
+    }
+    void output(const char*, bool = true) {}
+    void output_list(const char*, size_t) {}
+  };
+
+  std::span<const Operand> operands_;
+  std::span<const Type> types_;
+  int64_t size_;
+  std::vector<Value>& results_;
+};
+
+template <class Op, class ValueOf>
+bool Batch::add(Op n, ValueOf value_of) {
+  visit(n, Replace<ValueOf>{value_of});
+  const Results made = b.add(n);
+  for (size_t k = 0; k < made.outputs.size(); ++k)
+    if (made.outputs[k]) out(k, made.outputs[k]);
+  return true;
+}
+template <class Op>
+bool Batch::add_aligned(const Op& n) {
+  int axes = 0;
+  for (const Operand& o : operands_)
+    if (o.value) axes = std::max(axes, o.type.shape.rank());
+  return add(n, [&](Value v) { return aligned(v, axes); });
+}
+template <class Op, class ValueOf>
+bool Batch::add_folded(const Op& n, ValueOf value_of) {
+  add(n, [&](Value v) {
+    const Value other = value_of(v);
+    return other ? other : folded(v);
+  });
+  for (Value& v : results_)
+    if (v) v = unfolded(v);
+  return true;
+}
+
 // The words that a string attribute accepts, or the dtypes that a dtype attribute accepts, separated
 // by spaces. Strings are checked before the shape rule runs. A shape rule may accept fewer.
 struct Words {
@@ -145,6 +252,9 @@ struct Record {
   RecordEntry<void(Grad&, const Op&)> grad{};
   // Returns false, and writes nothing, if the node is primitive (a primitive kind of a mixed op).
   RecordEntry<bool(Lower&, const Op&)> lower{};
+  // (optional) Returns false, and writes nothing, if it does not suit the node. Then the node is
+  // decomposed, or runs once for each example.
+  RecordEntry<bool(Batch&, const Op&)> batch{};
   // Required: floating-point operations of the products, and the bytes read and written at least.
   CostEntry<Op, NoProducts> flops{};
   CostEntry<Op, EachOnce> bytes{};
@@ -162,6 +272,8 @@ struct OpRecord {
   void (*shape)(Infer&, const Graph&, const NodeInfo&) = nullptr;
   void (*grad)(Grad&, const Graph&, const NodeInfo&) = nullptr;
   bool (*lower)(Lower&, const Graph&, const NodeInfo&) = nullptr;
+  // The operands of the node are positions in Batch.
+  bool (*batch)(Batch&, const NodeInfo&) = nullptr;
   double (*flops)(const Graph&, const NodeInfo&) = nullptr;  // null: no_products
   double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // null: each_once
   uint32_t traits = 0;
@@ -228,6 +340,8 @@ constexpr OpRecord record() {
     out.lower = [](Lower& l, const Graph&, const NodeInfo& n) {
       return r.lower.call(l, decode<Op>(n));
     };
+  if (r.batch.given)
+    out.batch = [](Batch& v, const NodeInfo& n) { return r.batch.call(v, decode<Op>(n)); };
   if (r.lowest_version.given)
     out.version_of = [](const NodeInfo& n) { return r.lowest_version.call(decode<Op>(n)); };
   if (!r.flops.standard)

@@ -141,10 +141,29 @@ void reduce_grad(Grad& g, const op::reduce& n) {
   g.give(n.x, b.expand(dx, x.shape));
 }
 
+bool reduce_batch(Batch& v, const op::reduce& one) {
+  op::reduce n = one;
+  const int rank = v.rank(n.x);
+  if (n.axes.empty() && !n.noop_with_empty_axes) {
+    // All axes of an example; of a scalar, one that is added.
+    for (int i = 0; i < std::max(rank, 1); ++i) n.axes.push_back(i);
+  }
+  if (rank == 0 && !n.axes.empty()) {
+    n.keepdims = false;
+    n.axes = {1};
+    n.x = v.b.unsqueeze(v.given(n.x), 1);
+    v.out(0, v.b.add(n));
+    return true;
+  }
+  n.axes = Batch::axes(std::move(n.axes));
+  return v.add_all(n);
+}
+
 constexpr Record<op::reduce> kReduce{
     .shape = reduce_shape,
     .words = {{"kind", "sum mean max min prod sum_square l1 l2 logsumexp any all"}},
     .grad = reduce_grad,
+    .batch = reduce_batch,
     .flops = no_products,
     .bytes = each_once,
     .traits = kReduction};

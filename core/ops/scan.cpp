@@ -18,8 +18,17 @@ void cumsum_grad(Grad& g, const op::cumsum& n) {
                   .axis = n.axis, .exclusive = n.exclusive, .reverse = !n.reverse, .x = g.dy()}));
 }
 
-constexpr Record<op::cumsum> kCumsum{
-    .shape = cumsum_shape, .grad = cumsum_grad, .flops = no_products, .bytes = each_once};
+bool cumsum_batch(Batch& v, const op::cumsum& one) {
+  op::cumsum n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
+}
+
+constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape,
+                                     .grad = cumsum_grad,
+                                     .batch = cumsum_batch,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 
 }  // namespace
 

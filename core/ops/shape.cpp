@@ -83,8 +83,21 @@ void narrow_grad(Grad& g, const op::narrow& n) {
 }
 
 double narrow_bytes(const Cost& c, const op::narrow&) { return 2 * c.bytes(c.out(0)); }
+void prepend(Ints& list, int64_t entry) {
+  if (!list.empty()) list.insert(list.begin(), entry);
+}
+
+bool narrow_batch(Batch& v, const op::narrow& one) {
+  op::narrow n = one;
+  prepend(n.start, 0);
+  prepend(n.len, v.size());
+  prepend(n.step, 1);
+  return v.add_all(n);
+}
+
 constexpr Record<op::narrow> kNarrow{.shape = narrow_shape,
                                      .grad = narrow_grad,
+                                     .batch = narrow_batch,
                                      .flops = no_products,
                                      .bytes = narrow_bytes,
                                      .traits = kView};
@@ -126,8 +139,17 @@ void concat_grad(Grad& g, const op::concat& n) {
   }
 }
 
-constexpr Record<op::concat> kConcat{
-    .shape = concat_shape, .grad = concat_grad, .flops = no_products, .bytes = each_once};
+bool concat_batch(Batch& v, const op::concat& one) {
+  op::concat n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
+}
+
+constexpr Record<op::concat> kConcat{.shape = concat_shape,
+                                     .grad = concat_grad,
+                                     .batch = concat_batch,
+                                     .flops = no_products,
+                                     .bytes = each_once};
 
 // ---- transpose
 
@@ -161,8 +183,20 @@ void transpose_grad(Grad& g, const op::transpose& n) {
   g.give(n.x, g.b.transpose(dy, std::move(inverse)));
 }
 
+bool transpose_batch(Batch& v, const op::transpose& one) {
+  const int rank = v.rank(one.x);
+  Ints perm = {0};
+  for (int i = 0; i < rank; ++i)
+    perm.push_back(1 + (one.perm.empty()
+                            ? rank - 1 - i
+                            : normalize_axis(one.perm[static_cast<size_t>(i)], rank, "transpose")));
+  v.out(0, v.b.transpose(v.given(one.x), perm));
+  return true;
+}
+
 constexpr Record<op::transpose> kTranspose{.shape = transpose_shape,
                                            .grad = transpose_grad,
+                                           .batch = transpose_batch,
                                            .flops = no_products,
                                            .bytes = each_once,
                                            .traits = kView};
@@ -196,8 +230,15 @@ void expand_grad(Grad& g, const op::expand& n) {
   if (g.wants(n.x)) g.give(n.x, g.b.sum_to(g.dy(), g.b.shape(n.x)));
 }
 
+bool expand_batch(Batch& v, const op::expand& n) {
+  const Shape y = v.result(0);
+  v.out(0, v.b.expand(v.aligned(n.x, y.rank() - 1), y));
+  return true;
+}
+
 constexpr Record<op::expand> kExpand{.shape = expand_shape,
                                      .grad = expand_grad,
+                                     .batch = expand_batch,
                                      .flops = no_products,
                                      .bytes = each_once,
                                      .traits = kView};
@@ -246,8 +287,14 @@ void reshape_grad(Grad& g, const op::reshape& n) {
   if (g.wants(n.x)) g.give(n.x, g.b.reshape(g.dy(), g.b.shape(n.x)));
 }
 
+bool reshape_batch(Batch& v, const op::reshape& n) {
+  v.out(0, v.b.reshape(v.given(n.x), v.result(0)));
+  return true;
+}
+
 constexpr Record<op::reshape> kReshape{.shape = reshape_shape,
                                        .grad = reshape_grad,
+                                       .batch = reshape_batch,
                                        .flops = no_products,
                                        .bytes = each_once,
                                        .traits = kView};
@@ -315,9 +362,17 @@ void pad_grad(Grad& g, const op::pad& n) {
   g.give(n.x, g.b.cast(dx, dtype));
 }
 
+bool pad_batch(Batch& v, const op::pad& one) {
+  op::pad n = one;
+  prepend(n.before, 0);
+  prepend(n.after, 0);
+  return v.add_all(n);
+}
+
 constexpr Record<op::pad> kPad{.shape = pad_shape,
                                .words = {{"mode", "constant edge reflect symmetric"}},
                                .grad = pad_grad,
+                               .batch = pad_batch,
                                .flops = no_products,
                                .bytes = each_once};
 

@@ -32,9 +32,18 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   return true;
 }
 
+// Along an axis of each example.
+template <class Op>
+bool axis_batch(Batch& v, const Op& one) {
+  Op n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
+}
+
 constexpr Record<op::softmax> kSoftmax{.shape = softmax_shape,
                                        .grad = softmax_grad,
                                        .lower = softmax_lower,
+                                       .batch = axis_batch<op::softmax>,
                                        .flops = no_products,
                                        .bytes = each_once};
 
@@ -59,6 +68,7 @@ bool softmax_backward_lower(Lower& l, const op::softmax_backward& n) {
 
 constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backward_shape,
                                                         .lower = softmax_backward_lower,
+                                                        .batch = axis_batch<op::softmax_backward>,
                                                         .flops = no_products,
                                                         .bytes = each_once};
 
@@ -231,10 +241,19 @@ void cross_entropy_grad(Grad& g, const op::cross_entropy& n) {
   g.give(n.logits, dx);
 }
 
+// The losses of all rows; sums and means are those of one example.
+bool cross_entropy_batch(Batch& v, const op::cross_entropy& one) {
+  if (one.reduction != "none" || v.batched(one.weight)) return false;
+  op::cross_entropy n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add(n, [&](Value x) { return x == one.weight ? v.given(x) : v.all(x); });
+}
+
 constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
                                                   .words = {{"reduction", "none sum mean"}},
                                                   .grad = cross_entropy_grad,
                                                   .lower = cross_entropy_lower,
+                                                  .batch = cross_entropy_batch,
                                                   .flops = no_products,
                                                   .bytes = each_once};
 

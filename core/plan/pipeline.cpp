@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "grad/functions.hpp"
 #include "grad/grad.hpp"
+#include "grad/vmap.hpp"
 #include "ir/blob.hpp"
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
@@ -279,7 +280,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   verify(graph);
   // Requests inside functions are expanded first: once a function is inlined, its request would see
   // the values around it.
-  Graph g = expand_in_functions(bind_functions(graph));
+  Graph g = expand_in_functions(expand_vmaps(bind_functions(graph)));
   std::vector<std::string> remarks;
   const auto warn = [&](const std::string& remark) {
     remarks.push_back(remark);

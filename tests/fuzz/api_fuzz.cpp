@@ -61,6 +61,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(graph_constant),
     TENON_CALL(graph_add_node),
     TENON_CALL(graph_gradients),
+    TENON_CALL(graph_jvp),
     TENON_CALL(graph_checkpoint),
     TENON_CALL(graph_output),
     TENON_CALL(graph_update),

@@ -129,6 +129,16 @@ inline void graph_gradients(World& w) {
   w.good(tenon_graph_gradients(w.graphs.any(w.in), loss(w), none ? nullptr : wrt,
                                none ? w.number() : w.in.below(3), w.in.one_in(24) ? nullptr : out));
 }
+inline void graph_jvp(World& w) {
+  const std::array<tenon_value, 3> ys = {w.value(), w.value(), w.value()};
+  const std::array<tenon_value, 3> xs = {w.value(), w.value(), w.value()};
+  const std::array<tenon_value, 3> ts = {w.value(), w.value(), w.value()};
+  std::array<tenon_value, 3> out;
+  w.good(tenon_graph_jvp(w.graphs.any(w.in), w.in.one_in(16) ? nullptr : ys.data(), w.in.below(4),
+                         w.in.one_in(16) ? nullptr : xs.data(),
+                         w.in.one_in(16) ? nullptr : ts.data(), w.in.below(4),
+                         w.in.one_in(16) ? nullptr : out.data()));
+}
 inline void graph_checkpoint(World& w) {
   const tenon_value from[] = {w.value(), w.value()}, to[] = {w.value(), w.value()};
   const bool none = w.in.one_in(16);

@@ -105,7 +105,7 @@ const char* count_of(std::string_view op) {
   if (op == "batch_linear") return "rest.bs.size()";
   if (op == "while") return "rest.carry.size()";
   if (op == "if") return "outputs_of(then_branch)";
-  if (op == "scan" || op == "elementwise_region") return "outputs_of(body)";
+  if (op == "scan" || op == "vmap" || op == "elementwise_region") return "outputs_of(body)";
   if (op == "batch_elementwise_region") return "outputs_of(body) * static_cast<size_t>(rest.sets)";
   return nullptr;
 }

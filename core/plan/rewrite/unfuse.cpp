@@ -4,6 +4,7 @@
 
 #include "grad/functions.hpp"
 #include "grad/grad.hpp"
+#include "grad/vmap.hpp"
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/control.hpp"
@@ -44,7 +45,7 @@ Graph decomposed(const Graph& from) {
 
 Graph unfused(const Graph& graph) {
   verify(graph);
-  Graph out = decomposed(expand_grads(expand_in_functions(bind_functions(graph))));
+  Graph out = decomposed(expand_grads(expand_in_functions(expand_vmaps(bind_functions(graph)))));
   verify(out);
   return out;
 }

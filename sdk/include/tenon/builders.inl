@@ -719,6 +719,15 @@
     return add(rest, provenance);
   }
 
+  // .in_axes .out_axes .captured .count_ys
+  Node vmap(std::vector<Value> xs, const Function& body, op::vmap rest = {},
+            std::string_view provenance = {}) {
+    rest.xs = std::move(xs);
+    rest.body = body;
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(body);
+    return add(rest, provenance);
+  }
+
   // .count_ys
   Node elementwise_region(std::vector<Value> xs, const Function& body,
                           op::elementwise_region rest = {}, std::string_view provenance = {}) {

@@ -291,6 +291,16 @@ TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value lo
                                               const tenon_value* wrt, uint32_t count,
                                               tenon_value* out_gradients);
 
+// Adds how outputs change when inputs move along tangents: J·t for each output, where J is the
+// Jacobian of the outputs by the inputs (forward mode). All are floats. tangents: one for each
+// input, of its type. out_tangents: output_count values of the types of the outputs; zeros where no
+// input reaches. Ops need gradients of their gradients, as most have; otherwise compiling fails and
+// names the op.
+TENON_API tenon_status* tenon_graph_jvp(tenon_graph* graph, const tenon_value* outputs,
+                                        uint32_t output_count, const tenon_value* inputs,
+                                        const tenon_value* tangents, uint32_t input_count,
+                                        tenon_value* out_tangents);
+
 // Marks nodes for recomputation: those that depend on `from` and that `to` depends on, one layer of
 // a network, for example. Gradients taken in this graph recompute their values instead of keeping
 // them, which takes less memory and more time, and gives the same bits. A value is kept if a node

@@ -438,6 +438,21 @@ class Graph {
     for (tenon_value v : out) values.push_back({v, handle()});
     return values;
   }
+  // How ys change when xs move along tangents, see tenon_graph_jvp().
+  std::vector<Value> jvp(const std::vector<Value>& ys, const std::vector<Value>& xs,
+                         const std::vector<Value>& tangents) {
+    if (xs.size() != tangents.size())
+      throw Error(TENON_INVALID_ARGUMENT, "jvp: expected " + std::to_string(xs.size()) +
+                                              " tangents, got " + std::to_string(tangents.size()));
+    const std::vector<tenon_value> outputs = ids_of(ys), inputs = ids_of(xs), ts = ids_of(tangents);
+    std::vector<tenon_value> out(ys.size(), TENON_NONE);
+    detail::check(tenon_graph_jvp(handle(), outputs.data(), static_cast<uint32_t>(outputs.size()),
+                                  inputs.data(), ts.data(), static_cast<uint32_t>(inputs.size()),
+                                  out.data()));
+    std::vector<Value> values;
+    for (tenon_value v : out) values.push_back({v, handle()});
+    return values;
+  }
   // In gradients, recomputes the nodes between `from` and `to` instead of keeping their values.
   void checkpoint(const std::vector<Value>& from, const std::vector<Value>& to) {
     const std::vector<tenon_value> first = ids_of(from), last = ids_of(to);

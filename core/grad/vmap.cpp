@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the nodes of a body for a batch of examples.
+#include "grad/vmap.hpp"
+
+#include "grad/functions.hpp"
+#include "grad/grad.hpp"
+#include "ops/control.hpp"
+#include "ops/lower.hpp"
+#include "ops/table.hpp"
+#include "ops/vmap.hpp"
+
+namespace tenon::core {
+namespace {
+
+// A registered op may be decomposed into itself, also several times over.
+constexpr int kMostRounds = 64;
+
+// Axis `from` becomes axis `to`; the others keep their order.
+Value move_axis(Builder& b, Value x, int from, int to) {
+  Ints perm;
+  for (int i = 0; i < b.shape(x).rank(); ++i)
+    if (i != from) perm.push_back(i);
+  perm.insert(perm.begin() + to, from);
+  return b.transpose(x, perm);
+}
+
+// What stands for a value of the body: a value of the graph that is written.
+struct Mapped {
+  Value value{};
+  bool batched = false;
+};
+
+// Writes bodies into a builder's graph.
+class Batcher {
+ public:
+  Batcher(Builder& b, int64_t size, std::string where)
+      : b_(b), size_(size), where_(std::move(where)), marks_(b.marks) {}
+
+  // operands: for the inputs of the body. Returns its outputs.
+  std::vector<Mapped> write(const Graph& body, std::span<const Mapped> operands) {
+    std::vector<Mapped> now(body.value_count());
+    for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = operands[k];
+    for (NodeId n = 0; n < body.node_count(); ++n) write_node(body, body[n], now);
+    std::vector<Mapped> outputs;
+    for (const Output& o : body.outputs()) outputs.push_back(mapped(body, o.value, now));
+    return outputs;
+  }
+  // With the batch as axis 0.
+  Value all(const Mapped& m) {
+    if (m.batched) return m.value;
+    return b_.expand(b_.unsqueeze(m.value, 0), with_axis(b_.type(m.value), 0, size_).shape);
+  }
+
+ private:
+  Mapped mapped(const Graph& body, Value v, std::vector<Mapped>& now) {
+    if (!v) return {};
+    if (!now[v.id].value && body[v].space == Space::constant)
+      now[v.id].value = b_.graph.constant(body.type(v), body[v].data);
+    return now[v.id];
+  }
+
+  void write_node(const Graph& body, const NodeInfo& node, std::vector<Mapped>& now) {
+    std::vector<Batch::Operand> operands;
+    bool any = false;
+    for (Value v : node.operands) {
+      const Mapped m = mapped(body, v, now);
+      operands.push_back({m.value, m.batched, v ? body.type(v) : Type{}});
+      any |= m.batched;
+    }
+    b_.provenance =
+        cat(where_, ": ",
+            node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
+    b_.marks = marks_;
+    if (node.clone) b_.marks.clone = node.clone;
+    if (node.recompute) b_.marks.recompute = node.recompute;
+
+    std::vector<Value> results(node.outputs.size());
+    std::vector<Type> types;
+    for (Value v : node.outputs) types.push_back(v ? body.type(v) : Type{});
+    if (!any) {
+      copy(node, operands, results);
+    } else if (is_control(node)) {
+      write_control(body, node, operands, results);
+    } else if (!by_rule(node, operands, types, results) &&
+               !by_decomposition(node, operands, results)) {
+      by_scan(node, operands, results);
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const Value v = node.outputs[k];
+      if (!v) continue;
+      const Type expected = any ? with_axis(body.type(v), 0, size_) : body.type(v);
+      check(results[k] && b_.type(results[k]) == expected, b_.provenance, ": its batch rule gives ",
+            results[k] ? b_.type(results[k]).text() : "nothing", " for output ", k, ", expected ",
+            expected.text());
+      now[v.id] = {results[k], any};
+    }
+  }
+
+  static std::vector<Value> values_of(std::span<const Batch::Operand> operands) {
+    std::vector<Value> values;
+    for (const Batch::Operand& o : operands) values.push_back(o.value);
+    return values;
+  }
+
+  void copy(const NodeInfo& node, std::span<const Batch::Operand> operands,
+            std::vector<Value>& results) {
+    const NodeId made = b_.graph.add_node(*node.op, Operands(values_of(operands), node.lists),
+                                          node.attrs, wanted_outputs(node), b_.provenance);
+    b_.graph.set_marks(made, b_.marks);
+    const auto& outputs = b_.graph[made].outputs;
+    for (size_t k = 0; k < results.size(); ++k) results[k] = outputs[k];
+  }
+
+  bool by_rule(const NodeInfo& node, std::span<const Batch::Operand> operands,
+               std::span<const Type> types, std::vector<Value>& results) {
+    if (!node.op->batch) return false;
+    NodeInfo positions = node;
+    for (uint32_t k = 0; k < positions.operands.size(); ++k)
+      if (positions.operands[k]) positions.operands[k] = {k};
+    Batch batch(b_, operands, types, size_, results);
+    return node.op->batch(batch, positions);
+  }
+
+  // A graph with an input for each operand, and the node over them.
+  struct Alone {
+    Graph graph;
+    NodeInfo node;
+    std::vector<Mapped> now;  // by input
+  };
+  static Alone alone(const NodeInfo& node, std::span<const Batch::Operand> operands) {
+    Alone out{{}, node, {}};
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (!operands[k].value) continue;
+      out.node.operands[k] = out.graph.input(std::to_string(k), operands[k].type);
+      out.now.push_back({operands[k].value, operands[k].batched});
+    }
+    return out;
+  }
+
+  bool by_decomposition(const NodeInfo& node, std::span<const Batch::Operand> operands,
+                        std::vector<Value>& results) {
+    if (!node.op->lower) return false;
+    Alone one = alone(node, operands);
+    std::vector<Value> made;
+    Builder inside(one.graph, node.provenance);
+    if (!lower_into(inside, one.node, made)) return false;
+    if (++rounds_ > kMostRounds)
+      fail(Code::invalid_argument, b_.provenance, ": its decomposition does not come to an end");
+    std::vector<Mapped> now = one.now;
+    now.resize(one.graph.value_count());
+    for (NodeId n = 0; n < one.graph.node_count(); ++n) write_node(one.graph, one.graph[n], now);
+    --rounds_;
+    for (size_t k = 0; k < results.size(); ++k)
+      if (made[k]) results[k] = all(mapped(one.graph, made[k], now));
+    return true;
+  }
+
+  // One example after the other.
+  void by_scan(const NodeInfo& node, std::span<const Batch::Operand> operands,
+               std::vector<Value>& results) {
+    Graph body;
+    NodeInfo one = node;
+    op::scan scan{.length = size_};
+    for (const bool batched : {true, false})
+      for (size_t k = 0; k < operands.size(); ++k) {
+        if (!operands[k].value || operands[k].batched != batched) continue;
+        one.operands[k] = body.input(std::to_string(k), operands[k].type);
+        (batched ? scan.xs : scan.captured).push_back(operands[k].value);
+      }
+    const NodeId made = body.add_node(*node.op, Operands(one.operands, node.lists), node.attrs,
+                                      wanted_outputs(node), node.provenance);
+    for (size_t k = 0; k < body[made].outputs.size(); ++k)
+      if (body[made].outputs[k]) body.output(std::to_string(k), body[made].outputs[k]);
+    scan.count_ys = body.outputs().size();
+    scan.body = std::make_shared<const Graph>(std::move(body));
+    const Results ys = b_.add(scan);
+    size_t next = 0;
+    for (size_t k = 0; k < node.outputs.size(); ++k)
+      if (node.outputs[k]) results[k] = ys[next++];
+  }
+
+  // ---- control flow
+
+  // A function of the batch: its inputs are batched where `batched` says so, its outputs all are.
+  FunctionAttr function_of(const Graph& body, const std::vector<bool>& batched) const {
+    Graph out;
+    std::vector<Mapped> operands;
+    for (size_t k = 0; k < batched.size(); ++k) operands.push_back(input(out, body, k, batched[k]));
+    Builder b(out, b_.provenance);
+    Batcher inside(b, size_, where_);
+    const std::vector<Mapped> results = inside.write(body, operands);
+    for (size_t k = 0; k < results.size(); ++k)
+      out.output(std::to_string(k), inside.all(results[k]));
+    return std::make_shared<const Graph>(std::move(out));
+  }
+  Mapped input(Graph& to, const Graph& body, size_t k, bool batched) const {
+    const Type& one = body.type(body.inputs()[k]);
+    return {to.input(std::to_string(to.inputs().size()), batched ? with_axis(one, 0, size_) : one),
+            batched};
+  }
+  // Per example: chosen[B] ? a : b, of batched values.
+  static Value choose(Builder& b, Value chosen, Value yes, Value no) {
+    const int rank = b.shape(yes).rank();
+    Shape shape;
+    shape.push(b.shape(yes)[0]);
+    for (int i = 1; i < rank; ++i) shape.push(1);
+    return b.where(b.reshape(chosen, shape), yes, no);
+  }
+
+  void write_control(const Graph& body, const NodeInfo& node,
+                     std::span<const Batch::Operand> operands, std::vector<Value>& results) {
+    const Control control = control_of(body, node);
+    // In the order of the operands.
+    size_t next = 0;
+    const auto take = [&] {
+      const Batch::Operand& o = operands[next++];
+      return Mapped{o.value, o.batched};
+    };
+    Mapped cond;
+    if (control.kind == Control::Kind::branch) cond = take();
+    std::vector<Mapped> carry, xs, captured;
+    for (size_t k = 0; k < control.carry.size(); ++k) carry.push_back(take());
+    for (size_t k = 0; k < control.xs.size(); ++k) xs.push_back(take());
+    for (size_t k = 0; k < control.captured.size(); ++k) captured.push_back(take());
+    std::vector<Value> made;
+    switch (control.kind) {
+      case Control::Kind::branch:
+        made = branch(control, cond, captured);
+        break;
+      case Control::Kind::trips:
+        made = trips(control, carry, xs, captured);
+        break;
+      case Control::Kind::loop:
+        made = loop(control, carry, captured);
+        break;
+    }
+    for (size_t k = 0; k < results.size(); ++k)
+      if (node.outputs[k]) results[k] = made.at(k);
+  }
+
+  // A condition of the batch: both functions run for all examples.
+  std::vector<Value> branch(Control control, Mapped cond, std::span<const Mapped> xs) {
+    std::vector<Value> out;
+    if (cond.batched) {
+      const std::vector<Mapped> yes = write(*control.functions[0], xs);
+      const std::vector<Mapped> no = write(*control.functions[1], xs);
+      for (size_t k = 0; k < yes.size(); ++k)
+        out.push_back(choose(b_, cond.value, all(yes[k]), all(no[k])));
+      return out;
+    }
+    std::vector<bool> batched;
+    control.captured.clear();
+    for (const Mapped& m : xs) {
+      batched.push_back(m.batched);
+      control.captured.push_back(m.value);
+    }
+    control.cond = cond.value;
+    for (FunctionAttr& f : control.functions) f = function_of(*f, batched);
+    return add_control(b_, control, control.functions[0]->outputs().size()).outputs;
+  }
+
+  // Slices are taken along axis 0, so the batch is axis 1 of what is stacked.
+  std::vector<Value> trips(Control control, std::span<const Mapped> carry,
+                           std::span<const Mapped> xs, std::span<const Mapped> captured) {
+    std::vector<bool> batched(carry.size(), true);
+    control.carry.clear(), control.xs.clear(), control.captured.clear();
+    for (const Mapped& m : carry) control.carry.push_back(all(m));
+    for (const Mapped& m : xs) {
+      control.xs.push_back(m.batched ? move_axis(b_, m.value, 0, 1) : m.value);
+      batched.push_back(m.batched);
+    }
+    for (const Mapped& m : captured) {
+      control.captured.push_back(m.value);
+      batched.push_back(m.batched);
+    }
+    control.functions[0] = function_of(*control.functions[0], batched);
+    std::vector<Value> out =
+        add_control(b_, control, control.functions[0]->outputs().size()).outputs;
+    for (size_t k = carry.size(); k < out.size(); ++k) out[k] = move_axis(b_, out[k], 1, 0);
+    return out;
+  }
+
+  // Trips go on until no example goes on. One more value of carry says which ones do; the others keep
+  // their values.
+  std::vector<Value> loop(Control control, std::span<const Mapped> carry,
+                          std::span<const Mapped> captured) {
+    const Graph &cond = *control.functions[0], &body = *control.functions[1];
+    std::vector<Mapped> begin;
+    for (const Mapped& m : carry) begin.push_back({all(m), true});
+    std::vector<Mapped> first = begin;
+    first.insert(first.end(), captured.begin(), captured.end());
+    const Value active = flags(*this, b_, write(cond, first)[0]);
+
+    const auto inputs = [&](Graph& g, Value* flag) {
+      *flag = g.input("goes", {kBool, {size_}});
+      std::vector<Mapped> in;
+      for (size_t k = 0; k < first.size(); ++k)
+        in.push_back(input(g, body, k, k < carry.size() || first[k].batched));
+      return in;
+    };
+    Value goes;
+    Graph ask;
+    inputs(ask, &goes);
+    Builder in_ask(ask, b_.provenance);
+    ask.output("goes", in_ask.reduce("any", goes, {0}, false));
+
+    Graph trip;
+    std::vector<Mapped> in = inputs(trip, &goes);
+    Builder in_trip(trip, b_.provenance);
+    Batcher inside(in_trip, size_, where_);
+    const std::vector<Mapped> next = inside.write(body, in);
+    std::vector<Value> kept;
+    for (size_t k = 0; k < carry.size(); ++k) {
+      kept.push_back(choose(in_trip, goes, inside.all(next[k]), in[k].value));
+      in[k].value = kept.back();
+    }
+    const Value more = flags(inside, in_trip, inside.write(cond, in)[0]);
+    trip.output("goes", in_trip.logical("and", goes, more));
+    for (size_t k = 0; k < kept.size(); ++k) trip.output(std::to_string(k), kept[k]);
+
+    control.carry = {active};
+    for (const Mapped& m : begin) control.carry.push_back(m.value);
+    control.captured.clear();
+    for (const Mapped& m : captured) control.captured.push_back(m.value);
+    control.functions = {std::make_shared<const Graph>(std::move(ask)),
+                         std::make_shared<const Graph>(std::move(trip))};
+    std::vector<Value> out = add_control(b_, control, carry.size() + 1).outputs;
+    out.erase(out.begin());
+    return out;
+  }
+  // A bool of one element per example, as [B].
+  static Value flags(Batcher& batcher, Builder& b, const Mapped& condition) {
+    return b.reshape(batcher.all(condition), {batcher.size_});
+  }
+
+  Builder& b_;
+  int64_t size_;
+  std::string where_;
+  Marks marks_;
+  int rounds_ = 0;
+};
+
+bool has_vmap(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    if (graph[n].op == &vmap_def) return true;
+    for (const Attr& a : graph[n].attrs)
+      if (const auto* f = std::get_if<FunctionAttr>(&a.value); f && *f && has_vmap(**f))
+        return true;
+  }
+  return false;
+}
+
+int axis_in(const Ints& axes, size_t k, int rank) {
+  return normalize_axis(axes.empty() ? 0 : axes[k], rank, "vmap");
+}
+
+void expand_one(Rewriter& rewriter, const Graph& from, NodeId id) {
+  NodeInfo node = from[id];
+  node.operands = rewriter.map(node.operands);
+  const auto n = decode<op::vmap>(node);
+  Builder b(rewriter.to, from[id].provenance.empty() ? "vmap" : from[id].provenance);
+  b.marks = node;
+
+  std::vector<Mapped> operands;
+  std::vector<Type> types;
+  int64_t size = 0;
+  for (size_t k = 0; k < n.xs.size(); ++k) {
+    const Type x = b.type(n.xs[k]);
+    const int axis = axis_in(n.in_axes, k, x.shape.rank());
+    size = x.shape[axis];
+    operands.push_back({move_axis(b, n.xs[k], axis, 0), true});
+    types.push_back(without_axis(x, axis));
+  }
+  for (Value v : n.captured) {
+    operands.push_back({v, false});
+    types.push_back(b.type(v));
+  }
+  const FunctionAttr bound = bound_function(n.body, types);
+  const Graph body = expand_grads(expand_in_functions(expand_vmaps(*bound)));
+  const std::string where = b.provenance;
+  Batcher batcher(b, size, where);
+  const std::vector<Mapped> outputs = batcher.write(body, operands);
+  b.provenance = where;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (!node.outputs[k]) continue;
+    const Value y = batcher.all(outputs[k]);
+    rewriter.replace(from[id].outputs[k],
+                     move_axis(b, y, 0, axis_in(n.out_axes, k, b.shape(y).rank())));
+  }
+}
+
+}  // namespace
+
+Graph expand_vmaps(const Graph& graph) {
+  if (!has_vmap(graph)) return graph;
+  Rewriter rewriter(graph);
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    const NodeInfo& node = graph[n];
+    if (node.op == &vmap_def) {
+      expand_one(rewriter, graph, n);
+    } else if (is_control(node)) {
+      std::vector<FunctionAttr> functions;
+      for (const FunctionAttr& f : control_of(graph, node).functions)
+        functions.push_back(std::make_shared<const Graph>(expand_vmaps(*f)));
+      copy_with_functions(rewriter, graph, n, functions);
+    } else {
+      rewriter.copy(n);
+    }
+  }
+  return rewriter.finish();
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// vmap and jvp on the cases of the kit, on the template plugin, floats in f64.
+//
+//   tenon_vmap_cases TEMPLATE_PLUGIN FAMILY... [--every N]
+//
+// Each case is a body. Its results for a batch must be those of three runs with an example each:
+// with all operands batched along different axes, and with some of them the same for all examples;
+// also its gradients, taken inside the body and through the batch. Forward derivatives must agree
+// with the reverse mode: <u, J·t> = <Jᵀ·u, t>.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cases/families.hpp"
+#include "kit.hpp"
+
+using namespace tenon;
+using namespace tenon::conform;
+
+namespace {
+
+constexpr int64_t kExamples = 3;
+constexpr const char* kSeeds[kExamples] = {"first", "second", "third"};
+
+struct Totals {
+  size_t compared = 0, failed = 0, skipped = 0;
+};
+
+// ---- batches on the host
+
+Dims with_axis(Dims dims, size_t axis) {
+  dims.insert(dims.begin() + static_cast<ptrdiff_t>(axis), kExamples);
+  return dims;
+}
+size_t product(const Dims& dims, size_t first, size_t last) {
+  size_t n = 1;
+  for (size_t i = first; i < last; ++i) n *= static_cast<size_t>(dims[i]);
+  return n;
+}
+// Copies example e between its own tensor and the batch.
+void copy_example(HostTensor& batch, HostTensor& one, size_t axis, size_t e, bool into) {
+  const size_t width = tenon_dtype_bits(one.type.dtype) / 8;
+  const size_t outer = product(one.type.dims, 0, axis);
+  const size_t inner = product(one.type.dims, axis, one.type.dims.size()) * width;
+  for (size_t o = 0; o < outer && inner; ++o) {
+    std::byte* const in_batch = batch.bytes.data() + (o * kExamples + e) * inner;
+    std::byte* const alone = one.bytes.data() + o * inner;
+    std::memcpy(into ? in_batch : alone, into ? alone : in_batch, inner);
+  }
+}
+
+using Tensors = std::map<std::string, HostTensor>;
+
+Tensors run(const Runtime& runtime, const Graph& g, const Tensors& inputs) {
+  Store store(runtime);
+  const Executable exe(runtime, g, store, {.device = "template:0"});
+  Context context(exe);
+  for (const auto& [name, x] : inputs) context.set(name, x.type, x.bytes.data(), x.bytes.size());
+  context.run();
+  Tensors out;
+  for (const auto& [name, value] : g.outputs()) {
+    HostTensor t(context.output_type(name));
+    context.get(name, t.bytes.data(), t.bytes.size());
+    out.emplace(name, std::move(t));
+  }
+  return out;
+}
+
+// Empty, or the first element that is off.
+std::string differ(const HostTensor& got, const HostTensor& want) {
+  if (got.type != want.type) return "another type";
+  if (!is_float(want.type.dtype)) return got.bytes == want.bytes ? "" : "other bytes";
+  double most = 1;
+  for (size_t i = 0; i < want.size(); ++i)
+    if (std::isfinite(want.real(i))) most = std::max(most, std::abs(want.real(i)));
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double a = got.real(i), b = want.real(i);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    if (a == b || std::abs(a - b) <= 1e-10 * most) continue;
+    return place(want.type.dims, i) + ": expected " + want.text(i) + ", got " + got.text(i);
+  }
+  return "";
+}
+
+// ---- one case
+
+class Case {
+ public:
+  Case(const Runtime& runtime, const FamilyRow& row, tenon_dtype dtype, Totals& totals)
+      : runtime_(runtime), row_(row.row), dtype_(dtype), totals_(totals) {}
+
+  void judge() {
+    for (const char* seed : kSeeds) {
+      Tensors inputs;
+      const CaseBuilder b = built(seed);
+      for (const auto& in : b.inputs()) inputs.emplace(in.name, in.content);
+      examples_.push_back(std::move(inputs));
+    }
+    CaseBuilder b = built(kSeeds[0]);
+    if (!suits(b)) {
+      ++totals_.skipped;
+      return;
+    }
+    for (const auto& o : b.outputs()) b.graph().output(o.name, o.value);
+    compare_batches("", b.graph());
+    if (!row_.gradient || !is_float(dtype_)) return;
+    CaseBuilder c = built(kSeeds[0]);
+    if (!add_gradients(c)) return;
+    const Tensors gradients = compare_batches("gradients inside", c.graph());
+    compare_outer_gradients(gradients);
+    compare_forward();
+  }
+
+ private:
+  CaseBuilder built(const char* seed) const {
+    CaseBuilder b({.seed = seed, .dtype = dtype_, .reference = is_float(dtype_)});
+    row_.build(b);
+    return b;
+  }
+  // Elements of whole bytes, and an axis left for the batch.
+  static bool suits(const CaseBuilder& b) {
+    if (b.inputs().empty() || b.outputs().empty()) return false;
+    const auto fits = [](const TensorType& t) {
+      return tenon_dtype_bits(t.dtype) % 8 == 0 && t.dims.size() < 7;
+    };
+    for (const auto& in : b.inputs())
+      if (!fits(in.content.type)) return false;
+    for (const auto& o : b.outputs())
+      if (!fits(b.graph().type(o.value))) return false;
+    return true;
+  }
+
+  void report(const std::string& what, const std::string& fault) {
+    ++totals_.compared;
+    if (fault.empty()) return;
+    ++totals_.failed;
+    std::printf("FAIL %s.%s %s: %s\n", row_.id.c_str(), dtype_text(dtype_).c_str(), what.c_str(),
+                fault.c_str());
+  }
+  template <class Work>
+  void guarded(const std::string& what, const Work& work) {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      report(what, e.what());
+    }
+  }
+
+  // The body over the batch against its runs alone. Returns what the examples give, stacked.
+  Tensors compare_batches(const std::string& what, const Graph& body) {
+    std::vector<Tensors> alone;
+    Tensors stacked;
+    guarded(what + " alone", [&] {
+      for (const Tensors& inputs : examples_) alone.push_back(run(runtime_, body, inputs));
+    });
+    if (alone.size() != kExamples) return {};
+    // In the second way every other operand is that of the first example; in the third all but the
+    // last.
+    for (int way = 0; way < 3; ++way) {
+      const std::string which = what + " way " + std::to_string(way);
+      guarded(which, [&] {
+        const auto names = body.named(TENON_SPACE_INPUT);
+        Graph g("batch");
+        std::vector<Value> xs, captured;
+        std::vector<int64_t> in_axes, out_axes;
+        Tensors inputs;
+        Graph ordered("body");
+        std::vector<bool> batched;
+        for (size_t k = 0; k < names.size(); ++k)
+          batched.push_back(way == 0 || (way == 1 ? k % 2 == 0 : k + 1 == names.size()));
+        if (way > 0 && names.size() == 1) return;
+        std::vector<Tensors> expected = alone;
+        if (way > 0) {
+          for (size_t e = 0; e < kExamples; ++e) {
+            Tensors own = examples_[e];
+            for (size_t k = 0; k < names.size(); ++k)
+              if (!batched[k]) own.at(names[k].name) = examples_[0].at(names[k].name);
+            expected[e] = run(runtime_, body, own);
+          }
+        }
+        // A body has the batched inputs first.
+        const Graph& inner = body;
+        std::vector<std::string> order;
+        for (const bool of_batch : {true, false})
+          for (size_t k = 0; k < names.size(); ++k) {
+            if (batched[k] != of_batch) continue;
+            order.push_back(names[k].name);
+            HostTensor& one = examples_[0].at(names[k].name);
+            if (!of_batch) {
+              captured.push_back(g.input(names[k].name, one.type));
+              inputs.emplace(names[k].name, one);
+              continue;
+            }
+            const size_t axis = way == 0 ? k % (one.type.dims.size() + 1) : 0;
+            HostTensor batch({one.type.dtype, with_axis(one.type.dims, axis)});
+            for (size_t e = 0; e < kExamples; ++e)
+              copy_example(batch, examples_[e].at(names[k].name), axis, e, true);
+            xs.push_back(g.input(names[k].name, batch.type));
+            in_axes.push_back(static_cast<int64_t>(axis));
+            inputs.emplace(names[k].name, std::move(batch));
+          }
+        const Graph reordered = with_inputs(inner, order);
+        size_t k = 0;
+        for (const auto& [name, value] : reordered.outputs()) {
+          const size_t rank = expected[0].at(name).type.dims.size();
+          out_axes.push_back(way == 0 ? static_cast<int64_t>(k % (rank + 1)) : 0);
+          ++k;
+        }
+        const Node ys =
+            g.vmap(xs, reordered, {.in_axes = in_axes, .out_axes = out_axes, .captured = captured});
+        k = 0;
+        for (const auto& [name, value] : reordered.outputs()) g.output(name, ys[k++]);
+        Tensors got = run(runtime_, g, inputs);
+        k = 0;
+        for (const auto& [name, value] : reordered.outputs()) {
+          const auto axis = static_cast<size_t>(out_axes[k++]);
+          for (size_t e = 0; e < kExamples; ++e) {
+            HostTensor one(expected[e].at(name).type);
+            copy_example(got.at(name), one, axis, e, false);
+            report(which + " output " + name, differ(one, expected[e].at(name)));
+          }
+        }
+      });
+    }
+    for (const auto& [name, one] : alone[0]) {
+      HostTensor batch({one.type.dtype, with_axis(one.type.dims, 0)});
+      for (size_t e = 0; e < kExamples; ++e) copy_example(batch, alone[e].at(name), 0, e, true);
+      stacked.emplace(name, std::move(batch));
+    }
+    return stacked;
+  }
+
+  // The same graph with its inputs in another order: its text, with these lines first.
+  static Graph with_inputs(const Graph& g, const std::vector<std::string>& order) {
+    const std::string text = g.print();
+    std::vector<std::string> lines, inputs;
+    size_t at = 0;
+    while (at < text.size()) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      lines.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    std::map<std::string, std::string> by_name;
+    std::string out;
+    const auto names = g.named(TENON_SPACE_INPUT);
+    size_t next = 0;
+    // Only the graph's own inputs are indented by two.
+    for (const std::string& line : lines)
+      if (line.starts_with("  input ") && next < names.size()) by_name[names[next++].name] = line;
+    size_t written = 0;
+    for (const std::string& line : lines) {
+      const bool is_input = line.starts_with("  input ") && written < order.size();
+      out += (is_input ? by_name.at(order[written++]) : line) + "\n";
+    }
+    return Graph::parse(out, row_name());
+  }
+  static std::string row_name() { return "case"; }
+
+  // Of a loss over the outputs, by the inputs, as outputs "by NAME". False if there are none.
+  static std::vector<Value> differentiable_inputs(const CaseBuilder& b) {
+    std::vector<Value> xs;
+    for (const auto& in : b.inputs())
+      if (in.differentiable) xs.push_back(in.value);
+    return xs;
+  }
+  static std::vector<Value> differentiable_outputs(const CaseBuilder& b) {
+    std::vector<Value> ys;
+    for (const auto& o : b.outputs())
+      if (o.differentiable && b.graph().type(o.value).dtype == f64) ys.push_back(o.value);
+    return ys;
+  }
+  static Value loss_of(Graph& g, const std::vector<Value>& ys) {
+    Value loss;
+    for (Value y : ys) {
+      const Value part = g.sum(y * y + 0.5 * y);
+      loss = loss ? loss + part : part;
+    }
+    return loss;
+  }
+  static bool add_gradients(CaseBuilder& b) {
+    const std::vector<Value> xs = differentiable_inputs(b), ys = differentiable_outputs(b);
+    if (xs.empty() || ys.empty()) return false;
+    Graph& g = b.graph();
+    const std::vector<Value> dxs = g.gradients(loss_of(g, ys), xs);
+    size_t k = 0;
+    for (const auto& in : b.inputs())
+      if (in.differentiable) g.output("by " + in.name, dxs[k++]);
+    return true;
+  }
+
+  // Gradients of a sum over the batch are those of its examples.
+  void compare_outer_gradients(const Tensors& want) {
+    if (want.empty()) return;
+    guarded("gradients through", [&] {
+      CaseBuilder b = built(kSeeds[0]);
+      std::vector<std::string> outputs;
+      for (const auto& o : b.outputs())
+        if (o.differentiable && b.graph().type(o.value).dtype == f64)
+          b.graph().output(o.name, o.value);
+      Graph g("outer");
+      std::vector<Value> xs, wrt;
+      std::vector<std::string> names;
+      Tensors inputs;
+      for (const auto& in : b.inputs()) {
+        HostTensor batch({in.content.type.dtype, with_axis(in.content.type.dims, 0)});
+        for (size_t e = 0; e < kExamples; ++e)
+          copy_example(batch, examples_[e].at(in.name), 0, e, true);
+        xs.push_back(g.input(in.name, batch.type));
+        inputs.emplace(in.name, std::move(batch));
+        if (!in.differentiable) continue;
+        wrt.push_back(xs.back());
+        names.push_back("by " + in.name);
+      }
+      const Node ys = g.vmap(xs, b.graph());
+      const std::vector<Value> dxs = g.gradients(loss_of(g, ys.outputs), wrt);
+      for (size_t k = 0; k < names.size(); ++k) g.output(names[k], dxs[k]);
+      const Tensors got = run(runtime_, g, inputs);
+      for (const std::string& name : names)
+        report("gradients through the batch, " + name, differ(got.at(name), want.at(name)));
+    });
+  }
+
+  void compare_forward() {
+    guarded("forward", [&] {
+      CaseBuilder b = built(kSeeds[0]);
+      Graph& g = b.graph();
+      const std::vector<Value> xs = differentiable_inputs(b), ys = differentiable_outputs(b);
+      Tensors inputs = examples_[0];
+      const auto beside = [&](const std::string& name, Value like) {
+        const TensorType type = g.type(like);
+        inputs.emplace(name, Fill::normal().make(type, name, 1));
+        return g.input(name, type);
+      };
+      std::vector<Value> ts, us;
+      for (size_t k = 0; k < xs.size(); ++k) ts.push_back(beside("t" + std::to_string(k), xs[k]));
+      for (size_t k = 0; k < ys.size(); ++k) us.push_back(beside("u" + std::to_string(k), ys[k]));
+      const auto inner = [&](const std::vector<Value>& as, const std::vector<Value>& bs) {
+        Value sum;
+        for (size_t k = 0; k < as.size(); ++k) {
+          const Value part = g.sum(as[k] * bs[k]);
+          sum = sum ? sum + part : part;
+        }
+        return sum;
+      };
+      const auto size = [&](const std::vector<Value>& as, const std::vector<Value>& bs) {
+        Value sum;
+        for (size_t k = 0; k < as.size(); ++k) {
+          const Value part = g.sum(g.abs(as[k] * bs[k]));
+          sum = sum ? sum + part : part;
+        }
+        return sum;
+      };
+      const std::vector<Value> moved = g.jvp(ys, xs, ts);
+      const std::vector<Value> back = g.gradients(inner(ys, us), xs);
+      g.output("forward of all", inner(moved, us));
+      g.output("reverse of all", inner(back, ts));
+      g.output("size of all", size(moved, us) + size(back, ts));
+      const Tensors got = run(runtime_, g, inputs);
+      const double forward = got.at("forward of all").real(0);
+      const double reverse = got.at("reverse of all").real(0);
+      const double scale = got.at("size of all").real(0);
+      const bool both_nan = std::isnan(forward) && std::isnan(reverse);
+      const bool near = std::abs(forward - reverse) <= 1e-10 * (1 + scale);
+      report("forward and reverse", both_nan || near ? ""
+                                                     : "forward " + std::to_string(forward) +
+                                                           ", reverse " + std::to_string(reverse));
+    });
+  }
+
+  const Runtime& runtime_;
+  const CaseRow& row_;
+  tenon_dtype dtype_;
+  Totals& totals_;
+  std::vector<Tensors> examples_{};
+};
+
+// Floats are all f64 here, so one of them says it all; integers too.
+std::vector<tenon_dtype> dtypes_of(const CaseRow& row) {
+  std::vector<tenon_dtype> out;
+  for (const bool floats : {true, false})
+    for (tenon_dtype t : row.dtypes)
+      if (is_float(t) == floats) {
+        out.push_back(t);
+        break;
+      }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: tenon_vmap_cases TEMPLATE_PLUGIN FAMILY... [--every N]\n");
+    return 2;
+  }
+  size_t every = 1;
+  std::vector<std::string> wanted;
+  for (int k = 2; k < argc; ++k) {
+    if (std::string(argv[k]) == "--every" && k + 1 < argc)
+      every = std::max<size_t>(1, std::strtoul(argv[++k], nullptr, 10));
+    else
+      wanted.emplace_back(argv[k]);
+  }
+  const Runtime runtime({.plugin_files = {argv[1]}, .threads = 2, .use_environment = false});
+  Suite suite;
+  for (const Family& f : families()) {
+    suite.begin(f.name);
+    f.cases(suite);
+  }
+  Totals all;
+  for (const std::string& family : wanted) {
+    Totals totals;
+    size_t k = 0;
+    for (const FamilyRow& row : suite.rows()) {
+      if (row.family != family || row.row.error != TENON_OK || row.row.known_only) continue;
+      if (k++ % every != 0) continue;
+      for (tenon_dtype dtype : dtypes_of(row.row)) {
+        try {
+          Case(runtime, row, dtype, totals).judge();
+        } catch (const std::exception& e) {
+          ++totals.failed;
+          std::printf("FAIL %s: %s\n", row.row.id.c_str(), e.what());
+        }
+      }
+    }
+    std::printf("%-16s %6zu compared, %zu failed, %zu cases skipped\n", family.c_str(),
+                totals.compared, totals.failed, totals.skipped);
+    std::fflush(stdout);
+    all.compared += totals.compared;
+    all.failed += totals.failed;
+  }
+  return all.failed == 0 && all.compared > 0 ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "tenon_vmap_cases: %s\n", e.what());
+  return 1;
+}
