@@ -176,6 +176,7 @@ tenon_status* tenon_runtime_device(const tenon_runtime* runtime, uint32_t index,
     e.memory_size = d.memory_size;
     e.max_allocation = d.max_allocation;
     e.host_addressable = d.host_addressable;
+    e.device_class = d.device_class;
     give(need(out, "out"), e, "tenon_device_entry");
   });
 }

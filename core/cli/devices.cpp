@@ -29,6 +29,7 @@ void print_json(const Runtime& runtime, const Trials& trials) {
                             {"memory_size", d.memory_size},
                             {"max_allocation", d.max_allocation},
                             {"host_addressable", d.host_addressable},
+                            {"class", d.class_name()},
                             {"trial", trials.at(d.id)},
                             {"rates", rates_of(runtime, d)}});
   j["plugins"] = nlohmann::json::array();

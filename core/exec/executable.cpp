@@ -98,8 +98,17 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
   take_limits();
   if (options_.allow_fallback)
     if (auto cpu = open_fallback(runtime_->host, devices_)) devices_.push_back(std::move(cpu));
+  // What keeps state is where the app's other executables look for it.
+  if (chooses() && devices_[1]->info().id == store_->chosen_device())
+    std::swap(devices_[0], devices_[1]);
   for (const auto& device : devices_) pools_.push_back(runtime_->arenas->of(device));
   if (graph_.symbols().empty()) plan_for({});
+}
+
+// Nobody named a device. Pins and limits do, by their place.
+bool Executable::chooses() const {
+  return devices_.size() == 2 && (options_.device.empty() || options_.device == "auto") &&
+         options_.pins.empty() && options_.plan.memory_limits.empty();
 }
 
 void Executable::take_pins() {
@@ -188,14 +197,22 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
   };
   PlanOptions how = options_.plan;
   for (const auto& device : devices_) how.rates.push_back(runtime_->host.rates(device->info().id));
-  // Contexts know devices by their place in the list, so all plans must have the same; what keeps
-  // state stays where the app's other executables look for it; pins and limits name devices by their
-  // place, which the choice would swap.
-  how.choose_device = (options_.device.empty() || options_.device == "auto") &&
-                      graph_.symbols().empty() && graph_.updates().empty() &&
-                      options_.pins.empty() && how.memory_limits.empty();
+  // Contexts know devices by their place in the list, so all plans must have the same.
+  how.choose_device = chooses() && graph_.symbols().empty() && store_->chosen_device().empty();
   how.home = homes();
-  auto out = bound_plan(make_plan(bound, devices_, how, evaluate));
+  std::vector<std::shared_ptr<Device>> devices = devices_;
+  Plan plan = make_plan(bound, devices, how, evaluate);
+  const bool was_choice =
+      how.choose_device && std::ranges::all_of(how.rates, &KnownRates::measured);
+  if (was_choice && !graph_.updates().empty()) {
+    const std::string taken = plan.devices[0]->info().id;
+    if (store_->keep_chosen_device(taken) != taken) {  // another executable was faster
+      how.choose_device = false;
+      if (taken == devices[0]->info().id) std::swap(devices[0], devices[1]);
+      plan = make_plan(bound, devices, how, evaluate);
+    }
+  }
+  auto out = bound_plan(std::move(plan));
   if (how.named > 1) keep_homes(out->plan);
   if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
   for (const auto& device : out->plan.devices) out->pools.push_back(runtime_->arenas->of(device));

@@ -59,6 +59,7 @@ class Executable {
 
  private:
   static constexpr size_t kMostPlans = 64;
+  bool chooses() const;
   void take_pins();
   void take_limits();
   std::shared_ptr<const BoundPlan> make(const SymbolNumbers& numbers) const;

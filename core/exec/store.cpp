@@ -154,6 +154,17 @@ void Store::keep_home(Space space, const std::string& name, const std::string& d
   homes_.try_emplace({space, name}, device);
 }
 
+std::string Store::chosen_device() const {
+  std::lock_guard lock(mutex_);
+  return chosen_device_;
+}
+
+std::string Store::keep_chosen_device(const std::string& device) {
+  std::lock_guard lock(mutex_);
+  if (chosen_device_.empty()) chosen_device_ = device;
+  return chosen_device_;
+}
+
 std::vector<std::shared_ptr<Completion>> Store::enter(
     std::span<const std::shared_ptr<Entry>> reads, std::span<const std::shared_ptr<Entry>> updates,
     const std::shared_ptr<Completion>& mine) {

@@ -106,6 +106,11 @@ class Store {
   // none has chosen one yet. The first choice stays, also when the entry is removed or replaced.
   std::string home(Space space, const std::string& name) const;
   void keep_home(Space space, const std::string& name, const std::string& device);
+  // The device that the first executable chose which updates the store and has no device named. Later
+  // ones without a named device follow it. Empty: there is none yet.
+  std::string chosen_device() const;
+  // Keeps the device unless there is one. Returns the one that is kept.
+  std::string keep_chosen_device(const std::string& device);
 
   // Takes a place in line: `mine` finishes after all that it must wait for. Returns what to wait
   // for. Updated entries are in both lists or in updates alone.
@@ -117,6 +122,7 @@ class Store {
   mutable std::mutex mutex_;
   std::map<std::pair<Space, std::string>, std::shared_ptr<Entry>> entries_;
   std::map<std::pair<Space, std::string>, std::string> homes_;
+  std::string chosen_device_;
   std::atomic<uint64_t> version_{1};
 };
 

@@ -43,6 +43,7 @@ struct DeviceInfo {
   bool host_threads = false;  // a synchronous run computes in the calling thread
   bool rebind_dear = false;
   bool lanes = false;  // runs several at once
+  uint32_t device_class = TENON_DEVICE_CLASS_UNKNOWN;
 };
 
 // What a device does with memory of the app.

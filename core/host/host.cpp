@@ -152,6 +152,26 @@ void Host::take_choices(Choices choices) {
     if (const auto device = k.opened.lock()) offer_choices(*device, to_take_[k.plugin->name()]);
 }
 
+namespace {
+
+// The place of a device where nobody names one, see TENON_DEVICE_CLASS_*.
+int rank(const DeviceInfo& d) {
+  switch (d.device_class) {
+    case TENON_DEVICE_CLASS_DISCRETE:
+      return 0;
+    case TENON_DEVICE_CLASS_ACCELERATOR:
+      return 1;
+    case TENON_DEVICE_CLASS_INTEGRATED:
+      return 2;
+    case TENON_DEVICE_CLASS_CPU:
+      return d.host_threads ? 4 : 5;
+    default:
+      return d.host_threads ? 4 : 3;
+  }
+}
+
+}  // namespace
+
 const Host::Known& Host::known(std::string_view id) const {
   for (const Known& k : known_)
     if (k.info.id == id) return k;
@@ -177,9 +197,8 @@ std::shared_ptr<Device> Host::open(std::string_view id) {
   for (Known& k : known_) {
     if (id == "auto" || id == k.info.kind || id == k.info.id) wanted.push_back(&k);
   }
-  if (id == "auto") {
-    std::ranges::stable_partition(wanted, [](const Known* k) { return !k->info.host_threads; });
-  }
+  if (id == "auto")
+    std::ranges::stable_sort(wanted, {}, [](const Known* k) { return rank(k->info); });
   std::string failures;
   for (Known* k : wanted) {
     try {

@@ -71,7 +71,7 @@ class Host {
   const LoadReport& report() const { return report_; }
   std::vector<DeviceInfo> devices() const;
   // Opens "cpu:0"; "cpu" opens the first usable device of the kind; "auto" opens the first usable
-  // device, accelerators first. Devices are shared per id.
+  // device, by its class. Devices are shared per id.
   std::shared_ptr<Device> open(std::string_view id);
   uint32_t threads() const { return threads_; }
   // Key of the rates of a device. Throws not_found.

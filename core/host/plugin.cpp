@@ -274,6 +274,10 @@ DeviceInfo Plugin::read_device(const tenon_device_info* info, uint32_t position)
   device.host_threads = (info->flags & TENON_DEVICE_HOST_THREADS) != 0;
   device.rebind_dear = (info->flags & TENON_DEVICE_REBIND_DEAR) != 0;
   device.lanes = (info->flags & TENON_DEVICE_LANES) != 0;
+  // A class of a later version is unknown here.
+  if (TENON_HAS(tenon_device_info, info, device_class) &&
+      info->device_class <= TENON_DEVICE_CLASS_ACCELERATOR)
+    device.device_class = info->device_class;
   if (device.host_addressable && !table_.buffer_address) {
     lied("enumerate", which, " is host-addressable, but the slot buffer_address is null");
   }

@@ -289,7 +289,8 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   for (const std::string& pattern : pin_nodes(g, options.pins))
     warn(cat("pin '", pattern, "': no node has a name that matches"));
   std::vector<Rates> rates = measured_rates(devices, options, remarks);
-  if (options.choose_device && rates.size() == 2 && second_is_cheaper(g, devices, rates, remarks)) {
+  if (options.choose_device && rates.size() == 2 &&
+      second_is_cheaper(expand_grads(g), devices, rates, remarks)) {
     std::swap(devices[0], devices[1]);
     std::swap(rates[0], rates[1]);
   }

@@ -39,6 +39,7 @@ Properties read_properties(DeviceId id) {
   p.major = attribute_of(id, attribute::major);
   p.minor = attribute_of(id, attribute::minor);
   p.multiprocessors = attribute_of(id, attribute::multiprocessors);
+  p.integrated = attribute_of(id, attribute::integrated) != 0;
   p.shared_per_block = static_cast<uint32_t>(attribute_of(id, attribute::shared_per_block_optin));
   constexpr int kStartsEarly = 9;
   p.early_starts =
@@ -100,6 +101,8 @@ std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
       const Properties p = read_properties(id);
       spec.name = p.name;
       spec.memory_size = p.memory_bytes;
+      spec.device_class =
+          p.integrated ? TENON_DEVICE_CLASS_INTEGRATED : TENON_DEVICE_CLASS_DISCRETE;
       spec.reason = obstacle(id, p);
     } catch (const std::exception& e) {
       spec.reason = e.what();

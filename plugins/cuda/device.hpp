@@ -23,6 +23,7 @@ struct Properties {
   std::string name{};
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 1;
+  bool integrated = false;  // it shares the host's memory
   uint32_t shared_per_block =
       48 << 10;               // bytes, the most that a block may have, static and dynamic
   bool early_starts = false;  // Grid::early is understood

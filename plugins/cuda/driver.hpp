@@ -66,8 +66,8 @@ inline constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, no_de
                         not_ready = 600;
 }
 namespace attribute {
-inline constexpr int multiprocessors = 16, compute_mode = 20, l2_bytes = 38, major = 75, minor = 76,
-                     shared_per_block_optin = 97, memory_pools = 115;
+inline constexpr int multiprocessors = 16, integrated = 18, compute_mode = 20, l2_bytes = 38,
+                     major = 75, minor = 76, shared_per_block_optin = 97, memory_pools = 115;
 inline constexpr int pool_release_threshold = 4, function_dynamic_shared = 8;
 // Attributes of an address.
 inline constexpr int pointer_memory = 2, pointer_device = 9;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "rig.hpp"
@@ -50,8 +51,9 @@ struct Subject {
   Executable executable;
   Context context;
   Subject(const std::string& device, const std::string& text)
-      : executable(runtime(), Graph::parse(text, "cancel"), store, {.device = device}),
-        context(executable) {}
+      : Subject(ExecutableOptions{.device = device}, text) {}
+  Subject(const ExecutableOptions& options, const std::string& text)
+      : executable(runtime(), Graph::parse(text, "cancel"), store, options), context(executable) {}
 };
 
 // The failure of the run in flight.
@@ -110,6 +112,31 @@ TEST_CASE("cancel: between the steps of one region") {
     s.context.run();
     CHECK(s.context.get<float>("y") == expected);
   }
+}
+
+TEST_CASE("cancel: between regions of two devices") {
+  // Every product is on the other device than the one before it.
+  Subject s(
+      {.device = "cpu:0,template:0", .pins = {{"*[02468]", "cpu:0"}, {"*[13579]", "template:0"}}},
+      chain(40));
+  const Floats x(160 * 160, 1.0f / 160);
+  s.context.set("x", {160, 160}, x);
+  CHECK(nlohmann::json::parse(s.executable.report())["regions"].size() > 20);
+  s.context.run();
+  const Floats expected = s.context.get<float>("y");
+  int cancelled = 0;
+  for (int k = 0; k < 40 && cancelled < 3; ++k) {
+    s.context.run_async();
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + 200 * k));
+    s.context.cancel();
+    const tenon_code code = end_of(s.context);
+    CHECK((code == TENON_OK || code == TENON_CANCELLED));
+    cancelled += code == TENON_CANCELLED;
+    CHECK((code == TENON_OK) == (error_of([&] { s.context.get<float>("y"); }) == "no error"));
+  }
+  CHECK(cancelled == 3);
+  s.context.run();
+  CHECK(s.context.get<float>("y") == expected);
 }
 
 TEST_CASE("inputs that are set while a run is in flight are those of the next run") {

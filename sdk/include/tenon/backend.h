@@ -174,6 +174,15 @@ typedef struct tenon_create_options {
 #define TENON_DEVICE_LANES UINT32_C(8)             // honours the lanes of a tenon_binding; without
                                                    // it the host puts all steps into one lane
 
+// tenon_device_info::device_class. Where the app names no device, a discrete one comes first, then
+// an accelerator, an integrated one, one of unknown class, a plugin that computes in host threads,
+// and last the processor through another interface.
+#define TENON_DEVICE_CLASS_UNKNOWN     UINT32_C(0)
+#define TENON_DEVICE_CLASS_CPU         UINT32_C(1)  // the processor of the host
+#define TENON_DEVICE_CLASS_INTEGRATED  UINT32_C(2)  // a GPU that shares the host's memory
+#define TENON_DEVICE_CLASS_DISCRETE    UINT32_C(3)  // a GPU with memory of its own
+#define TENON_DEVICE_CLASS_ACCELERATOR UINT32_C(4)  // another processor, made for such work
+
 typedef struct tenon_device_info {
   uint64_t struct_size;
   tenon_str kind;             // "cpu", "cuda": the part before the colon in "cuda:0"
@@ -185,6 +194,8 @@ typedef struct tenon_device_info {
                               // A power of two, 0 = 64
   uint32_t flags;             // TENON_DEVICE_*
   uint32_t reserved0;
+  uint32_t device_class;      // TENON_DEVICE_CLASS_*
+  uint32_t reserved1;
 } tenon_device_info;
 #define TENON_DEVICE_INFO_SIZE_V1 88u
 

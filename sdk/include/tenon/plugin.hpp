@@ -43,6 +43,8 @@ struct DeviceSpec {
   uint64_t max_allocation = 0;  // bytes of the largest allocation, 0 = memory_size
   uint64_t alignment = 64;      // bytes, of every value; a power of two
   uint32_t flags = 0;           // TENON_DEVICE_*; the layer adds HOST_ADDRESSABLE and HOST_THREADS
+  // TENON_DEVICE_CLASS_*. A device with host memory is a cpu, unless it says something else.
+  uint32_t device_class = TENON_DEVICE_CLASS_UNKNOWN;
   // The alignment that imported memory needs, in bytes: a power of two, 0 = alignment.
   // Value::alignment() promises no more than this, or the size of an element if that is more.
   // Kernels that accept any address of an element need no more than 1.

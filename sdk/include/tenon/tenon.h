@@ -139,6 +139,8 @@ typedef struct tenon_device_entry {
   uint64_t max_allocation;    // bytes of the largest allocation
   uint32_t host_addressable;  // 1: its memory is host memory
   uint32_t reserved0;
+  uint32_t device_class;      // 0 = unknown, 1 = cpu, 2 = integrated, 3 = discrete, 4 = accelerator
+  uint32_t reserved1;
 } tenon_device_entry;
 
 // Opens a device and returns the alignment, in bytes, of memory that it imports from the app; 0 if

@@ -44,6 +44,12 @@ struct DeviceEntry {
   std::string id, kind, name, plugin, reason;
   uint64_t memory_size = 0, max_allocation = 0;
   bool host_addressable = false;
+  uint32_t device_class = 0;  // see tenon_device_entry
+
+  std::string class_name() const {
+    constexpr const char* names[] = {"unknown", "cpu", "integrated", "discrete", "accelerator"};
+    return names[device_class < 5 ? device_class : 0];
+  }
 };
 struct PluginEntry {
   std::string path, stage, text, name, version;
@@ -133,7 +139,7 @@ class Runtime {
       detail::check(tenon_runtime_device(handle(), i, &e));
       out.push_back({detail::string(e.id), detail::string(e.kind), detail::string(e.name),
                      detail::string(e.plugin), detail::string(e.reason), e.memory_size,
-                     e.max_allocation, e.host_addressable != 0});
+                     e.max_allocation, e.host_addressable != 0, e.device_class});
     }
     return out;
   }

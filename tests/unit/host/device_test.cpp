@@ -167,6 +167,47 @@ TEST_SUITE("host/device") {
     CHECK(answers.native_copies == 0);
   }
 
+  TEST_CASE("auto: the class of a device says which one comes first") {
+    fake::reset();
+    constexpr uint32_t kThreads = TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
+    struct Kind {
+      const char* name;
+      uint32_t device_class, flags;
+    };
+    // In the order in which they are taken.
+    const Kind order[] = {{"discrete", TENON_DEVICE_CLASS_DISCRETE, 0},
+                          {"accelerator", TENON_DEVICE_CLASS_ACCELERATOR, 0},
+                          {"integrated", TENON_DEVICE_CLASS_INTEGRATED, 0},
+                          {"unknown", TENON_DEVICE_CLASS_UNKNOWN, 0},
+                          {"newer", 77, 0},  // of a later version: unknown here
+                          {"threads", TENON_DEVICE_CLASS_CPU, kThreads},
+                          {"other-cpu", TENON_DEVICE_CLASS_CPU, 0}};
+    const tenon_device_info usual = answers.devices[0];
+    // Each alone with those behind it, listed the other way round.
+    for (size_t first = 0; first < std::size(order); ++first) {
+      answers.devices.clear();
+      for (size_t k = std::size(order); k-- > first;) {
+        tenon_device_info info = usual;
+        info.kind = {order[k].name, std::strlen(order[k].name)};
+        info.device_class = order[k].device_class;
+        info.flags = order[k].flags;
+        // Of two unknown ones the first in the list is taken.
+        if (std::string(order[k].name) == "newer" && first == 3) continue;
+        answers.devices.push_back(info);
+      }
+      Host host(only({fake::entry}));
+      CHECK(host.open("auto")->info().kind == order[first].name);
+      for (const DeviceInfo& d : host.devices())
+        if (d.kind == "newer") CHECK(d.device_class == TENON_DEVICE_CLASS_UNKNOWN);
+    }
+    // A plugin of an earlier version says nothing.
+    fake::reset();
+    answers.devices[0].device_class = TENON_DEVICE_CLASS_DISCRETE;
+    answers.devices[0].struct_size = TENON_DEVICE_INFO_SIZE_V1;
+    CHECK(Host(only({fake::entry})).devices()[0].device_class == TENON_DEVICE_CLASS_UNKNOWN);
+    fake::reset();
+  }
+
   TEST_CASE("query: verdicts are copied, lies are refused") {
     fake::reset();
     const auto device = open();

@@ -83,7 +83,11 @@ inline tenon_device_info info_of(const DeviceSpec& d, bool streams) {
   info.max_allocation = d.max_allocation;
   info.alignment = d.alignment;
   info.flags = d.flags;
-  if (!streams) info.flags |= TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
+  info.device_class = d.device_class;
+  if (!streams) {
+    info.flags |= TENON_DEVICE_HOST_ADDRESSABLE | TENON_DEVICE_HOST_THREADS;
+    if (!info.device_class) info.device_class = TENON_DEVICE_CLASS_CPU;
+  }
   return info;
 }
 
