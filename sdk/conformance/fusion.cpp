@@ -205,10 +205,11 @@ class FusionProof {
 
 }  // namespace
 
-std::vector<std::string> fusion_ids(const CaseRow& row, tenon_dtype dtype) {
-  std::vector<std::string> out;
-  if (row.error == TENON_OK)
-    for (const char* form : kForms) out.push_back(stem(row, dtype) + "-" + form);
+std::vector<Case> fusion_cases(const FamilyRow& row, tenon_dtype dtype) {
+  std::vector<Case> out;
+  if (row.row.error == TENON_OK)
+    for (const char* form : kForms)
+      out.push_back({stem(row.row, dtype) + "-" + form, requirement(row, form, dtype), form});
   return out;
 }
 

@@ -3,6 +3,7 @@
 // whether it is differentiable; from each row the kit derives its proofs (proof.hpp).
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -81,6 +82,16 @@ Tolerance sum_of(int64_t terms);      // 2 log2 n + 16
 Tolerance product_of(int64_t terms);  // 2 sqrt K + 16
 constexpr Tolerance scaled(double factor) { return {.factor = factor}; }
 
+// What a device must do for a case, each level with those before it; README.md says when a device reaches one.
+//   primitive  an op, or a kind of one, without a decomposition
+//   core       an op of tenon that has a decomposition
+//   full       all else: control flow, registered ops, gradients, fusion
+enum class Level : uint8_t { primitive, core, full };
+constexpr Level level_of(OpLevel op, bool composite) {
+  if (op == OpLevel::meta || op == OpLevel::control) return Level::full;
+  return composite ? Level::core : Level::primitive;
+}
+
 // What a build function sees. Data inputs have the case's dtype; in the reference all floats are
 // f64 and hold the same rounded numbers.
 class CaseBuilder {
@@ -144,6 +155,9 @@ class CaseBuilder {
       composite = info && !info->primitive;
     }
     has_composite_ |= composite;
+    std::string kind;
+    if constexpr (requires { std::string(op.kind); }) kind = op.kind;
+    uses({std::string(Op::kName), kind, level_of(schema->level, composite)});
     remember(Op::kName);
     return graph_.add(op, "node");
   }
@@ -188,6 +202,16 @@ class CaseBuilder {
   const std::map<std::string, Value>& scales() const { return scales_; }
   bool has_composite() const { return has_composite_; }
   void set_composite() { has_composite_ = true; }
+  // The ops of the case's own nodes, each once. A kind of an op counts as an op.
+  struct Used {
+    std::string op, kind;
+    Level level;
+    bool operator==(const Used&) const = default;
+  };
+  const std::vector<Used>& used() const { return used_; }
+  void uses(Used op) {
+    if (std::ranges::find(used_, op) == used_.end()) used_.push_back(std::move(op));
+  }
 
   // Has any case of this process added a node of that op?
   static bool remembers(std::string_view op);
@@ -205,6 +229,7 @@ class CaseBuilder {
   std::vector<Input> inputs_{};
   std::vector<Output> outputs_{};
   std::map<std::string, Value> scales_{};
+  std::vector<Used> used_{};
   bool has_composite_ = false;
 };
 

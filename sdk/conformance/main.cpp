@@ -1,285 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon_conform: proves the cases of the kit on a device.
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <limits>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <thread>
+#include <unordered_map>
 
-#include <nlohmann/json.hpp>
+#include <unistd.h>
 
-#include "own_cases.hpp"
-#include "proof.hpp"
+#include "report.hpp"
+#include "run.hpp"
 
 namespace tenon::conform {
 namespace {
 
-constexpr const char* kUsage =
-    "usage: tenon_conform [options]\n"
-    "  --plugin FILE           loads this plugin; repeatable\n"
-    "  --device ID             the device to judge (cpu)\n"
-    "  --oracle-device ID      the reference (template)\n"
-    "  --family NAME           only this family; repeatable\n"
-    "  --case GLOB             only cases whose id matches, * and ?; repeatable\n"
-    "  --cases FILE            the cases of this file instead of the kit's own: ops of the loaded\n"
-    "                          plugins; repeatable\n"
-    "  --elements N            only cases with no more in any input or output\n"
-    "  --list                  prints their ids and sentences, proves nothing\n"
-    "  --list-families         prints the names of the families, proves nothing\n"
-    "  --json FILE             writes every result, - for standard output\n"
-    "  --jobs N                cases at once (2)\n"
-    "  --fusion                instead of the other proofs: each case among neighbours that "
-    "fusion\n"
-    "                          may take (elementwise makers of its operands, a bias, an "
-    "activation,\n"
-    "                          a residual, a second copy) gives the same with fusion and without\n"
-    "  --joined N              with --fusion: fails when fewer cases than N had something joined\n"
-    "  --own-joined N          with --fusion: fails when fewer than N had their own op in it\n"
-    "  --floors                with --fusion: take both numbers from the files of the families\n"
-    "  --exec MODE             of the judged device: stream, graph, eager, multi-stream:N\n"
-    "  --compile MODE          likewise: jit or aot\n"
-    "  --bind                  puts inputs and outputs of the judged device in memory of the\n"
-    "                          app, at the least alignment that the device accepts\n"
-    "  --run-only              each case compiles and runs on the device, with nothing compared;\n"
-    "                          what it refuses is skipped\n"
-    "  --partial               a case that the device refuses is skipped, not failed\n"
-    "  --verbose               prints each case\n"
-    "Exit status: 0 all pass, 1 a case fails, 2 wrong usage.\n";
+// "123/4567 cases, 2 bad", on a terminal only.
+class Progress {
+ public:
+  explicit Progress(size_t total) : total_(total) {}
+  void show(size_t done, size_t bad) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    shown_ = true;
+    std::fprintf(stderr, "\r\033[K%zu/%zu cases, %zu bad", done, total_, bad);
+  }
+  void clear() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+    shown_ = false;
+  }
 
-bool matches(const char* glob, const char* s) {
-  for (; *glob; ++glob, ++s) {
-    if (*glob == '*') {
-      for (;; ++s) {
-        if (matches(glob + 1, s)) return true;
-        if (!*s) return false;
+ private:
+  size_t total_;
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point drawn_{};
+};
+
+// Takes results as they come, prints them, and keeps them in the order of the suite.
+class Collector {
+ public:
+  Collector(const Options& o, const Selection& selection, const std::vector<Known>& known)
+      : o_(o), quiet_(o.json == "-" || o.junit == "-"), progress_(selection.cases) {
+    for (const Chosen& c : selection.units)
+      for (const Case& one : c.facts.cases) {
+        at_.emplace(one.id, entries_.size());
+        entries_.push_back({&c, &one, {}, find_known(known, one)});
       }
+    come_.resize(entries_.size());
+  }
+
+  void take(Result r) {
+    const size_t k = at_.at(r.id);
+    Entry& e = entries_[k];
+    come_[k] = true;
+    ++done_;
+    e.result = std::move(r);
+    if (e.result.is_void()) return;
+    const bool counts = (e.bad() && !e.known) || e.unexpected_pass();
+    bad_ += counts;
+    if (!quiet_ && (counts || o_.verbose)) {
+      progress_.clear();
+      std::fputs(line_of(e, o_).c_str(), stdout);
+      std::fflush(stdout);
     }
-    if (!*s || (*glob != '?' && *glob != *s)) return false;
-  }
-  return !*s;
-}
-
-struct Options {
-  RuntimeOptions runtime{.use_environment = false};
-  std::string device = "cpu", oracle = "template", json;
-  std::vector<std::string> families, globs, case_files;
-  ExecutableOptions modes{};
-  unsigned jobs = 2;
-  size_t joined = 0, own_joined = 0;
-  int64_t elements = std::numeric_limits<int64_t>::max();
-  bool list = false, list_families = false, partial = false, verbose = false, fusion = false;
-  bool floors = false, run_only = false, bind = false;
-
-  // Are the cases of a family all there?
-  bool whole_families() const {
-    return globs.empty() && case_files.empty() && elements == std::numeric_limits<int64_t>::max();
-  }
-  bool wants_family(std::string_view name) const {
-    return families.empty() || std::ranges::find(families, name) != families.end();
+    progress_.show(done_, bad_);
   }
 
-  bool wants(const std::string& id) const {
-    return globs.empty() || std::ranges::any_of(globs, [&](const std::string& glob) {
-             return matches(glob.c_str(), id.c_str());
-           });
-  }
-};
-
-struct Usage : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-void set_exec(ExecutableOptions& options, const std::string& mode) {
-  static constexpr std::string_view kMode = "multi-stream", kLanes = "multi-stream:";
-  if (mode == "stream")
-    options.exec_mode = TENON_EXEC_STREAM;
-  else if (mode == "graph")
-    options.exec_mode = TENON_EXEC_GRAPH;
-  else if (mode == "eager")
-    options.exec_mode = TENON_EXEC_EAGER;
-  else if (mode == kMode)
-    options.exec_mode = TENON_EXEC_MULTI_STREAM;
-  else if (mode.starts_with(kLanes)) {
-    const std::string count = mode.substr(kLanes.size());
-    const bool digits = count.find_first_not_of("0123456789") == count.npos;
-    const bool number = digits && !count.empty() && count.size() < 4;
-    options.lanes = number ? static_cast<uint32_t>(std::stoul(count)) : 0;
-    if (options.lanes >= 1 && options.lanes <= TENON_MAX_LANES)
-      options.exec_mode = TENON_EXEC_MULTI_STREAM;
-  }
-  if (options.exec_mode == TENON_EXEC_DEFAULT)
-    throw Usage("--exec: expected stream, graph, eager or multi-stream[:N] with N of 1 to " +
-                std::to_string(TENON_MAX_LANES) + ", got '" + mode + "'");
-}
-
-Options parse(int argc, char** argv) {
-  Options o;
-  const auto number = [](const std::string& name, const std::string& text, unsigned long most) {
-    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-    const unsigned long n = digits && text.size() < 10 ? std::stoul(text) : 0;
-    if (n < 1 || n > most)
-      throw Usage(name + ": expected 1 to " + std::to_string(most) + ", got '" + text + "'");
-    return n;
-  };
-  for (int k = 1; k < argc; ++k) {
-    const std::string name = argv[k];
-    const auto value = [&]() -> std::string {
-      if (k + 1 >= argc) throw Usage(name + ": its value is missing");
-      return argv[++k];
-    };
-    if (name == "--plugin")
-      o.runtime.plugin_files.push_back(std::filesystem::absolute(value()));
-    else if (name == "--device")
-      o.device = value();
-    else if (name == "--oracle-device")
-      o.oracle = value();
-    else if (name == "--family")
-      o.families.push_back(value());
-    else if (name == "--case")
-      o.globs.push_back(value());
-    else if (name == "--cases")
-      o.case_files.push_back(value());
-    else if (name == "--elements")
-      o.elements = static_cast<int64_t>(number(name, value(), 999999999));
-    else if (name == "--json")
-      o.json = value();
-    else if (name == "--jobs")
-      o.jobs = static_cast<unsigned>(number(name, value(), 256));
-    else if (name == "--fusion")
-      o.fusion = true;
-    else if (name == "--joined")
-      o.joined = number(name, value(), 1000000);
-    else if (name == "--own-joined")
-      o.own_joined = number(name, value(), 1000000);
-    else if (name == "--floors")
-      o.floors = true;
-    else if (name == "--exec")
-      set_exec(o.modes, value());
-    else if (name == "--compile") {
-      const std::string mode = value();
-      if (mode != "jit" && mode != "aot")
-        throw Usage("--compile: expected jit or aot, got '" + mode + "'");
-      o.modes.aot = mode == "aot";
-    } else if (name == "--list")
-      o.list = true;
-    else if (name == "--list-families")
-      o.list_families = true;
-    else if (name == "--run-only")
-      o.run_only = true;
-    else if (name == "--bind")
-      o.bind = true;
-    else if (name == "--partial")
-      o.partial = true;
-    else if (name == "--verbose")
-      o.verbose = true;
-    else if (name == "--help") {
-      std::cout << kUsage;
-      std::exit(0);
-    } else
-      throw Usage(name + ": no such option");
-  }
-  for (const std::string& f : o.families)
-    if (std::none_of(families().begin(), families().end(),
-                     [&](const Family& k) { return k.name == f; }))
-      throw Usage("--family: no family '" + f + "'");
-  if (!o.fusion && (o.floors || o.joined + o.own_joined > 0))
-    throw Usage(std::string(o.floors   ? "--floors"
-                            : o.joined ? "--joined"
-                                       : "--own-joined") +
-                " needs --fusion");
-  if (o.floors && !o.whole_families())
-    throw Usage("--floors counts whole families; expected no --case, --cases and --elements");
-  if (!o.families.empty() && !o.case_files.empty())
-    throw Usage("--family names families of the kit; expected no --cases");
-  return o;
-}
-
-Suite suite_of(const Options& o) {
-  Suite suite;
-  for (const std::string& file : o.case_files) add_cases(suite, file);
-  for (const Family& f : families()) {
-    if (!o.case_files.empty() || !o.wants_family(f.name)) continue;
-    suite.begin(f.name);
-    f.cases(suite);
-  }
-  std::set<std::string> ids;
-  for (const Unit& u : units_of(suite, o.fusion))
-    for (const std::string& id : u.ids())
-      if (!ids.insert(id).second) throw std::logic_error("two cases are called " + id);
-  return suite;
-}
-
-void print(const Result& r, bool verbose) {
-  static constexpr const char* words[] = {"pass", "FAIL", "skip"};
-  if (r.outcome == Outcome::pass && !verbose) return;
-  if (r.outcome == Outcome::skip && !verbose) return;
-  std::printf("%s %s: %s%s%s\n", words[static_cast<int>(r.outcome)], r.id.c_str(),
-              r.sentence.c_str(), r.reason.empty() ? "" : "\n       ", r.reason.c_str());
-}
-
-void write_json(const std::string& file, const Options& o, const std::vector<Result>& results) {
-  static constexpr const char* words[] = {"pass", "fail", "skip"};
-  nlohmann::json out{
-      {"device", o.device}, {"oracle", o.oracle}, {"cases", nlohmann::json::array()}};
-  for (const Result& r : results)
-    out["cases"].push_back({{"id", r.id},
-                            {"family", r.family},
-                            {"sentence", r.sentence},
-                            {"result", words[static_cast<int>(r.outcome)]},
-                            {"reason", r.reason},
-                            {"joined", r.joined},
-                            {"own_joined", r.own_joined},
-                            {"milliseconds", r.milliseconds}});
-  const std::string text = out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (file == "-") {
-    std::cout << text << "\n";
-    return;
-  }
-  std::ofstream stream(file);
-  stream << text << "\n";
-  if (!stream.flush()) throw std::runtime_error("--json: cannot write " + file);
-}
-
-// What the options leave of the suite; of a unit that is there all ids count.
-std::vector<Unit> units_of(const Options& o, const Suite& suite) {
-  std::vector<Unit> units = units_of(suite, o.fusion);
-  std::erase_if(units, [&](const Unit& u) {
-    const auto ids = u.ids();
-    return (o.run_only && u.dtype == TENON_DTYPE_NONE) ||  // gradients are the reference's
-           (!o.globs.empty() &&
-            std::ranges::none_of(ids, [&](const auto& id) { return o.wants(id); })) ||
-           (o.elements < std::numeric_limits<int64_t>::max() && u.elements() > o.elements);
-  });
-  return units;
-}
-
-// A device that is not there is one mistake, not a failure of every case.
-void check_device(const Runtime& runtime, const std::string& id) {
-  std::string known;
-  for (const DeviceEntry& d : runtime.devices()) {
-    if (d.id == id || (d.kind == id && d.id == d.kind + ":0")) {
-      if (d.reason.empty()) return;
-      throw std::runtime_error("device " + id + " cannot be used: " + d.reason);
+  // What came, without what turned out to have nothing to prove.
+  void move_to(Report& report) {
+    progress_.clear();
+    for (size_t k = 0; k < entries_.size(); ++k) {
+      if (!come_[k])
+        ++report.not_run;
+      else if (!entries_[k].result.is_void())
+        report.entries.push_back(std::move(entries_[k]));
     }
-    known += " " + d.id;
   }
-  throw std::runtime_error("no device " + id + "; there are:" + (known.empty() ? " none" : known));
-}
+
+ private:
+  const Options& o_;
+  bool quiet_;
+  Progress progress_;
+  std::vector<Entry> entries_{};
+  std::vector<bool> come_{};
+  std::unordered_map<std::string, size_t> at_{};
+  size_t done_ = 0, bad_ = 0;
+};
 
 // Enough cases of each family were joined.
-bool check_floors(const Options& o, const Suite& suite, const std::vector<Result>& results) {
+bool check_floors(const Options& o, const Suite& suite, const Report& report) {
   bool enough = true;
   const auto least = [&](const std::string& where, std::string_view family, bool Result::*what,
                          size_t floor, const char* name) {
-    const auto n = static_cast<size_t>(std::ranges::count_if(results, [&](const Result& r) {
-      return r.*what && (family.empty() || r.family == family);
+    const auto n = static_cast<size_t>(std::ranges::count_if(report.entries, [&](const Entry& e) {
+      return e.result.*what && (family.empty() || e.result.family == family);
     }));
     if (n < floor)
       std::fprintf(stderr, "FAIL %s%s: expected %zu cases or more, got %zu\n", where.c_str(), name,
@@ -318,80 +132,95 @@ bool check_ops(const Options& o) {
   return all;
 }
 
-int prove_all(const Options& o, const Runtime& runtime, const Suite& suite) {
-  const std::function<bool(const std::string&)> wanted = [&](const std::string& id) {
-    return o.wants(id);
+bool check_fusion(const Options& o, const Suite& suite, const Report& report) {
+  const auto with = [&](bool Result::*what, const char* name) {
+    const auto n =
+        std::ranges::count_if(report.entries, [&](const Entry& e) { return e.result.*what; });
+    std::fprintf(stderr, "%s: %td of %zu\n", name, n, report.entries.size());
   };
-  check_device(runtime, o.device);
-  if (!o.run_only) check_device(runtime, o.oracle);
-  std::optional<Rooms> rooms;
-  try {
-    if (o.bind) rooms.emplace(runtime, o.device);
-  } catch (const Error& e) {
-    throw Usage(std::string("--bind: ") + e.what());
-  }
-  const Bench bench{
-      runtime, o.device, o.oracle, o.partial, o.fusion, o.run_only, rooms ? &*rooms : nullptr,
-      o.modes};
-  const Store nothing(runtime);
-  const Executable open(runtime, Graph("open"), nothing, {.device = o.device});  // until the end
-  const std::vector<Unit> units = units_of(o, suite);
-  std::vector<std::vector<Result>> per_unit(units.size());
-  std::atomic<size_t> next = 0;
-  std::mutex printing;
-  const auto work = [&] {
-    for (size_t k; (k = next++) < units.size();) {
-      per_unit[k] = prove(bench, units[k], wanted);
-      const std::lock_guard lock(printing);
-      if (o.json != "-")
-        for (const Result& r : per_unit[k]) print(r, o.verbose);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (unsigned k = 1; k < o.jobs; ++k) threads.emplace_back(work);
-  work();
-  for (std::thread& t : threads) t.join();
-  std::vector<Result> results;
-  size_t counts[3] = {};
-  for (auto& some : per_unit)
-    for (Result& r : some) {
-      if (r.outcome == Outcome::skip && r.reason.empty()) continue;  // nothing to prove
-      ++counts[static_cast<size_t>(r.outcome)];
-      results.push_back(std::move(r));
-    }
-  if (!o.json.empty()) write_json(o.json, o, results);
-  std::fprintf(stderr, "%s: %zu passed, %zu failed, %zu skipped\n", o.device.c_str(), counts[0],
-               counts[1], counts[2]);
-  if (counts[0] + counts[1] + counts[2] == 0) throw Usage("no case has such an id");
+  with(&Result::joined, "something joined");
+  with(&Result::own_joined, "the case's own op joined");
+  return check_floors(o, suite, report);
+}
+
+int prove_all(const Options& o, const Runtime* runtime, const Suite& suite,
+              const Selection& selection) {
+  std::vector<Known> known;
+  if (!o.expect.empty()) known = read_known(o.expect, selection, o.families.empty());
+  check_writable("--json", o.json);
+  check_writable("--junit", o.junit);
+  interrupt::watch();
+  Collector collector(o, selection, known);
+  const Sink sink = [&](Result r) { collector.take(std::move(r)); };
+  const auto start = std::chrono::steady_clock::now();
+  if (o.isolate == Isolate::none)
+    run_here(o, *runtime, selection, sink);
+  else
+    run_isolated(o, selection, sink);
+  Report report{.options = o, .selection = selection, .signal = interrupt::signal()};
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  collector.move_to(report);
+  if (!o.json.empty()) write_file("--json", o.json, json_of(report));
+  if (!o.junit.empty()) write_file("--junit", o.junit, junit_of(report));
+  std::fflush(stdout);
+  std::fputs(summary_of(report).c_str(), stderr);
+  if (report.signal) return 128 + report.signal;
   bool complete = true;
-  if (o.fusion) {
-    const auto with = [&](bool Result::*what, const char* name) {
-      std::fprintf(stderr, "%s: %td of %zu\n", name, std::ranges::count(results, true, what),
-                   results.size());
-    };
-    with(&Result::joined, "something joined");
-    with(&Result::own_joined, "the case's own op joined");
-    complete = check_floors(o, suite, results);
-  } else if (o.whole_families()) {
+  if (o.fusion)
+    complete = check_fusion(o, suite, report);
+  else if (o.whole_families())
     complete = check_ops(o);
+  return report.totals().bad() > 0 || !complete ? 1 : 0;
+}
+
+void print_families(const Selection& selection) {
+  std::vector<std::pair<std::string_view, std::array<size_t, 3>>> rows;
+  for (const Chosen& c : selection.units) {
+    if (rows.empty() || rows.back().first != c.unit.row->family)
+      rows.push_back({c.unit.row->family, {}});
+    rows.back().second[static_cast<size_t>(c.facts.level)] += c.facts.cases.size();
   }
-  return counts[1] || !complete ? 1 : 0;
+  std::printf("%-20s %8s %10s %8s %8s\n", "family", "cases", "primitive", "core", "full");
+  for (const auto& [family, counts] : rows)
+    std::printf("%-20s %8zu %10zu %8zu %8zu\n", std::string(family).c_str(),
+                counts[0] + counts[1] + counts[2], counts[0], counts[1], counts[2]);
+  std::printf("%zu of %zu cases\n", selection.cases, selection.kit);
+}
+
+void print_list(const Selection& selection, bool verbose) {
+  for (const Chosen& c : selection.units)
+    for (const Case& one : c.facts.cases) {
+      std::printf("%-48s %-64s %s\n", one.id.c_str(), one.requirement.c_str(),
+                  c.unit.row->row.sentence.c_str());
+      if (!verbose) continue;
+      const std::string dtype = c.unit.dtype == TENON_DTYPE_NONE ? "-" : dtype_text(c.unit.dtype);
+      std::printf("  %s %s %s %s", std::string(c.unit.row->family).c_str(), name_of(c.facts.level),
+                  one.proof, dtype.c_str());
+      for (const auto& op : c.facts.ops) std::printf(" %s", op_text(op).c_str());
+      std::printf("\n");
+    }
 }
 
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
+  if (o.worker) return work(o);
   if (o.list_families) {
     for (const Family& f : families()) std::printf("%s\n", std::string(f.name).c_str());
     return 0;
   }
+  const bool proves = !o.list && !o.count_families;
   // The plugins first: they register the ops of --cases.
   std::optional<Runtime> runtime;
-  if (!o.list || !o.case_files.empty()) runtime.emplace(o.runtime);
+  if ((proves && o.isolate == Isolate::none) || !o.case_files.empty()) runtime.emplace(o.runtime);
   const Suite suite = suite_of(o);
-  if (!o.list) return prove_all(o, *runtime, suite);
-  for (const Unit& u : units_of(o, suite))
-    for (const std::string& id : u.ids())
-      if (o.wants(id)) std::printf("%-48s %s\n", id.c_str(), u.row->row.sentence.c_str());
+  const Selection selection = select(o, suite);
+  if (selection.cases == 0 && o.shards == 1) throw Usage("no case matches the options");
+  if (o.count_families) {
+    print_families(selection);
+    return 0;
+  }
+  if (proves) return prove_all(o, runtime ? &*runtime : nullptr, suite, selection);
+  print_list(selection, o.verbose);
   return 0;
 }
 
@@ -402,7 +231,8 @@ int main(int argc, char** argv) {
   try {
     return tenon::conform::run(argc, argv);
   } catch (const tenon::conform::Usage& e) {
-    std::fprintf(stderr, "tenon_conform: %s\n%s", e.what(), tenon::conform::kUsage);
+    std::fprintf(stderr, "tenon_conform: %s\nhint: tenon_conform --help lists the options\n",
+                 e.what());
     return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tenon_conform: %s\n", e.what());

@@ -357,6 +357,13 @@ class CaseReader {
     e.end();
   }
 
+  static Level level(const OpEntry& op) {
+    if (op.domain != "tenon") return Level::full;
+    return op.level == "primitive" ? Level::primitive
+           : op.level == "core"    ? Level::core
+                                   : Level::full;
+  }
+
   static void build(CaseBuilder& b, const NodeSpec& spec) {
     std::map<std::string, Value> inputs;
     for (const InputSpec& in : spec.inputs)
@@ -387,6 +394,7 @@ class CaseReader {
     std::vector<tenon_value> out(spec.want.size(), TENON_NONE);
     detail::check(tenon_graph_add_node(b.graph().handle(), &node, out.data()));
     if (spec.op.has_decomposition) b.set_composite();
+    b.uses({spec.op.full_name(), "", level(spec.op)});
     for (const OutputSpec& o : spec.outputs) {
       const Value v{out[o.position]};
       if (o.differentiable)

@@ -10,20 +10,9 @@
 
 namespace tenon::conform {
 
-std::string stem(const CaseRow& row, tenon_dtype dtype) {
-  return row.dtypes.size() > 1 ? row.id + "-" + dtype_text(dtype) : row.id;
-}
-
 namespace {
 
 constexpr std::string_view kDecomposed = "\"verdict\":\"decomposed\"";
-
-std::string scale_text(double scale) {
-  std::string out = std::to_string(scale);
-  out.erase(out.find_last_not_of('0') + 1);
-  if (out.back() == '.') out.pop_back();
-  return out;
-}
 
 size_t count_of(const std::string& text, std::string_view word) {
   size_t n = 0;
@@ -78,6 +67,7 @@ Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& option
 }
 
 Result judged(const Bench& bench, Result r, const std::function<std::string(Result&)>& proof) {
+  if (bench.begin) bench.begin(r.id);
   const auto start = std::chrono::steady_clock::now();
   try {
     r.reason = proof(r);
@@ -89,10 +79,12 @@ Result judged(const Bench& bench, Result r, const std::function<std::string(Resu
   } catch (const Error& e) {
     const bool refused = (bench.partial || bench.run_only) && e.code() == TENON_UNSUPPORTED;
     r.outcome = refused ? Outcome::skip : Outcome::fail;
+    r.refused = refused;
     r.reason = code_name(e.code()) + ": " + e.what();
   }
   r.milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (bench.end) bench.end(r);
   return r;
 }
 
@@ -102,11 +94,6 @@ namespace {
 ExecutableOptions as_it_stands(const std::string& device, bool decompose = false) {
   return {
       .device = device, .allow_fallback = false, .simplify = decompose, .decompose_all = decompose};
-}
-
-// Once a row: zero sizes are the same affair in every dtype.
-bool has_zeros(const CaseRow& row, tenon_dtype dtype) {
-  return row.error == TENON_OK && dtype == row.dtypes.front() && !row.known_only;
 }
 
 // The proofs of a row at one dtype.
@@ -329,72 +316,7 @@ class Prover {
   bool has_composite_ = false;
 };
 
-struct GradientCase {
-  std::string id, how;
-  double scale;
-  int order;
-};
-std::vector<GradientCase> gradient_cases(const CaseRow& row) {
-  std::vector<GradientCase> out;
-  for (const double s : row.scales)
-    if (row.gradient)
-      out.push_back(
-          {row.id + "-grad-" + scale_text(s), ", gradient at scale " + scale_text(s), s, 1});
-  if (row.second_order) out.push_back({row.id + "-grad-grad", ", second order", 1, 2});
-  return out;
-}
-
 }  // namespace
-
-namespace {
-// The unit's case with zeros for inputs. Of a row that expects an error: what was built before it.
-CaseBuilder blank(const Unit& unit) {
-  const CaseRow& row = unit.row->row;
-  CaseBuilder b(
-      {.seed = row.id, .dtype = unit.dtype == TENON_DTYPE_NONE ? f64 : unit.dtype, .blank = true});
-  try {
-    row.build(b);
-  } catch (const Error&) {
-    if (row.error == TENON_OK) throw;
-  }
-  return b;
-}
-}  // namespace
-
-std::vector<std::string> Unit::ids() const {
-  const CaseRow& r = row->row;
-  if (fusion) return fusion_ids(r, dtype);
-  std::vector<std::string> all;
-  if (dtype == TENON_DTYPE_NONE) {
-    for (const auto& c : gradient_cases(r)) all.push_back(c.id);
-    return all;
-  }
-  const std::string id = stem(r, dtype);
-  all.push_back(id);
-  if (r.error != TENON_OK) return all;
-  if (r.strided) all.push_back(id + "-strided");
-  if (blank(*this).has_composite()) all.push_back(id + "-decomposed");
-  if (has_zeros(r, dtype)) all.push_back(id + "-zeros");
-  return all;
-}
-
-int64_t Unit::elements() const {
-  CaseBuilder b = blank(*this);
-  int64_t most = 0;
-  for (const auto& in : b.inputs()) most = std::max(most, in.content.type.elements());
-  for (const auto& out : b.outputs()) most = std::max(most, b.graph().type(out.value).elements());
-  return most;
-}
-
-std::vector<Unit> units_of(const Suite& suite, bool fusion) {
-  std::vector<Unit> out;
-  for (const FamilyRow& r : suite.rows()) {
-    for (const tenon_dtype d : r.row.dtypes) out.push_back({&r, d, fusion});
-    if (fusion) continue;
-    if (r.row.gradient || r.row.second_order) out.push_back({&r, TENON_DTYPE_NONE, false});
-  }
-  return out;
-}
 
 std::vector<Result> prove(const Bench& bench, const Unit& unit,
                           const std::function<bool(const std::string&)>& wanted) {
