@@ -34,13 +34,16 @@ void Context::forbid_in_flight(const char* what) {
 }
 
 void Context::take_next_inputs() {
-  for (auto& [name, next] : std::exchange(next_inputs_, {})) put(name, std::move(next));
+  for (auto& [name, next] : std::exchange(next_inputs_, {})) {
+    Input& input = inputs_[name];
+    input.content = std::move(next.content);
+    note_set(input, next.type);
+  }
 }
 
-void Context::put(const std::string& name, NextInput&& next) {
-  Input& input = inputs_[name];
-  input.type = next.type;
-  input.content = std::move(next.content);
+// Its content is the app's latest.
+void Context::note_set(Input& input, const Type& type) {
+  input.type = type;
   input.version = ++versions_;
   if (const auto old = std::exchange(input.bound, nullptr)) forget(old, true);
 }
@@ -55,17 +58,16 @@ void Context::set(std::string_view name, const Type& type, std::span<const std::
   if (const uint64_t size = type_bytes(type); content.size() != size)
     fail(Code::invalid_argument, "input '", name, "': ", type.text(), " has ", size, " bytes, got ",
          content.size());
-  if (flight_ && !flight_->done()) {  // it may read the content, and once more if it is repeated
+  if (flight_ && !flight_->done()) {  // the run may still read the content, also when it is retried
     next_inputs_.insert_or_assign(std::string(name),
                                   NextInput{type, {content.begin(), content.end()}});
     return;
   }
   take_next_inputs();
-  // In place, without an allocation.
-  Input& input = inputs_[std::string(name)];
-  Bytes kept = std::move(input.content);
-  kept.assign(content.begin(), content.end());
-  put(std::string(name), {type, std::move(kept)});
+  auto known = inputs_.find(name);
+  if (known == inputs_.end()) known = inputs_.emplace(name, Input{}).first;
+  known->second.content.assign(content.begin(), content.end());
+  note_set(known->second, type);
 }
 
 void Context::refuse_missing(std::span<const std::string_view> inputs) const {

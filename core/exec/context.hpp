@@ -113,7 +113,7 @@ class Context {
     Bytes content;
   };
   void take_next_inputs();
-  void put(const std::string& name, NextInput&& next);
+  void note_set(Input& input, const Type& type);
   void refuse_missing(std::span<const std::string_view> inputs) const;
   Lease& prepare();
   void find_entries(Lease& lease);

@@ -118,22 +118,21 @@ void RegionRunner::copy(const PlannedCopy& c) const {
              *lease_.buffer_at(c.from, c.from_device), c.from.offset, c.size);
 }
 
-// Names the node of the step that failed.
+// Names the node of the step that failed, where the plugin said which step it was.
 void RegionRunner::explain(const DeviceError& error, uint32_t region) const {
   const PlannedRegion& planned = plan().regions[region];
-  const uint32_t report =
-      error.step() < planned.report_of_step.size() ? planned.report_of_step[error.step()] : kNone;
-  if (report == kNone) throw DeviceError(error);
-  const NodeReport& node = plan().reports[report];
-  uint32_t step = error.step();
+  FailedNode at{.device = plan().devices[planned.device]->info().id};
+  if (error.step() >= planned.report_of_step.size())
+    throw StepError(error, error.what(), run_id_, std::move(at));
+  at.step = error.step();
   for (uint32_t r = 0; r < region; ++r)
-    step += static_cast<uint32_t>(plan().regions[r].report_of_step.size());
+    at.step += static_cast<uint32_t>(plan().regions[r].report_of_step.size());
+  const uint32_t report = planned.report_of_step[error.step()];
+  if (report == kNone) throw StepError(error, error.what(), run_id_, std::move(at));
+  const NodeReport& node = plan().reports[report];
+  at.node = node.name, at.op = node.op;
   throw StepError(error, cat("run ", run_id_, ": ", node.op, " '", node.name, "': ", error.what()),
-                  error.run_id(),
-                  {.node = node.name,
-                   .op = node.op,
-                   .device = plan().devices[planned.device]->info().id,
-                   .step = step});
+                  run_id_, std::move(at));
 }
 
 }  // namespace tenon::core

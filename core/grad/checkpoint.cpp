@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/record.hpp"
+#include "ops/table.hpp"
 
 namespace tenon::core {
 
@@ -39,7 +39,7 @@ void checkpoint(Graph& graph, std::span<const NodeId> nodes) {
     segment = std::max(segment, graph[n].recompute + 1);
   for (NodeId n : nodes) {
     const OpRecord& op = *graph[n].op;
-    if (!graph[n].recompute && !(op.traits & kOrdered) && !op.meta())
+    if (!graph[n].recompute && !(op.traits & kOrdered) && &op != &grad_def)
       graph.set_recompute(n, segment);
   }
 }

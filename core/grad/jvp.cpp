@@ -28,6 +28,10 @@ class Writer {
     Builder b(graph_);
     return add(op::where{.cond = b.scalar_int(kBool, 0), .a = v, .b = b.scalar(dtype, 0)});
   }
+  // Fails once shapes are numbers, unless they are equal. Nothing reads the node, so it never runs.
+  void want_same_shape(Value x, Value t, const std::string& who) {
+    graph_.add(op::activation_backward{.kind = "neg", .x = x, .dy = t}, who);
+  }
   // Σ of a·b over all pairs and elements, as one element of the first dtype. Only its gradient is
   // ever computed.
   Value inner(std::span<const Value> as, std::span<const Value> bs, std::span<const DType> dtypes) {
@@ -61,25 +65,29 @@ std::vector<Value> jvp(Graph& graph, DTypes& dtypes, std::span<const Value> ys,
   if (ys.empty() || xs.empty())
     fail(Code::invalid_argument, "jvp: expected at least one output and one input");
   Writer write(graph, dtypes);
+  // Refused before anything is written.
   std::vector<DType> of_xs, of_ys;
+  std::vector<bool> known;
   for (size_t k = 0; k < xs.size(); ++k) {
     const DType x = write.float_dtype(xs[k], cat("input ", k));
-    of_xs.push_back(x);
     const DType t = write.float_dtype(tangents[k], cat("tangent ", k));
+    of_xs.push_back(x);
     const Type &wanted = graph.type(xs[k]), &given = graph.type(tangents[k]);
     if (x != t)
       fail(Code::dtype_mismatch, "jvp: tangent ", k, ": expected ", dtype_name(x),
            " as its input, got ", dtype_name(t));
-    const bool known = wanted.dtype != TENON_DTYPE_NONE && given.dtype != TENON_DTYPE_NONE;
-    if (known && wanted != given)
+    known.push_back(wanted.dtype != TENON_DTYPE_NONE && given.dtype != TENON_DTYPE_NONE);
+    if (known[k] && wanted != given)
       fail(Code::shape_mismatch, "jvp: tangent ", k, ": expected ", wanted.text(),
            " as its input, got ", given.text());
   }
-  std::vector<Value> us;
-  for (size_t k = 0; k < ys.size(); ++k) {
+  for (size_t k = 0; k < ys.size(); ++k)
     of_ys.push_back(write.float_dtype(ys[k], cat("output ", k)));
-    us.push_back(write.zeros_like(ys[k], of_ys.back()));
-  }
+
+  for (size_t k = 0; k < xs.size(); ++k)
+    if (!known[k]) write.want_same_shape(xs[k], tangents[k], cat("jvp: tangent ", k));
+  std::vector<Value> us;
+  for (size_t k = 0; k < ys.size(); ++k) us.push_back(write.zeros_like(ys[k], of_ys[k]));
   const std::vector<Value> by_xs = write.gradients(write.inner(ys, us, of_ys), xs);
   return write.gradients(write.inner(by_xs, tangents, of_xs), us);
 }

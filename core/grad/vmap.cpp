@@ -2,6 +2,8 @@
 // Writes the nodes of a body for a batch of examples.
 #include "grad/vmap.hpp"
 
+#include <algorithm>
+
 #include "grad/functions.hpp"
 #include "grad/grad.hpp"
 #include "ops/control.hpp"
@@ -24,7 +26,7 @@ Value move_axis(Builder& b, Value x, int from, int to) {
   return b.transpose(x, perm);
 }
 
-// What stands for a value of the body: a value of the graph that is written.
+// The value in the new graph for a value of the body.
 struct Mapped {
   Value value{};
   bool batched = false;
@@ -33,14 +35,19 @@ struct Mapped {
 // Writes bodies into a builder's graph.
 class Batcher {
  public:
-  Batcher(Builder& b, int64_t size, std::string where)
-      : b_(b), size_(size), where_(std::move(where)), marks_(b.marks) {}
+  // first_number: added to the numbers of clones and segments of recomputation in the body.
+  Batcher(Builder& b, int64_t size, std::string where, uint32_t first_number)
+      : b_(b),
+        size_(size),
+        where_(std::move(where)),
+        marks_(b.marks),
+        first_number_(first_number) {}
 
   // operands: for the inputs of the body. Returns its outputs.
   std::vector<Mapped> write(const Graph& body, std::span<const Mapped> operands) {
     std::vector<Mapped> now(body.value_count());
     for (size_t k = 0; k < operands.size(); ++k) now[body.inputs()[k].id] = operands[k];
-    for (NodeId n = 0; n < body.node_count(); ++n) write_node(body, body[n], now);
+    write_nodes(body, now);
     std::vector<Mapped> outputs;
     for (const Output& o : body.outputs()) outputs.push_back(mapped(body, o.value, now));
     return outputs;
@@ -59,6 +66,16 @@ class Batcher {
     return now[v.id];
   }
 
+  // While a node is written, the builder has its name and marks. Then it has those of the node around
+  // it again.
+  void write_nodes(const Graph& body, std::vector<Mapped>& now) {
+    const std::string provenance = b_.provenance;
+    const Marks marks = b_.marks;
+    for (NodeId n = 0; n < body.node_count(); ++n) write_node(body, body[n], now);
+    b_.provenance = provenance;
+    b_.marks = marks;
+  }
+
   void write_node(const Graph& body, const NodeInfo& node, std::vector<Mapped>& now) {
     std::vector<Batch::Operand> operands;
     bool any = false;
@@ -71,8 +88,8 @@ class Batcher {
         cat(where_, ": ",
             node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
     b_.marks = marks_;
-    if (node.clone) b_.marks.clone = node.clone;
-    if (node.recompute) b_.marks.recompute = node.recompute;
+    if (node.clone) b_.marks.clone = first_number_ + node.clone;
+    if (node.recompute) b_.marks.recompute = first_number_ + node.recompute;
 
     std::vector<Value> results(node.outputs.size());
     std::vector<Type> types;
@@ -142,13 +159,14 @@ class Batcher {
     if (!node.op->lower) return false;
     Alone one = alone(node, operands);
     std::vector<Value> made;
-    Builder inside(one.graph, node.provenance);
+    Builder inside(one.graph, node.provenance.empty() ? node.op->name() : node.provenance);
+    inside.marks = node;
     if (!lower_into(inside, one.node, made)) return false;
     if (++rounds_ > kMostRounds)
       fail(Code::invalid_argument, b_.provenance, ": its decomposition does not come to an end");
     std::vector<Mapped> now = one.now;
     now.resize(one.graph.value_count());
-    for (NodeId n = 0; n < one.graph.node_count(); ++n) write_node(one.graph, one.graph[n], now);
+    write_nodes(one.graph, now);
     --rounds_;
     for (size_t k = 0; k < results.size(); ++k)
       if (made[k]) results[k] = all(mapped(one.graph, made[k], now));
@@ -187,7 +205,7 @@ class Batcher {
     std::vector<Mapped> operands;
     for (size_t k = 0; k < batched.size(); ++k) operands.push_back(input(out, body, k, batched[k]));
     Builder b(out, b_.provenance);
-    Batcher inside(b, size_, where_);
+    Batcher inside(b, size_, where_, first_number_);
     const std::vector<Mapped> results = inside.write(body, operands);
     for (size_t k = 0; k < results.size(); ++k)
       out.output(std::to_string(k), inside.all(results[k]));
@@ -198,7 +216,7 @@ class Batcher {
     return {to.input(std::to_string(to.inputs().size()), batched ? with_axis(one, 0, size_) : one),
             batched};
   }
-  // Per example: chosen[B] ? a : b, of batched values.
+  // Per example: chosen[B] ? yes : no. yes is batched; no may be the same for all.
   static Value choose(Builder& b, Value chosen, Value yes, Value no) {
     const int rank = b.shape(yes).rank();
     Shape shape;
@@ -206,6 +224,34 @@ class Batcher {
     for (int i = 1; i < rank; ++i) shape.push(1);
     return b.where(b.reshape(chosen, shape), yes, no);
   }
+  static bool has_arithmetic(DType t) { return is_float(t) || is_integer(t) || t == kBool; }
+  // A function runs on all examples, also on those that would not run it alone. Their results are
+  // not used, but may fail (an index), or have gradients that are not finite, and 0 times that is
+  // NaN. So these examples get the operands of one that runs it: runs[B] says which ones do.
+  class Safe {
+   public:
+    Safe(Builder& b, Value runs) : b_(b), runs_(runs) {
+      if (b.shape(runs)[0] == 0) return;
+      first_ = b.add(op::argmax{.axis = 0, .x = b.cast(runs, kI32)});
+    }
+    Value batched(Value x) const {
+      if (!first_ || !has_arithmetic(b_.dtype(x))) return x;
+      return choose(b_, runs_, x, b_.add(op::gather{.data = x, .indices = first_}));
+    }
+    // The same where perhaps none runs it. Then the operands are numbers that most functions take,
+    // and no gradient reaches the given ones.
+    Mapped or_number(const Mapped& m) const {
+      const DType t = b_.dtype(m.value);
+      if (!first_ || !has_arithmetic(t)) return m;
+      const Value any = b_.reduce("any", runs_, {0}, false);
+      const Value number = is_float(t) ? b_.scalar(t, 1) : b_.scalar_int(t, 0);
+      return {b_.where(any, m.batched ? batched(m.value) : m.value, number), m.batched};
+    }
+
+   private:
+    Builder& b_;
+    Value runs_, first_{};
+  };
 
   void write_control(const Graph& body, const NodeInfo& node,
                      std::span<const Batch::Operand> operands, std::vector<Value>& results) {
@@ -238,16 +284,8 @@ class Batcher {
       if (node.outputs[k]) results[k] = made.at(k);
   }
 
-  // A condition of the batch: both functions run for all examples.
   std::vector<Value> branch(Control control, Mapped cond, std::span<const Mapped> xs) {
-    std::vector<Value> out;
-    if (cond.batched) {
-      const std::vector<Mapped> yes = write(*control.functions[0], xs);
-      const std::vector<Mapped> no = write(*control.functions[1], xs);
-      for (size_t k = 0; k < yes.size(); ++k)
-        out.push_back(choose(b_, cond.value, all(yes[k]), all(no[k])));
-      return out;
-    }
+    if (cond.batched) return both_branches(control, flags(*this, b_, cond), xs);
     std::vector<bool> batched;
     control.captured.clear();
     for (const Mapped& m : xs) {
@@ -257,6 +295,22 @@ class Batcher {
     control.cond = cond.value;
     for (FunctionAttr& f : control.functions) f = function_of(*f, batched);
     return add_control(b_, control, control.functions[0]->outputs().size()).outputs;
+  }
+
+  // A condition of each example's own: both functions run for all.
+  std::vector<Value> both_branches(const Control& control, Value chosen,
+                                   std::span<const Mapped> xs) {
+    std::vector<Mapped> results[2];
+    for (const bool yes : {true, false}) {
+      const Safe safe(b_, yes ? chosen : b_.logical("not", chosen));
+      std::vector<Mapped> operands;
+      for (const Mapped& m : xs) operands.push_back(safe.or_number(m));
+      results[yes] = write(*control.functions[yes ? 0 : 1], operands);
+    }
+    std::vector<Value> out;
+    for (size_t k = 0; k < results[true].size(); ++k)
+      out.push_back(choose(b_, chosen, all(results[true][k]), all(results[false][k])));
+    return out;
   }
 
   // Slices are taken along axis 0, so the batch is axis 1 of what is stacked.
@@ -280,8 +334,8 @@ class Batcher {
     return out;
   }
 
-  // Trips go on until no example goes on. One more value of carry says which ones do; the others keep
-  // their values.
+  // Trips go on until no example goes on. An extra carry value goes[B] marks those that do; the
+  // others keep their values.
   std::vector<Value> loop(Control control, std::span<const Mapped> carry,
                           std::span<const Mapped> captured) {
     const Graph &cond = *control.functions[0], &body = *control.functions[1];
@@ -307,8 +361,12 @@ class Batcher {
     Graph trip;
     std::vector<Mapped> in = inputs(trip, &goes);
     Builder in_trip(trip, b_.provenance);
-    Batcher inside(in_trip, size_, where_);
-    const std::vector<Mapped> next = inside.write(body, in);
+    Batcher inside(in_trip, size_, where_, first_number_);
+    const Safe safe(in_trip, goes);  // a trip begins only while some example goes on
+    std::vector<Mapped> operands;
+    for (const Mapped& m : in)
+      operands.push_back(m.batched ? Mapped{safe.batched(m.value), true} : m);
+    const std::vector<Mapped> next = inside.write(body, operands);
     std::vector<Value> kept;
     for (size_t k = 0; k < carry.size(); ++k) {
       kept.push_back(choose(in_trip, goes, inside.all(next[k]), in[k].value));
@@ -337,8 +395,17 @@ class Batcher {
   int64_t size_;
   std::string where_;
   Marks marks_;
+  uint32_t first_number_;
   int rounds_ = 0;
 };
+
+// Above all numbers of clones and segments in a graph.
+uint32_t last_number(const Graph& graph) {
+  uint32_t last = 0;
+  for (NodeId n = 0; n < graph.node_count(); ++n)
+    last = std::max({last, graph[n].clone, graph[n].recompute});
+  return last;
+}
 
 bool has_vmap(const Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n) {
@@ -377,10 +444,8 @@ void expand_one(Rewriter& rewriter, const Graph& from, NodeId id) {
   }
   const FunctionAttr bound = bound_function(n.body, types);
   const Graph body = expand_grads(expand_in_functions(expand_vmaps(*bound)));
-  const std::string where = b.provenance;
-  Batcher batcher(b, size, where);
+  Batcher batcher(b, size, b.provenance, std::max(last_number(from), last_number(rewriter.to)));
   const std::vector<Mapped> outputs = batcher.write(body, operands);
-  b.provenance = where;
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (!node.outputs[k]) continue;
     const Value y = batcher.all(outputs[k]);
@@ -397,7 +462,11 @@ Graph expand_vmaps(const Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n) {
     const NodeInfo& node = graph[n];
     if (node.op == &vmap_def) {
-      expand_one(rewriter, graph, n);
+      try {
+        expand_one(rewriter, graph, n);
+      } catch (const Error& e) {
+        fail(e.code(), node.op->text(node.provenance), ": ", e.what());
+      }
     } else if (is_control(node)) {
       std::vector<FunctionAttr> functions;
       for (const FunctionAttr& f : control_of(graph, node).functions)

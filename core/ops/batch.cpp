@@ -34,15 +34,6 @@ Value Batch::folded(Value operand) {
   return b.reshape(all(operand), shape);
 }
 
-Value Batch::unfolded(Value x) {
-  const Shape folded = b.shape(x);
-  Shape shape;
-  shape.push(size_);
-  shape.push(size_ ? folded[0] / size_ : 0);
-  for (int i = 1; i < folded.rank(); ++i) shape.push(folded[i]);
-  return b.reshape(x, shape);
-}
-
 Shape Batch::result(size_t k) const { return with_batch(size_, types_[k].shape); }
 
 Ints Batch::axes(Ints axes) {

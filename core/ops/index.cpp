@@ -80,8 +80,8 @@ double gather_bytes(const Cost& c, const op::gather& n) {
 }
 // ---- batch
 
-// The indices of an example as those of gather_elements: of the rank of data, and as long as data but
-// at the axis.
+// The indices of an example as those of gather_elements: of the rank of data, and as long as data
+// except at the axis.
 Value spread_indices(Batch& v, Value indices, const Shape& data, int axis) {
   Builder& b = v.b;
   const Dim count = v.type(indices).shape.elements();
@@ -103,7 +103,7 @@ bool gather_batch(Batch& v, const op::gather& one) {
     n.axis = axis + 1;
     v.out(0, b.add(n));
   } else if (!v.batched(one.data)) {
-    // The batch is the first axis of the indices, and comes to stand at the axis.
+    // The batch axis of the indices ends up at the axis; it is moved to the front.
     const Value y = b.add(n);
     Ints perm = {axis};
     for (int i = 0; i < b.shape(y).rank(); ++i)

@@ -84,11 +84,7 @@ bool gather_elements_lower(Lower& l, const op::gather_elements& n) {
 double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
-bool gather_elements_batch(Batch& v, const op::gather_elements& one) {
-  op::gather_elements n = one;
-  n.axis = Batch::axis(n.axis);
-  return v.add_all(n);
-}
+bool gather_elements_batch(Batch& v, const op::gather_elements& n) { return v.add_along_axis(n); }
 
 constexpr Record<op::gather_elements> kGatherElements{.shape = gather_elements_shape,
                                                       .words = {{"oob", "error clamp skip"}},

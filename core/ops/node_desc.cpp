@@ -83,7 +83,7 @@ NodeId add_node(Graph& graph, const tenon_node_desc* node, tenon_value* out_valu
   const std::string_view op = view(desc.op);
   const uint32_t output_count = desc.output_count;
   if (desc.operand_count) need(desc.operands, "operands");
-  need(out_values, "out_values");
+  if (output_count) need(out_values, "out_values");
   const OpRecord* record = find_record(domain, op, desc.version);
   if (!record) {
     if (find_record(domain, op))

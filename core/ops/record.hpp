@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record of an op: shape rule, gradient, decomposition, batch rule, costs and traits, side by side. Each
+// The record of an op: shape rule, gradient, decomposition, batch rule, costs and traits. Each
 // family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp refers
 // to all of them, so a missing record does not link.
 //
@@ -114,7 +114,7 @@ class Lower {
 // axis 0, before the axes of an example. At least one operand is batched.
 class Batch {
  public:
-  // What stands for an operand: a value of b's graph.
+  // The batched or shared value of an operand, in b's graph.
   struct Operand {
     Value value{};
     bool batched = false;
@@ -140,8 +140,7 @@ class Batch {
   Value aligned(Value operand, int axes);
   // Batched, and the batch is part of its first axis.
   Value folded(Value operand);
-  Value unfolded(Value x);  // of a result of folded operands
-  // The axis of the batch that is this axis of an example.
+  // Converts an axis of an example to an axis of the batched value.
   static int64_t axis(int64_t axis) { return axis < 0 ? axis : axis + 1; }
   static Ints axes(Ints axes);
 
@@ -158,11 +157,17 @@ class Batch {
   bool add_all(const Op& n) {
     return add(n, [&](Value v) { return all(v); });
   }
+  // Of an op with an axis.
+  template <class Op>
+  bool add_along_axis(Op n) {
+    n.axis = axis(n.axis);
+    return add_all(n);
+  }
   // Along the longest operand, for ops whose operands broadcast.
   template <class Op>
   bool add_aligned(const Op& n);
-  // With the batch in the first axis of operands and results. value_of: of operands for which it is
-  // not absent.
+  // With the batch in the first axis of operands and results. value_of(operand) replaces the folded
+  // value unless it returns an absent value.
   template <class Op, class ValueOf>
   bool add_folded(const Op& n, ValueOf value_of);
 
@@ -211,8 +216,8 @@ bool Batch::add_folded(const Op& n, ValueOf value_of) {
     const Value other = value_of(v);
     return other ? other : folded(v);
   });
-  for (Value& v : results_)
-    if (v) v = unfolded(v);
+  for (size_t k = 0; k < results_.size(); ++k)
+    if (results_[k]) results_[k] = b.reshape(results_[k], result(k));
   return true;
 }
 

@@ -18,11 +18,7 @@ void cumsum_grad(Grad& g, const op::cumsum& n) {
                   .axis = n.axis, .exclusive = n.exclusive, .reverse = !n.reverse, .x = g.dy()}));
 }
 
-bool cumsum_batch(Batch& v, const op::cumsum& one) {
-  op::cumsum n = one;
-  n.axis = Batch::axis(n.axis);
-  return v.add_all(n);
-}
+bool cumsum_batch(Batch& v, const op::cumsum& n) { return v.add_along_axis(n); }
 
 constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape,
                                      .grad = cumsum_grad,

@@ -139,11 +139,7 @@ void concat_grad(Grad& g, const op::concat& n) {
   }
 }
 
-bool concat_batch(Batch& v, const op::concat& one) {
-  op::concat n = one;
-  n.axis = Batch::axis(n.axis);
-  return v.add_all(n);
-}
+bool concat_batch(Batch& v, const op::concat& n) { return v.add_along_axis(n); }
 
 constexpr Record<op::concat> kConcat{.shape = concat_shape,
                                      .grad = concat_grad,

@@ -32,12 +32,9 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   return true;
 }
 
-// Along an axis of each example.
 template <class Op>
-bool axis_batch(Batch& v, const Op& one) {
-  Op n = one;
-  n.axis = Batch::axis(n.axis);
-  return v.add_all(n);
+bool axis_batch(Batch& v, const Op& n) {
+  return v.add_along_axis(n);
 }
 
 constexpr Record<op::softmax> kSoftmax{.shape = softmax_shape,

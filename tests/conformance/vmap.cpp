@@ -5,7 +5,7 @@
 //
 // Each case is a body. Its results for a batch must be those of three runs with an example each:
 // with all operands batched along different axes, and with some of them the same for all examples;
-// also its gradients, taken inside the body and through the batch. Forward derivatives must agree
+// of an empty batch, empty ones; also its gradients, taken inside the body and through the batch. Forward derivatives must agree
 // with the reverse mode: <u, J·t> = <Jᵀ·u, t>.
 #include <algorithm>
 #include <cmath>
@@ -170,7 +170,6 @@ class Case {
         std::vector<Value> xs, captured;
         std::vector<int64_t> in_axes, out_axes;
         Tensors inputs;
-        Graph ordered("body");
         std::vector<bool> batched;
         for (size_t k = 0; k < names.size(); ++k)
           batched.push_back(way == 0 || (way == 1 ? k % 2 == 0 : k + 1 == names.size()));
@@ -184,9 +183,7 @@ class Case {
             expected[e] = run(runtime_, body, own);
           }
         }
-        // A body has the batched inputs first.
-        const Graph& inner = body;
-        std::vector<std::string> order;
+        std::vector<std::string> order;  // a body has the batched inputs first
         for (const bool of_batch : {true, false})
           for (size_t k = 0; k < names.size(); ++k) {
             if (batched[k] != of_batch) continue;
@@ -205,7 +202,7 @@ class Case {
             in_axes.push_back(static_cast<int64_t>(axis));
             inputs.emplace(names[k].name, std::move(batch));
           }
-        const Graph reordered = with_inputs(inner, order);
+        const Graph reordered = with_inputs(body, order);
         size_t k = 0;
         for (const auto& [name, value] : reordered.outputs()) {
           const size_t rank = expected[0].at(name).type.dims.size();
@@ -228,6 +225,26 @@ class Case {
         }
       });
     }
+    guarded(what + " empty", [&] {
+      Graph g("empty");
+      std::vector<Value> xs;
+      Tensors inputs;
+      const auto empty = [](TensorType t) {
+        t.dims.insert(t.dims.begin(), 0);
+        return t;
+      };
+      for (const auto& in : body.named(TENON_SPACE_INPUT)) {
+        const TensorType type = empty(examples_[0].at(in.name).type);
+        xs.push_back(g.input(in.name, type));
+        inputs.emplace(in.name, HostTensor(type));
+      }
+      const Node ys = g.vmap(xs, body);
+      size_t k = 0;
+      for (const auto& [name, value] : body.outputs()) g.output(name, ys[k++]);
+      for (const auto& [name, y] : run(runtime_, g, inputs))
+        report(what + " empty output " + name,
+               y.type == empty(alone[0].at(name).type) ? "" : "another type");
+    });
     for (const auto& [name, one] : alone[0]) {
       HostTensor batch({one.type.dtype, with_axis(one.type.dims, 0)});
       for (size_t e = 0; e < kExamples; ++e) copy_example(batch, alone[e].at(name), 0, e, true);
@@ -258,11 +275,9 @@ class Case {
       const bool is_input = line.starts_with("  input ") && written < order.size();
       out += (is_input ? by_name.at(order[written++]) : line) + "\n";
     }
-    return Graph::parse(out, row_name());
+    return Graph::parse(out, "case");
   }
-  static std::string row_name() { return "case"; }
 
-  // Of a loss over the outputs, by the inputs, as outputs "by NAME". False if there are none.
   static std::vector<Value> differentiable_inputs(const CaseBuilder& b) {
     std::vector<Value> xs;
     for (const auto& in : b.inputs())
@@ -283,6 +298,7 @@ class Case {
     }
     return loss;
   }
+  // Of a loss over the outputs, by the inputs, as outputs "by NAME". False if there are none.
   static bool add_gradients(CaseBuilder& b) {
     const std::vector<Value> xs = differentiable_inputs(b), ys = differentiable_outputs(b);
     if (xs.empty() || ys.empty()) return false;

@@ -119,15 +119,53 @@ TEST_SUITE("exec/builders") {
     refused([&] { return Value{} + 1; }, TENON_INVALID_ARGUMENT, "value");
     refused([&] { return g.maximum(1, 2); }, TENON_INVALID_ARGUMENT, "numbers");
     refused([&] { return -Value{}; }, TENON_INVALID_ARGUMENT, "operand x");
-    refused([&] { g.dtype({77, g.handle()}); }, TENON_INVALID_ARGUMENT, "no value");
+    refused([&] { g.dtype(Value(77, g.handle())); }, TENON_INVALID_ARGUMENT, "no value");
     CHECK(Value(g.eq(flag, true)));  // a bool beside bools
+    // Numbers by value, at the limits of both dtypes.
+    const Value u = g.constant<uint64_t>({1}, {1}), l = g.constant<int64_t>({1}, {1});
+    const Value h = g.cast(x, f16), byte = g.constant<uint8_t>({1}, {1});
+    refused([&] { return g.lt(u, -1); }, TENON_DTYPE_MISMATCH, "u64 can hold, got -1");
+    refused([&] { return l + std::numeric_limits<uint64_t>::max(); }, TENON_DTYPE_MISMATCH,
+            "got 18446744073709551615");
+    refused([&] { return l + 9223372036854775808.0; }, TENON_DTYPE_MISMATCH, "i64");
+    refused([&] { return i + 1e-9; }, TENON_DTYPE_MISMATCH, "i32 can hold, got 1e-09");
+    refused([&] { return byte + 256; }, TENON_DTYPE_MISMATCH, "256");
+    refused([&] { return h * 1e6; }, TENON_DTYPE_MISMATCH, "f16 can hold, got 1e+06");
+    refused([&] { return g.eq(flag, -1); }, TENON_DTYPE_MISMATCH, "bool");
+    refused([&] { return i + std::nan(""); }, TENON_DTYPE_MISMATCH, "nan");
+    CHECK(Value(l + -0.0));
+    CHECK(Value(l + std::numeric_limits<int64_t>::min()));
+    CHECK(Value(l + -9223372036854775808.0));
+    CHECK(Value(u + std::numeric_limits<uint64_t>::max()));
+    CHECK(Value(byte + 255));
+    CHECK(Value(h * INFINITY));
+    CHECK(Value(h * F16(2)));
+    CHECK(Value(g.add(x, 0)));
+    // A number beside a value of another graph leaves that graph as it was.
+    const std::string before = other.print();
+    refused([&] { return g.add(foreign, 1); }, TENON_INVALID_ARGUMENT, "of another");
+    CHECK(other.print() == before);
+    refused([&] { return g.relu(x)[1]; }, TENON_INVALID_ARGUMENT, "output 1");
+    refused([&] { return g.topk(x, {.k = 1})[2]; }, TENON_INVALID_ARGUMENT, "output 2");
+    Graph copies("copies");
+    copies.output("x", copies.input("x", {f32, {2}}));
+    refused([&] { return g.batch_elementwise_region({x}, copies, {.sets = -1}); },
+            TENON_INVALID_ARGUMENT, "outputs is wanted");
+    refused([&] { return g.scan(copies, {.xs = {x}, .count_ys = size_t(-1)}); },
+            TENON_INVALID_ARGUMENT, "count_ys");
+    refused([&] { return g.scan(Graph("empty"), {.xs = {x}}); }, TENON_INVALID_ARGUMENT,
+            "outputs is wanted");
     // No number suits a shape that two nodes pull apart.
     const int64_t n = g.symbol("n");
     const Value s = g.input("s", {f32, {n}});
     const Value seven = g.add(op::reshape{.shape = {7}, .x = s});
     const Value eleven = g.add(op::reshape{.shape = {11}, .x = s});
     refused([&] { return g.add(seven, eleven) * 2; }, TENON_UNSUPPORTED, "symbols");
-    // Of two graphs at once: a moved graph keeps its values.
+    // What lies apart from them does not mind, and large slices are found too.
+    CHECK(Value(g.relu(g.input("apart", {f32, {g.symbol("k")}})) * 2));
+    const Value far = g.narrow(g.input("far", {f32, {g.symbol("m"), 4}}), {.start = {8192, 0}});
+    CHECK(Value(far * 2));
+    // Moving a graph keeps its values valid.
     Graph moved = std::move(g);
     CHECK(Value(moved.neg(x)));
   }
@@ -149,7 +187,7 @@ TEST_SUITE("exec/builders") {
       g.output("4", g.concat({x, x}, {.axis = 1}));
       g.output("5", g.gather(x, ids, {.oob = "clamp"}));
       g.output("6", g.topk(x, {.k = 2})[1]);
-      g.output("7", g.sum(x, {.axes = {1}, .keepdims = true}));
+      g.output("7", g.sum(x, {1}, true));
       g.output("8", g.elu(x, {.alpha = .5}));
       const Value greater = g.gt(x, v);
       g.output("9", g.and_(greater, g.not_(g.is_nan(x))));
@@ -157,7 +195,7 @@ TEST_SUITE("exec/builders") {
       g.output("11", g.transpose(x, {1, 0}));
       g.output("12", g.expand(v, {3, 6}));
       g.output("13", g.minimum(x, v));
-      g.output("14", g.max(x, {.axes = {-1}}));
+      g.output("14", g.max(x, {-1}));
       g.output("15", g.batch_linear(x, {w, w}, {.trans_b = true})[1]);
     });
     const std::string structs = text_of([](Graph& g, Value x, Value w, Value v, Value ids) {
@@ -247,6 +285,17 @@ TEST_SUITE("exec/builders") {
     CHECK(Tensor(TensorType(i64, {0, 4})).elements() == 0);
     CHECK(Tensor(TensorType(f64, {2})).values<double>()[1] == 0);
     CHECK(Tensor().dtype() == TENON_DTYPE_NONE);
+    CHECK(Tensor().elements() == 0);
+    Tensor from({2}, {1.f, 2.f});
+    const Tensor into = std::move(from);
+    CHECK(from.elements() == 0);  // NOLINT: what is left
+    refused([&] { return from.item<float>(); }, TENON_SHAPE_MISMATCH, "0");
+    CHECK(into.at<float>({1}) == 2);
+    CHECK(Tensor({2}, t.values<float>().first(2)).at<float>({0}) == 1);
+    // Of a temporary, values() gives a copy.
+    float sum = 0;
+    for (float v : into.to(f32).values<float>()) sum += v;
+    CHECK(sum == 3);
 
     refused([&] { Tensor({2, 2}, {1.f}); }, TENON_SHAPE_MISMATCH, "4");
     refused([&] { (void)t.values<double>(); }, TENON_DTYPE_MISMATCH, "to()");
@@ -317,7 +366,26 @@ TEST_SUITE("exec/builders") {
                float(halves[i]) == wide[i];
     CHECK(equal == numbers.size());
     const Tensor all({n}, numbers);
-    CHECK(std::memcmp(all.to(f16).data(), halves.data(), halves.size() * 2) == 0);
-    CHECK(std::memcmp(all.to(bf16).data(), brains.data(), brains.size() * 2) == 0);
+    const Tensor as_half = all.to(f16), as_brain = all.to(bf16);
+    CHECK(std::memcmp(as_half.data(), halves.data(), halves.size() * 2) == 0);
+    CHECK(std::memcmp(as_brain.data(), brains.data(), brains.size() * 2) == 0);
+    // Arithmetic and limits.
+    F16 h = 1.5f;
+    h += 2;
+    h *= 2;
+    CHECK(h == 7.0f);
+    BF16 b = 3;
+    b -= 1;
+    b /= 4;
+    CHECK(b == 0.5f);
+    CHECK(float(std::numeric_limits<F16>::max()) == 65504);
+    CHECK(float(std::numeric_limits<F16>::lowest()) == -65504);
+    CHECK(float(std::numeric_limits<F16>::min()) == 0x1p-14f);
+    CHECK(float(std::numeric_limits<F16>::denorm_min()) == 0x1p-24f);
+    CHECK(float(std::numeric_limits<F16>::epsilon()) == 0x1p-10f);
+    CHECK(std::isinf(float(std::numeric_limits<BF16>::infinity())));
+    CHECK(std::isnan(float(std::numeric_limits<BF16>::quiet_NaN())));
+    CHECK(float(std::numeric_limits<BF16>::max()) == 0x1.fep127f);
+    CHECK(float(std::numeric_limits<BF16>::epsilon()) == 0x1p-7f);
   }
 }

@@ -12,7 +12,6 @@ using namespace tenon::test;
 
 namespace {
 
-const char* const kDevices[] = {"cpu:0", "template:0", "adversary:0"};
 using Doubles = std::vector<double>;
 using Inputs = std::vector<std::pair<std::string, Tensor>>;
 
@@ -154,7 +153,7 @@ TEST_SUITE("exec/derivatives") {
     const Value loss = torch_loss(g, x, target, w1, b1, w2);
     g.output("hvp", g.jvp(g.gradients(loss, {w1}), {w1}, {tw1})[0]);
 
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       const auto got = run(device, g,
                            {{"x", values(0, {4, 3})},
@@ -180,7 +179,7 @@ TEST_SUITE("exec/derivatives") {
   }
 
   TEST_CASE("jvp: closed forms, and a value that no input reaches") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph g("jvp");
       const Value x = g.input("x", {f64, {3}}), t = g.input("t", {f64, {3}});
@@ -204,7 +203,7 @@ TEST_SUITE("exec/derivatives") {
   }
 
   TEST_CASE("jvp: several inputs, symbols, and derivatives of derivatives") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph g("jvp");
       const int64_t n = g.symbol("n");
@@ -249,10 +248,24 @@ TEST_SUITE("exec/derivatives") {
             {"tangent 0", "f64", "f32"});
     refused([&] { return g.jvp({y}, {x}, {}); }, TENON_INVALID_ARGUMENT, {"tangents"});
     refused([&] { return g.jvp({}, {x}, {t}); }, TENON_INVALID_ARGUMENT, {"output"});
+    // A refused call writes nothing.
+    const std::string before = g.print();
+    refused([&] { return g.jvp({y, i}, {x}, {t}); }, TENON_DTYPE_MISMATCH, {"output 1"});
+    CHECK(g.print() == before);
+    // A shape that is known only when it runs.
+    Graph late("late");
+    const Value s = late.exp(late.input("x", {f64, {late.symbol("n"), 2}}));
+    const Value apart = late.input("t", {f64, {3, 1, 1}});
+    late.output("moved", late.jvp({late.square(s)}, {s}, {apart})[0]);
+    refused(
+        [&] {
+          return run("cpu:0", late, {{"x", random(1, {4, 2})}, {"t", random(2, {3, 1, 1})}});
+        },
+        TENON_SHAPE_MISMATCH, {"jvp: tangent 0"});
   }
 
   TEST_CASE("vmap: a gradient for each example, with weights that all share") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph body("one example");
       const Net net(body);
@@ -273,7 +286,7 @@ TEST_SUITE("exec/derivatives") {
       for (size_t k = 0; k < 4; ++k) g.output(names[k], ys[k]);
       // The gradient of the sum is the sum of the gradients.
       g.output("sum", g.gradients(g.sum(ys[0]), {w1})[0]);
-      g.output("sum of dw1", g.sum(ys[1], {.axes = {0}}));
+      g.output("sum of dw1", g.sum(ys[1], {0}));
       // Text has the request, and reads back.
       CHECK(g.print().find("vmap(") != std::string::npos);
       CHECK(Graph::parse(g.print()).print() == g.print());
@@ -299,7 +312,7 @@ TEST_SUITE("exec/derivatives") {
   }
 
   TEST_CASE("vmap: a Hessian, by forward over reverse along each basis vector") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       const auto loss_of = [](Graph& g, Value x) {
         return Value(g.sum(g.sin(x) * g.square(x))) * g.reduce("prod", x);
@@ -339,7 +352,7 @@ TEST_SUITE("exec/derivatives") {
   }
 
   TEST_CASE("vmap of vmap: all pairs, and axes other than the first") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph pair("pair");
       {
@@ -368,7 +381,7 @@ TEST_SUITE("exec/derivatives") {
   }
 
   TEST_CASE("vmap: loops that end at different trips, branches of each example's own, scans") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph go("go"), halve("halve");
       {
@@ -420,8 +433,163 @@ TEST_SUITE("exec/derivatives") {
     }
   }
 
+  TEST_CASE("vmap: what an example does not run alone gives it neither gradients nor failures") {
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      Graph root("root"), negated("negated"), body("body");
+      root.output("y", root.sqrt(root.input("x", {f64, {}})));
+      negated.output("y", -negated.input("x", {f64, {}}));
+      {
+        const Value x = body.input("x", {f64, {}});
+        body.output("y", body.if_(body.gt(x, 0), root, negated, {.xs = {x}}));
+      }
+      // A bounded loop over a weight that all share, in which an ended example would leave the range
+      // of the root.
+      Graph go("go"), step("step"), loop("loop");
+      {
+        const Value x = go.input("x", {f64, {}});
+        go.input("w", {f64, {}});
+        go.output("go", go.gt(x, 1.5));
+      }
+      {
+        const Value x = step.input("x", {f64, {}}), w = step.input("w", {f64, {}});
+        step.output("x", step.sqrt(x - 1.5) * w);
+      }
+      {
+        const Value x = loop.input("x", {f64, {}}), w = loop.input("w", {f64, {}});
+        loop.output("y", loop.while_({x}, go, step, {.max_trip = 4, .captured = {w}}));
+      }
+      const auto gradients = [&](const Graph& f, const Tensor& xs, bool with_weight) {
+        Graph g("gradients");
+        const Value x = g.input("xs", {f64, xs.dims()}), w = g.input("w", {f64, {}});
+        op::vmap rest;
+        if (with_weight) rest.captured = {w};
+        const std::vector<Value> d = g.gradients(g.sum(g.vmap({x}, f, rest)), {x, w});
+        g.output("dx", d[0]);
+        g.output("dw", d[1]);
+        return run(device, g, {{"xs", xs}, {"w", Tensor::scalar(1.25)}});
+      };
+      // Alone: a batch of one.
+      const auto compare = [&](const Graph& f, const Doubles& xs, bool with_weight) {
+        const auto n = static_cast<int64_t>(xs.size());
+        const auto got = gradients(f, Tensor({n}, xs), with_weight);
+        double dw = 0;
+        for (int64_t e = 0; e < n; ++e) {
+          const auto one =
+              gradients(f, Tensor({1}, Doubles{xs[static_cast<size_t>(e)]}), with_weight);
+          CHECK(got.at("dx").at<double>({e}) == doctest::Approx(one.at("dx").at<double>({0})));
+          CHECK(std::isfinite(one.at("dx").at<double>({0})));
+          dw += one.at("dw").item<double>();
+        }
+        CHECK(got.at("dw").item<double>() == doctest::Approx(dw));
+        return got;
+      };
+      const auto got = compare(body, {4, -1, 0}, false);
+      CHECK(got.at("dx").at<double>({0}) == 0.25);
+      CHECK(got.at("dx").at<double>({2}) == -1);
+      compare(body, {-1, -2}, false);  // nobody takes the root
+      compare(loop, {1, 20, 3, -5}, true);
+
+      // An index that is guarded, by a branch and by the end of a loop.
+      Graph look("look"), zero("zero"), guarded("guarded"), inside("inside"), add("add"),
+          walk("walk");
+      {
+        const Value i = look.input("i", {i64, {}}), table = look.input("table", {f64, {4}});
+        look.output("y", look.gather(table, i));
+        zero.input("i", {i64, {}});
+        zero.input("table", {f64, {4}});
+        zero.output("y", zero.scalar(0.0));
+      }
+      {
+        const Value i = guarded.input("i", {i64, {}}), table = guarded.input("table", {f64, {4}});
+        guarded.output("y", guarded.if_(guarded.lt(i, 4), look, zero, {.xs = {i, table}}));
+      }
+      {
+        const Value i = inside.input("i", {i64, {}});
+        inside.input("sum", {f64, {}});
+        inside.input("table", {f64, {4}});
+        inside.output("go", inside.lt(i, 4));
+      }
+      {
+        const Value i = add.input("i", {i64, {}}), sum = add.input("sum", {f64, {}});
+        const Value table = add.input("table", {f64, {4}});
+        add.output("i", i * 2 + 1);
+        add.output("sum", sum + add.gather(table, i));
+      }
+      {
+        const Value i = walk.input("i", {i64, {}}), table = walk.input("table", {f64, {4}});
+        walk.output("y", walk.while_({i, walk.scalar(0.0)}, inside, add, {.captured = {table}})[1]);
+      }
+      Graph g("guards");
+      const Value is = g.input("is", {i64, {3}}), table = g.input("table", {f64, {4}});
+      g.output("guarded", g.vmap({is}, guarded, {.captured = {table}}));
+      g.output("walked", g.vmap({is}, walk, {.captured = {table}}));
+      const auto found = run(device, g,
+                             {{"is", Tensor({3}, std::vector<int64_t>{1, 9, 0})},
+                              {"table", Tensor({4}, {1., 2., 4., 8.})}});
+      CHECK(found.at("guarded").values<double>()[0] == 2);
+      CHECK(found.at("guarded").values<double>()[1] == 0);
+      CHECK(found.at("walked").values<double>()[0] == 2 + 8);
+      CHECK(found.at("walked").values<double>()[1] == 0);
+      CHECK(found.at("walked").values<double>()[2] == 1 + 2 + 8);
+    }
+  }
+
+  TEST_CASE(
+      "vmap and recomputation: segments in bodies stay apart, and a vmap is recomputed itself") {
+    const int64_t layers = 3;
+    Graph body("body");
+    {
+      Value x = body.input("x", {f64, {6}});
+      const Value first = x, gamma = body.input("gamma", {f64, {6}});
+      Value loss;
+      for (int64_t k = 0; k < layers; ++k) {
+        const Value from = x;
+        x = body.tanh(body.layer_norm(x, {.gamma = gamma}));
+        body.checkpoint({from}, {x});
+      }
+      loss = body.sum(body.square(x));
+      body.output("dx", body.gradients(loss, {first})[0]);
+    }
+    Graph outer("outer");
+    const Value x = outer.input("x", {f64, {4, 6}}), gamma = outer.input("gamma", {f64, {4, 6}});
+    outer.output("first", outer.vmap({x, gamma}, body));
+    outer.output("second", outer.vmap({x, gamma}, body));
+    Graph plain("plain");
+    {
+      Graph each("each");
+      Value v = each.input("x", {f64, {6}});
+      const Value begin = v, g = each.input("gamma", {f64, {6}});
+      for (int64_t k = 0; k < layers; ++k) v = each.tanh(each.layer_norm(v, {.gamma = g}));
+      each.output("dx", each.gradients(each.sum(each.square(v)), {begin})[0]);
+      plain.output(
+          "dx",
+          plain.vmap({plain.input("x", {f64, {4, 6}}), plain.input("gamma", {f64, {4, 6}})}, each));
+    }
+    const Inputs inputs = {{"x", random(1, {4, 6})}, {"gamma", random(2, {4, 6})}};
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      const auto got = run(device, outer, inputs);
+      const Tensor want = run(device, plain, inputs).at("dx");
+      CHECK(far_apart(got.at("first"), want) == 0);
+      CHECK(far_apart(got.at("second"), want) == 0);
+    }
+    // A vmap between the ends of a segment.
+    Graph one("one");
+    one.output("y", one.exp(one.sin(one.input("x", {f64, {6}}))));
+    const auto gradient = [&](bool kept) {
+      Graph g("segment");
+      const Value from = g.input("x", {f64, {4, 6}});
+      const Value y = g.exp(Value(g.vmap({g.sin(from)}, one)));
+      if (!kept) g.checkpoint({from}, {y});
+      g.output("dx", g.gradients(g.sum(g.square(y)), {from})[0]);
+      return run("cpu:0", g, {inputs[0]}).at("dx");
+    };
+    CHECK(far_apart(gradient(false), gradient(true)) == 0);
+  }
+
   TEST_CASE("vmap: empty batches, values that no example changes, what draws random numbers") {
-    for (const std::string device : kDevices) {
+    for (const std::string& device : control_devices()) {
       CAPTURE(device);
       Graph body("body");
       {
@@ -439,6 +607,23 @@ TEST_SUITE("exec/derivatives") {
       const auto none = run(device, g, {{"xs", random(1, {0, 3})}, {"w", weights}});
       CHECK(none.at("same").type() == TensorType(f64, {0, 3}));
       CHECK(none.at("y").elements() == 0);
+      // Ops whose rule joins the batch with an axis of their own.
+      Graph folds("folds");
+      {
+        const Value image = folds.input("image", {f64, {1, 2, 4, 4}});
+        folds.output("max", folds.maxpool2d(image, {.kernel = {2, 2}}));
+        folds.output("norm", folds.group_norm(image, {.groups = 2}));
+        folds.output("attention", folds.attention(image, image, image));
+      }
+      Graph f("folded");
+      const Node joined = f.vmap({f.input("images", {f64, {f.symbol("n"), 1, 2, 4, 4}})}, folds);
+      for (size_t k = 0; k < 3; ++k) f.output(std::to_string(k), joined[k]);
+      for (const int64_t size : {0, 2}) {
+        const auto out = run(device, f, {{"images", random(3, {size, 1, 2, 4, 4})}});
+        CHECK(out.at("0").type() == TensorType(f64, {size, 1, 2, 2, 2}));
+        CHECK(out.at("1").type() == TensorType(f64, {size, 1, 2, 4, 4}));
+        CHECK(out.at("2").type() == TensorType(f64, {size, 1, 2, 4, 4}));
+      }
       const auto got = run(device, g, {{"xs", random(1, {2, 3})}, {"w", weights}});
       for (int64_t e = 0; e < 2; ++e)
         for (int64_t i = 0; i < 3; ++i)
@@ -504,5 +689,36 @@ TEST_SUITE("exec/derivatives") {
     const Inputs bad = {{"i", Tensor({2, 2}, std::vector<int64_t>{0, 1, 2, 3})},
                         {"table", random(1, {3})}};
     refused([&] { return run("cpu:0", h, bad); }, TENON_INDEX_OUT_OF_RANGE, {"each: row"});
+    // A body whose values have no axis left.
+    Graph deep("deep");
+    deep.output("y", deep.sum(deep.reshape(deep.input("x", {f64, {4}}), {1, 1, 1, 1, 1, 1, 2, 2})));
+    Graph d("too deep");
+    d.output("y", d.vmap({d.input("x", {f64, {3, 4}})}, deep, {}, "each"));
+    refused(
+        [&] {
+          return run("cpu:0", d, {{"x", random(1, {3, 4})}});
+        },
+        TENON_UNSUPPORTED, {"vmap 'each'", "rank 9"});
+    // Nodes keep the names of the body's, control flow too.
+    Graph named("named"), positive("positive"), other("other");
+    positive.output("y", positive.exp(positive.input("x", {f64, {}})));
+    other.output("y", other.sin(other.input("x", {f64, {}})));
+    {
+      const Value v = named.input("x", {f64, {}});
+      named.output("y", named.if_(named.gt(v, 0), positive, other, {.xs = {v}}, "pick"));
+      Graph low("low"), twice("twice");
+      low.output("go", low.lt(low.input("x", {f64, {}}), 3));
+      twice.output("x", twice.input("x", {f64, {}}) * 2);
+      named.output("z", named.while_({v}, low, twice, {}, "grow"));
+    }
+    Graph n("names");
+    const Node both = n.vmap({n.input("x", {f64, {3}})}, named, {}, "each");
+    n.output("y", both[0]);
+    n.output("z", both[1]);
+    Store store(runtime());
+    const std::string report =
+        Executable(runtime(), n, store, {.device = "cpu:0", .fuse = false}).report();
+    CHECK(report.find("each: pick") != std::string::npos);
+    CHECK(report.find("each: grow") != std::string::npos);
   }
 }

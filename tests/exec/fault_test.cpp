@@ -230,6 +230,27 @@ TEST_SUITE("exec/fault") {
     }
   }
 
+  TEST_CASE("a failure that names no step still says device and run") {
+    for (const char* device : {"cpu:0", "template:0"}) {
+      CAPTURE(std::string(device));
+      Model model(device);
+      model.compile();
+      runtime().set_fault(
+          {.device = device, .calls = TENON_FAULT_RUN, .code = TENON_OUT_OF_MEMORY});
+      try {
+        model.step(0);
+        FAIL_CHECK("not refused");
+      } catch (const Error& e) {
+        CHECK(e.code() == TENON_OUT_OF_MEMORY);
+        CHECK(e.place().device == device);
+        CHECK(e.place().node.empty());
+        CHECK(e.place().step == TENON_NONE);
+        CHECK(e.place().run_id > 0);
+      }
+      runtime().lift_fault();
+    }
+  }
+
   TEST_CASE("several at once: faults in one thread's run leave the others' right") {
     Model model("cpu:0");
     model.compile();

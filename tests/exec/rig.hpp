@@ -52,8 +52,8 @@ inline std::vector<float> noise_of(uint64_t key, size_t count) {
   return out;
 }
 
-// Of tests of control flow. TENON_CONTROL_DEVICE: another device, on a machine without the build's
-// test plugins.
+// Of tests of control flow and derivatives. TENON_CONTROL_DEVICE: another device, on a machine
+// without the build's test plugins.
 inline std::vector<std::string> control_devices() {
   if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) return {device};
   return {"cpu:0", "template:0", "adversary:0"};

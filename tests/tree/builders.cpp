@@ -19,13 +19,15 @@ constexpr size_t kColumns = 100;
 // clang-format off
 const char* const kHead =
     "// SPDX-License-Identifier: Apache-2.0\n"
-    "// Members of Graph (tenon.hpp), written from ops.def by tests/tree/builders.cpp: one for each op and\n"
-    "// kind. Operands and functions that an op must have are parameters. What may be left out are the\n"
-    "// members of `rest`, listed above each function; without count_ys, it follows from the parameters.\n"
+    "// Members of Graph (tenon.hpp), written from ops.def by tests/tree/builders.cpp: one for each op\n"
+    "// and kind. Operands and functions that an op must have are parameters. Optional operands and\n"
+    "// attributes are members of `rest`; the comment above each function lists them. count_ys defaults\n"
+    "// to the number of outputs.\n"
     "//\n"
-    "//   g.softmax(x, {.axis = 1})     g.linear(x, w, {.act = \"relu\", .bias = b})\n"
+    "//   g.softmax(x, {.axis = 1})     g.linear(x, w, {.act = \"relu\", .bias = b})     g.sum(x, {0, 1})\n"
     "//\n"
-    "// A Term is a value or a number. Messages and reports quote `provenance`.\n"
+    "// max and min reduce; maximum and minimum compare two operands. A Term is a value or a number.\n"
+    "// Messages and reports quote `provenance`.\n"
     "// clang-format off\n";
 // clang-format on
 
@@ -100,13 +102,20 @@ bool is_function(const OpPart& p) {
   return p.kind == OpPart::Kind::attr && p.attr_type == TENON_ATTR_FUNCTION;
 }
 
+// An attribute that nearly every call gives: a parameter behind the operands.
+bool is_parameter(std::string_view op, std::string_view attr) {
+  return (op == "cast" && attr == "to") ||
+         (attr == "shape" && (op == "reshape" || op == "expand")) ||
+         (op == "transpose" && attr == "perm");
+}
+
 // How many outputs a node has when the caller does not say it.
 const char* count_of(std::string_view op) {
   if (op == "batch_linear") return "rest.bs.size()";
   if (op == "while") return "rest.carry.size()";
   if (op == "if") return "outputs_of(then_branch)";
   if (op == "scan" || op == "vmap" || op == "elementwise_region") return "outputs_of(body)";
-  if (op == "batch_elementwise_region") return "outputs_of(body) * static_cast<size_t>(rest.sets)";
+  if (op == "batch_elementwise_region") return "outputs_of(body, rest.sets)";
   return nullptr;
 }
 
@@ -131,9 +140,15 @@ std::string builder(const OpSchema& op) {
       rest.push_back(".want_" + name);
     else if (p.kind == OpPart::Kind::output_list)
       rest.push_back(".count_" + name);
-    else if (p.kind != OpPart::Kind::output && !is_function(p) && !p.required())
+    else if (p.kind != OpPart::Kind::output && !is_function(p) && !p.required() &&
+             !is_parameter(op.name, name))
       rest.push_back("." + name);
   }
+  for (const OpPart& p : op.parts())
+    if (is_parameter(op.name, p.name) && p.attr_type == TENON_ATTR_DTYPE)
+      parameter("tenon_dtype", p, std::string(p.name));
+    else if (is_parameter(op.name, p.name))
+      parameter("std::vector<int64_t>", p, cat("std::move(", p.name, ")"));
   for (const OpPart& p : op.parts())
     if (is_function(p)) parameter("const Function&", p, std::string(p.name));
   const std::string name = struct_name(op.name);
@@ -165,9 +180,14 @@ std::string of_kinds(const std::string& op) {
     else
       parameters = {op == "logical" ? "Value a" : "Value x"},
       arguments = op == "logical" ? "a" : "x";
-    const bool with_rest = op == "unary" || op == "reduce";
-    if (with_rest)
-      parameters.push_back("op::" + op + " rest = {}"), arguments += ", std::move(rest)";
+    if (op == "unary") {
+      parameters.push_back("op::unary rest = {}");
+      arguments += ", std::move(rest)";
+    } else if (op == "reduce") {
+      parameters.push_back("std::vector<int64_t> axes = {}");
+      parameters.push_back("bool keepdims = false");
+      arguments += ", {.axes = std::move(axes), .keepdims = keepdims}";
+    }
     if (op == "logical" && kind != "not") arguments += ", {.b = b}";
     if (op == "logical" && kind == "not") arguments += ", {}";
     parameters.push_back("std::string_view provenance = {}");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of Graph (tenon.hpp), written from ops.def by tests/tree/builders.cpp: one for each op and
-// kind. Operands and functions that an op must have are parameters. What may be left out are the
-// members of `rest`, listed above each function; without count_ys, it follows from the parameters.
+// Members of Graph (tenon.hpp), written from ops.def by tests/tree/builders.cpp: one for each op
+// and kind. Operands and functions that an op must have are parameters. Optional operands and
+// attributes are members of `rest`; the comment above each function lists them. count_ys defaults
+// to the number of outputs.
 //
-//   g.softmax(x, {.axis = 1})     g.linear(x, w, {.act = "relu", .bias = b})
+//   g.softmax(x, {.axis = 1})     g.linear(x, w, {.act = "relu", .bias = b})     g.sum(x, {0, 1})
 //
-// A Term is a value or a number. Messages and reports quote `provenance`.
+// max and min reduce; maximum and minimum compare two operands. A Term is a value or a number.
+// Messages and reports quote `provenance`.
 // clang-format off
 
   Node binary(std::string_view kind, Term a, Term b, std::string_view provenance = {}) {
@@ -230,9 +232,10 @@
     return add(rest, provenance);
   }
 
-  // .to .saturate
-  Node cast(Value x, op::cast rest = {}, std::string_view provenance = {}) {
+  // .saturate
+  Node cast(Value x, tenon_dtype to, op::cast rest = {}, std::string_view provenance = {}) {
     rest.x = x;
+    rest.to = to;
     return add(rest, provenance);
   }
 
@@ -321,38 +324,49 @@
     rest.x = x;
     return add(rest, provenance);
   }
-  Node sum(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("sum", x, std::move(rest), provenance);
+  Node sum(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+           std::string_view provenance = {}) {
+    return reduce("sum", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node mean(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("mean", x, std::move(rest), provenance);
+  Node mean(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+            std::string_view provenance = {}) {
+    return reduce("mean", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node max(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("max", x, std::move(rest), provenance);
+  Node max(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+           std::string_view provenance = {}) {
+    return reduce("max", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node min(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("min", x, std::move(rest), provenance);
+  Node min(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+           std::string_view provenance = {}) {
+    return reduce("min", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node prod(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("prod", x, std::move(rest), provenance);
+  Node prod(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+            std::string_view provenance = {}) {
+    return reduce("prod", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node sum_square(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("sum_square", x, std::move(rest), provenance);
+  Node sum_square(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+                  std::string_view provenance = {}) {
+    return reduce("sum_square", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node l1(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("l1", x, std::move(rest), provenance);
+  Node l1(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+          std::string_view provenance = {}) {
+    return reduce("l1", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node l2(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("l2", x, std::move(rest), provenance);
+  Node l2(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+          std::string_view provenance = {}) {
+    return reduce("l2", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node logsumexp(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("logsumexp", x, std::move(rest), provenance);
+  Node logsumexp(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+                 std::string_view provenance = {}) {
+    return reduce("logsumexp", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node any(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("any", x, std::move(rest), provenance);
+  Node any(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+           std::string_view provenance = {}) {
+    return reduce("any", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
-  Node all(Value x, op::reduce rest = {}, std::string_view provenance = {}) {
-    return reduce("all", x, std::move(rest), provenance);
+  Node all(Value x, std::vector<int64_t> axes = {}, bool keepdims = false,
+           std::string_view provenance = {}) {
+    return reduce("all", x, {.axes = std::move(axes), .keepdims = keepdims}, provenance);
   }
 
   // .axis .log
@@ -632,21 +646,25 @@
     return add(rest, provenance);
   }
 
-  // .perm
-  Node transpose(Value x, op::transpose rest = {}, std::string_view provenance = {}) {
+  Node transpose(Value x, std::vector<int64_t> perm, std::string_view provenance = {}) {
+    op::transpose rest{};
     rest.x = x;
+    rest.perm = std::move(perm);
     return add(rest, provenance);
   }
 
-  // .shape
-  Node expand(Value x, op::expand rest = {}, std::string_view provenance = {}) {
+  Node expand(Value x, std::vector<int64_t> shape, std::string_view provenance = {}) {
+    op::expand rest{};
     rest.x = x;
+    rest.shape = std::move(shape);
     return add(rest, provenance);
   }
 
-  // .shape .allow_zero
-  Node reshape(Value x, op::reshape rest = {}, std::string_view provenance = {}) {
+  // .allow_zero
+  Node reshape(Value x, std::vector<int64_t> shape, op::reshape rest = {},
+               std::string_view provenance = {}) {
     rest.x = x;
+    rest.shape = std::move(shape);
     return add(rest, provenance);
   }
 
@@ -743,7 +761,7 @@
                                 std::string_view provenance = {}) {
     rest.xs = std::move(xs);
     rest.body = body;
-    if (rest.count_ys == 0) rest.count_ys = outputs_of(body) * static_cast<size_t>(rest.sets);
+    if (rest.count_ys == 0) rest.count_ys = outputs_of(body, rest.sets);
     return add(rest, provenance);
   }
 

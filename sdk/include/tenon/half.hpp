@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 namespace tenon {
@@ -77,6 +78,15 @@ struct F16 {
   requires std::is_arithmetic_v<T> F16(T value)  // NOLINT: likewise
       : F16(detail::round_to_odd(value)) {}
   operator float() const { return detail::f16_value(bits); }  // NOLINT: likewise
+  F16& operator+=(float x) { return *this = F16(*this + x); }
+  F16& operator-=(float x) { return *this = F16(*this - x); }
+  F16& operator*=(float x) { return *this = F16(*this * x); }
+  F16& operator/=(float x) { return *this = F16(*this / x); }
+  static F16 from_bits(uint16_t bits) {
+    F16 x;
+    x.bits = bits;
+    return x;
+  }
 };
 
 struct BF16 {
@@ -87,9 +97,39 @@ struct BF16 {
   requires std::is_arithmetic_v<T> BF16(T value)  // NOLINT: likewise
       : BF16(detail::round_to_odd(value)) {}
   operator float() const { return detail::bf16_value(bits); }  // NOLINT: likewise
+  BF16& operator+=(float x) { return *this = BF16(*this + x); }
+  BF16& operator-=(float x) { return *this = BF16(*this - x); }
+  BF16& operator*=(float x) { return *this = BF16(*this * x); }
+  BF16& operator/=(float x) { return *this = BF16(*this / x); }
+  static BF16 from_bits(uint16_t bits) {
+    BF16 x;
+    x.bits = bits;
+    return x;
+  }
 };
 
 static_assert(sizeof(F16) == 2 && std::is_trivially_copyable_v<F16>);
 static_assert(sizeof(BF16) == 2 && std::is_trivially_copyable_v<BF16>);
 
 }  // namespace tenon
+
+// The limits of both: constants of the format, and numbers by their bits.
+#define TENON_HALF_LIMITS(T, stored_bits, most_exponent, infinity_bits)                     \
+  template <>                                                                               \
+  struct std::numeric_limits<T> {                                                           \
+    static constexpr bool is_specialized = true, is_signed = true, is_integer = false,      \
+                          is_exact = false, has_infinity = true, has_quiet_NaN = true,      \
+                          is_iec559 = true, is_bounded = true, is_modulo = false;           \
+    static constexpr int digits = stored_bits + 1, radix = 2, max_exponent = most_exponent, \
+                         min_exponent = 3 - most_exponent;                                  \
+    static T min() { return T::from_bits(1 << stored_bits); }                               \
+    static T max() { return T::from_bits(infinity_bits - 1); }                              \
+    static T lowest() { return T::from_bits(0x8000 | (infinity_bits - 1)); }                \
+    static T epsilon() { return T(std::ldexp(1.0f, -stored_bits)); }                        \
+    static T denorm_min() { return T::from_bits(1); }                                       \
+    static T infinity() { return T::from_bits(infinity_bits); }                             \
+    static T quiet_NaN() { return T::from_bits(infinity_bits | 1 << (stored_bits - 1)); }   \
+  };
+TENON_HALF_LIMITS(tenon::F16, 10, 16, 0x7c00)
+TENON_HALF_LIMITS(tenon::BF16, 7, 128, 0x7f80)
+#undef TENON_HALF_LIMITS

@@ -118,15 +118,22 @@ struct TensorType {
 struct Value {
   tenon_value id = TENON_NONE;
   tenon_graph* graph = nullptr;  // that made it; nullptr in rules (op.hpp)
+  Value() = default;
+  explicit Value(tenon_value id_, tenon_graph* graph_ = nullptr) : id(id_), graph(graph_) {}
   explicit operator bool() const { return id != TENON_NONE; }
   friend bool operator==(Value, Value) = default;
 };
 
 // The outputs of a new node. Converts to the first one.
 struct Node {
-  std::vector<Value> outputs;
-  operator Value() const { return outputs[0]; }  // NOLINT: implicit on purpose
-  Value operator[](size_t k) const { return outputs[k]; }
+  std::vector<Value> outputs{};
+  operator Value() const { return (*this)[0]; }  // NOLINT: implicit on purpose
+  Value operator[](size_t k) const {
+    if (k >= outputs.size())
+      throw Error(TENON_INVALID_ARGUMENT, "output " + std::to_string(k) + " of a node: it has " +
+                                              std::to_string(outputs.size()));
+    return outputs[k];
+  }
 };
 
 class Graph;
@@ -225,7 +232,13 @@ struct NodeEncoder {
     lists.push_back(static_cast<uint32_t>(vs.size()));
   }
   void output(const char*, bool wanted = true) { want.push_back(wanted); }
-  void output_list(const char*, size_t count) { want.insert(want.end(), count, 1); }
+  void output_list(const char* name, size_t count) {
+    if (count > TENON_BLOB_MAX_OPERANDS)
+      throw Error(TENON_INVALID_ARGUMENT, "count_" + std::string(name) + ": expected at most " +
+                                              std::to_string(TENON_BLOB_MAX_OPERANDS) + ", got " +
+                                              std::to_string(count));
+    want.insert(want.end(), count, 1);
+  }
 
  private:
   tenon_graph* graph_;

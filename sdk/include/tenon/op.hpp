@@ -378,7 +378,7 @@ class CallDecoder {
   }
   Value next() {
     const uint32_t k = operand_++;
-    return {k < call_.operand_count ? call_.operands[k] : TENON_NONE};
+    return Value(k < call_.operand_count ? call_.operands[k] : TENON_NONE);
   }
   const tenon_op_call& call_;
   uint32_t operand_ = 0, output_ = 0, list_ = 0;

@@ -293,11 +293,10 @@ TENON_API tenon_status* tenon_graph_gradients(tenon_graph* graph, tenon_value lo
                                               const tenon_value* wrt, uint32_t count,
                                               tenon_value* out_gradients);
 
-// Adds how outputs change when inputs move along tangents: J·t for each output, where J is the
-// Jacobian of the outputs by the inputs (forward mode). All are floats. tangents: one for each
-// input, of its type. out_tangents: output_count values of the types of the outputs; zeros where no
-// input reaches. Ops need gradients of their gradients, as most have; otherwise compiling fails and
-// names the op.
+// Adds the directional derivatives of outputs along tangents of inputs (forward mode): J·t for
+// each output, where J is its Jacobian. All are floats. tangents: one for each input, of its type.
+// out_tangents: output_count values of the types of the outputs; zeros where no input reaches.
+// Every op on the path needs a second derivative. Otherwise compiling fails and names the op.
 TENON_API tenon_status* tenon_graph_jvp(tenon_graph* graph, const tenon_value* outputs,
                                         uint32_t output_count, const tenon_value* inputs,
                                         const tenon_value* tangents, uint32_t input_count,
@@ -542,10 +541,10 @@ TENON_API tenon_status* tenon_context_create(tenon_executable* executable,
 TENON_API void tenon_context_destroy(tenon_context* context);
 
 // Sets an input for the following runs. Its name, dtype and shape are checked; the data is copied.
-// Ends a binding of the input. While a run is in flight, it is for the runs after that one: so the
-// next batch is prepared while the device works. An input may be left out if no output, no update
-// and no ordered node needs it, unless it alone gives a symbol its number, or the graph is compiled
-// with TENON_COMPILE_NO_SIMPLIFY and a node reads it.
+// Ends a binding of the input. A call during a run takes effect after that run, so an app can
+// prepare the next batch while the device works; the last call counts. An input may be left out if
+// no output, no update and no ordered node needs it, unless it alone gives a symbol its number, or
+// the graph is compiled with TENON_COMPILE_NO_SIMPLIFY and a node reads it.
 TENON_API tenon_status* tenon_context_set(tenon_context* context, tenon_str input,
                                           const tenon_tensor* tensor);
 

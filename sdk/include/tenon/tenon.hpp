@@ -34,6 +34,7 @@
 #include "tenon_debug.h"
 #include "tenon_tune.h"
 #include "tensor.hpp"
+#include "term.hpp"
 
 namespace tenon {
 
@@ -254,100 +255,6 @@ struct Numbers {
 };
 }  // namespace detail
 
-// An operand: a value, or a number, which takes the dtype of the value beside it.
-class Term {
- public:
-  Term(Value v) : value_(v) {}                     // NOLINT: implicit on purpose
-  Term(const Node& node) : value_(Value(node)) {}  // NOLINT: likewise
-  template <class T>
-  requires std::is_arithmetic_v<T> Term(T number) {  // NOLINT: likewise
-    if constexpr (std::is_same_v<T, bool>)
-      dtype_ = boolean;
-    else if constexpr (std::is_floating_point_v<T>)
-      dtype_ = f64;
-    else
-      dtype_ = std::is_signed_v<T> ? i64 : u64;
-    using Wide = std::conditional_t<
-        std::is_same_v<T, bool>, bool,
-        std::conditional_t<std::is_floating_point_v<T>, double,
-                           std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>>;
-    const auto wide = static_cast<Wide>(number);
-    std::memcpy(number_, &wide, sizeof wide);
-  }
-  // Absent for a number.
-  Value value() const { return value_; }
-  // The number as a tensor of that dtype. Floats round; throws if an integer or bool would not have
-  // the number's value.
-  Tensor number(tenon_dtype dtype) const {
-    Tensor wide(TensorType(dtype_, {}));
-    std::memcpy(wide.data(), number_, wide.size());
-    Tensor out = wide.to(dtype);
-    if (const bool is_float = dtype == f32 || dtype == f16 || dtype == bf16 || dtype == f64;
-        !is_float && std::memcmp(out.to(dtype_).data(), wide.data(), wide.size()) != 0)
-      throw Error(
-          TENON_DTYPE_MISMATCH,
-          "a number beside a value of integers or bool: expected one that their dtype has, got " +
-              std::to_string(wide.to(f64).item<double>()));
-    return out;
-  }
-
- private:
-  Value value_{};
-  tenon_dtype dtype_ = TENON_DTYPE_NONE;  // of the number
-  unsigned char number_[8] = {};
-};
-
-namespace detail {
-template <class Op>
-Node add_node(tenon_graph* graph, const Op& op, std::string_view provenance) {
-  const NodeEncoder e(op, graph);
-  const tenon_node_desc desc = e.desc(op, provenance);
-  Node node{std::vector<Value>(e.want.size())};
-  std::vector<tenon_value> out(e.want.size(), TENON_NONE);
-  check(tenon_graph_add_node(graph, &desc, out.data()));
-  for (size_t k = 0; k < out.size(); ++k)
-    if (out[k] != TENON_NONE) node.outputs[k] = {out[k], graph};
-  return node;
-}
-// Two operands as values. A number becomes a constant.
-inline std::pair<Value, Value> values(Term a, Term b) {
-  Value x = a.value(), y = b.value();
-  tenon_graph* const graph = x ? x.graph : y.graph;
-  if (!graph || (x && y && x.graph != y.graph))
-    throw Error(TENON_INVALID_ARGUMENT, !x && !y ? "two operands: expected a value, got numbers"
-                                        : graph  ? "two operands: expected values of one graph"
-                                                 : "two operands: expected a value of a Graph");
-  if (!x || !y) {
-    Value& missing = x ? y : x;
-    tenon_dtype dtype = TENON_DTYPE_NONE;
-    check(tenon_graph_dtype(graph, (x ? x : y).id, &dtype));
-    const Tensor number = (x ? b : a).number(dtype);
-    missing.graph = graph;
-    check(
-        tenon_graph_constant(graph, dtype, 0, nullptr, number.data(), number.size(), &missing.id));
-  }
-  return {x, y};
-}
-inline Value binary(const char* kind, Term a, Term b) {
-  const auto [x, y] = values(a, b);
-  return add_node(x.graph, op::binary{.kind = kind, .a = x, .b = y}, {});
-}
-}  // namespace detail
-
-// Arithmetic on values of one graph. Shapes broadcast; the dtypes must agree.
-inline Value operator+(Term a, Term b) { return detail::binary("add", a, b); }
-inline Value operator-(Term a, Term b) { return detail::binary("sub", a, b); }
-inline Value operator*(Term a, Term b) { return detail::binary("mul", a, b); }
-inline Value operator/(Term a, Term b) { return detail::binary("div", a, b); }
-inline Value operator-(Value x) {
-  if (!x.graph) throw Error(TENON_INVALID_ARGUMENT, "operand x: expected a value of a Graph");
-  return detail::add_node(x.graph, op::unary{.kind = "neg", .x = x}, {});
-}
-inline Value& operator+=(Value& a, Term b) { return a = a + b; }
-inline Value& operator-=(Value& a, Term b) { return a = a - b; }
-inline Value& operator*=(Value& a, Term b) { return a = a * b; }
-inline Value& operator/=(Value& a, Term b) { return a = a / b; }
-
 // Ops are added by functions of their names (builders.inl: g.matmul(a, b)), by operators, and by
 // add() with an op struct. Values of another graph are refused.
 class Graph {
@@ -416,35 +323,22 @@ class Graph {
 
   // Appends a node. Messages and reports quote `provenance`.
   template <class Op>
+  requires requires { Op::kDomain; }
   Node add(const Op& op, std::string_view provenance = {}) {
     static_assert(!std::is_same_v<Op, op::grad>, "use gradients()");
     return detail::add_node(handle(), op, provenance);
   }
 #include "builders.inl"
-  // Short forms of frequent ops.
-  Node cast(Value x, tenon_dtype to, std::string_view provenance = {}) {
-    return cast(x, op::cast{.to = to}, provenance);
-  }
-  Node reshape(Value x, std::vector<int64_t> shape, std::string_view provenance = {}) {
-    return reshape(x, op::reshape{.shape = std::move(shape)}, provenance);
-  }
-  Node expand(Value x, std::vector<int64_t> shape, std::string_view provenance = {}) {
-    return expand(x, op::expand{.shape = std::move(shape)}, provenance);
-  }
-  Node transpose(Value x, std::vector<int64_t> perm, std::string_view provenance = {}) {
-    return transpose(x, op::transpose{.perm = std::move(perm)}, provenance);
-  }
-
   std::vector<Value> gradients(Value loss, const std::vector<Value>& wrt) {
     const std::vector<tenon_value> ids = ids_of(wrt);
     std::vector<tenon_value> out(wrt.size(), TENON_NONE);
     detail::check(tenon_graph_gradients(handle(), id_of(loss), ids.data(),
                                         static_cast<uint32_t>(ids.size()), out.data()));
     std::vector<Value> values;
-    for (tenon_value v : out) values.push_back({v, handle()});
+    for (tenon_value v : out) values.emplace_back(v, handle());
     return values;
   }
-  // How ys change when xs move along tangents, see tenon_graph_jvp().
+  // The directional derivatives of ys along tangents of xs, see tenon_graph_jvp().
   std::vector<Value> jvp(const std::vector<Value>& ys, const std::vector<Value>& xs,
                          const std::vector<Value>& tangents) {
     if (xs.size() != tangents.size())
@@ -456,7 +350,7 @@ class Graph {
                                   inputs.data(), ts.data(), static_cast<uint32_t>(inputs.size()),
                                   out.data()));
     std::vector<Value> values;
-    for (tenon_value v : out) values.push_back({v, handle()});
+    for (tenon_value v : out) values.emplace_back(v, handle());
     return values;
   }
   // In gradients, recomputes the nodes between `from` and `to` instead of keeping their values.
@@ -543,7 +437,7 @@ class Graph {
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
-  Value mine(Value v) const { return {v.id, handle()}; }
+  Value mine(Value v) const { return Value(v.id, handle()); }
   tenon_value id_of(Value v) const {
     if (v.graph && v.graph != handle())
       throw Error(TENON_INVALID_ARGUMENT, "expected a value of this graph, got one of another");
@@ -554,8 +448,14 @@ class Graph {
     for (Value v : values) ids.push_back(id_of(v));
     return ids;
   }
-  static std::pair<Value, Value> values(Term a, Term b) { return detail::values(a, b); }
-  static size_t outputs_of(const Function& f) { return tenon_graph_output_count(f.graph); }
+  // Two operands of a node of this graph.
+  std::pair<Value, Value> values(Term a, Term b) const {
+    (void)id_of(a.value()), (void)id_of(b.value());
+    return detail::values(a, b);
+  }
+  static size_t outputs_of(const Function& f, int64_t times = 1) {
+    return times > 0 ? tenon_graph_output_count(f.graph) * static_cast<size_t>(times) : 0;
+  }
   tenon_optimizer optimizer(const Optimizer& o, const std::vector<tenon_value>& weights) const {
     tenon_optimizer c{};
     c.struct_size = sizeof c;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What helps to find faults and lost time: traces of runs, the calls that a crash or a hang was in,
-// and faults made on purpose, to test an app or a plugin. Objects, errors and threads: tenon.h. In
-// C++: Runtime, report_crashes() and active_calls() (tenon.hpp).
+// Tools to find faults and slow steps: traces of runs, the calls that a crash or a hang was in, and
+// faults made on purpose, to test an app or a plugin. Objects, errors and threads: tenon.h. In C++:
+// Runtime, report_crashes() and active_calls() (tenon.hpp).
 
 // The layout is made by hand:
 // clang-format off

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an app measures and keeps so that tenon is fast on its machine: the rates of devices, and
-// the choices between algorithms. Objects, errors and threads: tenon.h. In C++, these functions are
-// members of Runtime (tenon.hpp).
+// Measured rates of devices and chosen algorithms, which an app may store. Objects, errors and
+// threads: tenon.h. In C++, these functions are members of Runtime (tenon.hpp).
 
 // The layout is made by hand:
 // clang-format off

@@ -8,7 +8,7 @@
 //   tenon::Tensor half = x.to(tenon::bf16);
 //   for (tenon::BF16 v : half.values<tenon::BF16>()) std::cout << v << '\n';
 //
-// A tensor owns its elements; copies are deep. Threads: as a vector.
+// A tensor owns its elements; copies are deep. Thread safety is that of std::vector.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,15 @@ namespace tenon {
 
 class Tensor {
  public:
-  // Without a dtype: no value that an op takes.
+  // An empty tensor without a dtype; ops refuse it.
   Tensor() = default;
   // Zeros. Throws if the type has symbols.
   explicit Tensor(TensorType type) : type_(std::move(type)), bytes_(type_.bytes()) {}
   // values: row-major, as many as the shape has elements.
-  template <class T>
-  Tensor(std::vector<int64_t> dims, std::span<const T> values)
-      : Tensor(TensorType(detail::dtype_of<T>(), std::move(dims))) {
-    if (values.size() != static_cast<uint64_t>(type_.elements()))
-      throw Error(TENON_SHAPE_MISMATCH, "tensor: expected " + std::to_string(type_.elements()) +
-                                            " values for its shape, got " +
-                                            std::to_string(values.size()));
+  template <class T, size_t extent>
+  Tensor(std::vector<int64_t> dims, std::span<T, extent> values)
+      : Tensor(TensorType(detail::dtype_of<std::remove_const_t<T>>(), std::move(dims))) {
+    want_count(values.size());
     if (!values.empty()) std::memcpy(bytes_.data(), values.data(), bytes_.size());
   }
   template <class T>
@@ -42,11 +39,9 @@ class Tensor {
       : Tensor(std::move(dims), std::span<const T>(values.begin(), values.size())) {}
   template <class T>
   Tensor(std::vector<int64_t> dims, const std::vector<T>& values)
-      : Tensor(std::move(dims), std::span<const T>(values)) {}
-  Tensor(std::vector<int64_t> dims, const std::vector<bool>& values)
-      : Tensor(std::move(dims),
-               std::span<const uint8_t>(std::vector<uint8_t>(values.begin(), values.end()))) {
-    type_.dtype = boolean;
+      : Tensor(TensorType(detail::dtype_of<T>(), std::move(dims))) {
+    want_count(values.size());
+    std::copy(values.begin(), values.end(), this->values<T>().begin());  // bools are packed
   }
   // Rank 0.
   template <class T>
@@ -57,28 +52,37 @@ class Tensor {
   const TensorType& type() const { return type_; }
   tenon_dtype dtype() const { return type_.dtype; }
   const std::vector<int64_t>& dims() const { return type_.dims; }
-  int64_t elements() const { return type_.elements(); }
+  int64_t elements() const { return bytes_.empty() ? 0 : type_.elements(); }
 
-  // All elements, row-major. Valid until the tensor is assigned to, moved or destroyed. T must be
-  // the C++ type of the dtype.
+  // All elements, row-major. Valid until the tensor is assigned to, moved or destroyed; of a
+  // temporary, a copy. T must be the C++ type of the dtype.
   template <class T>
-  std::span<T> values() {
+  std::span<T> values() & {
     want<T>();
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
   template <class T>
-  std::span<const T> values() const {
+  std::span<const T> values() const& {
     want<T>();
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
+  template <class T>
+  std::vector<T> values() && {
+    const std::span<const T> all = std::as_const(*this).template values<T>();
+    return {all.begin(), all.end()};
+  }
   // One index per axis. Throws if it is out of range.
   template <class T>
-  T& at(std::initializer_list<int64_t> index) {
+  T& at(std::initializer_list<int64_t> index) & {
     return values<T>()[offset(index)];
   }
   template <class T>
-  const T& at(std::initializer_list<int64_t> index) const {
+  const T& at(std::initializer_list<int64_t> index) const& {
     return values<T>()[offset(index)];
+  }
+  template <class T>
+  T at(std::initializer_list<int64_t> index) && {
+    return std::as_const(*this).template at<T>(index);
   }
   // The element of a tensor that has one.
   template <class T>
@@ -89,8 +93,9 @@ class Tensor {
     return values<T>()[0];
   }
   // The bytes of all elements, as in tenon_tensor; for dtypes without a C++ type as well.
-  void* data() { return bytes_.data(); }
-  const void* data() const { return bytes_.data(); }
+  void* data() & { return bytes_.data(); }
+  const void* data() const& { return bytes_.data(); }
+  void* data() && = delete;
   uint64_t size() const { return bytes_.size(); }
 
   // Rounds, saturates and wraps as the op cast does, see tenon_convert().
@@ -103,6 +108,11 @@ class Tensor {
   }
 
  private:
+  void want_count(size_t count) const {
+    if (count != static_cast<uint64_t>(type_.elements()))
+      throw Error(TENON_SHAPE_MISMATCH, "tensor: expected " + std::to_string(type_.elements()) +
+                                            " values for its shape, got " + std::to_string(count));
+  }
   template <class T>
   void want() const {
     if (detail::dtype_of<std::remove_const_t<T>>() != type_.dtype)
@@ -110,7 +120,7 @@ class Tensor {
                   "tensor: its elements have another dtype; to() converts them");
   }
   size_t offset(std::initializer_list<int64_t> index) const {
-    bool right = index.size() == type_.dims.size();
+    bool right = index.size() == type_.dims.size() && !bytes_.empty();
     size_t at = 0, axis = 0;
     for (const int64_t i : index) {
       if (!right) break;
