@@ -73,6 +73,7 @@ uint64_t memory_limit() {
 Stream stream_of(void* s) { return static_cast<Stream>(s); }
 Event event_of(void* e) { return static_cast<Event>(e); }
 Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
+Address address_of(const sdk::Place& p) { return address_of(p.address()); }
 
 }  // namespace
 
@@ -264,17 +265,17 @@ void* CudaDevice::import_memory(void* address, uint64_t bytes) {
   return address;
 }
 
-void CudaDevice::write(void* target, const void* source, uint64_t size, void* stream) {
+void CudaDevice::write(sdk::Place target, const void* source, uint64_t size, void* stream) {
   const Current current(context());
   if (!stream) return staging_->write(address_of(target), source, size);
   TENON_CUDA(copy_to_device, address_of(target), source, size, stream_of(stream));
 }
-void CudaDevice::read(void* target, const void* source, uint64_t size, void* stream) {
+void CudaDevice::read(void* target, sdk::Place source, uint64_t size, void* stream) {
   const Current current(context());
   if (!stream) return staging_->read(target, address_of(source), size);
   TENON_CUDA(copy_to_host, target, address_of(source), size, stream_of(stream));
 }
-void CudaDevice::copy(void* target, StreamDevice& from, const void* source, uint64_t size,
+void CudaDevice::copy(sdk::Place target, StreamDevice& from, sdk::Place source, uint64_t size,
                       void* stream) {
   const Current current(context());
   auto& owner = static_cast<CudaDevice&>(from);
@@ -375,7 +376,7 @@ CudaDevice::ErrorWord CudaDevice::error_word_create() {
   *word.host = sdk::kNoError;
   try {
     word.device = memory_->allocate(kAlignment);
-    write(word.device, &on_device, sizeof on_device, nullptr);
+    write({word.device, 0}, &on_device, sizeof on_device, nullptr);
   } catch (...) {
     error_word_destroy(word);
     throw;

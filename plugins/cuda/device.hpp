@@ -75,6 +75,7 @@ class CudaDevice final : public sdk::StreamDevice {
   // What was chosen by timing; keys name the device, whose kind others may share a directory with.
   Choices& choices() { return choices_; }
 
+  bool has_addresses() const override { return true; }
   void* allocate(uint64_t bytes, uint64_t alignment) override;
   void deallocate(void* memory, uint64_t bytes) noexcept override;
   void* allocate(uint64_t bytes, uint64_t alignment, uint32_t kind) override;
@@ -95,9 +96,9 @@ class CudaDevice final : public sdk::StreamDevice {
   void event_synchronize(void* event) override;
   void event_on_done(void* event, void (*callback)(void*), void* user) override;
 
-  void write(void* target, const void* source, uint64_t size, void* stream) override;
-  void read(void* target, const void* source, uint64_t size, void* stream) override;
-  void copy(void* target, StreamDevice& from, const void* source, uint64_t size,
+  void write(sdk::Place target, const void* source, uint64_t size, void* stream) override;
+  void read(void* target, sdk::Place source, uint64_t size, void* stream) override;
+  void copy(sdk::Place target, StreamDevice& from, sdk::Place source, uint64_t size,
             void* stream) override;
 
   ErrorWord error_word_create() override;

@@ -24,6 +24,7 @@ std::vector<std::string> heard;
 
 class Ranging final : public sdk::StreamDevice {
  public:
+  bool has_addresses() const override { return true; }
   void* allocate(uint64_t bytes, uint64_t alignment) override {
     return ::operator new(bytes, std::align_val_t(alignment));
   }
@@ -40,14 +41,14 @@ class Ranging final : public sdk::StreamDevice {
   bool event_done(void*) override { return true; }
   void event_synchronize(void*) override {}
   void event_on_done(void*, void (*callback)(void*), void* user) override { callback(user); }
-  void write(void* target, const void* source, uint64_t size, void*) override {
-    std::memcpy(target, source, size);
+  void write(sdk::Place target, const void* source, uint64_t size, void*) override {
+    std::memcpy(target.address(), source, size);
   }
-  void read(void* target, const void* source, uint64_t size, void*) override {
-    std::memcpy(target, source, size);
+  void read(void* target, sdk::Place source, uint64_t size, void*) override {
+    std::memcpy(target, source.address(), size);
   }
-  void copy(void* target, StreamDevice&, const void* source, uint64_t size, void*) override {
-    std::memcpy(target, source, size);
+  void copy(sdk::Place target, StreamDevice&, sdk::Place source, uint64_t size, void*) override {
+    std::memcpy(target.address(), source.address(), size);
   }
   ErrorWord error_word_create() override { return {}; }
   void error_word_destroy(const ErrorWord&) noexcept override {}

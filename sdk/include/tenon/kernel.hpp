@@ -170,8 +170,19 @@ class Failure : public std::runtime_error {
   int64_t index_;
 };
 
-// The addresses of one run, by position. nullptr = an absent operand or an unwanted output, whose
-// position is -1.
+// A place in the memory of a device: `offset` bytes from the start of `handle`, which allocate() or
+// import_memory() returned. Without a handle there is no memory: the operand is absent, the output
+// is not wanted, or the tensor has no elements.
+struct Place {
+  void* handle = nullptr;
+  uint64_t offset = 0;  // bytes
+  explicit operator bool() const { return handle != nullptr; }
+  // The address, if the device's memory has addresses (StreamDevice::has_addresses).
+  void* address() const { return handle ? static_cast<unsigned char*>(handle) + offset : nullptr; }
+};
+
+// The memory of one run, by position. nullptr = an absent operand or an unwanted output, whose
+// position is -1. On a device with streams, a tensor without elements is nullptr, too.
 struct Call {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
@@ -180,6 +191,14 @@ struct Call {
   void* stream = nullptr;  // handle of the driver
   void* error = nullptr;   // error word of the run, in device memory; set if Kernel::can_fail
   uint32_t step = 0;       // index of this step in the program
+  // Only on a device whose memory has no addresses; `inputs`, `outputs` and `scratch` are not set
+  // there.
+  const Place* input_places = nullptr;
+  const Place* output_places = nullptr;
+  Place scratch_place{};
+
+  Place input(int k) const { return k < 0 ? Place{} : input_places[k]; }
+  Place output(int k) const { return k < 0 ? Place{} : output_places[k]; }
 
   template <class T = void>
   const T* in(int k) const {
@@ -204,13 +223,17 @@ struct View {
 };
 
 // Operand `input`, a frozen weight, in a layout of the kernel's choice. Call::in(input) then points
-// to `size` bytes that `make` wrote once, from the dense weight. Kernels share the bytes of equal
+// to `size` bytes that were made once, from the dense weight. Kernels share the bytes of equal
 // layouts of equal types.
 struct Derived {
   int input;
   std::string layout;  // not empty
   uint64_t size;       // bytes, > 0
-  std::function<void(const void* dense, void* derived)> make;
+  // On a device with host memory: writes the bytes.
+  std::function<void(const void* dense, void* derived)> make{};
+  // On a device with streams instead: enqueues work that writes the bytes. Operand 0 is the dense
+  // weight, output 0 the target. Prepares what it needs by itself; it cannot fail because of data.
+  std::function<void(const Call&)> enqueue{};
 };
 
 class Device;  // plugin.hpp
@@ -282,7 +305,14 @@ struct Row {
   // (optional) The op, of this version: a node without a required operand or output is refused.
   const OpSchema* schema = nullptr;
   const tenon_kernel_row* guest = nullptr;  // set by the layer: a kernel of another plugin
+  bool host_only = false;                   // kHostOnly of its maker
 };
+
+// True for makers whose kernels compute in host memory, such as strided_copy. A plugin for devices
+// with streams that lists one does not compile. To protect a maker of your own:
+//   template <> inline constexpr bool tenon::sdk::kHostOnly<make_mine> = true;
+template <auto make>
+inline constexpr bool kHostOnly = false;
 
 // The rows of one op family, for a plugin that has one source file per family.
 using FamilyRows = std::span<const Row> (*)();
@@ -362,7 +392,9 @@ constexpr Row row(uint32_t flags = 0) {
             return make(op, node);
           },
           Op::kDomain,
-          &schema_of<Op>()};
+          &schema_of<Op>(),
+          nullptr,
+          kHostOnly<make>};
 }
 
 }  // namespace tenon::sdk

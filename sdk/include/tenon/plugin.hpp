@@ -57,6 +57,7 @@ struct DeviceSpec {
 class Device {
  public:
   virtual ~Device() = default;
+  virtual bool has_addresses() const { return true; }  // see StreamDevice
   // Returns memory aligned to `alignment`. Throws std::bad_alloc.
   virtual void* allocate(uint64_t bytes, uint64_t alignment) = 0;
   virtual void deallocate(void* memory, uint64_t bytes) noexcept = 0;

@@ -2,7 +2,7 @@
 //
 // The comfort layer for a device with its own memory and streams (a GPU). Like plugin.hpp, with
 // three differences: open() returns a StreamDevice, kernels enqueue work on Call::stream, and the
-// host gets streams and events.
+// host gets streams and events. template_stream is a complete plugin of this kind.
 //
 //   constexpr PluginSpec kSpec{
 //       .name = "mine", .version = "1.0.0", .vendor = "me",
@@ -33,14 +33,29 @@ constexpr uint64_t error_value(uint64_t step, tenon_code code, uint64_t index) {
   return step << kErrorStepShift | uint64_t{code} << kErrorCodeShift | index;
 }
 
-// An open device with streams. Memory is addressed by pointers of the device; streams and events
-// are handles of its driver. All functions may be called by several threads at the same time and
-// throw Failure (DEVICE_LOST, OUT_OF_MEMORY, ...). The layer wraps each run in Device::run().
+// An open device with streams. Streams and events are handles of its driver. All functions may be
+// called by several threads at the same time and throw Failure (DEVICE_LOST, OUT_OF_MEMORY, ...).
+// The layer wraps each run in Device::run().
+//
+// Several streams may use one allocation at the same time. Ranges that one of them writes do not
+// overlap with ranges that others use at that time. backend.h states the rules ("Streams and
+// events", "Memory"); the layer passes them on unchanged.
 class StreamDevice : public Device {
  public:
   using Device::allocate, Device::deallocate;
-  // A device that has other kinds of memory than DEVICE overrides both. Their addresses are valid
-  // on the host and on the device alike.
+
+  // ---- Memory
+  //
+  //   has_addresses()  allocate() returns                 a kernel gets its operands as
+  //   true             an address (CUDA, HIP)             addresses: Call::in(k), out(k), scratch
+  //   false            a handle of the driver (cl_mem)    places: Call::input(k), output(k),
+  //                                                       scratch_place
+  //
+  // The layer does arithmetic on addresses only. A place is the handle and an offset in bytes.
+  bool has_addresses() const override = 0;
+
+  // A device that has other kinds of memory than DEVICE overrides these. With addresses, they are
+  // valid on the host and on the device alike.
   void* allocate(uint64_t bytes, uint64_t alignment, uint32_t kind) override {
     if (kind == TENON_MEMORY_DEVICE) return allocate(bytes, alignment);
     throw Failure(TENON_UNSUPPORTED, "this device has no memory of kind " + std::to_string(kind));
@@ -49,11 +64,15 @@ class StreamDevice : public Device {
     deallocate(memory, bytes);
   }
 
+  // Returns the host's address of memory of another kind than DEVICE; with
+  // TENON_DEVICE_HOST_ADDRESSABLE, of any memory.
+  virtual void* host_address(void* memory) { return memory; }
+
   // ---- Memory that somebody else allocated (optional)
 
   virtual bool imports() const { return false; }
-  // Makes the memory usable and returns the address for kernels. Throws Failure if the device
-  // cannot read and write all of it.
+  // Makes the memory usable and returns the address or handle for kernels. Throws Failure if the
+  // device cannot read and write all of it.
   virtual void* import_memory(void* address, uint64_t /*bytes*/) { return address; }
   // Undoes import_memory(); `memory` is what that returned.
   virtual void forget_memory(void* /*memory*/, uint64_t /*bytes*/) noexcept {}
@@ -64,26 +83,36 @@ class StreamDevice : public Device {
   virtual void stream_destroy(void* stream) noexcept = 0;  // waits for the work of the stream
   virtual void stream_synchronize(void* stream) = 0;
   virtual void stream_wait(void* stream, void* event) = 0;
+  // An event that was never recorded is done: nothing waits for it.
   virtual void* event_create() = 0;
-  virtual void event_destroy(void* event) noexcept = 0;  // does not wait
+  // Does not wait. Waits and callbacks that were asked for before still end when the work is done.
+  virtual void event_destroy(void* event) noexcept = 0;
+  // From here on the event stands for this point. Earlier waits and callbacks keep the earlier one.
   virtual void event_record(void* event, void* stream) = 0;
   virtual bool event_done(void* event) = 0;
   virtual void event_synchronize(void* event) = 0;
-  // Calls `callback` exactly once, on any thread, also if the device is lost.
+  // Calls `callback` exactly once, on any thread, also if the device is lost. If the event is done,
+  // the call may come before this function returns. The last one comes before the destructor of the
+  // device returns.
   virtual void event_on_done(void* event, void (*callback)(void*), void* user) = 0;
 
-  // ---- Copies: in the order of the stream; with nullptr, done on return. Sizes are positive.
+  // ---- Copies: in the order of the stream. Sizes are positive.
+  //
+  // With nullptr for the stream, a copy is done on return. It is not ordered with streams and must
+  // not wait for them: they may be busy with other ranges of the same allocation, or wait for an
+  // event that the calling thread records later. The host copies so only what no work in flight
+  // writes, and writes so only what no work in flight reads.
 
-  virtual void write(void* target, const void* source, uint64_t size, void* stream) = 0;
-  virtual void read(void* target, const void* source, uint64_t size, void* stream) = 0;
+  virtual void write(Place target, const void* source, uint64_t size, void* stream) = 0;
+  virtual void read(void* target, Place source, uint64_t size, void* stream) = 0;
   // source is memory of `from`, which may be this device.
-  virtual void copy(void* target, StreamDevice& from, const void* source, uint64_t size,
+  virtual void copy(Place target, StreamDevice& from, Place source, uint64_t size,
                     void* stream) = 0;
 
   // ---- Error words: 8 bytes in device memory, and their copy in host memory
 
   struct ErrorWord {
-    void* device = nullptr;
+    void* device = nullptr;  // an address or a handle: Call::error
     volatile uint64_t* host = nullptr;
   };
   virtual ErrorWord error_word_create() = 0;
@@ -133,5 +162,8 @@ class StreamDevice : public Device {
 
 #include "layer/stream_backend.hpp"
 
-#define TENON_STREAM_PLUGIN(spec, kinds, isa) \
+#define TENON_STREAM_PLUGIN(spec, kinds, isa)                                                   \
+  static_assert(::tenon::sdk::layer::no_host_rows(spec),                                        \
+                "a row of this stream plugin computes in host memory (kHostOnly), for example " \
+                "sdk::strided_copy: write a maker that enqueues work on Call::stream");         \
   TENON_PLUGIN_OF(::tenon::sdk::layer::stream_backend_table, spec, kinds, isa)

@@ -62,6 +62,11 @@ inline tenon_status* create(const PluginSpec& spec, const tenon_host* host,
     state->rows.assign(spec.rows.begin(), spec.rows.end());
     for (const FamilyRows rows_of : spec.families)
       for (const Row& row : rows_of()) state->rows.push_back(row);
+    for (const Row& row : state->rows)
+      check(!spec.streams || !row.host_only,
+            "row " + std::string(row.op) +
+                ": its maker computes in host memory (kHostOnly); expected a kernel that enqueues "
+                "work on Call::stream");
     for (const OpDesc desc : spec.ops) state->ops.push_back(desc());
     state->op_list = {sizeof(tenon_ops), state->ops.data(), sizeof(tenon_op_desc),
                       static_cast<uint32_t>(state->ops.size()), 0};
@@ -158,8 +163,7 @@ inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_opti
     }
     auto buffer = std::make_unique<Buffer>(Buffer{state, nullptr, options->size, options->kind});
     try {
-      buffer->bytes = static_cast<unsigned char*>(
-          state->device->allocate(options->size, state->spec.alignment, options->kind));
+      buffer->memory = state->device->allocate(options->size, state->spec.alignment, options->kind);
     } catch (const std::bad_alloc&) {
       throw Failure(TENON_OUT_OF_MEMORY, "no memory for " + buffer_text(*options));
     }
@@ -169,15 +173,16 @@ inline tenon_status* buffer_create(tenon_device* device, const tenon_buffer_opti
 
 inline void buffer_destroy(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
-  if (!b->imported) b->device->device->deallocate(b->bytes, b->size, b->kind);
+  if (!b->imported) b->device->device->deallocate(b->memory, b->size, b->kind);
   delete b;
 }
 
-inline unsigned char* range(const Buffer& b, uint64_t offset, uint64_t size, const char* what) {
+// Throws if the buffer is too small.
+inline Place range(const Buffer& b, uint64_t offset, uint64_t size, const char* what) {
   check(offset <= b.size && size <= b.size - offset,
         std::string(what) + " of " + std::to_string(size) + " bytes at " + std::to_string(offset) +
             " in a buffer of " + std::to_string(b.size));
-  return b.bytes + offset;
+  return {b.memory, offset};
 }
 inline void no_stream(const tenon_stream* stream) {
   check(stream == nullptr, "this plugin has no streams");
@@ -188,8 +193,8 @@ inline tenon_status* buffer_write(tenon_buffer* buffer, uint64_t offset, const v
   auto* b = behind<Buffer>(buffer);
   return guarded({b->device->plugin, "buffer_write"}, [&] {
     no_stream(stream);
-    unsigned char* to = range(*b, offset, size, "a write");
-    if (size) std::memcpy(to, source, size);
+    const Place to = range(*b, offset, size, "a write");
+    if (size) std::memcpy(to.address(), source, size);
   });
 }
 
@@ -198,12 +203,14 @@ inline tenon_status* buffer_read(tenon_buffer* buffer, uint64_t offset, void* ta
   auto* b = behind<Buffer>(buffer);
   return guarded({b->device->plugin, "buffer_read"}, [&] {
     no_stream(stream);
-    const unsigned char* from = range(*b, offset, size, "a read");
-    if (size) std::memcpy(target, from, size);
+    const Place from = range(*b, offset, size, "a read");
+    if (size) std::memcpy(target, from.address(), size);
   });
 }
 
-inline void* buffer_address(tenon_buffer* buffer) noexcept { return behind<Buffer>(buffer)->bytes; }
+inline void* buffer_address(tenon_buffer* buffer) noexcept {
+  return behind<Buffer>(buffer)->memory;
+}
 
 inline tenon_status* buffer_copy(tenon_buffer* target, uint64_t target_offset, tenon_buffer* source,
                                  uint64_t source_offset, uint64_t size,
@@ -211,9 +218,9 @@ inline tenon_status* buffer_copy(tenon_buffer* target, uint64_t target_offset, t
   auto *to = behind<Buffer>(target), *from = behind<Buffer>(source);
   return guarded({to->device->plugin, "buffer_copy"}, [&] {
     no_stream(stream);
-    unsigned char* write = range(*to, target_offset, size, "a copy");
-    const unsigned char* read = range(*from, source_offset, size, "a copy");
-    if (size) std::memmove(write, read, size);
+    const Place write = range(*to, target_offset, size, "a copy");
+    const Place read = range(*from, source_offset, size, "a copy");
+    if (size) std::memmove(write.address(), read.address(), size);
   });
 }
 
@@ -360,33 +367,47 @@ inline constexpr tenon_prepare kPrepare = {sizeof(tenon_prepare), part_count, pr
 
 // ---- Derived weights
 
+// A request to derive, checked.
+struct Derivation {
+  const DerivedValue& wanted;
+  Place dense, derived;
+};
+inline Derivation derivation_of(const CompiledProgram& p, const tenon_derive_args& args) {
+  const uint32_t value = args.value;
+  const auto wanted = std::ranges::lower_bound(p.program.derived, value, {}, &DerivedValue::value);
+  check(wanted != p.program.derived.end() && wanted->value == value,
+        "value " + std::to_string(value) + " of the program is no derived weight");
+  return {
+      *wanted, resolve(*p.device, *args.source, wanted->dense_bytes, false, "the weight"),
+      resolve(*p.device, *args.target, p.program.values[value].size, false, "the derived weight")};
+}
+
+// Calls body() within Device::run(). Unlike a run, it may throw.
+template <class Body>
+void run_within(Device& device, Body body) {
+  struct Job {
+    Body& body;
+    std::exception_ptr failure{};
+  } job{body};
+  device.run(
+      [](void* arg) {
+        auto* j = static_cast<Job*>(arg);
+        try {
+          j->body();
+        } catch (...) {
+          j->failure = std::current_exception();
+        }
+      },
+      &job);
+  if (job.failure) std::rethrow_exception(job.failure);
+}
+
 inline tenon_status* derive(tenon_program* program, const tenon_derive_args* args) noexcept {
   auto* p = behind<CompiledProgram>(program);
   return guarded({p->device->plugin, "derive"}, [&] {
-    const uint32_t value = args->value;
-    const auto wanted =
-        std::ranges::lower_bound(p->program.derived, value, {}, &DerivedValue::value);
-    check(wanted != p->program.derived.end() && wanted->value == value,
-          "value " + std::to_string(value) + " of the program is no derived weight");
-    const tenon_program_value& declared = p->program.values[value];
-    struct Job {
-      const DerivedValue* wanted;
-      const unsigned char* from;
-      unsigned char* to;
-      std::exception_ptr failure;
-    } job{&*wanted, resolve(*p->device, *args->source, wanted->dense_bytes, false, "the weight"),
-          resolve(*p->device, *args->target, declared.size, false, "the derived weight"), nullptr};
-    p->device->device->run(
-        [](void* arg) {
-          auto* j = static_cast<Job*>(arg);
-          try {
-            j->wanted->make(j->from, j->to);
-          } catch (...) {
-            j->failure = std::current_exception();
-          }
-        },
-        &job);
-    if (job.failure) std::rethrow_exception(job.failure);
+    const Derivation d = derivation_of(*p, *args);
+    run_within(*p->device->device,
+               [&] { d.wanted.make(address_of(d.dense), address_of(d.derived)); });
   });
 }
 
@@ -415,7 +436,7 @@ inline tenon_status* import_info(tenon_device* device, tenon_import_info* out) n
   return nullptr;
 }
 
-// import_memory() returns the address that kernels use.
+// import_memory() returns the address or the handle that kernels use.
 template <class Import>
 tenon_status* import_with(tenon_device* device, const tenon_import_options* options,
                           tenon_buffer** out, Import&& import_memory) noexcept {
@@ -423,7 +444,7 @@ tenon_status* import_with(tenon_device* device, const tenon_import_options* opti
   return guarded({state->plugin, "import_buffer"}, [&] {
     auto buffer =
         std::make_unique<Buffer>(Buffer{state, nullptr, options->size, TENON_MEMORY_DEVICE, true});
-    buffer->bytes = static_cast<unsigned char*>(import_memory(*state, options->address));
+    buffer->memory = import_memory(*state, options->address);
     *out = reinterpret_cast<tenon_buffer*>(buffer.release());
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies a strided tensor to a dense one. The layer uses it if a plugin has no strided `copy` row.
-// A small plugin can use it as that row.
+// Copies a strided tensor to a dense one, in host memory. The layer uses it if a plugin has no
+// strided `copy` row. A small plugin with host memory can use it as that row.
 #pragma once
 
 #include <cstring>
@@ -39,5 +39,7 @@ inline Kernel copy_kernel(const Type& x) {
 }
 
 inline Kernel strided_copy(const op::copy& n, const Node&) { return copy_kernel(n.x.type()); }
+template <>
+inline constexpr bool kHostOnly<strided_copy> = true;
 
 }  // namespace tenon::sdk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with all addresses fixed. Running it is a loop over prepared calls.
+// A program with all addresses or handles fixed. Running it is a loop over prepared calls.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,10 @@
 
 namespace tenon::sdk::layer {
 
-// Returns the address of a slot. Throws if the slot does not hold `size` bytes.
-inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot, uint64_t size,
-                              bool view, const std::string& what) {
-  alignas(64) static unsigned char nothing[64];  // an address for tensors without elements
-  if (size == 0) return nothing;
+// Returns the place of a slot; of no bytes, none. Throws if the slot does not hold `size` bytes.
+inline Place resolve(const DeviceState& device, const tenon_slot& slot, uint64_t size, bool view,
+                     const std::string& what) {
+  if (size == 0) return {};
   check(slot.buffer != nullptr, what + " has no buffer");
   const Buffer& buffer = *behind<Buffer>(slot.buffer);
   check(slot.offset <= buffer.size && size <= buffer.size - slot.offset,
@@ -23,7 +22,13 @@ inline unsigned char* resolve(const DeviceState& device, const tenon_slot& slot,
   check(view || slot.offset % alignment == 0, what + " lies at " + std::to_string(slot.offset) +
                                                   ", not a multiple of " +
                                                   std::to_string(alignment));
-  return buffer.bytes + slot.offset;
+  return {buffer.memory, slot.offset};
+}
+
+// On a device with host memory, tensors without elements have an address, which nobody reads.
+inline void* address_of(const Place& place) {
+  alignas(64) static unsigned char nothing[64];
+  return place ? place.address() : nothing;
 }
 
 inline void throw_if_cancelled(const uint32_t* cancel) {
@@ -45,33 +50,51 @@ class Instance {
               std::to_string(p.values.size()) + " and " + std::to_string(p.steps.size()));
     std::vector<Prepared> steps;
     std::vector<std::unique_ptr<void*[]>> tables;
+    std::vector<std::unique_ptr<Place[]>> place_tables;
     const std::vector<bool> views = view_values(p);
+    const bool streams = program_->device->plugin->spec->streams;
+    const bool addresses = program_->device->device->has_addresses();
     for (uint32_t i = 0; i < p.steps.size(); ++i) {
       const StepBody& body = p.bodies[i];
       if (!body.kernel.run) continue;
       if (body.kernel.prepare) body.kernel.prepare();
       const size_t in = body.inputs.size(), out = body.outputs.size();
-      void** table = tables.emplace_back(std::make_unique<void*[]>(in + out)).get();
+      Place* places = nullptr;
+      void** table = nullptr;
+      if (addresses)
+        table = tables.emplace_back(std::make_unique<void*[]>(in + out)).get();
+      else
+        places = place_tables.emplace_back(std::make_unique<Place[]>(in + out)).get();
       for (size_t k = 0; k < in + out; ++k) {
         const Location& at = k < in ? body.inputs[k] : body.outputs[k - in];
         if (at.value == TENON_NONE) continue;
         const std::string what =
             "value " + std::to_string(at.value) + " of step " + std::to_string(i);
-        table[k] = resolve(*program_->device, *tenon_binding_value(&binding, at.value),
-                           p.values[at.value].size, views[at.value], what) +
-                   at.displacement;
+        Place place = resolve(*program_->device, *tenon_binding_value(&binding, at.value),
+                              p.values[at.value].size, views[at.value], what);
+        if (place) place.offset += static_cast<uint64_t>(at.displacement);
+        if (places)
+          places[k] = place;
+        else
+          table[k] = streams ? place.address() : address_of(place);
       }
-      Prepared step{
-          .run = &body.kernel.run, .call = {.inputs = table, .outputs = table + in}, .index = i};
+      Prepared step{.run = &body.kernel.run, .call = {}, .index = i};
+      if (addresses) step.call.inputs = table, step.call.outputs = table + in;
+      if (places) step.call.input_places = places, step.call.output_places = places + in;
       if (body.kernel.scratch != 0) {
-        step.call.scratch =
+        const Place scratch =
             resolve(*program_->device, *tenon_binding_scratch(&binding, i), body.kernel.scratch,
                     false, "scratch of step " + std::to_string(i));
+        if (addresses)
+          step.call.scratch = scratch.address();
+        else
+          step.call.scratch_place = scratch;
       }
       steps.push_back(step);
     }
     steps_.swap(steps);
     tables_.swap(tables);
+    place_tables_.swap(place_tables);
     times_.clear();
   }
 
@@ -134,6 +157,7 @@ class Instance {
   const CompiledProgram* program_;
   std::vector<Prepared> steps_;
   std::vector<std::unique_ptr<void*[]>> tables_;
+  std::vector<std::unique_ptr<Place[]>> place_tables_;  // in their stead, without addresses
   std::vector<tenon_step_time> times_;  // per step of the program, of the last measured run
 };
 

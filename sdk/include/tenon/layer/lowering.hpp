@@ -387,15 +387,19 @@ class Lowering {
   void use_derived(const tenon_blob_node& n, const Derived& wanted, StepBody& step) {
     const auto input = static_cast<size_t>(wanted.input);
     const uint32_t source = input < operands(n).size() ? operands(n)[input] : TENON_NONE;
-    if (source == TENON_NONE || wanted.size == 0 || wanted.layout.empty() || !wanted.make ||
+    if (source == TENON_NONE || wanted.size == 0 || wanted.layout.empty() ||
         !is_frozen(value(source)))
       throw Refusal(TENON_REASON_OTHER,
                     "operand " + std::to_string(wanted.input) + " cannot be a derived weight");
+    if (target_.host_memory ? !wanted.make : !wanted.enqueue)
+      throw Refusal(TENON_REASON_OTHER, "derived weight " + wanted.layout +
+                                            ": nothing makes it; expected Derived::" +
+                                            (target_.host_memory ? "make" : "enqueue"));
     const auto [at, fresh] = derived_.try_emplace({source, wanted.layout}, TENON_NONE);
     if (fresh) {
       at->second = add_value(source, wanted.size);
       program_.derived.push_back(
-          {at->second, places_[source].type.bytes(), wanted.layout, wanted.make});
+          {at->second, places_[source].type.bytes(), wanted.layout, wanted.make, wanted.enqueue});
     }
     step.inputs[input] = {at->second, 0};
   }

@@ -34,7 +34,7 @@ struct DeviceState {
 
 struct Buffer {
   DeviceState* device;
-  unsigned char* bytes;
+  void* memory;  // an address, or a handle if Device::has_addresses() is false
   uint64_t size;
   uint32_t kind;  // TENON_MEMORY_*
   bool imported = false;

@@ -29,6 +29,7 @@ struct DerivedValue {
   uint64_t dense_bytes;  // size of its weight
   std::string layout;
   std::function<void(const void*, void*)> make;
+  std::function<void(const Call&)> enqueue;
 };
 
 struct Program {

@@ -167,7 +167,7 @@ inline void* stream_buffer_address(tenon_buffer* buffer) noexcept {
   auto* b = behind<Buffer>(buffer);
   const bool seen = b->kind != TENON_MEMORY_DEVICE ||
                     (b->device->spec.flags & TENON_DEVICE_HOST_ADDRESSABLE) != 0;
-  return seen ? b->bytes : nullptr;
+  return seen ? stream_device(*b->device).host_address(b->memory) : nullptr;
 }
 
 inline void* native_of(tenon_stream* stream) {
@@ -178,7 +178,7 @@ inline tenon_status* stream_buffer_write(tenon_buffer* buffer, uint64_t offset, 
                                          uint64_t size, tenon_stream* stream) noexcept {
   auto* b = behind<Buffer>(buffer);
   return guarded({b->device->plugin, "buffer_write"}, [&] {
-    unsigned char* to = range(*b, offset, size, "a write");
+    const Place to = range(*b, offset, size, "a write");
     if (size) stream_device(*b->device).write(to, source, size, native_of(stream));
   });
 }
@@ -187,7 +187,7 @@ inline tenon_status* stream_buffer_read(tenon_buffer* buffer, uint64_t offset, v
                                         uint64_t size, tenon_stream* stream) noexcept {
   auto* b = behind<Buffer>(buffer);
   return guarded({b->device->plugin, "buffer_read"}, [&] {
-    const unsigned char* from = range(*b, offset, size, "a read");
+    const Place from = range(*b, offset, size, "a read");
     if (size) stream_device(*b->device).read(target, from, size, native_of(stream));
   });
 }
@@ -197,11 +197,38 @@ inline tenon_status* stream_buffer_copy(tenon_buffer* target, uint64_t target_of
                                         tenon_stream* stream) noexcept {
   auto *to = behind<Buffer>(target), *from = behind<Buffer>(source);
   return guarded({to->device->plugin, "buffer_copy"}, [&] {
-    unsigned char* write = range(*to, target_offset, size, "a copy");
-    const unsigned char* read = range(*from, source_offset, size, "a copy");
+    const Place write = range(*to, target_offset, size, "a copy");
+    const Place read = range(*from, source_offset, size, "a copy");
     if (size)
       stream_device(*to->device)
           .copy(write, stream_device(*from->device), read, size, native_of(stream));
+  });
+}
+
+// ---- Derived weights
+
+inline tenon_status* stream_derive(tenon_program* program, const tenon_derive_args* args) noexcept {
+  auto* p = behind<CompiledProgram>(program);
+  return guarded({p->device->plugin, "derive"}, [&] {
+    const Derivation d = derivation_of(*p, *args);
+    StreamDevice& device = stream_device(*p->device);
+    void *from = d.dense.address(), *to = d.derived.address();
+    Call call;
+    if (device.has_addresses())
+      call.inputs = &from, call.outputs = &to;
+    else
+      call.input_places = &d.dense, call.output_places = &d.derived;
+    run_within(device, [&] {
+      call.stream = device.stream_create();
+      try {
+        d.wanted.enqueue(call);
+        device.stream_synchronize(call.stream);
+      } catch (...) {
+        device.stream_destroy(call.stream);
+        throw;
+      }
+      device.stream_destroy(call.stream);
+    });
   });
 }
 
@@ -227,7 +254,7 @@ inline tenon_status* stream_import_buffer(tenon_device* device, const tenon_impo
 
 inline void stream_buffer_destroy(tenon_buffer* buffer) noexcept {
   const auto* b = behind<Buffer>(buffer);
-  if (b->imported) stream_device(*b->device).forget_memory(b->bytes, b->size);
+  if (b->imported) stream_device(*b->device).forget_memory(b->memory, b->size);
   buffer_destroy(buffer);
 }
 
@@ -336,29 +363,14 @@ inline tenon_status* stream_run_measured(tenon_instance* instance,
 inline tenon_status* stream_step_times(tenon_instance* instance, tenon_step_time* out,
                                        uint64_t stride, uint32_t count) noexcept {
   auto* i = behind<StreamInstance>(instance);
-  struct Job {
-    StreamInstance* instance;
-    std::vector<tenon_step_time> times{};
-    std::exception_ptr failure{};
-  } job{i};
   const DeviceState& device = *i->program().device;
   return guarded({device.plugin, "times"}, [&] {
     check(count == i->program().program.steps.size(),
           "times of " + std::to_string(count) + " steps, the program has " +
               std::to_string(i->program().program.steps.size()));
-    job.times.resize(count);
-    device.device->run(
-        [](void* arg) {
-          auto* j = static_cast<Job*>(arg);
-          try {
-            j->instance->step_times(j->times);
-          } catch (...) {
-            j->failure = std::current_exception();
-          }
-        },
-        &job);
-    if (job.failure) std::rethrow_exception(job.failure);
-    for (uint32_t k = 0; k < count; ++k) write_time(out, stride, k, job.times[k]);
+    std::vector<tenon_step_time> times(count);
+    run_within(*device.device, [&] { i->step_times(times); });
+    for (uint32_t k = 0; k < count; ++k) write_time(out, stride, k, times[k]);
   });
 }
 
@@ -383,6 +395,8 @@ inline const void* stream_extension(tenon_plugin* plugin, tenon_str id) noexcept
                                                   stream_import_buffer, buffer_address};
   static constexpr tenon_native_streams natives = {sizeof(tenon_native_streams), native_stream,
                                                    native_wait, native_record};
+  static constexpr tenon_derived_weights derived = {sizeof(tenon_derived_weights), stream_derive};
+  if (text(id) == TENON_DERIVED_WEIGHTS_ID) return &derived;
   if (text(id) == TENON_IMPORT_MEMORY_ID) return &imports;
   if (text(id) == TENON_NATIVE_STREAMS_ID)
     return behind<PluginState>(plugin)->spec->native_streams ? &natives : nullptr;
@@ -391,6 +405,13 @@ inline const void* stream_extension(tenon_plugin* plugin, tenon_str id) noexcept
   if (text(id) == TENON_OPS_ID) return ops_of(plugin);
   if (text(id) == TENON_KERNELS_ID) return kernels_of(plugin);
   return text(id) == TENON_PREPARE_ID ? &kPrepare : nullptr;
+}
+
+// False if a row of the spec computes in host memory. create() checks the rows of families.
+constexpr bool no_host_rows(const PluginSpec& spec) {
+  for (const Row& row : spec.rows)
+    if (row.host_only) return false;
+  return true;
 }
 
 constexpr tenon_backend stream_backend_table(const PluginSpec& spec,

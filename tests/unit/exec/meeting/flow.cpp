@@ -19,6 +19,7 @@ Stream& stream_of(void* s) { return *static_cast<Stream*>(s); }
 
 class Flow final : public sdk::StreamDevice {
  public:
+  bool has_addresses() const override { return true; }
   void* allocate(uint64_t bytes, uint64_t alignment) override {
     return ::operator new(bytes, std::align_val_t(alignment));
   }
@@ -57,14 +58,14 @@ class Flow final : public sdk::StreamDevice {
     }
     callback(user);
   }
-  void write(void* target, const void* source, uint64_t size, void* s) override {
-    move(target, source, size, s);
+  void write(sdk::Place target, const void* source, uint64_t size, void* s) override {
+    move(target.address(), source, size, s);
   }
-  void read(void* target, const void* source, uint64_t size, void* s) override {
-    move(target, source, size, s);
+  void read(void* target, sdk::Place source, uint64_t size, void* s) override {
+    move(target, source.address(), size, s);
   }
-  void copy(void* target, StreamDevice&, const void* source, uint64_t size, void* s) override {
-    move(target, source, size, s);
+  void copy(sdk::Place target, StreamDevice&, sdk::Place source, uint64_t size, void* s) override {
+    move(target.address(), source.address(), size, s);
   }
   ErrorWord error_word_create() override {
     auto* words = new uint64_t[2]{sdk::kNoError, sdk::kNoError};
