@@ -64,7 +64,7 @@ tenon_package(development libtenon-dev SECTION libdevel
   DEPENDS "libtenon ${same_version}"
   RECOMMENDS "tenon ${same_version}, g++, cmake, pkg-config"
   DESCRIPTION "Headers, CMake and pkg-config files for host applications and for plugins,
-examples, two template plugins, and the conformance kit (tenon_conform).")
+examples, three template plugins, and the conformance kit (tenon_conform).")
 
 # What Debian wants beyond `cmake --install`.
 configure_file(debian_files.cmake.in debian_files.cmake @ONLY)

@@ -134,7 +134,7 @@ enter /usr/bin/tenon lm generate --model /tmp/model --prompt The --tokens 5 > "$
 echo "== the kit and the examples, which are built outside against the files inside"
 enter /usr/bin/tenon_conform --list --case 'rope-*' > "$work/cases"
 grep -q rope "$work/cases" || fail "tenon_conform lists no case of rope"
-[ -f "$root/usr/share/tenon/template/plugin.cpp" ] && [ -f "$root/usr/share/tenon/template_c/plugin.c" ] || fail "no templates"
+[ -f "$root/usr/share/tenon/template/plugin.cpp" ] && [ -f "$root/usr/share/tenon/template_stream/plugin.cpp" ] && [ -f "$root/usr/share/tenon/template_c/plugin.c" ] || fail "no templates"
 cp -r "$root/usr/share/tenon/examples" "$work/examples"
 quiet cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_SKIP_RPATH=ON
 grep -q "^tenon_DIR:PATH=$root/usr/" "$work/examples/build/CMakeCache.txt" || fail "the examples found another tenon"

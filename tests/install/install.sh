@@ -32,7 +32,7 @@ done
 echo "== pages"
 links=$source/tests/tree/links.py
 python3 "$links" --installed "$prefix"
-for page in README.md sdk/README.md sdk/OPS.md sdk/conformance/README.md core/ir/README.md; do
+for page in README.md sdk/README.md sdk/OPS.md sdk/template_stream/README.md sdk/conformance/README.md core/ir/README.md; do
   [ -f "$prefix/share/doc/tenon/$page" ] || { echo "$page is not installed"; exit 1; }
 done
 mv "$prefix/share/doc/tenon/sdk/OPS.md" "$work/"   # and the check itself finds what is wrong
@@ -49,6 +49,13 @@ cmake --build "$work/template/build" -j2 >> "$work/log"
 mkdir "$work/plugins"
 find "$work/template/build" -name "*template*.so" -exec cp {} "$work/plugins/" \;
 
+echo "== plugin from the template for devices with streams, find_package"
+cp -r "$prefix/share/tenon/template_stream" "$work/template_stream"
+cmake -S "$work/template_stream" -B "$work/template_stream/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
+  "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
+cmake --build "$work/template_stream/build" -j2 >> "$work/log"
+cp "$work/template_stream/build/tenon_plugin_template_stream.so" "$work/plugins/"
+
 echo "== plugin from the C template, pkg-config"
 # shellcheck disable=SC2046
 gcc -std=c11 -Wall -Wextra -Werror -O1 -fPIC -fvisibility=hidden -shared $(pkg --cflags tenon-sdk) \
@@ -58,30 +65,33 @@ gcc -std=c11 -Wall -Wextra -Werror -O1 -fPIC -fvisibility=hidden -shared $(pkg -
 echo "== the installed command"
 tenon=$prefix/bin/tenon
 "$tenon" devices --plugin-dir "$work/plugins" | tee "$work/devices"
-for device in cpu:0 template:0 template_c:0; do grep -q "^  $device " "$work/devices" || { echo "no device $device"; exit 1; }; done
+for device in cpu:0 template:0 template_c:0 template_stream:0; do grep -q "^  $device " "$work/devices" || { echo "no device $device"; exit 1; }; done
 chmod 777 "$work"   # others could exchange the prefix, libtenon and all: its own plugins load, a folder that is named does not
 "$tenon" devices --plugin-dir "$work/plugins" > "$work/devices"
 chmod 755 "$work"
 grep -q "^  cpu:0 " "$work/devices"
 grep -q "not loaded (permissions): directory $work can be written by others" "$work/devices"
-for device in cpu template template_c; do
+for device in cpu template template_c template_stream; do
   "$tenon" lm train --text /usr/share/common-licenses/Apache-2.0 --out "$work/model-$device" --device "$device" \
     --plugin-dir "$work/plugins" --dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --steps 10 \
     --warmup 2 | tail -2 | head -1
 done
 python3 - "$work" <<'PY'
 import json, sys
-losses = {d: json.load(open(f"{sys.argv[1]}/model-{d}/training.json"))["losses"] for d in ("cpu", "template", "template_c")}
-for d in ("template", "template_c"):
+losses = {d: json.load(open(f"{sys.argv[1]}/model-{d}/training.json"))["losses"] for d in ("cpu", "template", "template_c", "template_stream")}
+for d in ("template", "template_c", "template_stream"):
     worst = max(abs(a[1] - b[1]) / b[1] for a, b in zip(losses[d], losses["cpu"]))
     print(f"losses of {d} against cpu: {worst:.1e}")
     assert worst < 1e-4, d
+assert losses["template_stream"] == losses["template"]
 PY
 "$tenon" lm generate --model "$work/model-cpu" --device template --plugin-dir "$work/plugins" --prompt "The" --tokens 20 > /dev/null
 
 echo "== the installed kit judges a plugin of others"
 "$prefix/bin/tenon_conform" --plugin "$work/plugins/tenon_plugin_template.so" --plugin "$work/plugins/tenon_plugin_template_c.so" \
   --device template_c:0 --family elementwise --family matmul --partial
+"$prefix/bin/tenon_conform" --plugin "$work/plugins/tenon_plugin_template.so" --plugin "$work/plugins/tenon_plugin_template_stream.so" \
+  --device template_stream:0 --family shape --family index --elements 4096
 
 echo "== the examples, find_package"
 cp -r "$prefix/share/tenon/examples" "$work/examples"

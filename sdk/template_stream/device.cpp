@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each function of a StreamDevice in a few calls of the driver. stream_plugin.hpp states what they
+// promise.
+#include "device.hpp"
+
+namespace tenon::sample_stream {
+
+namespace {
+
+using simulator::Event;
+using simulator::Queue;
+using simulator::Recording;
+using RecordingPtr = std::shared_ptr<const Recording>;
+
+Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
+Event& event_of(void* event) { return *static_cast<Event*>(event); }
+
+// Turns errors of the driver into failures that the host understands.
+template <class Body>
+void checked(Body body) {
+  try {
+    body();
+  } catch (const simulator::Lost& e) {
+    throw sdk::Failure(TENON_DEVICE_LOST, e.what());
+  }
+}
+
+class Device final : public sdk::StreamDevice {
+ public:
+  // ---- Memory
+
+  // Memory of this driver has handles. A device with addresses returns true, and its kernels use
+  // Call::in(k), out(k) and scratch.
+  bool has_addresses() const override { return false; }
+  void* allocate(uint64_t bytes, uint64_t) override { return driver_.allocate(bytes); }
+  void deallocate(void* memory, uint64_t) noexcept override { driver_.release(memory); }
+
+  // ---- Streams and events
+
+  void* stream_create() override { return new Queue(driver_); }
+  void stream_destroy(void* s) noexcept override { delete &queue_of(s); }
+  void stream_synchronize(void* s) override {
+    checked([&] { queue_of(s).finish(); });
+  }
+  void stream_wait(void* s, void* e) override { queue_of(s).wait(event_of(e)); }
+  void* event_create() override { return new Event; }
+  void event_destroy(void* e) noexcept override { delete &event_of(e); }
+  void event_record(void* e, void* s) override { queue_of(s).record(event_of(e)); }
+  bool event_done(void* e) override {
+    checked([&] { driver_.check(); });
+    return event_of(e).done();
+  }
+  void event_synchronize(void* e) override {
+    event_of(e).wait();
+    checked([&] { driver_.check(); });
+  }
+  void event_on_done(void* e, void (*callback)(void*), void* user) override {
+    event_of(e).on_done([=] { callback(user); });
+  }
+
+  // ---- Copies
+
+  void write(sdk::Place target, const void* source, uint64_t size, void* s) override {
+    on(s, [&](Queue& queue) { queue.write(part_of(target), source, size); });
+  }
+  void read(void* target, sdk::Place source, uint64_t size, void* s) override {
+    on(s, [&](Queue& queue) { queue.read(target, part_of(source), size); });
+  }
+  void copy(sdk::Place target, StreamDevice& from, sdk::Place source, uint64_t size,
+            void* s) override {
+    const simulator::Device& owner = static_cast<Device&>(from).driver_;
+    on(s, [&](Queue& queue) { queue.copy(part_of(target), part_of(source), size, &owner); });
+  }
+
+  // ---- Error words
+
+  ErrorWord error_word_create() override {
+    auto host = std::make_unique<uint64_t>(sdk::kNoError);
+    ErrorWord word{driver_.allocate(sizeof *host), host.get()};
+    write({word.device, 0}, host.get(), sizeof *host, nullptr);
+    static_cast<void>(host.release());
+    return word;
+  }
+  void error_word_destroy(const ErrorWord& word) noexcept override {
+    driver_.release(word.device);
+    delete word.host;
+  }
+  void error_word_reset(const ErrorWord& word, void* s) override {
+    queue_of(s).fill({word.device, 0}, 0xFF, sizeof *word.host);
+  }
+  void error_word_fetch(const ErrorWord& word, void* s) override {
+    queue_of(s).read(const_cast<uint64_t*>(word.host), {word.device, 0}, sizeof *word.host);
+  }
+
+  // ---- Capture
+
+  bool records() const override { return true; }
+  void record_begin(void* s) override { queue_of(s).begin_recording(); }
+  void* record_end(void* s) override { return new RecordingPtr(queue_of(s).end_recording()); }
+  void replay(void* recording, void* s) override {
+    queue_of(s).replay(*static_cast<RecordingPtr*>(recording));
+  }
+  void recording_destroy(void* recording) noexcept override {
+    delete static_cast<RecordingPtr*>(recording);
+  }
+
+  // ---- Timers
+
+  bool has_timers() const override { return true; }
+  void* timer_create() override { return new Event; }
+  void timer_destroy(void* timer) noexcept override { delete &event_of(timer); }
+  void timer_record(void* timer, void* s) override { queue_of(s).record(event_of(timer)); }
+  double timer_elapsed(void* from, void* to) override {
+    return std::chrono::duration<double>(event_of(to).time() - event_of(from).time()).count();
+  }
+
+ private:
+  // Without a stream: in a queue of its own, which other streams do not hold up.
+  template <class Body>
+  void on(void* stream, Body body) {
+    if (stream) return body(queue_of(stream));
+    Queue own(driver_);
+    body(own);
+    checked([&] { own.finish(); });
+  }
+
+  simulator::Device driver_;
+};
+
+}  // namespace
+
+std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t, uint32_t) {
+  return std::make_unique<Device>();
+}
+
+}  // namespace tenon::sample_stream

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one device: its memory, streams and events, in terms of the driver.
+#pragma once
+
+#include <tenon/stream_plugin.hpp>
+
+#include "simulator/driver.hpp"
+
+namespace tenon::sample_stream {
+
+std::unique_ptr<sdk::Device> open_device(const sdk::Runtime& runtime, uint32_t index,
+                                         uint32_t threads);
+
+// The arguments of a launch, from those of a kernel.
+inline simulator::Part part_of(const sdk::Place& place) { return {place.handle, place.offset}; }
+inline simulator::Queue& queue_of(const sdk::Call& call) {
+  return *static_cast<simulator::Queue*>(call.stream);
+}
+
+}  // namespace tenon::sample_stream

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Name, version, device, and the table of kernels: all that the host is told. Memory, streams and
+// events are in device.cpp.
+#include <tenon/stream_plugin.hpp>
+
+#include "device.hpp"
+#include "kernels.hpp"
+#include "template/kernels.hpp"
+
+namespace tenon::sample_stream {
+
+using sdk::kStrided;
+using sdk::row;
+
+constexpr bool kCanFail = true;
+
+// kStrided: reads strided operands as they are. A plugin for devices with streams needs a `copy`
+// row with it, because the SDK cannot copy strided memory of a device.
+static constexpr sdk::Row kRows[] = {
+    row<op::copy, make_copy>(kStrided),
+
+    // Nothing runs for these: they are views.
+    row<op::narrow, sdk::view_narrow>(kStrided),
+    row<op::transpose, sdk::view_transpose>(kStrided),
+    row<op::expand, sdk::view_expand>(kStrided),
+    row<op::reshape, sdk::view_reshape>(kStrided),
+
+    // The loops of the host template. Replace them by makers of your own.
+    row<op::binary, launched<op::binary, sample::make_binary>>(kStrided),
+    row<op::compare, launched<op::compare, sample::make_compare>>(kStrided),
+    row<op::logical, launched<op::logical, sample::make_logical>>(kStrided),
+    row<op::unary, launched<op::unary, sample::make_unary>>(kStrided),
+    row<op::cast, launched<op::cast, sample::make_cast>>(kStrided),
+    row<op::where, launched<op::where, sample::make_where>>(kStrided),
+    row<op::matmul, launched<op::matmul, sample::make_matmul>>(kStrided),
+    row<op::reduce, launched<op::reduce, sample::make_reduce>>(kStrided),
+    row<op::sort, launched<op::sort, sample::make_sort>>(),
+    row<op::cumsum, launched<op::cumsum, sample::make_cumsum>>(),
+    row<op::random_bits, launched<op::random_bits, sample::make_random_bits>>(),
+    row<op::gather, launched<op::gather, sample::make_gather, kCanFail>>(),
+    row<op::scatter, launched<op::scatter, sample::make_scatter, kCanFail>>(),
+    row<op::scatter_add, launched<op::scatter_add, sample::make_scatter_add, kCanFail>>(),
+    row<op::dynamic_slice, launched<op::dynamic_slice, sample::make_dynamic_slice, kCanFail>>(
+        kStrided),
+    row<op::dynamic_update_slice,
+        launched<op::dynamic_update_slice, sample::make_dynamic_update_slice, kCanFail>>(),
+    row<op::concat, launched<op::concat, sample::make_concat>>(),
+    row<op::pad, launched<op::pad, sample::make_pad>>(kStrided),
+    row<op::iota, launched<op::iota, sample::make_iota>>(),
+};
+
+// TENON_DEVICE_LANES: the steps of a program may overlap in several streams.
+static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
+  return {{.kind = "template_stream",
+           .name = "a simulated GPU",
+           .memory_size = uint64_t{4} << 30,
+           .alignment = 128,
+           .flags = TENON_DEVICE_LANES}};
+}
+
+static constexpr sdk::PluginSpec kSpec{
+    .name = "template_stream",
+    .version = "0.1.0",
+    .vendor = "tenon",
+    .rows = kRows,
+    .devices = devices,
+    .open = open_device,
+    .streams = true,
+};
+
+}  // namespace tenon::sample_stream
+
+TENON_STREAM_PLUGIN(tenon::sample_stream::kSpec, "template_stream", TENON_ISA_BASELINE)

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver such as a vendor of GPUs would ship, simulated by threads of this machine. It knows
+// nothing of tenon. Replace this folder by the driver of your device.
+//
+// The threads stand for the hardware of the device.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace simulator {
+
+// A command failed. The device is lost: later commands are skipped, and those who wait get this.
+struct Lost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+// A handle. It is no address, and a handle plus a number is no handle.
+using Memory = void*;
+
+// Bytes of an allocation, from `offset` on. Without memory: a null pointer for code.
+struct Part {
+  Memory memory = nullptr;
+  uint64_t offset = 0;
+};
+
+class Device {
+ public:
+  Memory allocate(uint64_t bytes);  // throws std::bad_alloc
+  void release(Memory memory) noexcept;
+
+  // For the commands of queues. Throws Lost if the part is not `bytes` long.
+  unsigned char* map(const Part& part, uint64_t bytes) const;
+
+  void lose(const std::string& why) noexcept;
+  bool lost() const;
+  void check() const;  // throws Lost
+
+ private:
+  struct Block {
+    std::unique_ptr<unsigned char, void (*)(unsigned char*)> bytes;
+    uint64_t size;
+  };
+  mutable std::mutex mutex_;
+  std::unordered_map<Memory, Block> blocks_;
+  uint64_t made_ = 0;
+  std::string why_lost_;
+};
+
+// ---- Code ---------------------------------------------------------------------------------------
+
+// The arguments of a launch: memory, and numbers that are passed by value.
+struct Arguments {
+  std::vector<Part> memory{};
+  std::vector<uint64_t> numbers{};
+};
+
+// A function of the device. It gets a pointer for each memory argument.
+using Function = std::function<void(void* const* memory, const uint64_t* numbers)>;
+
+class Code {
+ public:
+  explicit Code(Function function) : function_(std::move(function)) {}
+  // Compiles the code; slow on a real device. Later calls do nothing.
+  void build() const;
+  void run(const Device& device, const Arguments& arguments) const;
+
+ private:
+  Function function_;
+  mutable std::once_flag once_;
+  mutable bool built_ = false;
+};
+using CodePtr = std::shared_ptr<const Code>;
+
+// ---- Queues and events --------------------------------------------------------------------------
+
+using Command = std::function<void()>;
+
+// Commands that were recorded instead of executed.
+struct Recording {
+  std::vector<Command> commands{};     // in an order that their events allow
+  std::vector<class Queue*> queues{};  // that take part; the first one began
+  bool ended = false;
+};
+
+// A point in a queue. Each recording of the event is a new point.
+class Event {
+ public:
+  bool done() const;
+  void wait() const;
+  void on_done(std::function<void()> callback) const;  // also called at once
+  // When the point was passed last.
+  std::chrono::steady_clock::time_point time() const;
+
+ private:
+  friend class Queue;
+  // Outlives the event while commands refer to it.
+  struct State {
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    uint64_t recorded = 0, passed = 0;  // points; 0 = none
+    std::chrono::steady_clock::time_point time{};
+    std::vector<std::pair<uint64_t, std::function<void()>>> callbacks{};
+    std::shared_ptr<Recording> recording{};  // the last point is in this recording
+
+    void pass(uint64_t point);
+    void wait(uint64_t point);
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Runs commands in order, in a thread of its own.
+class Queue {
+ public:
+  explicit Queue(Device& device) : device_(device), thread_([this] { loop(); }) {}
+  ~Queue();       // waits for the commands
+  void finish();  // waits for the commands; throws Lost
+
+  void launch(CodePtr code, Arguments arguments);
+  void write(Part target, const void* source, uint64_t bytes);
+  void read(void* target, Part source, uint64_t bytes);
+  // owner: the device of the source, if it is another one.
+  void copy(Part target, Part source, uint64_t bytes, const Device* owner = nullptr);
+  void fill(Part target, unsigned char byte, uint64_t bytes);
+  void record(const Event& event);
+  void wait(const Event& event);
+
+  // From here on commands are recorded. A queue joins when it waits for an event of the recording.
+  void begin_recording();
+  std::shared_ptr<Recording> end_recording();
+  void replay(std::shared_ptr<const Recording> recording);
+
+ private:
+  void post(Command command);
+  void enqueue(Command command);
+  void loop();
+
+  Device& device_;
+  std::mutex mutex_{};
+  std::condition_variable changed_{};
+  std::deque<Command> commands_{};
+  bool busy_ = false, stop_ = false;
+  std::shared_ptr<Recording> recording_{};  // that it takes part in
+  std::thread thread_;                      // last: uses the rest
+};
+
+}  // namespace simulator
