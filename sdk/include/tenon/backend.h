@@ -384,6 +384,9 @@ typedef struct tenon_lane_wait {
 //  - A step of one lane waits for a step of another only where `waits` says so.
 //  - Every lane begins after the work that was enqueued on the run's stream before the run.
 //  - The run is done when all lanes are done.
+//  - Values of steps that may overlap are often in one buffer, the arena. Their ranges do not
+//    overlap if one of the steps writes. A plugin whose driver cannot use one buffer in several
+//    queues at the same time does not set TENON_DEVICE_LANES.
 // The plugin chooses which stream or thread runs a lane. Running all steps in the order of the
 // program is always correct.
 typedef struct tenon_binding {
@@ -470,6 +473,12 @@ typedef struct tenon_backend {
   void (*device_close)(tenon_device* device);
 
   // ---- Memory
+  //
+  // A copy with a stream is part of the work of the stream. A copy without one is not ordered with
+  // streams, and does not wait for their work: it may come while streams use other ranges of the
+  // same buffer. The host makes sure that no work in flight writes the bytes that such a copy
+  // reads, and that none uses the bytes that it writes. The same holds between streams that no
+  // event orders.
 
   // Allocates memory; its content is undefined.
   // (required) [any-thread]
@@ -568,7 +577,8 @@ typedef struct tenon_backend {
   // calls run() and the copies from worker threads of its own.
   //
   // A stream belongs to the device that made it; so does an event, which is recorded in streams of
-  // that device only. A stream of another device of the same tenon_plugin may wait for it. Between
+  // that device only. Each recording of an event is a new point in a stream. Until its first
+  // recording an event is done: queries say so, waits return, and callbacks come at once. A stream of another device of the same tenon_plugin may wait for it. Between
   // devices of different plugins the host uses event_on_done() alone.
   //
   // The failure of work stays on its stream until stream_synchronize() has returned it. Events that
@@ -594,11 +604,13 @@ typedef struct tenon_backend {
   // (optional) [any-thread]
   tenon_status* (*event_create)(tenon_device* device, tenon_event** out_event);
 
-  // Frees an event. Does not wait for the work before it.
+  // Frees an event. Does not wait for the work before it. Streams that were made to wait for it
+  // still wait, and callbacks that were asked for still come.
   // (optional) [any-thread]
   void (*event_destroy)(tenon_event* event);
 
-  // Records an event after the work enqueued so far. An event may be recorded again.
+  // Records an event after the work enqueued so far. An event may be recorded again, also before
+  // the earlier point has passed: earlier waits and callbacks keep the earlier point.
   // (optional) [any-thread]
   tenon_status* (*event_record)(tenon_event* event, tenon_stream* stream);
 
@@ -616,8 +628,10 @@ typedef struct tenon_backend {
   // (optional) [any-thread]
   tenon_status* (*event_wait)(tenon_event* event);
 
-  // Calls `callback` once, when the work before the event is done. The callback may come on any
-  // thread, also before this call returns. It only signals: it does not call the plugin.
+  // Calls `callback` once, when the work before the event is done, also if the work failed or the
+  // device is lost. The callback may come on any thread, also before this call returns, and comes
+  // before device_close() returns. It only signals: it does not call the plugin. If this call fails,
+  // no callback comes.
   // (optional) [any-thread]
   tenon_status* (*event_on_done)(tenon_event* event, void (*callback)(void* user), void* user);
 
