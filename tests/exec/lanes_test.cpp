@@ -34,7 +34,13 @@ constexpr Mode kModes[] = {{"default"},
                            {"lanes 7 aot", TENON_EXEC_MULTI_STREAM, 7, true},
                            {"aot", TENON_EXEC_STREAM, 0, true}};
 
-ExecutableOptions options(const Mode& mode, const std::string& device = "lanes:0") {
+// TENON_LANES_DEVICE: another device with lanes.
+std::string lanes_device() {
+  const char* device = std::getenv("TENON_LANES_DEVICE");
+  return device ? device : "lanes:0";
+}
+
+ExecutableOptions options(const Mode& mode, const std::string& device = lanes_device()) {
   return {.device = device,
           .allow_fallback = false,
           .exec_mode = mode.exec,
@@ -363,7 +369,7 @@ TEST_SUITE("exec/lanes") {
       const std::string text = error_of(
           [&] {
             Executable(runtime(), graph, store,
-                       {.device = "lanes:0", .exec_mode = exec, .lanes = lanes});
+                       {.device = lanes_device(), .exec_mode = exec, .lanes = lanes});
           },
           &code);
       CHECK(code == TENON_INVALID_ARGUMENT);
