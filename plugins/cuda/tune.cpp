@@ -189,10 +189,10 @@ TrialMemory::TrialMemory(CudaDevice& device, tenon_dtype t, uint64_t bytes)
   try {
     const std::vector<uint64_t> floats = some_floats(t, kPiece / sizeof(uint64_t));
     uint64_t filled = std::min(bytes, kPiece);
-    device.write(memory_, floats.data(), filled, nullptr);
+    device.write({memory_, 0}, floats.data(), filled, nullptr);
     for (uint64_t n; filled < bytes; filled += n) {
       n = std::min(filled, bytes - filled);
-      device.copy(static_cast<char*>(memory_) + filled, device, memory_, n, nullptr);
+      device.copy({memory_, filled}, device, {memory_, 0}, n, nullptr);
     }
   } catch (...) {
     device.deallocate(memory_, bytes);
