@@ -71,8 +71,12 @@ Code known_code(tenon_code code) {
     if (!cause->origin.empty()) text += cause->origin + ": ";
     text += cause->text;
   }
+  const bool retryable = (status.flags & TENON_STATUS_RETRYABLE) != 0;
+  if (status.flags & TENON_STATUS_WITHDRAWN)
+    throw Withdrawal(known_code(status.code), text, status.run_id, status.step, status.index,
+                     retryable);
   throw DeviceError(known_code(status.code), text, status.run_id, status.step, status.index,
-                    (status.flags & TENON_STATUS_RETRYABLE) != 0);
+                    retryable);
 }
 
 void check_with(tenon_status* status, const std::string* prefix) {

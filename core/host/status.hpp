@@ -34,6 +34,12 @@ class DeviceError : public Error {
   bool retryable_;
 };
 
+// A failure of compile with TENON_STATUS_WITHDRAWN: the plugin's next verdict on the node is another.
+class Withdrawal : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 // Where a run failed.
 struct FailedNode {
   std::string node{}, op{}, device{};

@@ -106,7 +106,7 @@ class Planner {
 
   // A device that sees its region may take a claim back: planning begins again without that claim.
   // Where a node is refused that only an improvement made, there is less improvement.
-  Result plan(const Graph& graph) {
+  Result plan(const Graph& graph) const {
     constexpr int kMostRounds = 64;  // for each improvement
     std::string refused;
     for (Improve improve = options_.simplify ? Improve::simplify_and_join : Improve::nothing;;
@@ -273,6 +273,30 @@ void report_functions(Plan& plan) {
   }
 }
 
+// A device that cannot generate the code of its region withdraws claims: planning begins again, and
+// the device refuses the nodes. warn: adds to the remarks.
+template <class Warn>
+Plan compiled_plan(const Planner& planner, const Graph& graph,
+                   const std::vector<std::shared_ptr<Device>>& devices, const PlanOptions& options,
+                   const std::vector<std::string>& remarks, const Warn& warn) {
+  constexpr int kMostWithdrawals = 64;
+  for (int round = 0;; ++round) {
+    try {
+      Planner::Result planned = planner.plan(graph);
+      Plan plan;
+      plan.devices = devices;
+      plan.remarks = remarks;
+      place_values(planned.legal, planned.regions, options, plan);
+      plan.reports = std::move(planned.legal.reports);
+      report_functions(plan);
+      return plan;
+    } catch (const Withdrawal& e) {
+      if (round == kMostWithdrawals) throw;
+      warn(e.what());
+    }
+  }
+}
+
 }  // namespace
 
 Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
@@ -307,14 +331,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
     if (options.named > 1) estimate = spread(placed, rooms.devices(), home);
     placed = expand_grads(placed);
     if (options.simplify) placed = simplify(placed, evaluate);
-    Planner::Result planned = planner.plan(placed);
-
-    Plan plan;
-    plan.devices = devices;
-    plan.remarks = remarks;
-    place_values(planned.legal, planned.regions, options, plan);
-    plan.reports = std::move(planned.legal.reports);
-    report_functions(plan);
+    Plan plan = compiled_plan(planner, placed, devices, options, remarks, warn);
     again = rooms.take(std::move(plan), estimate, bool(home));
     if (again && std::exchange(home, nullptr))
       warn("weights are on other devices than those of other executables, to keep the limits");

@@ -66,6 +66,7 @@ static constexpr sdk::PluginSpec kSpec{
     .devices = devices,
     .open = open_device,
     .streams = true,
+    .withdraws = true,
 };
 
 }  // namespace tenon::sample_stream

@@ -118,6 +118,42 @@ TEST_SUITE("exec/claims") {
           "claimed at first, refused in its region: tanh only without fused nodes");
   }
 
+  TEST_CASE("withdrawn: a kernel that does not build, its node is decomposed or goes elsewhere") {
+    const Log log;
+    const Outcome o = checked(graph(R"(
+      m = cumsum(x) {axis=1} g = unary(m) {kind="gelu"} @ "g" n = cumsum(g) {axis=1}
+      t = unary(n) {kind="atan"} @ "t" k = cumsum(t) {axis=1} y = unary(k) {kind="ceil"} @ "c")"));
+    CHECK(o.node("g")["verdict"] == "decomposed");
+    CHECK(o.node("g")["reason"] == "unary_gelu does not build: line 1: unknown function gelu");
+    for (const char* name : {"t", "c"}) CHECK(o.node(name)["verdict"] == "fallback");
+    CHECK(says(o.node("t")["reason"], {"unary_atan does not build"}));
+    CHECK(
+        says(o.report["remarks"].dump(), {"fickle: compile", "unary_", "its claim is withdrawn"}));
+    CHECK(log.says("its claim is withdrawn"));
+  }
+
+  TEST_CASE("withdrawn: for nodes of this form only, and for the life of the device") {
+    const std::string few =
+        "input few: f32[3,6] n = unary(few) {kind=\"ceil\"} @ \"n\" output \"few\" = n";
+    for (int i = 0; i < 2; ++i) {
+      const Graph g =
+          Graph::parse(graph(R"(y = unary(x) {kind="ceil"} @ "large" )" + few), "forms");
+      Store store(runtime());
+      const json report =
+          json::parse(Executable(runtime(), g, store, {.device = "fickle:0"}).report());
+      for (const json& n : report["nodes"])
+        CHECK(n["verdict"] == (n["name"] == "large" ? "fallback" : "native"));
+    }
+  }
+
+  TEST_CASE("withdrawn: without fallback the error names the kernel and why it does not build") {
+    const std::string text = error_of([&] {
+      outcome("fickle:0", graph(R"(m = cumsum(x) {axis=1} y = unary(m) {kind="atan"} @ "t")"),
+              false);
+    });
+    CHECK(says(text, {"'t'", "unary_atan does not build: line 1: unknown function atan"}));
+  }
+
   TEST_CASE("withdrawn: with nowhere to go it is the joining that is given up") {
     const Outcome o = checked(graph(R"(
       a = binary(x, two) {kind="mul"} b = binary(a, x) {kind="add"}

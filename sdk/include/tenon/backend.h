@@ -92,6 +92,9 @@ typedef struct tenon_instance tenon_instance;
 // tenon_status_desc::flags
 // The same call may succeed later (memory, a busy device).
 #define TENON_STATUS_RETRYABLE UINT32_C(1)
+// Of compile(): the plugin withdraws a claim. From here on, query() refuses the node and says why.
+// The host plans again. A host that does not know the flag reports the failure.
+#define TENON_STATUS_WITHDRAWN UINT32_C(2)
 
 // What went wrong. For a failure at run time, the host turns `step` into the name of the node.
 typedef struct tenon_status_desc {
@@ -516,7 +519,7 @@ typedef struct tenon_backend {
   // ---- Query and compile
 
   // States for each node of a graph (blob.h) whether this device runs it. Pure and deterministic:
-  // equal graphs get equal verdicts. The blob is valid during the call only.
+  // equal graphs get equal verdicts, until compile() withdraws a claim. The blob is valid during the call only.
   //
   // The host has checked every node of the ops in ops.def against the rules of its op, bodies
   // included:
@@ -535,7 +538,8 @@ typedef struct tenon_backend {
   void (*query_release)(tenon_device* device, const tenon_query_result* result);
 
   // Compiles a region. query() has claimed every node of exactly this region. May fail only for
-  // lack of memory.
+  // lack of memory, or with TENON_STATUS_WITHDRAWN if the code of a step cannot be generated; the
+  // status names the step.
   // (required) [any-thread]
   tenon_status* (*compile)(tenon_device* device, const void* blob, uint64_t size,
                            const tenon_compile_options* options, tenon_program** out_program);

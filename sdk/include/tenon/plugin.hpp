@@ -116,6 +116,11 @@ struct PluginSpec {
   // and what makes a Kernel of one, or throws a Refusal. `kernel` starts with its struct_size.
   std::string_view kernel_form{};
   Kernel (*adopt)(const void* kernel, const Node& node) = nullptr;
+  // True: compile() calls Kernel::prepare of all kernels. If one throws, the plugin withdraws its
+  // claim on the node: it refuses nodes of this form from then on, and the host decomposes the node
+  // or runs it elsewhere. For drivers whose compilers may fail. False: prepare is called later, and
+  // a failure is an error of the run.
+  bool withdraws = false;
 };
 
 }  // namespace tenon::sdk

@@ -130,7 +130,7 @@ inline tenon_status* device_open(tenon_plugin* plugin, uint32_t index,
     uint32_t threads =
         options && TENON_HAS(tenon_device_options, options, threads) ? options->threads : 0;
     if (threads == 0 || threads > state->runtime.threads) threads = state->runtime.threads;
-    auto opened = std::make_unique<DeviceState>(DeviceState{state, spec, nullptr});
+    auto opened = std::make_unique<DeviceState>(state, spec, nullptr);
     opened->device = state->spec->open(state->runtime, index, threads);
     if (!opened->device) throw Failure(TENON_INTERNAL, spec.name + ": open gave no device");
     *out = reinterpret_cast<tenon_device*>(opened.release());
@@ -239,9 +239,12 @@ inline uint64_t import_alignment(const DeviceSpec& d) {
 // A value may be in memory of the app, also an intermediate value that shares the storage of an
 // output.
 inline Target target_of(const DeviceState& state) {
-  return {state.device.get(), std::min(import_alignment(state.spec), state.spec.alignment),
-          !state.plugin->spec->streams, state.plugin->runtime.abi_minor,
-          state.plugin->spec->streams ? state.plugin->spec->adopt : adopt_host_kernel};
+  return {state.device.get(),
+          std::min(import_alignment(state.spec), state.spec.alignment),
+          !state.plugin->spec->streams,
+          state.plugin->runtime.abi_minor,
+          state.plugin->spec->streams ? state.plugin->spec->adopt : adopt_host_kernel,
+          state.plugin->spec->withdraws ? &state.withdrawn : nullptr};
 }
 
 inline tenon_verdict verdict_of(Lowering& lowering, uint32_t node, QueryResult& result) {
@@ -309,10 +312,42 @@ inline void tune(Program& program, const tenon_compile_options* options) {
   }
 }
 
+// Builds all kernels. Withdraws the claims on nodes whose kernels do not build; then throws
+// ClaimWithdrawn, and `where` names the first of their steps.
+inline void build(Program& program, Withdrawn& withdrawn, Where& where) {
+  std::string first;
+  for (uint32_t i = 0; i < program.bodies.size(); ++i) {
+    const StepBody& body = program.bodies[i];
+    if (!body.kernel.run || !body.kernel.prepare) continue;
+    std::string why;
+    try {
+      body.kernel.prepare();
+      continue;
+    } catch (const Failure& e) {
+      // A lost or full device says nothing about the kernel.
+      if (e.code() == TENON_DEVICE_LOST || e.code() == TENON_OUT_OF_MEMORY) throw;
+      why = e.what();
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    if (body.form.empty()) throw Failure(TENON_UNSUPPORTED, body.label + ": " + why);  // a copy
+    withdrawn.add(body.form, body.label + " does not build: " + why);
+    if (!first.empty()) continue;
+    first = "does not build, its claim is withdrawn: " + why;
+    where.step = i;
+    where.label = &body.label;
+  }
+  if (!first.empty()) throw ClaimWithdrawn(first);
+}
+
 inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t size,
                              const tenon_compile_options* options, tenon_program** out) noexcept {
   auto* state = behind<DeviceState>(device);
-  return guarded({state->plugin, "compile"}, [&] {
+  Where where{state->plugin, "compile"};
+  std::unique_ptr<CompiledProgram> program;  // `where` names a step of it
+  return guarded(where, [&] {
     const tenon_blob blob = open_blob(bytes, size);
     const std::vector<Row> rows = rows_of(*state);
     Lowering lowering(rows, blob, target_of(*state));
@@ -326,10 +361,11 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
                                       ") was not claimed: " + e.what());
       }
     }
-    auto program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
+    program = std::make_unique<CompiledProgram>(CompiledProgram{state, lowering.finish()});
     if (options && TENON_HAS(tenon_compile_options, options, exec_mode))
       program->exec_mode = options->exec_mode;
     tune(program->program, options);
+    if (state->plugin->spec->withdraws) build(program->program, state->withdrawn, where);
     for (const StepBody& body : program->program.bodies)
       if (body.kernel.run && body.kernel.prepare) program->parts.push_back(&body);
     if (options && (options->flags & TENON_COMPILE_AOT))
@@ -459,9 +495,10 @@ inline tenon_status* import_buffer(tenon_device* device, const tenon_import_opti
 inline tenon_status* instantiate(tenon_program* program, const tenon_binding* binding,
                                  tenon_instance** out) noexcept {
   auto* p = behind<CompiledProgram>(program);
-  return guarded({p->device->plugin, "instantiate"}, [&] {
+  Where where{p->device->plugin, "instantiate"};
+  return guarded(where, [&] {
     auto instance = std::make_unique<Instance>(p);
-    instance->bind(*binding);
+    instance->bind(*binding, where);
     *out = reinterpret_cast<tenon_instance*>(instance.release());
   });
 }
@@ -471,7 +508,8 @@ inline void instance_destroy(tenon_instance* instance) noexcept {
 
 inline tenon_status* rebind(tenon_instance* instance, const tenon_binding* binding) noexcept {
   auto* i = behind<Instance>(instance);
-  return guarded({i->program().device->plugin, "rebind"}, [&] { i->bind(*binding); });
+  Where where{i->program().device->plugin, "rebind"};
+  return guarded(where, [&] { i->bind(*binding, where); });
 }
 
 struct Job {

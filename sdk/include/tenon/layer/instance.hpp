@@ -41,8 +41,9 @@ class Instance {
   explicit Instance(const CompiledProgram* program) : program_(program) {}
   const CompiledProgram& program() const { return *program_; }
 
-  // Throws Failure, and changes nothing, if a slot is smaller than declared.
-  void bind(const tenon_binding& binding) {
+  // Throws Failure, and changes nothing, if a slot is smaller than declared. If a kernel cannot be
+  // prepared, `where` names its step.
+  void bind(const tenon_binding& binding, Where& where) {
     const Program& p = program_->program;
     check(binding.value_count == p.values.size() && binding.step_count == p.steps.size(),
           "binding of " + std::to_string(binding.value_count) + " values and " +
@@ -57,7 +58,13 @@ class Instance {
     for (uint32_t i = 0; i < p.steps.size(); ++i) {
       const StepBody& body = p.bodies[i];
       if (!body.kernel.run) continue;
-      if (body.kernel.prepare) body.kernel.prepare();
+      if (body.kernel.prepare) {
+        where.step = i;
+        where.label = &body.label;
+        body.kernel.prepare();
+        where.step = TENON_NONE;
+        where.label = nullptr;
+      }
       const size_t in = body.inputs.size(), out = body.outputs.size();
       Place* places = nullptr;
       void** table = nullptr;

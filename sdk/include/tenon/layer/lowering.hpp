@@ -24,6 +24,7 @@
 #include "../body.hpp"
 #include "copy.hpp"
 #include "program.hpp"
+#include "withdrawn.hpp"
 
 namespace tenon::sdk {
 
@@ -51,6 +52,8 @@ struct Target {
   uint32_t abi_minor = TENON_ABI_MINOR;
   // Makes a Kernel of what another plugin's maker gives; null: there are no such rows.
   Kernel (*adopt)(const void* kernel, const Node& node) = nullptr;
+  // Claims that the device has withdrawn; null: it withdraws none.
+  const Withdrawn* withdrawn = nullptr;
 };
 
 inline bool is_frozen(const tenon_blob_value& v) {
@@ -251,8 +254,13 @@ class Lowering {
       dense = true;
       kernel = make(row, index, dense);
     }
+    std::string form;
+    if (target_.withdrawn && kernel.prepare) {
+      form = form_of(blob_, function_, n, static_cast<size_t>(&row - rows_.data()), dense);
+      if (const auto why = target_.withdrawn->why(form)) throw Refusal(TENON_REASON_OTHER, *why);
+    }
     const double cost = kernel.cost;
-    add(n, index, std::move(kernel), dense);
+    add(n, index, std::move(kernel), dense, std::move(form));
     return cost;
   }
 
@@ -360,13 +368,13 @@ class Lowering {
     if (!work) step.kernel.run = nullptr;
   }
 
-  void add(const tenon_blob_node& n, uint32_t index, Kernel kernel, bool dense) {
+  void add(const tenon_blob_node& n, uint32_t index, Kernel kernel, bool dense, std::string form) {
     std::vector<const Place*> from;
     for (uint32_t v : operands(n)) {
       from.push_back(v == TENON_NONE ? nullptr : dense ? &densified(v, index) : &places_[v]);
     }
     if (!kernel.view.empty()) return add_view(n, index, *from[0], kernel.view[0]);
-    StepBody step{.kernel = std::move(kernel)};
+    StepBody step{.kernel = std::move(kernel), .form = std::move(form)};
     bool work = false;
     for (const Place* p : from) step.inputs.push_back(p ? p->at : Location{});
     for (uint32_t v : outputs(n)) {

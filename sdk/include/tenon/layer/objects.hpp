@@ -7,6 +7,7 @@
 #include <new>
 
 #include "program.hpp"
+#include "withdrawn.hpp"
 
 namespace tenon::sdk::layer {
 
@@ -30,6 +31,7 @@ struct DeviceState {
   PluginState* plugin;
   DeviceSpec spec;
   std::unique_ptr<Device> device;
+  Withdrawn withdrawn{};
 };
 
 struct Buffer {
@@ -97,6 +99,8 @@ inline tenon_status* status(const Where& where, tenon_code code, std::string_vie
 inline tenon_status* status_of_exception(const Where& where) noexcept {
   try {
     throw;
+  } catch (const ClaimWithdrawn& e) {
+    return status(where, e.code(), e.what(), -1, TENON_STATUS_WITHDRAWN);
   } catch (const Failure& e) {
     const bool memory = e.code() == TENON_OUT_OF_MEMORY;
     return status(where, e.code(), e.what(), e.index(), memory ? TENON_STATUS_RETRYABLE : 0);

@@ -22,6 +22,7 @@ struct StepBody {
   std::vector<tenon_alias> aliases{};
   std::string label{};
   uint32_t node = TENON_NONE;
+  std::string form{};  // of the node, if claims may be withdrawn
 };
 
 struct DerivedValue {

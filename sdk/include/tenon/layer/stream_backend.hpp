@@ -281,9 +281,10 @@ inline tenon_status* native_record(tenon_stream* stream, void* native_event) noe
 inline tenon_status* stream_instantiate(tenon_program* program, const tenon_binding* binding,
                                         tenon_instance** out) noexcept {
   auto* p = behind<CompiledProgram>(program);
-  return guarded({p->device->plugin, "instantiate"}, [&] {
+  Where where{p->device->plugin, "instantiate"};
+  return guarded(where, [&] {
     auto instance = std::make_unique<StreamInstance>(p);
-    instance->rebind(*binding);
+    instance->rebind(*binding, where);
     *out = reinterpret_cast<tenon_instance*>(instance.release());
   });
 }
@@ -293,7 +294,8 @@ inline void stream_instance_destroy(tenon_instance* instance) noexcept {
 inline tenon_status* stream_rebind(tenon_instance* instance,
                                    const tenon_binding* binding) noexcept {
   auto* i = behind<StreamInstance>(instance);
-  return guarded({i->program().device->plugin, "rebind"}, [&] { i->rebind(*binding); });
+  Where where{i->program().device->plugin, "rebind"};
+  return guarded(where, [&] { i->rebind(*binding, where); });
 }
 
 struct StreamJob {

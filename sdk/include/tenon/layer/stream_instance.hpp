@@ -85,11 +85,11 @@ class StreamInstance : public Instance {
   }
 
   // Must not be called during a run.
-  void rebind(const tenon_binding& binding) {
+  void rebind(const tenon_binding& binding, Where& where) {
     forget_recording();
     runs_ = 0;
     failed_recordings_ = 0;
-    bind(binding);
+    bind(binding, where);
     lanes_.bind(binding, program().program.steps.size());
   }
 
