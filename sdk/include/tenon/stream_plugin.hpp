@@ -33,6 +33,17 @@ constexpr uint64_t error_value(uint64_t step, tenon_code code, uint64_t index) {
   return step << kErrorStepShift | uint64_t{code} << kErrorCodeShift | index;
 }
 
+// The same for the text of a kernel, in a language like C: put it in front of the text. word_t is a
+// type of 64 bits without sign, such as ulong in OpenCL C.
+inline constexpr std::string_view kErrorWordText =
+    "#define TENON_NO_ERROR(word_t) (~(word_t)0)\n"
+    "#define TENON_ERROR_VALUE(word_t, step, code, index) \\\n"
+    "  ((word_t)(step) << 44 | (word_t)(code) << 40 | (word_t)(index))\n"
+    "#define TENON_INDEX_OUT_OF_RANGE 5\n"
+    "#define TENON_NUMERIC_ERROR 6\n";
+static_assert(kErrorStepShift == 44 && kErrorCodeShift == 40 && TENON_INDEX_OUT_OF_RANGE == 5 &&
+              TENON_NUMERIC_ERROR == 6);
+
 // An open device with streams. Streams and events are handles of its driver. All functions may be
 // called by several threads at the same time and throw Failure (DEVICE_LOST, OUT_OF_MEMORY, ...).
 // The layer wraps each run in Device::run().
