@@ -3,7 +3,7 @@
 // own type, where they wrap.
 #pragma once
 
-#include <tenon/kernel.hpp>
+#include <tenon/shapes.hpp>
 
 #include <cmath>
 #include <concepts>

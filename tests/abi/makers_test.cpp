@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What makers of kernels share: the choice by dtype, axes and lists, constants, the shapes of the
-// norm ops.
+// norm ops, of matmul, reduce, pad and narrow.
 #include <doctest/doctest.h>
 #include <tenon/constant.hpp>
 #include <tenon/norm_ops.hpp>
+#include <tenon/shapes.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -153,6 +154,90 @@ TEST_SUITE("abi/makers") {
     CHECK(b.dgamma == 1);
     CHECK(b.dbeta == -1);
     CHECK(norm_images_of(type_of(TENON_DTYPE_F32, {2, 3, 5, 7})).pixels == 35);
+  }
+
+  TEST_CASE("broadcast_strides, walk: axes that are missing or of length 1 stand still") {
+    const Type x = type_of(TENON_DTYPE_F32, {3, 1}), y = type_of(TENON_DTYPE_F32, {2, 3, 2});
+    const Dims strides = broadcast_strides(x, y);
+    CHECK(std::vector(strides.begin(), strides.begin() + 3) == std::vector<int64_t>{0, 1, 0});
+    std::vector<int64_t> offsets;
+    walk(y, strides, [&](int64_t k, const auto& at) {
+      CHECK(k == static_cast<int64_t>(offsets.size()));
+      offsets.push_back(at[0]);
+    });
+    CHECK(offsets == std::vector<int64_t>{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2});
+    walk(type_of(TENON_DTYPE_F32, {2, 0}), Dims{}, [](int64_t, const auto&) { CHECK(false); });
+  }
+
+  TEST_CASE("joined_axes: the same walk over the fewest axes") {
+    const auto joined = [](std::initializer_list<int64_t> dims, const Dims& a, const Dims& b) {
+      const Type shape = type_of(TENON_DTYPE_F32, dims);
+      const std::array<Dims, 2> strides{a, b};
+      const JoinedAxes<2> axes = joined_axes(shape, strides);
+      CHECK(axes.count == shape.elements());
+      Type fewer{.rank = axes.rank, .dims = axes.dims};
+      std::vector<std::array<int64_t, 2>> all, few;
+      walk(shape, strides, [&](int64_t, const auto& at) { all.push_back(at); });
+      walk(fewer, axes.strides, [&](int64_t, const auto& at) { few.push_back(at); });
+      CHECK(all == few);
+      return axes.rank;
+    };
+    CHECK(joined({2, 3, 4}, {12, 4, 1}, {12, 4, 1}) == 1);  // dense
+    CHECK(joined({2, 3, 4}, {12, 4, 1}, {0, 0, 1}) == 2);   // one is broadcast
+    CHECK(joined({2, 3, 4}, {12, 1, 3}, {12, 4, 1}) == 3);  // one is transposed
+    CHECK(joined({2, 1, 4}, {4, 99, 1}, {4, 7, 1}) == 1);   // a stride that nobody uses
+    CHECK(joined({1, 1}, {5, 6}, {7, 8}) == 0);
+    CHECK(joined({2, 0, 4}, {0, 4, 1}, {0, 4, 1}) >= 1);
+  }
+
+  TEST_CASE("matmul_shape: vectors, transposes and batches that are broadcast") {
+    const auto shape = [](std::initializer_list<int64_t> a, std::initializer_list<int64_t> b,
+                          std::initializer_list<int64_t> y, bool trans_a, bool trans_b) {
+      const Type ta = type_of(TENON_DTYPE_F32, a), tb = type_of(TENON_DTYPE_F32, b);
+      op::matmul n;
+      n.trans_a = trans_a, n.trans_b = trans_b;
+      n.a = Value(&ta, 0, nullptr), n.b = Value(&tb, 1, nullptr);
+      return matmul_shape(n, type_of(TENON_DTYPE_F32, y));
+    };
+    const MatmulShape plain = shape({5, 2, 3}, {3, 4}, {5, 2, 4}, false, false);
+    CHECK(std::array{plain.m, plain.n, plain.k} == std::array<int64_t, 3>{2, 4, 3});
+    CHECK(std::array{plain.a_m, plain.a_k, plain.b_k, plain.b_n} ==
+          std::array<int64_t, 4>{3, 1, 4, 1});
+    CHECK(plain.batch.elements() == 5);
+    CHECK(plain.a_batch[0] == 6);
+    CHECK(plain.b_batch[0] == 0);
+    const MatmulShape turned = shape({3, 2}, {4, 3}, {2, 4}, true, true);
+    CHECK(std::array{turned.m, turned.n, turned.k} == std::array<int64_t, 3>{2, 4, 3});
+    CHECK(std::array{turned.a_m, turned.a_k, turned.b_k, turned.b_n} ==
+          std::array<int64_t, 4>{1, 2, 1, 3});
+    const MatmulShape dot = shape({3}, {3}, {}, false, false);
+    CHECK(std::array{dot.m, dot.n, dot.k, dot.batch.elements()} ==
+          std::array<int64_t, 4>{1, 1, 3, 1});
+  }
+
+  TEST_CASE("reduce_shape: the kept and the reduced axes, with the strides of x") {
+    const Type x = type_of(TENON_DTYPE_F32, {2, 3, 4});
+    op::reduce n;
+    n.axes = {-2};
+    const ReduceShape s = reduce_shape(n, x);
+    CHECK(s.kept.elements() == 8);
+    CHECK(s.kept.strides[0] == 12);
+    CHECK(s.kept.strides[1] == 1);
+    CHECK(s.reduced.rank == 1);
+    CHECK(s.reduced.strides[0] == 4);
+  }
+
+  TEST_CASE("pad_source: where each position of padding takes its element from") {
+    const auto sources = [](const std::string& mode) {
+      std::vector<int64_t> all;
+      for (int64_t i = -2; i < 5; ++i) all.push_back(pad_source(pad_mode(mode), i, 3));
+      return all;
+    };
+    CHECK(sources("constant") == std::vector<int64_t>{-1, -1, 0, 1, 2, -1, -1});
+    CHECK(sources("edge") == std::vector<int64_t>{0, 0, 0, 1, 2, 2, 2});
+    CHECK(sources("reflect") == std::vector<int64_t>{2, 1, 0, 1, 2, 1, 0});
+    CHECK(sources("symmetric") == std::vector<int64_t>{1, 0, 0, 1, 2, 2, 1});
+    CHECK_THROWS_WITH_AS(pad_mode("wrap"), "attribute mode=wrap is not supported", Refusal);
   }
 
   TEST_CASE("Call: the position of an absent operand gives nullptr") {

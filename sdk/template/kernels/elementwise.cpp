@@ -5,7 +5,6 @@
 
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 
@@ -158,7 +157,7 @@ constexpr Named<bool (*)(bool, bool)> kLogical[] = {
 // y[k] = f(a, b) with a and b widened; from A to Y.
 template <class A, class Y, class F>
 Kernel binary_kernel(const sdk::Value& a, const sdk::Value& b, const Type& y, F f) {
-  const std::array<Dims, 2> strides{broadcast(a.type(), y), broadcast(b.type(), y)};
+  const std::array<Dims, 2> strides{broadcast_strides(a.type(), y), broadcast_strides(b.type(), y)};
   const auto run = [=](const sdk::Call& c) {
     const A *a = c.in<A>(0), *b = c.in<A>(1);
     Y* out = c.out<Y>(0);
@@ -297,8 +296,9 @@ Kernel make_cast(const op::cast& n, const Node&) {
 
 Kernel make_where(const op::where& n, const Node& node) {
   const Type y = node.out(0).type();
-  const std::array<Dims, 3> strides{broadcast(n.cond.type(), y), broadcast(n.a.type(), y),
-                                    broadcast(n.b.type(), y)};
+  const std::array<Dims, 3> strides{broadcast_strides(n.cond.type(), y),
+                                    broadcast_strides(n.a.type(), y),
+                                    broadcast_strides(n.b.type(), y)};
   return with_bits("a", y.dtype, [&]<class T>(T) {
     const auto run = [=](const sdk::Call& c) {
       const auto* cond = c.in<uint8_t>(0);

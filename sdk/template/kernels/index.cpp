@@ -6,7 +6,6 @@
 
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 

@@ -4,53 +4,14 @@
 
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 
 namespace {
 
-struct Product {
-  int64_t m = 1, n = 1, k = 1;
-  int64_t a_m = 0, a_k = 0, b_k = 0, b_n = 0;  // strides in elements
-  Type batch{};                                // the batch dims of y
-  Dims a_batch{}, b_batch{};
-  double alpha = 1;
-};
-
-// The batch dims of an operand, which has `last` dims of its own behind them.
-Dims batch_strides(Type x, int last, const Type& batch) {
-  x.rank -= last;
-  return broadcast(x, batch);
-}
-
-Product product_of(const op::matmul& n, const Type& y) {
-  const Type &a = n.a.type(), &b = n.b.type();
-  Product p{.alpha = n.alpha};
-  if (a.rank == 1) {
-    p.k = a.dims[0], p.a_k = a.strides[0];
-  } else {
-    const int row = n.trans_a ? a.rank - 1 : a.rank - 2,
-              column = n.trans_a ? a.rank - 2 : a.rank - 1;
-    p.m = a.dims[row], p.a_m = a.strides[row], p.k = a.dims[column], p.a_k = a.strides[column];
-  }
-  if (b.rank == 1) {
-    p.b_k = b.strides[0];
-  } else {
-    const int row = n.trans_b ? b.rank - 1 : b.rank - 2,
-              column = n.trans_b ? b.rank - 2 : b.rank - 1;
-    p.b_k = b.strides[row], p.n = b.dims[column], p.b_n = b.strides[column];
-  }
-  p.batch = y;
-  p.batch.rank -= (a.rank > 1) + (b.rank > 1);
-  p.a_batch = batch_strides(a, a.rank > 1 ? 2 : 1, p.batch);
-  p.b_batch = batch_strides(b, b.rank > 1 ? 2 : 1, p.batch);
-  return p;
-}
-
 template <class Sum, class A, class B, class Y>
-Kernel kernel_of(const Product& p) {
-  const auto run = [p](const sdk::Call& c) {
+Kernel kernel_of(const MatmulShape& p, double alpha = 1) {
+  const auto run = [p, alpha](const sdk::Call& c) {
     auto* sums = static_cast<Sum*>(c.scratch);
     walk(p.batch, std::array{p.a_batch, p.b_batch}, [&](int64_t batch, const auto& at) {
       for (int64_t m = 0; m < p.m; ++m) {
@@ -64,7 +25,7 @@ Kernel kernel_of(const Product& p) {
         Y* y = c.out<Y>(0) + (batch * p.m + m) * p.n;
         for (int64_t n = 0; n < p.n; ++n) {
           if constexpr (std::same_as<Sum, double>) {
-            y[n] = narrow<Y>(p.alpha * sums[n]);
+            y[n] = narrow<Y>(alpha * sums[n]);
           } else {
             y[n] = narrow<Y>(sums[n]);
           }
@@ -82,20 +43,22 @@ Kernel make_matmul(const op::matmul& n, const Node& node) {
   if (n.f32_precision != "ieee" && n.f32_precision != "tf32") {
     throw Refusal::attribute("f32_precision", n.f32_precision);
   }
-  const Product p = product_of(n, y);
+  const MatmulShape p = matmul_shape(n, y);
   if (is_float(a.dtype) && a.dtype != b.dtype) {  // a half beside f32
     if (y.dtype != TENON_DTYPE_F32) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
     if (a.dtype == TENON_DTYPE_F32)
-      return with_type(Types<F16, BF16>{}, "b", b.dtype,
-                       [&]<class B>(B) -> Kernel { return kernel_of<double, float, B, float>(p); });
+      return with_type(Types<F16, BF16>{}, "b", b.dtype, [&]<class B>(B) -> Kernel {
+        return kernel_of<double, float, B, float>(p, n.alpha);
+      });
     if (b.dtype != TENON_DTYPE_F32) throw Refusal::dtype("b", b.dtype);
-    return with_type(Types<F16, BF16>{}, "a", a.dtype,
-                     [&]<class A>(A) -> Kernel { return kernel_of<double, A, float, float>(p); });
+    return with_type(Types<F16, BF16>{}, "a", a.dtype, [&]<class A>(A) -> Kernel {
+      return kernel_of<double, A, float, float>(p, n.alpha);
+    });
   }
   if (is_float(a.dtype)) {
     return with_type(kFloatTypes, "a", a.dtype, [&]<class T>(T) -> Kernel {
-      if (y.dtype == TENON_DTYPE_F32) return kernel_of<double, T, T, float>(p);
-      if (y.dtype == a.dtype) return kernel_of<double, T, T, T>(p);
+      if (y.dtype == TENON_DTYPE_F32) return kernel_of<double, T, T, float>(p, n.alpha);
+      if (y.dtype == a.dtype) return kernel_of<double, T, T, T>(p, n.alpha);
       throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
     });
   }

@@ -4,7 +4,6 @@
 
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 

@@ -2,7 +2,6 @@
 // reduce. Sums of floats run in long double, so that the oracle is exact to f64 for any length.
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 
@@ -96,23 +95,8 @@ bool takes(const std::string& kind) {
   return kIsFloat<T> && (kind == "l2" || kind == "logsumexp");
 }
 
-// The kept and the reduced axes of x, with its strides.
-struct Split {
-  Type kept, reduced;
-};
-Split split(const op::reduce& n, const Type& x) {
-  const std::array<bool, kMaxRank> reduce = reduced_axes(n, x.rank);
-  Split s;
-  for (int i = 0; i < x.rank; ++i) {
-    Type& t = reduce[static_cast<size_t>(i)] ? s.reduced : s.kept;
-    t.dims[t.rank] = x.dims[i];
-    t.strides[t.rank++] = x.strides[i];
-  }
-  return s;
-}
-
 template <class T, class Y, class Reduce>
-Kernel kernel_of(const Split& s, Reduce reduce) {
+Kernel kernel_of(const ReduceShape& s, Reduce reduce) {
   const auto run = [s, reduce](const sdk::Call& c) {
     Y* y = c.out<Y>(0);
     walk(s.kept, s.kept.strides, [&](int64_t k, const auto& base) {
@@ -129,7 +113,7 @@ Kernel kernel_of(const Split& s, Reduce reduce) {
 
 Kernel make_reduce(const op::reduce& n, const Node&) {
   const Type& x = n.x.type();
-  const Split s = split(n, x);
+  const ReduceShape s = reduce_shape(n, x);
   const int64_t count = s.reduced.elements();
   const bool truth = n.kind == "any" || n.kind == "all";
   const std::string kind = n.kind;

@@ -2,7 +2,6 @@
 // cumsum. Floats are carried in long double, integers wrap.
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 

@@ -7,7 +7,6 @@
 
 #include "../element.hpp"
 #include "../kernels.hpp"
-#include "../walk.hpp"
 
 namespace tenon::sample {
 
@@ -33,40 +32,10 @@ Kernel make_concat(const op::concat& n, const Node& node) {
   return {.run = run};
 }
 
-namespace {
-
-// Which element of an axis of length d stands at position i (0 = the first unpadded one); -1 = the
-// constant.
-using Source = int64_t (*)(int64_t i, int64_t d);
-int64_t constant_source(int64_t i, int64_t d) { return i >= 0 && i < d ? i : -1; }
-int64_t edge_source(int64_t i, int64_t d) { return std::clamp<int64_t>(i, 0, d - 1); }
-int64_t reflect_source(int64_t i, int64_t d) { return i < 0 ? -i : i >= d ? 2 * (d - 1) - i : i; }
-int64_t symmetric_source(int64_t i, int64_t d) {
-  return i < 0 ? -1 - i : i >= d ? 2 * d - 1 - i : i;
-}
-
-struct Mode {
-  std::string_view name;
-  Source source;
-};
-constexpr Mode kModes[] = {{"constant", constant_source},
-                           {"edge", edge_source},
-                           {"reflect", reflect_source},
-                           {"symmetric", symmetric_source}};
-
-Source source_of(const std::string& mode) {
-  for (const Mode& m : kModes)
-    if (m.name == mode) return m.source;
-  throw Refusal::attribute("mode", mode);
-}
-
-}  // namespace
-
 Kernel make_pad(const op::pad& n, const Node& node) {
   const Type &x = n.x.type(), &y = node.out(0).type();
-  const Source source = source_of(n.mode);
-  std::array<int64_t, sdk::kMaxRank> before{};
-  for (int i = 0; i < x.rank; ++i) before[static_cast<size_t>(i)] = entry_of(n.before, i, 0);
+  const PadMode mode = pad_mode(n.mode);
+  const Dims before = pad_before(n, x);
   return with_type(kPlainTypes, "x", x.dtype, [&]<class T>(T) {
     const auto run = [=, x = x, y = y, value = narrow<T>(n.value)](const sdk::Call& c) {
       // One walk per axis of y is enough to know where each position comes from: offsets add up.
@@ -78,7 +47,7 @@ Kernel make_pad(const op::pad& n, const Node& node) {
         bool inside = true;
         for (int i = 0; i < y.rank && inside; ++i) {
           const auto axis = static_cast<size_t>(i);
-          const int64_t from = source(position[axis] - before[axis], x.dims[axis]);
+          const int64_t from = pad_source(mode, position[axis] - before[axis], x.dims[axis]);
           inside = from >= 0;
           offset += from * x.strides[axis];
         }

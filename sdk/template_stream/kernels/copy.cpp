@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy: a strided tensor becomes dense. A kernel as a real backend writes it, in three parts: code
 // for the device, a maker that chooses the code and its arguments, and run(), which only enqueues.
+#include <tenon/shapes.hpp>
+
 #include <cstring>
 
 #include "../device.hpp"
@@ -45,8 +47,9 @@ simulator::CodePtr code_for(const Type& x) {
 }
 
 std::vector<uint64_t> numbers_of(const Type& x) {
-  const Shape shape{static_cast<uint64_t>(x.elements()), static_cast<uint64_t>(x.rank), x.dims,
-                    x.strides};
+  const auto axes = sdk::joined_axes<1>(x, {x.strides});
+  const Shape shape{static_cast<uint64_t>(axes.count), static_cast<uint64_t>(axes.rank), axes.dims,
+                    axes.strides[0]};
   std::vector<uint64_t> numbers(sizeof shape / sizeof(uint64_t));
   std::memcpy(numbers.data(), &shape, sizeof shape);
   return numbers;

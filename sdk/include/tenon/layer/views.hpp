@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "../axis.hpp"
 #include "../kernel.hpp"
+#include "../shapes.hpp"
 
 namespace tenon::sdk {
 
@@ -89,14 +89,7 @@ inline Kernel view_expand(const op::expand& n, const Node& node) {
 
 inline Kernel view_narrow(const op::narrow& n, const Node& node) {
   const Type &x = n.x.type(), &y = node.out(0).type();
-  View view;
-  for (int i = 0; i < x.rank; ++i) {
-    const int64_t start = entry_of(n.start, i, 0), step = entry_of(n.step, i, 1);
-    view.strides[i] = y.dims[i] > 1 ? x.strides[i] * step : 0;
-    view.offset += y.dims[i] > 0 ? start * x.strides[i] : 0;
-  }
-  if (y.elements() == 0) view.offset = 0;
-  return layer::view_of(x, y, view);
+  return layer::view_of(x, y, narrow_view(n, x, y));
 }
 
 }  // namespace tenon::sdk
