@@ -49,13 +49,15 @@ static constexpr sdk::Row kRows[] = {
     row<op::iota, launched<op::iota, sample::make_iota>>(),
 };
 
-// TENON_DEVICE_LANES: the steps of a program may overlap in several streams.
+// TENON_DEVICE_LANES: the steps of a program may overlap in several streams. The class orders devices
+// where the app names none: this one is the processor in disguise, so it comes last.
 static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "template_stream",
            .name = "a simulated GPU",
            .memory_size = uint64_t{4} << 30,
            .alignment = 128,
-           .flags = TENON_DEVICE_LANES}};
+           .flags = TENON_DEVICE_LANES,
+           .device_class = TENON_DEVICE_CLASS_CPU}};
 }
 
 static constexpr sdk::PluginSpec kSpec{
