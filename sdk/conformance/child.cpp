@@ -72,11 +72,12 @@ struct Pipe {
   _exit(127);
 }
 
-// Calls take(bytes) with all that has come; closes the descriptor at its end.
+// Calls take(bytes) with what has come; closes the descriptor at its end. A child that writes without
+// pause does not keep the others waiting.
 template <class Take>
 void drain(int& descriptor, Take take) {
   char bytes[16384];
-  while (descriptor >= 0) {
+  for (int reads = 0; descriptor >= 0 && reads < 64; ++reads) {
     const ssize_t n = ::read(descriptor, bytes, sizeof bytes);
     if (n > 0) {
       take(std::string_view(bytes, static_cast<size_t>(n)));
@@ -141,7 +142,9 @@ Child::Child(const std::vector<std::string>& words) {
 Child::~Child() {
   if (!reaped_) {
     kill();
-    while (::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) continue;
+    // A driver may hold it for ever; then it is left behind.
+    constexpr int kTries = 200;
+    for (int k = 0; k < kTries && !has_ended(); ++k) ::usleep(10'000);
   }
   if (reports_ >= 0) ::close(reports_);
   if (output_ >= 0) ::close(output_);

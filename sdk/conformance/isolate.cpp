@@ -18,6 +18,7 @@ namespace {
 
 using Clock = Child::Clock;
 constexpr std::chrono::seconds kGrace{1};  // between asking a process to end and killing it
+constexpr std::chrono::seconds kDying{5};  // after killing it; a driver may hold it for ever
 
 // Cases of one row, in the order in which they run. None: opens the devices and ends.
 struct Job {
@@ -59,6 +60,7 @@ struct Running {
   std::string hung{};            // the case that ran then
   std::string error{};           // a message U or X
   bool finished = false, late = false;
+  bool stuck = false;  // it does not even die
 };
 
 class Isolation {
@@ -78,7 +80,7 @@ class Isolation {
       for (auto r = running_.begin(); r != running_.end();) {
         read(*r);
         watch(*r);
-        if (!r->child.has_ended()) {
+        if (!r->stuck && !r->child.has_ended()) {
           ++r;
           continue;
         }
@@ -112,13 +114,18 @@ class Isolation {
     for (const std::string& message : r.child.read()) {
       r.child.read_output();  // what was written before the message
       if (!r.late) r.since = Clock::now();
-      const std::string text = message.substr(1);
-      if (message[0] == 'B') r.current = text;
-      if (message[0] == 'E') take(r, text);
-      if (message[0] == 'W') r.where = " in " + text;
-      if (message[0] == 'D') r.finished = true;
-      if (message[0] == 'U') throw Usage(text);
-      if (message[0] == 'X') r.error = text;
+      const char kind = message.empty() ? 0 : message[0];
+      const std::string text = message.empty() ? "" : message.substr(1);
+      if (kind == 'B') r.current = text;
+      if (kind == 'W') r.where = " in " + text;
+      if (kind == 'D') r.finished = true;
+      try {
+        if (kind == 'E') take(r, text);
+        if (kind == 'U') throw Usage(nlohmann::json::parse(text).get<std::string>());
+        if (kind == 'X') r.error = nlohmann::json::parse(text).get<std::string>();
+      } catch (const nlohmann::json::exception&) {  // a plugin wrote to the descriptor
+        r.error = "its process sent a message that is none: " + text.substr(0, 80);
+      }
     }
   }
 
@@ -150,6 +157,7 @@ class Isolation {
     const auto now = Clock::now();
     if (r.late) {
       if (now - r.since >= kGrace) r.child.kill();
+      if (now - r.since >= kGrace + kDying) r.stuck = true;
     } else if (now - r.since >= std::chrono::seconds(o_.timeout)) {
       r.late = true;
       r.since = now;
@@ -162,7 +170,8 @@ class Isolation {
     const std::string output = r.child.text().rest();
     std::string reason = r.child.how();
     if (r.late)
-      reason = "killed after " + std::to_string(o_.timeout) + " s" + r.where;
+      reason = (r.stuck ? "killed, but still there, after " : "killed after ") +
+               std::to_string(o_.timeout) + " s" + r.where;
     else if (!r.error.empty())
       reason = r.error;
     else if (reason.empty() && !r.finished)

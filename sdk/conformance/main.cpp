@@ -153,10 +153,17 @@ int prove_all(const Options& o, const Runtime* runtime, const Suite& suite,
   Collector collector(o, selection, known);
   const Sink sink = [&](Result r) { collector.take(std::move(r)); };
   const auto start = std::chrono::steady_clock::now();
-  if (o.isolate == Isolate::none)
-    run_here(o, *runtime, selection, sink);
-  else
-    run_isolated(o, selection, sink);
+  std::string failure;  // what came before it is reported
+  try {
+    if (o.isolate == Isolate::none)
+      run_here(o, *runtime, selection, sink);
+    else
+      run_isolated(o, selection, sink);
+  } catch (const Usage&) {
+    throw;
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
   Report report{.options = o, .selection = selection, .signal = interrupt::signal()};
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   collector.move_to(report);
@@ -164,7 +171,9 @@ int prove_all(const Options& o, const Runtime* runtime, const Suite& suite,
   if (!o.junit.empty()) write_file("--junit", o.junit, junit_of(report));
   std::fflush(stdout);
   std::fputs(summary_of(report).c_str(), stderr);
+  if (!failure.empty()) std::fprintf(stderr, "tenon_conform: %s\n", failure.c_str());
   if (report.signal) return 128 + report.signal;
+  if (!failure.empty()) return 1;
   bool complete = true;
   if (o.fusion)
     complete = check_fusion(o, suite, report);

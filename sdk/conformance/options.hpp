@@ -34,7 +34,7 @@ struct Options {
   bool list = false, list_families = false, count_families = false, partial = false;
   bool verbose = false, fusion = false, floors = false, run_only = false, bind = false;
   bool quick = false;
-  bool worker = false;  // a child of --isolate, see isolate.hpp
+  bool worker = false;  // a child of --isolate, see isolate.cpp
   // The words that say where and how cases run, but not which ones: for children, and for a command that repeats a
   // case.
   std::vector<std::string> how{};

@@ -85,6 +85,11 @@ void run_cases(const Options& o) {
 
 }  // namespace
 
+// A text of several lines as one.
+static std::string line_of(const char* text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 int work(const Options& o) {
   struct sigaction action {};
   sigemptyset(&action.sa_mask);
@@ -95,9 +100,9 @@ int work(const Options& o) {
     run_cases(o);
     return 0;
   } catch (const Usage& e) {
-    send('U', e.what());
+    send('U', line_of(e.what()));
   } catch (const std::exception& e) {
-    send('X', e.what());
+    send('X', line_of(e.what()));
   }
   return 1;
 }

@@ -77,7 +77,12 @@ class Device final : public sdk::StreamDevice {
   ErrorWord error_word_create() override {
     auto host = std::make_unique<uint64_t>(sdk::kNoError);
     ErrorWord word{driver_.allocate(sizeof *host), host.get()};
-    write({word.device, 0}, host.get(), sizeof *host, nullptr);
+    try {
+      write({word.device, 0}, host.get(), sizeof *host, nullptr);
+    } catch (...) {
+      driver_.release(word.device);
+      throw;
+    }
     static_cast<void>(host.release());
     return word;
   }

@@ -56,7 +56,7 @@ class Gate {
   int count_ = 0;
 };
 
-// A plugin with two streams and a buffer.
+// A plugin with three streams and a buffer.
 struct Rig {
   static constexpr uint64_t kSize = 1 << 16;
   explicit Rig(const std::string& path) : plugin(path), t(plugin.table()) {
@@ -95,7 +95,7 @@ struct Rig {
 
   Plugin plugin;
   const tenon_backend& t;
-  tenon_stream* streams[2] = {};
+  tenon_stream* streams[3] = {};
   tenon_buffer* buffer = nullptr;
   const Bytes work = Bytes(kSize / 2, 9);
 };
@@ -137,8 +137,10 @@ TEST_SUITE("abi/stream_rules") {
       require(rig.t.event_record(e, rig.streams[0]));
       require(rig.t.event_on_done(e, Gate::pass, &rest));
       require(rig.t.stream_wait_event(rig.streams[1], e));
-      require(rig.t.event_record(e, rig.streams[0]));
+      // The second point is on a stream without work.
+      require(rig.t.event_record(e, rig.streams[2]));
       require(rig.t.event_on_done(e, Gate::pass, &rest));
+      require(rig.t.stream_synchronize(rig.streams[2]));
       rig.t.event_destroy(e);
       rig.t.event_destroy(blocked);
       first.open();

@@ -519,7 +519,8 @@ typedef struct tenon_backend {
   // ---- Query and compile
 
   // States for each node of a graph (blob.h) whether this device runs it. Pure and deterministic:
-  // equal graphs get equal verdicts, until compile() withdraws a claim. The blob is valid during the call only.
+  // equal graphs get equal verdicts, until compile() withdraws a claim. The blob is valid during
+  // the call only.
   //
   // The host has checked every node of the ops in ops.def against the rules of its op, bodies
   // included:
@@ -582,8 +583,9 @@ typedef struct tenon_backend {
   //
   // A stream belongs to the device that made it; so does an event, which is recorded in streams of
   // that device only. Each recording of an event is a new point in a stream. Until its first
-  // recording an event is done: queries say so, waits return, and callbacks come at once. A stream of another device of the same tenon_plugin may wait for it. Between
-  // devices of different plugins the host uses event_on_done() alone.
+  // recording an event is done: queries say so, waits return, and callbacks come at once. A stream
+  // of another device of the same tenon_plugin may wait for it. Between devices of different
+  // plugins the host uses event_on_done() alone.
   //
   // The failure of work stays on its stream until stream_synchronize() has returned it. Events that
   // are recorded until then return it as well, and so do streams that wait for them. An event keeps
@@ -634,8 +636,8 @@ typedef struct tenon_backend {
 
   // Calls `callback` once, when the work before the event is done, also if the work failed or the
   // device is lost. The callback may come on any thread, also before this call returns, and comes
-  // before device_close() returns. It only signals: it does not call the plugin. If this call fails,
-  // no callback comes.
+  // before device_close() returns. It only signals: it does not call the plugin. If this call
+  // fails, no callback comes.
   // (optional) [any-thread]
   tenon_status* (*event_on_done)(tenon_event* event, void (*callback)(void* user), void* user);
 

@@ -77,7 +77,7 @@ class StreamDevice : public Device {
 
   // Returns the host's address of memory of another kind than DEVICE; with
   // TENON_DEVICE_HOST_ADDRESSABLE, of any memory.
-  virtual void* host_address(void* memory) { return memory; }
+  virtual void* host_address(void* memory) { return has_addresses() ? memory : nullptr; }
 
   // ---- Memory that somebody else allocated (optional)
 
@@ -93,6 +93,8 @@ class StreamDevice : public Device {
   virtual void* stream_create() = 0;
   virtual void stream_destroy(void* stream) noexcept = 0;  // waits for the work of the stream
   virtual void stream_synchronize(void* stream) = 0;
+  // The event may belong to another device of the plugin. If the driver cannot wait for it, wait in
+  // the host.
   virtual void stream_wait(void* stream, void* event) = 0;
   // An event that was never recorded is done: nothing waits for it.
   virtual void* event_create() = 0;
@@ -111,8 +113,8 @@ class StreamDevice : public Device {
   //
   // With nullptr for the stream, a copy is done on return. It is not ordered with streams and must
   // not wait for them: they may be busy with other ranges of the same allocation, or wait for an
-  // event that the calling thread records later. The host copies so only what no work in flight
-  // writes, and writes so only what no work in flight reads.
+  // event that the calling thread records later. The host copies like this only from bytes that no
+  // work in flight writes, and only to bytes that no work in flight uses.
 
   virtual void write(Place target, const void* source, uint64_t size, void* stream) = 0;
   virtual void read(void* target, Place source, uint64_t size, void* stream) = 0;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -110,7 +111,8 @@ class Event {
   struct State {
     std::mutex mutex{};
     std::condition_variable changed{};
-    uint64_t recorded = 0, passed = 0;  // points; 0 = none
+    uint64_t recorded = 0;      // the last point; 0 = none
+    std::set<uint64_t> open{};  // points that are not passed; on several queues, in any order
     std::chrono::steady_clock::time_point time{};
     std::vector<std::pair<uint64_t, std::function<void()>>> callbacks{};
     std::shared_ptr<Recording> recording{};  // the last point is in this recording

@@ -11,7 +11,8 @@ namespace {
 constexpr std::align_val_t kAlignment{128};
 // On x86-64 and arm64 no address of a program has these bits: who reads through a handle crashes.
 constexpr uint64_t kNoAddress = uint64_t{0x5A5A} << 48;
-constexpr int kSpread = 12;  // handles are apart, so that a handle plus an offset is unknown
+// Handles are odd and far apart, so that a handle plus an offset is unknown.
+constexpr uint64_t kApart = 4096, kOdd = 41;
 
 void free_bytes(unsigned char* bytes) { ::operator delete(bytes, kAlignment); }
 }  // namespace
@@ -20,7 +21,7 @@ Memory Device::allocate(uint64_t bytes) {
   Block block{{static_cast<unsigned char*>(::operator new(bytes, kAlignment)), free_bytes}, bytes};
   std::memset(block.bytes.get(), 0xFF, bytes);  // NaN in every float
   const std::lock_guard lock(mutex_);
-  const auto handle = reinterpret_cast<Memory>(kNoAddress | (++made_ << kSpread));
+  const auto handle = reinterpret_cast<Memory>(kNoAddress | (++made_ * kApart + kOdd));
   blocks_.emplace(handle, std::move(block));
   return handle;
 }

@@ -13,10 +13,10 @@ void Event::State::pass(uint64_t point) {
   std::vector<std::function<void()>> due;
   {
     const std::lock_guard lock(mutex);
-    passed = std::max(passed, point);
+    open.erase(point);
     time = std::chrono::steady_clock::now();
     std::erase_if(callbacks, [&](auto& callback) {
-      if (callback.first > passed) return false;
+      if (open.contains(callback.first)) return false;
       due.push_back(std::move(callback.second));
       return true;
     });
@@ -26,12 +26,12 @@ void Event::State::pass(uint64_t point) {
 }
 void Event::State::wait(uint64_t point) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return passed >= point; });
+  changed.wait(lock, [&] { return !open.contains(point); });
 }
 
 bool Event::done() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->passed == state_->recorded;
+  return !state_->open.contains(state_->recorded);
 }
 void Event::wait() const {
   uint64_t point;
@@ -44,7 +44,7 @@ void Event::wait() const {
 void Event::on_done(std::function<void()> callback) const {
   {
     const std::lock_guard lock(state_->mutex);
-    if (state_->passed != state_->recorded) {
+    if (state_->open.contains(state_->recorded)) {
       state_->callbacks.emplace_back(state_->recorded, std::move(callback));
       return;
     }
@@ -88,6 +88,7 @@ void Queue::record(const Event& event) {
     state->recording = recording_;
     if (recording_) return;
     point = ++state->recorded;
+    state->open.insert(point);
   }
   enqueue([state, point] { state->pass(point); });
 }

@@ -315,7 +315,7 @@ inline void tune(Program& program, const tenon_compile_options* options) {
 // Builds all kernels. Withdraws the claims on nodes whose kernels do not build; then throws
 // ClaimWithdrawn, and `where` names the first of their steps.
 inline void build(Program& program, Withdrawn& withdrawn, Where& where) {
-  std::string first;
+  std::string first, lost;
   for (uint32_t i = 0; i < program.bodies.size(); ++i) {
     const StepBody& body = program.bodies[i];
     if (!body.kernel.run || !body.kernel.prepare) continue;
@@ -332,7 +332,10 @@ inline void build(Program& program, Withdrawn& withdrawn, Where& where) {
     } catch (const std::exception& e) {
       why = e.what();
     }
-    if (body.form.empty()) throw Failure(TENON_UNSUPPORTED, body.label + ": " + why);  // a copy
+    if (body.form.empty()) {  // a copy that no claim stands for
+      if (lost.empty()) lost = body.label + ": " + why;
+      continue;
+    }
     withdrawn.add(body.form, body.label + " does not build: " + why);
     if (!first.empty()) continue;
     first = "does not build, its claim is withdrawn: " + why;
@@ -340,6 +343,7 @@ inline void build(Program& program, Withdrawn& withdrawn, Where& where) {
     where.label = &body.label;
   }
   if (!first.empty()) throw ClaimWithdrawn(first);
+  if (!lost.empty()) throw Failure(TENON_UNSUPPORTED, lost);
 }
 
 inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t size,
@@ -354,6 +358,8 @@ inline tenon_status* compile(tenon_device* device, const void* bytes, uint64_t s
     for (uint32_t i = 0; i < lowering.node_count(); ++i) {
       try {
         lowering.lower(i);
+      } catch (const WithdrawnBefore& e) {
+        throw ClaimWithdrawn(e.what());
       } catch (const Refusal& e) {
         const tenon_blob_node& n = *tenon_blob_node_at(&blob, tenon_blob_function_at(&blob, 0), i);
         throw Refusal(e.reason(), "node " + std::to_string(i) + " (" +

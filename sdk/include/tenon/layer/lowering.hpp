@@ -255,13 +255,36 @@ class Lowering {
       kernel = make(row, index, dense);
     }
     std::string form;
-    if (target_.withdrawn && kernel.prepare) {
-      form = form_of(blob_, function_, n, static_cast<size_t>(&row - rows_.data()), dense);
-      if (const auto why = target_.withdrawn->why(form)) throw Refusal(TENON_REASON_OTHER, *why);
+    if (target_.withdrawn) {
+      form = form_of(row, n, dense);
+      std::optional<std::string> why = target_.withdrawn->why(form);
+      if (why && !dense && reads_strided(n)) {
+        dense = true;
+        kernel = make(row, index, dense);
+        form = form_of(row, n, dense);
+        why = target_.withdrawn->why(form);
+      }
+      if (why) throw WithdrawnBefore(*why);
     }
     const double cost = kernel.cost;
     add(n, index, std::move(kernel), dense, std::move(form));
     return cost;
+  }
+
+  // dense: the kernel reads dense copies.
+  std::string form_of(const Row& row, const tenon_blob_node& n, bool dense) const {
+    FormWriter w(blob_);
+    w.node(function_, n, false);
+    w.number(static_cast<uint64_t>(&row - rows_.data()));
+    w.number(dense);
+    for (uint32_t v : operands(n)) {
+      if (dense || v == TENON_NONE) continue;
+      const Place& place = places_[v];
+      for (int i = 0; i < place.type.rank; ++i)
+        w.number(static_cast<uint64_t>(place.type.strides[static_cast<size_t>(i)]));
+      w.number(alignment_of(place));
+    }
+    return w.take();
   }
 
   static void check_complete(const tenon_node_view& view, const Row& row) {
@@ -311,14 +334,15 @@ class Lowering {
     return {{place, 0}, dense, place};
   }
 
-  // The operand as a dense tensor. The copy is made once, for all readers.
-  const Place& densified(uint32_t v, uint32_t node) {
+  // The operand as a dense tensor. The copy is made once, for all readers. form: of the node, whose
+  // claim is withdrawn if the copy does not build.
+  const Place& densified(uint32_t v, uint32_t node, const std::string& form) {
     if (places_[v].type.dense()) return places_[v];
     if (const auto made = dense_.find(v); made != dense_.end()) return made->second;
     const Type type = declared_type(v);
     Kernel copy = make_copy(places_[v], type);
     const Place& target = dense_.emplace(v, storage(TENON_NONE, type)).first->second;
-    copy_step(std::move(copy), places_[v], target, node);
+    copy_step(std::move(copy), places_[v], target, node, form);
     return target;
   }
 
@@ -345,8 +369,10 @@ class Lowering {
     return copy_kernel(from);
   }
 
-  void copy_step(Kernel copy, const Place& from, const Place& to, uint32_t node) {
+  void copy_step(Kernel copy, const Place& from, const Place& to, uint32_t node,
+                 const std::string& form = {}) {
     StepBody& step = program_.bodies.emplace_back();
+    step.form = form;
     step.kernel = std::move(copy);
     step.label = "copy";
     step.node = node;
@@ -371,7 +397,7 @@ class Lowering {
   void add(const tenon_blob_node& n, uint32_t index, Kernel kernel, bool dense, std::string form) {
     std::vector<const Place*> from;
     for (uint32_t v : operands(n)) {
-      from.push_back(v == TENON_NONE ? nullptr : dense ? &densified(v, index) : &places_[v]);
+      from.push_back(v == TENON_NONE ? nullptr : dense ? &densified(v, index, form) : &places_[v]);
     }
     if (!kernel.view.empty()) return add_view(n, index, *from[0], kernel.view[0]);
     StepBody step{.kernel = std::move(kernel), .form = std::move(form)};

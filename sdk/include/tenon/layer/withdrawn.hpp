@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claims that a device has withdrawn, because a kernel did not build (PluginSpec::withdraws). Nodes
-// of equal form get equal kernels, so a claim is withdrawn for all nodes of its form.
+// of equal form get equal kernels, so a claim is withdrawn for all nodes of its form: op, attributes,
+// types, and the strides and alignments that the kernel's maker saw.
 #pragma once
 
 #include <map>
@@ -73,6 +74,11 @@ class FormWriter {
       return add({static_cast<const char*>(tenon_blob_at(&blob_, a.bits)), a.count * 8ull});
     if (a.type != TENON_ATTR_FUNCTION) return number(a.bits);
     const tenon_blob_function& f = *tenon_blob_function_at(&blob_, static_cast<uint32_t>(a.bits));
+    for (const auto& [list, count] :
+         {std::pair{f.inputs, f.input_count}, std::pair{f.outputs, f.output_count}}) {
+      number(count);
+      for (uint32_t k = 0; k < count; ++k) value(f, tenon_blob_indices(&blob_, list)[k], true);
+    }
     for (uint32_t n = 0; n < f.node_count; ++n) node(f, *tenon_blob_node_at(&blob_, &f, n), true);
   }
 
@@ -80,14 +86,12 @@ class FormWriter {
   std::string form_;
 };
 
-// row: the position of the row that makes the kernel. dense: it reads dense copies.
-inline std::string form_of(const tenon_blob& blob, const tenon_blob_function& f,
-                           const tenon_blob_node& n, size_t row, bool dense) {
-  FormWriter w(blob);
-  w.node(f, n, false);
-  w.number(2 * row + dense);
-  return w.take();
-}
+// A claim on a node of this form was withdrawn before. Another thread may have done so between this
+// thread's query and its compile, which withdraws the claim once more.
+class WithdrawnBefore : public Refusal {
+ public:
+  explicit WithdrawnBefore(const std::string& why) : Refusal(TENON_REASON_OTHER, why) {}
+};
 
 // Thrown by compile: the host plans again, and query() refuses the node.
 class ClaimWithdrawn : public Failure {
