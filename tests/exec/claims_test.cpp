@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claims that depend on what stands beside a node: groups, costs, and claims that are taken back
 // when the region is seen. Results are those of cpu:0.
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "rig.hpp"
@@ -143,6 +144,39 @@ TEST_SUITE("exec/claims") {
           json::parse(Executable(runtime(), g, store, {.device = "fickle:0"}).report());
       for (const json& n : report["nodes"])
         CHECK(n["verdict"] == (n["name"] == "large" ? "fallback" : "native"));
+    }
+  }
+
+  TEST_CASE("withdrawn: a kernel that does not build for strides reads a dense copy") {
+    const Outcome o = checked(graph(R"(
+      p = transpose(x) {perm=[1,0]} f = unary(p) {kind="floor"} @ "strided"
+      q = transpose(f) {perm=[1,0]} d = unary(x) {kind="floor"} @ "dense"
+      y = binary(q, d) {kind="add"})"));
+    for (const char* name : {"strided", "dense"}) CHECK(o.node(name)["verdict"] == "native");
+  }
+
+  TEST_CASE("withdrawn: by another thread between query and compile") {
+    const Graph g = Graph::parse(graph(R"(
+      m = unary(x) {kind="gelu"} @ "g" n = cumsum(m) {axis=1} y = unary(n) {kind="atan"} @ "t")"),
+                                 "threads");
+    for (int round = 0; round < 20; ++round) {
+      // A device of its own, which has withdrawn nothing yet.
+      const Runtime fresh({.plugin_files = {TENON_TEST_PLUGINS "/tenon_plugin_fickle.so"},
+                           .threads = 2,
+                           .use_environment = false});
+      Store store(fresh);
+      std::atomic<int> planned = 0;
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+          const std::string text = error_of([&] {
+            const Executable executable(fresh, g, store, {.device = "fickle:0"});
+            ++planned;
+          });
+          if (text != "no error") MESSAGE(text);
+        });
+      for (std::thread& t : threads) t.join();
+      CHECK(planned == 4);
     }
   }
 
