@@ -59,6 +59,11 @@ Graph forward(bool symbolic) {
   return g;
 }
 
+void fill(Store& store, const Graph& graph) {
+  store.set(TENON_SPACE_WEIGHT, "w", {4, 4}, std::vector<float>(16, 0.25f));
+  store.add_missing(graph);
+}
+
 std::set<std::string> devices_of(const Executable& e, bool symbolic = false) {
   const json report = symbolic ? json::parse(e.report({{"n", 3}})) : json::parse(e.report());
   std::set<std::string> ids;
@@ -79,14 +84,14 @@ TEST_CASE("auto: a training takes the cheaper device, and graphs over its weight
   // Without rates: the first accelerator.
   {
     Store store(rt);
-    store.add_missing(train);
+    fill(store, train);
     CHECK(devices_of(Executable(rt, train, store)) == lanes);
     CHECK(devices_of(Executable(rt, any, store), true) == lanes);
   }
   for (const char* device : {"cpu:0", "lanes:0"}) (void)rt.calibrate(device, 0.002);
   make_cheap(rt, "cpu:0", "lanes:0");
   Store store(rt);
-  store.add_missing(train);
+  fill(store, train);
   {
     // Nothing is decided by a graph that updates nothing.
     CHECK(devices_of(Executable(rt, eval, store)) == cpu);
@@ -102,7 +107,7 @@ TEST_CASE("auto: a training takes the cheaper device, and graphs over its weight
   CHECK(devices_of(Executable(rt, train, store, {.device = "lanes:0"})) == lanes);
   // Another store decides anew.
   Store other(rt);
-  other.add_missing(train);
+  fill(other, train);
   const Executable elsewhere(rt, train, other);
   CHECK(devices_of(elsewhere) == lanes);
   CHECK(devices_of(Executable(rt, any, other), true) == lanes);
