@@ -8,7 +8,6 @@
 #include "grad/grad.hpp"
 #include "ops/control.hpp"
 #include "ops/lower.hpp"
-#include "ops/table.hpp"
 #include "ops/vmap.hpp"
 
 namespace tenon::core {
@@ -178,7 +177,7 @@ class Batcher {
                std::vector<Value>& results) {
     Graph body;
     NodeInfo one = node;
-    op::scan scan{.length = size_};
+    Control scan{.kind = Control::Kind::trips, .trips = size_};
     for (const bool batched : {true, false})
       for (size_t k = 0; k < operands.size(); ++k) {
         if (!operands[k].value || operands[k].batched != batched) continue;
@@ -189,9 +188,9 @@ class Batcher {
                                       wanted_outputs(node), node.provenance);
     for (size_t k = 0; k < body[made].outputs.size(); ++k)
       if (body[made].outputs[k]) body.output(std::to_string(k), body[made].outputs[k]);
-    scan.count_ys = body.outputs().size();
-    scan.body = std::make_shared<const Graph>(std::move(body));
-    const Results ys = b_.add(scan);
+    const size_t count = body.outputs().size();
+    scan.functions = {std::make_shared<const Graph>(std::move(body))};
+    const Results ys = add_control(b_, scan, count);
     size_t next = 0;
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (node.outputs[k]) results[k] = ys[next++];
@@ -232,11 +231,11 @@ class Batcher {
    public:
     Safe(Builder& b, Value runs) : b_(b), runs_(runs) {
       if (b.shape(runs)[0] == 0) return;
-      first_ = b.add(op::argmax{.axis = 0, .x = b.cast(runs, kI32)});
+      first_ = first_set(b, runs);
     }
     Value batched(Value x) const {
       if (!first_ || !has_arithmetic(b_.dtype(x))) return x;
-      return choose(b_, runs_, x, b_.add(op::gather{.data = x, .indices = first_}));
+      return choose(b_, runs_, x, row_at(b_, x, first_));
     }
     // The same where perhaps none runs it. Then the operands are numbers that most functions take,
     // and no gradient reaches the given ones.
@@ -409,7 +408,7 @@ uint32_t last_number(const Graph& graph) {
 
 bool has_vmap(const Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n) {
-    if (graph[n].op == &vmap_def) return true;
+    if (is_vmap(graph[n])) return true;
     for (const Attr& a : graph[n].attrs)
       if (const auto* f = std::get_if<FunctionAttr>(&a.value); f && *f && has_vmap(**f))
         return true;
@@ -418,14 +417,15 @@ bool has_vmap(const Graph& graph) {
 }
 
 int axis_in(const Ints& axes, size_t k, int rank) {
-  return normalize_axis(axes.empty() ? 0 : axes[k], rank, "vmap");
+  return normalize_axis(axes.empty() ? 0 : axes[k], rank, "a batch");
 }
 
 void expand_one(Rewriter& rewriter, const Graph& from, NodeId id) {
   NodeInfo node = from[id];
   node.operands = rewriter.map(node.operands);
-  const auto n = decode<op::vmap>(node);
-  Builder b(rewriter.to, from[id].provenance.empty() ? "vmap" : from[id].provenance);
+  const VmapRequest n = vmap_of(node);
+  Builder b(rewriter.to,
+            from[id].provenance.empty() ? std::string(node.op->name()) : from[id].provenance);
   b.marks = node;
 
   std::vector<Mapped> operands;
@@ -461,7 +461,7 @@ Graph expand_vmaps(const Graph& graph) {
   Rewriter rewriter(graph);
   for (NodeId n = 0; n < graph.node_count(); ++n) {
     const NodeInfo& node = graph[n];
-    if (node.op == &vmap_def) {
+    if (is_vmap(node)) {
       try {
         expand_one(rewriter, graph, n);
       } catch (const Error& e) {

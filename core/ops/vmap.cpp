@@ -59,6 +59,20 @@ constexpr Record<op::vmap> kVmap{.shape = vmap_shape, .flops = no_products, .byt
 
 }  // namespace
 
+bool is_vmap(const NodeInfo& node) { return node.op == &vmap_def; }
+VmapRequest vmap_of(const NodeInfo& node) {
+  auto n = decode<op::vmap>(node);
+  return {n.body, std::move(n.in_axes), std::move(n.out_axes), std::move(n.xs),
+          std::move(n.captured)};
+}
+
+Value first_set(Builder& b, Value flags) {
+  return b.add(op::argmax{.axis = 0, .x = b.cast(flags, kI32)});
+}
+Value row_at(Builder& b, Value x, Value index) {
+  return b.add(op::gather{.data = x, .indices = index});
+}
+
 Type without_axis(const Type& type, int axis) {
   Shape shape;
   for (int i = 0; i < type.shape.rank(); ++i)

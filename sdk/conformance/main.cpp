@@ -151,9 +151,13 @@ int prove_all(const Options& o, const Runtime* runtime, const Suite& suite,
   check_writable("--junit", o.junit);
   interrupt::watch();
   Collector collector(o, selection, known);
-  const Sink sink = [&](Result r) { collector.take(std::move(r)); };
+  bool began = false;
+  const Sink sink = [&](Result r) {
+    began = true;
+    collector.take(std::move(r));
+  };
   const auto start = std::chrono::steady_clock::now();
-  std::string failure;  // what came before it is reported
+  std::string failure;  // what came before it is reported, if anything did
   try {
     if (o.isolate == Isolate::none)
       run_here(o, *runtime, selection, sink);
@@ -162,6 +166,7 @@ int prove_all(const Options& o, const Runtime* runtime, const Suite& suite,
   } catch (const Usage&) {
     throw;
   } catch (const std::exception& e) {
+    if (!began) throw;
     failure = e.what();
   }
   Report report{.options = o, .selection = selection, .signal = interrupt::signal()};

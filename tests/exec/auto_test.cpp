@@ -104,12 +104,13 @@ TEST_CASE("auto: a training takes the cheaper device, and graphs over its weight
   const Executable symbolic(rt, any, store);
   CHECK(devices_of(symbolic, true) == cpu);
   // A device that the app names is taken.
-  CHECK(devices_of(Executable(rt, train, store, {.device = "lanes:0"})) == lanes);
+  // (What it would decompose is cheaper on the cpu.)
+  CHECK(devices_of(Executable(rt, train, store, {.device = "lanes:0"})).contains("lanes:0"));
   // Another store decides anew.
   Store other(rt);
   fill(other, train);
   const Executable elsewhere(rt, train, other);
-  CHECK(devices_of(elsewhere) == lanes);
+  CHECK(devices_of(elsewhere).contains("lanes:0"));
   CHECK(devices_of(Executable(rt, any, other), true) == lanes);
   // And they run.
   const std::vector<float> x(32, 0.5f);

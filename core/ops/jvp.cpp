@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes two requests for gradients.
-#include "grad/jvp.hpp"
+#include "ops/jvp.hpp"
 
 #include "ops/build.hpp"
 
