@@ -36,7 +36,7 @@ class Flow final : public sdk::StreamDevice {
   bool event_done(void* e) override {
     Event& event = *event_of(e);
     const std::lock_guard lock(event.mutex);
-    return event.passed == event.recorded;
+    return !event.open.contains(event.recorded);
   }
   void event_synchronize(void* e) override {
     Event& event = *event_of(e);
@@ -51,7 +51,7 @@ class Flow final : public sdk::StreamDevice {
     Event& event = *event_of(e);
     {
       const std::lock_guard lock(event.mutex);
-      if (event.passed != event.recorded) {
+      if (event.open.contains(event.recorded)) {
         event.calls.emplace_back(event.recorded, [=] { callback(user); });
         return;
       }
