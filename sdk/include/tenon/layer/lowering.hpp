@@ -170,16 +170,19 @@ class Lowering {
     const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
                            op = text(tenon_blob_str(&blob_, n.op));
     std::optional<Refusal> refusal;
+    bool withdrawn = false;
     for (const Row& row : rows_) {
       if (row.op != op || row.domain != domain || row.version < n.version) continue;
       try {
         return lower_by(row, view, index);
       } catch (const Refusal& e) {  // the next row may be another plugin's
+        withdrawn |= dynamic_cast<const WithdrawnBefore*>(&e) != nullptr;
         refusal = refusal
                       ? Refusal(refusal->reason(), std::string(refusal->what()) + "; " + e.what())
                       : e;
       }
     }
+    if (refusal && withdrawn) throw WithdrawnBefore(*refusal);
     if (refusal) throw Refusal(*refusal);
     refuse_op(domain, op, n.version);
   }
@@ -264,7 +267,7 @@ class Lowering {
         form = form_of(row, n, dense);
         why = target_.withdrawn->why(form);
       }
-      if (why) throw WithdrawnBefore(*why);
+      if (why) throw WithdrawnBefore({TENON_REASON_OTHER, *why});
     }
     const double cost = kernel.cost;
     add(n, index, std::move(kernel), dense, std::move(form));

@@ -90,7 +90,7 @@ class FormWriter {
 // thread's query and its compile, which withdraws the claim once more.
 class WithdrawnBefore : public Refusal {
  public:
-  explicit WithdrawnBefore(const std::string& why) : Refusal(TENON_REASON_OTHER, why) {}
+  explicit WithdrawnBefore(const Refusal& why) : Refusal(why) {}
 };
 
 // Thrown by compile: the host plans again, and query() refuses the node.
