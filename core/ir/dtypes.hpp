@@ -10,9 +10,9 @@
 
 namespace tenon::core {
 
-// Shape rules need numbers, but dtypes do not depend on them. So this keeps a copy of what the values
-// asked for are computed from, in which every symbol has the same number. A number that a node
-// refuses is replaced by the next one.
+// Shape rules need numbers, but dtypes do not depend on them. So this keeps a copy of what the
+// values asked for are computed from, in which every symbol has the same number. A number that a
+// node refuses is replaced by the next one.
 class DTypes {
  public:
   // NONE if every number is refused by some node before the value. The graph must be the one of all

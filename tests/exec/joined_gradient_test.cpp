@@ -3,7 +3,6 @@
 // bits: the log-sum of scores far from zero, the statistics of a sum that is rounded.
 #include <array>
 
-#include "base/number.hpp"
 #include "rig.hpp"
 
 using namespace tenon;
@@ -13,14 +12,13 @@ namespace {
 
 std::vector<uint16_t> halves(tenon_dtype dtype, const std::vector<double>& values) {
   std::vector<uint16_t> out;
-  for (const double v : values)
-    out.push_back(dtype == bf16 ? core::encode_bf16(v) : core::encode_f16(v));
+  for (const double v : values) out.push_back(dtype == bf16 ? BF16(v).bits : F16(v).bits);
   return out;
 }
 std::vector<double> numbers(tenon_dtype dtype, const std::vector<uint16_t>& bits) {
   std::vector<double> out;
   for (const uint16_t v : bits)
-    out.push_back(dtype == bf16 ? core::decode_bf16(v) : core::decode_f16(v));
+    out.push_back(dtype == bf16 ? float(BF16::from_bits(v)) : float(F16::from_bits(v)));
   return out;
 }
 

@@ -696,7 +696,7 @@ TEST_SUITE("exec/raise") {
             return g.add(op::unary{.kind = kind, .x = a});
           };
           const auto half_number = [&](double v) {
-            const uint16_t bits = d.dtype == bf16 ? core::encode_bf16(v) : core::encode_f16(v);
+            const uint16_t bits = d.dtype == bf16 ? BF16(v).bits : F16(v).bits;
             return g.constant({d.dtype, {}}, &bits, 2);
           };
           if (near == Near::one) {

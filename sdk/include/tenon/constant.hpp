@@ -5,43 +5,23 @@
 // becomes 0.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "half.hpp"
 #include "kernel.hpp"
 
 namespace tenon::sdk {
 
 namespace layer {
-// The bits of a half with `mantissa` stored bits of the fraction.
-inline uint16_t half_bits(double x, int mantissa) {
-  const int bias = (1 << (14 - mantissa)) - 1, least = 1 - bias;
-  const int infinity = (2 * bias + 1) << mantissa;
-  const int sign = std::signbit(x) ? 0x8000 : 0;
-  const double magnitude = std::fabs(x);
-  int bits = 0;
-  if (std::isnan(x)) {
-    bits = infinity | 1 << (mantissa - 1);
-  } else if (std::isinf(x)) {
-    bits = infinity;
-  } else if (magnitude > 0) {
-    const int exponent = std::max(std::ilogb(magnitude), least);
-    // In units of the last place. A carry into the next power of two is right in the bits as well.
-    const double units = std::nearbyint(std::ldexp(magnitude, mantissa - exponent));
-    bits = std::min(((exponent - least) << mantissa) + static_cast<int>(units), infinity);
-  }
-  return static_cast<uint16_t>(sign | bits);
-}
-
 template <class T>
 T element_from(double x) {
   using Limits = std::numeric_limits<T>;
-  if constexpr (std::is_same_v<T, F16>) return {half_bits(x, 10)};
-  if constexpr (std::is_same_v<T, BF16>) return {half_bits(x, 7)};
+  if constexpr (std::is_same_v<T, F16>) return {tenon::F16(x).bits};
+  if constexpr (std::is_same_v<T, BF16>) return {tenon::BF16(x).bits};
   if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>(x != 0)};
   if constexpr (std::is_floating_point_v<T>) return static_cast<T>(x);
   if constexpr (std::is_integral_v<T>) {

@@ -17,8 +17,8 @@ namespace {
 
 double rounded(DType t, double v) {
   if (t == kF32) return static_cast<float>(v);
-  if (t == kF16) return decode_f16(encode_f16(v));
-  if (t == kBF16) return decode_bf16(encode_bf16(v));
+  if (t == kF16) return F16(v);
+  if (t == kBF16) return BF16(v);
   return v;
 }
 
