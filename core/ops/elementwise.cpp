@@ -91,21 +91,11 @@ void binary_grad(Grad& g, const op::binary& n) {
   give(n.b, binary_db);
 }
 
-template <class Op>
-bool elementwise_batch(Batch& v, const Op& n) {
-  return v.add_aligned(n);
-}
-// Of ops whose operands do not broadcast.
-template <class Op>
-bool same_shape_batch(Batch& v, const Op& n) {
-  return v.add_all(n);
-}
-
 constexpr Record<op::binary> kBinary{
     .shape = binary_shape,
     .words = {{"kind", "add sub mul div max min pow mod fmod atan2"}},
     .grad = binary_grad,
-    .batch = elementwise_batch<op::binary>,
+    .batch = batch_aligned<op::binary>,
     .flops = no_products,
     .bytes = each_once,
     .traits = kElementwise};
@@ -122,7 +112,7 @@ void compare_shape(Infer& i, const op::compare& n) {
 }
 constexpr Record<op::compare> kCompare{.shape = compare_shape,
                                        .words = {{"kind", "eq ne lt le gt ge"}},
-                                       .batch = elementwise_batch<op::compare>,
+                                       .batch = batch_aligned<op::compare>,
                                        .flops = no_products,
                                        .bytes = each_once,
                                        .traits = kElementwise};
@@ -143,7 +133,7 @@ void logical_shape(Infer& i, const op::logical& n) {
 }
 constexpr Record<op::logical> kLogical{.shape = logical_shape,
                                        .words = {{"kind", "and or xor not"}},
-                                       .batch = elementwise_batch<op::logical>,
+                                       .batch = batch_aligned<op::logical>,
                                        .flops = no_products,
                                        .bytes = each_once,
                                        .traits = kElementwise};
@@ -195,7 +185,7 @@ constexpr Record<op::unary> kUnary{.shape = unary_shape,
                                    .words = {{"kind", kUnaryWords}},
                                    .grad = unary_grad,
                                    .lower = unary_lower,
-                                   .batch = elementwise_batch<op::unary>,
+                                   .batch = batch_aligned<op::unary>,
                                    .flops = no_products,
                                    .bytes = each_once,
                                    .traits = kElementwise};
@@ -227,7 +217,7 @@ constexpr Record<op::activation_backward> kActivationBackward{
     .shape = activation_backward_shape,
     .words = {{"kind", kUnaryWords}},
     .lower = activation_backward_lower,
-    .batch = same_shape_batch<op::activation_backward>,
+    .batch = batch_all<op::activation_backward>,
     .flops = no_products,
     .bytes = each_once,
     .traits = kElementwise};
@@ -256,7 +246,7 @@ constexpr Record<op::cast> kCast{
     .shape = cast_shape,
     .words = {{"to", "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2"}},
     .grad = cast_grad,
-    .batch = elementwise_batch<op::cast>,
+    .batch = batch_aligned<op::cast>,
     .flops = no_products,
     .bytes = each_once,
     .traits = kElementwise};
@@ -267,7 +257,7 @@ void copy_grad(Grad& g, const op::copy& n) {
 }
 constexpr Record<op::copy> kCopy{.shape = copy_shape,
                                  .grad = copy_grad,
-                                 .batch = elementwise_batch<op::copy>,
+                                 .batch = batch_aligned<op::copy>,
                                  .flops = no_products,
                                  .bytes = each_once,
                                  .traits = kElementwise};
@@ -286,7 +276,7 @@ void where_grad(Grad& g, const op::where& n) {
 }
 constexpr Record<op::where> kWhere{.shape = where_shape,
                                    .grad = where_grad,
-                                   .batch = elementwise_batch<op::where>,
+                                   .batch = batch_aligned<op::where>,
                                    .flops = no_products,
                                    .bytes = each_once,
                                    .traits = kElementwise};
@@ -354,7 +344,7 @@ constexpr Record<op::swiglu> kSwiglu{.shape = swiglu_shape,
                                      .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
                                      .grad = swiglu_grad,
                                      .lower = swiglu_lower,
-                                     .batch = same_shape_batch<op::swiglu>,
+                                     .batch = batch_all<op::swiglu>,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -394,7 +384,7 @@ constexpr Record<op::swiglu_backward> kSwigluBackward{
     .shape = swiglu_backward_shape,
     .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
     .lower = swiglu_backward_lower,
-    .batch = same_shape_batch<op::swiglu_backward>,
+    .batch = batch_all<op::swiglu_backward>,
     .flops = no_products,
     .bytes = each_once};
 

@@ -84,15 +84,15 @@ bool gather_elements_lower(Lower& l, const op::gather_elements& n) {
 double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
-bool gather_elements_batch(Batch& v, const op::gather_elements& n) { return v.add_along_axis(n); }
 
-constexpr Record<op::gather_elements> kGatherElements{.shape = gather_elements_shape,
-                                                      .words = {{"oob", "error clamp skip"}},
-                                                      .grad = gather_elements_grad,
-                                                      .lower = gather_elements_lower,
-                                                      .batch = gather_elements_batch,
-                                                      .flops = no_products,
-                                                      .bytes = gather_elements_bytes};
+constexpr Record<op::gather_elements> kGatherElements{
+    .shape = gather_elements_shape,
+    .words = {{"oob", "error clamp skip"}},
+    .grad = gather_elements_grad,
+    .lower = gather_elements_lower,
+    .batch = batch_along_axis<op::gather_elements>,
+    .flops = no_products,
+    .bytes = gather_elements_bytes};
 
 void scatter_elements_add_shape(Infer& i, const op::scatter_elements_add& n) {
   want_number(i, n.updates, "updates");

@@ -57,19 +57,14 @@ bool arg_lower(Lower& l, const Op& n) {
   return true;
 }
 
-template <class Op>
-bool axis_batch(Batch& v, const Op& n) {
-  return v.add_along_axis(n);
-}
-
 constexpr Record<op::argmax> kArgmax{.shape = arg_shape<op::argmax>,
                                      .lower = arg_lower<op::argmax>,
-                                     .batch = axis_batch<op::argmax>,
+                                     .batch = batch_along_axis<op::argmax>,
                                      .flops = no_products,
                                      .bytes = each_once};
 constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
                                      .lower = arg_lower<op::argmin>,
-                                     .batch = axis_batch<op::argmin>,
+                                     .batch = batch_along_axis<op::argmin>,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -109,7 +104,7 @@ bool topk_lower(Lower& l, const op::topk& n) {
 constexpr Record<op::topk> kTopk{.shape = topk_shape,
                                  .grad = picked_grad<op::topk>,
                                  .lower = topk_lower,
-                                 .batch = axis_batch<op::topk>,
+                                 .batch = batch_along_axis<op::topk>,
                                  .flops = no_products,
                                  .bytes = each_once};
 
@@ -124,7 +119,7 @@ void sort_shape(Infer& i, const op::sort& n) {
 
 constexpr Record<op::sort> kSort{.shape = sort_shape,
                                  .grad = picked_grad<op::sort>,
-                                 .batch = axis_batch<op::sort>,
+                                 .batch = batch_along_axis<op::sort>,
                                  .flops = no_products,
                                  .bytes = each_once};
 

@@ -135,8 +135,8 @@ class Batch {
   Value given(Value operand) const { return operand ? operands_[operand.id].value : Value{}; }
   // Batched: repeated for each example, unless it is batched already.
   Value all(Value operand);
-  // With `axes` axes behind the batch, so that it broadcasts against others of the batch. An operand
-  // that is not batched broadcasts as it is.
+  // With `axes` axes behind the batch, so that it broadcasts against others of the batch. An
+  // operand that is not batched broadcasts as it is.
   Value aligned(Value operand, int axes);
   // Batched, and the batch is part of its first axis.
   Value folded(Value operand);
@@ -157,13 +157,7 @@ class Batch {
   bool add_all(const Op& n) {
     return add(n, [&](Value v) { return all(v); });
   }
-  // Of an op with an axis.
-  template <class Op>
-  bool add_along_axis(Op n) {
-    n.axis = axis(n.axis);
-    return add_all(n);
-  }
-  // Along the longest operand, for ops whose operands broadcast.
+  // For ops whose operands broadcast: aligned with the operand of the most axes.
   template <class Op>
   bool add_aligned(const Op& n);
   // With the batch in the first axis of operands and results. value_of(operand) replaces the folded
@@ -219,6 +213,23 @@ bool Batch::add_folded(const Op& n, ValueOf value_of) {
   for (size_t k = 0; k < results_.size(); ++k)
     if (results_[k]) results_[k] = b.reshape(results_[k], result(k));
   return true;
+}
+
+// Batch rules of many ops: of those whose operands broadcast, of those whose operands do not, and
+// of those that work along an axis.
+template <class Op>
+bool batch_aligned(Batch& v, const Op& n) {
+  return v.add_aligned(n);
+}
+template <class Op>
+bool batch_all(Batch& v, const Op& n) {
+  return v.add_all(n);
+}
+template <class Op>
+bool batch_along_axis(Batch& v, const Op& one) {
+  Op n = one;
+  n.axis = Batch::axis(n.axis);
+  return v.add_all(n);
 }
 
 // The words that a string attribute accepts, or the dtypes that a dtype attribute accepts, separated

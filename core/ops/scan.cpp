@@ -18,11 +18,9 @@ void cumsum_grad(Grad& g, const op::cumsum& n) {
                   .axis = n.axis, .exclusive = n.exclusive, .reverse = !n.reverse, .x = g.dy()}));
 }
 
-bool cumsum_batch(Batch& v, const op::cumsum& n) { return v.add_along_axis(n); }
-
 constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape,
                                      .grad = cumsum_grad,
-                                     .batch = cumsum_batch,
+                                     .batch = batch_along_axis<op::cumsum>,
                                      .flops = no_products,
                                      .bytes = each_once};
 

@@ -139,11 +139,9 @@ void concat_grad(Grad& g, const op::concat& n) {
   }
 }
 
-bool concat_batch(Batch& v, const op::concat& n) { return v.add_along_axis(n); }
-
 constexpr Record<op::concat> kConcat{.shape = concat_shape,
                                      .grad = concat_grad,
-                                     .batch = concat_batch,
+                                     .batch = batch_along_axis<op::concat>,
                                      .flops = no_products,
                                      .bytes = each_once};
 

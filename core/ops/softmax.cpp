@@ -32,15 +32,10 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   return true;
 }
 
-template <class Op>
-bool axis_batch(Batch& v, const Op& n) {
-  return v.add_along_axis(n);
-}
-
 constexpr Record<op::softmax> kSoftmax{.shape = softmax_shape,
                                        .grad = softmax_grad,
                                        .lower = softmax_lower,
-                                       .batch = axis_batch<op::softmax>,
+                                       .batch = batch_along_axis<op::softmax>,
                                        .flops = no_products,
                                        .bytes = each_once};
 
@@ -63,11 +58,12 @@ bool softmax_backward_lower(Lower& l, const op::softmax_backward& n) {
   return true;
 }
 
-constexpr Record<op::softmax_backward> kSoftmaxBackward{.shape = softmax_backward_shape,
-                                                        .lower = softmax_backward_lower,
-                                                        .batch = axis_batch<op::softmax_backward>,
-                                                        .flops = no_products,
-                                                        .bytes = each_once};
+constexpr Record<op::softmax_backward> kSoftmaxBackward{
+    .shape = softmax_backward_shape,
+    .lower = softmax_backward_lower,
+    .batch = batch_along_axis<op::softmax_backward>,
+    .flops = no_products,
+    .bytes = each_once};
 
 // ---- cross_entropy
 
