@@ -14,8 +14,6 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
   desc.index = -1;
   try {
     throw;
-  } catch (const StepError& e) {
-    return make_status(e);
   } catch (const DeviceError& e) {
     desc.code = static_cast<tenon_code>(e.code());
     desc.text = c_str(e.what());
@@ -23,7 +21,8 @@ tenon_status* status_of_current_exception(const char* name) noexcept {
     desc.run_id = e.run_id();
     desc.step = e.step();
     desc.index = e.index();
-    return make_status(&desc);
+    const auto* step = dynamic_cast<const StepError*>(&e);
+    return make_status(&desc, step ? &step->at() : nullptr);
   } catch (const Error& e) {
     desc.code = static_cast<tenon_code>(e.code());
     desc.text = c_str(e.what());

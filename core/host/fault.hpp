@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that an app or a test requested (tenon_runtime_fault in tenon_debug.h): calls of plugins fail
-// without reaching the plugin. Without a fault, nothing is counted.
+// Faults that an app or a test requested (tenon_runtime_fault in tenon_debug.h): calls of plugins
+// fail without reaching the plugin. Without a fault, nothing is counted.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,6 @@
 // Creates, registers, reads and releases status objects.
 #include "host/status.hpp"
 
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -71,12 +70,10 @@ Code known_code(tenon_code code) {
     if (!cause->origin.empty()) text += cause->origin + ": ";
     text += cause->text;
   }
-  const bool retryable = (status.flags & TENON_STATUS_RETRYABLE) != 0;
-  if (status.flags & TENON_STATUS_WITHDRAWN)
-    throw Withdrawal(known_code(status.code), text, status.run_id, status.step, status.index,
-                     retryable);
-  throw DeviceError(known_code(status.code), text, status.run_id, status.step, status.index,
-                    retryable);
+  const DeviceError error(known_code(status.code), text, status.run_id, status.step, status.index,
+                          (status.flags & TENON_STATUS_RETRYABLE) != 0);
+  if (status.flags & TENON_STATUS_WITHDRAWN) throw Withdrawal(error);
+  throw error;
 }
 
 void check_with(tenon_status* status, const std::string* prefix) {
@@ -107,7 +104,7 @@ std::string copy_text(tenon_str text) {
   return copy;
 }
 
-tenon_status* make_status(const tenon_status_desc* desc) noexcept {
+tenon_status* make_status(const tenon_status_desc* desc, const FailedNode* at) noexcept {
   Registry& all = registry();
   try {
     auto status = std::make_unique<tenon_status>();
@@ -124,6 +121,7 @@ tenon_status* make_status(const tenon_status_desc* desc) noexcept {
       if (TENON_HAS(tenon_status_desc, desc, run_id)) status->run_id = desc->run_id;
       if (TENON_HAS(tenon_status_desc, desc, step)) status->step = desc->step;
       if (TENON_HAS(tenon_status_desc, desc, index)) status->index = desc->index;
+      if (at) status->at = *at;
     }
     const std::lock_guard lock(all.mutex);
     all.live.insert(status.get());
@@ -131,23 +129,6 @@ tenon_status* make_status(const tenon_status_desc* desc) noexcept {
   } catch (...) {
     return &all.no_memory;
   }
-}
-
-tenon_status* make_status(const StepError& error) noexcept {
-  tenon_status_desc desc{};
-  desc.struct_size = sizeof desc;
-  desc.code = static_cast<tenon_code>(error.code());
-  desc.text = {error.what(), std::strlen(error.what())};
-  desc.flags = error.retryable() ? TENON_STATUS_RETRYABLE : 0;
-  desc.run_id = error.run_id();
-  desc.step = error.step();
-  desc.index = error.index();
-  tenon_status* const status = make_status(&desc);
-  try {
-    if (status != &registry().no_memory) status->at = error.at();
-  } catch (const std::bad_alloc&) {  // the text says it too
-  }
-  return status;
 }
 
 void release_status(tenon_status* status) noexcept {

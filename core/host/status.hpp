@@ -34,10 +34,11 @@ class DeviceError : public Error {
   bool retryable_;
 };
 
-// A failure of compile with TENON_STATUS_WITHDRAWN: the plugin's next verdict on the node is another.
+// A failure of compile with TENON_STATUS_WITHDRAWN: the plugin's next verdict on the node is
+// another.
 class Withdrawal : public DeviceError {
  public:
-  using DeviceError::DeviceError;
+  explicit Withdrawal(const DeviceError& error) : DeviceError(error) {}
 };
 
 // Where a run failed.
@@ -64,8 +65,11 @@ void check(tenon_status* status);
 // The same with the first words "plugin NAME: SLOT: ".
 void check(tenon_status* status, const Plugin& plugin, const char* slot);
 
-tenon_status* make_status(const tenon_status_desc* desc) noexcept;
-tenon_status* make_status(const StepError& error) noexcept;
+// at: (optional) the node that failed.
+tenon_status* make_status(const tenon_status_desc* desc, const FailedNode* at) noexcept;
+inline tenon_status* make_status(const tenon_status_desc* desc) noexcept {
+  return make_status(desc, nullptr);
+}
 void release_status(tenon_status* status) noexcept;
 tenon_code status_code(const tenon_status* status) noexcept;
 tenon_str status_text(const tenon_status* status) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claims that a device has withdrawn, because a kernel did not build (PluginSpec::withdraws). Nodes
-// of equal form get equal kernels, so a claim is withdrawn for all nodes of its form: op, attributes,
-// types, and the strides and alignments that the kernel's maker saw.
+// of equal form get equal kernels, so a claim is withdrawn for all nodes of its form: op,
+// attributes, types, and the strides and alignments that the kernel's maker saw.
 #pragma once
 
 #include <map>
