@@ -106,8 +106,8 @@ class Store {
   // none has chosen one yet. The first choice stays, also when the entry is removed or replaced.
   std::string home(Space space, const std::string& name) const;
   void keep_home(Space space, const std::string& name, const std::string& device);
-  // The device that the first executable chose which updates the store and has no device named. Later
-  // ones without a named device follow it. Empty: there is none yet.
+  // The device chosen for the first executable that updates the store without a device named by the
+  // app. Later executables without a named device run there too. Empty: none is chosen yet.
   std::string chosen_device() const;
   // Keeps the device unless there is one. Returns the one that is kept.
   std::string keep_chosen_device(const std::string& device);

@@ -65,8 +65,8 @@ class Batcher {
     return now[v.id];
   }
 
-  // While a node is written, the builder has its name and marks. Then it has those of the node around
-  // it again.
+  // While a node is written, the builder has its name and marks. Then it has those of the node
+  // around it again.
   void write_nodes(const Graph& body, std::vector<Mapped>& now) {
     const std::string provenance = b_.provenance;
     const Marks marks = b_.marks;
@@ -137,38 +137,29 @@ class Batcher {
     return node.op->batch(batch, positions);
   }
 
-  // A graph with an input for each operand, and the node over them.
-  struct Alone {
-    Graph graph;
-    NodeInfo node;
-    std::vector<Mapped> now;  // by input
-  };
-  static Alone alone(const NodeInfo& node, std::span<const Batch::Operand> operands) {
-    Alone out{{}, node, {}};
-    for (size_t k = 0; k < operands.size(); ++k) {
-      if (!operands[k].value) continue;
-      out.node.operands[k] = out.graph.input(std::to_string(k), operands[k].type);
-      out.now.push_back({operands[k].value, operands[k].batched});
-    }
-    return out;
-  }
-
   bool by_decomposition(const NodeInfo& node, std::span<const Batch::Operand> operands,
                         std::vector<Value>& results) {
     if (!node.op->lower) return false;
-    Alone one = alone(node, operands);
+    // A graph of the node alone, for one example, with an input for each operand.
+    Graph graph;
+    NodeInfo one = node;
+    std::vector<Mapped> now;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (!operands[k].value) continue;
+      one.operands[k] = graph.input(std::to_string(k), operands[k].type);
+      now.push_back({operands[k].value, operands[k].batched});
+    }
     std::vector<Value> made;
-    Builder inside(one.graph, node.provenance.empty() ? node.op->name() : node.provenance);
+    Builder inside(graph, node.provenance.empty() ? node.op->name() : node.provenance);
     inside.marks = node;
-    if (!lower_into(inside, one.node, made)) return false;
+    if (!lower_into(inside, one, made)) return false;
     if (++rounds_ > kMostRounds)
       fail(Code::invalid_argument, b_.provenance, ": its decomposition does not come to an end");
-    std::vector<Mapped> now = one.now;
-    now.resize(one.graph.value_count());
-    write_nodes(one.graph, now);
+    now.resize(graph.value_count());
+    write_nodes(graph, now);
     --rounds_;
     for (size_t k = 0; k < results.size(); ++k)
-      if (made[k]) results[k] = all(mapped(one.graph, made[k], now));
+      if (made[k]) results[k] = all(mapped(graph, made[k], now));
     return true;
   }
 
@@ -239,17 +230,17 @@ class Batcher {
     }
     // The same where perhaps none runs it. Then the operands are numbers that most functions take,
     // and no gradient reaches the given ones.
-    Mapped or_number(const Mapped& m) const {
+    Mapped or_number(const Mapped& m) {
       const DType t = b_.dtype(m.value);
       if (!first_ || !has_arithmetic(t)) return m;
-      const Value any = b_.reduce("any", runs_, {0}, false);
+      if (!any_) any_ = b_.reduce("any", runs_, {0}, false);
       const Value number = is_float(t) ? b_.scalar(t, 1) : b_.scalar_int(t, 0);
-      return {b_.where(any, m.batched ? batched(m.value) : m.value, number), m.batched};
+      return {b_.where(any_, m.batched ? batched(m.value) : m.value, number), m.batched};
     }
 
    private:
     Builder& b_;
-    Value runs_, first_{};
+    Value runs_, first_{}, any_{};
   };
 
   void write_control(const Graph& body, const NodeInfo& node,
@@ -283,14 +274,19 @@ class Batcher {
       if (node.outputs[k]) results[k] = made.at(k);
   }
 
+  // Replaces values of the body by those of the new graph, and adds which of them are batched.
+  static void replace(std::vector<Value>& values, std::span<const Mapped> by,
+                      std::vector<bool>& batched) {
+    for (size_t k = 0; k < by.size(); ++k) {
+      values[k] = by[k].value;
+      batched.push_back(by[k].batched);
+    }
+  }
+
   std::vector<Value> branch(Control control, Mapped cond, std::span<const Mapped> xs) {
     if (cond.batched) return both_branches(control, flags(*this, b_, cond), xs);
     std::vector<bool> batched;
-    control.captured.clear();
-    for (const Mapped& m : xs) {
-      batched.push_back(m.batched);
-      control.captured.push_back(m.value);
-    }
+    replace(control.captured, xs, batched);
     control.cond = cond.value;
     for (FunctionAttr& f : control.functions) f = function_of(*f, batched);
     return add_control(b_, control, control.functions[0]->outputs().size()).outputs;
@@ -301,7 +297,7 @@ class Batcher {
                                    std::span<const Mapped> xs) {
     std::vector<Mapped> results[2];
     for (const bool yes : {true, false}) {
-      const Safe safe(b_, yes ? chosen : b_.logical("not", chosen));
+      Safe safe(b_, yes ? chosen : b_.logical("not", chosen));
       std::vector<Mapped> operands;
       for (const Mapped& m : xs) operands.push_back(safe.or_number(m));
       results[yes] = write(*control.functions[yes ? 0 : 1], operands);
@@ -316,16 +312,11 @@ class Batcher {
   std::vector<Value> trips(Control control, std::span<const Mapped> carry,
                            std::span<const Mapped> xs, std::span<const Mapped> captured) {
     std::vector<bool> batched(carry.size(), true);
-    control.carry.clear(), control.xs.clear(), control.captured.clear();
-    for (const Mapped& m : carry) control.carry.push_back(all(m));
-    for (const Mapped& m : xs) {
-      control.xs.push_back(m.batched ? move_axis(b_, m.value, 0, 1) : m.value);
-      batched.push_back(m.batched);
-    }
-    for (const Mapped& m : captured) {
-      control.captured.push_back(m.value);
-      batched.push_back(m.batched);
-    }
+    for (size_t k = 0; k < carry.size(); ++k) control.carry[k] = all(carry[k]);
+    replace(control.xs, xs, batched);
+    for (size_t k = 0; k < xs.size(); ++k)
+      if (xs[k].batched) control.xs[k] = move_axis(b_, xs[k].value, 0, 1);
+    replace(control.captured, captured, batched);
     control.functions[0] = function_of(*control.functions[0], batched);
     std::vector<Value> out =
         add_control(b_, control, control.functions[0]->outputs().size()).outputs;
@@ -377,8 +368,7 @@ class Batcher {
 
     control.carry = {active};
     for (const Mapped& m : begin) control.carry.push_back(m.value);
-    control.captured.clear();
-    for (const Mapped& m : captured) control.captured.push_back(m.value);
+    for (size_t k = 0; k < captured.size(); ++k) control.captured[k] = captured[k].value;
     control.functions = {std::make_shared<const Graph>(std::move(ask)),
                          std::make_shared<const Graph>(std::move(trip))};
     std::vector<Value> out = add_control(b_, control, carry.size() + 1).outputs;

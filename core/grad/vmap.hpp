@@ -8,8 +8,9 @@
 
 namespace tenon::core {
 
-// Types must be numeric and functions bound. Also in functions. Requests for gradients inside a body
-// are expanded first; those of the graph stay, and pass through what is written here.
+// Types must be numeric and functions bound. Requests inside functions of control flow are replaced
+// too. Requests for gradients inside a body are expanded first; those of the graph stay, and pass
+// through what is written here.
 Graph expand_vmaps(const Graph& graph);
 
 }  // namespace tenon::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request for a body over a batch of examples: a node until shapes are numeric, then replaced by
-// the ops of the body with one more axis (core/grad/vmap.cpp).
+// The request for a body over a batch of examples: a node until shapes are numeric, then replaced
+// by the ops of the body with one more axis (core/grad/vmap.cpp).
 #include "ops/vmap.hpp"
 
 #include "ops/control.hpp"
