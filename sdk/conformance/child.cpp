@@ -72,8 +72,8 @@ struct Pipe {
   _exit(127);
 }
 
-// Calls take(bytes) with what has come; closes the descriptor at its end. A child that writes without
-// pause does not keep the others waiting.
+// Calls take(bytes) with what has come; closes the descriptor at its end. A child that writes
+// without pause does not keep the others waiting.
 template <class Take>
 void drain(int& descriptor, Take take) {
   char bytes[16384];

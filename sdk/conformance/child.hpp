@@ -11,7 +11,8 @@
 
 namespace tenon::conform {
 
-// Output of a child, cut into sections at kMark: the text of each case, and the text outside of cases.
+// Output of a child, cut into sections at kMark: the text of each case, and the text outside of
+// cases.
 class Output {
  public:
   void add(std::string_view bytes);

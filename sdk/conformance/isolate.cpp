@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs cases in child processes. A child reports where each case begins and ends; a child that ends early or takes too
-// long gives its case a result, and the cases after it go to a new child.
+// Runs cases in child processes. A child reports where each case begins and ends; a child that ends
+// early or takes too long gives its case a result, and the cases after it go to a new child.
 #include <poll.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ struct Running {
   std::string hung{};            // the case that ran then
   std::string error{};           // a message U or X
   bool finished = false, late = false;
-  bool stuck = false;  // it does not even die
+  bool stuck = false;  // it was killed, and is still there
 };
 
 class Isolation {
@@ -123,24 +123,35 @@ class Isolation {
         if (kind == 'E') take(r, text);
         if (kind == 'U') throw Usage(nlohmann::json::parse(text).get<std::string>());
         if (kind == 'X') r.error = nlohmann::json::parse(text).get<std::string>();
-      } catch (const nlohmann::json::exception&) {  // a plugin wrote to the descriptor
-        r.error = "its process sent a message that is none: " + text.substr(0, 80);
+      } catch (const nlohmann::json::exception&) {
+        not_ours(r, text);
       }
     }
+  }
+
+  // A plugin wrote to the descriptor.
+  static void not_ours(Running& r, const std::string& text) {
+    r.error = "its process sent a message that tenon_conform does not send: " + text.substr(0, 80);
   }
 
   void take(Running& r, const std::string& text) {
     give(r);
     const auto json = nlohmann::json::parse(text);
-    r.held = Result{.id = json["id"],
-                    .sentence = json["sentence"],
+    const std::string id = json.at("id");
+    const int outcome = json.at("outcome");
+    const bool fits = std::ranges::find(r.job.ids, id) != r.job.ids.end() &&
+                      std::ranges::find(r.ended, id) == r.ended.end() && outcome >= 0 &&
+                      outcome <= static_cast<int>(Outcome::skip);
+    if (!fits) return not_ours(r, text);
+    r.held = Result{.id = id,
+                    .sentence = json.at("sentence"),
                     .family = r.job.row->family,
-                    .outcome = static_cast<Outcome>(json["outcome"].get<int>()),
-                    .reason = json["reason"],
-                    .milliseconds = json["milliseconds"],
-                    .joined = json["joined"],
-                    .own_joined = json["own_joined"],
-                    .refused = json["refused"]};
+                    .outcome = static_cast<Outcome>(outcome),
+                    .reason = json.at("reason"),
+                    .milliseconds = json.at("milliseconds"),
+                    .joined = json.at("joined"),
+                    .own_joined = json.at("own_joined"),
+                    .refused = json.at("refused")};
     std::string output = r.child.text().take();
     if (r.held->outcome == Outcome::fail) r.held->output = std::move(output);
     r.ended.push_back(r.held->id);

@@ -82,7 +82,8 @@ Tolerance sum_of(int64_t terms);      // 2 log2 n + 16
 Tolerance product_of(int64_t terms);  // 2 sqrt K + 16
 constexpr Tolerance scaled(double factor) { return {.factor = factor}; }
 
-// What a device must do for a case, each level with those before it; README.md says when a device reaches one.
+// What a device must do for a case, each level with those before it; README.md says when a device
+// reaches one.
 //   primitive  an op, or a kind of one, without a decomposition
 //   core       an op of tenon that has a decomposition
 //   full       all else: control flow, registered ops, gradients, fusion

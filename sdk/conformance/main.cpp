@@ -46,13 +46,13 @@ class Collector {
         at_.emplace(one.id, entries_.size());
         entries_.push_back({&c, &one, {}, find_known(known, one)});
       }
-    come_.resize(entries_.size());
+    arrived_.resize(entries_.size());
   }
 
   void take(Result r) {
     const size_t k = at_.at(r.id);
     Entry& e = entries_[k];
-    come_[k] = true;
+    arrived_[k] = true;
     ++done_;
     e.result = std::move(r);
     if (e.result.is_void()) return;
@@ -66,11 +66,11 @@ class Collector {
     progress_.show(done_, bad_);
   }
 
-  // What came, without what turned out to have nothing to prove.
+  // Moves the results to the report, without those of cases that had nothing to prove.
   void move_to(Report& report) {
     progress_.clear();
     for (size_t k = 0; k < entries_.size(); ++k) {
-      if (!come_[k])
+      if (!arrived_[k])
         ++report.not_run;
       else if (!entries_[k].result.is_void())
         report.entries.push_back(std::move(entries_[k]));
@@ -82,7 +82,7 @@ class Collector {
   bool quiet_;
   Progress progress_;
   std::vector<Entry> entries_{};
-  std::vector<bool> come_{};
+  std::vector<bool> arrived_{};
   std::unordered_map<std::string, size_t> at_{};
   size_t done_ = 0, bad_ = 0;
 };

@@ -111,12 +111,12 @@ void set_isolate(Options& o, const std::string& text) {
   o.isolate = text == "case" ? Isolate::one : Isolate::group;
 }
 
-// The words that go to children too. false: not one of them.
+// Options that go to children too. Returns false for others.
 bool read_how(Options& o, const std::string& name, const std::function<std::string()>& value) {
-  std::string given;
-  const auto take = [&]() -> const std::string& { return given = value(); };
+  std::vector<std::string> words = {name};
+  const auto take = [&]() -> const std::string& { return words.emplace_back(value()); };
   if (name == "--plugin")
-    o.runtime.plugin_files.push_back(given = std::filesystem::absolute(value()));
+    o.runtime.plugin_files.push_back(words.emplace_back(std::filesystem::absolute(value())));
   else if (name == "--device")
     o.device = take();
   else if (name == "--oracle-device")
@@ -126,9 +126,10 @@ bool read_how(Options& o, const std::string& name, const std::function<std::stri
   else if (name == "--exec")
     set_exec(o.modes, take());
   else if (name == "--compile") {
-    if (take() != "jit" && given != "aot")
-      throw Usage("--compile: expected jit or aot, got '" + given + "'");
-    o.modes.aot = given == "aot";
+    const std::string& mode = take();
+    if (mode != "jit" && mode != "aot")
+      throw Usage("--compile: expected jit or aot, got '" + mode + "'");
+    o.modes.aot = mode == "aot";
   } else if (name == "--fusion")
     o.fusion = true;
   else if (name == "--run-only")
@@ -139,8 +140,7 @@ bool read_how(Options& o, const std::string& name, const std::function<std::stri
     o.partial = true;
   else
     return false;
-  o.how.push_back(name);
-  if (!given.empty()) o.how.push_back(given);
+  o.how.insert(o.how.end(), words.begin(), words.end());
   return true;
 }
 

@@ -35,8 +35,8 @@ struct Options {
   bool verbose = false, fusion = false, floors = false, run_only = false, bind = false;
   bool quick = false;
   bool worker = false;  // a child of --isolate, see isolate.cpp
-  // The words that say where and how cases run, but not which ones: for children, and for a command that repeats a
-  // case.
+  // The words that say where and how cases run, but not which ones: for children, and for a command
+  // that repeats a case.
   std::vector<std::string> how{};
 
   bool has_elements() const { return elements != std::numeric_limits<int64_t>::max(); }

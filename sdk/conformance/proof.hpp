@@ -40,7 +40,8 @@ struct Bench {  // where the proofs run
   std::function<void(const Result& result)> end{};
 };
 
-// One proof of a row. Both names are unique, and stay as they are when cases are added or reordered.
+// One proof of a row. Both names are unique, and stay as they are when cases are added or
+// reordered.
 struct Case {
   std::string id;           // softmax-f16-strided
   std::string requirement;  // op.softmax.softmax.strided.f16
@@ -87,8 +88,8 @@ struct Ran {
 Ran run_case(const Bench& bench, CaseBuilder& b, const ExecutableOptions& options);
 // The row's id with its dtype.
 std::string stem(const CaseRow& row, tenon_dtype dtype);
-// "op.FAMILY.ROW.PROOF", and the dtype if it is not NONE. Unlike a case's id, it does not depend on the row's other
-// dtypes.
+// "op.FAMILY.ROW.PROOF", and the dtype if it is not NONE. Unlike a case's id, it does not depend on
+// the row's other dtypes.
 std::string requirement(const FamilyRow& row, std::string_view proof, tenon_dtype dtype);
 // Of a report's nodes, how many the device has no kernel for.
 size_t decomposed_count(const std::string& report);

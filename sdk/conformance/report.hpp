@@ -28,7 +28,7 @@ struct Totals {
   size_t unexpected_pass = 0, expected_failure = 0;
   void add(const Entry& e);
   size_t all() const;
-  // Of these the run fails.
+  // The results that make the run fail.
   size_t bad() const { return fail + crash + hang + unexpected_pass; }
 };
 
@@ -62,8 +62,9 @@ std::string summary_of(const Report& report);
 std::string json_of(const Report& report);
 std::string junit_of(const Report& report);
 
-// Writes a file as a whole: into a temporary file beside it, which then gets its name. "-" is standard output. A device
-// or a pipe is written in place. Throws std::runtime_error, and an older file stays as it was.
+// Writes a file as a whole: into a temporary file beside it, which then gets its name. "-" is
+// standard output. A device or a pipe is written in place. Throws std::runtime_error, and an older
+// file stays as it was.
 void write_file(const std::string& option, const std::string& file, const std::string& text);
 // Throws if no file can be made there.
 void check_writable(const std::string& option, const std::string& file);

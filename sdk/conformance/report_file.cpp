@@ -243,11 +243,15 @@ void write_file(const std::string& option, const std::string& file, const std::s
     return;
   }
   const std::string target = target_of(file);
-  const std::string temporary = target + "." + std::to_string(::getpid()) + ".tmp";
-  errno = put(temporary, O_CREAT | O_EXCL, text);
-  if (errno == 0 && ::rename(temporary.c_str(), target.c_str()) == 0) return;
-  const int error = errno;
-  ::unlink(temporary.c_str());
+  std::string temporary;
+  int error = EEXIST;  // a file of another process is left alone
+  for (int attempt = 0; error == EEXIST && attempt < 100; ++attempt) {
+    temporary = target + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    error = put(temporary, O_CREAT | O_EXCL, text);
+  }
+  if (error == 0 && ::rename(temporary.c_str(), target.c_str()) == 0) return;
+  if (error == 0) error = errno;
+  if (error != EEXIST) ::unlink(temporary.c_str());
   errno = error;
   cannot_write(option, file);
 }

@@ -14,7 +14,7 @@
 namespace tenon::conform {
 namespace {
 
-// A device that is not there is one mistake, not a failure of every case.
+// Before the first case: a device that does not exist is one error, not a failure of each case.
 void check_device(const Runtime& runtime, const std::string& id) {
   std::string known;
   for (const DeviceEntry& d : runtime.devices()) {

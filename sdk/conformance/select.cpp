@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves out cases. Each choice depends on the suite and the options alone, so it is the same on every machine.
+// Leaves out cases. Each choice depends on the suite and the options alone, so it is the same on
+// every machine.
 #include "select.hpp"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ std::vector<size_t> in_order(size_t n) {
   return out;
 }
 
-// What --quick covers. Each feature names its family, so what is chosen of a family does not depend on the others.
+// What --quick covers. Each feature names its family, so what is chosen of a family does not depend
+// on the others.
 std::vector<std::string> features(const Chosen& c) {
   const std::string family = std::string(c.unit.row->family) + " ";
   const bool is_error = c.unit.row->row.error != TENON_OK;
@@ -44,8 +46,8 @@ std::vector<std::string> features(const Chosen& c) {
   return out;
 }
 
-// From small to large, each unit that has a feature which none before it has. Units with a tensor without elements come
-// last: they show little of an op.
+// From small to large, each unit that has a feature which none before it has. Units with a tensor
+// without elements come last: they show little of an op.
 void keep_quick(std::vector<Chosen>& units) {
   std::vector<size_t> order = in_order(units.size());
   std::ranges::stable_sort(order, {}, [&](size_t k) {
@@ -60,7 +62,8 @@ void keep_quick(std::vector<Chosen>& units) {
   std::erase_if(units, [&](const Chosen&) { return !keep[k++]; });
 }
 
-// About the time of a unit: a start-up per case, then its elements. A gradient runs its graph many times.
+// About the time of a unit: a start-up per case, then its elements. A gradient runs its graph many
+// times.
 double cost(const Chosen& c) {
   const double runs = c.unit.dtype == TENON_DTYPE_NONE ? 50 : 1;
   return static_cast<double>(c.facts.cases.size()) *

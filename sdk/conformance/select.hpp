@@ -36,7 +36,8 @@ Selection select(const Options& options, const Suite& suite);
 struct Known {
   std::string glob, reason;
 };
-// Throws Usage if the file is not readable. all_families: also if an entry matches no case of the suite.
+// Throws Usage if the file is not readable. all_families: also if an entry matches no case of the
+// suite.
 std::vector<Known> read_known(const std::string& file, const Selection& selection,
                               bool all_families);
 // The entry that names the case, or nullptr.

@@ -44,16 +44,20 @@ void on_timeout(int) {
   _exit(1);
 }
 
-std::string text_of(const Result& r) {
-  const nlohmann::json json{{"id", r.id},
-                            {"sentence", r.sentence},
-                            {"outcome", static_cast<int>(r.outcome)},
-                            {"reason", r.reason},
-                            {"milliseconds", r.milliseconds},
-                            {"joined", r.joined},
-                            {"own_joined", r.own_joined},
-                            {"refused", r.refused}};
+// A text may have several lines; a message has one.
+std::string line_of(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string line_of(const Result& r) {
+  return line_of(nlohmann::json{{"id", r.id},
+                                {"sentence", r.sentence},
+                                {"outcome", static_cast<int>(r.outcome)},
+                                {"reason", r.reason},
+                                {"milliseconds", r.milliseconds},
+                                {"joined", r.joined},
+                                {"own_joined", r.own_joined},
+                                {"refused", r.refused}});
 }
 
 void run_cases(const Options& o) {
@@ -67,7 +71,7 @@ void run_cases(const Options& o) {
   };
   bench.end = [](const Result& r) {
     mark();
-    send('E', text_of(r));
+    send('E', line_of(r));
   };
   send('R');
   const std::set<std::string> ids(o.globs.begin(), o.globs.end());
@@ -84,11 +88,6 @@ void run_cases(const Options& o) {
 }
 
 }  // namespace
-
-// A text of several lines as one.
-static std::string line_of(const char* text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 int work(const Options& o) {
   struct sigaction action {};
