@@ -5,8 +5,8 @@
 //
 // Each case is a body. Its results for a batch must be those of three runs with an example each:
 // with all operands batched along different axes, and with some of them the same for all examples;
-// of an empty batch, empty ones; also its gradients, taken inside the body and through the batch. Forward derivatives must agree
-// with the reverse mode: <u, J·t> = <Jᵀ·u, t>.
+// of an empty batch, empty ones; also its gradients, taken inside the body and through the batch.
+// Forward derivatives must agree with the reverse mode: <u, J·t> = <Jᵀ·u, t>.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -356,18 +356,13 @@ class Case {
       std::vector<Value> ts, us;
       for (size_t k = 0; k < xs.size(); ++k) ts.push_back(beside("t" + std::to_string(k), xs[k]));
       for (size_t k = 0; k < ys.size(); ++k) us.push_back(beside("u" + std::to_string(k), ys[k]));
-      const auto inner = [&](const std::vector<Value>& as, const std::vector<Value>& bs) {
+      // The sum of products, or of their magnitudes.
+      const auto inner = [&](const std::vector<Value>& as, const std::vector<Value>& bs,
+                             bool magnitudes = false) {
         Value sum;
         for (size_t k = 0; k < as.size(); ++k) {
-          const Value part = g.sum(as[k] * bs[k]);
-          sum = sum ? sum + part : part;
-        }
-        return sum;
-      };
-      const auto size = [&](const std::vector<Value>& as, const std::vector<Value>& bs) {
-        Value sum;
-        for (size_t k = 0; k < as.size(); ++k) {
-          const Value part = g.sum(g.abs(as[k] * bs[k]));
+          const Value products = as[k] * bs[k];
+          const Value part = g.sum(magnitudes ? g.abs(products) : products);
           sum = sum ? sum + part : part;
         }
         return sum;
@@ -376,7 +371,7 @@ class Case {
       const std::vector<Value> back = g.gradients(inner(ys, us), xs);
       g.output("forward of all", inner(moved, us));
       g.output("reverse of all", inner(back, ts));
-      g.output("size of all", size(moved, us) + size(back, ts));
+      g.output("size of all", inner(moved, us, true) + inner(back, ts, true));
       const Tensors got = run(runtime_, g, inputs);
       const double forward = got.at("forward of all").real(0);
       const double reverse = got.at("reverse of all").real(0);
