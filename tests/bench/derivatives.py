@@ -7,9 +7,10 @@ each_gradient: the gradients of all weights of a network, for each example. each
 its input. jvp: the outputs of a batch along tangents of input and weights. hvp: the Hessian of the batch's loss by the first
 weight, times a vector. Each round times torch.func eager, torch.func compiled, and tenon. A ratio is tenon's time over the
 better of the two (below 1 tenon is faster); the table shows the medians of the rounds. Needs torch for this Python."""
-import argparse, pathlib, re, statistics, tempfile, time
+import pathlib, re, statistics, tempfile
 
 import isa
+import peer_rounds
 from compare_lm import cpu_model
 from compare_torch import bench, load_peer
 
@@ -127,27 +128,8 @@ def peers(torch, case, size):
     return [lambda f=f: f(*arguments) for f in (function, compiled)]
 
 
-def theirs(function, seconds):
-    for _ in range(2):
-        function()
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        function()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin_dir")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=".*", help="cases whose name matches: jvp_16x64x64x10")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    parser.add_argument("--keep", help="write the graphs to this folder and keep them")
-    isa.add_option(parser)
-    a = parser.parse_args()
+    a = peer_rounds.parser(__doc__, "jvp_16x64x64x10").parse_args()
     capped = isa.cap(a.isa)
     peer = load_peer(a.threads)
     print(f"{cpu_model()}{capped}, {a.threads} threads, f32; PyTorch {peer.torch.__version__}; {a.rounds} rounds; times in ms\n\n"
@@ -164,7 +146,7 @@ def main():
             functions, rounds = peers(peer.torch, name, size), []
             for _ in range(a.rounds):
                 ours = bench(a, ["--no-ceilings", "--seconds", str(a.seconds), str(file)])[0]["median_us"]
-                rounds.append([ours] + [theirs(f, a.seconds) for f in functions])
+                rounds.append([ours] + [peer_rounds.measure(f, a.seconds)[0] for f in functions])
             times = [statistics.median(r[side] for r in rounds) / 1e3 for side in range(3)]
             ratio = statistics.median(r[0] / min(r[1:]) for r in rounds)
             print(f"| {case} | {' | '.join(f'{t:.3f}' for t in times)} | {ratio:.2f} |", flush=True)

@@ -9,9 +9,10 @@ Each round times both forms of tenon, the loop, and torch.nn.LSTM or GRU. A rati
 tenon is faster), the table shows the medians of the rounds. The last ratio compares the fastest run of tenon (of both
 forms) with the fastest run of the loop. On a machine with other work, PyTorch's threads lose much time waiting for each
 other, unless OMP_WAIT_POLICY=PASSIVE and GOMP_SPINCOUNT=0 are set. Needs torch for this Python."""
-import argparse, pathlib, re, statistics, tempfile, time
+import pathlib, re, statistics, tempfile
 
 import isa
+import peer_rounds
 from compare_lm import cpu_model
 from compare_torch import bench, load_peer
 
@@ -123,27 +124,8 @@ def ours(a, words):
     return row["median_us"], row["best_us"]
 
 
-def theirs(function, seconds):
-    for _ in range(2):
-        function()
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        function()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times), min(times)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin_dir")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=".*", help="cases whose name matches: lstm_64x32x256x256_step")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    parser.add_argument("--keep", help="write the graphs to this folder and keep them")
-    isa.add_option(parser)
-    a = parser.parse_args()
+    a = peer_rounds.parser(__doc__, "lstm_64x32x256x256_step").parse_args()
     capped = isa.cap(a.isa)
     peer = load_peer(a.threads)
     print(f"{cpu_model()}{capped}, {a.threads} threads, f32; PyTorch {peer.torch.__version__} eager; "
@@ -166,7 +148,7 @@ def main():
             fills = [w for n in ("w_ih", "w_hh", "b_ih", "b_hh") for w in ("--fill", f"{n}={-most}:{most}")]
             functions, rounds = peers(peer.torch, kind, size, step), []
             for _ in range(a.rounds):
-                rounds.append([ours(a, [*fills, str(f)]) for f in files] + [theirs(f, a.seconds) for f in functions])
+                rounds.append([ours(a, [*fills, str(f)]) for f in files] + [peer_rounds.measure(f, a.seconds) for f in functions])
             times = [statistics.median(r[side][0] for r in rounds) / 1e3 for side in range(4)]
             ratio = [statistics.median(r[us][0] / r[them][0] for r in rounds) for us, them in ((0, 2), (1, 2), (1, 3))]
             best = [min(r[side][1] for r in rounds) for side in range(4)]
