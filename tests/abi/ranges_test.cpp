@@ -3,10 +3,8 @@
 // enqueued in named ranges while a profiler is attached, and as they are while none is.
 #define TENON_ENTRY_SYMBOL ranging_entry
 #include <doctest/doctest.h>
-#include <tenon/stream_plugin.hpp>
 
-#include <cstring>
-
+#include "at_once.hpp"
 #include "fake_host.hpp"
 
 namespace tenon::test {
@@ -22,38 +20,8 @@ using Floats = std::vector<float>;
 bool attached = false;
 std::vector<std::string> heard;
 
-class Ranging final : public sdk::StreamDevice {
+class Ranging final : public AtOnce {
  public:
-  bool has_addresses() const override { return true; }
-  void* allocate(uint64_t bytes, uint64_t alignment) override {
-    return ::operator new(bytes, std::align_val_t(alignment));
-  }
-  void deallocate(void* memory, uint64_t) noexcept override {
-    ::operator delete(memory, std::align_val_t(64));
-  }
-  void* stream_create() override { return this; }
-  void stream_destroy(void*) noexcept override {}
-  void stream_synchronize(void*) override {}
-  void stream_wait(void*, void*) override {}
-  void* event_create() override { return this; }
-  void event_destroy(void*) noexcept override {}
-  void event_record(void*, void*) override {}
-  bool event_done(void*) override { return true; }
-  void event_synchronize(void*) override {}
-  void event_on_done(void*, void (*callback)(void*), void* user) override { callback(user); }
-  void write(sdk::Place target, const void* source, uint64_t size, void*) override {
-    std::memcpy(target.address(), source, size);
-  }
-  void read(void* target, sdk::Place source, uint64_t size, void*) override {
-    std::memcpy(target, source.address(), size);
-  }
-  void copy(sdk::Place target, StreamDevice&, sdk::Place source, uint64_t size, void*) override {
-    std::memcpy(target.address(), source.address(), size);
-  }
-  ErrorWord error_word_create() override { return {}; }
-  void error_word_destroy(const ErrorWord&) noexcept override {}
-  void error_word_reset(const ErrorWord&, void*) override {}
-  void error_word_fetch(const ErrorWord&, void*) override {}
   bool shows_ranges() const override { return attached; }
   void range_begin(const std::string& name) override { heard.push_back("+" + name); }
   void range_end() noexcept override { heard.emplace_back("-"); }

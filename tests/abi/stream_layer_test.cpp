@@ -3,10 +3,8 @@
 // addresses or as handles with offsets, derived weights, and rows that belong to host memory.
 #define TENON_ENTRY_SYMBOL placing_entry
 #include <doctest/doctest.h>
-#include <tenon/stream_plugin.hpp>
 
-#include <cstring>
-
+#include "at_once.hpp"
 #include "fake_host.hpp"
 
 namespace tenon::test {
@@ -24,51 +22,23 @@ using Floats = std::vector<float>;
 bool with_addresses = false;  // of devices that are opened from here on
 
 // Handles are the index of a block, plus 1, in a table of this device.
-class Placing final : public sdk::StreamDevice {
+class Placing final : public AtOnce {
  public:
   bool has_addresses() const override { return addresses_; }
   void* allocate(uint64_t bytes, uint64_t alignment) override {
-    void* memory = ::operator new(bytes, std::align_val_t(alignment));
+    void* memory = AtOnce::allocate(bytes, alignment);
     if (addresses_) return memory;
     blocks_.push_back(memory);
     return reinterpret_cast<void*>(blocks_.size());
   }
-  void deallocate(void* memory, uint64_t) noexcept override {
-    ::operator delete(at({memory, 0}), std::align_val_t(64));
+  void deallocate(void* memory, uint64_t size) noexcept override {
+    AtOnce::deallocate(at({memory, 0}), size);
   }
-  unsigned char* at(Place place) const {
-    if (addresses_) return static_cast<unsigned char*>(place.address());
+  unsigned char* at(Place place) const override {
+    if (addresses_) return AtOnce::at(place);
     return static_cast<unsigned char*>(blocks_.at(reinterpret_cast<size_t>(place.handle) - 1)) +
            place.offset;
   }
-  void* stream_create() override {
-    ++streams;
-    return this;
-  }
-  void stream_destroy(void*) noexcept override { --streams; }
-  void stream_synchronize(void*) override {}
-  void stream_wait(void*, void*) override {}
-  void* event_create() override { return this; }
-  void event_destroy(void*) noexcept override {}
-  void event_record(void*, void*) override {}
-  bool event_done(void*) override { return true; }
-  void event_synchronize(void*) override {}
-  void event_on_done(void*, void (*callback)(void*), void* user) override { callback(user); }
-  void write(Place target, const void* source, uint64_t size, void*) override {
-    std::memcpy(at(target), source, size);
-  }
-  void read(void* target, Place source, uint64_t size, void*) override {
-    std::memcpy(target, at(source), size);
-  }
-  void copy(Place target, StreamDevice&, Place source, uint64_t size, void*) override {
-    std::memcpy(at(target), at(source), size);
-  }
-  ErrorWord error_word_create() override { return {}; }
-  void error_word_destroy(const ErrorWord&) noexcept override {}
-  void error_word_reset(const ErrorWord&, void*) override {}
-  void error_word_fetch(const ErrorWord&, void*) override {}
-
-  int streams = 0;
 
  private:
   const bool addresses_ = with_addresses;
