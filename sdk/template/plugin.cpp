@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name, version, device, and the table of kernels: all that the host is told. The memory is in
+// Name, version, device, and the table of kernels: all that the host sees. The memory is in
 // device.cpp.
 #include <unistd.h>
 #include <tenon/plugin.hpp>

@@ -13,7 +13,8 @@ namespace op = sdk::op;
 // copy.cpp: a kernel with code of its own, as all of a real backend are.
 Kernel make_copy(const op::copy&, const Node&);
 
-// loops.cpp: a kernel whose code is that of a maker for host memory. can_fail: it may throw Failure.
+// loops.cpp: a kernel whose code is that of a maker for host memory. can_fail: it may throw
+// Failure.
 Kernel launch_of(Kernel loops, const Node& node, bool can_fail);
 
 // The maker that launches the loops of another maker.

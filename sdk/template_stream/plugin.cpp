@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name, version, device, and the table of kernels: all that the host is told. Memory, streams and
+// Name, version, device, and the table of kernels: all that the host sees. Memory, streams and
 // events are in device.cpp.
 #include <tenon/stream_plugin.hpp>
 
@@ -49,8 +49,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::iota, launched<op::iota, sample::make_iota>>(),
 };
 
-// TENON_DEVICE_LANES: the steps of a program may overlap in several streams. The class orders devices
-// where the app names none: this one is the processor in disguise, so it comes last.
+// TENON_DEVICE_LANES: the steps of a program may overlap in several streams. The class orders
+// devices where the app names none: this one is the processor in disguise, so it comes last.
 static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return {{.kind = "template_stream",
            .name = "a simulated GPU",

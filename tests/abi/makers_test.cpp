@@ -156,7 +156,7 @@ TEST_SUITE("abi/makers") {
     CHECK(norm_images_of(type_of(TENON_DTYPE_F32, {2, 3, 5, 7})).pixels == 35);
   }
 
-  TEST_CASE("broadcast_strides, walk: axes that are missing or of length 1 stand still") {
+  TEST_CASE("broadcast_strides, walk: axes that are missing or of length 1 have stride 0") {
     const Type x = type_of(TENON_DTYPE_F32, {3, 1}), y = type_of(TENON_DTYPE_F32, {2, 3, 2});
     const Dims strides = broadcast_strides(x, y);
     CHECK(std::vector(strides.begin(), strides.begin() + 3) == std::vector<int64_t>{0, 1, 0});

@@ -20,8 +20,8 @@ void require(tenon_status* status) {
   REQUIRE(p.code == TENON_OK);
 }
 
-// Counts callbacks. While it is shut, a callback blocks the thread that makes it, unless this is the
-// thread of the test: an event that is done calls back at once.
+// Counts callbacks. While it is shut, a callback blocks the thread that makes it, unless this is
+// the thread of the test: an event that is done calls back at once.
 class Gate {
  public:
   static void pass(void* gate) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs written with functions of the ops' names and with operators; tensors of the app; f16 and
-// bf16 as C++ types. Expected values are written by hand, or the same graph is written with structs.
+// bf16 as C++ types. Expected values are written by hand, or the same graph is written with
+// structs.
 #include <array>
 #include <cmath>
 #include <limits>

@@ -63,6 +63,28 @@ tenon_code end_of(Context& context) {
   return code;
 }
 
+// Cancels runs of a chain at various times, until three have ended early. Each run ends whole or
+// cancelled, and a run after them is as before.
+void cancel_runs(Subject& s) {
+  const Floats x(160 * 160, 1.0f / 160);
+  s.context.set("x", {160, 160}, x);
+  s.context.run();
+  const Floats expected = s.context.get<float>("y");
+  int cancelled = 0;
+  for (int k = 0; k < 40 && cancelled < 3; ++k) {
+    s.context.run_async();
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + 200 * k));
+    s.context.cancel();
+    const tenon_code code = end_of(s.context);
+    CHECK((code == TENON_OK || code == TENON_CANCELLED));
+    cancelled += code == TENON_CANCELLED;
+    CHECK((code == TENON_OK) == (error_of([&] { s.context.get<float>("y"); }) == "no error"));
+  }
+  CHECK(cancelled == 3);
+  s.context.run();
+  CHECK(s.context.get<float>("y") == expected);
+}
+
 }  // namespace
 
 TEST_CASE("cancel: a loop without end, from another thread") {
@@ -93,24 +115,7 @@ TEST_CASE("cancel: between the steps of one region") {
   for (const std::string device : {"cpu:0", "template:0"}) {
     CAPTURE(device);
     Subject s(device, chain(device == "cpu:0" ? 600 : 40));
-    const Floats x(160 * 160, 1.0f / 160);
-    s.context.set("x", {160, 160}, x);
-    s.context.run();
-    const Floats expected = s.context.get<float>("y");
-    int cancelled = 0;
-    for (int k = 0; k < 40 && cancelled < 3; ++k) {
-      s.context.run_async();
-      std::this_thread::sleep_for(std::chrono::microseconds(500 + 200 * k));
-      s.context.cancel();
-      const tenon_code code = end_of(s.context);
-      CHECK((code == TENON_OK || code == TENON_CANCELLED));
-      cancelled += code == TENON_CANCELLED;
-      CHECK((code == TENON_OK) == (error_of([&] { s.context.get<float>("y"); }) == "no error"));
-    }
-    CHECK(cancelled == 3);
-    // It runs as before afterwards.
-    s.context.run();
-    CHECK(s.context.get<float>("y") == expected);
+    cancel_runs(s);
   }
 }
 
@@ -119,24 +124,8 @@ TEST_CASE("cancel: between regions of two devices") {
   Subject s(
       {.device = "cpu:0,template:0", .pins = {{"*[02468]", "cpu:0"}, {"*[13579]", "template:0"}}},
       chain(40));
-  const Floats x(160 * 160, 1.0f / 160);
-  s.context.set("x", {160, 160}, x);
   CHECK(nlohmann::json::parse(s.executable.report())["regions"].size() > 20);
-  s.context.run();
-  const Floats expected = s.context.get<float>("y");
-  int cancelled = 0;
-  for (int k = 0; k < 40 && cancelled < 3; ++k) {
-    s.context.run_async();
-    std::this_thread::sleep_for(std::chrono::microseconds(500 + 200 * k));
-    s.context.cancel();
-    const tenon_code code = end_of(s.context);
-    CHECK((code == TENON_OK || code == TENON_CANCELLED));
-    cancelled += code == TENON_CANCELLED;
-    CHECK((code == TENON_OK) == (error_of([&] { s.context.get<float>("y"); }) == "no error"));
-  }
-  CHECK(cancelled == 3);
-  s.context.run();
-  CHECK(s.context.get<float>("y") == expected);
+  cancel_runs(s);
 }
 
 TEST_CASE("inputs that are set while a run is in flight are those of the next run") {

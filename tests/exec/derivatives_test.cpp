@@ -443,8 +443,8 @@ TEST_SUITE("exec/derivatives") {
         const Value x = body.input("x", {f64, {}});
         body.output("y", body.if_(body.gt(x, 0), root, negated, {.xs = {x}}));
       }
-      // A bounded loop over a weight that all share, in which an ended example would leave the range
-      // of the root.
+      // A bounded loop over a weight that all share, in which an ended example would leave the
+      // range of the root.
       Graph go("go"), step("step"), loop("loop");
       {
         const Value x = go.input("x", {f64, {}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of every function of the host API in any order, with sound and with nonsensical arguments, on
-// objects that are fresh, empty, failed, or outlive their parents. No call crashes; a failure says
-// why and writes no result; nothing leaks. A function that is missing here fails the test.
+// Calls of every function of the host API in any order, with sound and with nonsensical arguments,
+// on objects that are fresh, empty, failed, or outlive their parents. No call crashes; a failure
+// says why and writes no result; nothing leaks. A function that is missing here fails the test.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes sdk/include/tenon/builders.inl: one member function of Graph for each op of the list, and one for each kind of
-// unary, binary, compare, logical and reduce. Test build.builders compares the file with what this prints.
+// Writes sdk/include/tenon/builders.inl: one member function of Graph for each op of the list, and
+// one for each kind of unary, binary, compare, logical and reduce. Test build.builders compares the
+// file with what this prints.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -63,7 +64,8 @@ Words kinds(std::string_view op) {
   return {};
 }
 
-// "  Node matmul(Value a, Value b, op::matmul rest = {}, std::string_view provenance = {}) {", in lines.
+// "  Node matmul(Value a, Value b, op::matmul rest = {}, std::string_view provenance = {}) {", in
+// lines.
 std::string head(const std::string& name, const Words& parameters) {
   const std::string begin = "  Node " + name + "(";
   std::string out, line = begin;

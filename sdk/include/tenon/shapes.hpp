@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every backend computes from shapes: broadcast operands, walks over elements, axes joined, and
-// the forms of matmul, reduce, pad and narrow. The host has checked the node (backend.h, Trust), so
-// nothing here fails, except pad_mode(). Strides are in elements, with the strides of the operands.
+// What every backend computes from shapes: broadcast operands, walks over elements, axes joined,
+// and the forms of matmul, reduce, pad and narrow. The host has checked the node (backend.h,
+// Trust), so nothing here fails, except pad_mode(). Strides are in elements, with the strides of
+// the operands.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace tenon::sdk {
 
 // ---- Elementwise
 
-// Strides that read x as if it had y's shape: 0 along the axes that x lacks or has a length of 1 in.
+// Strides that read x as if it had y's shape: 0 along the axes that x lacks or has a length of 1
+// in.
 inline Dims broadcast_strides(const Type& x, const Type& y) {
   Dims strides{};
   for (int i = 0; i < x.rank; ++i) strides[i + y.rank - x.rank] = x.dims[i] == 1 ? 0 : x.strides[i];
@@ -44,7 +46,8 @@ void walk(const Type& shape, const Dims& strides, const Body& body) {
 }
 
 // The fewest axes that visit the elements of a shape in the same order. Axes of length 1 are gone;
-// neighbours that all strides pass evenly are one axis. A dense tensor has one axis of stride 1.
+// adjacent axes are joined if every tensor has one even stride across both. A dense tensor has one
+// axis of stride 1.
 template <size_t N>
 struct JoinedAxes {
   int rank = 0;       // 0: one element

@@ -31,8 +31,8 @@ class Term {
 
   // Absent for a number.
   Value value() const { return value_; }
-  // The number as a tensor of that dtype. Floats round. Throws if an integer or bool cannot hold the
-  // number, or if a finite number is beyond a float.
+  // The number as a tensor of that dtype. Floats round. Throws if an integer or bool cannot hold
+  // the number, or if a finite number is beyond a float.
   Tensor number(tenon_dtype dtype) const {
     if (sdk::is_float(dtype)) {
       const Tensor wide = wide_number(), out = wide.to(dtype);

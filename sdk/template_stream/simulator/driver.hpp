@@ -21,7 +21,7 @@
 
 namespace simulator {
 
-// A command failed. The device is lost: later commands are skipped, and those who wait get this.
+// A command failed. The device is lost: later commands are skipped, and waits throw this.
 struct Lost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

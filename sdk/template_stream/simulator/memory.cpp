@@ -9,7 +9,7 @@ namespace simulator {
 
 namespace {
 constexpr std::align_val_t kAlignment{128};
-// On x86-64 and arm64 no address of a program has these bits: who reads through a handle crashes.
+// On x86-64 and arm64 no address of a program has these bits: reading through a handle crashes.
 constexpr uint64_t kNoAddress = uint64_t{0x5A5A} << 48;
 // Handles are odd and far apart, so that a handle plus an offset is unknown.
 constexpr uint64_t kApart = 4096, kOdd = 41;

@@ -9,7 +9,8 @@
 
 namespace tenon::sdk::layer {
 
-// Returns the place of a slot; of no bytes, none. Throws if the slot does not hold `size` bytes.
+// Returns the place of a slot, an empty one if size is 0. Throws if the slot does not hold `size`
+// bytes.
 inline Place resolve(const DeviceState& device, const tenon_slot& slot, uint64_t size, bool view,
                      const std::string& what) {
   if (size == 0) return {};
@@ -19,9 +20,9 @@ inline Place resolve(const DeviceState& device, const tenon_slot& slot, uint64_t
         what + " needs " + std::to_string(size) + " bytes from " + std::to_string(slot.offset) +
             " of a buffer of " + std::to_string(buffer.size));
   const uint64_t alignment = device.spec.alignment;
-  check(view || slot.offset % alignment == 0, what + " lies at " + std::to_string(slot.offset) +
-                                                  ", not a multiple of " +
-                                                  std::to_string(alignment));
+  check(view || slot.offset % alignment == 0, what + ": expected an offset that is a multiple of " +
+                                                  std::to_string(alignment) + ", got " +
+                                                  std::to_string(slot.offset));
   return {buffer.memory, slot.offset};
 }
 
@@ -164,7 +165,8 @@ class Instance {
   const CompiledProgram* program_;
   std::vector<Prepared> steps_;
   std::vector<std::unique_ptr<void*[]>> tables_;
-  std::vector<std::unique_ptr<Place[]>> place_tables_;  // in their stead, without addresses
+  std::vector<std::unique_ptr<Place[]>>
+      place_tables_;                    // instead of tables_, on devices without addresses
   std::vector<tenon_step_time> times_;  // per step of the program, of the last measured run
 };
 
