@@ -6,42 +6,23 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <unordered_map>
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
-#include "plan/rewrite/key.hpp"
 #include "plan/rewrite/price.hpp"
+#include "plan/rewrite/recipe.hpp"
 
 namespace tenon::core {
 namespace {
 
-// A node written in ops that its device takes, in a graph of its own.
-struct Recipe {
-  bool legal = false;
-  std::string why{};  // when not legal: what no device op could be found for
-  Graph graph{};
-  std::vector<Value> operands{};  // of graph: what stands for the node's, by position
-  std::optional<double> said{},
-      priced{};  // seconds: as the device says, and as rates tell the rest
-};
-
-// Seconds so far and those of one part more; unknown when one of them is.
-void add_seconds(std::optional<double>& sum, std::optional<double> part) {
-  if (sum && part)
-    *sum += *part;
-  else
-    sum.reset();
-}
-
-std::optional<double> said_by(const Verdict& v) {
-  return v.cost > 0 ? std::optional(v.cost) : std::nullopt;
-}
-
 class Legalizer {
  public:
   Legalizer(const Graph& from, const LegalizeOptions& options, const Query& query)
-      : from_(from), options_(options), query_(query), rewriter_(from), answers_(options.devices) {}
+      : from_(from),
+        options_(options),
+        recipes_(query, options.decompose_all, options.rates),
+        rewriter_(from),
+        answers_(options.devices) {}
 
   LegalGraph run() {
     wanted_ = wanted_verdicts();
@@ -67,23 +48,12 @@ class Legalizer {
 
   // ---- what devices say
 
-  // With decompose_all a claim of what can be decomposed counts as refused.
-  std::vector<Verdict> verdicts_of(const Graph& g, uint32_t d) const {
-    std::vector<Verdict> verdicts = query_(g, d);
-    for (NodeId n = 0; n < g.node_count(); ++n) {
-      Verdict& v = verdicts[n];
-      if (v.native && options_.decompose_all && can_lower(g, g[n]))
-        v.native = false, v.text = "decomposition was asked for";
-    }
-    settle_verdicts(verdicts);
-    return verdicts;
-  }
   uint32_t wanted(NodeId n) const { return from_[n].device; }
   // Groups have numbers of their own in the legal graph.
   const std::vector<Verdict>& answers(uint32_t d) {
     std::vector<Verdict>& known = answers_[d];
     if (!known.empty()) return known;
-    known = verdicts_of(from_, d);
+    known = recipes_.verdicts(from_, d);
     for (Verdict& v : known)
       if (v.group != TENON_NONE) v.group = group_of(d, v.group);
     return known;
@@ -109,13 +79,6 @@ class Legalizer {
 
   // ---- costs
 
-  std::optional<double> price(const Graph& g, const NodeInfo& node, const Verdict& v,
-                              uint32_t d) const {
-    if (v.cost > 0) return v.cost;
-    if (d < options_.rates.size()) return price_of(g, node, options_.rates[d]);
-    return {};
-  }
-
   // Seconds that carrying everything from the wanted device to another one and back takes.
   std::optional<double> carrying(NodeId n, uint32_t d) const {
     if (options_.rates.size() < options_.devices) return {};
@@ -133,9 +96,9 @@ class Legalizer {
     std::optional<double> goes = carrying(n, d);
     if (!goes) return {};
     if (const Verdict& v = answer(n, d); v.native) {
-      add_seconds(goes, price(from_, from_[n], v, d));
+      add_seconds(goes, recipes_.price(from_, from_[n], v, d));
     } else {
-      const Recipe& recipe = recipe_for(from_, from_[n], d);
+      const Recipe& recipe = recipes_.of(from_, from_[n], d);
       add_seconds(goes, recipe.legal ? recipe.priced : std::nullopt);
     }
     return goes;
@@ -148,7 +111,7 @@ class Legalizer {
     const auto offer = [&](std::optional<double> seconds) {
       if (seconds && (!best || *seconds < *best)) best = seconds;
     };
-    if (const Recipe& recipe = recipe_for(from_, from_[n], wanted(n)); recipe.legal)
+    if (const Recipe& recipe = recipes_.of(from_, from_[n], wanted(n)); recipe.legal)
       offer(recipe.said);
     if (from_[n].pinned) return best;
     for (uint32_t d = 0; d < options_.devices; ++d) {
@@ -231,7 +194,7 @@ class Legalizer {
       rewriter_.to.set_marks(now, marks);
       return {true};
     }
-    const Recipe& recipe = recipe_for(from_, node, d);
+    const Recipe& recipe = recipes_.of(from_, node, d);
     if (!recipe.legal)
       return {false, recipe.why.empty() ? verdict.text : cat(verdict.text, " (", recipe.why, ")")};
     if (d == wanted(n) && !options_.decompose_all)
@@ -240,7 +203,8 @@ class Legalizer {
     if (!refused_count_) {  // after a refusal the rest is only asked, for the message
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
-      const std::vector<Value> results = inline_recipe(recipe, operands, rewriter_.to, node, marks);
+      const std::vector<Value> results =
+          recipes_.write(recipe, operands, rewriter_.to, node, marks);
       for (size_t k = 0; k < node.outputs.size(); ++k)
         if (node.outputs[k]) rewriter_.replace(node.outputs[k], results[k]);
     }
@@ -288,155 +252,19 @@ class Legalizer {
   }
 
   uint32_t group_of(uint32_t device, uint32_t group) {
-    const auto [at, fresh] = groups_.try_emplace({device, group}, next_group_);
-    next_group_ += fresh;
+    const auto [at, fresh] = groups_.try_emplace({device, group}, 0);
+    if (fresh) at->second = recipes_.new_group();
     return at->second;
-  }
-
-  // ---- decompositions
-
-  static bool can_lower(const Graph& g, const NodeInfo& node) {
-    if (!node.op->lower || node.op->traits & kGradOfDecomposition) return false;
-    Trial scratch;
-    std::vector<Value> results;
-    return lower_alone(g, node, scratch, results);
-  }
-
-  // The node's decomposition over stand-ins for its operands, in `alone.graph`; false for a
-  // primitive.
-  static bool lower_alone(const Graph& g, const NodeInfo& node, Trial& alone,
-                          std::vector<Value>& results) {
-    alone = trial_of(g, node.operands);
-    NodeInfo mapped = node;
-    mapped.operands = alone.operands;
-    results.assign(node.outputs.size(), {});
-    Builder b(alone.graph, node.provenance);
-    Lower lower(b, mapped, results);
-    return node.op->lower(lower, alone.graph, mapped);
-  }
-
-  const Recipe& recipe_for(const Graph& g, const NodeInfo& node, uint32_t d) {
-    std::string key = form_key(g, node);
-    append_key(key, d);
-    if (const auto found = recipes_.find(key); found != recipes_.end()) return found->second;
-    // A registered op may be decomposed into itself.
-    constexpr int kDeepest = 64;
-    if (depth_ == kDeepest)
-      fail(Code::invalid_argument, node.op->name(),
-           ": its decomposition does not come to an end: ", kDeepest,
-           " decompositions lie inside each other");
-    ++depth_;
-    Recipe recipe = make_recipe(g, node, d);
-    --depth_;
-    return recipes_.emplace(key, std::move(recipe)).first->second;
-  }
-
-  Recipe make_recipe(const Graph& g, const NodeInfo& node, uint32_t d) {
-    Recipe out;
-    if (node.op->traits & kGradOfDecomposition) return out;
-    if (!node.op->lower) {
-      out.why = node.op->primitive() ? "" : "the op has no decomposition";
-      return out;
-    }
-    Trial alone;
-    std::vector<Value> results;
-    if (!lower_alone(g, node, alone, results)) return out;
-    Graph& lowered = alone.graph;
-    for (size_t k = 0; k < results.size(); ++k)
-      if (node.outputs[k]) {
-        check(static_cast<bool>(results[k]), node.op->name(), ": its decomposition leaves output ",
-              k, " out");
-        // A result that is an operand itself gets a node: what leaves a graph is made in it.
-        if (lowered[results[k]].space != Space::node)
-          results[k] = Builder(lowered, node.provenance).copy(results[k]);
-        check(lowered.type(results[k]) == g.type(node.outputs[k]), node.op->name(),
-              ": its decomposition gives ", lowered.type(results[k]).text(), " for output ", k,
-              " of type ", g.type(node.outputs[k]).text());
-        lowered.output(std::to_string(k), results[k]);
-      }
-    // The decomposition's own nodes: native, or decomposed in turn.
-    const std::vector<Verdict> verdicts = verdicts_of(lowered, d);
-    out.said = out.priced = 0;
-    Rewriter rw(lowered);
-    for (Value v : alone.operands) out.operands.push_back(v ? rw.map(v) : Value{});
-    for (NodeId n = 0; n < lowered.node_count(); ++n) {
-      const NodeInfo& part = lowered[n];
-      if (verdicts[n].native) {
-        Marks marks = part;
-        marks.group = verdicts[n].group;
-        marks.hosted = verdicts[n].hosted;
-        rw.to.set_marks(rw.copy(n), marks);
-        add_seconds(out.said, said_by(verdicts[n]));
-        add_seconds(out.priced, price(lowered, part, verdicts[n], d));
-        continue;
-      }
-      const Recipe& inner = recipe_for(lowered, part, d);
-      if (!inner.legal) {
-        out.why = cat("its decomposition needs ", part.op->name(), ": ", verdicts[n].text,
-                      inner.why.empty() ? "" : ", " + inner.why);
-        return out;
-      }
-      add_seconds(out.said, inner.said);
-      add_seconds(out.priced, inner.priced);
-      std::vector<Value> operands;
-      for (Value v : part.operands) operands.push_back(v ? rw.map(v) : Value{});
-      const std::vector<Value> inlined = inline_recipe(inner, operands, rw.to, part, part);
-      for (size_t k = 0; k < part.outputs.size(); ++k)
-        if (part.outputs[k]) rw.replace(part.outputs[k], inlined[k]);
-    }
-    out.graph = rw.finish();
-    out.legal = true;
-    return out;
-  }
-
-  // Copies a recipe's nodes into `to`, in the node's place; returns its results, by position.
-  std::vector<Value> inline_recipe(const Recipe& recipe, const std::vector<Value>& operands,
-                                   Graph& to, const NodeInfo& node, Marks marks) {
-    const Graph& graph = recipe.graph;
-    std::vector<Value> map(graph.value_count());
-    for (size_t k = 0; k < operands.size(); ++k)
-      if (operands[k]) map[recipe.operands[k].id] = operands[k];
-    const auto mapped = [&](Value v) -> Value {
-      if (!v) return {};
-      Value& m = map[v.id];
-      // What is neither an operand nor made is constant.
-      if (!m) m = to.constant(graph.type(v), graph[v].data);
-      return m;
-    };
-    std::map<uint32_t, uint32_t> groups;
-    for (NodeId n = 0; n < graph.node_count(); ++n) {
-      const NodeInfo& part = graph[n];
-      std::vector<Value> part_operands;
-      for (Value v : part.operands) part_operands.push_back(mapped(v));
-      const NodeId made = to.add_node(*part.op, {std::move(part_operands), part.lists}, part.attrs,
-                                      wanted_outputs(part), node.provenance);
-      marks.group = kNone;
-      marks.hosted = part.hosted;
-      if (part.group != kNone) {
-        const auto [at, fresh] = groups.try_emplace(part.group, next_group_);
-        next_group_ += fresh;
-        marks.group = at->second;
-      }
-      to.set_marks(made, marks);
-      for (size_t k = 0; k < part.outputs.size(); ++k)
-        if (part.outputs[k]) map[part.outputs[k].id] = to[made].outputs[k];
-    }
-    std::vector<Value> results(node.outputs.size());
-    for (const Output& o : graph.outputs()) results[std::stoul(o.name)] = mapped(o.value);
-    return results;
   }
 
   const Graph& from_;
   const LegalizeOptions& options_;
-  const Query& query_;
+  Recipes recipes_;
   Rewriter rewriter_;
   LegalGraph out_;
   std::vector<std::vector<Verdict>> answers_;                 // [device]: of from_; when asked for
   std::vector<Verdict> wanted_;                               // of from_
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> groups_;  // of a device -> of the legal graph
-  uint32_t next_group_ = 0;
-  std::unordered_map<std::string, Recipe> recipes_;
-  int depth_ = 0;  // of recipes in the making
   std::string refused_;
   int refused_count_ = 0;
 };
