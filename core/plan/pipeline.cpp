@@ -213,6 +213,7 @@ class Planner {
     for (const auto& d : devices_) names.push_back(d->info().id);
     LegalGraph legal = legalize(g,
                                 {.devices = static_cast<uint32_t>(devices_.size()),
+                                 .named = options_.named,
                                  .names = names,
                                  .decompose_all = options_.decompose_all,
                                  .rates = rates_},

@@ -133,8 +133,8 @@ struct PlanOptions {
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
   uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
   bool aot = false;    // CompileOptions::aot
-  // Of the devices, in their order, where they are known: a node that costs less on another device
-  // goes there. May be shorter than the devices.
+  // Of the devices, in their order, where they are known: nodes go to another device if a run costs
+  // less then. May be shorter than the devices.
   std::vector<KnownRates> rates{};
   bool choose_device = false;  // nobody wanted the first device in particular: the cheaper one
   // Of several devices that the app names: the first `named` ones. Nodes are spread over them.

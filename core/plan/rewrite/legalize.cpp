@@ -3,13 +3,13 @@
 #include "plan/rewrite/legalize.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <optional>
 
 #include "ir/rewrite.hpp"
 #include "ops/record.hpp"
-#include "plan/rewrite/price.hpp"
+#include "plan/rewrite/placement.hpp"
+#include "plan/rewrite/reader.hpp"
 #include "plan/rewrite/recipe.hpp"
 
 namespace tenon::core {
@@ -22,12 +22,20 @@ class Legalizer {
         options_(options),
         recipes_(query, options.decompose_all, options.rates),
         rewriter_(from),
-        answers_(options.devices) {}
+        answers_(options.devices),
+        place_(from.node_count()) {
+    for (NodeId n = 0; n < from.node_count(); ++n) place_[n] = wanted(n);
+  }
 
   LegalGraph run() {
     wanted_ = wanted_verdicts();
     if (!options_.decompose_all) weigh_claims();
+    if (options_.devices > 1 && options_.rates.size() >= options_.devices) place();
     for (NodeId n = 0; n < from_.node_count(); ++n) {
+      if (place_[n] != wanted(n)) {
+        leave(n);
+        continue;
+      }
       const Taken taken = try_device(n, wanted(n), wanted_[n]);
       if (taken.yes || try_fallback(n, taken.why)) continue;
       refused_ += cat(refused_.empty() ? "" : "; ", report(n).op, " '", report(n).name,
@@ -40,7 +48,7 @@ class Legalizer {
   }
 
  private:
-  // Was a node taken; if not, why, or why another device is to be preferred.
+  // Was a node taken; if not, why.
   struct Taken {
     bool yes = false;
     std::string why{};
@@ -79,52 +87,14 @@ class Legalizer {
 
   // ---- costs
 
-  // Seconds that carrying everything from the wanted device to another one and back takes.
-  std::optional<double> carrying(NodeId n, uint32_t d) const {
-    if (options_.rates.size() < options_.devices) return {};
-    const Rates &here = options_.rates[wanted(n)], &there = options_.rates[d];
-    double seconds = 0;
-    for (Value v : from_[n].operands)
-      if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), here, there);
-    for (Value v : from_[n].outputs)
-      if (v) seconds += price_of_transfer(type_bytes(from_.type(v)), there, here);
-    return seconds;
+  // What else a claimed node could cost, told by its device alone: an estimate from rates is too
+  // rough to overrule a claim.
+  std::optional<double> decomposed(NodeId n) {
+    const Recipe& recipe = recipes_.of(from_, from_[n], wanted(n));
+    return recipe.legal ? recipe.said : std::nullopt;
   }
 
-  // Of a node on another device than the wanted one, with the way there and back.
-  std::optional<double> price_there(NodeId n, uint32_t d) {
-    std::optional<double> goes = carrying(n, d);
-    if (!goes) return {};
-    if (const Verdict& v = answer(n, d); v.native) {
-      add_seconds(goes, recipes_.price(from_, from_[n], v, d));
-    } else {
-      const Recipe& recipe = recipes_.of(from_, from_[n], d);
-      add_seconds(goes, recipe.legal ? recipe.priced : std::nullopt);
-    }
-    return goes;
-  }
-
-  // What else a claimed node could cost, told by devices alone: an estimate from rates is too rough
-  // to overrule a claim.
-  std::optional<double> otherwise(NodeId n) {
-    std::optional<double> best;
-    const auto offer = [&](std::optional<double> seconds) {
-      if (seconds && (!best || *seconds < *best)) best = seconds;
-    };
-    if (const Recipe& recipe = recipes_.of(from_, from_[n], wanted(n)); recipe.legal)
-      offer(recipe.said);
-    if (from_[n].pinned) return best;
-    for (uint32_t d = 0; d < options_.devices; ++d) {
-      if (d == wanted(n)) continue;
-      std::optional<double> there = carrying(n, d);
-      if (!there) continue;
-      add_seconds(there, answer(n, d).native ? said_by(answer(n, d)) : std::nullopt);
-      offer(there);
-    }
-    return best;
-  }
-
-  // Claims that cost more than what else there is count as refused; a group costs what its nodes
+  // Claims that cost more than their decomposition count as refused; a group costs what its nodes
   // do.
   void weigh_claims() {
     std::map<uint32_t, std::vector<NodeId>> groups;
@@ -142,7 +112,7 @@ class Legalizer {
     std::optional<double> other = 0;
     for (NodeId n : nodes) {
       claimed += wanted_[n].cost;
-      add_seconds(other, otherwise(n));
+      add_seconds(other, decomposed(n));
     }
     if (!other || !costs_less(*other, claimed)) return;
     for (NodeId n : nodes) {
@@ -155,22 +125,104 @@ class Legalizer {
     settle_verdicts(wanted_);
   }
 
-  // Why the decomposition on the wanted device costs more than another device, the way there and
-  // back included; empty when it does not, or that is not known.
-  std::string cheaper_elsewhere(NodeId n, const Recipe& recipe) {
-    if (from_[n].pinned || !recipe.priced) return {};
-    std::optional<double> best;
-    uint32_t there = 0;
-    for (uint32_t d = 0; d < options_.devices; ++d) {
-      if (d == wanted(n)) continue;
-      // Where the way alone costs more, nobody is asked.
-      if (const auto way = carrying(n, d); !way || *way >= *recipe.priced) continue;
-      const std::optional<double> goes = price_there(n, d);
-      if (goes && *goes < *recipe.priced && (!best || *goes < *best)) best = goes, there = d;
+  // ---- devices by price
+
+  // What device d says of a node that is wanted elsewhere. Nodes of a group may be placed apart, so
+  // its claims do not count.
+  Verdict answer_alone(NodeId n, uint32_t d) {
+    Verdict v = answer(n, d);
+    if (v.group != TENON_NONE) v.native = false, v.text = "claimed only together with other nodes";
+    return v;
+  }
+
+  struct Price {
+    std::optional<double> seconds{};  // absent: the device does not take the node
+    bool said = false;                // by the device, all of it
+  };
+  Price price(NodeId n, uint32_t d, const Verdict& v) {
+    if (v.native) return {recipes_.price(from_, from_[n], v, d), v.cost > 0};
+    const Recipe& recipe = recipes_.of(from_, from_[n], d);
+    if (!recipe.legal) return {};
+    return {recipe.priced, recipe.said.has_value()};
+  }
+
+  // Nodes that a claim of unknown cost does not hold: refused ones, decomposed ones, and claims
+  // whose cost the device says.
+  bool may_leave(NodeId n) const {
+    return !from_[n].pinned && (!wanted_[n].native || wanted_[n].cost > 0);
+  }
+
+  bool reads_entry(NodeId n) const {
+    return std::ranges::any_of(from_[n].operands, [&](Value v) {
+      return v && (from_[v].space == Space::weight || from_[v].space == Space::state);
+    });
+  }
+
+  void place() {
+    NodePrices prices(from_.node_count(), options_.devices);
+    std::vector<Price> home(from_.node_count());
+    bool any = false;
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      home[n] = price(n, wanted(n), wanted_[n]);
+      if (home[n].seconds) prices.at(n, wanted(n)) = *home[n].seconds;
+      any |= may_leave(n) || !home[n].seconds;
     }
-    if (!best) return {};
-    return cat("decomposed on the wanted device it would take ", microseconds(*recipe.priced),
-               ", on ", device_name(there), " ", microseconds(*best));
+    if (!any) return;
+    for (uint32_t d = 0; d < options_.devices; ++d) {
+      price_leaving(prices, home, d);
+      if (d > 0 && options_.named == 1) price_following(prices, home, d);
+    }
+    place_ = place_by_price(from_, prices, groups(), options_.rates);
+  }
+
+  // Of nodes that may leave their device for d. If the app names several devices, nodes are spread
+  // for memory: what reads weights or state stays, and among these devices only a node moves that
+  // is cheaper there by itself.
+  void price_leaving(NodePrices& prices, const std::vector<Price>& home, uint32_t d) {
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      const bool refused = !home[n].seconds;
+      if (d == wanted(n) || (!refused && (!may_leave(n) || options_.decompose_all))) continue;
+      if (!refused && options_.named > 1 && reads_entry(n)) continue;
+      const Price there = price(n, d, answer_alone(n, d));
+      if (!there.seconds || (wanted_[n].native && !there.said)) continue;
+      const bool both_named = d < options_.named && wanted(n) < options_.named;
+      if (!refused && both_named && !costs_less(*there.seconds, *home[n].seconds)) continue;
+      prices.at(n, d) = *there.seconds;
+    }
+  }
+
+  // Of claimed nodes between nodes that may be on d: they follow those if carrying values to and
+  // fro would cost more. Rates are too rough to overrule a claim, so none of them gains by itself.
+  // Not where the app names several devices, since their nodes are spread for memory.
+  void price_following(NodePrices& prices, const std::vector<Price>& home, uint32_t d) {
+    if (options_.decompose_all) return;
+    const auto may_be = [&](NodeId n) { return prices.at(n, d) < NodePrices::kNoDevice; };
+    std::vector<bool> before(from_.node_count()), behind(from_.node_count());
+    for (NodeId n = 0; n < from_.node_count(); ++n)
+      for (Value v : from_[n].operands)
+        if (const NodeId m = maker_of(from_, v); m != kNone)
+          before[n] = before[n] || before[m] || may_be(m);
+    for (NodeId n = from_.node_count(); n-- > 0;)
+      for (Value v : from_[n].operands)
+        if (const NodeId m = maker_of(from_, v); m != kNone)
+          behind[m] = behind[m] || behind[n] || may_be(n);
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      if (!before[n] || !behind[n] || !wanted_[n].native || from_[n].pinned) continue;
+      if (d == wanted(n) || may_be(n)) continue;
+      if (const Price there = price(n, d, answer_alone(n, d)); there.seconds)
+        prices.at(n, d) = std::max(*there.seconds, *home[n].seconds);
+    }
+  }
+
+  // By node, the first of its group.
+  std::vector<NodeId> groups() const {
+    std::vector<NodeId> first(from_.node_count());
+    std::map<uint32_t, NodeId> of_group;
+    for (NodeId n = 0; n < from_.node_count(); ++n) {
+      const bool alone = !wanted_[n].native || wanted_[n].group == TENON_NONE;
+      first[n] = alone ? n : of_group.try_emplace(wanted_[n].group, n).first->second;
+    }
+    return first;
   }
 
   // ---- nodes
@@ -195,11 +247,7 @@ class Legalizer {
       return {true};
     }
     const Recipe& recipe = recipes_.of(from_, node, d);
-    if (!recipe.legal)
-      return {false, recipe.why.empty() ? verdict.text : cat(verdict.text, " (", recipe.why, ")")};
-    if (d == wanted(n) && !options_.decompose_all)
-      if (const std::string cheaper = cheaper_elsewhere(n, recipe); !cheaper.empty())
-        return {false, cat(verdict.text, "; ", cheaper)};
+    if (!recipe.legal) return {false, why_not(verdict, recipe)};
     if (!refused_count_) {  // after a refusal the rest is only asked, for the message
       std::vector<Value> operands;
       for (Value v : node.operands) operands.push_back(v ? rewriter_.map(v) : Value{});
@@ -212,6 +260,36 @@ class Legalizer {
     r.verdict = NodeVerdict::decomposed;
     r.reason = verdict.text;
     return {true};
+  }
+
+  static std::string why_not(const Verdict& verdict, const Recipe& recipe) {
+    return recipe.why.empty() ? verdict.text : cat(verdict.text, " (", recipe.why, ")");
+  }
+
+  // To the device that prices chose.
+  void leave(NodeId n) {
+    const uint32_t d = place_[n];
+    const Verdict there = answer_alone(n, d);
+    const Taken taken = try_device(n, d, there);
+    check(taken.yes, report(n).op, ": a device with a price refuses it: ", taken.why);
+    report(n).verdict = NodeVerdict::fallback;
+    report(n).reason = why_leave(n, price(n, d, there));
+  }
+  std::string why_leave(NodeId n, const Price& there) {
+    const Verdict& here = wanted_[n];
+    const auto costs = [&](std::optional<double> seconds) {
+      return cat("it would take ", microseconds(seconds.value_or(0)), ", on ",
+                 device_name(place_[n]), " ", microseconds(there.seconds.value_or(0)));
+    };
+    if (!here.native) {
+      const Recipe& recipe = recipes_.of(from_, from_[n], wanted(n));
+      if (!recipe.legal) return why_not(here, recipe);
+      return cat(here.text, "; decomposed on the wanted device ", costs(recipe.priced));
+    }
+    if (there.said && here.cost > 0 && costs_less(*there.seconds, here.cost))
+      return cat("on the wanted device ", costs(here.cost));
+    return cat("the nodes around it are on ", device_name(place_[n]),
+               ", and carrying values to and fro would take longer");
   }
 
   bool try_fallback(NodeId n, const std::string& why) {
@@ -230,16 +308,10 @@ class Legalizer {
     return false;
   }
 
-  // The devices other than the wanted one in their order; those with a price first, the cheapest
-  // first.
-  std::vector<uint32_t> others(NodeId n) {
-    std::vector<std::pair<double, uint32_t>> prices;
-    for (uint32_t d = 0; d < options_.devices; ++d)
-      if (d != wanted(n))
-        prices.emplace_back(price_there(n, d).value_or(std::numeric_limits<double>::infinity()), d);
-    std::ranges::sort(prices);
+  std::vector<uint32_t> others(NodeId n) const {
     std::vector<uint32_t> order;
-    for (const auto& [price, d] : prices) order.push_back(d);
+    for (uint32_t d = 0; d < options_.devices; ++d)
+      if (d != wanted(n)) order.push_back(d);
     return order;
   }
 
@@ -264,6 +336,7 @@ class Legalizer {
   LegalGraph out_;
   std::vector<std::vector<Verdict>> answers_;                 // [device]: of from_; when asked for
   std::vector<Verdict> wanted_;                               // of from_
+  std::vector<uint32_t> place_;                               // by node: its device
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> groups_;  // of a device -> of the legal graph
   std::string refused_;
   int refused_count_ = 0;

@@ -3,10 +3,17 @@
 // decomposed there, else it falls back to the first other device that takes it, else it is refused.
 // Says so for every node, with the reason.
 //
-// Costs. A device may say what a node costs; where rates were measured, the others are estimated. A
-// claim gives way to what costs less: the node's decomposition, or another device. What is
-// decomposed falls back too when that costs less, and of several other devices the cheapest takes
-// it. Pinned nodes leave their device only when it refuses them.
+// Costs. A device may say what a node costs. A claim gives way to the node's decomposition if the
+// device says that this costs less. Where rates were measured, the other nodes' costs are estimated,
+// and nodes are placed by price (placement.hpp):
+//   - a node that is refused or decomposed, or claimed at a cost that its device says, may go to
+//     any device that takes it; a claim gives way only to a cost that the other device says too;
+//   - a claim of unknown cost holds its node, except between nodes that leave, if the app names one
+//     device: it follows them if carrying its values would cost more. Rates are rough, so it gains
+//     nothing there by itself;
+//   - pinned nodes leave their device only if it refuses them;
+//   - if the app names several devices, they hold what reads weights or state, since it was spread for
+//     memory; between them, only a node that is cheaper there by itself moves.
 #pragma once
 
 #include <span>
@@ -20,6 +27,7 @@ namespace tenon::core {
 
 struct LegalizeOptions {
   uint32_t devices = 1;
+  uint32_t named = 1;                    // of them, the first: those that the app names
   std::span<const std::string> names{};  // (optional) ids of the devices, for messages
   bool decompose_all = false;            // write every op in primitives
   // Of all devices, or none. Without them nothing goes to another device because it costs less
