@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// No device is named, and the rates of both are known: which one takes a graph. A training chooses
-// as any other graph, and the graphs over its weights follow.
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+// What rates decide: which device takes a graph if none is named, and how a training is split
+// between two devices. A training chooses as any other graph, and the graphs over its weights follow.
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "rates.hpp"
 #include "rig.hpp"
 
 using namespace tenon;
@@ -17,31 +14,10 @@ using nlohmann::json;
 
 namespace {
 
-// Rates are kept below a folder of the test's own.
-struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("tenon-auto-" + std::to_string(getpid()));
-  Folder() {
-    std::filesystem::create_directories(path);
-    setenv("XDG_CACHE_HOME", path.c_str(), 1);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
-
-// What a run costs on a device, beside its work.
-void set_run_seconds(const Runtime& rt, const char* device, double seconds) {
-  const std::string file = json::parse(rt.rates(device)).at("file");
-  std::ifstream in(file);
-  json known = json::parse(in);
-  known.at("rates").at("run_seconds") = seconds;
-  std::ofstream(file) << known.dump();
-}
+// By what a run costs on a device, beside its work.
 void make_cheap(const Runtime& rt, const char* cheap, const char* dear) {
-  set_run_seconds(rt, cheap, 1e-9);
-  set_run_seconds(rt, dear, 1);
+  set_rates(rt, cheap, {{"run_seconds", 1e-9}});
+  set_rates(rt, dear, {{"run_seconds", 1}});
 }
 
 Graph training() {
@@ -71,24 +47,75 @@ std::set<std::string> devices_of(const Executable& e, bool symbolic = false) {
   return ids;
 }
 
+Runtime with_lanes() {
+  return Runtime({.plugin_files = {TENON_TEST_PLUGINS "/tenon_plugin_lanes.so"},
+                  .threads = 2,
+                  .use_environment = false});
+}
+
+// Both devices calibrated, once for all tests.
+const Runtime& measured() {
+  static const RatesFolder folder;
+  static const Runtime rt = [] {
+    Runtime made = with_lanes();
+    for (const char* device : {"cpu:0", "lanes:0"}) (void)made.calibrate(device, 0.002);
+    return made;
+  }();
+  return rt;
+}
+
+// Of a device that takes as many products as the other one in a second.
+json close_rates(double copy, double run, double step, double transfer) {
+  return {{"copy_bytes_per_second", copy},
+          {"run_seconds", run},
+          {"step_seconds", step},
+          {"fork_seconds", 0},
+          {"to_device_bytes_per_second", 1e10},
+          {"from_device_bytes_per_second", 1e10},
+          {"transfer_seconds", transfer},
+          {"product_flops_per_second", {{"f32", 1e11}}}};
+}
+
+// A training step of a language model. Lanes decomposes all its composites.
+struct Step {
+  Step(const Runtime& rt, const lm::Config& config, int64_t batch, const char* device)
+      : config(config), store(rt) {
+    const Graph graph = lm::train_graph(config, {.batch = batch});
+    set_weights(store, config);
+    store.add_missing(graph);
+    executable.emplace(rt, graph, store, ExecutableOptions{.device = device});
+  }
+  size_t regions() const { return json::parse(executable->report())["regions"].size(); }
+  float loss() {
+    Context run(*executable);
+    run.set("tokens", {kBatch, config.context + 1}, tokens_of(config, 0));
+    run.set("lr", 3e-3f);
+    run.run();
+    return run.get_scalar<float>("loss");
+  }
+
+  lm::Config config;
+  Store store;
+  std::optional<Executable> executable{};
+};
+
 }  // namespace
 
+TEST_CASE("auto: without rates the first accelerator takes a training") {
+  const RatesFolder folder;
+  const Runtime rt = with_lanes();
+  const Graph train = training(), any = forward(true);
+  Store store(rt);
+  fill(store, train);
+  CHECK(devices_of(Executable(rt, train, store)) == std::set<std::string>{"lanes:0"});
+  CHECK(devices_of(Executable(rt, any, store), true) == std::set<std::string>{"lanes:0"});
+}
+
 TEST_CASE("auto: a training takes the cheaper device, and graphs over its weights follow it") {
-  const Folder folder;
-  const Runtime rt({.plugin_files = {TENON_TEST_PLUGINS "/tenon_plugin_lanes.so"},
-                    .threads = 2,
-                    .use_environment = false});
+  const Runtime& rt = measured();
   const std::set<std::string> cpu = {"cpu:0"}, lanes = {"lanes:0"};
   const Graph train = training(), eval = forward(false), any = forward(true);
 
-  // Without rates: the first accelerator.
-  {
-    Store store(rt);
-    fill(store, train);
-    CHECK(devices_of(Executable(rt, train, store)) == lanes);
-    CHECK(devices_of(Executable(rt, any, store), true) == lanes);
-  }
-  for (const char* device : {"cpu:0", "lanes:0"}) (void)rt.calibrate(device, 0.002);
   make_cheap(rt, "cpu:0", "lanes:0");
   Store store(rt);
   fill(store, train);
@@ -119,4 +146,24 @@ TEST_CASE("auto: a training takes the cheaper device, and graphs over its weight
     run.set("x", {8, 4}, x);
     run.run();
   }
+}
+
+// lm_s was cut into 54 to 106 regions between devices of close rates, and into 29 to 37 where lanes
+// copies three times as fast, while each node was judged by itself.
+TEST_CASE("split: a training step between devices of close rates has few regions") {
+  const Runtime& rt = measured();
+  const lm::Config lm_s{
+      .dim = 128, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 344, .context = 128};
+  const float loss = Step(rt, small_model(), kBatch, "cpu:0").loss();
+  for (const double copy : {1e10, 1.5e10, 3e10})
+    for (const double transfer : {1e-6, 1e-5, 5e-5}) {
+      CAPTURE(copy);
+      CAPTURE(transfer);
+      set_rates(rt, "cpu:0", close_rates(1e10, 1e-5, 1e-6, 1e-7));
+      set_rates(rt, "lanes:0", close_rates(copy, 4e-5, 2e-6, transfer));
+      Step small(rt, small_model(), kBatch, "lanes:0");
+      CHECK(small.regions() <= 3);
+      CHECK(Step(rt, lm_s, 16, "lanes:0").regions() <= (copy < 2e10 ? 3 : 24));
+      CHECK(small.loss() == doctest::Approx(loss).epsilon(1e-4));
+    }
 }
