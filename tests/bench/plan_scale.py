@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How planning grows with the graph: parse, verify, differentiate, plan and compile a chain, a diamond ladder, a wide
-fan, and products: a chain of them, a fan of them, and a fan of activations of one.
+fan, products (a chain of them, a fan of them, and a fan of activations of one), and a chain with composites.
 
-plan_scale.py BIN_DIR [--nodes N ...]
+plan_scale.py BIN_DIR [--nodes N ...] [--device DEVICE]
+With a device that refuses composites, and measured rates of it and the cpu (tenon calibrate), the last chain shows what
+placement by price takes.
 Prints the processor time of `tenon inspect` per forward node and, from one size to the next, by how much the time grew
 for each doubling of the nodes."""
 import argparse, math, os, pathlib, re, subprocess, tempfile
@@ -50,6 +52,11 @@ def activation_fan(n):
     return sum_of(lines, n // 2, 1)
 
 
+def composites(n):
+    ops = ("softmax({}) {{axis=0}}", 'unary({}) {{kind="tanh"}}', 'unary({}) {{kind="sin"}}')
+    return [f"%{i} = {ops[i % 3].format(f'%{i - 1}' if i else 'x')}" for i in range(n)], n - 1
+
+
 def sum_of(lines, count, first=0, kind="add"):
     level = list(range(first, first + count))
     while len(level) > 1:
@@ -61,7 +68,7 @@ def sum_of(lines, count, first=0, kind="add"):
     return lines, len(lines) - 1
 
 
-def seconds(binary, kind, n):
+def seconds(binary, kind, n, device):
     lines, last = kind(n)
     head = ["weight x: f32[8] trainable"]
     if "rows" in lines[0]:
@@ -74,7 +81,7 @@ def seconds(binary, kind, n):
         path = pathlib.Path(folder) / "graph.tng"
         path.write_text(text)
         before = os.times()
-        subprocess.run([binary, "inspect", path, "--device", "cpu", "--json"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([binary, "inspect", path, "--device", device, "--json"], check=True, stdout=subprocess.DEVNULL)
         after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
@@ -83,12 +90,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir")
     parser.add_argument("--nodes", type=int, nargs="+", default=[25000, 50000, 100000])
+    parser.add_argument("--device", default="cpu", help="as of tenon inspect [cpu]")
     a = parser.parse_args()
     print(f"{'graph':14s} {'nodes':>8s} {'seconds':>8s} {'us/node':>8s} {'per doubling':>13s}")
-    for kind in (chain, ladder, fan, product_chain, product_fan, activation_fan):
+    for kind in (chain, ladder, fan, product_chain, product_fan, activation_fan, composites):
         last = None
         for n in a.nodes:
-            s = seconds(f"{a.bin_dir}/tenon", kind, n)
+            s = seconds(f"{a.bin_dir}/tenon", kind, n, a.device)
             growth = f"{(s / last[1]) ** (1 / math.log2(n / last[0])):.2f}" if last else ""
             print(f"{kind.__name__:14s} {n:8d} {s:8.2f} {1e6 * s / n:8.1f} {growth:>13s}", flush=True)
             last = (n, s)
