@@ -40,6 +40,16 @@ void take_placement(const tenon_executable_options& o, ExecutableOptions& option
   options.plan.memory_limits.assign(o.memory_limits, o.memory_limits + o.memory_limit_count);
 }
 
+void take_buckets(const tenon_executable_options& o, ExecutableOptions& options) {
+  if (o.bucket_count)
+    need(o.bucket_symbols, "bucket_symbols"), need(o.bucket_sizes, "bucket_sizes");
+  for (uint32_t i = 0; i < o.bucket_count; ++i) {
+    const std::string symbol(view(o.bucket_symbols[i]));
+    options.buckets.emplace_back(
+        symbol, Buckets::parse(view(o.bucket_sizes[i]), cat("bucket of symbol '", symbol, "'")));
+  }
+}
+
 // What a run must move at least: each input, weight and state read once, each output and update
 // written once.
 uint64_t moved_bytes(const Plan& plan) {
@@ -126,6 +136,7 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
       fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
     take_placement(o, options);
+    take_buckets(o, options);
     options.allow_fallback = o.fallback == TENON_FALLBACK_ALLOW;
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);

@@ -198,6 +198,7 @@ Command bench_command() {
            fallback_option(),
            memory_option(),
            pin_option(),
+           bucket_option(),
            exec_option(),
            compile_option(),
            trace_option()},

@@ -217,7 +217,7 @@ Timing bench_cold(const Runtime& runtime, Graph& graph, Store& store, const std:
   const std::set<std::string> devices = devices_of(*executable, symbols);
   std::deque<Store> stores;  // a state is on one device only
   std::deque<Flush> flushes;
-  options.pins.clear(), options.memory_limits.clear();
+  options.pins.clear(), options.memory_limits.clear(), options.buckets.clear();
   for (const std::string& device : devices) {
     options.device = device;
     flushes.emplace_back(runtime, flushes.empty() ? store : stores.emplace_back(runtime), options);

@@ -91,11 +91,11 @@ Graph wanted_graph(const Args& args) {
 int inspect(const Args& args) {
   if (args.has("--unfuse"))
     args.refuse({"--text", "--json", "--steps", "--no-fallback", "--device", "--memory", "--pin",
-                 "--threads", "--exec"},
+                 "--bucket", "--threads", "--exec"},
                 "with --unfuse the graph is only printed");
   if (args.has("--text"))
     args.refuse({"--json", "--steps", "--no-fallback", "--bind", "--device", "--memory", "--pin",
-                 "--threads", "--exec"},
+                 "--bucket", "--threads", "--exec"},
                 "with --text the graph is only printed");
   if (args.has("--json")) args.refuse({"--steps"}, "--json has the steps in any case");
   const Runtime& runtime = open_runtime(args);
@@ -136,6 +136,7 @@ Command inspect_command() {
                   fallback_option(),
                   memory_option(),
                   pin_option(),
+                  bucket_option(),
                   exec_option(),
                   {.name = "--steps",
                    .help = "also list the steps; with multi-stream, their lanes and waits"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads --device, --memory, --pin, --exec, --compile and --no-fallback.
+// Reads --device, --memory, --pin, --bucket, --exec, --compile and --no-fallback.
 #include "cli/modes.hpp"
 
 #include <charconv>
@@ -68,6 +68,13 @@ void add_pin(ExecutableOptions& options, const std::string& text) {
   options.pins.emplace_back(text.substr(0, at), text.substr(at + 1));
 }
 
+void add_bucket(ExecutableOptions& options, const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size())
+    throw UsageError("--bucket " + text + ": expected SYMBOL=SIZES");
+  options.buckets.emplace_back(text.substr(0, at), text.substr(at + 1));
+}
+
 // Catches signals from the first part to the last.
 class Compiling {
  public:
@@ -132,12 +139,22 @@ Option pin_option() {
           .repeats = true};
 }
 
+Option bucket_option() {
+  return {.name = "--bucket",
+          .value = "SYMBOL=SIZES",
+          .help =
+              "round the number of a symbol up, so that many sizes share a plan: to powers of two "
+              "(N=pow2, N=pow2:16..1024) or to one of a list (N=64,128,512); repeatable",
+          .repeats = true};
+}
+
 ExecutableOptions executable_options(const Args& args) {
   ExecutableOptions options{.device = device_of(args)};
   if (args.has("--exec")) set_exec(options, args.text("--exec"));
   options.allow_fallback = !args.has("--no-fallback");
   if (args.has("--memory")) set_limits(options, args.text("--memory"));
   for (const std::string& pin : args.list("--pin")) add_pin(options, pin);
+  for (const std::string& bucket : args.list("--bucket")) add_bucket(options, bucket);
   options.aot = args.text("--compile") == "aot";
   if (options.aot)
     options.progress = [state = std::make_shared<Compiling>()](uint32_t done, uint32_t total) {

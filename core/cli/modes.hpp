@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts --device, --memory, --pin, --exec, --compile and --no-fallback to the options of an
-// executable.
+// Converts --device, --memory, --pin, --bucket, --exec, --compile and --no-fallback to the options of
+// an executable.
 #pragma once
 
 #include "cli/command.hpp"
@@ -12,6 +12,7 @@ Option compile_option();  // for commands that run something
 Option fallback_option();
 Option memory_option();
 Option pin_option();
+Option bucket_option();
 
 // Compiling ahead of time shows progress on a terminal, and ends with TENON_CANCELLED on Ctrl-C.
 ExecutableOptions executable_options(const Args& args);

@@ -76,6 +76,11 @@ void Context::refuse_missing(std::span<const std::string_view> inputs) const {
        list_of("", inputs, std::identity()), " is not set");
 }
 
+bool Context::uses_app_memory() const {
+  return !bound_outputs_.empty() ||
+         std::ranges::any_of(inputs_, [](const auto& i) { return bool(i.second.bound); });
+}
+
 Lease& Context::prepare() {
   const Graph& graph = executable_->graph();
   std::map<std::string, Type, std::less<>> types;
@@ -93,15 +98,23 @@ Lease& Context::prepare() {
   refuse_missing(missing);
 
   std::shared_ptr<const BoundPlan> bound;
+  SymbolNumbers numbers;
+  std::shared_ptr<const OutputTypes> output_types;
   if (graph.symbols().empty() && !leases_.empty())
     bound = leases_.front()->bound;
-  else
-    bound = executable_->plan_for(executable_->bind_inputs(types));
+  else {
+    numbers = executable_->bind_inputs(types);
+    bound = executable_->plan_for(numbers, uses_app_memory());
+    if (!bound->numbers.empty()) output_types = executable_->output_types(*bound, numbers);
+  }
   const Plan& plan = bound->plan;
   if (!all_set) {
     // Ordered nodes, and a plan that is not simplified, read what no output needs.
     for (const PlannedInput& in : plan.inputs)
-      if (!in.devices.empty() && !inputs_.contains(in.name)) missing.push_back(in.name);
+      if (!in.devices.empty() && !inputs_.contains(in.name) &&
+          std::ranges::find(bound->numbers, in.name, &PaddedGraph::Number::input) ==
+              bound->numbers.end())
+        missing.push_back(in.name);
     refuse_missing(missing);
   }
   make_streams(plan);
@@ -109,6 +122,8 @@ Lease& Context::prepare() {
                             [&](const auto& l) { return l->bound == bound; });
   if (found == leases_.end()) {
     auto lease = std::make_shared<Lease>(bound);
+    lease->numbers = std::move(numbers);
+    lease->output_types = std::move(output_types);
     place(*lease);
     for (const PlannedRegion& region : plan.regions) {
       Device& device = *plan.devices[region.device];
@@ -118,6 +133,8 @@ Lease& Context::prepare() {
     if (leases_.size() > kMostLeases) leases_.pop_back();
   } else {
     std::rotate(leases_.begin(), found, found + 1);
+    leases_.front()->numbers = std::move(numbers);
+    leases_.front()->output_types = std::move(output_types);
     place(*leases_.front());
   }
   // Memory that other leases were bound to is given up now.
@@ -209,14 +226,33 @@ void Context::write_inputs(Lease& lease, RunTrace* trace) {
     const Input& input = found->second;
     if (input.bound || lease.input_versions[i] == input.version) continue;
     const Stretch write(trace, Slice::Kind::write, i);
+    Bytes padded;
+    if (input.type != plan.inputs[i].type)
+      padded = pad_edges(input.type, input.content, plan.inputs[i].type);
+    const Bytes& content = padded.empty() ? input.content : padded;
     for (const auto& buffer : lease.inputs[i])
-      if (buffer) buffer->write(0, input.content.data(), input.content.size());
+      if (buffer) buffer->write(0, content.data(), content.size());
     lease.input_versions[i] = input.version;
   }
+  write_numbers(lease);
   for (const size_t i : lease.copied_inputs) {
     const Stretch write(trace, Slice::Kind::write, i);
     for (const auto& buffer : lease.own_inputs[i])
       if (buffer) inputs_.find(plan.inputs[i].name)->second.bound->copy_to(*buffer);
+  }
+}
+
+// The numbers of symbols in buckets.
+void Context::write_numbers(Lease& lease) {
+  const Plan& plan = lease.bound->plan;
+  for (size_t i = 0; !lease.bound->numbers.empty() && i < plan.inputs.size(); ++i) {
+    const int64_t* number = lease.number_of(plan.inputs[i].name);
+    if (!number) continue;
+    const auto version = static_cast<uint64_t>(*number);  // at least 1
+    if (lease.input_versions[i] == version) continue;
+    for (const auto& buffer : lease.inputs[i])
+      if (buffer) buffer->write(0, number, sizeof *number);
+    lease.input_versions[i] = version;
   }
 }
 
@@ -307,10 +343,13 @@ const Device& Context::output_device(std::string_view output) {
   return *plan.devices[plan.output_slots[plan.outputs[number].slot].device];
 }
 
-const Type& Context::output_type(std::string_view output) {
-  const uint32_t number = number_of(output);  // there is no last run before this returns
+const Type& Context::output_type(std::string_view output) { return type_of(number_of(output)); }
+
+// Of the last run, without padding.
+const Type& Context::type_of(uint32_t output) const {
   const Plan& plan = last_->bound->plan;
-  return plan.output_slots[plan.outputs[number].slot].type;
+  if (last_->output_types) return last_->output_types->find(plan.outputs[output].name)->second;
+  return plan.output_slots[plan.outputs[output].slot].type;
 }
 
 const std::shared_ptr<Buffer>& Context::buffer_of(uint32_t output) {
@@ -325,7 +364,7 @@ const std::shared_ptr<Buffer>& Context::buffer_of(uint32_t output) {
 void Context::get(std::string_view output, void* data, uint64_t size) {
   const uint32_t number = number_of(output);
   const uint32_t slot = last_->bound->plan.outputs[number].slot;
-  const Type& type = last_->bound->plan.output_slots[slot].type;
+  const Type &type = type_of(number), &whole = last_->bound->plan.output_slots[slot].type;
   if (size != type_bytes(type))
     fail(Code::invalid_argument, "output '", output, "': ", type.text(), " has ", type_bytes(type),
          " bytes, got room for ", size);
@@ -336,7 +375,13 @@ void Context::get(std::string_view output, void* data, uint64_t size) {
   trace.bound = last_->bound, trace.graph = executable_->graph().name, trace.id = last_run_;
   {
     const Stretch read(into ? &trace : nullptr, Slice::Kind::read, number);
-    buffer->read(0, data, size);
+    if (front_is_dense(whole.shape, type.shape)) {
+      buffer->read(0, data, size);
+    } else {
+      Bytes all(type_bytes(whole));
+      buffer->read(0, all.data(), all.size());
+      cut_front(whole, all, type, {static_cast<std::byte*>(data), size});
+    }
   }
   if (into) into->add(std::move(trace));
 }

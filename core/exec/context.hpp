@@ -116,6 +116,7 @@ class Context {
   void note_set(Input& input, const Type& type);
   void refuse_missing(std::span<const std::string_view> inputs) const;
   Lease& prepare();
+  bool uses_app_memory() const;
   void find_entries(Lease& lease);
   void place(Lease& lease);
   void place_inputs(Lease& lease);
@@ -124,6 +125,7 @@ class Context {
   void bind(Lease& lease, RunTrace* trace);
   void bind_instances(Lease& lease);
   void write_inputs(Lease& lease, RunTrace* trace);
+  void write_numbers(Lease& lease);
   void finish_outputs(Lease& lease, uint64_t run, RunTrace* trace);
   void wait_for_app(const Lease& lease, const AppEvents& events);
   void record_for_app(const Lease& lease, const AppEvents& events);
@@ -133,6 +135,8 @@ class Context {
   void forget(const std::shared_ptr<AppTensor>& memory, bool release);
   uint32_t number_of(std::string_view output);  // in Plan::outputs
   const std::shared_ptr<Buffer>& buffer_of(uint32_t output);
+  const Type& type_of(uint32_t output) const;
+  void refuse_padded(uint32_t output) const;
   std::shared_ptr<Device> device_named(std::string_view id) const;
   std::shared_ptr<Stream> stream_on(const std::shared_ptr<Device>& device);
   void add_event(std::vector<AppEvents::Event>& list, std::string_view device, void* native);

@@ -121,7 +121,11 @@ void Context::place_inputs(Lease& lease) {
   lease.copied_inputs.clear();
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const auto input = inputs_.find(plan.inputs[i].name);
-    if (input == inputs_.end()) continue;  // nothing reads it
+    if (input == inputs_.end()) {
+      if (lease.number_of(plan.inputs[i].name))
+        for (uint32_t d : plan.inputs[i].devices) lease.use_input(i, d, nullptr);
+      continue;  // nothing reads the others
+    }
     const auto& bound = input->second.bound;
     bool copied = false;
     for (uint32_t d : plan.inputs[i].devices) {
@@ -222,8 +226,19 @@ const AppTensor* Context::written_by_last(std::string_view output) const {
   return bound->second->written_by() == last_run_ ? bound->second.get() : nullptr;
 }
 
+// The address of an output is of use only if what counts lies in one piece.
+void Context::refuse_padded(uint32_t output) const {
+  const NamedOutput& named = last_->bound->plan.outputs[output];
+  const Type &whole = last_->bound->plan.output_slots[named.slot].type, &type = type_of(output);
+  if (!front_is_dense(whole.shape, type.shape))
+    fail(Code::unsupported, "output '", named.name, "': ", type.text(), " lies in a bucket of ",
+         whole.text(), " and not in one piece; expected a copy of it, or exact sizes");
+}
+
 OutputPlace Context::output_place(std::string_view output) {
-  const std::shared_ptr<Buffer> buffer = buffer_of(number_of(output));
+  const uint32_t number = number_of(output);
+  refuse_padded(number);
+  const std::shared_ptr<Buffer> buffer = buffer_of(number);
   if (!buffer) return {};
   if (const AppTensor* memory = written_by_last(output))
     return {memory->address(), memory->other_memory()};
@@ -234,6 +249,7 @@ OutputPlace Context::output_place(std::string_view output) {
 
 SharedOutput Context::share_output(std::string_view output) {
   const uint32_t number = number_of(output);
+  refuse_padded(number);
   const std::shared_ptr<Buffer> buffer = buffer_of(number);
   auto& all = last_->own_outputs[last_->bound->plan.outputs[number].slot];
   const auto own = std::ranges::find(all, buffer, &OwnOutput::buffer);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "base/log.hpp"
 #include "exec/context.hpp"
@@ -94,6 +95,7 @@ Executable::Executable(std::shared_ptr<Runtime> runtime, Graph graph, std::share
       log(LogLevel::warning,
           cat("graph '", graph_.name, "': ", options_.plan.lanes, " lanes were asked for, ",
               info.id, " runs one: plugin ", info.plugin, " takes no lanes"));
+  check_buckets();
   take_pins();
   take_limits();
   if (options_.allow_fallback)
@@ -145,8 +147,37 @@ CompileProgress Executable::progress() const {
   };
 }
 
-std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbers) {
-  const auto is_wanted = [&](const auto& known) { return known.first == numbers; };
+void Executable::check_buckets() const {
+  const auto& buckets = options_.buckets;
+  for (auto b = buckets.begin(); b != buckets.end(); ++b) {
+    const auto& [symbol, sizes] = *b;
+    const auto& known = graph_.symbols();
+    if (std::ranges::find(known, symbol) == known.end())
+      fail(Code::invalid_argument, "bucket of symbol '", symbol,
+           "': expected a symbol of the graph (",
+           known.empty() ? std::string("it has none") : list_of("", known, std::identity()), ")");
+    if (std::any_of(buckets.begin(), b, [&](const auto& other) { return other.first == symbol; }))
+      fail(Code::invalid_argument, "bucket of symbol '", symbol, "': given twice");
+  }
+}
+
+Executable::Sizes Executable::sizes_for(const SymbolNumbers& numbers, bool exact) const {
+  Sizes out{numbers, {}};
+  for (const auto& [symbol, buckets] : options_.buckets) {
+    const auto number = numbers.find(symbol);
+    if (number == numbers.end()) continue;  // bind names it
+    const int64_t size = buckets.size_for(number->second);
+    // Where nothing is padded, the plan is that of a whole bucket, unless a number itself is one.
+    if (size < 2 || (exact && size != number->second)) continue;
+    if (buckets.size_for(size - 1) == size) out.padded.push_back(symbol);
+    out.sizes[symbol] = size;
+  }
+  return out;
+}
+
+std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbers, bool exact) {
+  const Sizes sizes = sizes_for(numbers, exact);
+  const auto is_wanted = [&](const auto& known) { return known.first == sizes; };
   std::promise<std::shared_ptr<const BoundPlan>> made;
   {
     std::unique_lock lock(mutex_);
@@ -156,11 +187,11 @@ std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbe
       lock.unlock();
       return plan.get();
     }
-    plans_.emplace_front(numbers, made.get_future());
+    plans_.emplace_front(sizes, made.get_future());
     if (plans_.size() > kMostPlans) plans_.pop_back();
   }
   try {
-    auto plan = make(numbers);
+    auto plan = make(sizes);
     made.set_value(plan);
     return plan;
   } catch (...) {
@@ -175,8 +206,52 @@ std::shared_ptr<const BoundPlan> Executable::plan_for(const SymbolNumbers& numbe
   }
 }
 
-std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) const {
-  const Graph bound = bind(graph_, numbers);
+// The lengths that two sizes have told must hold for these numbers too.
+void Executable::check_lengths(const BoundPlan& bound, const SymbolNumbers& numbers,
+                               const OutputTypes& types) const {
+  const Plan& plan = bound.plan;
+  for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+    const std::string& name = graph_.outputs()[k].name;
+    const auto planned = std::ranges::find(plan.outputs, name, &NamedOutput::name);
+    Type expected = plan.output_slots[planned->slot].type;
+    for (int i = 0; i < expected.shape.rank(); ++i)
+      if (const Length& l = bound.lengths[k][static_cast<size_t>(i)])
+        expected.shape[i] = l.times * numbers.at(bound.numbers[l.number].symbol) + l.plus;
+    if (const Type& type = types.find(name)->second; type != expected)
+      fail(Code::unsupported, "output '", name, "': ", type.text(), ", expected ", expected.text(),
+           " from sizes in buckets; use exact sizes");
+  }
+}
+
+std::shared_ptr<const OutputTypes> Executable::output_types(const BoundPlan& bound_plan,
+                                                            const SymbolNumbers& numbers) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known =
+        std::ranges::find(output_types_, numbers, [](const auto& k) { return k.first; });
+    if (known != output_types_.end()) {
+      output_types_.splice(output_types_.begin(), output_types_, known);
+      return known->second;
+    }
+  }
+  const Graph bound = core::bind(graph_, numbers);
+  auto types = std::make_shared<OutputTypes>();
+  for (const Output& o : bound.outputs()) types->emplace(o.name, bound.type(o.value));
+  check_lengths(bound_plan, numbers, *types);
+  const std::lock_guard lock(mutex_);
+  output_types_.emplace_front(numbers, types);
+  if (output_types_.size() > kMostPlans) output_types_.pop_back();
+  return types;
+}
+
+PaddedGraph Executable::bound_graph(const Sizes& sizes) const {
+  if (sizes.padded.empty()) return {core::bind(graph_, sizes.sizes), {}, {}};
+  return pad_to_buckets(graph_, sizes.sizes, sizes.padded);
+}
+
+std::shared_ptr<const BoundPlan> Executable::make(const Sizes& sizes) const {
+  PaddedGraph padded = bound_graph(sizes);
+  const Graph& bound = padded.graph;
   // Constants are folded on the device that takes everything, so that folding never changes where
   // the rest may run.
   const auto cpu = std::ranges::find_if(devices_, is_cpu);
@@ -213,6 +288,11 @@ std::shared_ptr<const BoundPlan> Executable::make(const SymbolNumbers& numbers) 
     }
   }
   auto out = bound_plan(std::move(plan));
+  out->numbers = std::move(padded.numbers);
+  out->lengths = std::move(padded.outputs);
+  for (const PaddedGraph::Number& n : out->numbers)
+    out->plan.remarks.push_back(
+        cat("symbol '", n.symbol, "' is rounded up to ", sizes.sizes.at(n.symbol)));
   if (how.named > 1) keep_homes(out->plan);
   if (how.aot) prepare_programs(out->plan, runtime_->host.threads(), progress());
   for (const auto& device : out->plan.devices) out->pools.push_back(runtime_->arenas->of(device));

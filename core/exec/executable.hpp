@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "exec/buckets.hpp"
 #include "exec/prepare.hpp"
 #include "exec/runtime.hpp"
 #include "exec/store.hpp"
 #include "plan/plan.hpp"
+#include "plan/rewrite/buckets.hpp"
 
 namespace tenon::core {
 
@@ -22,6 +24,7 @@ struct ExecutableOptions {
   PlanOptions plan;             // named, pins and home are set by the executable
   bool allow_fallback = true;   // to the cpu, where the list does not name it
   std::vector<std::pair<std::string, std::string>> pins{};  // pattern, device of the list
+  std::vector<std::pair<std::string, Buckets>> buckets{};   // of symbols, each named once
   CompileProgress progress{};                               // of plan.aot; may be empty
 };
 
@@ -33,9 +36,14 @@ struct BoundPlan {
   std::vector<std::shared_ptr<ArenaPool>> pools;  // [device]; none of a function's plan
   std::vector<std::vector<std::shared_ptr<const BoundPlan>>>
       functions;  // [region], of a hosted one
+  // Of a plan for buckets: inputs that take the numbers of a run, and how much of each output counts.
+  // Empty: the plan is exact.
+  std::vector<PaddedGraph::Number> numbers;
+  std::vector<Lengths> lengths;
 };
 
 using SymbolNumbers = std::map<std::string, int64_t>;
+using OutputTypes = std::map<std::string, Type, std::less<>>;
 
 class Executable {
  public:
@@ -52,17 +60,31 @@ class Executable {
   const std::vector<std::shared_ptr<Device>>& devices() const { return devices_; }
   // One plan per binding; the last kMostPlans are kept. A thread that needs a new plan makes it;
   // others wait only for a plan that they need themselves. [any thread]
-  std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers);
+  // exact: the sizes of the plan are these numbers, also of symbols with buckets.
+  std::shared_ptr<const BoundPlan> plan_for(const SymbolNumbers& numbers, bool exact = false);
+  // What a run with these numbers gives. Fails as that run would without buckets. [any thread]
+  std::shared_ptr<const OutputTypes> output_types(const BoundPlan& bound,
+                                                  const SymbolNumbers& numbers);
   // The numbers that these input types give the graph's symbols; fails where they contradict it or
   // each other.
   SymbolNumbers bind_inputs(const std::map<std::string, Type, std::less<>>& types) const;
 
  private:
   static constexpr size_t kMostPlans = 64;
+  struct Sizes {
+    SymbolNumbers sizes{};
+    std::vector<std::string> padded{};  // symbols whose number may be lower
+    friend bool operator==(const Sizes&, const Sizes&) = default;
+  };
+  Sizes sizes_for(const SymbolNumbers& numbers, bool exact) const;
+  void check_buckets() const;
+  void check_lengths(const BoundPlan& bound, const SymbolNumbers& numbers,
+                     const OutputTypes& types) const;
   bool chooses() const;
   void take_pins();
   void take_limits();
-  std::shared_ptr<const BoundPlan> make(const SymbolNumbers& numbers) const;
+  std::shared_ptr<const BoundPlan> make(const Sizes& sizes) const;
+  PaddedGraph bound_graph(const Sizes& sizes) const;
   HomeOf homes() const;
   void keep_homes(const Plan& plan) const;
   CompileProgress progress() const;
@@ -77,8 +99,10 @@ class Executable {
   mutable std::mutex progress_mutex_;              // held while options_.progress is called
 
   using PlanFuture = std::shared_future<std::shared_ptr<const BoundPlan>>;
-  std::mutex mutex_;                                       // guards plans_
-  std::list<std::pair<SymbolNumbers, PlanFuture>> plans_;  // last used first
+  std::mutex mutex_;                               // guards plans_
+  std::list<std::pair<Sizes, PlanFuture>> plans_;  // last used first
+  std::list<std::pair<SymbolNumbers, std::shared_ptr<const OutputTypes>>>
+      output_types_;  // likewise
 };
 
 }  // namespace tenon::core

@@ -20,6 +20,11 @@ Lease::~Lease() {
   for (size_t d = 0; d < arenas.size(); ++d) bound->pools[d]->forget(*this, arenas[d]);
 }
 
+const int64_t* Lease::number_of(std::string_view input) const {
+  const auto at = std::ranges::find(bound->numbers, input, &PaddedGraph::Number::input);
+  return at == bound->numbers.end() ? nullptr : &numbers.find(at->symbol)->second;
+}
+
 void Lease::borrow() {
   bool same = true;
   for (size_t d = 0; d < arenas.size(); ++d)

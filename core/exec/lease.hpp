@@ -53,10 +53,13 @@ struct Lease {
   std::vector<std::vector<std::shared_ptr<Buffer>>>
       own_inputs;                                   // [input][device], null: not needed
   std::vector<uint64_t> input_versions;             // what own_inputs hold
-  std::vector<std::vector<OwnOutput>> own_outputs;  // [slot]
-  std::vector<std::shared_ptr<Event>> events;       // [region], null without streams
-  std::vector<std::shared_ptr<Entry>> entries;      // [entry]
-  std::vector<uint64_t> generations;                // [entry]: bound below, 0 = none
+  SymbolNumbers numbers;                            // of the last run, for a plan for buckets
+  std::shared_ptr<const OutputTypes> output_types;  // likewise
+  const int64_t* number_of(std::string_view input) const;  // null: an input of the graph
+  std::vector<std::vector<OwnOutput>> own_outputs;         // [slot]
+  std::vector<std::shared_ptr<Event>> events;              // [region], null without streams
+  std::vector<std::shared_ptr<Entry>> entries;             // [entry]
+  std::vector<uint64_t> generations;                       // [entry]: bound below, 0 = none
   // What the instances are bound to.
   std::vector<std::vector<std::shared_ptr<Buffer>>> entry_buffers;  // [entry][device]
   std::vector<std::shared_ptr<Buffer>> derived;                     // [derived weight]

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -315,11 +316,38 @@ bool attention_batch(Batch& v, const Op& n) {
   });
 }
 
+// Keys that are padding get no weight: by kv_len, unless the causal mask hides them from every query
+// that counts.
+bool attention_padded(Padded& p, const op::attention& n) {
+  Builder& b = p.b;
+  if (p.along(n.q, -1)) return p.refuse("the dims that its scale depends on are padded");
+  const int heads = n.layout == "bshd" ? 2 : 1;
+  if (!p.same_multiple(n.q, n.k, heads)) return p.refuse("its number of heads per key is padded");
+  const int steps = n.layout == "bshd" ? 1 : 2;
+  const Length keys = p.length(n.k, steps);
+  const bool hidden = n.causal && !n.past_len && n.offset <= 0 && keys == p.length(n.q, steps);
+  if (!keys || hidden) return true;
+  Value most = p.length_of(n.k, steps);
+  if (n.kv_len)
+    most = b.min(b.cast(p.value(n.kv_len), kI64), most);
+  else
+    most = b.expand(b.reshape(most, {1}), {p.type(n.k).shape[0]});
+  op::attention now = n;
+  now.q = p.value(n.q), now.k = p.value(n.k), now.v = p.value(n.v);
+  now.mask = p.value(n.mask), now.past_len = p.value(n.past_len);
+  now.kv_len = most;
+  const Results made = b.add(now);
+  for (size_t k = 0; k < p.result_count() && k < made.outputs.size(); ++k)
+    if (made.outputs[k]) p.out(k, made.outputs[k]);
+  return true;
+}
+
 constexpr Record<op::attention> kAttention{.shape = attention_shape,
                                            .words = {{"layout", "bhsd bshd"}},
                                            .grad = attention_grad,
                                            .lower = attention_lower,
                                            .batch = attention_batch<op::attention>,
+                                           .padded = attention_padded,
                                            .flops = attention_flops,
                                            .bytes = each_once};
 

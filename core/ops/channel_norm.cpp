@@ -2,6 +2,7 @@
 // Norms of images: group_norm (statistics over groups of channels), layer_norm2d (statistics over
 // the channels at each pixel), and their backward ops. Specification 4.7 to 4.9.
 #include "ops/norm.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -101,6 +102,14 @@ Value parameter_in(Builder& b, const View& v, Value p, DType wide) {
   return b.cast(b.reshape(p, v.parameters), wide);
 }
 
+// Statistics are of groups of channels of an image, or of the channels of a pixel.
+template <class Op>
+bool norm_padded(Padded& p, const Op& n) {
+  constexpr bool of_pixels = std::is_same_v<Op, op::layer_norm2d>;
+  const bool whole = of_pixels ? !p.along(n.x, 1) : !p.any_from(n.x, 1);
+  return whole ? true : p.refuse("the axes that it normalizes are padded");
+}
+
 template <class Op>
 bool norm_lower(Lower& l, const Op& n) {
   Builder& b = l.b;
@@ -196,6 +205,7 @@ constexpr Record<Op> kForward{.shape = norm_shape<Op>,
                               .grad = norm_grad<Op, Backward>,
                               .lower = norm_lower<Op>,
                               .batch = norm_batch<Op>,
+                              .padded = norm_padded<Op>,
                               .flops = no_products,
                               .bytes = each_once};
 template <class Op>

@@ -2,6 +2,7 @@
 // binary compare logical unary activation_backward cast copy where swiglu swiglu_backward:
 // specification 1 and 2.5. The kinds' formulas are in activation.cpp.
 #include "ops/activation.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -340,11 +341,18 @@ bool swiglu_lower(Lower& l, const op::swiglu& n) {
   l.out(0, l.b.cast(l.b.times(l.b.unary(n.act, in.gate), in.up), t));
   return true;
 }
+// gate, where it is packed, holds two halves along its last axis.
+template <class Op>
+bool swiglu_padded(Padded& p, const Op& n) {
+  return !n.up && p.along(n.gate, -1) ? p.refuse("its packed axis is padded") : true;
+}
+
 constexpr Record<op::swiglu> kSwiglu{.shape = swiglu_shape,
                                      .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
                                      .grad = swiglu_grad,
                                      .lower = swiglu_lower,
                                      .batch = batch_all<op::swiglu>,
+                                     .padded = swiglu_padded<op::swiglu>,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -385,6 +393,7 @@ constexpr Record<op::swiglu_backward> kSwigluBackward{
     .words = {{"act", "silu gelu gelu_tanh relu sigmoid"}},
     .lower = swiglu_backward_lower,
     .batch = batch_all<op::swiglu_backward>,
+    .padded = swiglu_padded<op::swiglu_backward>,
     .flops = no_products,
     .bytes = each_once};
 

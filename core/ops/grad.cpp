@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient request: a node until shapes are numeric, then replaced by the reverse walk
 // (core/grad).
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -17,7 +18,8 @@ void grad_shape(Infer& i, const op::grad& n) {
   }
 }
 
-constexpr Record<op::grad> kGrad{.shape = grad_shape, .flops = no_products, .bytes = each_once};
+constexpr Record<op::grad> kGrad{
+    .shape = grad_shape, .padded = padded_each<op::grad>, .flops = no_products, .bytes = each_once};
 
 }  // namespace
 

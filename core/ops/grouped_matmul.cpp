@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // grouped_matmul and its backward op: each row of x times the matrix of its expert (specification
 // 2.3). The decompositions multiply every row with every expert and select: correct, but slow.
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -209,9 +210,18 @@ double grouped_matmul_backward_flops(const Cost& c, const op::grouped_matmul_bac
   return products * expert_flops(c, n.dy, n.w);
 }
 
+// Padded rows are dropped.
+bool grouped_matmul_padded(Padded& p, const op::grouped_matmul& n) {
+  if (!n.ids || p.any_from(n.x, 1) || p.any(n.w))
+    return p.refuse("more than the rows of x with ids is padded");
+  p.fill(n.ids, 0, p.b.scalar_int(p.type(n.ids).dtype, -1));
+  return true;
+}
+
 constexpr Record<op::grouped_matmul> kGroupedMatmul{.shape = grouped_matmul_shape,
                                                     .grad = grouped_matmul_grad,
                                                     .lower = grouped_matmul_lower,
+                                                    .padded = grouped_matmul_padded,
                                                     .flops = grouped_matmul_flops,
                                                     .bytes = each_once};
 constexpr Record<op::grouped_matmul_backward> kGroupedMatmulBackward{

@@ -2,6 +2,7 @@
 // Records of the index family: gather gather_backward scatter scatter_add dynamic_slice
 // dynamic_update_slice.
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -120,10 +121,20 @@ bool gather_batch(Batch& v, const op::gather& one) {
   return true;
 }
 
+// ---- padding
+
+bool gather_padded(Padded& p, const op::gather& n) {
+  p.fill_indices(n.indices);
+  const int axis = normalize_axis(n.axis, p.rank(n.data), "gather");
+  if (p.along(n.data, axis)) p.index_counted(n.indices, n.data, axis, n.oob == "clamp");
+  return true;
+}
+
 constexpr Record<op::gather> kGather{.shape = gather_shape,
                                      .words = {{"oob", "error clamp skip"}},
                                      .grad = gather_grad,
                                      .batch = gather_batch,
+                                     .padded = gather_padded,
                                      .flops = no_products,
                                      .bytes = gather_bytes};
 
@@ -292,10 +303,20 @@ bool scatter_add_batch(Batch& v, const op::scatter_add& one) {
   return true;
 }
 
+// Padded updates add zero.
+bool scatter_add_padded(Padded& p, const op::scatter_add& n) {
+  const int axis = normalize_axis(n.axis, p.rank(n.updates) - p.rank(n.indices) + 1, "scatter_add");
+  if (p.along(n.base, axis)) return p.refuse("the axis that it updates is padded");
+  for (int i = 0; i < p.rank(n.indices); ++i) p.fill(n.updates, axis + i, Fill::zero);
+  p.fill_indices(n.indices);
+  return true;
+}
+
 constexpr Record<op::scatter_add> kScatterAdd{.shape = scatter_add_shape,
                                               .words = {{"oob", "error skip"}},
                                               .grad = scatter_add_grad,
                                               .batch = scatter_add_batch,
+                                              .padded = scatter_add_padded,
                                               .flops = no_products,
                                               .bytes = scatter_add_bytes};
 
@@ -346,10 +367,44 @@ bool slice_batch(Batch& v, const Op& one) {
   return v.add(n, [&](Value x) { return x == one.start ? from : v.all(x); });
 }
 
+// One entry of a start, as i64 [], and the start with another entry.
+Value entry_of(Builder& b, Value start, int axis) {
+  return b.cast(b.reshape(b.narrow(start, 0, axis, 1), {}), kI64);
+}
+Value with_entry(Builder& b, Value start, int axis, Value entry) {
+  const Value is_it = b.compare("eq", b.iota(b.shape(start), 0, kI64), b.scalar_int(kI64, axis));
+  return b.where(is_it, b.cast(entry, b.dtype(start)), start);
+}
+
+// A block of `size` elements that starts here lies in an axis whose first `length` elements count:
+// the same start, clamped if `clamp`, else one beyond the padding where it does not.
+Value start_within(Builder& b, Value start, Value length, Value size, int64_t padded, bool clamp) {
+  const Value last = b.minus(length, size), zero = b.scalar_int(kI64, 0);
+  if (clamp) return b.min(b.max(start, zero), last);
+  return b.where(b.compare("gt", start, last), b.scalar_int(kI64, padded), start);
+}
+
+bool dynamic_slice_padded(Padded& p, const op::dynamic_slice& n) {
+  Builder& b = p.b;
+  Value start = p.value(n.start);
+  for (int i = 0; i < p.rank(n.x); ++i) {
+    if (p.result_length(0, i)) return p.refuse("its size is padded");
+    if (!p.along(n.x, i)) continue;
+    const Value size = b.scalar_int(kI64, n.size[static_cast<size_t>(i)]);
+    const int64_t padded = p.type(n.x).shape[i];
+    start = with_entry(b, start, i,
+                       start_within(b, entry_of(b, start, i), p.length_of(n.x, i), size, padded + 1,
+                                    n.oob == "clamp"));
+  }
+  p.put(n.start, start);
+  return true;
+}
+
 constexpr Record<op::dynamic_slice> kDynamicSlice{.shape = dynamic_slice_shape,
                                                   .words = {{"oob", "error clamp"}},
                                                   .grad = dynamic_slice_grad,
                                                   .batch = slice_batch<op::dynamic_slice>,
+                                                  .padded = dynamic_slice_padded,
                                                   .flops = no_products,
                                                   .bytes = dynamic_slice_bytes};
 
@@ -382,11 +437,55 @@ void dynamic_update_slice_grad(Grad& g, const op::dynamic_update_slice& n) {
 double dynamic_update_slice_bytes(const Cost& c, const op::dynamic_update_slice& n) {
   return 2 * c.bytes(n.update) + c.bytes(n.start);
 }
+// Of an update with one padded axis, the whole is written, but with the old elements in the place of
+// padding. Near the end of base there may be no room behind what counts; then the block begins before
+// its start, and old elements stand in front as well.
+bool dynamic_update_slice_padded(Padded& p, const op::dynamic_update_slice& n) {
+  Builder& b = p.b;
+  int axis = -1;
+  for (int i = 0; i < p.rank(n.base); ++i) {
+    if (!p.along(n.update, i) && !p.along(n.base, i)) continue;
+    // Axes that base and update have in common start at 0, or are out of range.
+    if (p.length(n.update, i) == p.length(n.base, i) &&
+        p.type(n.update).shape[i] == p.type(n.base).shape[i])
+      continue;
+    if (p.along(n.base, i)) return p.refuse("the axis that it updates is padded");
+    if (axis >= 0) return p.refuse("several axes of its update are padded");
+    axis = i;
+  }
+  if (axis < 0) return true;
+  const Shape block = p.type(n.update).shape;
+  const int64_t whole = p.type(n.base).shape[axis], padded = block[axis];
+  const Value length = p.length_of(n.update, axis), given = entry_of(b, p.value(n.start), axis);
+  const Value at =
+      start_within(b, given, b.scalar_int(kI64, whole), length, whole + 1, n.oob == "clamp");
+  const Value first = b.min(at, b.scalar_int(kI64, whole - padded));
+  // Where the start is out of range, it stays so: at > whole - padded, and there is no first.
+  const Value valid = b.compare("le", at, b.scalar_int(kI64, whole));
+  const Value start = with_entry(b, p.value(n.start), axis, b.where(valid, first, at));
+  const Value old = b.add(op::dynamic_slice{.size = Ints(block.begin(), block.end()),
+                                            .oob = n.oob,
+                                            .x = p.value(n.base),
+                                            .start = start});
+  const Value place = b.minus(b.iota({padded}, 0, kI64), b.minus(at, first));
+  const Value last = b.scalar_int(kI64, padded - 1), zero = b.scalar_int(kI64, 0);
+  const Value moved = b.add(op::gather{
+      .axis = axis, .data = p.value(n.update), .indices = b.min(b.max(place, zero), last)});
+  Shape line;
+  for (int i = 0; i < block.rank(); ++i) line.push(i == axis ? padded : 1);
+  const Value is_new = b.reshape(
+      b.logical("and", b.compare("ge", place, zero), b.compare("lt", place, length)), line);
+  p.put(n.update, b.where(is_new, moved, old));
+  p.put(n.start, start);
+  return true;
+}
+
 constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{
     .shape = dynamic_update_slice_shape,
     .words = {{"oob", "error clamp"}},
     .grad = dynamic_update_slice_grad,
     .batch = slice_batch<op::dynamic_update_slice>,
+    .padded = dynamic_update_slice_padded,
     .flops = no_products,
     .bytes = dynamic_update_slice_bytes};
 

@@ -2,6 +2,7 @@
 // gather_elements scatter_elements_add: one index per element (specification 6.3). Lowered to their
 // flat forms.
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -85,12 +86,20 @@ double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
 
+bool gather_elements_padded(Padded& p, const op::gather_elements& n) {
+  p.fill_indices(n.indices);
+  const int axis = normalize_axis(n.axis, p.rank(n.data), "gather_elements");
+  if (p.along(n.data, axis)) p.index_counted(n.indices, n.data, axis, n.oob == "clamp");
+  return true;
+}
+
 constexpr Record<op::gather_elements> kGatherElements{
     .shape = gather_elements_shape,
     .words = {{"oob", "error clamp skip"}},
     .grad = gather_elements_grad,
     .lower = gather_elements_lower,
     .batch = batch_along_axis<op::gather_elements>,
+    .padded = gather_elements_padded,
     .flops = no_products,
     .bytes = gather_elements_bytes};
 
@@ -150,12 +159,21 @@ bool scatter_elements_add_batch(Batch& v, const op::scatter_elements_add& one) {
   return v.add_all(n);
 }
 
+// Padded updates add zero.
+bool scatter_elements_add_padded(Padded& p, const op::scatter_elements_add& n) {
+  if (p.result_length(0, n.axis)) return p.refuse("the axis that it updates is padded");
+  for (int i = 0; i < p.rank(n.updates); ++i) p.fill(n.updates, i, Fill::zero);
+  p.fill_indices(n.indices);
+  return true;
+}
+
 constexpr Record<op::scatter_elements_add> kScatterElementsAdd{
     .shape = scatter_elements_add_shape,
     .words = {{"oob", "error clamp skip"}},
     .grad = scatter_elements_add_grad,
     .lower = scatter_elements_add_lower,
     .batch = scatter_elements_add_batch,
+    .padded = scatter_elements_add_padded,
     .flops = no_products,
     .bytes = scatter_elements_add_bytes};
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/activation.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -215,12 +216,21 @@ bool matmul_batch(Batch& v, const op::matmul& n) {
   return true;
 }
 
+// Padding along the axis that products sum over counts as zero.
+template <class Op>
+bool product_padded(Padded& p, const Op& n) {
+  p.fill(n.a, p.rank(n.a) == 1 ? 0 : (n.trans_a ? -2 : -1), Fill::zero);
+  p.fill(n.b, p.rank(n.b) == 1 ? 0 : (n.trans_b ? -1 : -2), Fill::zero);
+  return true;
+}
+
 constexpr Record<op::matmul> kMatmul{
     .shape = matmul_shape,
     .words = {{"out_dtype", kProductDtypes}, {"f32_precision", kPrecisions}},
     .grad = matmul_grad,
     .lower = matmul_lower,
     .batch = matmul_batch,
+    .padded = product_padded<op::matmul>,
     .flops = product_flops_of<op::matmul>,
     .bytes = each_once};
 
@@ -325,6 +335,7 @@ constexpr Record<op::linear> kLinear{
     .grad = linear_grad,
     .lower = linear_lower,
     .batch = linear_batch,
+    .padded = product_padded<op::linear>,
     .flops = product_flops_of<op::linear>,
     .bytes = each_once};
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -342,10 +343,18 @@ bool norm_batch(Batch& v, const Op& one) {
   });
 }
 
+// Rows are normalized by themselves.
+template <class Op>
+bool norm_padded(Padded& p, const Op& n) {
+  const int first = normalize_axis(n.axis, p.rank(n.x), Op::kName);
+  return p.any_from(n.x, first) ? p.refuse("the axes that it normalizes are padded") : true;
+}
+
 constexpr Record<op::layer_norm> kLayerNorm{.shape = layer_norm_shape,
                                             .grad = layer_norm_grad,
                                             .lower = layer_norm_lower,
                                             .batch = norm_batch<op::layer_norm>,
+                                            .padded = norm_padded<op::layer_norm>,
                                             .flops = no_products,
                                             .bytes = each_once};
 constexpr Record<op::layer_norm_backward> kLayerNormBackward{
@@ -359,12 +368,14 @@ constexpr Record<op::residual_layer_norm> kResidualLayerNorm{
     .grad = residual_layer_norm_grad,
     .lower = residual_layer_norm_lower,
     .batch = norm_batch<op::residual_layer_norm>,
+    .padded = norm_padded<op::residual_layer_norm>,
     .flops = no_products,
     .bytes = each_once};
 constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape,
                                         .grad = rms_norm_grad,
                                         .lower = rms_norm_lower,
                                         .batch = norm_batch<op::rms_norm>,
+                                        .padded = norm_padded<op::rms_norm>,
                                         .flops = no_products,
                                         .bytes = each_once};
 constexpr Record<op::rms_norm_backward> kRmsNormBackward{.shape = rms_norm_backward_shape,
@@ -372,12 +383,14 @@ constexpr Record<op::rms_norm_backward> kRmsNormBackward{.shape = rms_norm_backw
                                                          .batch = norm_batch<op::rms_norm_backward>,
                                                          .flops = no_products,
                                                          .bytes = each_once};
-constexpr Record<op::residual_rms_norm> kResidualRmsNorm{.shape = residual_rms_norm_shape,
-                                                         .grad = residual_rms_norm_grad,
-                                                         .lower = residual_rms_norm_lower,
-                                                         .batch = norm_batch<op::residual_rms_norm>,
-                                                         .flops = no_products,
-                                                         .bytes = each_once};
+constexpr Record<op::residual_rms_norm> kResidualRmsNorm{
+    .shape = residual_rms_norm_shape,
+    .grad = residual_rms_norm_grad,
+    .lower = residual_rms_norm_lower,
+    .batch = norm_batch<op::residual_rms_norm>,
+    .padded = norm_padded<op::residual_rms_norm>,
+    .flops = no_products,
+    .bytes = each_once};
 
 }  // namespace
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the order family: argmax argmin topk sort. Order of values: NaN is the largest, -0
 // equals +0, equal values keep their order.
+#include <limits>
+
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -57,14 +60,25 @@ bool arg_lower(Lower& l, const Op& n) {
   return true;
 }
 
+// Equal values keep their order, so padding is never the first of them.
+template <class Op>
+bool arg_padded(Padded& p, const Op& n) {
+  if (!p.along(n.x, n.axis)) return true;
+  if (n.select_last) return p.refuse("the last of equal values along a padded axis");
+  p.fill(n.x, n.axis, std::is_same_v<Op, op::argmax> ? Fill::lowest : Fill::highest);
+  return true;
+}
+
 constexpr Record<op::argmax> kArgmax{.shape = arg_shape<op::argmax>,
                                      .lower = arg_lower<op::argmax>,
                                      .batch = batch_along_axis<op::argmax>,
+                                     .padded = arg_padded<op::argmax>,
                                      .flops = no_products,
                                      .bytes = each_once};
 constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
                                      .lower = arg_lower<op::argmin>,
                                      .batch = batch_along_axis<op::argmin>,
+                                     .padded = arg_padded<op::argmin>,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -101,10 +115,27 @@ bool topk_lower(Lower& l, const op::topk& n) {
   return true;
 }
 
+// Padding comes behind all values that equal it. NaN is the largest value.
+template <class Op>
+bool sorted_padded(Padded& p, const Op& n, bool largest_first) {
+  if (!p.along(n.x, n.axis)) return true;
+  if (largest_first)
+    p.fill(n.x, n.axis, Fill::lowest);
+  else if (const DType t = p.type(n.x).dtype; is_float(t))
+    p.fill(n.x, n.axis, p.b.scalar(t, std::numeric_limits<double>::quiet_NaN()));
+  else
+    p.fill(n.x, n.axis, Fill::highest);
+  p.refill(0, n.axis, Fill::one);
+  return true;
+}
+bool topk_padded(Padded& p, const op::topk& n) { return sorted_padded(p, n, n.largest); }
+bool sort_padded(Padded& p, const op::sort& n) { return sorted_padded(p, n, n.descending); }
+
 constexpr Record<op::topk> kTopk{.shape = topk_shape,
                                  .grad = picked_grad<op::topk>,
                                  .lower = topk_lower,
                                  .batch = batch_along_axis<op::topk>,
+                                 .padded = topk_padded,
                                  .flops = no_products,
                                  .bytes = each_once};
 
@@ -120,6 +151,7 @@ void sort_shape(Infer& i, const op::sort& n) {
 constexpr Record<op::sort> kSort{.shape = sort_shape,
                                  .grad = picked_grad<op::sort>,
                                  .batch = batch_along_axis<op::sort>,
+                                 .padded = sort_padded,
                                  .flops = no_products,
                                  .bytes = each_once};
 

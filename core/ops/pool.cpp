@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -308,10 +309,16 @@ bool pool_batch(Batch& v, const Op& n) {
   return v.add_folded(n, [](Value) { return Value{}; });
 }
 
+template <class Op>
+bool pool_padded(Padded& p, const Op& n) {
+  return p.any_from(n.x, 2) ? p.refuse("its images are padded") : true;
+}
+
 constexpr Record<op::maxpool2d> kMaxpool2d{.shape = maxpool2d_shape,
                                            .grad = maxpool2d_grad,
                                            .lower = maxpool2d_lower,
                                            .batch = pool_batch<op::maxpool2d>,
+                                           .padded = pool_padded<op::maxpool2d>,
                                            .flops = no_products,
                                            .bytes = each_once};
 constexpr Record<op::maxpool2d_backward> kMaxpool2dBackward{
@@ -324,6 +331,7 @@ constexpr Record<op::avgpool2d> kAvgpool2d{.shape = avgpool2d_shape,
                                            .grad = avgpool2d_grad,
                                            .lower = avgpool2d_lower,
                                            .batch = pool_batch<op::avgpool2d>,
+                                           .padded = pool_padded<op::avgpool2d>,
                                            .flops = no_products,
                                            .bytes = each_once};
 constexpr Record<op::avgpool2d_backward> kAvgpool2dBackward{

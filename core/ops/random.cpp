@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -21,8 +22,23 @@ void random_bits_shape(Infer& i, const op::random_bits& n) {
   i.out(0, {kU32, shape_attr(i, n.shape)});
 }
 
-constexpr Record<op::random_bits> kRandomBits{
-    .shape = random_bits_shape, .flops = no_products, .bytes = each_once};
+// A number depends on its position in the whole tensor, so only the outermost axis may be padded.
+template <class Op>
+bool random_padded(Padded& p, const Op&) {
+  const Shape& shape = p.result(0).shape;
+  int64_t outer = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (p.result_length(0, i) && outer != 1)
+      return p.refuse("its numbers depend on axes behind a padded one");
+    outer *= shape[i];
+  }
+  return true;
+}
+
+constexpr Record<op::random_bits> kRandomBits{.shape = random_bits_shape,
+                                              .padded = random_padded<op::random_bits>,
+                                              .flops = no_products,
+                                              .bytes = each_once};
 
 // ---- random_uniform, random_normal
 
@@ -62,6 +78,7 @@ bool random_uniform_lower(Lower& l, const op::random_uniform& n) {
 constexpr Record<op::random_uniform> kRandomUniform{.shape = random_float_shape<op::random_uniform>,
                                                     .words = {{"dtype", "f32 f64"}},
                                                     .lower = random_uniform_lower,
+                                                    .padded = random_padded<op::random_uniform>,
                                                     .flops = no_products,
                                                     .bytes = each_once};
 
@@ -96,6 +113,7 @@ bool random_normal_lower(Lower& l, const op::random_normal& n) {
 constexpr Record<op::random_normal> kRandomNormal{.shape = random_float_shape<op::random_normal>,
                                                   .words = {{"dtype", "f32 f64"}},
                                                   .lower = random_normal_lower,
+                                                  .padded = random_padded<op::random_normal>,
                                                   .flops = no_products,
                                                   .bytes = each_once};
 
@@ -128,6 +146,7 @@ bool dropout_lower(Lower& l, const op::dropout& n) {
 constexpr Record<op::dropout> kDropout{.shape = dropout_shape,
                                        .grad = dropout_grad,
                                        .lower = dropout_lower,
+                                       .padded = random_padded<op::dropout>,
                                        .flops = no_products,
                                        .bytes = each_once};
 

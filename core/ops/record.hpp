@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record of an op: shape rule, gradient, decomposition, batch rule, costs and traits. Each
+// The record of an op: shape rule, gradient, decomposition, rules for batches and for padded
+// operands, costs and traits. Each
 // family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp refers
 // to all of them, so a missing record does not link.
 //
@@ -232,6 +233,8 @@ bool batch_along_axis(Batch& v, const Op& one) {
   return v.add_all(n);
 }
 
+class Padded;  // ops/padded.hpp
+
 // The words that a string attribute accepts, or the dtypes that a dtype attribute accepts, separated
 // by spaces. Strings are checked before the shape rule runs. A shape rule may accept fewer.
 struct Words {
@@ -271,6 +274,10 @@ struct Record {
   // (optional) Returns false, and writes nothing, if it does not suit the node. Then the node is
   // decomposed, or runs once for each example.
   RecordEntry<bool(Batch&, const Op&)> batch{};
+  // (optional) What the op needs so that the padding of its operands changes no result; see
+  // ops/padded.hpp. Returns false if it does not suit the node. Then the node is decomposed, or
+  // refused by name. An elementwise op without a rule takes padded operands as they are.
+  RecordEntry<bool(Padded&, const Op&)> padded{};
   // Required: floating-point operations of the products, and the bytes read and written at least.
   CostEntry<Op, NoProducts> flops{};
   CostEntry<Op, EachOnce> bytes{};
@@ -290,6 +297,7 @@ struct OpRecord {
   bool (*lower)(Lower&, const Graph&, const NodeInfo&) = nullptr;
   // The operands of the node are positions in Batch.
   bool (*batch)(Batch&, const NodeInfo&) = nullptr;
+  bool (*padded)(Padded&, const NodeInfo&) = nullptr;        // likewise in Padded
   double (*flops)(const Graph&, const NodeInfo&) = nullptr;  // null: no_products
   double (*bytes)(const Graph&, const NodeInfo&) = nullptr;  // null: each_once
   uint32_t traits = 0;
@@ -358,6 +366,8 @@ constexpr OpRecord record() {
     };
   if (r.batch.given)
     out.batch = [](Batch& v, const NodeInfo& n) { return r.batch.call(v, decode<Op>(n)); };
+  if (r.padded.given)
+    out.padded = [](Padded& p, const NodeInfo& n) { return r.padded.call(p, decode<Op>(n)); };
   if (r.lowest_version.given)
     out.version_of = [](const NodeInfo& n) { return r.lowest_version.call(decode<Op>(n)); };
   if (!r.flops.standard)

@@ -2,6 +2,7 @@
 // The record of reduce: specification 3.1.
 #include <algorithm>
 
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -159,11 +160,46 @@ bool reduce_batch(Batch& v, const op::reduce& one) {
   return v.add_all(n);
 }
 
+bool is_lowest(std::string_view kind) {
+  return kind == "max" || kind == "logsumexp" || kind == "any";
+}
+
+bool reduce_padded(Padded& p, const op::reduce& n) {
+  Builder& b = p.b;
+  const Extent e = extent(n, p.type(n.x).shape, "reduce");
+  if (e.each) return true;
+  Fill fill = Fill::zero;
+  if (n.kind == "prod") fill = Fill::one;
+  if (n.kind == "min" || n.kind == "all") fill = Fill::highest;
+  if (is_lowest(n.kind)) fill = Fill::lowest;
+  bool along = false;
+  for (int64_t axis : e.axes) {
+    along |= p.along(n.x, axis);
+    p.fill(n.x, axis, fill);
+  }
+  if (!along || n.kind != "mean") return true;
+  if (!is_float(p.type(n.x).dtype)) return p.refuse("a mean of integers along a padded axis");
+  // The mean counts the padding: times the padded count, over the true one.
+  const Value wide = b.widen(p.value(n.x));
+  op::reduce mean = n;
+  mean.x = wide;
+  Value scale = b.scalar(b.dtype(wide), 1);
+  for (int64_t axis : e.axes) {
+    if (!p.along(n.x, axis)) continue;
+    const auto padded = static_cast<double>(p.type(n.x).shape[static_cast<int>(axis)]);
+    scale = b.times(scale, b.over(b.scalar(b.dtype(wide), padded),
+                                  b.cast(p.length_of(n.x, axis), b.dtype(wide))));
+  }
+  p.out(0, b.cast(b.times(b.add(mean), scale), p.type(n.x).dtype));
+  return true;
+}
+
 constexpr Record<op::reduce> kReduce{
     .shape = reduce_shape,
     .words = {{"kind", "sum mean max min prod sum_square l1 l2 logsumexp any all"}},
     .grad = reduce_grad,
     .batch = reduce_batch,
+    .padded = reduce_padded,
     .flops = no_products,
     .bytes = each_once,
     .traits = kReduction};

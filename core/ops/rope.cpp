@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the rope family: rope. With `inverse`, it is its own backward op.
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -168,10 +169,21 @@ void rope_grad(Grad& g, const op::rope& n) {
   }
 }
 
+bool rope_padded(Padded& p, const op::rope& n) {
+  if (p.along(n.x, -1) || p.along(n.cos, -1) || p.along(n.sin, -1))
+    return p.refuse("what it rotates is padded");
+  if (n.position_ids && (p.any(n.cos) || p.any(n.sin)))
+    return p.refuse("the positions of its tables are padded");
+  for (int i = 0; n.position_ids && i < p.rank(n.position_ids); ++i)
+    p.fill(n.position_ids, i, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::rope> kRope{.shape = rope_shape,
                                  .words = {{"layout", "bshd bhsd bsh"}},
                                  .grad = rope_grad,
                                  .lower = rope_lower,
+                                 .padded = rope_padded,
                                  .flops = no_products,
                                  .bytes = each_once};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the scan family: cumsum.
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -18,9 +19,15 @@ void cumsum_grad(Grad& g, const op::cumsum& n) {
                   .axis = n.axis, .exclusive = n.exclusive, .reverse = !n.reverse, .x = g.dy()}));
 }
 
+bool cumsum_padded(Padded& p, const op::cumsum& n) {
+  if (n.reverse) p.fill(n.x, n.axis, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape,
                                      .grad = cumsum_grad,
                                      .batch = batch_along_axis<op::cumsum>,
+                                     .padded = cumsum_padded,
                                      .flops = no_products,
                                      .bytes = each_once};
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -95,9 +96,18 @@ bool narrow_batch(Batch& v, const op::narrow& one) {
   return v.add_all(n);
 }
 
+// Elements in front keep their places where the step is 1. Lengths follow from the types.
+bool narrow_padded(Padded& p, const op::narrow& n) {
+  for (int i = 0; i < p.rank(n.x); ++i)
+    if (p.along(n.x, i) && !n.step.empty() && n.step[static_cast<size_t>(i)] != 1)
+      return p.refuse("a step along a padded axis");
+  return true;
+}
+
 constexpr Record<op::narrow> kNarrow{.shape = narrow_shape,
                                      .grad = narrow_grad,
                                      .batch = narrow_batch,
+                                     .padded = narrow_padded,
                                      .flops = no_products,
                                      .bytes = narrow_bytes,
                                      .traits = kView};
@@ -139,9 +149,17 @@ void concat_grad(Grad& g, const op::concat& n) {
   }
 }
 
+bool concat_padded(Padded& p, const op::concat& n) {
+  for (size_t k = 0; k + 1 < n.xs.size(); ++k)
+    if (p.along(n.xs[k], n.axis))
+      return p.refuse("an operand before the last one is padded along the axis");
+  return true;
+}
+
 constexpr Record<op::concat> kConcat{.shape = concat_shape,
                                      .grad = concat_grad,
                                      .batch = batch_along_axis<op::concat>,
+                                     .padded = concat_padded,
                                      .flops = no_products,
                                      .bytes = each_once};
 
@@ -191,6 +209,7 @@ bool transpose_batch(Batch& v, const op::transpose& one) {
 constexpr Record<op::transpose> kTranspose{.shape = transpose_shape,
                                            .grad = transpose_grad,
                                            .batch = transpose_batch,
+                                           .padded = padded_each<op::transpose>,
                                            .flops = no_products,
                                            .bytes = each_once,
                                            .traits = kView};
@@ -233,6 +252,7 @@ bool expand_batch(Batch& v, const op::expand& n) {
 constexpr Record<op::expand> kExpand{.shape = expand_shape,
                                      .grad = expand_grad,
                                      .batch = expand_batch,
+                                     .padded = padded_each<op::expand>,
                                      .flops = no_products,
                                      .bytes = each_once,
                                      .traits = kView};
@@ -286,9 +306,43 @@ bool reshape_batch(Batch& v, const op::reshape& n) {
   return true;
 }
 
+// What counts along a padded axis stays in front of what does not if the axes before it stay, and
+// the axes behind it hold as many elements as before or become part of it.
+bool reshape_padded(Padded& p, const op::reshape& n) {
+  const Shape& from = p.type(n.x).shape;
+  const Shape& to = p.result(0).shape;
+  const auto outer = [](const Shape& shape, int axis) {
+    int64_t count = 1;
+    for (int i = 0; i < axis; ++i) count *= shape[i];
+    return count;
+  };
+  const auto inner = [](const Shape& shape, int axis) {
+    int64_t count = 1;
+    for (int i = axis + 1; i < shape.rank(); ++i) count *= shape[i];
+    return count;
+  };
+  int padded = 0, matched = 0;
+  for (int i = 0; i < to.rank(); ++i) padded += bool(p.result_length(0, i));
+  for (int i = 0; i < from.rank(); ++i) {
+    const Length in = p.length(n.x, i);
+    if (!in) continue;
+    bool found = false;
+    for (int k = 0; k < to.rank() && !found; ++k) {
+      const Length out = p.result_length(0, k);
+      found = out.number == in.number && outer(from, i) == outer(to, k) &&
+              in.times * inner(from, i) == out.times * inner(to, k) &&
+              in.plus * inner(from, i) == out.plus * inner(to, k);
+    }
+    if (!found) return p.refuse("it mixes a padded axis with one before it");
+    ++matched;
+  }
+  return matched == padded ? true : p.refuse("it splits a padded axis");
+}
+
 constexpr Record<op::reshape> kReshape{.shape = reshape_shape,
                                        .grad = reshape_grad,
                                        .batch = reshape_batch,
+                                       .padded = reshape_padded,
                                        .flops = no_products,
                                        .bytes = each_once,
                                        .traits = kView};
@@ -363,10 +417,18 @@ bool pad_batch(Batch& v, const op::pad& one) {
   return v.add_all(n);
 }
 
+bool pad_padded(Padded& p, const op::pad& n) {
+  for (int i = 0; i < p.rank(n.x); ++i)
+    if (p.along(n.x, i) && !n.after.empty() && n.after[static_cast<size_t>(i)] != 0)
+      return p.refuse("elements behind a padded axis");
+  return true;
+}
+
 constexpr Record<op::pad> kPad{.shape = pad_shape,
                                .words = {{"mode", "constant edge reflect symmetric"}},
                                .grad = pad_grad,
                                .batch = pad_batch,
+                               .padded = pad_padded,
                                .flops = no_products,
                                .bytes = each_once};
 
@@ -388,6 +450,7 @@ void iota_shape(Infer& i, const op::iota& n) {
 constexpr Record<op::iota> kIota{
     .shape = iota_shape,
     .words = {{"dtype", "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64"}},
+    .padded = padded_each<op::iota>,
     .flops = no_products,
     .bytes = each_once};
 

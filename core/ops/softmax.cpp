@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax softmax_backward cross_entropy cross_entropy_backward: specification 3.2 and 3.3.
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -32,10 +33,17 @@ bool softmax_lower(Lower& l, const op::softmax& n) {
   return true;
 }
 
+bool softmax_padded(Padded& p, const op::softmax& n) {
+  p.fill(n.x, n.axis, Fill::lowest);
+  p.refill(0, n.axis, Fill::one);
+  return true;
+}
+
 constexpr Record<op::softmax> kSoftmax{.shape = softmax_shape,
                                        .grad = softmax_grad,
                                        .lower = softmax_lower,
                                        .batch = batch_along_axis<op::softmax>,
+                                       .padded = softmax_padded,
                                        .flops = no_products,
                                        .bytes = each_once};
 
@@ -242,11 +250,20 @@ bool cross_entropy_batch(Batch& v, const op::cross_entropy& one) {
   return v.add(n, [&](Value x) { return x == one.weight ? v.given(x) : v.all(x); });
 }
 
+// Padded items are ignored.
+bool cross_entropy_padded(Padded& p, const op::cross_entropy& n) {
+  if (p.along(n.logits, n.axis)) return p.refuse("its classes are padded");
+  const Value ignored = p.b.scalar_int(p.type(n.labels).dtype, n.ignore_index);
+  for (int i = 0; i < p.rank(n.labels); ++i) p.fill(n.labels, i, ignored);
+  return true;
+}
+
 constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
                                                   .words = {{"reduction", "none sum mean"}},
                                                   .grad = cross_entropy_grad,
                                                   .lower = cross_entropy_lower,
                                                   .batch = cross_entropy_batch,
+                                                  .padded = cross_entropy_padded,
                                                   .flops = no_products,
                                                   .bytes = each_once};
 

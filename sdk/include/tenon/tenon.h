@@ -492,6 +492,26 @@ typedef struct tenon_executable_options {
   const uint64_t* memory_limits;
   uint32_t memory_limit_count;
   uint32_t pin_count;
+
+  // (optional) Buckets: sizes to which the numbers of symbols are rounded up, so that runs of many
+  // sizes share a few plans. Parallel arrays: symbols of the graph, each at most once, and for each
+  // one of these texts:
+  //
+  //   "exact"             a plan for each number, as without a bucket
+  //   "pow2"              powers of two
+  //   "pow2:LEAST..MOST"  powers of two from LEAST on, and MOST in the place of those above it; one
+  //                       of both may be left out
+  //   "64,128,512"        these sizes
+  //
+  // A number above all sizes, and 0, gets a plan of its own. Inputs and outputs have their own
+  // sizes, without padding. Padding counts nowhere: results differ from those of exact sizes by
+  // rounding at most. Where an op does not allow that, or the graph does not take a size, the run
+  // fails by name (TENON_UNSUPPORTED). An index that is out of range is reported with the padding
+  // added to it. If inputs or outputs are bound to memory of the app, a run uses exact sizes.
+  const tenon_str* bucket_symbols;
+  const tenon_str* bucket_sizes;
+  uint32_t bucket_count;
+  uint32_t reserved1;
 } tenon_executable_options;
 
 // Several devices, of any plugins, each named once:
@@ -507,7 +527,7 @@ typedef struct tenon_executable_options {
 //     log and the report say so.
 
 // Compiles a graph, which is copied. A graph with symbols is compiled once for each set of sizes
-// that runs bring. options may be NULL.
+// that runs bring, rounded up where symbols have buckets. options may be NULL.
 TENON_API tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph* graph,
                                                 tenon_store* store,
                                                 const tenon_executable_options* options,

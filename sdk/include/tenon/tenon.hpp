@@ -625,6 +625,8 @@ struct ExecutableOptions {
   std::vector<std::pair<std::string, std::string>> pins{};
   // The most bytes on each device of the list, or on all of them; 0 = no limit.
   std::vector<uint64_t> memory_limits{};
+  // Sizes to which numbers of symbols are rounded up: {"N", "pow2"}, {"T", "64,128,512"}.
+  std::vector<std::pair<std::string, std::string>> buckets{};
 };
 
 class Executable {
@@ -651,6 +653,14 @@ class Executable {
     o.pin_count = static_cast<uint32_t>(patterns.size());
     o.memory_limits = options.memory_limits.data();
     o.memory_limit_count = static_cast<uint32_t>(options.memory_limits.size());
+    std::vector<tenon_str> symbols, sizes;
+    for (const auto& [symbol, size] : options.buckets) {
+      symbols.push_back(detail::str(symbol));
+      sizes.push_back(detail::str(size));
+    }
+    o.bucket_symbols = symbols.data();
+    o.bucket_sizes = sizes.data();
+    o.bucket_count = static_cast<uint32_t>(symbols.size());
     if (options.progress) {
       progress_ = std::make_shared<Progress>(options.progress);
       o.progress = [](void* user, uint32_t done, uint32_t total) noexcept {

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds what is padded, and writes each node so that padding does not count.
+#include "plan/rewrite/buckets.hpp"
+
+#include <algorithm>
+
+#include "grad/vmap.hpp"
+#include "ops/control.hpp"
+#include "ops/lower.hpp"
+#include "ops/padded.hpp"
+#include "plan/rewrite/bind.hpp"
+
+namespace tenon::core {
+namespace {
+
+// A registered op may be decomposed into itself, also several times over.
+constexpr int kMostRounds = 64;
+
+using Sizes = std::map<std::string, int64_t>;
+
+Graph bound_to(const Graph& graph, const Sizes& sizes) {
+  return expand_vmaps(bind_functions(bind(graph, sizes)));
+}
+
+// The graph at the sizes of the buckets.
+Graph rounded_up(const Graph& graph, const Sizes& sizes, const std::vector<std::string>& padded) {
+  try {
+    return bound_to(graph, sizes);
+  } catch (const Error& e) {
+    std::string text;
+    for (const std::string& symbol : padded)
+      text +=
+          cat(text.empty() ? "" : ", ", "symbol '", symbol, "' rounded up to ", sizes.at(symbol));
+    fail(e.code(), text, ": ", e.what());
+  }
+}
+
+// The same graph with one symbol at another size.
+struct Probe {
+  std::string symbol;
+  int64_t size = 0, other = 0;
+  Graph graph{};
+};
+
+Probe probe_of(const Graph& graph, Sizes sizes, const std::string& symbol) {
+  const int64_t size = sizes.at(symbol);
+  std::string why;
+  // A graph may have room for no more than this, or take even numbers only.
+  // Of 1, axes broadcast.
+  for (const int64_t other : {2 * size, size / 2, size - 1}) {
+    if (other < 2 || other == size) continue;
+    sizes[symbol] = other;
+    try {
+      return {symbol, size, other, bound_to(graph, sizes)};
+    } catch (const Error& e) {
+      if (why.empty()) why = e.what();
+    }
+  }
+  fail(Code::unsupported, "bucket of symbol '", symbol, "': the graph takes no size but ", size,
+       ": ", why);
+}
+
+// The graph is refused because of the symbol of this probe.
+class Refusal : public Error {
+ public:
+  Refusal(size_t probe, const std::string& symbol, const std::string& why)
+      : Error(Code::unsupported, cat("bucket of symbol '", symbol, "': ", why)),
+        probe_(probe),
+        why_(why) {}
+  size_t probe() const { return probe_; }
+  const std::string& why() const { return why_; }
+
+ private:
+  size_t probe_;
+  std::string why_;
+};
+
+// Attributes that give lengths of results: they may differ where lengths do.
+bool is_length_attr(std::string_view name) {
+  return name == "shape" || name == "len" || name == "size" || name == "dim";
+}
+
+bool same_value(const AttrValue& a, const AttrValue& b) {
+  if (const auto* x = std::get_if<double>(&a))  // NaN stands for "not given"
+    if (const auto* y = std::get_if<double>(&b)) return *x == *y || (*x != *x && *y != *y);
+  if (const auto* f = std::get_if<FunctionAttr>(&a)) return f && std::get_if<FunctionAttr>(&b);
+  return a == b;
+}
+
+// Do two nodes do the same, but for lengths?
+bool same_but_lengths(const NodeInfo& a, const NodeInfo& b) {
+  if (a.op != b.op || a.operands != b.operands || a.outputs != b.outputs || a.lists != b.lists)
+    return false;
+  const Attrs of_a = complete_attrs(a), of_b = complete_attrs(b);
+  return std::ranges::equal(of_a, of_b, [](const Attr& x, const Attr& y) {
+    return x.name == y.name && (is_length_attr(x.name) || same_value(x.value, y.value));
+  });
+}
+
+bool same_content(const ValueInfo& a, const ValueInfo& b) {
+  if (a.space != b.space) return false;
+  return a.space != Space::constant || (a.type == b.type && *a.data == *b.data);
+}
+
+std::string free_name(const Graph& graph, std::string name) {
+  while (graph.find(Space::input, name)) name += "'";
+  return name;
+}
+
+// A graph beside the same one for other sizes. Values and nodes have equal numbers.
+struct Family {
+  const Graph* base;
+  std::vector<const Graph*> others;  // by probe
+};
+
+class Padder {
+ public:
+  Padder(const std::vector<Probe>& probes, Builder& b, std::vector<Value> numbers)
+      : probes_(probes), b_(b), lengths_(b, std::move(numbers)) {}
+
+  Lengths lengths_of(const Family& family, Value v) const {
+    Lengths lengths{};
+    if (!v) return lengths;
+    const Shape& shape = family.base->type(v).shape;
+    for (size_t p = 0; p < probes_.size(); ++p) {
+      const Probe& probe = probes_[p];
+      const Shape& other = family.others[p]->type(v).shape;
+      if (other.rank() != shape.rank())
+        refuse(p, cat("the rank of ", name(family, v), " depends on it"));
+      for (int i = 0; i < shape.rank(); ++i) {
+        if (shape[i] == other[i]) continue;
+        const int64_t change = other[i] - shape[i], step = probe.other - probe.size;
+        Length& length = lengths[static_cast<size_t>(i)];
+        if (change % step != 0 || change / step < 0 || length)
+          refuse(p, cat("axis ", i, " of ", name(family, v),
+                        length ? " depends on two symbols" : " is no multiple of it"));
+        length = {static_cast<uint32_t>(p), change / step, 0};
+        length.plus = shape[i] - length.times * probe.size;
+      }
+    }
+    return lengths;
+  }
+  // now: the new value of each value of family.base that is known. Fills in the rest.
+  void write(const Family& family, std::vector<Value>& now) {
+    if (const Difference d = difference(family); !d.what.empty()) refuse(d.probe, d.what);
+    write_nodes(family, now);
+  }
+
+ private:
+  void write_nodes(const Family& family, std::vector<Value>& now) {
+    for (NodeId n = 0; n < family.base->node_count(); ++n) write_node(family, n, now);
+  }
+
+  // What is not the same in these graphs, but for lengths, and by which probe; empty if nothing.
+  struct Difference {
+    size_t probe = 0;
+    std::string what{};
+  };
+  static Difference difference(const Family& family) {
+    const Graph& base = *family.base;
+    for (size_t p = 0; p < family.others.size(); ++p) {
+      const Graph& other = *family.others[p];
+      if (base.node_count() != other.node_count() || base.value_count() != other.value_count())
+        return {p, "the number of nodes depends on it"};
+      for (NodeId n = 0; n < base.node_count(); ++n)
+        if (!same_but_lengths(base[n], other[n]))
+          return {p, cat(base[n].op->text(base[n].provenance), ": its attributes depend on it")};
+      for (uint32_t v = 0; v < base.value_count(); ++v)
+        if (!same_content(base[Value{v}], other[Value{v}])) return {p, "a constant depends on it"};
+    }
+    return {};
+  }
+  [[noreturn]] void refuse(size_t p, const std::string& why) const {
+    throw Refusal(p, probes_[p].symbol, why);
+  }
+
+  static std::string name(const Family& family, Value v) {
+    const ValueInfo& info = (*family.base)[v];
+    if (info.space != Space::node) return cat("'", info.name, "'");
+    const NodeInfo& node = (*family.base)[info.node];
+    return cat("the result of ", node.op->text(node.provenance));
+  }
+
+  Value mapped(const Family& family, Value v, std::vector<Value>& now) {
+    if (v && !now[v.id] && (*family.base)[v].space == Space::constant)
+      now[v.id] = b_.graph.constant(family.base->type(v), (*family.base)[v].data);
+    return v ? now[v.id] : Value{};
+  }
+
+  void write_node(const Family& family, NodeId id, std::vector<Value>& now) {
+    const NodeInfo& node = (*family.base)[id];
+    std::vector<Padded::Operand> operands;
+    bool padded = false;
+    for (Value v : node.operands) {
+      const Lengths lengths = lengths_of(family, v);
+      operands.push_back({mapped(family, v, now), v ? family.base->type(v) : Type{}, lengths});
+      padded |= any(lengths);
+    }
+    std::vector<Type> types;
+    std::vector<Lengths> results;
+    for (Value v : node.outputs) {
+      types.push_back(v ? family.base->type(v) : Type{});
+      results.push_back(lengths_of(family, v));
+      padded |= any(results.back());
+    }
+    if (depth_ == 0) {
+      b_.provenance = node.provenance;
+      b_.marks = node;
+    }
+    std::vector<Value> made(node.outputs.size());
+    std::string why;
+    if (!padded)
+      copy(node, operands, made);
+    else if (is_control(node))
+      write_control(family, id, now, made);
+    else if (!by_rule(node, operands, types, results, made, why) &&
+             !by_decomposition(family, id, operands, made, why))
+      refuse_node(node, operands, results, why);
+    for (size_t k = 0; k < made.size(); ++k) {
+      if (!node.outputs[k]) continue;
+      check(made[k] && b_.type(made[k]) == types[k], node.op->text(node.provenance),
+            ": its rule for padded operands gives ", made[k] ? b_.type(made[k]).text() : "nothing",
+            " for output ", k, ", expected ", types[k].text());
+      now[node.outputs[k].id] = made[k];
+      const std::string& hint = (*family.base)[node.outputs[k]].name;
+      if (!hint.empty() && b_.graph[made[k]].name.empty()) b_.graph.set_name(made[k], hint);
+    }
+  }
+
+  void copy(const NodeInfo& node, std::span<const Padded::Operand> operands,
+            std::vector<Value>& made) {
+    std::vector<Value> values;
+    for (const Padded::Operand& o : operands) values.push_back(o.value);
+    const NodeId id = b_.graph.add_node(*node.op, Operands(std::move(values), node.lists),
+                                        node.attrs, wanted_outputs(node), b_.provenance);
+    b_.graph.set_marks(id, b_.marks);
+    for (size_t k = 0; k < made.size(); ++k)
+      if (!made[k]) made[k] = b_.graph[id].outputs[k];
+  }
+
+  bool by_rule(const NodeInfo& node, std::vector<Padded::Operand>& operands,
+               std::span<const Type> types, std::span<const Lengths> results,
+               std::vector<Value>& made, std::string& why) {
+    if (!node.op->padded) {
+      if (!(node.op->traits & kElementwise)) return false;
+      copy(node, operands, made);
+      return true;
+    }
+    NodeInfo positions = node;
+    for (uint32_t k = 0; k < positions.operands.size(); ++k)
+      if (positions.operands[k]) positions.operands[k] = {k};
+    std::vector<Padded::Operand> replaced = operands;
+    Padded view(b_, lengths_, replaced, types, results, made);
+    if (!node.op->padded(view, positions)) {
+      why = view.why();
+      return false;
+    }
+    // A rule that gives no result wants the op itself.
+    const bool given = std::ranges::any_of(made, [](Value v) { return bool(v); });
+    if (!given) {
+      copy(node, replaced, made);
+      view.finish();
+    }
+    return true;
+  }
+
+  // ---- functions
+
+  // The function of a node, which gets the numbers as further inputs, behind the others. kept: how
+  // many inputs come back as outputs where `trip` has gone beyond its length.
+  struct Trips {
+    Length length{};
+    size_t kept = 0, before = 0;  // inputs before the one that tells the trip
+  };
+  FunctionAttr function_of(const Family& family, const Trips& trips) const {
+    const Graph& base = *family.base;
+    Graph to;
+    to.name = base.name;
+    std::vector<Value> now(base.value_count()), numbers;
+    Value trip;
+    for (size_t k = 0; k <= base.inputs().size(); ++k) {
+      if (trips.length && k == trips.before) trip = to.input(free_name(base, "trip"), {kI64, {}});
+      if (k == base.inputs().size()) break;
+      const Value v = base.inputs()[k];
+      now[v.id] = to.input(base[v].name, base.type(v));
+    }
+    for (const Probe& p : probes_)
+      numbers.push_back(to.input(free_name(base, cat("length of ", p.symbol)), {kI64, {}}));
+    Builder b(to, b_.provenance);
+    Padder inside(probes_, b, numbers);
+    inside.write(family, now);
+    b.provenance = b_.provenance;
+    const Value goes = trip ? b.compare("lt", trip, inside.lengths_.of(trips.length)) : Value{};
+    for (size_t k = 0; k < base.outputs().size(); ++k) {
+      Value y = inside.mapped(family, base.outputs()[k].value, now);
+      if (goes && k < trips.kept) y = b.where(goes, y, now[base.inputs()[k].id]);
+      to.output(base.outputs()[k].name, y);
+    }
+    return std::make_shared<const Graph>(std::move(to));
+  }
+
+  // Trips beyond the length leave what is carried as it is.
+  void write_control(const Family& family, NodeId id, std::vector<Value>& now,
+                     std::vector<Value>& made) {
+    const NodeInfo& node = (*family.base)[id];
+    Control control = control_of(*family.base, node);
+    std::vector<Control> others;
+    for (size_t p = 0; p < family.others.size(); ++p)
+      others.push_back(control_of(*family.others[p], (*family.others[p])[id]));
+    Trips trips;
+    if (!control.xs.empty()) {
+      trips = {lengths_of(family, control.xs[0])[0], control.carry.size(),
+               control.carry.size() + control.xs.size()};
+    }
+    if (control.cond) control.cond = mapped(family, control.cond, now);
+    for (auto* values : {&control.carry, &control.xs, &control.captured})
+      for (Value& v : *values) v = mapped(family, v, now);
+    if (trips.length) control.xs.push_back(b_.iota({control.trips}, 0, kI64));
+    for (uint32_t p = 0; p < probes_.size(); ++p)
+      control.captured.push_back(lengths_.of({p, 1, 0}));
+    for (size_t f = 0; f < control.functions.size(); ++f) {
+      const FunctionAttr function = control.functions[f];
+      Family alike{function.get(), {}};
+      for (const Control& other : others) alike.others.push_back(other.functions[f].get());
+      control.functions[f] = function_of(alike, trips);
+    }
+    const Results results = add_control(b_, control, node.outputs.size());
+    for (size_t k = 0; k < made.size(); ++k)
+      if (node.outputs[k]) made[k] = results[k];
+  }
+
+  // The node alone, in the graph and beside it.
+  bool by_decomposition(const Family& family, NodeId id, std::span<const Padded::Operand> operands,
+                        std::vector<Value>& made, std::string& why) {
+    const NodeInfo& node = (*family.base)[id];
+    if (!node.op->lower) return false;
+    Graph base;
+    std::vector<Graph> others(family.others.size());
+    std::vector<Value> results;
+    if (!lowered(*family.base, id, base, results)) return false;
+    Family inside{&base, {}};
+    for (size_t p = 0; p < others.size(); ++p) {
+      std::vector<Value> same;
+      if (!lowered(*family.others[p], id, others[p], same) || same != results) return false;
+      inside.others.push_back(&others[p]);
+    }
+    if (const Difference d = difference(inside); !d.what.empty()) {
+      if (why.empty()) why = cat("in its decomposition, ", d.what);
+      return false;
+    }
+    if (++depth_ > kMostRounds)
+      fail(Code::invalid_argument, b_.provenance, ": its decomposition does not come to an end");
+    std::vector<Value> now(base.value_count());
+    for (size_t k = 0, next = 0; k < operands.size(); ++k)
+      if (operands[k].value) now[base.inputs()[next++].id] = operands[k].value;
+    try {
+      write_nodes(inside, now);
+    } catch (const Refusal& e) {
+      if (why.empty()) why = cat("in its decomposition, ", e.why());
+      refuse(e.probe(), cat(node.op->text(node.provenance), ": ", why));
+    }
+    for (size_t k = 0; k < made.size(); ++k)
+      if (node.outputs[k]) made[k] = mapped(inside, results[k], now);
+    --depth_;
+    return true;
+  }
+  static bool lowered(const Graph& graph, NodeId id, Graph& out, std::vector<Value>& results) {
+    NodeInfo one = graph[id];
+    for (size_t k = 0; k < one.operands.size(); ++k)
+      if (one.operands[k])
+        one.operands[k] = out.input(std::to_string(k), graph.type(one.operands[k]));
+    Builder inside(out, one.provenance.empty() ? one.op->name() : one.provenance);
+    inside.marks = one;
+    return lower_into(inside, one, results);
+  }
+
+  [[noreturn]] void refuse_node(const NodeInfo& node, std::span<const Padded::Operand> operands,
+                                std::span<const Lengths> results, const std::string& why) const {
+    uint32_t number = kNone;
+    const auto look = [&](const Lengths& lengths) {
+      for (const Length& l : lengths)
+        if (l && number == kNone) number = l.number;
+    };
+    for (const Padded::Operand& o : operands) look(o.lengths);
+    for (const Lengths& l : results) look(l);
+    refuse(number, cat(node.op->text(node.provenance), ": ",
+                       why.empty() ? "it has no rule for padded operands" : why));
+  }
+
+  const std::vector<Probe>& probes_;
+  Builder& b_;
+  LengthValues lengths_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+PaddedGraph pad_to_buckets(const Graph& graph, const Sizes& sizes,
+                           const std::vector<std::string>& padded) {
+  const Graph base = rounded_up(graph, sizes, padded);
+  std::vector<Probe> probes;
+  for (const std::string& symbol : padded) probes.push_back(probe_of(graph, sizes, symbol));
+  Rewriter rewriter(base);
+  PaddedGraph out;
+  Builder b(rewriter.to);
+  std::vector<Value> numbers;
+  for (const std::string& symbol : padded) {
+    const std::string input = free_name(rewriter.to, cat("length of ", symbol));
+    numbers.push_back(rewriter.to.input(input, {kI64, {}}));
+    out.numbers.push_back({symbol, input});
+  }
+  Family family{&base, {}};
+  for (const Probe& p : probes) family.others.push_back(&p.graph);
+  std::vector<Value> now(base.value_count());
+  for (const auto* named : {&base.inputs(), &base.weights(), &base.states()})
+    for (Value v : *named) now[v.id] = rewriter.map(v);
+  Padder padder(probes, b, std::move(numbers));
+  padder.write(family, now);
+  for (const Output& o : base.outputs()) out.outputs.push_back(padder.lengths_of(family, o.value));
+  for (uint32_t v = 0; v < base.value_count(); ++v)
+    if (now[v] && base[Value{v}].space == Space::node) rewriter.replace({v}, now[v]);
+  out.graph = rewriter.finish();
+  return out;
+}
+
+}  // namespace tenon::core

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes in buckets: results are those of exact sizes, few plans serve many sizes, and what cannot be
+// padded is refused by name. conform.padded.* goes through the cases of the kit.
+#include <algorithm>
+#include <map>
+
+#include "rig.hpp"
+
+using namespace tenon;
+using namespace tenon::test;
+
+namespace {
+
+using Symbols = std::map<std::string, int64_t>;
+using Buckets = std::vector<std::pair<std::string, std::string>>;
+
+struct Result {
+  std::vector<int64_t> dims;
+  std::vector<double> values;
+};
+using Results = std::map<std::string, Result>;
+
+// A graph, its store and a context that lives over several runs. Inputs are f32 noise of their
+// shapes, or what `set` gives.
+class Subject {
+ public:
+  Subject(const std::string& text, const std::string& device, const Buckets& buckets)
+      : store(runtime()),
+        graph_(Graph::parse(text, "test")),
+        executable(runtime(), graph_, weights(), {.device = device, .buckets = buckets}),
+        context(executable) {}
+
+  void set_noise(const Symbols& symbols) {
+    uint64_t key = 7;
+    for (const auto& in : graph_.named(TENON_SPACE_INPUT)) {
+      ++key;
+      std::vector<int64_t> dims = graph_.type(in.value).dims;
+      int64_t count = 1;
+      for (int64_t& d : dims) {
+        for (const auto& [name, number] : symbols)
+          if (d == graph_.symbol(name)) d = number;
+        count *= d;
+      }
+      if (graph_.type(in.value).dtype != f32) continue;
+      context.set(in.name, dims, noise_of(key, static_cast<size_t>(count)));
+    }
+  }
+  Results run() {
+    context.run();
+    Results out;
+    for (const auto& [name, value] : graph_.outputs()) {
+      const TensorType type = context.output_type(name);
+      Result r{type.dims, {}};
+      if (type.dtype == f32)
+        for (float v : context.get<float>(name)) r.values.push_back(v);
+      else if (type.dtype == i64)
+        for (int64_t v : context.get<int64_t>(name)) r.values.push_back(static_cast<double>(v));
+      else
+        FAIL("an output of another dtype");
+      out.emplace(name, std::move(r));
+    }
+    return out;
+  }
+
+  Store store;
+
+ private:
+  Store& weights() {
+    uint64_t key = 100;
+    for (const uint32_t space : {TENON_SPACE_WEIGHT, TENON_SPACE_STATE})
+      for (const auto& w : graph_.named(space)) {
+        const TensorType type = graph_.type(w.value);
+        if (type.dtype == f32)
+          store.set(space, w.name, type.dims,
+                    noise_of(++key, static_cast<size_t>(type.elements())));
+      }
+    return store;
+  }
+  Graph graph_;
+
+ public:
+  Executable executable;
+  Context context;
+};
+
+void check_same(const Results& got, const Results& want, double tolerance = 2e-5) {
+  REQUIRE(got.size() == want.size());
+  for (const auto& [name, w] : want) {
+    INFO(name);
+    const Result& g = got.at(name);
+    REQUIRE(g.dims == w.dims);
+    double most = 1;
+    for (double v : w.values) most = std::max(most, std::abs(v));
+    for (size_t i = 0; i < w.values.size(); ++i) {
+      INFO(i);
+      CHECK(std::abs(g.values[i] - w.values[i]) <= tolerance * most);
+    }
+  }
+}
+
+// Runs of the same sizes, in buckets and exact.
+void compare(const std::string& text, const Buckets& buckets, const std::vector<Symbols>& sizes) {
+  for (const std::string& device : control_devices()) {
+    INFO(device);
+    Subject rounded(text, device, buckets), exact(text, device, {});
+    for (const Symbols& symbols : sizes) {
+      std::string which;
+      for (const auto& [name, number] : symbols) which += name + "=" + std::to_string(number) + " ";
+      INFO(which);
+      rounded.set_noise(symbols);
+      exact.set_noise(symbols);
+      check_same(rounded.run(), exact.run());
+    }
+  }
+}
+
+std::vector<Symbols> sizes_of(const std::string& symbol, std::vector<int64_t> numbers) {
+  std::vector<Symbols> out;
+  for (int64_t n : numbers) out.push_back({{symbol, n}});
+  return out;
+}
+
+template <class Work>
+std::string failure(const Work& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no failure";
+}
+
+// What a first run of these sizes says.
+std::string refusal(const std::string& text, const Buckets& buckets, const Symbols& symbols) {
+  return failure([&] {
+    Subject s(text, "cpu:0", buckets);
+    s.set_noise(symbols);
+    s.run();
+  });
+}
+
+#define CHECK_HAS(text, part)                        \
+  do {                                               \
+    const std::string has_text = (text);             \
+    INFO(has_text);                                  \
+    CHECK(has_text.find(part) != std::string::npos); \
+  } while (false)
+
+// The example of core/ir/README.md: a loss that is a mean over the symbol, its gradient, and updates.
+constexpr const char* kLine = R"(graph "line" {
+  symbols N
+  input x: f32[N,3]
+  input t: f32[N]
+  weight w: f32[3] trainable
+  const half: f32[] = {0.5}
+  y = matmul(x, w)
+  e = binary(y, t) {kind="sub"}
+  e2 = unary(e) {kind="square"}
+  loss = reduce(e2) {kind="mean", axes=[0]}
+  (dw, dx) = grad(loss, [w, x])
+  step = binary(dw, half) {kind="mul"}
+  better = binary(w, step) {kind="sub"}
+  output "y" = y
+  output "loss" = loss
+  output "dx" = dx
+  update w = better
+})";
+
+}  // namespace
+
+TEST_SUITE("exec/buckets") {
+  TEST_CASE("a training: means, gradients and updates are those of exact sizes") {
+    compare(kLine, {{"N", "pow2"}}, sizes_of("N", {5, 6, 7, 8, 3, 1, 2, 100, 5}));
+    compare(kLine, {{"N", "4,10"}}, sizes_of("N", {1, 4, 5, 10, 11, 3}));
+  }
+
+  TEST_CASE("sizes in one bucket share a plan, and the report says so") {
+    Subject s(kLine, "cpu:0", {{"N", "pow2:4..12"}});
+    const auto at = [&](int64_t n) { return s.executable.report({{"N", n}}); };
+    CHECK_HAS(at(3), "symbol 'N' is rounded up to 4");
+    CHECK(at(3) == at(1));
+    CHECK(at(5) == at(8));
+    CHECK_HAS(at(9), "symbol 'N' is rounded up to 12");
+    CHECK(at(9) == at(12));
+    CHECK(at(13) != at(14));
+    CHECK(at(13).find("rounded up") == std::string::npos);
+  }
+
+  TEST_CASE("no elements, and numbers above all sizes") {
+    compare(R"(graph {
+      symbols N
+      input x: f32[N,2]
+      y = reduce(x) {kind="sum", axes=[0]}
+      z = unary(x) {kind="exp"}
+      output "y" = y
+      output "z" = z
+    })",
+            {{"N", "4,8"}}, sizes_of("N", {0, 4, 0, 9, 3, 1000}));
+  }
+
+  TEST_CASE("attention over a padded sequence and a padded batch, with gradients") {
+    for (const char* attrs : {"causal=true", "causal=false", "causal=true, left_window=2"}) {
+      INFO(attrs);
+      const std::string text = std::string(R"(graph {
+        symbols B, T
+        input x: f32[B,T,8]
+        weight wq: f32[8,8] trainable
+        weight wv: f32[8,8] trainable
+        weight g: f32[8] trainable
+        h = rms_norm(x, g)
+        q0 = matmul(h, wq)
+        v0 = matmul(h, wv)
+        q = reshape(q0) {shape=[0, 0, 2, 4]}
+        v = reshape(v0) {shape=[0, 0, 2, 4]}
+        o0 = attention(q, v, v) {layout="bshd", )") +
+                               attrs + R"(}
+        o = reshape(o0) {shape=[0, 0, 8]}
+        y = binary(x, o) {kind="add"}
+        y2 = unary(y) {kind="square"}
+        loss = reduce(y2) {kind="mean"}
+        (dq, dv, dg, dx) = grad(loss, [wq, wv, g, x])
+        output "y" = y
+        output "loss" = loss
+        output "dq" = dq
+        output "dv" = dv
+        output "dg" = dg
+        output "dx" = dx
+      })";
+      compare(
+          text, {{"B", "pow2"}, {"T", "pow2"}},
+          {{{"B", 3}, {"T", 5}}, {{"B", 1}, {"T", 7}}, {{"B", 4}, {"T", 6}}, {{"B", 3}, {"T", 8}}});
+      compare(text, {{"T", "6,16"}}, {{{"B", 3}, {"T", 5}}, {{"B", 2}, {"T", 11}}});
+    }
+  }
+
+  TEST_CASE("entropy: no 0 times infinity of padding reaches a gradient") {
+    compare(R"(graph {
+      symbols N
+      input x: f32[3,N]
+      p = softmax(x)
+      l = unary(p) {kind="log"}
+      pl = binary(p, l) {kind="mul"}
+      h = reduce(pl) {kind="sum"}
+      dx = grad(h, x)
+      output "h" = h
+      output "p" = p
+      output "dx" = dx
+    })",
+            {{"N", "pow2"}}, sizes_of("N", {5, 3, 7, 8}));
+  }
+
+  TEST_CASE("ops along a padded axis") {
+    compare(R"(graph {
+      symbols N
+      input x: f32[2,N]
+      const one: f32[2,1] = {1, -1}
+      (sorted, order) = sort(x) {axis=1}
+      (down, down_order) = sort(x) {axis=1, descending=true}
+      (best, which) = topk(x) {axis=1, k=3}
+      most = argmax(x) {axis=1}
+      least = argmin(x) {axis=1}
+      sums = cumsum(x) {axis=1}
+      back = cumsum(x) {axis=1, reverse=true}
+      hi = reduce(x) {kind="max", axes=[1]}
+      lo = reduce(x) {kind="min", axes=[1]}
+      product = reduce(x) {kind="prod", axes=[1]}
+      lse = reduce(x) {kind="logsumexp", axes=[1]}
+      l2 = reduce(x) {kind="l2", axes=[1]}
+      mean = reduce(x) {kind="mean", axes=[1]}
+      joined = concat([one, x]) {axis=1}
+      rest = narrow(x) {start=[0, 2]}
+      front = pad(x) {before=[0, 2], after=[0, 0]}
+      flat = reshape(x) {shape=[2, -1, 1]}
+      gram = matmul(x, x) {trans_b=true}
+      outer = matmul(x, x) {trans_a=true}
+      turned = transpose(x)
+      output "sorted" = sorted
+      output "order" = order
+      output "down" = down
+      output "down_order" = down_order
+      output "best" = best
+      output "which" = which
+      output "most" = most
+      output "least" = least
+      output "sums" = sums
+      output "back" = back
+      output "hi" = hi
+      output "lo" = lo
+      output "product" = product
+      output "lse" = lse
+      output "l2" = l2
+      output "mean" = mean
+      output "joined" = joined
+      output "rest" = rest
+      output "front" = front
+      output "flat" = flat
+      output "gram" = gram
+      output "outer" = outer
+      output "turned" = turned
+    })",
+            {{"N", "8,20"}}, sizes_of("N", {3, 5, 8, 13, 20}));
+  }
+
+  TEST_CASE("a cache: only what counts is written, also near its end") {
+    const std::string text = R"(graph {
+      symbols T
+      input k: f32[1,T,2]
+      input at: i64[]
+      state cache: f32[1,10,2]
+      const zero: i64[1] = {0}
+      at1 = reshape(at) {shape=[1]}
+      start = concat([zero, at1, zero])
+      now = dynamic_update_slice(cache, k, start)
+      output "now" = now
+      update cache = now
+    })";
+    for (const std::string& device : control_devices()) {
+      INFO(device);
+      Subject rounded(text, device, {{"T", "4,8"}}), exact(text, device, {});
+      for (const auto& [count, at] : std::vector<std::pair<int64_t, int64_t>>{
+               {3, 0}, {1, 3}, {2, 4}, {1, 9}, {3, 7}, {5, 5}, {8, 2}}) {
+        INFO(count, " at ", at);
+        for (Subject* s : {&rounded, &exact}) {
+          s->set_noise({{"T", count}});
+          s->context.set<int64_t>("at", at);
+        }
+        check_same(rounded.run(), exact.run());
+      }
+      for (const auto& [count, at] :
+           std::vector<std::pair<int64_t, int64_t>>{{3, 8}, {1, 10}, {1, -1}, {2, 1000}}) {
+        INFO(count, " at ", at);
+        Subject failing(text, device, {{"T", "4,8"}});
+        failing.set_noise({{"T", count}});
+        failing.context.set<int64_t>("at", at);
+        CHECK_HAS(failure([&] { failing.run(); }), "is outside");
+      }
+    }
+  }
+
+  TEST_CASE("indices: padding is out of range, and wrong ones of padding are not read") {
+    const std::string text = R"(graph {
+      symbols N
+      input x: f32[N,2]
+      input i: i64[2]
+      last = gather(x, i)
+      output "last" = last
+    })";
+    for (const std::string& device : control_devices()) {
+      INFO(device);
+      Subject rounded(text, device, {{"N", "8"}}), exact(text, device, {});
+      for (const std::vector<int64_t>& i : {std::vector<int64_t>{0, 4}, {-1, -5}}) {
+        for (Subject* s : {&rounded, &exact}) {
+          s->set_noise({{"N", 5}});
+          s->context.set("i", i);
+        }
+        check_same(rounded.run(), exact.run());
+      }
+      for (const std::vector<int64_t>& i : {std::vector<int64_t>{0, 5}, {7, 0}, {-6, 0}, {8, 0}}) {
+        rounded.context.set("i", i);
+        CHECK_HAS(failure([&] { rounded.run(); }), "is outside");
+      }
+    }
+    // Positions that a sum makes go on rising where nothing counts.
+    compare(R"(graph {
+      symbols N
+      input x: f32[N]
+      const table: f32[6] = {1, 2, 3, 4, 5, 6}
+      const low: f32[] = {-3}
+      positive = compare(x, low) {kind="gt"}
+      ones = cast(positive) {to=i64}
+      place = cumsum(ones) {exclusive=true}
+      y = gather(table, place)
+      output "y" = y
+    })",
+            {{"N", "16"}}, sizes_of("N", {6, 4, 1}));
+  }
+
+  TEST_CASE("loops over a padded axis and over padded values") {
+    compare(
+        R"(graph {
+      symbols T, B
+      input xs: f32[T,B,3]
+      input h0: f32[B,3]
+      weight w: f32[3,3] trainable
+      (h, hs) = scan([h0], [xs], [w]) {body=graph {
+        symbols M
+        input h: f32[M,3]
+        input x: f32[M,3]
+        input w: f32[3,3]
+        a = matmul(h, w)
+        b = binary(a, x) {kind="add"}
+        next = unary(b) {kind="tanh"}
+        output "next" = next
+        output "stacked" = next
+      }}
+      (back, bs) = scan([h0], [xs], []) {reverse=true, body=graph {
+        symbols M
+        input h: f32[M,3]
+        input x: f32[M,3]
+        p = binary(h, x) {kind="mul"}
+        m = reduce(p) {kind="mean", axes=[0], keepdims=true}
+        next = binary(p, m) {kind="sub"}
+        output "next" = next
+        output "stacked" = m
+      }}
+      s = reduce(h) {kind="sum"}
+      s2 = reduce(back) {kind="sum"}
+      loss = binary(s, s2) {kind="add"}
+      (dw, dh, dx) = grad(loss, [w, h0, xs])
+      output "h" = h
+      output "hs" = hs
+      output "back" = back
+      output "bs" = bs
+      output "dw" = dw
+      output "dh" = dh
+      output "dx" = dx
+    })",
+        {{"T", "4,9"}, {"B", "pow2"}},
+        {{{"T", 3}, {"B", 3}}, {{"T", 4}, {"B", 1}}, {{"T", 7}, {"B", 5}}, {{"T", 1}, {"B", 2}}});
+    compare(R"(graph {
+      symbols N
+      input x: f32[N]
+      const limit: f32[] = {40}
+      y = while([x], [limit]) {max_trip=30, cond=graph {
+        symbols M
+        input x: f32[M]
+        input limit: f32[]
+        a = unary(x) {kind="abs"}
+        s = reduce(a) {kind="sum"}
+        goes = compare(s, limit) {kind="lt"}
+        output "goes" = goes
+      }, body=graph {
+        symbols M
+        input x: f32[M]
+        input limit: f32[]
+        y = binary(x, x) {kind="add"}
+        output "y" = y
+      }}
+      m = reduce(x) {kind="mean"}
+      zero = binary(m, m) {kind="sub"}
+      positive = compare(m, zero) {kind="gt"}
+      z = if(positive, [y]) {then_branch=graph {
+        symbols M
+        input y: f32[M]
+        z = reduce(y) {kind="mean"}
+        output "z" = z
+      }, else_branch=graph {
+        symbols M
+        input y: f32[M]
+        z = reduce(y) {kind="sum"}
+        output "z" = z
+      }}
+      dx = grad(z, x)
+      output "y" = y
+      output "z" = z
+      output "dx" = dx
+    })",
+            {{"N", "pow2"}}, sizes_of("N", {3, 5, 6, 9, 16}));
+  }
+
+  TEST_CASE("examples of a batch") {
+    Graph one("one");
+    const Value row = one.input("row", {f32, {4}});
+    one.output("s", one.sum(one.softmax(row) * row));
+    Graph g("batch");
+    const int64_t n = g.symbol("N");
+    const Value x = g.input("x", {f32, {n, 4}});
+    const Value s = g.vmap({x}, one)[0];
+    g.output("s", s);
+    g.output("dx", g.gradients(g.mean(s), {x})[0]);
+    compare(g.print(), {{"N", "pow2"}}, sizes_of("N", {3, 7, 8}));
+  }
+
+  TEST_CASE("what cannot be padded is refused by name") {
+    const auto with = [](const std::string& nodes) {
+      return "graph {\n symbols N\n input x: f32[N,2]\n input z: f32[3,2]\n" + nodes +
+             "\n output \"y\" = y\n}";
+    };
+    const Buckets buckets = {{"N", "8"}};
+    const Symbols n = {{"N", 5}};
+    CHECK_HAS(refusal(with("y = concat([x, z]) @\"join\""), buckets, n),
+              "bucket of symbol 'N': concat 'join': an operand before the last one is padded");
+    CHECK_HAS(refusal(with("y = narrow(x) {step=[2, 1]} @\"half\""), buckets, n),
+              "is no multiple of it");
+    CHECK_HAS(refusal(with("y = narrow(x) {start=[1, 0], step=[-1, 1], len=[2, 2]} @\"flip\""),
+                      buckets, n),
+              "narrow 'flip': a step along a padded axis");
+    CHECK_HAS(refusal(with("f = transpose(x)\n y = reshape(f) {shape=[-1]} @\"mix\""), buckets, n),
+              "reshape 'mix': it mixes a padded axis with one before it");
+    CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[2,N]\n const r: i64[2] = {1, 2}\n"
+                      " y = dropout(x, r) @\"drop\"\n output \"y\" = y\n}",
+                      buckets, n),
+              "dropout 'drop': its numbers depend on axes behind a padded one");
+    CHECK_HAS(refusal(with("y = layer_norm(x) {axis=0} @\"norm\""), buckets, n), "no failure");
+    // A size that equals a fixed one.
+    CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[N]\n const c: f32[4] = {1, 2, 3, 4}\n"
+                      " y = binary(x, c) {kind=\"add\"}\n output \"y\" = y\n}",
+                      {{"N", "4"}}, {{"N", 3}}),
+              "the graph takes no size but 4");
+    CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[N]\n const c: f32[4] = {1, 2, 3, 4}\n"
+                      " y = binary(x, c) {kind=\"add\"} @\"sum\"\n output \"y\" = y\n}",
+                      {{"N", "6"}}, {{"N", 4}}),
+              "symbol 'N' rounded up to 6: binary 'sum'");
+  }
+
+  TEST_CASE("a graph that fails at its own sizes fails with buckets too") {
+    // narrow takes 3 rows: there are only 2, though the bucket has them.
+    CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[N]\n y = narrow(x) {start=[0], len=[3]}\n"
+                      " output \"y\" = y\n}",
+                      {{"N", "8"}}, {{"N", 2}}),
+              "attribute len");
+  }
+
+  TEST_CASE("memory of the app takes exact sizes; outputs have addresses where they are dense") {
+    Subject s(
+        "graph {\n symbols N\n input x: f32[N,2]\n y = unary(x) {kind=\"neg\"}\n"
+        " t = transpose(x)\n output \"y\" = y\n output \"t\" = t\n}",
+        "cpu:0", {{"N", "8"}});
+    s.set_noise({{"N", 3}});
+    s.context.run();
+    const tenon_tensor y = s.context.output("y");
+    REQUIRE(y.rank == 2);
+    CHECK(y.dims[0] == 3);
+    const auto copy = s.context.get<float>("y");
+    CHECK(std::equal(copy.begin(), copy.end(), static_cast<const float*>(y.data)));
+    CHECK_HAS(failure([&] { s.context.output("t"); }), "lies in a bucket of f32[2,8]");
+    CHECK(s.context.get<float>("t").size() == 6);
+
+    std::vector<float> x = noise_of(3, 10), out(10);
+    s.context.bind("x", {5, 2}, std::span(x));
+    s.context.bind("y", {5, 2}, std::span(out));
+    s.context.run();
+    for (size_t i = 0; i < x.size(); ++i) CHECK(out[i] == -x[i]);
+    s.context.unbind("y");
+    s.set_noise({{"N", 4}});
+    s.context.run();
+    CHECK(s.context.output_type("t").dims == std::vector<int64_t>{2, 4});
+  }
+
+  TEST_CASE("buckets that make no sense are refused") {
+    const auto told = [](const Buckets& buckets) {
+      return failure([&] { Subject(kLine, "cpu:0", buckets); });
+    };
+    CHECK_HAS(told({{"M", "pow2"}}), "bucket of symbol 'M': expected a symbol of the graph");
+    CHECK_HAS(told({{"N", "pow2"}, {"N", "exact"}}), "given twice");
+    for (const char* bad : {"", "pow", "pow2:", "pow2:..", "pow2:9..8", "4,,8", "4,0", "-4", "4,x",
+                            "4 ", "pow2:a..b", "99999999999999999999"})
+      CHECK_HAS(told({{"N", bad}}), "bucket of symbol 'N': expected");
+  }
+}
