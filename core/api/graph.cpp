@@ -7,6 +7,7 @@
 #include "ops/jvp.hpp"
 #include "ops/record.hpp"
 #include "plan/rewrite/bind.hpp"
+#include "plan/rewrite/buckets.hpp"
 #include "plan/rewrite/unfuse.hpp"
 
 using namespace tenon::core;
@@ -248,7 +249,7 @@ tenon_status* tenon_graph_decompose(const tenon_graph* graph, const tenon_str* s
     const Graph& g = need(graph, "graph").graph;
     const SymbolNumbers binding = numbers_of(symbols, numbers, count);
     auto out = std::make_unique<tenon_graph>();
-    out->graph = unfused(bind(g, binding));
+    out->graph = unfused(has_extents(g) ? pad_to_buckets(g, binding, {}).graph : bind(g, binding));
     need(out_graph, "out_graph");
     *out_graph = out.release();
   });

@@ -291,6 +291,7 @@ std::shared_ptr<Flight> Context::launch() {
   has_results_ = false;
   cancel_.store(0, std::memory_order_relaxed);
   Lease& lease = prepare();
+  lease.cut_types.clear();
   last_ = leases_.front();
   flight_ = std::make_shared<Flight>(*this, lease, std::move(events));
   last_run_ = flight_->id();
@@ -346,10 +347,26 @@ const Device& Context::output_device(std::string_view output) {
 const Type& Context::output_type(std::string_view output) { return type_of(number_of(output)); }
 
 // Of the last run, without padding.
-const Type& Context::type_of(uint32_t output) const {
-  const Plan& plan = last_->bound->plan;
-  if (last_->output_types) return last_->output_types->find(plan.outputs[output].name)->second;
-  return plan.output_slots[plan.outputs[output].slot].type;
+const Type& Context::type_of(uint32_t output) {
+  const BoundPlan& bound = *last_->bound;
+  const std::string& name = bound.plan.outputs[output].name;
+  const Type& type = last_->output_types
+                         ? last_->output_types->find(name)->second
+                         : bound.plan.output_slots[bound.plan.outputs[output].slot].type;
+  if (bound.extents.empty()) return type;
+  const auto known = last_->cut_types.find(output);
+  if (known != last_->cut_types.end()) return known->second;
+  Type cut = type;
+  const auto& outputs = executable_->graph().outputs();
+  const auto at = std::ranges::find(outputs, name, &Output::name) - outputs.begin();
+  for (int i = 0; i < cut.shape.rank(); ++i) {
+    const Length& l = bound.lengths[static_cast<size_t>(at)][static_cast<size_t>(i)];
+    if (!l || l.number < bound.numbers.size()) continue;
+    int64_t extent = 0;
+    buffer_of(bound.extents[l.number - bound.numbers.size()])->read(0, &extent, sizeof extent);
+    cut.shape[i] = std::clamp<int64_t>(l.times * extent + l.plus, 0, cut.shape[i]);
+  }
+  return last_->cut_types.emplace(output, cut).first->second;
 }
 
 const std::shared_ptr<Buffer>& Context::buffer_of(uint32_t output) {

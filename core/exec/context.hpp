@@ -135,8 +135,8 @@ class Context {
   void forget(const std::shared_ptr<AppTensor>& memory, bool release);
   uint32_t number_of(std::string_view output);  // in Plan::outputs
   const std::shared_ptr<Buffer>& buffer_of(uint32_t output);
-  const Type& type_of(uint32_t output) const;
-  void refuse_padded(uint32_t output) const;
+  const Type& type_of(uint32_t output);
+  void refuse_padded(uint32_t output);
   std::shared_ptr<Device> device_named(std::string_view id) const;
   std::shared_ptr<Stream> stream_on(const std::shared_ptr<Device>& device);
   void add_event(std::vector<AppEvents::Event>& list, std::string_view device, void* native);

@@ -227,7 +227,7 @@ const AppTensor* Context::written_by_last(std::string_view output) const {
 }
 
 // The address of an output is of use only if what counts lies in one piece.
-void Context::refuse_padded(uint32_t output) const {
+void Context::refuse_padded(uint32_t output) {
   const NamedOutput& named = last_->bound->plan.outputs[output];
   const Type &whole = last_->bound->plan.output_slots[named.slot].type, &type = type_of(output);
   if (!front_is_dense(whole.shape, type.shape))

@@ -214,10 +214,13 @@ void Executable::check_lengths(const BoundPlan& bound, const SymbolNumbers& numb
     const std::string& name = graph_.outputs()[k].name;
     const auto planned = std::ranges::find(plan.outputs, name, &NamedOutput::name);
     Type expected = plan.output_slots[planned->slot].type;
-    for (int i = 0; i < expected.shape.rank(); ++i)
+    const Type& type = types.find(name)->second;
+    for (int i = 0; i < std::min(expected.shape.rank(), type.shape.rank()); ++i)
       if (const Length& l = bound.lengths[k][static_cast<size_t>(i)])
-        expected.shape[i] = l.times * numbers.at(bound.numbers[l.number].symbol) + l.plus;
-    if (const Type& type = types.find(name)->second; type != expected)
+        expected.shape[i] = l.number < bound.numbers.size()
+                                ? l.times * numbers.at(bound.numbers[l.number].symbol) + l.plus
+                                : type.shape[i];  // the run tells
+    if (type != expected)
       fail(Code::unsupported, "output '", name, "': ", type.text(), ", expected ", expected.text(),
            " from sizes in buckets; use exact sizes");
   }
@@ -245,7 +248,8 @@ std::shared_ptr<const OutputTypes> Executable::output_types(const BoundPlan& bou
 }
 
 PaddedGraph Executable::bound_graph(const Sizes& sizes) const {
-  if (sizes.padded.empty()) return {core::bind(graph_, sizes.sizes), {}, {}};
+  if (sizes.padded.empty() && !(options_.keep_extents && has_extents(graph_)))
+    return {core::bind(graph_, sizes.sizes)};
   return pad_to_buckets(graph_, sizes.sizes, sizes.padded);
 }
 
@@ -257,7 +261,8 @@ std::shared_ptr<const BoundPlan> Executable::make(const Sizes& sizes) const {
   const auto cpu = std::ranges::find_if(devices_, is_cpu);
   const DeviceInfo& folding = (cpu == devices_.end() ? devices_.back() : *cpu)->info();
   const Evaluate evaluate = [&](const Graph& constants) {
-    ExecutableOptions options{.device = folding.id, .plan = {.simplify = false}};
+    ExecutableOptions options{
+        .device = folding.id, .plan = {.simplify = false}, .keep_extents = false};
     const auto executable =
         std::make_shared<Executable>(runtime_, constants, std::make_shared<Store>(), options);
     Context context(executable);
@@ -290,6 +295,12 @@ std::shared_ptr<const BoundPlan> Executable::make(const Sizes& sizes) const {
   auto out = bound_plan(std::move(plan));
   out->numbers = std::move(padded.numbers);
   out->lengths = std::move(padded.outputs);
+  for (const std::string& extent : padded.extents) {
+    const auto at = std::ranges::find(out->plan.outputs, extent, &NamedOutput::name);
+    out->extents.push_back(at == out->plan.outputs.end()
+                               ? kNone
+                               : static_cast<uint32_t>(at - out->plan.outputs.begin()));
+  }
   for (const PaddedGraph::Number& n : out->numbers)
     out->plan.remarks.push_back(
         cat("symbol '", n.symbol, "' is rounded up to ", sizes.sizes.at(n.symbol)));

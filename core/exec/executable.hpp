@@ -25,7 +25,8 @@ struct ExecutableOptions {
   bool allow_fallback = true;   // to the cpu, where the list does not name it
   std::vector<std::pair<std::string, std::string>> pins{};  // pattern, device of the list
   std::vector<std::pair<std::string, Buckets>> buckets{};   // of symbols, each named once
-  CompileProgress progress{};                               // of plan.aot; may be empty
+  bool keep_extents = true;    // false: outputs are as large as their bounds
+  CompileProgress progress{};  // of plan.aot; may be empty
 };
 
 // A plan and the buffers of its constants, shared by all contexts.
@@ -36,10 +37,11 @@ struct BoundPlan {
   std::vector<std::shared_ptr<ArenaPool>> pools;  // [device]; none of a function's plan
   std::vector<std::vector<std::shared_ptr<const BoundPlan>>>
       functions;  // [region], of a hosted one
-  // Of a plan for buckets: inputs that take the numbers of a run, and how much of each output counts.
-  // Empty: the plan is exact.
+  // Of a plan with padding: inputs that take the numbers of a run, outputs that give extents, and how
+  // much of each output of the graph counts. Empty: nothing is padded.
   std::vector<PaddedGraph::Number> numbers;
-  std::vector<Lengths> lengths;
+  std::vector<uint32_t> extents;  // in plan.outputs, kNone: no output depends on it
+  std::vector<Lengths> lengths;   // of the graph's outputs
 };
 
 using SymbolNumbers = std::map<std::string, int64_t>;

@@ -55,6 +55,7 @@ struct Lease {
   std::vector<uint64_t> input_versions;             // what own_inputs hold
   SymbolNumbers numbers;                            // of the last run, for a plan for buckets
   std::shared_ptr<const OutputTypes> output_types;  // likewise
+  std::map<uint32_t, Type> cut_types;  // [output] of the last run, where extents were asked for
   const int64_t* number_of(std::string_view input) const;  // null: an input of the graph
   std::vector<std::vector<OwnOutput>> own_outputs;         // [slot]
   std::vector<std::shared_ptr<Event>> events;              // [region], null without streams

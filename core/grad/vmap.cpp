@@ -93,6 +93,8 @@ class Batcher {
     std::vector<Value> results(node.outputs.size());
     std::vector<Type> types;
     for (Value v : node.outputs) types.push_back(v ? body.type(v) : Type{});
+    if (any && (node.op->traits & kExtent))
+      fail(Code::unsupported, b_.provenance, ": each example would have an extent of its own");
     if (!any) {
       copy(node, operands, results);
     } else if (is_control(node)) {

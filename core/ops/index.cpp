@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the index family: gather gather_backward scatter scatter_add dynamic_slice
-// dynamic_update_slice.
+// dynamic_update_slice non_zero.
 #include "ops/check.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
@@ -489,6 +489,64 @@ constexpr Record<op::dynamic_update_slice> kDynamicUpdateSlice{
     .flops = no_products,
     .bytes = dynamic_update_slice_bytes};
 
+// ---- non_zero
+
+int64_t rows_of(int64_t bound, const Shape& x) { return bound < 0 ? x.elements() : bound; }
+
+void non_zero_shape(Infer& i, const op::non_zero& n) {
+  const Type x = i.type(n.x);
+  if (!is_float(x.dtype) && !is_integer(x.dtype) && x.dtype != kBool)
+    i.fail(Code::dtype_mismatch, "operand x: expected numbers or bool, got ", x.text());
+  if (n.bound < -1)
+    i.fail(Code::invalid_argument, "attribute bound: expected -1, or one of at least 0, given ",
+           n.bound);
+  i.out(0, {kI64, sized(i, {rows_of(n.bound, x.shape), x.shape.rank()})});
+  i.out(1, {kI64, {}});
+}
+
+// Each element that is not 0 gets the next row; the others, and those above the bound, get one behind
+// all rows, which scatter leaves out.
+bool non_zero_lower(Lower& l, const op::non_zero& n) {
+  Builder& b = l.b;
+  const Type x = l.type(n.x);
+  const int64_t elements = x.shape.elements(), rows = rows_of(n.bound, x.shape);
+  const Value line = b.reshape(n.x, {elements});
+  const Value taken = x.dtype == kBool ? line : b.compare("ne", line, b.scalar_int(x.dtype, 0));
+  const Value ones = b.cast(taken, kI64), behind = b.scalar_int(kI64, rows);
+  const Value before = b.add(op::cumsum{.axis = 0, .exclusive = true, .x = ones});
+  const Value row = b.where(taken, b.min(before, behind), behind);
+  const Value place = b.add(op::scatter{.axis = 0,
+                                        .oob = "skip",
+                                        .base = b.zeros({kI64, {rows}}),
+                                        .indices = row,
+                                        .updates = b.iota({elements}, 0, kI64)});
+  std::vector<Value> columns;
+  int64_t each = elements;
+  for (int i = 0; i < x.shape.rank(); ++i) {
+    each /= std::max<int64_t>(x.shape[i], 1);
+    const Value block = b.over(place, b.scalar_int(kI64, std::max<int64_t>(each, 1)));
+    const Value index =
+        i == 0 ? block
+               : b.binary("mod", block, b.scalar_int(kI64, std::max<int64_t>(x.shape[i], 1)));
+    columns.push_back(b.unsqueeze(index, 1));
+  }
+  l.out(0, columns.empty() ? b.zeros({kI64, {rows, 0}}) : b.concat(std::move(columns), 1));
+  l.out(1, b.min(b.sum(ones, {0}, false), behind));
+  return true;
+}
+
+bool non_zero_padded(Padded& p, const op::non_zero& n) {
+  for (int i = 0; i < p.rank(n.x); ++i) p.fill(n.x, i, Fill::zero);
+  return true;
+}
+
+constexpr Record<op::non_zero> kNonZero{.shape = non_zero_shape,
+                                        .lower = non_zero_lower,
+                                        .padded = non_zero_padded,
+                                        .flops = no_products,
+                                        .bytes = each_once,
+                                        .traits = kNotDifferentiable | kExtent};
+
 }  // namespace
 
 const OpRecord gather_def = record<op::gather, kGather>();
@@ -497,5 +555,6 @@ const OpRecord scatter_def = record<op::scatter, kScatter>();
 const OpRecord scatter_add_def = record<op::scatter_add, kScatterAdd>();
 const OpRecord dynamic_slice_def = record<op::dynamic_slice, kDynamicSlice>();
 const OpRecord dynamic_update_slice_def = record<op::dynamic_update_slice, kDynamicUpdateSlice>();
+const OpRecord non_zero_def = record<op::non_zero, kNonZero>();
 
 }  // namespace tenon::core

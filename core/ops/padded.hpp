@@ -13,8 +13,8 @@
 
 namespace tenon::core {
 
-// How many elements of an axis count: times * number + plus. `number` is a position in the list of
-// numbers that the run gives; kNone: all of them.
+// How many elements of an axis count: times * number + plus. `number` is a position in a list of
+// numbers that are known when the graph runs; kNone: all of them.
 struct Length {
   uint32_t number = kNone;
   int64_t times = 0, plus = 0;
@@ -31,8 +31,10 @@ enum class Fill : uint8_t { zero, one, lowest, highest };
 // Values of numbers and masks, each written once per graph.
 class LengthValues {
  public:
-  // numbers: i64 [], by position.
+  // numbers: i64 [], by position; absent ones are set later.
   LengthValues(Builder& b, std::vector<Value> numbers) : b_(b), numbers_(std::move(numbers)) {}
+  void set(uint32_t number, Value value) { numbers_[number] = value; }
+  const std::vector<Value>& numbers() const { return numbers_; }
   Value of(const Length& length);  // i64 []
   // bool, true where an element of an axis counts; it broadcasts to a value of this rank.
   Value mask(const Length& length, int64_t padded, int rank, int axis);

@@ -28,6 +28,9 @@ inline constexpr uint32_t kView = 8;     // moves no data if the strides permit
 inline constexpr uint32_t kNotDifferentiable = 32;  // has no gradient; not decomposed for one
 // Gradients are those of the decomposition where there is one; nothing else decomposes the op.
 inline constexpr uint32_t kGradOfDecomposition = 64;
+// The rows of its first output have an extent: its second output says how many of them count. Its
+// attribute `bound` gives the size of the axis.
+inline constexpr uint32_t kExtent = 128;
 inline constexpr uint32_t kReduction = 16;  // folds axes of its only operand; may end a fused body
 
 // The view of a shape rule. All operand types are numeric. fail() names op and node.

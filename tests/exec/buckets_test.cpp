@@ -548,3 +548,214 @@ TEST_SUITE("exec/buckets") {
       CHECK_HAS(told({{"N", bad}}), "bucket of symbol 'N': expected");
   }
 }
+
+TEST_SUITE("exec/extents") {
+  // Rows of x that a mask chooses, and what reads them.
+  constexpr const char* kChosen = R"(graph {
+    symbols N
+    input x: f32[N,3]
+    input least: f32[]
+    first = narrow(x) {start=[0, 0], step=[1, 3]}
+    key = reshape(first) {shape=[-1]}
+    wanted = compare(key, least) {kind="gt"}
+    (places, count) = non_zero(wanted)
+    row = reshape(places) {shape=[-1]}
+    chosen = gather(x, row)
+    weights = softmax(chosen) {axis=0}
+    mean = reduce(chosen) {kind="mean", axes=[0]}
+    sum = reduce(chosen) {kind="sum", axes=[0]}
+    gram = matmul(chosen, chosen) {trans_a=true}
+    turned = transpose(chosen)
+    flat = reshape(chosen) {shape=[-1]}
+    squares = unary(sum) {kind="square"}
+    loss = reduce(squares) {kind="sum"}
+    dx = grad(loss, x)
+    output "row" = row
+    output "count" = count
+    output "chosen" = chosen
+    output "weights" = weights
+    output "mean" = mean
+    output "sum" = sum
+    output "gram" = gram
+    output "turned" = turned
+    output "flat" = flat
+    output "dx" = dx
+  })";
+
+  struct Expected {
+    std::vector<double> rows, chosen, mean, sum, dx;
+  };
+  Expected expected(const std::vector<float>& x, float least) {
+    Expected e{{}, {}, {0, 0, 0}, {0, 0, 0}, std::vector<double>(x.size())};
+    for (size_t r = 0; r * 3 < x.size(); ++r)
+      if (x[3 * r] > least) {
+        e.rows.push_back(static_cast<double>(r));
+        for (size_t c = 0; c < 3; ++c) e.chosen.push_back(x[3 * r + c]), e.sum[c] += x[3 * r + c];
+      }
+    for (size_t c = 0; c < 3; ++c) e.mean[c] = e.sum[c] / static_cast<double>(e.rows.size());
+    for (double r : e.rows)
+      for (size_t c = 0; c < 3; ++c) e.dx[static_cast<size_t>(r) * 3 + c] = 2 * e.sum[c];
+    return e;
+  }
+
+  TEST_CASE("rows behind the extent count nowhere, and outputs have the size that the run found") {
+    for (const std::string& device : control_devices())
+      for (const Buckets& buckets : {Buckets{}, Buckets{{"N", "16"}}}) {
+        INFO(device, " ", buckets.size());
+        Subject s(kChosen, device, buckets);
+        for (const auto& [n, least] :
+             std::vector<std::pair<int64_t, float>>{{9, 0.f}, {9, .5f}, {5, -2.f}, {13, -.3f}}) {
+          INFO(n, " ", least);
+          const std::vector<float> x =
+              noise_of(static_cast<uint64_t>(n), static_cast<size_t>(3 * n));
+          s.context.set("x", {n, 3}, x);
+          s.context.set<float>("least", least);
+          const Results got = s.run();
+          const Expected e = expected(x, least);
+          const auto rows = static_cast<int64_t>(e.rows.size());
+          REQUIRE(rows > 0);
+          CHECK(got.at("count").values == std::vector<double>{static_cast<double>(rows)});
+          CHECK(got.at("row").values == e.rows);
+          CHECK(got.at("row").dims == std::vector<int64_t>{rows});
+          CHECK(got.at("chosen").dims == std::vector<int64_t>{rows, 3});
+          CHECK(got.at("chosen").values == e.chosen);
+          CHECK(got.at("flat").values == e.chosen);
+          CHECK(got.at("turned").dims == std::vector<int64_t>{3, rows});
+          const auto near = [&](const char* name, const std::vector<double>& want) {
+            check_same({{name, got.at(name)}}, {{name, {got.at(name).dims, want}}});
+          };
+          near("mean", e.mean);
+          near("sum", e.sum);
+          near("dx", e.dx);
+          CHECK(got.at("dx").dims == std::vector<int64_t>{n, 3});
+          double share = 0;
+          for (size_t r = 0; r < e.rows.size(); ++r) share += got.at("weights").values[3 * r];
+          CHECK(got.at("weights").dims == std::vector<int64_t>{rows, 3});
+          CHECK(std::abs(share - 1) < 1e-5);
+          double norm = 0;
+          for (double v : e.chosen) norm += v * v;
+          const auto& gram = got.at("gram").values;
+          CHECK(std::abs(gram[0] + gram[4] + gram[8] - norm) < 1e-4);
+        }
+        // No row at all.
+        s.context.set("x", {4, 3}, noise_of(1, 12));
+        s.context.set<float>("least", 2);
+        s.context.run();
+        CHECK(s.context.output_type("chosen").dims == std::vector<int64_t>{0, 3});
+        CHECK(s.context.get<float>("chosen").empty());
+        CHECK(s.context.get<float>("sum") == std::vector<float>{0, 0, 0});
+        CHECK(s.context.get<float>("dx") == std::vector<float>(12));
+      }
+  }
+
+  TEST_CASE("a bound leaves out what is beyond it; constants fold to the same") {
+    const Graph g = Graph::parse(R"(graph {
+      const x: f32[2,3] = {1, 0, 2, 3, 0, 4}
+      (places, count) = non_zero(x) {bound=3}
+      sum = reduce(places) {kind="sum", axes=[0]}
+      output "places" = places
+      output "count" = count
+      output "sum" = sum
+    })",
+                                 "test");
+    for (const bool simplify : {true, false}) {
+      Store store(runtime());
+      const Executable executable(runtime(), g, store, {.device = "cpu:0", .simplify = simplify});
+      Context context(executable);
+      context.run();
+      CHECK(context.get<int64_t>("places") == std::vector<int64_t>{0, 0, 0, 2, 1, 0});
+      CHECK(context.get_scalar<int64_t>("count") == 3);
+      CHECK(context.get<int64_t>("sum") == std::vector<int64_t>{1, 2});
+    }
+  }
+
+  TEST_CASE("places of the rows lie in one piece; memory of the app takes the whole bound") {
+    Subject s(
+        "graph {\n input x: f32[6]\n (p, c) = non_zero(x)\n t = transpose(p)\n"
+        " output \"p\" = p\n output \"t\" = t\n output \"c\" = c\n}",
+        "cpu:0", {});
+    s.context.set<float>("x", {6}, {0, 1, 0, 2, 3, 0});
+    s.context.run();
+    const tenon_tensor p = s.context.output("p");
+    REQUIRE(p.rank == 2);
+    CHECK(p.dims[0] == 3);
+    CHECK(static_cast<const int64_t*>(p.data)[2] == 4);
+    CHECK(s.context.output_type("t").dims == std::vector<int64_t>{1, 3});
+    std::vector<int64_t> rows(6, -1);
+    s.context.bind("p", {6, 1}, std::span(rows));
+    s.context.run();
+    CHECK(s.context.get_scalar<int64_t>("c") == 3);
+    CHECK(std::vector<int64_t>(rows.begin(), rows.begin() + 3) == std::vector<int64_t>{1, 3, 4});
+  }
+
+  TEST_CASE("in primitives, sums still leave out what is behind the extent") {
+    const Graph g = Graph::parse(
+        "graph {\n input x: f32[6]\n (p, c) = non_zero(x)\n f = cast(p) {to=f32}\n"
+        " e = unary(f) {kind=\"exp\"}\n s = reduce(e) {kind=\"sum\"}\n output \"s\" = s\n}",
+        "test");
+    for (const Graph& one : {Graph::parse(g.print(), "test"), g.decompose()}) {
+      Store store(runtime());
+      const Executable executable(runtime(), one, store, {.device = "template:0"});
+      Context context(executable);
+      context.set<float>("x", {6}, {0, 1, 0, 2, 0, 0});
+      context.run();
+      CHECK(std::abs(context.get_scalar<float>("s") - (std::exp(1.f) + std::exp(3.f))) < 1e-4);
+    }
+  }
+
+  TEST_CASE("a loop over the rows runs as often as there are rows") {
+    Subject s(R"(graph {
+      input x: f32[8]
+      const one: f32[] = {1}
+      (p, n) = non_zero(x)
+      (last, all) = scan([one], [p], []) {body=graph {
+        input y: f32[]
+        input p: i64[1]
+        q0 = cast(p) {to=f32}
+        q = reshape(q0) {shape=[]}
+        z0 = binary(y, q) {kind="mul"}
+        z = binary(z0, y) {kind="add"}
+        output "z" = z
+        output "all" = z
+      }}
+      output "last" = last
+      output "all" = all
+    })",
+              "cpu:0", {});
+    s.context.set<float>("x", {8}, {0, 1, 0, 1, 1, 0, 0, 0});
+    s.context.run();
+    CHECK(s.context.get_scalar<float>("last") == 2 * 4 * 5);
+    CHECK(s.context.get<float>("all") == std::vector<float>{2, 8, 40});
+  }
+
+  TEST_CASE("where an extent is not possible, the graph is refused by name") {
+    CHECK_HAS(failure([] {
+                Subject s(
+                    "graph {\n input x: f32[6]\n input z: i64[2,1]\n (p, n) = non_zero(x) @\"nz\"\n"
+                    " y = concat([p, z]) @\"join\"\n output \"y\" = y\n}",
+                    "cpu:0", {});
+              }),
+              "extent of non_zero 'nz': concat 'join': an operand before the last one is padded");
+    CHECK_HAS(failure([] {
+                Subject s(
+                    "graph {\n input c: bool[]\n input x: f32[6]\n"
+                    " y = if(c, [x]) {then_branch=graph {\n input x: f32[6]\n"
+                    " (p, n) = non_zero(x) @\"nz\"\n output \"n\" = n\n }, else_branch=graph {\n"
+                    " input x: f32[6]\n (p, n) = non_zero(x)\n output \"n\" = n\n }}\n"
+                    " output \"y\" = y\n}",
+                    "cpu:0", {});
+              }),
+              "non_zero 'nz': it has an extent, which is not possible in a function");
+    CHECK_HAS(failure([] {
+                Graph one("one");
+                const Value row = one.input("row", {f32, {4}});
+                one.output("p", one.non_zero(row)[0]);
+                Graph g("batch");
+                const Value x = g.input("x", {f32, {3, 4}});
+                g.output("p", g.vmap({x}, one)[0]);
+                Store store(runtime());
+                Executable(runtime(), g, store, {.device = "cpu:0"});
+              }),
+              "each example would have an extent of its own");
+  }
+}

@@ -309,6 +309,15 @@ inline void executable_create(World& w) {
     o.memory_limits = w.in.one_in(24) ? nullptr : limits;
     o.memory_limit_count = w.in.below(4);
   }
+  static constexpr std::string_view kSizes[] = {"pow2",     "4,8", "exact", "pow2:3..",
+                                                "pow2:..5", "0",   ""};
+  const tenon_str bucket_symbols[] = {w.text("N"), w.name(), w.text("N")},
+                  bucket_sizes[] = {w.text(w.in.of(kSizes)), w.text("pow2"), w.name()};
+  if (w.in.one_in(3)) {
+    o.bucket_symbols = w.in.one_in(24) ? nullptr : bucket_symbols;
+    o.bucket_sizes = w.in.one_in(24) ? nullptr : bucket_sizes;
+    o.bucket_count = w.in.one_in(8) ? w.in.below(4) : 1;
+  }
   Out<tenon_executable*> out(w.in);
   if (out.filled(w.good(tenon_executable_create(w.runtime(), w.graphs.any(w.in), w.stores.any(w.in),
                                                 w.in.one_in(8) ? nullptr : &o, out.arg()))))

@@ -18,8 +18,21 @@ constexpr int kMostRounds = 64;
 
 using Sizes = std::map<std::string, int64_t>;
 
+// A graph whose values and nodes are numbered as in any other one of this function that has the same
+// nodes. `attrs`: of one node, instead of its own.
+Graph in_order(const Graph& graph, NodeId node = kNone, const Attrs& attrs = {}) {
+  Rewriter rewriter(graph);
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    if (n == node)
+      rewriter.copy(n, attrs);
+    else
+      rewriter.copy(n);
+  }
+  return rewriter.finish();
+}
+
 Graph bound_to(const Graph& graph, const Sizes& sizes) {
-  return expand_vmaps(bind_functions(bind(graph, sizes)));
+  return in_order(expand_vmaps(bind_functions(bind(graph, sizes))));
 }
 
 // The graph at the sizes of the buckets.
@@ -35,38 +48,77 @@ Graph rounded_up(const Graph& graph, const Sizes& sizes, const std::vector<std::
   }
 }
 
-// The same graph with one symbol at another size.
+// The same graph with a symbol, or the bound of a node with an extent, at another size.
 struct Probe {
-  std::string symbol;
+  std::string who;  // "bucket of symbol 'N'"
   int64_t size = 0, other = 0;
   Graph graph{};
+  NodeId node = kNone;  // the one with the extent
 };
+
+// A graph may have room for no more than a size, or take even numbers only. Axes of 1 broadcast.
+std::vector<int64_t> other_sizes(int64_t size) {
+  std::vector<int64_t> out;
+  for (const int64_t other : {2 * size, size / 2, size - 1, size + 2})
+    if (other > 1 && other != size) out.push_back(other);
+  return out;
+}
 
 Probe probe_of(const Graph& graph, Sizes sizes, const std::string& symbol) {
   const int64_t size = sizes.at(symbol);
   std::string why;
-  // A graph may have room for no more than this, or take even numbers only.
-  // Of 1, axes broadcast.
-  for (const int64_t other : {2 * size, size / 2, size - 1}) {
-    if (other < 2 || other == size) continue;
+  const std::string who = cat("bucket of symbol '", symbol, "'");
+  for (const int64_t other : other_sizes(size)) {
     sizes[symbol] = other;
     try {
-      return {symbol, size, other, bound_to(graph, sizes)};
+      return {who, size, other, bound_to(graph, sizes)};
     } catch (const Error& e) {
       if (why.empty()) why = e.what();
     }
   }
-  fail(Code::unsupported, "bucket of symbol '", symbol, "': the graph takes no size but ", size,
-       ": ", why);
+  fail(Code::unsupported, who, ": the graph takes no size but ", size, ": ", why);
 }
 
-// The graph is refused because of the symbol of this probe.
+// A node whose rows have an extent. In the decomposition of another op it has none: that op knows
+// what it does with the rows behind.
+bool is_extent(const NodeInfo& node) { return node.op->traits & kExtent; }
+int64_t bound_of(const Graph& graph, NodeId node) {
+  return graph.type(graph[node].outputs[0]).shape[0];
+}
+
+Probe probe_of(const Graph& base, NodeId node) {
+  const std::string who = cat("extent of ", base[node].op->text(base[node].provenance));
+  const int64_t size = bound_of(base, node);
+  std::string why;
+  for (const int64_t other : other_sizes(size)) {
+    Attrs attrs = base[node].attrs;
+    std::erase_if(attrs, [](const Attr& a) { return a.name == "bound"; });
+    attrs.push_back({"bound", other});
+    try {
+      return {who, size, other, in_order(base, node, attrs), node};
+    } catch (const Error& e) {
+      if (why.empty()) why = e.what();
+    }
+  }
+  fail(Code::unsupported, who, ": the graph takes no bound but ", size, ": ", why);
+}
+
+// In a function, an extent would be lost with each call.
+void refuse_inside(const Graph& function) {
+  for (NodeId n = 0; n < function.node_count(); ++n) {
+    if (is_extent(function[n]))
+      fail(Code::unsupported, function[n].op->text(function[n].provenance),
+           ": it has an extent, which is not possible in a function");
+    for (const Attr& a : function[n].attrs)
+      if (const auto* f = std::get_if<FunctionAttr>(&a.value); f && *f) refuse_inside(**f);
+  }
+}
+
+// The graph is refused because of what this probe is of.
 class Refusal : public Error {
  public:
-  Refusal(size_t probe, const std::string& symbol, const std::string& why)
-      : Error(Code::unsupported, cat("bucket of symbol '", symbol, "': ", why)),
-        probe_(probe),
-        why_(why) {}
+  Refusal(size_t probe, const std::string& who, const std::string& why)
+      : Error(Code::unsupported, cat(who, ": ", why)), probe_(probe), why_(why) {}
   size_t probe() const { return probe_; }
   const std::string& why() const { return why_; }
 
@@ -77,7 +129,7 @@ class Refusal : public Error {
 
 // Attributes that give lengths of results: they may differ where lengths do.
 bool is_length_attr(std::string_view name) {
-  return name == "shape" || name == "len" || name == "size" || name == "dim";
+  return name == "shape" || name == "len" || name == "size" || name == "dim" || name == "bound";
 }
 
 bool same_value(const AttrValue& a, const AttrValue& b) {
@@ -122,24 +174,20 @@ class Padder {
     Lengths lengths{};
     if (!v) return lengths;
     const Shape& shape = family.base->type(v).shape;
-    for (size_t p = 0; p < probes_.size(); ++p) {
-      const Probe& probe = probes_[p];
+    // Extents come first: a bound may depend on a symbol, and what follows from that is no padding of
+    // the symbol.
+    for (size_t p = probes_.size(); p-- > 0;) {
       const Shape& other = family.others[p]->type(v).shape;
       if (other.rank() != shape.rank())
         refuse(p, cat("the rank of ", name(family, v), " depends on it"));
-      for (int i = 0; i < shape.rank(); ++i) {
-        if (shape[i] == other[i]) continue;
-        const int64_t change = other[i] - shape[i], step = probe.other - probe.size;
-        Length& length = lengths[static_cast<size_t>(i)];
-        if (change % step != 0 || change / step < 0 || length)
-          refuse(p, cat("axis ", i, " of ", name(family, v),
-                        length ? " depends on two symbols" : " is no multiple of it"));
-        length = {static_cast<uint32_t>(p), change / step, 0};
-        length.plus = shape[i] - length.times * probe.size;
-      }
+      for (int i = 0; i < shape.rank(); ++i)
+        if (shape[i] != other[i])
+          take_change(lengths[static_cast<size_t>(i)], p, shape[i], other[i],
+                      [&] { return cat("axis ", i, " of ", name(family, v)); });
     }
     return lengths;
   }
+  Value extent(uint32_t number) const { return lengths_.numbers()[number]; }
   // now: the new value of each value of family.base that is known. Fills in the rest.
   void write(const Family& family, std::vector<Value>& now) {
     if (const Difference d = difference(family); !d.what.empty()) refuse(d.probe, d.what);
@@ -147,6 +195,21 @@ class Padder {
   }
 
  private:
+  // The length of an axis: `now`, and `other` by the probe.
+  template <class Axis>
+  void take_change(Length& length, size_t p, int64_t now, int64_t other, const Axis& axis) const {
+    const Probe& probe = probes_[p];
+    const int64_t change = other - now, step = probe.other - probe.size;
+    if (length && probes_[length.number].node != kNone && probe.node == kNone) {
+      const Probe& extent = probes_[length.number];
+      if (change == length.times * (bound_of(probe.graph, extent.node) - extent.size)) return;
+    }
+    if (length) refuse(p, cat(axis(), " depends on it and on ", probes_[length.number].who));
+    if (change % step != 0 || change / step < 0) refuse(p, cat(axis(), " is no multiple of it"));
+    length = {static_cast<uint32_t>(p), change / step, 0};
+    length.plus = now - length.times * probe.size;
+  }
+
   void write_nodes(const Family& family, std::vector<Value>& now) {
     for (NodeId n = 0; n < family.base->node_count(); ++n) write_node(family, n, now);
   }
@@ -171,7 +234,7 @@ class Padder {
     return {};
   }
   [[noreturn]] void refuse(size_t p, const std::string& why) const {
-    throw Refusal(p, probes_[p].symbol, why);
+    throw Refusal(p, probes_[p].who, why);
   }
 
   static std::string name(const Family& family, Value v) {
@@ -216,6 +279,7 @@ class Padder {
     else if (!by_rule(node, operands, types, results, made, why) &&
              !by_decomposition(family, id, operands, made, why))
       refuse_node(node, operands, results, why);
+    if (is_extent(node) && depth_ == 0) lengths_.set(number_of(id), made[1]);
     for (size_t k = 0; k < made.size(); ++k) {
       if (!node.outputs[k]) continue;
       check(made[k] && b_.type(made[k]) == types[k], node.op->text(node.provenance),
@@ -264,6 +328,12 @@ class Padder {
     return true;
   }
 
+  // The probe of a node with an extent.
+  uint32_t number_of(NodeId node) const {
+    const auto at = std::ranges::find(probes_, node, &Probe::node);
+    return static_cast<uint32_t>(std::distance(probes_.begin(), at));
+  }
+
   // ---- functions
 
   // The function of a node, which gets the numbers as further inputs, behind the others. kept: how
@@ -284,8 +354,9 @@ class Padder {
       const Value v = base.inputs()[k];
       now[v.id] = to.input(base[v].name, base.type(v));
     }
-    for (const Probe& p : probes_)
-      numbers.push_back(to.input(free_name(base, cat("length of ", p.symbol)), {kI64, {}}));
+    for (size_t p = 0; p < probes_.size(); ++p)
+      numbers.push_back(
+          lengths_.numbers()[p] ? to.input(free_name(to, cat("length ", p)), {kI64, {}}) : Value{});
     Builder b(to, b_.provenance);
     Padder inside(probes_, b, numbers);
     inside.write(family, now);
@@ -316,8 +387,8 @@ class Padder {
     for (auto* values : {&control.carry, &control.xs, &control.captured})
       for (Value& v : *values) v = mapped(family, v, now);
     if (trips.length) control.xs.push_back(b_.iota({control.trips}, 0, kI64));
-    for (uint32_t p = 0; p < probes_.size(); ++p)
-      control.captured.push_back(lengths_.of({p, 1, 0}));
+    for (Value number : lengths_.numbers())
+      if (number) control.captured.push_back(number);
     for (size_t f = 0; f < control.functions.size(); ++f) {
       const FunctionAttr function = control.functions[f];
       Family alike{function.get(), {}};
@@ -395,11 +466,26 @@ class Padder {
 
 }  // namespace
 
+bool has_extents(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    if (is_extent(graph[n])) return true;
+    for (const Attr& a : graph[n].attrs)
+      if (const auto* f = std::get_if<FunctionAttr>(&a.value); f && *f && has_extents(**f))
+        return true;
+  }
+  return false;
+}
+
 PaddedGraph pad_to_buckets(const Graph& graph, const Sizes& sizes,
                            const std::vector<std::string>& padded) {
   const Graph base = rounded_up(graph, sizes, padded);
   std::vector<Probe> probes;
   for (const std::string& symbol : padded) probes.push_back(probe_of(graph, sizes, symbol));
+  for (NodeId n = 0; n < base.node_count(); ++n) {
+    if (is_extent(base[n])) probes.push_back(probe_of(base, n));
+    for (const Attr& a : base[n].attrs)
+      if (const auto* f = std::get_if<FunctionAttr>(&a.value); f && *f) refuse_inside(**f);
+  }
   Rewriter rewriter(base);
   PaddedGraph out;
   Builder b(rewriter.to);
@@ -409,6 +495,7 @@ PaddedGraph pad_to_buckets(const Graph& graph, const Sizes& sizes,
     numbers.push_back(rewriter.to.input(input, {kI64, {}}));
     out.numbers.push_back({symbol, input});
   }
+  numbers.resize(probes.size());
   Family family{&base, {}};
   for (const Probe& p : probes) family.others.push_back(&p.graph);
   std::vector<Value> now(base.value_count());
@@ -420,6 +507,18 @@ PaddedGraph pad_to_buckets(const Graph& graph, const Sizes& sizes,
   for (uint32_t v = 0; v < base.value_count(); ++v)
     if (now[v] && base[Value{v}].space == Space::node) rewriter.replace({v}, now[v]);
   out.graph = rewriter.finish();
+  out.extents.resize(probes.size() - padded.size());
+  for (const Lengths& lengths : out.outputs)
+    for (const Length& l : lengths) {
+      if (!l || l.number < padded.size()) continue;
+      std::string& extent = out.extents[l.number - padded.size()];
+      if (!extent.empty()) continue;
+      extent = probes[l.number].who;
+      while (std::ranges::find(out.graph.outputs(), extent, &Output::name) !=
+             out.graph.outputs().end())
+        extent += "'";
+      out.graph.output(extent, padder.extent(l.number));
+    }
   return out;
 }
 

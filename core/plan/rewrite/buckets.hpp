@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph for a bucket: numbers of symbols are rounded up, and the graph is changed so that the
-// padding changes no result.
+// Axes that are longer than what they hold: numbers of symbols are rounded up, and ops such as
+// non_zero have results whose extent only the run tells. The graph is changed so that padding changes
+// no result.
 #pragma once
 
 #include <map>
@@ -19,15 +20,23 @@ struct PaddedGraph {
     std::string symbol, input;
   };
   std::vector<Number> numbers{};
-  std::vector<Lengths> outputs{};  // of the graph's; numbers by position in `numbers`
+  // Outputs that the pass adds, i64 []: extents that the lengths of other outputs depend on. Absent
+  // ones are empty.
+  std::vector<std::string> extents{};
+  // Of the outputs of the graph as it was given. A number is a position in `numbers`, or behind them
+  // in `extents`.
+  std::vector<Lengths> outputs{};
 };
 
+bool has_extents(const Graph& graph);
+
 // Binds `graph` to `sizes` and makes its results right for all numbers of the symbols in `padded`
-// from 1 to the size. The elements of an input behind its number must be copies of the last one
-// before them, along each padded axis. In an output, what is behind the number has no meaning.
+// from 1 to the size, and for all extents. The elements of an input behind its number must be copies
+// of the last one before them, along each padded axis. In an output, what is behind the number or the
+// extent has no meaning.
 //
-// What depends on a symbol is found by comparison: the graph is bound a second time for each padded
-// symbol, with another size. Where a length differs, the axis is padded. Ops say by a rule of their
+// What depends on a symbol or an extent is found by comparison: the graph is made once more for each
+// of them, with another size. Where a length differs, the axis is padded. Ops say by a rule of their
 // record what they need; an op without one is decomposed. Refuses (unsupported) by name: an op that
 // nothing of this suits, and a graph that takes no other size than this one.
 PaddedGraph pad_to_buckets(const Graph& graph, const std::map<std::string, int64_t>& sizes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather gather_backward scatter scatter_add dynamic_slice dynamic_update_slice.
+// gather gather_backward scatter scatter_add dynamic_slice dynamic_update_slice non_zero.
 #include <array>
 #include <limits>
 #include <numeric>
@@ -217,6 +217,41 @@ void many_rows(Suite& s) {
              .scales = {1}});
 }
 
+// The places of elements, and what reads them: rows behind the extent count nowhere.
+void non_zero(Suite& s) {
+  struct Places {
+    const char* id;
+    const char* sentence;
+    Dims dims;
+    std::vector<int64_t> values;
+    int64_t bound = -1;
+  };
+  for (const Places& p : {
+           Places{"vector", "a vector", {9}, {0, 1, 0, 0, 1, 1, 0, 1, 0}},
+           Places{"matrix", "a matrix", {3, 4}, {0, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1}},
+           Places{"cube", "rank 3", {2, 2, 3}, {1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0}},
+           Places{"bound", "a bound that leaves some out", {3, 3}, {1, 1, 0, 1, 1, 1, 0, 1, 1}, 4},
+           Places{"wide-bound", "a bound above the elements", {4}, {1, 0, 1, 1}, 7},
+           Places{"all", "every element", {2, 3}, {1, 1, 1, 1, 1, 1}},
+           Places{"none", "no element", {5}, {0, 0, 0, 0, 0}},
+           Places{"empty", "an empty operand", {0, 3}, {}},
+           Places{"scalar", "a single number", {}, {1}},
+       })
+    s.add({.id = std::string("non-zero-") + p.id,
+           .sentence = std::string("non_zero: ") + p.sentence,
+           .dtypes = kFloats + DTypes{i8, i32, i64, u8, TENON_DTYPE_BOOL},
+           .build =
+               [=](CaseBuilder& b) {
+                 Graph& g = b.graph();
+                 const Value x = g.cast(b.ints("x", p.dims, p.values), b.dtype());
+                 const Node found = b.add(op::non_zero{.bound = p.bound, .x = x});
+                 b.output("indices", found[0]);
+                 b.output("count", found[1]);
+                 b.output("sum", g.sum(found[0], {.axes = {0}}));
+               },
+           .decomposed = 2});
+}
+
 void range_errors(Suite& s) {
   for (const int64_t index : {int64_t{9}, int64_t{-10}, int64_t{1} << 40}) {
     const std::string which = index < 0 ? "-below" : index == 9 ? "-above" : "-far";
@@ -327,6 +362,7 @@ void index_cases(Suite& s) {
   for (const Place& p : places()) place_rows(s, p);
   far_rows(s);
   many_rows(s);
+  non_zero(s);
   range_errors(s);
   slice_rows(s);
 }

@@ -618,6 +618,12 @@
     return add(rest, provenance);
   }
 
+  // .bound
+  Node non_zero(Value x, op::non_zero rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .axis .oob
   Node gather_elements(Value data, Value indices, op::gather_elements rest = {},
                        std::string_view provenance = {}) {

@@ -39,6 +39,17 @@ TEST_CASE("gather: refusals") {
             {"rank 9"});
 }
 
+TEST_CASE("non_zero: a row for each element, or as many as the bound, and a column per axis") {
+  Rig r;
+  const Value x = r(kF16, {5, 2, 3});
+  CHECK(r.infer(op::non_zero{.x = x}) == "i64[30,3]");
+  CHECK(r.infer(op::non_zero{.bound = 7, .x = x}) == "i64[7,3]");
+  CHECK(r.infer(op::non_zero{.bound = 40, .x = r(kBool, {})}) == "i64[40,0]");
+  CHECK(r.infer(op::non_zero{.x = r(kU8, {0, 4})}) == "i64[0,2]");
+  r.refuses(op::non_zero{.bound = -2, .x = x}, Code::invalid_argument, {"bound", "-2"});
+  r.refuses(op::non_zero{.x = r(TENON_DTYPE_F8E4M3, {4})}, Code::dtype_mismatch, {"x", "f8e4m3"});
+}
+
 TEST_CASE("gather_backward: the indices' axes give way to dim") {
   Rig r;
   const Value dy = r(kF32, {5, 2, 3, 7}), ids = r(kI64, {2, 3});
