@@ -245,9 +245,10 @@ void non_zero(Suite& s) {
                  Graph& g = b.graph();
                  const Value x = g.cast(b.ints("x", p.dims, p.values), b.dtype());
                  const Node found = b.add(op::non_zero{.bound = p.bound, .x = x});
-                 b.output("indices", found[0]);
+                 // Of fixed shapes, so that neighbours can read them; the second one tells the order.
                  b.output("count", found[1]);
                  b.output("sum", g.sum(found[0], {.axes = {0}}));
+                 b.output("steps", g.sum(g.cumsum(found[0], {.axis = 0}), {.axes = {0}}));
                },
            .decomposed = 2});
 }
