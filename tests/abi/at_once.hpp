@@ -40,10 +40,6 @@ class AtOnce : public sdk::StreamDevice {
   void copy(sdk::Place target, StreamDevice&, sdk::Place source, uint64_t size, void*) override {
     std::memcpy(at(target), at(source), size);
   }
-  ErrorWord error_word_create() override { return {}; }
-  void error_word_destroy(const ErrorWord&) noexcept override {}
-  void error_word_reset(const ErrorWord&, void*) override {}
-  void error_word_fetch(const ErrorWord&, void*) override {}
 };
 
 }  // namespace tenon::test

@@ -255,7 +255,7 @@ TEST_SUITE("exec/lanes") {
           continue;
         }
         CHECK(code == TENON_INDEX_OUT_OF_RANGE);
-        CHECK(says(text, {"gather 'second'", "element 1"}));
+        CHECK(says(text, {"gather 'second'", "at position 1 is outside axis 0 of length 4"}));
       }
     }
   }

@@ -16,7 +16,7 @@
 // make() is pure and may be called by any thread. It makes all decisions that depend on shapes;
 // run() gets addresses only. A kernel that finds bad data (an index out of range) throws Failure
 // before it writes anything. On a device with streams (stream_plugin.hpp) run() only enqueues, and
-// bad data is reported through the error word.
+// bad data is reported through Call::error.
 #pragma once
 
 #include <array>
@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -189,13 +190,18 @@ struct Call {
   void* scratch = nullptr;  // Kernel::scratch bytes, with the alignment of the device
   // Only on a device with streams:
   void* stream = nullptr;  // handle of the driver
-  void* error = nullptr;   // error word of the run, in device memory; set if Kernel::can_fail
-  uint32_t step = 0;       // index of this step in the program
+  // Where a kernel with Kernel::can_fail reports bad data, in device memory: the error word of the
+  // run, or the error record of this step (StreamDevice::error_scheme). An address, or the handle
+  // of error_place.
+  void* error = nullptr;
+  uint32_t step = 0;  // index of this step in the program
   // Only on a device whose memory has no addresses; `inputs`, `outputs` and `scratch` are not set
   // there.
   const Place* input_places = nullptr;
   const Place* output_places = nullptr;
   Place scratch_place{};
+  // `error` as a place. Only on a device with streams, with and without addresses.
+  Place error_place{};
 
   Place input(int k) const { return k < 0 ? Place{} : input_places[k]; }
   Place output(int k) const { return k < 0 ? Place{} : output_places[k]; }
@@ -238,6 +244,15 @@ struct Derived {
 
 class Device;  // plugin.hpp
 
+// What a kernel on a device with streams has reported about its data.
+struct BadData {
+  tenon_code code = TENON_INDEX_OUT_OF_RANGE;
+  // Flat index of the bad element, as Failure::index().
+  int64_t position = 0;
+  // The bad element, if it is an integer and the kernel reported it.
+  std::optional<int64_t> value{};
+};
+
 // How a node runs.
 struct Kernel {
   std::function<void(const Call&)> run{};
@@ -260,7 +275,13 @@ struct Kernel {
   std::vector<Derived> derived{};
   std::string label{};    // for reports; empty = the name of the op
   double cost = 0;        // estimated seconds, 0 = unknown
-  bool can_fail = false;  // on a device with streams: may write the error word
+  bool can_fail = false;  // on a device with streams: may report bad data to Call::error
+
+  // (optional) On a device with streams: the text of a failure, for a kernel that can_fail. Any
+  // thread calls it, after the run. Without it, the layer describes the operands of tenon's own ops
+  // as the cpu plugin does ("operand indices: index 113 at position 5 is outside axis 0 of length
+  // 100"), and others by the position alone.
+  std::function<std::string(const BadData&)> describe{};
 };
 
 // A decoded node. Inputs are strided only for rows with kStrided.

@@ -15,34 +15,15 @@
 //  - times steps, if the device has timers;
 //  - reports failures that kernels find in the data.
 //
-// A kernel reports bad data through the error word of its run, Call::error: 8 bytes of device
-// memory whose bits are all set while there is no failure. It replaces the word by the smaller of
-// the word and error_value(step, code, index), atomically. So the first bad index of the first bad
-// step is reported, whatever the order of threads.
+// A kernel that finds bad data reports it to Call::error, in device memory. error_words.hpp has both
+// forms; the device chooses one (StreamDevice::error_scheme). The layer makes the text of the
+// failure: Kernel::describe, or the text of the cpu plugin for tenon's own ops.
 #pragma once
 
+#include "error_words.hpp"
 #include "plugin.hpp"
 
 namespace tenon::sdk {
-
-inline constexpr uint64_t kNoError = ~uint64_t{0};
-inline constexpr int kErrorCodeShift = 40, kErrorStepShift = 44;
-
-// The value of an error word: 20 bits step, 4 bits code, 40 bits index, from high to low.
-constexpr uint64_t error_value(uint64_t step, tenon_code code, uint64_t index) {
-  return step << kErrorStepShift | uint64_t{code} << kErrorCodeShift | index;
-}
-
-// The same for the text of a kernel, in a language like C: put it in front of the text. word_t is a
-// type of 64 bits without sign, such as ulong in OpenCL C.
-inline constexpr std::string_view kErrorWordText =
-    "#define TENON_NO_ERROR(word_t) (~(word_t)0)\n"
-    "#define TENON_ERROR_VALUE(word_t, step, code, index) \\\n"
-    "  ((word_t)(step) << 44 | (word_t)(code) << 40 | (word_t)(index))\n"
-    "#define TENON_INDEX_OUT_OF_RANGE 5\n"
-    "#define TENON_NUMERIC_ERROR 6\n";
-static_assert(kErrorStepShift == 44 && kErrorCodeShift == 40 && TENON_INDEX_OUT_OF_RANGE == 5 &&
-              TENON_NUMERIC_ERROR == 6);
 
 // An open device with streams. Streams and events are handles of its driver. All functions may be
 // called by several threads at the same time and throw Failure (DEVICE_LOST, OUT_OF_MEMORY, ...).
@@ -122,18 +103,41 @@ class StreamDevice : public Device {
   virtual void copy(Place target, StreamDevice& from, Place source, uint64_t size,
                     void* stream) = 0;
 
-  // ---- Error words: 8 bytes in device memory, and their copy in host memory
+  // ---- Error words and records: see error_words.hpp
 
+  virtual ErrorScheme error_scheme() const { return ErrorScheme::word; }
+
+  // Only for ErrorScheme::word, and only for a device that has a better way than these: the word in
+  // memory of allocate(), and copies by write() and read().
   struct ErrorWord {
-    void* device = nullptr;  // an address or a handle: Call::error
+    void* device = nullptr;  // 8 bytes, an address or a handle: Call::error
     volatile uint64_t* host = nullptr;
   };
-  virtual ErrorWord error_word_create() = 0;
-  virtual void error_word_destroy(const ErrorWord& word) noexcept = 0;
-  virtual void error_word_reset(const ErrorWord& word, void* stream) = 0;  // to kNoError
+  virtual ErrorWord error_word_create() {
+    auto host = std::make_unique<uint64_t>(kNoError);
+    const ErrorWord word{allocate(sizeof kNoError, 64), host.get()};
+    try {
+      write({word.device, 0}, &kNoError, sizeof kNoError, nullptr);
+    } catch (...) {
+      deallocate(word.device, sizeof kNoError);
+      throw;
+    }
+    static_cast<void>(host.release());
+    return word;
+  }
+  virtual void error_word_destroy(const ErrorWord& word) noexcept {
+    deallocate(word.device, sizeof kNoError);
+    delete word.host;
+  }
+  virtual void error_word_reset(const ErrorWord& word, void* stream) {  // to kNoError
+    write({word.device, 0}, &kNoError, sizeof kNoError, stream);
+  }
   // Copies the word to the host, in the order of the stream. Does nothing if kernels write the host
-  // copy themselves. Either way the host copy is final after the stream was synchronized.
-  virtual void error_word_fetch(const ErrorWord& word, void* stream) = 0;
+  // copy themselves. Either way the host copy is final after the stream was synchronized. It is not
+  // part of a capture.
+  virtual void error_word_fetch(const ErrorWord& word, void* stream) {
+    read(const_cast<uint64_t*>(word.host), {word.device, 0}, sizeof kNoError, stream);
+  }
 
   // ---- Capture (optional)
 

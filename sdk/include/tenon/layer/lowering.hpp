@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "../body.hpp"
+#include "bad_data.hpp"
 #include "copy.hpp"
 #include "program.hpp"
 #include "withdrawn.hpp"
@@ -315,6 +316,8 @@ class Lowering {
     check_known(view);
     if (!kernel.run && kernel.view.empty())
       throw Refusal(TENON_REASON_OTHER, "its kernel is empty");
+    if (kernel.can_fail && !kernel.describe && !target_.host_memory)
+      kernel.describe = describe(tenon_node_at(&blob_, 0, index), node);
     return kernel;
   }
 

@@ -7,17 +7,14 @@
 #include <optional>
 
 #include "../stream_plugin.hpp"
+#include "stream_errors.hpp"
 #include "stream_lanes.hpp"
 #include "stream_timers.hpp"
 
 namespace tenon::sdk::layer {
 
-inline StreamDevice& stream_device(const DeviceState& state) {
-  return static_cast<StreamDevice&>(*state.device);
-}
-
 // The outcome of a run whose data may be bad. Streams and events after the run share it. The
-// instance reads the error word before another run reuses it.
+// instance settles it before another run reuses the word or records.
 class Outcome {
  public:
   struct Trouble {
@@ -26,42 +23,44 @@ class Outcome {
     int64_t index;
     std::string text;
   };
-  Outcome(const CompiledProgram* program, volatile uint64_t* word, uint64_t run_id)
-      : program_(program), word_(word), run_id_(run_id) {}
+  Outcome(const CompiledProgram* program, const StreamErrors* errors, uint64_t run_id)
+      : program_(program), errors_(errors), run_id_(run_id) {}
 
   uint64_t run_id() const { return run_id_; }
   // Call it only after the run. nullptr means success.
   const Trouble* settle() {
     const std::lock_guard lock(mutex_);
-    if (word_) {
-      if (const uint64_t value = *word_; value != kNoError) trouble_ = trouble_of(value);
-      word_ = nullptr;
+    if (errors_) {
+      if (const auto report = errors_->first()) trouble_ = trouble_of(*report);
+      errors_ = nullptr;
       program_ = nullptr;
     }
     return trouble_ ? &*trouble_ : nullptr;
   }
   bool went_well() {
     const std::lock_guard lock(mutex_);
-    return !word_ && !trouble_;
+    return !errors_ && !trouble_;
   }
 
  private:
-  Trouble trouble_of(uint64_t value) const {
-    Trouble t;
-    t.step = static_cast<uint32_t>(value >> kErrorStepShift);
-    t.code = static_cast<tenon_code>(value >> kErrorCodeShift & 15);
-    t.index = static_cast<int64_t>(value & ((uint64_t{1} << kErrorCodeShift) - 1));
+  Trouble trouble_of(const StreamErrors::Report& report) const {
+    const BadData& bad = report.bad;
+    Trouble t{bad.code, report.step, bad.position, {}};
     const auto& bodies = program_->program.bodies;
-    t.text = t.step < bodies.size() ? bodies[t.step].label + ": " : std::string();
-    t.text += t.code == TENON_INDEX_OUT_OF_RANGE ? "an index is out of range"
-                                                 : "the data has no valid result";
-    t.text += ", first at element " + std::to_string(t.index);
+    const StepBody* body = t.step < bodies.size() ? &bodies[t.step] : nullptr;
+    if (body) t.text = body->label + ": ";
+    if (body && body->kernel.describe)
+      t.text += body->kernel.describe(bad);
+    else
+      t.text += std::string(bad.code == TENON_INDEX_OUT_OF_RANGE ? "an index is out of range"
+                                                                 : "the data has no valid result") +
+                ", first at element " + std::to_string(bad.position);
     return t;
   }
 
   std::mutex mutex_;
   const CompiledProgram* program_;
-  volatile uint64_t* word_;
+  const StreamErrors* errors_;
   uint64_t run_id_;
   std::optional<Trouble> trouble_;
 };
@@ -70,18 +69,17 @@ using Outcomes = std::vector<std::shared_ptr<Outcome>>;
 class StreamInstance : public Instance {
  public:
   explicit StreamInstance(const CompiledProgram* p)
-      : Instance(p), device_(stream_device(*p->device)), lanes_(device_), timers_(device_) {
-    for (const StepBody& body : p->program.bodies)
-      can_fail_ |= body.kernel.run && body.kernel.can_fail;
-    if (can_fail_) word_ = device_.error_word_create();
-  }
+      : Instance(p),
+        device_(stream_device(*p->device)),
+        lanes_(device_),
+        timers_(device_),
+        errors_(device_, *p) {}
   StreamInstance(const StreamInstance&) = delete;
   StreamInstance& operator=(const StreamInstance&) = delete;
   ~StreamInstance() {
     settle();
     forget_recording();
     if (own_) device_.stream_destroy(own_);
-    if (can_fail_) device_.error_word_destroy(word_);
   }
 
   // Must not be called during a run.
@@ -106,12 +104,12 @@ class StreamInstance : public Instance {
                                    const uint32_t* cancel, uint32_t& step) {
     settle();
     std::shared_ptr<Outcome> outcome;
-    if (can_fail_) {
-      // A successful run does not change the device's error word.
-      if (!clean_) device_.error_word_reset(word_, stream);
+    if (errors_.any()) {
+      // A successful run reports nothing.
+      if (!clean_) errors_.reset(stream);
       clean_ = false;
-      *word_.host = kNoError;
-      outcome = std::make_shared<Outcome>(&program(), word_.host, run_id);
+      errors_.forget();
+      outcome = std::make_shared<Outcome>(&program(), &errors_, run_id);
     }
     measured_ = measured;
     cancel_ = nullptr;  // a capture is for later runs too
@@ -124,6 +122,7 @@ class StreamInstance : public Instance {
     } else {
       run_all(stream, step);
     }
+    if (errors_.any()) errors_.fetch(stream);
     cancel_ = nullptr;
     ++runs_;
     last_ = outcome;
@@ -193,7 +192,6 @@ class StreamInstance : public Instance {
       for (const Prepared& prepared : steps()) one_step(prepared, stream, step);
     }
     step = TENON_NONE;
-    if (can_fail_) device_.error_word_fetch(word_, stream);
   }
 
   void one_step(const Prepared& prepared, void* stream, uint32_t& step) {
@@ -201,7 +199,8 @@ class StreamInstance : public Instance {
     throw_if_cancelled(cancel_);
     Call call = prepared.call;
     call.stream = stream;
-    call.error = word_.device;
+    call.error_place = errors_.place(prepared.index);
+    call.error = device_.has_addresses() ? call.error_place.address() : call.error_place.handle;
     call.step = prepared.index;
     if (measured_) timers_.step_begins(step, stream);
     (*prepared.run)(call);
@@ -214,9 +213,9 @@ class StreamInstance : public Instance {
     for (const Prepared& prepared : steps()) {
       one_step(prepared, stream, step);
       const bool may_fail = program().program.bodies[prepared.index].kernel.can_fail;
-      if (may_fail) device_.error_word_fetch(word_, stream);
+      if (may_fail) errors_.fetch(stream);
       device_.stream_synchronize(stream);
-      if (may_fail && *word_.host != kNoError) return false;
+      if (may_fail && errors_.first()) return false;
     }
     return true;
   }
@@ -247,13 +246,13 @@ class StreamInstance : public Instance {
   StreamDevice& device_;
   StreamLanes lanes_;
   StreamTimers timers_;
-  StreamDevice::ErrorWord word_{};
+  StreamErrors errors_;
   // Attempts at capture before the instance gives up. A run whose capture failed runs step by step.
   static constexpr int kMostRecordings = 3;
   int failed_recordings_ = 0;
-  bool can_fail_ = false, measured_ = false;
+  bool measured_ = false;
   const uint32_t* cancel_ = nullptr;  // of the run that is being enqueued
-  bool clean_ = false;                // the device's error word is in its initial state
+  bool clean_ = false;                // the word or records on the device are in their first state
   void* own_ = nullptr;
   void* recording_ = nullptr;
   uint64_t runs_ = 0;
