@@ -27,6 +27,8 @@ void checked(Body body) {
 
 class Device final : public sdk::StreamDevice {
  public:
+  explicit Device(const simulator::Properties& properties) : driver_(properties) {}
+
   // ---- Memory
 
   // Memory of this driver has handles. A device with addresses returns true, and its kernels use
@@ -72,30 +74,10 @@ class Device final : public sdk::StreamDevice {
     on(s, [&](Queue& queue) { queue.copy(part_of(target), part_of(source), size, &owner); });
   }
 
-  // ---- Error words
+  // ---- Error records: the SDK keeps them in memory of allocate(), by write() and read()
 
-  ErrorWord error_word_create() override {
-    auto host = std::make_unique<uint64_t>(sdk::kNoError);
-    ErrorWord word{driver_.allocate(sizeof *host), host.get()};
-    try {
-      write({word.device, 0}, host.get(), sizeof *host, nullptr);
-    } catch (...) {
-      driver_.release(word.device);
-      throw;
-    }
-    static_cast<void>(host.release());
-    return word;
-  }
-  void error_word_destroy(const ErrorWord& word) noexcept override {
-    driver_.release(word.device);
-    delete word.host;
-  }
-  void error_word_reset(const ErrorWord& word, void* s) override {
-    queue_of(s).fill({word.device, 0}, 0xFF, sizeof *word.host);
-  }
-  void error_word_fetch(const ErrorWord& word, void* s) override {
-    queue_of(s).read(const_cast<uint64_t*>(word.host), {word.device, 0}, sizeof *word.host);
-  }
+  sdk::ErrorScheme error_scheme() const override { return sdk::ErrorScheme::records; }
+  bool has_atomics() const { return driver_.properties().atomics; }
 
   // ---- Capture
 
@@ -134,8 +116,12 @@ class Device final : public sdk::StreamDevice {
 
 }  // namespace
 
-std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t, uint32_t) {
-  return std::make_unique<Device>();
+std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t index, uint32_t) {
+  return std::make_unique<Device>(simulator::kDevices[index]);
+}
+
+bool has_atomics(const sdk::Node& node) {
+  return static_cast<const Device*>(node.device())->has_atomics();
 }
 
 }  // namespace tenon::sample_stream

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one device: its memory, streams and events, in terms of the driver.
+// The devices: their memory, streams and events, in terms of the driver.
 #pragma once
 
 #include <tenon/stream_plugin.hpp>
@@ -10,6 +10,9 @@ namespace tenon::sample_stream {
 
 std::unique_ptr<sdk::Device> open_device(const sdk::Runtime& runtime, uint32_t index,
                                          uint32_t threads);
+
+// For makers: true if code for the device of the node may use atomics.
+bool has_atomics(const sdk::Node& node);
 
 // The arguments of a launch, from those of a kernel.
 inline simulator::Part part_of(const sdk::Place& place) { return {place.handle, place.offset}; }

@@ -13,14 +13,16 @@ namespace op = sdk::op;
 // copy.cpp: a kernel with code of its own, as all of a real backend are.
 Kernel make_copy(const op::copy&, const Node&);
 
-// loops.cpp: a kernel whose code is that of a maker for host memory. can_fail: it may throw
-// Failure.
-Kernel launch_of(Kernel loops, const Node& node, bool can_fail);
+// loops.cpp: a kernel whose code is that of a maker for host memory. indices: the operand with
+// indices, which the code checks: it throws Failure for a bad one. Absent: the code cannot fail.
+Kernel launch_of(Kernel loops, const Node& node, const sdk::Value& indices);
 
-// The maker that launches the loops of another maker.
-template <class Op, Kernel (*make)(const Op&, const Node&), bool can_fail = false>
+// The maker that launches the loops of another maker. indices: a member of Op, or nullptr.
+template <class Op, Kernel (*make)(const Op&, const Node&), auto indices = nullptr>
 Kernel launched(const Op& n, const Node& node) {
-  return launch_of(make(n, node), node, can_fail);
+  sdk::Value checked;
+  if constexpr (indices != nullptr) checked = n.*indices;
+  return launch_of(make(n, node), node, checked);
 }
 
 }  // namespace tenon::sample_stream

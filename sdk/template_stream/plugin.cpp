@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name, version, device, and the table of kernels: all that the host sees. Memory, streams and
+// Name, version, devices, and the table of kernels: all that the host sees. Memory, streams and
 // events are in device.cpp.
 #include <tenon/stream_plugin.hpp>
 
@@ -12,8 +12,6 @@ namespace tenon::sample_stream {
 using sdk::kStrided;
 using sdk::row;
 
-constexpr bool kCanFail = true;
-
 // kStrided: reads strided operands as they are. A plugin for devices with streams needs a `copy`
 // row with it, because the SDK cannot copy strided memory of a device.
 static constexpr sdk::Row kRows[] = {
@@ -25,7 +23,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::expand, sdk::view_expand>(kStrided),
     row<op::reshape, sdk::view_reshape>(kStrided),
 
-    // The loops of the host template. Replace them by makers of your own.
+    // The loops of the host template. Replace them by makers of your own. The last argument names
+    // the operand with indices that may be bad.
     row<op::binary, launched<op::binary, sample::make_binary>>(kStrided),
     row<op::compare, launched<op::compare, sample::make_compare>>(kStrided),
     row<op::logical, launched<op::logical, sample::make_logical>>(kStrided),
@@ -37,27 +36,33 @@ static constexpr sdk::Row kRows[] = {
     row<op::sort, launched<op::sort, sample::make_sort>>(),
     row<op::cumsum, launched<op::cumsum, sample::make_cumsum>>(),
     row<op::random_bits, launched<op::random_bits, sample::make_random_bits>>(),
-    row<op::gather, launched<op::gather, sample::make_gather, kCanFail>>(),
-    row<op::scatter, launched<op::scatter, sample::make_scatter, kCanFail>>(),
-    row<op::scatter_add, launched<op::scatter_add, sample::make_scatter_add, kCanFail>>(),
-    row<op::dynamic_slice, launched<op::dynamic_slice, sample::make_dynamic_slice, kCanFail>>(
+    row<op::gather, launched<op::gather, sample::make_gather, &op::gather::indices>>(),
+    row<op::scatter, launched<op::scatter, sample::make_scatter, &op::scatter::indices>>(),
+    row<op::scatter_add,
+        launched<op::scatter_add, sample::make_scatter_add, &op::scatter_add::indices>>(),
+    row<op::dynamic_slice,
+        launched<op::dynamic_slice, sample::make_dynamic_slice, &op::dynamic_slice::start>>(
         kStrided),
     row<op::dynamic_update_slice,
-        launched<op::dynamic_update_slice, sample::make_dynamic_update_slice, kCanFail>>(),
+        launched<op::dynamic_update_slice, sample::make_dynamic_update_slice,
+                 &op::dynamic_update_slice::start>>(),
     row<op::concat, launched<op::concat, sample::make_concat>>(),
     row<op::pad, launched<op::pad, sample::make_pad>>(kStrided),
     row<op::iota, launched<op::iota, sample::make_iota>>(),
 };
 
 // TENON_DEVICE_LANES: the steps of a program may overlap in several streams. The class orders
-// devices where the app names none: this one is the processor in disguise, so it comes last.
+// devices where the app names none: these are the processor in disguise, so they come last.
 static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
-  return {{.kind = "template_stream",
-           .name = "a simulated GPU",
-           .memory_size = uint64_t{4} << 30,
-           .alignment = 128,
-           .flags = TENON_DEVICE_LANES,
-           .device_class = TENON_DEVICE_CLASS_CPU}};
+  std::vector<sdk::DeviceSpec> list;
+  for (const simulator::Properties& found : simulator::kDevices)
+    list.push_back({.kind = "template_stream",
+                    .name = found.name,
+                    .memory_size = uint64_t{4} << 30,
+                    .alignment = 128,
+                    .flags = TENON_DEVICE_LANES,
+                    .device_class = TENON_DEVICE_CLASS_CPU});
+  return list;
 }
 
 static constexpr sdk::PluginSpec kSpec{

@@ -2,7 +2,6 @@
 // Loops over host memory as the code of a launch. The simulated device can run them; a real one
 // cannot: replace them, family by family, by code as in copy.cpp, and delete this file.
 #include <algorithm>
-#include <atomic>
 
 #include "../device.hpp"
 #include "../kernels.hpp"
@@ -11,21 +10,28 @@ namespace tenon::sample_stream {
 
 namespace {
 
-// For the device: replaces the error word by the smaller of the word and `value`.
-void report(void* word, uint64_t value) {
-  std::atomic_ref<uint64_t> shared(*static_cast<uint64_t*>(word));
-  uint64_t seen = shared.load();
-  while (value < seen && !shared.compare_exchange_weak(seen, value)) {
-  }
+// For the device: writes a report to Call::error. sdk::kErrorRecordText is the same for code that is
+// a text. Without atomics the last report remains instead of the first.
+void report(uint32_t* words, const sdk::ErrorRecord& record, bool atomics) {
+  if (!atomics)
+    words[0] = record.position;
+  else if (simulator::atomic_min(words, record.position) <= record.position)
+    return;
+  words[1] = record.code;
+  words[2] = record.low;
+  words[3] = record.high;
+  words[4] = record.check;
 }
 
-// Arguments: operands, outputs, scratch, error word; the number is the step.
+// Arguments: operands, outputs, scratch, error record.
 struct LoopCode {
   std::function<void(const sdk::Call&)> loops;
   size_t inputs, outputs;
-  bool can_fail;
+  int checked;  // position of the operand with indices, -1 = none
+  bool wide;    // they are i64, not i32
+  bool atomics;
 
-  void operator()(void* const* memory, const uint64_t* numbers) const {
+  void operator()(void* const* memory, const uint64_t*) const {
     alignas(
         16) static char nothing[16];  // loops want an address, also for tensors without elements
     std::vector<void*> pointers(memory, memory + inputs + outputs);
@@ -37,31 +43,33 @@ struct LoopCode {
     try {
       loops(call);
     } catch (const sdk::Failure& e) {
-      if (!can_fail) throw;
-      const auto index = static_cast<uint64_t>(std::max<int64_t>(e.index(), 0));
-      report(memory[inputs + outputs + 1], sdk::error_value(numbers[0], e.code(), index));
+      if (checked < 0) throw;
+      const int64_t at = std::max<int64_t>(e.index(), 0);
+      const int64_t bad = wide ? call.in<int64_t>(checked)[at] : call.in<int32_t>(checked)[at];
+      report(static_cast<uint32_t*>(memory[inputs + outputs + 1]),
+             sdk::ErrorRecord::of(e.code(), static_cast<uint64_t>(at), bad), atomics);
     }
   }
 };
 
 }  // namespace
 
-Kernel launch_of(Kernel kernel, const Node& node, bool can_fail) {
+Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
   if (!kernel.run) return kernel;
   const size_t inputs = node.input_count(), outputs = node.output_count();
   const auto code = std::make_shared<const simulator::Code>(
-      LoopCode{std::move(kernel.run), inputs, outputs, can_fail});
+      LoopCode{std::move(kernel.run), inputs, outputs, indices.position(),
+               indices && indices.type().dtype == TENON_DTYPE_I64, has_atomics(node)});
   kernel.prepare = [code] { code->build(); };
   kernel.run = [=](const sdk::Call& c) {
     simulator::Arguments arguments;
     for (size_t k = 0; k < inputs; ++k) arguments.memory.push_back(part_of(c.input_places[k]));
     for (size_t k = 0; k < outputs; ++k) arguments.memory.push_back(part_of(c.output_places[k]));
     arguments.memory.push_back(part_of(c.scratch_place));
-    arguments.memory.push_back({c.error, 0});
-    arguments.numbers = {c.step};
+    arguments.memory.push_back(part_of(c.error_place));
     queue_of(c).launch(code, std::move(arguments));
   };
-  kernel.can_fail = can_fail;
+  kernel.can_fail = static_cast<bool>(indices);
   return kernel;
 }
 

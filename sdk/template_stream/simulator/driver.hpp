@@ -37,8 +37,21 @@ struct Part {
   uint64_t offset = 0;
 };
 
+// What a device is called and can do.
+struct Properties {
+  const char* name;
+  bool atomics;  // code may use atomic_min
+};
+inline constexpr Properties kDevices[] = {
+    {"a simulated GPU", true},
+    {"a simulated GPU without atomics", false},
+};
+
 class Device {
  public:
+  explicit Device(const Properties& properties) : properties_(properties) {}
+  const Properties& properties() const { return properties_; }
+
   Memory allocate(uint64_t bytes);  // throws std::bad_alloc
   void release(Memory memory) noexcept;
 
@@ -54,6 +67,7 @@ class Device {
     std::unique_ptr<unsigned char, void (*)(unsigned char*)> bytes;
     uint64_t size;
   };
+  const Properties properties_;
   mutable std::mutex mutex_;
   std::unordered_map<Memory, Block> blocks_;
   uint64_t made_ = 0;
@@ -70,6 +84,10 @@ struct Arguments {
 
 // A function of the device. It gets a pointer for each memory argument.
 using Function = std::function<void(void* const* memory, const uint64_t* numbers)>;
+
+// For functions of the device: stores the smaller word, and returns the old one. Throws Lost if the
+// device has no atomics.
+uint32_t atomic_min(uint32_t* word, uint32_t value);
 
 class Code {
  public:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory behind handles, and the code that works on it.
+#include <atomic>
 #include <cstring>
 #include <new>
 
@@ -13,6 +14,9 @@ constexpr std::align_val_t kAlignment{128};
 constexpr uint64_t kNoAddress = uint64_t{0x5A5A} << 48;
 // Handles are odd and far apart, so that a handle plus an offset is unknown.
 constexpr uint64_t kApart = 4096, kOdd = 41;
+
+// The device that runs a function on this thread.
+thread_local const Device* running = nullptr;
 
 void free_bytes(unsigned char* bytes) { ::operator delete(bytes, kAlignment); }
 }  // namespace
@@ -63,7 +67,17 @@ void Code::run(const Device& device, const Arguments& arguments) const {
   if (!built_) throw Lost("a launch of code that was not built");
   std::vector<void*> pointers;
   for (const Part& p : arguments.memory) pointers.push_back(p.memory ? device.map(p, 0) : nullptr);
+  running = &device;
   function_(pointers.data(), arguments.numbers.data());
+}
+
+uint32_t atomic_min(uint32_t* word, uint32_t value) {
+  if (!running->properties().atomics) throw Lost("code uses atomics, which the device lacks");
+  std::atomic_ref<uint32_t> shared(*word);
+  uint32_t seen = shared.load();
+  while (value < seen && !shared.compare_exchange_weak(seen, value)) {
+  }
+  return seen;
 }
 
 }  // namespace simulator
