@@ -3,6 +3,8 @@
 // promise.
 #include "device.hpp"
 
+#include <tenon/handle_map.hpp>
+
 namespace tenon::sample_stream {
 
 namespace {
@@ -77,19 +79,19 @@ class Device final : public sdk::StreamDevice {
   // ---- Error records: the SDK keeps them in memory of allocate(), by write() and read()
 
   sdk::ErrorScheme error_scheme() const override { return sdk::ErrorScheme::records; }
+
+  // ---- Code
+
+  CodeCache& codes() { return codes_; }
   bool has_atomics() const { return driver_.properties().atomics; }
 
   // ---- Capture
 
   bool records() const override { return true; }
   void record_begin(void* s) override { queue_of(s).begin_recording(); }
-  void* record_end(void* s) override { return new RecordingPtr(queue_of(s).end_recording()); }
-  void replay(void* recording, void* s) override {
-    queue_of(s).replay(*static_cast<RecordingPtr*>(recording));
-  }
-  void recording_destroy(void* recording) noexcept override {
-    delete static_cast<RecordingPtr*>(recording);
-  }
+  void* record_end(void* s) override { return recordings_.add(queue_of(s).end_recording()); }
+  void replay(void* recording, void* s) override { queue_of(s).replay(recordings_.at(recording)); }
+  void recording_destroy(void* recording) noexcept override { recordings_.take(recording); }
 
   // ---- Timers
 
@@ -112,6 +114,9 @@ class Device final : public sdk::StreamDevice {
   }
 
   simulator::Device driver_;
+  CodeCache codes_{};
+  // The driver gives recordings by a shared pointer, the SDK wants one pointer.
+  sdk::HandleMap<RecordingPtr> recordings_{};
 };
 
 }  // namespace
@@ -120,6 +125,7 @@ std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t index, ui
   return std::make_unique<Device>(simulator::kDevices[index]);
 }
 
+CodeCache& codes_of(const sdk::Node& node) { return static_cast<Device*>(node.device())->codes(); }
 bool has_atomics(const sdk::Node& node) {
   return static_cast<const Device*>(node.device())->has_atomics();
 }

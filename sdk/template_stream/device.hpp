@@ -2,6 +2,7 @@
 // The devices: their memory, streams and events, in terms of the driver.
 #pragma once
 
+#include <tenon/build_cache.hpp>
 #include <tenon/stream_plugin.hpp>
 
 #include "simulator/driver.hpp"
@@ -13,6 +14,11 @@ std::unique_ptr<sdk::Device> open_device(const sdk::Runtime& runtime, uint32_t i
 
 // For makers: true if code for the device of the node may use atomics.
 bool has_atomics(const sdk::Node& node);
+
+// Code that Entry::build() compiles.
+using CodeCache = sdk::BuildCache<simulator::CodePtr>;
+// For makers: the cache of the device of the node. Kernels with equal code share it.
+CodeCache& codes_of(const sdk::Node& node);
 
 // The arguments of a launch, from those of a kernel.
 inline simulator::Part part_of(const sdk::Place& place) { return {place.handle, place.offset}; }

@@ -4,6 +4,8 @@
 #define TENON_ENTRY_SYMBOL placing_entry
 #include <doctest/doctest.h>
 
+#include <tenon/handle_map.hpp>
+
 #include "at_once.hpp"
 #include "fake_host.hpp"
 
@@ -21,28 +23,26 @@ using Floats = std::vector<float>;
 
 bool with_addresses = false;  // of devices that are opened from here on
 
-// Handles are the index of a block, plus 1, in a table of this device.
+// Handles of memory are those of a table of this device.
 class Placing final : public AtOnce {
  public:
   bool has_addresses() const override { return addresses_; }
   void* allocate(uint64_t bytes, uint64_t alignment) override {
     void* memory = AtOnce::allocate(bytes, alignment);
     if (addresses_) return memory;
-    blocks_.push_back(memory);
-    return reinterpret_cast<void*>(blocks_.size());
+    return blocks_.add(memory);
   }
   void deallocate(void* memory, uint64_t size) noexcept override {
-    AtOnce::deallocate(at({memory, 0}), size);
+    AtOnce::deallocate(addresses_ ? memory : *blocks_.take(memory), size);
   }
   unsigned char* at(Place place) const override {
     if (addresses_) return AtOnce::at(place);
-    return static_cast<unsigned char*>(blocks_.at(reinterpret_cast<size_t>(place.handle) - 1)) +
-           place.offset;
+    return static_cast<unsigned char*>(blocks_.at(place.handle)) + place.offset;
   }
 
  private:
   const bool addresses_ = with_addresses;
-  std::vector<void*> blocks_{};
+  sdk::HandleMap<void*> blocks_{};
 };
 
 // What the last kernels got.

@@ -40,9 +40,10 @@ void copy_code(void* const* memory, const uint64_t* numbers) {
 
 // ---- The maker
 
-simulator::CodePtr code_for(const Type& x) {
-  return sdk::with_bits("x", x.dtype, []<class T>(T) {
-    return std::make_shared<const simulator::Code>(copy_code<T>);
+CodeCache::EntryPtr code_for(const Node& node, const Type& x) {
+  return sdk::with_bits("x", x.dtype, [&]<class T>(T) {
+    return codes_of(node).entry("copy " + std::to_string(sizeof(T)),
+                                [] { return simulator::compile(copy_code<T>); });
   });
 }
 
@@ -57,15 +58,15 @@ std::vector<uint64_t> numbers_of(const Type& x) {
 
 }  // namespace
 
-Kernel make_copy(const op::copy& n, const Node&) {
+Kernel make_copy(const op::copy& n, const Node& node) {
   const Type& x = n.x.type();
   if (x.dense())  // a command of the driver, no code
     return {.run = [bytes = x.bytes()](const sdk::Call& c) {
       queue_of(c).copy(part_of(c.output(0)), part_of(c.input(0)), bytes);
     }};
-  const simulator::CodePtr code = code_for(x);
+  const CodeCache::EntryPtr code = code_for(node, x);
   const auto run = [code, numbers = numbers_of(x)](const sdk::Call& c) {
-    queue_of(c).launch(code, {{part_of(c.input(0)), part_of(c.output(0))}, numbers});
+    queue_of(c).launch(code->built(), {{part_of(c.input(0)), part_of(c.output(0))}, numbers});
   };
   return {.run = run, .prepare = [code] { code->build(); }};
 }

@@ -57,9 +57,15 @@ struct LoopCode {
 Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
   if (!kernel.run) return kernel;
   const size_t inputs = node.input_count(), outputs = node.output_count();
-  const auto code = std::make_shared<const simulator::Code>(
-      LoopCode{std::move(kernel.run), inputs, outputs, indices.position(),
-               indices && indices.type().dtype == TENON_DTYPE_I64, has_atomics(node)});
+  // Loops have no text that could be a key of the cache: each kernel has an entry of its own.
+  const LoopCode loops{std::move(kernel.run),
+                       inputs,
+                       outputs,
+                       indices.position(),
+                       indices && indices.type().dtype == TENON_DTYPE_I64,
+                       has_atomics(node)};
+  const auto code =
+      std::make_shared<CodeCache::Entry>([loops] { return simulator::compile(loops); });
   kernel.prepare = [code] { code->build(); };
   kernel.run = [=](const sdk::Call& c) {
     simulator::Arguments arguments;
@@ -67,7 +73,7 @@ Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
     for (size_t k = 0; k < outputs; ++k) arguments.memory.push_back(part_of(c.output_places[k]));
     arguments.memory.push_back(part_of(c.scratch_place));
     arguments.memory.push_back(part_of(c.error_place));
-    queue_of(c).launch(code, std::move(arguments));
+    queue_of(c).launch(code->built(), std::move(arguments));
   };
   kernel.can_fail = static_cast<bool>(indices);
   return kernel;

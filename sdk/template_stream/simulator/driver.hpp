@@ -92,16 +92,15 @@ uint32_t atomic_min(uint32_t* word, uint32_t value);
 class Code {
  public:
   explicit Code(Function function) : function_(std::move(function)) {}
-  // Compiles the code; slow on a real device. Later calls do nothing.
-  void build() const;
   void run(const Device& device, const Arguments& arguments) const;
 
  private:
   Function function_;
-  mutable std::once_flag once_;
-  mutable bool built_ = false;
 };
 using CodePtr = std::shared_ptr<const Code>;
+
+// Compiles code; slow on a real device.
+CodePtr compile(Function function);
 
 // ---- Queues and events --------------------------------------------------------------------------
 

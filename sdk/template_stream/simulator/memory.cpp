@@ -59,12 +59,9 @@ void Device::check() const {
   if (!why_lost_.empty()) throw Lost(why_lost_);
 }
 
-void Code::build() const {
-  std::call_once(once_, [this] { built_ = true; });
-}
+CodePtr compile(Function function) { return std::make_shared<const Code>(std::move(function)); }
 
 void Code::run(const Device& device, const Arguments& arguments) const {
-  if (!built_) throw Lost("a launch of code that was not built");
   std::vector<void*> pointers;
   for (const Part& p : arguments.memory) pointers.push_back(p.memory ? device.map(p, 0) : nullptr);
   running = &device;
