@@ -88,6 +88,17 @@ uint32_t minimum(uint32_t* word, uint32_t value) {
   return seen;
 }
 
+// Words in memory of the device. Stores of several threads meet there, in any order.
+struct Words {
+  struct Word {
+    uint32_t* at;
+    void operator=(uint32_t value) const { std::atomic_ref(*at).store(value); }
+    uint32_t* operator&() const { return at; }
+  };
+  uint32_t* first;
+  Word operator[](size_t k) const { return {first + k}; }
+};
+
 // What the text of a kernel does for a bad index.
 void report(const Call& c, int64_t position, int64_t value,
             tenon_code code = TENON_INDEX_OUT_OF_RANGE) {
@@ -99,7 +110,7 @@ void report(const Call& c, int64_t position, int64_t value,
     }
     return;
   }
-  auto* record = static_cast<uint32_t*>(c.error);
+  const Words record{static_cast<uint32_t*>(c.error)};
   if (how == How::minimum)
     TENON_REPORT_MIN(uint32_t, minimum, record, code, at, bits, bits >> 32);
   else if (how == How::silent)
