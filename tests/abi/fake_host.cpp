@@ -221,6 +221,11 @@ Problem Bound::instantiate() {
   return Plugin::problem(table().instantiate(program_, &b, &instance_));
 }
 
+Problem Bound::rebind() {
+  const tenon_binding b = binding();
+  return Plugin::problem(table().rebind(instance_, &b));
+}
+
 Problem Bound::run(uint64_t run_id) {
   tenon_run_args args{};
   args.struct_size = sizeof args;

@@ -106,6 +106,7 @@ class Bound {
   void set_input(size_t k, const Bytes& content);
   Bytes output(size_t k) const;
   Problem instantiate();
+  Problem rebind();
   Problem run(uint64_t run_id = 1);
   Problem run(const tenon_run_args& args);
   // The program value that stands for a value of the graph: one that a step writes, or one that no

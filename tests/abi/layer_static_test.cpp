@@ -18,7 +18,7 @@ constexpr tenon_dtype kF32 = TENON_DTYPE_F32;
 using Floats = std::vector<float>;
 using Ints = std::vector<int64_t>;
 
-int runs = 0, shutdowns = 0;
+int runs = 0, shutdowns = 0, binds = 0;
 bool no_memory = false;
 
 class Naughty final : public sdk::Device {
@@ -41,6 +41,15 @@ Kernel make_unary(const op::unary& n, const Node&) {
   if (n.kind == "throws") throw std::logic_error("make is broken");
   if (n.kind == "throws an int") throw 5;
   if (n.kind == "empty") return {};
+  if (n.kind == "bound")
+    return {.bind = [](const sdk::Call& c) -> sdk::Launcher {
+      ++binds;
+      return [x = c.in<float>(0), y = c.out<float>(0)](const sdk::Launch& at) {
+        CHECK(at.stream == nullptr);
+        CHECK(at.recording == nullptr);
+        *y = *x + 1;
+      };
+    }};
   const auto run = [kind = n.kind, count = n.x.type().elements()](const sdk::Call& c) {
     if (kind == "no memory") throw std::bad_alloc();
     if (kind == "bug") throw std::logic_error("run is broken");
@@ -228,6 +237,23 @@ TEST_SUITE("abi/layer/static") {
     CHECK(p.code == TENON_OUT_OF_MEMORY);
     CHECK((p.flags & TENON_STATUS_RETRYABLE) != 0);
     CHECK(live_statuses() == 0);
+  }
+
+  TEST_CASE("bind: a kernel on host memory is bound once, and computes in each run") {
+    const Plugin plugin(naughty_entry);
+    BlobBuilder b;
+    const uint32_t x = b.input({kF32, {1}});
+    b.output(b.node("unary", {x}, {{kF32, {1}}}, {{"kind", std::string("bound")}}));
+    Bound bound(plugin, b);
+    REQUIRE(bound.compile_problem().code == TENON_OK);
+    binds = 0;
+    REQUIRE(bound.instantiate().code == TENON_OK);
+    for (const float v : {1.F, 2.F}) {
+      bound.set_input(0, bytes_of(Floats{v}));
+      CHECK(bound.run().code == TENON_OK);
+      CHECK(list_of<float>(bound.output(0)) == Floats{v + 1});
+    }
+    CHECK(binds == 1);
   }
 }
 

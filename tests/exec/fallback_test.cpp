@@ -79,6 +79,6 @@ TEST_SUITE("exec/fallback") {
       if (first.empty()) first = seen;
       CHECK(seen == first);
     }
-    CHECK(!log.says("could not be captured"));
+    CHECK(!log.says("could not be recorded"));
   }
 }

@@ -244,6 +244,16 @@ struct Derived {
 
 class Device;  // plugin.hpp
 
+// Where a launcher enqueues its work: in a stream, or at the end of a recording that is being built
+// (StreamDevice::recording_begin). Both are handles of the driver, one of them is set. On a device
+// with host memory neither is: the launcher computes.
+struct Launch {
+  void* stream = nullptr;
+  void* recording = nullptr;
+};
+// A kernel with all its arguments.
+using Launcher = std::function<void(const Launch&)>;
+
 // What a kernel on a device with streams has reported about its data.
 struct BadData {
   tenon_code code = TENON_INDEX_OUT_OF_RANGE;
@@ -282,6 +292,14 @@ struct Kernel {
   // as the cpu plugin does ("operand indices: index 113 at position 5 is outside axis 0 of length
   // 100"), and others by the position alone.
   std::function<std::string(const BadData&)> describe{};
+
+  // (optional) Instead of run(). All addresses of an instance are fixed, so bind() may set the
+  // arguments of a kernel of the driver once, and the launcher only launches it. Called each time
+  // addresses are bound, after prepare(), by any thread. The Call has all but `stream`; its tables
+  // live as long as the launcher. A launcher is called by one thread at a time and belongs to one
+  // instance, so it may own things that are not safe for threads (a cl_kernel). Several launchers
+  // of one kernel may live. May throw Failure.
+  std::function<Launcher(const Call&)> bind{};
 };
 
 // A decoded node. Inputs are strided only for rows with kStrided.

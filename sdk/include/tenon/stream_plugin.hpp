@@ -10,7 +10,7 @@
 //   TENON_STREAM_PLUGIN(kSpec, "mine", TENON_ISA_BASELINE)
 //
 // The layer also
-//  - captures and replays programs that run often, if the device can;
+//  - records and replays programs that run often, if the device can;
 //  - runs lanes in several streams, if DeviceSpec::flags contains TENON_DEVICE_LANES;
 //  - times steps, if the device has timers;
 //  - reports failures that kernels find in the data.
@@ -139,8 +139,10 @@ class StreamDevice : public Device {
     read(const_cast<uint64_t*>(word.host), {word.device, 0}, sizeof kNoError, stream);
   }
 
-  // ---- Capture (optional)
+  // ---- Recordings (optional): the steps of a program, enqueued by one call. Reports of bad data
+  // and timers are not part of them. There are two ways to make one; choose what the driver has.
 
+  // Capture of a stream: all kernels of the program take part unchanged.
   virtual bool records() const { return false; }
   // From here on, work enqueued on the stream is captured instead of executed. Another stream joins
   // the capture when it waits for an event recorded in the capture, and leaves it when this stream
@@ -149,6 +151,18 @@ class StreamDevice : public Device {
   // Ends the capture and returns it. Throws if something could not be captured; the stream is
   // usable again in any case.
   virtual void* record_end(void* /*stream*/) { return nullptr; }
+
+  // Or built step by step, for a driver that does not capture (command buffers of OpenCL and
+  // Vulkan). Launchers add the work (Launch::recording), so this needs Kernel::bind of all kernels
+  // of a program; other programs run step by step. Used if records() is false.
+  virtual bool builds_recordings() const { return false; }
+  // Returns an empty recording. What is added to it runs in the order of adding, also where the
+  // program has several lanes.
+  virtual void* recording_begin() { return nullptr; }
+  // Completes the recording. If this or a launcher throws, the next call is recording_destroy().
+  virtual void recording_end(void* /*recording*/) {}
+
+  // Of both. Recordings are replayed several times, on any stream.
   virtual void replay(void* /*recording*/, void* /*stream*/) {}
   virtual void recording_destroy(void* /*recording*/) noexcept {}
 

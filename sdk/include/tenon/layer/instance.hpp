@@ -43,29 +43,24 @@ class Instance {
   const CompiledProgram& program() const { return *program_; }
 
   // Throws Failure, and changes nothing, if a slot is smaller than declared. If a kernel cannot be
-  // prepared, `where` names its step.
-  void bind(const tenon_binding& binding, Where& where) {
+  // prepared or bound, `where` names its step. complete(call, step) adds the rest to a call.
+  template <class Complete>
+  void bind(const tenon_binding& binding, Where& where, Complete complete) {
     const Program& p = program_->program;
     check(binding.value_count == p.values.size() && binding.step_count == p.steps.size(),
           "binding of " + std::to_string(binding.value_count) + " values and " +
               std::to_string(binding.step_count) + " steps to a program of " +
               std::to_string(p.values.size()) + " and " + std::to_string(p.steps.size()));
-    std::vector<Prepared> steps;
     std::vector<std::unique_ptr<void*[]>> tables;
     std::vector<std::unique_ptr<Place[]>> place_tables;
+    std::vector<Prepared> steps;  // last: launchers do not outlive their tables
     const std::vector<bool> views = view_values(p);
     const bool streams = program_->device->plugin->spec->streams;
     const bool addresses = program_->device->device->has_addresses();
     for (uint32_t i = 0; i < p.steps.size(); ++i) {
       const StepBody& body = p.bodies[i];
       if (!body.kernel.run) continue;
-      if (body.kernel.prepare) {
-        where.step = i;
-        where.label = &body.label;
-        body.kernel.prepare();
-        where.step = TENON_NONE;
-        where.label = nullptr;
-      }
+      if (body.kernel.prepare) within(where, i, [&] { body.kernel.prepare(); });
       const size_t in = body.inputs.size(), out = body.outputs.size();
       Place* places = nullptr;
       void** table = nullptr;
@@ -86,7 +81,7 @@ class Instance {
         else
           table[k] = streams ? place.address() : address_of(place);
       }
-      Prepared step{.run = &body.kernel.run, .call = {}, .index = i};
+      Prepared step{.run = &body.kernel.run, .launch = {}, .call = {}, .index = i};
       if (addresses) step.call.inputs = table, step.call.outputs = table + in;
       if (places) step.call.input_places = places, step.call.output_places = places + in;
       if (body.kernel.scratch != 0) {
@@ -98,25 +93,34 @@ class Instance {
         else
           step.call.scratch_place = scratch;
       }
-      steps.push_back(step);
+      complete(step.call, i);
+      if (body.kernel.bind)
+        within(where, i, [&] {
+          step.launch = body.kernel.bind(step.call);
+          if (!step.launch) throw Failure(TENON_INTERNAL, "Kernel::bind returned no launcher");
+        });
+      steps.push_back(std::move(step));
     }
     steps_.swap(steps);
     tables_.swap(tables);
     place_tables_.swap(place_tables);
     times_.clear();
   }
+  void bind(const tenon_binding& binding, Where& where) {
+    bind(binding, where, [](Call&, uint32_t) {});
+  }
 
   // Never throws, because Device::run() calls it. Stores the failure, if any, in `failure`.
   // cancel: may be nullptr; see tenon_run_args.
   void run(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure) const noexcept {
-    each_step(run_id, cancel, failure, [](const Prepared& step) { (*step.run)(step.call); });
+    each_step(run_id, cancel, failure, [](const Prepared& step) { step.compute(); });
   }
   // The same, with times.
   void run_measured(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure) noexcept {
     each_step(run_id, cancel, failure, [this](const Prepared& step) {
       tenon_step_time& time = times_[step.index];
       time.begin_ns = now();
-      (*step.run)(step.call);
+      step.compute();
       time.end_ns = now();
     });
   }
@@ -127,12 +131,28 @@ class Instance {
  protected:
   struct Prepared {
     const std::function<void(const Call&)>* run;
-    Call call;
+    Launcher launch;  // of Kernel::bind, which replaces run; empty = none
+    Call call;        // without a stream
     uint32_t index;
+
+    void compute() const {
+      if (launch) return launch({});
+      (*run)(call);
+    }
   };
   const std::vector<Prepared>& steps() const { return steps_; }
 
  private:
+  // On a failure of `work`, `where` names the step.
+  template <class Work>
+  void within(Where& where, uint32_t step, Work work) const {
+    where.step = step;
+    where.label = &program_->program.bodies[step].label;
+    work();
+    where.step = TENON_NONE;
+    where.label = nullptr;
+  }
+
   template <class Do>
   void each_step(uint64_t run_id, const uint32_t* cancel, tenon_status*& failure,
                  Do&& run) const noexcept {
@@ -163,10 +183,10 @@ class Instance {
   }
 
   const CompiledProgram* program_;
-  std::vector<Prepared> steps_;
   std::vector<std::unique_ptr<void*[]>> tables_;
   std::vector<std::unique_ptr<Place[]>>
       place_tables_;                    // instead of tables_, on devices without addresses
+  std::vector<Prepared> steps_;         // behind the tables of their launchers
   std::vector<tenon_step_time> times_;  // per step of the program, of the last measured run
 };
 

@@ -302,6 +302,14 @@ class Lowering {
         operands(n), [&](uint32_t v) { return v != TENON_NONE && !places_[v].type.dense(); });
   }
 
+  // A kernel with run(): the rest of the layer asks it whether there is work.
+  static Kernel made(const Row& row, tenon_node_view& view, const Node& node) {
+    Kernel kernel = row.make(view, node);
+    if (kernel.bind && !kernel.run)
+      kernel.run = [bind = kernel.bind](const Call& c) { bind(c)({c.stream, nullptr}); };
+    return kernel;
+  }
+
   Kernel make(const Row& row, uint32_t index, bool dense) const {
     tenon_node_view view = tenon_node_at(&blob_, 0, index);
     std::deque<Type> types;
@@ -312,7 +320,7 @@ class Lowering {
           return dense && !places_[v].type.dense() ? target_.alignment : alignment_of(places_[v]);
         });
     if (row.guest) return guest_kernel(*row.guest, blob_, index, node, target_);
-    Kernel kernel = row.make(view, node);
+    Kernel kernel = made(row, view, node);
     check_known(view);
     if (!kernel.run && kernel.view.empty())
       throw Refusal(TENON_REASON_OTHER, "its kernel is empty");
@@ -364,7 +372,7 @@ class Lowering {
       NodeReader::add_input(node, &from, nullptr, false, alignment_of(source));
       NodeReader::add_output(node, &to, target_.alignment);
       try {
-        Kernel kernel = row.make(view, node);
+        Kernel kernel = made(row, view, node);
         if (kernel.run) return kernel;
       } catch (const Refusal&) {
         if (!target_.host_memory) throw;

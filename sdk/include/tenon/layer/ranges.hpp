@@ -19,6 +19,20 @@ inline std::string range_name(const tenon_blob& blob, const StepBody& body) {
   return name + (name.empty() ? "" : ": ") + body.label;
 }
 
+// Open while it lives.
+class NamedRange {
+ public:
+  NamedRange(StreamDevice& device, const std::string& name) : device_(device) {
+    device_.range_begin(name);
+  }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+  ~NamedRange() { device_.range_end(); }
+
+ private:
+  StreamDevice& device_;
+};
+
 inline tenon_status* ranged_compile(tenon_device* device, const void* bytes, uint64_t size,
                                     const tenon_compile_options* options,
                                     tenon_program** out) noexcept {
@@ -30,13 +44,16 @@ inline tenon_status* ranged_compile(tenon_device* device, const void* bytes, uin
     const tenon_blob blob = open_blob(bytes, size);
     for (StepBody& body : behind<CompiledProgram>(*out)->program.bodies) {
       if (!body.kernel.run) continue;
-      body.kernel.run = [shown, name = range_name(blob, body),
-                         run = std::move(body.kernel.run)](const Call& call) {
-        struct Range {
-          StreamDevice* device;
-          Range(StreamDevice* d, const std::string& name) : device(d) { d->range_begin(name); }
-          ~Range() { device->range_end(); }
-        } const range(shown, name);
+      const std::string name = range_name(blob, body);
+      if (body.kernel.bind)
+        body.kernel.bind = [shown, name, bind = std::move(body.kernel.bind)](const Call& call) {
+          return [shown, name, launch = bind(call)](const Launch& at) {
+            const NamedRange range(*shown, name);
+            launch(at);
+          };
+        };
+      body.kernel.run = [shown, name, run = std::move(body.kernel.run)](const Call& call) {
+        const NamedRange range(*shown, name);
         run(call);
       };
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program with all addresses fixed, on a device with streams. Enqueues it step by step, or
-// captures and replays it. Keeps the outcome of each run for those who wait for it.
+// records and replays it. Keeps the outcome of each run for those who wait for it.
 #pragma once
 
 #include <mutex>
@@ -87,7 +87,12 @@ class StreamInstance : public Instance {
     forget_recording();
     runs_ = 0;
     failed_recordings_ = 0;
-    bind(binding, where);
+    bind(binding, where, [&](Call& call, uint32_t step) {
+      call.error_place = errors_.place(step);
+      call.error = device_.has_addresses() ? call.error_place.address() : call.error_place.handle;
+      call.step = step;
+    });
+    all_bound_ = std::ranges::all_of(steps(), [](const Prepared& s) { return bool{s.launch}; });
     lanes_.bind(binding, program().program.steps.size());
   }
 
@@ -139,7 +144,8 @@ class StreamInstance : public Instance {
 
  private:
   bool wants_recording() const {
-    if (failed_recordings_ == kMostRecordings || !device_.records()) return false;
+    if (failed_recordings_ == kMostRecordings) return false;
+    if (!device_.records() && !(device_.builds_recordings() && all_bound_)) return false;
     // A single run is faster without capture, and a single step gains nothing.
     const uint32_t mode = program().exec_mode;
     if (mode == TENON_EXEC_STREAM || mode == TENON_EXEC_EAGER) return false;
@@ -147,27 +153,44 @@ class StreamInstance : public Instance {
     return runs_ > 0 && steps().size() > 1;
   }
 
-  void record() {
+  void* capture() {
     void* stream = own_stream();
     uint32_t step = TENON_NONE;
+    device_.record_begin(stream);
     try {
-      device_.record_begin(stream);
+      all_steps(stream, step);
+    } catch (...) {
       try {
-        all_steps(stream, step);
-      } catch (...) {
-        try {
-          if (void* broken = device_.record_end(stream)) device_.recording_destroy(broken);
-        } catch (...) {  // only the first failure is reported
-        }
-        throw;
+        if (void* broken = device_.record_end(stream)) device_.recording_destroy(broken);
+      } catch (...) {  // only the first failure is reported
       }
-      recording_ = device_.record_end(stream);
+      throw;
+    }
+    return device_.record_end(stream);
+  }
+
+  // The order of the program is one that its lanes allow.
+  void* build_recording() {
+    void* recording = device_.recording_begin();
+    try {
+      for (const Prepared& prepared : steps()) prepared.launch({nullptr, recording});
+      device_.recording_end(recording);
+    } catch (...) {
+      device_.recording_destroy(recording);
+      throw;
+    }
+    return recording;
+  }
+
+  void record() {
+    try {
+      recording_ = device_.records() ? capture() : build_recording();
     } catch (const std::exception& e) {
       // another user of the device may be the cause
       if (++failed_recordings_ < kMostRecordings) return;
       const std::string text =
           std::string(program().device->plugin->spec->name) +
-          ": a program runs step by step, because it could not be captured: " + e.what();
+          ": a program runs step by step, because it could not be recorded: " + e.what();
       program().device->plugin->host->log(2, str(text));
     }
   }
@@ -197,13 +220,14 @@ class StreamInstance : public Instance {
   void one_step(const Prepared& prepared, void* stream, uint32_t& step) {
     step = prepared.index;
     throw_if_cancelled(cancel_);
-    Call call = prepared.call;
-    call.stream = stream;
-    call.error_place = errors_.place(prepared.index);
-    call.error = device_.has_addresses() ? call.error_place.address() : call.error_place.handle;
-    call.step = prepared.index;
     if (measured_) timers_.step_begins(step, stream);
-    (*prepared.run)(call);
+    if (prepared.launch) {
+      prepared.launch({stream, nullptr});
+    } else {
+      Call call = prepared.call;
+      call.stream = stream;
+      (*prepared.run)(call);
+    }
     if (measured_) timers_.step_ended(step, stream);
   }
 
@@ -247,10 +271,12 @@ class StreamInstance : public Instance {
   StreamLanes lanes_;
   StreamTimers timers_;
   StreamErrors errors_;
-  // Attempts at capture before the instance gives up. A run whose capture failed runs step by step.
+  // Attempts at a recording before the instance gives up. A run whose recording failed runs step by
+  // step.
   static constexpr int kMostRecordings = 3;
   int failed_recordings_ = 0;
   bool measured_ = false;
+  bool all_bound_ = false;            // all steps have launchers
   const uint32_t* cancel_ = nullptr;  // of the run that is being enqueued
   bool clean_ = false;                // the word or records on the device are in their first state
   void* own_ = nullptr;
