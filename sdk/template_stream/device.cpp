@@ -12,7 +12,7 @@ namespace {
 using simulator::Event;
 using simulator::Queue;
 using simulator::Recording;
-using RecordingPtr = std::shared_ptr<const Recording>;
+using RecordingPtr = std::shared_ptr<Recording>;
 
 Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
 Event& event_of(void* event) { return *static_cast<Event*>(event); }
@@ -85,11 +85,25 @@ class Device final : public sdk::StreamDevice {
   CodeCache& codes() { return codes_; }
   bool has_atomics() const { return driver_.properties().atomics; }
 
-  // ---- Capture
+  // ---- Recordings: captured from streams, or built by launchers. A backend needs one of them.
 
-  bool records() const override { return true; }
+  bool records() const override { return driver_.properties().captures; }
   void record_begin(void* s) override { queue_of(s).begin_recording(); }
   void* record_end(void* s) override { return recordings_.add(queue_of(s).end_recording()); }
+
+  bool builds_recordings() const override { return !driver_.properties().captures; }
+  void* recording_begin() override { return recordings_.add(std::make_shared<Recording>(driver_)); }
+  void recording_end(void* recording) override { recordings_.at(recording)->end(); }
+
+  // Where a launcher adds a command: to the recording or the queue.
+  template <class Add>
+  void at(const sdk::Launch& launch, Add add) {
+    if (launch.recording)
+      add(*recordings_.at(launch.recording));
+    else
+      add(queue_of(launch.stream));
+  }
+
   void replay(void* recording, void* s) override { queue_of(s).replay(recordings_.at(recording)); }
   void recording_destroy(void* recording) noexcept override { recordings_.take(recording); }
 
@@ -123,6 +137,21 @@ class Device final : public sdk::StreamDevice {
 
 std::unique_ptr<sdk::Device> open_device(const sdk::Runtime&, uint32_t index, uint32_t) {
   return std::make_unique<Device>(simulator::kDevices[index]);
+}
+
+sdk::Launcher launcher(sdk::Device* device, const simulator::CodePtr& code,
+                       simulator::Arguments arguments) {
+  const auto launch =
+      std::make_shared<const simulator::Launch>(simulator::Launch{code, std::move(arguments)});
+  return [launch, device = static_cast<Device*>(device)](const sdk::Launch& at) {
+    device->at(at, [&](auto& to) { to.launch(launch); });
+  };
+}
+sdk::Launcher copier(sdk::Device* device, simulator::Part target, simulator::Part source,
+                     uint64_t bytes) {
+  return [=, device = static_cast<Device*>(device)](const sdk::Launch& at) {
+    device->at(at, [&](auto& to) { to.copy(target, source, bytes); });
+  };
 }
 
 CodeCache& codes_of(const sdk::Node& node) { return static_cast<Device*>(node.device())->codes(); }

@@ -20,10 +20,13 @@ using CodeCache = sdk::BuildCache<simulator::CodePtr>;
 // For makers: the cache of the device of the node. Kernels with equal code share it.
 CodeCache& codes_of(const sdk::Node& node);
 
-// The arguments of a launch, from those of a kernel.
+// An argument of a launch, from one of a kernel.
 inline simulator::Part part_of(const sdk::Place& place) { return {place.handle, place.offset}; }
-inline simulator::Queue& queue_of(const sdk::Call& call) {
-  return *static_cast<simulator::Queue*>(call.stream);
-}
+
+// For Kernel::bind: what launches code with its arguments, and what copies. device: Node::device().
+sdk::Launcher launcher(sdk::Device* device, const simulator::CodePtr& code,
+                       simulator::Arguments arguments);
+sdk::Launcher copier(sdk::Device* device, simulator::Part target, simulator::Part source,
+                     uint64_t bytes);
 
 }  // namespace tenon::sample_stream

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy: a strided tensor becomes dense. A kernel as a real backend writes it, in three parts: code
-// for the device, a maker that chooses the code and its arguments, and run(), which only enqueues.
+// for the device, a maker that chooses the code, and bind(), which sets the arguments once for all
+// launches.
 #include <tenon/shapes.hpp>
 
 #include <cstring>
@@ -60,15 +61,16 @@ std::vector<uint64_t> numbers_of(const Type& x) {
 
 Kernel make_copy(const op::copy& n, const Node& node) {
   const Type& x = n.x.type();
+  sdk::Device* device = node.device();
   if (x.dense())  // a command of the driver, no code
-    return {.run = [bytes = x.bytes()](const sdk::Call& c) {
-      queue_of(c).copy(part_of(c.output(0)), part_of(c.input(0)), bytes);
+    return {.bind = [device, bytes = x.bytes()](const sdk::Call& c) {
+      return copier(device, part_of(c.output(0)), part_of(c.input(0)), bytes);
     }};
   const CodeCache::EntryPtr code = code_for(node, x);
-  const auto run = [code, numbers = numbers_of(x)](const sdk::Call& c) {
-    queue_of(c).launch(code->built(), {{part_of(c.input(0)), part_of(c.output(0))}, numbers});
+  const auto bind = [device, code, numbers = numbers_of(x)](const sdk::Call& c) {
+    return launcher(device, code->built(), {{part_of(c.input(0)), part_of(c.output(0))}, numbers});
   };
-  return {.run = run, .prepare = [code] { code->build(); }};
+  return {.prepare = [code] { code->build(); }, .bind = bind};
 }
 
 }  // namespace tenon::sample_stream

@@ -67,13 +67,14 @@ Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
   const auto code =
       std::make_shared<CodeCache::Entry>([loops] { return simulator::compile(loops); });
   kernel.prepare = [code] { code->build(); };
-  kernel.run = [=](const sdk::Call& c) {
+  kernel.run = nullptr;
+  kernel.bind = [=, device = node.device()](const sdk::Call& c) {
     simulator::Arguments arguments;
     for (size_t k = 0; k < inputs; ++k) arguments.memory.push_back(part_of(c.input_places[k]));
     for (size_t k = 0; k < outputs; ++k) arguments.memory.push_back(part_of(c.output_places[k]));
     arguments.memory.push_back(part_of(c.scratch_place));
     arguments.memory.push_back(part_of(c.error_place));
-    queue_of(c).launch(code->built(), std::move(arguments));
+    return launcher(device, code->built(), std::move(arguments));
   };
   kernel.can_fail = static_cast<bool>(indices);
   return kernel;

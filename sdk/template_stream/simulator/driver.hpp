@@ -40,11 +40,12 @@ struct Part {
 // What a device is called and can do.
 struct Properties {
   const char* name;
-  bool atomics;  // code may use atomic_min
+  bool atomics;   // code may use atomic_min
+  bool captures;  // queues record what is enqueued; otherwise recordings are built by hand
 };
 inline constexpr Properties kDevices[] = {
-    {"a simulated GPU", true},
-    {"a simulated GPU without atomics", false},
+    {"a simulated GPU", true, true},
+    {"a simulated GPU without atomics and capture", false, false},
 };
 
 class Device {
@@ -99,6 +100,13 @@ class Code {
 };
 using CodePtr = std::shared_ptr<const Code>;
 
+// Code with its arguments, to be launched many times: a cl_kernel whose arguments are set.
+struct Launch {
+  CodePtr code;
+  Arguments arguments;
+};
+using LaunchPtr = std::shared_ptr<const Launch>;
+
 // Compiles code; slow on a real device.
 CodePtr compile(Function function);
 
@@ -106,11 +114,22 @@ CodePtr compile(Function function);
 
 using Command = std::function<void()>;
 
-// Commands that were recorded instead of executed.
-struct Recording {
-  std::vector<Command> commands{};     // in an order that their events allow
-  std::vector<class Queue*> queues{};  // that take part; the first one began
-  bool ended = false;
+// Commands that are replayed together: captured from queues, or added one by one.
+class Recording {
+ public:
+  explicit Recording(Device& device) : device_(device) {}
+  void launch(LaunchPtr launch);
+  void copy(Part target, Part source, uint64_t bytes);
+  void end();  // from here on it can be replayed, and nothing can be added
+
+ private:
+  friend class Queue;
+  void add(Command command);
+
+  Device& device_;
+  std::vector<Command> commands_{};     // in an order that their events allow
+  std::vector<class Queue*> queues_{};  // that are captured; the first one began
+  bool ended_ = false;
 };
 
 // A point in a queue. Each recording of the event is a new point.
@@ -147,7 +166,7 @@ class Queue {
   ~Queue();       // waits for the commands
   void finish();  // waits for the commands; throws Lost
 
-  void launch(CodePtr code, Arguments arguments);
+  void launch(LaunchPtr launch);
   void write(Part target, const void* source, uint64_t bytes);
   void read(void* target, Part source, uint64_t bytes);
   // owner: the device of the source, if it is another one.
@@ -156,7 +175,7 @@ class Queue {
   void record(const Event& event);
   void wait(const Event& event);
 
-  // From here on commands are recorded. A queue joins when it waits for an event of the recording.
+  // From here on commands are captured, if the device can do that. A queue joins when it waits for an event of the recording.
   void begin_recording();
   std::shared_ptr<Recording> end_recording();
   void replay(std::shared_ptr<const Recording> recording);

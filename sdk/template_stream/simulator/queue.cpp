@@ -58,11 +58,31 @@ std::chrono::steady_clock::time_point Event::time() const {
 
 // ---- Commands
 
-void Queue::launch(CodePtr code, Arguments arguments) {
-  post([&device = device_, code = std::move(code), arguments = std::move(arguments)] {
-    code->run(device, arguments);
-  });
+namespace {
+
+// A command that a lost device skips.
+Command guarded(Device& device, Command command) {
+  return [&device, command = std::move(command)] {
+    if (device.lost()) return;
+    try {
+      command();
+    } catch (const std::exception& e) {
+      device.lose(e.what());
+    }
+  };
 }
+Command command_of(Device& device, LaunchPtr launch) {
+  return [&device, launch = std::move(launch)] { launch->code->run(device, launch->arguments); };
+}
+Command copy_of(Device& device, Part target, Part source, uint64_t bytes, const Device& owner) {
+  return [=, &device, &owner] {
+    std::memcpy(device.map(target, bytes), owner.map(source, bytes), bytes);
+  };
+}
+
+}  // namespace
+
+void Queue::launch(LaunchPtr launch) { post(command_of(device_, std::move(launch))); }
 void Queue::write(Part target, const void* source, uint64_t bytes) {
   post([=, &device = device_] { std::memcpy(device.map(target, bytes), source, bytes); });
 }
@@ -70,10 +90,7 @@ void Queue::read(void* target, Part source, uint64_t bytes) {
   post([=, &device = device_] { std::memcpy(target, device.map(source, bytes), bytes); });
 }
 void Queue::copy(Part target, Part source, uint64_t bytes, const Device* owner) {
-  const Device* from = owner ? owner : &device_;
-  post([=, &device = device_] {
-    std::memcpy(device.map(target, bytes), from->map(source, bytes), bytes);
-  });
+  post(copy_of(device_, target, source, bytes, owner ? *owner : device_));
 }
 void Queue::fill(Part target, unsigned char byte, uint64_t bytes) {
   post([=, &device = device_] { std::memset(device.map(target, bytes), byte, bytes); });
@@ -97,11 +114,11 @@ void Queue::wait(const Event& event) {
   uint64_t point;
   {
     const std::lock_guard lock(state->mutex);
-    if (state->recording && state->recording->ended)
+    if (state->recording && state->recording->ended_)
       throw std::runtime_error("an event was last recorded in a recording that has ended");
     if (state->recording && !recording_) {
       recording_ = state->recording;
-      recording_->queues.push_back(this);
+      recording_->queues_.push_back(this);
     }
     if (recording_ != state->recording)
       throw std::runtime_error("a recording waits for an event that is not part of it");
@@ -113,18 +130,30 @@ void Queue::wait(const Event& event) {
 
 // ---- Recordings
 
+void Recording::add(Command command) {
+  if (ended_) throw std::logic_error("a command is added to a recording that has ended");
+  commands_.push_back(guarded(device_, std::move(command)));
+}
+void Recording::launch(LaunchPtr launch) { add(command_of(device_, std::move(launch))); }
+void Recording::copy(Part target, Part source, uint64_t bytes) {
+  add(copy_of(device_, target, source, bytes, device_));
+}
+void Recording::end() { ended_ = true; }
+
 void Queue::begin_recording() {
-  recording_ = std::make_shared<Recording>();
-  recording_->queues = {this};
+  if (!device_.properties().captures) throw std::logic_error("this device captures no queues");
+  recording_ = std::make_shared<Recording>(device_);
+  recording_->queues_ = {this};
 }
 std::shared_ptr<Recording> Queue::end_recording() {
   const std::shared_ptr<Recording> recording = recording_;
-  recording->ended = true;
-  for (Queue* queue : recording->queues) queue->recording_ = nullptr;
+  recording->end();
+  for (Queue* queue : recording->queues_) queue->recording_ = nullptr;
   return recording;
 }
 void Queue::replay(std::shared_ptr<const Recording> recording) {
-  for (const Command& command : recording->commands) enqueue([recording, &command] { command(); });
+  if (!recording->ended_) throw std::logic_error("a recording is replayed before its end");
+  for (const Command& command : recording->commands_) enqueue([recording, &command] { command(); });
 }
 
 // ---- The thread
@@ -146,20 +175,12 @@ void Queue::finish() {
   device_.check();
 }
 
-// Records or enqueues a command that a lost device skips.
+// Captures or enqueues a command.
 void Queue::post(Command command) {
-  Command guarded = [&device = device_, command = std::move(command)] {
-    if (device.lost()) return;
-    try {
-      command();
-    } catch (const std::exception& e) {
-      device.lose(e.what());
-    }
-  };
   if (recording_)
-    recording_->commands.push_back(std::move(guarded));
+    recording_->add(std::move(command));
   else
-    enqueue(std::move(guarded));
+    enqueue(guarded(device_, std::move(command)));
 }
 
 void Queue::enqueue(Command command) {
