@@ -153,8 +153,7 @@ class StreamInstance : public Instance {
     return runs_ > 0 && steps().size() > 1;
   }
 
-  void* capture() {
-    void* stream = own_stream();
+  void* capture(void* stream) {
     uint32_t step = TENON_NONE;
     device_.record_begin(stream);
     try {
@@ -183,8 +182,10 @@ class StreamInstance : public Instance {
   }
 
   void record() {
+    // Without a stream the run fails: that is no matter of recordings.
+    void* stream = device_.records() ? own_stream() : nullptr;
     try {
-      recording_ = device_.records() ? capture() : build_recording();
+      recording_ = device_.records() ? capture(stream) : build_recording();
     } catch (const std::exception& e) {
       // another user of the device may be the cause
       if (++failed_recordings_ < kMostRecordings) return;
