@@ -14,8 +14,8 @@
 #                                       PyTorch, beside CUDA graphs that other threads capture; the kit in memory of the app
 #   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
-#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while, scan, vmap and jvp (exec.control,
-#                                       exec.derivatives, exec.recurrent, exec.random_loop) on DEVICE, and the time of a trip with one small step
+#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while, scan, vmap, jvp and buckets (exec.control,
+#                                       exec.derivatives, exec.buckets, exec.recurrent, exec.random_loop) on DEVICE, and the time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
@@ -46,7 +46,7 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
-    "$build"/tests/test_exec_{random_graph,control,derivatives,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py \
+    "$build"/tests/test_exec_{random_graph,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py \
     tests/gpu/torch_zero_copy.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
@@ -370,7 +370,7 @@ run_guest() {
 run_control() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} test code=0
-  for test in control derivatives recurrent random_loop; do
+  for test in control derivatives buckets recurrent random_loop; do
     TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
       "$bundle/bin/test_exec_$test" || code=$?
   done
