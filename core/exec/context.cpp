@@ -326,6 +326,12 @@ void Context::wait() {
   has_results_ = true;
 }
 
+// Is this output of the plan one that the app did not ask for?
+bool Context::is_extent(uint32_t output) const {
+  const auto& extents = last_->bound->extents;
+  return std::ranges::find(extents, output) != extents.end();
+}
+
 uint32_t Context::number_of(std::string_view output) {
   forbid_in_flight("an output is read");
   if (flight_) wait();
@@ -334,7 +340,7 @@ uint32_t Context::number_of(std::string_view output) {
          "': no run of this context has ended well yet");
   const auto& outputs = last_->bound->plan.outputs;
   for (uint32_t k = 0; k < outputs.size(); ++k)
-    if (outputs[k].name == output) return k;
+    if (outputs[k].name == output && !is_extent(k)) return k;
   fail(Code::not_found, "output '", output, "': the graph has no such output");
 }
 

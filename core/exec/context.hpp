@@ -135,6 +135,7 @@ class Context {
   void forget(const std::shared_ptr<AppTensor>& memory, bool release);
   uint32_t number_of(std::string_view output);  // in Plan::outputs
   const std::shared_ptr<Buffer>& buffer_of(uint32_t output);
+  bool is_extent(uint32_t output) const;
   const Type& type_of(uint32_t output);
   void refuse_padded(uint32_t output);
   std::shared_ptr<Device> device_named(std::string_view id) const;

@@ -101,7 +101,7 @@ class Executable {
   mutable std::mutex progress_mutex_;              // held while options_.progress is called
 
   using PlanFuture = std::shared_future<std::shared_ptr<const BoundPlan>>;
-  std::mutex mutex_;                               // guards plans_
+  std::mutex mutex_;                               // guards both lists
   std::list<std::pair<Sizes, PlanFuture>> plans_;  // last used first
   std::list<std::pair<SymbolNumbers, std::shared_ptr<const OutputTypes>>>
       output_types_;  // likewise

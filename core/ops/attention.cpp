@@ -316,30 +316,30 @@ bool attention_batch(Batch& v, const Op& n) {
   });
 }
 
-// Keys that are padding get no weight: by kv_len, unless the causal mask hides them from every query
-// that counts.
-bool attention_padded(Padded& p, const op::attention& n) {
-  Builder& b = p.b;
+// Keys that are padding get no weight: by kv_len.
+template <class Op>
+bool attend_to_counted(Padded& p, const Op& n) {
   if (p.along(n.q, -1)) return p.refuse("the dims that its scale depends on are padded");
-  const int heads = n.layout == "bshd" ? 2 : 1;
+  const int heads = n.layout == "bshd" ? 2 : 1, steps = n.layout == "bshd" ? 1 : 2;
   if (!p.same_multiple(n.q, n.k, heads)) return p.refuse("its number of heads per key is padded");
-  const int steps = n.layout == "bshd" ? 1 : 2;
-  const Length keys = p.length(n.k, steps);
-  const bool hidden = n.causal && !n.past_len && n.offset <= 0 && keys == p.length(n.q, steps);
-  if (!keys || hidden) return true;
+  if (!p.along(n.k, steps)) return true;
+  Builder& b = p.b;
   Value most = p.length_of(n.k, steps);
   if (n.kv_len)
     most = b.min(b.cast(p.value(n.kv_len), kI64), most);
   else
     most = b.expand(b.reshape(most, {1}), {p.type(n.k).shape[0]});
-  op::attention now = n;
-  now.q = p.value(n.q), now.k = p.value(n.k), now.v = p.value(n.v);
-  now.mask = p.value(n.mask), now.past_len = p.value(n.past_len);
+  Op now = n;
+  p.replace(now);
   now.kv_len = most;
-  const Results made = b.add(now);
-  for (size_t k = 0; k < p.result_count() && k < made.outputs.size(); ++k)
-    if (made.outputs[k]) p.out(k, made.outputs[k]);
+  p.out_all(b.add(now));
   return true;
+}
+bool attention_padded(Padded& p, const op::attention& n) { return attend_to_counted(p, n); }
+// Queries that are padding have no gradient: their scores are 0, and so is dout.
+bool attention_backward_padded(Padded& p, const op::attention_backward& n) {
+  for (Value v : {n.dout, n.q, n.k, n.v, n.o, n.lse}) p.fill_all(v, Fill::zero);
+  return attend_to_counted(p, n);
 }
 
 constexpr Record<op::attention> kAttention{.shape = attention_shape,
@@ -432,6 +432,7 @@ constexpr Record<op::attention_backward> kAttentionBackward{
     .words = {{"layout", "bhsd bshd"}},
     .lower = attention_backward_lower,
     .batch = attention_batch<op::attention_backward>,
+    .padded = attention_backward_padded,
     .flops = attention_backward_flops,
     .bytes = each_once};
 

@@ -105,9 +105,19 @@ Value parameter_in(Builder& b, const View& v, Value p, DType wide) {
 // Statistics are of groups of channels of an image, or of the channels of a pixel.
 template <class Op>
 bool norm_padded(Padded& p, const Op& n) {
-  constexpr bool of_pixels = std::is_same_v<Op, op::layer_norm2d>;
-  const bool whole = of_pixels ? !p.along(n.x, 1) : !p.any_from(n.x, 1);
+  bool whole;
+  if constexpr (requires { n.groups; })
+    whole = !p.any_from(n.x, 1);
+  else
+    whole = !p.along(n.x, 1);
   return whole ? true : p.refuse("the axes that it normalizes are padded");
+}
+// The gradients of gamma and beta are sums: padding adds nothing.
+template <class Op>
+bool norm_backward_padded(Padded& p, const Op& n) {
+  if (!norm_padded(p, n)) return false;
+  for (Value v : {n.dy, n.x, n.mean, n.inv_std}) p.fill_all(v, Fill::zero);
+  return true;
 }
 
 template <class Op>
@@ -212,6 +222,7 @@ template <class Op>
 constexpr Record<Op> kBackward{.shape = backward_shape<Op>,
                                .lower = backward_lower<Op>,
                                .batch = norm_batch<Op>,
+                               .padded = norm_backward_padded<Op>,
                                .flops = no_products,
                                .bytes = each_once};
 

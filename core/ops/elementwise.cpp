@@ -92,11 +92,20 @@ void binary_grad(Grad& g, const op::binary& n) {
   give(n.b, binary_db);
 }
 
+bool binary_padded(Padded& p, const op::binary& n) {
+  const bool smooth =
+      n.kind == "add" || n.kind == "sub" || n.kind == "mul" || n.kind == "max" || n.kind == "min";
+  if (!smooth)
+    for (Value v : {n.a, n.b}) p.avoid_singular(v);
+  return true;
+}
+
 constexpr Record<op::binary> kBinary{
     .shape = binary_shape,
     .words = {{"kind", "add sub mul div max min pow mod fmod atan2"}},
     .grad = binary_grad,
     .batch = batch_aligned<op::binary>,
+    .padded = binary_padded,
     .flops = no_products,
     .bytes = each_once,
     .traits = kElementwise};
@@ -182,11 +191,17 @@ bool unary_lower(Lower& l, const op::unary& n) {
   l.out(0, l.b.cast(activate(l.b, act, l.b.widen(n.x)), t));
   return true;
 }
+bool unary_padded(Padded& p, const op::unary& n) {
+  p.avoid_singular(n.x);
+  return true;
+}
+
 constexpr Record<op::unary> kUnary{.shape = unary_shape,
                                    .words = {{"kind", kUnaryWords}},
                                    .grad = unary_grad,
                                    .lower = unary_lower,
                                    .batch = batch_aligned<op::unary>,
+                                   .padded = unary_padded,
                                    .flops = no_products,
                                    .bytes = each_once,
                                    .traits = kElementwise};

@@ -211,22 +211,25 @@ double grouped_matmul_backward_flops(const Cost& c, const op::grouped_matmul_bac
 }
 
 // Padded rows are dropped.
-bool grouped_matmul_padded(Padded& p, const op::grouped_matmul& n) {
+template <class Op>
+bool grouped_matmul_padded(Padded& p, const Op& n) {
   if (!n.ids || p.any_from(n.x, 1) || p.any(n.w))
     return p.refuse("more than the rows of x with ids is padded");
   p.fill(n.ids, 0, p.b.scalar_int(p.type(n.ids).dtype, -1));
   return true;
 }
 
-constexpr Record<op::grouped_matmul> kGroupedMatmul{.shape = grouped_matmul_shape,
-                                                    .grad = grouped_matmul_grad,
-                                                    .lower = grouped_matmul_lower,
-                                                    .padded = grouped_matmul_padded,
-                                                    .flops = grouped_matmul_flops,
-                                                    .bytes = each_once};
+constexpr Record<op::grouped_matmul> kGroupedMatmul{
+    .shape = grouped_matmul_shape,
+    .grad = grouped_matmul_grad,
+    .lower = grouped_matmul_lower,
+    .padded = grouped_matmul_padded<op::grouped_matmul>,
+    .flops = grouped_matmul_flops,
+    .bytes = each_once};
 constexpr Record<op::grouped_matmul_backward> kGroupedMatmulBackward{
     .shape = grouped_matmul_backward_shape,
     .lower = grouped_matmul_backward_lower,
+    .padded = grouped_matmul_padded<op::grouped_matmul_backward>,
     .flops = grouped_matmul_backward_flops,
     .bytes = each_once};
 

@@ -124,9 +124,9 @@ bool gather_batch(Batch& v, const op::gather& one) {
 // ---- padding
 
 bool gather_padded(Padded& p, const op::gather& n) {
-  p.fill_indices(n.indices);
   const int axis = normalize_axis(n.axis, p.rank(n.data), "gather");
-  if (p.along(n.data, axis)) p.index_counted(n.indices, n.data, axis, n.oob == "clamp");
+  p.index_counted(n.indices, p.length(n.data, axis), p.type(n.data).shape[axis], n.oob == "clamp");
+  p.clamp_indices(n.indices, p.type(n.data).shape[axis]);
   return true;
 }
 
@@ -187,10 +187,26 @@ bool indexed_batch(Batch& v, const Op& one) {
   return v.add(n, [&](Value x) { return x == one.indices ? v.given(x) : v.all(x); });
 }
 
+// Rows of updates, of the indices' axes from `axis` on, are added: padded ones add zero.
+void add_counted(Padded& p, Value updates, Value indices, int axis, const std::string& oob) {
+  p.index_counted(indices, p.result_length(0, axis), p.result(0).shape[axis], oob == "clamp");
+  p.clamp_indices(indices, p.result(0).shape[axis]);
+  for (int i = 0; i < p.rank(indices); ++i) p.fill(updates, axis + i, Fill::zero);
+}
+
+bool gather_backward_padded(Padded& p, const op::gather_backward& n) {
+  const int axis = normalize_axis(n.axis, p.result(0).shape.rank(), "gather_backward");
+  if (n.padding_idx != INT64_MIN && p.result_length(0, axis))
+    return p.refuse("a padding_idx along a padded axis");
+  add_counted(p, n.dy, n.indices, axis, n.oob);
+  return true;
+}
+
 constexpr Record<op::gather_backward> kGatherBackward{.shape = gather_backward_shape,
                                                       .words = {{"oob", "error clamp skip"}},
                                                       .lower = gather_backward_lower,
                                                       .batch = indexed_batch<op::gather_backward>,
+                                                      .padded = gather_backward_padded,
                                                       .flops = no_products,
                                                       .bytes = each_once};
 
@@ -239,10 +255,18 @@ void scatter_grad(Grad& g, const op::scatter& n) {
 double scatter_bytes(const Cost& c, const op::scatter& n) {
   return 2 * c.bytes(n.updates) + c.bytes(n.indices);
 }
+bool scatter_padded(Padded& p, const op::scatter& n) {
+  if (p.any(n.indices)) return p.refuse("the rows that it writes are padded");
+  const int axis = normalize_axis(n.axis, p.rank(n.base), "scatter");
+  p.index_counted(n.indices, p.length(n.base, axis), p.type(n.base).shape[axis], n.oob == "clamp");
+  return true;
+}
+
 constexpr Record<op::scatter> kScatter{.shape = scatter_shape,
                                        .words = {{"oob", "error clamp skip"}},
                                        .grad = scatter_grad,
                                        .batch = indexed_batch<op::scatter>,
+                                       .padded = scatter_padded,
                                        .flops = no_products,
                                        .bytes = scatter_bytes};
 
@@ -303,12 +327,9 @@ bool scatter_add_batch(Batch& v, const op::scatter_add& one) {
   return true;
 }
 
-// Padded updates add zero.
 bool scatter_add_padded(Padded& p, const op::scatter_add& n) {
-  const int axis = normalize_axis(n.axis, p.rank(n.updates) - p.rank(n.indices) + 1, "scatter_add");
-  if (p.along(n.base, axis)) return p.refuse("the axis that it updates is padded");
-  for (int i = 0; i < p.rank(n.indices); ++i) p.fill(n.updates, axis + i, Fill::zero);
-  p.fill_indices(n.indices);
+  add_counted(p, n.updates, n.indices,
+              normalize_axis(n.axis, p.result(0).shape.rank(), "scatter_add"), n.oob);
   return true;
 }
 
@@ -384,19 +405,57 @@ Value start_within(Builder& b, Value start, Value length, Value size, int64_t pa
   return b.where(b.compare("gt", start, last), b.scalar_int(kI64, padded), start);
 }
 
+// A block of `padded` elements of which `length` count begins at `start` in an axis of `whole`. Near
+// the end of the axis there may be no room behind what counts: then the block that is accessed begins
+// earlier. A start that is out of range stays so.
+struct Block {
+  Value first;  // where the block that is accessed begins, i64 []
+  Value place;  // for each of its elements, the one that it is of what counts, i64 [padded]
+};
+Block block_of(Builder& b, Value start, Value length, int64_t padded, int64_t whole, bool clamp) {
+  const Value size = b.scalar_int(kI64, whole);
+  const Value at = start_within(b, start, size, length, whole + 1, clamp);
+  const Value early = b.min(at, b.scalar_int(kI64, whole - padded));
+  const Value first = b.where(b.compare("le", at, size), early, at);
+  return {first, b.minus(b.iota({padded}, 0, kI64), b.minus(at, early))};
+}
+// The elements of x at these places along an axis, those outside of it being anything.
+Value placed(Builder& b, Value x, int axis, Value places) {
+  const Value last = b.scalar_int(kI64, b.shape(x)[axis] - 1), zero = b.scalar_int(kI64, 0);
+  return b.add(op::gather{.axis = axis, .data = x, .indices = b.min(b.max(places, zero), last)});
+}
+
 bool dynamic_slice_padded(Padded& p, const op::dynamic_slice& n) {
   Builder& b = p.b;
+  const bool clamp = n.oob == "clamp";
   Value start = p.value(n.start);
+  int moved = -1;  // the axis whose block may begin earlier
+  Block block;
   for (int i = 0; i < p.rank(n.x); ++i) {
-    if (p.result_length(0, i)) return p.refuse("its size is padded");
-    if (!p.along(n.x, i)) continue;
-    const Value size = b.scalar_int(kI64, n.size[static_cast<size_t>(i)]);
-    const int64_t padded = p.type(n.x).shape[i];
-    start = with_entry(b, start, i,
-                       start_within(b, entry_of(b, start, i), p.length_of(n.x, i), size, padded + 1,
-                                    n.oob == "clamp"));
+    const Length length = p.result_length(0, i);
+    const int64_t whole = p.type(n.x).shape[i], size = p.result(0).shape[i];
+    if (length && length == p.length(n.x, i) && size == whole) continue;
+    if (length && (p.along(n.x, i) || moved >= 0)) return p.refuse("its size is padded");
+    if (length) {
+      moved = i;
+      block = block_of(b, entry_of(b, start, i), p.length_value(length), size, whole, clamp);
+      start = with_entry(b, start, i, block.first);
+    } else if (p.along(n.x, i)) {
+      const Value count = b.scalar_int(kI64, size);
+      start = with_entry(
+          b, start, i,
+          start_within(b, entry_of(b, start, i), p.length_of(n.x, i), count, whole + 1, clamp));
+    }
   }
   p.put(n.start, start);
+  if (moved < 0) return true;
+  op::dynamic_slice now = n;
+  now.x = p.value(n.x), now.start = start;
+  const int64_t size = p.result(0).shape[moved];
+  // Element j is at j + (at - first).
+  const Value places =
+      b.minus(b.times(b.iota({size}, 0, kI64), b.scalar_int(kI64, 2)), block.place);
+  p.out(0, placed(b, b.add(now), moved, places));
   return true;
 }
 
@@ -438,44 +497,43 @@ double dynamic_update_slice_bytes(const Cost& c, const op::dynamic_update_slice&
   return 2 * c.bytes(n.update) + c.bytes(n.start);
 }
 // Of an update with one padded axis, the whole is written, but with the old elements in the place of
-// padding. Near the end of base there may be no room behind what counts; then the block begins before
-// its start, and old elements stand in front as well.
+// padding, and in front of it where the block begins earlier.
 bool dynamic_update_slice_padded(Padded& p, const op::dynamic_update_slice& n) {
   Builder& b = p.b;
+  const bool clamp = n.oob == "clamp";
+  Value start = p.value(n.start);
   int axis = -1;
   for (int i = 0; i < p.rank(n.base); ++i) {
-    if (!p.along(n.update, i) && !p.along(n.base, i)) continue;
-    // Axes that base and update have in common start at 0, or are out of range.
-    if (p.length(n.update, i) == p.length(n.base, i) &&
-        p.type(n.update).shape[i] == p.type(n.base).shape[i])
-      continue;
-    if (p.along(n.base, i)) return p.refuse("the axis that it updates is padded");
-    if (axis >= 0) return p.refuse("several axes of its update are padded");
-    axis = i;
+    const Length update = p.length(n.update, i), base = p.length(n.base, i);
+    const int64_t size = p.type(n.update).shape[i], whole = p.type(n.base).shape[i];
+    if (update == base && size == whole) continue;
+    if (update && (base || axis >= 0)) return p.refuse("axes of its update are padded");
+    if (update) {
+      axis = i;
+    } else if (base) {
+      const Value count = b.scalar_int(kI64, size);
+      start = with_entry(
+          b, start, i,
+          start_within(b, entry_of(b, start, i), p.length_of(n.base, i), count, whole + 1, clamp));
+    }
   }
+  p.put(n.start, start);
   if (axis < 0) return true;
-  const Shape block = p.type(n.update).shape;
-  const int64_t whole = p.type(n.base).shape[axis], padded = block[axis];
-  const Value length = p.length_of(n.update, axis), given = entry_of(b, p.value(n.start), axis);
-  const Value at =
-      start_within(b, given, b.scalar_int(kI64, whole), length, whole + 1, n.oob == "clamp");
-  const Value first = b.min(at, b.scalar_int(kI64, whole - padded));
-  // Where the start is out of range, it stays so: at > whole - padded, and there is no first.
-  const Value valid = b.compare("le", at, b.scalar_int(kI64, whole));
-  const Value start = with_entry(b, p.value(n.start), axis, b.where(valid, first, at));
-  const Value old = b.add(op::dynamic_slice{.size = Ints(block.begin(), block.end()),
+  const Shape shape = p.type(n.update).shape;
+  const Value length = p.length_of(n.update, axis);
+  const Block block =
+      block_of(b, entry_of(b, start, axis), length, shape[axis], p.type(n.base).shape[axis], clamp);
+  start = with_entry(b, start, axis, block.first);
+  const Value old = b.add(op::dynamic_slice{.size = Ints(shape.begin(), shape.end()),
                                             .oob = n.oob,
                                             .x = p.value(n.base),
                                             .start = start});
-  const Value place = b.minus(b.iota({padded}, 0, kI64), b.minus(at, first));
-  const Value last = b.scalar_int(kI64, padded - 1), zero = b.scalar_int(kI64, 0);
-  const Value moved = b.add(op::gather{
-      .axis = axis, .data = p.value(n.update), .indices = b.min(b.max(place, zero), last)});
   Shape line;
-  for (int i = 0; i < block.rank(); ++i) line.push(i == axis ? padded : 1);
-  const Value is_new = b.reshape(
-      b.logical("and", b.compare("ge", place, zero), b.compare("lt", place, length)), line);
-  p.put(n.update, b.where(is_new, moved, old));
+  for (int i = 0; i < shape.rank(); ++i) line.push(i == axis ? shape[i] : 1);
+  const Value is_new = b.logical("and", b.compare("ge", block.place, b.scalar_int(kI64, 0)),
+                                 b.compare("lt", block.place, length));
+  p.put(n.update,
+        b.where(b.reshape(is_new, line), placed(b, p.value(n.update), axis, block.place), old));
   p.put(n.start, start);
   return true;
 }
@@ -515,11 +573,16 @@ bool non_zero_lower(Lower& l, const op::non_zero& n) {
   const Value ones = b.cast(taken, kI64), behind = b.scalar_int(kI64, rows);
   const Value before = b.add(op::cumsum{.axis = 0, .exclusive = true, .x = ones});
   const Value row = b.where(taken, b.min(before, behind), behind);
+  const Value each_place = b.iota({elements}, 0, kI64);
+  // Rows behind the extent are the last one again, because it is one that is wanted.
+  const Value last =
+      elements ? b.reduce("max", b.where(taken, each_place, b.scalar_int(kI64, 0)), {0}, true)
+               : b.zeros({kI64, {1}});
   const Value place = b.add(op::scatter{.axis = 0,
                                         .oob = "skip",
-                                        .base = b.zeros({kI64, {rows}}),
+                                        .base = b.expand(last, {rows}),
                                         .indices = row,
-                                        .updates = b.iota({elements}, 0, kI64)});
+                                        .updates = each_place});
   std::vector<Value> columns;
   int64_t each = elements;
   for (int i = 0; i < x.shape.rank(); ++i) {

@@ -87,9 +87,9 @@ double gather_elements_bytes(const Cost& c, const op::gather_elements& n) {
 }
 
 bool gather_elements_padded(Padded& p, const op::gather_elements& n) {
-  p.fill_indices(n.indices);
   const int axis = normalize_axis(n.axis, p.rank(n.data), "gather_elements");
-  if (p.along(n.data, axis)) p.index_counted(n.indices, n.data, axis, n.oob == "clamp");
+  p.index_counted(n.indices, p.length(n.data, axis), p.type(n.data).shape[axis], n.oob == "clamp");
+  p.clamp_indices(n.indices, p.type(n.data).shape[axis]);
   return true;
 }
 
@@ -161,9 +161,10 @@ bool scatter_elements_add_batch(Batch& v, const op::scatter_elements_add& one) {
 
 // Padded updates add zero.
 bool scatter_elements_add_padded(Padded& p, const op::scatter_elements_add& n) {
-  if (p.result_length(0, n.axis)) return p.refuse("the axis that it updates is padded");
-  for (int i = 0; i < p.rank(n.updates); ++i) p.fill(n.updates, i, Fill::zero);
-  p.fill_indices(n.indices);
+  const int axis = normalize_axis(n.axis, p.result(0).shape.rank(), "scatter_elements_add");
+  p.index_counted(n.indices, p.result_length(0, axis), p.result(0).shape[axis], n.oob == "clamp");
+  p.clamp_indices(n.indices, p.result(0).shape[axis]);
+  p.fill_all(n.updates, Fill::zero);
   return true;
 }
 

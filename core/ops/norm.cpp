@@ -350,6 +350,19 @@ bool norm_padded(Padded& p, const Op& n) {
   return p.any_from(n.x, first) ? p.refuse("the axes that it normalizes are padded") : true;
 }
 
+// The gradients of gamma and beta are sums over rows: padded ones add nothing.
+template <class Op>
+bool norm_backward_padded(Padded& p, const Op& n) {
+  if (!norm_padded(p, n)) return false;
+  for (Value v : {n.dy, n.x}) p.fill_all(v, Fill::zero);
+  if constexpr (requires { n.mean; }) {
+    for (Value v : {n.mean, n.inv_std}) p.fill_all(v, Fill::zero);
+  } else {
+    p.fill_all(n.inv_rms, Fill::zero);
+  }
+  return true;
+}
+
 constexpr Record<op::layer_norm> kLayerNorm{.shape = layer_norm_shape,
                                             .grad = layer_norm_grad,
                                             .lower = layer_norm_lower,
@@ -361,6 +374,7 @@ constexpr Record<op::layer_norm_backward> kLayerNormBackward{
     .shape = layer_norm_backward_shape,
     .lower = layer_norm_backward_lower,
     .batch = norm_batch<op::layer_norm_backward>,
+    .padded = norm_backward_padded<op::layer_norm_backward>,
     .flops = no_products,
     .bytes = each_once};
 constexpr Record<op::residual_layer_norm> kResidualLayerNorm{
@@ -378,11 +392,13 @@ constexpr Record<op::rms_norm> kRmsNorm{.shape = rms_norm_shape,
                                         .padded = norm_padded<op::rms_norm>,
                                         .flops = no_products,
                                         .bytes = each_once};
-constexpr Record<op::rms_norm_backward> kRmsNormBackward{.shape = rms_norm_backward_shape,
-                                                         .lower = rms_norm_backward_lower,
-                                                         .batch = norm_batch<op::rms_norm_backward>,
-                                                         .flops = no_products,
-                                                         .bytes = each_once};
+constexpr Record<op::rms_norm_backward> kRmsNormBackward{
+    .shape = rms_norm_backward_shape,
+    .lower = rms_norm_backward_lower,
+    .batch = norm_batch<op::rms_norm_backward>,
+    .padded = norm_backward_padded<op::rms_norm_backward>,
+    .flops = no_products,
+    .bytes = each_once};
 constexpr Record<op::residual_rms_norm> kResidualRmsNorm{
     .shape = residual_rms_norm_shape,
     .grad = residual_rms_norm_grad,

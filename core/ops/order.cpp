@@ -128,7 +128,10 @@ bool sorted_padded(Padded& p, const Op& n, bool largest_first) {
   p.refill(0, n.axis, Fill::one);
   return true;
 }
-bool topk_padded(Padded& p, const op::topk& n) { return sorted_padded(p, n, n.largest); }
+bool topk_padded(Padded& p, const op::topk& n) {
+  if (p.by_extent(n.x, n.axis)) return p.refuse("rows that may not be there");
+  return sorted_padded(p, n, n.largest);
+}
 bool sort_padded(Padded& p, const op::sort& n) { return sorted_padded(p, n, n.descending); }
 
 constexpr Record<op::topk> kTopk{.shape = topk_shape,

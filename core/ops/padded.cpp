@@ -79,20 +79,34 @@ Value Padded::filled(Value x, const Length& length, int axis, Value scalar) {
   return b.where(values_.mask(length, shape[axis], shape.rank(), axis), x, scalar);
 }
 
-void Padded::fill_indices(Value indices) {
-  for (int i = 0; i < rank(indices); ++i) fill(indices, i, Fill::zero);
+void Padded::fill_all(Value operand, Fill with, int first) {
+  for (int i = first; operand && i < rank(operand); ++i) fill(operand, i, with);
 }
 
-void Padded::index_counted(Value indices, Value data, int axis, bool clamp) {
+void Padded::clamp_indices(Value indices, int64_t length) {
+  if (!any(indices) || length == 0) return;
+  const DType type = this->type(indices).dtype;
+  const Value clamped =
+      b.min(b.max(value(indices), b.scalar_int(type, 0)), b.scalar_int(type, length - 1));
+  for (int i = 0; i < rank(indices); ++i) {
+    if (!along(indices, i)) continue;
+    const Shape shape = b.shape(clamped);
+    const Value counts = values_.mask(this->length(indices, i), shape[i], shape.rank(), i);
+    put(indices, b.where(counts, value(indices), clamped));
+  }
+}
+
+void Padded::index_counted(Value indices, const Length& of, int64_t padded, bool clamp) {
+  if (!of) return;
   const DType type = b.dtype(value(indices));
   const Value at = b.cast(value(indices), kI64), zero = b.scalar_int(kI64, 0);
-  const Value length = length_of(data, axis);
+  const Value length = values_.of(of);
   const Value from_front = b.where(b.compare("lt", at, zero), b.plus(at, length), at);
   if (clamp) {
     const Value last = b.minus(length, b.scalar_int(kI64, 1));
     return put(indices, b.cast(b.min(b.max(from_front, zero), last), type));
   }
-  const Value beyond = b.minus(b.scalar_int(kI64, this->type(data).shape[axis]), length);
+  const Value beyond = b.minus(b.scalar_int(kI64, padded), length);
   const Value below = b.where(b.compare("lt", from_front, zero), b.minus(at, beyond), from_front);
   put(indices, b.cast(b.where(b.compare("ge", at, length), b.plus(at, beyond), below), type));
 }

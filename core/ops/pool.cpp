@@ -311,7 +311,12 @@ bool pool_batch(Batch& v, const Op& n) {
 
 template <class Op>
 bool pool_padded(Padded& p, const Op& n) {
-  return p.any_from(n.x, 2) ? p.refuse("its images are padded") : true;
+  Value images;
+  if constexpr (requires { n.x; })
+    images = n.x;
+  else
+    images = n.dy;
+  return p.any_from(images, 2) ? p.refuse("its images are padded") : true;
 }
 
 constexpr Record<op::maxpool2d> kMaxpool2d{.shape = maxpool2d_shape,
@@ -325,6 +330,7 @@ constexpr Record<op::maxpool2d_backward> kMaxpool2dBackward{
     .shape = maxpool2d_backward_shape,
     .lower = maxpool2d_backward_lower,
     .batch = pool_batch<op::maxpool2d_backward>,
+    .padded = pool_padded<op::maxpool2d_backward>,
     .flops = no_products,
     .bytes = each_once};
 constexpr Record<op::avgpool2d> kAvgpool2d{.shape = avgpool2d_shape,
@@ -339,6 +345,7 @@ constexpr Record<op::avgpool2d_backward> kAvgpool2dBackward{
     .grad = avgpool2d_backward_grad,
     .lower = avgpool2d_backward_lower,
     .batch = pool_batch<op::avgpool2d_backward>,
+    .padded = pool_padded<op::avgpool2d_backward>,
     .flops = no_products,
     .bytes = each_once};
 

@@ -248,8 +248,16 @@ bool sample_lower(Lower& l, const op::sample& n) {
   return true;
 }
 
+// Rows of padding are drawn too, from logits that are fine.
+bool sample_padded(Padded& p, const op::sample& n) {
+  if (p.along(n.logits, -1)) return p.refuse("its choices are padded");
+  p.fill_all(n.logits, Fill::zero);
+  return random_padded(p, n);
+}
+
 constexpr Record<op::sample> kSample{.shape = sample_shape,
                                      .lower = sample_lower,
+                                     .padded = sample_padded,
                                      .flops = no_products,
                                      .bytes = each_once,
                                      .traits = kNotDifferentiable};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The record of an op: shape rule, gradient, decomposition, rules for batches and for padded
-// operands, costs and traits. Each
-// family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per op of ops.def. table.cpp refers
-// to all of them, so a missing record does not link.
+// operands, costs and traits. Each family (elementwise.cpp, norm.cpp, ...) defines one <op>_def per
+// op of ops.def. table.cpp refers to all of them, so a missing record does not link.
 //
 //   void rms_norm_shape(Infer& i, const op::rms_norm& n) { i.out(0, i.type(n.x)); ... }
 //

@@ -174,8 +174,7 @@ bool rope_padded(Padded& p, const op::rope& n) {
     return p.refuse("what it rotates is padded");
   if (n.position_ids && (p.any(n.cos) || p.any(n.sin)))
     return p.refuse("the positions of its tables are padded");
-  for (int i = 0; n.position_ids && i < p.rank(n.position_ids); ++i)
-    p.fill(n.position_ids, i, Fill::zero);
+  if (n.position_ids) p.clamp_indices(n.position_ids, p.type(n.cos).shape[0]);
   return true;
 }
 

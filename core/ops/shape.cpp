@@ -98,9 +98,12 @@ bool narrow_batch(Batch& v, const op::narrow& one) {
 
 // Elements in front keep their places where the step is 1. Lengths follow from the types.
 bool narrow_padded(Padded& p, const op::narrow& n) {
-  for (int i = 0; i < p.rank(n.x); ++i)
+  for (int i = 0; i < p.rank(n.x); ++i) {
+    if (p.by_extent(n.x, i) && !p.result_length(0, i))
+      return p.refuse("rows that may not be there");
     if (p.along(n.x, i) && !n.step.empty() && n.step[static_cast<size_t>(i)] != 1)
       return p.refuse("a step along a padded axis");
+  }
   return true;
 }
 
@@ -421,6 +424,9 @@ bool pad_padded(Padded& p, const op::pad& n) {
   for (int i = 0; i < p.rank(n.x); ++i)
     if (p.along(n.x, i) && !n.after.empty() && n.after[static_cast<size_t>(i)] != 0)
       return p.refuse("elements behind a padded axis");
+  for (int i = 0; i < p.rank(n.x); ++i)
+    if (!p.along(n.x, i) && p.result_length(0, i) && n.mode != "constant")
+      return p.refuse("as many copies of elements as a number says");
   return true;
 }
 

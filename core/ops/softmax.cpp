@@ -66,10 +66,17 @@ bool softmax_backward_lower(Lower& l, const op::softmax_backward& n) {
   return true;
 }
 
+bool softmax_backward_padded(Padded& p, const op::softmax_backward& n) {
+  p.fill(n.dy, n.axis, Fill::zero);
+  p.fill(n.y, n.axis, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::softmax_backward> kSoftmaxBackward{
     .shape = softmax_backward_shape,
     .lower = softmax_backward_lower,
     .batch = batch_along_axis<op::softmax_backward>,
+    .padded = softmax_backward_padded,
     .flops = no_products,
     .bytes = each_once};
 
@@ -251,7 +258,8 @@ bool cross_entropy_batch(Batch& v, const op::cross_entropy& one) {
 }
 
 // Padded items are ignored.
-bool cross_entropy_padded(Padded& p, const op::cross_entropy& n) {
+template <class Op>
+bool cross_entropy_padded(Padded& p, const Op& n) {
   if (p.along(n.logits, n.axis)) return p.refuse("its classes are padded");
   const Value ignored = p.b.scalar_int(p.type(n.labels).dtype, n.ignore_index);
   for (int i = 0; i < p.rank(n.labels); ++i) p.fill(n.labels, i, ignored);
@@ -263,7 +271,7 @@ constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
                                                   .grad = cross_entropy_grad,
                                                   .lower = cross_entropy_lower,
                                                   .batch = cross_entropy_batch,
-                                                  .padded = cross_entropy_padded,
+                                                  .padded = cross_entropy_padded<op::cross_entropy>,
                                                   .flops = no_products,
                                                   .bytes = each_once};
 
@@ -314,6 +322,7 @@ constexpr Record<op::cross_entropy_backward> kCrossEntropyBackward{
     .shape = cross_entropy_backward_shape,
     .words = {{"reduction", "none sum mean"}},
     .lower = cross_entropy_backward_lower,
+    .padded = cross_entropy_padded<op::cross_entropy_backward>,
     .flops = no_products,
     .bytes = each_once};
 

@@ -2,6 +2,7 @@
 // Sizes in buckets: results are those of exact sizes, few plans serve many sizes, and what cannot be
 // padded is refused by name. conform.padded.* goes through the cases of the kit.
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "rig.hpp"
@@ -247,6 +248,156 @@ TEST_SUITE("exec/buckets") {
       output "dx" = dx
     })",
             {{"N", "pow2"}}, sizes_of("N", {5, 3, 7, 8}));
+  }
+
+  TEST_CASE("no singular point of padding reaches a gradient") {
+    // Distances of the last row to its copies: sqrt at 0.
+    compare(R"(graph {
+        symbols N
+        input x: f32[N]
+        like = binary(x, x) {kind="sub"}
+        one = unary(like) {kind="exp"}
+        pos = cumsum(one)
+        pa = reshape(pos) {shape=[-1,1]}
+        pb = reshape(pos) {shape=[1,-1]}
+        eye = compare(pa, pb) {kind="eq"}
+        a = reshape(x) {shape=[-1,1]}
+        b = reshape(x) {shape=[1,-1]}
+        d = binary(a, b) {kind="sub"}
+        d2 = unary(d) {kind="square"}
+        const o: f32[] = {1}
+        safe = where(eye, o, d2)
+        dist = unary(safe) {kind="sqrt"}
+        e = reduce(dist) {kind="sum"}
+        dx = grad(e, x)
+        output "e" = e
+        output "dx" = dx
+    })",
+            {{"N", "8"}}, sizes_of("N", {5, 8}));
+    // Positions that go on rising, up to a pole.
+    compare(R"(graph {
+        symbols N
+        input x: f32[N,2]
+        w = reduce(x) {kind="sum", axes=[1]}
+        s0 = binary(w, w) {kind="sub"}
+        one = unary(s0) {kind="exp"}
+        pos = cumsum(one)
+        const five: f32[] = {6}
+        d = binary(five, pos) {kind="sub"}
+        inv = unary(d) {kind="reciprocal"}
+        c = reshape(inv) {shape=[-1,1]}
+        v = binary(x, c) {kind="mul"}
+        q = matmul(v, v) {trans_a=true}
+        l = reduce(q) {kind="sum"}
+        m = reduce(v) {kind="max"}
+        sm = softmax(v) {axis=0}
+        smm = reduce(sm) {kind="sum_square"}
+        ll = binary(l, smm) {kind="add"}
+        dx = grad(ll, x)
+        output "ll" = ll
+        output "m" = m
+        output "dx" = dx
+    })",
+            {{"N", "8"}}, sizes_of("N", {5, 4}));
+    compare(R"(graph {
+        symbols N
+        input x: f32[1,1,N,2]
+        like = reduce(x) {kind="sum", axes=[0,1,3]}
+        zero = binary(like, like) {kind="sub"}
+        one = unary(zero) {kind="exp"}
+        pos = cumsum(one)
+        const five: f32[] = {6}
+        d = binary(five, pos) {kind="sub"}
+        lg = unary(d) {kind="log"}
+        c = reshape(lg) {shape=[1,1,-1,1]}
+        v = binary(x, c) {kind="mul"}
+        a = attention(x, x, v) {causal=true}
+        b = attention(x, x, v)
+        la = reduce(a) {kind="sum"}
+        dx = grad(la, x)
+        output "a" = a
+        output "b" = b
+        output "dx" = dx
+    })",
+            {{"N", "8"}}, sizes_of("N", {5, 4}));
+  }
+
+  TEST_CASE("trips that do not count compute nothing") {
+    // An index that is out of range there.
+    compare(R"(graph {
+        symbols N
+        input x: f32[N]
+        const table: f32[5] = {1,2,3,4,5}
+        like = binary(x, x) {kind="sub"}
+        one0 = unary(like) {kind="exp"}
+        one = cast(one0) {to=i64}
+        pos = cumsum(one) {exclusive=true}
+        const init: f32[] = {0}
+        (h, hs) = scan([init], [pos], [table]) {body=graph {
+          input h: f32[]
+          input p: i64[]
+          input table: f32[5]
+          t = gather(table, p)
+          n = binary(h, t) {kind="add"}
+          output "n" = n
+          output "s" = n
+        }}
+        output "h" = h
+        output "hs" = hs
+    })",
+            {{"N", "8"}}, sizes_of("N", {5, 3}));
+    // A slope that is infinite between equal times.
+    const std::string text = R"(graph {
+        symbols T
+        input t: f32[T]
+        weight w: f32[1] trainable
+        const zero: f32[] = {-9}
+        wp = unary(w) {kind="abs"}
+        w0 = reshape(wp) {shape=[]}
+        (last, ys) = scan([zero], [t], [w0]) {body=graph {
+          input prev: f32[]
+          input now: f32[]
+          input w: f32[]
+          d = binary(now, prev) {kind="sub"}
+          dw2 = binary(d, w) {kind="mul"}
+          r = unary(dw2) {kind="sqrt"}
+          y = unary(r) {kind="neg"}
+          output "prev" = now
+          output "y" = y
+        }}
+        l = reduce(ys) {kind="sum"}
+        (dt, dw) = grad(l, [t, w])
+        output "ys" = ys
+        output "dt" = dt
+        output "dw" = dw
+    })";
+    for (const std::string& device : control_devices()) {
+      INFO(device);
+      Subject rounded(text, device, {{"T", "8"}}), exact(text, device, {});
+      for (Subject* s : {&rounded, &exact}) s->context.set<float>("t", {5}, {1, 2, 4, 5, 9});
+      check_same(rounded.run(), exact.run());
+    }
+  }
+
+  TEST_CASE("gradients inside of a batch: indices from the end stay on their elements") {
+    Graph one("one");
+    const Value row = one.input("row", {f32, {one.symbol("M")}}),
+                idx = one.input("idx", {i64, {2}});
+    const Value y = one.gather(row, idx);
+    one.output("d", one.gradients(one.sum(y * y) + one.mean(row * row), {row})[0]);
+    Graph g("batch");
+    const Value x = g.input("x", {f32, {3, g.symbol("N")}});
+    const Value i = g.input("i", {i64, {2}});
+    g.output("d", g.vmap({x}, one, {.captured = {i}})[0]);
+    for (const std::string& device : control_devices()) {
+      INFO(device);
+      Subject rounded(g.print(), device, {{"N", "8"}}), exact(g.print(), device, {});
+      for (Subject* s : {&rounded, &exact}) {
+        s->set_noise({{"N", 5}});
+        s->context.set<int64_t>("i", {2}, {0, -1});
+      }
+      check_same(rounded.run(), exact.run());
+    }
   }
 
   TEST_CASE("ops along a padded axis") {
@@ -703,6 +854,74 @@ TEST_SUITE("exec/extents") {
     }
   }
 
+  TEST_CASE("rows that are not chosen have no part in gradients, whatever they hold") {
+    const float nan = std::nanf("");
+    Subject s(R"(graph {
+        input x: f32[5,2]
+        input ok: f32[5]
+        weight w: f32[2,2] trainable
+        (p, c) = non_zero(ok)
+        r = reshape(p) {shape=[-1]}
+        g = gather(x, r)
+        y = matmul(g, w)
+        q = unary(y) {kind="square"}
+        h = reduce(q) {kind="sum"}
+        dw = grad(h, w)
+        output "h" = h
+        output "dw" = dw
+    })",
+              "cpu:0", {});
+    s.context.set<float>("x", {5, 2}, {nan, nan, 1, 2, 3, 4, 5, 6, 7, 8});
+    s.context.set<float>("ok", {5}, {0, 1, 1, 0, 1});
+    const auto w = s.store.get<float>(TENON_SPACE_WEIGHT, "w");
+    s.context.run();
+    const auto dw = s.context.get<float>("dw");
+    for (size_t i = 0; i < 2; ++i)
+      for (size_t j = 0; j < 2; ++j) {
+        double want = 0;
+        for (const auto& r : {std::array{1., 2.}, std::array{3., 4.}, std::array{7., 8.}})
+          want += 2 * r[i] * (r[0] * w[j] + r[1] * w[2 + j]);
+        CHECK(std::abs(dw[2 * i + j] - want) < 1e-3);
+      }
+    Subject e(R"(graph {
+        input x: f32[4]
+        (p, c) = non_zero(x)
+        r = reshape(p) {shape=[-1]}
+        g = gather(x, r)
+        l = unary(g) {kind="log"}
+        pl = binary(g, l) {kind="mul"}
+        h = reduce(pl) {kind="sum"}
+        dx = grad(h, x)
+        output "h" = h
+        output "dx" = dx
+    })",
+              "cpu:0", {});
+    e.context.set<float>("x", {4}, {0, .25f, .25f, .5f});
+    e.context.run();
+    const auto dx = e.context.get<float>("dx");
+    CHECK(dx[0] == 0);
+    CHECK(std::abs(dx[3] - (std::log(.5f) + 1)) < 1e-5);
+  }
+
+  TEST_CASE("no rows at all: indices of padding are no error") {
+    Subject s(R"(graph {
+        input x: f32[6]
+        (p, c) = non_zero(x)
+        r = reshape(p) {shape=[-1]}
+        g = gather(x, r)
+        at = binary(r, r) {kind="sub"}
+        h = gather(g, at)
+        s = reduce(h) {kind="sum"}
+        output "s" = s
+        output "c" = c
+    })",
+              "cpu:0", {});
+    s.context.set<float>("x", {6}, {0, 0, 0, 0, 0, 0});
+    s.context.run();
+    CHECK(s.context.get_scalar<int64_t>("c") == 0);
+    CHECK(s.context.get_scalar<float>("s") == 0);
+  }
+
   TEST_CASE("a loop over the rows runs as often as there are rows") {
     Subject s(R"(graph {
       input x: f32[8]
@@ -736,6 +955,20 @@ TEST_SUITE("exec/extents") {
                     "cpu:0", {});
               }),
               "extent of non_zero 'nz': concat 'join': an operand before the last one is padded");
+    const auto refused = [](const std::string& nodes) {
+      return failure([&] {
+        Subject s(
+            "graph {\n input x: f32[6]\n input y: f32[2]\n" + nodes + "\n output \"z\" = z\n}",
+            "cpu:0", {});
+      });
+    };
+    CHECK_HAS(refused("(p, n) = non_zero(x)\n z = narrow(p) {start=[0, 0], len=[3, 1]} @\"front\""),
+              "narrow 'front': rows that may not be there");
+    CHECK_HAS(refused("(p, n) = non_zero(x)\n (z, i) = topk(p) {axis=0, k=3} @\"best\""),
+              "topk 'best': rows that may not be there");
+    CHECK_HAS(refused("(p, n) = non_zero(x) {bound=1} @\"nz\"\n f = cast(p) {to=f32}\n"
+                      " g = reshape(f) {shape=[-1]}\n z = binary(g, y) {kind=\"add\"}"),
+              "extent of non_zero 'nz': the graph takes no bound but 1");
     CHECK_HAS(failure([] {
                 Subject s(
                     "graph {\n input c: bool[]\n input x: f32[6]\n"

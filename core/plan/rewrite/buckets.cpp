@@ -3,7 +3,10 @@
 #include "plan/rewrite/buckets.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
+#include "base/number.hpp"
 #include "grad/vmap.hpp"
 #include "ops/control.hpp"
 #include "ops/lower.hpp"
@@ -89,13 +92,17 @@ int64_t bound_of(const Graph& graph, NodeId node) {
 Probe probe_of(const Graph& base, NodeId node) {
   const std::string who = cat("extent of ", base[node].op->text(base[node].provenance));
   const int64_t size = bound_of(base, node);
-  std::string why;
-  for (const int64_t other : other_sizes(size)) {
+  const auto with_bound = [&](int64_t bound) {
     Attrs attrs = base[node].attrs;
     std::erase_if(attrs, [](const Attr& a) { return a.name == "bound"; });
-    attrs.push_back({"bound", other});
+    attrs.push_back({"bound", bound});
+    return in_order(base, node, attrs);
+  };
+  std::string why;
+  for (const int64_t other : other_sizes(size)) {
     try {
-      return {who, size, other, in_order(base, node, attrs), node};
+      if (size == 1) with_bound(other + 1);  // of 1, rows broadcast; not to each of two lengths
+      return {who, size, other, with_bound(other), node};
     } catch (const Error& e) {
       if (why.empty()) why = e.what();
     }
@@ -129,7 +136,8 @@ class Refusal : public Error {
 
 // Attributes that give lengths of results: they may differ where lengths do.
 bool is_length_attr(std::string_view name) {
-  return name == "shape" || name == "len" || name == "size" || name == "dim" || name == "bound";
+  return name == "shape" || name == "len" || name == "size" || name == "dim" || name == "bound" ||
+         name == "after";
 }
 
 bool same_value(const AttrValue& a, const AttrValue& b) {
@@ -154,6 +162,29 @@ bool same_content(const ValueInfo& a, const ValueInfo& b) {
   return a.space != Space::constant || (a.type == b.type && *a.data == *b.data);
 }
 
+// A constant that counts elements: factor, times the numbers of these probes.
+struct Count {
+  int64_t factor = 0;
+  std::vector<uint32_t> numbers{};
+};
+
+// Are a and b the same multiple of c and d?
+bool same_ratio(int64_t a, int64_t c, int64_t b, int64_t d) {
+  return c > 0 && d > 0 && a % c == 0 && b % d == 0 && a / c == b / d;
+}
+
+// The whole number that a constant of one element holds; 0 if it is none.
+int64_t whole_number(const ValueInfo& value) {
+  constexpr double kMost = 1ll << 53;
+  double number = 0;
+  if (value.space != Space::constant || value.type.shape.elements() != 1 ||
+      !load_number(value.type.dtype, value.data->data(), &number))
+    return 0;
+  return number >= 1 && number < kMost && number == std::floor(number)
+             ? static_cast<int64_t>(number)
+             : 0;
+}
+
 std::string free_name(const Graph& graph, std::string name) {
   while (graph.find(Space::input, name)) name += "'";
   return name;
@@ -167,8 +198,13 @@ struct Family {
 
 class Padder {
  public:
-  Padder(const std::vector<Probe>& probes, Builder& b, std::vector<Value> numbers)
-      : probes_(probes), b_(b), lengths_(b, std::move(numbers)) {}
+  // gradients: the graph asks for gradients.
+  Padder(const std::vector<Probe>& probes, Builder& b, std::vector<Value> numbers, bool gradients)
+      : probes_(probes),
+        b_(b),
+        gradients_(gradients),
+        lengths_(b, std::move(numbers),
+                 static_cast<uint32_t>(std::ranges::count(probes, kNone, &Probe::node))) {}
 
   Lengths lengths_of(const Family& family, Value v) const {
     Lengths lengths{};
@@ -219,7 +255,7 @@ class Padder {
     size_t probe = 0;
     std::string what{};
   };
-  static Difference difference(const Family& family) {
+  Difference difference(const Family& family) const {
     const Graph& base = *family.base;
     for (size_t p = 0; p < family.others.size(); ++p) {
       const Graph& other = *family.others[p];
@@ -228,10 +264,54 @@ class Padder {
       for (NodeId n = 0; n < base.node_count(); ++n)
         if (!same_but_lengths(base[n], other[n]))
           return {p, cat(base[n].op->text(base[n].provenance), ": its attributes depend on it")};
-      for (uint32_t v = 0; v < base.value_count(); ++v)
-        if (!same_content(base[Value{v}], other[Value{v}])) return {p, "a constant depends on it"};
     }
+    for (uint32_t v = 0; v < base.value_count(); ++v)
+      for (size_t p = 0; p < family.others.size(); ++p)
+        if (!same_content(base[Value{v}], (*family.others[p])[Value{v}])) {
+          if (count_of(family, {v})) break;
+          return {p, cat(reader_of(base, {v}), "a constant depends on it")};
+        }
     return {};
+  }
+  static std::string reader_of(const Graph& graph, Value v) {
+    for (NodeId n = 0; n < graph.node_count(); ++n)
+      if (std::ranges::find(graph[n].operands, v) != graph[n].operands.end())
+        return cat(graph[n].op->text(graph[n].provenance), ": ");
+    return {};
+  }
+
+  // A mean divides by a number of elements, which is a constant where shapes are known. It is told by
+  // its ratios: with each probe that it depends on, it grows as the number of that probe.
+  std::optional<Count> count_of(const Family& family, Value v) const {
+    const ValueInfo& base = (*family.base)[v];
+    Count count{whole_number(base), {}};
+    if (!count.factor) return std::nullopt;
+    int64_t sizes = 1;
+    for (size_t p = probes_.size(); p-- > 0;) {
+      const ValueInfo& other = (*family.others[p])[v];
+      const int64_t number = whole_number(other);
+      if (!number || other.type != base.type) return std::nullopt;
+      if (number == count.factor) continue;
+      const Probe& probe = probes_[p];
+      if (probe.node == kNone && !count.numbers.empty()) {
+        const Probe& last = probes_[count.numbers.back()];
+        // The bound of an extent depends on the symbol, and nothing else does.
+        if (last.node != kNone &&
+            same_ratio(number, bound_of(probe.graph, last.node), count.factor, last.size))
+          continue;
+      }
+      if (!same_ratio(number, probe.other, count.factor, probe.size)) return std::nullopt;
+      count.numbers.push_back(static_cast<uint32_t>(p));
+      sizes *= probe.size;
+    }
+    if (count.numbers.empty() || count.factor % sizes) return std::nullopt;
+    count.factor /= sizes;
+    return count;
+  }
+  Value value_of(const Count& count, const Type& type) {
+    Value product = b_.scalar_int(kI64, count.factor);
+    for (uint32_t p : count.numbers) product = b_.times(product, lengths_.of({p, 1, 0}));
+    return b_.reshape(b_.cast(product, type.dtype), type.shape);
   }
   [[noreturn]] void refuse(size_t p, const std::string& why) const {
     throw Refusal(p, probes_[p].who, why);
@@ -245,9 +325,14 @@ class Padder {
   }
 
   Value mapped(const Family& family, Value v, std::vector<Value>& now) {
-    if (v && !now[v.id] && (*family.base)[v].space == Space::constant)
-      now[v.id] = b_.graph.constant(family.base->type(v), (*family.base)[v].data);
-    return v ? now[v.id] : Value{};
+    if (!v || now[v.id] || (*family.base)[v].space != Space::constant)
+      return v ? now[v.id] : Value{};
+    const Type& type = family.base->type(v);
+    const ValueInfo& info = (*family.base)[v];
+    const bool same = std::ranges::all_of(
+        family.others, [&](const Graph* other) { return same_content(info, (*other)[v]); });
+    now[v.id] = same ? b_.graph.constant(type, info.data) : value_of(*count_of(family, v), type);
+    return now[v.id];
   }
 
   void write_node(const Family& family, NodeId id, std::vector<Value>& now) {
@@ -314,7 +399,7 @@ class Padder {
     for (uint32_t k = 0; k < positions.operands.size(); ++k)
       if (positions.operands[k]) positions.operands[k] = {k};
     std::vector<Padded::Operand> replaced = operands;
-    Padded view(b_, lengths_, replaced, types, results, made);
+    Padded view(b_, lengths_, replaced, types, results, made, gradients_);
     if (!node.op->padded(view, positions)) {
       why = view.why();
       return false;
@@ -336,41 +421,68 @@ class Padder {
 
   // ---- functions
 
-  // The function of a node, which gets the numbers as further inputs, behind the others. kept: how
-  // many inputs come back as outputs where `trip` has gone beyond its length.
-  struct Trips {
-    Length length{};
-    size_t kept = 0, before = 0;  // inputs before the one that tells the trip
-  };
-  FunctionAttr function_of(const Family& family, const Trips& trips) const {
+  // A function of a node, which gets the numbers as further inputs, behind the others.
+  FunctionAttr function_of(const Family& family) const {
     const Graph& base = *family.base;
     Graph to;
     to.name = base.name;
-    std::vector<Value> now(base.value_count()), numbers;
-    Value trip;
-    for (size_t k = 0; k <= base.inputs().size(); ++k) {
-      if (trips.length && k == trips.before) trip = to.input(free_name(base, "trip"), {kI64, {}});
-      if (k == base.inputs().size()) break;
-      const Value v = base.inputs()[k];
-      now[v.id] = to.input(base[v].name, base.type(v));
-    }
-    for (size_t p = 0; p < probes_.size(); ++p)
-      numbers.push_back(
-          lengths_.numbers()[p] ? to.input(free_name(to, cat("length ", p)), {kI64, {}}) : Value{});
+    std::vector<Value> now(base.value_count());
+    for (Value v : base.inputs()) now[v.id] = to.input(base[v].name, base.type(v));
     Builder b(to, b_.provenance);
-    Padder inside(probes_, b, numbers);
+    Padder inside(probes_, b, number_inputs(to), gradients_);
     inside.write(family, now);
-    b.provenance = b_.provenance;
-    const Value goes = trip ? b.compare("lt", trip, inside.lengths_.of(trips.length)) : Value{};
-    for (size_t k = 0; k < base.outputs().size(); ++k) {
-      Value y = inside.mapped(family, base.outputs()[k].value, now);
-      if (goes && k < trips.kept) y = b.where(goes, y, now[base.inputs()[k].id]);
-      to.output(base.outputs()[k].name, y);
-    }
+    for (const Output& o : base.outputs()) to.output(o.name, inside.mapped(family, o.value, now));
     return std::make_shared<const Graph>(std::move(to));
   }
+  // Inputs for the numbers that there are.
+  std::vector<Value> number_inputs(Graph& to) const {
+    std::vector<Value> inputs;
+    for (size_t p = 0; p < probes_.size(); ++p)
+      inputs.push_back(
+          lengths_.numbers()[p] ? to.input(free_name(to, cat("length ", p)), {kI64, {}}) : Value{});
+    return inputs;
+  }
 
-  // Trips beyond the length leave what is carried as it is.
+  // The function of a trip that runs `body` only where the trip counts: else what is carried comes
+  // back, and the other results are zeros. So nothing fails there, and no gradient comes from there.
+  // An input behind carry and slices tells the trip.
+  FunctionAttr counted_trip(const FunctionAttr& body, const Control& control,
+                            const Length& length) const {
+    Graph to, otherwise;
+    to.name = otherwise.name = body->name;
+    Builder b(to, b_.provenance), other(otherwise, b_.provenance);
+    Control choice{.kind = Control::Kind::branch};
+    const size_t behind = control.carry.size() + control.xs.size(), all = body->inputs().size();
+    std::vector<Value> kept;
+    Value trip;
+    for (size_t k = 0; k < all; ++k) {
+      const ValueInfo& info = (*body)[body->inputs()[k]];
+      if (k == behind) trip = to.input(free_name(*body, "trip"), {kI64, {}});
+      choice.captured.push_back(to.input(info.name, info.type));
+      kept.push_back(otherwise.input(info.name, info.type));
+    }
+    std::vector<Value> numbers = number_values(choice.captured);
+    LengthValues lengths(b, std::move(numbers), 0);
+    choice.cond = b.compare("lt", trip, lengths.of(length));
+    const size_t count = body->outputs().size();
+    for (size_t k = 0; k < count; ++k)
+      otherwise.output(
+          body->outputs()[k].name,
+          k < control.carry.size() ? kept[k] : other.zeros(body->type(body->outputs()[k].value)));
+    choice.functions = {body, std::make_shared<const Graph>(std::move(otherwise))};
+    const Results results = add_control(b, choice, count);
+    for (size_t k = 0; k < count; ++k) to.output(body->outputs()[k].name, results[k]);
+    return std::make_shared<const Graph>(std::move(to));
+  }
+  // The numbers among the inputs of a function: the last ones.
+  std::vector<Value> number_values(std::span<const Value> inputs) const {
+    std::vector<Value> numbers(probes_.size());
+    size_t next = inputs.size();
+    for (size_t p = probes_.size(); p-- > 0;)
+      if (lengths_.numbers()[p]) numbers[p] = inputs[--next];
+    return numbers;
+  }
+
   void write_control(const Family& family, NodeId id, std::vector<Value>& now,
                      std::vector<Value>& made) {
     const NodeInfo& node = (*family.base)[id];
@@ -378,22 +490,21 @@ class Padder {
     std::vector<Control> others;
     for (size_t p = 0; p < family.others.size(); ++p)
       others.push_back(control_of(*family.others[p], (*family.others[p])[id]));
-    Trips trips;
-    if (!control.xs.empty()) {
-      trips = {lengths_of(family, control.xs[0])[0], control.carry.size(),
-               control.carry.size() + control.xs.size()};
-    }
+    const Length trips = control.xs.empty() ? Length{} : lengths_of(family, control.xs[0])[0];
     if (control.cond) control.cond = mapped(family, control.cond, now);
     for (auto* values : {&control.carry, &control.xs, &control.captured})
       for (Value& v : *values) v = mapped(family, v, now);
-    if (trips.length) control.xs.push_back(b_.iota({control.trips}, 0, kI64));
     for (Value number : lengths_.numbers())
       if (number) control.captured.push_back(number);
     for (size_t f = 0; f < control.functions.size(); ++f) {
       const FunctionAttr function = control.functions[f];
       Family alike{function.get(), {}};
       for (const Control& other : others) alike.others.push_back(other.functions[f].get());
-      control.functions[f] = function_of(alike, trips);
+      control.functions[f] = function_of(alike);
+    }
+    if (trips) {
+      control.functions[0] = counted_trip(control.functions[0], control, trips);
+      control.xs.push_back(b_.iota({control.trips}, 0, kI64));
     }
     const Results results = add_control(b_, control, node.outputs.size());
     for (size_t k = 0; k < made.size(); ++k)
@@ -460,6 +571,7 @@ class Padder {
 
   const std::vector<Probe>& probes_;
   Builder& b_;
+  bool gradients_;
   LengthValues lengths_;
   int depth_ = 0;
 };
@@ -501,7 +613,9 @@ PaddedGraph pad_to_buckets(const Graph& graph, const Sizes& sizes,
   std::vector<Value> now(base.value_count());
   for (const auto* named : {&base.inputs(), &base.weights(), &base.states()})
     for (Value v : *named) now[v.id] = rewriter.map(v);
-  Padder padder(probes, b, std::move(numbers));
+  bool gradients = false;  // all requests but those were expanded
+  for (NodeId n = 0; n < base.node_count(); ++n) gradients |= base[n].op->meta();
+  Padder padder(probes, b, std::move(numbers), gradients);
   padder.write(family, now);
   for (const Output& o : base.outputs()) out.outputs.push_back(padder.lengths_of(family, o.value));
   for (uint32_t v = 0; v < base.value_count(); ++v)

@@ -32,8 +32,11 @@ bool has_extents(const Graph& graph);
 
 // Binds `graph` to `sizes` and makes its results right for all numbers of the symbols in `padded`
 // from 1 to the size, and for all extents. The elements of an input behind its number must be copies
-// of the last one before them, along each padded axis. In an output, what is behind the number or the
-// extent has no meaning.
+// of the last one before them, along each padded axis: then no op fails on them that would not fail
+// on that one. In an output, what is behind the number or the extent has no meaning.
+//
+// Requests for gradients stay: padding has no part in what is differentiated. Constants that count
+// elements, as the divisor of a mean, become numbers of the run.
 //
 // What depends on a symbol or an extent is found by comparison: the graph is made once more for each
 // of them, with another size. Where a length differs, the axis is padded. Ops say by a rule of their
