@@ -232,6 +232,17 @@ const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::str
 
 bool is_flat(UnaryKind kind) { return kind == UnaryKind::sign || is_rounding(kind); }
 
+void want_act(const Infer& i, std::string_view act, double alpha, double beta) {
+  if (act == "none") {
+    if (!is_unset(alpha) || !is_unset(beta))
+      i.fail(Code::invalid_argument, "attribute act_alpha or act_beta: given without an act");
+    return;
+  }
+  const UnaryInfo& info = want_activation(i, "act", act, alpha, beta, "act_");
+  if (info.kind == UnaryKind::is_nan || info.kind == UnaryKind::is_inf)
+    i.fail(Code::invalid_argument, "attribute act: ", act, " gives bool");
+}
+
 bool is_rounding(UnaryKind kind) {
   using enum UnaryKind;
   return kind == floor || kind == ceil || kind == trunc || kind == round;

@@ -43,6 +43,9 @@ Activation activation(std::string_view kind, double alpha = TENON_UNSET, double 
 const UnaryInfo& want_activation(const Infer& i, std::string_view attr, std::string_view kind,
                                  double alpha, double beta, std::string_view prefix = "");
 
+// The attributes act, act_alpha and act_beta of a composite: "none", or any kind that gives a float.
+void want_act(const Infer& i, std::string_view act, double alpha, double beta);
+
 bool is_rounding(UnaryKind kind);  // floor ceil trunc round
 bool is_flat(UnaryKind kind);      // the rounding kinds and sign: the slope is zero
 

@@ -254,13 +254,7 @@ Type linear_type(const Infer& i, const op::linear& n, std::string_view name_b,
 void linear_shape(Infer& i, const op::linear& n) {
   i.want_float(n.a, "a");
   const Type y = linear_type(i, n, "b", "bias");
-  if (n.act != "none") {
-    const UnaryInfo& info = want_activation(i, "act", n.act, n.act_alpha, n.act_beta, "act_");
-    if (info.kind == UnaryKind::is_nan || info.kind == UnaryKind::is_inf)
-      i.fail(Code::invalid_argument, "attribute act: ", n.act, " gives bool");
-  } else if (!is_unset(n.act_alpha) || !is_unset(n.act_beta)) {
-    i.fail(Code::invalid_argument, "attribute act_alpha or act_beta: given without an act");
-  }
+  want_act(i, n.act, n.act_alpha, n.act_beta);
   i.want_dtype(n.residual, "residual", y.dtype);
   i.want_shape(n.residual, "residual", y.shape);
   i.out(0, y);

@@ -712,6 +712,49 @@
     return add(rest, provenance);
   }
 
+  // .stride .pads .dilation .groups .act .act_alpha .act_beta .bias .residual .want_pre_act
+  Node conv(Value x, Value w, op::conv rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .stride .pads .dilation .groups .output_padding .bias
+  Node conv_transpose(Value x, Value w, op::conv_transpose rest = {},
+                      std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .stride .pads .dilation .groups .size
+  Node conv_backward_input(Value dy, Value w, op::conv_backward_input rest = {},
+                           std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .stride .pads .dilation .groups .kernel
+  Node conv_backward_weight(Value dy, Value x, op::conv_backward_weight rest = {},
+                            std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .layout
+  Node im2col(Value x, op::im2col rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .kernel .stride .pads .dilation .layout .size
+  Node col2im(Value columns, op::col2im rest = {}, std::string_view provenance = {}) {
+    rest.columns = columns;
+    return add(rest, provenance);
+  }
+
   // .momentum .dampening .nesterov .weight_decay .step .momentum_buf .grad_scale .apply
   // .want_momentum_buf_out
   Node sgd(Value w, Value g, Value lr, op::sgd rest = {}, std::string_view provenance = {}) {

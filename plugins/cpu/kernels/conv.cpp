@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conv family: which way a node is computed. Products for many channels per group, planes for
+// few, a plain product where the window is the whole image.
+#include "conv.hpp"
+
+#include <algorithm>
+
+#include "../kernels.hpp"
+#include "../parallel.hpp"
+#include "gemm.hpp"
+#include "matmul.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Value;
+
+void check_float(const Value& v, std::string_view operand) {
+  if (!is_float(v.type().dtype)) throw sdk::Refusal::dtype(operand, v.type().dtype);
+}
+
+// Products fill their panels of rows only with many channels, and pack columns that few channels
+// use: below, planes are faster.
+constexpr int64_t kFewFilters = 8;
+bool takes_planes(const TapConv& t) {
+  return t.m <= kFewFilters && t.depth() <= 512 && t.axes[2].out >= 4;
+}
+
+// One of the sums over taps that make a node.
+struct Part {
+  bool planes;
+  ConvPlanes by_planes;
+  ConvProduct by_product;
+  uint64_t packed;  // where its packed weights begin
+  uint64_t scratch() const { return planes ? by_planes.scratch() : by_product.scratch(); }
+};
+
+// y of x (operand `from`) and w. Weights that no run changes are packed once.
+Kernel sums_over_taps(std::vector<TapConv> convs, const Value& from, const Value& w,
+                      tenon_dtype dtype, const ConvEnds& ends) {
+  const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), takes_planes);
+  Kernel kernel;
+  std::vector<Part> parts;
+  std::string layout;
+  uint64_t bytes = 0;
+  double flops = 0;
+  for (const TapConv& t : convs) {
+    flops += 2.0 * static_cast<double>(t.batch * t.groups * t.m) *
+             static_cast<double>(t.windows()) * static_cast<double>(t.depth());
+    Part part{.planes = takes_planes(t), .by_planes = {}, .by_product = {}, .packed = bytes};
+    if (part.planes) {
+      part.by_planes = ConvPlanes(t, dtype);
+    } else {
+      part.by_product = ConvProduct(t, dtype, packs);
+      layout += part.by_product.packed_layout() + ";";
+      bytes += part.by_product.packed_bytes();
+    }
+    kernel.scratch = std::max(kernel.scratch, part.scratch());
+    parts.push_back(std::move(part));
+  }
+  if (packs && bytes > 0)
+    kernel.derived.push_back({w.position(), layout, bytes, [parts](const void* dense, void* to) {
+                                for (const Part& p : parts)
+                                  p.by_product.pack(dense, static_cast<char*>(to) + p.packed);
+                              }});
+  kernel.cost = flops / 1e11;
+  kernel.run = [parts = std::move(parts), x = from.position(), weights = w.position(), packs,
+                ends](const Call& c) {
+    for (const Part& p : parts) {
+      if (p.planes) {
+        p.by_planes.run(c, c.inputs[x], c.inputs[weights], c.outputs[0], ends);
+      } else {
+        p.by_product.run(c, c.inputs[x], c.in<char>(weights) + (packs ? p.packed : 0), c.outputs[0],
+                         ends);
+      }
+    }
+  };
+  return kernel;
+}
+
+// The dims of a filter.
+std::span<const int64_t> kernel_of(const sdk::Type& w) { return w.shape().subspan(2); }
+
+// Each window is a whole image: y is x [n, depth] times the filters [m, depth].
+bool is_one_product(const ConvGeometry& g) {
+  if (g.groups != 1 || g.windows() != 1) return false;
+  return std::all_of(g.axes.begin(), g.axes.end(), [](const ConvGeometry::Axis& a) {
+    return a.kernel == a.in && a.before == 0 && a.dilation == 1;
+  });
+}
+
+Kernel whole_images(const ConvGeometry& g, tenon_dtype dtype, const ConvEnds& ends) {
+  const int64_t depth = g.c * g.pixels();
+  Epilogue epilogue{};
+  epilogue.sum = gemm_sum_dtype(dtype), epilogue.y = dtype, epilogue.n = g.m;
+  epilogue.bias = ends.bias, epilogue.bias_dtype = ends.bias_dtype, epilogue.act = ends.act;
+  epilogue.residual = ends.residual, epilogue.pre_act = ends.pre_act;
+  const Gemm gemm(g.n, g.m, depth, {dtype, depth, 1}, {dtype, 1, depth}, epilogue.plain());
+  Kernel kernel;
+  kernel.scratch = gemm.scratch();
+  kernel.cost = gemm.flops() / 1e11;
+  kernel.run = [=](const Call& c) {
+    const auto sink = [&](const GemmBlock& block) { epilogue.run(c, block, 0); };
+    const auto nothing = [](const GemmBlock&) {};
+    gemm.run(c.inputs[0], c.inputs[1], c.outputs[0], c.scratch,
+             epilogue.plain() ? GemmSink(nothing) : GemmSink(sink), false);
+  };
+  return kernel;
+}
+
+Kernel make_conv(const sdk::op::conv& n, const Node& node) {
+  check_float(n.x, "x");
+  const sdk::Type &x = n.x.type(), &w = n.w.type();
+  const sdk::Type& y = (node.out(0) ? node.out(0) : node.out(1)).type();
+  ConvEnds ends;
+  if (n.bias) ends.bias = n.bias.position(), ends.bias_dtype = n.bias.type().dtype;
+  ends.residual = n.residual.position();
+  if (n.want_pre_act) ends.pre_act = node.out(1).position();
+  if (n.act != "none") ends.act = make_activation(n.act, n.act_alpha, n.act_beta);
+  const ConvGeometry g = conv_geometry(n, x.shape(), kernel_of(w), y.shape(), n.groups);
+  if (is_one_product(g) && !n.residual) return whole_images(g, x.dtype, ends);
+  return sums_over_taps({g.forward()}, n.x, n.w, x.dtype, ends);
+}
+
+Kernel make_conv_backward_input(const sdk::op::conv_backward_input& n, const Node& node) {
+  check_float(n.dy, "dy");
+  const sdk::Type& dx = node.out(0).type();
+  const ConvGeometry g =
+      conv_geometry(n, dx.shape(), kernel_of(n.w.type()), n.dy.type().shape(), n.groups);
+  return sums_over_taps(g.transposed(), n.dy, n.w, dx.dtype, {});
+}
+
+Kernel make_conv_transpose(const sdk::op::conv_transpose& n, const Node& node) {
+  check_float(n.x, "x");
+  const sdk::Type& y = node.out(0).type();
+  ConvEnds ends;
+  if (n.bias) ends.bias = n.bias.position(), ends.bias_dtype = n.bias.type().dtype;
+  const ConvGeometry g =
+      conv_geometry(n, y.shape(), kernel_of(n.w.type()), n.x.type().shape(), n.groups);
+  return sums_over_taps(g.transposed(), n.x, n.w, y.dtype, ends);
+}
+
+Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const Node& node) {
+  check_float(n.x, "x");
+  const sdk::Type &x = n.x.type(), &dw = node.out(0).type();
+  const TapConv t =
+      conv_geometry(n, x.shape(), kernel_of(dw), n.dy.type().shape(), n.groups).forward();
+  // Planes run one group at a time.
+  if (t.m <= kFewFilters && t.depth() <= 64 && t.groups >= 4 && t.axes[2].out >= 4) {
+    const ConvPlanes planes(t, x.dtype);
+    return {.run =
+                [=, dy = n.dy.position(), in = n.x.position()](const Call& c) {
+                  planes.run_weight(c.inputs[dy], c.inputs[in], c.outputs[0], c.scratch);
+                },
+            .scratch = planes.weight_scratch()};
+  }
+  const ConvWeight products(t, x.dtype);
+  return {.run =
+              [=, dy = n.dy.position(), in = n.x.position()](const Call& c) {
+                products.run(c.inputs[dy], c.inputs[in], c.outputs[0], c.scratch);
+              },
+          .scratch = products.scratch()};
+}
+
+constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::conv, make_conv>(),
+    sdk::row<sdk::op::conv_transpose, make_conv_transpose>(),
+    sdk::row<sdk::op::conv_backward_input, make_conv_backward_input>(),
+    sdk::row<sdk::op::conv_backward_weight, make_conv_backward_weight>(),
+    sdk::row<sdk::op::im2col, make_im2col>(),
+    sdk::row<sdk::op::col2im, make_col2im>(),
+};
+
+}  // namespace
+
+std::span<const sdk::Row> conv_rows() { return kRows; }
+
+}  // namespace tenon::cpu
