@@ -22,61 +22,67 @@ void check_float(const Value& v, std::string_view operand) {
   if (!is_float(v.type().dtype)) throw sdk::Refusal::dtype(operand, v.type().dtype);
 }
 
-// Products fill their panels of rows only with many channels, and pack columns that few channels
-// use: below, planes are faster.
-constexpr int64_t kFewFilters = 8;
-bool takes_planes(const TapConv& t) {
-  return t.m <= kFewFilters && t.depth() <= 512 && t.axes[2].out >= 4;
-}
+// A sum over taps, in the way that suits it: few channels in registers, single pixels by a matrix
+// product, else register tiles over padded copies.
+struct Sums {
+  Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at) : packed(packed_at) {
+    if (takes_planes(t)) {
+      planes.emplace(t, dtype);
+    } else if (t.pointwise()) {
+      product.emplace(t, dtype, packs);
+    } else {
+      tiles.emplace(t, dtype, packs);
+    }
+  }
+  // Tiles fill their panels of rows only with many channels.
+  static bool takes_planes(const TapConv& t) {
+    constexpr int64_t kFewFilters = 8;
+    return t.m <= kFewFilters && t.depth() <= 512 && t.windows() >= 16;
+  }
+  uint64_t scratch() const {
+    return planes ? planes->scratch() : product ? product->scratch() : tiles->scratch();
+  }
+  const PackedTaps& weights() const { return product ? product->weights() : tiles->weights(); }
+  void run(const Call& c, int x, int w, bool packs, const ConvEnds& ends) const {
+    const void* const weights = c.in<char>(w) + (packs ? packed : 0);
+    if (planes) return planes->run(c, c.inputs[x], weights, ends);
+    if (product) return product->run(c, c.inputs[x], weights, c.outputs[0], ends);
+    tiles->run(c, c.inputs[x], weights, ends);
+  }
 
-// One of the sums over taps that make a node.
-struct Part {
-  bool planes;
-  ConvPlanes by_planes;
-  ConvProduct by_product;
   uint64_t packed;  // where its packed weights begin
-  uint64_t scratch() const { return planes ? by_planes.scratch() : by_product.scratch(); }
+  std::optional<ConvPlanes> planes{};
+  std::optional<ConvProduct> product{};
+  std::optional<ConvTiles> tiles{};
 };
 
 // y of x (operand `from`) and w. Weights that no run changes are packed once.
-Kernel sums_over_taps(std::vector<TapConv> convs, const Value& from, const Value& w,
+Kernel sums_over_taps(const std::vector<TapConv>& convs, const Value& from, const Value& w,
                       tenon_dtype dtype, const ConvEnds& ends) {
-  const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), takes_planes);
+  const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), Sums::takes_planes);
   Kernel kernel;
-  std::vector<Part> parts;
+  std::vector<Sums> parts;
   std::string layout;
   uint64_t bytes = 0;
   double flops = 0;
   for (const TapConv& t : convs) {
     flops += 2.0 * static_cast<double>(t.batch * t.groups * t.m) *
              static_cast<double>(t.windows()) * static_cast<double>(t.depth());
-    Part part{.planes = takes_planes(t), .by_planes = {}, .by_product = {}, .packed = bytes};
-    if (part.planes) {
-      part.by_planes = ConvPlanes(t, dtype);
-    } else {
-      part.by_product = ConvProduct(t, dtype, packs);
-      layout += part.by_product.packed_layout() + ";";
-      bytes += part.by_product.packed_bytes();
-    }
+    const Sums& part = parts.emplace_back(t, dtype, packs, bytes);
     kernel.scratch = std::max(kernel.scratch, part.scratch());
-    parts.push_back(std::move(part));
+    if (!packs) continue;
+    layout += part.weights().layout() + ";";
+    bytes += part.weights().bytes();
   }
-  if (packs && bytes > 0)
+  if (bytes > 0)
     kernel.derived.push_back({w.position(), layout, bytes, [parts](const void* dense, void* to) {
-                                for (const Part& p : parts)
-                                  p.by_product.pack(dense, static_cast<char*>(to) + p.packed);
+                                for (const Sums& p : parts)
+                                  p.weights().pack(dense, static_cast<char*>(to) + p.packed);
                               }});
   kernel.cost = flops / 1e11;
-  kernel.run = [parts = std::move(parts), x = from.position(), weights = w.position(), packs,
-                ends](const Call& c) {
-    for (const Part& p : parts) {
-      if (p.planes) {
-        p.by_planes.run(c, c.inputs[x], c.inputs[weights], c.outputs[0], ends);
-      } else {
-        p.by_product.run(c, c.inputs[x], c.in<char>(weights) + (packs ? p.packed : 0), c.outputs[0],
-                         ends);
-      }
-    }
+  kernel.run = [parts = std::move(parts), x = from.position(), weights = w.position(),
+                packs = bytes > 0, ends](const Call& c) {
+    for (const Sums& p : parts) p.run(c, x, weights, packs, ends);
   };
   return kernel;
 }
@@ -148,14 +154,14 @@ Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const N
   const sdk::Type &x = n.x.type(), &dw = node.out(0).type();
   const TapConv t =
       conv_geometry(n, x.shape(), kernel_of(dw), n.dy.type().shape(), n.groups).forward();
-  // Planes run one group at a time.
-  if (t.m <= kFewFilters && t.depth() <= 64 && t.groups >= 4 && t.axes[2].out >= 4) {
+  // Few channels run one group at a time.
+  if (Sums::takes_planes(t) && t.depth() <= 64 && t.groups >= 4) {
     const ConvPlanes planes(t, x.dtype);
     return {.run =
                 [=, dy = n.dy.position(), in = n.x.position()](const Call& c) {
                   planes.run_weight(c.inputs[dy], c.inputs[in], c.outputs[0], c.scratch);
                 },
-            .scratch = planes.weight_scratch()};
+            .scratch = planes.scratch()};
   }
   const ConvWeight products(t, x.dtype);
   return {.run =

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,11 @@ struct ConvEnds {
   tenon_dtype bias_dtype = TENON_DTYPE_NONE;
   std::optional<Activation> act;
 
+  // Finishes a band of windows of a channel: rows of sums, `pitch` apart. first: the first window,
+  // (o0, o1, 0). plane: of y.
+  void run_rows(const sdk::Call& call, const TapConv& conv, tenon_dtype dtype, void* sums,
+                int64_t pitch, int64_t rows, int64_t plane, int64_t channel, int64_t o0,
+                int64_t o1) const;
   // Finishes `count` sums of one channel. at: the element of y, with the stride `step`.
   void run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* sums, int64_t channel,
            int64_t at, int64_t step, int64_t count) const;
@@ -90,79 +96,98 @@ struct ConvEnds {
 void conv_line(const TapConv& conv, int64_t tap, const void* plane, int64_t first, int64_t count,
                int64_t size, void* line);
 
-// By matrix products: the weights times the matrix of columns, of which each piece of work packs
-// its part.
+// Packed weights: for each group, parts of `steps` steps; in a part, panels of rows follow each
+// other.
+class PackedTaps {
+ public:
+  PackedTaps() = default;
+  PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t most_steps);
+  std::string layout() const;
+  uint64_t bytes() const;
+  void pack(const void* w, void* packed) const;
+  int64_t row_panel() const { return row_panel_; }
+  int64_t steps() const { return steps_; }
+  // The panels of a group from `row` on, at the part that starts at `step`.
+  const char* at(const void* packed, int64_t group, int64_t row, int64_t step) const;
+
+ private:
+  template <class T>
+  void pack_panel(const T* w, int64_t group, int64_t row, char* packed) const;
+
+  TapConv conv_;
+  tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
+  int64_t row_panel_ = 1, steps_ = 1;
+};
+
+// For windows of one pixel each: the weights times x, of which each piece of work packs its part.
 class ConvProduct {
  public:
   ConvProduct() = default;
-  // weights_packed: run() takes the packed_bytes() that pack() wrote, instead of w.
+  // weights_packed: run() takes what weights().pack() wrote, instead of w.
   ConvProduct(TapConv conv, tenon_dtype dtype, bool weights_packed);
-  std::string packed_layout() const;
-  uint64_t packed_bytes() const;
-  void pack(const void* w, void* packed) const;
+  const PackedTaps& weights() const { return weights_; }
   uint64_t scratch() const { return shared_ + slots_ * slot_; }
   void run(const sdk::Call& call, const void* x, const void* w, void* y,
            const ConvEnds& ends) const;
 
  private:
   struct Task;
-  void pack_panel(const void* w, int64_t group, int64_t row, char* packed) const;
-  void pack_columns(const char* x, int64_t step, int64_t steps, int64_t first, int64_t count,
-                    char* line, char* packed) const;
   void finish(const sdk::Call& call, const Task& task, char* sums, int64_t ld,
               const ConvEnds& ends) const;
-  void scatter(const sdk::Call& call, const Task& task, int64_t row, char* sums,
-               const ConvEnds& ends) const;
 
   TapConv conv_;
+  PackedTaps weights_;
   tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
   bool weights_packed_ = false;
-  int64_t row_panel_ = 1, col_panel_ = 1, steps_ = 1;
+  int64_t col_panel_ = 1;
   int64_t rows_ = 1, cols_ = 1, row_blocks_ = 1, col_blocks_ = 1;  // of a piece of work
   int slots_ = 1;
-  uint64_t shared_ = 0, slot_ = 0, sums_ = 0, lines_ = 0;
+  uint64_t shared_ = 0, slot_ = 0, sums_ = 0;
 };
 
-// Without products: each row of windows from shifted rows of a padded copy of x. For few channels
-// per group.
+class PaddedTaps;  // conv_padded.hpp
+
+// For windows of several taps: the weights times shifted ranges of a padded copy of x. A piece of
+// work is a band of windows by a block of rows, the channels of y.
+class ConvTiles {
+ public:
+  ConvTiles() = default;
+  ConvTiles(TapConv conv, tenon_dtype dtype, bool weights_packed);
+  const PackedTaps& weights() const { return weights_; }
+  uint64_t scratch() const { return shared_ + slots_ * slot_; }
+  void run(const sdk::Call& call, const void* x, const void* w, const ConvEnds& ends) const;
+
+ private:
+  TapConv conv_;
+  PackedTaps weights_;
+  std::shared_ptr<const PaddedTaps> padded_;
+  tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
+  bool weights_packed_ = false;
+  int64_t rows_ = 1, row_blocks_ = 1, ld_ = 1;
+  int slots_ = 1;
+  uint64_t shared_ = 0, slot_ = 0;
+};
+
+// The same for few channels per group: the weights stay in registers, one filter or a few.
 class ConvPlanes {
  public:
   ConvPlanes() = default;
   ConvPlanes(TapConv conv, tenon_dtype dtype);
   uint64_t scratch() const { return slots_ * slot_; }
-  void run(const sdk::Call& call, const void* x, const void* w, void* y,
-           const ConvEnds& ends) const;
+  void run(const sdk::Call& call, const void* x, const void* w, const ConvEnds& ends) const;
   // dw [groups·m, c, taps] of y [n, groups·m, windows]. For a forward convolution.
   void run_weight(const void* y, const void* x, void* dw, void* scratch) const;
-  uint64_t weight_scratch() const;
 
  private:
-  struct Band {
-    int64_t first, count;  // windows along band_axis_
-  };
-  Band band(int64_t k) const;
-  int64_t rows_of(const Band& band) const {
-    return band_axis_ == 1 ? band.count : conv_.axes[1].out;
-  }
-  int64_t slices_of(const Band& band) const {
-    return band_axis_ == 0 ? band.count : conv_.axes[0].out;
-  }
-  void fill(const char* x, const Band& band, char* padded) const;
-  void pack_weights(const void* w, int64_t group, char* to) const;
-  void run_piece(const sdk::Call& call, const char* x, const void* w, int64_t piece, char* y,
+  void run_piece(const sdk::Call& call, const char* x, const void* w, int64_t piece,
                  const ConvEnds& ends, char* own) const;
 
   TapConv conv_;
+  std::shared_ptr<const PaddedTaps> padded_;
   tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
-  int64_t band_axis_ = 1, band_ = 1, bands_ = 1;  // windows along an axis that share a padded copy
-  // The padded copy of a channel: slices of rows. A row has a phase for each position of a window's
-  // step: what a tap reads of all windows is contiguous.
-  std::array<int64_t, kConvAxes> least_{};                    // the least tap
-  std::array<int64_t, kConvAxes> reach_{};                    // the greatest tap above the least
-  int64_t phase_ = 0, row_ = 0, slice_rows_ = 0, plane_ = 0;  // elements; rows per slice
-  std::vector<int64_t> offsets_;                              // by (c, t)
+  int64_t ld_ = 1;
   int slots_ = 1;
-  uint64_t slot_ = 0, padded_ = 0, weights_ = 0, sums_ = 0;
+  uint64_t slot_ = 0, weights_ = 0, sums_ = 0;
 };
 
 // The gradient of the weights by products over all windows of all images.
@@ -188,6 +213,23 @@ class ConvWeight {
   int slots_ = 1;
   uint64_t shared_ = 0, slot_ = 0, lines_ = 0;
 };
+
+// ---- kernels of conv_tiles.cpp
+
+// c[m x n] = (add: +=) a·b of packed panels of a, one after the other, and b in the accumulation
+// type: row k of b starts at b + offsets[k]. Whole vectors are read and written: up to a panel of
+// columns beyond n.
+struct TapTiles {
+  tenon_dtype sum;
+  bool add;
+  int64_t m, n, steps;
+  const void* a;
+  const void* b;
+  const int64_t* offsets;
+  void* c;
+  int64_t ldc;
+};
+void tap_tiles(const TapTiles& tiles);
 
 // ---- kernels of conv_planes_simd.cpp. x has the accumulation type; a row of windows starts x_pitch
 // elements behind the one before it; term k of window j is x[offsets[k] + j].
@@ -218,6 +260,10 @@ struct PlaneDots {
   void* dots;
 };
 void plane_dots(const PlaneDots& p);
+
+// to[j] = x[2 * j]
+void copy_every_second(const float* x, float* to, int64_t count);
+void copy_every_second(const double* x, double* to, int64_t count);
 
 // sums[j] += value
 void add_value(tenon_dtype sum, void* sums, double value, int64_t count);

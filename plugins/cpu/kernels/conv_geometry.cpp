@@ -5,6 +5,7 @@
 
 #include "conv.hpp"
 #include "epilogue.hpp"
+#include "gemm.hpp"
 
 namespace tenon::cpu {
 
@@ -219,6 +220,24 @@ void ConvEnds::run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* 
   if (size == 4)
     return scattered(static_cast<float*>(sums), reinterpret_cast<float*>(to), step, count);
   scattered(static_cast<double*>(sums), reinterpret_cast<double*>(to), step, count);
+}
+
+void ConvEnds::run_rows(const sdk::Call& call, const TapConv& conv, tenon_dtype dtype, void* sums,
+                        int64_t pitch, int64_t rows, int64_t plane, int64_t channel, int64_t o0,
+                        int64_t o1) const {
+  const tenon_dtype sum = gemm_sum_dtype(dtype);
+  const int64_t width = conv.axes[2].out, size = element_bytes(sum);
+  const int64_t at =
+      plane * conv.y_plane + conv.y_origin + o0 * conv.y_pitch[0] + o1 * conv.y_pitch[1];
+  char* const first = static_cast<char*>(sums);
+  if (conv.dense()) {
+    for (int64_t r = 1; r < rows && pitch != width; ++r)
+      std::memmove(first + r * width * size, first + r * pitch * size, width * size);
+    return run(call, sum, dtype, sums, channel, at, 1, rows * width);
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    run(call, sum, dtype, first + r * pitch * size, channel, at + r * conv.y_pitch[1],
+        conv.y_pitch[2], width);
 }
 
 }  // namespace tenon::cpu

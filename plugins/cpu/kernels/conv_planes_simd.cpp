@@ -52,6 +52,10 @@ void filters_sums(const PlaneSums& p, const T* w, T* sums) {
     int64_t j = 0;
     for (; j + kVectors * lanes <= p.count; j += kVectors * lanes)
       block_sums<kFilters, kVectors>(p, x + j, w, sums + j, 0);
+    if (j + 2 * lanes <= p.count) {
+      block_sums<kFilters, 2>(p, x + j, w, sums + j, 0);
+      j += 2 * lanes;
+    }
     for (; j + lanes <= p.count; j += lanes) block_sums<kFilters, 1>(p, x + j, w, sums + j, 0);
     if (j < p.count)
       block_sums<kFilters, 1>(p, x + j, w, sums + j, static_cast<size_t>(p.count - j));
@@ -114,6 +118,21 @@ void dots_of(const PlaneDots& p) {
 void Dots(const PlaneDots& p) { p.sum == TENON_DTYPE_F64 ? dots_of<double>(p) : dots_of<float>(p); }
 
 template <class T>
+void every_second(const T* x, T* to, int64_t count) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  // The last element of the second vector is read, too: it lies before the next even one.
+  for (; j + lanes < count; j += lanes)
+    hn::StoreU(hn::ConcatEven(d, hn::LoadU(d, x + 2 * j + lanes), hn::LoadU(d, x + 2 * j)), d,
+               to + j);
+  for (; j < count; ++j) to[j] = x[2 * j];
+}
+
+void EverySecondFloat(const float* x, float* to, int64_t count) { every_second(x, to, count); }
+void EverySecondDouble(const double* x, double* to, int64_t count) { every_second(x, to, count); }
+
+template <class T>
 void add_to(T* sums, T value, int64_t count) {
   const hn::ScalableTag<T> d;
   const auto more = hn::Set(d, value);
@@ -137,10 +156,18 @@ namespace tenon::cpu {
 
 HWY_EXPORT(Sums);
 HWY_EXPORT(Dots);
+HWY_EXPORT(EverySecondFloat);
+HWY_EXPORT(EverySecondDouble);
 HWY_EXPORT(AddValue);
 
 void plane_sums(const PlaneSums& p) { HWY_DYNAMIC_DISPATCH(Sums)(p); }
 void plane_dots(const PlaneDots& p) { HWY_DYNAMIC_DISPATCH(Dots)(p); }
+void copy_every_second(const float* x, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(EverySecondFloat)(x, to, count);
+}
+void copy_every_second(const double* x, double* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(EverySecondDouble)(x, to, count);
+}
 void add_value(tenon_dtype sum, void* sums, double value, int64_t count) {
   HWY_DYNAMIC_DISPATCH(AddValue)(sum, sums, value, count);
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout of padded copies, and copying.
+#include "conv_padded.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "convert.hpp"
+#include "gemm.hpp"
+
+namespace tenon::cpu {
+namespace {
+
+// Elements that may be read behind the last window of the last plane.
+constexpr int64_t kBehind = 128;
+
+// position[k] = x[at + k * step], zero outside of x.
+template <class T, class A>
+void fill_row(const T* x, int64_t size, int64_t at, int64_t step, int64_t count, A* row) {
+  const int64_t before = at < 0 ? std::min(count, (-at + step - 1) / step) : 0;
+  const int64_t inside = at >= size ? 0 : std::min(count, (size - 1 - at) / step + 1);
+  for (int64_t k = 0; k < before; ++k) row[k] = A{};
+  if constexpr (std::is_same_v<T, A>) {
+    if (step == 1) {
+      if (inside > before)
+        std::memcpy(row + before, x + at + before, (inside - before) * sizeof(T));
+    } else if (step == 2 && inside > before) {
+      copy_every_second(x + at + 2 * before, row + before, inside - before);
+    } else {
+      for (int64_t k = before; k < inside; ++k) row[k] = x[at + k * step];
+    }
+  } else {
+    for (int64_t k = before; k < inside; ++k) row[k] = to_float(x[at + k * step]);
+  }
+  for (int64_t k = std::max(before, inside); k < count; ++k) row[k] = A{};
+}
+
+int64_t index_of(const std::vector<int64_t>& list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) - list.begin();
+}
+
+}  // namespace
+
+PaddedTaps::PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t bytes)
+    : conv_(std::move(conv)), dtype_(dtype), sum_(gemm_sum_dtype(dtype)) {
+  const auto& [a0, a1, a2] = conv_.axes;
+  const auto needs = [](const ConvAxis& a) {
+    Axis axis;
+    if (a.taps.empty()) return axis;
+    axis.least = *std::min_element(a.taps.begin(), a.taps.end());
+    for (const int64_t t : a.taps) {
+      axis.reach = std::max(axis.reach, (t - axis.least) / a.step);
+      const int64_t phase = (t - axis.least) % a.step;
+      if (index_of(axis.phases, phase) == static_cast<int64_t>(axis.phases.size()))
+        axis.phases.push_back(phase);
+    }
+    return axis;
+  };
+  rows_ = needs(a1), columns_ = needs(a2);
+  pitch_ = a2.out + columns_.reach;
+  if (a2.step == 1) {
+    const int64_t left = std::max<int64_t>(-columns_.least, 0);
+    const int64_t right = std::max<int64_t>(columns_.least + pitch_ - a2.in, 0);
+    shared_ = std::min({left, right, columns_.reach});
+    pitch_ -= shared_;
+  }
+  const int64_t planes =
+      static_cast<int64_t>(a0.taps.size() * rows_.phases.size() * columns_.phases.size());
+  const int64_t per_row = std::max<int64_t>(conv_.c * planes * pitch_ * element_bytes(sum_), 1);
+  const int64_t fitting = std::max<int64_t>(bytes / per_row - rows_.reach, 1);
+  const int64_t wanted = (columns + pitch_ - 1) / pitch_;
+  const int64_t rows =
+      std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(a1.out, 1));
+  row_bands_ = (a1.out + rows - 1) / rows;
+  band_rows_ = row_bands_ > 0 ? (a1.out + row_bands_ - 1) / row_bands_ : 1;
+  row_bands_ = (a1.out + band_rows_ - 1) / band_rows_;
+  plane_ = (band_rows_ + rows_.reach) * pitch_ + shared_;
+  channel_ = planes * plane_;
+  for (int64_t c = 0; c < conv_.c; ++c)
+    for (size_t t0 = 0; t0 < a0.taps.size(); ++t0)
+      for (const int64_t t1 : a1.taps)
+        for (const int64_t t2 : a2.taps) {
+          const int64_t d1 = t1 - rows_.least, d2 = t2 - columns_.least;
+          const int64_t plane = (static_cast<int64_t>(t0 * rows_.phases.size()) +
+                                 index_of(rows_.phases, d1 % a1.step)) *
+                                    static_cast<int64_t>(columns_.phases.size()) +
+                                index_of(columns_.phases, d2 % a2.step);
+          offsets_.push_back(c * channel_ + plane * plane_ + d1 / a1.step * pitch_ + d2 / a2.step);
+        }
+}
+
+PaddedTaps::Band PaddedTaps::band(int64_t k) const {
+  const int64_t row = k % row_bands_ * band_rows_;
+  return {k / row_bands_, row, std::min(band_rows_, conv_.axes[1].out - row)};
+}
+
+uint64_t PaddedTaps::bytes() const {
+  return static_cast<uint64_t>((conv_.c * channel_ + kBehind) * element_bytes(sum_) + 63) / 64 * 64;
+}
+
+void PaddedTaps::fill(const void* x, const Band& band, void* padded) const {
+  const auto& [a0, a1, a2] = conv_.axes;
+  const auto copy = [&]<class T, class A>(T, A) {
+    const T* channel = static_cast<const T*>(x);
+    A* plane = static_cast<A*>(padded);
+    for (int64_t c = 0; c < conv_.c; ++c, channel += conv_.pixels())
+      for (const int64_t t0 : a0.taps) {
+        const int64_t i0 = band.slice * a0.step + t0;
+        for (const int64_t p1 : rows_.phases)
+          for (const int64_t p2 : columns_.phases) {
+            A* row = plane;
+            for (int64_t r = 0; r < band.rows + rows_.reach; ++r, row += pitch_) {
+              const int64_t i1 = (band.row + r) * a1.step + rows_.least + p1;
+              if (i0 < 0 || i0 >= a0.in || i1 < 0 || i1 >= a1.in) {
+                std::fill_n(row, pitch_, A{});
+              } else {
+                fill_row(channel + (i0 * a1.in + i1) * a2.in, a2.in, columns_.least + p2, a2.step,
+                         pitch_, row);
+              }
+            }
+            std::fill_n(row, shared_, A{});
+            plane += plane_;
+          }
+      }
+  };
+  switch (dtype_) {
+    case TENON_DTYPE_F64:
+      return copy(double{}, double{});
+    case TENON_DTYPE_F16:
+      return copy(F16{}, float{});
+    case TENON_DTYPE_BF16:
+      return copy(Bf16{}, float{});
+    default:
+      return copy(float{}, float{});
+  }
+}
+
+}  // namespace tenon::cpu

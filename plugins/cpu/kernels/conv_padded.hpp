@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padded copies of channels, in which what a tap reads of all windows of a band of rows is one
+// contiguous range: window (o1, o2) is column o1 * pitch + o2, and the tap adds an offset. The
+// columns between the rows of windows are of no use.
+//
+// A copy consists of a plane for each tap along the first axis and each position of a tap within a
+// step along the other two; a plane holds every step-th row and column.
+#pragma once
+
+#include "conv.hpp"
+
+namespace tenon::cpu {
+
+class PaddedTaps {
+ public:
+  PaddedTaps() = default;
+  // A band has about `columns` windows or more, if its copy stays below `bytes`.
+  PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t bytes);
+
+  struct Band {
+    int64_t slice, row, rows;  // of windows
+  };
+  int64_t bands() const { return conv_.axes[0].out * row_bands_; }
+  Band band(int64_t k) const;
+  int64_t pitch() const { return pitch_; }
+  int64_t columns(const Band& band) const { return (band.rows - 1) * pitch_ + conv_.axes[2].out; }
+  int64_t most_columns() const { return columns({0, 0, band_rows_}); }
+  uint64_t bytes() const;
+  // By step (c, t).
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+  // x: the channels of a group of an image. padded: bytes(), of the accumulation type.
+  void fill(const void* x, const Band& band, void* padded) const;
+
+ private:
+  // What the taps of an axis need.
+  struct Axis {
+    int64_t least = 0;            // tap
+    int64_t reach = 0;            // the greatest tap above the least, in steps
+    std::vector<int64_t> phases;  // positions within a step that a tap has
+  };
+  TapConv conv_;
+  tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
+  Axis rows_, columns_;
+  int64_t band_rows_ = 1, row_bands_ = 1;
+  int64_t pitch_ = 1;
+  int64_t shared_ = 0;  // zeros that are the end of a row and the start of the next one
+  int64_t plane_ = 0, channel_ = 0;  // elements
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace tenon::cpu
