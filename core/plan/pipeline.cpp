@@ -16,6 +16,7 @@
 #include "plan/control.hpp"
 #include "plan/rewrite/batch.hpp"
 #include "plan/rewrite/fuse.hpp"
+#include "plan/rewrite/fuse_convolutions.hpp"
 #include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewrite/fuse_halves.hpp"
 #include "plan/rewrite/fuse_products.hpp"
@@ -206,7 +207,8 @@ class Planner {
   static Improve less(Improve i) { return static_cast<Improve>(static_cast<uint8_t>(i) - 1); }
 
   LegalGraph legal_graph(Graph g, const Query& query, Improve improve) const {
-    if (fuses()) g = join_products(fuse(read_halves(g, query), query), query);
+    if (fuses())
+      g = join_products(fuse(join_convolutions(read_halves(g, query), query), query), query);
     g = copy_what_passes_through(g);
     verify(g);
     std::vector<std::string> names;
@@ -322,7 +324,8 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   Planner planner(devices, options, rates, evaluate);
   // Before the gradient, so that composites get their own, and after it, for what the gradient
   // wrote.
-  if (planner.fuses()) g = fuse(raise(std::move(g)), planner.query());
+  if (planner.fuses())
+    g = fuse(join_convolutions(raise(std::move(g)), planner.query()), planner.query());
 
   Rooms rooms(devices, options);
   HomeOf home = options.home;

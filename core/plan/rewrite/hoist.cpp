@@ -17,7 +17,7 @@ namespace tenon::core {
 namespace {
 
 constexpr uint32_t kMostNodes = 32;        // that make one value
-constexpr uint64_t kMostConstants = 4096;  // bytes of all constants that it depends on
+constexpr uint64_t kMostConstants = 64 << 10;  // bytes of all constants that it depends on
 constexpr uint64_t kMostGrowth = 4;        // times the weight's bytes, all values of one weight
 constexpr uint32_t kMostValues = 16;       // of one weight
 
