@@ -2,6 +2,8 @@
 // Checks shared by the shape rules of several families.
 #pragma once
 
+#include <limits>
+
 #include "ops/record.hpp"
 
 namespace tenon::core {
@@ -40,6 +42,19 @@ inline Ints per_axis(const Infer& i, std::string_view attr, const Ints& given, i
     i.fail(Code::invalid_argument, "attribute ", attr, ": expected one entry per axis, ", rank,
            ", given ", given.size());
   return given;
+}
+
+// Entries of a list attribute, each from `least` on.
+inline void want_entries(const Infer& i, std::string_view attr, const Ints& list, size_t count,
+                         int64_t least) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (list.size() != count)
+    i.fail(Code::invalid_argument, "attribute ", attr, ": expected ", count, " entries, given ",
+           text_of(list));
+  for (const int64_t v : list)
+    if (v < least || v > kMost)
+      i.fail(Code::invalid_argument, "attribute ", attr, ": expected numbers from ", least,
+             " to 2^31 - 1, given ", text_of(list));
 }
 
 inline void want_number(const Infer& i, Value v, std::string_view operand) {

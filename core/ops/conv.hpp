@@ -64,19 +64,6 @@ inline int64_t windows_of(const ConvAxes& axes) {
   return windows;
 }
 
-// Entries of a list attribute, each from `least` on. `most` keeps sums of a few of them in range.
-inline void want_entries(const Infer& i, std::string_view attr, const Ints& list, size_t count,
-                         int64_t least) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (list.size() != count)
-    i.fail(Code::invalid_argument, "attribute ", attr, ": expected ", count, " entries, given ",
-           text_of(list));
-  for (const int64_t v : list)
-    if (v < least || v > kMost)
-      i.fail(Code::invalid_argument, "attribute ", attr, ": expected numbers from ", least,
-             " to 2^31 - 1, given ", text_of(list));
-}
-
 // The number of spatial axes of an operand [N,C,spatial..].
 int want_image(const Infer& i, Value x, std::string_view operand);
 

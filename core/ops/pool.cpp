@@ -41,17 +41,6 @@ std::array<Line, 2> lines_of(const Op& n, int64_t height, int64_t width) {
   return {line_of(n, 0, height), line_of(n, 1, width)};
 }
 
-void want_entries(const Infer& i, std::string_view attr, const Ints& list, size_t count,
-                  int64_t least) {
-  if (list.size() != count)
-    i.fail(Code::invalid_argument, "attribute ", attr, ": expected ", count, " entries, given ",
-           text_of(list));
-  for (const int64_t v : list)
-    if (v < least || v > std::numeric_limits<int32_t>::max())
-      i.fail(Code::invalid_argument, "attribute ", attr, ": expected numbers from ", least,
-             " to 2^31 - 1, given ", text_of(list));
-}
-
 template <class Op>
 std::array<Line, 2> want_lines(const Infer& i, const Op& n, int64_t height, int64_t width) {
   want_entries(i, "kernel", n.kernel, 2, 1);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// maxpool2d avgpool2d and their backward ops.
+// maxpool2d avgpool2d and their backward ops; pool is in pool_general.cpp.
 #include <cmath>
 #include <limits>
 
 #include "cases/families.hpp"
+#include "cases/pool.hpp"
 
 namespace tenon::conform {
 namespace {
@@ -257,6 +258,7 @@ void pool_cases(Suite& s) {
       if (*d.id == 0 || !f.pads.empty()) average_rows(s, f, d);
   }
   known_rows(s);
+  pool_general_rows(s);
   refusals(s);
   s.add({.id = "maxpool2d-integers",
          .sentence = "maxpool2d of integers, with a window that has no taps",

@@ -712,6 +712,13 @@
     return add(rest, provenance);
   }
 
+  // .kernel .stride .pads .dilation .ceil_mode .count_include_pad .divisor_override .want_indices
+  Node pool(std::string_view kind, Value x, op::pool rest = {}, std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .stride .pads .dilation .groups .act .act_alpha .act_beta .bias .residual .want_pre_act
   Node conv(Value x, Value w, op::conv rest = {}, std::string_view provenance = {}) {
     rest.x = x;

@@ -173,4 +173,32 @@ TEST_CASE("pools: gradients, also of the second order") {
   }
 }
 
+TEST_CASE("pool: shapes, refusals, and a product with a zero") {
+  Rig r;
+  op::pool n{
+      .kind = "sum", .kernel = {2, 3, 2}, .stride = {1, 2, 3}, .x = r(kF32, {2, 3, 4, 7, 8})};
+  CHECK(r.infer(n) == "f32[2,3,3,3,3]");
+  op::pool line{.kind = "min", .kernel = {3}, .x = r(kI16, {1, 2, 10}), .want_indices = true};
+  line.ceil_mode = true;
+  CHECK(r.infer(line) == "i16[1,2,4]");
+  CHECK(r.infer(line, 1) == "i64[1,2,4]");
+  const Value x = r(kF32, {1, 2, 6});
+  r.refuses(op::pool{.kind = "sum", .kernel = {2}, .x = x, .want_indices = true},
+            Code::invalid_argument, {"indices", "max or min", "sum"});
+  r.refuses(op::pool{.kind = "median", .kernel = {2}, .x = x}, Code::invalid_argument, {"kind"});
+  r.refuses(op::pool{.kind = "max", .kernel = {2, 2}, .x = x}, Code::invalid_argument, {"kernel"});
+  r.refuses(op::pool{.kind = "max", .kernel = {7}, .x = x}, Code::shape_mismatch, {"extent 7"});
+  r.refuses(op::pool{.kind = "max", .kernel = {2}, .pads = {2, 0}, .x = x}, Code::invalid_argument,
+            {"pads", "extent 2"});
+  r.refuses(op::pool{.kind = "avg", .kernel = {2}, .x = r(kI32, {1, 2, 6})}, Code::unsupported,
+            {"integers"});
+  r.refuses(op::pool{.kind = "max", .kernel = {2}, .x = r(kF32, {2, 6})}, Code::shape_mismatch,
+            {"1 to 3 spatial axes"});
+  const Function product = [](Builder& b, const std::vector<Value>& in) -> Value {
+    return b.add(op::pool{.kind = "prod", .kernel = {3}, .stride = {1}, .x = in[0]})[0];
+  };
+  const Tensor y = forward(product, {tensor(kF64, {1, 1, 4}, {2, 0, 3, 5})});
+  CHECK(y.data == std::vector<double>{0, 0});
+}
+
 TEST_SUITE_END();
