@@ -73,7 +73,8 @@ def read_records(root, ops, unary):
     for path in sorted((root / "core/ops").glob("*.cpp")):
         text = path.read_text()
         strings = {"kUnaryWords": " ".join(unary), "kActWords": " ".join(["none", *unary])}
-        strings.update(re.findall(r'\b(k\w+) = "([^"]*)"', text))
+        for name, parts in re.findall(r'\b(k\w+) =\s*((?:"[^"]*"\s*)+)', text):
+            strings[name] = "".join(re.findall(r'"([^"]*)"', parts))
         for struct, variable in re.findall(r"\w+_def =\s*record<op::(\w+),\s*(\w+)", text):
             body = re.search(rf"constexpr Record<[^>]*> {variable}\{{(.*?)\}};", text, re.S)
             if not body or struct not in by_struct:

@@ -13,6 +13,8 @@ namespace tenon::conform {
 void elementwise_activation_rows(Suite& s);
 void matmul_batch_rows(Suite& s);
 void matmul_linear_rows(Suite& s);
+void resample_grid_rows(Suite& s);
+void resample_roi_rows(Suite& s);
 
 // The largest magnitude in y: an error scale for sums that cancel across the tensor.
 inline Value largest_of(CaseBuilder& b, Value y) { return b.reduce("max", b.abs(y), {}, false); }

@@ -715,6 +715,9 @@
   // .kernel .stride .pads .dilation .ceil_mode .count_include_pad .divisor_override .want_indices
   Node pool(std::string_view kind, Value x, op::pool rest = {}, std::string_view provenance = {}) {
     rest.kind = std::string(kind);
+  // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .extrapolation_value
+  // .sizes .scales .roi
+  Node resize(Value x, op::resize rest = {}, std::string_view provenance = {}) {
     rest.x = x;
     return add(rest, provenance);
   }
@@ -759,6 +762,45 @@
   // .kernel .stride .pads .dilation .layout .size
   Node col2im(Value columns, op::col2im rest = {}, std::string_view provenance = {}) {
     rest.columns = columns;
+  // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .sizes .scales .roi .size
+  Node resize_backward(Value dy, op::resize_backward rest = {}, std::string_view provenance = {}) {
+    rest.dy = dy;
+    return add(rest, provenance);
+  }
+
+  // .mode .padding .align_corners
+  Node grid_sample(Value x, Value grid, op::grid_sample rest = {},
+                   std::string_view provenance = {}) {
+    rest.x = x;
+    rest.grid = grid;
+    return add(rest, provenance);
+  }
+
+  // .mode .padding .align_corners .want_dx .want_dgrid
+  Node grid_sample_backward(Value dy, Value x, Value grid, op::grid_sample_backward rest = {},
+                            std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.grid = grid;
+    return add(rest, provenance);
+  }
+
+  // .mode .coordinates .output_height .output_width .sampling_ratio .spatial_scale
+  Node roi_align(Value x, Value rois, Value batch_indices, op::roi_align rest = {},
+                 std::string_view provenance = {}) {
+    rest.x = x;
+    rest.rois = rois;
+    rest.batch_indices = batch_indices;
+    return add(rest, provenance);
+  }
+
+  // .mode .coordinates .output_height .output_width .sampling_ratio .spatial_scale
+  Node roi_align_backward(Value dy, Value x, Value rois, Value batch_indices,
+                          op::roi_align_backward rest = {}, std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.rois = rois;
+    rest.batch_indices = batch_indices;
     return add(rest, provenance);
   }
 

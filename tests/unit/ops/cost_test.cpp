@@ -115,6 +115,16 @@ const Moved kMoved[] = {
     {"input x: f32[1,2,4,4]", "y = avgpool2d(x) {kernel=[2,2], stride=[2,2]}", 4 * (32 + 8)},
     {"input d: f32[1,2,2,2]", "y = avgpool2d_backward(d) {kernel=[2,2], stride=[2,2], size=[4,4]}",
      4 * (8 + 32)},
+    // resample
+    {"input x: f32[1,2,4,4]", "y = resize(x) {sizes=[8,2]}", 4 * (32 + 32)},
+    {"input d: f32[1,2,8,3]", "y = resize_backward(d) {sizes=[8,3], size=[4,4]}", 4 * (48 + 32)},
+    {"input x: f32[1,2,4,4] input g: f32[1,3,5,2]", "y = grid_sample(x, g)", 4 * (32 + 30 + 30)},
+    {"input d: f32[1,2,3,5] input x: f32[1,2,4,4] input g: f32[1,3,5,2]",
+     "(y, h) = grid_sample_backward(d, x, g)", 4 * (30 + 32 + 30 + 32 + 30)},
+    {"input x: f32[1,2,4,4] input r: f32[3,4] input i: i64[3]", "y = roi_align(x, r, i)",
+     4 * (32 + 12 + 6) + 8 * 3},
+    {"input d: f32[3,2,1,1] input x: f32[1,2,4,4] input r: f32[3,4] input i: i64[3]",
+     "y = roi_align_backward(d, x, r, i)", 4 * (6 + 32 + 12 + 32) + 8 * 3},
     // optimizer
     {"input w: f32[6] input l: f32[]", "(n) = sgd(w, w, l)", 4 * (6 + 6 + 1 + 6)},
     {"input w: f32[6] input l: f32[] input s: i64[]", "(n, m, v) = adamw(w, w, w, w, l, s)",
