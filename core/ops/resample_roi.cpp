@@ -233,11 +233,14 @@ bool roi_align_lower(Lower& l, const op::roi_align& n) {
     l.out(0, b.cast(b.where(r.zero, b.max(best, zero), best), x.dtype));
     return true;
   }
-  // Pixels that no sample reads are left out, whatever they hold.
+  // Pixels of weight 0 are left out, whatever they hold.
+  const auto weighted = [&](Value v, Value weight) {
+    return b.where(b.compare("ne", weight, 0), b.times(v, weight), zero);
+  };
   const Value pixels = b.reshape(all, {r.count, r.channels, r.height, 1, r.width});
-  const Value along = b.where(r.rows(b, r.w.touched), b.times(pixels, r.rows(b, r.w.most)), zero);
+  const Value along = weighted(pixels, r.rows(b, r.w.most));
   const Value row = b.unsqueeze(b.transpose(b.sum(along, {4}, false), {0, 1, 3, 2}), 2);
-  const Value down = b.where(r.columns(b, r.h.touched), b.times(row, r.columns(b, r.h.most)), zero);
+  const Value down = weighted(row, r.columns(b, r.h.most));
   l.out(0, b.cast(b.over(b.sum(down, {4}, false), divisor(b, r)), x.dtype));
   return true;
 }
