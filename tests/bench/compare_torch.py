@@ -16,6 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 X, V = "f32[4096,1024]", "f32[1024]"
 IMAGE, ROPE, QKV, NORMS = "f32[8,128,64,64]", "f32[1024,32]", "f32[2,8,1024,64]", "f32[8,32]"
 LOGITS, LABELS = "f32[512,32000]", "i64[512]"
+GRID, PICTURES = "f32[8,64,64,2]", "f32[8,3,640,640]"
+NEAREST, SMOOTH = 'coordinates="asymmetric", nearest_mode="floor"', "antialias=true, exclude_outside=true"
 CHAIN = f"""graph "chain" {{
   input p: {X}
   input q: {X}
@@ -55,6 +57,20 @@ CASES = {
     "cross_entropy_bwd": (f"cross_entropy_backward(f32[], {LOGITS}, {LABELS}, _, f32[512])", "in2=0:32000"),
     "maxpool2d": (f"maxpool2d({IMAGE}) {{kernel=[2, 2], stride=[2, 2]}}",),
     "maxpool2d_bwd": (f"maxpool2d_backward(f32[8,128,32,32], {IMAGE}) {{kernel=[2, 2], stride=[2, 2]}}",),
+    "resize_nearest_2x": (f'resize({IMAGE}) {{{NEAREST}, sizes=[128, 128]}}',),
+    "resize_nearest_2x_bwd": (f'resize_backward(f32[8,128,128,128]) {{{NEAREST}, sizes=[128, 128], size=[64, 64]}}',),
+    "resize_linear_2x": (f'resize({IMAGE}) {{mode="linear", sizes=[128, 128]}}',),
+    "resize_linear_2x_bwd": ('resize_backward(f32[8,128,128,128]) {mode="linear", sizes=[128, 128], size=[64, 64]}',),
+    "resize_linear_down": (f'resize({PICTURES}) {{mode="linear", sizes=[224, 224]}}',),
+    "resize_cubic_2x": (f'resize({IMAGE}) {{mode="cubic", sizes=[128, 128]}}',),
+    "resize_cubic_2x_bwd": ('resize_backward(f32[8,128,128,128]) {mode="cubic", sizes=[128, 128], size=[64, 64]}',),
+    "resize_smooth_linear": (f'resize({PICTURES}) {{mode="linear", {SMOOTH}, sizes=[224, 224]}}',),
+    "resize_smooth_cubic": (f'resize({PICTURES}) {{mode="cubic", cubic_a=-0.5, {SMOOTH}, sizes=[224, 224]}}',),
+    "resize_volume": ('resize(f32[2,16,32,32,32]) {mode="linear", sizes=[64, 64, 64]}',),
+    "grid_sample": (f"grid_sample({IMAGE}, {GRID})", "in1=-1:1"),
+    "grid_sample_bwd": (f"(dx, dgrid) = grid_sample_backward({IMAGE}, {IMAGE}, {GRID})", "in2=-1:1"),
+    "grid_sample_pictures": (f"grid_sample({PICTURES}, f32[8,640,640,2])", "in1=-1:1"),
+    "grid_sample_cubic": (f'grid_sample({IMAGE}, {GRID}) {{mode="cubic"}}', "in1=-1:1"),
     "argmax": (f"argmax({X})",),
     "topk_50_of_128k": ("(v, i) = topk(f32[8,131072]) {k=50}",),
     "sort_rows": (f"(v, i) = sort({X})",),

@@ -130,6 +130,32 @@ def _():
 def _(): p = R(8, 128, 64, 64); return (lambda: F.max_pool2d(p, 2)), mem(5 << 22), False
 @case("maxpool2d_bwd")
 def _(): p = R(8, 128, 64, 64, g=True); return bwd(lambda: F.max_pool2d(p, 2), p), mem(5 << 22), False
+def resize(name, x, size, bytes_, back=False, **how):
+    """Forward and, with back, backward as NAME_bwd."""
+    run = lambda p: F.interpolate(p, size=size, **how)
+    @case(name)
+    def _(): p = R(*x); return (lambda: run(p)), mem(bytes_), False
+    if not back: return
+    @case(name + "_bwd")
+    def _(): p = R(*x, g=True); return bwd(lambda: run(p), p), mem(bytes_), False
+IMAGE, PICTURES, TWICE, THUMB = (8, 128, 64, 64), (8, 3, 640, 640), (128, 128), (224, 224)
+resize("resize_nearest_2x", IMAGE, TWICE, 5 << 24, True, mode="nearest")
+resize("resize_linear_2x", IMAGE, TWICE, 5 << 24, True, mode="bilinear")
+resize("resize_cubic_2x", IMAGE, TWICE, 5 << 24, True, mode="bicubic")
+resize("resize_linear_down", PICTURES, THUMB, 44 << 20, mode="bilinear")
+resize("resize_smooth_linear", PICTURES, THUMB, 44 << 20, mode="bilinear", antialias=True)
+resize("resize_smooth_cubic", PICTURES, THUMB, 44 << 20, mode="bicubic", antialias=True)
+resize("resize_volume", (2, 16, 32, 32, 32), (64, 64, 64), 9 << 22, mode="trilinear")
+def positions(n, h, w, g=False): return (torch.rand(n, h, w, 2) * 2 - 1).requires_grad_(g)
+def sample(p, q, mode="bilinear"): return F.grid_sample(p, q, mode=mode, align_corners=False)
+@case("grid_sample")
+def _(): p, q = R(*IMAGE), positions(8, 64, 64); return (lambda: sample(p, q)), mem(8 << 22), False
+@case("grid_sample_bwd")
+def _(): p, q = R(*IMAGE, g=True), positions(8, 64, 64, True); return bwd(lambda: sample(p, q), p, q), mem(12 << 22), False
+@case("grid_sample_pictures")
+def _(): p, q = R(*PICTURES), positions(8, 640, 640); return (lambda: sample(p, q)), mem(100 << 20), False
+@case("grid_sample_cubic")
+def _(): p, q = R(*IMAGE), positions(8, 64, 64); return (lambda: sample(p, q, "bicubic")), mem(8 << 22), False
 @case("argmax")
 def _(): p = R(N, D); return (lambda: p.argmax(1)), mem(4 * N * D), False
 @case("topk_50_of_128k")

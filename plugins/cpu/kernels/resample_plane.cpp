@@ -21,33 +21,53 @@ int64_t lanes_target(bool wide) {
                                    : hn::Lanes(hn::ScalableTag<float>()));
 }
 
-// One vector of outputs. kTaps 0: any number.
-template <int kTaps, class D, class A>
-HWY_INLINE hn::Vec<D> block_sum(D d, const AcrossTable<A>& t, const A* row, int64_t block) {
+// The pixels of one tap of a vector of outputs. at: of the tap, in a list with one entry per tap.
+template <int kLoads, class D, class A>
+HWY_INLINE hn::Vec<D> read_tap(D d, const AcrossTable<A>& t, const A* row, int64_t at) {
   const hn::RebindToSigned<D> di;
-  const int64_t taps = kTaps > 0 ? kTaps : t.taps, at = block * taps;
-  const uint8_t form = t.form[static_cast<size_t>(block)];
-  const int64_t* base = t.base.data() + at;
   const auto* index = t.index.data() + at * t.lanes;
-  const A* weight = t.weight.data() + at * t.lanes;
-  auto sum = hn::Zero(d);
-  if (form == 0) {
-    for (int64_t k = 0; k < taps; ++k) {
-      const auto v = hn::TableLookupLanes(hn::LoadU(d, row + base[k]),
-                                          hn::SetTableIndices(d, index + k * t.lanes));
-      sum = hn::MulAdd(hn::LoadU(d, weight + k * t.lanes), v, sum);
+  if constexpr (kLoads == 0) {
+    return hn::GatherIndex(d, row, hn::LoadU(di, index));
+  } else {
+    const int64_t* base = t.base.data() + at * AcrossTable<A>::kLoads;
+    const auto within = hn::SetTableIndices(d, index);
+    auto v = hn::TableLookupLanes(hn::LoadU(d, row + base[0]), within);
+    if constexpr (kLoads > 1) {
+      const auto load = hn::LoadU(di, t.load.data() + at * t.lanes);
+      for (int k = 1; k < kLoads; ++k) {
+        const auto here = hn::RebindMask(
+            d, hn::Eq(load, hn::Set(di, static_cast<typename AcrossTable<A>::Index>(k))));
+        v = hn::IfThenElse(here, hn::TableLookupLanes(hn::LoadU(d, row + base[k]), within), v);
+      }
     }
-    return sum;
+    return v;
   }
+}
+
+// One vector of outputs.
+template <int kTaps, int kLoads, class D, class A>
+HWY_INLINE hn::Vec<D> sum_taps(D d, const AcrossTable<A>& t, const A* row, int64_t block,
+                               bool zeros) {
+  const int64_t taps = kTaps > 0 ? kTaps : t.taps, first = block * taps;
+  const A* weight = t.weight.data() + first * t.lanes;
+  auto sum = hn::Zero(d);
   for (int64_t k = 0; k < taps; ++k) {
     const auto w = hn::LoadU(d, weight + k * t.lanes);
-    const auto v = (form & AcrossTable<A>::kGather) != 0
-                       ? hn::GatherIndex(d, row, hn::LoadU(di, index + k * t.lanes))
-                       : hn::TableLookupLanes(hn::LoadU(d, row + base[k]),
-                                              hn::SetTableIndices(d, index + k * t.lanes));
-    sum = hn::IfThenElse(hn::Ne(w, hn::Zero(d)), hn::MulAdd(w, v, sum), sum);
+    auto v = read_tap<kLoads>(d, t, row, first + k);
+    if (zeros) v = hn::IfThenElseZero(hn::Ne(w, hn::Zero(d)), v);
+    sum = hn::MulAdd(w, v, sum);
   }
   return sum;
+}
+
+// kTaps 0: any number.
+template <int kTaps, class D, class A>
+HWY_INLINE hn::Vec<D> block_sum(D d, const AcrossTable<A>& t, const A* row, int64_t block) {
+  const auto form = t.form[static_cast<size_t>(block)];
+  if (form.loads == 1) return sum_taps<kTaps, 1>(d, t, row, block, form.zeros);
+  if (form.loads == 2) return sum_taps<kTaps, 2>(d, t, row, block, form.zeros);
+  if (form.loads > 2) return sum_taps<kTaps, 4>(d, t, row, block, form.zeros);
+  return sum_taps<kTaps, 0>(d, t, row, block, form.zeros);
 }
 
 template <int kTaps, class A, class T>
@@ -119,10 +139,27 @@ struct Area {
   A* ring = nullptr;            // rows of x, resized
 };
 
+// Prefetches the rows that a later output reads first. last: the first row that the
+// current output does not read.
+template <class X>
+HWY_INLINE void prefetch_rows(const tenon::ResizeTaps& taps, int64_t later, int64_t last,
+                              const X* image, int64_t width) {
+  constexpr int64_t kMost = 16 << 10;  // bytes
+  if (later >= taps.rows()) return;
+  const int64_t end = taps.begin[static_cast<size_t>(later) + 1];
+  if (end == 0) return;
+  const int64_t begin = std::max(last, taps.index[static_cast<size_t>(end) - 1] - 7);
+  const auto* from = reinterpret_cast<const char*>(image + begin * width);
+  const auto* to =
+      reinterpret_cast<const char*>(image + (taps.index[static_cast<size_t>(end) - 1] + 1) * width);
+  for (const char* p = from; p < std::min(to, from + kMost); p += 64) hwy::Prefetch(p);
+}
+
 template <class A, class X, class Y>
 void run_rows(const PlanePlan<A>& p, const X* x, Y* y, int64_t begin, int64_t end, void* memory,
               bool nontemporal) {
   const Area<A, X> area(p, memory);
+  constexpr int64_t kAhead = 4;  // outputs
   NontemporalRow<Y> target(nontemporal, p.out_w);
   const AcrossTable<A>* t = p.across.get();
   const DownTable<A>* h = p.down.get();
@@ -141,6 +178,7 @@ void run_rows(const PlanePlan<A>& p, const X* x, Y* y, int64_t begin, int64_t en
     const auto count = h->taps.begin[static_cast<size_t>(o) + 1] - first;
     const A* weight = h->weight.data() + first;
     const int64_t* index = h->taps.index.data() + first;
+    if (count > 0) prefetch_rows(h->taps, o + kAhead, index[count - 1] + 1, image, p.in_w);
     if (t != nullptr && p.across_first) {
       const auto rows = reinterpret_cast<const A**>(area.rows);
       for (int64_t k = 0; k < count; ++k) {
@@ -207,45 +245,68 @@ HWY_EXPORT(run_double_target);
 
 namespace {
 
+// Finds loads that have the pixels of one tap of a vector: where they start, and where each lane's
+// pixel is. Returns how many it takes, or 0 if these are too many.
+template <class A>
+uint8_t find_loads(AcrossTable<A>& t, int64_t at) {
+  using Index = typename AcrossTable<A>::Index;
+  const auto first = static_cast<size_t>(at * t.lanes), lanes = static_cast<size_t>(t.lanes);
+  Index* index = t.index.data() + first;
+  int64_t* base = t.base.data() + at * AcrossTable<A>::kLoads;
+  const int64_t low = *std::min_element(index, index + lanes);
+  const int64_t high = *std::max_element(index, index + lanes);
+  const int64_t count = (high - low) / t.lanes + 1;
+  if (count > AcrossTable<A>::kLoads) return 0;
+  const int64_t last = std::max<int64_t>(t.in - t.lanes, 0);
+  for (int64_t k = 0; k < AcrossTable<A>::kLoads; ++k)
+    base[k] = std::min(low + std::min(k, count - 1) * t.lanes, last);
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    int64_t k = 0;
+    while (index[lane] - base[k] >= t.lanes) ++k;
+    t.load[first + lane] = static_cast<Index>(k);
+  }
+  return static_cast<uint8_t>(count);
+}
+
 template <class A>
 AcrossTable<A> make_across(const tenon::ResizeTaps& taps, int64_t in) {
+  using Index = typename AcrossTable<A>::Index;
   AcrossTable<A> t;
   t.in = in, t.out = taps.rows(), t.taps = std::max<int64_t>(taps.most(), 1);
   t.lanes = HWY_DYNAMIC_DISPATCH(lanes_target)(sizeof(A) == 8);
   const auto blocks = static_cast<size_t>(t.blocks());
   const size_t vectors = blocks * static_cast<size_t>(t.taps);
+  const size_t elements = vectors * static_cast<size_t>(t.lanes);
   t.form.resize(blocks);
-  t.base.resize(vectors);
-  t.index.resize(vectors * static_cast<size_t>(t.lanes));
-  t.weight.resize(vectors * static_cast<size_t>(t.lanes));
+  t.base.resize(vectors * AcrossTable<A>::kLoads);
+  t.index.resize(elements), t.load.resize(elements), t.weight.resize(elements);
   for (int64_t v = 0; v < t.blocks(); ++v) {
-    uint8_t form = 0;
-    const auto place = [&](int64_t k, int64_t lane) {
-      return static_cast<size_t>((v * t.taps + k) * t.lanes + lane);
-    };
+    auto& form = t.form[static_cast<size_t>(v)];
+    form = {1, false};
+    bool gathers = false;
     for (int64_t k = 0; k < t.taps; ++k) {
-      int64_t low = in - 1, high = 0;
+      const int64_t at = v * t.taps + k;
       for (int64_t lane = 0; lane < t.lanes; ++lane) {
         // Lanes behind the end repeat the last output.
         const auto o = static_cast<size_t>(std::min(v * t.lanes + lane, t.out - 1));
         const int64_t first = taps.begin[o], count = taps.begin[o + 1] - first;
         const auto tap = static_cast<size_t>(first + std::min(k, count - 1));
-        const int64_t index = count > 0 ? taps.index[tap] : 0;
-        t.index[place(k, lane)] = static_cast<typename AcrossTable<A>::Index>(index);
-        t.weight[place(k, lane)] = k < count ? static_cast<A>(taps.weight[tap]) : A{0};
-        if (t.weight[place(k, lane)] == 0) form |= AcrossTable<A>::kZeros;
-        low = std::min(low, index), high = std::max(high, index);
+        const auto place = static_cast<size_t>(at * t.lanes + lane);
+        t.index[place] = count > 0 ? static_cast<Index>(taps.index[tap]) : Index{0};
+        t.weight[place] = k < count ? static_cast<A>(taps.weight[tap]) : A{0};
+        form.zeros |= t.weight[place] == 0;
       }
-      const int64_t base = std::min(low, std::max<int64_t>(in - t.lanes, 0));
-      t.base[static_cast<size_t>(v * t.taps + k)] = base;
-      if (high - base >= t.lanes) form |= AcrossTable<A>::kGather;
+      const uint8_t loads = find_loads(t, at);
+      gathers |= loads == 0;
+      form.loads = std::max(form.loads, loads);
     }
-    if ((form & AcrossTable<A>::kGather) == 0)
-      for (int64_t k = 0; k < t.taps; ++k)
-        for (int64_t lane = 0; lane < t.lanes; ++lane)
-          t.index[place(k, lane)] -= static_cast<typename AcrossTable<A>::Index>(
-              t.base[static_cast<size_t>(v * t.taps + k)]);
-    t.form[static_cast<size_t>(v)] = form;
+    if (gathers) form.loads = 0;
+    if (gathers) continue;
+    for (auto place = static_cast<size_t>(v * t.taps * t.lanes);
+         place < static_cast<size_t>((v + 1) * t.taps * t.lanes); ++place) {
+      const size_t tap = place / static_cast<size_t>(t.lanes) * AcrossTable<A>::kLoads;
+      t.index[place] -= static_cast<Index>(t.base[tap + static_cast<size_t>(t.load[place])]);
+    }
   }
   return t;
 }

@@ -14,17 +14,22 @@
 namespace tenon::cpu {
 
 // Taps of the outputs of a row, for vectors of outputs. Pixels that neighboring outputs read are
-// close to each other, so one load and one permutation reads them for a whole vector. Where they are
+// close to each other, so a few loads and permutations read them for a whole vector. Where they are
 // too far apart, they are gathered.
 template <class A>
 struct AcrossTable {
   using Index = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
-  enum Form : uint8_t { kGather = 1, kZeros = 2 };  // bits; kZeros: some weights are 0
+  static constexpr int64_t kLoads = 4;  // at most, of one tap of a vector
+  struct Form {
+    uint8_t loads;  // of each tap; 0: gather
+    bool zeros;     // some weights are 0
+  };
 
   int64_t in = 0, out = 0, taps = 0, lanes = 0;
-  std::vector<uint8_t> form;  // [blocks]
-  std::vector<int64_t> base;  // [blocks][taps]: what is loaded
-  std::vector<Index> index;   // [blocks][taps][lanes]: in what is loaded, or in the row
+  std::vector<Form> form;     // [blocks]
+  std::vector<int64_t> base;  // [blocks][taps][kLoads]: what is loaded
+  std::vector<Index> index;   // [blocks][taps][lanes]: in a load, or in the row
+  std::vector<Index> load;    // [blocks][taps][lanes]: which load
   std::vector<A> weight;      // [blocks][taps][lanes]
 
   int64_t blocks() const { return (out + lanes - 1) / lanes; }
