@@ -17,17 +17,22 @@ namespace tenon::core::onnx {
 
 struct Graph;
 
+// The dtype of a TensorProto.DataType; NONE if tenon lacks it. The name is ONNX's: "FLOAT16".
+DType element_dtype(int32_t element);
+std::string element_name(int32_t element);
+
 // A constant. Its content stays in the file, or in the file beside it, until it is asked for.
 struct Tensor {
   std::string name{};
-  int32_t element = 0;              // TensorProto.DataType
-  DType dtype = TENON_DTYPE_NONE;   // NONE: a dtype that tenon lacks, such as string
-  std::vector<int64_t> dims{};      // not negative; the number of elements fits in 63 bits
+  int32_t element = 0;                 // TensorProto.DataType
+  DType dtype = TENON_DTYPE_NONE;      // NONE: a dtype that tenon lacks, such as string
+  std::vector<int64_t> dims{};         // not negative; the number of elements fits in 63 bits
   std::vector<std::string> strings{};  // of dtype string only
+  int64_t elements() const;            // the product of dims
   // Dense and row-major in the layout of `dtype`. Fails with the tensor's name if the data is
   // missing, has another size, or lies in a file outside of the model's folder.
   Bytes content() const;
-  struct Source;  // where the content is (model.cpp)
+  struct Source;  // where the content is (tensor.hpp)
   std::shared_ptr<const Source> source{};
 };
 
@@ -40,8 +45,21 @@ struct SparseTensor {
 struct Attribute {
   // AttributeProto.AttributeType
   enum Kind : int32_t {
-    none = 0, f32 = 1, i64 = 2, string = 3, tensor = 4, graph = 5, floats = 6, ints = 7,
-    strings_ = 8, tensors_ = 9, graphs_ = 10, sparse = 11, sparses = 12, type = 13, types = 14,
+    none = 0,
+    f32 = 1,
+    i64 = 2,
+    string = 3,
+    tensor = 4,
+    graph = 5,
+    floats = 6,
+    ints = 7,
+    strings_ = 8,
+    tensors_ = 9,
+    graphs_ = 10,
+    sparse = 11,
+    sparses = 12,
+    type = 13,
+    types = 14,
   };
   std::string name{};
   Kind kind = none;
@@ -67,8 +85,8 @@ struct Node {
 struct ValueInfo {
   enum class Kind : uint8_t { none, tensor, sparse, sequence, optional, map };
   struct Dim {
-    int64_t size = -1;       // -1: not a number
-    std::string symbol{};    // may be empty: any size
+    int64_t size = -1;     // -1: not a number
+    std::string symbol{};  // may be empty: any size
   };
   std::string name{};
   Kind kind = Kind::none;
@@ -89,7 +107,7 @@ struct Graph {
 struct Function {
   std::string name{}, domain{}, overload{};
   std::vector<std::string> inputs{}, outputs{};
-  std::vector<std::string> attributes{};       // without a default
+  std::vector<std::string> attributes{};  // without a default
   std::vector<Attribute> attribute_defaults{};
   std::vector<Node> nodes{};
   std::map<std::string, int64_t, std::less<>> opsets{};
