@@ -26,7 +26,7 @@ bool is_one_of(std::string_view accepted, std::string_view word) {
 void check_words(const Infer& i, std::span<const Words> words, const NodeInfo& node) {
   for (const Words& w : words) {
     const OpPart* part = w.attr.empty() ? nullptr : node.op->schema->attr(w.attr);
-    if (!part || part->attr_type != TENON_ATTR_STR) continue;
+    if (!part || part->attr_type != TENON_ATTR_STR || w.accepted == kAnyText) continue;
     std::string_view given = part->default_str;
     for (const Attr& a : node.attrs)
       if (a.name == w.attr) given = std::get<std::string>(a.value);

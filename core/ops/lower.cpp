@@ -2,6 +2,9 @@
 // Decomposes one node by its record, and checks the types of the results.
 #include "ops/lower.hpp"
 
+#include "ir/rewrite.hpp"
+#include "ops/control.hpp"
+
 namespace tenon::core {
 
 bool lower_into(Builder& b, const NodeInfo& node, std::vector<Value>& results) {
@@ -19,6 +22,49 @@ bool lower_into(Builder& b, const NodeInfo& node, std::vector<Value>& results) {
           name, " as ", b.type(results[k]).text(), ", expected ", types[k].text());
   }
   return true;
+}
+
+namespace {
+
+bool is_lowered_meta(const NodeInfo& node) { return node.op->meta() && node.op->lower; }
+
+bool has_lowered_meta(const Graph& graph) {
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    if (is_lowered_meta(graph[n])) return true;
+    if (!is_control(graph[n])) continue;
+    for (const FunctionAttr& f : control_of(graph, graph[n]).functions)
+      if (has_lowered_meta(*f)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Graph lower_meta(const Graph& graph) {
+  if (!has_lowered_meta(graph)) return graph;
+  Rewriter rewriter(graph);
+  for (NodeId n = 0; n < graph.node_count(); ++n) {
+    const NodeInfo& node = graph[n];
+    if (is_lowered_meta(node)) {
+      NodeInfo now = node;
+      now.operands = rewriter.map(node.operands);
+      Builder b(rewriter.to, node.provenance);
+      b.marks = node;
+      std::vector<Value> results;
+      if (!lower_into(b, now, results))
+        fail(Code::unsupported, node.op->text(node.provenance), ": has no decomposition");
+      for (size_t k = 0; k < results.size(); ++k)
+        if (node.outputs[k]) rewriter.replace(node.outputs[k], results[k]);
+    } else if (is_control(node)) {
+      std::vector<FunctionAttr> functions;
+      for (const FunctionAttr& f : control_of(graph, node).functions)
+        functions.push_back(std::make_shared<const Graph>(lower_meta(*f)));
+      copy_with_functions(rewriter, graph, n, functions);
+    } else {
+      rewriter.copy(n);
+    }
+  }
+  return rewriter.finish();
 }
 
 }  // namespace tenon::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decomposition of a single node, for passes.
+// Decomposition of single nodes, for passes.
 #pragma once
 
 #include "ops/record.hpp"
@@ -11,5 +11,9 @@ namespace tenon::core {
 // outputs. Returns false and writes nothing if the op has no decomposition or the node is
 // primitive.
 bool lower_into(Builder& b, const NodeInfo& node, std::vector<Value>& results);
+
+// Decomposes the nodes of level meta that can be, also inside functions of control flow. Types must
+// be numeric and functions bound.
+Graph lower_meta(const Graph& graph);
 
 }  // namespace tenon::core

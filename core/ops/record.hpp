@@ -242,7 +242,8 @@ class Padded;  // ops/padded.hpp
 struct Words {
   std::string_view attr{}, accepted{};
 };
-constexpr size_t kMaxWords = 3;  // such attributes of an op
+inline constexpr std::string_view kAnyText = "*";  // accepted: no list of words
+constexpr size_t kMaxWords = 3;                    // such attributes of an op
 
 // A function of a record that may be missing. A flag tells, because with sanitizers gcc 12 does not
 // compare the address of a template's function in a constant expression.

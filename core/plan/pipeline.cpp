@@ -13,6 +13,7 @@
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/control.hpp"
+#include "ops/lower.hpp"
 #include "plan/control.hpp"
 #include "plan/rewrite/batch.hpp"
 #include "plan/rewrite/fuse.hpp"
@@ -307,7 +308,7 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
   verify(graph);
   // Requests inside functions are expanded first: once a function is inlined, its request would see
   // the values around it.
-  Graph g = expand_in_functions(expand_vmaps(bind_functions(graph)));
+  Graph g = expand_in_functions(expand_vmaps(lower_meta(bind_functions(graph))));
   std::vector<std::string> remarks;
   const auto warn = [&](const std::string& remark) {
     remarks.push_back(remark);

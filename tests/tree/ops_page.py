@@ -18,6 +18,7 @@ PART = re.compile(r"TENON_(IN|IN_OPT|IN_LIST|IN_LIST_OPT|OUT|OUT_OPT|OUT_LIST|ST
 MARKS = {"IN": "", "IN_OPT": "?", "IN_LIST": "...", "IN_LIST_OPT": "...?", "OUT": "", "OUT_OPT": "?", "OUT_LIST": "..."}
 KIND = re.compile(r'^\s*\{"(\w+)", UnaryKind::\w+, (true|false), (true|false), (true|false)((?:, [\d.]+)*)\},', re.M)
 SECTION = re.compile(r"^### (.*)\n", re.M)
+ANY_TEXT = ["*"]  # the words of a string attribute that takes any text
 FAMILY = re.compile(r"^## (.*)\n", re.M)
 
 
@@ -59,6 +60,8 @@ class Op:
         facts = (f"Level {self.level}, family {self.family}, version {self.version}. "
                  f"Decomposition: {'yes' if self.lower else 'no'}. Gradient: {self.gradient()}.")
         for attr, words in self.words.items():
+            if words == ANY_TEXT:
+                continue
             listed = " ".join(f"`{w}`" for w in words)
             if set(unary) <= set(words):
                 others = "".join(f"`{w}` and " for w in words if w not in unary)
@@ -136,7 +139,7 @@ def faults_of(op, below, kinds):
         if name not in code:
             yield f"{what} `{name}` is not explained"
     for attr, words in op.words.items():
-        if attr in ("to", "dtype", "out_dtype") or set(kinds) <= set(words):
+        if words == ANY_TEXT or attr in ("to", "dtype", "out_dtype") or set(kinds) <= set(words):
             continue  # dtypes are in the generated line, the kinds of unary in its table
         for word in words:
             if word not in code:

@@ -10,10 +10,6 @@ namespace {
 
 using Names = std::set<std::string, std::less<>>;
 
-bool is_large(const Tensor& t) {
-  return t.dtype != TENON_DTYPE_NONE && (!can_be_known(t.dtype) || count_of(t.dims) > kMostSmall);
-}
-
 // All names that a graph and its subgraphs read. Names of subgraphs may hide outer ones; then a name
 // counts as read too often, which keeps a node that is not needed.
 void add_reads(const Graph& graph, Names& reads) {
@@ -45,6 +41,7 @@ void remove_unread(Graph& graph) {
     kept.push_back(std::move(n));
   }
   graph.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  std::erase_if(graph.initializers, [&](const Tensor& t) { return !reads.contains(t.name); });
 }
 
 class Hoist {
@@ -120,6 +117,10 @@ class Hoist {
 };
 
 }  // namespace
+
+bool is_large(const Tensor& t) {
+  return t.dtype != TENON_DTYPE_NONE && (!can_be_known(t.dtype) || count_of(t.dims) > kMostSmall);
+}
 
 Model prepared(const Model& model) {
   Model out = model;

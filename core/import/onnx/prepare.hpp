@@ -11,6 +11,8 @@ namespace tenon::core::onnx {
 // become initializers, so that they can be weights.
 Model prepared(const Model& model);
 
+// Is it a weight for its size, or since rules cannot read its dtype?
+bool is_large(const Tensor& t);
 bool is_trainable(const Tensor& t, const ImportOptions& options);
 // Inputs without a default. Fails if one is no tensor of known rank.
 std::vector<const ValueInfo*> model_inputs(const Model& model);

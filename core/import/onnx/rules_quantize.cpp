@@ -56,13 +56,16 @@ Value spread(const Call& c, Value v, const Shape& x, int64_t axis, int64_t block
   return b.reshape(v, along);
 }
 
-// A number that a float dtype of 32 bits holds, rounded into an integer dtype.
+}  // namespace
+
 Value saturated(const Call& c, Value y, DType to) {
   Builder& b = c.b;
   const Limits l = limits_of(c, to);
   const DType t = b.dtype(y);
   return b.cast(b.min(b.max(y, b.scalar(t, l.low)), b.scalar(t, l.high)), to);
 }
+
+namespace {
 
 Value quantized(const Call& c, Value x, Value scale, Value zero, DType to) {
   Builder& b = c.b;

@@ -35,7 +35,7 @@ Graph in_order(const Graph& graph, NodeId node = kNone, const Attrs& attrs = {})
 }
 
 Graph bound_to(const Graph& graph, const Sizes& sizes) {
-  return in_order(expand_vmaps(bind_functions(bind(graph, sizes))));
+  return in_order(expand_vmaps(lower_meta(bind_functions(bind(graph, sizes)))));
 }
 
 // The graph at the sizes of the buckets.

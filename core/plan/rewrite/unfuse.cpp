@@ -8,6 +8,7 @@
 #include "ir/rewrite.hpp"
 #include "ir/verify.hpp"
 #include "ops/control.hpp"
+#include "ops/lower.hpp"
 #include "plan/rewrite/legalize.hpp"
 
 namespace tenon::core {
@@ -45,7 +46,8 @@ Graph decomposed(const Graph& from) {
 
 Graph unfused(const Graph& graph) {
   verify(graph);
-  Graph out = decomposed(expand_grads(expand_in_functions(expand_vmaps(bind_functions(graph)))));
+  Graph out = decomposed(
+      expand_grads(expand_in_functions(expand_vmaps(lower_meta(bind_functions(graph))))));
   verify(out);
   return out;
 }

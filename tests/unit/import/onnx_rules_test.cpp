@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "import/onnx/rules.hpp"
+#include "onnx_rig.hpp"
+
+namespace tenon::core::onnx {
+namespace {
+
+Model one(Node n, std::vector<ValueInfo> inputs, std::vector<Tensor> initializers = {},
+          int64_t opset = 21) {
+  const std::string out = n.outputs[0];
+  return model(std::move(inputs), {std::move(n)}, {out}, std::move(initializers), opset);
+}
+const core::Tensor kLine = f32({4}, {1, 2, 3, 4});
+const ValueInfo kX = value("x", 1, {"4"});
+
+TEST_SUITE("import/onnx/rules") {
+  TEST_CASE("the table: each row is found at its opset, and none before it") {
+    for (const auto& family : all_rules())
+      for (const Rule& r : family) {
+        CAPTURE(std::string(r.op));
+        CHECK(find_rule(r.domain, r.op, r.since) != nullptr);
+        if (r.since > 1) CHECK(find_rule(r.domain, r.op, 0) == nullptr);
+      }
+    CHECK(find_rule("", "Gelu", 19) == nullptr);
+    CHECK(find_rule("other", "Relu", 21) == nullptr);
+  }
+  TEST_CASE("Slice: ends beyond the axis, negative steps, attributes of old opsets") {
+    const auto slice = [](int64_t start, int64_t end, int64_t step) {
+      return result(one(node("Slice", {"x", "s", "e", "a", "t"}, {"y"}), {kX},
+                        {ints("s", {start}), ints("e", {end}), ints("a", {0}), ints("t", {step})}),
+                    {kLine});
+    };
+    CHECK(slice(1, INT64_MAX, 2) == std::vector<double>{2, 4});
+    CHECK(slice(-1, INT64_MIN, -1) == std::vector<double>{4, 3, 2, 1});
+    CHECK(slice(2, 0, -1) == std::vector<double>{3, 2});
+    CHECK(slice(0, INT64_MAX, INT64_MAX) == std::vector<double>{1});
+    CHECK(slice(3, 1, 1).empty());
+    CHECK(result(one(node("Slice", {"x"}, {"y"}, {attr("starts", Ints{1}), attr("ends", Ints{3})}),
+                     {kX}, {}, 9),
+                 {kLine}) == std::vector<double>{2, 3});
+  }
+  TEST_CASE("axes: an attribute in old opsets, an input in new ones") {
+    const ValueInfo x = value("x", 1, {"2", "2"});
+    const core::Tensor m = f32({2, 2}, {1, 2, 3, 4});
+    const Node old = node("ReduceSum", {"x"}, {"y"}, {attr("axes", Ints{0}), attr("keepdims", 0)});
+    CHECK(result(one(old, {x}, {}, 11), {m}) == std::vector<double>{4, 6});
+    const Node now = node("ReduceSum", {"x", "a"}, {"y"}, {attr("keepdims", 0)});
+    CHECK(result(one(now, {x}, {ints("a", {1})}, 13), {m}) == std::vector<double>{3, 7});
+    const Node none = node("ReduceSum", {"x"}, {"y"}, {attr("noop_with_empty_axes", 1)});
+    CHECK(result(one(none, {x}, {}, 13), {m}) == m.data);
+  }
+  TEST_CASE("Softmax: flattens before opset 13") {
+    const ValueInfo x = value("x", 1, {"1", "2", "2"});
+    const core::Tensor m = f32({1, 2, 2}, {0, 0, 0, 0});
+    CHECK(result(one(node("Softmax", {"x"}, {"y"}), {x}, {}, 11), {m}) ==
+          std::vector<double>(4, 0.25));
+    CHECK(result(one(node("Softmax", {"x"}, {"y"}), {x}, {}, 13), {m}) ==
+          std::vector<double>(4, 0.5));
+  }
+  TEST_CASE("Pad: reflects more than once, wraps, crops with negative numbers") {
+    const auto pad = [](const char* mode, int64_t before, int64_t after) {
+      return result(one(node("Pad", {"x", "p"}, {"y"}, {attr("mode", mode)}), {kX},
+                        {ints("p", {before, after})}),
+                    {kLine});
+    };
+    CHECK(pad("reflect", 2, 1) == std::vector<double>{3, 2, 1, 2, 3, 4, 3});
+    CHECK(pad("wrap", 1, 5) == std::vector<double>{4, 1, 2, 3, 4, 1, 2, 3, 4, 1});
+    CHECK(pad("edge", 1, 0) == std::vector<double>{1, 1, 2, 3, 4});
+    CHECK(pad("constant", -1, -2) == std::vector<double>{2});
+  }
+  TEST_CASE("CumProd: all four directions") {
+    const auto product = [](int64_t exclusive, int64_t reverse) {
+      return result(one(node("CumProd", {"x", "a"}, {"y"},
+                             {attr("exclusive", exclusive), attr("reverse", reverse)}),
+                        {kX}, {scalar("a", 0)}, 26),
+                    {kLine});
+    };
+    CHECK(product(0, 0) == std::vector<double>{1, 2, 6, 24});
+    CHECK(product(1, 0) == std::vector<double>{1, 1, 2, 6});
+    CHECK(product(0, 1) == std::vector<double>{24, 24, 12, 4});
+    CHECK(product(1, 1) == std::vector<double>{24, 12, 4, 1});
+  }
+  TEST_CASE("Einsum: products, diagonals, sums and ellipses") {
+    const ValueInfo x = value("x", 1, {"2", "2"}), z = value("z", 1, {"2", "2"});
+    const core::Tensor m = f32({2, 2}, {1, 2, 3, 4}), n = f32({2, 2}, {0, 1, 1, 0});
+    const auto einsum = [&](const char* equation, bool two) {
+      const std::vector<std::string> inputs =
+          two ? std::vector<std::string>{"x", "z"} : std::vector<std::string>{"x"};
+      const std::vector<ValueInfo> values =
+          two ? std::vector<ValueInfo>{x, z} : std::vector<ValueInfo>{x};
+      return result(one(node("Einsum", inputs, {"y"}, {attr("equation", equation)}), values),
+                    two ? std::vector<core::Tensor>{m, n} : std::vector<core::Tensor>{m});
+    };
+    CHECK(einsum("ij,jk->ik", true) == std::vector<double>{2, 1, 4, 3});
+    CHECK(einsum("ij,jk", true) == std::vector<double>{2, 1, 4, 3});
+    CHECK(einsum("ii->i", false) == std::vector<double>{1, 4});
+    CHECK(einsum("ij->j", false) == std::vector<double>{4, 6});
+    CHECK(einsum("...i,...i->...", true) == std::vector<double>{2, 3});
+    CHECK(has(refusal(one(node("Einsum", {"x"}, {"y"}, {attr("equation", "ijk->i")}), {x})),
+              "equation"));
+  }
+  TEST_CASE("QuantizeLinear: halves to even, saturates") {
+    const Node n = node("QuantizeLinear", {"x", "s", "z"}, {"y"});
+    const Model m = one(n, {kX}, {floats("s", {}, {2}), constant<uint8_t>("z", 2, {}, {10})});
+    CHECK(result(m, {f32({4}, {1, 3, -100, 1000})}) == std::vector<double>{10, 12, 0, 255});
+  }
+  TEST_CASE("Gather and OneHot: indices count from the end") {
+    CHECK(result(one(node("Gather", {"x", "i"}, {"y"}), {kX}, {ints("i", {-1, 0})}), {kLine}) ==
+          std::vector<double>{4, 1});
+    const Model hot = one(node("OneHot", {"x", "d", "v"}, {"y"}), {kX},
+                          {scalar("d", 3), floats("v", {2}, {5, 7})});
+    CHECK(result(hot, {f32({4}, {0, -1, 2, 9})}) ==
+          std::vector<double>{7, 5, 5, 5, 5, 7, 5, 5, 7, 5, 5, 5});
+  }
+  TEST_CASE("LSTM: a hand-computed step, and a sequence that ends early") {
+    // One unit, weights 0, biases 0: all gates are 1/2, the new content is 0, so c halves.
+    const std::vector<ValueInfo> inputs = {value("x", 1, {"2", "1", "1"}),
+                                           value("c", 1, {"1", "1", "1"})};
+    const Node n = node("LSTM", {"x", "w", "r", "", "len", "", "c"}, {"", "h", "last"},
+                        {attr("hidden_size", 1)});
+    Model m = model(inputs, {n}, {"last", "h"},
+                    {floats("w", {1, 4, 1}, {0, 0, 0, 0}), floats("r", {1, 4, 1}, {0, 0, 0, 0}),
+                     constant<int32_t>("len", 6, {1}, {1})});
+    const std::vector<core::Tensor> y =
+        run(import_model(m, {}), {f32({2, 1, 1}, {1, 1}), f32({1, 1, 1}, {4})});
+    CHECK(y[0].data == std::vector<double>{2});
+    CHECK(y[1][0] == doctest::Approx(0.5 * std::tanh(2.0)));
+  }
+}
+
+}  // namespace
+}  // namespace tenon::core::onnx
