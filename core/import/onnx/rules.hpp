@@ -19,15 +19,13 @@ struct Rule {
   int64_t until = 0;
 };
 
-#define TENON_ONNX_RULES(X)                                                                      \
-  X(elementwise)                                                                                 \
-  X(logic)                                                                                       \
-  X(activation)                                                                                  \
-  X(cast)                                                                                        \
-  X(reduce)                                                                                      \
-  X(shape) X(pad) X(create) X(gather) X(scatter) X(order) X(matmul) X(einsum) X(norm) X(softmax) \
-      X(attention) X(control) X(rnn) X(quantize) X(conv) X(pool) X(loss) X(sequence) X(vision)   \
-          X(signal)
+// clang-format off
+#define TENON_ONNX_RULES(X) \
+  X(elementwise) X(logic) X(activation) X(cast) X(reduce) X(shape) X(pad) X(create) \
+  X(gather) X(scatter) X(order) X(matmul) X(einsum) X(norm) X(softmax) X(attention) \
+  X(control) X(rnn) X(quantize) X(conv) X(pool) X(loss) X(sequence) X(vision) X(resample) \
+  X(signal)
+// clang-format on
 
 #define TENON_ONNX_DECLARE(family) std::span<const Rule> family##_rules();
 TENON_ONNX_RULES(TENON_ONNX_DECLARE)

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "import/onnx/body.hpp"
 #include "import/onnx/helpers.hpp"
 #include "ops/control.hpp"
 
@@ -143,6 +144,41 @@ void attention(Call& c) {
   if (c.wants(3)) c.out(3, scores(b, p, c.i("qk_matmul_output_mode", 0)));
 }
 
+// A subgraph of one input and one output that changes scores or probabilities.
+Value modified(Call& c, std::string_view name, Value x) {
+  if (!c.has_attr(name)) return x;
+  Item item;
+  item.value = x;
+  std::vector<Item> out = run_in_place(c, c.graph(name), {item});
+  if (out.size() != 1) c.wrong("attribute ", name, ": expected one output, got ", out.size());
+  if (out[0].refused) c.refuse("attribute ", name, ": a node of its subgraph is refused");
+  const Value y = c.scope.value(out[0]);
+  if (c.b.shape(y) != c.b.shape(x))
+    c.wrong("attribute ", name, ": expected ", c.b.type(x).text(), ", got ", c.b.type(y).text());
+  return c.b.cast(y, c.b.dtype(x));
+}
+
+void flex_attention(Call& c) {
+  Builder& b = c.b;
+  for (size_t k = 0; k < 3; ++k)
+    if (c.rank(k) != 4) c.wrong("input ", k, ": expected rank 4, got ", c.type(k).text());
+  Parts p;
+  p.q = c.value(0), p.k = c.value(1), p.v = c.value(2);
+  const Shape q = b.shape(p.q), k = b.shape(p.k), v = b.shape(p.v);
+  if (k[1] == 0 || q[1] % k[1])
+    c.wrong("expected a multiple of ", k[1], " query heads, got ", q[1]);
+  p.scale = c.f("scale", 1 / std::sqrt(static_cast<double>(q[3])));
+  if (!c.has_attr("score_mod") && !c.has_attr("prob_mod"))
+    return c.out(b.add(op::attention{.scale = p.scale, .q = p.q, .k = p.k, .v = p.v}));
+  const DType t = c.has_attr("softmax_precision") ? c.dtype_attr("softmax_precision", 1)
+                                                  : acc_dtype(c.dtype(0));
+  Value x = modified(c, "score_mod", b.cast(raw_scores(b, p), t));
+  x = modified(c, "prob_mod", b.add(op::softmax{.x = x}));
+  const int64_t group = q[1] / k[1];
+  const Value y = b.matmul(b.reshape(x, {q[0], k[1], group * q[2], k[2]}), b.cast(p.v, t));
+  c.out(b.cast(b.reshape(y, {q[0], q[1], q[2], v[3]}), c.dtype(2)));
+}
+
 void rotary_embedding(Call& c) {
   Builder& b = c.b;
   const Shape s = c.shape(0);
@@ -217,6 +253,7 @@ void linear_attention(Call& c) {
 constexpr Rule kRules[] = {
     {"Attention", 23, attention},
     {"RotaryEmbedding", 23, rotary_embedding},
+    {"FlexAttention", 1, flex_attention, "ai.onnx.preview"},
     {"LinearAttention", 27, linear_attention},
 };
 

@@ -35,8 +35,8 @@ void conv(Call& c) {
 
 // Padding of a transpose says what is cut off its result.
 void conv_transpose(Call& c) {
-  const Ints given = c.has_attr("output_padding") ? c.is("output_padding") : Ints{};
-  const Ints to = c.is("output_shape");
+  const Ints given = c.sane(c.is("output_padding"), "attribute output_padding");
+  const Ints to = c.sane(c.is("output_shape"), "attribute output_shape");
   const std::string how = c.s("auto_pad", "NOTSET");
   Window w = conv_window(c, 0, 1);
   const Ints spatial = spatial_dims(c.shape(0));

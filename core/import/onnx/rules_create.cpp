@@ -95,7 +95,10 @@ void range(Call& c) {
       if (is_float(t))
         out.reals.push_back(rounded(t, start.reals[0] + static_cast<double>(k) * delta.reals[0]));
       else
-        out.ints.push_back(wrapped(t, start.ints[0] + k * delta.ints[0]));
+        out.ints.push_back(wrapped(
+            t,
+            static_cast<int64_t>(static_cast<uint64_t>(start.ints[0]) +
+                                 static_cast<uint64_t>(k) * static_cast<uint64_t>(delta.ints[0]))));
     return c.out(std::move(out));
   }
   c.out(c.b.iota({count}, 0, t, start.number(0), delta.number(0)));

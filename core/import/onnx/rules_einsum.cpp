@@ -73,7 +73,7 @@ class Einsum {
       const bool last = comma == std::string::npos;
       if (last != (k + 1 == c_.inputs()))
         c_.wrong("attribute equation: expected ", c_.inputs(), " terms, got '", left, "'");
-      left = last ? "" : left.substr(comma + 1);
+      left = last ? std::string() : left.substr(comma + 1);
     }
     if (terms_.empty()) c_.wrong("expected at least one input");
     std::map<Label, int> times;

@@ -118,8 +118,9 @@ void reverse_sequence(Call& c) {
 
 void one_hot(Call& c) {
   Builder& b = c.b;
-  const int64_t depth = static_cast<int64_t>(c.number(1, "depth"));
-  if (depth < 0) c.wrong("depth: expected a number >= 0, got ", depth);
+  const double given = c.number(1, "depth");
+  if (!(given >= 0 && given < 2147483648.0)) c.wrong("depth: expected 0 to 2^31 - 1, got ", given);
+  const auto depth = static_cast<int64_t>(given);
   if (c.shape(2).elements() != 2) c.wrong("values: expected two elements, got ", c.type(2).text());
   const Shape s = c.shape(0);
   const int axis = c.axis(c.i("axis", -1), s.rank() + 1);

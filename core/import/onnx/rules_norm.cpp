@@ -111,8 +111,8 @@ void lrn(Call& c) {
   Builder& b = c.b;
   const Shape s = c.shape(0);
   const int64_t size = c.i("size", 0);
-  if (s.rank() < 2 || size < 1 || size > s[1] * 2 + 1)
-    c.wrong("attribute size: expected a number from 1 on for ", s.text(), ", got ", size);
+  if (s.rank() < 2 || size < 1 || size > kMostParts)
+    c.wrong("attribute size: expected 1 to ", kMostParts, " for ", s.text(), ", got ", size);
   const Value x = b.widen(c.value(0));
   Ints before(static_cast<size_t>(s.rank()), 0), after = before;
   before[1] = (size - 1) / 2;

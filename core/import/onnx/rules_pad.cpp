@@ -67,6 +67,10 @@ Value padded(Call& c, Value x, Ints before, Ints after, const std::string& mode,
   if (mode == "wrap") {
     for (int k = 0; k < s.rank(); ++k) {
       if (len[static_cast<size_t>(k)] == 0) c.wrong("pads: axis ", k, " has nothing to repeat");
+      if ((before[static_cast<size_t>(k)] + after[static_cast<size_t>(k)]) /
+              len[static_cast<size_t>(k)] >
+          kMostParts)
+        c.refuse("pads: axis ", k, " repeats more than ", kMostParts, " times");
       x = wrapped_around(b, x, k, before[static_cast<size_t>(k)], after[static_cast<size_t>(k)]);
     }
     return x;
@@ -94,7 +98,7 @@ Value padded(Call& c, Value x, Ints before, Ints after, const std::string& mode,
 void pad(Call& c) {
   const int rank = c.rank(0);
   const bool attributes = c.opset < 11;
-  const Ints pads = attributes ? c.is("pads") : c.ints(1, "pads");
+  const Ints pads = c.sane(attributes ? c.is("pads") : c.ints(1, "pads"), "pads");
   Ints axes = iota_list(rank);
   if (c.has(3)) axes = c.axes(c.ints(3, "axes"), rank);
   if (pads.size() != 2 * axes.size())
@@ -120,7 +124,7 @@ void pad(Call& c) {
 
 void center_crop_pad(Call& c) {
   const Shape s = c.shape(0);
-  const Ints to = c.ints(1, "shape");
+  const Ints to = c.sane(c.ints(1, "shape"), "shape");
   const Ints axes = c.has_attr("axes") ? c.axes(c.is("axes"), s.rank()) : iota_list(s.rank());
   if (axes.size() != to.size())
     c.wrong("shape: expected ", axes.size(), " numbers, got ", to.size());

@@ -18,6 +18,8 @@ Window window_of(const Call& c, const Ints& spatial, Ints kernel) {
         c.wrong("attribute ", name, ": expected numbers from ", least, " on, got ", v);
     return list;
   };
+  for (const int64_t d : spatial)
+    if (d < 0 || d > (int64_t{1} << 31)) c.refuse("spatial dims: expected at most 2^31, got ", d);
   if (kernel.size() != axes) c.wrong("expected a kernel of ", axes, " axes, got ", kernel.size());
   for (const int64_t k : kernel)
     if (k < 1 || k > (int64_t{1} << 31)) c.wrong("expected a kernel of numbers from 1 on, got ", k);
@@ -165,17 +167,19 @@ void max_unpool(Call& c) {
   for (size_t k = 0; k < w.axes(); ++k)
     to.push((s[static_cast<int>(k) + 2] - 1) * w.stride[k] - w.before[k] - w.after[k] +
             w.kernel[k]);
-  if (c.has(2)) {
-    const Ints given = c.ints(2, "output_shape");
-    if (given.size() != static_cast<size_t>(s.rank()))
-      c.wrong("output_shape: expected ", s.rank(), " numbers, got ", given.size());
-    to = shape_of(given);
-  }
   const int64_t count = s.elements();
   const Value flat = b.add(op::scatter{.base = b.zeros({b.dtype(c.value(0)), {to.elements()}}),
                                        .indices = b.reshape(b.cast(c.value(1), kI64), {count}),
                                        .updates = b.reshape(c.value(0), {count})});
-  c.out(b.reshape(flat, to));
+  const Value y = b.reshape(flat, to);
+  if (!c.has(2)) return c.out(y);
+  // Places count in the shape above. A larger result gets zeros at the ends.
+  const Ints given = c.sane(c.ints(2, "output_shape"), "output_shape");
+  if (given.size() != static_cast<size_t>(s.rank()))
+    c.wrong("output_shape: expected ", s.rank(), " numbers, got ", given.size());
+  Ints after;
+  for (int k = 0; k < s.rank(); ++k) after.push_back(given[static_cast<size_t>(k)] - to[k]);
+  c.out(b.add(op::pad{.before = Ints(after.size(), 0), .after = after, .x = y}));
 }
 
 constexpr Rule kRules[] = {

@@ -65,6 +65,8 @@ void split(Call& c) {
   const int axis = c.axis(c.i("axis", 0), s.rank());
   Ints lengths;
   bool keepdims = true;
+  if ((!c.has(1) || c.rank(1) == 0) && s[axis] > kMostParts)
+    c.refuse("a sequence of more than ", kMostParts, " tensors");
   if (!c.has(1)) {
     lengths.assign(static_cast<size_t>(s[axis]), 1);
     keepdims = c.flag("keepdims", true);

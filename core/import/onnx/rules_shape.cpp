@@ -190,7 +190,7 @@ void expand(Call& c) {
 
 void tile(Call& c) {
   const Shape s = c.shape(0);
-  const Ints repeats = c.ints(1, "repeats");
+  const Ints repeats = c.sane(c.ints(1, "repeats"), "repeats");
   if (static_cast<int>(repeats.size()) != s.rank())
     c.wrong("repeats: expected ", s.rank(), " numbers, got ", repeats.size());
   Builder& b = c.b;
@@ -223,7 +223,7 @@ void tile(Call& c) {
     // [before, 1, d·behind] to [before, times, d·behind]
     const int64_t before = product(now, 0, k), behind = product(now, k, now.rank());
     Shape to = now;
-    to[k] *= times;
+    if (__builtin_mul_overflow(to[k], times, &to[k])) c.wrong("repeats: too many elements");
     x = b.reshape(b.expand(b.reshape(x, {before, 1, behind}), {before, times, behind}), to);
   }
   c.out(x);

@@ -170,6 +170,13 @@ int64_t Call::integer(size_t k, std::string_view what) const {
   return content[0];
 }
 
+Ints Call::sane(Ints list, std::string_view what, int64_t limit) const {
+  for (const int64_t v : list)
+    if (v < -limit || v > limit)
+      wrong(what, ": expected numbers from ", -limit, " to ", limit, ", got ", v);
+  return list;
+}
+
 double Call::number(size_t k, std::string_view what) const {
   const Known& content = need(k, what);
   if (content.size() != 1)
@@ -253,6 +260,9 @@ void Call::out(size_t k, Value v) const {
 }
 void Call::out(size_t k, Known content) const {
   if (!wants(k)) return;
+  scope.all.known += content.size();
+  if (scope.all.known > kMostKnownInAll)
+    refuse("constants of the model take more than ", kMostKnownInAll, " elements");
   Item item;
   item.known = std::make_shared<const Known>(std::move(content));
   scope.set(node.outputs[k], std::move(item));

@@ -87,6 +87,7 @@ class Translation {
   std::function<Value(Builder&, const std::shared_ptr<const Tensor>&)> weight{};
   int depth = 0;      // of functions and subgraphs
   int64_t nodes = 0;  // translated so far
+  int64_t known = 0;  // elements of known results so far
   const Function* function(const Node& node) const;
   // Fails with all refusals, if there are any.
   void finish() const;
@@ -94,7 +95,9 @@ class Translation {
 
 // Limits of what a model may expand to.
 inline constexpr int kMostDepth = 16;
-inline constexpr int64_t kMostNodes = 1 << 20;
+inline constexpr int64_t kMostNodes = 1 << 18;
+inline constexpr int64_t kMostKnownInAll = 1 << 24;  // elements
+inline constexpr int64_t kMostParts = 1000;          // that one node is written with
 
 // A node, as its rule sees it.
 class Call {
@@ -131,6 +134,8 @@ class Call {
   Ints ints(size_t k, std::string_view what) const;
   int64_t integer(size_t k, std::string_view what) const;  // of one element
   double number(size_t k, std::string_view what) const;    // likewise
+  // Refuses numbers outside of [-limit, limit], so that sums with dims do not overflow.
+  Ints sane(Ints list, std::string_view what, int64_t limit = int64_t{1} << 31) const;
 
   // ---- attributes
   const Attribute* attr(std::string_view name) const;

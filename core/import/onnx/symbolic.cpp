@@ -114,7 +114,9 @@ Imported import_symbolic(const Model& given, const ImportOptions& options) {
       if (d.size >= 0)
         shape.push(d.size);
       else
-        shape.push(out.graph.symbol(d.symbol.empty() ? cat(v->name, "_dim_", k) : d.symbol));
+        // Some exporters write ? for any number: two of them need not be equal.
+        shape.push(out.graph.symbol(d.symbol.empty() || d.symbol == "?" ? cat(v->name, "_dim_", k)
+                                                                        : d.symbol));
     }
     node.xs.push_back(out.graph.input(v->name, {v->dtype, shape}));
     inputs.push_back(*v);

@@ -762,6 +762,16 @@
   // .kernel .stride .pads .dilation .layout .size
   Node col2im(Value columns, op::col2im rest = {}, std::string_view provenance = {}) {
     rest.columns = columns;
+    return add(rest, provenance);
+  }
+
+  // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .extrapolation_value
+  // .sizes .scales .roi
+  Node resize(Value x, op::resize rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .sizes .scales .roi .size
   Node resize_backward(Value dy, op::resize_backward rest = {}, std::string_view provenance = {}) {
     rest.dy = dy;
