@@ -56,7 +56,7 @@ prepare() {
   # What a machine of another distribution may lack or have older.
   ldd "$bundle"/bin/te* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
-    { grep -E 'libtbb|libhwy|libboost|libdnnl|libsleef|libgomp' || true; } |
+    { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
   strip --strip-debug "$bundle"/bin/te* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"

@@ -26,7 +26,7 @@ struct Tensor {
   std::string name{};
   int32_t element = 0;                 // TensorProto.DataType
   DType dtype = TENON_DTYPE_NONE;      // NONE: a dtype that tenon lacks, such as string
-  std::vector<int64_t> dims{};         // not negative; the number of elements fits in 63 bits
+  std::vector<int64_t> dims{};         // not negative; the number of elements is below 2^56
   std::vector<std::string> strings{};  // of dtype string only
   int64_t elements() const;            // the product of dims
   // Dense and row-major in the layout of `dtype`. Fails with the tensor's name if the data is

@@ -89,15 +89,14 @@ const Element& element_of(int32_t element) {
                                                                                         : 0];
 }
 
-// Products of dims stay below 2^60, so that no size in bytes or bits overflows.
-constexpr int64_t kMostElements = int64_t{1} << 60;
+// As for shapes of tenon: no size in bits overflows.
+constexpr int64_t kMostElements = INT64_MAX >> 7;
 
 void check_dims(const Message& m, const std::vector<int64_t>& dims) {
   int64_t n = 1;
   for (int64_t d : dims) {
-    if (d < 0) m.corrupt("dim ", d, " is negative");
     if (d > 0 && n > kMostElements / d)
-      m.corrupt("the number of elements overflows; expected at most 2^60");
+      m.corrupt("the number of elements overflows; expected less than 2^56");
     if (d > 0) n *= d;
   }
 }
@@ -228,6 +227,8 @@ Tensor take_tensor(Message m) {
       case 1:
         m.varints("dims", [&](uint64_t v) {
           if (t.dims.size() == 1024) m.corrupt("more than 1024 dims");
+          if (static_cast<int64_t>(v) < 0)
+            m.corrupt("dim ", static_cast<int64_t>(v), " is negative");
           t.dims.push_back(static_cast<int64_t>(v));
         });
         break;
