@@ -73,6 +73,17 @@ tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* ou
   });
 }
 
+tenon_status* tenon_graph_symbol_name(const tenon_graph* graph, int64_t dim, tenon_str* out_name) {
+  return door("tenon_graph_symbol_name", [&] {
+    const Graph& g = need(graph, "graph").graph;
+    if (dim >= 0 || static_cast<uint64_t>(~dim) >= g.symbols().size())
+      fail(Code::not_found, "dim ", dim, ": expected a symbol of the graph, which has ",
+           g.symbols().size());
+    need(out_name, "out_name");
+    *out_name = c_str(g.symbol_name(dim));
+  });
+}
+
 tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
                                 uint32_t rank, const int64_t* dims, tenon_value* out_value) {
   return door("tenon_graph_input", [&] {

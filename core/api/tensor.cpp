@@ -36,7 +36,8 @@ bool is_dense(const Shape& shape, const int64_t* strides) {
   return true;
 }
 
-Checked checked(Runtime& runtime, const tenon_tensor* given, std::string_view what) {
+// runtime: null: only host memory
+Checked checked(Runtime* runtime, const tenon_tensor* given, std::string_view what) {
   if (!given) fail(Code::invalid_argument, what, ": the tensor is NULL");
   const tenon_tensor t = taken(given, what);
   if (tenon_dtype_bits(t.dtype) == 0) fail(Code::dtype_mismatch, what, ": the dtype is unknown");
@@ -57,7 +58,10 @@ Checked checked(Runtime& runtime, const tenon_tensor* given, std::string_view wh
     fail(Code::invalid_argument, what, ": ", out.type.text(), " has ", dense, " bytes, got ",
          t.size);
   if (t.device.size) {
-    out.device = runtime.host.open(view(t.device));
+    if (!runtime)
+      fail(Code::invalid_argument, what, ": expected host memory, got device '", view(t.device),
+           "'");
+    out.device = runtime->host.open(view(t.device));
     if (const std::string& id = out.device->info().id; id != view(t.device))
       fail(Code::invalid_argument, what, ": device '", view(t.device),
            "', expected the id of one device, such as '", id, "'");
@@ -104,10 +108,7 @@ Bytes gathered(const Checked& t, std::string_view what) {
 
 bool on_other_memory(const Checked& t) { return t.device && !t.device->info().host_addressable; }
 
-}  // namespace
-
-HostTensor host_tensor(Runtime& runtime, const tenon_tensor* given, std::string_view what) {
-  const Checked t = checked(runtime, given, what);
+HostTensor in_host_memory(const Checked& t, std::string_view what) {
   HostTensor out{.type = t.type, .gathered = {}, .content = {t.data, type_bytes(t.type)}};
   if (on_other_memory(t)) {
     if (t.strides) fail(Code::unsupported, what, ": strides on ", t.device->info().id);
@@ -128,9 +129,19 @@ HostTensor host_tensor(Runtime& runtime, const tenon_tensor* given, std::string_
   return out;
 }
 
+}  // namespace
+
+HostTensor host_tensor(Runtime& runtime, const tenon_tensor* given, std::string_view what) {
+  return in_host_memory(checked(&runtime, given, what), what);
+}
+
+HostTensor host_tensor(const tenon_tensor* given, std::string_view what) {
+  return in_host_memory(checked(nullptr, given, what), what);
+}
+
 std::shared_ptr<AppTensor> app_tensor(Runtime& runtime, const tenon_tensor* given,
                                       std::string_view what, std::shared_ptr<void> owner) {
-  Checked t = checked(runtime, given, what);
+  Checked t = checked(&runtime, given, what);
   if (t.strides)
     fail(Code::invalid_argument, what,
          ": its strides are not those of a dense tensor; only dense memory can be bound");

@@ -21,6 +21,8 @@ struct HostTensor {
   std::span<const std::byte> content;
 };
 HostTensor host_tensor(Runtime& runtime, const tenon_tensor* tensor, std::string_view what);
+// The same, without a runtime: refuses tensors on devices.
+HostTensor host_tensor(const tenon_tensor* tensor, std::string_view what);
 
 // type_bytes(); messages start with `what`.
 uint64_t dense_bytes(const Type& type, std::string_view what);

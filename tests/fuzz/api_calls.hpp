@@ -267,6 +267,56 @@ inline void safetensors_metadata(World& w) {
   json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));
 }
 
+// ---- Files of models and tensors
+
+inline void graph_import(World& w) {
+  const tenon_str patterns[] = {w.text("w*"), w.name(), w.text("?")},
+                  names[] = {w.name(), w.name()};
+  const tenon_tensor* const tensors[] = {w.tensor(), nullptr};
+  tenon_graph_import_options o{};
+  o.struct_size = w.size_of<tenon_graph_import_options>();
+  o.trainable = w.in.one_in(16) ? nullptr : patterns;
+  o.trainable_count = o.trainable ? w.in.below(4) : w.number();
+  o.fixed_names = w.in.one_in(16) ? nullptr : names;
+  o.fixed_tensors = w.in.one_in(16) ? nullptr : tensors;
+  const bool both = o.fixed_names && o.fixed_tensors;
+  o.fixed_count = both ? (w.in.one_in(4) ? 1 + w.in.below(2) : 0) : w.number();
+  Out<tenon_graph*> out(w.in);
+  const tenon_str path = w.in.one_in(8) ? w.path() : w.text(w.folder + "/model.onnx");
+  if (out.filled(w.good(
+          tenon_graph_import(path, w.in.one_in(8) ? nullptr : &o, w.stores.any(w.in), out.arg()))))
+    w.keep(w.graphs, out.value, tenon_graph_destroy);
+}
+inline void tensors_read(World& w) {
+  Out<tenon_tensors*> out(w.in);
+  if (out.filled(w.good(tenon_tensors_read(w.path(), out.arg()))))
+    w.keep(w.tensor_files, out.value, tenon_tensors_destroy);
+}
+inline void tensors_destroy(World& w) { tenon_tensors_destroy(w.tensor_files.take(w.in)); }
+inline void tensors_count(World& w) {
+  tenon_tensors* const some = w.tensor_files.any(w.in);
+  must(some || tenon_tensors_count(some) == 0, "NULL has tensors");
+}
+inline void tensors_get(World& w) {
+  Out<tenon_str> name(w.in);
+  Out<tenon_tensor> tensor(w.in);
+  const bool given =
+      w.good(tenon_tensors_get(w.tensor_files.any(w.in), w.in.below(3), name.arg(), tensor.arg()));
+  const bool both[] = {name.filled(given), tensor.filled(given)};
+  if (!both[0] || !both[1]) return;
+  read_text(name.value);
+  if (tensor.value.struct_size >= sizeof(tenon_tensor)) read(tensor.value.data, tensor.value.size);
+}
+inline void tensors_write(World& w) {
+  if (!w.in.one_in(16)) return;  // it syncs the disk
+  const tenon_str names[] = {w.name(), w.name()};
+  const tenon_tensor* const tensors[] = {w.tensor(), nullptr};
+  const bool none = w.in.one_in(16);
+  w.good(tenon_tensors_write(w.path(), w.in.one_in(8) ? nullptr : names, none ? nullptr : tensors,
+                             none ? w.number() : w.in.below(w.in.one_in(8) ? 3 : 2),
+                             w.in.below(2)));
+}
+
 inline void available_memory(World&) { tenon_available_memory(); }
 inline void report_crashes(World& w) { w.good(tenon_report_crashes()); }
 inline void active_calls(World& w) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 
+#include "../unit/import/proto_writer.hpp"
 #include "api_calls.hpp"
 #include "api_graph_calls.hpp"
 #include "host/status.hpp"
@@ -55,6 +56,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(graph_parse),
     TENON_CALL(graph_print),
     TENON_CALL(graph_symbol),
+    TENON_CALL(graph_symbol_name),
     TENON_CALL(graph_input),
     TENON_CALL(graph_weight),
     TENON_CALL(graph_state),
@@ -87,6 +89,12 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_remove),
     TENON_CALL(store_load),
     TENON_CALL(store_save),
+    TENON_CALL(graph_import),
+    TENON_CALL(tensors_read),
+    TENON_CALL(tensors_destroy),
+    TENON_CALL(tensors_count),
+    TENON_CALL(tensors_get),
+    TENON_CALL(tensors_write),
     TENON_CALL(available_memory),
     TENON_CALL(report_crashes),
     TENON_CALL(active_calls),
@@ -162,12 +170,28 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
+// y = w + x in ONNX, with x: f32[N,2] and w: f32[2].
+void write_model(const std::string& path) {
+  using test::Proto;
+  constexpr int64_t kFloat = 1;  // TensorProto.DataType
+  const Proto shape = Proto().message(1, Proto().text(2, "N")).message(1, Proto().number(1, 2)),
+              type = Proto().message(1, Proto().number(1, kFloat).message(2, shape));
+  Proto graph;
+  graph.message(1, Proto().text(1, "w").text(1, "x").text(2, "y").text(4, "Add"));
+  graph.message(5, Proto().number(1, 2).number(2, kFloat).text(8, "w").text(9, "01234567"));
+  graph.message(11, Proto().text(1, "x").message(2, type));
+  graph.message(12, Proto().text(1, "y").message(2, type));
+  const Proto model = Proto().number(1, 9).message(8, Proto().number(2, 19)).message(7, graph);
+  std::ofstream(path, std::ios::binary) << model.bytes();
+}
+
 // What all inputs share.
 struct Stage {
   Folder folder;
   tenon_runtime* runtime = nullptr;
   Stage() {
     check_that_none_is_missing();
+    write_model(folder.path + "/model.onnx");
     constexpr std::string_view kTests = TENON_TEST_PLUGINS, kOurs = TENON_PLUGINS;
     const tenon_str dirs[] = {{kTests.data(), kTests.size()}, {kOurs.data(), kOurs.size()}};
     tenon_runtime_options o{};
@@ -206,6 +230,7 @@ void end(World& w) {
   clear(w.graphs, tenon_graph_destroy);
   clear(w.stores, tenon_store_destroy);
   clear(w.runtimes, tenon_runtime_destroy);
+  clear(w.tensor_files, tenon_tensors_destroy);
   clear(w.texts, tenon_text_destroy);
   clear(w.statuses, tenon_status_release);
   must(core::live_status_count() == 0, "a status leaked");

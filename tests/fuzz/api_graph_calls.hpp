@@ -31,6 +31,11 @@ inline void graph_symbol(World& w) {
   Out<int64_t> out(w.in);
   out.filled(w.good(tenon_graph_symbol(w.graphs.any(w.in), w.name(), out.arg())));
 }
+inline void graph_symbol_name(World& w) {
+  Out<tenon_str> out(w.in);
+  if (out.filled(w.good(tenon_graph_symbol_name(w.graphs.any(w.in), w.dim(), out.arg()))))
+    read_text(out.value);
+}
 inline void graph_input(World& w) {
   const auto d = w.dims();
   Out<tenon_value> out(w.in);

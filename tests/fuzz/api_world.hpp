@@ -100,6 +100,7 @@ class World {
   Pool<tenon_runtime> runtimes;
   Pool<tenon_graph> graphs;
   Pool<tenon_store> stores;
+  Pool<tenon_tensors> tensor_files;
   Pool<tenon_executable> executables;
   Pool<tenon_context> contexts;
   Pool<tenon_text> texts;
@@ -156,7 +157,7 @@ class World {
   }
   tenon_str path() {
     static constexpr std::string_view kFiles[] = {"/a.safetensors", "/b.safetensors", "/none/a", "",
-                                                  "/trace.json"};
+                                                  "/trace.json",    "/t.npy",         "/t.npz"};
     if (in.one_in(8)) return text(in.one_in(2) ? "/dev/null" : "");
     return text(folder + std::string(in.of(kFiles)));
   }

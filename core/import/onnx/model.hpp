@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ struct Graph;
 // The dtype of a TensorProto.DataType; NONE if tenon lacks it. The name is ONNX's: "FLOAT16".
 DType element_dtype(int32_t element);
 std::string element_name(int32_t element);
+int32_t element_of_dtype(DType dtype);
 
 // A constant. Its content stays in the file, or in the file beside it, until it is asked for.
 struct Tensor {
@@ -35,6 +37,9 @@ struct Tensor {
   struct Source;  // where the content is (tensor.hpp)
   std::shared_ptr<const Source> source{};
 };
+
+// A constant that is in no file. content: dense, of the type's size.
+Tensor make_tensor(std::string name, const Type& type, std::span<const std::byte> content);
 
 // values [n] and indices, [n] (flat, row-major) or [n, rank]; all others are 0.
 struct SparseTensor {

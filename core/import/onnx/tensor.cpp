@@ -208,6 +208,12 @@ std::string element_name(int32_t element) {
   return &e == kElements && element != 0 ? cat("element type ", element) : std::string(e.name);
 }
 
+int32_t element_of_dtype(DType dtype) {
+  for (int32_t i = 0; i < static_cast<int32_t>(std::size(kElements)); ++i)
+    if (dtype != TENON_DTYPE_NONE && kElements[i].dtype == dtype) return i;
+  return 0;
+}
+
 int64_t Tensor::elements() const {
   int64_t n = 1;
   for (int64_t d : dims) n *= d;
@@ -267,6 +273,23 @@ Tensor take_tensor(Message m) {
   if (location != 0 && location != 1)
     m.corrupt("data_location ", location, " is not known; expected 0 or 1");
   if (location == 1) source->external = std::move(external);
+  t.source = std::move(source);
+  return t;
+}
+
+Tensor make_tensor(std::string name, const Type& type, std::span<const std::byte> content) {
+  check(content.size() == type_bytes(type), "tensor '", name, "': its content has ", content.size(),
+        " bytes");
+  auto source = std::make_shared<Tensor::Source>();
+  source->input = std::make_shared<Input>(
+      std::string(reinterpret_cast<const char*>(content.data()), content.size()), "");
+  source->raw_size = content.size();
+  source->where = name;
+  Tensor t;
+  t.name = std::move(name);
+  t.element = element_of_dtype(type.dtype);
+  t.dtype = type.dtype;
+  t.dims.assign(type.shape.begin(), type.shape.end());
   t.source = std::move(source);
   return t;
 }

@@ -60,9 +60,10 @@ void Cursor::fill() {
 }
 
 void Cursor::read(void* out, size_t size) {
+  if (size == 0) return;
   if (at_ >= window_at_ && at_ - window_at_ <= window_.size() &&
       size <= window_.size() - (at_ - window_at_)) {
-    if (size > 0) std::memcpy(out, window_.data() + (at_ - window_at_), size);
+    std::memcpy(out, window_.data() + (at_ - window_at_), size);
   } else if (size < kWindow / 4) {
     fill();
     if (size > window_.size())

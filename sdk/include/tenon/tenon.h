@@ -10,6 +10,7 @@
 //   tenon_runtime      the loaded plugins and their devices
 //   tenon_graph        what to compute
 //   tenon_store        named weights and state, shared by executables
+//   tenon_tensors      tensors read from a file
 //   tenon_executable   a graph compiled for a device, over a store
 //   tenon_context      what one run in flight owns: inputs, outputs, working memory
 //
@@ -55,6 +56,7 @@ typedef struct tenon_status tenon_status;
 typedef struct tenon_text tenon_text;
 typedef struct tenon_runtime tenon_runtime;
 typedef struct tenon_store tenon_store;
+typedef struct tenon_tensors tenon_tensors;
 typedef struct tenon_executable tenon_executable;
 typedef struct tenon_context tenon_context;
 
@@ -224,6 +226,10 @@ TENON_API tenon_status* tenon_graph_print(const tenon_graph* graph, tenon_text**
 // Returns a symbolic dim for the shapes of inputs: a negative number. Equal names give the same
 // symbol.
 TENON_API tenon_status* tenon_graph_symbol(tenon_graph* graph, tenon_str name, int64_t* out_dim);
+
+// Returns the name of a symbolic dim. TENON_NOT_FOUND if it is no symbol of the graph.
+TENON_API tenon_status* tenon_graph_symbol_name(const tenon_graph* graph, int64_t dim,
+                                                tenon_str* out_name);
 
 // Adds an input: a tensor that is passed to each run.
 TENON_API tenon_status* tenon_graph_input(tenon_graph* graph, tenon_str name, tenon_dtype dtype,
@@ -432,6 +438,52 @@ TENON_API tenon_status* tenon_safetensors_tensors(tenon_str path,
 
 // Returns the metadata of a safetensors file as a JSON object.
 TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json);
+
+
+// ---- Files of models and tensors ----------------------------------------------------------------
+
+typedef struct tenon_graph_import_options {
+  uint64_t struct_size;
+
+  // (optional) Patterns of names of weights: * stands for any characters, ? for one. Weights that
+  // match one of them are trainable; all others are not.
+  const tenon_str* trainable;
+
+  // (optional) Inputs that become constants, and their content in host memory. Models whose shapes
+  // depend on the content of an input need that. Parallel arrays.
+  const tenon_str* fixed_names;
+  const tenon_tensor* const* fixed_tensors;
+
+  uint32_t trainable_count;
+  uint32_t fixed_count;
+} tenon_graph_import_options;
+
+// Reads a model file as a graph: ONNX, opsets 7 and later. Inputs and outputs keep their names, and
+// dims with names become symbols. The weights are set in the store under their names in the file;
+// store may be NULL, then their contents are not read. External data is read from the folder of the
+// file and nowhere else. options may be NULL. Fails with TENON_UNSUPPORTED and a list of all nodes
+// that have no translation, each with the reason; the store is unchanged then.
+TENON_API tenon_status* tenon_graph_import(tenon_str path,
+                                           const tenon_graph_import_options* options,
+                                           tenon_store* store, tenon_graph** out_graph);
+
+// Reads all tensors of a file: .npy and .npz of NumPy, or a TensorProto of ONNX (.pb). The content
+// of the file decides which it is.
+TENON_API tenon_status* tenon_tensors_read(tenon_str path, tenon_tensors** out_tensors);
+TENON_API void tenon_tensors_destroy(tenon_tensors* tensors);
+TENON_API uint32_t tenon_tensors_count(const tenon_tensors* tensors);
+
+// Returns a tensor and its name, which is empty in a .npy file. The name, the dims and the data,
+// which is read-only, live as long as `tensors`.
+TENON_API tenon_status* tenon_tensors_get(const tenon_tensors* tensors, uint32_t index,
+                                          tenon_str* out_name, tenon_tensor* out_tensor);
+
+// Writes tensors in host memory to a file of NumPy: one to PATH.npy, any number to PATH.npz. Writes
+// a temporary file first and renames it. names: may be NULL for .npy. deflate: 1 compresses the
+// members of .npz. Fails with TENON_UNSUPPORTED for dtypes that NumPy lacks.
+TENON_API tenon_status* tenon_tensors_write(tenon_str path, const tenon_str* names,
+                                            const tenon_tensor* const* tensors, uint32_t count,
+                                            uint32_t deflate);
 
 
 // ---- Executables --------------------------------------------------------------------------------

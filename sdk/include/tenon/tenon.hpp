@@ -255,6 +255,14 @@ struct Numbers {
 };
 }  // namespace detail
 
+class Store;
+
+// tenon_graph_import_options.
+struct ImportOptions {
+  std::vector<std::string> trainable{};                 // patterns of names of weights
+  std::vector<std::pair<std::string, Tensor>> fixed{};  // inputs that become constants
+};
+
 // Ops are added by functions of their names (builders.inl: g.matmul(a, b)), by operators, and by
 // add() with an op struct. Values of another graph are refused.
 class Graph {
@@ -269,6 +277,12 @@ class Graph {
     detail::check(tenon_graph_parse(detail::str(text), detail::str(file_name), &handle));
     return Graph(handle);
   }
+  // Reads a model file (ONNX) and sets its weights in the store, see tenon_graph_import().
+  static Graph import(std::string_view path, Store& store, const ImportOptions& options = {});
+  // The graph alone; the contents of weights are not read.
+  static Graph import(std::string_view path, const ImportOptions& options = {}) {
+    return import(path, nullptr, options);
+  }
   tenon_graph* handle() const { return handle_.get(); }
   std::string print() const {
     tenon_text* text = nullptr;
@@ -281,6 +295,11 @@ class Graph {
     int64_t dim = 0;
     detail::check(tenon_graph_symbol(handle(), detail::str(name), &dim));
     return dim;
+  }
+  std::string symbol_name(int64_t dim) const {
+    tenon_str name{};
+    detail::check(tenon_graph_symbol_name(handle(), dim, &name));
+    return detail::string(name);
   }
   Value input(std::string_view name, const TensorType& t) {
     Value v;
@@ -436,6 +455,7 @@ class Graph {
 
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
+  static Graph import(std::string_view path, tenon_store* store, const ImportOptions& options);
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
   Value mine(Value v) const { return Value(v.id, handle()); }
   tenon_value id_of(Value v) const {
@@ -572,6 +592,32 @@ class Store {
   detail::Handle<tenon_store, tenon_store_destroy> handle_;
 };
 
+inline Graph Graph::import(std::string_view path, tenon_store* store,
+                           const ImportOptions& options) {
+  std::vector<tenon_str> patterns, names;
+  std::vector<tenon_tensor> tensors;
+  std::vector<const tenon_tensor*> pointers;
+  for (const std::string& p : options.trainable) patterns.push_back(detail::str(p));
+  for (const auto& [name, t] : options.fixed) {
+    names.push_back(detail::str(name));
+    tensors.push_back(detail::tensor(t.type(), t.data(), t.size()));
+  }
+  for (const tenon_tensor& t : tensors) pointers.push_back(&t);
+  tenon_graph_import_options o{};
+  o.struct_size = sizeof o;
+  o.trainable = patterns.data();
+  o.fixed_names = names.data();
+  o.fixed_tensors = pointers.data();
+  o.trainable_count = static_cast<uint32_t>(patterns.size());
+  o.fixed_count = static_cast<uint32_t>(names.size());
+  tenon_graph* handle = nullptr;
+  detail::check(tenon_graph_import(detail::str(path), &o, store, &handle));
+  return Graph(handle);
+}
+inline Graph Graph::import(std::string_view path, Store& store, const ImportOptions& options) {
+  return import(path, store.handle(), options);
+}
+
 // Names and types of the tensors of a safetensors file, without their contents.
 inline std::map<std::string, TensorType, std::less<>> safetensors_tensors(std::string_view path) {
   struct Found {
@@ -595,6 +641,40 @@ inline std::string safetensors_metadata(std::string_view path) {
   tenon_text* text = nullptr;
   detail::check(tenon_safetensors_metadata(detail::str(path), &text));
   return detail::take(text);
+}
+
+// All tensors of a file, see tenon_tensors_read(). The tensor of a .npy file has no name.
+inline std::vector<std::pair<std::string, Tensor>> read_tensors(std::string_view path) {
+  tenon_tensors* handle = nullptr;
+  detail::check(tenon_tensors_read(detail::str(path), &handle));
+  const detail::Handle<tenon_tensors, tenon_tensors_destroy> tensors(handle);
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (uint32_t i = 0; i < tenon_tensors_count(handle); ++i) {
+    tenon_str name{};
+    tenon_tensor t{};
+    t.struct_size = sizeof t;
+    detail::check(tenon_tensors_get(handle, i, &name, &t));
+    Tensor copy(TensorType(t.dtype, {t.dims, t.dims + t.rank}));
+    if (copy.size() > 0) std::memcpy(copy.data(), t.data, copy.size());
+    out.emplace_back(detail::string(name), std::move(copy));
+  }
+  return out;
+}
+
+// Writes a file of NumPy, see tenon_tensors_write(): one tensor to .npy, any number to .npz.
+inline void write_tensors(std::string_view path,
+                          const std::vector<std::pair<std::string, Tensor>>& tensors,
+                          bool deflate = false) {
+  std::vector<tenon_str> names;
+  std::vector<tenon_tensor> views;
+  std::vector<const tenon_tensor*> pointers;
+  for (const auto& [name, t] : tensors) {
+    names.push_back(detail::str(name));
+    views.push_back(detail::tensor(t.type(), t.data(), t.size()));
+  }
+  for (const tenon_tensor& v : views) pointers.push_back(&v);
+  detail::check(tenon_tensors_write(detail::str(path), names.data(), pointers.data(),
+                                    static_cast<uint32_t>(names.size()), deflate));
 }
 
 // See tenon_available_memory.
