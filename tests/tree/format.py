@@ -13,6 +13,7 @@ KINDS = {".c", ".cpp", ".h", ".hpp", ".inl"}
 BY_HAND = {
     "sdk/examples/line.c",  # the examples are read as pages; line.cpp is the program of the README
     "sdk/examples/line.cpp",
+    "sdk/examples/onnx_model.cpp",
     "sdk/examples/plugin.cpp",
     "sdk/examples/training.cpp",
     "sdk/include/tenon/op_structs.inl",  # macros that open and close a struct
