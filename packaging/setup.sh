@@ -7,7 +7,7 @@ set -euo pipefail
 
 required=(
   g++ cmake ninja-build ccache pkg-config git
-  libtbb-dev libhwy-dev zlib1g-dev
+  libtbb-dev libhwy-dev zlib1g-dev libpng-dev
   libboost-dev libboost-filesystem-dev libboost-system-dev
   doctest-dev nlohmann-json3-dev python3
 )

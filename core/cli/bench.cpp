@@ -100,17 +100,21 @@ void time_cases(const Runtime& runtime, const Args& args, const Show& show) {
     args.refuse({"--only"}, "selects language models; it cannot be combined with --op");
     args.refuse({"--part"}, "selects a part of a model folder; it cannot be combined with --op");
     args.refuse({"--bind"}, "sets symbols of a graph; --op has none");
+    args.refuse({"--constant"}, "applies to an ONNX model");
     const std::string op = args.text("--op");
-    return show(bench_graph(runtime, graph_of_op(op), op, args, seconds));
+    Store store(runtime);
+    return show(bench_graph(runtime, graph_of_op(op), store, op, args, seconds));
   }
   if (!args.words().empty()) {
     const std::string& what = args.words()[0];
     args.refuse({"--only"}, "selects language models; it cannot be combined with " + what);
     check_part(args, what);
-    return show(
-        bench_graph(runtime, graph_from(what, args.text("--part", "decode")), what, args, seconds));
+    Store store(runtime);
+    Graph graph = graph_from(what, args.text("--part", "decode"),
+                             {.store = &store, .constants = constants_from(args)});
+    return show(bench_graph(runtime, std::move(graph), store, what, args, seconds));
   }
-  args.refuse({"--part", "--bind", "--fill", "--cold"}, "needs a graph or --op");
+  args.refuse({"--part", "--bind", "--constant", "--fill", "--cold"}, "needs a graph or --op");
   const std::string only = args.text("--only");
   bool any = false;
   for (const Size& size : sizes())
@@ -173,7 +177,7 @@ Command bench_command() {
   return {
       .name = "bench",
       .summary = "time an op, a graph, or the three reference language models",
-      .usage = "[MODEL_DIR | GRAPH_FILE] [options]",
+      .usage = "[MODEL.onnx | MODEL_DIR | GRAPH_FILE] [options]",
       .options =
           {{.name = "--op",
             .value = "TEXT",
@@ -194,6 +198,7 @@ Command bench_command() {
            {.name = "--seconds", .value = "X", .help = "time per case", .otherwise = "3"},
            part_option(),
            bind_option(),
+           constant_option(),
            {.name = "--json", .help = "print JSON"},
            fallback_option(),
            memory_option(),
@@ -203,7 +208,9 @@ Command bench_command() {
            compile_option(),
            trace_option()},
       .examples =
-          "tenon bench --only lm_m_train\ntenon bench failing.tng --seconds 1\n"
+          "tenon bench --only lm_m_train\ntenon bench model.onnx --bind N=1\ntenon bench "
+          "failing.tng "
+          "--seconds 1\n"
           "tenon bench --op '(v, i) = topk(f32[8,131072]) {k=50}'\n"
           "tenon bench --op 'gather(f32[32768,256], i64[16384])' --fill in1=0:32768\n",
       .words = 1,

@@ -316,10 +316,11 @@ Ranges ranges_from(const Args& args, const Graph& graph) {
   return out;
 }
 
-Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name, const Args& args,
-                   double seconds) {
-  Store store(runtime);
+Timing bench_graph(const Runtime& runtime, Graph graph, Store& store, const std::string& name,
+                   const Args& args, double seconds) {
+  const std::vector<std::string> known = store.names(TENON_SPACE_WEIGHT);
   for (const auto& w : graph.named(TENON_SPACE_WEIGHT)) {
+    if (std::ranges::binary_search(known, w.name)) continue;
     const TensorType type = graph.type(w.value);
     const auto bytes = content(type, nullptr, kWeightScale);
     store.set(TENON_SPACE_WEIGHT, w.name, type, bytes.data(), bytes.size());

@@ -37,8 +37,9 @@ using Ranges = std::map<std::string, std::pair<double, double>, std::less<>>;
 // Parses "--fill NAME=LOW:HIGH": uniform in [LOW, HIGH).
 Ranges ranges_from(const Args& args, const Graph& graph);
 
-Timing bench_graph(const Runtime& runtime, Graph graph, const std::string& name, const Args& args,
-                   double seconds);
+// Weights that the store lacks get generated contents.
+Timing bench_graph(const Runtime& runtime, Graph graph, Store& store, const std::string& name,
+                   const Args& args, double seconds);
 
 // Measured with tenon: reading and writing one tensor of 16 and of 128 MiB, and the product of two
 // 2048 x 2048 matrices of f32. If the device is calibrated, the last two come from there.

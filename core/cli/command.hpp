@@ -37,6 +37,7 @@ std::vector<Option> options_of(const Command& command);
 Command devices_command();
 Command ops_command();
 Command inspect_command();
+Command run_command();
 Command bench_command();
 Command calibrate_command();
 Command cache_command();

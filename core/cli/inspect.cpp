@@ -77,14 +77,17 @@ void print(const json& report, bool steps) {
 // The graph that the command line names.
 Graph wanted_graph(const Args& args) {
   if (!args.has("--op")) {
-    if (args.words().empty()) throw UsageError("expected a model folder or a graph file");
+    if (args.words().empty())
+      throw UsageError("expected an ONNX file, a model folder or a graph file");
     check_part(args, args.words()[0]);
-    return graph_from(
-        args.words()[0], args.text("--part", "decode"),
-        {.batch = args.integer("--batch", 1, 1, 1 << 20), .checkpoint = args.has("--checkpoint")});
+    return graph_from(args.words()[0], args.text("--part", "decode"),
+                      {.batch = args.integer("--batch", 1, 1, 1 << 20),
+                       .checkpoint = args.has("--checkpoint"),
+                       .constants = constants_from(args)});
   }
   if (!args.words().empty()) throw UsageError("--op: expected no graph beside it");
-  args.refuse({"--part", "--batch", "--checkpoint", "--bind"}, "cannot be combined with --op");
+  args.refuse({"--part", "--batch", "--checkpoint", "--bind", "--constant"},
+              "cannot be combined with --op");
   return graph_of_op(args.text("--op"));
 }
 
@@ -124,7 +127,7 @@ Command inspect_command() {
   return {
       .name = "inspect",
       .summary = "show how a graph runs on a device: verdicts, regions, steps, memory",
-      .usage = "[MODEL_DIR | GRAPH_FILE] [options]",
+      .usage = "[MODEL.onnx | MODEL_DIR | GRAPH_FILE] [options]",
       .options = {part_option(),
                   {.name = "--batch",
                    .value = "N",
@@ -133,6 +136,7 @@ Command inspect_command() {
                   {.name = "--checkpoint",
                    .help = "recompute layers in the parts train and accumulate, as lm train does"},
                   bind_option(),
+                  constant_option(),
                   fallback_option(),
                   memory_option(),
                   pin_option(),
@@ -148,7 +152,8 @@ Command inspect_command() {
                    .help = "print the graph in primitives, with its gradients, and stop"},
                   {.name = "--json", .help = "print the report as JSON"}},
       .examples =
-          "tenon inspect model --part train\ntenon inspect failing.tng --device cpu --bind "
+          "tenon inspect model.onnx --bind N=1\ntenon inspect model --part train\ntenon inspect "
+          "failing.tng --device cpu --bind "
           "N=4 --steps\n"
           "tenon inspect model --part train --exec multi-stream:4 --steps\n"
           "tenon inspect --op 'softmax(f32[8,1024])' --unfuse\n",

@@ -13,6 +13,8 @@
 namespace tenon::cli {
 namespace {
 
+bool is_onnx(std::string_view what) { return what.ends_with(".onnx"); }
+
 bool is_folder(const std::string& what) {
   std::error_code error;
   return std::filesystem::is_directory(what, error);
@@ -35,7 +37,38 @@ Option bind_option() {
           .repeats = true};
 }
 
-Graph graph_from(const std::string& what, const std::string& part, const PartOptions& o) {
+Option constant_option() {
+  return {.name = "--constant",
+          .value = "NAME=FILE",
+          .help =
+              "input of an ONNX model that becomes a constant, with the content of FILE.npy, "
+              "FILE.npz or FILE.pb; for models whose shapes depend on it; repeatable",
+          .completes = Completes::file,
+          .repeats = true};
+}
+
+NamedTensors constants_from(const Args& args) {
+  NamedTensors out;
+  for (const std::string& text : args.list("--constant")) {
+    const size_t at = text.rfind('=');
+    if (at == std::string::npos || at == 0 || at + 1 == text.size())
+      throw UsageError("--constant " + text + ": expected NAME=FILE");
+    const std::string name = text.substr(0, at), path = text.substr(at + 1);
+    NamedTensors tensors = read_tensors(path);
+    const auto found =
+        std::ranges::find_if(tensors, [&](const auto& t) { return t.first == name; });
+    if (found == tensors.end() && tensors.size() != 1)
+      throw Error(TENON_NOT_FOUND, path + ": has no tensor '" + name + "'");
+    out.emplace_back(name, std::move((found == tensors.end() ? tensors[0] : *found).second));
+  }
+  return out;
+}
+
+Graph graph_from(const std::string& what, const std::string& part, const SourceOptions& o) {
+  if (is_onnx(what) && !is_folder(what)) {
+    const ImportOptions options{.trainable = {}, .fixed = o.constants};
+    return o.store ? Graph::import(what, *o.store, options) : Graph::import(what, options);
+  }
   if (is_folder(what)) {
     const lm::Config c = lm::load_config(what);
     const lm::TrainOptions training{.batch = o.batch, .checkpoint = o.checkpoint};
@@ -53,9 +86,11 @@ void check_part(const Args& args, const std::string& what) {
   if (!is_folder(what)) {
     args.refuse({"--part", "--batch", "--checkpoint"},
                 "applies to a model folder; " + what + " is a file");
+    if (!is_onnx(what)) args.refuse({"--constant"}, "applies to an ONNX model");
     return;
   }
   args.refuse({"--bind"}, "sets symbols of a graph file; a model folder has none");
+  args.refuse({"--constant"}, "applies to an ONNX model");
   const std::string part = args.text("--part", "decode");
   const bool steps = part == "train" || part == "accumulate";
   if (!steps && part != "eval")

@@ -6,7 +6,7 @@ import fcntl, json, os, pathlib, pty, re, select, shutil, struct, subprocess, sy
 TENON = os.path.abspath(sys.argv[1])
 TEXT = "/usr/share/common-licenses/Apache-2.0"
 SIZES = "--dim 32 --layers 1 --heads 2 --kv-heads 1 --ffn 48 --context 16 --batch 2 --warmup 1".split()
-COMMANDS = ["devices", "ops", "inspect", "bench", "calibrate", "cache", "lm train", "lm generate", "completions"]
+COMMANDS = ["devices", "ops", "run", "inspect", "bench", "calibrate", "cache", "lm train", "lm generate", "completions"]
 failures = 0
 
 
