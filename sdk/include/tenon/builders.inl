@@ -715,9 +715,6 @@
   // .kernel .stride .pads .dilation .ceil_mode .count_include_pad .divisor_override .want_indices
   Node pool(std::string_view kind, Value x, op::pool rest = {}, std::string_view provenance = {}) {
     rest.kind = std::string(kind);
-  // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .extrapolation_value
-  // .sizes .scales .roi
-  Node resize(Value x, op::resize rest = {}, std::string_view provenance = {}) {
     rest.x = x;
     return add(rest, provenance);
   }
@@ -851,6 +848,11 @@
     rest.xs = std::move(xs);
     rest.body = body;
     if (rest.count_ys == 0) rest.count_ys = outputs_of(body);
+    return add(rest, provenance);
+  }
+
+  // .model .xs .weights .count_ys
+  Node onnx(op::onnx rest = {}, std::string_view provenance = {}) {
     return add(rest, provenance);
   }
 
