@@ -125,6 +125,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::grid_sample, make_grid_sample>(),
     sdk::row<sdk::op::grid_sample_backward, make_grid_sample_backward>(),
     sdk::row<sdk::op::roi_align, make_roi_align>(),
+    sdk::row<sdk::op::roi_align_backward, make_roi_align_backward>(),
 };
 
 }  // namespace

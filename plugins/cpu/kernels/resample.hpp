@@ -23,5 +23,6 @@ sdk::Kernel make_grid_sample(const sdk::op::grid_sample& n, const sdk::Node& nod
 sdk::Kernel make_grid_sample_backward(const sdk::op::grid_sample_backward& n,
                                       const sdk::Node& node);
 sdk::Kernel make_roi_align(const sdk::op::roi_align& n, const sdk::Node& node);
+sdk::Kernel make_roi_align_backward(const sdk::op::roi_align_backward& n, const sdk::Node& node);
 
 }  // namespace tenon::cpu
