@@ -252,6 +252,29 @@ Value down_the_bins(Builder& b, const Regions& r, Value each) {
   return b.reshape(rows, {r.count, r.channels, r.height, r.bins_w, 1});
 }
 
+// Of mode max: which candidate wins, and the weight of its pixel. Along w they are [R, C, height, bins_w,
+// width], along h [R, C, bins_h, bins_w, height].
+struct Routes {
+  Value winner_w, weight_w, winner_h, weight_h;
+  static Value along(Builder& b, Value v, Value winner, Value weight) {
+    return b.where(winner, b.times(v, weight), b.scalar(b.dtype(v), 0));
+  }
+};
+Routes routes_of(Builder& b, const Regions& r, Value all) {
+  const Maxima m = maxima(b, r, all);
+  const Value best = b.reduce("max", m.by_height, {4}, true);
+  // A sample outside wins with 0 unless a pixel gives more.
+  const Value lost = b.logical("and", b.unsqueeze(r.zero, 4), b.compare("le", best, 0));
+  const auto winner = [&](Value candidates, int64_t count) {
+    const Value at = b.add(op::argmax{.keepdims = true, .x = candidates});
+    return b.compare("eq", at, b.iota({1, 1, 1, 1, count}, 4, b.dtype(at)));
+  };
+  const Value pixels = b.reshape(all, {r.count, r.channels, r.height, 1, r.width});
+  return {winner(m.by_width, r.width), chosen(b, pixels, r.rows(b, r.w.most), r.rows(b, r.w.least)),
+          b.logical("and", winner(m.by_height, r.height), b.logical("not", lost)),
+          chosen(b, m.of_row, r.columns(b, r.h.most), r.columns(b, r.h.least))};
+}
+
 bool roi_align_backward_lower(Lower& l, const op::roi_align_backward& n) {
   Builder& b = l.b;
   const Type x = b.type(n.x);
@@ -261,30 +284,15 @@ bool roi_align_backward_lower(Lower& l, const op::roi_align_backward& n) {
   }
   const Regions r = regions_of(b, n);
   const Value dy = b.widen(n.dy);
-  const DType t = b.dtype(dy);
-  const Value zero = b.scalar(t, 0);
   Value each;  // [R, C, height, bins_w, width]
   if (r.average) {
     const Value share = b.unsqueeze(b.over(dy, divisor(b, r)), 4);
     const Value rows = down_the_bins(b, r, b.times(share, r.columns(b, r.h.most)));
     each = b.times(rows, r.rows(b, r.w.most));
   } else {
-    const Value all = images(b, n);
-    const Maxima m = maxima(b, r, all);
-    const Value best = b.reduce("max", m.by_height, {4}, true);
-    // A sample outside wins with 0 unless a pixel gives more.
-    const Value lost = b.logical("and", b.unsqueeze(r.zero, 4), b.compare("le", best, 0));
-    const auto winner = [&](Value candidates, int64_t count) {
-      const Value at = b.add(op::argmax{.keepdims = true, .x = candidates});
-      return b.compare("eq", at, b.iota({1, 1, 1, 1, count}, 4, b.dtype(at)));
-    };
-    const Value factor = chosen(b, m.of_row, r.columns(b, r.h.most), r.columns(b, r.h.least));
-    const Value given = b.where(lost, zero, b.unsqueeze(dy, 4));
-    const Value rows =
-        down_the_bins(b, r, b.where(winner(m.by_height, r.height), b.times(given, factor), zero));
-    const Value pixels = b.reshape(all, {r.count, r.channels, r.height, 1, r.width});
-    const Value weight = chosen(b, pixels, r.rows(b, r.w.most), r.rows(b, r.w.least));
-    each = b.where(winner(m.by_width, r.width), b.times(rows, weight), zero);
+    const Routes to = routes_of(b, r, images(b, n));
+    const Value down = Routes::along(b, b.unsqueeze(dy, 4), to.winner_h, to.weight_h);
+    each = Routes::along(b, down_the_bins(b, r, down), to.winner_w, to.weight_w);
   }
   const Value updates = b.sum(each, {3}, false);
   const Value dx =
@@ -312,12 +320,29 @@ void roi_align_grad(Grad& g, const op::roi_align& n) {
   g.give(n.x, g.b.add(back));
 }
 
+// The op is linear in dy. Its adjoint is the mean again, or reads the pixels that had won.
 void roi_align_backward_grad(Grad& g, const op::roi_align_backward& n) {
   if (!g.wants(n.dy)) return;
-  if (n.mode != "avg") g.refuse("dy", "mode max has no second gradient");
-  auto forward = same_regions<op::roi_align>(n);
-  forward.x = g.dy();
-  g.give(n.dy, g.b.add(forward));
+  if (n.mode == "avg") {
+    auto forward = same_regions<op::roi_align>(n);
+    forward.x = g.dy();
+    g.give(n.dy, g.b.add(forward));
+    return;
+  }
+  Builder& b = g.b;
+  const Type dy = b.type(n.dy);
+  if (dy.shape.elements() == 0) {
+    g.give(n.dy, b.zeros(dy));
+    return;
+  }
+  const Regions r = regions_of(b, n);
+  const Routes from = routes_of(b, r, images(b, n));
+  const Value up = b.add(op::gather{.data = b.widen(g.dy()), .indices = n.batch_indices});
+  const Value pixels = b.reshape(up, {r.count, r.channels, r.height, 1, r.width});
+  const Value rows = b.sum(Routes::along(b, pixels, from.winner_w, from.weight_w), {4}, false);
+  const Value column = b.unsqueeze(b.transpose(rows, {0, 1, 3, 2}), 2);
+  const Value sums = b.sum(Routes::along(b, column, from.winner_h, from.weight_h), {4}, false);
+  g.give(n.dy, b.cast(sums, dy.dtype));
 }
 
 template <class Op>

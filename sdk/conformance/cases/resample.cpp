@@ -343,7 +343,7 @@ void refusals(Suite& s) {
 }  // namespace
 
 void resample_cases(Suite& s) {
-  s.floor({.joined = 1200, .own_joined = 100});
+  s.floor({.joined = 1200, .own_joined = 30});
   for (const Form& f : nearest_forms()) form_rows(s, f);
   for (const Form& f : weighted_forms()) form_rows(s, f);
   known_rows(s);

@@ -84,7 +84,7 @@ void form_rows(Suite& s, const Form& f, const char* mode) {
              },
          .tolerance = sum_of(64),
          .decomposed = 2,
-         .gradient = small && std::string_view(mode) == "avg",
+         .gradient = small,
          .scales = {1}});
 }
 

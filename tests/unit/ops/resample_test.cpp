@@ -325,6 +325,10 @@ TEST_CASE("roi_align: gradients of images") {
           aligned({.mode = mode, .output_height = 2, .output_width = 3, .sampling_ratio = samples},
                   rois, {0, 1, -1, 0});
       CHECK(gradient_error(f, {noise({2, 2, 6, 5}, 2, 3)}) < 2e-6);
+      const auto squared = [&](Builder& b, const std::vector<Value>& in) -> Value {
+        return f(b, {b.times(in[0], in[0])});
+      };
+      CHECK(second_order_error(squared, {noise({2, 1, 6, 5}, 2, 4)}) < 1e-5);
     }
 }
 
