@@ -460,9 +460,10 @@ typedef struct tenon_graph_import_options {
 
 // Reads a model file as a graph: ONNX, opsets 7 and later. Inputs and outputs keep their names, and
 // dims with names become symbols. The weights are set in the store under their names in the file;
-// store may be NULL, then their contents are not read. External data is read from the folder of the
-// file and nowhere else. options may be NULL. Fails with TENON_UNSUPPORTED and a list of all nodes
-// that have no translation, each with the reason; the store is unchanged then.
+// small ones that are not trainable become constants. store may be NULL, then contents of weights
+// are not read. External data is read from the folder of the file and nowhere else. options may be
+// NULL. Fails with TENON_UNSUPPORTED and a list of all nodes that have no translation, each with
+// the reason; the store is unchanged then.
 TENON_API tenon_status* tenon_graph_import(tenon_str path,
                                            const tenon_graph_import_options* options,
                                            tenon_store* store, tenon_graph** out_graph);
