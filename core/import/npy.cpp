@@ -150,6 +150,7 @@ struct Source {
   std::string who;
   uint64_t size;
   std::function<void(uint64_t offset, void* out, size_t size)> read;
+  Bytes* whole = nullptr;  // the file in memory, from which the content is taken
 };
 
 void swap_parts(Bytes& bytes, size_t part) {
@@ -215,8 +216,13 @@ NamedTensor read(const Source& s) {
   if (s.size - data != expected)
     fail(Code::corrupt, s.who, ": ", t.type.text(), " has ", expected, " bytes, the file has ",
          s.size - data);
-  t.content.resize(expected);
-  s.read(data, t.content.data(), t.content.size());
+  if (s.whole) {
+    t.content = std::move(*s.whole);
+    t.content.erase(t.content.begin(), t.content.begin() + static_cast<ptrdiff_t>(data));
+  } else {
+    t.content.resize(expected);
+    s.read(data, t.content.data(), t.content.size());
+  }
   if (h.swapped) swap_parts(t.content, h.kind->part);
   if (h.fortran && t.type.shape.rank() > 1)
     t.content = transposed(t.type.shape, tenon_dtype_bits(t.type.dtype) / 8, t.content);
@@ -264,11 +270,12 @@ std::vector<NamedTensor> read_npz(const std::string& path) {
   for (const ZipMember& m : archive.members()) {
     if (!m.name.ends_with(kEnd))
       fail(Code::unsupported, path, ": member '", m.name, "' is no array; expected NAME.npy");
-    const Bytes bytes = archive.content(m);
+    Bytes bytes = archive.content(m);
     out.push_back(read({cat(path, ": member '", m.name, "'"), bytes.size(),
                         [&](uint64_t offset, void* to, size_t size) {
                           if (size > 0) std::memcpy(to, bytes.data() + offset, size);
-                        }}));
+                        },
+                        &bytes}));
     out.back().name = m.name.substr(0, m.name.size() - kEnd.size());
   }
   return out;
