@@ -96,13 +96,18 @@ class Runner {
     const onnx::Model model = onnx::read_model((folder / "model.onnx").string());
     const std::vector<onnx::Tensor> inputs = tensors_in(folder, "input"),
                                     outputs = tensors_in(folder, "output");
+    std::vector<std::string> names;
+    for (const onnx::ValueInfo& v : model.graph.inputs) {
+      const auto is_default = [&](const onnx::Tensor& t) { return t.name == v.name; };
+      if (std::ranges::none_of(model.graph.initializers, is_default)) names.push_back(v.name);
+    }
     // First as it is; then with the content of integer inputs; then with that of all.
     std::string refusal;
     for (const int fixing : {0, 1, 2}) {
       onnx::ImportOptions options;
-      for (size_t k = 0; k < inputs.size() && k < model.graph.inputs.size(); ++k)
+      for (size_t k = 0; k < inputs.size() && k < names.size(); ++k)
         if (fixing == 2 || (fixing == 1 && !is_float(inputs[k].dtype)))
-          options.fixed.emplace(model.graph.inputs[k].name, inputs[k]);
+          options.fixed.emplace(names[k], inputs[k]);
       if (fixing && options.fixed.empty()) continue;
       onnx::Imported imported;
       try {
@@ -112,7 +117,7 @@ class Runner {
         continue;
       }
       try {
-        const std::string wrong = compare(c, model, std::move(imported), inputs, outputs);
+        const std::string wrong = compare(c, model, names, std::move(imported), inputs, outputs);
         if (wrong.empty()) return {fixing ? "fixed" : "pass"};
         return {"fail", wrong};
       } catch (const Error& e) {
@@ -123,7 +128,8 @@ class Runner {
   }
 
  private:
-  std::string compare(const Case& c, const onnx::Model& model, onnx::Imported imported,
+  std::string compare(const Case& c, const onnx::Model& model,
+                      const std::vector<std::string>& names, onnx::Imported imported,
                       const std::vector<onnx::Tensor>& inputs,
                       const std::vector<onnx::Tensor>& outputs) const {
     const auto store = std::make_shared<Store>();
@@ -136,8 +142,8 @@ class Runner {
     const auto executable = std::make_shared<Executable>(runtime_, std::move(imported.graph), store,
                                                          std::move(options));
     Context context(executable);
-    for (size_t k = 0; k < inputs.size() && k < model.graph.inputs.size(); ++k) {
-      const std::string& name = model.graph.inputs[k].name;
+    for (size_t k = 0; k < inputs.size() && k < names.size(); ++k) {
+      const std::string& name = names[k];
       if (!executable->graph().find(Space::input, name)) continue;
       context.set(name, {inputs[k].dtype, Shape(std::span<const Dim>(inputs[k].dims))},
                   inputs[k].content());

@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models with symbols, on the cpu: runs of several sizes, and gradients through the node `onnx`.
-#include "../unit/import/onnx_rig.hpp"
-#include "exec/context.hpp"
+#include "cpu.hpp"
 
 namespace tenon::core::onnx {
 namespace {
-
-std::shared_ptr<Runtime> cpu() {
-  static const auto the = [] {
-    Host::Options options;
-    options.plugin_dirs = {TENON_PLUGINS};
-    options.threads = 2;
-    options.use_environment = false;
-    return std::make_shared<Runtime>(std::move(options));
-  }();
-  return the;
-}
 
 // The rows of x, each divided by their number, times w [2, 3].
 Model averages() {

@@ -42,11 +42,13 @@ Captured captured_by(Call& call, std::initializer_list<const Graph*> graphs) {
       throw Refused{
           Code::unsupported,
           cat("'", name, "', which its subgraph reads, comes from a node that is refused")};
-    if (item->known || item->list) {
+    if (item->list)
+      throw Refused{Code::unsupported, cat("its subgraph reads the sequence '", name, "'")};
+    if (item->known) {
       Item copy = *item;
       copy.value = {};
       copy.tensor = nullptr;
-      if (!copy.list) out.known.emplace_back(name, std::move(copy));
+      out.known.emplace_back(name, std::move(copy));
     } else {
       out.values.emplace_back(name, call.scope.value(name));
     }

@@ -31,7 +31,7 @@ using KnownPtr = std::shared_ptr<const Known>;
 // Larger tensors are not computed while a model is translated.
 inline constexpr int64_t kMostKnown = 1 << 16;
 // Initializers above this size are weights; others are constants whose content rules may read.
-inline constexpr int64_t kMostSmall = 1024;
+inline constexpr int64_t kMostSmall = 4096;
 
 inline bool can_be_known(DType t) { return is_float(t) || is_integer(t) || t == kBool; }
 // The product of dims; fails if it does not fit in 63 bits.

@@ -24,7 +24,7 @@ struct Rule {
   X(elementwise) X(logic) X(activation) X(cast) X(reduce) X(shape) X(pad) X(create) \
   X(gather) X(scatter) X(order) X(matmul) X(einsum) X(norm) X(softmax) X(attention) \
   X(control) X(rnn) X(quantize) X(conv) X(pool) X(loss) X(sequence) X(vision) X(resample) \
-  X(signal)
+  X(signal) X(random)
 // clang-format on
 
 #define TENON_ONNX_DECLARE(family) std::span<const Rule> family##_rules();

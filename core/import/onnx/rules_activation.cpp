@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: activations.
+// Rules for activations, element by element.
 #include "import/onnx/helpers.hpp"
 
 namespace tenon::core::onnx {

@@ -28,6 +28,21 @@ void cast(Call& c) {
 }
 void cast_like(Call& c) { cast_to(c, c.dtype(1)); }
 
+// The same bits as another dtype. Integers of one width wrap to each other.
+void bit_cast(Call& c) {
+  if (!c.has_attr("to")) c.wrong("attribute to is required");
+  const DType from = c.dtype(0), to = c.dtype_attr("to", 0);
+  if (tenon_dtype_bits(from) != tenon_dtype_bits(to))
+    c.wrong("attribute to: expected a dtype of ", tenon_dtype_bits(from), " bits, got ",
+            dtype_name(to));
+  if (from == to) return c.out_item(0, c.item(0));
+  if (const Known* x = c.known(0); x && can_be_known(to) && to != kBool)
+    return c.out(known_from(to, x->dims, content_of(*x)));
+  const bool integers = (is_integer(from) || from == kBool) && is_integer(to);
+  if (!integers) c.refuse("the bits of ", dtype_name(from), " as ", dtype_name(to));
+  c.out(c.b.cast(c.value(0), to));
+}
+
 void identity(Call& c) { c.out_item(0, c.item(0)); }
 
 // Inference: the mask is all true. In training mode with a ratio of 0, likewise.
@@ -46,10 +61,8 @@ void dropout(Call& c) {
 }
 
 constexpr Rule kRules[] = {
-    {"Cast", 6, cast},
-    {"CastLike", 15, cast_like},
-    {"Identity", 1, identity},
-    {"Dropout", 7, dropout},
+    {"Cast", 6, cast},         {"CastLike", 15, cast_like}, {"BitCast", 26, bit_cast},
+    {"Identity", 1, identity}, {"Dropout", 7, dropout},
 };
 
 }  // namespace

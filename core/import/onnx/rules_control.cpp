@@ -17,6 +17,48 @@ std::vector<Value> values_of(Body& body, size_t from) {
   return out;
 }
 
+// Writes a branch. Returns why it does not fit the shapes, if it does not. What tenon lacks is
+// refused, whatever the shapes are.
+template <class Write>
+std::optional<Refused> why_broken(Call& c, Write&& write) {
+  Translation& all = c.scope.all;
+  const size_t before = all.refusals.size();
+  Refused why{};
+  try {
+    write();
+    return {};
+  } catch (const Refused& e) {
+    why = e;
+  } catch (const Error& e) {
+    why = {e.code(), e.what()};
+  }
+  if (all.refusals.size() == before) {
+    if (why.code == Code::unsupported) throw why;
+    return why;
+  }
+  for (size_t k = before; k < all.refusals.size(); ++k)
+    if (all.refusals[k].code == Code::unsupported) throw why;
+  why = {all.refusals[before].code, all.refusals[before].text};
+  all.refusals.resize(before);
+  return why;
+}
+
+// A branch that does not fit the shapes: if a run takes it, the run fails, and the name of its node
+// says why.
+FunctionAttr failing(Call& c, const Captured& captured, std::span<const Type> types,
+                     const std::string& why) {
+  core::Graph graph;
+  for (const auto& [name, v] : captured.values)
+    graph.input(cat("in", graph.inputs().size()), c.b.type(v));
+  Builder b(graph, cat(c.scope.where, name_of(c.node), ": ", why));
+  const Value one = b.ints(kI64, Ints{1});
+  const Value fails = b.add(op::gather{.data = one, .indices = one});  // there is no element 1
+  for (const Type& t : types)
+    graph.output(cat(graph.outputs().size()),
+                 b.expand(b.cast(b.reshape(fails, {}), t.dtype), t.shape));
+  return std::make_shared<const core::Graph>(std::move(graph));
+}
+
 void choose(Call& c) {
   Builder& b = c.b;
   const Graph &yes = c.graph("then_branch"), &no = c.graph("else_branch");
@@ -32,20 +74,32 @@ void choose(Call& c) {
   const Captured captured = captured_by(c, {&yes, &no});
   Control control{.kind = Control::Kind::branch, .cond = c.value(0), .captured = captured.list()};
   std::vector<Type> types;
-  for (const Graph* g : {&yes, &no}) {
-    Body body(c, *g, captured);
-    body.run(captured);
-    const std::vector<Value> outputs = values_of(body, 0);
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      const Type t = body.b.type(outputs[k]);
-      if (g == &yes)
-        types.push_back(t);
-      else if (t != types[k])
-        c.refuse("output ", k, ": the branches give ", types[k].text(), " and ", t.text(),
+  std::optional<Refused> broken[2];
+  for (const size_t k : {0, 1}) {
+    std::vector<Type> given;
+    FunctionAttr function;
+    broken[k] = why_broken(c, [&] {
+      Body body(c, k == 0 ? yes : no, captured);
+      body.run(captured);
+      const std::vector<Value> outputs = values_of(body, 0);
+      for (Value v : outputs) given.push_back(body.b.type(v));
+      function = finished(body, outputs);
+    });
+    control.functions.push_back(function);
+    if (broken[k]) continue;
+    for (size_t i = 0; k == 1 && !broken[0] && i < given.size(); ++i)
+      if (given[i] != types[i])
+        c.refuse("output ", i, ": the branches give ", types[i].text(), " and ", given[i].text(),
                  ", and the condition depends on the data");
-    }
-    control.functions.push_back(finished(body, outputs));
+    types = given;
   }
+  if (broken[0] && broken[1])
+    throw Refused{broken[0]->code,
+                  cat("no branch fits: then: ", broken[0]->reason, "; else: ", broken[1]->reason)};
+  for (const size_t k : {0, 1})
+    if (broken[k])
+      control.functions[k] = failing(c, captured, types,
+                                     cat(k == 0 ? "then" : "else", "_branch: ", broken[k]->reason));
   const Results y = add_control(b, control, types.size());
   for (size_t k = 0; k < types.size(); ++k) c.out(k, y[k]);
 }
@@ -216,18 +270,26 @@ void loop(Call& c) {
   Translation& all = c.scope.all;
   const size_t refusals = all.refusals.size();
   const int depth = all.depth;
+  const bool unrolls = trips.start && !trips.most_value;
+  std::optional<Refused> why;
   try {
     run_loop(c, graph, trips);
     return;
-  } catch (const Refused&) {
-    if (!trips.start || trips.most_value) throw;
-  } catch (const Error&) {
-    if (!trips.start || trips.most_value) throw;
+  } catch (const Refused& e) {
+    if (!unrolls) throw;
+    why = e;
+  } catch (const Error& e) {
+    if (!unrolls) throw;
+    why = Refused{e.code(), e.what()};
   }
   // As one loop it is not expressible, perhaps because shapes change between trips.
   all.refusals.resize(refusals);
   all.depth = depth;
-  unroll(c, graph, trips);
+  try {
+    unroll(c, graph, trips);
+  } catch (const Refused& e) {
+    throw Refused{why->code, cat(why->reason, "; trip by trip: ", e.reason)};
+  }
 }
 
 // ---- Scan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: convolutions.
+// Rules for convolutions of floats and of integers.
 #include "import/onnx/helpers.hpp"
 #include "import/onnx/window.hpp"
 

@@ -76,8 +76,16 @@ void constant_of_shape(Call& c) {
     fill.dims.clear();
   }
   count_of(dims);
-  if (fits(dims)) return c.out(known_expand(fill, dims));
-  c.out(c.b.expand(c.constant(fill), shape_of(dims)));
+  if (!fits(dims)) return c.out(c.b.expand(c.constant(fill), shape_of(dims)));
+  if (count_of(dims) <= kMostSmall) return c.out(known_expand(fill, dims));
+  // As a view in the graph; known too, for rules that need its content.
+  Item item{.value = c.b.expand(c.constant(fill), shape_of(dims))};
+  int64_t& known = c.scope.all.known;
+  if (known + count_of(dims) <= kMostKnownInAll) {
+    known += count_of(dims);
+    item.known = std::make_shared<const Known>(known_expand(fill, dims));
+  }
+  c.out_item(0, std::move(item));
 }
 
 void range(Call& c) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: losses.
+// Rules for losses of classifiers.
 #include "import/onnx/helpers.hpp"
 
 namespace tenon::core::onnx {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: norms.
+// Rules for norms over channels and axes.
 #include "import/onnx/helpers.hpp"
 
 namespace tenon::core::onnx {

@@ -56,19 +56,20 @@ Ints kernel_shape(const Call& c) {
 }
 
 Window pool_window(const Call& c) {
+  if (c.rank(0) > 5) c.refuse("pools over ", c.rank(0) - 2, " axes");
   if (c.rank(0) < 3) c.wrong("input 0: expected [N, C, spatial..], got ", c.type(0).text());
   return window_of(c, spatial_dims(c.shape(0)), kernel_shape(c));
 }
 
-// The ops of pools take two spatial axes: one axis gets a neighbour of length 1.
+// Windows of two axes have ops of their own, and those of one axis are windows of a plane of width 1.
 struct Plane {
   Value x;
   Window w;
   bool line;
 };
+bool is_plane(const Window& w) { return w.axes() <= 2; }
 Plane plane_of(Call& c, Value x, Window w) {
   if (w.axes() == 2) return {x, std::move(w), false};
-  if (w.axes() != 1) c.refuse("pools over ", w.axes(), " axes");
   for (Ints* list : {&w.kernel, &w.stride, &w.dilation}) list->resize(2, 1);
   for (Ints* list : {&w.before, &w.after}) list->resize(2, 0);
   return {c.b.unsqueeze(x, 3), std::move(w), true};
@@ -79,26 +80,50 @@ Value back(Call& c, const Plane& p, Value y) {
   return c.b.reshape(y, {s[0], s[1], s[2]});
 }
 
+op::pool pool_of(const Window& w, std::string kind, Value x) {
+  return {.kind = std::move(kind),
+          .kernel = w.kernel,
+          .stride = w.stride,
+          .pads = w.pads(),
+          .dilation = w.dilation,
+          .ceil_mode = w.ceil_mode,
+          .x = x};
+}
+
+// The largest elements, and where they are: in row-major order of the spatial axes.
+std::pair<Value, Value> largest(Call& c, const Window& w) {
+  if (!is_plane(w)) {
+    op::pool n = pool_of(w, "max", c.value(0));
+    n.want_indices = c.wants(1);
+    const Results y = c.b.add(n);
+    return {y[0], y[1]};
+  }
+  const Plane p = plane_of(c, c.value(0), w);
+  const Results y = c.b.add(op::maxpool2d{.kernel = p.w.kernel,
+                                          .stride = p.w.stride,
+                                          .pads = p.w.pads(),
+                                          .dilation = p.w.dilation,
+                                          .ceil_mode = p.w.ceil_mode,
+                                          .x = p.x,
+                                          .want_indices = c.wants(1)});
+  return {back(c, p, y[0]), c.wants(1) ? back(c, p, y[1]) : Value{}};
+}
+
 void max_pool(Call& c) {
   Builder& b = c.b;
   const Shape s = c.shape(0);
-  const Plane p = plane_of(c, c.value(0), pool_window(c));
-  const Results y = b.add(op::maxpool2d{.kernel = p.w.kernel,
-                                        .stride = p.w.stride,
-                                        .pads = p.w.pads(),
-                                        .dilation = p.w.dilation,
-                                        .ceil_mode = p.w.ceil_mode,
-                                        .x = p.x,
-                                        .want_indices = c.wants(1)});
-  c.out(0, back(c, p, y[0]));
+  auto [y, at] = largest(c, pool_window(c));
+  c.out(0, y);
   if (!c.wants(1)) return;
   // In ONNX, places count through the whole tensor; storage_order 1 counts columns first.
-  Value at = back(c, p, y[1]);
   const Ints spatial = spatial_dims(s);
   const int64_t plane = count_of(spatial);
-  if (c.i("storage_order", 0) == 1 && spatial.size() == 2) {
-    const Value width = b.scalar_int(kI64, spatial[1]), height = b.scalar_int(kI64, spatial[0]);
-    at = b.plus(b.times(b.binary("mod", at, width), height), b.over(at, width));
+  if (c.i("storage_order", 0) == 1) {
+    if (spatial.size() > 2) c.refuse("attribute storage_order of 1 with ", spatial.size(), " axes");
+    if (spatial.size() == 2) {
+      const Value width = b.scalar_int(kI64, spatial[1]), height = b.scalar_int(kI64, spatial[0]);
+      at = b.plus(b.times(b.binary("mod", at, width), height), b.over(at, width));
+    }
   }
   Shape planes{s[0], s[1]};
   for (size_t k = 0; k < spatial.size(); ++k) planes.push(1);
@@ -108,6 +133,12 @@ void max_pool(Call& c) {
 }
 
 Value averages(Call& c, Value x, const Window& w, bool count_pads, int64_t divisor) {
+  if (!is_plane(w)) {
+    op::pool n = pool_of(w, "avg", x);
+    n.count_include_pad = count_pads;
+    n.divisor_override = divisor;
+    return c.b.add(n);
+  }
   const Plane p = plane_of(c, x, w);
   return back(c, p,
               c.b.add(op::avgpool2d{.kernel = p.w.kernel,

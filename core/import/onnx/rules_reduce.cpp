@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: reductions.
+// Rules for reductions over axes.
 #include "import/onnx/helpers.hpp"
 
 namespace tenon::core::onnx {

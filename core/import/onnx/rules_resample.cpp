@@ -207,7 +207,7 @@ void deform_conv(Call& c) {
       w[1] != s[1] / groups || o[0] != s[0] || o[1] != offsets * taps * 2)
     c.wrong("x ", s.text(), ", w ", w.text(), " and offset ", o.text(), " do not fit");
   // The position of each tap without its offset, [1, taps, 2, high, wide].
-  const DType t = acc_dtype(c.dtype(0));
+  const DType t = kF64;  // a position in f32 would miss the pixel that it is at
   const auto axis = [&](size_t k, Shape by_tap, Shape by_pixel, int tap_axis, int pixel_axis) {
     const Value tap = b.iota(by_tap, tap_axis, t, static_cast<double>(-window.before[k]),
                              static_cast<double>(window.dilation[k]));
@@ -227,9 +227,9 @@ void deform_conv(Call& c) {
   };
   const Value grid = b.concat({scaled(1, s[3]), scaled(0, s[2])}, 3);
   const int64_t each = s[1] / offsets;
-  Value read = b.add(op::grid_sample{.x = b.reshape(c.value(0), {s[0] * offsets, each, s[2], s[3]}),
-                                     .grid = grid});
-  read = b.reshape(read, {s[0] * offsets, each, taps, high * wide});
+  Value read = b.add(op::grid_sample{
+      .x = b.reshape(b.cast(c.value(0), t), {s[0] * offsets, each, s[2], s[3]}), .grid = grid});
+  read = b.cast(b.reshape(read, {s[0] * offsets, each, taps, high * wide}), c.dtype(0));
   if (c.has(4)) read = b.times(read, b.reshape(c.value(4), {s[0] * offsets, 1, taps, high * wide}));
   const Value y = b.matmul(b.reshape(c.value(1), {1, groups, w[0] / groups, w[1] * taps}),
                            b.reshape(read, {s[0], groups, w[1] * taps, high * wide}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: sequences of tensors. They exist while a model is translated only, so positions in them
+// Rules: sequences of tensors, and optionals. They exist while a model is translated only, so positions in them
 // must be known, and no sequence leaves the model.
 #include "import/onnx/helpers.hpp"
 
@@ -110,11 +110,16 @@ void concat(Call& c) {
   c.out_item(0, Item{.value = b.concat(parts, axis)});
 }
 
+// An optional that is there is its element; one that is not there is an absent input.
+void has_element(Call& c) { c.out(known_ints(kBool, {}, {c.has(0)})); }
+void element(Call& c) { c.out_item(0, c.item(0)); }
+
 constexpr Rule kRules[] = {
-    {"SequenceConstruct", 11, construct}, {"SequenceEmpty", 11, empty},
-    {"SequenceLength", 11, length},       {"SequenceAt", 11, at},
-    {"SequenceInsert", 11, insert},       {"SequenceErase", 11, erase},
-    {"SplitToSequence", 11, split},       {"ConcatFromSequence", 11, concat},
+    {"SequenceConstruct", 11, construct},    {"SequenceEmpty", 11, empty},
+    {"SequenceLength", 11, length},          {"SequenceAt", 11, at},
+    {"SequenceInsert", 11, insert},          {"SequenceErase", 11, erase},
+    {"SplitToSequence", 11, split},          {"ConcatFromSequence", 11, concat},
+    {"OptionalHasElement", 15, has_element}, {"OptionalGetElement", 15, element},
 };
 
 }  // namespace

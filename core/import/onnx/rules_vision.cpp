@@ -133,7 +133,9 @@ void non_max_suppression(Call& c) {
   const Value flat = b.reduce("sum", b.times(rows, weights), {1}, true);
   const Value box =
       b.add(op::gather{.data = b.reshape(sorted[1], {s.elements()}), .indices = flat});
-  c.out(b.concat({b.narrow(rows, 1, 0, 2), box}, 1));
+  // The last column becomes the box. A selection, as the number of rows is not known here.
+  const Value last = b.compare("eq", b.iota({1, 3}, 1, kI64), b.scalar_int(kI64, 2));
+  c.out(b.where(last, box, rows));
 }
 
 constexpr Rule kRules[] = {

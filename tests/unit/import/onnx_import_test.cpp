@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onnx_rig.hpp"
+// Translation of ONNX models: shapes, refusals, initializers, functions, and models as bytes.
+#include "onnx_evaluate.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -67,11 +68,11 @@ TEST_SUITE("import/onnx") {
     CHECK(import_model(m, {}).graph.node_count() == 1);
   }
   TEST_CASE("initializers: large ones are weights, small ones constants, trainable ones weights") {
-    const Model m = model({value("x", 1, {"2048"})},
+    const Model m = model({value("x", 1, {"8192"})},
                           {node("Mul", {"x", "big"}, {"a"}), node("Add", {"a", "small"}, {"b"}),
                            node("Sub", {"b", "own"}, {"y"})},
                           {"y"},
-                          {floats("big", {2048}, std::vector<float>(2048, 2)),
+                          {floats("big", {8192}, std::vector<float>(8192, 2)),
                            floats("small", {1}, {1}), floats("own", {1}, {3})});
     ImportOptions options;
     options.trainable = {"o*"};
@@ -80,19 +81,19 @@ TEST_SUITE("import/onnx") {
     CHECK(i.weights[0].first == "big");
     CHECK_FALSE(i.graph[i.graph.find(Space::weight, "big")].trainable);
     CHECK(i.graph[i.graph.find(Space::weight, "own")].trainable);
-    const std::vector<double> y = run(i, {f32({2048}, std::vector<double>(2048, 5))}).at(0).data;
-    CHECK(y[2047] == 5 * 2 + 1 - 3);
+    const std::vector<double> y = run(i, {f32({8192}, std::vector<double>(8192, 5))}).at(0).data;
+    CHECK(y[8191] == 5 * 2 + 1 - 3);
   }
   TEST_CASE("initializers: a large constant of a node is a weight of its output's name") {
     Attribute a{.name = "value", .kind = Attribute::tensor};
-    a.t = std::make_shared<const Tensor>(floats("", {1500}, std::vector<float>(1500, 4)));
+    a.t = std::make_shared<const Tensor>(floats("", {6000}, std::vector<float>(6000, 4)));
     const Imported i = import_model(
-        model({value("x", 1, {"1500"})},
+        model({value("x", 1, {"6000"})},
               {node("Constant", {}, {"w"}, {a}), node("Add", {"x", "w"}, {"y"})}, {"y"}),
         {});
     REQUIRE(i.weights.size() == 1);
     CHECK(i.weights[0].first == "w");
-    CHECK(run(i, {f32({1500}, std::vector<double>(1500, 1))}).at(0)[3] == 5);
+    CHECK(run(i, {f32({6000}, std::vector<double>(6000, 1))}).at(0)[3] == 5);
   }
   TEST_CASE("functions of the model: inlined, with attributes of the call and defaults") {
     Model m =

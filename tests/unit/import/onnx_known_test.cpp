@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arithmetic and movement of tensors that are known while a model is translated.
 #include <limits>
 
 #include "import/onnx/known_ops.hpp"

@@ -4,9 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <concepts>
 #include <cstring>
 
-#include "../ops/evaluate.hpp"
 #include "import/onnx/import.hpp"
 #include "import/onnx/tensor.hpp"
 #include "import/onnx/write.hpp"
@@ -37,7 +37,8 @@ inline Tensor scalar(std::string name, int64_t value) {
   return constant<int64_t>(std::move(name), 7, {}, {value});
 }
 
-inline Attribute attr(std::string name, int64_t value) {
+template <std::integral T>
+Attribute attr(std::string name, T value) {
   return {.name = std::move(name), .kind = Attribute::i64, .i = value};
 }
 inline Attribute attr(std::string name, const char* value) {
@@ -94,35 +95,6 @@ inline Model model(std::vector<ValueInfo> inputs, std::vector<Node> nodes,
 inline Graph subgraph(std::vector<ValueInfo> inputs, std::vector<Node> nodes,
                       std::vector<std::string> outputs) {
   return model(std::move(inputs), std::move(nodes), std::move(outputs)).graph;
-}
-
-// The outputs of an imported graph for these inputs, in the order of the graph.
-inline std::vector<core::Tensor> run(const Imported& imported,
-                                     const std::vector<core::Tensor>& inputs) {
-  const core::Graph& g = imported.graph;
-  Values given;
-  for (size_t k = 0; k < inputs.size(); ++k) given[g.inputs().at(k)] = inputs[k];
-  for (const auto& [name, t] : imported.weights) {
-    const Value w = g.find(Space::weight, name);
-    const Bytes content = t.content();
-    core::Tensor weight{g.type(w), {}};
-    REQUIRE(t.dtype == kF32);
-    for (size_t i = 0; i < content.size() / sizeof(float); ++i) {
-      float v = 0;
-      std::memcpy(&v, content.data() + i * sizeof v, sizeof v);
-      weight.data.push_back(static_cast<double>(v));
-    }
-    given[w] = std::move(weight);
-  }
-  std::vector<Value> wanted;
-  for (const Output& o : g.outputs()) wanted.push_back(o.value);
-  return evaluate(g, given, wanted);
-}
-inline std::vector<double> result(const Model& m, const std::vector<core::Tensor>& inputs) {
-  return run(import_model(m, {}), inputs).at(0).data;
-}
-inline core::Tensor f32(Shape shape, std::vector<double> data) {
-  return core::tensor(kF32, shape, std::move(data));
 }
 
 // The message of a refusal.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onnx_rig.hpp"
+// If, Loop and Scan of ONNX models: what they become, and what they compute.
+#include "cpu.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -22,7 +23,7 @@ Graph doubling() {
                   {"on", "w", "s"});
 }
 
-TEST_SUITE("import/onnx/control") {
+TEST_SUITE("onnx/control") {
   TEST_CASE("If: a known condition takes its branch") {
     const Imported i = import_model(chooses(constant<uint8_t>("c", 9, {}, {0}), true), {});
     CHECK(count_of(i.graph, "if") == 0);
@@ -31,9 +32,9 @@ TEST_SUITE("import/onnx/control") {
   TEST_CASE("If: else a node, whose branches get outer values as operands") {
     const Imported i = import_model(chooses({}, false), {});
     CHECK(count_of(i.graph, "if") == 1);
-    const core::Tensor x = f32({2}, {1, -2});
-    CHECK(run(i, {x, core::tensor(kBool, {}, {1})}).at(0).data == std::vector<double>{2, -4});
-    CHECK(run(i, {x, core::tensor(kBool, {}, {0})}).at(0).data == std::vector<double>{-1, 2});
+    const Numbers x = f32({2}, {1, -2});
+    CHECK(run(i, {x, numbers(kBool, {}, {1})}).at(0).data == std::vector<double>{2, -4});
+    CHECK(run(i, {x, numbers(kBool, {}, {0})}).at(0).data == std::vector<double>{-1, 2});
   }
   TEST_CASE("If: branches of different shapes are refused where the condition is data") {
     Model m = chooses({}, false);
@@ -41,13 +42,32 @@ TEST_SUITE("import/onnx/control") {
         "else_branch", subgraph({}, {node("Concat", {"x", "x"}, {"b"}, {attr("axis", 0)})}, {"b"}));
     CHECK(has(refusal(m), "f32[2] and f32[4]"));
   }
+  TEST_CASE("If: a branch that does not fit the shapes fails only if it is taken") {
+    Model m = chooses({}, false);
+    m.graph.initializers = {floats("three", {3}, {1, 2, 3})};
+    m.graph.nodes[0].attributes[1] =
+        attr("else_branch", subgraph({}, {node("Add", {"x", "three"}, {"b"})}, {"b"}));
+    const Imported i = import_model(m, {});
+    const Numbers x = f32({2}, {1, -2});
+    CHECK(run(i, {x, numbers(kBool, {}, {1})}).at(0).data == std::vector<double>{2, -4});
+    try {
+      run(i, {x, numbers(kBool, {}, {0})});
+      FAIL_CHECK("the run did not fail");
+    } catch (const Error& e) {
+      CHECK(has(e.what(), "else_branch"));
+      CHECK(has(e.what(), "Add 'Add:b'"));
+    }
+    m.graph.nodes[0].attributes[1] =
+        attr("else_branch", subgraph({}, {node("NoSuchOp", {"x"}, {"b"})}, {"b"}));
+    CHECK(has(refusal(m), "NoSuchOp"));
+  }
   TEST_CASE("Loop: a known number of trips is a scan, with stacked outputs") {
     const Model m =
         model({kX}, {node("Loop", {"M", "", "x"}, {"last", "sums"}, {attr("body", doubling())})},
               {"last", "sums"}, {scalar("M", 3)});
     const Imported i = import_model(m, {});
     CHECK(count_of(i.graph, "scan") == 1);
-    const std::vector<core::Tensor> y = run(i, {f32({2}, {1, 2})});
+    const std::vector<Numbers> y = run(i, {f32({2}, {1, 2})});
     CHECK(y[0].data == std::vector<double>{8, 16});
     CHECK(y[1].data == std::vector<double>{6, 12, 24});
   }
@@ -91,8 +111,7 @@ TEST_SUITE("import/onnx/control") {
                                 {attr("body", body), attr("num_scan_inputs", 1),
                                  attr("scan_input_directions", Ints{1})})},
                           {"last", "all"});
-    const std::vector<core::Tensor> y =
-        run(import_model(m, {}), {f32({}, {10}), f32({3}, {1, 2, 3})});
+    const std::vector<Numbers> y = run(import_model(m, {}), {f32({}, {10}), f32({3}, {1, 2, 3})});
     CHECK(y[0].data == std::vector<double>{16});
     CHECK(y[1].data == std::vector<double>{13, 15, 16});
   }

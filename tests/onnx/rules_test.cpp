@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rules for single ops of ONNX, with results computed by hand.
+#include <algorithm>
+#include <cmath>
+
+#include "cpu.hpp"
 #include "import/onnx/rules.hpp"
-#include "onnx_rig.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -10,10 +14,10 @@ Model one(Node n, std::vector<ValueInfo> inputs, std::vector<Tensor> initializer
   const std::string out = n.outputs[0];
   return model(std::move(inputs), {std::move(n)}, {out}, std::move(initializers), opset);
 }
-const core::Tensor kLine = f32({4}, {1, 2, 3, 4});
+const Numbers kLine = f32({4}, {1, 2, 3, 4});
 const ValueInfo kX = value("x", 1, {"4"});
 
-TEST_SUITE("import/onnx/rules") {
+TEST_SUITE("onnx/rules") {
   TEST_CASE("the table: each row is found at its opset, and none before it") {
     for (const auto& family : all_rules())
       for (const Rule& r : family) {
@@ -41,7 +45,7 @@ TEST_SUITE("import/onnx/rules") {
   }
   TEST_CASE("axes: an attribute in old opsets, an input in new ones") {
     const ValueInfo x = value("x", 1, {"2", "2"});
-    const core::Tensor m = f32({2, 2}, {1, 2, 3, 4});
+    const Numbers m = f32({2, 2}, {1, 2, 3, 4});
     const Node old = node("ReduceSum", {"x"}, {"y"}, {attr("axes", Ints{0}), attr("keepdims", 0)});
     CHECK(result(one(old, {x}, {}, 11), {m}) == std::vector<double>{4, 6});
     const Node now = node("ReduceSum", {"x", "a"}, {"y"}, {attr("keepdims", 0)});
@@ -51,7 +55,7 @@ TEST_SUITE("import/onnx/rules") {
   }
   TEST_CASE("Softmax: flattens before opset 13") {
     const ValueInfo x = value("x", 1, {"1", "2", "2"});
-    const core::Tensor m = f32({1, 2, 2}, {0, 0, 0, 0});
+    const Numbers m = f32({1, 2, 2}, {0, 0, 0, 0});
     CHECK(result(one(node("Softmax", {"x"}, {"y"}), {x}, {}, 11), {m}) ==
           std::vector<double>(4, 0.25));
     CHECK(result(one(node("Softmax", {"x"}, {"y"}), {x}, {}, 13), {m}) ==
@@ -82,14 +86,14 @@ TEST_SUITE("import/onnx/rules") {
   }
   TEST_CASE("Einsum: products, diagonals, sums and ellipses") {
     const ValueInfo x = value("x", 1, {"2", "2"}), z = value("z", 1, {"2", "2"});
-    const core::Tensor m = f32({2, 2}, {1, 2, 3, 4}), n = f32({2, 2}, {0, 1, 1, 0});
+    const Numbers m = f32({2, 2}, {1, 2, 3, 4}), n = f32({2, 2}, {0, 1, 1, 0});
     const auto einsum = [&](const char* equation, bool two) {
       const std::vector<std::string> inputs =
           two ? std::vector<std::string>{"x", "z"} : std::vector<std::string>{"x"};
       const std::vector<ValueInfo> values =
           two ? std::vector<ValueInfo>{x, z} : std::vector<ValueInfo>{x};
       return result(one(node("Einsum", inputs, {"y"}, {attr("equation", equation)}), values),
-                    two ? std::vector<core::Tensor>{m, n} : std::vector<core::Tensor>{m});
+                    two ? std::vector<Numbers>{m, n} : std::vector<Numbers>{m});
     };
     CHECK(einsum("ij,jk->ik", true) == std::vector<double>{2, 1, 4, 3});
     CHECK(einsum("ij,jk", true) == std::vector<double>{2, 1, 4, 3});
@@ -121,10 +125,56 @@ TEST_SUITE("import/onnx/rules") {
     Model m = model(inputs, {n}, {"last", "h"},
                     {floats("w", {1, 4, 1}, {0, 0, 0, 0}), floats("r", {1, 4, 1}, {0, 0, 0, 0}),
                      constant<int32_t>("len", 6, {1}, {1})});
-    const std::vector<core::Tensor> y =
+    const std::vector<Numbers> y =
         run(import_model(m, {}), {f32({2, 1, 1}, {1, 1}), f32({1, 1, 1}, {4})});
     CHECK(y[0].data == std::vector<double>{2});
     CHECK(y[1][0] == doctest::Approx(0.5 * std::tanh(2.0)));
+  }
+  TEST_CASE("random numbers: in range, spread, and the same in each run") {
+    Attribute low{.name = "low", .kind = Attribute::f32},
+        high{.name = "high", .kind = Attribute::f32};
+    low.f = 2, high.f = 3;
+    const Model m = model({kX},
+                          {node("RandomUniform", {}, {"r"}, {attr("shape", Ints{64}), low, high}),
+                           node("Concat", {"r", "x"}, {"y"}, {attr("axis", 0)})},
+                          {"y"});
+    const std::vector<double> y = result(m, {kLine});
+    const auto [least, most] = std::minmax_element(y.begin(), y.begin() + 64);
+    CHECK(*least >= 2);
+    CHECK(*most < 3);
+    CHECK(*most - *least > 0.5);
+    CHECK(result(m, {kLine}) == y);
+  }
+  TEST_CASE("ScatterElements: a reduction combines all updates of a place") {
+    const auto scatter = [](const char* reduction) {
+      return result(
+          one(node("ScatterElements", {"x", "i", "u"}, {"y"}, {attr("reduction", reduction)}), {kX},
+              {ints("i", {1, -3, 0}), floats("u", {3}, {5, 7, -2})}),
+          {kLine});
+    };
+    CHECK(scatter("add") == std::vector<double>{-1, 14, 3, 4});
+    CHECK(scatter("mul") == std::vector<double>{-2, 70, 3, 4});
+    CHECK(scatter("max") == std::vector<double>{1, 7, 3, 4});
+    CHECK(scatter("min") == std::vector<double>{-2, 2, 3, 4});
+  }
+  TEST_CASE("MatMulInteger: zero points of both operands, all signs") {
+    const Model m =
+        model({value("a", 2, {"1", "2"}), value("b", 3, {"2", "1"})},
+              {node("MatMulInteger", {"a", "b", "za", "zb"}, {"y"})}, {"y"},
+              {constant<uint8_t>("za", 2, {}, {200}), constant<int8_t>("zb", 3, {}, {-3})});
+    // (255 - 200)·(-128 + 3) + (0 - 200)·(127 + 3)
+    CHECK(result(m, {numbers(kU8, {1, 2}, {255, 0}), numbers(kI8, {2, 1}, {-128, 127})}) ==
+          std::vector<double>{55.0 * -125 - 200.0 * 130});
+  }
+  TEST_CASE("NonMaxSuppression: as many rows as boxes are taken") {
+    // The second box overlaps the first, the third is apart, the fourth has too low a score.
+    const Model m =
+        model({value("b", 1, {"1", "4", "4"}), value("s", 1, {"1", "1", "4"})},
+              {node("NonMaxSuppression", {"b", "s", "most", "iou", "least"}, {"y"})}, {"y"},
+              {scalar("most", 10), floats("iou", {}, {0.5f}), floats("least", {}, {0.1f})});
+    const std::vector<double> boxes = {0, 0, 2, 2, 0, 0, 2, 1.9, 5, 5, 6, 6, 8, 8, 9, 9};
+    CHECK(result(m, {f32({1, 4, 4}, boxes), f32({1, 1, 4}, {0.8, 0.9, 0.3, 0.05})}) ==
+          std::vector<double>{0, 0, 1, 0, 0, 2});
   }
 }
 

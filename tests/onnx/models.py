@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""models.py BUILD_DIR [--filter TEXT] [--device cpu:0]
+
+Runs models that people use, and compares the outputs with those of ONNX Runtime: the largest difference is at most 1e-3
+of the largest output. The models are the light_* networks of the package onnx, with their stored outputs and again with
+random weights, and those in packages of the Python index, which are fetched once. Skipped (exit status 77) without the
+packages onnx and onnxruntime; packages that cannot be fetched are named and left out."""
+import argparse
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+SKIP = 77
+PACKAGES = {"rapidocr": "rapidocr==3.10.0", "ddddocr": "ddddocr==1.6.1", "silero_vad": "silero-vad==6.2.3"}
+
+
+def fetch(folder):
+    """Models of the packages: {file name: path}."""
+    found = {}
+    for name, wanted in PACKAGES.items():
+        to = folder / name
+        if not any(to.rglob("*.onnx")):
+            to.mkdir(parents=True, exist_ok=True)
+            done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", to, wanted],
+                                  capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"left out: {wanted}: {(done.stderr.strip().splitlines() or ['pip failed'])[-1]}")
+                continue
+            for wheel in to.glob("*.whl"):
+                with zipfile.ZipFile(wheel) as z:
+                    z.extractall(to, [n for n in z.namelist() if n.endswith(".onnx")])
+        found.update({p.name: p for p in to.rglob("*.onnx")})
+    return found
+
+
+class Cases:
+    def __init__(self, folder, text):
+        self.folder, self.text, self.lines, self.limits = folder, text, [], {}
+
+    def add(self, name, model, feed, stored=None):
+        """feed: {input: array}. stored: the outputs; else those of ONNX Runtime."""
+        import numpy
+        import onnx
+        import onnxruntime
+        if self.text not in name:
+            return
+        content = model.SerializeToString() if isinstance(model, onnx.ModelProto) else pathlib.Path(model).read_bytes()
+        outputs = stored
+        if outputs is None:
+            session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+            outputs = session.run(None, feed)
+        case = self.folder / name
+        data = case / "test_data_set_0"
+        data.mkdir(parents=True, exist_ok=True)
+        (case / "model.onnx").write_bytes(content)
+        graph = onnx.load_from_string(content).graph
+        defaults = {t.name for t in graph.initializer}
+        inputs = [feed[i.name] for i in graph.input if i.name not in defaults]
+        for kind, values in (("input", inputs), ("output", outputs)):
+            for k, value in enumerate(values):
+                tensor = onnx.numpy_helper.from_array(numpy.asarray(value))
+                (data / f"{kind}_{k}.pb").write_bytes(tensor.SerializeToString())
+        largest = max(float(numpy.abs(o).max()) for o in outputs)
+        self.lines.append(f"{case}\t0\t{1e-3 * largest}")
+
+
+def input_of(model):
+    defaults = {t.name for t in model.graph.initializer}
+    return next(i for i in model.graph.input if i.name not in defaults)
+
+
+def with_random_weights(model, rng):
+    """The light networks fill their weights with one number each; that hides transposed filters."""
+    import numpy
+    import onnx
+    shapes = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for n in nodes:
+        if n.op_type != "ConstantOfShape":
+            model.graph.node.append(n)
+            continue
+        dims = [int(d) for d in shapes[n.input[0]]]
+        if len(dims) < 2:
+            value = rng.uniform(0.5, 1.5, dims)
+        else:
+            value = rng.standard_normal(dims) * numpy.sqrt(2 / max(1, int(numpy.prod(dims[1:]))))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value.astype(numpy.float32), n.output[0]))
+    return model
+
+
+def light(cases, rng):
+    import numpy
+    import onnx
+    folder = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    for path in sorted(folder.glob("*.onnx")):
+        model = onnx.load(path)
+        value = input_of(model)
+        dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        count = int(numpy.prod(dims))
+        ramp = (numpy.arange(count).reshape(dims) / count).astype(numpy.float32)  # as ONNX's own runner has it
+        stored = onnx.TensorProto()
+        stored.ParseFromString((folder / f"{path.stem}_output_0.pb").read_bytes())
+        cases.add(f"{path.stem}", model, {value.name: ramp}, [onnx.numpy_helper.to_array(stored)])
+        feed = {value.name: rng.standard_normal(dims).astype(numpy.float32)}
+        cases.add(f"{path.stem}_random", with_random_weights(model, rng), feed)
+
+
+def packages(cases, models, rng):
+    import numpy
+
+    def noise(*dims):
+        return rng.standard_normal(dims).astype(numpy.float32)
+
+    def add(name, file, feed):
+        if file in models:
+            cases.add(name, models[file], feed)
+
+    for width in (96, 160, 233):
+        add(f"ddddocr_{width}", "common.onnx", {"input1": noise(1, 1, 64, width)})
+    add("ddddocr_det", "common_det.onnx", {"images": rng.uniform(0, 255, (1, 3, 416, 416)).astype(numpy.float32)})
+    for high, wide in ((64, 96), (160, 224), (320, 256)):
+        add(f"rapidocr_det_{high}x{wide}", "PP-OCRv6_det_small.onnx", {"x": noise(1, 3, high, wide)})
+    for count, wide in ((1, 160), (1, 320), (2, 256)):
+        add(f"rapidocr_rec_{count}x{wide}", "PP-OCRv6_rec_small.onnx", {"x": noise(count, 3, 48, wide)})
+    for count in (1, 2, 3):
+        add(f"rapidocr_cls_{count}", "ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"x": noise(count, 3, 48, 192)})
+    rate = numpy.array(16000, numpy.int64)
+    for count in (1, 2, 3):
+        voice = {"input": 0.1 * noise(count, 576), "state": 0.1 * noise(2, count, 128)}
+        for file in ("silero_vad", "silero_vad_16k_op15", "silero_vad_op18_ifless"):
+            add(f"{file}_{count}", f"{file}.onnx", {**voice, "sr": rate})
+        add(f"silero_vad_half_{count}", "silero_vad_half.onnx", voice)
+    add("silero_vad_8k", "silero_vad.onnx", {"input": 0.1 * noise(1, 288), "state": 0.1 * noise(2, 1, 128),
+                                             "sr": numpy.array(8000, numpy.int64)})
+    add("silero_vad_openvino", "silero_vad_openvino_16k.onnx", {"input": 0.1 * noise(1, 576), "state": 0.1 * noise(2, 1, 128)})
+    for count in (1, 4, 9):
+        add(f"silero_vad_sequence_{count}", "silero_vad_16k_sequence.onnx",
+            {"input": 0.1 * noise(count, 576), "h": 0.1 * noise(1, 1, 128), "c": 0.1 * noise(1, 1, 128)})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--filter", default="")
+    parser.add_argument("--device", default="cpu:0")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    try:
+        import numpy
+        import onnx  # noqa: F401
+        import onnxruntime
+    except ImportError as e:
+        print(f"skipped: {e}")
+        sys.exit(SKIP)
+    onnxruntime.set_default_logger_severity(4)
+    rng = numpy.random.default_rng(1)
+    folder = options.build / "tests" / "onnx_models"
+    cases = Cases(folder / "cases", options.filter)
+    light(cases, rng)
+    packages(cases, fetch(folder), rng)
+    tool = options.build / "bin" / "onnx_node_case"
+    done = subprocess.run([tool, options.build / "lib" / "tenon" / "plugins", options.device], text=True,
+                          input="\n".join(cases.lines) + "\n", stdout=subprocess.PIPE, check=False)
+    failed = len(cases.lines) - len(done.stdout.splitlines())
+    for line in done.stdout.splitlines():
+        path, word, remark = line.split("\t", 2)
+        failed += word not in ("pass", "fixed")
+        print(f"{word:8} {pathlib.Path(path).name} {remark}".rstrip())
+    print(f"{len(cases.lines)} cases, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+main()
