@@ -26,15 +26,6 @@ struct Attributes {
   std::string_view precision;
 };
 
-// Positions, -1 where absent.
-struct Places {
-  int a, b, bias = -1, residual = -1, pre_act = -1, y = 0;
-  ProductPointers of(const sdk::Call& c) const {
-    const auto in = [&](int k) { return c.in(k); };
-    return {in(a), in(b), in(bias), in(residual), c.outputs[y], c.out(pre_act)};
-  }
-};
-
 // An operand's last two dims as a matrix, and its batch dims.
 struct Matrix {
   int64_t rows, cols, ld;
@@ -116,7 +107,7 @@ struct Product {
   bool fused = true;       // the library does all of it
   bool sums_in_y = false;  // else in scratch
   uint64_t sums_bytes = 0;
-  Places places;
+  ProductPlaces places;
   bool own = false;  // the library knows no algorithm
 
   uint64_t bytes_beside_workspace() const { return fused || sums_in_y ? 0 : sums_bytes; }
@@ -148,7 +139,9 @@ uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 // go through memory.
 constexpr int64_t kShortSum = 700;
 
-Kernel make_product(const Node& node, const ProductProblem& p, const Places& places) {
+}  // namespace
+
+Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlaces& places) {
   CudaDevice& device = device_of(node);
   Kernel kernel;
   if (JoinedProduct::takes(device, p)) {
@@ -203,6 +196,8 @@ Kernel make_product(const Node& node, const ProductProblem& p, const Places& pla
   return kernel;
 }
 
+namespace {
+
 Kernel make_matmul(const sdk::op::matmul& n, const Node& node) {
   const ProductProblem p =
       problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, node.out(0).type());
@@ -213,7 +208,7 @@ Kernel make_linear(const sdk::op::linear& n, const Node& node) {
   const sdk::Type& y = node.out(0).type();
   if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
   ProductProblem p = problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, y);
-  Places places{n.a.position(), n.b.position()};
+  ProductPlaces places{n.a.position(), n.b.position()};
   if (n.act != "none")
     p.act = activation_text(n.act, n.act_alpha, n.act_beta, p.sum,
                             is_half(y.dtype) || (p.tf32 && p.a == TENON_DTYPE_F32)),
@@ -236,7 +231,7 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
   const size_t count = node.output_count();
   if (count > JoinedProduct::kMostSets) throw Refusal::shape("too many products for one launch");
   std::vector<ProductProblem> problems;
-  std::vector<Places> places;
+  std::vector<ProductPlaces> places;
   double cost = 0;
   for (size_t t = 0; t < count; ++t) {
     if (!node.out(t)) throw Refusal::shape("every result must be wanted");
@@ -244,7 +239,7 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
     if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
     ProductProblem p =
         problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.bs[t], y);
-    Places at{n.a.position(), n.bs[t].position()};
+    ProductPlaces at{n.a.position(), n.bs[t].position()};
     at.y = static_cast<int>(t);
     if (!n.biases.empty()) {
       const sdk::Value& bias = n.biases[t];
@@ -262,7 +257,7 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
   const JoinedProduct joined(device, problems);
   Kernel kernel = kernel_of({joined.code()}, [joined, places](const sdk::Call& c) {
     std::vector<ProductPointers> pointers;
-    for (const Places& at : places) pointers.push_back(at.of(c));
+    for (const ProductPlaces& at : places) pointers.push_back(at.of(c));
     joined.run(c, pointers);
   });
   kernel.cost = cost / static_cast<double>(count);
