@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the kernels of convolutions.
+#pragma once
+#include "arguments.cuh"
+
+TENON_ARGUMENTS
+// Of the forward convolution: window o of `out` has its taps at o·stride - before + k·dilation.
+struct ConvAxis {
+  i32 in = 1, out = 1, kernel = 1, stride = 1, before = 0, dilation = 1;
+  i32 common = 1;   // the greatest common divisor of stride and dilation
+  i32 inverse = 0;  // of dilation / common, modulo stride / common
+};
+struct ConvShape {
+  ConvAxis axes[3] = {};  // fewer spatial axes are led by axes of one pixel
+  i64 batch = 0;
+  i32 groups = 1;
+  i32 c = 0, m = 0;  // of a group: channels that are summed over, channels of the result
+};
+// What follows the sums: y = act(sums + bias + residual).
+struct ConvEnds {
+  const void *bias = nullptr, *residual = nullptr;
+  void *y = nullptr, *pre_act = nullptr;
+};
+struct ConvSums {
+  ConvShape shape{};
+  const void *x = nullptr, *w = nullptr;
+  ConvEnds ends{};
+  void* parts = nullptr;  // sums of each split
+  i64 count = 0;          // elements of the result
+  u32 tiles_m = 1, tiles_n = 1, splits = 1;
+  u32 split_terms = 0;  // of a split
+  i32 pieces = 0;       // of 8 channels of a group that are summed over
+};
+struct ConvWeightSums {
+  ConvShape shape{};
+  const void *dy = nullptr, *x = nullptr;
+  void* parts = nullptr;  // [split][group][m][columns]
+  u32 tiles_m = 1, tiles_n = 1, splits = 1;
+  u32 split_terms = 0;                 // windows of a split
+  u32 columns = 0;                     // of a row of parts
+  i32 m_pieces = 0, c_pieces = 0;      // of 8 channels of a group
+  Divisor windows{}, rows{}, lines{};  // of an image, of out[1]·out[2], of out[2]
+  Divisor by_taps{}, by_line{},
+      by_tap{};  // of kernel positions, of kernel[1]·kernel[2], of kernel[2]
+};
+// One thread or block for an output each.
+struct ConvPlanes {
+  ConvShape shape{};
+  const void *x = nullptr, *w = nullptr;
+  ConvEnds ends{};
+  i64 items = 0;              // threads that have work
+  u32 rows = 1, columns = 1;  // of items in a plane
+};
+struct ConvTapSums {
+  ConvShape shape{};
+  const void *dy = nullptr, *x = nullptr;
+  void* parts = nullptr;  // [piece][row][taps]
+  u32 pieces = 1;
+  i64 piece = 0;  // images of a piece
+};
+// From [n][groups·c][pixels] to [n][pixels][groups][padded], zeros behind the c channels.
+struct ConvLayout {
+  u32 pixels = 0, groups = 1, c = 0, padded = 0;
+  u32 pixel_tiles = 1, channel_tiles = 1;
+};
+// From the filters of a node to [group][m][tap][padded] or [group][tap][c][m].
+struct ConvFilters {
+  i64 count = 0;  // of the result
+  u32 m = 0, c = 0, taps = 0, padded = 0;
+  u32 step_m = 0, step_c = 0, step_group = 0;  // in the node's filters; a tap is one element
+};
+struct ConvFinish {
+  i64 count = 0, plane = 1;  // elements of the result and of a channel
+  u32 channels = 1, splits = 1;
+};
+struct ConvFinishWeights {
+  i64 count = 0;  // elements of dw
+  i64 split = 0;  // elements of a split
+  u32 splits = 1, c = 1, taps = 1;
+  u32 row = 0, padded = 0;  // elements of parts: of a row; of a tap, 0 where taps follow each other
+};
+// im2col and col2im: c is the number of channels of x.
+struct ConvColumns {
+  ConvShape shape{};
+  i64 count = 0;  // elements of the result
+  Divisor taps{}, by_line{}, by_tap{};
+  i64 windows = 1, pixels = 1;
+};
+TENON_ARGUMENTS_END

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions and their transposes as products that are never written out: rows are the channels of
+// the result, columns the windows of all images, terms the taps and channels. A block makes a tile
+// of one group, of one phase, of one part of the terms.
+// MMA: on tensor cores, from filters [group][m][tap][8 channels a piece] and from pixels with their
+// channels side by side, or, with POINT, from x as it is: windows of one pixel, XW windows at a time.
+// Else in FMAs, from filters [group][tap][c][m] and x as it is.
+// Defines: TYPE, BACK, MMA, WARPGROUPS, POINT, XW, TILE_M (of a tile), SPLIT (sums go to parts), YW
+// (elements of the result that are moved at once), and those of conv_ends.cuh.
+//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=128 SPLIT=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
+//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=8 TILE_M=128 SPLIT=0 YW=8
+//variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=64 SPLIT=1 YW=1
+//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=0 POINT=1 XW=4 TILE_M=128 SPLIT=0 YW=4 BIAS=f16
+//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=4 TILE_M=64 SPLIT=1 YW=4
+//variant: TYPE=f32 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=128 SPLIT=0 YW=4 BIAS=f32 RESIDUAL=1
+//variant: TYPE=f32 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=1 YW=1
+//variant: TYPE=f64 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=0 YW=1 PRE_ACT=1 ACT(x)=unary_relu(x,0.,0.)
+//variant: TYPE=bf16 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=0 YW=4
+//entry: conv_sums = sums(ConvSums)
+#include "conv.cuh"
+#include "conv_ends.cuh"
+#include "conv_tile.cuh"
+
+struct Block {
+  u32 group, split, column, total;  // total: windows of all images
+  i32 row;
+  ConvLine lines[3];
+};
+__device__ inline Block block_of(const ConvSums& p, u32 columns) {
+  Block b;
+  u32 at = blockIdx.x;
+  b.row = (i32)(at % p.tiles_m * TILE_M), at /= p.tiles_m;
+  b.column = at % p.tiles_n * columns, at /= p.tiles_n;
+  b.split = at % p.splits, at /= p.splits;
+  b.group = at % (u32)p.shape.groups;
+  lines_of<BACK>(p.shape, at / (u32)p.shape.groups, b.lines);
+  b.total = (u32)p.shape.batch * windows_of(b.lines);
+  return b;
+}
+// The element of y of the group's first channel, for the window in a column.
+__device__ inline i64 result_of(const ConvSums& p, const Block& b, u32 column) {
+  const ConvWindow w = window_of(b.lines, column);
+  return ((i64)w.image * p.shape.groups + b.group) * p.shape.m * plane_of(b.lines) +
+         target_of(b.lines, w);
+}
+template <int W>
+__device__ __forceinline__ void put(const ConvSums& p, const Block& b, const S (&sums)[W], i64 at,
+                                    i32 row) {
+#if SPLIT
+  Vec<S, W> v;
+#pragma unroll
+  for (int k = 0; k < W; ++k) v.v[k] = sums[k];
+  store((S*)p.parts + b.split * p.count + at, v);
+#else
+  finish<W>(p.ends, sums, at, b.group * (u32)p.shape.m + (u32)row);
+#endif
+}
+
+#if !MMA
+#if !POINT
+extern "C" __global__ void __launch_bounds__(kTileThreads) sums(const ConvSums p) {
+  constexpr int kTile = TILE_M;
+  const Block b = block_of(p, kTile);
+  if (b.column >= b.total) return;
+  const ConvShape& s = p.shape;
+  const i64 pixels = pixels_of(b.lines);
+  const i32 kernel = s.axes[0].kernel * s.axes[1].kernel * s.axes[2].kernel;
+  const u32 depth = (u32)taps_of(b.lines) * (u32)s.c;
+  const u32 begin = min(b.split * p.split_terms, depth), end = min(begin + p.split_terms, depth);
+  // A thread brings terms of one column.
+  const u32 column = b.column + threadIdx.x % kTile;
+  const bool real = column < b.total;
+  const ConvWindow w = window_of(b.lines, real ? column : 0);
+  const T* const x = (const T*)p.x + ((i64)w.image * s.groups + b.group) * s.c * pixels;
+  const T* const filters = (const T*)p.w + (i64)b.group * kernel * s.c * s.m;
+  i32 at[3];
+#pragma unroll
+  for (int a = 0; a < 3; ++a) at[a] = w.o[a] * b.lines[a].step + b.lines[a].first;
+  const ConvTerms terms(b.lines, (u32)s.c);
+  const auto get_a = [&](int i, i64 k) {
+    const u32 term = begin + (u32)k;
+    const i32 row = b.row + i;
+    if (term >= end || row >= s.m) return S(0);
+    const u32 t = terms.each.quotient(term), c = term - t * (u32)s.c;
+    const i32 tap = terms.tap(t).in_kernel(b.lines, s);
+    return (S)widen(filters[((i64)tap * s.c + c) * s.m + row]);
+  };
+  const auto get_b = [&](int, i64 k) {
+    const u32 term = begin + (u32)k;
+    if (term >= end || !real) return S(0);
+    const u32 t = terms.each.quotient(term), c = term - t * (u32)s.c;
+    const ConvTap tap = terms.tap(t);
+    i64 from = 0;
+    bool inside = true;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      const i32 i = at[a] + tap.t[a] * b.lines[a].delta;
+      inside &= (u32)i < (u32)b.lines[a].in;
+      from = from * b.lines[a].in + i;
+    }
+    return inside ? (S)widen(x[c * pixels + from]) : S(0);
+  };
+  S acc[kTile / 16][kTile / 16] = {};
+  fma_tile<S, kTile, false, false>(get_a, get_b, end - begin, acc);
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  const i64 plane = plane_of(b.lines);
+#pragma unroll
+  for (int j = 0; j < kTile / 16; j += YW) {
+    const u32 to = b.column + tile_at(j, tx);
+    if (to >= b.total) continue;
+    const i64 result = result_of(p, b, to);
+#pragma unroll
+    for (int i = 0; i < kTile / 16; ++i) {
+      const i32 row = b.row + tile_at(i, ty);
+      if (row >= s.m) continue;
+      S v[YW];
+#pragma unroll
+      for (int k = 0; k < YW; ++k) v[k] = acc[i][j + k];
+      put<YW>(p, b, v, result + row * plane, row);
+    }
+  }
+}
+#endif
+#elif __CUDA_ARCH__ >= 800
+// What a thread brings of x: a piece of 8 channels of every 32nd window.
+struct Pixels {
+  static constexpr int kLoads = kColumns / 32;
+  u32 base[kLoads];  // pieces, of tap (0, 0, 0)
+  i32 at[kLoads][3];
+  const T* x;
+
+  __device__ Pixels(const ConvSums& p, const Block& b) : x((const T*)p.x) {
+    const ConvShape& s = p.shape;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const u32 column = b.column + threadIdx.x / 8 + i * 32;
+      const bool real = column < b.total;
+      const ConvWindow w = window_of(b.lines, real ? column : 0);
+      u32 from = w.image;
+#pragma unroll
+      for (int a = 0; a < 3; ++a) {
+        const i32 first = w.o[a] * b.lines[a].step + b.lines[a].first;
+        at[i][a] = real ? first : -(1 << 30);  // no tap is inside
+        from = from * (u32)b.lines[a].in + (u32)first;
+      }
+      base[i] = (from * (u32)s.groups + b.group) * (u32)p.pieces;
+    }
+  }
+  __device__ __forceinline__ void bring(const ConvSums& p, const Block& b, u32 stage,
+                                        const ConvTap& tap, i32 piece, bool real) {
+    u32 step = 0;
+    i32 d[3];
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      d[a] = tap.t[a] * b.lines[a].delta;
+      step = step * (u32)b.lines[a].in + (u32)d[a];
+    }
+    step = step * (u32)(p.shape.groups * p.pieces) + (u32)piece;
+    const u32 to = stage + piece_by_k(threadIdx.x / 8, threadIdx.x % 8 * 8);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      bool inside = real;
+#pragma unroll
+      for (int a = 0; a < 3; ++a) inside &= (u32)(at[i][a] + d[a]) < (u32)b.lines[a].in;
+      copy_async(to + i * 32 * 128, inside ? x + (i64)(u32)(base[i] + step) * 8 : x, inside);
+    }
+  }
+};
+// The same of x as it is: 8 windows of every 16th channel.
+struct Channels {
+  static constexpr int kLoads = kDepth / 16, kParts = 8 / XW;
+  const T *x, *from[kParts];
+  bool real[kParts];
+
+  __device__ Channels(const ConvSums& p, const Block& b) : x((const T*)p.x) {
+    const ConvShape& s = p.shape;
+    const i64 pixels = pixels_of(b.lines);
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) {
+      const u32 column = b.column + threadIdx.x % 16 * 8 + k * XW;
+      real[k] = column < b.total;
+      const u32 image = real[k] ? column / (u32)pixels : 0;
+      from[k] = x + (((i64)image * s.groups + b.group) * s.c + threadIdx.x / 16) * pixels +
+                (column - image * (u32)pixels);
+    }
+  }
+  __device__ __forceinline__ void bring(const ConvSums& p, const Block& b, u32 stage, u32 term) {
+    const i64 pixels = pixels_of(b.lines);
+    const u32 to = stage + piece_across(threadIdx.x / 16, threadIdx.x % 16 * 8);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const u32 c = term + threadIdx.x / 16 + i * 16;
+#pragma unroll
+      for (int k = 0; k < kParts; ++k) {
+        const bool inside = real[k] && c < (u32)p.shape.c;
+        const T* const at = inside ? from[k] + (i64)(term + i * 16) * pixels : x;
+        if (XW == 8)
+          copy_async(to + i * 16 * 128, at, inside);
+        else
+          copy_half_async(to + i * 16 * 128 + k * 8, at, inside);
+      }
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(256, 2) sums(const ConvSums p) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const Block b = block_of(p, kColumns);
+  if (b.column >= b.total) return;
+  const ConvShape& s = p.shape;
+  const u32 pieces = (u32)taps_of(b.lines) * (u32)p.pieces;
+  const u32 begin = min(b.split * p.split_terms / 8, pieces),
+            end = min(begin + p.split_terms / 8, pieces);
+  const int steps = (int)((end - begin + kDepth / 8 - 1) / (kDepth / 8));
+  const u32 own = begin + threadIdx.x % 8;  // the thread's piece of the first step
+  const i32 kernel = s.axes[0].kernel * s.axes[1].kernel * s.axes[2].kernel;
+  // Filters: every 32nd row.
+  constexpr int kLoads = TILE_M / 32;
+  const T* const w = (const T*)p.w;
+  const u32 row = threadIdx.x / 8, row_pieces = (u32)kernel * (u32)p.pieces;
+  const u32 filter = (b.group * (u32)s.m + (u32)b.row + row) * row_pieces;
+#if POINT
+  Channels source(p, b);
+#else
+  Pixels source(p, b);
+#endif
+  ConvTap tap{};
+  i32 piece = (i32)own;
+  if (!POINT && pieces > 0) {
+    tap = tap_of(b.lines, own / (u32)p.pieces);
+    piece = (i32)(own % (u32)p.pieces);
+  }
+  TileSums<TILE_M> sums;
+  sum_stages<TILE_M, true, !POINT, T>(
+      sums, shared_address(smem), steps, [&](int step, u32 left, u32 right) {
+        const bool real = own + (u32)step * (kDepth / 8) < end;
+        const u32 at = (POINT ? 0 : (u32)tap.in_kernel(b.lines, s) * (u32)p.pieces) + (u32)piece;
+        const u32 to = left + piece_by_k(row, threadIdx.x % 8 * 8);
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          const bool inside = real && b.row + (i32)row + i * 32 < s.m;
+          copy_async(to + i * 32 * 128,
+                     inside ? w + (i64)(u32)(filter + i * 32 * row_pieces + at) * 8 : w, inside);
+        }
+#if POINT
+        source.bring(p, b, right, (begin + (u32)step * (kDepth / 8)) * 8);
+        piece += kDepth / 8;
+#else
+        source.bring(p, b, right, tap, piece, real);
+        piece += kDepth / 8;
+        while (piece >= p.pieces) piece -= p.pieces, tap.next(b.lines);
+#endif
+      });
+  // Through shared memory, so that neighbouring windows are stored together.
+  constexpr int kPitch = kColumns + 8;
+  f32* const tile = (f32*)smem;
+  __syncthreads();
+  sums.each([&](int i, int j, f32 first, f32 second) {
+    store(tile + i * kPitch + j, Vec<f32, 2>{{first, second}});
+  });
+  __syncthreads();
+  constexpr int kAcross = kColumns / YW, kDown = 256 / kAcross;
+  const u32 j = threadIdx.x % kAcross * YW;
+  if (b.column + j >= b.total) return;
+  const i64 result = result_of(p, b, b.column + j), plane = plane_of(b.lines);
+  for (int i = threadIdx.x / kAcross; i < TILE_M; i += kDown) {
+    if (b.row + i >= s.m) break;
+    f32 v[YW];
+    const Vec<f32, YW> t = load<f32, YW>(tile + i * kPitch + j);
+#pragma unroll
+    for (int k = 0; k < YW; ++k) v[k] = t.v[k];
+    put<YW>(p, b, v, result + (b.row + i) * plane, b.row + i);
+  }
+}
+#endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes before and behind products of convolutions: channels_last puts the channels of a pixel
+// side by side, filters orders the weights, finish adds up the sums of all splits with what follows
+// them, finish_weights does so for the gradient of the weights.
+// Defines: XW (pixels that channels_last reads at once), BY_M (filters: [group][tap][c][m], else
+// [group][m][tap][padded]), YW (elements that finish moves at once), and those of conv_ends.cuh.
+//variant: TYPE=bf16 XW=8 BY_M=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
+//variant: TYPE=f16 XW=1 BY_M=0 YW=1
+//variant: TYPE=f32 XW=1 BY_M=1 YW=4
+//variant: TYPE=f64 XW=1 BY_M=1 YW=1
+//entry: conv_channels_last = channels_last(In, Out, ConvLayout)
+//entry: conv_filters = filters(In, Out, ConvFilters)
+//entry: conv_finish = finish_sums(In, ConvEnds, ConvFinish)
+//entry: conv_finish_weights = finish_weights(In, Out, ConvFinishWeights)
+#include "conv_ends.cuh"
+#include "units.cuh"
+
+typedef UnitOf<sizeof(T)>::type Unit;
+
+constexpr int kPixels = 64, kChannels = 64;
+extern "C" __global__ void __launch_bounds__(256)
+    channels_last(const Unit* __restrict__ x, Unit* __restrict__ y, const ConvLayout s) {
+  constexpr int kPitch = kChannels + 2, kPieces = 8;  // of 8 channels
+  __shared__ __align__(16) Unit tile[kPixels * kPitch];
+  u32 at = blockIdx.x;
+  const u32 channel0 = at % s.channel_tiles * kChannels;
+  at /= s.channel_tiles;
+  const u32 pixel0 = at % s.pixel_tiles * kPixels;
+  const i64 image = at / s.pixel_tiles;
+  const u32 channels = s.groups * s.padded;
+  x += image * s.groups * s.c * s.pixels;
+#pragma unroll 4
+  for (int e = threadIdx.x; e < kChannels * kPixels / XW; e += 256) {
+    const u32 c = e / (kPixels / XW), pixel = e % (kPixels / XW) * XW;
+    const u32 group = (channel0 + c) / s.padded, own = channel0 + c - group * s.padded;
+    Vec<Unit, XW> v = {};
+    if (channel0 + c < channels && own < s.c && pixel0 + pixel < s.pixels)
+      v = load<Unit, XW>(x + (i64)(group * s.c + own) * s.pixels + pixel0 + pixel);
+#pragma unroll
+    for (int k = 0; k < XW; ++k) tile[(pixel + k) * kPitch + c] = v.v[k];
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < kPixels * kPieces; e += 256) {
+    const u32 pixel = e / kPieces, c = e % kPieces * 8;
+    if (pixel0 + pixel >= s.pixels || channel0 + c >= channels) continue;
+    Vec<Unit, 8> v;
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) {
+      const Vec<Unit, 2> two = load<Unit, 2>(tile + pixel * kPitch + c + k);
+      v.v[k] = two.v[0], v.v[k + 1] = two.v[1];
+    }
+    store(y + (image * s.pixels + pixel0 + pixel) * channels + channel0 + c, v);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    filters(const Unit* __restrict__ w, Unit* __restrict__ y, const ConvFilters s) {
+  const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (item >= s.count) return;
+  u32 at = (u32)item;
+#if BY_M
+  const u32 m = at % s.m;
+  at /= s.m;
+  const u32 c = at % s.c;
+  at /= s.c;
+  const u32 tap = at % s.taps, group = at / s.taps;
+#else
+  const u32 c = at % s.padded;
+  at /= s.padded;
+  const u32 tap = at % s.taps;
+  at /= s.taps;
+  const u32 m = at % s.m, group = at / s.m;
+#endif
+  y[item] = c < s.c ? w[group * s.step_group + m * s.step_m + c * s.step_c + tap] : Unit(0);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    finish_sums(const S* __restrict__ parts, const ConvEnds ends, const ConvFinish s) {
+  const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * YW;
+  if (at >= s.count) return;
+  S sums[YW] = {};
+  for (u32 k = 0; k < s.splits; ++k) {
+    const Vec<S, YW> v = load<S, YW>(parts + k * s.count + at);
+#pragma unroll
+    for (int e = 0; e < YW; ++e) sums[e] += v.v[e];
+  }
+  finish<YW>(ends, sums, at, (u32)(at / s.plane % s.channels));
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    finish_weights(const S* __restrict__ parts, T* __restrict__ dw, const ConvFinishWeights s) {
+  const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (item >= s.count) return;
+  const u32 columns = s.c * s.taps;
+  const i64 row = item / columns;
+  const u32 column = (u32)(item - row * columns), c = column / s.taps, tap = column - c * s.taps;
+  const S* const from = parts + row * s.row + (s.padded ? tap * s.padded + c : column);
+  S sum = 0;
+  for (u32 k = 0; k < s.splits; ++k) sum += from[k * s.split];
+  dw[item] = narrow<T>(sum);
+}

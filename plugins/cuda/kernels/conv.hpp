@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conv family, host side: what a node computes, and the ways to compute it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../device.hpp"
+#include "args.hpp"
+#include "entries.hpp"
+
+namespace tenon::cuda {
+
+// The convolution x [n, c, in..], w [m, c / groups, kernel..], y [n, m, out..] that a node is, or
+// whose transpose or gradient it is.
+struct ConvGeometry {
+  tenon_dtype dtype = TENON_DTYPE_NONE;
+  int64_t n = 0, c = 0, m = 0, groups = 1;
+  args::ConvAxis axes[3]{};
+
+  int64_t taps() const;
+  int64_t pixels() const;   // of a channel of x
+  int64_t windows() const;  // of a channel of y
+  // Windows of one pixel each, at the same place.
+  bool pointwise() const;
+  // One window over the whole image, one group.
+  bool whole() const;
+  // transposed: from y to x.
+  args::ConvShape shape(bool transposed) const;
+};
+
+// dims of x and y, [n, channels, spatial..]; refuses what 32 bits cannot count.
+struct ConvWindows {
+  std::span<const int64_t> kernel, stride, pads, dilation;
+};
+ConvGeometry conv_geometry(tenon_dtype dtype, std::span<const int64_t> x,
+                           std::span<const int64_t> y, const ConvWindows& windows, int64_t groups);
+
+// What follows the sums: positions of operands and outputs, -1 where absent.
+struct ConvEnding {
+  int bias = -1, residual = -1, pre_act = -1;
+  tenon_dtype bias_dtype = TENON_DTYPE_NONE;
+  std::string act{};                  // text of the value `x`
+  std::vector<sdk::Value> aligned{};  // are read and written along with y
+
+  bool none() const { return bias < 0 && residual < 0 && pre_act < 0 && act.empty(); }
+  std::vector<std::string> defines() const;
+  args::ConvEnds of(const sdk::Call& call) const;
+};
+
+// A sum over taps: y from x, or with `transposed` x from y. from, w: operands.
+struct ConvProblem {
+  ConvGeometry geometry;
+  bool transposed = false;
+  sdk::Value from{}, w{};
+  ConvEnding ending{};
+
+  args::ConvShape shape() const { return geometry.shape(transposed); }
+  int64_t plane() const { return transposed ? geometry.pixels() : geometry.windows(); }
+  int64_t source() const { return transposed ? geometry.windows() : geometry.pixels(); }
+  int64_t count() const {  // elements of the result
+    return geometry.n * (transposed ? geometry.c : geometry.m) * plane();
+  }
+  double seconds() const;  // estimated
+};
+
+// By one thread for a few results (conv_planes.cu), for few channels in a group.
+bool takes_planes(const ConvProblem& p);
+sdk::Kernel conv_by_planes(const sdk::Node& node, const ConvProblem& p);
+bool takes_planes_weight(const ConvGeometry& g);
+sdk::Kernel conv_weight_by_planes(const sdk::Node& node, const ConvGeometry& g,
+                                  const sdk::Value& dy, const sdk::Value& x);
+
+// By tiles of products (conv.cu, conv_weight.cu).
+sdk::Kernel conv_by_tiles(const sdk::Node& node, const ConvProblem& p);
+sdk::Kernel conv_weight_by_tiles(const sdk::Node& node, const ConvGeometry& g, const sdk::Value& dy,
+                                 const sdk::Value& x);
+
+// ---- parts of these
+
+// A piece of scratch memory after the other, each on 256 bytes.
+class ConvScratch {
+ public:
+  uint64_t add(uint64_t bytes) {
+    const uint64_t at = size_;
+    size_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  uint64_t size() const { return size_; }
+
+ private:
+  uint64_t size_ = 0;
+};
+inline void* scratch_at(const sdk::Call& call, uint64_t offset) {
+  return static_cast<char*>(call.scratch) + offset;
+}
+
+// Puts the channels of pixels side by side, in pieces of 8.
+struct ConvStaging {
+  CodeFor<entries::conv_channels_last> code{};
+  args::ConvLayout layout{};
+  int64_t images = 0;
+
+  ConvStaging() = default;
+  // Of images [n, groups·c, pixels]. Refuses more than 2^31 pieces.
+  ConvStaging(const sdk::Node& node, const sdk::Value& value, int64_t n, int64_t groups, int64_t c,
+              int64_t pixels);
+  int32_t pieces() const { return static_cast<int32_t>(layout.padded / 8); }
+  uint64_t bytes() const;
+  void run(const sdk::Call& call, const void* from, void* to) const;
+};
+
+// Adds up the parts of a gradient of weights.
+struct ConvWeightFinish {
+  CodeFor<entries::conv_finish_weights> code{};
+  args::ConvFinishWeights shape{};
+
+  ConvWeightFinish() = default;
+  // columns: elements of a row of parts. padded: elements of a tap there, 0 where rows are as in dw.
+  ConvWeightFinish(const sdk::Node& node, const ConvGeometry& g, int64_t splits, int64_t columns,
+                   int64_t padded);
+  uint64_t bytes() const;  // of the parts
+  void run(const sdk::Call& call, const void* parts) const;
+
+ private:
+  int64_t sum_bytes_ = 4;
+};
+
+// ---- makers of conv_columns.cpp
+sdk::Kernel make_im2col(const sdk::op::im2col& n, const sdk::Node& node);
+sdk::Kernel make_col2im(const sdk::op::col2im& n, const sdk::Node& node);
+
+}  // namespace tenon::cuda

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions and gradients of weights by tiles of products: conv.cu, conv_weight.cu and what goes
+// before and behind them, conv_layout.cu.
+#include <algorithm>
+
+#include "conv.hpp"
+#include "vectors.hpp"
+
+namespace tenon::cuda {
+namespace {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+using sdk::Value;
+
+constexpr int64_t kColumns = 128;                // of a tile on tensor cores
+constexpr int64_t kMmaStep = 64, kFmaStep = 16;  // terms that a tile takes at once
+constexpr int64_t kMostSplits = 64;
+
+std::string on(const char* name, bool yes) { return define(name, yes); }
+
+// How a product is cut into tiles, and its terms into parts.
+struct Tiling {
+  bool mma = false, warpgroups = false, point = false;
+  int64_t rows = 64, columns = kColumns, splits = 1, split_terms = 0;
+  int64_t point_width = 1;
+  uint32_t shared = 0;
+
+  // blocks(rows): of tiles of so many rows without splits. steps: of kMmaStep or kFmaStep terms.
+  template <class Blocks>
+  void choose(const CudaDevice& device, int64_t m, bool wide, int64_t steps, int64_t least_steps,
+              Blocks blocks) {
+    const int64_t processors = device.properties().multiprocessors;
+    rows = m > 64 && wide && blocks(int64_t{128}) >= processors ? 128 : 64;
+    if (!mma) columns = rows;
+    const int64_t count = std::max<int64_t>(blocks(rows), 1);
+    const int64_t most = std::clamp<int64_t>(steps / least_steps, 1, kMostSplits);
+    splits = std::clamp<int64_t>(2 * processors / count, 1, most);
+    const int64_t each = blocks_for(std::max<int64_t>(steps, 1), splits);
+    splits = blocks_for(std::max<int64_t>(steps, 1), each);
+    split_terms = each * (mma ? kMmaStep : kFmaStep);
+    constexpr int64_t kStages = 3, kRowBytes = 128;
+    shared = mma ? static_cast<uint32_t>(kStages * (rows + kColumns) * kRowBytes) : 0;
+  }
+  std::vector<std::string> defines(tenon_dtype dtype) const {
+    return {"TYPE=" + type_name("x", dtype), on("MMA", mma),
+            on("WARPGROUPS", warpgroups),    on("POINT", point),
+            define("XW", point_width),       define("TILE_M", rows)};
+  }
+};
+
+Tiling tiling_for(const CudaDevice& device, tenon_dtype dtype) {
+  constexpr int kWarpgroupsMajor = 9;  // later devices do not have wgmma
+  Tiling t;
+  t.mma = is_half(dtype) && device.properties().major >= 8;
+  t.warpgroups = t.mma && device.properties().major == kWarpgroupsMajor;
+  return t;
+}
+
+// Windows of one pixel that a tile may read as they are: so many at once, 0: not so.
+int64_t point_width(const ConvGeometry& g, std::initializer_list<Value> values) {
+  if (!g.pointwise()) return 0;
+  const int64_t width = common_width(2, g.pixels(), values);
+  return width >= 4 ? width : 0;
+}
+
+// The filters as tiles take them.
+struct Filters {
+  CodeFor<entries::conv_filters> code{};
+  args::ConvFilters shape{};
+  bool by_m = false;
+
+  Filters() = default;
+  Filters(CudaDevice& device, const ConvProblem& p, bool mma) : by_m(!mma) {
+    const args::ConvShape s = p.shape();
+    const auto taps = static_cast<uint32_t>(p.geometry.taps());
+    shape.m = static_cast<uint32_t>(s.m), shape.c = static_cast<uint32_t>(s.c), shape.taps = taps;
+    shape.padded = mma ? (shape.c + 7) / 8 * 8 : shape.c;
+    shape.step_m = p.transposed ? taps : shape.c * taps;
+    shape.step_c = p.transposed ? shape.m * taps : taps;
+    shape.step_group = shape.m * shape.c * taps;
+    shape.count = int64_t{s.groups} * shape.m * taps * shape.padded;
+    code = device.code(entries::conv_filters, {"TYPE=" + type_name("w", p.geometry.dtype), "XW=1",
+                                               on("BY_M", !mma), "YW=1"});
+  }
+  void run(const Call& call, const void* from, void* to) const {
+    code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, from, to, shape);
+  }
+  std::string layout() const {
+    std::string text = by_m ? "conv by_m" : "conv";
+    for (const uint32_t v :
+         {shape.m, shape.c, shape.taps, shape.padded, shape.step_m, shape.step_c})
+      text += " " + std::to_string(v);
+    return text;
+  }
+};
+
+}  // namespace
+
+ConvStaging::ConvStaging(const Node& node, const Value& value, int64_t n, int64_t groups, int64_t c,
+                         int64_t pixels)
+    : images(n) {
+  const int64_t padded = (c + 7) / 8 * 8;
+  if (n * pixels >= kNarrowIndex / std::max<int64_t>(groups * padded / 8, 1))
+    throw Refusal::shape("more than 2^34 elements with their channels side by side");
+  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
+  layout = {narrow(pixels),
+            narrow(groups),
+            narrow(c),
+            narrow(padded),
+            narrow(blocks_for(pixels, 64)),
+            narrow(blocks_for(groups * padded, 64))};
+  const tenon_dtype dtype = value.type().dtype;
+  code = device_of(node).code(entries::conv_channels_last,
+                              {"TYPE=" + type_name("x", dtype),
+                               define("XW", common_width(2, pixels, {value})), "BY_M=0", "YW=1"});
+  launchable(images * layout.pixel_tiles * layout.channel_tiles);
+}
+uint64_t ConvStaging::bytes() const {
+  return static_cast<uint64_t>(images) * layout.pixels * layout.groups * layout.padded * 2;
+}
+void ConvStaging::run(const Call& call, const void* from, void* to) const {
+  code.launch(call, {.blocks = images * layout.pixel_tiles * layout.channel_tiles, .threads = 256},
+              from, to, layout);
+}
+
+ConvWeightFinish::ConvWeightFinish(const Node& node, const ConvGeometry& g, int64_t splits,
+                                   int64_t columns, int64_t padded)
+    : sum_bytes_(element_bytes(acc_dtype(g.dtype))) {
+  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
+  const int64_t c = g.c / g.groups;
+  shape = {g.m * c * g.taps(), g.m * columns,   narrow(splits), narrow(c),
+           narrow(g.taps()),   narrow(columns), narrow(padded)};
+  code = device_of(node).code(entries::conv_finish_weights,
+                              {"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0", "YW=1"});
+}
+uint64_t ConvWeightFinish::bytes() const {
+  return static_cast<uint64_t>(shape.split * shape.splits * sum_bytes_);
+}
+void ConvWeightFinish::run(const Call& call, const void* parts) const {
+  code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, parts,
+              call.outputs[0], shape);
+}
+
+Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
+  CudaDevice& device = device_of(node);
+  const ConvGeometry& g = p.geometry;
+  const args::ConvShape s = p.shape();
+  Tiling t = tiling_for(device, g.dtype);
+  t.mma = t.mma && s.c > 0, t.warpgroups = t.warpgroups && t.mma;
+  if (t.mma) t.point_width = point_width(g, {p.from});
+  t.point = t.mma && t.point_width > 0;
+  if (!t.point) t.point_width = t.mma ? 8 : 1;
+
+  // Phases differ by at most one window and one tap along each axis; the first has the most windows.
+  int64_t phases = 1, windows = g.n, most_taps = 1;
+  for (const args::ConvAxis& a : s.axes) {
+    const int64_t own = p.transposed ? std::min(a.stride, a.in) : 1;
+    phases *= own;
+    windows *= p.transposed ? blocks_for(a.in, a.stride) : a.out;
+    most_taps *= p.transposed ? blocks_for(a.kernel, a.stride / a.common) : a.kernel;
+  }
+  const Filters filters(device, p, t.mma);
+  const int64_t step = t.mma ? kMmaStep : kFmaStep;
+  const int64_t steps = blocks_for(most_taps * filters.shape.padded, step);
+  t.choose(device, s.m, element_bytes(g.dtype) <= 4, steps, t.mma ? 4 : 16, [&](int64_t rows) {
+    return blocks_for(s.m, rows) * blocks_for(windows, t.mma ? kColumns : rows) * phases * g.groups;
+  });
+
+  args::ConvSums a;
+  a.shape = s;
+  a.count = p.count();
+  a.tiles_m = static_cast<uint32_t>(blocks_for(s.m, t.rows));
+  a.tiles_n = static_cast<uint32_t>(blocks_for(windows, t.columns));
+  a.splits = static_cast<uint32_t>(t.splits);
+  a.split_terms = static_cast<uint32_t>(t.split_terms);
+  a.pieces = static_cast<int32_t>(filters.shape.padded / 8);
+  const Grid grid{
+      .blocks = launchable(int64_t{a.tiles_m} * a.tiles_n * t.splits * phases * g.groups),
+      .threads = 256,
+      .shared = t.shared};
+
+  // How many neighbours are stored at once: tiles of FMAs take 4 or 1.
+  const auto stored = [&](int64_t most) {
+    int64_t width = phases == 1 ? most : 1;
+    for (const Value& v : p.ending.aligned)
+      if (v) width = std::min<int64_t>(width, common_width(element_bytes(g.dtype), p.plane(), {v}));
+    return width;
+  };
+  const int64_t width = t.mma ? stored(8) : stored(4) == 4 ? 4 : 1;
+  const bool split = t.splits > 1;
+  std::vector<std::string> d = t.defines(g.dtype), ends = p.ending.defines();
+  d.push_back(on("BACK", p.transposed));
+  d.push_back(on("SPLIT", split));
+  d.push_back(define("YW", width));
+  if (!split) std::ranges::copy(ends, std::back_inserter(d));
+  const auto code = device.code(entries::conv_sums, d, t.shared);
+  std::vector<Code> codes{code};
+
+  CodeFor<entries::conv_finish> finish;
+  const args::ConvFinish finish_shape{a.count, p.plane(), static_cast<uint32_t>(s.groups * s.m),
+                                      a.splits};
+  const int64_t finish_width = stored(8);
+  if (split) {
+    std::vector<std::string> f{"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0",
+                               define("YW", finish_width)};
+    std::ranges::copy(ends, std::back_inserter(f));
+    finish = device.code(entries::conv_finish, f);
+    codes.push_back(finish);
+  }
+
+  ConvScratch scratch;
+  ConvStaging staging;
+  const bool stages = t.mma && !t.point;
+  uint64_t staged_at = 0, filters_at = 0, parts_at = 0;
+  if (stages) {
+    staging = ConvStaging(node, p.from, g.n, g.groups, s.c, p.source());
+    staged_at = scratch.add(staging.bytes());
+    codes.push_back(staging.code);
+  }
+  // Filters of one tap and whole pieces are used as they are.
+  const bool plain =
+      t.mma && !p.transposed && g.taps() == 1 && s.c % 8 == 0 && p.w.alignment() >= 16;
+  const auto filter_bytes = static_cast<uint64_t>(filters.shape.count * element_bytes(g.dtype));
+  const bool derived = !plain && p.w.frozen() && filter_bytes > 0;
+  const bool orders = !plain && !derived && filter_bytes > 0;
+  if (orders) filters_at = scratch.add(filter_bytes), codes.push_back(filters.code);
+  if (split)
+    parts_at =
+        scratch.add(static_cast<uint64_t>(t.splits * a.count * element_bytes(acc_dtype(g.dtype))));
+
+  Kernel kernel = kernel_of(std::move(codes), [=, ending = p.ending, from = p.from.position(),
+                                               w = p.w.position()](const Call& c) {
+    args::ConvSums arguments = a;
+    arguments.x = c.in(from), arguments.w = c.in(w), arguments.ends = ending.of(c);
+    if (stages) {
+      arguments.x = scratch_at(c, staged_at);
+      staging.run(c, c.in(from), scratch_at(c, staged_at));
+    }
+    if (orders) {
+      arguments.w = scratch_at(c, filters_at);
+      filters.run(c, c.in(w), scratch_at(c, filters_at));
+    }
+    if (split) arguments.parts = scratch_at(c, parts_at);
+    code.launch(c, grid, arguments);
+    if (split)
+      finish.launch(c, {.blocks = blocks_for(a.count, 256 * finish_width), .threads = 256},
+                    static_cast<const void*>(arguments.parts), arguments.ends, finish_shape);
+  });
+  kernel.scratch = scratch.size();
+  if (derived)
+    kernel.derived.push_back({.input = p.w.position(),
+                              .layout = filters.layout(),
+                              .size = filter_bytes,
+                              .enqueue = [filters](const Call& c) {
+                                filters.code.prepare();
+                                filters.run(c, c.inputs[0], c.outputs[0]);
+                              }});
+  return kernel;
+}
+
+Kernel conv_weight_by_tiles(const Node& node, const ConvGeometry& g, const Value& dy,
+                            const Value& x) {
+  CudaDevice& device = device_of(node);
+  args::ConvWeightSums a;
+  a.shape = g.shape(false);
+  const int64_t c = a.shape.c, m = a.shape.m, taps = g.taps();
+  Tiling t = tiling_for(device, g.dtype);
+  if (t.mma) t.point_width = point_width(g, {dy, x});
+  t.point = t.mma && t.point_width > 0;
+  if (!t.point) t.point_width = t.mma ? 8 : 1;
+
+  const int64_t padded = (c + 7) / 8 * 8, columns = t.mma ? taps * padded : c * taps;
+  const int64_t windows = g.n * g.windows();
+  const int64_t steps = blocks_for(windows, t.mma ? kMmaStep : kFmaStep);
+  t.choose(device, m, element_bytes(g.dtype) <= 4, steps, t.mma ? 4 : 16, [&](int64_t rows) {
+    return blocks_for(m, rows) * blocks_for(columns, t.mma ? kColumns : rows) * g.groups;
+  });
+  // Parts need no more memory than this, but for the first.
+  constexpr int64_t kMostParts = 64 << 20;  // elements
+  if (const int64_t most = kMostParts / std::max<int64_t>(g.m * columns, 1); t.splits > most) {
+    const int64_t step = t.mma ? kMmaStep : kFmaStep;
+    const int64_t each = blocks_for(std::max<int64_t>(steps, 1), std::max<int64_t>(most, 1));
+    t.splits = blocks_for(std::max<int64_t>(steps, 1), each), t.split_terms = each * step;
+  }
+  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
+  const auto divisor = [&](int64_t v) { return Divisor(narrow(v)); };
+  a.tiles_m = narrow(blocks_for(m, t.rows)), a.tiles_n = narrow(blocks_for(columns, t.columns));
+  a.splits = narrow(t.splits), a.split_terms = narrow(t.split_terms);
+  a.columns = narrow(columns);
+  a.m_pieces = static_cast<int32_t>((m + 7) / 8), a.c_pieces = static_cast<int32_t>(padded / 8);
+  const auto& [a0, a1, a2] = a.shape.axes;
+  a.windows = divisor(g.windows()), a.rows = divisor(int64_t{a1.out} * a2.out);
+  a.lines = divisor(a2.out);
+  a.by_taps = divisor(taps), a.by_line = divisor(int64_t{a1.kernel} * a2.kernel);
+  a.by_tap = divisor(a2.kernel);
+  const Grid grid{.blocks = launchable(int64_t{a.tiles_m} * a.tiles_n * t.splits * g.groups),
+                  .threads = 256,
+                  .shared = t.shared};
+  const auto code = device.code(entries::conv_weight_sums, t.defines(g.dtype), t.shared);
+  const ConvWeightFinish finish(node, g, t.splits, columns, t.mma ? padded : 0);
+  std::vector<Code> codes{code, finish.code};
+
+  ConvScratch scratch;
+  ConvStaging stage_dy, stage_x;
+  const bool stages = t.mma && !t.point && windows > 0;
+  uint64_t dy_at = 0, x_at = 0;
+  if (stages) {
+    stage_dy = ConvStaging(node, dy, g.n, g.groups, m, g.windows());
+    stage_x = ConvStaging(node, x, g.n, g.groups, c, g.pixels());
+    dy_at = scratch.add(stage_dy.bytes()), x_at = scratch.add(stage_x.bytes());
+    codes.push_back(stage_dy.code), codes.push_back(stage_x.code);
+  }
+  const uint64_t parts_at = scratch.add(finish.bytes());
+  Kernel kernel = kernel_of(
+      std::move(codes), [=, from_dy = dy.position(), from_x = x.position()](const Call& call) {
+        args::ConvWeightSums arguments = a;
+        arguments.dy = call.in(from_dy), arguments.x = call.in(from_x);
+        if (stages) {
+          arguments.dy = scratch_at(call, dy_at), arguments.x = scratch_at(call, x_at);
+          stage_dy.run(call, call.in(from_dy), scratch_at(call, dy_at));
+          stage_x.run(call, call.in(from_x), scratch_at(call, x_at));
+        }
+        arguments.parts = scratch_at(call, parts_at);
+        code.launch(call, grid, arguments);
+        finish.run(call, arguments.parts);
+      });
+  kernel.scratch = scratch.size();
+  return kernel;
+}
+
+}  // namespace tenon::cuda
