@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the cuda plugin with PyTorch on one machine in one run: the cases of torch_gpu.py, except convolutions and
-Fourier transforms, which tenon does not have.
+"""Compares the cuda plugin with PyTorch on one machine in one run: the cases of torch_gpu.py, except Fourier
+transforms and convolutions in tf32, which tenon does not have.
 
 compare_gpu.py BIN_DIR [--only REGEX] [--rounds N] [--seconds X] [--before DIR] [--json FILE] [--torch FILE] ...
 Both sides report device time with a cold L2: the median of at least 20 calls that take at least --seconds in all. For each
@@ -17,6 +17,8 @@ ratio is above its limit, or a case that moves memory takes more than 1.25 times
 --before DIR measures an earlier build by turns as well. --torch FILE takes PyTorch's figures from a file of torch_gpu.py
 --json and measures tenon alone. Needs torch."""
 import argparse, concurrent.futures, json, os, pathlib, re, statistics, subprocess, sys, tempfile, time
+
+import conv_layers
 
 HERE = pathlib.Path(__file__).resolve().parent
 X, V, S = "bf16[32768,4096]", "bf16[4096]", "f32[32768,1]"
@@ -111,6 +113,8 @@ CASES = {
     "encoder_minilm_f32_32x128": (["encode", "32", "128"], ["tokens=0:30522"], 0.7, False),
     "encoder_minilm_f32_1x16": (["encode", "1", "16"], ["tokens=0:30522"], 0.6, False),
 }
+for conv in conv_layers.CASES:
+    CASES[conv] = (conv_layers.op(conv), [], 0.7 if "depthwise" in conv else 1.3, False)
 COPY_LIMIT = 1.25
 
 

@@ -12,6 +12,8 @@ than eager are not compiled: add, gelu, where, the long softmax, topk, matrix pr
 import argparse, json, math, re, statistics, sys, time
 import torch, torch.nn.functional as F
 
+import conv_layers
+
 ap = argparse.ArgumentParser()
 ap.add_argument("--only", default=".*"); ap.add_argument("--json"); ap.add_argument("--no-compile", action="store_true")
 ap.add_argument("--budget", type=float, default=540.0); ap.add_argument("--prepare")
@@ -196,6 +198,28 @@ def _():
 def _():
     a_, w = R(64, 256, 56, 56, g=True), R(256, 256, 3, 3, g=True); dy = R(64, 256, 56, 56)
     return _bwd(lambda x, w: F.conv2d(x, w, padding=1), [a_, w], dy), fl(4 * 64 * 56 * 56 * 256 * 256 * 9, FL_TF32), False
+def conv_case(name):
+    """The faster of contiguous and channels_last operands. f32 is computed in f32."""
+    kind, layer, dtype = conv_layers.CASES[name]
+    layer = conv_layers.LAYERS[layer]
+    dt = {"f32": torch.float32, "bf16": bf, "f16": torch.float16}[dtype]
+    def form(memory):
+        x = R(layer.batch, layer.channels, layer.size, layer.size, dt=dt).to(memory_format=memory)
+        w = R(layer.filters, layer.channels // layer.groups, layer.kernel, layer.kernel, dt=dt).to(memory_format=memory)
+        last = conv_layers.windows(layer)
+        dy = R(layer.batch, layer.filters, last, last, dt=dt).to(memory_format=memory)
+        mask = (kind == "input", kind == "weight", False)
+        def run():
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
+                if kind == "forward": return F.conv2d(x, w, None, layer.stride, layer.pad, 1, layer.groups)
+                return torch.ops.aten.convolution_backward(dy, x, w, None, [layer.stride] * 2, [layer.pad] * 2, [1, 1],
+                                                           False, [0, 0], layer.groups, mask)
+        return run
+    best = min((form(memory) for memory in (torch.contiguous_format, torch.channels_last)), key=lambda fn: bench(fn, n=5))
+    moved = mem(sum(conv_layers.elements(layer)) * dt.itemsize)
+    return best, max(moved, fl(conv_layers.flops(layer), FL_F32 if dtype == "f32" else FL_BF16)), False
+for conv in conv_layers.CASES:
+    CASES[conv] = lambda conv=conv: conv_case(conv)
 @case("fft_c64_4096")
 def _():
     a_ = torch.randn(16384, 4096, device=dev, dtype=torch.complex64)

@@ -46,7 +46,7 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
-    "$build"/tests/test_exec_{random_graph,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py \
+    "$build"/tests/test_exec_{random_graph,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
     tests/gpu/torch_zero_copy.py "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
