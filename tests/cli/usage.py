@@ -98,12 +98,13 @@ def helps():
           and values["linear"]["act"][:2] == ["none", "neg"], values)
     check("ops name dtypes", "bf16" in values["cast"]["to"] and "none" in values["linear"]["out_dtype"] and values["random_normal"]["dtype"] == ["f32", "f64"], values)
     # A default in quotes, or one that is required, belongs to a string; each has its values, and the default is one of them.
+    # "*" stands for any text.
     for o in json.loads(texts):
         for name, default in re.findall(r'(\w+)=("[^"]*"|\?)', o["signature"]):
             if default == "?" and name not in ("kind", "to"):
                 continue
             given = o["values"].get(name, [])
-            check(f"values of {o['name']}.{name}", given and (default == "?" or default.strip('"') in given), o)
+            check(f"values of {o['name']}.{name}", given and (default == "?" or given == ["*"] or default.strip('"') in given), o)
     check("one op", run("ops", "reduce").stdout.count("->") == 1)
     check("sample has no gradient", not [o for o in json.loads(texts) if o["name"] == "sample"][0]["gradient"])
     seen = on_terminal(["ops"], 72).decode()
