@@ -27,9 +27,10 @@ struct ConvSums {
   ConvEnds ends{};
   void* parts = nullptr;  // sums of each split
   i64 count = 0;          // elements of the result
-  u32 tiles_m = 1, tiles_n = 1, splits = 1;
+  u32 tiles_m = 1, tiles_n = 1, splits = 1, phases = 1;
   u32 split_terms = 0;  // of a split
   i32 pieces = 0;       // of 8 channels of a group that are summed over
+  u32 steps_at = 0;     // in shared memory: where the taps are listed
 };
 struct ConvWeightSums {
   ConvShape shape{};
@@ -38,6 +39,7 @@ struct ConvWeightSums {
   u32 tiles_m = 1, tiles_n = 1, splits = 1;
   u32 split_terms = 0;                 // windows of a split
   u32 columns = 0;                     // of a row of parts
+  u32 corners_at = 0;                  // in shared memory: where windows are listed
   i32 m_pieces = 0, c_pieces = 0;      // of 8 channels of a group
   Divisor windows{}, rows{}, lines{};  // of an image, of out[1]·out[2], of out[2]
   Divisor by_taps{}, by_line{},
@@ -49,7 +51,7 @@ struct ConvPlanes {
   const void *x = nullptr, *w = nullptr;
   ConvEnds ends{};
   i64 items = 0;              // threads that have work
-  u32 rows = 1, columns = 1;  // of items in a plane
+  Divisor rows{}, columns{};  // of items in a plane
 };
 struct ConvTapSums {
   ConvShape shape{};

@@ -5,17 +5,21 @@
 // MMA: on tensor cores, from filters [group][m][tap][8 channels a piece] and from pixels with their
 // channels side by side, or, with POINT, from x as it is: windows of one pixel, XW windows at a time.
 // Else in FMAs, from filters [group][tap][c][m] and x as it is.
-// Defines: TYPE, BACK, MMA, WARPGROUPS, POINT, XW, TILE_M (of a tile), SPLIT (sums go to parts), YW
-// (elements of the result that are moved at once), and those of conv_ends.cuh.
-//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=128 SPLIT=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
-//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=8 TILE_M=128 SPLIT=0 YW=8
-//variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=64 SPLIT=1 YW=1
-//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=0 POINT=1 XW=4 TILE_M=128 SPLIT=0 YW=4 BIAS=f16
-//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=4 TILE_M=64 SPLIT=1 YW=4
-//variant: TYPE=f32 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=128 SPLIT=0 YW=4 BIAS=f32 RESIDUAL=1
-//variant: TYPE=f32 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=1 YW=1
-//variant: TYPE=f64 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=0 YW=1 PRE_ACT=1 ACT(x)=unary_relu(x,0.,0.)
-//variant: TYPE=bf16 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 SPLIT=0 YW=4
+// Defines: TYPE, BACK, MMA, WARPGROUPS, POINT, XW, TILE_M (rows of a tile), MASK (bits for
+// the taps of a window, 0: coordinates are compared), WHOLE (FMAs: channels are a multiple of
+// kFmaDepth), SPLIT (sums go to parts), YW (elements of the result that are moved at once), and those
+// of conv_ends.cuh.
+//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=128 MASK=32 WHOLE=0 SPLIT=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
+//variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=8 TILE_M=128 MASK=0 WHOLE=0 SPLIT=0 YW=8
+//variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=64 MASK=32 WHOLE=0 SPLIT=1 YW=1
+//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=0 POINT=1 XW=4 TILE_M=128 MASK=0 WHOLE=0 SPLIT=0 YW=4 BIAS=f16
+//variant: TYPE=f16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=4 TILE_M=64 MASK=0 WHOLE=0 SPLIT=1 YW=4
+//variant: TYPE=f32 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=128 MASK=0 WHOLE=1 SPLIT=0 YW=4 BIAS=f32 RESIDUAL=1
+//variant: TYPE=f32 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 MASK=0 WHOLE=0 SPLIT=1 YW=1
+//variant: TYPE=f64 BACK=1 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 MASK=0 WHOLE=0 SPLIT=0 YW=1 PRE_ACT=1 ACT(x)=unary_relu(x,0.,0.)
+//variant: TYPE=bf16 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 MASK=0 WHOLE=1 SPLIT=0 YW=4
+//variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=128 MASK=64 WHOLE=0 SPLIT=0 YW=1
+//variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=64 MASK=0 WHOLE=0 SPLIT=1 YW=1
 //entry: conv_sums = sums(ConvSums)
 #include "conv.cuh"
 #include "conv_ends.cuh"
@@ -30,10 +34,11 @@ __device__ inline Block block_of(const ConvSums& p, u32 columns) {
   Block b;
   u32 at = blockIdx.x;
   b.row = (i32)(at % p.tiles_m * TILE_M), at /= p.tiles_m;
+  // Phases read the same pixels of x, and write to the same lines of y: they go together.
+  lines_of<BACK>(p.shape, at % p.phases, b.lines), at /= p.phases;
   b.column = at % p.tiles_n * columns, at /= p.tiles_n;
-  b.split = at % p.splits, at /= p.splits;
-  b.group = at % (u32)p.shape.groups;
-  lines_of<BACK>(p.shape, at / (u32)p.shape.groups, b.lines);
+  b.split = at % p.splits;
+  b.group = at / p.splits;
   b.total = (u32)p.shape.batch * windows_of(b.lines);
   return b;
 }
@@ -58,7 +63,8 @@ __device__ __forceinline__ void put(const ConvSums& p, const Block& b, const S (
 
 #if !MMA
 #if !POINT
-extern "C" __global__ void __launch_bounds__(kTileThreads) sums(const ConvSums p) {
+extern "C" __global__ void __launch_bounds__(kTileThreads, sizeof(S) == 4 ? 2 : 1)
+    sums(const ConvSums p) {
   constexpr int kTile = TILE_M;
   const Block b = block_of(p, kTile);
   if (b.column >= b.total) return;
@@ -77,6 +83,44 @@ extern "C" __global__ void __launch_bounds__(kTileThreads) sums(const ConvSums p
 #pragma unroll
   for (int a = 0; a < 3; ++a) at[a] = w.o[a] * b.lines[a].step + b.lines[a].first;
   const ConvTerms terms(b.lines, (u32)s.c);
+  // Where tap t is in x, for the thread's column; false: outside.
+  const auto find = [&](const ConvTap& tap, i64& from) {
+    bool inside = real;
+    from = 0;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      const i32 i = at[a] + tap.t[a] * b.lines[a].delta;
+      inside &= (u32)i < (u32)b.lines[a].in;
+      from = from * b.lines[a].in + i;
+    }
+    return inside;
+  };
+#if WHOLE
+  // All terms of a step are of one tap.
+  const T *step_x = nullptr, *step_w = nullptr;
+  const i32 row = b.row + (i32)(threadIdx.x % kTile);
+  int taken_a = 0, taken_b = 0;
+  const auto before = [&](i64 k0) {
+    const u32 term = begin + (u32)k0;
+    const u32 t = terms.each.quotient(term), c = term - t * (u32)s.c + threadIdx.x / kTile;
+    const ConvTap tap = terms.tap(t);
+    i64 from;
+    step_x = find(tap, from) ? x + from + c * pixels : nullptr;
+    step_w = filters + ((i64)tap.in_kernel(b.lines, s) * s.c + c) * s.m + row;
+    taken_a = taken_b = 0;
+  };
+  // Elements are asked for in the order of the thread's terms.
+  constexpr int kEach = kTileThreads / kTile;
+  const auto get_a = [&](int, i64) {
+    const int d = taken_a++ * kEach;
+    return row < s.m ? (S)widen(step_w[(i64)d * s.m]) : S(0);
+  };
+  const auto get_b = [&](int, i64) {
+    const int d = taken_b++ * kEach;
+    return step_x ? (S)widen(step_x[d * pixels]) : S(0);
+  };
+#else
+  const NothingBefore before;
   const auto get_a = [&](int i, i64 k) {
     const u32 term = begin + (u32)k;
     const i32 row = b.row + i;
@@ -87,21 +131,14 @@ extern "C" __global__ void __launch_bounds__(kTileThreads) sums(const ConvSums p
   };
   const auto get_b = [&](int, i64 k) {
     const u32 term = begin + (u32)k;
-    if (term >= end || !real) return S(0);
+    if (term >= end) return S(0);
     const u32 t = terms.each.quotient(term), c = term - t * (u32)s.c;
-    const ConvTap tap = terms.tap(t);
-    i64 from = 0;
-    bool inside = true;
-#pragma unroll
-    for (int a = 0; a < 3; ++a) {
-      const i32 i = at[a] + tap.t[a] * b.lines[a].delta;
-      inside &= (u32)i < (u32)b.lines[a].in;
-      from = from * b.lines[a].in + i;
-    }
-    return inside ? (S)widen(x[c * pixels + from]) : S(0);
+    i64 from;
+    return find(terms.tap(t), from) ? (S)widen(x[c * pixels + from]) : S(0);
   };
+#endif
   S acc[kTile / 16][kTile / 16] = {};
-  fma_tile<S, kTile, false, false>(get_a, get_b, end - begin, acc);
+  fma_tile<S, kTile, false, false>(get_a, get_b, end - begin, acc, before);
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   const i64 plane = plane_of(b.lines);
 #pragma unroll
@@ -122,50 +159,101 @@ extern "C" __global__ void __launch_bounds__(kTileThreads) sums(const ConvSums p
 }
 #endif
 #elif __CUDA_ARCH__ >= 800
+#if !POINT
+#if MASK == 64
+typedef u64 Mask;
+#else
+typedef u32 Mask;
+#endif
+// A tap of the block: where it is in x and in the filters, in pieces, from that of tap (0, 0, 0).
+struct Step {
+  u32 x, w;
+#if !MASK
+  i32 d[3];
+#endif
+};
+__device__ inline void fill_steps(const ConvSums& p, const Block& b, Step* steps) {
+  const i32 taps = taps_of(b.lines);
+  for (i32 t = (i32)threadIdx.x; t < taps; t += 256) {
+    const ConvTap tap = tap_of(b.lines, (u32)t);
+    Step step{0, (u32)tap.in_kernel(b.lines, p.shape) * (u32)p.pieces};
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      const i32 d = tap.t[a] * b.lines[a].delta;
+      step.x = step.x * (u32)b.lines[a].in + (u32)d;
+#if !MASK
+      step.d[a] = d;
+#endif
+    }
+    step.x *= (u32)(p.shape.groups * p.pieces);
+    steps[t] = step;
+  }
+}
+#if MASK
+// Which taps of a window are inside: those of `before`, each followed by all taps of this axis.
+__device__ __forceinline__ Mask follow(Mask before, const ConvLine& line, i32 first) {
+  Mask own = 0, all = 0;
+  for (i32 t = 0; t < line.taps; ++t)
+    own |= (Mask)((u32)(first + t * line.delta) < (u32)line.in) << t;
+  for (i32 at = 0; before != 0; before >>= 1, at += line.taps)
+    if (before & 1) all |= own << at;
+  return all;
+}
+#endif
 // What a thread brings of x: a piece of 8 channels of every 32nd window.
 struct Pixels {
   static constexpr int kLoads = kColumns / 32;
   u32 base[kLoads];  // pieces, of tap (0, 0, 0)
-  i32 at[kLoads][3];
-  const T* x;
+#if MASK
+  Mask is_inside[kLoads];
+#else
+  i32 at[kLoads][3], in[3];
+#endif
 
-  __device__ Pixels(const ConvSums& p, const Block& b) : x((const T*)p.x) {
-    const ConvShape& s = p.shape;
+  __device__ Pixels(const ConvSums& p, const Block& b) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const u32 column = b.column + threadIdx.x / 8 + i * 32;
       const bool real = column < b.total;
       const ConvWindow w = window_of(b.lines, real ? column : 0);
       u32 from = w.image;
+      [[maybe_unused]] Mask mask = real;
 #pragma unroll
       for (int a = 0; a < 3; ++a) {
-        const i32 first = w.o[a] * b.lines[a].step + b.lines[a].first;
+        const ConvLine& line = b.lines[a];
+        const i32 first = w.o[a] * line.step + line.first;
+        from = from * (u32)line.in + (u32)first;
+#if MASK
+        mask = follow(mask, line, first);
+#else
         at[i][a] = real ? first : -(1 << 30);  // no tap is inside
-        from = from * (u32)b.lines[a].in + (u32)first;
+        in[a] = line.in;
+#endif
       }
-      base[i] = (from * (u32)s.groups + b.group) * (u32)p.pieces;
+      base[i] = (from * (u32)p.shape.groups + b.group) * (u32)p.pieces;
+#if MASK
+      is_inside[i] = mask;
+#endif
     }
   }
-  __device__ __forceinline__ void bring(const ConvSums& p, const Block& b, u32 stage,
-                                        const ConvTap& tap, i32 piece, bool real) {
-    u32 step = 0;
-    i32 d[3];
-#pragma unroll
-    for (int a = 0; a < 3; ++a) {
-      d[a] = tap.t[a] * b.lines[a].delta;
-      step = step * (u32)b.lines[a].in + (u32)d[a];
-    }
-    step = step * (u32)(p.shape.groups * p.pieces) + (u32)piece;
+  __device__ __forceinline__ void bring(const T* x, u32 stage, u32 tap, const Step& step, u32 piece,
+                                        bool real) const {
     const u32 to = stage + piece_by_k(threadIdx.x / 8, threadIdx.x % 8 * 8);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
+#if MASK
+      const bool inside = real && (is_inside[i] >> tap & 1);
+#else
       bool inside = real;
 #pragma unroll
-      for (int a = 0; a < 3; ++a) inside &= (u32)(at[i][a] + d[a]) < (u32)b.lines[a].in;
-      copy_async(to + i * 32 * 128, inside ? x + (i64)(u32)(base[i] + step) * 8 : x, inside);
+      for (int a = 0; a < 3; ++a) inside &= (u32)(at[i][a] + step.d[a]) < (u32)in[a];
+#endif
+      // Nothing is read where the tap is outside.
+      copy_async(to + i * 32 * 128, x + (i64)(u32)(base[i] + step.x + piece) * 8, inside);
     }
   }
 };
+#endif
 // The same of x as it is: 8 windows of every 16th channel.
 struct Channels {
   static constexpr int kLoads = kDepth / 16, kParts = 8 / XW;
@@ -203,7 +291,7 @@ struct Channels {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2) sums(const ConvSums p) {
+extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 ? 2 : 3) sums(const ConvSums p) {
   extern __shared__ __align__(1024) u8 smem[];
   const Block b = block_of(p, kColumns);
   if (b.column >= b.total) return;
@@ -219,36 +307,38 @@ extern "C" __global__ void __launch_bounds__(256, 2) sums(const ConvSums p) {
   const T* const w = (const T*)p.w;
   const u32 row = threadIdx.x / 8, row_pieces = (u32)kernel * (u32)p.pieces;
   const u32 filter = (b.group * (u32)s.m + (u32)b.row + row) * row_pieces;
+  const u32 left_place = piece_by_k(row, threadIdx.x % 8 * 8);
 #if POINT
   Channels source(p, b);
 #else
+  const T* const x = (const T*)p.x;
+  Step* const taps = (Step*)(smem + p.steps_at);
+  fill_steps(p, b, taps);
   Pixels source(p, b);
+  const Divisor by_pieces = divisor_of((u32)p.pieces);
+  __syncthreads();
 #endif
-  ConvTap tap{};
-  i32 piece = (i32)own;
-  if (!POINT && pieces > 0) {
-    tap = tap_of(b.lines, own / (u32)p.pieces);
-    piece = (i32)(own % (u32)p.pieces);
-  }
   TileSums<TILE_M> sums;
   sum_stages<TILE_M, true, !POINT, T>(
       sums, shared_address(smem), steps, [&](int step, u32 left, u32 right) {
-        const bool real = own + (u32)step * (kDepth / 8) < end;
-        const u32 at = (POINT ? 0 : (u32)tap.in_kernel(b.lines, s) * (u32)p.pieces) + (u32)piece;
-        const u32 to = left + piece_by_k(row, threadIdx.x % 8 * 8);
+        const u32 piece = own + (u32)step * (kDepth / 8);
+        const bool real = piece < end;
+#if POINT
+        const u32 at = piece;
+#else
+        const u32 tap = real ? by_pieces.quotient(piece) : 0, c = piece - tap * (u32)p.pieces;
+        const Step there = taps[tap];
+        const u32 at = there.w + c;
+#endif
 #pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-          const bool inside = real && b.row + (i32)row + i * 32 < s.m;
-          copy_async(to + i * 32 * 128,
-                     inside ? w + (i64)(u32)(filter + i * 32 * row_pieces + at) * 8 : w, inside);
-        }
+        for (int i = 0; i < kLoads; ++i)
+          copy_async(left + left_place + i * 32 * 128,
+                     w + (i64)(u32)(filter + i * 32 * row_pieces + at) * 8,
+                     real && b.row + (i32)row + i * 32 < s.m);
 #if POINT
         source.bring(p, b, right, (begin + (u32)step * (kDepth / 8)) * 8);
-        piece += kDepth / 8;
 #else
-        source.bring(p, b, right, tap, piece, real);
-        piece += kDepth / 8;
-        while (piece >= p.pieces) piece -= p.pieces, tap.next(b.lines);
+        source.bring(x, right, tap, there, c, real);
 #endif
       });
   // Through shared memory, so that neighbouring windows are stored together.

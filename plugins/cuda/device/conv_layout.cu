@@ -53,9 +53,11 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
+// A thread: one element, or a piece of 8 channels.
 extern "C" __global__ void __launch_bounds__(256)
     filters(const Unit* __restrict__ w, Unit* __restrict__ y, const ConvFilters s) {
-  const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
+  constexpr u32 kEach = BY_M ? 1 : 8;
+  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) * kEach;
   if (item >= s.count) return;
   u32 at = (u32)item;
 #if BY_M
@@ -71,7 +73,11 @@ extern "C" __global__ void __launch_bounds__(256)
   at /= s.taps;
   const u32 m = at % s.m, group = at / s.m;
 #endif
-  y[item] = c < s.c ? w[group * s.step_group + m * s.step_m + c * s.step_c + tap] : Unit(0);
+  const Unit* const from = w + group * s.step_group + m * s.step_m + tap;
+  Vec<Unit, kEach> v;
+#pragma unroll
+  for (u32 k = 0; k < kEach; ++k) v.v[k] = c + k < s.c ? from[(c + k) * s.step_c] : Unit(0);
+  store(y + item, v);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -91,10 +97,9 @@ extern "C" __global__ void __launch_bounds__(256)
     finish_weights(const S* __restrict__ parts, T* __restrict__ dw, const ConvFinishWeights s) {
   const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
   if (item >= s.count) return;
-  const u32 columns = s.c * s.taps;
-  const i64 row = item / columns;
-  const u32 column = (u32)(item - row * columns), c = column / s.taps, tap = column - c * s.taps;
-  const S* const from = parts + row * s.row + (s.padded ? tap * s.padded + c : column);
+  const u32 columns = s.c * s.taps, row = (u32)item / columns, column = (u32)item - row * columns,
+            c = column / s.taps, tap = column - c * s.taps;
+  const S* const from = parts + (i64)row * s.row + (s.padded ? tap * s.padded + c : column);
   S sum = 0;
   for (u32 k = 0; k < s.splits; ++k) sum += from[k * s.split];
   dw[item] = narrow<T>(sum);

@@ -42,10 +42,10 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
   if (item >= p.items) return;
   const ConvShape& s = p.shape;
   const ConvAxis &h = s.axes[1], &w = s.axes[2];
-  const i64 line = item / p.columns, plane = line / p.rows;
-  const i32 column = (i32)(item - line * p.columns) * RUN,
-            top = (i32)(line - plane * p.rows) * DOWN;
-  const u32 channels = (u32)(s.groups * s.m), channel = (u32)(plane % channels);
+  const u32 line = p.columns.quotient((u32)item), plane = p.rows.quotient(line);
+  const i32 column = (i32)((u32)item - line * p.columns.value) * RUN,
+            top = (i32)(line - plane * p.rows.value) * DOWN;
+  const u32 channels = (u32)(s.groups * s.m), channel = plane % channels;
   const i64 image = plane / channels;
   const T* const x = (const T*)p.x + (image * s.groups + channel / (u32)s.m) * ((i64)h.in * w.in);
   const T* const filter = (const T*)p.w + (i64)channel * (KH * KW);
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
 #pragma unroll
   for (int d = 0; d < DOWN; ++d) {
     if (top + d >= h.out) continue;
-    const i64 at = (plane * h.out + top + d) * w.out + column;
+    const i64 at = ((i64)plane * h.out + top + d) * w.out + column;
 #pragma unroll
     for (int n = 0; n < RUN; n += YW) {
       if (column + n >= w.out) continue;
@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(256) any(const ConvPlanes p) {
   const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
   if (item >= p.items) return;
   const ConvShape& s = p.shape;
-  i64 plane = item / p.columns;  // columns: pixels of the result
-  u32 rest = (u32)(item - plane * p.columns);
+  const i64 plane = item / p.columns.value;  // columns: pixels of the result
+  u32 rest = (u32)(item - plane * p.columns.value);
   ConvLine lines[3];
   i32 o[3];
   i32 kernel = 1;
@@ -163,12 +163,13 @@ extern "C" __global__ void __launch_bounds__(256) taps(const ConvTapSums p) {
 #if KH > 0
   const ConvAxis &h = s.axes[1], &w = s.axes[2];
   S sum[KH][KW] = {};
-  const u32 runs = (u32)(w.out + RUN - 1) / RUN, lines = (u32)h.out * runs;
-  const i64 items = (last - first) * lines;
-  for (i64 item = threadIdx.x; item < items; item += 256) {
-    const i64 image = first + item / lines;
-    const u32 rest = (u32)(item % lines);
-    const i32 o = (i32)(rest / runs), column = (i32)(rest % runs) * RUN;
+  const Divisor runs = divisor_of((u32)(w.out + RUN - 1) / RUN),
+                lines = divisor_of((u32)h.out * runs.value);
+  const u32 items = (u32)(last - first) * lines.value;
+  for (u32 item = threadIdx.x; item < items; item += 256) {
+    const u32 own = lines.quotient(item), rest = item - own * lines.value;
+    const i64 image = first + own;
+    const i32 o = (i32)runs.quotient(rest), column = (i32)(rest - (u32)o * runs.value) * RUN;
     S up[RUN];
     const T* const from = dy + image * dy_step + (i64)o * w.out + column;
 #pragma unroll

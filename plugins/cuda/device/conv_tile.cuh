@@ -62,14 +62,17 @@ __device__ __forceinline__ void right_block(u32 (&r)[4], u32 tile, int j, int k)
 template <int ROWS>
 struct TileSums {
   static constexpr int kCount = ROWS == 128 ? 64 : 32;
+  static constexpr bool kOverlaps = true;  // with what the threads do between begin and end
   f32 d[kCount] = {};
+  u32 a[kDepth / 16][4];
 
   static __device__ int group() { return threadIdx.x / 128; }
   static __device__ int row() { return ROWS == 128 ? group() * 64 : 0; }
   static __device__ int column() { return ROWS == 128 ? 0 : group() * 64; }
 
+  // Begins the products of a stage; end() waits for them.
   template <bool A_BY_K, bool B_BY_K, class T>
-  __device__ __forceinline__ void add(u32 left, u32 right) {
+  __device__ __forceinline__ void begin(u32 left, u32 right) {
     if constexpr (A_BY_K && B_BY_K) {
       settle(d);
       wgmma_fence();
@@ -79,7 +82,6 @@ struct TileSums {
               T{});
     } else {
       static_assert(!B_BY_K, "a from registers goes with b as it is stored");
-      u32 a[kDepth / 16][4];
 #pragma unroll
       for (int k = 0; k < kDepth; k += 16)
         left_block<A_BY_K>(a[k / 16], left, row() + threadIdx.x / 32 % 4 * 16, k);
@@ -90,6 +92,8 @@ struct TileSums {
         wgmma(d, a[k / 16], tile_name<kDepth>(right, k, column()), T{});
     }
     wgmma_commit();
+  }
+  __device__ __forceinline__ void end() {
     wgmma_wait<0>();
     settle(d);
   }
@@ -108,10 +112,11 @@ __device__ __forceinline__ void stage_is_there() { shared_to_wgmma(); }
 template <int ROWS>
 struct TileSums {
   static constexpr int kM = ROWS / 2, kN = kColumns / 4;
+  static constexpr bool kOverlaps = false;
   f32 v[kM / 16][kN / 8][4] = {};
 
   template <bool A_BY_K, bool B_BY_K, class T>
-  __device__ __forceinline__ void add(u32 left, u32 right) {
+  __device__ __forceinline__ void begin(u32 left, u32 right) {
     const int warp = threadIdx.x / 32, wm = warp / 4 * kM, wn = warp % 4 * kN;
 #pragma unroll
     for (int k = 0; k < kDepth; k += 16) {
@@ -127,6 +132,7 @@ struct TileSums {
           multiply_add(v[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], T{});
     }
   }
+  __device__ __forceinline__ void end() {}
   template <class Put>
   __device__ __forceinline__ void each(Put put) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -158,9 +164,12 @@ __device__ __forceinline__ void sum_stages(TileSums<ROWS>& sums, u32 shared, int
     copy_wait<kStages - 2>();
     stage_is_there();
     __syncthreads();
-    bring(step + kStages - 1);
+    // The stage that is brought was read by the products before these, which have ended.
+    if (!sums.kOverlaps) bring(step + kStages - 1);
     const u32 at = shared + step % kStages * Stage<ROWS>::kBytes;
-    sums.template add<A_BY_K, B_BY_K, T>(at, at + Stage<ROWS>::kLeft);
+    sums.template begin<A_BY_K, B_BY_K, T>(at, at + Stage<ROWS>::kLeft);
+    if (sums.kOverlaps) bring(step + kStages - 1);
+    sums.end();
   }
   copy_wait<0>();
 }

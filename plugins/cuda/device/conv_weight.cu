@@ -54,6 +54,11 @@ __device__ __forceinline__ Corner corner_of(const ConvWeightSums& p, u32 term) {
   for (int a = 0; a < 3; ++a) c.at[a] = (i32)o[a] * p.shape.axes[a].stride - p.shape.axes[a].before;
   return c;
 }
+// The same, with its pixel among those of all images.
+struct alignas(16) Place {
+  u32 from;
+  i32 at[3];
+};
 struct Offsets {
   i32 d[3];
 };
@@ -142,7 +147,8 @@ __device__ __forceinline__ void bring_channels(const ConvWeightSums& p, const Bl
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256, 2) sums(const ConvWeightSums p) {
+extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 || !WARPGROUPS ? 2 : 3)
+    sums(const ConvWeightSums p) {
   extern __shared__ __align__(1024) u8 smem[];
   const Block b = block_of(p, kColumns);
   const ConvShape& s = p.shape;
@@ -167,32 +173,46 @@ extern "C" __global__ void __launch_bounds__(256, 2) sums(const ConvWeightSums p
   const bool right_real = column * 8 < p.columns;
   const Offsets offsets = offsets_of(p, right_real ? tap : 0);
   const u32 dy_row = (u32)(s.groups * p.m_pieces), x_row = (u32)(s.groups * p.c_pieces);
-  const u32 dy_at = b.group * (u32)p.m_pieces + (u32)b.row / 8 + left_piece,
-            x_at = b.group * (u32)p.c_pieces + piece;
+  const u32 dy_at = b.group * (u32)p.m_pieces + (u32)b.row / 8 + left_piece;
+  u32 offset = 0;  // of the thread's tap, in pixels
+#pragma unroll
+  for (int a = 0; a < 3; ++a) offset = offset * (u32)s.axes[a].in + (u32)offsets.d[a];
+  const u32 x_at = offset * x_row + b.group * (u32)p.c_pieces + piece;
+  constexpr int kLists = kStages + 1;
+  // The windows of a stage are listed one stage before they are needed.
+  Place* const places = (Place*)(smem + p.corners_at);
+  const auto list = [&](int step, u32 k) {
+    const Corner corner = corner_of(p, b.begin + (u32)step * kDepth + k);
+    Place place;
+    place.from = corner.image;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      place.at[a] = corner.at[a];
+      place.from = place.from * (u32)s.axes[a].in + (u32)corner.at[a];
+    }
+    places[step % kLists * kDepth + k] = place;
+  };
+  if (threadIdx.x < kStages * kDepth) list((int)threadIdx.x / kDepth, threadIdx.x % kDepth);
+  __syncthreads();
   sum_stages<TILE_M, false, false, T>(
       sums, shared_address(smem), steps, [&](int step, u32 left, u32 right) {
         const u32 term = b.begin + (u32)step * kDepth;
+        if (step + 1 >= kStages && threadIdx.x < kDepth) list(step + 1, threadIdx.x);
 #pragma unroll
         for (int i = 0; i < kDepth; i += kLeftRows) {
           const u32 own = term + left_row + i;
-          const bool inside = left_real && own < b.end;
           copy_async(left + piece_across((int)left_row + i, (int)left_piece * 8),
-                     inside ? dy + (i64)(own * dy_row + dy_at) * 8 : dy, inside);
+                     dy + (i64)(own * dy_row + dy_at) * 8, left_real && own < b.end);
         }
 #pragma unroll
         for (int i = 0; i < kDepth; i += kRightRows) {
-          const u32 own = term + right_row + i;
-          bool inside = right_real && own < b.end;
-          const Corner corner = corner_of(p, inside ? own : 0);
-          u32 from = corner.image;
+          const Place place = places[step % kLists * kDepth + right_row + i];
+          bool inside = right_real && term + right_row + i < b.end;
 #pragma unroll
-          for (int a = 0; a < 3; ++a) {
-            const i32 at = corner.at[a] + offsets.d[a];
-            inside &= (u32)at < (u32)s.axes[a].in;
-            from = from * (u32)s.axes[a].in + (u32)at;
-          }
+          for (int a = 0; a < 3; ++a)
+            inside &= (u32)(place.at[a] + offsets.d[a]) < (u32)s.axes[a].in;
           copy_async(right + piece_across((int)right_row + i, (int)right_piece * 8),
-                     inside ? x + (i64)(u32)(from * x_row + x_at) * 8 : x, inside);
+                     x + (i64)(u32)(place.from * x_row + x_at) * 8, inside);
         }
       });
 #endif

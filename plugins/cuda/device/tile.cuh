@@ -12,15 +12,21 @@ constexpr int kTileThreads = 256;
 constexpr int kFmaDepth = 16;
 __device__ inline int tile_at(int i, int thread) { return (i / 4) * 64 + thread * 4 + i % 4; }
 
-template <class S, int TILE, bool A_BY_K, bool B_BY_K, class GetA, class GetB>
+// before(k0): called before elements of k0 and the next kFmaDepth - 1 are asked for.
+struct NothingBefore {
+  __device__ void operator()(i64) const {}
+};
+template <class S, int TILE, bool A_BY_K, bool B_BY_K, class GetA, class GetB,
+          class Before = NothingBefore>
 __device__ __forceinline__ void fma_tile(GetA get_a, GetB get_b, i64 k_len,
-                                         S (&acc)[TILE / 16][TILE / 16]) {
+                                         S (&acc)[TILE / 16][TILE / 16], Before before = {}) {
   constexpr int P = TILE * kFmaDepth / kTileThreads;
   __shared__ __align__(16) S as[kFmaDepth][TILE + 4];
   __shared__ __align__(16) S bs[kFmaDepth][TILE + 4];
   const int tid = threadIdx.x, tx = tid % 16, ty = tid / 16;
   S ra[P], rb[P];
   const auto fetch = [&](i64 k0) {
+    before(k0);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
       const int e = tid + p * kTileThreads;
@@ -49,7 +55,8 @@ __device__ __forceinline__ void fma_tile(GetA get_a, GetB get_b, i64 k_len,
     for (int k = 0; k < kFmaDepth; ++k) {
       S a[TILE / 16], b[TILE / 16];
 #pragma unroll
-      for (int i = 0; i < TILE / 16; ++i) a[i] = as[k][tile_at(i, ty)], b[i] = bs[k][tile_at(i, tx)];
+      for (int i = 0; i < TILE / 16; ++i)
+        a[i] = as[k][tile_at(i, ty)], b[i] = bs[k][tile_at(i, tx)];
 #pragma unroll
       for (int i = 0; i < TILE / 16; ++i)
 #pragma unroll

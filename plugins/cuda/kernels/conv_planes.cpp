@@ -98,18 +98,20 @@ Kernel conv_by_planes(const Node& node, const ConvProblem& p) {
   a.shape = s;
   const bool strided =
       std::ranges::any_of(s.axes, [](const args::ConvAxis& axis) { return axis.stride != 1; });
-  const bool known = s.c == 1 && is_small(s) && (!p.transposed || (s.m == 1 && !strided));
+  const auto divisor = [](int64_t v) { return Divisor(static_cast<uint32_t>(v)); };
+  const bool known = s.c == 1 && is_small(s) && (!p.transposed || (s.m == 1 && !strided)) &&
+                     p.count() < kNarrowIndex;
   std::vector<std::string> d;
   if (known) {
     if (p.transposed) a.shape = flipped(s);
     const Run run = run_of(dtype, a.shape, p.from, p.ending.aligned, 8);
     d = defines(dtype, false, p.transposed, &a.shape, run);
-    a.rows = static_cast<uint32_t>(blocks_for(a.shape.axes[1].out, run.rows));
-    a.columns = static_cast<uint32_t>(blocks_for(a.shape.axes[2].out, run.windows));
-    a.items = s.batch * s.groups * s.m * a.rows * a.columns;
+    a.rows = divisor(blocks_for(a.shape.axes[1].out, run.rows));
+    a.columns = divisor(blocks_for(a.shape.axes[2].out, run.windows));
+    a.items = s.batch * s.groups * s.m * a.rows.value * a.columns.value;
   } else {
     d = defines(dtype, p.transposed, false, nullptr, {});
-    a.columns = static_cast<uint32_t>(p.plane());
+    a.columns = divisor(p.plane());
     a.items = p.count();
   }
   std::ranges::copy(p.ending.defines(), std::back_inserter(d));
@@ -136,7 +138,7 @@ Kernel conv_weight_by_planes(const Node& node, const ConvGeometry& g, const Valu
   a.shape = g.shape(false);
   const bool known = is_small(a.shape);
   Run run;
-  if (known) run = run_of(g.dtype, a.shape, x, {dy}, 4), run.rows = 1;
+  if (known) run = run_of(g.dtype, a.shape, x, {dy}, 8), run.rows = 1;
   const auto sums = device.code(entries::conv_planes_taps,
                                 defines(g.dtype, false, false, known ? &a.shape : nullptr, run));
   int64_t blocks = g.m * (g.c / g.groups) * (known ? 1 : g.taps());

@@ -18,6 +18,9 @@ using sdk::Value;
 constexpr int64_t kColumns = 128;                // of a tile on tensor cores
 constexpr int64_t kMmaStep = 64, kFmaStep = 16;  // terms that a tile takes at once
 constexpr int64_t kMostSplits = 64;
+constexpr int64_t kTapBytes = 8, kWideTapBytes = 20;  // Step of conv.cu, with a mask and without
+constexpr int64_t kWindowBytes = 16;                  // Place of conv_weight.cu
+constexpr int64_t kMostTaps = 512;                    // that tiles on tensor cores list
 
 std::string on(const char* name, bool yes) { return define(name, yes); }
 
@@ -33,16 +36,37 @@ struct Tiling {
   void choose(const CudaDevice& device, int64_t m, bool wide, int64_t steps, int64_t least_steps,
               Blocks blocks) {
     const int64_t processors = device.properties().multiprocessors;
-    rows = m > 64 && wide && blocks(int64_t{128}) >= processors ? 128 : 64;
+    // The time of the processor with the most blocks; smaller tiles read their operands more often.
+    const auto time = [&](int64_t of, double each) {
+      return static_cast<double>(blocks_for(blocks(of), processors) * of) * each;
+    };
+    constexpr double kSmall = 1.2, kAlone = 1.5;
+    // Moving the sums of a part takes as long as so many steps.
+    const double kPartSteps = mma ? 10 : 4;
+    const bool large = mma ? time(128, 1) <= time(64, kSmall) : blocks(int64_t{128}) >= processors;
+    rows = m > 64 && wide && large ? 128 : 64;
     if (!mma) columns = rows;
     const int64_t count = std::max<int64_t>(blocks(rows), 1);
-    const int64_t most = std::clamp<int64_t>(steps / least_steps, 1, kMostSplits);
-    splits = std::clamp<int64_t>(2 * processors / count, 1, most);
+    // In the time of a block without splits. A block alone on its processor hides less latency; the
+    // sums of each part are written and read once.
+    const double part = kPartSteps / static_cast<double>(std::max<int64_t>(steps, 1)) *
+                        static_cast<double>(count) / static_cast<double>(processors);
+    double best = 0;
+    for (int64_t s = 1; s <= std::clamp<int64_t>(steps / least_steps, 1, kMostSplits); ++s) {
+      const int64_t on_one = blocks_for(count * s, processors);
+      const double cost =
+          static_cast<double>(on_one) * (on_one == 1 ? kAlone : 1) / static_cast<double>(s) +
+          (s > 1 ? part * static_cast<double>(s) : 0);
+      if (s == 1 || cost < best) best = cost, splits = s;
+    }
     const int64_t each = blocks_for(std::max<int64_t>(steps, 1), splits);
     splits = blocks_for(std::max<int64_t>(steps, 1), each);
     split_terms = each * (mma ? kMmaStep : kFmaStep);
-    constexpr int64_t kStages = 3, kRowBytes = 128;
-    shared = mma ? static_cast<uint32_t>(kStages * (rows + kColumns) * kRowBytes) : 0;
+    constexpr int64_t kStages = 3, kRowBytes = 128, kPitch = kColumns + 8;
+    const int64_t stages = std::min(each, kStages) * (rows + kColumns) * kRowBytes;
+    // Sums go through the same memory in the end.
+    const auto sums = rows * kPitch * int64_t{sizeof(float)};
+    shared = mma ? static_cast<uint32_t>(std::max(stages, sums)) : 0;
   }
   std::vector<std::string> defines(tenon_dtype dtype) const {
     return {"TYPE=" + type_name("x", dtype), on("MMA", mma),
@@ -86,7 +110,9 @@ struct Filters {
                                                on("BY_M", !mma), "YW=1"});
   }
   void run(const Call& call, const void* from, void* to) const {
-    code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, from, to, shape);
+    const int64_t each = by_m ? 1 : 8;  // elements of a thread
+    code.launch(call, {.blocks = blocks_for(shape.count, 256 * each), .threads = 256}, from, to,
+                shape);
   }
   std::string layout() const {
     std::string text = by_m ? "conv by_m" : "conv";
@@ -148,20 +174,20 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   CudaDevice& device = device_of(node);
   const ConvGeometry& g = p.geometry;
   const args::ConvShape s = p.shape();
+  // Phases differ by at most one window and one tap along each axis; the first has the most windows.
+  int64_t phases = 1, windows = g.n, most_taps = 1;
+  for (const args::ConvAxis& axis : s.axes) {
+    phases *= p.transposed ? std::min(axis.stride, axis.in) : 1;
+    windows *= p.transposed ? blocks_for(axis.in, axis.stride) : axis.out;
+    most_taps *= p.transposed ? blocks_for(axis.kernel, axis.stride / axis.common) : axis.kernel;
+  }
   Tiling t = tiling_for(device, g.dtype);
-  t.mma = t.mma && s.c > 0, t.warpgroups = t.warpgroups && t.mma;
+  t.mma = t.mma && s.c > 0 && most_taps <= kMostTaps;
+  t.warpgroups = t.warpgroups && t.mma;
   if (t.mma) t.point_width = point_width(g, {p.from});
   t.point = t.mma && t.point_width > 0;
   if (!t.point) t.point_width = t.mma ? 8 : 1;
 
-  // Phases differ by at most one window and one tap along each axis; the first has the most windows.
-  int64_t phases = 1, windows = g.n, most_taps = 1;
-  for (const args::ConvAxis& a : s.axes) {
-    const int64_t own = p.transposed ? std::min(a.stride, a.in) : 1;
-    phases *= own;
-    windows *= p.transposed ? blocks_for(a.in, a.stride) : a.out;
-    most_taps *= p.transposed ? blocks_for(a.kernel, a.stride / a.common) : a.kernel;
-  }
   const Filters filters(device, p, t.mma);
   const int64_t step = t.mma ? kMmaStep : kFmaStep;
   const int64_t steps = blocks_for(most_taps * filters.shape.padded, step);
@@ -176,7 +202,13 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   a.tiles_n = static_cast<uint32_t>(blocks_for(windows, t.columns));
   a.splits = static_cast<uint32_t>(t.splits);
   a.split_terms = static_cast<uint32_t>(t.split_terms);
+  a.phases = static_cast<uint32_t>(phases);
   a.pieces = static_cast<int32_t>(filters.shape.padded / 8);
+  // The list of taps, and how many bits tell which of them are inside.
+  const int64_t mask = !t.mma || t.point ? 0 : most_taps <= 32 ? 32 : most_taps <= 64 ? 64 : 0;
+  a.steps_at = t.shared;
+  if (t.mma && !t.point)
+    t.shared += static_cast<uint32_t>(most_taps * (mask > 0 ? kTapBytes : kWideTapBytes));
   const Grid grid{
       .blocks = launchable(int64_t{a.tiles_m} * a.tiles_n * t.splits * phases * g.groups),
       .threads = 256,
@@ -193,6 +225,8 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   const bool split = t.splits > 1;
   std::vector<std::string> d = t.defines(g.dtype), ends = p.ending.defines();
   d.push_back(on("BACK", p.transposed));
+  d.push_back(define("MASK", mask));
+  d.push_back(on("WHOLE", !t.mma && s.c > 0 && s.c % kFmaStep == 0));
   d.push_back(on("SPLIT", split));
   d.push_back(define("YW", width));
   if (!split) std::ranges::copy(ends, std::back_inserter(d));
@@ -296,6 +330,9 @@ Kernel conv_weight_by_tiles(const Node& node, const ConvGeometry& g, const Value
   a.lines = divisor(a2.out);
   a.by_taps = divisor(taps), a.by_line = divisor(int64_t{a1.kernel} * a2.kernel);
   a.by_tap = divisor(a2.kernel);
+  // The windows of four stages are listed in shared memory.
+  a.corners_at = t.shared;
+  if (t.mma && !t.point) t.shared += 4 * kMmaStep * kWindowBytes;
   const Grid grid{.blocks = launchable(int64_t{a.tiles_m} * a.tiles_n * t.splits * g.groups),
                   .threads = 256,
                   .shared = t.shared};

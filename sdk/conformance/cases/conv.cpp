@@ -80,6 +80,13 @@ const std::vector<ConvForm>& conv_forms() {
       {"one", "one pixel, one tap", {1, 1, 1, 1}, 1, {1, 1}},
       {"wide", "more windows than a block of columns", {1, 3, 20, 41}, 8, {3, 3}, {}, {1, 1, 1, 1}},
       {"deep", "many channels on few pixels", {1, 130, 4, 4}, 70, {3, 3}, {}, {1, 1, 1, 1}},
+      {"channels", "channels in whole vectors", {2, 32, 6, 5}, 24, {3, 3}, {}, {1, 1, 1, 1}},
+      {"pointwise-vectors", "1x1 windows, all in whole vectors", {2, 24, 8, 8}, 20, {1, 1}},
+      {"large-window", "49 taps", {1, 9, 12, 11}, 10, {7, 7}, {2, 1}, {3, 3, 3, 3}},
+      {"line-wide", "one spatial axis, 70 taps", {1, 9, 90}, 10, {70}},
+      {"many-windows", "16384 windows", {4, 12, 64, 64}, 72, {1, 2}, {}, {0, 1, 0, 0}},
+      {"many-pixels", "16384 windows of one pixel", {4, 12, 64, 64}, 72, {1, 1}},
+      {"many-weights", "a million weights", {1, 512, 3, 3}, 256, {3, 3}, {}, {1, 1, 1, 1}},
   };
   return all;
 }
