@@ -16,10 +16,10 @@
 namespace tenon::core {
 namespace {
 
-constexpr uint32_t kMostNodes = 32;        // that make one value
+constexpr uint32_t kMostNodes = 32;            // that make one value
 constexpr uint64_t kMostConstants = 64 << 10;  // bytes of all constants that it depends on
-constexpr uint64_t kMostGrowth = 4;        // times the weight's bytes, all values of one weight
-constexpr uint32_t kMostValues = 16;       // of one weight
+constexpr uint64_t kMostGrowth = 4;            // times the weight's bytes, all values of one weight
+constexpr uint32_t kMostValues = 16;           // of one weight
 
 class Hoister {
  public:
