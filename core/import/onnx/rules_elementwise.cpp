@@ -26,7 +26,8 @@ namespace {
 template <Kind kind>
 void binary(Call& c) {
   if (c.folds())
-    if (auto known = known_binary(kind, *c.known(0), *c.known(1))) return c.out(std::move(*known));
+    if (auto known = known_binary(kind, *c.known(0), c.need(1, "B")))
+      return c.out(std::move(*known));
   c.out(c.b.binary(std::string_view(kind), c.value(0), c.value(1)));
 }
 
@@ -43,7 +44,8 @@ void variadic(Call& c) {
   if (c.inputs() == 0) c.wrong("expected at least one input");
   if (c.folds()) {
     std::optional<Known> all = *c.known(0);
-    for (size_t k = 1; k < c.inputs() && all; ++k) all = known_binary(kind, *all, *c.known(k));
+    for (size_t k = 1; k < c.inputs() && all; ++k)
+      all = known_binary(kind, *all, c.need(k, "input"));
     if (all) return c.out(std::move(*all));
   }
   Value y = c.value(0);
@@ -79,7 +81,7 @@ void pow(Call& c) {
     return c.out(b.cast(b.binary("pow", as(0, kI64), as(1, kI64)), base));
   }
   if (c.folds())
-    if (auto known = known_binary("pow", *c.known(0), known_cast(*c.known(1), base)))
+    if (auto known = known_binary("pow", *c.known(0), known_cast(c.need(1, "B"), base)))
       return c.out(std::move(*known));
   c.out(b.binary("pow", c.value(0), as(1, base)));
 }

@@ -27,7 +27,7 @@ void gather(Call& c) {
     Ints dims = dims_of(c.shape(0));
     dims.erase(dims.begin() + axis);
     for (const int64_t d : c.known(1)->dims) dims.push_back(d);
-    if (fits(dims)) return c.out(known_gather(*c.known(0), *c.known(1), axis));
+    if (fits(dims)) return c.out(known_gather(*c.known(0), c.need(1, "indices"), axis));
   }
   c.out(c.b.add(op::gather{.axis = axis, .data = c.value(0), .indices = c.value(1)}));
 }

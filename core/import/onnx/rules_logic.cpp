@@ -8,7 +8,8 @@ namespace {
 template <Kind kind>
 void compare(Call& c) {
   if (c.folds())
-    if (auto known = known_compare(kind, *c.known(0), *c.known(1))) return c.out(std::move(*known));
+    if (auto known = known_compare(kind, *c.known(0), c.need(1, "B")))
+      return c.out(std::move(*known));
   c.out(c.b.compare(std::string_view(kind), c.value(0), c.value(1)));
 }
 
@@ -16,8 +17,8 @@ template <Kind kind>
 void logical(Call& c) {
   for (size_t k = 0; k < 2; ++k)
     if (c.dtype(k) != kBool) c.wrong("input ", k, ": expected bool, got ", c.type(k).text());
-  if (c.folds() && fits(broadcast_dims(c.known(0)->dims, c.known(1)->dims)))
-    return c.out(known_logical(kind, *c.known(0), *c.known(1)));
+  if (c.folds() && fits(broadcast_dims(c.need(0, "A").dims, c.need(1, "B").dims)))
+    return c.out(known_logical(kind, *c.known(0), c.need(1, "B")));
   c.out(c.b.logical(std::string_view(kind), c.value(0), c.value(1)));
 }
 
@@ -34,9 +35,9 @@ void logical_not(Call& c) {
 void where(Call& c) {
   if (c.dtype(0) != kBool) c.wrong("input 0: expected bool, got ", c.type(0).text());
   if (c.folds() && c.dtype(1) == c.dtype(2)) {
-    const Ints dims =
-        broadcast_dims(broadcast_dims(c.known(0)->dims, c.known(1)->dims), c.known(2)->dims);
-    if (fits(dims)) return c.out(known_where(*c.known(0), *c.known(1), *c.known(2)));
+    const Ints dims = broadcast_dims(broadcast_dims(c.need(0, "A").dims, c.need(1, "B").dims),
+                                     c.need(2, "Y").dims);
+    if (fits(dims)) return c.out(known_where(*c.known(0), c.need(1, "B"), c.need(2, "Y")));
   }
   c.out(c.b.where(c.value(0), c.value(1), c.value(2)));
 }
