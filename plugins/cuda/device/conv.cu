@@ -172,9 +172,10 @@ struct Step {
   i32 d[3];
 #endif
 };
-__device__ inline void fill_steps(const ConvSums& p, const Block& b, Step* steps) {
+// By 256 - kColumns threads.
+__device__ inline void fill_steps(const ConvSums& p, const Block& b, Step* steps, u32 thread) {
   const i32 taps = taps_of(b.lines);
-  for (i32 t = (i32)threadIdx.x; t < taps; t += 256) {
+  for (i32 t = (i32)thread; t < taps; t += 256 - kColumns) {
     const ConvTap tap = tap_of(b.lines, (u32)t);
     Step step{0, (u32)tap.in_kernel(b.lines, p.shape) * (u32)p.pieces};
 #pragma unroll
@@ -200,41 +201,61 @@ __device__ __forceinline__ Mask follow(Mask before, const ConvLine& line, i32 fi
   return all;
 }
 #endif
+// A window: its pixel of tap (0, 0, 0) in pieces, and which taps are inside.
+struct Window {
+  u32 base;
+#if MASK
+  Mask is_inside;
+#else
+  i32 at[3];
+#endif
+};
+__device__ inline Window window_at(const ConvSums& p, const Block& b, u32 column) {
+  const bool real = column < b.total;
+  const ConvWindow w = window_of(b.lines, real ? column : 0);
+  Window window;
+  u32 from = w.image;
+  [[maybe_unused]] Mask mask = real;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) {
+    const ConvLine& line = b.lines[a];
+    const i32 first = w.o[a] * line.step + line.first;
+    from = from * (u32)line.in + (u32)first;
+#if MASK
+    mask = follow(mask, line, first);
+#else
+    window.at[a] = real ? first : -(1 << 30);  // no tap is inside
+#endif
+  }
+  window.base = (from * (u32)p.shape.groups + b.group) * (u32)p.pieces;
+#if MASK
+  window.is_inside = mask;
+#endif
+  return window;
+}
 // What a thread brings of x: a piece of 8 channels of every 32nd window.
 struct Pixels {
   static constexpr int kLoads = kColumns / 32;
-  u32 base[kLoads];  // pieces, of tap (0, 0, 0)
-#if MASK
-  Mask is_inside[kLoads];
-#else
-  i32 at[kLoads][3], in[3];
+  Window window[kLoads];
+#if !MASK
+  i32 in[3];
 #endif
 
-  __device__ Pixels(const ConvSums& p, const Block& b) {
+  // Lists the windows in memory that the stages will use, and the taps in `steps`.
+  __device__ Pixels(const ConvSums& p, const Block& b, void* memory, Step* steps) {
+    Window* const list = (Window*)memory;
+    if (threadIdx.x < kColumns)
+      list[threadIdx.x] = window_at(p, b, b.column + threadIdx.x);
+    else
+      fill_steps(p, b, steps, threadIdx.x - kColumns);
+    __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const u32 column = b.column + threadIdx.x / 8 + i * 32;
-      const bool real = column < b.total;
-      const ConvWindow w = window_of(b.lines, real ? column : 0);
-      u32 from = w.image;
-      [[maybe_unused]] Mask mask = real;
+    for (int i = 0; i < kLoads; ++i) window[i] = list[threadIdx.x / 8 + i * 32];
+    __syncthreads();
+#if !MASK
 #pragma unroll
-      for (int a = 0; a < 3; ++a) {
-        const ConvLine& line = b.lines[a];
-        const i32 first = w.o[a] * line.step + line.first;
-        from = from * (u32)line.in + (u32)first;
-#if MASK
-        mask = follow(mask, line, first);
-#else
-        at[i][a] = real ? first : -(1 << 30);  // no tap is inside
-        in[a] = line.in;
+    for (int a = 0; a < 3; ++a) in[a] = b.lines[a].in;
 #endif
-      }
-      base[i] = (from * (u32)p.shape.groups + b.group) * (u32)p.pieces;
-#if MASK
-      is_inside[i] = mask;
-#endif
-    }
   }
   __device__ __forceinline__ void bring(const T* x, u32 stage, u32 tap, const Step& step, u32 piece,
                                         bool real) const {
@@ -242,14 +263,14 @@ struct Pixels {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
 #if MASK
-      const bool inside = real && (is_inside[i] >> tap & 1);
+      const bool inside = real && (window[i].is_inside >> tap & 1);
 #else
       bool inside = real;
 #pragma unroll
-      for (int a = 0; a < 3; ++a) inside &= (u32)(at[i][a] + step.d[a]) < (u32)in[a];
+      for (int a = 0; a < 3; ++a) inside &= (u32)(window[i].at[a] + step.d[a]) < (u32)in[a];
 #endif
       // Nothing is read where the tap is outside.
-      copy_async(to + i * 32 * 128, x + (i64)(u32)(base[i] + step.x + piece) * 8, inside);
+      copy_async(to + i * 32 * 128, x + (i64)(u32)(window[i].base + step.x + piece) * 8, inside);
     }
   }
 };
@@ -313,10 +334,8 @@ extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 ? 2 : 3) sums(co
 #else
   const T* const x = (const T*)p.x;
   Step* const taps = (Step*)(smem + p.steps_at);
-  fill_steps(p, b, taps);
-  Pixels source(p, b);
+  const Pixels source(p, b, smem, taps);
   const Divisor by_pieces = divisor_of((u32)p.pieces);
-  __syncthreads();
 #endif
   TileSums<TILE_M> sums;
   sum_stages<TILE_M, true, !POINT, T>(
