@@ -40,16 +40,18 @@ struct Tiling {
     const auto time = [&](int64_t of, double each) {
       return static_cast<double>(blocks_for(blocks(of), processors) * of) * each;
     };
-    constexpr double kSmall = 1.2, kAlone = 1.5;
+    // Windows of one pixel have little work for what they read.
+    const double small = point ? 1.7 : 1.2;
+    constexpr double kAlone = 1.5;
     // Moving the sums of a part takes as long as so many steps.
-    const double kPartSteps = mma ? 10 : 4;
-    const bool large = mma ? time(128, 1) <= time(64, kSmall) : blocks(int64_t{128}) >= processors;
+    const double part_steps = mma ? 10 : 4;
+    const bool large = mma ? time(128, 1) <= time(64, small) : blocks(int64_t{128}) >= processors;
     rows = m > 64 && wide && large ? 128 : 64;
     if (!mma) columns = rows;
     const int64_t count = std::max<int64_t>(blocks(rows), 1);
     // In the time of a block without splits. A block alone on its processor hides less latency; the
     // sums of each part are written and read once.
-    const double part = kPartSteps / static_cast<double>(std::max<int64_t>(steps, 1)) *
+    const double part = part_steps / static_cast<double>(std::max<int64_t>(steps, 1)) *
                         static_cast<double>(count) / static_cast<double>(processors);
     double best = 0;
     for (int64_t s = 1; s <= std::clamp<int64_t>(steps / least_steps, 1, kMostSplits); ++s) {
