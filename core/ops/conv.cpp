@@ -293,10 +293,19 @@ Value from_groups(Batch& v, Value result, size_t k) {
   return v.b.transpose(v.b.reshape(result, apart), perm);
 }
 
+// No examples make no groups: the results have no elements.
+bool is_none(Batch& v, DType dtype, bool second = false) {
+  if (v.size() > 0) return false;
+  v.out(0, v.b.zeros({dtype, v.result(0)}));
+  if (second) v.out(1, v.b.zeros({dtype, v.result(1)}));
+  return true;
+}
+
 // Weights that all examples share: the batch joins N. Else each example is a group of its own.
 bool conv_batch(Batch& v, const op::conv& n) {
   if (!v.batched(n.w) && !v.batched(n.bias))
     return v.add_folded(n, [&](Value x) { return x == n.w || x == n.bias ? v.given(x) : Value{}; });
+  if (is_none(v, v.type(n.x).dtype, n.want_pre_act)) return true;
   op::conv m = n;
   m.groups *= v.size();
   m.x = as_groups(v, n.x), m.w = v.folded(n.w), m.bias = v.folded(n.bias);
@@ -310,6 +319,7 @@ bool conv_batch(Batch& v, const op::conv& n) {
 bool conv_transpose_batch(Batch& v, const op::conv_transpose& n) {
   if (!v.batched(n.w) && !v.batched(n.bias))
     return v.add_folded(n, [&](Value x) { return x == n.w || x == n.bias ? v.given(x) : Value{}; });
+  if (is_none(v, v.type(n.x).dtype)) return true;
   op::conv_transpose m = n;
   m.groups *= v.size();
   m.x = as_groups(v, n.x), m.w = v.folded(n.w), m.bias = v.folded(n.bias);
@@ -320,6 +330,7 @@ bool conv_transpose_batch(Batch& v, const op::conv_transpose& n) {
 bool conv_backward_input_batch(Batch& v, const op::conv_backward_input& n) {
   if (!v.batched(n.w))
     return v.add_folded(n, [&](Value x) { return x == n.w ? v.given(x) : Value{}; });
+  if (is_none(v, v.type(n.dy).dtype)) return true;
   op::conv_backward_input m = n;
   m.groups *= v.size();
   m.dy = as_groups(v, n.dy), m.w = v.folded(n.w);
@@ -328,6 +339,7 @@ bool conv_backward_input_batch(Batch& v, const op::conv_backward_input& n) {
 }
 
 bool conv_backward_weight_batch(Batch& v, const op::conv_backward_weight& n) {
+  if (is_none(v, v.type(n.dy).dtype)) return true;
   op::conv_backward_weight m = n;
   m.groups *= v.size();
   m.dy = as_groups(v, n.dy), m.x = as_groups(v, n.x);

@@ -33,7 +33,7 @@ Which cases:
   --requirement GLOB      only cases whose requirement id matches; repeatable
   --elements N            only cases with at most N elements in each input and output
   --cases FILE            the cases of this file instead of the kit's own; repeatable
-  --quick                 about 8 % of the kit's cases, the smallest that have each family, op,
+  --quick                 about 6 % of the kit's cases, the smallest that have each family, op,
                           kind of an op and proof at least once, and each op in each of its dtypes
   --shard I/N             the I-th of N parts, I from 1; each case is in exactly one part
   --fusion                instead of the other proofs: each case among neighbours that may be fused

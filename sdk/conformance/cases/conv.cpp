@@ -403,6 +403,7 @@ void refusals(Suite& s) {
 }  // namespace
 
 void conv_cases(Suite& s) {
+  s.floor({.joined = 1000, .own_joined = 8});
   for (const ConvForm& f : conv_forms()) {
     forward_rows(s, f);
     backward_rows(s, f);
