@@ -13,6 +13,10 @@ namespace {
 
 // Elements that may be read behind the last window of the last plane.
 constexpr int64_t kBehind = 128;
+// Rows of windows are cut if they are that many times longer than a band should be. The parts are
+// not shorter than kLeastWidth, and as long as the taps reach, since parts copy what they share; but
+// kMostReach is enough.
+constexpr int64_t kLong = 4, kLeastWidth = 256, kMostReach = 4096;
 
 // position[k] = x[at + k * step], zero outside of x.
 template <class T, class A>
@@ -57,20 +61,22 @@ PaddedTaps::PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t
     return axis;
   };
   rows_ = needs(a1), columns_ = needs(a2);
-  pitch_ = a2.out + columns_.reach;
-  if (a2.step == 1) {
+  const int64_t planes =
+      static_cast<int64_t>(a0.taps.size() * rows_.phases.size() * columns_.phases.size());
+  cut_rows(columns, bytes, planes);
+  pitch_ = band_width_ + columns_.reach;
+  if (a2.step == 1 && column_bands_ == 1) {
     const int64_t left = std::max<int64_t>(-columns_.least, 0);
     const int64_t right = std::max<int64_t>(columns_.least + pitch_ - a2.in, 0);
     shared_ = std::min({left, right, columns_.reach});
     pitch_ -= shared_;
   }
-  const int64_t planes =
-      static_cast<int64_t>(a0.taps.size() * rows_.phases.size() * columns_.phases.size());
   const int64_t per_row = std::max<int64_t>(conv_.c * planes * pitch_ * element_bytes(sum_), 1);
   const int64_t fitting = std::max<int64_t>(bytes / per_row - rows_.reach, 1);
   const int64_t wanted = (columns + pitch_ - 1) / pitch_;
-  const int64_t rows =
-      std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(a1.out, 1));
+  const int64_t rows = column_bands_ > 1 ? 1
+                                         : std::clamp<int64_t>(std::min(wanted, fitting), 1,
+                                                               std::max<int64_t>(a1.out, 1));
   row_bands_ = (a1.out + rows - 1) / rows;
   band_rows_ = row_bands_ > 0 ? (a1.out + row_bands_ - 1) / row_bands_ : 1;
   row_bands_ = (a1.out + band_rows_ - 1) / band_rows_;
@@ -89,17 +95,38 @@ PaddedTaps::PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t
         }
 }
 
-PaddedTaps::Band PaddedTaps::band(int64_t k) const {
+// Sets the width of bands.
+void PaddedTaps::cut_rows(int64_t columns, int64_t bytes, int64_t planes) {
+  const int64_t out = std::max<int64_t>(conv_.axes[2].out, 1);
+  band_width_ = out;
+  const int64_t least = std::max(kLeastWidth, std::min(columns_.reach, kMostReach));
+  const int64_t per_column =
+      std::max<int64_t>(conv_.c * planes * (1 + rows_.reach) * element_bytes(sum_), 1);
+  const int64_t fitting = bytes / per_column - columns_.reach;
+  if (out <= kLong * columns && out <= kLong * std::max<int64_t>(fitting, 1)) return;
+  column_bands_ = (out - 1) / std::max(std::min(columns, fitting), least) + 1;
+  band_width_ = (out - 1) / column_bands_ + 1;
+  column_bands_ = (out - 1) / band_width_ + 1;
+}
+
+ConvBand PaddedTaps::band(int64_t k) const {
+  const int64_t column = k % column_bands_ * band_width_;
+  k /= column_bands_;
   const int64_t row = k % row_bands_ * band_rows_;
-  return {k / row_bands_, row, std::min(band_rows_, conv_.axes[1].out - row)};
+  return {.slice = k / row_bands_,
+          .row = row,
+          .rows = std::min(band_rows_, conv_.axes[1].out - row),
+          .column = column,
+          .width = std::min(band_width_, conv_.axes[2].out - column)};
 }
 
 uint64_t PaddedTaps::bytes() const {
   return static_cast<uint64_t>((conv_.c * channel_ + kBehind) * element_bytes(sum_) + 63) / 64 * 64;
 }
 
-void PaddedTaps::fill(const void* x, const Band& band, void* padded) const {
+void PaddedTaps::fill(const void* x, const ConvBand& band, void* padded) const {
   const auto& [a0, a1, a2] = conv_.axes;
+  const int64_t first = band.column * a2.step + columns_.least;
   const auto copy = [&]<class T, class A>(T, A) {
     const T* channel = static_cast<const T*>(x);
     A* plane = static_cast<A*>(padded);
@@ -114,8 +141,8 @@ void PaddedTaps::fill(const void* x, const Band& band, void* padded) const {
               if (i0 < 0 || i0 >= a0.in || i1 < 0 || i1 >= a1.in) {
                 std::fill_n(row, pitch_, A{});
               } else {
-                fill_row(channel + (i0 * a1.in + i1) * a2.in, a2.in, columns_.least + p2, a2.step,
-                         pitch_, row);
+                fill_row(channel + (i0 * a1.in + i1) * a2.in, a2.in, first + p2, a2.step, pitch_,
+                         row);
               }
             }
             std::fill_n(row, shared_, A{});
