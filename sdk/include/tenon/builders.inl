@@ -762,6 +762,77 @@
     return add(rest, provenance);
   }
 
+  // .axis .block .to .zero_point
+  Node quantize(Value x, Value scale, op::quantize rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .block .to .zero_point
+  Node dequantize(Value q, Value scale, op::dequantize rest = {},
+                  std::string_view provenance = {}) {
+    rest.q = q;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .to .act .a_zero .b_zero .bias .multiplier .y_zero
+  Node qmatmul(Value a, Value b, op::qmatmul rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .stride .pads .dilation .groups .to .act .x_zero .w_zero .bias .multiplier .y_zero
+  Node qconv(Value x, Value w, op::qconv rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .ste .zero_point
+  Node fake_quantize(Value x, Value scale, op::fake_quantize rest = {},
+                     std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .ste .zero_point
+  Node fake_quantize_backward(Value dy, Value x, Value scale, op::fake_quantize_backward rest = {},
+                              std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .grad_factor
+  Node lsq_quantize(Value x, Value scale, op::lsq_quantize rest = {},
+                    std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .grad_factor .want_dx .want_dscale
+  Node lsq_quantize_backward(Value dy, Value x, Value scale, op::lsq_quantize_backward rest = {},
+                             std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .mode .decay .qmax
+  Node amax_observer(Value x, Value state, op::amax_observer rest = {},
+                     std::string_view provenance = {}) {
+    rest.x = x;
+    rest.state = state;
+    return add(rest, provenance);
+  }
+
   // .mode .coordinates .nearest_mode .cubic_a .exclude_outside .antialias .extrapolation_value
   // .sizes .scales .roi
   Node resize(Value x, op::resize rest = {}, std::string_view provenance = {}) {
