@@ -46,6 +46,21 @@
   Node atan2(Term a, Term b, std::string_view provenance = {}) {
     return binary("atan2", a, b, provenance);
   }
+  Node bit_and(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_and", a, b, provenance);
+  }
+  Node bit_or(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_or", a, b, provenance);
+  }
+  Node bit_xor(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_xor", a, b, provenance);
+  }
+  Node shift_left(Term a, Term b, std::string_view provenance = {}) {
+    return binary("shift_left", a, b, provenance);
+  }
+  Node shift_right(Term a, Term b, std::string_view provenance = {}) {
+    return binary("shift_right", a, b, provenance);
+  }
 
   Node compare(std::string_view kind, Term a, Term b, std::string_view provenance = {}) {
     op::compare rest{};
@@ -221,6 +236,21 @@
   }
   Node gelu_tanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
     return unary("gelu_tanh", x, std::move(rest), provenance);
+  }
+  Node exp2(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("exp2", x, std::move(rest), provenance);
+  }
+  Node log2(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("log2", x, std::move(rest), provenance);
+  }
+  Node asinh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("asinh", x, std::move(rest), provenance);
+  }
+  Node acosh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("acosh", x, std::move(rest), provenance);
+  }
+  Node atanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("atanh", x, std::move(rest), provenance);
   }
 
   // .alpha .beta .ste .from_output
@@ -427,6 +457,12 @@
 
   // .axis .exclusive .reverse
   Node cumsum(Value x, op::cumsum rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .exclusive .reverse
+  Node cumprod(Value x, op::cumprod rest = {}, std::string_view provenance = {}) {
     rest.x = x;
     return add(rest, provenance);
   }
