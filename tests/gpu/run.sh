@@ -63,13 +63,14 @@ prepare() {
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-debug "$bundle"/bin/{te*,onnx_node_case} "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
+  strip --strip-all "$bundle"/bin/{te*,onnx_node_case}
+  strip --strip-debug "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"
   local cases python=${PYTHON:-python3}; cases=$(mktemp -d)
   if "$python" -c "import onnx, onnxruntime" 2>/dev/null; then
     "$python" tests/onnx/node_tests.py "$build" --export "$cases/node"
     "$python" tests/onnx/models.py "$build" --export "$cases/light"
-    tar -czf "$bundle/onnx.tar.gz" -C "$cases" node light
+    tar -cJf "$bundle/onnx.tar.xz" -C "$cases" node light
   else
     echo "without the cases of ONNX: $python has no packages onnx and onnxruntime"
   fi
@@ -446,8 +447,8 @@ run_peers() {
     run_judge "windows $dtype" python3 "$bundle/bin/windows.py" "$bundle/lib/libtenon.so" --device "$device" \
       --dtype $dtype --count $cases --seed "$first"
   done
-  if [ -f "$bundle/onnx.tar.gz" ]; then
-    tar -xzf "$bundle/onnx.tar.gz" -C "$work"
+  if [ -f "$bundle/onnx.tar.xz" ]; then
+    tar -xJf "$bundle/onnx.tar.xz" -C "$work"
     run_judge "ONNX node tests" python3 "$bundle/bin/node_tests.py" "$bundle" --cases "$work/node" --device "$device" --failed
     run_judge "ONNX models" python3 "$bundle/bin/models.py" "$bundle" --cases "$work/light" --device "$device"
   else
