@@ -449,7 +449,7 @@ run_peers() {
   done
   if [ -f "$bundle/onnx.tar.xz" ]; then
     tar -xJf "$bundle/onnx.tar.xz" -C "$work"
-    run_judge "ONNX node tests" python3 "$bundle/bin/node_tests.py" "$bundle" --cases "$work/node" --device "$device" --failed
+    run_judge "ONNX node tests" python3 "$bundle/bin/node_tests.py" "$bundle" --cases "$work/node" --device "$device" --jobs 8 --failed
     run_judge "ONNX models" python3 "$bundle/bin/models.py" "$bundle" --cases "$work/light" --device "$device"
   else
     for part in "ONNX node tests" "ONNX models"; do

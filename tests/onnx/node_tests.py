@@ -11,6 +11,7 @@ onnxruntime), for the column of that name. Without the package onnx the test is 
 names a folder that --export has filled on another machine."""
 import argparse
 import collections
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -134,18 +135,26 @@ def run(options, folder, index):
     lines = [f"{folder / name}\t{c['relative']}\t{c['absolute']}" for name, c in index.items() if not c["refused"]]
     tool = options.build / "bin" / "onnx_node_case"
     plugins = options.build / "lib" / "tenon" / "plugins"
-    # A run that dies takes only its own case with it.
-    while lines:
-        done = subprocess.run([tool, plugins, options.device], input="\n".join(lines) + "\n", text=True,
-                              stdout=subprocess.PIPE, check=False)
-        answers = done.stdout.splitlines()
-        for answer in answers:
-            path, word, remark, nodes = answer.split("\t")
-            verdicts[pathlib.Path(path).name] = (word, remark, nodes)
-        if len(answers) < len(lines):
-            name = pathlib.Path(lines[len(answers)].split("\t")[0]).name
-            verdicts[name] = ("fail", f"the process died with status {done.returncode}", "")
-        lines = lines[len(answers) + 1:]
+
+    def of(lines):
+        """The verdicts of some cases. A run that dies takes only its own case with it."""
+        found = {}
+        while lines:
+            done = subprocess.run([tool, plugins, options.device], input="\n".join(lines) + "\n", text=True,
+                                  stdout=subprocess.PIPE, check=False)
+            answers = done.stdout.splitlines()
+            for answer in answers:
+                path, word, remark, nodes = answer.split("\t")
+                found[pathlib.Path(path).name] = (word, remark, nodes)
+            if len(answers) < len(lines):
+                name = pathlib.Path(lines[len(answers)].split("\t")[0]).name
+                found[name] = ("fail", f"the process died with status {done.returncode}", "")
+            lines = lines[len(answers) + 1:]
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for found in pool.map(of, [lines[k::options.jobs] for k in range(options.jobs)]):
+            verdicts.update(found)
     return verdicts
 
 
@@ -180,6 +189,7 @@ def main():
     parser.add_argument("--failed", action="store_true", help="list failed cases with what differs")
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--export", type=pathlib.Path, help="only write the cases to this folder")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that run cases at once")
     parser.add_argument("--cases", type=pathlib.Path, help="take the cases from a folder of --export")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
