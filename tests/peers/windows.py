@@ -526,10 +526,10 @@ def answers(options, seeds):
                    "wrong": [f"the process ended with status {child.returncode}"], "what": " ".join(case.node_lines())}
 
 
-def table(results):
-    print(f"{'kind':20} {'cases':>6} {'failed':>6} {'median':>8} {'worst':>8} {'PyTorch':>8} {'PyTorch':>8} "
-          f"{'native':>7} {'decomp.':>7} {'fallback':>8}")
-    print(f"{'':20} {'':6} {'':6} {'error':>8} {'error':>8} {'median':>8} {'worst':>8}")
+def print_table(results):
+    """The median and the worst error of tenon, then those of PyTorch, and what became of the nodes."""
+    print(f"{'kind':20} {'cases':>6} {'failed':>6} {'median':>8} {'worst':>8} {'PyTorch':>8} {'worst':>8} {'native':>7} "
+          f"{'decomp.':>7} {'fallback':>8}")
     rows = collections.defaultdict(list)
     for r in results:
         rows[r["kind"]].append(r)
@@ -572,7 +572,7 @@ def main():
         results.append(out)
         if out["wrong"]:
             print(f"FAIL seed {out['seed']}: {out['what']}\n  " + "\n  ".join(out["wrong"]), flush=True)
-    table(results)
+    print_table(results)
     missing = sorted(set(seeds) - {r["seed"] for r in results})
     for seed in missing:
         print(f"FAIL seed {seed}: no answer")
