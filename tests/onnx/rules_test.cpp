@@ -28,6 +28,16 @@ TEST_SUITE("onnx/rules") {
     CHECK(find_rule("", "Gelu", 19) == nullptr);
     CHECK(find_rule("other", "Relu", 21) == nullptr);
   }
+  TEST_CASE("models: an input that has a default is no input of the graph, read or not") {
+    for (const bool read : {true, false}) {
+      const Imported got =
+          import_model(one(node("Reshape", {"x", read ? "s" : "t"}, {"y"}),
+                           {kX, value("s", 7, {"2"})}, {ints("s", {2, 2}), ints("t", {4, 1})}),
+                       {});
+      REQUIRE(got.graph.inputs().size() == 1);
+      CHECK(got.graph[got.graph.inputs()[0]].name == "x");
+    }
+  }
   TEST_CASE("Slice: ends beyond the axis, negative steps, attributes of old opsets") {
     const auto slice = [](int64_t start, int64_t end, int64_t step) {
       return result(one(node("Slice", {"x", "s", "e", "a", "t"}, {"y"}), {kX},

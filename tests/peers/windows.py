@@ -4,7 +4,8 @@
 
 Random convolutions, transposed convolutions and pools of 1 to 3 axes, beside PyTorch's: results, indices, and gradients of
 all operands. PyTorch in f64 on the cpu is the judge; the table also shows how far PyTorch in the same dtype on the same
-device is from it. An error is the norm of the difference over the norm of the result.
+device is from it. An error is the norm of the difference over the norm of the result; of a gradient that sums over all
+windows, over the norm of its terms, if that is more.
 
 Each case has a seed of its own, which a failure names; --only runs that case alone and prints its graphs. A convolution may
 be followed by what fuses with it: bias, factor, residual, activation. The forward graph has filters as inputs, weights or
@@ -183,6 +184,16 @@ class Case:
         for name, g in zip(wrt, grads):
             out["d" + name] = torch.zeros_like(tensors[name]) if g is None else g
         return {name: v.cpu() for name, v in out.items() if v is not None}
+
+    def sizes(self, operands):
+        """Norms of the terms of gradients that sum over all windows, where the sum may be near 0."""
+        y, _ = self.node(operands)
+        y = y.detach().requires_grad_()
+        spread = {name: operands[name].expand_as(y).clone().requires_grad_() for _, name in self.after if name in operands}
+        last, _ = self.steps(y, spread)
+        leaves = {"db": y} | {"d" + name: v for name, v in spread.items()}
+        grads = torch.autograd.grad(last, list(leaves.values()), operands["dy"])
+        return {name: g.norm().item() for name, g in zip(leaves, grads)}
 
     def weigh(self, operands):
         """No upstream gradient where the slope jumps: there, rounding decides."""
@@ -402,8 +413,8 @@ def case_of(seed):
     return Pool(seed, axes, kind)
 
 
-def norm_error(got, want):
-    """NaN in the place of NaN, and infinities in those of infinities, are right."""
+def norm_error(got, want, least=0.0):
+    """NaN in the place of NaN, and infinities in those of infinities, are right. least: the least norm to divide by."""
     if got.shape != want.shape:
         return math.inf
     got, want = got.double(), want.double()
@@ -411,7 +422,7 @@ def norm_error(got, want):
     if not torch.equal(torch.isnan(got), torch.isnan(want)) or not torch.equal(got[torch.isinf(want)], want[torch.isinf(want)]):
         return math.inf
     got, want = got[plain], want[plain]
-    size = want.norm().item()
+    size = max(want.norm().item(), least)
     apart = (got - want).norm().item()
     return apart / size if size else apart
 
@@ -457,6 +468,7 @@ class Worker:
         if options.dtype == "f32":
             theirs = case.judge(operands, torch.float32, self.where)
         errors, peer, wrong, verdicts = {}, {}, [], collections.Counter()
+        sizes = case.sizes(operands)
         for gradients in (False, True):
             got, counts = self.run(case, gradients, operands)
             verdicts += counts
@@ -465,13 +477,12 @@ class Worker:
                 if name == "indices":
                     exact = torch.equal(value, want[name])
                 else:
-                    exact = None
-                    errors[way] = norm_error(value, want[name])
+                    errors[way] = norm_error(value, want[name], sizes.get(name, 0.0))
                     # What max and min give is an element of x.
                     limit = 0 if case.indices() and name == "y" else options.limit or LIMITS[options.dtype]
                     exact = errors[way] <= limit
                     if name in theirs:
-                        peer[way] = norm_error(theirs[name], want[name])
+                        peer[way] = norm_error(theirs[name], want[name], sizes.get(name, 0.0))
                 if not exact:
                     wrong.append(f"{way}: " + ("positions differ" if name == "indices" else
                                                f"error {errors[way]:.2e}, PyTorch {peer.get(way, math.nan):.2e}, got "
@@ -515,10 +526,10 @@ def answers(options, seeds):
                    "wrong": [f"the process ended with status {child.returncode}"], "what": " ".join(case.node_lines())}
 
 
-def table(results, seconds_of=None):
-    print(f"{'kind':20} {'cases':>6} {'failed':>6} {'median':>8} {'worst':>8} {'PyTorch':>8} {'PyTorch':>8} "
-          f"{'native':>7} {'decomp.':>7} {'fallback':>8}")
-    print(f"{'':20} {'':6} {'':6} {'error':>8} {'error':>8} {'median':>8} {'worst':>8}")
+def print_table(results):
+    """The median and the worst error of tenon, then those of PyTorch, and what became of the nodes."""
+    print(f"{'kind':20} {'cases':>6} {'failed':>6} {'median':>8} {'worst':>8} {'PyTorch':>8} {'worst':>8} {'native':>7} "
+          f"{'decomp.':>7} {'fallback':>8}")
     rows = collections.defaultdict(list)
     for r in results:
         rows[r["kind"]].append(r)
@@ -561,7 +572,7 @@ def main():
         results.append(out)
         if out["wrong"]:
             print(f"FAIL seed {out['seed']}: {out['what']}\n  " + "\n  ".join(out["wrong"]), flush=True)
-    table(results)
+    print_table(results)
     missing = sorted(set(seeds) - {r["seed"] for r in results})
     for seed in missing:
         print(f"FAIL seed {seed}: no answer")
