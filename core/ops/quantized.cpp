@@ -435,9 +435,21 @@ bool scaled_batch(Batch& v, const Op& one, Value given_scale, Value given_zero, 
     if (v.rank(given_scale) != 0) return false;
     n.axis = 0;
   }
+  const auto is_shared = [&](Value x) {
+    return !scaled && !blocks && (x == given_scale || x == given_zero);
+  };
+  // 4-bit integers are not repeated: they cannot be strided. The decomposition widens them first.
+  bool repeats_nibbles = false;
+  const auto note = [&](Value x) {
+    repeats_nibbles |= x && !v.batched(x) && !is_shared(x) && sdk::is_nibble(v.type(x).dtype);
+  };
+  if constexpr (requires { n.q; }) note(n.q);
+  note(given_zero);
+  if (repeats_nibbles) return false;
   return v.add(n, [&](Value x) {
-    if (blocks || (x != given_scale && x != given_zero)) return v.all(x);
-    return scaled ? v.b.reshape(v.all(x), {v.size()}) : v.given(x);
+    if (is_shared(x)) return v.given(x);
+    const bool entry = !blocks && (x == given_scale || x == given_zero);
+    return entry ? v.b.reshape(v.all(x), {v.size()}) : v.all(x);
   });
 }
 template <class Op>

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize and dequantize between floats and integers of 8 to 32 bits: one pass, with the scales as
+// a table. Nodes with 4-bit integers, or with f64 beside another float, are decomposed.
+#include "quantize.hpp"
+
+#include <algorithm>
+
+#include "elementwise.hpp"
+#include "nontemporal.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/quantize.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// ---- integers beside the vectors of a float tag D, through i32
+
+template <class D, class Q>
+HWY_INLINE void store_levels(D, hn::Vec<D> v, Q* to) {
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<Q, D> dq;
+  // The levels are whole numbers, so that conversion rounds nothing.
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    hn::StoreU(hn::DemoteTo(dq, hn::ConvertTo(di, v)), dq, to);
+  } else {
+    hn::StoreU(hn::DemoteTo(dq, hn::DemoteTo(di, v)), dq, to);
+  }
+}
+template <class D, class Q>
+HWY_INLINE auto load_levels(D, const Q* from) {
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<Q, D> dq;
+  if constexpr (std::is_same_v<Q, int32_t>) {
+    return hn::LoadU(di, from);
+  } else {
+    return hn::PromoteTo(di, hn::LoadU(dq, from));
+  }
+}
+
+// An entry for each element, or one for all: then lane 0 of the table counts.
+template <bool many, class D>
+HWY_INLINE hn::Vec<D> entries(D d, const hn::TFromD<D>* table, int64_t i) {
+  if constexpr (many) return hn::LoadU(d, table + i);
+  return hn::Set(d, *table);
+}
+
+// Calls step(i, x + i, y + i) for whole vectors; for the rest with copies of what is left.
+template <bool many, class A, class X, class Y, class Zero, class Step>
+HWY_INLINE void each_vector(size_t lanes, int64_t n, const X* x, Y* y, const A* scale,
+                            const Zero* zero, Step&& step) {
+  constexpr size_t kMost = hn::MaxLanes(hn::ScalableTag<A>());
+  const auto step_lanes = static_cast<int64_t>(lanes);
+  int64_t i = 0;
+  for (; i + step_lanes <= n; i += step_lanes) step(x + i, y + i, scale, zero, i);
+  if (i == n) return;
+  const auto rest = static_cast<size_t>(n - i);
+  X from[kMost] = {};
+  Y to[kMost];
+  std::memcpy(from, x + i, rest * sizeof(X));
+  if constexpr (many) {
+    A scales[kMost] = {};
+    Zero zeros[kMost] = {};
+    std::memcpy(scales, scale + i, rest * sizeof(A));
+    std::memcpy(zeros, zero + i, rest * sizeof(Zero));
+    step(from, to, scales, zeros, 0);
+  } else {
+    step(from, to, scale, zero, 0);
+  }
+  std::memcpy(y + i, to, rest * sizeof(Y));
+}
+
+template <bool many, class T, class Q>
+HWY_INLINE void quantize_run(const T* x, Q* q, int64_t n, const Acc<T>* scale, const Acc<T>* zero) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const auto low = hn::Set(d, static_cast<A>(std::numeric_limits<Q>::min()));
+  const auto high = hn::Set(d, static_cast<A>(std::numeric_limits<Q>::max()));
+  each_vector<many>(hn::Lanes(d), n, x, q, scale, zero,
+                    [&](const T* from, Q* to, const A* s, const A* z, int64_t i) HWY_ATTR {
+                      const auto exact = hn::Div(load(d, from), entries<many>(d, s, i));
+                      const auto level =
+                          hn::Add(hn::IfThenZeroElse(hn::IsNaN(exact), hn::Round(exact)),
+                                  entries<many>(d, z, i));
+                      store_levels(d, hn::Min(hn::Max(level, low), high), to);
+                    });
+}
+
+template <bool many, class T, class Q, class A>
+HWY_INLINE void dequantize_run(const Q* q, T* y, int64_t n, const A* scale, const int32_t* zero) {
+  const hn::ScalableTag<A> d;
+  const hn::Rebind<int32_t, decltype(d)> di;
+  each_vector<many>(hn::Lanes(d), n, q, y, scale, zero,
+                    [&](const Q* from, T* to, const A* s, const int32_t* z, int64_t i) HWY_ATTR {
+                      const auto level = hn::Sub(load_levels(d, from), entries<many>(di, z, i));
+                      hn::Vec<hn::ScalableTag<A>> v;
+                      if constexpr (sizeof(A) == 4) {
+                        v = hn::ConvertTo(d, level);
+                      } else {
+                        v = hn::PromoteTo(d, level);
+                      }
+                      store(d, hn::Mul(v, entries<many>(d, s, i)), to);
+                    });
+}
+
+// Computes elements [begin, end) run by run: run(flat, the run, where its results go). y: of the
+// whole tensor.
+template <class Y, class F>
+HWY_INLINE void each_run(const QuantizeLoop& loop, Y* y, int64_t begin, int64_t end, F&& run) {
+  ScaleRuns runs(loop.grid, begin);
+  nontemporal_parts(loop.nontemporal, end - begin, y + begin, [&](int64_t at, int64_t n, Y* to) {
+    for (int64_t i = 0; i < n;) {
+      const ScaleRuns::Run r = runs.next(n - i);
+      run(begin + at + i, r, to + i);
+      i += r.count;
+    }
+  });
+}
+
+template <class F>
+void with_levels(tenon_dtype t, F&& f) {
+  switch (t) {
+    case TENON_DTYPE_I8:
+      return f(int8_t{});
+    case TENON_DTYPE_U8:
+      return f(uint8_t{});
+    case TENON_DTYPE_I16:
+      return f(int16_t{});
+    default:
+      return f(uint16_t{});
+  }
+}
+
+void quantize_target(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end) {
+  with_storage(loop.real, [&]<class T>(T) {
+    with_levels(loop.integer, [&]<class Q>(Q) {
+      const auto* scale = static_cast<const Acc<T>*>(loop.scale);
+      const auto* zero = static_cast<const Acc<T>*>(loop.zero);
+      each_run(loop, static_cast<Q*>(q), begin, end,
+               [&](int64_t flat, const ScaleRuns::Run& r, Q* to) {
+                 const T* from = static_cast<const T*>(x) + flat;
+                 const auto *s = scale + r.entry, *z = zero + r.entry;
+                 if (r.many)
+                   quantize_run<true>(from, to, r.count, s, z);
+                 else
+                   quantize_run<false>(from, to, r.count, s, z);
+               });
+    });
+  });
+}
+
+void dequantize_target(const QuantizeLoop& loop, const void* q, void* y, int64_t begin,
+                       int64_t end) {
+  with_storage(loop.real, [&]<class T>(T) {
+    const auto run = [&]<class Q>(Q) {
+      const auto* scale = static_cast<const Acc<T>*>(loop.scale);
+      const auto* zero = static_cast<const int32_t*>(loop.zero);
+      each_run(loop, static_cast<T*>(y), begin, end,
+               [&](int64_t flat, const ScaleRuns::Run& r, T* to) {
+                 const Q* from = static_cast<const Q*>(q) + flat;
+                 const auto* s = scale + r.entry;
+                 const int32_t* z = zero + r.entry;
+                 if (r.many)
+                   dequantize_run<true>(from, to, r.count, s, z);
+                 else
+                   dequantize_run<false>(from, to, r.count, s, z);
+               });
+    };
+    if (loop.integer == TENON_DTYPE_I32)
+      run(int32_t{});
+    else
+      with_levels(loop.integer, run);
+  });
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+using sdk::Kernel;
+using sdk::Refusal;
+
+HWY_EXPORT(quantize_target);
+HWY_EXPORT(dequantize_target);
+
+void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(quantize_target)(loop, x, q, begin, end);
+}
+void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin,
+                      int64_t end) {
+  HWY_DYNAMIC_DISPATCH(dequantize_target)(loop, q, y, begin, end);
+}
+
+namespace {
+
+// The scales of a node, and their tables in scratch memory.
+struct Scales {
+  ScaleGrid grid;
+  int64_t count = 1;  // entries of the operands
+  tenon_dtype scale_dtype = TENON_DTYPE_NONE, zero_dtype = TENON_DTYPE_NONE;
+  int scale = -1, zero = -1;                                     // positions; zero is -1 if absent
+  tenon_dtype wide = TENON_DTYPE_F32, levels = TENON_DTYPE_F32;  // of the tables
+
+  int64_t entries() const { return count * grid.repeat; }
+  uint64_t scale_bytes() const {
+    return static_cast<uint64_t>((entries() * element_bytes(wide) + 63) / 64 * 64);
+  }
+  uint64_t scratch() const {
+    return scale_bytes() + static_cast<uint64_t>(entries() * element_bytes(levels));
+  }
+  // The table of an operand: the operand itself, or its numbers at `table`.
+  const void* fill(const sdk::Call& c, tenon_dtype from, int position, tenon_dtype to,
+                   char* table) const {
+    const int64_t size = element_bytes(to);
+    if (position < 0) {
+      std::memset(table, 0, static_cast<size_t>(entries() * size));
+      return table;
+    }
+    const auto* source = static_cast<const char*>(c.inputs[position]);
+    if (from == to && grid.repeat == 1) return source;
+    parallel_for(count, kTile, [&](int64_t begin, int64_t end) {
+      alignas(64) char tile[kTile * 8];
+      for (int64_t i = begin; i < end; i += kTile) {
+        const int64_t n = std::min(kTile, end - i);
+        const char* x = source + i * element_bytes(from);
+        if (grid.repeat == 1) {
+          convert(from, to, x, table + i * size, n);
+          continue;
+        }
+        convert(from, to, x, tile, n);
+        for (int64_t k = 0; k < n; ++k)
+          for (int64_t r = 0; r < grid.repeat; ++r)
+            std::memcpy(table + ((i + k) * grid.repeat + r) * size, tile + k * size,
+                        static_cast<size_t>(size));
+      }
+    });
+    return table;
+  }
+  static void convert(tenon_dtype from, tenon_dtype to, const void* x, void* y, int64_t n) {
+    if (from == to)
+      std::memcpy(y, x, static_cast<size_t>(n * element_bytes(to)));
+    else
+      cast_tile(from, to, false, x, y, n);
+  }
+  // Sets the tables of a loop.
+  void tables(const sdk::Call& c, QuantizeLoop* loop) const {
+    auto* at = static_cast<char*>(c.scratch);
+    loop->grid = grid;
+    loop->scale = fill(c, scale_dtype, scale, wide, at);
+    loop->zero = fill(c, zero_dtype, zero, levels, at + scale_bytes());
+  }
+};
+
+// x: the tensor. real: the float tensor's dtype.
+template <class Op>
+Scales scales_of(const Op& n, const sdk::Type& x, tenon_dtype real) {
+  const sdk::Type& s = n.scale.type();
+  Scales out;
+  out.wide = real == TENON_DTYPE_F64 ? TENON_DTYPE_F64 : TENON_DTYPE_F32;
+  if (!is_float(real)) throw Refusal::dtype("x", real);
+  if (!is_float(s.dtype) || (s.dtype == TENON_DTYPE_F64) != (real == TENON_DTYPE_F64))
+    throw Refusal::dtype("scale", s.dtype);
+  out.scale = n.scale.position(), out.scale_dtype = s.dtype;
+  if (n.zero_point) out.zero = n.zero_point.position(), out.zero_dtype = n.zero_point.type().dtype;
+  out.count = s.elements();
+  ScaleGrid& g = out.grid;
+  if (n.block == 0 && s.rank <= 1 && out.count == 1) return out;
+  const auto axis = static_cast<int64_t>(n.axis < 0 ? n.axis + x.rank : n.axis);
+  for (int64_t k = axis + 1; k < x.rank; ++k) g.inner *= x.dims[static_cast<size_t>(k)];
+  g.length = x.dims[static_cast<size_t>(axis)];
+  if (n.block > 0) {
+    g.block = n.block, g.blocks = s.dims[static_cast<size_t>(axis)];
+  } else if (g.inner > 1 && g.inner < 64) {
+    // Short runs of one entry each become a longer run of entries side by side.
+    g.repeat = g.inner, g.length *= g.inner, g.inner = 1;
+  }
+  return out;
+}
+
+bool has_levels(tenon_dtype t) {
+  return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8 || t == TENON_DTYPE_I16 || t == TENON_DTYPE_U16;
+}
+
+}  // namespace
+
+Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node) {
+  const sdk::Type &x = n.x.type(), &q = node.out(0).type();
+  if (!has_levels(q.dtype)) throw Refusal::dtype("q", q.dtype);
+  Scales scales = scales_of(n, x, x.dtype);
+  scales.levels = scales.wide;
+  const int64_t count = x.elements();
+  const int64_t bytes = element_bytes(x.dtype) + element_bytes(q.dtype);
+  const auto run = [=, real = x.dtype, integer = q.dtype,
+                    position = n.x.position()](const sdk::Call& c) {
+    if (count == 0) return;
+    QuantizeLoop loop{.real = real, .integer = integer, .nontemporal = beyond_cache(count * bytes)};
+    scales.tables(c, &loop);
+    parallel_for(count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
+      quantize_range(loop, c.inputs[position], c.outputs[0], begin, end);
+      if (loop.nontemporal) nontemporal_fence();
+    });
+  };
+  return {.run = run, .scratch = scales.scratch()};
+}
+
+Kernel make_dequantize(const sdk::op::dequantize& n, const sdk::Node& node) {
+  const sdk::Type &q = n.q.type(), &y = node.out(0).type();
+  if (!has_levels(q.dtype) && q.dtype != TENON_DTYPE_I32) throw Refusal::dtype("q", q.dtype);
+  Scales scales = scales_of(n, q, y.dtype);
+  scales.levels = TENON_DTYPE_I32;
+  const int64_t count = q.elements();
+  const int64_t bytes = element_bytes(q.dtype) + element_bytes(y.dtype);
+  const auto run = [=, real = y.dtype, integer = q.dtype,
+                    position = n.q.position()](const sdk::Call& c) {
+    if (count == 0) return;
+    QuantizeLoop loop{.real = real, .integer = integer, .nontemporal = beyond_cache(count * bytes)};
+    scales.tables(c, &loop);
+    parallel_for(count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
+      dequantize_range(loop, c.inputs[position], c.outputs[0], begin, end);
+      if (loop.nontemporal) nontemporal_fence();
+    });
+  };
+  return {.run = run, .scratch = scales.scratch()};
+}
+
+}  // namespace tenon::cpu
+#endif
