@@ -64,20 +64,19 @@ tenon_status* tenon_graph_export(const tenon_graph* graph, tenon_store* store, t
     }
     if (o.symbol_count) g = tenon::core::bind(g, numbers_of(o.symbols, o.numbers, o.symbol_count));
     if (g.symbols().empty()) g = expanded(g);
-    onnx::export_model(
-        g, std::string(view(path)), o.external_data == TENON_EXTERNAL_DATA_ALWAYS,
-        [&](Space space, const std::string& name, const Type& type) {
-          if (!store)
-            fail(Code::invalid_argument, "export: ", space_name(space), " '", name,
-                 "': its content is in a store, and store is NULL");
-          const Type kept = store->store->type(space, name);
-          if (kept != type)
-            fail(Code::shape_mismatch, "export: ", space_name(space), " '", name, "': expected ",
-                 type.text(), ", the store has ", kept.text());
-          Bytes content(type_bytes(type));
-          store->store->get(space, name, content.data(), content.size());
-          return content;
-        });
+    onnx::export_model(g, std::string(view(path)), o.external_data == TENON_EXTERNAL_DATA_ALWAYS,
+                       [&](Space space, const std::string& name, const Type& type) {
+                         if (!store)
+                           fail(Code::invalid_argument, "export: ", space_name(space), " '", name,
+                                "': its content is in a store, and store is NULL");
+                         const Type kept = store->store->type(space, name);
+                         if (kept != type)
+                           fail(Code::shape_mismatch, "export: ", space_name(space), " '", name,
+                                "': expected ", type.text(), ", the store has ", kept.text());
+                         Bytes content(type_bytes(type));
+                         store->store->get(space, name, content.data(), content.size());
+                         return content;
+                       });
   });
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 int export_model(const Args& args) {
   if (args.words().size() != 2)
-    throw UsageError("expected a graph file, a model folder or an ONNX file, and the file to write");
+    throw UsageError(
+        "expected a graph file, a model folder or an ONNX file, and the file to write");
   const std::string &from = args.words()[0], &to = args.words()[1];
   check_part(args, from);
   const Runtime& runtime = open_runtime(args);
@@ -19,10 +20,10 @@ int export_model(const Args& args) {
   const Graph graph = graph_from(from, args.text("--part", "eval"),
                                  {.store = &store, .constants = constants_from(args)});
   if (args.has("--weights")) store.load(TENON_SPACE_WEIGHT, args.text("--weights"));
-  const ExportOptions options{
-      .outputs = args.list("--output"),
-      .symbols = bindings_from(args),
-      .external_data = args.has("--external-data") ? TENON_EXTERNAL_DATA_ALWAYS
+  const ExportOptions options{.outputs = args.list("--output"),
+                              .symbols = bindings_from(args),
+                              .external_data = args.has("--external-data")
+                                                   ? TENON_EXTERNAL_DATA_ALWAYS
                                                    : TENON_EXTERNAL_DATA_AUTO};
   graph.save_onnx(to, store, options);
   std::cout << "wrote " << without_control_bytes(to) << "\n";
@@ -49,9 +50,10 @@ Command export_command() {
                       constant_option(),
                       {.name = "--external-data",
                        .help = "write tensors of 1 KiB or more to the file FILE.onnx.data"}},
-          .examples = "tenon export graph.tng model.onnx\n"
-                      "tenon export graph.tng model.onnx --weights weights.safetensors\n"
-                      "tenon export model.onnx fixed.onnx --bind N=1\n",
+          .examples =
+              "tenon export graph.tng model.onnx\n"
+              "tenon export graph.tng model.onnx --weights weights.safetensors\n"
+              "tenon export model.onnx fixed.onnx --bind N=1\n",
           .words = 2,
           .completes = Completes::file,
           .opens_device = false,

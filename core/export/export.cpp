@@ -33,8 +33,7 @@ core::Graph part_of(const core::Graph& graph, const std::vector<std::string>& ou
   for (Value v : graph.inputs())
     if (needed[v.id]) copy.set(v, part.input(graph[v].name, graph.type(v)));
   for (Value v : graph.weights())
-    if (needed[v.id])
-      copy.set(v, part.weight(graph[v].name, graph.type(v), graph[v].trainable));
+    if (needed[v.id]) copy.set(v, part.weight(graph[v].name, graph.type(v), graph[v].trainable));
   for (Value v : graph.states())
     if (needed[v.id]) copy.set(v, part.state(graph[v].name, graph.type(v)));
   for (const NodeId n : copy.makers_of(wanted)) copy.copy(n);
@@ -161,8 +160,7 @@ void Walk::write_node(View& view, NodeId id) {
         emitter.nodes.resize(mark);
       }
     }
-  if (node.op->meta())
-    throw NoForm{cat("it needs numbers for the symbols of the graph")};
+  if (node.op->meta()) throw NoForm{cat("it needs numbers for the symbols of the graph")};
   const std::string only = reason.empty() ? "ONNX has no op for it" : reason;
   std::optional<Piece> piece = lowered(view.graph, node);
   if (!piece) throw NoForm{only};
@@ -315,9 +313,9 @@ class Export {
       }
     }
     if (refused.empty()) return;
-    std::string text = cat("export: ", refused.size(),
-                           refused.size() == 1 ? " node has no form in ONNX:"
-                                               : " nodes have no form in ONNX:");
+    std::string text =
+        cat("export: ", refused.size(),
+            refused.size() == 1 ? " node has no form in ONNX:" : " nodes have no form in ONNX:");
     for (const std::string& r : refused) text += cat("\n  ", r);
     fail(Code::unsupported, text);
   }

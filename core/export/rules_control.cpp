@@ -122,11 +122,10 @@ void write_while(Call& c) {
   const std::vector<Ref> carry = refs(c, control.carry), captured = refs(c, control.captured);
   const auto go_on = [&](std::vector<Ref> now) {
     now.insert(now.end(), captured.begin(), captured.end());
-    return condition(
-        e, write_function(c, control.functions[0], types.here, types.there, now)[0]);
+    return condition(e, write_function(c, control.functions[0], types.here, types.there, now)[0]);
   };
-  std::vector<Ref> inputs = {
-      control.trips == Control::kNoBound ? Ref{} : e.integer(control.trips), go_on(carry)};
+  std::vector<Ref> inputs = {control.trips == Control::kNoBound ? Ref{} : e.integer(control.trips),
+                             go_on(carry)};
   inputs.insert(inputs.end(), carry.begin(), carry.end());
   Body body(e);
   body.input(kI64, 0);

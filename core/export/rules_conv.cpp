@@ -38,9 +38,9 @@ void write_conv_transpose(Call& c) {
   std::vector<Attribute> attributes = window_attributes(n);
   attributes.push_back(attr("group", n.groups));
   if (!n.output_padding.empty()) attributes.push_back(attr("output_padding", n.output_padding));
-  const Ref y = e.add("ConvTranspose",
-                      {e.cast(c.in(n.x), wide), e.cast(c.in(n.w), wide), c.in(n.bias)},
-                      std::move(attributes));
+  const Ref y =
+      e.add("ConvTranspose", {e.cast(c.in(n.x), wide), e.cast(c.in(n.w), wide), c.in(n.bias)},
+            std::move(attributes));
   c.out(e.cast(y, t));
 }
 
@@ -98,8 +98,8 @@ void give_largest(Call& c, const Op& n, bool smallest) {
   if (smallest && !is_float(x.dtype)) c.refuse("ONNX has no pool of the smallest integers");
   std::vector<Attribute> attributes = pool_attributes(n);
   const size_t outputs = c.wants(1) ? 2 : 1;
-  std::vector<Ref> y = e.add_all("MaxPool", {smallest ? e.add("Neg", {x}) : x},
-                                 std::move(attributes), outputs);
+  std::vector<Ref> y =
+      e.add_all("MaxPool", {smallest ? e.add("Neg", {x}) : x}, std::move(attributes), outputs);
   c.out(0, smallest ? e.add("Neg", {y[0]}) : y[0]);
   if (outputs == 2) c.out(1, in_plane(c, y[1], n.x));
 }
@@ -108,8 +108,7 @@ template <class Op>
 void give_average(Call& c, const Op& n) {
   Emitter& e = c.e;
   const bool counts = n.count_include_pad || n.divisor_override > 0;
-  if (n.divisor_override > 0 && n.ceil_mode)
-    c.refuse("ONNX's AveragePool has no divisor");
+  if (n.divisor_override > 0 && n.ceil_mode) c.refuse("ONNX's AveragePool has no divisor");
   std::vector<Attribute> attributes = pool_attributes(n);
   if (counts) attributes.push_back(attr("count_include_pad", 1));
   const Ref x = c.in(n.x);

@@ -20,9 +20,7 @@ std::string_view op_of(std::span<const Pair> pairs, std::string_view kind) {
   return at == pairs.end() ? std::string_view() : at->op;
 }
 
-bool is_unsigned(DType t) {
-  return t == kU8 || t == kU16 || t == kU32 || t == kU64 || t == kBool;
-}
+bool is_unsigned(DType t) { return t == kU8 || t == kU16 || t == kU32 || t == kU64 || t == kBool; }
 
 // ---- binary
 
@@ -53,8 +51,7 @@ Ref atan2_of(Call& c, const Ref& y, const Ref& x) {
   Ref r = e.add("Atan", {ratio});
   r = e.where(less(q, p), e.add("Sub", {number(kPi / 2), r}), r);
   // -0 is to the left as well.
-  const Ref left =
-      e.add("Or", {less(b, number(0)), less(e.add("Reciprocal", {b}), number(0))});
+  const Ref left = e.add("Or", {less(b, number(0)), less(e.add("Reciprocal", {b}), number(0))});
   r = e.where(left, e.add("Sub", {number(kPi), r}), r);
   return e.cast(e.where(less(a, number(0)), e.add("Neg", {r}), r), given);
 }
@@ -78,8 +75,9 @@ void write_binary(Call& c) {
 }
 
 void write_compare(Call& c) {
-  static constexpr Pair kOps[] = {{"eq", "Equal"},       {"ne", "Equal"},   {"lt", "Less"},
-                                  {"le", "LessOrEqual"}, {"gt", "Greater"}, {"ge", "GreaterOrEqual"}};
+  static constexpr Pair kOps[] = {{"eq", "Equal"},   {"ne", "Equal"},
+                                  {"lt", "Less"},    {"le", "LessOrEqual"},
+                                  {"gt", "Greater"}, {"ge", "GreaterOrEqual"}};
   const auto n = decode<op::compare>(c.node);
   const Ref y = c.e.add(op_of(kOps, n.kind), {c.in(n.a), c.in(n.b)});
   c.out(n.kind == "ne" ? c.e.add("Not", {y}) : y);
@@ -117,19 +115,18 @@ Ref log1p_of(Emitter& e, const Ref& x) {
 }
 
 Ref trunc_of(Emitter& e, const Ref& x) {
-  return e.where(e.add("Less", {x, e.scalar(x.dtype, 0)}), e.add("Ceil", {x}),
-                 e.add("Floor", {x}));
+  return e.where(e.add("Less", {x, e.scalar(x.dtype, 0)}), e.add("Ceil", {x}), e.add("Floor", {x}));
 }
 
 // e^(-x²)·p(s)/(1 + 2x) for x ≥ 0, with s = (x - 3.75)/(x + 3.75) and a polynomial p that was fitted to
 // (1 + 2x)·e^(x²)·erfc x. Its relative error is about 1e-12.
 Ref erfc_of(Emitter& e, const Ref& x) {
   constexpr double kFitted[] = {
-      1.2375126308368283,     -0.14024059858819718,   0.0035854156488634575,
-      0.08227673860883906,    -0.10880393454602272,   0.09230431965594006,
-      -0.05869335274123274,   0.028362285509371275,   -0.009746819789409802,
-      0.0017556055599053056,  0.00029442623469104164, -0.00029013582125175065,
-      5.039045927890032e-05,  2.2403777624396935e-05, -1.0112604298497368e-05,
+      1.2375126308368283,      -0.14024059858819718,   0.0035854156488634575,
+      0.08227673860883906,     -0.10880393454602272,   0.09230431965594006,
+      -0.05869335274123274,    0.028362285509371275,   -0.009746819789409802,
+      0.0017556055599053056,   0.00029442623469104164, -0.00029013582125175065,
+      5.039045927890032e-05,   2.2403777624396935e-05, -1.0112604298497368e-05,
       -1.0351546998102691e-06, 9.400499927464273e-07};
   const auto number = [&](double v) { return e.scalar(x.dtype, v); };
   const auto add = [&](const Ref& a, double b) { return e.add("Add", {a, number(b)}); };
@@ -139,8 +136,7 @@ Ref erfc_of(Emitter& e, const Ref& x) {
   Ref p = number(std::end(kFitted)[-1]);
   for (size_t k = std::size(kFitted) - 1; k-- > 0;) p = add(e.add("Mul", {p, s}), kFitted[k]);
   const Ref bell = e.add("Exp", {e.add("Neg", {e.add("Mul", {a, a})})});
-  const Ref y =
-      e.add("Div", {e.add("Mul", {bell, p}), add(e.add("Mul", {a, number(2)}), 1)});
+  const Ref y = e.add("Div", {e.add("Mul", {bell, p}), add(e.add("Mul", {a, number(2)}), 1)});
   return e.where(e.add("Less", {x, number(0)}), e.add("Sub", {number(2), y}), y);
 }
 
@@ -221,8 +217,8 @@ void write_unary_node(Call& c) {
 Ref limited(Emitter& e, const Ref& x, DType to) {
   const bool is_signed = to == TENON_DTYPE_I4;
   const Ref w = e.widen(x);
-  return e.add("Clip", {w, e.scalar(w.dtype, is_signed ? -8 : 0),
-                        e.scalar(w.dtype, is_signed ? 7 : 15)});
+  return e.add("Clip",
+               {w, e.scalar(w.dtype, is_signed ? -8 : 0), e.scalar(w.dtype, is_signed ? 7 : 15)});
 }
 
 void write_cast(Call& c) {

@@ -22,8 +22,8 @@ Indices indices_of(Call& c, Value indices, const std::string& oob, const Ref& le
   const Ref from_front = e.where(e.add("Less", {at, zero}), e.add("Add", {at, d}), at);
   Indices out;
   if (oob == "skip")
-    out.valid = e.add("And", {e.add("GreaterOrEqual", {from_front, zero}),
-                              e.add("Less", {from_front, d})});
+    out.valid =
+        e.add("And", {e.add("GreaterOrEqual", {from_front, zero}), e.add("Less", {from_front, d})});
   out.at = e.add("Max", {e.add("Min", {from_front, last}), zero});
   return out;
 }
@@ -37,8 +37,7 @@ void write_gather(Call& c) {
   const Ref data = c.in(n.data);
   Ref y = e.add("Gather", {data, i.at}, {attr("axis", axis)});
   if (i.valid) {
-    const Ref valid = e.unsqueeze(
-        i.valid, count_up(rank - 1 - axis, c.rank(n.indices)));
+    const Ref valid = e.unsqueeze(i.valid, count_up(rank - 1 - axis, c.rank(n.indices)));
     y = e.where(valid, y, e.cast(e.scalar(kF32, 0), data.dtype));
   }
   c.out(y);
@@ -83,8 +82,7 @@ Ref write_slices(Call& c, Ref base, const Ref& length, const Ref& slice_shape, i
   Ints perm = {axis}, back;
   for (int64_t k = 0; k < rank; ++k)
     if (k != axis) perm.push_back(k);
-  for (int64_t k = 0; k < rank; ++k)
-    back.push_back(std::ranges::find(perm, k) - perm.begin());
+  for (int64_t k = 0; k < rank; ++k) back.push_back(std::ranges::find(perm, k) - perm.begin());
   Ints update_perm = count_up(more, axis);
   for (int64_t k = 0; k < c.rank(updates); ++k)
     if (k < axis || k >= axis + more) update_perm.push_back(k);
@@ -125,9 +123,9 @@ void write_scatter_add(Call& c) {
   const Ref base = n.base ? e.cast(c.in(n.base), wide)
                           : e.add("Expand", {e.scalar(wide, 0),
                                              shape_with(c, n.updates, axis, axis + more, length)});
-  const Ref y = write_slices(c, base, length,
-                             shape_with(c, n.updates, axis, axis + more, e.ints({1})), rank, axis,
-                             n.indices, n.updates, n.oob, true);
+  const Ref y =
+      write_slices(c, base, length, shape_with(c, n.updates, axis, axis + more, e.ints({1})), rank,
+                   axis, n.indices, n.updates, n.oob, true);
   c.out(e.cast(y, t));
 }
 
@@ -139,8 +137,7 @@ void write_scatter_elements_add(Call& c) {
   const Ref shape = n.base ? c.lengths(n.base, 0, rank) : e.ints(n.shape);
   const Ref base =
       n.base ? e.cast(c.in(n.base), wide) : e.add("Expand", {e.scalar(wide, 0), shape});
-  const Ref length =
-      n.base ? c.length(n.base, axis) : e.ints({n.shape[static_cast<size_t>(axis)]});
+  const Ref length = n.base ? c.length(n.base, axis) : e.ints({n.shape[static_cast<size_t>(axis)]});
   Ref slice_shape;
   if (n.base) {
     slice_shape = shape_with(c, n.base, axis, axis + 1, e.ints({1}));
@@ -160,8 +157,7 @@ void write_scatter_elements_add(Call& c) {
 Ref start_of(Call& c, const Ref& starts, int64_t k, const std::string& oob, int64_t most) {
   Emitter& e = c.e;
   Ref at = e.reshape(e.slice(starts, 0, k, k + 1), {});
-  if (oob == "clamp")
-    at = e.add("Max", {e.add("Min", {at, e.integer(most)}), e.integer(0)});
+  if (oob == "clamp") at = e.add("Max", {e.add("Min", {at, e.integer(most)}), e.integer(0)});
   return at;
 }
 
@@ -212,11 +208,17 @@ void write_dynamic_update_slice(Call& c) {
 void write_non_zero(Call& c) {
   const auto n = decode<op::non_zero>(c.node);
   Emitter& e = c.e;
-  Ref at = e.transpose(e.add("NonZero", {c.in(n.x)}), {1, 0});
+  const Ref x = c.in(n.x);
+  Ref at = e.transpose(e.add("NonZero", {x}), {1, 0});
   if (n.bound >= 0) at = e.slice(at, 0, 0, n.bound);
   c.out(0, at);
-  const Ref rows = e.add("Shape", {at}, {attr("start", 0), attr("end", 1)});
-  c.out(1, e.reshape(rows, {}));
+  // By counting: the reader of ONNX models in tenon takes shapes as known before the run.
+  const Ref counts = x.dtype == kBool
+                         ? x
+                         : e.add("Not", {e.add("Equal", {x, e.cast(e.scalar(kF32, 0), x.dtype)})});
+  Ref count = e.add("ReduceSum", {e.cast(counts, kI64)}, {attr("keepdims", 0)});
+  if (n.bound >= 0) count = e.add("Min", {count, e.integer(n.bound)});
+  c.out(1, count);
 }
 
 constexpr ExportRule kRules[] = {

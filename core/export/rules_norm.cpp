@@ -35,8 +35,8 @@ void write_layer_norm(Call& c) {
     if (x.dtype != kF32) c.refuse("ONNX gives no statistics of ", dtype_name(x.dtype), " in f32");
     dtypes.resize(3, kF32);
   }
-  const std::vector<Ref> y = c.e.add_plain("LayerNormalization", {x, gamma, c.in(n.beta)},
-                                           attributes, dtypes);
+  const std::vector<Ref> y =
+      c.e.add_plain("LayerNormalization", {x, gamma, c.in(n.beta)}, attributes, dtypes);
   for (size_t k = 0; k < y.size(); ++k) c.out(k, y[k]);
 }
 
@@ -50,8 +50,7 @@ void write_group_norm(Call& c) {
   const Ref x = c.in(n.x), gamma = parameter(c, n.gamma, x.dtype, {channels}, 1),
             beta = parameter(c, n.beta, x.dtype, {channels}, 0);
   if (n.groups == channels)
-    return c.out(
-        c.e.add("InstanceNormalization", {x, gamma, beta}, {attr("epsilon", n.eps)}));
+    return c.out(c.e.add("InstanceNormalization", {x, gamma, beta}, {attr("epsilon", n.eps)}));
   c.out(c.e.add("GroupNormalization", {x, gamma, beta},
                 {attr("num_groups", n.groups), attr("epsilon", n.eps)}));
 }

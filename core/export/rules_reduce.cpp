@@ -11,11 +11,16 @@ struct Pair {
   std::string_view kind, op;
 };
 constexpr Pair kReductions[] = {
-    {"sum", "ReduceSum"},   {"mean", "ReduceMean"},
-    {"max", "ReduceMax"},   {"min", "ReduceMin"},
-    {"prod", "ReduceProd"}, {"sum_square", "ReduceSumSquare"},
-    {"l1", "ReduceL1"},     {"l2", "ReduceL2"},
-    {"any", "ReduceMax"},   {"all", "ReduceMin"},
+    {"sum", "ReduceSum"},
+    {"mean", "ReduceMean"},
+    {"max", "ReduceMax"},
+    {"min", "ReduceMin"},
+    {"prod", "ReduceProd"},
+    {"sum_square", "ReduceSumSquare"},
+    {"l1", "ReduceL1"},
+    {"l2", "ReduceL2"},
+    {"any", "ReduceMax"},
+    {"all", "ReduceMin"},
     {"logsumexp", "ReduceLogSumExp"},
 };
 

@@ -53,16 +53,15 @@ void write_grid_sample(Call& c) {
 
 void write_roi_align(Call& c) {
   const auto n = decode<op::roi_align>(c.node);
-  c.out(c.e.add("RoiAlign", {c.in(n.x), c.in(n.rois), c.e.cast(c.in(n.batch_indices), kI64)},
-                {attr("mode", n.mode), attr("coordinate_transformation_mode", n.coordinates),
-                 attr("output_height", n.output_height), attr("output_width", n.output_width),
-                 attr("sampling_ratio", n.sampling_ratio),
-                 attr("spatial_scale", n.spatial_scale)}));
+  c.out(
+      c.e.add("RoiAlign", {c.in(n.x), c.in(n.rois), c.e.cast(c.in(n.batch_indices), kI64)},
+              {attr("mode", n.mode), attr("coordinate_transformation_mode", n.coordinates),
+               attr("output_height", n.output_height), attr("output_width", n.output_width),
+               attr("sampling_ratio", n.sampling_ratio), attr("spatial_scale", n.spatial_scale)}));
 }
 
-constexpr ExportRule kRules[] = {{"resize", write_resize},
-                                 {"grid_sample", write_grid_sample},
-                                 {"roi_align", write_roi_align}};
+constexpr ExportRule kRules[] = {
+    {"resize", write_resize}, {"grid_sample", write_grid_sample}, {"roi_align", write_roi_align}};
 
 }  // namespace
 

@@ -34,8 +34,7 @@ void write_narrow(Call& c) {
   }
   const Ref x = c.in(n.x);
   if (axes.empty()) return c.out(c.e.add("Identity", {x}));
-  c.out(c.e.add("Slice",
-                {x, c.e.ints(starts), c.e.ints(ends), c.e.ints(axes), c.e.ints(steps)}));
+  c.out(c.e.add("Slice", {x, c.e.ints(starts), c.e.ints(ends), c.e.ints(axes), c.e.ints(steps)}));
 }
 
 void write_concat(Call& c) {
@@ -118,9 +117,9 @@ Ref line(Call& c, const op::iota& n, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
       std::byte* at = bytes.data() + static_cast<size_t>(k) * each;
       if (whole) {
-        const auto v = static_cast<uint64_t>(static_cast<int64_t>(n.start)) +
-                       static_cast<uint64_t>(static_cast<int64_t>(n.step)) *
-                           static_cast<uint64_t>(k);
+        const auto v =
+            static_cast<uint64_t>(static_cast<int64_t>(n.start)) +
+            static_cast<uint64_t>(static_cast<int64_t>(n.step)) * static_cast<uint64_t>(k);
         std::memcpy(at, &v, each);  // the low bytes
       } else {
         store_number(n.dtype, at, n.start + n.step * static_cast<double>(k));

@@ -16,8 +16,8 @@ struct Way {
     return (which ? second : first) + apart * static_cast<int64_t>(k);
   }
 };
-constexpr Way kWays[] = {{48, 72, 48 * 4},       {5, 7, 4},   {2, 3, 2},    {64, 128, 0},
-                         {5040, 5040 * 2, 5040}, {8, 16, 0},  {2, 3, 0},    {1, 2, 0},
+constexpr Way kWays[] = {{48, 72, 48 * 4},       {5, 7, 4},   {2, 3, 2}, {64, 128, 0},
+                         {5040, 5040 * 2, 5040}, {8, 16, 0},  {2, 3, 0}, {1, 2, 0},
                          {1, 1024, 0},           {96, 160, 0}};
 
 bool has_extents(const core::Graph& graph) {
@@ -44,8 +44,7 @@ core::Graph bound(const core::Graph& graph, const std::vector<int64_t>& numbers,
     const NodeInfo& node = graph[n];
     if (std::ranges::none_of(node.outputs, [&](Value v) { return v && needed[v.id]; })) continue;
     if (fewer && (node.op->traits & kExtent)) {
-      const int64_t rows =
-          rewriter.to.type(rewriter.map(node.operands[0])).shape.elements() + 1;
+      const int64_t rows = rewriter.to.type(rewriter.map(node.operands[0])).shape.elements() + 1;
       Attrs attrs = node.attrs;
       std::erase_if(attrs, [](const Attr& a) { return a.name == "bound"; });
       attrs.push_back({"bound", rows});

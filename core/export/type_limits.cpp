@@ -14,8 +14,8 @@ constexpr uint64_t kIntegers = kSigned | bit(kU8) | bit(kU16) | kBits32 | kBits6
 constexpr uint64_t kNoBF16 = bit(kF16) | bit(kF32) | bit(kF64), kFloats = kNoBF16 | bit(kBF16);
 constexpr uint64_t kNumbers = kFloats | kIntegers, kCommon = kNumbers | bit(kBool);
 constexpr uint64_t kWide = kFloats | kBits32 | kBits64;
-constexpr uint64_t kRare = bit(TENON_DTYPE_F8E4M3) | bit(TENON_DTYPE_F8E5M2) |
-                           bit(TENON_DTYPE_I4) | bit(TENON_DTYPE_U4);
+constexpr uint64_t kRare =
+    bit(TENON_DTYPE_F8E4M3) | bit(TENON_DTYPE_F8E5M2) | bit(TENON_DTYPE_I4) | bit(TENON_DTYPE_U4);
 constexpr uint64_t kAll = kCommon | kRare;
 constexpr uint64_t kWords = bit(kI32) | bit(kI64);
 constexpr uint64_t kBool1 = bit(kBool);

@@ -44,9 +44,7 @@ struct Folder {
   }
 };
 
-double allowed(tenon_dtype t) {
-  return t == f64 ? 2e-6 : t == f32 ? 2e-5 : t == f16 ? 4e-3 : 3e-2;
-}
+double allowed(tenon_dtype t) { return t == f64 ? 2e-6 : t == f32 ? 2e-5 : t == f16 ? 4e-3 : 3e-2; }
 
 // Empty, or the first element that is off.
 std::string far_apart(const HostTensor& got, const HostTensor& want) {
@@ -166,11 +164,11 @@ class Case : public CaseJudge {
       Store store(runtime_);
       const Graph again = Graph::import(file, store);
       Tensors known;
-      for (const auto& in : again.named(TENON_SPACE_INPUT)) known.emplace(in.name, inputs.at(in.name));
+      for (const auto& in : again.named(TENON_SPACE_INPUT))
+        known.emplace(in.name, inputs.at(in.name));
       const Executable exe(runtime_, again, store, {.device = "template:0"});
       Context context(exe);
-      for (const auto& [name, x] : known)
-        context.set(name, x.type, x.bytes.data(), x.bytes.size());
+      for (const auto& [name, x] : known) context.set(name, x.type, x.bytes.data(), x.bytes.size());
       context.run();
       for (const auto& [name, want] : expected) {
         HostTensor got(context.output_type(name));
