@@ -2,8 +2,11 @@
 // C functions for files of models and of tensors.
 #include "api/door.hpp"
 #include "api/tensor.hpp"
+#include "export/export.hpp"
 #include "import/onnx/import.hpp"
 #include "import/tensor_file.hpp"
+#include "plan/rewrite/bind.hpp"
+#include "plan/rewrite/unfuse.hpp"
 
 using namespace tenon::core;
 
@@ -42,6 +45,38 @@ tenon_status* tenon_graph_import(tenon_str path, const tenon_graph_import_option
       for (const auto& [name, t] : model.weights)
         store->store->set(Space::weight, name, {t.dtype, Shape(t.dims)}, t.content());
     *out_graph = graph.release();
+  });
+}
+
+tenon_status* tenon_graph_export(const tenon_graph* graph, tenon_store* store, tenon_str path,
+                                 const tenon_graph_export_options* options) {
+  return door("tenon_graph_export", [&] {
+    const tenon_graph_export_options o = taken(options, "tenon_graph_export_options");
+    if (o.external_data > TENON_EXTERNAL_DATA_ALWAYS)
+      fail(Code::invalid_argument, "external_data: expected TENON_EXTERNAL_DATA_*, got ",
+           o.external_data);
+    if (o.output_count) need(o.outputs, "outputs");
+    Graph g = need(graph, "graph").graph;
+    if (o.outputs) {
+      std::vector<std::string> names;
+      for (uint32_t i = 0; i < o.output_count; ++i) names.emplace_back(view(o.outputs[i]));
+      g = onnx::part_of(g, names);
+    }
+    if (o.symbol_count) g = tenon::core::bind(g, numbers_of(o.symbols, o.numbers, o.symbol_count));
+    if (g.symbols().empty()) g = expanded(g);
+    onnx::export_model(g, std::string(view(path)), o.external_data == TENON_EXTERNAL_DATA_ALWAYS,
+                       [&](Space space, const std::string& name, const Type& type) {
+                         if (!store)
+                           fail(Code::invalid_argument, "export: ", space_name(space), " '", name,
+                                "': its content is in a store, and store is NULL");
+                         const Type kept = store->store->type(space, name);
+                         if (kept != type)
+                           fail(Code::shape_mismatch, "export: ", space_name(space), " '", name,
+                                "': expected ", type.text(), ", the store has ", kept.text());
+                         Bytes content(type_bytes(type));
+                         store->store->get(space, name, content.data(), content.size());
+                         return content;
+                       });
   });
 }
 

@@ -38,6 +38,7 @@ Command devices_command();
 Command ops_command();
 Command inspect_command();
 Command run_command();
+Command export_command();
 Command bench_command();
 Command calibrate_command();
 Command cache_command();

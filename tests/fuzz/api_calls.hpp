@@ -287,6 +287,21 @@ inline void graph_import(World& w) {
           tenon_graph_import(path, w.in.one_in(8) ? nullptr : &o, w.stores.any(w.in), out.arg()))))
     w.keep(w.graphs, out.value, tenon_graph_destroy);
 }
+inline void graph_export(World& w) {
+  const tenon_str outputs[] = {w.name(), w.name()};
+  const tenon_str symbols[] = {w.name(), w.text("N")};
+  const int64_t numbers[] = {4, 3};
+  tenon_graph_export_options o{};
+  o.struct_size = w.size_of<tenon_graph_export_options>();
+  o.outputs = w.in.one_in(2) ? nullptr : outputs;
+  o.output_count = o.outputs ? w.in.below(3) : (w.in.one_in(8) ? w.number() : 0);
+  o.symbols = w.in.one_in(4) ? nullptr : symbols;
+  o.numbers = w.in.one_in(8) ? nullptr : numbers;
+  o.symbol_count = o.symbols && o.numbers ? w.in.below(3) : (w.in.one_in(8) ? w.number() : 0);
+  o.external_data = w.in.below(3);
+  w.good(tenon_graph_export(w.graphs.any(w.in), w.stores.any(w.in), w.path(),
+                            w.in.one_in(4) ? nullptr : &o));
+}
 inline void tensors_read(World& w) {
   Out<tenon_tensors*> out(w.in);
   if (out.filled(w.good(tenon_tensors_read(w.path(), out.arg()))))

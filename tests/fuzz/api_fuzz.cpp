@@ -90,6 +90,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_load),
     TENON_CALL(store_save),
     TENON_CALL(graph_import),
+    TENON_CALL(graph_export),
     TENON_CALL(tensors_read),
     TENON_CALL(tensors_destroy),
     TENON_CALL(tensors_count),

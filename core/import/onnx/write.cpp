@@ -38,6 +38,12 @@ class Writer {
     text(field, inner.bytes);
   }
 
+  // The begin of a message whose `size` bytes follow.
+  void opening(uint32_t field, uint64_t size) {
+    key(field, 2);
+    varint(size);
+  }
+
  private:
   void key(uint32_t field, uint32_t wire) { varint(field << 3 | wire); }
   void varint(uint64_t v) {
@@ -174,6 +180,29 @@ void write_function(Writer& w, const Function& f) {
   w.some_text(13, f.overload);
 }
 
+// Everything of an initializer but its content.
+std::string head_of(const ApartTensor& t) {
+  Writer w;
+  for (const Dim d : t.type.shape) w.integer(1, d);
+  w.integer(2, element_of_dtype(t.type.dtype));
+  w.text(8, t.name);
+  if (t.file.empty()) {
+    w.opening(9, type_bytes(t.type));
+    return std::move(w.bytes);
+  }
+  const auto entry = [&](std::string_view key, const std::string& value) {
+    w.message(13, [&](Writer& m) {
+      m.text(1, key);
+      m.text(2, value);
+    });
+  };
+  entry("location", t.file);
+  entry("offset", std::to_string(t.offset));
+  entry("length", std::to_string(type_bytes(t.type)));
+  w.integer(14, 1);  // external
+  return std::move(w.bytes);
+}
+
 constexpr std::string_view kDigits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -187,6 +216,37 @@ std::string write_model(const Model& model) {
   write_opsets(w, 8, model.opsets);
   for (const Function& f : model.functions) w.message(25, [&](Writer& m) { write_function(m, f); });
   return std::move(w.bytes);
+}
+
+void write_model(const Model& model, std::span<const ApartTensor> tensors,
+                 const std::function<void(std::string_view)>& put,
+                 const std::function<void(size_t)>& put_content) {
+  Writer graph;
+  write_graph(graph, model.graph);
+  std::vector<std::string> heads;
+  uint64_t size = graph.bytes.size();
+  for (const ApartTensor& t : tensors) {
+    std::string head = head_of(t);
+    Writer opening;
+    opening.opening(5, head.size() + (t.file.empty() ? type_bytes(t.type) : 0));
+    size += opening.bytes.size() + head.size() + (t.file.empty() ? type_bytes(t.type) : 0);
+    heads.push_back(opening.bytes + head);
+  }
+  Writer begin;
+  begin.integer(1, model.ir_version);
+  begin.some_text(2, model.producer);
+  begin.opening(7, size);
+  put(begin.bytes);
+  put(graph.bytes);
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    put(heads[k]);
+    if (tensors[k].file.empty()) put_content(k);
+  }
+  Writer end;
+  write_opsets(end, 8, model.opsets);
+  for (const Function& f : model.functions)
+    end.message(25, [&](Writer& m) { write_function(m, f); });
+  put(end.bytes);
 }
 
 std::string to_base64(std::string_view bytes) {

@@ -44,10 +44,13 @@ Graph decomposed(const Graph& from) {
 
 }  // namespace
 
+Graph expanded(const Graph& graph) {
+  return expand_grads(expand_in_functions(expand_vmaps(lower_meta(bind_functions(graph)))));
+}
+
 Graph unfused(const Graph& graph) {
   verify(graph);
-  Graph out = decomposed(
-      expand_grads(expand_in_functions(expand_vmaps(lower_meta(bind_functions(graph))))));
+  Graph out = decomposed(expanded(graph));
   verify(out);
   return out;
 }

@@ -6,6 +6,9 @@
 
 namespace tenon::core {
 
+// Replaces the nodes of level meta: gradients, vmap, models. graph: bound (numbers only).
+Graph expanded(const Graph& graph);
+
 // Expands gradients and decomposes every node that can be, also inside functions. An op without a
 // decomposition stays. graph: bound (numbers only).
 Graph unfused(const Graph& graph);

@@ -468,6 +468,37 @@ TENON_API tenon_status* tenon_graph_import(tenon_str path,
                                            const tenon_graph_import_options* options,
                                            tenon_store* store, tenon_graph** out_graph);
 
+// tenon_graph_export_options::external_data: where weights and constants are written
+#define TENON_EXTERNAL_DATA_AUTO   UINT32_C(0)   // in the model if all take less than about 2 GiB
+#define TENON_EXTERNAL_DATA_ALWAYS UINT32_C(1)   // those of 1 KiB or more in the file PATH.data
+
+typedef struct tenon_graph_export_options {
+  uint64_t struct_size;
+
+  // (optional) The outputs to export, with what they need: updates and unused inputs are left out.
+  // NULL: all outputs and inputs; a graph with updates is refused then.
+  const tenon_str* outputs;
+
+  // (optional) Numbers for all symbols of the graph. Parallel arrays. Without them, symbols become
+  // dims with names. Requests for gradients, vmap, and most decompositions need numbers.
+  const tenon_str* symbols;
+  const int64_t* numbers;
+
+  uint32_t output_count;
+  uint32_t symbol_count;
+  uint32_t external_data;     // TENON_EXTERNAL_DATA_*
+  uint32_t reserved0;
+} tenon_graph_export_options;
+
+// Writes a graph as an ONNX model of opset 21. Inputs and outputs keep their names. Weights and state
+// become initializers with their content in the store; store may be NULL if there are none. Nodes
+// without an op in ONNX are decomposed. Writes temporary files first and renames them. options may be
+// NULL. Fails with TENON_UNSUPPORTED and a list of all nodes that have no form in ONNX, each with the
+// reason.
+TENON_API tenon_status* tenon_graph_export(const tenon_graph* graph, tenon_store* store,
+                                           tenon_str path,
+                                           const tenon_graph_export_options* options);
+
 // Reads all tensors of a file: .npy and .npz of NumPy, or a TensorProto of ONNX (.pb). The content
 // of the file decides which it is.
 TENON_API tenon_status* tenon_tensors_read(tenon_str path, tenon_tensors** out_tensors);

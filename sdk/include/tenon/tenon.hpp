@@ -263,6 +263,13 @@ struct ImportOptions {
   std::vector<std::pair<std::string, Tensor>> fixed{};  // inputs that become constants
 };
 
+// tenon_graph_export_options.
+struct ExportOptions {
+  std::vector<std::string> outputs{};                     // empty: all, and all inputs
+  std::vector<std::pair<std::string, int64_t>> symbols{};  // numbers for symbols: all or none
+  uint32_t external_data = TENON_EXTERNAL_DATA_AUTO;
+};
+
 // Ops are added by functions of their names (builders.inl: g.matmul(a, b)), by operators, and by
 // add() with an op struct. Values of another graph are refused.
 class Graph {
@@ -282,6 +289,13 @@ class Graph {
   // The graph alone; the contents of weights are not read.
   static Graph import(std::string_view path, const ImportOptions& options = {}) {
     return import(path, nullptr, options);
+  }
+  // Writes an ONNX model with the weights of the store, see tenon_graph_export().
+  void save_onnx(std::string_view path, const Store& store,
+                 const ExportOptions& options = {}) const;
+  // A graph without weights and state.
+  void save_onnx(std::string_view path, const ExportOptions& options = {}) const {
+    save_onnx(path, nullptr, options);
   }
   tenon_graph* handle() const { return handle_.get(); }
   std::string print() const {
@@ -456,6 +470,7 @@ class Graph {
  private:
   explicit Graph(tenon_graph* handle) : handle_(handle) {}
   static Graph import(std::string_view path, tenon_store* store, const ImportOptions& options);
+  void save_onnx(std::string_view path, tenon_store* store, const ExportOptions& options) const;
   static uint32_t rank(const TensorType& t) { return static_cast<uint32_t>(t.dims.size()); }
   Value mine(Value v) const { return Value(v.id, handle()); }
   tenon_value id_of(Value v) const {
@@ -616,6 +631,26 @@ inline Graph Graph::import(std::string_view path, tenon_store* store,
 }
 inline Graph Graph::import(std::string_view path, Store& store, const ImportOptions& options) {
   return import(path, store.handle(), options);
+}
+
+inline void Graph::save_onnx(std::string_view path, tenon_store* store,
+                             const ExportOptions& options) const {
+  std::vector<tenon_str> outputs;
+  for (const std::string& name : options.outputs) outputs.push_back(detail::str(name));
+  const detail::Numbers numbers(options.symbols);
+  tenon_graph_export_options o{};
+  o.struct_size = sizeof o;
+  o.outputs = outputs.empty() ? nullptr : outputs.data();
+  o.output_count = static_cast<uint32_t>(outputs.size());
+  o.symbols = numbers.symbols.data();
+  o.numbers = numbers.numbers.data();
+  o.symbol_count = numbers.count();
+  o.external_data = options.external_data;
+  detail::check(tenon_graph_export(handle(), store, detail::str(path), &o));
+}
+inline void Graph::save_onnx(std::string_view path, const Store& store,
+                             const ExportOptions& options) const {
+  save_onnx(path, store.handle(), options);
 }
 
 // Names and types of the tensors of a safetensors file, without their contents.
