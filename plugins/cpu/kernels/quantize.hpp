@@ -69,11 +69,12 @@ class ScaleRuns {
 // point, likewise for quantize, as int32_t for dequantize.
 struct QuantizeLoop {
   tenon_dtype real, integer;  // of the tensors
+  int low = 0, high = 0;      // the range of the integers
   ScaleGrid grid{};
   const void *scale = nullptr, *zero = nullptr;
   bool nontemporal;
 };
-// Elements [begin, end).
+// Elements [begin, end); of 4-bit integers, begin is even.
 void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end);
 void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin, int64_t end);
 
