@@ -10,6 +10,8 @@
 #include "exec/context.hpp"
 #include "exec/context_text.hpp"
 #include "ir/rewrite.hpp"
+#include "ops/control.hpp"
+#include "ops/lower.hpp"
 #include "plan/control.hpp"
 #include "plan/rewrite/bind.hpp"
 
@@ -248,8 +250,14 @@ std::shared_ptr<const OutputTypes> Executable::output_types(const BoundPlan& bou
 }
 
 PaddedGraph Executable::bound_graph(const Sizes& sizes) const {
-  if (sizes.padded.empty() && !(options_.keep_extents && has_extents(graph_)))
-    return {core::bind(graph_, sizes.sizes)};
+  if (sizes.padded.empty()) {
+    Graph bound = core::bind(graph_, sizes.sizes);
+    // A model with symbols has nodes only once they are numbers.
+    if (!options_.keep_extents ||
+        !(has_extents(graph_) ||
+          (!graph_.symbols().empty() && has_extents(lower_meta(bind_functions(bound))))))
+      return {std::move(bound)};
+  }
   return pad_to_buckets(graph_, sizes.sizes, sizes.padded);
 }
 

@@ -67,8 +67,38 @@ void write_conv_backward_input(Call& c) {
 
 // ---- pools
 
+// Readers of ONNX do not agree whether ceil_mode counts windows that begin in the padding at the end.
+// Where there are such, longer padding takes its place, if that means the same.
 template <class Op>
-std::vector<Attribute> pool_attributes(const Op& n) {
+void avoid_ceil_mode(const Call& c, Op& n, bool counts_padding) {
+  const size_t axes = n.kernel.size();
+  if (!n.ceil_mode || !c.is_known(n.x)) return;
+  const Ints dims = c.dims(n.x, "x");
+  Ints pads = n.pads.empty() ? Ints(2 * axes, 0) : n.pads;
+  bool differs = false, fits = true;
+  for (size_t k = 0; k < axes; ++k) {
+    const int64_t stride = n.stride.empty() ? n.kernel[k] : n.stride[k],
+                  dilation = n.dilation.empty() ? 1 : n.dilation[k];
+    const int64_t before = pads[k], d = dims[k + 2];
+    int64_t& after = pads[k + axes];
+    const int64_t room = d + before + after - dilation * (n.kernel[k] - 1) - 1;
+    const int64_t last = (room + stride - 1) / stride * stride;  // where the last window begins
+    if (last == room / stride * stride) continue;
+    if (last >= d + before) {
+      differs = true;
+      continue;
+    }
+    after += last - room;
+    fits &= after < n.kernel[k] && !counts_padding;
+  }
+  if (!differs || !fits) return;
+  n.ceil_mode = false;
+  n.pads = pads;
+}
+
+template <class Op>
+std::vector<Attribute> pool_attributes(const Call& c, Op n, bool counts_padding = false) {
+  avoid_ceil_mode(c, n, counts_padding);
   std::vector<Attribute> out = window_attributes(n);
   if (n.stride.empty()) out.push_back(attr("strides", n.kernel));
   out.push_back(attr("kernel_shape", n.kernel));
@@ -96,7 +126,7 @@ void give_largest(Call& c, const Op& n, bool smallest) {
   Emitter& e = c.e;
   const Ref x = c.in(n.x);
   if (smallest && !is_float(x.dtype)) c.refuse("ONNX has no pool of the smallest integers");
-  std::vector<Attribute> attributes = pool_attributes(n);
+  std::vector<Attribute> attributes = pool_attributes(c, n);
   const size_t outputs = c.wants(1) ? 2 : 1;
   std::vector<Ref> y =
       e.add_all("MaxPool", {smallest ? e.add("Neg", {x}) : x}, std::move(attributes), outputs);
@@ -109,7 +139,7 @@ void give_average(Call& c, const Op& n) {
   Emitter& e = c.e;
   const bool counts = n.count_include_pad || n.divisor_override > 0;
   if (n.divisor_override > 0 && n.ceil_mode) c.refuse("ONNX's AveragePool has no divisor");
-  std::vector<Attribute> attributes = pool_attributes(n);
+  std::vector<Attribute> attributes = pool_attributes(c, n, counts);
   if (counts) attributes.push_back(attr("count_include_pad", 1));
   const Ref x = c.in(n.x);
   if (n.divisor_override == 0) return c.out(e.add("AveragePool", {x}, std::move(attributes)));

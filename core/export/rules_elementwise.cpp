@@ -50,10 +50,12 @@ Ref atan2_of(Call& c, const Ref& y, const Ref& x) {
   ratio = e.where(infinite, number(1), ratio);
   Ref r = e.add("Atan", {ratio});
   r = e.where(less(q, p), e.add("Sub", {number(kPi / 2), r}), r);
-  // -0 is to the left as well.
-  const Ref left = e.add("Or", {less(b, number(0)), less(e.add("Reciprocal", {b}), number(0))});
-  r = e.where(left, e.add("Sub", {number(kPi), r}), r);
-  return e.cast(e.where(less(a, number(0)), e.add("Neg", {r}), r), given);
+  // -0 counts as negative.
+  const auto negative = [&](const Ref& v) {
+    return e.add("Or", {less(v, number(0)), less(e.add("Reciprocal", {v}), number(0))});
+  };
+  r = e.where(negative(b), e.add("Sub", {number(kPi), r}), r);
+  return e.cast(e.where(negative(a), e.add("Neg", {r}), r), given);
 }
 
 DType unsigned_of(DType t) {
@@ -200,6 +202,8 @@ Ref write_unary(Call& c, const std::string& kind, double given_alpha, double giv
   const UnaryInfo* info = find_unary(kind);
   if (!info) c.refuse("ONNX has no op for kind ", kind);
   const double alpha = unary_alpha(*info, given_alpha), beta = unary_beta(*info, given_beta);
+  if (info->kind == UnaryKind::neg && is_unsigned(x.dtype))
+    return e.add("Sub", {e.scalar(x.dtype, 0), x});
   if (const std::string_view op = op_of(kUnary, kind); !op.empty()) return e.add(op, {x});
   const auto widened = [&](Ref (*f)(Emitter&, const Ref&)) {
     return e.cast(f(e, e.widen(x)), x.dtype);

@@ -184,6 +184,7 @@ void write_dynamic_update_slice(Call& c) {
   Emitter& e = c.e;
   const Ints dims = c.dims(n.base, "base"), size = c.dims(n.update, "update");
   if (dims.empty()) return c.out(e.add("Identity", {c.in(n.update)}));
+  if (std::ranges::find(size, 0) != size.end()) return c.out(e.add("Identity", {c.in(n.base)}));
   const Ref starts = e.cast(c.in(n.start), kI64);
   // Rows of indices for the axes up to the last one that is not whole.
   size_t last = 0;
@@ -209,7 +210,10 @@ void write_non_zero(Call& c) {
   const auto n = decode<op::non_zero>(c.node);
   Emitter& e = c.e;
   const Ref x = c.in(n.x);
-  Ref at = e.transpose(e.add("NonZero", {x}), {1, 0});
+  const bool is_scalar = c.rank(n.x) == 0;  // its rows have no columns
+  Ref at = e.add("NonZero", {is_scalar ? e.unsqueeze(x, {0}) : x});
+  at = e.transpose(at, {1, 0});
+  if (is_scalar) at = e.slice(at, 1, 0, 0);
   if (n.bound >= 0) at = e.slice(at, 0, 0, n.bound);
   c.out(0, at);
   // By counting: the reader of ONNX models in tenon takes shapes as known before the run.

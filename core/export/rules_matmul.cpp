@@ -42,9 +42,11 @@ Ref write_product(Call& c, const Product& n) {
     y = e.add("Gemm", {a, b, bias},
               {attr("transA", n.trans_a), attr("transB", n.trans_b), attr("alpha", n.alpha)});
   } else {
-    if (n.trans_a) a = swapped(c, a, rank_a);
-    if (n.trans_b) b = swapped(c, b, rank_b);
-    y = e.add("MatMul", {a, b});
+    // With a vector on the other side, the factors change places instead.
+    const bool exchange = (n.trans_a && rank_b == 1) || (n.trans_b && rank_a == 1);
+    if (n.trans_a && !exchange) a = swapped(c, a, rank_a);
+    if (n.trans_b && !exchange) b = swapped(c, b, rank_b);
+    y = exchange ? e.add("MatMul", {b, a}) : e.add("MatMul", {a, b});
     if (scales) y = e.add("Mul", {y, e.scalar(wide, n.alpha)});
     if (bias) y = e.add("Add", {y, rank_b == 1 ? e.reshape(bias, {}) : bias});
   }

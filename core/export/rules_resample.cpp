@@ -53,8 +53,12 @@ void write_grid_sample(Call& c) {
 
 void write_roi_align(Call& c) {
   const auto n = decode<op::roi_align>(c.node);
-  c.out(
-      c.e.add("RoiAlign", {c.in(n.x), c.in(n.rois), c.e.cast(c.in(n.batch_indices), kI64)},
+  // Those of tenon may count from the end.
+  Emitter& e = c.e;
+  Ref at = e.cast(c.in(n.batch_indices), kI64);
+  at = e.where(e.add("Less", {at, e.integer(0)}),
+               e.add("Add", {at, e.reshape(c.length(n.x, 0), {})}), at);
+  c.out(e.add("RoiAlign", {c.in(n.x), c.in(n.rois), at},
               {attr("mode", n.mode), attr("coordinate_transformation_mode", n.coordinates),
                attr("output_height", n.output_height), attr("output_width", n.output_width),
                attr("sampling_ratio", n.sampling_ratio), attr("spatial_scale", n.spatial_scale)}));
