@@ -126,17 +126,41 @@ void Interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint3
     for (int r = 0; r < 4; ++r) bytes[4 * j + r] = static_cast<uint8_t>(rows[r][j] ^ flip);
 }
 
+void Center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto offset = hn::Set(di, zero);
+  int64_t j = 0;
+  if (dtype == TENON_DTYPE_U8) {
+    const hn::Rebind<uint8_t, decltype(d)> d8;
+    for (; j + lanes <= count; j += lanes)
+      hn::StoreU(hn::ConvertTo(d, hn::Sub(hn::PromoteTo(di, hn::LoadU(d8, x + j)), offset)), d,
+                 to + j);
+    for (; j < count; ++j) to[j] = static_cast<float>(int32_t{x[j]} - zero);
+    return;
+  }
+  const auto* const s = reinterpret_cast<const int8_t*>(x);
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  for (; j + lanes <= count; j += lanes)
+    hn::StoreU(hn::ConvertTo(d, hn::Sub(hn::PromoteTo(di, hn::LoadU(d8, s + j)), offset)), d,
+               to + j);
+  for (; j < count; ++j) to[j] = static_cast<float>(int32_t{s[j]} - zero);
+}
+
 // One vector of a row; D: of int32.
 template <class D>
 HWY_INLINE void row_part(D d, const QRow& r, int64_t j) {
-  auto s = hn::Add(hn::LoadU(d, r.sums + j), hn::Set(d, r.add));
+  const hn::RebindToFloat<D> df;
+  auto s = r.floats ? hn::ConvertTo(d, hn::LoadU(df, static_cast<const float*>(r.sums) + j))
+                    : hn::LoadU(d, static_cast<const int32_t*>(r.sums) + j);
+  s = hn::Add(s, hn::Set(d, r.add));
   if (r.adds != nullptr) s = hn::Add(s, hn::LoadU(d, r.adds + j));
   if (r.factor != 0) s = hn::Add(s, hn::Mul(hn::Set(d, r.factor), hn::LoadU(d, r.factors + j)));
   if (!r.scaled) {
     hn::StoreU(hn::Max(s, hn::Set(d, r.low)), d, static_cast<int32_t*>(r.to) + j);
     return;
   }
-  const hn::RebindToFloat<D> df;
   const auto by =
       r.multipliers != nullptr ? hn::LoadU(df, r.multipliers + j) : hn::Set(df, r.multiplier);
   auto x = hn::Round(hn::Mul(hn::ConvertTo(df, s), by));
@@ -170,6 +194,7 @@ namespace tenon::cpu {
 HWY_EXPORT(MaddPanels);
 HWY_EXPORT(MaddTiles);
 HWY_EXPORT(Interleave);
+HWY_EXPORT(Center);
 HWY_EXPORT(Row);
 
 bool q_has(QUnit unit) { return q_processor_has(unit); }
@@ -209,6 +234,10 @@ void q_tiles(const QTiles& tiles) {
 
 void q_interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to) {
   HWY_DYNAMIC_DISPATCH(Interleave)(rows, flip, count, to);
+}
+
+void q_center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(Center)(x, dtype, zero, count, to);
 }
 
 void q_row(const QRow& row) { HWY_DYNAMIC_DISPATCH(Row)(row); }

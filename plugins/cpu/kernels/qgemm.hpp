@@ -57,6 +57,9 @@ int64_t q_packed_bytes(int64_t width, int64_t steps, int64_t panel);
 // to[j] = bytes j of the four rows, xor flip. Writes whole quads.
 void q_interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to);
 
+// to[j] = x[j] - zero. dtype: i8 or u8.
+void q_center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, float* to);
+
 // sums[i * ld + j] = Σ a(i, k)·b(k, j) over quads k. rows: at most one panel. Columns [j, j +
 // q_panels().cols) begin at quad b + j / cols * b_panel; step k is offsets[k] behind. Whole vectors
 // are read and written: up to a panel of columns beyond `cols`.
@@ -77,7 +80,8 @@ void q_tiles(const QTiles& tiles);
 // y[j] = max(s, low), of i32, else y[j] = clamp(rint(f32(s)·multiplier) + zero, low, high), of i8 or
 // u8. NaN gives `zero`.
 struct QRow {
-  const int32_t* sums;
+  const void* sums;  // i32, or with `floats` integers as f32
+  bool floats;
   int64_t count;
   int32_t add;
   const int32_t* adds;     // (optional)

@@ -259,6 +259,7 @@ void QGemm::run_piece(const Run& run, int64_t piece, char* own) const {
     for (int64_t r = 0; r < count; ++r) {
       const bool each = run.multipliers_per_column;
       q_row({.sums = sums + r * cols_,
+             .floats = false,
              .count = cols,
              .add = 0,
              .adds = adds,

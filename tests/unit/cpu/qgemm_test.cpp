@@ -181,6 +181,7 @@ TEST_SUITE("cpu/qgemm") {
     const auto row = [&](float multiplier, tenon_dtype y, int32_t low, int32_t high, int32_t zero) {
       std::vector<int8_t> to(sums.size());
       q_row({.sums = sums.data(),
+             .floats = false,
              .count = static_cast<int64_t>(sums.size()),
              .add = 0,
              .adds = nullptr,
