@@ -164,10 +164,10 @@ HWY_INLINE void row_part(D d, const QRow& r, int64_t j) {
   const auto by =
       r.multipliers != nullptr ? hn::LoadU(df, r.multipliers + j) : hn::Set(df, r.multiplier);
   auto x = hn::Round(hn::Mul(hn::ConvertTo(df, s), by));
-  x = hn::IfThenElseZero(hn::Eq(x, x), x);
+  const auto number = hn::RebindMask(d, hn::Eq(x, x));
   x = hn::Max(x, hn::Set(df, static_cast<float>(r.low - r.zero)));
   x = hn::Min(x, hn::Set(df, static_cast<float>(r.high - r.zero)));
-  const auto y = hn::Add(hn::ConvertTo(d, x), hn::Set(d, r.zero));
+  const auto y = hn::IfThenElseZero(number, hn::Add(hn::ConvertTo(d, x), hn::Set(d, r.zero)));
   if (r.y == TENON_DTYPE_I8) {
     const hn::Rebind<int8_t, D> d8;
     hn::StoreU(hn::DemoteTo(d8, y), d8, static_cast<int8_t*>(r.to) + j);

@@ -78,7 +78,7 @@ void q_tiles(const QTiles& tiles);
 
 // What follows a row of sums: s = sums[j] + add + adds[j] + factor·factors[j]; without a multiplier
 // y[j] = max(s, low), of i32, else y[j] = clamp(rint(f32(s)·multiplier) + zero, low, high), of i8 or
-// u8. NaN gives `zero`.
+// u8. NaN gives 0.
 struct QRow {
   const void* sums;  // i32, or with `floats` integers as f32
   bool floats;
