@@ -22,15 +22,9 @@ void check_float(const Value& v, std::string_view operand) {
   if (!is_float(v.type().dtype)) throw sdk::Refusal::dtype(operand, v.type().dtype);
 }
 
-// Windows of millions of taps and strides of thousands would need tables of that size: decomposed.
-constexpr int64_t kMostTaps = int64_t{1} << 22;  // times the channels
+// Strides of thousands would need tables of that size: decomposed.
 constexpr int64_t kMostPhases = 4096;
 
-void check_depth(const ConvGeometry& g) {
-  if (g.taps() > kMostTaps / std::max<int64_t>(g.c / g.groups, 1))
-    throw sdk::Refusal::shape("windows of " + std::to_string(g.taps()) + " taps in " +
-                              std::to_string(g.c / g.groups) + " channels are not supported");
-}
 void check_phases(const ConvGeometry& g) {
   if (g.phases() > kMostPhases)
     throw sdk::Refusal::shape("strides of " + std::to_string(g.phases()) +
@@ -148,7 +142,7 @@ Kernel make_conv(const sdk::op::conv& n, const Node& node) {
   const ConvGeometry g = conv_geometry(n, x.shape(), kernel_of(w), y.shape(), n.groups);
   if (is_one_product(g) && !n.residual) return whole_images(g, x.dtype, ends);
   if (y.elements() == 0) return nothing();
-  check_depth(g);
+  check_conv_depth(g);
   return sums_over_taps({g.reached()}, n.x, n.w, x.dtype, ends);
 }
 
@@ -158,7 +152,7 @@ Kernel make_conv_backward_input(const sdk::op::conv_backward_input& n, const Nod
   if (dx.elements() == 0) return nothing();
   const ConvGeometry g =
       conv_geometry(n, dx.shape(), kernel_of(n.w.type()), n.dy.type().shape(), n.groups);
-  check_depth(g), check_phases(g);
+  check_conv_depth(g), check_phases(g);
   return sums_over_taps(g.transposed(), n.dy, n.w, dx.dtype, {});
 }
 
@@ -170,7 +164,7 @@ Kernel make_conv_transpose(const sdk::op::conv_transpose& n, const Node& node) {
   if (n.bias) ends.bias = n.bias.position(), ends.bias_dtype = n.bias.type().dtype;
   const ConvGeometry g =
       conv_geometry(n, y.shape(), kernel_of(n.w.type()), n.x.type().shape(), n.groups);
-  check_depth(g), check_phases(g);
+  check_conv_depth(g), check_phases(g);
   return sums_over_taps(g.transposed(), n.x, n.w, y.dtype, ends);
 }
 
@@ -179,7 +173,7 @@ Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const N
   const sdk::Type &x = n.x.type(), &dw = node.out(0).type();
   if (dw.elements() == 0) return nothing();
   const ConvGeometry g = conv_geometry(n, x.shape(), kernel_of(dw), n.dy.type().shape(), n.groups);
-  check_depth(g);
+  check_conv_depth(g);
   const TapConv t = g.forward();
   // Few channels run one group at a time, if their copies hold all taps: some may lie far outside.
   const bool all_reached = g.reached().taps() == t.taps();

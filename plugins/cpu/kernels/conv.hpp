@@ -59,6 +59,8 @@ struct ConvGeometry {
   int64_t pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
   int64_t windows() const { return axes[0].out * axes[1].out * axes[2].out; }
 };
+// Refuses windows of millions of taps, which would need tables of that size.
+void check_conv_depth(const ConvGeometry& g);
 // x, w: the types in these roles, not of operands by these names.
 template <class Op>
 ConvGeometry conv_geometry(const Op& n, std::span<const int64_t> x, std::span<const int64_t> kernel,

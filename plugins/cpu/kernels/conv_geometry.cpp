@@ -78,6 +78,13 @@ std::vector<Part> phases_of(const ConvGeometry::Axis& a) {
 
 }  // namespace
 
+void check_conv_depth(const ConvGeometry& g) {
+  constexpr int64_t kMost = int64_t{1} << 22;  // times the channels
+  if (g.taps() > kMost / std::max<int64_t>(g.c / g.groups, 1))
+    throw sdk::Refusal::shape("windows of " + std::to_string(g.taps()) + " taps in " +
+                              std::to_string(g.c / g.groups) + " channels are not supported");
+}
+
 TapConv ConvGeometry::forward() const { return forward_sums(*this, false); }
 TapConv ConvGeometry::reached() const { return forward_sums(*this, true); }
 

@@ -27,8 +27,18 @@ class PaddedTaps {
   const std::vector<int64_t>& offsets() const { return offsets_; }
   // x: the channels of a group of an image. padded: bytes(), of the accumulation type.
   void fill(const void* x, const ConvBand& band, void* padded) const;
+  // For elements of four bytes. A channel of the layout is a quad: four of the `channels` of x, each
+  // byte xor `flip`. Bytes of channels that x does not have are arbitrary.
+  void fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
+                  const ConvBand& band, uint32_t* padded) const;
+  // x - zero as float. dtype: i8 or u8.
+  void fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero, const ConvBand& band,
+                     float* padded) const;
 
  private:
+  template <class A, class Row>
+  void fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const;
+
   // What the taps of an axis need.
   struct Axis {
     int64_t least = 0;            // tap
