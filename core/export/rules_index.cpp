@@ -28,11 +28,21 @@ Indices indices_of(Call& c, Value indices, const std::string& oob, const Ref& le
   return out;
 }
 
+Ref zeros(Call& c, DType dtype, const Ref& shape) {
+  return c.e.add("Expand", {c.e.cast(c.e.scalar(kF32, 0), dtype), shape});
+}
+
 void write_gather(Call& c) {
   const auto n = decode<op::gather>(c.node);
   Emitter& e = c.e;
   const int rank = c.rank(n.data), axis = static_cast<int>(from_front(n.axis, rank));
-  if (n.oob == "skip" && c.dim(n.data, axis) == 0) c.refuse("reads from an axis without elements");
+  if (n.oob == "skip" && c.dim(n.data, axis) == 0) {
+    std::vector<Ref> shape;
+    if (axis > 0) shape.push_back(c.lengths(n.data, 0, axis));
+    if (c.rank(n.indices) > 0) shape.push_back(c.lengths(n.indices, 0, c.rank(n.indices)));
+    if (axis + 1 < rank) shape.push_back(c.lengths(n.data, axis + 1, rank));
+    return c.out(zeros(c, c.dtype(n.data), shape.empty() ? e.ints({}) : e.concat(shape, 0)));
+  }
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
   Ref y = e.add("Gather", {data, i.at}, {attr("axis", axis)});
@@ -47,7 +57,8 @@ void write_gather_elements(Call& c) {
   const auto n = decode<op::gather_elements>(c.node);
   Emitter& e = c.e;
   const int axis = static_cast<int>(from_front(n.axis, c.rank(n.data)));
-  if (n.oob == "skip" && c.dim(n.data, axis) == 0) c.refuse("reads from an axis without elements");
+  if (n.oob == "skip" && c.dim(n.data, axis) == 0)
+    return c.out(zeros(c, c.dtype(n.data), c.lengths(n.indices, 0, c.rank(n.indices))));
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
   Ref y = e.add("GatherElements", {data, i.at}, {attr("axis", axis)});
@@ -213,7 +224,7 @@ void write_non_zero(Call& c) {
   const bool is_scalar = c.rank(n.x) == 0;  // its rows have no columns
   Ref at = e.add("NonZero", {is_scalar ? e.unsqueeze(x, {0}) : x});
   at = e.transpose(at, {1, 0});
-  if (is_scalar) at = e.slice(at, 1, 0, 0);
+  if (is_scalar) at = e.add("Gather", {at, e.ints({})}, {attr("axis", 1)});
   if (n.bound >= 0) at = e.slice(at, 0, 0, n.bound);
   c.out(0, at);
   // By counting: the reader of ONNX models in tenon takes shapes as known before the run.
