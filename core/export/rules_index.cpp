@@ -220,20 +220,25 @@ void write_dynamic_update_slice(Call& c) {
 void write_non_zero(Call& c) {
   const auto n = decode<op::non_zero>(c.node);
   Emitter& e = c.e;
-  const Ref x = c.in(n.x);
+  Ref x = c.in(n.x);
+  Ref found = x;
+  if (x.dtype != kBool)
+    found = e.add("Not", {e.add("Equal", {x, e.cast(e.scalar(kF32, 0), x.dtype)})});
+  if (n.bound >= 0) {
+    // Those beyond the bound are not looked for. A slice of the rows would say the same, but tenon
+    // cannot read it: it plans for all rows, and knows only in the run which ones are there.
+    const Ref flat = e.reshape(found, {-1});
+    const Ref number = e.add("CumSum", {e.cast(flat, kI64), e.integer(0)});
+    const Ref kept = e.add("And", {flat, e.add("LessOrEqual", {number, e.integer(n.bound)})});
+    found = x = e.add("Reshape", {kept, c.lengths(n.x, 0, c.rank(n.x))}, {attr("allowzero", 1)});
+  }
   const bool is_scalar = c.rank(n.x) == 0;  // its rows have no columns
   Ref at = e.add("NonZero", {is_scalar ? e.unsqueeze(x, {0}) : x});
   at = e.transpose(at, {1, 0});
   if (is_scalar) at = e.add("Gather", {at, e.ints({})}, {attr("axis", 1)});
-  if (n.bound >= 0) at = e.slice(at, 0, 0, n.bound);
   c.out(0, at);
   // By counting: the reader of ONNX models in tenon takes shapes as known before the run.
-  const Ref counts = x.dtype == kBool
-                         ? x
-                         : e.add("Not", {e.add("Equal", {x, e.cast(e.scalar(kF32, 0), x.dtype)})});
-  Ref count = e.add("ReduceSum", {e.cast(counts, kI64)}, {attr("keepdims", 0)});
-  if (n.bound >= 0) count = e.add("Min", {count, e.integer(n.bound)});
-  c.out(1, count);
+  c.out(1, e.add("ReduceSum", {e.cast(found, kI64)}, {attr("keepdims", 0)}));
 }
 
 constexpr ExportRule kRules[] = {
