@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon export: writes a graph or a model as an ONNX model.
-#include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/source.hpp"
@@ -14,11 +14,13 @@ int export_model(const Args& args) {
     throw UsageError(
         "expected a graph file, a model folder or an ONNX file, and the file to write");
   const std::string &from = args.words()[0], &to = args.words()[1];
+  std::error_code error;
+  if (std::filesystem::is_directory(from, error))
+    throw UsageError(from + ": expected a graph file or an ONNX file, got a folder");
   check_part(args, from);
   const Runtime& runtime = open_runtime(args);
   Store store(runtime);
-  const Graph graph = graph_from(from, args.text("--part", "eval"),
-                                 {.store = &store, .constants = constants_from(args)});
+  const Graph graph = graph_from(from, "", {.store = &store, .constants = constants_from(args)});
   if (args.has("--weights")) store.load(TENON_SPACE_WEIGHT, args.text("--weights"));
   const ExportOptions options{.outputs = args.list("--output"),
                               .symbols = bindings_from(args),
@@ -35,11 +37,10 @@ int export_model(const Args& args) {
 Command export_command() {
   return {.name = "export",
           .summary = "write a graph or a model as an ONNX model",
-          .usage = "MODEL.onnx | MODEL_DIR | GRAPH_FILE FILE.onnx [options]",
-          .options = {part_option(),
-                      {.name = "--weights",
+          .usage = "MODEL.onnx | GRAPH_FILE FILE.onnx [options]",
+          .options = {{.name = "--weights",
                        .value = "FILE",
-                       .help = "safetensors file with the weights of a graph file or model folder",
+                       .help = "safetensors file with the weights of a graph file",
                        .completes = Completes::file},
                       {.name = "--output",
                        .value = "NAME",

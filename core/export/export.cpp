@@ -176,8 +176,10 @@ void Walk::write_node(View& view, NodeId id) {
   size_t next = 0;
   for (Value v : node.operands)
     if (v) inner.refs[piece->graph.inputs()[next++].id] = call.in(v);
+  std::vector<Value> wanted = piece->results;
+  std::erase_if(wanted, [](Value v) { return !v; });
   try {
-    write_needed(inner, piece->results);
+    write_needed(inner, wanted);
   } catch (const NoForm& e) {
     throw NoForm{reason.empty() ? e.reason : cat(reason, "; ", e.reason)};
   }

@@ -28,11 +28,21 @@ Indices indices_of(Call& c, Value indices, const std::string& oob, const Ref& le
   return out;
 }
 
+Ref zeros(Call& c, DType dtype, const Ref& shape) {
+  return c.e.add("Expand", {c.e.cast(c.e.scalar(kF32, 0), dtype), shape});
+}
+
 void write_gather(Call& c) {
   const auto n = decode<op::gather>(c.node);
   Emitter& e = c.e;
   const int rank = c.rank(n.data), axis = static_cast<int>(from_front(n.axis, rank));
-  if (n.oob == "skip" && c.dim(n.data, axis) == 0) c.refuse("reads from an axis without elements");
+  if (n.oob == "skip" && c.dim(n.data, axis) == 0) {
+    std::vector<Ref> shape;
+    if (axis > 0) shape.push_back(c.lengths(n.data, 0, axis));
+    if (c.rank(n.indices) > 0) shape.push_back(c.lengths(n.indices, 0, c.rank(n.indices)));
+    if (axis + 1 < rank) shape.push_back(c.lengths(n.data, axis + 1, rank));
+    return c.out(zeros(c, c.dtype(n.data), shape.empty() ? e.ints({}) : e.concat(shape, 0)));
+  }
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
   Ref y = e.add("Gather", {data, i.at}, {attr("axis", axis)});
@@ -47,7 +57,8 @@ void write_gather_elements(Call& c) {
   const auto n = decode<op::gather_elements>(c.node);
   Emitter& e = c.e;
   const int axis = static_cast<int>(from_front(n.axis, c.rank(n.data)));
-  if (n.oob == "skip" && c.dim(n.data, axis) == 0) c.refuse("reads from an axis without elements");
+  if (n.oob == "skip" && c.dim(n.data, axis) == 0)
+    return c.out(zeros(c, c.dtype(n.data), c.lengths(n.indices, 0, c.rank(n.indices))));
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
   Ref y = e.add("GatherElements", {data, i.at}, {attr("axis", axis)});
@@ -209,20 +220,25 @@ void write_dynamic_update_slice(Call& c) {
 void write_non_zero(Call& c) {
   const auto n = decode<op::non_zero>(c.node);
   Emitter& e = c.e;
-  const Ref x = c.in(n.x);
+  Ref x = c.in(n.x);
+  Ref found = x;
+  if (x.dtype != kBool)
+    found = e.add("Not", {e.add("Equal", {x, e.cast(e.scalar(kF32, 0), x.dtype)})});
+  if (n.bound >= 0) {
+    // Those beyond the bound are not looked for. A slice of the rows would say the same, but tenon
+    // cannot read it: it plans for all rows, and knows only in the run which ones are there.
+    const Ref flat = e.reshape(found, {-1});
+    const Ref number = e.add("CumSum", {e.cast(flat, kI64), e.integer(0)});
+    const Ref kept = e.add("And", {flat, e.add("LessOrEqual", {number, e.integer(n.bound)})});
+    found = x = e.add("Reshape", {kept, c.lengths(n.x, 0, c.rank(n.x))}, {attr("allowzero", 1)});
+  }
   const bool is_scalar = c.rank(n.x) == 0;  // its rows have no columns
   Ref at = e.add("NonZero", {is_scalar ? e.unsqueeze(x, {0}) : x});
   at = e.transpose(at, {1, 0});
-  if (is_scalar) at = e.slice(at, 1, 0, 0);
-  if (n.bound >= 0) at = e.slice(at, 0, 0, n.bound);
+  if (is_scalar) at = e.add("Gather", {at, e.ints({})}, {attr("axis", 1)});
   c.out(0, at);
   // By counting: the reader of ONNX models in tenon takes shapes as known before the run.
-  const Ref counts = x.dtype == kBool
-                         ? x
-                         : e.add("Not", {e.add("Equal", {x, e.cast(e.scalar(kF32, 0), x.dtype)})});
-  Ref count = e.add("ReduceSum", {e.cast(counts, kI64)}, {attr("keepdims", 0)});
-  if (n.bound >= 0) count = e.add("Min", {count, e.integer(n.bound)});
-  c.out(1, count);
+  c.out(1, e.add("ReduceSum", {e.cast(found, kI64)}, {attr("keepdims", 0)}));
 }
 
 constexpr ExportRule kRules[] = {
