@@ -75,7 +75,7 @@ Ref Call::lengths(Value v, int first, int last) const {
   Ints known;
   for (int k = first; k < last && dim(v, k) >= 0; ++k) known.push_back(dim(v, k));
   if (known.size() == static_cast<size_t>(last - first)) return e.ints(known);
-  return e.add("Shape", {in(v)}, {attr("start", first), attr("end", last)});
+  return e.add("Shape", {in(v)}, {attribute("start", first), attribute("end", last)});
 }
 
 void Call::out(size_t k, const Ref& r) const {

@@ -265,7 +265,7 @@ struct ImportOptions {
 
 // tenon_graph_export_options.
 struct ExportOptions {
-  std::vector<std::string> outputs{};                     // empty: all, and all inputs
+  std::vector<std::string> outputs{};                      // empty: all, and all inputs
   std::vector<std::pair<std::string, int64_t>> symbols{};  // numbers for symbols: all or none
   uint32_t external_data = TENON_EXTERNAL_DATA_AUTO;
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""exported.py BUILD_DIR [--family NAME] [--failed]
+"""judges.py BUILD_DIR [--family NAME] [--failed]
 
 Shows exported models to outside judges. tenon_exported_cases writes the cases of the conformance kit as ONNX models with
 their inputs and outputs. onnx.checker must accept each model, and ONNX Runtime must give the same outputs; ops or dtypes
