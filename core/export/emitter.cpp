@@ -8,19 +8,19 @@
 
 namespace tenon::core::onnx {
 
-Attribute attr(std::string name, int64_t value) {
+Attribute attribute(std::string name, int64_t value) {
   return {.name = std::move(name), .kind = Attribute::i64, .i = value};
 }
-Attribute attr(std::string name, double value) {
+Attribute attribute(std::string name, double value) {
   return {.name = std::move(name), .kind = Attribute::f32, .f = static_cast<float>(value)};
 }
-Attribute attr(std::string name, const std::string& value) {
+Attribute attribute(std::string name, const std::string& value) {
   return {.name = std::move(name), .kind = Attribute::string, .s = value};
 }
-Attribute attr(std::string name, const Ints& value) {
+Attribute attribute(std::string name, const Ints& value) {
   return {.name = std::move(name), .kind = Attribute::ints, .is = value};
 }
-Attribute attr(std::string name, Graph value) {
+Attribute attribute(std::string name, Graph value) {
   return {.name = std::move(name),
           .kind = Attribute::graph,
           .g = std::make_shared<const Graph>(std::move(value))};
@@ -124,14 +124,14 @@ Ref Emitter::cast(const Ref& x, DType to) {
   if (x.dtype == to || !x) return x;
   if (x.dtype == TENON_DTYPE_C64 || to == TENON_DTYPE_C64)
     throw NoForm{"ONNX converts no complex numbers"};
-  return add_plain("Cast", {x}, {attr("to", int64_t{element_of_dtype(to)})}, {to})[0];
+  return add_plain("Cast", {x}, {attribute("to", int64_t{element_of_dtype(to)})}, {to})[0];
 }
 
 Ref Emitter::reshape(const Ref& x, const Ints& shape) { return add("Reshape", {x, ints(shape)}); }
 
 Ref Emitter::transpose(const Ref& x, const Ints& perm) {
   for (size_t k = 0; k < perm.size(); ++k)
-    if (perm[k] != static_cast<int64_t>(k)) return add("Transpose", {x}, {attr("perm", perm)});
+    if (perm[k] != static_cast<int64_t>(k)) return add("Transpose", {x}, {attribute("perm", perm)});
   return x;
 }
 
@@ -144,7 +144,7 @@ Ref Emitter::slice(const Ref& x, int64_t axis, int64_t start, int64_t end, int64
 }
 
 Ref Emitter::concat(const std::vector<Ref>& xs, int64_t axis) {
-  return xs.size() == 1 ? xs[0] : add("Concat", xs, {attr("axis", axis)});
+  return xs.size() == 1 ? xs[0] : add("Concat", xs, {attribute("axis", axis)});
 }
 
 Ref Emitter::range(const Ref& count) { return add("Range", {integer(0), count, integer(1)}); }

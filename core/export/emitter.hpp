@@ -29,17 +29,19 @@ struct NoForm {
 };
 
 // An attribute of an ONNX node.
-Attribute attr(std::string name, int64_t value);
-Attribute attr(std::string name, double value);
-Attribute attr(std::string name, const std::string& value);
-Attribute attr(std::string name, const Ints& value);
-Attribute attr(std::string name, core::onnx::Graph value);
-inline Attribute attr(std::string name, int value) { return attr(std::move(name), int64_t{value}); }
-inline Attribute attr(std::string name, bool value) {
-  return attr(std::move(name), int64_t{value});
+Attribute attribute(std::string name, int64_t value);
+Attribute attribute(std::string name, double value);
+Attribute attribute(std::string name, const std::string& value);
+Attribute attribute(std::string name, const Ints& value);
+Attribute attribute(std::string name, core::onnx::Graph value);
+inline Attribute attribute(std::string name, int value) {
+  return attribute(std::move(name), int64_t{value});
 }
-inline Attribute attr(std::string name, const char* value) {
-  return attr(std::move(name), std::string(value));
+inline Attribute attribute(std::string name, bool value) {
+  return attribute(std::move(name), int64_t{value});
+}
+inline Attribute attribute(std::string name, const char* value) {
+  return attribute(std::move(name), std::string(value));
 }
 
 class Emitter {

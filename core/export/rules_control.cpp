@@ -47,7 +47,7 @@ class Body {
     graph_.nodes = std::move(e_.nodes);
     e_.nodes = std::move(outside_);
     done_ = true;
-    return attr(std::move(name), std::move(graph_));
+    return attribute(std::move(name), std::move(graph_));
   }
 
  private:
@@ -170,10 +170,10 @@ void write_scan(Call& c) {
   inputs.insert(inputs.end(), carry.begin(), carry.end());
   inputs.insert(inputs.end(), xs.begin(), xs.end());
   if (!counts) {
-    attributes.push_back(attr("num_scan_inputs", static_cast<int64_t>(xs.size())));
+    attributes.push_back(attribute("num_scan_inputs", static_cast<int64_t>(xs.size())));
     if (control.reverse) {
-      attributes.push_back(attr("scan_input_directions", Ints(xs.size(), 1)));
-      if (stacked) attributes.push_back(attr("scan_output_directions", Ints(stacked, 1)));
+      attributes.push_back(attribute("scan_input_directions", Ints(xs.size(), 1)));
+      if (stacked) attributes.push_back(attribute("scan_output_directions", Ints(stacked, 1)));
     }
     return give(c, "Scan", inputs, std::move(attributes));
   }

@@ -12,9 +12,9 @@ namespace {
 template <class Op>
 std::vector<Attribute> window_attributes(const Op& n) {
   std::vector<Attribute> out;
-  if (!n.stride.empty()) out.push_back(attr("strides", n.stride));
-  if (!n.pads.empty()) out.push_back(attr("pads", n.pads));
-  if (!n.dilation.empty()) out.push_back(attr("dilations", n.dilation));
+  if (!n.stride.empty()) out.push_back(attribute("strides", n.stride));
+  if (!n.pads.empty()) out.push_back(attribute("pads", n.pads));
+  if (!n.dilation.empty()) out.push_back(attribute("dilations", n.dilation));
   return out;
 }
 
@@ -23,7 +23,7 @@ void write_conv(Call& c) {
   Emitter& e = c.e;
   const DType t = c.dtype(n.x), wide = n.bias && c.dtype(n.bias) != t ? kF32 : t;
   std::vector<Attribute> attributes = window_attributes(n);
-  attributes.push_back(attr("group", n.groups));
+  attributes.push_back(attribute("group", n.groups));
   Ref z = e.add("Conv", {e.cast(c.in(n.x), wide), e.cast(c.in(n.w), wide), c.in(n.bias)},
                 std::move(attributes));
   if (n.residual) z = e.add("Add", {z, e.cast(c.in(n.residual), wide)});
@@ -36,8 +36,9 @@ void write_conv_transpose(Call& c) {
   Emitter& e = c.e;
   const DType t = c.dtype(n.x), wide = n.bias && c.dtype(n.bias) != t ? kF32 : t;
   std::vector<Attribute> attributes = window_attributes(n);
-  attributes.push_back(attr("group", n.groups));
-  if (!n.output_padding.empty()) attributes.push_back(attr("output_padding", n.output_padding));
+  attributes.push_back(attribute("group", n.groups));
+  if (!n.output_padding.empty())
+    attributes.push_back(attribute("output_padding", n.output_padding));
   const Ref y =
       e.add("ConvTranspose", {e.cast(c.in(n.x), wide), e.cast(c.in(n.w), wide), c.in(n.bias)},
             std::move(attributes));
@@ -59,9 +60,9 @@ void write_conv_backward_input(Call& c) {
       c.refuse("ONNX's ConvTranspose pads results by less than stride and dilation");
   }
   std::vector<Attribute> attributes = window_attributes(n);
-  attributes.push_back(attr("group", n.groups));
+  attributes.push_back(attribute("group", n.groups));
   if (std::ranges::any_of(more, [](int64_t v) { return v != 0; }))
-    attributes.push_back(attr("output_padding", more));
+    attributes.push_back(attribute("output_padding", more));
   c.out(c.e.add("ConvTranspose", {c.in(n.dy), c.in(n.w)}, std::move(attributes)));
 }
 
@@ -72,14 +73,14 @@ void write_conv_backward_input(Call& c) {
 template <class Op>
 void avoid_ceil_mode(const Call& c, Op& n, bool counts_padding) {
   const size_t axes = n.kernel.size();
-  if (!n.ceil_mode || !c.is_known(n.x)) return;
-  const Ints dims = c.dims(n.x, "x");
+  if (!n.ceil_mode) return;
   Ints pads = n.pads.empty() ? Ints(2 * axes, 0) : n.pads;
   bool differs = false, fits = true;
   for (size_t k = 0; k < axes; ++k) {
     const int64_t stride = n.stride.empty() ? n.kernel[k] : n.stride[k],
                   dilation = n.dilation.empty() ? 1 : n.dilation[k];
-    const int64_t before = pads[k], d = dims[k + 2];
+    const int64_t before = pads[k], d = c.dim(n.x, static_cast<int>(k) + 2);
+    if (d < 0) return;
     int64_t& after = pads[k + axes];
     const int64_t room = d + before + after - dilation * (n.kernel[k] - 1) - 1;
     const int64_t last = (room + stride - 1) / stride * stride;  // where the last window begins
@@ -100,9 +101,9 @@ template <class Op>
 std::vector<Attribute> pool_attributes(const Call& c, Op n, bool counts_padding = false) {
   avoid_ceil_mode(c, n, counts_padding);
   std::vector<Attribute> out = window_attributes(n);
-  if (n.stride.empty()) out.push_back(attr("strides", n.kernel));
-  out.push_back(attr("kernel_shape", n.kernel));
-  if (n.ceil_mode) out.push_back(attr("ceil_mode", 1));
+  if (n.stride.empty()) out.push_back(attribute("strides", n.kernel));
+  out.push_back(attribute("kernel_shape", n.kernel));
+  if (n.ceil_mode) out.push_back(attribute("ceil_mode", 1));
   return out;
 }
 
@@ -117,7 +118,7 @@ Ref in_plane(Call& c, const Ref& at, Value x) {
   planes[1] = dims[1];
   Ref first = e.range(e.integer(dims[0] * dims[1]));
   first = e.add("Mul", {first, e.integer(plane)});
-  first = e.add("Reshape", {first, e.ints(planes)}, {attr("allowzero", 1)});
+  first = e.add("Reshape", {first, e.ints(planes)}, {attribute("allowzero", 1)});
   return e.add("Sub", {at, first});
 }
 
@@ -140,7 +141,7 @@ void give_average(Call& c, const Op& n) {
   const bool counts = n.count_include_pad || n.divisor_override > 0;
   if (n.divisor_override > 0 && n.ceil_mode) c.refuse("ONNX's AveragePool has no divisor");
   std::vector<Attribute> attributes = pool_attributes(c, n, counts);
-  if (counts) attributes.push_back(attr("count_include_pad", 1));
+  if (counts) attributes.push_back(attribute("count_include_pad", 1));
   const Ref x = c.in(n.x);
   if (n.divisor_override == 0) return c.out(e.add("AveragePool", {x}, std::move(attributes)));
   double taps = 1;

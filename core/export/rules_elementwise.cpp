@@ -27,7 +27,7 @@ bool is_unsigned(DType t) { return t == kU8 || t == kU16 || t == kU32 || t == kU
 // The sign of a result of C's fmod becomes that of b.
 Ref floor_modulo(Call& c, const Ref& a, const Ref& b) {
   Emitter& e = c.e;
-  const Ref r = e.add("Mod", {a, b}, {attr("fmod", 1)}), zero = e.scalar(a.dtype, 0);
+  const Ref r = e.add("Mod", {a, b}, {attribute("fmod", 1)}), zero = e.scalar(a.dtype, 0);
   const Ref differs = e.add("Xor", {e.add("Less", {r, zero}), e.add("Less", {b, zero})});
   const Ref exact = e.add("Equal", {r, zero});
   const Ref moves = e.add("And", {differs, e.add("Not", {exact})});
@@ -97,7 +97,7 @@ void write_binary(Call& c) {
   const Ref a = c.in(n.a), b = c.in(n.b);
   if (a.dtype == kBool && (n.kind == "max" || n.kind == "min"))
     return c.out(c.e.add(n.kind == "max" ? "Or" : "And", {a, b}));
-  if (n.kind == "fmod") return c.out(c.e.add("Mod", {a, b}, {attr("fmod", 1)}));
+  if (n.kind == "fmod") return c.out(c.e.add("Mod", {a, b}, {attribute("fmod", 1)}));
   if (n.kind == "mod")
     return c.out(is_float(a.dtype) ? floor_modulo(c, a, b) : c.e.add("Mod", {a, b}));
   if (n.kind == "atan2") return c.out(atan2_of(c, a, b));
@@ -214,17 +214,17 @@ Ref write_unary(Call& c, const std::string& kind, double given_alpha, double giv
     case UnaryKind::square:
       return e.add("Mul", {x, x});
     case UnaryKind::leaky_relu:
-      return e.add("LeakyRelu", {x}, {attr("alpha", alpha)});
+      return e.add("LeakyRelu", {x}, {attribute("alpha", alpha)});
     case UnaryKind::elu:
-      return e.add("Elu", {x}, {attr("alpha", alpha)});
+      return e.add("Elu", {x}, {attribute("alpha", alpha)});
     case UnaryKind::selu:
-      return e.add("Selu", {x}, {attr("alpha", alpha), attr("gamma", beta)});
+      return e.add("Selu", {x}, {attribute("alpha", alpha), attribute("gamma", beta)});
     case UnaryKind::hard_sigmoid:
-      return e.add("HardSigmoid", {x}, {attr("alpha", alpha), attr("beta", beta)});
+      return e.add("HardSigmoid", {x}, {attribute("alpha", alpha), attribute("beta", beta)});
     case UnaryKind::gelu:
       return e.add("Gelu", {x});
     case UnaryKind::gelu_tanh:
-      return e.add("Gelu", {x}, {attr("approximate", "tanh")});
+      return e.add("Gelu", {x}, {attribute("approximate", "tanh")});
     case UnaryKind::silu: {
       const Ref scaled = alpha == 1 ? x : e.add("Mul", {x, e.scalar(x.dtype, alpha)});
       return e.add("Mul", {x, e.add("Sigmoid", {scaled})});
@@ -265,8 +265,8 @@ void write_cast(Call& c) {
   Ref x = c.in(n.x);
   if (x.dtype == n.to) return c.out(c.e.add("Identity", {x}));
   if (sdk::is_nibble(n.to) && is_float(x.dtype)) x = limited(c.e, x, n.to);
-  std::vector<Attribute> attributes = {attr("to", int64_t{element_of_dtype(n.to)})};
-  if (sdk::is_f8(n.to) && !n.saturate) attributes.push_back(attr("saturate", 0));
+  std::vector<Attribute> attributes = {attribute("to", int64_t{element_of_dtype(n.to)})};
+  if (sdk::is_f8(n.to) && !n.saturate) attributes.push_back(attribute("saturate", 0));
   c.out(c.e.add_plain("Cast", {x}, std::move(attributes), {n.to})[0]);
 }
 

@@ -45,7 +45,7 @@ void write_gather(Call& c) {
   }
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
-  Ref y = e.add("Gather", {data, i.at}, {attr("axis", axis)});
+  Ref y = e.add("Gather", {data, i.at}, {attribute("axis", axis)});
   if (i.valid) {
     const Ref valid = e.unsqueeze(i.valid, count_up(rank - 1 - axis, c.rank(n.indices)));
     y = e.where(valid, y, e.cast(e.scalar(kF32, 0), data.dtype));
@@ -61,7 +61,7 @@ void write_gather_elements(Call& c) {
     return c.out(zeros(c, c.dtype(n.data), c.lengths(n.indices, 0, c.rank(n.indices))));
   const Indices i = indices_of(c, n.indices, n.oob, c.length(n.data, axis));
   const Ref data = c.in(n.data);
-  Ref y = e.add("GatherElements", {data, i.at}, {attr("axis", axis)});
+  Ref y = e.add("GatherElements", {data, i.at}, {attribute("axis", axis)});
   if (i.valid) y = e.where(i.valid, y, e.cast(e.scalar(kF32, 0), data.dtype));
   c.out(y);
 }
@@ -100,7 +100,7 @@ Ref write_slices(Call& c, Ref base, const Ref& length, const Ref& slice_shape, i
   const Ref data = e.transpose(t.base, perm),
             now = e.cast(e.transpose(c.in(updates), update_perm), base.dtype);
   std::vector<Attribute> attributes;
-  if (adds) attributes.push_back(attr("reduction", "add"));
+  if (adds) attributes.push_back(attribute("reduction", "add"));
   Ref y = e.add("ScatterND", {data, e.unsqueeze(t.at, {more}), now}, std::move(attributes));
   y = e.transpose(y, back);
   return t.longer ? cut(e, y, axis, length) : y;
@@ -159,7 +159,7 @@ void write_scatter_elements_add(Call& c) {
   }
   const Target target = target_of(c, base, axis, n.indices, n.oob, length, slice_shape);
   Ref y = e.add("ScatterElements", {target.base, target.at, e.cast(c.in(n.updates), wide)},
-                {attr("axis", axis), attr("reduction", "add")});
+                {attribute("axis", axis), attribute("reduction", "add")});
   if (target.longer) y = cut(e, y, axis, length);
   c.out(e.cast(y, t));
 }
@@ -184,7 +184,7 @@ void write_dynamic_slice(Call& c) {
     const auto axis = static_cast<int64_t>(k);
     const Ref at = start_of(c, starts, axis, n.oob, dims[k] - n.size[k]);
     const Ref index = e.add("Add", {e.range(e.integer(n.size[k])), at});
-    y = e.add("Gather", {y, index}, {attr("axis", axis)});
+    y = e.add("Gather", {y, index}, {attribute("axis", axis)});
     moved = true;
   }
   c.out(moved ? y : e.add("Identity", {y}));
@@ -210,7 +210,7 @@ void write_dynamic_update_slice(Call& c) {
     Ints along(static_cast<size_t>(axes), 1);
     along[i] = size[i];
     Ref index = e.add("Add", {e.range(e.integer(size[i])), at});
-    index = e.add("Reshape", {index, e.ints(along)}, {attr("allowzero", 1)});
+    index = e.add("Reshape", {index, e.ints(along)}, {attribute("allowzero", 1)});
     parts.push_back(e.unsqueeze(e.add("Expand", {index, e.ints(rows)}), {axes}));
   }
   c.out(e.add("ScatterND", {c.in(n.base), e.concat(parts, axes), c.in(n.update)}));
@@ -230,15 +230,16 @@ void write_non_zero(Call& c) {
     const Ref flat = e.reshape(found, {-1});
     const Ref number = e.add("CumSum", {e.cast(flat, kI64), e.integer(0)});
     const Ref kept = e.add("And", {flat, e.add("LessOrEqual", {number, e.integer(n.bound)})});
-    found = x = e.add("Reshape", {kept, c.lengths(n.x, 0, c.rank(n.x))}, {attr("allowzero", 1)});
+    found = x =
+        e.add("Reshape", {kept, c.lengths(n.x, 0, c.rank(n.x))}, {attribute("allowzero", 1)});
   }
   const bool is_scalar = c.rank(n.x) == 0;  // its rows have no columns
   Ref at = e.add("NonZero", {is_scalar ? e.unsqueeze(x, {0}) : x});
   at = e.transpose(at, {1, 0});
-  if (is_scalar) at = e.add("Gather", {at, e.ints({})}, {attr("axis", 1)});
+  if (is_scalar) at = e.add("Gather", {at, e.ints({})}, {attribute("axis", 1)});
   c.out(0, at);
   // By counting: the reader of ONNX models in tenon takes shapes as known before the run.
-  c.out(1, e.add("ReduceSum", {e.cast(found, kI64)}, {attr("keepdims", 0)}));
+  c.out(1, e.add("ReduceSum", {e.cast(found, kI64)}, {attribute("keepdims", 0)}));
 }
 
 constexpr ExportRule kRules[] = {

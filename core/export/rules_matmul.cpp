@@ -40,7 +40,8 @@ Ref write_product(Call& c, const Product& n) {
   Ref y;
   if (gemm) {
     y = e.add("Gemm", {a, b, bias},
-              {attr("transA", n.trans_a), attr("transB", n.trans_b), attr("alpha", n.alpha)});
+              {attribute("transA", n.trans_a), attribute("transB", n.trans_b),
+               attribute("alpha", n.alpha)});
   } else {
     // With a vector on the other side, the factors change places instead.
     const bool exchange = (n.trans_a && rank_b == 1) || (n.trans_b && rank_a == 1);

@@ -29,7 +29,8 @@ void write_layer_norm(Call& c) {
     dims.assign(all.begin() + from_front(n.axis, c.rank(n.x)), all.end());
   }
   const Ref x = c.in(n.x), gamma = parameter(c, n.gamma, x.dtype, dims, 1);
-  const std::vector<Attribute> attributes = {attr("axis", n.axis), attr("epsilon", n.eps)};
+  const std::vector<Attribute> attributes = {attribute("axis", n.axis),
+                                             attribute("epsilon", n.eps)};
   std::vector<DType> dtypes = {x.dtype};
   if (c.wants(1) || c.wants(2)) {
     if (x.dtype != kF32) c.refuse("ONNX gives no statistics of ", dtype_name(x.dtype), " in f32");
@@ -50,9 +51,9 @@ void write_group_norm(Call& c) {
   const Ref x = c.in(n.x), gamma = parameter(c, n.gamma, x.dtype, {channels}, 1),
             beta = parameter(c, n.beta, x.dtype, {channels}, 0);
   if (n.groups == channels)
-    return c.out(c.e.add("InstanceNormalization", {x, gamma, beta}, {attr("epsilon", n.eps)}));
+    return c.out(c.e.add("InstanceNormalization", {x, gamma, beta}, {attribute("epsilon", n.eps)}));
   c.out(c.e.add("GroupNormalization", {x, gamma, beta},
-                {attr("num_groups", n.groups), attr("epsilon", n.eps)}));
+                {attribute("num_groups", n.groups), attribute("epsilon", n.eps)}));
 }
 
 constexpr ExportRule kRules[] = {{"layer_norm", write_layer_norm},

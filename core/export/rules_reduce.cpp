@@ -33,30 +33,30 @@ void write_reduce(Call& c) {
   if (n.axes.empty() && n.noop_with_empty_axes) {
     // Each element alone: along an axis of length 1.
     x = e.unsqueeze(x, {0});
-    return c.out(e.add(row->op, {x, e.ints({0})}, {attr("keepdims", 0)}));
+    return c.out(e.add(row->op, {x, e.ints({0})}, {attribute("keepdims", 0)}));
   }
   // A scalar has no axis; no axes mean all of them.
   const Ref axes = n.axes.empty() ? Ref{} : e.ints(n.axes);
-  c.out(e.add(row->op, {x, axes}, {attr("keepdims", n.keepdims)}));
+  c.out(e.add(row->op, {x, axes}, {attribute("keepdims", n.keepdims)}));
 }
 
 void write_softmax(Call& c) {
   const auto n = decode<op::softmax>(c.node);
-  c.out(c.e.add(n.log ? "LogSoftmax" : "Softmax", {c.in(n.x)}, {attr("axis", n.axis)}));
+  c.out(c.e.add(n.log ? "LogSoftmax" : "Softmax", {c.in(n.x)}, {attribute("axis", n.axis)}));
 }
 
 template <class Op>
 void write_arg(Call& c) {
   const auto n = decode<Op>(c.node);
   c.out(c.e.add(std::is_same_v<Op, op::argmax> ? "ArgMax" : "ArgMin", {c.in(n.x)},
-                {attr("axis", n.axis), attr("keepdims", n.keepdims),
-                 attr("select_last_index", n.select_last)}));
+                {attribute("axis", n.axis), attribute("keepdims", n.keepdims),
+                 attribute("select_last_index", n.select_last)}));
 }
 
 void give_top(Call& c, Value x, const Ref& k, int64_t axis, bool largest, bool sorted) {
-  const std::vector<Ref> y =
-      c.e.add_all("TopK", {c.in(x), k},
-                  {attr("axis", axis), attr("largest", largest), attr("sorted", sorted)}, 2);
+  const std::vector<Ref> y = c.e.add_all(
+      "TopK", {c.in(x), k},
+      {attribute("axis", axis), attribute("largest", largest), attribute("sorted", sorted)}, 2);
   c.out(0, y[0]);
   c.out(1, y[1]);
 }
@@ -76,7 +76,7 @@ void write_cumsum(Call& c) {
   const auto n = decode<op::cumsum>(c.node);
   const Ref x = c.in(n.x);
   const Ref y = c.e.add("CumSum", {c.e.widen(x), c.e.integer(n.axis)},
-                        {attr("exclusive", n.exclusive), attr("reverse", n.reverse)});
+                        {attribute("exclusive", n.exclusive), attribute("reverse", n.reverse)});
   c.out(c.e.cast(y, x.dtype));
 }
 

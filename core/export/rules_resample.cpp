@@ -24,15 +24,15 @@ void write_resize(Call& c) {
   const auto n = decode<op::resize>(c.node);
   Emitter& e = c.e;
   const int64_t axes = c.rank(n.x) - 2;
-  std::vector<Attribute> attributes = {attr("mode", n.mode),
-                                       attr("coordinate_transformation_mode", n.coordinates),
-                                       attr("axes", count_up(axes, 2))};
-  if (n.mode == "nearest") attributes.push_back(attr("nearest_mode", n.nearest_mode));
-  if (n.mode == "cubic") attributes.push_back(attr("cubic_coeff_a", n.cubic_a));
-  if (n.exclude_outside) attributes.push_back(attr("exclude_outside", 1));
-  if (n.antialias) attributes.push_back(attr("antialias", 1));
+  std::vector<Attribute> attributes = {attribute("mode", n.mode),
+                                       attribute("coordinate_transformation_mode", n.coordinates),
+                                       attribute("axes", count_up(axes, 2))};
+  if (n.mode == "nearest") attributes.push_back(attribute("nearest_mode", n.nearest_mode));
+  if (n.mode == "cubic") attributes.push_back(attribute("cubic_coeff_a", n.cubic_a));
+  if (n.exclude_outside) attributes.push_back(attribute("exclude_outside", 1));
+  if (n.antialias) attributes.push_back(attribute("antialias", 1));
   if (n.extrapolation_value != 0)
-    attributes.push_back(attr("extrapolation_value", n.extrapolation_value));
+    attributes.push_back(attribute("extrapolation_value", n.extrapolation_value));
   const Ref roi = n.roi.empty() ? Ref{} : floats(e, n.roi, false);
   // The lengths of the result, and which pixel is next, change with the rounding of a scale.
   const Ref scales = n.scales.empty() ? Ref{} : floats(e, n.scales, true);
@@ -47,8 +47,8 @@ void write_grid_sample(Call& c) {
   if (n.mode == "cubic" && c.rank(n.x) != 4) c.refuse("ONNX's mode cubic has two spatial axes");
   const Ref x = c.in(n.x), grid = c.in(n.grid);
   c.out(c.e.add("GridSample", {x, c.e.widen(grid)},
-                {attr("mode", n.mode), attr("padding_mode", n.padding),
-                 attr("align_corners", n.align_corners)}));
+                {attribute("mode", n.mode), attribute("padding_mode", n.padding),
+                 attribute("align_corners", n.align_corners)}));
 }
 
 void write_roi_align(Call& c) {
@@ -58,10 +58,12 @@ void write_roi_align(Call& c) {
   Ref at = e.cast(c.in(n.batch_indices), kI64);
   at = e.where(e.add("Less", {at, e.integer(0)}),
                e.add("Add", {at, e.reshape(c.length(n.x, 0), {})}), at);
-  c.out(e.add("RoiAlign", {c.in(n.x), c.in(n.rois), at},
-              {attr("mode", n.mode), attr("coordinate_transformation_mode", n.coordinates),
-               attr("output_height", n.output_height), attr("output_width", n.output_width),
-               attr("sampling_ratio", n.sampling_ratio), attr("spatial_scale", n.spatial_scale)}));
+  c.out(
+      e.add("RoiAlign", {c.in(n.x), c.in(n.rois), at},
+            {attribute("mode", n.mode), attribute("coordinate_transformation_mode", n.coordinates),
+             attribute("output_height", n.output_height), attribute("output_width", n.output_width),
+             attribute("sampling_ratio", n.sampling_ratio),
+             attribute("spatial_scale", n.spatial_scale)}));
 }
 
 constexpr ExportRule kRules[] = {

@@ -41,7 +41,7 @@ void write_concat(Call& c) {
   const auto n = decode<op::concat>(c.node);
   std::vector<Ref> xs;
   for (Value v : n.xs) xs.push_back(c.in(v));
-  c.out(c.e.add("Concat", xs, {attr("axis", n.axis)}));
+  c.out(c.e.add("Concat", xs, {attribute("axis", n.axis)}));
 }
 
 void write_transpose(Call& c) {
@@ -52,7 +52,8 @@ void write_transpose(Call& c) {
     std::ranges::reverse(perm);
   }
   const Ref x = c.in(n.x);
-  c.out(perm.empty() ? c.e.add("Identity", {x}) : c.e.add("Transpose", {x}, {attr("perm", perm)}));
+  c.out(perm.empty() ? c.e.add("Identity", {x})
+                     : c.e.add("Transpose", {x}, {attribute("perm", perm)}));
 }
 
 void write_expand(Call& c) {
@@ -66,7 +67,7 @@ void write_expand(Call& c) {
 void write_reshape(Call& c) {
   const auto n = decode<op::reshape>(c.node);
   std::vector<Attribute> attributes;
-  if (n.allow_zero) attributes.push_back(attr("allowzero", 1));
+  if (n.allow_zero) attributes.push_back(attribute("allowzero", 1));
   c.out(c.e.add("Reshape", {c.in(n.x), c.e.ints(n.shape)}, std::move(attributes)));
 }
 
@@ -103,7 +104,7 @@ void write_pad(Call& c) {
       c.refuse("pads ", dtype_name(x.dtype), " with ", n.value);
     value = c.e.scalar(x.dtype, n.value);
   }
-  c.out(c.e.add("Pad", {x, c.e.ints(pads), value}, {attr("mode", n.mode)}));
+  c.out(c.e.add("Pad", {x, c.e.ints(pads), value}, {attribute("mode", n.mode)}));
 }
 
 // The elements along the axis; a long line is computed by the model.
@@ -147,7 +148,7 @@ void write_iota(Call& c) {
   if (rank > 1) {
     Ints along(static_cast<size_t>(rank), 1);
     along[axis] = n.shape[axis];
-    y = c.e.add("Reshape", {y, c.e.ints(along)}, {attr("allowzero", 1)});
+    y = c.e.add("Reshape", {y, c.e.ints(along)}, {attribute("allowzero", 1)});
     y = c.e.add("Expand", {y, c.e.ints(n.shape)});
   }
   c.out(y);

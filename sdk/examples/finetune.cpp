@@ -117,10 +117,11 @@ void set_pictures(tenon::Context& run, const Pictures& p) {
 int main() try {
   const tenon::Runtime runtime;
   std::mt19937 random(7);
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("tenon_finetune_" + std::to_string(std::random_device()()));
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+                                       ("tenon_finetune_" + std::to_string(std::random_device()()));
   std::filesystem::create_directories(folder);
-  const std::string before = (folder / "shapes.onnx").string(), after = (folder / "trained.onnx").string();
+  const std::string before = (folder / "shapes.onnx").string(),
+                    after = (folder / "trained.onnx").string();
   write_model(runtime, before, random);
 
   // The store has one set of weights; both graphs use it.
@@ -129,11 +130,13 @@ int main() try {
   tenon::Graph& g = train.graph;
   const Value loss = g.cross_entropy(train.scores, train.shapes);
   g.output("loss", loss);
-  g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW, .learning_rate = g.input("rate", {tenon::f32, {}})});
+  g.minimize(loss,
+             {.kind = TENON_OPTIMIZER_ADAMW, .learning_rate = g.input("rate", {tenon::f32, {}})});
   store.add_missing(g);
   Trained test(before, store);
-  test.graph.output("right", test.graph.mean(test.graph.cast(
-                                 test.graph.eq(test.graph.argmax(test.scores), test.shapes), tenon::f32)));
+  test.graph.output("right",
+                    test.graph.mean(test.graph.cast(
+                        test.graph.eq(test.graph.argmax(test.scores), test.shapes), tenon::f32)));
 
   const tenon::Executable step(runtime, g, store), measure(runtime, test.graph, store);
   const Pictures held_out = draw(random, kHeldOut);
@@ -155,9 +158,9 @@ int main() try {
     if (i % 50 == 0) std::printf("step %3d  loss %.3f\n", i, static_cast<double>(last));
   }
   const float learned = accuracy();
-  std::printf("loss %.3f -> %.3f\naccuracy on %d other pictures: %.3f -> %.3f\n", static_cast<double>(first),
-              static_cast<double>(last), static_cast<int>(kHeldOut), static_cast<double>(guessed),
-              static_cast<double>(learned));
+  std::printf("loss %.3f -> %.3f\naccuracy on %d other pictures: %.3f -> %.3f\n",
+              static_cast<double>(first), static_cast<double>(last), static_cast<int>(kHeldOut),
+              static_cast<double>(guessed), static_cast<double>(learned));
 
   // The trained model, as other programs read it: its own output alone.
   g.save_onnx(after, store, {.outputs = {"scores"}});
