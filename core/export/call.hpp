@@ -17,6 +17,9 @@ struct View {
   std::vector<Ref> refs{};             // by value
 };
 
+// Attributes of ONNX that are floats are f32.
+inline bool fits_f32(double v) { return static_cast<double>(static_cast<float>(v)) == v; }
+
 class Walk;  // export.cpp
 
 class Call {

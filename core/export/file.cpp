@@ -20,6 +20,8 @@ constexpr uint64_t kPage = 4096;         // tensors beside the model begin at pa
 
 void write_file(const ExportedModel& exported, const std::string& path, bool beside,
                 const ContentOf& content) {
+  if (std::filesystem::is_directory(path))
+    fail(Code::io_error, "export: '", path, "' is a folder; expected the name of a file");
   const std::vector<Emitter::Constant>& constants = exported.constants;
   uint64_t total = 0;
   for (const Emitter::Constant& c : constants) total += type_bytes(c.type);

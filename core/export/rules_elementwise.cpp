@@ -81,11 +81,15 @@ Ref shifted(Call& c, bool left, const Ref& a, const Ref& places) {
   const auto complement = [&](const Ref& x) {
     return by_complement ? e.where(negative, e.add("BitwiseNot", {x}), x) : x;
   };
-  const Ref x = e.cast(complement(a), u), by = e.cast(places, u), zero = e.scalar(u, 0);
+  const Ref x = e.cast(complement(a), u), by = e.cast(places, u);
   const Ref few = e.add("Less", {by, e.scalar(u, static_cast<double>(tenon_dtype_bits(u)))});
-  const Ref y =
-      e.add("BitShift", {x, e.where(few, by, zero)}, {attr("direction", left ? "LEFT" : "RIGHT")});
-  return complement(e.cast(e.where(few, y, zero), a.dtype));
+  // Chosen as i64: ONNX Runtime has no Where of u64.
+  const auto chosen = [&](const Ref& v) {
+    return e.cast(e.where(few, e.cast(v, kI64), e.integer(0)), u);
+  };
+  const Ref y = e.add("BitShift", {x, chosen(by)},
+                      {attribute("direction", std::string(left ? "LEFT" : "RIGHT"))});
+  return complement(e.cast(chosen(y), a.dtype));
 }
 
 void write_binary(Call& c) {
@@ -202,6 +206,9 @@ Ref write_unary(Call& c, const std::string& kind, double given_alpha, double giv
   const UnaryInfo* info = find_unary(kind);
   if (!info) c.refuse("ONNX has no op for kind ", kind);
   const double alpha = unary_alpha(*info, given_alpha), beta = unary_beta(*info, given_beta);
+  for (const double parameter : {alpha, beta})
+    if (x.dtype == kF64 && info->kind != UnaryKind::silu && !fits_f32(parameter))
+      c.refuse("parameters of ONNX's nodes are f32, ", parameter, " is not");
   if (info->kind == UnaryKind::neg && is_unsigned(x.dtype))
     return e.add("Sub", {e.scalar(x.dtype, 0), x});
   if (const std::string_view op = op_of(kUnary, kind); !op.empty()) return e.add(op, {x});
@@ -252,19 +259,40 @@ void write_unary_node(Call& c) {
   c.out(write_unary(c, n.kind, n.alpha, n.beta, c.in(n.x)));
 }
 
-// ONNX wraps floats that do not fit into 4 bits; tenon saturates.
-Ref limited(Emitter& e, const Ref& x, DType to) {
-  const bool is_signed = to == TENON_DTYPE_I4;
-  const Ref w = e.widen(x);
-  return e.add("Clip",
-               {w, e.scalar(w.dtype, is_signed ? -8 : 0), e.scalar(w.dtype, is_signed ? 7 : 15)});
+// The largest number of an integer dtype.
+Ref most_of(Emitter& e, DType t) {
+  const size_t bytes = (tenon_dtype_bits(t) + 7) / 8;
+  Bytes ones(bytes, std::byte{0xFF});
+  if (!is_unsigned(t)) ones.back() = std::byte{0x7F};  // little endian
+  return e.constant({t, {}}, std::make_shared<const Bytes>(std::move(ones)));
+}
+
+// ONNX says nothing of floats that an integer dtype does not hold; tenon saturates, and NaN is 0.
+Ref saturated(Emitter& e, const Ref& x, DType to) {
+  Ref w = e.widen(x);
+  if (w.dtype != kF64) w = e.cast(w, kF32);
+  w = e.where(e.add("IsNaN", {w}), e.scalar(w.dtype, 0), w);
+  const bool is_signed = to == TENON_DTYPE_I4 || !(is_unsigned(to) || to == TENON_DTYPE_U4);
+  const int bits = static_cast<int>(tenon_dtype_bits(to)) - is_signed;
+  const double end = std::ldexp(1.0, bits), low = is_signed ? -end : 0;
+  // Before `end`, as far as the float holds it.
+  const int digits = w.dtype == kF64 ? 53 : 24;
+  const bool exact = bits <= digits;
+  const double high = exact ? end - 1 : end - std::ldexp(1.0, bits - digits);
+  const Ref clipped = e.add("Clip", {w, e.scalar(w.dtype, low), e.scalar(w.dtype, high)});
+  const Ref y =
+      e.add_plain("Cast", {clipped}, {attribute("to", int64_t{element_of_dtype(to)})}, {to})[0];
+  if (exact) return y;
+  return e.where(e.add("Less", {w, e.scalar(w.dtype, end)}), y, most_of(e, to));
 }
 
 void write_cast(Call& c) {
   const auto n = decode<op::cast>(c.node);
-  Ref x = c.in(n.x);
+  const Ref x = c.in(n.x);
   if (x.dtype == n.to) return c.out(c.e.add("Identity", {x}));
-  if (sdk::is_nibble(n.to) && is_float(x.dtype)) x = limited(c.e, x, n.to);
+  const bool from_float = is_float(x.dtype) || sdk::is_f8(x.dtype);
+  if (from_float && (is_integer(n.to) || sdk::is_nibble(n.to)))
+    return c.out(saturated(c.e, x, n.to));
   std::vector<Attribute> attributes = {attribute("to", int64_t{element_of_dtype(n.to)})};
   if (sdk::is_f8(n.to) && !n.saturate) attributes.push_back(attribute("saturate", 0));
   c.out(c.e.add_plain("Cast", {x}, std::move(attributes), {n.to})[0]);

@@ -164,12 +164,13 @@ void write_scatter_elements_add(Call& c) {
   c.out(e.cast(y, t));
 }
 
-// start[k], and in range with oob clamp, as a scalar.
+// start[k] as a scalar: in range with oob clamp; else too large instead of negative, because Gather
+// counts negative numbers from the end.
 Ref start_of(Call& c, const Ref& starts, int64_t k, const std::string& oob, int64_t most) {
   Emitter& e = c.e;
-  Ref at = e.reshape(e.slice(starts, 0, k, k + 1), {});
-  if (oob == "clamp") at = e.add("Max", {e.add("Min", {at, e.integer(most)}), e.integer(0)});
-  return at;
+  const Ref at = e.reshape(e.slice(starts, 0, k, k + 1), {});
+  if (oob == "clamp") return e.add("Max", {e.add("Min", {at, e.integer(most)}), e.integer(0)});
+  return e.where(e.add("Less", {at, e.integer(0)}), e.integer(most + 1), at);
 }
 
 void write_dynamic_slice(Call& c) {

@@ -31,7 +31,9 @@ Ref write_product(Call& c, const Product& n) {
   DType to = n.out_dtype;
   if (to == TENON_DTYPE_NONE) to = a.dtype == b.dtype ? a.dtype : kF32;
   const bool plain = a.dtype == to && b.dtype == to && (!bias || bias.dtype == to);
-  const bool gemm = rank_a == 2 && rank_b == 2 && (n.trans_a || n.trans_b || n.alpha != 1 || bias);
+  const bool gemm = rank_a == 2 && rank_b == 2 &&
+                    (n.trans_a || n.trans_b || n.alpha != 1 || bias) &&
+                    (to != kF64 || fits_f32(n.alpha));  // its attribute is f32
   const bool scales = !gemm && n.alpha != 1;
   const DType wide = plain && !scales ? to : acc_dtype(to);
   a = e.cast(a, wide);

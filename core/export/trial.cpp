@@ -9,16 +9,18 @@
 namespace tenon::core::onnx {
 namespace {
 
-// Number `which` (0 or 1) of symbol k. Different symbols have different numbers where that fits.
+// Number `which` (0 or 1) of symbol k. Different symbols have different numbers where that fits. The
+// second number is large: strides and thresholds must not give both the same dim, which would then
+// count as a number of the model.
 struct Way {
   int64_t first, second, apart;
   int64_t number(int which, size_t k) const {
     return (which ? second : first) + apart * static_cast<int64_t>(k);
   }
 };
-constexpr Way kWays[] = {{48, 72, 48 * 4},       {5, 7, 4},   {2, 3, 2}, {64, 128, 0},
-                         {5040, 5040 * 2, 5040}, {8, 16, 0},  {2, 3, 0}, {1, 2, 0},
-                         {1, 1024, 0},           {96, 160, 0}};
+constexpr Way kWays[] = {{48, 100800, 192}, {5, 100003, 4},        {2, 50021, 2},  {48, 10080, 192},
+                         {5, 10007, 4},     {5040, 5040000, 5040}, {64, 65536, 0}, {48, 100800, 0},
+                         {1, 100003, 0},    {48, 10080, 0},        {5, 10007, 0},  {1, 4096, 0}};
 
 bool has_extents(const core::Graph& graph) {
   for (NodeId n = 0; n < graph.node_count(); ++n)
@@ -62,15 +64,25 @@ core::Graph bound(const core::Graph& graph, const std::vector<int64_t>& numbers,
 ValueInfo::Dim Trial::dim_of(Value v, int axis) const {
   const int64_t here = graph.type(v).shape[axis];
   if (!other || other->type(v).shape[axis] == here) return {.size = here};
+  if (graph[v].space == Space::input)
+    for (size_t k = 0; k < inputs.size(); ++k)
+      if (graph.inputs()[k] == v && is_symbol(inputs[k].shape[axis]))
+        return {.symbol = symbols[static_cast<size_t>(~inputs[k].shape[axis])]};
+  // Symbols of the same numbers cannot be told apart: unknown.
   const int64_t there = other->type(v).shape[axis];
-  for (size_t k = 0; k < symbols.size(); ++k)
-    if (numbers[k] == here && others[k] == there) return {.symbol = symbols[k]};
-  return {};
+  ValueInfo::Dim dim;
+  for (size_t k = 0; k < symbols.size(); ++k) {
+    if (numbers[k] != here || others[k] != there) continue;
+    if (!dim.symbol.empty()) return {};
+    dim.symbol = symbols[k];
+  }
+  return dim;
 }
 
 Trial trial_of(const core::Graph& graph) {
   Trial out;
   out.symbols = graph.symbols();
+  for (Value v : graph.inputs()) out.inputs.push_back(graph.type(v));
   const size_t count = out.symbols.size();
   const bool extents = has_extents(graph);
   if (count == 0) {

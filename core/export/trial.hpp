@@ -13,6 +13,7 @@ struct Trial {
   core::Graph graph{};
   std::optional<core::Graph> other{};        // absent: all dims are numbers
   std::vector<std::string> symbols{};        // of the given graph
+  std::vector<Type> inputs{};                // of the given graph
   std::vector<int64_t> numbers{}, others{};  // of the symbols in both
 
   // A dim as ONNX has it: a number, the name of a symbol, or unknown.

@@ -66,7 +66,7 @@ void want_positive(const Infer& i, Value scale) {
 
 // Checks axis, block and the shapes of scale and zero point beside x.
 template <class Op>
-void want_scale(const Infer& i, const Op& n, Value x) {
+void want_scale(const Infer& i, const Op& n, Value x, bool divides = true) {
   const int64_t block = block_of(n);
   i.want_float(n.scale, "scale");
   const Shape &s = i.shape(n.scale), &shape = i.shape(x);
@@ -83,7 +83,7 @@ void want_scale(const Infer& i, const Op& n, Value x) {
              "], as axis ", axis, " of ", i.type(x).text(), ", got ", i.type(n.scale).text());
     }
   }
-  want_positive(i, n.scale);
+  if (divides) want_positive(i, n.scale);
   if constexpr (requires { n.zero_point; })
     if (n.zero_point) i.want_shape(n.zero_point, "zero_point", s);
 }
@@ -211,7 +211,7 @@ void dequantize_shape(Infer& i, const op::dequantize& n) {
   if (!quantized_range(t) && t != kI32)
     i.fail(Code::dtype_mismatch, "operand q: expected i8, u8, i16, u16, i32, i4 or u4, got ",
            i.type(n.q).text());
-  want_scale(i, n, n.q);
+  want_scale(i, n, n.q, false);  // weights of nothing but zeros may have a scale of 0
   i.want_dtype(n.zero_point, "zero_point", t);
   if (n.to != TENON_DTYPE_NONE && !is_float(n.to))
     i.fail(Code::dtype_mismatch, "attribute to: expected a float, given ", dtype_name(n.to));

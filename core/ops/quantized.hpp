@@ -17,6 +17,7 @@ std::optional<QuantizedRange> quantized_range(DType dtype);
 
 // So many products of differences of 8-bit integers have a sum within i32.
 inline constexpr int64_t kMostTerms = 33025;
+inline constexpr int64_t kMostParts = 256;  // of longer sums, in a decomposition
 
 // Numbers of i8 or u8 as i8, and what was subtracted from them for that.
 struct Signed {

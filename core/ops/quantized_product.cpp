@@ -107,6 +107,16 @@ DType want_result(const Infer& i, const Op& n, int64_t columns) {
   return to;
 }
 
+Shape product_shape(const Shape& a, const Shape& b, std::string_view who) {
+  const auto batch = [](const Shape& s) {
+    return Shape(s.dims().first(static_cast<size_t>(s.rank() - 2)));
+  };
+  Shape y = broadcast(batch(a), batch(b), who);
+  y.push(a[a.rank() - 2]);
+  y.push(b[b.rank() - 1]);
+  return y;
+}
+
 void qmatmul_shape(Infer& i, const op::qmatmul& n) {
   want_bytes(i, n.a, "a");
   want_bytes(i, n.b, "b");
@@ -124,13 +134,7 @@ void qmatmul_shape(Infer& i, const op::qmatmul& n) {
   i.want_dtype(n.b_zero, "b_zero", i.dtype(n.b));
   want_numbers(i, n.b_zero, "b_zero", columns);
   const DType to = want_result(i, n, columns);
-  const auto batch = [](const Shape& s) {
-    return Shape(s.dims().first(static_cast<size_t>(s.rank() - 2)));
-  };
-  Shape y = broadcast(batch(a), batch(b), i.who());
-  y.push(a[ra - 2]);
-  y.push(columns);
-  i.out(0, {to, sized(i, y)});
+  i.out(0, {to, sized(i, product_shape(a, b, i.who()))});
 }
 
 void qconv_shape(Infer& i, const op::qconv& n) {
@@ -176,6 +180,10 @@ bool qmatmul_lower(Lower& l, const op::qmatmul& n) {
   Builder& b = l.b;
   const Shape a = b.shape(n.a), s = b.shape(n.b);
   const DType to = result_dtype(b, n);
+  const int64_t depth = a[a.rank() - 1];
+  if (const Shape y = product_shape(a, s, "qmatmul"); y.elements() == 0)
+    return l.out(0, b.zeros({to, y})), true;
+  if (depth > kMostParts * kMostTerms) return false;
   const Shape columns{s[s.rank() - 1]};
   const Value sums = integer_products(b, n.a, along(b, n.a_zero, {}), n.b,
                                       along(b, n.b_zero, columns), sum_dtype(to, a[a.rank() - 1]));
@@ -215,6 +223,8 @@ bool qconv_lower(Lower& l, const op::qconv& n) {
   const Shape x = b.shape(n.x), w = b.shape(n.w);
   const DType to = result_dtype(b, n);
   const Conv c{x[0], x[1], w[0], n.groups, axes_of(n, spatial(w), spatial(x))};
+  if (c.y().elements() == 0) return l.out(0, b.zeros({to, c.y()})), true;
+  if (c.depth() > kMostParts * kMostTerms) return false;
   const int64_t windows = windows_of(c.axes), filters = c.m / c.groups;
   // The zero point as i8, as x is.
   const Signed pixels = as_signed(b, n.x);
