@@ -22,7 +22,7 @@ OTHER = {
     "binary-pow.*": "integers to negative powers", "cast-known*": "floats beyond an integer's range",
     "unary-sign*": "NaN", "log-softmax-specials*": "infinities", "arg*-nan*": "NaN", "reduce-*-specials*": "NaN",
     "reduce-l*-noop*": "the sign of NaN", "maxpool2d-known-nan*": "NaN", "resize-known-linear-skip*": "NaN of weight 0",
-    "reduce-mean-*": "means of nothing", "reduce-a*-identity*": "reductions of nothing", "layer-norm-empty*": "rows of nothing",
+    "reduce-mean-*": "means of nothing", "layer-norm2d-no-channels*": "likewise", "reduce-a*-identity*": "reductions of nothing", "layer-norm-empty*": "rows of nothing",
     "reduce-prod-int*": "overflow", "reduce-sum-int*": "overflow", "reduce-sum_square-noop-int*": "overflow",
     "conv-transpose-dilation*": "output_padding of the stride or more", "conv-transpose-far*": "likewise",
     "*pool*-hole*": "padding of the kernel's length or more", "maxpool2d-integers*": "likewise", "pool-unsigned*": "likewise",
