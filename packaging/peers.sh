@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# peers.sh [CTEST_OPTION...]: runs the tests that compare tenon with PyTorch and Hugging Face transformers (lm.peer.*).
+# peers.sh [CTEST_OPTION...]: runs the tests that compare tenon with PyTorch and Hugging Face transformers (lm.peer.*, peers.*).
 # Installs both from PyPI into build/peers, a few GiB, and builds what the tests need in build/test. Only CPUs are used.
 # Exits with 77, and says why, if Python or PyPI lacks something.
 set -euo pipefail
@@ -42,4 +42,4 @@ restore() { cmake --preset test -UTENON_PYTHON >/dev/null; }
 trap restore EXIT
 cmake --preset test -DTENON_PYTHON="$python" >/dev/null
 cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe
-ctest --test-dir build/test --output-on-failure --no-tests=error -R '^lm\.peer\.' "$@"
+ctest --test-dir build/test --output-on-failure --no-tests=error -R '^(lm\.peer|peers)\.' "$@"

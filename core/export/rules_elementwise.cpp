@@ -58,9 +58,41 @@ Ref atan2_of(Call& c, const Ref& y, const Ref& x) {
   return e.cast(e.where(negative(a), e.add("Neg", {r}), r), given);
 }
 
+DType unsigned_of(DType t) {
+  switch (tenon_dtype_bits(t)) {
+    case 8:
+      return kU8;
+    case 16:
+      return kU16;
+    case 32:
+      return kU32;
+    default:
+      return kU64;
+  }
+}
+
+// ONNX shifts unsigned numbers by less than their bits. A negative number is shifted right as the
+// complement of its complement.
+Ref shifted(Call& c, bool left, const Ref& a, const Ref& places) {
+  Emitter& e = c.e;
+  const DType u = unsigned_of(a.dtype);
+  const bool by_complement = !left && !is_unsigned(a.dtype);
+  const Ref negative = by_complement ? e.add("Less", {a, e.scalar(a.dtype, 0)}) : Ref{};
+  const auto complement = [&](const Ref& x) {
+    return by_complement ? e.where(negative, e.add("BitwiseNot", {x}), x) : x;
+  };
+  const Ref x = e.cast(complement(a), u), by = e.cast(places, u), zero = e.scalar(u, 0);
+  const Ref few = e.add("Less", {by, e.scalar(u, static_cast<double>(tenon_dtype_bits(u)))});
+  const Ref y = e.add("BitShift", {x, e.where(few, by, zero)},
+                      {attribute("direction", left ? "LEFT" : "RIGHT")});
+  return complement(e.cast(e.where(few, y, zero), a.dtype));
+}
+
 void write_binary(Call& c) {
-  static constexpr Pair kOps[] = {{"add", "Add"}, {"sub", "Sub"}, {"mul", "Mul"}, {"div", "Div"},
-                                  {"max", "Max"}, {"min", "Min"}, {"pow", "Pow"}};
+  static constexpr Pair kOps[] = {
+      {"add", "Add"},          {"sub", "Sub"},           {"mul", "Mul"}, {"div", "Div"},
+      {"max", "Max"},          {"min", "Min"},           {"pow", "Pow"}, {"bit_and", "BitwiseAnd"},
+      {"bit_or", "BitwiseOr"}, {"bit_xor", "BitwiseXor"}};
   const auto n = decode<op::binary>(c.node);
   const Ref a = c.in(n.a), b = c.in(n.b);
   if (a.dtype == kBool && (n.kind == "max" || n.kind == "min"))
@@ -69,6 +101,8 @@ void write_binary(Call& c) {
   if (n.kind == "mod")
     return c.out(is_float(a.dtype) ? floor_modulo(c, a, b) : c.e.add("Mod", {a, b}));
   if (n.kind == "atan2") return c.out(atan2_of(c, a, b));
+  if (n.kind == "shift_left" || n.kind == "shift_right")
+    return c.out(shifted(c, n.kind == "shift_left", a, b));
   const std::string_view op = op_of(kOps, n.kind);
   if (op.empty()) c.refuse("ONNX has no op for kind ", n.kind);
   if (op == "Pow" && is_unsigned(a.dtype) && tenon_dtype_bits(a.dtype) == 64)
@@ -156,7 +190,8 @@ constexpr Pair kUnary[] = {
     {"is_inf", "IsInf"},      {"reciprocal", "Reciprocal"},
     {"sigmoid", "Sigmoid"},   {"softplus", "Softplus"},
     {"softsign", "Softsign"}, {"hard_swish", "HardSwish"},
-    {"mish", "Mish"},
+    {"mish", "Mish"},         {"asinh", "Asinh"},
+    {"acosh", "Acosh"},       {"atanh", "Atanh"},
 };
 
 }  // namespace

@@ -11,6 +11,9 @@
 namespace tenon::core {
 namespace {
 
+constexpr std::string_view kNoIntegers =
+    "quantized integers carry no gradient into functions; hint: dequantize them before the node";
+
 std::vector<Value> outputs_of(const Graph& g, const std::vector<uint32_t>& numbers) {
   std::vector<Value> out;
   for (uint32_t k : numbers) out.push_back(g.outputs()[k].value);
@@ -250,7 +253,12 @@ Graph save_trips(const Graph& graph, const Way& way, SavedTrips* saved, ValueMap
     const FunctionAttr body = bound_function(old.functions[0], input_types(graph, old));
     std::vector<bool> wants, reaches;
     for (const auto* list : {&old.carry, &old.xs, &old.captured})
-      for (Value v : *list) wants.push_back(path.depends[v.id]);
+      for (Value v : *list) {
+        wants.push_back(path.depends[v.id]);
+        if (wants.back() && !is_float(graph.type(v).dtype))
+          fail(Code::unsupported, node.op->text(node.provenance),
+               ": no gradient for an operand: ", kNoIntegers);
+      }
     for (size_t k = 0; k < body->outputs().size(); ++k)
       reaches.push_back(k < node.outputs.size() && node.outputs[k] && read[node.outputs[k].id]);
     try {
@@ -285,7 +293,10 @@ void through_branch(Grad& grad, const NodeInfo& node, const Control& control) {
       back.captured.push_back(dy);
     }
   for (uint32_t k = 0; k < control.captured.size(); ++k)
-    if (grad.wants(control.captured[k])) wrt.push_back(k);
+    if (grad.wants(control.captured[k])) {
+      if (!is_float(b.dtype(control.captured[k]))) grad.refuse("xs", kNoIntegers);
+      wrt.push_back(k);
+    }
   if (wrt.empty()) return;
   for (const FunctionAttr& f : control.functions) {
     Differentiated d = differentiate(bound_function(f, types), losses, wrt);

@@ -28,7 +28,8 @@ Path find_path(const Graph& g, NodeId end, std::span<const Value> losses,
   for (NodeId n = 0; n < end; ++n) {
     if (!std::any_of(g[n].operands.begin(), g[n].operands.end(), depends)) continue;
     for (Value v : g[n].outputs)
-      if (v && is_float(g.type(v).dtype)) path.depends[v.id] = true;
+      if (v && (is_float(g.type(v).dtype) || g[n].op->traits & kStraightThrough))
+        path.depends[v.id] = true;
   }
   auto mark = [&](Value v) {
     if (depends(v) && g[v].space == Space::node) path.nodes[g[v].node] = true;
@@ -85,9 +86,13 @@ class Walk final : public Grad {
   void give(Value operand, Value gradient) override {
     operand = recomputed_.original(operand);
     if (!gradient || !wants(operand)) return;
-    check(b.type(gradient) == b.type(operand), node_text(node_), ": its gradient rule gives ",
-          b.type(gradient).text(), " for an operand of type ", b.type(operand).text());
+    const Type given = b.type(gradient), type = b.type(operand);
+    const bool through = !is_float(type.dtype);  // see kStraightThrough
+    check(through ? is_float(given.dtype) && given.shape == type.shape : given == type,
+          node_text(node_), ": its gradient rule gives ", given.text(), " for an operand of type ",
+          type.text());
     Value& sum = gradients_[operand.id];
+    if (through && sum) gradient = b.cast(gradient, b.dtype(sum));
     sum = sum ? b.plus(sum, gradient) : gradient;
   }
   void through_functions() override {

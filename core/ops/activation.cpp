@@ -4,6 +4,7 @@
 #include "ops/activation.hpp"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace tenon::core {
@@ -116,6 +117,63 @@ Value atan_slope(Builder& b, Value x) {
   const Value a = magnitude(b, x);
   const Value r2 = squared(b, inverse(b, b.max(a, one(b, x))));
   return b.over(r2, b.plus(r2, squared(b, b.min(a, one(b, x)))));
+}
+
+// 1/√(1 + x²), likewise.
+Value asinh_slope(Builder& b, Value x) {
+  const Value a = magnitude(b, x);
+  const Value r = inverse(b, b.max(a, one(b, x)));
+  const Value q = b.min(a, one(b, x));
+  return b.times(r, b.unary("rsqrt", b.plus(squared(b, r), squared(b, q))));
+}
+
+// 1/√(x² - 1). The product of roots does not overflow.
+Value acosh_slope(Builder& b, Value x) {
+  return b.times(b.unary("rsqrt", b.minus(x, 1)), b.unary("rsqrt", b.plus(x, 1)));
+}
+
+// 1/(1 - x²), likewise.
+Value atanh_slope(Builder& b, Value x) {
+  return b.times(inverse(b, one_minus(b, x)), inverse(b, b.plus(x, 1)));
+}
+
+// Above this, x² may overflow, and asinh and acosh are ln 2x.
+double no_square_above(DType t) { return t == kF64 ? 1e150 : 1e15; }
+Value log_of_double(Builder& b, Value x) {
+  return b.plus(b.log(b.max(x, one(b, x))), std::numbers::ln2);
+}
+
+// By log1p, so that results near 0 are accurate: √(1 + x²) - 1 = x²/(√(1 + x²) + 1).
+Value area_sinh(Builder& b, Value x) {
+  const Value a = magnitude(b, x), most = b.scalar(b.dtype(x), no_square_above(b.dtype(x)));
+  const Value s = b.min(a, most), square = squared(b, s);
+  const Value root = b.unary("sqrt", b.plus(square, 1));
+  const Value small = b.unary("log1p", b.plus(s, b.over(square, b.plus(root, 1))));
+  const Value y = b.where(b.compare("gt", a, most), log_of_double(b, a), small);
+  return b.where(b.compare("eq", x, 0), x, split(b, x, b.neg(y), y));
+}
+
+Value area_cosh(Builder& b, Value x) {
+  const Value most = b.scalar(b.dtype(x), no_square_above(b.dtype(x)));
+  const Value s = b.min(b.max(x, one(b, x)), most), less = b.minus(s, 1);
+  const Value small = b.unary("log1p", b.plus(less, b.unary("sqrt", b.times(less, b.plus(s, 1)))));
+  const Value y = b.where(b.compare("gt", x, most), log_of_double(b, x), small);
+  const Value none = b.scalar(b.dtype(x), std::numeric_limits<double>::quiet_NaN());
+  return b.where(b.compare("lt", x, 1), none, y);
+}
+
+Value area_tanh(Builder& b, Value x) {
+  const Value a = magnitude(b, x);
+  const Value y = b.times(b.unary("log1p", b.over(b.times(a, 2), one_minus(b, a))), 0.5);
+  return b.where(b.compare("eq", x, 0), x, split(b, x, b.neg(y), y));
+}
+
+// Exact for powers of two, which the quotient of logarithms may miss.
+Value binary_log(Builder& b, Value x) {
+  const Value y = b.times(b.log(x), std::numbers::log2e);
+  const Value whole = b.unary("round", y);
+  const Value power = b.binary("pow", b.scalar(b.dtype(x), 2), whole);
+  return b.where(b.compare("eq", power, x), whole, y);
 }
 
 // 1/√(1 - x²)
@@ -283,6 +341,16 @@ Value activate(Builder& b, const Activation& act, Value x) {
       return b.times(x, normal_cdf(b, x));
     case gelu_tanh:
       return b.times(x, logistic(b, gelu_tanh_argument(b, x)));
+    case exp2:
+      return b.binary("pow", b.scalar(b.dtype(x), 2), x);
+    case log2:
+      return binary_log(b, x);
+    case asinh:
+      return area_sinh(b, x);
+    case acosh:
+      return area_cosh(b, x);
+    case atanh:
+      return area_tanh(b, x);
     default:
       fail(Code::internal, "unary: kind ", act.info.name, " is primitive");
   }
@@ -322,6 +390,16 @@ Value activation_slope(Builder& b, const Activation& act, bool ste, Value x) {
       return gelu_slope(b, x);
     case gelu_tanh:
       return gelu_tanh_slope(b, x);
+    case exp2:
+      return b.times(b.unary("exp2", x), std::numbers::ln2);
+    case log2:
+      return b.over(b.scalar(b.dtype(x), std::numbers::log2e), x);
+    case asinh:
+      return asinh_slope(b, x);
+    case acosh:
+      return acosh_slope(b, x);
+    case atanh:
+      return atanh_slope(b, x);
     default:
       fail(Code::internal, "activation_backward: no derivative of ", act.info.name);
   }
@@ -332,6 +410,8 @@ Value activation_slope_from_output(Builder& b, const Activation& act, Value y) {
   switch (act.info.kind) {
     case exp:
       return y;
+    case exp2:
+      return b.times(y, std::numbers::ln2);
     case sqrt:
       return b.over(b.scalar(b.dtype(y), 0.5), y);
     case rsqrt:

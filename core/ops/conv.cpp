@@ -257,6 +257,11 @@ void conv_transpose_grad(Grad& g, const op::conv_transpose& n) {
   give_bias(g, n.bias, g.dy());
   if (!g.wants(n.x) && !g.wants(n.w)) return;
   const Conv c = transposed_conv(n, b.shape(n.x), b.shape(n.w));
+  if (!any_reached(c.axes)) {
+    for (const Value v : {n.x, n.w})
+      if (g.wants(v)) g.give(v, b.zeros(b.type(v)));
+    return;
+  }
   // Its windows over the upstream gradient are the pixels of x.
   auto forward = same_windows<op::conv>(n);
   auto weight = same_windows<op::conv_backward_weight>(n);

@@ -64,6 +64,14 @@ inline int64_t windows_of(const ConvAxes& axes) {
   return windows;
 }
 
+// Whether any window reaches into x. Those of conv_transpose's forward may not: output_padding can
+// leave less than no padding behind, down to nothing.
+inline bool any_reached(const ConvAxes& axes) {
+  for (const ConvAxis& a : axes)
+    if (a.size + a.after < 1) return false;
+  return true;
+}
+
 // The number of spatial axes of an operand [N,C,spatial..].
 int want_image(const Infer& i, Value x, std::string_view operand);
 

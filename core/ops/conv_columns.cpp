@@ -250,6 +250,7 @@ Value products(Builder& b, Value x, Value w, const Conv& c) {
 }
 
 Value transposed_products(Builder& b, Value y, Value w, Conv c) {
+  if (!any_reached(c.axes)) return b.zeros({acc_dtype(b.dtype(y)), c.x()});
   const int64_t windows = windows_of(c.axes);
   Value columns = b.matmul(weight_matrix(b, w, c), by_group(b, y, c, c.m, windows), true, false, 1,
                            wide_out(b.dtype(y)));

@@ -12,10 +12,18 @@ bool is_number(DType t) { return is_float(t) || is_integer(t); }
 
 // ---- binary
 
+constexpr std::string_view kBinaryWords =
+    "add sub mul div max min pow mod fmod atan2 bit_and bit_or bit_xor shift_left shift_right";
+
+bool is_on_bits(std::string_view kind) {
+  return kind.starts_with("bit_") || kind.starts_with("shift_");
+}
+
 void binary_shape(Infer& i, const op::binary& n) {
   i.want_same_dtype(n.a, "a", n.b, "b");
   const DType t = i.dtype(n.a);
   const bool fits = n.kind == "atan2"                    ? is_float(t)
+                    : is_on_bits(n.kind)                 ? is_integer(t)
                     : n.kind == "max" || n.kind == "min" ? is_number(t) || t == kBool
                                                          : is_number(t);
   if (!fits)
@@ -100,15 +108,14 @@ bool binary_padded(Padded& p, const op::binary& n) {
   return true;
 }
 
-constexpr Record<op::binary> kBinary{
-    .shape = binary_shape,
-    .words = {{"kind", "add sub mul div max min pow mod fmod atan2"}},
-    .grad = binary_grad,
-    .batch = batch_aligned<op::binary>,
-    .padded = binary_padded,
-    .flops = no_products,
-    .bytes = each_once,
-    .traits = kElementwise};
+constexpr Record<op::binary> kBinary{.shape = binary_shape,
+                                     .words = {{"kind", kBinaryWords}},
+                                     .grad = binary_grad,
+                                     .batch = batch_aligned<op::binary>,
+                                     .padded = binary_padded,
+                                     .flops = no_products,
+                                     .bytes = each_once,
+                                     .traits = kElementwise};
 
 // ---- compare logical
 

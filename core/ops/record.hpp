@@ -30,6 +30,9 @@ inline constexpr uint32_t kGradOfDecomposition = 64;
 // The rows of its first output have an extent: its second output says how many of them count. Its
 // attribute `bound` gives the size of the axis.
 inline constexpr uint32_t kExtent = 128;
+// Its first output is an integer that carries a gradient to the operands: a float of the output's
+// shape.
+inline constexpr uint32_t kStraightThrough = 256;
 inline constexpr uint32_t kReduction = 16;  // folds axes of its only operand; may end a fused body
 
 // The view of a shape rule. All operand types are numeric. fail() names op and node.
@@ -47,6 +50,8 @@ class Infer {
     outs_[k] = type;
   }
   size_t out_count() const { return outs_.size(); }  // counts the node's list outputs
+  // The dense content of a constant; null for other values.
+  const Bytes* content(Value v) const { return graph_[v].data.get(); }
   bool wanted(size_t k) const { return k < node_.outputs.size() && node_.outputs[k]; }
 
   std::string who() const;  // "rms_norm 'layers.0.norm'"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the scan family: cumsum.
+// Records of the scan family: cumsum cumprod.
 #include "ops/check.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
@@ -7,7 +7,8 @@
 namespace tenon::core {
 namespace {
 
-void cumsum_shape(Infer& i, const op::cumsum& n) {
+template <class Op>
+void scan_shape(Infer& i, const Op& n) {
   want_number(i, n.x, "x");
   i.axis(n.axis, i.shape(n.x).rank());
   i.out(0, i.type(n.x));
@@ -24,15 +25,45 @@ bool cumsum_padded(Padded& p, const op::cumsum& n) {
   return true;
 }
 
-constexpr Record<op::cumsum> kCumsum{.shape = cumsum_shape,
+constexpr Record<op::cumsum> kCumsum{.shape = scan_shape<op::cumsum>,
                                      .grad = cumsum_grad,
                                      .batch = batch_along_axis<op::cumsum>,
                                      .padded = cumsum_padded,
                                      .flops = no_products,
                                      .bytes = each_once};
 
+// By doubling: after step s, each element is the product of itself and the 2^s - 1 elements before
+// it. Its gradient has no quotients, so zeros do not matter.
+bool cumprod_lower(Lower& l, const op::cumprod& n) {
+  Builder& b = l.b;
+  const Type type = l.type(n.x);
+  const int axis = static_cast<int>(n.axis < 0 ? n.axis + type.shape.rank() : n.axis);
+  const int64_t length = type.shape[axis];
+  const auto flipped = [&](Value v) {
+    return n.reverse && length > 1 ? b.narrow(v, axis, length - 1, length, -1) : v;
+  };
+  Value y = flipped(b.widen(n.x));
+  const auto shifted = [&](Value v, int64_t by) {
+    Shape ones = type.shape;
+    ones[axis] = by;
+    const Value one = b.expand(b.scalar(b.dtype(v), 1), ones);
+    return b.concat({one, b.narrow(v, axis, 0, length - by)}, axis);
+  };
+  if (n.exclusive && length > 0) y = shifted(y, 1);
+  for (int64_t by = 1; by < length; by *= 2) y = b.times(y, shifted(y, by));
+  l.out(0, b.cast(flipped(y), type.dtype));
+  return true;
+}
+
+constexpr Record<op::cumprod> kCumprod{.shape = scan_shape<op::cumprod>,
+                                       .lower = cumprod_lower,
+                                       .batch = batch_along_axis<op::cumprod>,
+                                       .flops = no_products,
+                                       .bytes = each_once};
+
 }  // namespace
 
 const OpRecord cumsum_def = record<op::cumsum, kCumsum>();
+const OpRecord cumprod_def = record<op::cumprod, kCumprod>();
 
 }  // namespace tenon::core

@@ -21,6 +21,7 @@
 #include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewrite/fuse_halves.hpp"
 #include "plan/rewrite/fuse_products.hpp"
+#include "plan/rewrite/fuse_quantized.hpp"
 #include "plan/rewrite/hoist.hpp"
 #include "plan/rewrite/key.hpp"
 #include "plan/rewrite/legalize.hpp"
@@ -335,6 +336,8 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
     std::vector<double> estimate(options.named);
     if (options.named > 1) estimate = spread(placed, rooms.devices(), home);
     placed = expand_grads(placed);
+    // Before constants are folded: dequantized weights would become floats.
+    if (planner.fuses()) placed = join_quantized(placed, planner.query());
     if (options.simplify) placed = simplify(placed, evaluate);
     Plan plan = compiled_plan(planner, placed, devices, options, remarks, warn);
     again = rooms.take(std::move(plan), estimate, bool(home));

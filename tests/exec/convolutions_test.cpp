@@ -158,3 +158,24 @@ TEST_CASE("convolutions: fused as without fusion") {
   }
   CHECK(joined > 100);
 }
+
+TEST_CASE("convolutions: what is added to halves is added up unrounded") {
+  // 70000 is no f16. The result of conv is 10000.
+  const Graph graph = Graph::parse(R"(graph "sum" {
+    input x: f32[1,1,1,1] input w: f32[1,1,1,1] input b: f32[1] const one: f16[1,1,1] = {1}
+    h = cast(x) {to=f16} k = cast(w) {to=f16}
+    y = conv(h, k, b) z = binary(y, one) {kind="add"} v = cast(z) {to=f32} output "v" = v
+  })",
+                                   "sum");
+  Store store(runtime());
+  for (const bool fuse : {true, false}) {
+    const Executable executable(runtime(), graph, store,
+                                {.device = "cpu:0", .allow_fallback = false, .fuse = fuse});
+    Context run(executable);
+    run.set("x", {1, 1, 1, 1}, std::vector<float>{-60000});
+    run.set("w", {1, 1, 1, 1}, std::vector<float>{1});
+    run.set("b", {1}, std::vector<float>{70000});
+    run.run();
+    CHECK(run.get<float>("v") == std::vector<float>{10000});
+  }
+}

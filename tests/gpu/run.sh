@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The cuda plugin on a machine with a GPU.
-#   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu), and the
-#                                       cases that racecheck is to see
+#   run.sh prepare BUILD_DIR [BUNDLE]   collects binaries and the libraries they need into BUNDLE (default .gpu), the cases
+#                                       that racecheck is to see, and those of ONNX, if PYTHON (python3) has the packages
+#                                       onnx and onnxruntime
 #   run.sh test [BUNDLE] [FAMILY...]    on the GPU machine: conformance (all families, or those named), short table last
 #   run.sh two [BUNDLE [FIRST SECOND]]  on a machine with two GPUs (default cuda:0 cuda:1): a store between them, copies
 #                                       checked number by number; a model that does not fit the limit of one trains on both,
@@ -18,6 +19,9 @@
 #                                       exec.derivatives, exec.buckets, exec.recurrent, exec.random_loop) on DEVICE, and the time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
+#   run.sh peers [BUNDLE] [DEVICE]      on the GPU machine: outside judges. CASES (500) random convolutions and pools beside
+#                                       PyTorch in f32, a fifth of that in bf16 and f16; ONNX's node tests and light models,
+#                                       with what became of their nodes; short table last. FIRST (1) is the seed of the first
 #   run.sh lm [BUNDLE] [DEVICE]         on the GPU machine: a small model trained twice on DEVICE (default cuda:0) and once
 #                                       on cpu, then the greedy text of both; what agrees and what does not; training
 #                                       resumed with an empty cache; what a traced step moves to and from DEVICE
@@ -47,19 +51,30 @@ prepare() {
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
     "$build"/tests/test_exec_{random_graph,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
-    tests/gpu/torch_zero_copy.py "$bundle/bin/"
+    tests/gpu/torch_zero_copy.py tests/peers/{binding,windows}.py tests/onnx/{node_tests.py,models.py,expected.txt} \
+    "$build/bin/onnx_node_case" "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
     "$bundle/lib/"
   cp sdk/examples/softcap.json tests/bench/trips_*.tng "$bundle/"
   # What a machine of another distribution may lack or have older.
-  ldd "$bundle"/bin/te* "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
+  ldd "$bundle"/bin/{te*,onnx_node_case} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-debug "$bundle"/bin/te* "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
+  strip --strip-all "$bundle"/bin/{te*,onnx_node_case}
+  strip --strip-debug "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"
+  local cases python=${PYTHON:-python3}; cases=$(mktemp -d)
+  if "$python" -c "import onnx, onnxruntime" 2>/dev/null; then
+    "$python" tests/onnx/node_tests.py "$build" --export "$cases/node"
+    "$python" tests/onnx/models.py "$build" --export "$cases/light"
+    tar -cJf "$bundle/onnx.tar.xz" -C "$cases" node light
+  else
+    echo "without the cases of ONNX: $python has no packages onnx and onnxruntime"
+  fi
+  rm -rf "$cases"
   du -sh "$bundle"
 }
 
@@ -412,6 +427,43 @@ run_peer() {
   PYTHONUNBUFFERED=1 python3 "$bundle/bin/compare_gpu.py" "$bundle/bin" --json "$logs/peer.json" "$@" | tee "$logs/peer.log"
 }
 
+# One judge to its log; the row of the table beside it.
+run_judge() {
+  local name=$1 start=$SECONDS code=0 word=ok; shift
+  local log=$logs/peers_${name// /_}
+  timeout 1200 "$@" >"$log.log" 2>&1 || code=$?
+  [ $code = 0 ] || word="BAD $code"
+  [ $code = 77 ] && word=skipped
+  printf '%-15s %-8s %-88s %8s\n' "$name" "$word" "$(tail -1 "$log.log" | cut -c1-88)" $((SECONDS - start)) >"$log.row"
+}
+
+run_peers() {
+  enter "${1:-.gpu}"
+  local device=${2:-cuda:0} cases=${CASES:-500} first=${FIRST:-1} work dtype part; work=$(mktemp -d)
+  trap 'rm -rf "$work"' RETURN
+  rm -f "$logs"/peers_*
+  for dtype in f32 bf16 f16; do
+    [ $dtype = f32 ] || cases=$((${CASES:-500} / 5))
+    run_judge "windows $dtype" python3 "$bundle/bin/windows.py" "$bundle/lib/libtenon.so" --device "$device" \
+      --dtype $dtype --count $cases --seed "$first"
+  done
+  if [ -f "$bundle/onnx.tar.xz" ]; then
+    tar -xJf "$bundle/onnx.tar.xz" -C "$work"
+    run_judge "ONNX node tests" python3 "$bundle/bin/node_tests.py" "$bundle" --cases "$work/node" --device "$device" --jobs 8 --failed
+    run_judge "ONNX models" python3 "$bundle/bin/models.py" "$bundle" --cases "$work/light" --device "$device"
+  else
+    for part in "ONNX node tests" "ONNX models"; do
+      run_judge "$part" bash -c 'echo "the bundle was prepared without the package onnx"; exit 77'
+    done
+  fi
+  grep -hE "^(FAIL|fail|refused|expected to pass)|^  .*: error" "$logs"/peers_*.log | cut -c1-300 | head -60 || true
+  for part in windows_f32 ONNX_node_tests ONNX_models; do
+    grep -vE "^(FAIL|fail|refused|expected to pass)|^  " "$logs/peers_$part.log" || true
+  done
+  echo "judge           result   last line                                                                                 seconds"
+  show_rows "$logs"/peers_{windows_{f32,bf16,f16},ONNX_{node_tests,models}}.row
+}
+
 run_lm() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} work; work=$(mktemp -d)
@@ -508,6 +560,7 @@ case "${1:-}" in
   control) shift; run_control "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
+  peers) shift; run_peers "$@" ;;
   lm) shift; run_lm "$@" ;;
   random) shift; run_random "$@" ;;
   large) shift; run_large "$@" ;;

@@ -2,12 +2,15 @@
 // node_case PLUGIN_DIR DEVICE: runs ONNX test cases. Each line of standard input has a folder, a
 // relative and an absolute tolerance, separated by tabs. The folder has the layout of ONNX's own
 // test data: model.onnx, test_data_set_0/input_<k>.pb and output_<k>.pb. For each line, prints the
-// folder, a verdict and a remark, separated by tabs:
+// folder, a verdict, a remark, and what became of the nodes, separated by tabs. The verdicts:
 //
 //   pass     the outputs agree
 //   fixed    they agree, but inputs had to be constants, because shapes depend on their content
 //   fail     an output differs, or the run failed
 //   refused  the model cannot be translated; the remark says why
+//
+// The nodes: how many are native, decomposed and on the cpu as a fallback, then the ops of the
+// latter. "3 1 1 sort". Empty if nothing ran.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,8 +32,22 @@ struct Case {
 };
 
 struct Outcome {
-  std::string word, remark{};
+  std::string word, remark{}, nodes{};
 };
+
+// What became of the nodes of a plan.
+std::string verdicts_of(const Plan& plan) {
+  size_t native = 0, decomposed = 0, fallback = 0;
+  std::string ops;
+  for (const NodeReport& r : plan.reports) {
+    native += r.verdict == NodeVerdict::native;
+    decomposed += r.verdict == NodeVerdict::decomposed;
+    if (r.verdict != NodeVerdict::fallback) continue;
+    ++fallback;
+    ops += ' ' + r.op;
+  }
+  return cat(native, " ", decomposed, " ", fallback, ops);
+}
 
 // Why two tensors differ; empty if they do not.
 std::string difference(const Type& type, const Bytes& got, const onnx::Tensor& expected,
@@ -117,9 +134,11 @@ class Runner {
         continue;
       }
       try {
-        const std::string wrong = compare(c, model, names, std::move(imported), inputs, outputs);
-        if (wrong.empty()) return {fixing ? "fixed" : "pass"};
-        return {"fail", wrong};
+        std::string nodes;
+        const std::string wrong =
+            compare(c, model, names, std::move(imported), inputs, outputs, nodes);
+        if (wrong.empty()) return {fixing ? "fixed" : "pass", "", nodes};
+        return {"fail", wrong, nodes};
       } catch (const Error& e) {
         return {"fail", e.what()};
       }
@@ -131,7 +150,7 @@ class Runner {
   std::string compare(const Case& c, const onnx::Model& model,
                       const std::vector<std::string>& names, onnx::Imported imported,
                       const std::vector<onnx::Tensor>& inputs,
-                      const std::vector<onnx::Tensor>& outputs) const {
+                      const std::vector<onnx::Tensor>& outputs, std::string& nodes) const {
     const auto store = std::make_shared<Store>();
     for (const auto& [name, tensor] : imported.weights)
       store->set(Space::weight, name, {tensor.dtype, Shape(std::span<const Dim>(tensor.dims))},
@@ -142,13 +161,16 @@ class Runner {
     const auto executable = std::make_shared<Executable>(runtime_, std::move(imported.graph), store,
                                                          std::move(options));
     Context context(executable);
+    std::map<std::string, Type, std::less<>> types;
     for (size_t k = 0; k < inputs.size() && k < names.size(); ++k) {
       const std::string& name = names[k];
       if (!executable->graph().find(Space::input, name)) continue;
-      context.set(name, {inputs[k].dtype, Shape(std::span<const Dim>(inputs[k].dims))},
-                  inputs[k].content());
+      const Type type{inputs[k].dtype, Shape(std::span<const Dim>(inputs[k].dims))};
+      types.emplace(name, type);
+      context.set(name, type, inputs[k].content());
     }
     context.run();
+    nodes = verdicts_of(executable->plan_for(executable->bind_inputs(types))->plan);
     for (size_t k = 0; k < outputs.size(); ++k) {
       const std::string& name = model.graph.outputs.at(k).name;
       const Type type = context.output_type(name);
@@ -192,6 +214,7 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
       v = {"fail", e.what()};
     }
-    std::cout << c.folder << '\t' << v.word << '\t' << flat(v.remark) << std::endl;
+    std::cout << c.folder << '\t' << v.word << '\t' << flat(v.remark) << '\t' << v.nodes
+              << std::endl;
   }
 }

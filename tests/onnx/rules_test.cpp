@@ -28,6 +28,16 @@ TEST_SUITE("onnx/rules") {
     CHECK(find_rule("", "Gelu", 19) == nullptr);
     CHECK(find_rule("other", "Relu", 21) == nullptr);
   }
+  TEST_CASE("models: an input that has a default is no input of the graph, read or not") {
+    for (const bool read : {true, false}) {
+      const Imported got =
+          import_model(one(node("Reshape", {"x", read ? "s" : "t"}, {"y"}),
+                           {kX, value("s", 7, {"2"})}, {ints("s", {2, 2}), ints("t", {4, 1})}),
+                       {});
+      REQUIRE(got.graph.inputs().size() == 1);
+      CHECK(got.graph[got.graph.inputs()[0]].name == "x");
+    }
+  }
   TEST_CASE("Slice: ends beyond the axis, negative steps, attributes of old opsets") {
     const auto slice = [](int64_t start, int64_t end, int64_t step) {
       return result(one(node("Slice", {"x", "s", "e", "a", "t"}, {"y"}), {kX},
@@ -165,6 +175,56 @@ TEST_SUITE("onnx/rules") {
     // (255 - 200)·(-128 + 3) + (0 - 200)·(127 + 3)
     CHECK(result(m, {numbers(kU8, {1, 2}, {255, 0}), numbers(kI8, {2, 1}, {-128, 127})}) ==
           std::vector<double>{55.0 * -125 - 200.0 * 130});
+  }
+  TEST_CASE("MatMulInteger: zero points of rows and of columns") {
+    const Model m =
+        model({value("a", 3, {"2", "2"}), value("b", 3, {"2", "2"})},
+              {node("MatMulInteger", {"a", "b", "za", "zb"}, {"y"})}, {"y"},
+              {constant<int8_t>("za", 3, {2}, {1, -2}), constant<int8_t>("zb", 3, {2}, {3, 4})});
+    // Rows (0,1), (5,6) by columns (2,4), (2,4).
+    CHECK(result(m, {numbers(kI8, {2, 2}, {1, 2, 3, 4}), numbers(kI8, {2, 2}, {5, 6, 7, 8})}) ==
+          std::vector<double>{4, 4, 34, 34});
+  }
+  TEST_CASE("QLinearMatMul: scales of columns, and of rows") {
+    const auto product = [](bool rows) {
+      const std::vector<int64_t> two = {2};
+      const Model m = model(
+          {value("a", 3, {"2", "1"}), value("b", 3, {"1", "2"})},
+          {node("QLinearMatMul", {"a", "as", "az", "b", "bs", "bz", "ys", "yz"}, {"y"})}, {"y"},
+          {rows ? floats("as", two, {1, 3}) : floats("as", {}, {0.5}),
+           rows ? constant<int8_t>("az", 3, two, {0, 1}) : constant<int8_t>("az", 3, {}, {0}),
+           rows ? floats("bs", {}, {0.5}) : floats("bs", two, {1, 3}),
+           rows ? constant<int8_t>("bz", 3, {}, {0}) : constant<int8_t>("bz", 3, two, {0, 1}),
+           floats("ys", {}, {1}), constant<int8_t>("yz", 3, {}, {10})});
+      return result(m, {numbers(kI8, {2, 1}, {1, 5}), numbers(kI8, {1, 2}, {3, 4})});
+    };
+    // By columns: 1·3/2, 1·3·3/2; 5·3/2, 5·3·3/2, halves to even.
+    CHECK(product(false) == std::vector<double>{12, 14, 18, 32});
+    // By rows: 1·3/2, 1·4/2; 4·3·3/2, 4·4·3/2.
+    CHECK(product(true) == std::vector<double>{12, 12, 28, 34});
+  }
+  TEST_CASE("QLinearConv: a scale and a zero point of each filter, padding at the zero point") {
+    const Model m =
+        model({value("x", 2, {"1", "1", "3"})},
+              {node("QLinearConv", {"x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"}, {"y"},
+                    {attr("pads", std::vector<int64_t>{1, 0})})},
+              {"y"},
+              {floats("xs", {}, {1}), constant<uint8_t>("xz", 2, {}, {10}),
+               constant<int8_t>("w", 3, {2, 1, 2}, {1, 2, 3, 4}), floats("ws", {2}, {0.5, 1}),
+               constant<int8_t>("wz", 3, {2}, {0, 3}), floats("ys", {}, {1}),
+               constant<uint8_t>("yz", 2, {}, {5}), constant<int32_t>("b", 6, {2}, {1, -2})});
+    // x: (0) 1 2 3. Filter 1 2: (2 5 8 + 1)/2; filter 0 1: 1 2 3 - 2.
+    CHECK(result(m, {numbers(kU8, {1, 1, 3}, {11, 12, 13})}) ==
+          std::vector<double>{7, 8, 9, 4, 5, 6});
+  }
+  TEST_CASE("QuantizeLinear, DequantizeLinear: blocks along an axis") {
+    const std::vector<Attribute> blocks = {attr("axis", 1), attr("block_size", 2)};
+    const Model m = model(
+        {value("x", 1, {"1", "3"})},
+        {node("QuantizeLinear", {"x", "s", "z"}, {"q"}, blocks),
+         node("DequantizeLinear", {"q", "s", "z"}, {"y"}, blocks)},
+        {"q", "y"}, {floats("s", {1, 2}, {2, 0.5}), constant<int8_t>("z", 3, {1, 2}, {1, -1})});
+    CHECK(result(m, {f32({1, 3}, {5, -4, 1})}) == std::vector<double>{3, -1, 1});
   }
   TEST_CASE("NonMaxSuppression: as many rows as boxes are taken") {
     // The second box overlaps the first, the third is apart, the fourth has too low a score.

@@ -57,9 +57,7 @@ Shape common_shape(Builder& b, std::initializer_list<Value> values);
 Value flat_index(Builder& b, Value indices, const Shape& dims, int64_t count);
 // A product of floats or integers, as the op matmul.
 Value matmul_any(Builder& b, Value p, Value q, bool trans_p, bool trans_q);
-// (p - zero_p)·(q - zero_q) of i8 or u8 in i32; the zero points may be absent.
-Value integer_matmul(const Call& c, Value p, Value zero_p, Value q, Value zero_q);
-// Whole numbers in a float dtype, cut to the range of an integer dtype.
-Value saturated(const Call& c, Value y, DType to);
+// p·q/y of the scales of two factors and of their product, rounded once to f32.
+Value requantizing_scale(Builder& b, Value p, Value q, Value y);
 
 }  // namespace tenon::core::onnx

@@ -41,7 +41,12 @@ void remove_unread(Graph& graph) {
     kept.push_back(std::move(n));
   }
   graph.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
-  std::erase_if(graph.initializers, [&](const Tensor& t) { return !reads.contains(t.name); });
+  // An input with a default goes with it: without the default, it would have to be given.
+  Names unread;
+  for (const Tensor& t : graph.initializers)
+    if (!reads.contains(t.name)) unread.insert(t.name);
+  std::erase_if(graph.inputs, [&](const ValueInfo& v) { return unread.contains(v.name); });
+  std::erase_if(graph.initializers, [&](const Tensor& t) { return unread.contains(t.name); });
 }
 
 class Hoist {

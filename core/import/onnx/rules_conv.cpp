@@ -81,46 +81,29 @@ void col2im(Call& c) {
 
 // ---- integers
 
-// The dtype in which sums of products of 8-bit integers over one filter are exact.
-DType exact_dtype(const Shape& w) {
-  return product(w, 1, w.rank()) * 255 * 255 < (int64_t{1} << 24) ? kF32 : kF64;
+// The convolution of inputs `x` and `w` with their zero points; what follows the sums is absent.
+op::qconv integer_conv(const Call& c, size_t x, size_t zero_x, size_t w, size_t zero_w) {
+  const Window window = conv_window(c, x, w);
+  return {.stride = window.stride,
+          .pads = window.pads(),
+          .dilation = window.dilation,
+          .groups = c.i("group", 1),
+          .x = c.value(x),
+          .w = c.value(w),
+          .x_zero = c.value_or_none(zero_x),
+          .w_zero = c.value_or_none(zero_w)};
 }
 
-// x - zero, as a float. axis: of the zero points, if there are several.
-Value centred(const Call& c, size_t x, size_t zero, DType t, int axis) {
-  Builder& b = c.b;
-  const Value v = b.cast(c.value(x), t);
-  if (!c.has(zero)) return v;
-  Value z = b.cast(c.value(zero), t);
-  Shape along;
-  for (int k = 0; k < b.shape(v).rank(); ++k) along.push(k == axis ? b.shape(z).elements() : 1);
-  return b.minus(v, b.shape(z).elements() == 1 ? b.reshape(z, {}) : b.reshape(z, along));
-}
-
-void conv_integer(Call& c) {
-  const DType t = exact_dtype(c.shape(1));
-  const Window w = conv_window(c, 0, 1);
-  const Value y = convolved(c, centred(c, 0, 2, t, 1), centred(c, 1, 3, t, 0), {}, w);
-  c.out(c.b.cast(y, kI32));
-}
+void conv_integer(Call& c) { c.out(c.b.add(integer_conv(c, 0, 2, 1, 3))); }
 
 void qlinear_conv(Call& c) {
   Builder& b = c.b;
-  const DType t = exact_dtype(c.shape(3));
-  const Window w = conv_window(c, 0, 3);
-  Value acc = b.cast(convolved(c, centred(c, 0, 2, t, 1), centred(c, 3, 5, t, 0), {}, w), kI32);
-  const int rank = b.shape(acc).rank();
-  const auto along = [&](Value v) {
-    if (b.shape(v).elements() == 1) return b.reshape(v, {});
-    Shape s;
-    for (int k = 0; k < rank; ++k) s.push(k == 1 ? b.shape(v).elements() : 1);
-    return b.reshape(v, s);
-  };
-  if (c.has(8)) acc = b.plus(acc, along(c.value(8)));
-  const auto scale = [&](size_t k) { return along(b.cast(c.value(k), kF32)); };
-  const Value y = b.times(b.cast(acc, kF32), b.over(b.times(scale(1), scale(4)), scale(6)));
-  c.out(saturated(c, b.plus(b.unary("round", y), b.cast(b.reshape(c.value(7), {}), kF32)),
-                  c.dtype(7)));
+  op::qconv n = integer_conv(c, 0, 2, 3, 5);
+  n.to = c.dtype(7);
+  n.bias = c.value_or_none(8);
+  n.y_zero = c.value(7);
+  n.multiplier = requantizing_scale(b, c.value(1), c.value(4), c.value(6));
+  c.out(b.add(n));
 }
 
 // A depthwise convolution along the last axis that sees the past alone.

@@ -88,42 +88,6 @@ void pow(Call& c) {
 
 void reciprocal(Call& c) { unary<"reciprocal">(c); }
 
-// asinh, acosh, atanh: by log1p, so that results near 0 are accurate, and by the logarithm alone
-// where a square would overflow.
-constexpr double kLn2 = 0.6931471805599453;
-double no_square_above(DType t) { return t == kF64 ? 1e150 : 1e15; }
-
-void asinh(Call& c) {
-  Builder& b = c.b;
-  const Value x = c.value(0), w = b.widen(x), a = b.unary("abs", w);
-  const double most = no_square_above(b.dtype(w));
-  const Value s = b.min(a, b.scalar(b.dtype(w), most)), square = b.times(s, s);
-  const Value small = b.unary(
-      "log1p", b.plus(s, b.over(square, b.plus(b.unary("sqrt", b.plus(square, 1.0)), 1.0))));
-  const Value large = b.plus(b.log(b.max(a, b.scalar(b.dtype(w), 1.0))), kLn2);
-  const Value y = b.where(b.compare("gt", a, most), large, small);
-  c.out(b.cast(b.where(b.compare("lt", w, 0.0), b.neg(y), y), b.dtype(x)));
-}
-
-void acosh(Call& c) {
-  Builder& b = c.b;
-  const Value x = c.value(0), w = b.widen(x);
-  const double most = no_square_above(b.dtype(w));
-  const Value s = b.min(w, b.scalar(b.dtype(w), most)), less = b.minus(s, 1.0);
-  const Value small =
-      b.unary("log1p", b.plus(less, b.unary("sqrt", b.times(less, b.plus(s, 1.0)))));
-  const Value large = b.plus(b.log(b.max(w, b.scalar(b.dtype(w), 1.0))), kLn2);
-  c.out(b.cast(b.where(b.compare("gt", w, most), large, small), b.dtype(x)));
-}
-
-void atanh(Call& c) {
-  Builder& b = c.b;
-  const Value x = c.value(0), w = b.widen(x), a = b.unary("abs", w);
-  const Value one = b.scalar(b.dtype(w), 1.0);
-  const Value y = b.times(b.unary("log1p", b.over(b.times(a, 2.0), b.minus(one, a))), 0.5);
-  c.out(b.cast(b.where(b.compare("lt", w, 0.0), b.neg(y), y), b.dtype(x)));
-}
-
 void is_inf(Call& c) {
   Builder& b = c.b;
   const Value x = b.widen(c.value(0));
@@ -134,68 +98,23 @@ void is_inf(Call& c) {
   c.out(b.logical("and", infinite, b.compare(positive ? "gt" : "lt", x, 0.0)));
 }
 
-// A value with a last axis of bits, each 0 or 1, in the unsigned dtype of its width.
-DType unsigned_of(DType t) {
-  switch (tenon_dtype_bits(t)) {
-    case 8:
-      return kU8;
-    case 16:
-      return kU16;
-    case 32:
-      return kU32;
-    default:
-      return kU64;
-  }
-}
-Value powers_of_two(Builder& b, DType t) {
-  const auto bits = static_cast<int64_t>(tenon_dtype_bits(t));
-  Ints powers;
-  for (int64_t k = 0; k < bits; ++k) powers.push_back(static_cast<int64_t>(uint64_t{1} << k));
-  return b.ints(t, powers);
-}
-Value bits_of(Builder& b, Value x, DType t) {
-  const Value u = b.cast(x, t);
-  return b.binary("fmod", b.over(b.unsqueeze(u, b.shape(u).rank()), powers_of_two(b, t)),
-                  b.scalar_int(t, 2));
-}
-
-// kind: the op that does on bits what is asked for.
 template <Kind kind>
 void bitwise(Call& c) {
-  Builder& b = c.b;
-  const DType t = c.dtype(0);
-  if (!is_integer(t)) c.wrong("expected integers, got ", c.type(0).text());
-  const DType u = unsigned_of(t);
-  const Value p = bits_of(b, c.value(0), u), q = bits_of(b, c.value(1), u);
-  Value bits = b.binary(std::string_view(kind), p, q);
-  if (std::string_view(kind) == "add") bits = b.binary("fmod", bits, b.scalar_int(u, 2));
-  const int last = b.shape(bits).rank() - 1;
-  c.out(b.cast(b.sum(b.times(bits, powers_of_two(b, u)), {last}, false), t));
+  if (!is_integer(c.dtype(0))) c.wrong("expected integers, got ", c.type(0).text());
+  binary<kind>(c);
 }
 
 void bitwise_not(Call& c) {
   if (!is_integer(c.dtype(0))) c.wrong("expected integers, got ", c.type(0).text());
-  c.out(c.b.minus(c.b.scalar_int(c.dtype(0), -1), c.value(0)));
+  c.out(c.b.binary("bit_xor", c.value(0), c.b.scalar_int(c.dtype(0), -1)));
 }
 
 void bit_shift(Call& c) {
-  Builder& b = c.b;
-  const DType t = c.dtype(0);
   const std::string direction = c.s("direction", "");
   if (direction != "LEFT" && direction != "RIGHT")
     c.wrong("attribute direction: expected LEFT or RIGHT, got '", direction, "'");
-  const Value x = c.value(0), n = c.value(1), zero = b.scalar_int(t, 0);
-  Value in = b.compare("lt", n, b.scalar_int(t, tenon_dtype_bits(t)));
-  const bool is_signed = t == kI8 || t == kI16 || t == kI32 || t == kI64;
-  if (is_signed) in = b.logical("and", in, b.compare("ge", n, zero));
-  const Value factor = b.binary("pow", b.scalar_int(t, 2), b.where(in, n, zero));
-  if (direction == "LEFT") return c.out(b.where(in, b.times(x, factor), zero));
-  if (!is_signed) return c.out(b.where(in, b.over(x, factor), zero));
-  // The sign is shifted in. 2 to the highest bit is negative: only the sign is left then.
-  const Value sign = b.where(b.compare("lt", x, zero), b.scalar_int(t, -1), zero);
-  const Value quotient = b.over(b.minus(x, b.binary("mod", x, factor)), factor);
-  in = b.logical("and", in, b.compare("gt", factor, zero));
-  c.out(b.where(in, quotient, sign));
+  if (!is_integer(c.dtype(0))) c.wrong("expected integers, got ", c.type(0).text());
+  direction == "LEFT" ? binary<"shift_left">(c) : binary<"shift_right">(c);
 }
 
 constexpr Rule kRules[] = {
@@ -227,15 +146,15 @@ constexpr Rule kRules[] = {
     {"Atan", 7, unary<"atan">},
     {"Sinh", 9, unary<"sinh">},
     {"Cosh", 9, unary<"cosh">},
-    {"Asinh", 9, asinh},
-    {"Acosh", 9, acosh},
-    {"Atanh", 9, atanh},
+    {"Asinh", 9, unary<"asinh">},
+    {"Acosh", 9, unary<"acosh">},
+    {"Atanh", 9, unary<"atanh">},
     {"Erf", 9, unary<"erf">},
     {"IsNaN", 9, unary<"is_nan">},
     {"IsInf", 10, is_inf},
-    {"BitwiseAnd", 18, bitwise<"mul">},
-    {"BitwiseOr", 18, bitwise<"max">},
-    {"BitwiseXor", 18, bitwise<"add">},
+    {"BitwiseAnd", 18, bitwise<"bit_and">},
+    {"BitwiseOr", 18, bitwise<"bit_or">},
+    {"BitwiseXor", 18, bitwise<"bit_xor">},
     {"BitwiseNot", 18, bitwise_not},
     {"BitShift", 11, bit_shift},
 };

@@ -29,30 +29,13 @@ void topk(Call& c) {
   c.out(1, y[1]);
 }
 
-void cumsum(Call& c) {
+template <class Op>
+void running(Call& c) {
   const int axis = c.axis(c.integer(1, "axis"), c.rank(0));
-  c.out(c.b.add(op::cumsum{.axis = axis,
-                           .exclusive = c.flag("exclusive", false),
-                           .reverse = c.flag("reverse", false),
-                           .x = c.value(0)}));
-}
-
-// By doubling: after step s, each element is the product of itself and the s elements before it.
-void cumprod(Call& c) {
-  Builder& b = c.b;
-  const int axis = c.axis(c.integer(1, "axis"), c.rank(0));
-  const bool reverse = c.flag("reverse", false), exclusive = c.flag("exclusive", false);
-  Value y = reverse ? flip(b, c.value(0), axis) : c.value(0);
-  const Shape s = b.shape(y);
-  const auto shifted = [&](Value x, int64_t by) {
-    Shape ones = s;
-    ones[axis] = by;
-    const Value one = b.expand(b.scalar(b.dtype(x), 1), ones);
-    return b.concat({one, b.narrow(x, axis, 0, s[axis] - by)}, axis);
-  };
-  if (exclusive && s[axis] > 0) y = shifted(y, 1);
-  for (int64_t by = 1; by < s[axis]; by *= 2) y = b.times(y, shifted(y, by));
-  c.out_item(0, Item{.value = reverse ? flip(b, y, axis) : y});
+  c.out(c.b.add(Op{.axis = axis,
+                   .exclusive = c.flag("exclusive", false),
+                   .reverse = c.flag("reverse", false),
+                   .x = c.value(0)}));
 }
 
 // The distinct elements, or slices along an axis, of a tensor whose content is known.
@@ -106,8 +89,12 @@ void unique(Call& c) {
 }
 
 constexpr Rule kRules[] = {
-    {"ArgMax", 1, arg<op::argmax>}, {"ArgMin", 1, arg<op::argmin>}, {"TopK", 1, topk},
-    {"CumSum", 11, cumsum},         {"CumProd", 26, cumprod},       {"Unique", 11, unique},
+    {"ArgMax", 1, arg<op::argmax>},
+    {"ArgMin", 1, arg<op::argmin>},
+    {"TopK", 1, topk},
+    {"CumSum", 11, running<op::cumsum>},
+    {"CumProd", 26, running<op::cumprod>},
+    {"Unique", 11, unique},
 };
 
 }  // namespace

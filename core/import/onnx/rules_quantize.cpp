@@ -1,54 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules: quantized tensors. Integer products are exact.
-#include <limits>
-
 #include "import/onnx/helpers.hpp"
+#include "ops/quantized.hpp"
 
 namespace tenon::core::onnx {
 namespace {
 
-struct Limits {
-  double low, high;
-};
-Limits limits_of(const Call& c, DType t) {
-  switch (t) {
-    case TENON_DTYPE_I8:
-      return {-128, 127};
-    case TENON_DTYPE_U8:
-      return {0, 255};
-    case TENON_DTYPE_I16:
-      return {-32768, 32767};
-    case TENON_DTYPE_U16:
-      return {0, 65535};
-    case TENON_DTYPE_I4:
-      return {-8, 7};
-    case TENON_DTYPE_U4:
-      return {0, 15};
-    default:
-      c.refuse("quantization to ", dtype_name(t));
-  }
-}
 bool is_f8(DType t) { return t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2; }
+bool is_one(const Shape& s) { return s.elements() == 1 && s.rank() <= 1; }
 
-// Scale or zero point as it broadcasts against x: one number, one for each entry of the axis, or one
-// for each block of entries.
+// Scale as it broadcasts against x: one number, one for each entry of the axis, or one for each
+// block of entries.
 Value spread(const Call& c, Value v, const Shape& x, int64_t axis, int64_t block) {
   Builder& b = c.b;
   const Shape s = b.shape(v);
-  if (s.elements() == 1 && s.rank() <= 1) return b.reshape(v, {});
+  if (is_one(s)) return b.reshape(v, {});
+  const int a = c.axis(axis, x.rank());
   if (block > 0) {
-    const int a = c.axis(axis, x.rank());
     if (s.rank() != x.rank() || s[a] * block < x[a])
       c.wrong("scale ", s.text(), " with blocks of ", block, " does not fit ", x.text());
-    Shape apart, repeated, joined = s;
-    for (int k = 0; k < s.rank(); ++k) {
-      apart.push(s[k]), repeated.push(s[k]);
-      if (k == a) apart.push(1), repeated.push(block);
-    }
-    joined[a] = s[a] * block;
-    return b.narrow(b.reshape(b.expand(b.reshape(v, apart), repeated), joined), a, 0, x[a]);
+    const Value numbers = b.binary("div", b.iota({x[a]}, 0, kI64), b.scalar_int(kI64, block));
+    return b.add(op::gather{.axis = a, .data = v, .indices = numbers});
   }
-  const int a = c.axis(axis, x.rank());
   if (s.rank() != 1 || s[0] != x[a])
     c.wrong("scale ", s.text(), " does not fit axis ", a, " of ", x.text());
   Shape along;
@@ -56,56 +29,55 @@ Value spread(const Call& c, Value v, const Shape& x, int64_t axis, int64_t block
   return b.reshape(v, along);
 }
 
-}  // namespace
-
-Value saturated(const Call& c, Value y, DType to) {
-  Builder& b = c.b;
-  const Limits l = limits_of(c, to);
-  const DType t = b.dtype(y);
-  return b.cast(b.min(b.max(y, b.scalar(t, l.low)), b.scalar(t, l.high)), to);
-}
-
-namespace {
-
-Value quantized(const Call& c, Value x, Value scale, Value zero, DType to) {
-  Builder& b = c.b;
-  if (is_f8(to))
-    return b.add(op::cast{.to = to, .saturate = c.flag("saturate", true), .x = b.over(x, scale)});
-  Value y = b.unary("round", b.over(x, scale));
-  if (zero) y = b.plus(y, b.cast(zero, b.dtype(y)));
-  return saturated(c, y, to);
+// Axis, blocks, scale and zero point of the ops quantize and dequantize.
+template <class Op>
+Op scaled(const Call& c) {
+  Op n{};
+  n.axis = c.i("axis", 1), n.block = c.i("block_size", 0);
+  n.scale = c.value(1), n.zero_point = c.value_or_none(2);
+  if (is_one(c.shape(1))) n.block = 0;
+  if (n.zero_point && is_one(c.shape(1)) && is_one(c.shape(2)))
+    n.zero_point = c.b.reshape(n.zero_point, c.shape(1));
+  return n;
 }
 
 void quantize(Call& c) {
   Builder& b = c.b;
-  const Shape s = c.shape(0);
-  const int64_t axis = c.i("axis", 1), block = c.i("block_size", 0);
   DType to = c.has(2) ? c.dtype(2) : DType{kU8};
   if (c.i("output_dtype", 0)) to = c.dtype_attr("output_dtype", 0);
   // The quotient has the dtype of `precision`, else that of the scale; halves divide in f32.
   const DType t = c.i("precision", 0) ? c.dtype_attr("precision", 1) : c.dtype(1);
   const DType wide = acc_dtype(is_float(t) ? t : DType{kF32});
-  const Value scale = spread(c, b.cast(c.value(1), wide), s, axis, block);
-  const Value zero =
-      c.has(2) && !is_f8(to) ? spread(c, b.cast(c.value(2), wide), s, axis, block) : Value{};
-  c.out(quantized(c, b.cast(c.value(0), wide), scale, zero, to));
+  if (is_f8(to)) {
+    const Value scale =
+        spread(c, b.cast(c.value(1), wide), c.shape(0), c.i("axis", 1), c.i("block_size", 0));
+    const Value y = b.over(b.cast(c.value(0), wide), scale);
+    return c.out(b.add(op::cast{.to = to, .saturate = c.flag("saturate", true), .x = y}));
+  }
+  if (!quantized_range(to)) c.refuse("quantization to ", dtype_name(to));
+  auto n = scaled<op::quantize>(c);
+  n.to = to;
+  n.x = is_float(c.dtype(0)) ? c.value(0) : b.cast(c.value(0), wide);
+  if (wide == kF64 || !is_float(c.dtype(1))) n.scale = b.cast(n.scale, wide);
+  c.out(b.add(n));
 }
 
 void dequantize(Call& c) {
   Builder& b = c.b;
-  const Shape s = c.shape(0);
-  const int64_t axis = c.i("axis", 1), block = c.i("block_size", 0);
   const DType to = c.i("output_dtype", 0) ? c.dtype_attr("output_dtype", 1) : c.dtype(1);
-  const DType wide = acc_dtype(to);
-  const Value scale = spread(c, b.cast(c.value(1), wide), s, axis, block);
-  Value x = c.value(0);
-  if (c.dtype(0) == kI32 && c.has(2)) {
-    x = b.cast(b.minus(x, spread(c, c.value(2), s, axis, block)), wide);
-  } else {
-    x = b.cast(x, wide);
-    if (c.has(2)) x = b.minus(x, spread(c, b.cast(c.value(2), wide), s, axis, block));
+  if (is_f8(c.dtype(0))) {
+    const DType wide = acc_dtype(to);
+    const int64_t axis = c.i("axis", 1), block = c.i("block_size", 0);
+    const auto wide_along = [&](size_t k) {
+      return spread(c, b.cast(c.value(k), wide), c.shape(0), axis, block);
+    };
+    Value x = b.cast(c.value(0), wide);
+    if (c.has(2)) x = b.minus(x, wide_along(2));
+    return c.out(b.cast(b.times(x, wide_along(1)), to));
   }
-  c.out(b.cast(b.times(x, scale), to));
+  auto n = scaled<op::dequantize>(c);
+  n.to = to, n.q = c.value(0);
+  c.out(b.add(n));
 }
 
 void dynamic_quantize(Call& c) {
@@ -116,85 +88,60 @@ void dynamic_quantize(Call& c) {
   const Value low = b.min(all.empty() ? x : b.reduce("min", x, all, false), zero);
   const Value scale = b.over(b.minus(high, low), 255.0);
   const Value origin = b.over(b.neg(low), scale);
-  const Value point = b.unary("round", b.min(b.max(origin, zero), b.scalar(kF32, 255)));
-  c.out(0, saturated(c, b.plus(b.unary("round", b.over(x, scale)), point), kU8));
+  const Value point =
+      b.cast(b.unary("round", b.min(b.max(origin, zero), b.scalar(kF32, 255))), kU8);
+  c.out(0, b.add(op::quantize{.to = kU8, .x = x, .scale = scale, .zero_point = point}));
   c.out(1, scale);
-  c.out(2, b.cast(point, kU8));
+  c.out(2, point);
 }
 
 // ---- products of 8-bit integers
 
-// An operand as i8, and what was subtracted from it for that.
-struct Narrow {
-  Value value;
-  int64_t shift;
-};
-Narrow as_i8(Builder& b, Value x) {
-  if (b.dtype(x) == kI8) return {x, 0};
-  return {b.cast(b.minus(b.cast(x, kI16), b.scalar_int(kI16, 128)), kI8), 128};
+// One number as a scalar; several of rank 1 along the rows or the columns of a matrix.
+Value along_matrix(Builder& b, Value v, bool rows) {
+  const Shape s = b.shape(v);
+  if (s.rank() > 1) return v;
+  const int64_t count = s.elements();
+  return count == 1 ? b.reshape(v, {}) : b.reshape(v, rows ? Shape{count, 1} : Shape{count});
 }
 
-}  // namespace
-
-// (p - zero_p)·(q - zero_q) in i32. Both zero points may be absent. With P = p - s and Q = q - t in
-// i8, and the zero points u = zero_p - s and v = zero_q - t, this is
-// P·Q - u·Σ_k Q - v·Σ_k P + K·u·v.
-Value integer_matmul(const Call& c, Value p, Value zero_p, Value q, Value zero_q) {
+// The product of inputs `p` and `q` with their zero points; with a multiplier, and then a zero point
+// of the result, in its dtype, else in i32. Numbers for single rows are not those of the op qmatmul.
+Value integer_product(const Call& c, size_t p, size_t zero_p, size_t q, size_t zero_q,
+                      Value multiplier, Value zero) {
   Builder& b = c.b;
-  for (Value x : {p, q})
-    if (b.dtype(x) != kI8 && b.dtype(x) != kU8)
-      c.wrong("expected i8 or u8 operands, got ", b.type(x).text());
-  if (b.shape(p).rank() < 2 || b.shape(q).rank() < 2) c.refuse("integer products of vectors");
-  const int last_p = b.shape(p).rank() - 1, rows_q = b.shape(q).rank() - 2;
-  const int64_t inner = b.shape(p)[last_p];
-  const Narrow np = as_i8(b, p), nq = as_i8(b, q);
-  // One number for each row of p, or column of q.
-  const auto point = [&](Value zero, int64_t shift, bool rows) {
-    if (!zero && shift == 0) return Value{};
-    Value z = zero ? b.cast(zero, kI32) : b.scalar_int(kI32, 0);
-    const int64_t count = b.shape(z).elements();
-    if (b.shape(z).rank() <= 1)
-      z = count == 1 ? b.reshape(z, {})
-          : rows     ? b.reshape(z, {count, 1})
-                     : b.reshape(z, {1, count});
-    return b.minus(z, b.scalar_int(kI32, shift));
-  };
-  const Value u = point(zero_p, np.shift, true), v = point(zero_q, nq.shift, false);
-  Value y = b.matmul(np.value, nq.value, false, false, 1.0, kI32);
-  if (u) y = b.minus(y, b.times(u, b.sum(b.cast(nq.value, kI32), {rows_q})));
-  if (v) y = b.minus(y, b.times(v, b.sum(b.cast(np.value, kI32), {last_p})));
-  if (u && v) y = b.plus(y, b.times(b.times(u, v), b.scalar_int(kI32, inner)));
-  return y;
+  for (size_t k : {p, q}) {
+    if (c.dtype(k) != kI8 && c.dtype(k) != kU8)
+      c.wrong("expected i8 or u8 operands, got ", c.type(k).text());
+    if (c.rank(k) < 2) c.refuse("integer products of vectors");
+  }
+  const auto one = [&](Value v) { return !v || is_one(b.shape(v)); };
+  const auto by_column = [&](Value v) { return one(v) || b.shape(v).rank() == 1; };
+  const Value u = c.value_or_none(zero_p), v = c.value_or_none(zero_q);
+  const DType to = zero ? b.dtype(zero) : DType{kI32};
+  if (one(u) && by_column(v) && by_column(multiplier) && one(zero))
+    return b.add(op::qmatmul{.to = to,
+                             .a = c.value(p),
+                             .b = c.value(q),
+                             .a_zero = u,
+                             .b_zero = v,
+                             .multiplier = multiplier,
+                             .y_zero = zero});
+  const Value sums =
+      integer_products(b, c.value(p), u ? along_matrix(b, u, true) : u, c.value(q),
+                       v ? along_matrix(b, v, false) : v, sum_dtype(to, c.shape(p)[c.rank(p) - 1]));
+  return Requantize{{}, multiplier, zero ? along_matrix(b, zero, true) : zero, to, false}(b, sums);
 }
 
-namespace {
-
-void matmul_integer(Call& c) {
-  c.out(integer_matmul(c, c.value(0), c.value_or_none(2), c.value(1), c.value_or_none(3)));
-}
-
-// y = saturate(round(acc · scales) + zero)
-Value requantized(const Call& c, Value acc, Value scale, Value zero) {
-  Builder& b = c.b;
-  const Value y = b.unary("round", b.times(b.cast(acc, kF32), scale));
-  return saturated(c, b.plus(y, b.cast(zero, kF32)), b.dtype(zero));
-}
+void matmul_integer(Call& c) { c.out(integer_product(c, 0, 2, 1, 3, {}, {})); }
 
 void qlinear_matmul(Call& c) {
   Builder& b = c.b;
   if (is_f8(c.dtype(0))) c.refuse("products of 8-bit floats");
-  const Value acc = integer_matmul(c, c.value(0), c.value(2), c.value(3), c.value(5));
-  const auto along = [&](size_t k, bool rows) {
-    const Value s = b.cast(c.value(k), kF32);
-    const int64_t count = b.shape(s).elements();
-    if (b.shape(s).rank() > 1) return s;
-    return count == 1 ? b.reshape(s, {})
-           : rows     ? b.reshape(s, {count, 1})
-                      : b.reshape(s, {1, count});
-  };
-  const Value scale = b.over(b.times(along(1, true), along(4, false)), along(6, true));
-  c.out(requantized(c, acc, scale,
-                    c.shape(7).elements() == 1 ? b.reshape(c.value(7), {}) : c.value(7)));
+  const Value scale =
+      requantizing_scale(b, along_matrix(b, c.value(1), true), along_matrix(b, c.value(4), false),
+                         along_matrix(b, c.value(6), true));
+  c.out(integer_product(c, 0, 2, 3, 5, scale, c.value(7)));
 }
 
 constexpr Rule kRules[] = {
@@ -206,6 +153,11 @@ constexpr Rule kRules[] = {
 };
 
 }  // namespace
+
+Value requantizing_scale(Builder& b, Value p, Value q, Value y) {
+  const auto wide = [&](Value v) { return b.cast(v, kF64); };
+  return b.cast(b.over(b.times(wide(p), wide(q)), wide(y)), kF32);
+}
 
 std::span<const Rule> quantize_rules() { return kRules; }
 

@@ -172,6 +172,16 @@ class Joiner {
     }
   }
 
+  // Terms are added up in the accumulation dtype: halves would round, or overflow, in between.
+  DType bias_dtype(const Chain& c) const {
+    const auto terms = std::count_if(c.steps.begin(), c.steps.end(),
+                                     [](const Step& s) { return s.kind != Step::Kind::times; });
+    if (c.n.bias && c.steps.empty()) return g_.type(c.n.bias).dtype;
+    if (!c.n.bias && terms == 0) return TENON_DTYPE_NONE;
+    const DType y = g_.type(c.y).dtype;
+    return !c.n.bias && terms == 1 ? y : acc_dtype(y);
+  }
+
   // Asks about the joined form over values of the same kinds.
   std::string refusal(const Chain& c) {
     Graph trial;
@@ -179,9 +189,8 @@ class Joiner {
     n.x = trial.input("x", g_.type(c.n.x));
     const Type w = g_.type(c.n.w), y = g_.type(c.y);
     n.w = is_fixed(c.n.w) ? trial.weight("w", w, false) : trial.input("w", w);
-    if (c.n.bias) n.bias = trial.input("bias", g_.type(c.n.bias));
-    if (!c.n.bias && !c.steps.empty())
-      n.bias = trial.input("bias", {y.dtype, {y.shape[kChannelAxis]}});
+    if (const DType bias = bias_dtype(c); bias != TENON_DTYPE_NONE)
+      n.bias = trial.input("bias", {bias, {y.shape[kChannelAxis]}});
     if (c.n.residual) n.residual = trial.input("residual", y);
     const NodeId node = trial.add(n);
     trial.output("y", trial[node].outputs[0]);
@@ -195,8 +204,8 @@ class Joiner {
     const Parts parts = parts_of(g_, c.nodes);
     Builder b(rw.to, parts.provenance);
     b.marks = marks_of(g_, c.nodes);
-    const Type y = g_.type(c.y);
-    const int64_t channels = y.shape[kChannelAxis];
+    const int64_t channels = g_.type(c.y).shape[kChannelAxis];
+    const DType sum = bias_dtype(c);
     const auto vector = [&](Value old) {
       const Value v = rw.map(old);
       if (b.shape(v).elements() == channels) return b.reshape(v, {channels});
@@ -212,12 +221,12 @@ class Joiner {
         Shape per_filter{channels};
         for (int k = 1; k < b.shape(n.w).rank(); ++k) per_filter.push(1);
         n.w = b.times(n.w, b.reshape(by, per_filter));
-        if (n.bias) n.bias = b.times(b.cast(n.bias, y.dtype), by);
+        if (n.bias) n.bias = b.times(b.cast(n.bias, sum), b.cast(by, sum));
       } else if (n.bias) {
-        const Value bias = b.cast(n.bias, y.dtype);
-        n.bias = step.kind == Step::Kind::plus ? b.plus(bias, by) : b.minus(bias, by);
+        const Value bias = b.cast(n.bias, sum), term = b.cast(by, sum);
+        n.bias = step.kind == Step::Kind::plus ? b.plus(bias, term) : b.minus(bias, term);
       } else {
-        n.bias = step.kind == Step::Kind::plus ? by : b.neg(by);
+        n.bias = b.cast(step.kind == Step::Kind::plus ? by : b.neg(by), sum);
       }
     }
     const NodeId made = rw.to.add(n, parts.provenance);

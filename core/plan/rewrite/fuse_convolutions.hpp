@@ -8,9 +8,9 @@
 namespace tenon::core {
 
 // Factors go into the filters, so they must be finite constants, and the filters must be constant or
-// a weight that no run changes: then `hoist` computes the product once. Only for f32 and f64: halves
-// would round twice. Asks the convolution's device about each joined form once. What was joined, and
-// why a candidate was not, stands in the nodes' notes.
+// a weight that no run changes: then `hoist` computes the product once. Factors are joined only for
+// f32 and f64: filters of halves would round once more. Asks the convolution's device about each
+// joined form once. What was joined, and why a candidate was not, stands in the nodes' notes.
 Graph join_convolutions(const Graph& graph, const Query& query);
 
 }  // namespace tenon::core

@@ -22,6 +22,19 @@ void check_float(const Value& v, std::string_view operand) {
   if (!is_float(v.type().dtype)) throw sdk::Refusal::dtype(operand, v.type().dtype);
 }
 
+// Strides of thousands would need tables of that size: decomposed.
+constexpr int64_t kMostPhases = 4096;
+
+void check_phases(const ConvGeometry& g) {
+  if (g.phases() > kMostPhases)
+    throw sdk::Refusal::shape("strides of " + std::to_string(g.phases()) +
+                              " positions in all are not supported");
+}
+
+Kernel nothing() {
+  return {.run = [](const Call&) {}};
+}
+
 // A sum over taps, in the way that suits it: few channels in registers, single pixels by a matrix
 // product, else register tiles over padded copies.
 struct Sums {
@@ -128,34 +141,43 @@ Kernel make_conv(const sdk::op::conv& n, const Node& node) {
   if (n.act != "none") ends.act = make_activation(n.act, n.act_alpha, n.act_beta);
   const ConvGeometry g = conv_geometry(n, x.shape(), kernel_of(w), y.shape(), n.groups);
   if (is_one_product(g) && !n.residual) return whole_images(g, x.dtype, ends);
-  return sums_over_taps({g.forward()}, n.x, n.w, x.dtype, ends);
+  if (y.elements() == 0) return nothing();
+  check_conv_depth(g);
+  return sums_over_taps({g.reached()}, n.x, n.w, x.dtype, ends);
 }
 
 Kernel make_conv_backward_input(const sdk::op::conv_backward_input& n, const Node& node) {
   check_float(n.dy, "dy");
   const sdk::Type& dx = node.out(0).type();
+  if (dx.elements() == 0) return nothing();
   const ConvGeometry g =
       conv_geometry(n, dx.shape(), kernel_of(n.w.type()), n.dy.type().shape(), n.groups);
+  check_conv_depth(g), check_phases(g);
   return sums_over_taps(g.transposed(), n.dy, n.w, dx.dtype, {});
 }
 
 Kernel make_conv_transpose(const sdk::op::conv_transpose& n, const Node& node) {
   check_float(n.x, "x");
   const sdk::Type& y = node.out(0).type();
+  if (y.elements() == 0) return nothing();
   ConvEnds ends;
   if (n.bias) ends.bias = n.bias.position(), ends.bias_dtype = n.bias.type().dtype;
   const ConvGeometry g =
       conv_geometry(n, y.shape(), kernel_of(n.w.type()), n.x.type().shape(), n.groups);
+  check_conv_depth(g), check_phases(g);
   return sums_over_taps(g.transposed(), n.x, n.w, y.dtype, ends);
 }
 
 Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const Node& node) {
   check_float(n.x, "x");
   const sdk::Type &x = n.x.type(), &dw = node.out(0).type();
-  const TapConv t =
-      conv_geometry(n, x.shape(), kernel_of(dw), n.dy.type().shape(), n.groups).forward();
-  // Few channels run one group at a time.
-  if (Sums::takes_planes(t) && t.depth() <= 64 && t.groups >= 4) {
+  if (dw.elements() == 0) return nothing();
+  const ConvGeometry g = conv_geometry(n, x.shape(), kernel_of(dw), n.dy.type().shape(), n.groups);
+  check_conv_depth(g);
+  const TapConv t = g.forward();
+  // Few channels run one group at a time, if their copies hold all taps: some may lie far outside.
+  const bool all_reached = g.reached().taps() == t.taps();
+  if (Sums::takes_planes(t) && t.depth() <= 64 && t.groups >= 4 && all_reached) {
     const ConvPlanes planes(t, x.dtype);
     return {.run =
                 [=, dy = n.dy.position(), in = n.x.position()](const Call& c) {

@@ -51,11 +51,16 @@ struct ConvGeometry {
   };
   std::array<Axis, kConvAxes> axes;
   TapConv forward() const;
-  std::vector<TapConv> transposed() const;  // from y to x
+  TapConv reached() const;  // forward, without the taps that lie outside of x for all windows
+  // From y to x, one for each phase, of which there are phases(). Likewise without such taps.
+  std::vector<TapConv> transposed() const;
+  int64_t phases() const;
   int64_t taps() const { return axes[0].kernel * axes[1].kernel * axes[2].kernel; }
   int64_t pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
   int64_t windows() const { return axes[0].out * axes[1].out * axes[2].out; }
 };
+// Refuses windows of millions of taps, which would need tables of that size.
+void check_conv_depth(const ConvGeometry& g);
 // x, w: the types in these roles, not of operands by these names.
 template <class Op>
 ConvGeometry conv_geometry(const Op& n, std::span<const int64_t> x, std::span<const int64_t> kernel,
@@ -72,17 +77,22 @@ ConvGeometry conv_geometry(const Op& n, std::span<const int64_t> x, std::span<co
   return g;
 }
 
+// Windows of a plane that are computed together: rows of a slice (o1), each from `column` on (o2).
+// Several rows are whole ones.
+struct ConvBand {
+  int64_t slice = 0, row = 0, rows = 0;
+  int64_t column = 0, width = 0;
+};
+
 // What follows the sums: y = act(sums + bias + residual). Positions are -1 for absent operands.
 struct ConvEnds {
   int bias = -1, residual = -1, pre_act = -1, out = 0;
   tenon_dtype bias_dtype = TENON_DTYPE_NONE;
   std::optional<Activation> act;
 
-  // Finishes a band of windows of a channel: rows of sums, `pitch` apart. first: the first window,
-  // (o0, o1, 0). plane: of y.
+  // Finishes a band of windows of a channel: rows of sums, `pitch` apart. plane: of y.
   void run_rows(const sdk::Call& call, const TapConv& conv, tenon_dtype dtype, void* sums,
-                int64_t pitch, int64_t rows, int64_t plane, int64_t channel, int64_t o0,
-                int64_t o1) const;
+                int64_t pitch, const ConvBand& band, int64_t plane, int64_t channel) const;
   // Finishes `count` sums of one channel. at: the element of y, with the stride `step`.
   void run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* sums, int64_t channel,
            int64_t at, int64_t step, int64_t count) const;
@@ -90,6 +100,11 @@ struct ConvEnds {
     return bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y;
   }
 };
+
+// Work areas for so many pieces of work.
+inline int conv_slots(int64_t pieces) {
+  return static_cast<int>(std::clamp<int64_t>(pieces, 1, widest_arena()));
+}
 
 // Elements [first, first + count) of the row (c, t) of the matrix of columns: what tap t of each
 // window reads in one plane of x. size: bytes of an element.

@@ -2,6 +2,7 @@
 // From nodes to sums over taps, and the rows of the matrix of columns.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "conv.hpp"
 #include "epilogue.hpp"
@@ -16,41 +17,59 @@ bool TapConv::pointwise() const {
   });
 }
 
-TapConv ConvGeometry::forward() const {
-  TapConv t{.batch = n, .groups = groups, .c = c / groups, .m = m / groups};
-  for (int k = 0; k < kConvAxes; ++k) {
-    const Axis& from = axes[k];
-    ConvAxis& to = t.axes[k];
-    to.in = from.in, to.out = from.out, to.step = from.stride;
-    to.taps.clear();
-    for (int64_t j = 0; j < from.kernel; ++j) to.taps.push_back(j * from.dilation - from.before);
-  }
-  t.y_plane = windows();
-  t.y_pitch = {axes[1].out * axes[2].out, axes[2].out, 1};
-  const int64_t count = taps();
-  t.w_c = count, t.w_m = t.c * count, t.w_group = t.m * t.w_m;
-  for (int64_t j = 0; j < count; ++j) t.w_tap.push_back(j);
-  return t;
-}
-
 namespace {
 
-// One phase of an axis: the positions phase, phase + stride, ... of x, and the taps that reach them.
-struct Phase {
+// Some windows of an axis, the positions origin, origin + stride, ... of the result, and their taps.
+struct Part {
   int64_t origin;
   ConvAxis axis;
   std::vector<int64_t> kernel;  // the index of each tap in the kernel
-};
 
-std::vector<Phase> phases_of(const ConvGeometry::Axis& a) {
-  std::vector<Phase> phases;
+  void add(int64_t tap, int64_t index, bool only_reached) {
+    const bool outside = tap >= axis.in || tap + (axis.out - 1) * axis.step < 0;
+    if (only_reached && outside) return;
+    axis.taps.push_back(tap);
+    kernel.push_back(index);
+  }
+};
+using Parts = std::array<Part, kConvAxes>;
+
+// The weights of the taps: those of the filter that begins at 0.
+std::vector<int64_t> weights_of(const ConvGeometry& g, const Part& p0, const Part& p1,
+                                const Part& p2) {
+  std::vector<int64_t> weights;
+  for (const int64_t k0 : p0.kernel)
+    for (const int64_t k1 : p1.kernel)
+      for (const int64_t k2 : p2.kernel)
+        weights.push_back((k0 * g.axes[1].kernel + k1) * g.axes[2].kernel + k2);
+  return weights;
+}
+
+TapConv forward_sums(const ConvGeometry& g, bool only_reached) {
+  TapConv t{.batch = g.n, .groups = g.groups, .c = g.c / g.groups, .m = g.m / g.groups};
+  std::array<Part, kConvAxes> parts;
+  for (int k = 0; k < kConvAxes; ++k) {
+    const ConvGeometry::Axis& a = g.axes[k];
+    parts[k] = {0, {a.in, a.out, a.stride, {}}, {}};
+    for (int64_t j = 0; j < a.kernel; ++j) parts[k].add(j * a.dilation - a.before, j, only_reached);
+    t.axes[k] = parts[k].axis;
+  }
+  t.y_plane = g.windows();
+  t.y_pitch = {g.axes[1].out * g.axes[2].out, g.axes[2].out, 1};
+  const int64_t count = g.taps();
+  t.w_c = count, t.w_m = t.c * count, t.w_group = t.m * t.w_m;
+  t.w_tap = weights_of(g, parts[0], parts[1], parts[2]);
+  return t;
+}
+
+// The phases of an axis: the positions phase, phase + stride, ... of x, and the taps that reach them.
+std::vector<Part> phases_of(const ConvGeometry::Axis& a) {
+  std::vector<Part> phases;
   for (int64_t phase = 0; phase < std::min(a.stride, a.in); ++phase) {
-    Phase p{phase, {a.out, (a.in - phase + a.stride - 1) / a.stride, 1, {}}, {}};
+    Part p{phase, {a.out, (a.in - phase + a.stride - 1) / a.stride, 1, {}}, {}};
     for (int64_t k = 0; k < a.kernel; ++k) {
       const int64_t at = phase + a.before - k * a.dilation;  // stride times the window
-      if (at % a.stride != 0) continue;
-      p.axis.taps.push_back(at / a.stride);
-      p.kernel.push_back(k);
+      if (at % a.stride == 0) p.add(at / a.stride, k, true);
     }
     phases.push_back(std::move(p));
   }
@@ -59,11 +78,34 @@ std::vector<Phase> phases_of(const ConvGeometry::Axis& a) {
 
 }  // namespace
 
+void check_conv_depth(const ConvGeometry& g) {
+  constexpr int64_t kMost = int64_t{1} << 22;  // times the channels
+  if (g.taps() > kMost / std::max<int64_t>(g.c / g.groups, 1))
+    throw sdk::Refusal::shape("windows of " + std::to_string(g.taps()) + " taps in " +
+                              std::to_string(g.c / g.groups) + " channels are not supported");
+}
+
+TapConv ConvGeometry::forward() const { return forward_sums(*this, false); }
+TapConv ConvGeometry::reached() const { return forward_sums(*this, true); }
+
+int64_t ConvGeometry::phases() const {
+  int64_t all = 1;
+  for (const Axis& a : axes) {
+    const int64_t count = std::min(a.stride, a.in);
+    if (all > std::numeric_limits<int64_t>::max() / count)
+      return std::numeric_limits<int64_t>::max();
+    all *= count;
+  }
+  return all;
+}
+
 std::vector<TapConv> ConvGeometry::transposed() const {
   std::vector<TapConv> all;
-  for (const Phase& p0 : phases_of(axes[0]))
-    for (const Phase& p1 : phases_of(axes[1]))
-      for (const Phase& p2 : phases_of(axes[2])) {
+  const std::vector<Part> slices = phases_of(axes[0]), rows = phases_of(axes[1]),
+                          columns = phases_of(axes[2]);
+  for (const Part& p0 : slices)
+    for (const Part& p1 : rows)
+      for (const Part& p2 : columns) {
         TapConv t{.batch = n, .groups = groups, .c = m / groups, .m = c / groups};
         t.axes = {p0.axis, p1.axis, p2.axis};
         t.y_plane = pixels();
@@ -72,10 +114,7 @@ std::vector<TapConv> ConvGeometry::transposed() const {
                      axes[2].stride};
         const int64_t count = taps();
         t.w_m = count, t.w_c = t.m * count, t.w_group = t.c * t.w_c;
-        for (const int64_t k0 : p0.kernel)
-          for (const int64_t k1 : p1.kernel)
-            for (const int64_t k2 : p2.kernel)
-              t.w_tap.push_back((k0 * axes[1].kernel + k1) * axes[2].kernel + k2);
+        t.w_tap = weights_of(*this, p0, p1, p2);
         all.push_back(std::move(t));
       }
   return all;
@@ -138,18 +177,18 @@ void line_of(const TapConv& conv, int64_t tap, const T* plane, int64_t first, in
     const int64_t o1 = in_slice / a2.out, o2 = in_slice % a2.out;
     const int64_t i0 = o0 * a0.step + t0, i1 = o1 * a1.step + t1;
     const bool slice_inside = i0 >= 0 && i0 < a0.in;
-    const T* const at = plane + i0 * a1.in * a2.in;
     int64_t part = std::min(count, slice - in_slice);
     if (!slice_inside) {
       std::fill_n(line, part, T{});
     } else if (shifted) {
-      shifted_rows(a1, a2, t1, t2, at, in_slice, part, line);
+      shifted_rows(a1, a2, t1, t2, plane + i0 * a1.in * a2.in, in_slice, part, line);
     } else {
       part = std::min(part, a2.out - o2);
       if (i1 < 0 || i1 >= a1.in) {
         std::fill_n(line, part, T{});
       } else {
-        strided_part(at + i1 * a2.in, a2.in, o2 * a2.step + t2, a2.step, part, line);
+        strided_part(plane + (i0 * a1.in + i1) * a2.in, a2.in, o2 * a2.step + t2, a2.step, part,
+                     line);
       }
     }
     first += part, line += part, count -= part;
@@ -223,19 +262,18 @@ void ConvEnds::run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* 
 }
 
 void ConvEnds::run_rows(const sdk::Call& call, const TapConv& conv, tenon_dtype dtype, void* sums,
-                        int64_t pitch, int64_t rows, int64_t plane, int64_t channel, int64_t o0,
-                        int64_t o1) const {
+                        int64_t pitch, const ConvBand& band, int64_t plane, int64_t channel) const {
   const tenon_dtype sum = gemm_sum_dtype(dtype);
-  const int64_t width = conv.axes[2].out, size = element_bytes(sum);
-  const int64_t at =
-      plane * conv.y_plane + conv.y_origin + o0 * conv.y_pitch[0] + o1 * conv.y_pitch[1];
+  const int64_t width = band.width, size = element_bytes(sum);
+  const int64_t at = plane * conv.y_plane + conv.y_origin + band.slice * conv.y_pitch[0] +
+                     band.row * conv.y_pitch[1] + band.column * conv.y_pitch[2];
   char* const first = static_cast<char*>(sums);
-  if (conv.dense()) {
-    for (int64_t r = 1; r < rows && pitch != width; ++r)
+  if (conv.dense() && width == conv.axes[2].out) {
+    for (int64_t r = 1; r < band.rows && pitch != width; ++r)
       std::memmove(first + r * width * size, first + r * pitch * size, width * size);
-    return run(call, sum, dtype, sums, channel, at, 1, rows * width);
+    return run(call, sum, dtype, sums, channel, at, 1, band.rows * width);
   }
-  for (int64_t r = 0; r < rows; ++r)
+  for (int64_t r = 0; r < band.rows; ++r)
     run(call, sum, dtype, first + r * pitch * size, channel, at + r * conv.y_pitch[1],
         conv.y_pitch[2], width);
 }

@@ -7,12 +7,17 @@
 
 #include "convert.hpp"
 #include "gemm.hpp"
+#include "qgemm.hpp"
 
 namespace tenon::cpu {
 namespace {
 
 // Elements that may be read behind the last window of the last plane.
 constexpr int64_t kBehind = 128;
+// Rows of windows are cut if they are that many times longer than a band should be. The parts are
+// not shorter than kLeastWidth, and as long as the taps reach, since parts copy what they share; but
+// kMostReach is enough.
+constexpr int64_t kLong = 4, kLeastWidth = 256, kMostReach = 4096;
 
 // position[k] = x[at + k * step], zero outside of x.
 template <class T, class A>
@@ -33,6 +38,32 @@ void fill_row(const T* x, int64_t size, int64_t at, int64_t step, int64_t count,
     for (int64_t k = before; k < inside; ++k) row[k] = to_float(x[at + k * step]);
   }
   for (int64_t k = std::max(before, inside); k < count; ++k) row[k] = A{};
+}
+
+// row[k] = element at + k * step of a row, `outside` beyond it. convert(first, count, to) writes
+// elements of the row.
+template <class A, class Convert>
+void fill_converted(const ConvAxis& columns, int64_t at, int64_t count, A outside, A* row,
+                    const Convert& convert) {
+  constexpr int64_t kChunk = 512;
+  const int64_t size = columns.in, step = columns.step;
+  const int64_t before = at < 0 ? std::min(count, (-at + step - 1) / step) : 0;
+  const int64_t inside = at >= size ? 0 : std::min(count, (size - 1 - at) / step + 1);
+  std::fill_n(row, before, outside);
+  if (step == 1) {
+    if (inside > before) convert(at + before, inside - before, row + before);
+  } else {
+    A chunk[kChunk];
+    for (int64_t k = before; k < inside;) {
+      const int64_t first = at + k * step, length = std::min(kChunk, size - first);
+      const int64_t found = std::min(inside - k, (length - 1) / step + 1);
+      convert(first, (found - 1) * step + 1, chunk);
+      for (int64_t j = 0; j < found; ++j) row[k + j] = chunk[j * step];
+      k += found;
+    }
+  }
+  const int64_t filled = std::max(before, inside);
+  std::fill_n(row + filled, count - filled, outside);
 }
 
 int64_t index_of(const std::vector<int64_t>& list, int64_t value) {
@@ -57,20 +88,22 @@ PaddedTaps::PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t
     return axis;
   };
   rows_ = needs(a1), columns_ = needs(a2);
-  pitch_ = a2.out + columns_.reach;
-  if (a2.step == 1) {
+  const int64_t planes =
+      static_cast<int64_t>(a0.taps.size() * rows_.phases.size() * columns_.phases.size());
+  cut_rows(columns, bytes, planes);
+  pitch_ = band_width_ + columns_.reach;
+  if (a2.step == 1 && column_bands_ == 1) {
     const int64_t left = std::max<int64_t>(-columns_.least, 0);
     const int64_t right = std::max<int64_t>(columns_.least + pitch_ - a2.in, 0);
     shared_ = std::min({left, right, columns_.reach});
     pitch_ -= shared_;
   }
-  const int64_t planes =
-      static_cast<int64_t>(a0.taps.size() * rows_.phases.size() * columns_.phases.size());
   const int64_t per_row = std::max<int64_t>(conv_.c * planes * pitch_ * element_bytes(sum_), 1);
   const int64_t fitting = std::max<int64_t>(bytes / per_row - rows_.reach, 1);
   const int64_t wanted = (columns + pitch_ - 1) / pitch_;
-  const int64_t rows =
-      std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(a1.out, 1));
+  const int64_t rows = column_bands_ > 1 ? 1
+                                         : std::clamp<int64_t>(std::min(wanted, fitting), 1,
+                                                               std::max<int64_t>(a1.out, 1));
   row_bands_ = (a1.out + rows - 1) / rows;
   band_rows_ = row_bands_ > 0 ? (a1.out + row_bands_ - 1) / row_bands_ : 1;
   row_bands_ = (a1.out + band_rows_ - 1) / band_rows_;
@@ -89,39 +122,68 @@ PaddedTaps::PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t
         }
 }
 
-PaddedTaps::Band PaddedTaps::band(int64_t k) const {
+// Sets the width of bands.
+void PaddedTaps::cut_rows(int64_t columns, int64_t bytes, int64_t planes) {
+  const int64_t out = std::max<int64_t>(conv_.axes[2].out, 1);
+  band_width_ = out;
+  const int64_t least = std::max(kLeastWidth, std::min(columns_.reach, kMostReach));
+  const int64_t per_column =
+      std::max<int64_t>(conv_.c * planes * (1 + rows_.reach) * element_bytes(sum_), 1);
+  const int64_t fitting = bytes / per_column - columns_.reach;
+  if (out <= kLong * columns && out <= kLong * std::max<int64_t>(fitting, 1)) return;
+  column_bands_ = (out - 1) / std::max(std::min(columns, fitting), least) + 1;
+  band_width_ = (out - 1) / column_bands_ + 1;
+  column_bands_ = (out - 1) / band_width_ + 1;
+}
+
+ConvBand PaddedTaps::band(int64_t k) const {
+  const int64_t column = k % column_bands_ * band_width_;
+  k /= column_bands_;
   const int64_t row = k % row_bands_ * band_rows_;
-  return {k / row_bands_, row, std::min(band_rows_, conv_.axes[1].out - row)};
+  return {.slice = k / row_bands_,
+          .row = row,
+          .rows = std::min(band_rows_, conv_.axes[1].out - row),
+          .column = column,
+          .width = std::min(band_width_, conv_.axes[2].out - column)};
 }
 
 uint64_t PaddedTaps::bytes() const {
   return static_cast<uint64_t>((conv_.c * channel_ + kBehind) * element_bytes(sum_) + 63) / 64 * 64;
 }
 
-void PaddedTaps::fill(const void* x, const Band& band, void* padded) const {
+// inside(channel, first element of the row in the channel, column of the row's first element, row)
+template <class A, class Row>
+void PaddedTaps::fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const {
   const auto& [a0, a1, a2] = conv_.axes;
-  const auto copy = [&]<class T, class A>(T, A) {
-    const T* channel = static_cast<const T*>(x);
-    A* plane = static_cast<A*>(padded);
-    for (int64_t c = 0; c < conv_.c; ++c, channel += conv_.pixels())
-      for (const int64_t t0 : a0.taps) {
-        const int64_t i0 = band.slice * a0.step + t0;
-        for (const int64_t p1 : rows_.phases)
-          for (const int64_t p2 : columns_.phases) {
-            A* row = plane;
-            for (int64_t r = 0; r < band.rows + rows_.reach; ++r, row += pitch_) {
-              const int64_t i1 = (band.row + r) * a1.step + rows_.least + p1;
-              if (i0 < 0 || i0 >= a0.in || i1 < 0 || i1 >= a1.in) {
-                std::fill_n(row, pitch_, A{});
-              } else {
-                fill_row(channel + (i0 * a1.in + i1) * a2.in, a2.in, columns_.least + p2, a2.step,
-                         pitch_, row);
-              }
+  const int64_t at = band.column * a2.step + columns_.least;
+  for (int64_t c = 0; c < conv_.c; ++c)
+    for (const int64_t t0 : a0.taps) {
+      const int64_t i0 = band.slice * a0.step + t0;
+      for (const int64_t p1 : rows_.phases)
+        for (const int64_t p2 : columns_.phases) {
+          A* row = plane;
+          for (int64_t r = 0; r < band.rows + rows_.reach; ++r, row += pitch_) {
+            const int64_t i1 = (band.row + r) * a1.step + rows_.least + p1;
+            if (i0 < 0 || i0 >= a0.in || i1 < 0 || i1 >= a1.in) {
+              std::fill_n(row, pitch_, outside);
+            } else {
+              inside(c, (i0 * a1.in + i1) * a2.in, at + p2, row);
             }
-            std::fill_n(row, shared_, A{});
-            plane += plane_;
           }
-      }
+          std::fill_n(row, shared_, outside);
+          plane += plane_;
+        }
+    }
+}
+
+void PaddedTaps::fill(const void* x, const ConvBand& band, void* padded) const {
+  const ConvAxis& columns = conv_.axes[2];
+  const auto copy = [&]<class T, class A>(T, A) {
+    fill_rows(band, A{}, static_cast<A*>(padded),
+              [&](int64_t c, int64_t first, int64_t at, A* row) {
+                fill_row(static_cast<const T*>(x) + c * conv_.pixels() + first, columns.in, at,
+                         columns.step, pitch_, row);
+              });
   };
   switch (dtype_) {
     case TENON_DTYPE_F64:
@@ -133,6 +195,33 @@ void PaddedTaps::fill(const void* x, const Band& band, void* padded) const {
     default:
       return copy(float{}, float{});
   }
+}
+
+void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
+                            const ConvBand& band, uint32_t* padded) const {
+  const ConvAxis& columns = conv_.axes[2];
+  const uint32_t quad = static_cast<uint8_t>(outside ^ flip) * 0x01010101u;
+  fill_rows(band, quad, padded, [&](int64_t c, int64_t first, int64_t at, uint32_t* row) {
+    const uint8_t* rows[4];
+    for (int64_t k = 0; k < 4; ++k)
+      rows[k] = x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
+    fill_converted(columns, at, pitch_, quad, row, [&](int64_t from, int64_t count, uint32_t* to) {
+      const uint8_t* const parts[4] = {rows[0] + from, rows[1] + from, rows[2] + from,
+                                       rows[3] + from};
+      q_interleave(parts, flip, count, to);
+    });
+  });
+}
+
+void PaddedTaps::fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero,
+                               const ConvBand& band, float* padded) const {
+  const ConvAxis& columns = conv_.axes[2];
+  fill_rows(band, 0.0f, padded, [&](int64_t c, int64_t first, int64_t at, float* row) {
+    const uint8_t* const from = x + c * conv_.pixels() + first;
+    fill_converted(columns, at, pitch_, 0.0f, row, [&](int64_t begin, int64_t count, float* to) {
+      q_center(from + begin, dtype, zero, count, to);
+    });
+  });
 }
 
 }  // namespace tenon::cpu

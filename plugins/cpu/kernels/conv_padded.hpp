@@ -14,24 +14,31 @@ namespace tenon::cpu {
 class PaddedTaps {
  public:
   PaddedTaps() = default;
-  // A band has about `columns` windows or more, if its copy stays below `bytes`.
+  // A band has about `columns` windows or more, if its copy stays below `bytes`. Long rows are cut.
   PaddedTaps(TapConv conv, tenon_dtype dtype, int64_t columns, int64_t bytes);
 
-  struct Band {
-    int64_t slice, row, rows;  // of windows
-  };
-  int64_t bands() const { return conv_.axes[0].out * row_bands_; }
-  Band band(int64_t k) const;
+  int64_t bands() const { return conv_.axes[0].out * row_bands_ * column_bands_; }
+  ConvBand band(int64_t k) const;
   int64_t pitch() const { return pitch_; }
-  int64_t columns(const Band& band) const { return (band.rows - 1) * pitch_ + conv_.axes[2].out; }
-  int64_t most_columns() const { return columns({0, 0, band_rows_}); }
+  int64_t columns(const ConvBand& band) const { return (band.rows - 1) * pitch_ + band.width; }
+  int64_t most_columns() const { return columns({.rows = band_rows_, .width = band_width_}); }
   uint64_t bytes() const;
   // By step (c, t).
   const std::vector<int64_t>& offsets() const { return offsets_; }
   // x: the channels of a group of an image. padded: bytes(), of the accumulation type.
-  void fill(const void* x, const Band& band, void* padded) const;
+  void fill(const void* x, const ConvBand& band, void* padded) const;
+  // For elements of four bytes. A channel of the layout is a quad: four of the `channels` of x, each
+  // byte xor `flip`. Bytes of channels that x does not have are arbitrary.
+  void fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
+                  const ConvBand& band, uint32_t* padded) const;
+  // x - zero as float. dtype: i8 or u8.
+  void fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero, const ConvBand& band,
+                     float* padded) const;
 
  private:
+  template <class A, class Row>
+  void fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const;
+
   // What the taps of an axis need.
   struct Axis {
     int64_t least = 0;            // tap
@@ -40,8 +47,11 @@ class PaddedTaps {
   };
   TapConv conv_;
   tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
+  void cut_rows(int64_t columns, int64_t bytes, int64_t planes);
+
   Axis rows_, columns_;
   int64_t band_rows_ = 1, row_bands_ = 1;
+  int64_t band_width_ = 1, column_bands_ = 1;
   int64_t pitch_ = 1;
   int64_t shared_ = 0;  // zeros that are the end of a row and the start of the next one
   int64_t plane_ = 0, channel_ = 0;  // elements

@@ -56,7 +56,7 @@ ConvTiles::ConvTiles(TapConv conv, tenon_dtype dtype, bool weights_packed)
   rows_ = round_up(divide_up(m, row_blocks_), panels.rows);
   row_blocks_ = divide_up(m, rows_);
   ld_ = round_up(padded_->most_columns(), panels.cols);
-  slots_ = widest_arena();
+  slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
   slot_ = padded_->bytes() + aligned(std::min(rows_, m) * ld_ * size);
   shared_ = weights_packed_ ? 0 : weights_.bytes();
 }
@@ -75,7 +75,7 @@ void ConvTiles::run(const sdk::Call& call, const void* x, const void* w,
         int64_t filled = -1;  // the band that is in `padded`
         for (int64_t piece = begin; piece < end; ++piece) {
           const int64_t which = piece / blocks, group = which % conv_.groups;
-          const PaddedTaps::Band band = padded_->band(piece % blocks / row_blocks_);
+          const ConvBand band = padded_->band(piece % blocks / row_blocks_);
           const int64_t row = piece % row_blocks_ * rows_, rows = std::min(rows_, conv_.m - row);
           if (filled != piece / row_blocks_ && depth > 0)
             padded_->fill(static_cast<const char*>(x) +
@@ -88,9 +88,8 @@ void ConvTiles::run(const sdk::Call& call, const void* x, const void* w,
                        std::min(weights_.steps(), depth - s), weights_.at(weights, group, row, s),
                        padded, padded_->offsets().data() + s, sums, ld_});
           for (int64_t i = 0; i < rows; ++i)
-            ends.run_rows(call, conv_, dtype_, sums + i * ld_ * size, padded_->pitch(), band.rows,
-                          which * conv_.m + row + i, group * conv_.m + row + i, band.slice,
-                          band.row);
+            ends.run_rows(call, conv_, dtype_, sums + i * ld_ * size, padded_->pitch(), band,
+                          which * conv_.m + row + i, group * conv_.m + row + i);
         }
       });
 }
@@ -106,7 +105,7 @@ ConvPlanes::ConvPlanes(TapConv conv, tenon_dtype dtype)
   ld_ = round_up(padded_->most_columns(), gemm_panels(sum_).cols);
   weights_ = aligned(conv_.m * conv_.depth() * size);
   sums_ = aligned(kFilters * ld_ * size);
-  slots_ = widest_arena();
+  slots_ = conv_slots(conv_.batch * conv_.groups * padded_->bands());
   slot_ = padded_->bytes() + weights_ + sums_;
 }
 
@@ -126,8 +125,8 @@ void ConvPlanes::run(const sdk::Call& call, const void* x, const void* w,
 void ConvPlanes::run_piece(const sdk::Call& call, const char* x, const void* w, int64_t piece,
                            const ConvEnds& ends, char* own) const {
   const int64_t which = piece / padded_->bands(), group = which % conv_.groups;
-  const PaddedTaps::Band band = padded_->band(piece % padded_->bands());
-  const int64_t size = element_bytes(sum_), depth = conv_.depth(), width = conv_.axes[2].out;
+  const ConvBand band = padded_->band(piece % padded_->bands());
+  const int64_t size = element_bytes(sum_), depth = conv_.depth(), width = band.width;
   char *const padded = own, *const weights = own + padded_->bytes();
   char* const sums = weights + weights_;
   if (depth > 0)
@@ -156,15 +155,15 @@ void ConvPlanes::run_piece(const sdk::Call& call, const char* x, const void* w, 
                 filters, wide ? band.rows : 1, wide ? width : whole, sums, wide ? width : ld_,
                 ld_});
     for (int64_t f = 0; f < filters; ++f)
-      ends.run_rows(call, conv_, dtype_, sums + f * ld_ * size, wide ? width : pitch, band.rows,
-                    which * conv_.m + m + f, group * conv_.m + m + f, band.slice, band.row);
+      ends.run_rows(call, conv_, dtype_, sums + f * ld_ * size, wide ? width : pitch, band,
+                    which * conv_.m + m + f, group * conv_.m + m + f);
   }
 }
 
 // The gradient of the weights: one group after the other, images and bands in order.
 void ConvPlanes::run_weight(const void* y, const void* x, void* dw, void* scratch) const {
   const int64_t depth = conv_.depth(), size = element_bytes(sum_), from = element_bytes(dtype_);
-  const int64_t width = conv_.axes[2].out, slice = conv_.axes[1].out * width;
+  const int64_t row = conv_.axes[2].out, slice = conv_.axes[1].out * row;
   const int64_t grain = grain_for(conv_.batch * conv_.windows() * conv_.m * depth);
   parallel_for_slots(conv_.groups, grain, slots_, [&](int slot, int64_t begin, int64_t end) {
     char* const padded = static_cast<char*>(scratch) + slot * slot_;
@@ -173,19 +172,19 @@ void ConvPlanes::run_weight(const void* y, const void* x, void* dw, void* scratc
       std::memset(dots, 0, conv_.m * depth * size);
       for (int64_t piece = 0; piece < conv_.batch * padded_->bands(); ++piece) {
         const int64_t which = piece / padded_->bands() * conv_.groups + group;
-        const PaddedTaps::Band band = padded_->band(piece % padded_->bands());
+        const ConvBand band = padded_->band(piece % padded_->bands());
         padded_->fill(static_cast<const char*>(x) + which * conv_.c * conv_.pixels() * from, band,
                       padded);
         for (int64_t m = 0; m < conv_.m; ++m) {
-          const int64_t first =
-              (which * conv_.m + m) * conv_.windows() + band.slice * slice + band.row * width;
+          const int64_t first = (which * conv_.m + m) * conv_.windows() + band.slice * slice +
+                                band.row * row + band.column;
           const char* rows = static_cast<const char*>(y) + first * from;
-          if (dtype_ != sum_) {
-            widen(dtype_, rows, reinterpret_cast<float*>(wide_rows), band.rows * width);
+          if (dtype_ != sum_) {  // several rows are whole ones
+            widen(dtype_, rows, reinterpret_cast<float*>(wide_rows), band.rows * band.width);
             rows = wide_rows;
           }
-          plane_dots({sum_, padded, padded_->pitch(), padded_->offsets().data(), depth, rows, width,
-                      band.rows, width, dots + m * depth * size});
+          plane_dots({sum_, padded, padded_->pitch(), padded_->offsets().data(), depth, rows, row,
+                      band.rows, band.width, dots + m * depth * size});
         }
       }
       with_type(sdk::kFloatTypes, dtype_, [&]<class T>(T) {

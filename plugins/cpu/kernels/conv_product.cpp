@@ -54,7 +54,7 @@ ConvProduct::ConvProduct(TapConv conv, tenon_dtype dtype, bool weights_packed)
   rows_ = round_up(divide_up(m, row_blocks_), row_panel);
   row_blocks_ = divide_up(m, rows_);
 
-  slots_ = widest_arena();
+  slots_ = conv_slots(conv_.batch * conv_.groups * col_blocks_ * row_blocks_);
   sums_ = aligned(std::min(rows_, m) * cols_ * size);
   slot_ = aligned(cols_ * weights_.steps() * size) + sums_;
   shared_ = weights_packed_ ? 0 : weights_.bytes();

@@ -48,7 +48,7 @@ ConvWeight::ConvWeight(TapConv conv, tenon_dtype dtype)
       std::min<int64_t>(divide_up(kPieces, conv_.groups * row_blocks_ * col_blocks_),
                         1 + static_cast<int64_t>(flops / kPieceFlops));
   parts_ = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(blocks_, 1));
-  slots_ = widest_arena();
+  slots_ = conv_slots(parts_ * conv_.groups * row_blocks_ * col_blocks_);
   lines_ = aligned(cols_ * steps_ * own);
   slot_ = lines_ + aligned(cols_ * steps_ * size) + aligned(rows_ * steps_ * size);
   if (parts_ > 1 || sum_ != dtype_)

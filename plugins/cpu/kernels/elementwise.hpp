@@ -41,7 +41,23 @@ bool swiglu_vector(const Activation& f, const float* gate, const float* up, floa
 bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* up, const float* dy,
                           float* dgate, float* dup, int64_t n);
 
-enum class BinaryKind : uint8_t { add, sub, mul, div, max, min, pow, mod, fmod, atan2 };
+enum class BinaryKind : uint8_t {
+  add,
+  sub,
+  mul,
+  div,
+  max,
+  min,
+  pow,
+  mod,
+  fmod,
+  atan2,
+  bit_and,
+  bit_or,
+  bit_xor,
+  shift_left,
+  shift_right
+};
 BinaryKind find_binary(std::string_view name);  // refuses an unknown kind
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);

@@ -21,8 +21,11 @@ Kind find_kind(std::string_view op, const std::array<std::string_view, N>& names
   throw Refusal::unknown(std::string(op) + " kind", name);
 }
 
-constexpr std::array<std::string_view, 10> kBinaryNames = {"add", "sub", "mul", "div",  "max",
-                                                           "min", "pow", "mod", "fmod", "atan2"};
+constexpr std::array<std::string_view, 15> kBinaryNames = {
+    "add",  "sub",   "mul",     "div",    "max",     "min",        "pow",        "mod",
+    "fmod", "atan2", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"};
+
+bool is_on_bits(BinaryKind kind) { return kind >= BinaryKind::bit_and; }
 
 // Floored modulo: the result has the sign of the divisor.
 template <class T>
@@ -65,6 +68,8 @@ void float_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
       return run([](T u, T v) { return std::fmod(u, v); });
     case BinaryKind::atan2:
       return run([](T u, T v) { return std::atan2(u, v); });
+    default:
+      return;  // of bits: refused
   }
 }
 
@@ -104,6 +109,21 @@ T integer_pow(T base, T exponent) {
   return static_cast<T>(result);
 }
 
+// Numbers of places that are negative or at least as many as there are bits shift all of them out.
+template <class T>
+T shift_left(T x, T places) {
+  using U = std::make_unsigned_t<T>;
+  const auto by = static_cast<U>(places);
+  return by < 8 * sizeof(T) ? static_cast<T>(static_cast<uint64_t>(static_cast<U>(x)) << by) : T{0};
+}
+// The sign is shifted in.
+template <class T>
+T shift_right(T x, T places) {
+  const auto by = static_cast<std::make_unsigned_t<T>>(places);
+  if (by < 8 * sizeof(T)) return static_cast<T>(x >> by);
+  return x < 0 ? static_cast<T>(-1) : T{0};
+}
+
 template <class T>
 void integer_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
   // Unsigned and never promoted to int, so it wraps.
@@ -128,6 +148,16 @@ void integer_tile(BinaryKind kind, const T* a, const T* b, T* y, int64_t n) {
       return run([](T u, T v) { return integer_pow(u, v); });
     case BinaryKind::mod:
       return run([](T u, T v) { return integer_mod(u, v); });
+    case BinaryKind::bit_and:
+      return run([](T u, T v) { return u & v; });
+    case BinaryKind::bit_or:
+      return run([](T u, T v) { return u | v; });
+    case BinaryKind::bit_xor:
+      return run([](T u, T v) { return u ^ v; });
+    case BinaryKind::shift_left:
+      return run([](T u, T v) { return shift_left(u, v); });
+    case BinaryKind::shift_right:
+      return run([](T u, T v) { return shift_right(u, v); });
     default:
       return run([](T u, T v) { return integer_fmod(u, v); });  // fmod; atan2 is refused
   }
@@ -191,6 +221,7 @@ TileOp binary_tiles(const sdk::op::binary& n, tenon_dtype out) {
   const tenon_dtype dtype = same_dtype(n.a, n.b);
   if (out != dtype) throw Refusal::dtype("y", out);
   if (is_float(dtype)) {
+    if (is_on_bits(kind)) throw Refusal::dtype("a", dtype);
     return with_float("a", dtype, [&]<class T>(T) {
       return tile_op<T, T, 2>(
           [kind](const auto& x, T* y, int64_t count) { binary_tile(kind, x[0], x[1], y, count); });

@@ -12,6 +12,7 @@ namespace {
 constexpr double kInvSqrt2 = 0x1.6a09e667f3bcdp-1, kInvSqrt2Rest = -0x1.bdd3413b26456p-55;
 constexpr double kFourOverPi = 1.2732395447351628;
 constexpr double kInvSqrt2Pi = 0.39894228040143268;
+constexpr double kLn2 = 0.6931471805599453;
 constexpr double kTwoOverSqrtPi = 1.1283791670955126;
 constexpr long double kGeluScale = 1.595769121605730711759784L;  // 2 sqrt(2/pi)
 
@@ -61,6 +62,8 @@ double slope_at_output(const Activation& f, double y) {
       return (1 - y) * (1 + y);
     case UnaryKind::exp:
       return y;
+    case UnaryKind::exp2:
+      return y * kLn2;
     case UnaryKind::sqrt:
       return 0.5 / y;
     case UnaryKind::rsqrt:
@@ -170,6 +173,16 @@ double unary_value(const Activation& f, double x) {
       return x * normal_cdf(x);
     case UnaryKind::gelu_tanh:
       return x * sigmoid_of(gelu_tanh_argument(x));
+    case UnaryKind::exp2:
+      return std::exp2(x);
+    case UnaryKind::log2:
+      return std::log2(x);
+    case UnaryKind::asinh:
+      return std::asinh(x);
+    case UnaryKind::acosh:
+      return std::acosh(x);
+    case UnaryKind::atanh:
+      return std::atanh(x);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -274,6 +287,16 @@ double unary_slope(const Activation& f, double x) {
       const double value = sigmoid_of(u);
       return value + x * sigmoid_of(-u) * value * inner;
     }
+    case UnaryKind::exp2:
+      return std::exp2(x) * kLn2;
+    case UnaryKind::log2:
+      return 1 / (x * kLn2);
+    case UnaryKind::asinh:  // x^2 must not overflow
+      return 1 / std::hypot(x, 1);
+    case UnaryKind::acosh:
+      return 1 / (std::sqrt(x - 1) * std::sqrt(x + 1));
+    case UnaryKind::atanh:
+      return 1 / (1 - x) / (1 + x);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

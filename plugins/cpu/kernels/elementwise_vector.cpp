@@ -41,6 +41,30 @@ HWY_INLINE V softplus(V x) {
   const auto rest = vlog1p_unit(D(), vexp(D(), hn::Neg(hn::Abs(x))));
   return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Zero(D()), x), rest);
 }
+// 2^x, exact for whole x: 2^n·e^(f·ln 2) with n the nearest integer, in two factors since 2^n may be
+// subnormal.
+HWY_INLINE V exp2(V x) {
+  const hn::RebindToSigned<D> di;
+  const V bounded = clamp(D(), x, -152.f, 130.f), n = hn::Round(bounded);
+  const V e = vexp(D(), hn::Mul(hn::Sub(bounded, n), constant(0.693147181f)));
+  const auto power = [&](auto k) HWY_ATTR {
+    return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127))));
+  };
+  const auto whole = hn::ConvertTo(di, n), half = hn::ShiftRight<1>(whole);
+  const V y = hn::Mul(hn::Mul(e, power(half)), power(hn::Sub(whole, half)));
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+// log2, exact for powers of two.
+HWY_INLINE V log2(V x) {
+  const hn::RebindToSigned<D> di;
+  const auto bits = hn::BitCast(di, x), exponent = hn::ShiftRight<23>(bits);
+  const V y = hn::Mul(vlog(D(), x), constant(1.44269504f));
+  const auto power =
+      hn::And(hn::Eq(hn::And(bits, hn::Set(di, 0x7FFFFF)), hn::Zero(di)),
+              hn::And(hn::Gt(exponent, hn::Zero(di)), hn::Lt(exponent, hn::Set(di, 255))));
+  return hn::IfThenElse(hn::RebindMask(D(), power),
+                        hn::ConvertTo(D(), hn::Sub(exponent, hn::Set(di, 127))), y);
+}
 HWY_INLINE V sign(V x) {
   const auto one = hn::CopySign(constant(1.f), x);
   return hn::IfThenElse(hn::Eq(hn::Abs(x), hn::Abs(x)),
@@ -149,6 +173,12 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
     case UnaryKind::gelu_tanh:
       run([](V v) HWY_ATTR { return vsigmoid(D(), gelu_tanh_argument(D(), v)).times(v); });
       return true;
+    case UnaryKind::exp2:
+      run([](V v) HWY_ATTR { return exp2(v); });
+      return true;
+    case UnaryKind::log2:
+      run([](V v) HWY_ATTR { return log2(v); });
+      return true;
     default:
       return false;
   }
@@ -172,6 +202,9 @@ bool output_slope_target(const Activation& f, const float* y, const float* dy, f
       return true;
     case UnaryKind::exp:
       run([](V v) HWY_ATTR { return v; });
+      return true;
+    case UnaryKind::exp2:
+      run([](V v) HWY_ATTR { return hn::Mul(v, constant(0.693147181f)); });
       return true;
     case UnaryKind::sqrt:
       run([](V v) HWY_ATTR { return hn::Div(constant(0.5f), v); });

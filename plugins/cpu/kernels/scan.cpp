@@ -230,7 +230,55 @@ sdk::Kernel make_cumsum(const sdk::op::cumsum& n, const sdk::Node&) {
   return {.run = run, .in_place = {{0, 0}}};
 }
 
-constexpr sdk::Row kRows[] = {sdk::row<sdk::op::cumsum, make_cumsum>()};
+// Columns of products; floats are carried in double, integers wrap.
+template <class T>
+void product_columns(const ScanRows& r) {
+  using Carried = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+  constexpr int64_t kBlock = 64;
+  Carried carry[kBlock];
+  for (int64_t c = 0; c < r.columns; c += kBlock) {
+    const int64_t columns = std::min(kBlock, r.columns - c);
+    std::fill_n(carry, columns, Carried{1});
+    for (int64_t k = 0; k < r.length; ++k) {
+      const int64_t at = (r.reverse ? r.length - 1 - k : k) * r.inner + c;
+      const T* const x = static_cast<const T*>(r.x) + at;
+      T* const y = static_cast<T*>(r.y) + at;
+      for (int64_t i = 0; i < columns; ++i) {
+        const Carried before = carry[i];
+        if constexpr (std::is_integral_v<T>) {
+          carry[i] *= static_cast<Carried>(x[i]);
+          y[i] = static_cast<T>(r.exclusive ? before : carry[i]);
+        } else if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>) {
+          carry[i] *= to_float(x[i]);
+          from_float(static_cast<float>(r.exclusive ? before : carry[i]), y + i);
+        } else {
+          carry[i] *= x[i];
+          y[i] = static_cast<T>(r.exclusive ? before : carry[i]);
+        }
+      }
+    }
+  }
+}
+
+sdk::Kernel make_cumprod(const sdk::op::cumprod& n, const sdk::Node&) {
+  const sdk::Type& x = n.x.type();
+  const AxisView view = along_axis(x, n.axis);
+  const int64_t bytes = element_bytes("x", x.dtype);
+  const auto columns = with_number(
+      "x", x.dtype, []<class T>(T) -> void (*)(const ScanRows&) { return product_columns<T>; });
+  const auto run = [=, exclusive = n.exclusive, reverse = n.reverse](const sdk::Call& c) {
+    for_columns(view, 64 / bytes, 2 * view.length * bytes,
+                [&](int64_t outer, int64_t begin, int64_t end) {
+                  const int64_t at = (outer * view.length * view.inner + begin) * bytes;
+                  columns({c.in<char>(0) + at, c.out<char>(0) + at, view.length, view.inner,
+                           end - begin, exclusive, reverse});
+                });
+  };
+  return {.run = run, .in_place = {{0, 0}}};
+}
+
+constexpr sdk::Row kRows[] = {sdk::row<sdk::op::cumsum, make_cumsum>(),
+                              sdk::row<sdk::op::cumprod, make_cumprod>()};
 
 }  // namespace
 

@@ -298,6 +298,11 @@ __device__ inline f32 short_slope_gelu_tanh(f32 x) {
 }
 
 UNARY(gelu_tanh) { return sigmoid_of(gelu_tanh_argument(x)).times(x); }
+UNARY(exp2) { return exp2(x); }
+UNARY(log2) { return log2(x); }
+UNARY(asinh) { return asinh(x); }
+UNARY(acosh) { return acosh(x); }
+UNARY(atanh) { return atanh(x); }
 template <class T>
 __device__ inline bool unary_is_nan(T x, T, T) {
   return x != x;
@@ -391,10 +396,16 @@ SLOPE(gelu_tanh) {
   const T bend = limited * s.complement() * inner;
   return s.times(bend + (1 + (x - x)));  // infinite x has no slope
 }
+SLOPE(exp2) { return exp2(x) * T(0.6931471805599453); }
+SLOPE(log2) { return 1 / (x * T(0.6931471805599453)); }
+SLOPE(asinh) { return 1 / hypot(x, T(1)); }  // x^2 must not overflow
+SLOPE(acosh) { return 1 / (sqrt(x - 1) * sqrt(x + 1)); }
+SLOPE(atanh) { return 1 / (1 - x) / (1 + x); }
 #define OUTPUT_SLOPE(kind) template <class T> __device__ inline T output_slope_##kind(T y)
 OUTPUT_SLOPE(sigmoid) { return y * (1 - y); }
 OUTPUT_SLOPE(tanh) { return (1 - y) * (1 + y); }
 OUTPUT_SLOPE(exp) { return y; }
+OUTPUT_SLOPE(exp2) { return y * T(0.6931471805599453); }
 OUTPUT_SLOPE(sqrt) { return T(0.5) / y; }
 OUTPUT_SLOPE(rsqrt) { return T(-0.5) * y * y * y; }
 OUTPUT_SLOPE(reciprocal) { return -y * y; }
@@ -446,6 +457,18 @@ BINARY(pow) {
   }
 }
 BINARY(atan2) { return atan2(x, y); }
+BINARY(bit_and) { return (T)(x & y); }
+BINARY(bit_or) { return (T)(x | y); }
+BINARY(bit_xor) { return (T)(x ^ y); }
+// Numbers of places that are negative or at least as many as there are bits shift all of them out.
+BINARY(shift_left) {
+  const u64 by = (u64)(i64)y;
+  return by < 8 * sizeof(T) ? (T)((u64)x << by) : T(0);
+}
+BINARY(shift_right) {  // the sign is shifted in
+  const u64 by = (u64)(i64)y;
+  return by < 8 * sizeof(T) ? (T)(x >> by) : x < 0 ? (T)-1 : T(0);
+}
 
 // ---- conversions, one rounding each. From: f32, f64, bool or an integer; the result is stored.
 template <class To>

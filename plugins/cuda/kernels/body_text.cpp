@@ -192,15 +192,17 @@ Register slope_step(BodyText& t, const sdk::op::activation_backward& n, const Re
 
 Register binary_step(BodyText& t, std::string_view kind, const Register& a, const Register& b) {
   check_kind("binary",
-             std::array<std::string_view, 10>{"add", "sub", "mul", "div", "max", "min", "pow",
-                                              "mod", "fmod", "atan2"},
+             std::array<std::string_view, 15>{"add", "sub", "mul", "div", "max", "min", "pow",
+                                              "mod", "fmod", "atan2", "bit_and", "bit_or",
+                                              "bit_xor", "shift_left", "shift_right"},
              kind);
   if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
   if (a.dtype == TENON_DTYPE_BOOL) {  // or, and
     if (kind != "max" && kind != "min") throw Refusal::dtype("a", a.dtype);
     return t.step(a.text + (kind == "max" ? " || " : " && ") + b.text, a.dtype);
   }
-  if (kind == "atan2" && is_integer(a.dtype)) throw Refusal::dtype("a", a.dtype);
+  const bool on_bits = kind.starts_with("bit_") || kind.starts_with("shift_");
+  if (is_integer(a.dtype) ? kind == "atan2" : on_bits) throw Refusal::dtype("a", a.dtype);
   return t.step("binary_" + std::string(kind) + "(" + a.text + ", " + b.text + ")", a.dtype);
 }
 

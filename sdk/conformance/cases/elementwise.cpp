@@ -80,8 +80,9 @@ void binary_int(Suite& s, const std::string& kind) {
 }
 
 void known_ints(Suite& s, const std::string& kind, std::vector<int64_t> a, std::vector<int64_t> c,
-                std::vector<double> y, const DTypes& dtypes = {i32}) {
-  s.add({.id = "binary-" + kind + "-known",
+                std::vector<double> y, const DTypes& dtypes = {i32},
+                const std::string& suffix = "") {
+  s.add({.id = "binary-" + kind + "-known" + suffix,
          .sentence = kind + " of integers: division by zero, overflow and signs as specified",
          .dtypes = dtypes,
          .build = [=](CaseBuilder& b) {
@@ -97,6 +98,8 @@ void binary_cases(Suite& s) {
     binary_float(s, kind);
   for (const char* kind : {"add", "sub", "mul", "div", "max", "min", "mod", "fmod", "pow"})
     binary_int(s, kind);
+  for (const char* kind : {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"})
+    binary_int(s, kind);
   const int64_t least = INT32_MIN;
   known_ints(s, "div", {7, -7, 7, 0, -5, least}, {0, 2, -2, 3, 0, -1},
              {-1, -3, -3, 0, -1, -2147483648.0});
@@ -104,6 +107,24 @@ void binary_cases(Suite& s) {
   known_ints(s, "fmod", {7, -7, 7, -7, least}, {3, 3, -3, -3, -1}, {1, -1, 1, -1, 0});
   known_ints(s, "pow", {2, -1, -1, 1, 3, 0, 2, 0}, {10, -3, -4, -9, -1, 0, 31, 5},
              {1024, -1, 1, 1, 0, 1, -2147483648.0, 0});
+  known_ints(s, "bit_and", {12, -1, -8, least}, {10, 255, 6, -1}, {8, 255, 0, -2147483648.0});
+  known_ints(s, "bit_or", {12, -1, 0, least}, {10, 255, 6, 1}, {14, -1, 6, -2147483647.0});
+  known_ints(s, "bit_xor", {12, -1, 5, least}, {10, 255, 5, -1}, {6, -256, 0, 2147483647.0});
+  known_ints(s, "shift_left", {1, -1, 3, 3, 3, 5}, {31, 1, 32, -1, 1000, 0},
+             {-2147483648.0, -2, 0, 0, 0, 5});
+  known_ints(s, "shift_right", {-8, 8, -1, 7, -7, least}, {1, 3, 40, -1, -1, 31},
+             {-4, 1, -1, 0, -1, -1});
+  known_ints(s, "shift_right", {200, 255, 1, 7}, {3, 7, 8, 0}, {25, 1, 0, 7}, {u8}, "-unsigned");
+  s.add({.id = "binary-bit-float",
+         .sentence = "bit_and of floats is refused",
+         .dtypes = {f32},
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {3});
+               b.output("y", b.add(op::binary{.kind = "bit_and", .a = x, .b = x}));
+             },
+         .error = TENON_DTYPE_MISMATCH,
+         .error_text = "bit_and"});
   for (const char* kind : {"max", "min"}) {
     const std::string k = kind;
     s.add({.id = "binary-" + k + "-ties",

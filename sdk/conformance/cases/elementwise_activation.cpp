@@ -22,15 +22,18 @@ bool exact(std::string_view kind) {
 
 // Where the kind has values, away from its kinks by more than a step of finite differences.
 Fill domain(std::string_view kind) {
-  if (kind == "log" || kind == "sqrt" || kind == "rsqrt") return Fill::uniform(0.05, 6);
+  if (kind == "log" || kind == "log2" || kind == "sqrt" || kind == "rsqrt")
+    return Fill::uniform(0.05, 6);
   if (kind == "log1p") return Fill::uniform(-0.2, 4);
-  if (kind == "asin" || kind == "acos") return Fill::uniform(-0.98, 0.98);
+  if (kind == "asin" || kind == "acos" || kind == "atanh") return Fill::uniform(-0.98, 0.98);
+  if (kind == "acosh") return Fill::uniform(1.05, 6);
   if (kind == "tan") return Fill::uniform(-1.3, 1.3);
   if (kind == "reciprocal") return Fill::uniform(0.2, 3);
   return Fill::normal(2);
 }
 std::vector<double> scales_of(std::string_view kind) {
-  if (kind == "asin" || kind == "acos" || kind == "tan") return {0.05, 1};
+  if (kind == "acosh") return {1, 4};  // a smaller x has no result
+  if (kind == "asin" || kind == "acos" || kind == "atanh" || kind == "tan") return {0.05, 1};
   return {0.05, 1, 4};
 }
 

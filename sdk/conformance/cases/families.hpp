@@ -13,6 +13,7 @@ namespace tenon::conform {
 void elementwise_activation_rows(Suite& s);
 void matmul_batch_rows(Suite& s);
 void matmul_linear_rows(Suite& s);
+void quantized_product_rows(Suite& s);
 void resample_grid_rows(Suite& s);
 void resample_roi_rows(Suite& s);
 

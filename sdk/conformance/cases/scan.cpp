@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of cumsum.
+// Cases of cumsum and cumprod.
 #include <algorithm>
 #include <limits>
 
@@ -80,13 +80,65 @@ void rows(Suite& s, const Mode& m) {
          .strided = false});
 }
 
+void product_rows(Suite& s, const Mode& m) {
+  struct Shape {
+    const char* id;
+    Dims dims;
+    int64_t axis;
+    bool gradient;
+  };
+  const auto add = [m](CaseBuilder& b, int64_t axis, Value x) {
+    return b.add(op::cumprod{.axis = axis, .exclusive = m.exclusive, .reverse = m.reverse, .x = x});
+  };
+  for (const Shape& c : {Shape{"-last", {3, 4, 7}, -1, true}, Shape{"-first", {7, 5}, 0, true},
+                         Shape{"-middle", {3, 7, 70}, 1, false}, Shape{"-long", {3, 203}, 1, false},
+                         Shape{"-one", {4, 1}, 1, true}}) {
+    s.add({.id = std::string("cumprod") + m.id + c.id,
+           .sentence = std::string("cumulative product along an axis") + m.id,
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", add(b, c.axis, b.input("x", c.dims, Fill::uniform(0.6, 1.6))));
+               },
+           .tolerance = ulps(c.dims.back() > 100 ? 64 : 8),
+           .decomposed = 4,
+           .gradient = c.gradient});
+  }
+  s.add({.id = std::string("cumprod") + m.id + "-zeros",
+         .sentence = "cumulative product with zeros, its gradient too",
+         .build =
+             [=](CaseBuilder& b) {
+               b.output(
+                   "y",
+                   add(b, 1, b.input("x", {2, 5}, Fill::list({1.5, 0, 2, 3, -1, 0, 2, 0, 1, 4}))));
+             },
+         .tolerance = ulps(4),
+         .gradient = true});
+  s.add({.id = std::string("cumprod") + m.id + "-int",
+         .sentence = "cumulative product of integers wraps",
+         .dtypes = kInts,
+         .build = [=](CaseBuilder& b) {
+           b.output("y", add(b, 1,
+                             b.input("x", {3, 11, 2},
+                                     Fill::exact({3, -7, 5, 1, 9, INT64_MAX, 5, -1, 3}))));
+         }});
+  s.add({.id = std::string("cumprod") + m.id + "-empty",
+         .sentence = "cumulative product of nothing",
+         .dtypes = {f32, i32},
+         .build =
+             [=](CaseBuilder& b) {
+               b.output("y", add(b, -1, b.input("x", {3, 0})));
+               b.output("z", add(b, -1, b.input("z", {0, 3})));
+             },
+         .strided = false});
+}
+
 }  // namespace
 
 void scan_cases(Suite& s) {
   s.floor({.joined = 130, .own_joined = 0});
   for (const Mode& m : {Mode{"", false, false}, Mode{"-exclusive", true, false},
                         Mode{"-reverse", false, true}, Mode{"-exclusive-reverse", true, true}})
-    rows(s, m);
+    rows(s, m), product_rows(s, m);
 }
 
 }  // namespace tenon::conform

@@ -46,6 +46,21 @@
   Node atan2(Term a, Term b, std::string_view provenance = {}) {
     return binary("atan2", a, b, provenance);
   }
+  Node bit_and(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_and", a, b, provenance);
+  }
+  Node bit_or(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_or", a, b, provenance);
+  }
+  Node bit_xor(Term a, Term b, std::string_view provenance = {}) {
+    return binary("bit_xor", a, b, provenance);
+  }
+  Node shift_left(Term a, Term b, std::string_view provenance = {}) {
+    return binary("shift_left", a, b, provenance);
+  }
+  Node shift_right(Term a, Term b, std::string_view provenance = {}) {
+    return binary("shift_right", a, b, provenance);
+  }
 
   Node compare(std::string_view kind, Term a, Term b, std::string_view provenance = {}) {
     op::compare rest{};
@@ -221,6 +236,21 @@
   }
   Node gelu_tanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
     return unary("gelu_tanh", x, std::move(rest), provenance);
+  }
+  Node exp2(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("exp2", x, std::move(rest), provenance);
+  }
+  Node log2(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("log2", x, std::move(rest), provenance);
+  }
+  Node asinh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("asinh", x, std::move(rest), provenance);
+  }
+  Node acosh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("acosh", x, std::move(rest), provenance);
+  }
+  Node atanh(Value x, op::unary rest = {}, std::string_view provenance = {}) {
+    return unary("atanh", x, std::move(rest), provenance);
   }
 
   // .alpha .beta .ste .from_output
@@ -427,6 +457,12 @@
 
   // .axis .exclusive .reverse
   Node cumsum(Value x, op::cumsum rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .exclusive .reverse
+  Node cumprod(Value x, op::cumprod rest = {}, std::string_view provenance = {}) {
     rest.x = x;
     return add(rest, provenance);
   }
@@ -759,6 +795,77 @@
   // .kernel .stride .pads .dilation .layout .size
   Node col2im(Value columns, op::col2im rest = {}, std::string_view provenance = {}) {
     rest.columns = columns;
+    return add(rest, provenance);
+  }
+
+  // .axis .block .to .zero_point
+  Node quantize(Value x, Value scale, op::quantize rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .block .to .zero_point
+  Node dequantize(Value q, Value scale, op::dequantize rest = {},
+                  std::string_view provenance = {}) {
+    rest.q = q;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .to .act .a_zero .b_zero .bias .multiplier .y_zero
+  Node qmatmul(Value a, Value b, op::qmatmul rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .stride .pads .dilation .groups .to .act .x_zero .w_zero .bias .multiplier .y_zero
+  Node qconv(Value x, Value w, op::qconv rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .ste .zero_point
+  Node fake_quantize(Value x, Value scale, op::fake_quantize rest = {},
+                     std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .ste .zero_point
+  Node fake_quantize_backward(Value dy, Value x, Value scale, op::fake_quantize_backward rest = {},
+                              std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .grad_factor
+  Node lsq_quantize(Value x, Value scale, op::lsq_quantize rest = {},
+                    std::string_view provenance = {}) {
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .qmin .qmax .grad_factor .want_dx .want_dscale
+  Node lsq_quantize_backward(Value dy, Value x, Value scale, op::lsq_quantize_backward rest = {},
+                             std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.scale = scale;
+    return add(rest, provenance);
+  }
+
+  // .axis .mode .decay .qmax
+  Node amax_observer(Value x, Value state, op::amax_observer rest = {},
+                     std::string_view provenance = {}) {
+    rest.x = x;
+    rest.state = state;
     return add(rest, provenance);
   }
 

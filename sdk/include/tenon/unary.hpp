@@ -55,6 +55,11 @@ enum class UnaryKind : uint8_t {
   mish,
   gelu,
   gelu_tanh,
+  exp2,
+  log2,
+  asinh,
+  acosh,
+  atanh,
 };
 
 struct UnaryInfo {
@@ -109,6 +114,11 @@ inline constexpr UnaryInfo kUnaryKinds[] = {
     {"mish", UnaryKind::mish, false, false, false},
     {"gelu", UnaryKind::gelu, false, false, false},
     {"gelu_tanh", UnaryKind::gelu_tanh, false, false, false},
+    {"exp2", UnaryKind::exp2, false, false, true},
+    {"log2", UnaryKind::log2, false, false, false},
+    {"asinh", UnaryKind::asinh, false, false, false},
+    {"acosh", UnaryKind::acosh, false, false, false},
+    {"atanh", UnaryKind::atanh, false, false, false},
 };
 
 // Returns the entry of a kind, or nullptr.

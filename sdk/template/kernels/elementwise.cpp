@@ -132,6 +132,22 @@ T int_pow(T a, T b) {
   return result;
 }
 
+// Numbers of places that are negative or at least as many as there are bits shift all of them out.
+template <class T>
+bool keeps_bits(T places) {
+  return static_cast<std::make_unsigned_t<T>>(places) <
+         std::numeric_limits<std::make_unsigned_t<T>>::digits;
+}
+template <class T>
+T shift_left(T x, T places) {
+  return keeps_bits(places) ? static_cast<T>(Wrapping<T>(x) << places) : T{0};
+}
+template <class T>
+T shift_right(T x, T places) {
+  if (keeps_bits(places)) return static_cast<T>(x >> places);
+  return static_cast<T>(x < 0 ? -1 : 0);
+}
+
 template <class T>
 constexpr Named<T (*)(T, T)> kIntBinary[] = {
     {"add", [](T a, T b) { return static_cast<T>(Wrapping<T>(a) + Wrapping<T>(b)); }},
@@ -143,6 +159,11 @@ constexpr Named<T (*)(T, T)> kIntBinary[] = {
     {"pow", int_pow<T>},
     {"mod", int_mod<T>},
     {"fmod", int_fmod<T>},
+    {"bit_and", [](T a, T b) { return static_cast<T>(a & b); }},
+    {"bit_or", [](T a, T b) { return static_cast<T>(a | b); }},
+    {"bit_xor", [](T a, T b) { return static_cast<T>(a ^ b); }},
+    {"shift_left", shift_left<T>},
+    {"shift_right", shift_right<T>},
 };
 constexpr Named<bool (*)(bool, bool)> kBoolBinary[] = {
     {"max", [](bool a, bool b) { return a || b; }},

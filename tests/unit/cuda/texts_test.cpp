@@ -374,6 +374,9 @@ TEST_SUITE("cuda/texts") {
         s += "*i += unary_" + n + "<i32>(*i, 0, 0); *l += unary_" + n +
              "<i64>(*l, 0, 0); *u += unary_" + n + "<u8>(*u, 0, 0);\n";
     }
+    for (const char* n : {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"})
+      for (const char* x : {"i", "l", "u", "s", "v"})
+        s += std::string("*") + x + " = binary_" + n + "(*" + x + ", " + x + "[1]);\n";
     for (const char* n : {"add", "sub", "mul", "div", "max", "min", "pow", "mod", "fmod"})
       for (const char* x : {"f", "d", "i", "l", "u", "s", "v"})
         s += std::string("*") + x + " = binary_" + n + "(*" + x + ", " + x + "[1]);\n";

@@ -202,6 +202,37 @@ TEST_SUITE("grad") {
         "cast 'quantize': has no gradient, and the way from wrt 'x' to the loss leads through it");
   }
 
+  TEST_CASE("walk: quantized integers carry a gradient to what dequantizes them") {
+    const Graph g = expanded(
+        "graph { input x: f64[3] const s: f64[] = {0.5} q = quantize(x, s) {to=i8} y = "
+        "dequantize(q, s) t = binary(y, x) {kind=\"mul\"} l = reduce(t) {kind=\"sum\"}"
+        " d = grad(l, x) output \"d\" = d }");
+    // y + x where the level is in range, else y alone: 100 has the level 127.
+    CHECK(value_of(g, "d", {{1.3, -2, 100}}) == Doubles{1.5 + 1.3, -2.0 - 2.0, 63.5});
+  }
+
+  TEST_CASE("walk: quantized integers carry no gradient through a cast or into functions") {
+    const auto message = [](const std::string& way) {
+      return refusal(
+          [&] {
+            expand_grads(
+                graph_of("graph { input x: f64[3] input c: bool[] const s: f64[] = {0.5}"
+                         " q = quantize(x, s) {to=i8} " +
+                         way + " l = reduce(y) {kind=\"sum\"} d = grad(l, x) }"));
+          },
+          Code::unsupported);
+    };
+    CHECK_SAYS(message("y = cast(q) {to=f64}"), "a cast from i8 to f64 has no derivative");
+    const std::string function =
+        "graph { input q: i8[3] input s: f64[] y = dequantize(q, s) output \"y\" = y }";
+    CHECK_SAYS(
+        message("y = if(c, [q, s]) {then_branch=" + function + ", else_branch=" + function + "}"),
+        "carry no gradient into functions; hint: dequantize them before the node");
+    CHECK_SAYS(message("(z, y) = scan([s], [q]) {body=graph { input s: f64[] input q: i8[] y = "
+                       "dequantize(q, s) output \"s\" = s output \"y\" = y }}"),
+               "carry no gradient into functions; hint: dequantize them before the node");
+  }
+
   TEST_CASE("walk: the seed has the loss's dtype and shape") {
     const Graph g = expanded(
         "graph { input x: bf16[1,1] y = unary(x) {kind=\"neg\"} d = grad(y, x) output \"d\" = d }");

@@ -53,6 +53,7 @@ Tensor domain(const UnaryInfo& u, double scale) {
     switch (u.kind) {
       using enum UnaryKind;
       case log:
+      case log2:
       case log1p:
       case sqrt:
       case rsqrt:
@@ -61,8 +62,12 @@ Tensor domain(const UnaryInfo& u, double scale) {
       case reciprocal:
         v += v < 0 ? -0.2 : 0.2;
         break;
+      case acosh:
+        v = std::fabs(v) + 1.1;
+        break;
       case asin:
       case acos:
+      case atanh:
         v = std::sin(v) * 0.9;
         break;
       case tan:

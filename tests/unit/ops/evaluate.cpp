@@ -19,7 +19,7 @@ double rounded(DType t, double v) {
   if (t == kF32) return static_cast<float>(v);
   if (t == kF16) return F16(v);
   if (t == kBF16) return BF16(v);
-  return v;
+  return is_integer(t) ? std::trunc(v) : v;  // quotients
 }
 
 Tensor made(Type type) {

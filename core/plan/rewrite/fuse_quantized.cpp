@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts at each quantize and follows its operand back. The joined node stands in its place; what
+// dequantizes stays where others read it.
+#include "plan/rewrite/fuse_quantized.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/rewrite.hpp"
+#include "plan/rewrite/join.hpp"
+#include "plan/rewrite/reader.hpp"
+
+namespace tenon::core {
+namespace {
+
+bool is_byte(DType t) { return t == kI8 || t == kU8; }
+
+// A dequantized operand: what it was, and its scale, one number or one per channel.
+struct Quantized {
+  Value q, zero;
+  std::vector<double> scale;
+};
+
+struct Found {
+  bool conv = false;
+  op::qconv n{};  // its fields other than those of a convolution are those of the product as well
+  std::vector<float> multipliers;
+  std::vector<NodeId> nodes;  // in the order of the graph
+  Value y;
+};
+
+class Joiner {
+ public:
+  Joiner(const Graph& graph, const Query& query)
+      : g_(graph), readers_(graph), taken_(graph.node_count()), claims_(query) {}
+
+  Graph run() && {
+    for (NodeId n = 0; n < g_.node_count(); ++n) {
+      std::optional<Found> found = found_at(n);
+      if (!found) continue;
+      if (const std::string why = refusal(*found); !why.empty()) {
+        notes_[n] = cat("not joined into ", op_of(*found), ": ", why);
+        continue;
+      }
+      for (const NodeId part : found->nodes) taken_[part] = true;
+      at_.emplace(n, std::move(*found));
+    }
+    Rewriter rw(g_);
+    for (NodeId n = 0; n < g_.node_count(); ++n) {
+      if (const auto found = at_.find(n); found != at_.end()) {
+        emit(rw, found->second);
+      } else if (!taken_[n]) {
+        const NodeId now = rw.copy(n);
+        if (const auto note = notes_.find(n); note != notes_.end())
+          add_note(rw.to, now, note->second);
+      }
+    }
+    return rw.finish();
+  }
+
+ private:
+  static std::string_view op_of(const Found& f) {
+    return f.conv ? op::qconv::kName : op::qmatmul::kName;
+  }
+
+  template <class Op>
+  std::optional<Op> node_as(NodeId n) const {
+    if (n == kNone || taken_[n]) return {};
+    const NodeInfo& node = g_[n];
+    if (node.group != kNone || node.op != &record_of(Op::kName)) return {};
+    return decode<Op>(node);
+  }
+  // The node that makes v, if it is one of op Op beside node `last`, and v has no other reader.
+  template <class Op>
+  std::optional<std::pair<NodeId, Op>> only_maker(Value v, NodeId last) const {
+    const NodeId n = maker_of(g_, v);
+    const std::optional<Op> op = node_as<Op>(n);
+    if (!op || !readers_.one(v) || g_[n].outputs[0] != v || g_[n].clone != g_[last].clone ||
+        g_[n].device != g_[last].device)
+      return {};
+    return std::pair{n, *op};
+  }
+
+  // The numbers of a constant scale.
+  std::optional<std::vector<double>> scale_of(Value v) const {
+    if (g_[v].space != Space::constant || g_.type(v).dtype != kF32) return {};
+    const Bytes& bytes = *g_[v].data;
+    std::vector<double> numbers;
+    for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+      float x;
+      std::memcpy(&x, bytes.data() + at, sizeof x);
+      if (!(x > 0) || std::isinf(x)) return {};
+      numbers.push_back(x);
+    }
+    return numbers;
+  }
+
+  // What v is dequantized from. channel_axis: the axis along which it may have several scales.
+  std::optional<Quantized> quantized(Value v, int channel_axis) const {
+    const std::optional<op::dequantize> n = node_as<op::dequantize>(maker_of(g_, v));
+    if (!n || n->block != 0 || g_.type(v).dtype != kF32) return {};
+    std::optional<std::vector<double>> scale = scale_of(n->scale);
+    if (!scale) return {};
+    const int rank = g_.type(v).shape.rank();
+    if (scale->size() != 1 && (n->axis < 0 ? n->axis + rank : n->axis) != channel_axis) return {};
+    return Quantized{n->q, n->zero_point, std::move(*scale)};
+  }
+  std::optional<Quantized> quantized_bytes(Value v, int channel_axis, size_t most_scales) const {
+    std::optional<Quantized> q = quantized(v, channel_axis);
+    if (!q || !is_byte(g_.type(q->q).dtype) || q->scale.size() > most_scales) return {};
+    return q;
+  }
+
+  bool is_zero(Value v) const {
+    if (!v) return true;
+    if (g_[v].space != Space::constant) return false;
+    for (const auto byte : *g_[v].data)
+      if (static_cast<uint8_t>(byte) != 0) return false;
+    return true;
+  }
+
+  // The bias as an integer of the scale of the sums.
+  std::optional<Value> whole_bias(Value bias, const std::vector<double>& sums) const {
+    const std::optional<Quantized> b = quantized(bias, 0);
+    if (!b || g_.type(b->q).dtype != kI32 || !is_zero(b->zero)) return {};
+    const size_t count = std::max(b->scale.size(), sums.size());
+    for (size_t k = 0; k < count; ++k) {
+      const double wanted = sums[sums.size() == 1 ? 0 : k];
+      const double given = b->scale[b->scale.size() == 1 ? 0 : k];
+      if (std::abs(given - wanted) > 1e-6 * wanted) return {};  // it was rounded to f32
+    }
+    return b->q;
+  }
+
+  std::optional<Found> found_at(NodeId last) const {
+    const std::optional<op::quantize> q = node_as<op::quantize>(last);
+    if (!q || q->block != 0 || g_.type(q->x).dtype != kF32) return {};
+    Found f;
+    f.y = g_[last].outputs[0];
+    const DType to = g_.type(f.y).dtype;
+    const std::optional<std::vector<double>> y_scale = scale_of(q->scale);
+    if (!is_byte(to) || !y_scale || y_scale->size() != 1) return {};
+    f.n.to = to, f.n.y_zero = q->zero_point;
+    f.nodes = {last};
+    Value v = q->x;
+    if (const auto act = only_maker<op::unary>(v, last)) {
+      if (act->second.kind != "relu") return {};
+      f.n.act = "relu", v = act->second.x;
+      f.nodes.insert(f.nodes.begin(), act->first);
+    }
+    std::vector<double> scale;
+    if (!(take_conv(f, v, last, &scale) || take_product(f, v, last, &scale))) return {};
+    for (const double s : scale) f.multipliers.push_back(static_cast<float>(s / y_scale->front()));
+    return f;
+  }
+
+  // Sets the operands, and the scales of the sums.
+  bool take_operands(Found& f, Value x, Value w, int channel_axis, Value bias,
+                     std::vector<double>* scale) const {
+    const std::optional<Quantized> qx = quantized_bytes(x, 0, 1);
+    const std::optional<Quantized> qw = quantized_bytes(w, channel_axis, SIZE_MAX);
+    if (!qx || !qw) return false;
+    for (const double s : qw->scale) scale->push_back(s * qx->scale.front());
+    f.n.x = qx->q, f.n.x_zero = qx->zero, f.n.w = qw->q, f.n.w_zero = qw->zero;
+    if (!bias) return true;
+    const std::optional<Value> whole = whole_bias(bias, *scale);
+    if (whole) f.n.bias = *whole;
+    return whole.has_value();
+  }
+
+  bool take_act(Found& f, std::string_view act) const {
+    if (act != "none" && act != "relu") return false;
+    if (act == "relu") f.n.act = "relu";
+    return true;
+  }
+
+  bool take_conv(Found& f, Value v, NodeId last, std::vector<double>* scale) const {
+    const auto made = only_maker<op::conv>(v, last);
+    if (!made) return false;
+    const op::conv& n = made->second;
+    if (n.residual || n.want_pre_act || !take_act(f, n.act)) return false;
+    if (!take_operands(f, n.x, n.w, 0, n.bias, scale)) return false;
+    f.conv = true;
+    f.n.stride = n.stride, f.n.pads = n.pads, f.n.dilation = n.dilation, f.n.groups = n.groups;
+    f.nodes.insert(f.nodes.begin(), made->first);
+    return true;
+  }
+
+  bool take_product(Found& f, Value v, NodeId last, std::vector<double>* scale) const {
+    const auto plain = [](const auto& n) {
+      return !n.trans_a && !n.trans_b && n.alpha == 1 &&
+             (n.out_dtype == TENON_DTYPE_NONE || n.out_dtype == kF32);
+    };
+    if (const auto made = only_maker<op::matmul>(v, last)) {
+      const op::matmul& n = made->second;
+      if (!plain(n) || !take_factors(f, n.a, n.b, {}, scale)) return false;
+      f.nodes.insert(f.nodes.begin(), made->first);
+      return true;
+    }
+    const auto made = only_maker<op::linear>(v, last);
+    if (!made) return false;
+    const op::linear& n = made->second;
+    if (!plain(n) || n.residual || n.want_pre_act || !take_act(f, n.act)) return false;
+    if (!take_factors(f, n.a, n.b, n.bias, scale)) return false;
+    f.nodes.insert(f.nodes.begin(), made->first);
+    return true;
+  }
+  bool take_factors(Found& f, Value a, Value b, Value bias, std::vector<double>* scale) const {
+    const Shape& right = g_.type(b).shape;
+    if (g_.type(a).shape.rank() < 2 || right.rank() < 2) return false;
+    if (!take_operands(f, a, b, right.rank() - 1, bias, scale)) return false;
+    const Shape columns{right[right.rank() - 1]};
+    return !f.n.bias || g_.type(f.n.bias).shape == columns;
+  }
+
+  static op::qmatmul product_of(const op::qconv& n) {
+    return {.to = n.to,
+            .act = n.act,
+            .a = n.x,
+            .b = n.w,
+            .a_zero = n.x_zero,
+            .b_zero = n.w_zero,
+            .bias = n.bias,
+            .multiplier = n.multiplier,
+            .y_zero = n.y_zero};
+  }
+  // The joined node in another graph, in which `map` finds the values of this one.
+  template <class Map>
+  static NodeId add(Graph& to, const Found& f, std::string_view provenance, Map map) {
+    op::qconv n = f.n;
+    for (Value* v : {&n.x, &n.w, &n.x_zero, &n.w_zero, &n.bias, &n.y_zero})
+      if (*v) *v = map(*v);
+    Shape shape;
+    if (f.multipliers.size() > 1) shape.push(static_cast<Dim>(f.multipliers.size()));
+    Bytes bytes(f.multipliers.size() * sizeof(float));
+    std::memcpy(bytes.data(), f.multipliers.data(), bytes.size());
+    n.multiplier = to.constant({kF32, shape}, std::make_shared<const Bytes>(std::move(bytes)));
+    return f.conv ? to.add(n, provenance) : to.add(product_of(n), provenance);
+  }
+
+  // Asks about the joined form over values of the same kinds.
+  std::string refusal(const Found& f) {
+    std::vector<Value> given;
+    for (Value v : {f.n.x, f.n.w, f.n.x_zero, f.n.w_zero, f.n.bias, f.n.y_zero})
+      if (v) given.push_back(v);
+    Trial trial = trial_of(g_, given);
+    const NodeId node = add(trial.graph, f, {}, [&](Value v) {
+      for (size_t k = 0; k < given.size(); ++k)
+        if (given[k] == v) return trial.operands[k];
+      return Value{};
+    });
+    trial.graph.output("y", trial.graph[node].outputs[0]);
+    Marks marks;
+    marks.device = g_[f.nodes[0]].device;
+    trial.graph.set_marks(node, marks);
+    return claims_.why_not(claims_.of(trial.graph, trial.graph[node]), g_, f.nodes);
+  }
+
+  void emit(Rewriter& rw, const Found& f) const {
+    const Parts parts = parts_of(g_, f.nodes);
+    const NodeId made = add(rw.to, f, parts.provenance, [&](Value v) { return rw.map(v); });
+    rw.to.set_marks(made, marks_of(g_, f.nodes));
+    rw.replace(f.y, rw.to[made].outputs[0]);
+    rw.to.set_note(made, joined_note(g_, f.nodes, cat("joined: ", parts.names)));
+  }
+
+  const Graph& g_;
+  const Readers readers_;
+  std::vector<bool> taken_;
+  std::unordered_map<NodeId, Found> at_;  // by the quantize
+  std::unordered_map<NodeId, std::string> notes_;
+  Claims claims_;
+};
+
+}  // namespace
+
+Graph join_quantized(const Graph& graph, const Query& query) { return Joiner(graph, query).run(); }
+
+}  // namespace tenon::core

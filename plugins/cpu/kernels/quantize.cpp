@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize and dequantize between floats and integers of 4 to 32 bits: one pass, with the scales as
+// a table. 4-bit integers go through a tile of bytes. Nodes with f64 beside another float are
+// decomposed.
+#include "quantize.hpp"
+
+#include <algorithm>
+
+#include "elementwise.hpp"
+#include "nontemporal.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/quantize.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+// ---- integers beside the vectors of a float tag D, through i32
+
+template <class D, class Q>
+HWY_INLINE void store_levels(D, hn::Vec<D> v, Q* to) {
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<Q, D> dq;
+  // The levels are whole numbers, so that conversion rounds nothing.
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    hn::StoreU(hn::DemoteTo(dq, hn::ConvertTo(di, v)), dq, to);
+  } else {
+    hn::StoreU(hn::DemoteTo(dq, hn::DemoteTo(di, v)), dq, to);
+  }
+}
+template <class D, class Q>
+HWY_INLINE auto load_levels(D, const Q* from) {
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<Q, D> dq;
+  if constexpr (std::is_same_v<Q, int32_t>) {
+    return hn::LoadU(di, from);
+  } else {
+    return hn::PromoteTo(di, hn::LoadU(dq, from));
+  }
+}
+
+// An entry for each element, or one for all: then lane 0 of the table counts.
+template <bool many, class D>
+HWY_INLINE hn::Vec<D> entries(D d, const hn::TFromD<D>* table, int64_t i) {
+  if constexpr (many) return hn::LoadU(d, table + i);
+  return hn::Set(d, *table);
+}
+
+// Calls step(i, x + i, y + i) for whole vectors; for the rest with copies of what is left.
+template <bool many, class A, class X, class Y, class Zero, class Step>
+HWY_INLINE void each_vector(size_t lanes, int64_t n, const X* x, Y* y, const A* scale,
+                            const Zero* zero, Step&& step) {
+  constexpr size_t kMost = hn::MaxLanes(hn::ScalableTag<A>());
+  const auto step_lanes = static_cast<int64_t>(lanes);
+  int64_t i = 0;
+  for (; i + step_lanes <= n; i += step_lanes) step(x + i, y + i, scale, zero, i);
+  if (i == n) return;
+  const auto rest = static_cast<size_t>(n - i);
+  X from[kMost] = {};
+  Y to[kMost];
+  std::memcpy(from, x + i, rest * sizeof(X));
+  if constexpr (many) {
+    A scales[kMost] = {};
+    Zero zeros[kMost] = {};
+    std::memcpy(scales, scale + i, rest * sizeof(A));
+    std::memcpy(zeros, zero + i, rest * sizeof(Zero));
+    step(from, to, scales, zeros, 0);
+  } else {
+    step(from, to, scale, zero, 0);
+  }
+  std::memcpy(y + i, to, rest * sizeof(Y));
+}
+
+template <bool many, class T, class Q>
+HWY_INLINE void quantize_run(const QuantizeLoop& loop, const T* x, Q* q, int64_t n,
+                             const Acc<T>* scale, const Acc<T>* zero) {
+  using A = Acc<T>;
+  const hn::ScalableTag<A> d;
+  const auto low = hn::Set(d, static_cast<A>(loop.low));
+  const auto high = hn::Set(d, static_cast<A>(loop.high));
+  each_vector<many>(hn::Lanes(d), n, x, q, scale, zero,
+                    [&](const T* from, Q* to, const A* s, const A* z, int64_t i) HWY_ATTR {
+                      const auto exact = hn::Div(load(d, from), entries<many>(d, s, i));
+                      const auto level =
+                          hn::Add(hn::IfThenZeroElse(hn::IsNaN(exact), hn::Round(exact)),
+                                  entries<many>(d, z, i));
+                      store_levels(d, hn::Min(hn::Max(level, low), high), to);
+                    });
+}
+
+template <bool many, class T, class Q, class A>
+HWY_INLINE void dequantize_run(const Q* q, T* y, int64_t n, const A* scale, const int32_t* zero) {
+  const hn::ScalableTag<A> d;
+  const hn::Rebind<int32_t, decltype(d)> di;
+  each_vector<many>(hn::Lanes(d), n, q, y, scale, zero,
+                    [&](const Q* from, T* to, const A* s, const int32_t* z, int64_t i) HWY_ATTR {
+                      const auto level = hn::Sub(load_levels(d, from), entries<many>(di, z, i));
+                      hn::Vec<hn::ScalableTag<A>> v;
+                      if constexpr (sizeof(A) == 4) {
+                        v = hn::ConvertTo(d, level);
+                      } else {
+                        v = hn::PromoteTo(d, level);
+                      }
+                      store(d, hn::Mul(v, entries<many>(d, s, i)), to);
+                    });
+}
+
+// ---- 4-bit integers: two per byte, the first in the low half
+
+// The n codes at `packed` as bytes; `flip` is 8 for i4, whose codes from 8 on are negative, else 0.
+void unpack(const uint8_t* packed, uint8_t* bytes, int64_t n, uint8_t flip) {
+  const hn::CappedTag<uint8_t, 16> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto sign = hn::Set(d, flip), mask = hn::Set(d, uint8_t{15});
+  const auto whole = [&](auto code) HWY_ATTR { return hn::Sub(hn::Xor(code, sign), sign); };
+  int64_t i = 0;
+  for (; i + 2 * step <= n; i += 2 * step) {
+    const auto both = hn::LoadU(d, packed + i / 2);
+    const auto first = whole(hn::And(both, mask));
+    const hn::Repartition<uint16_t, decltype(d)> d16;
+    const auto second =
+        whole(hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(d16, both))), mask));
+    hn::StoreU(hn::InterleaveLower(d, first, second), d, bytes + i);
+    hn::StoreU(hn::InterleaveUpper(d, first, second), d, bytes + i + step);
+  }
+  for (; i < n; ++i) {
+    const int code = packed[i / 2] >> (i % 2 * 4) & 15;
+    bytes[i] = static_cast<uint8_t>((code ^ flip) - flip);
+  }
+}
+// The low halves of n bytes; behind an odd number is a zero.
+void pack(const uint8_t* bytes, uint8_t* packed, int64_t n) {
+  const hn::ScalableTag<int16_t> d;
+  const hn::Rebind<uint8_t, decltype(d)> d8;
+  const auto pairs = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 2 * pairs <= n; i += 2 * pairs) {
+    const auto both = hn::LoadU(d, reinterpret_cast<const int16_t*>(bytes + i));
+    const auto low = hn::And(both, hn::Set(d, int16_t{0x0F}));
+    const auto high = hn::And(hn::ShiftRight<4>(both), hn::Set(d, int16_t{0xF0}));
+    hn::StoreU(hn::DemoteTo(d8, hn::Or(low, high)), d8, packed + i / 2);
+  }
+  for (; i < n; i += 2)
+    packed[i / 2] =
+        static_cast<uint8_t>((bytes[i] & 15) | (i + 1 < n ? (bytes[i + 1] & 15) << 4 : 0));
+}
+
+// ---- ranges
+
+// Computes n elements from `begin` on, run by run: run(offset from begin, the run, where its results
+// go).
+template <class Y, class F>
+HWY_INLINE void each_run(const QuantizeLoop& loop, bool nontemporal, Y* y, int64_t begin, int64_t n,
+                         F&& run) {
+  ScaleRuns runs(loop.grid, begin);
+  nontemporal_parts(nontemporal, n, y, [&](int64_t at, int64_t count, Y* to) {
+    for (int64_t i = 0; i < count;) {
+      const ScaleRuns::Run r = runs.next(count - i);
+      run(at + i, r, to + i);
+      i += r.count;
+    }
+  });
+}
+
+// Calls f(Q{}) with the type that holds the integers, 4-bit ones too.
+template <class F>
+void with_levels(tenon_dtype t, F&& f) {
+  switch (t) {
+    case TENON_DTYPE_I8:
+    case TENON_DTYPE_I4:
+      return f(int8_t{});
+    case TENON_DTYPE_U8:
+    case TENON_DTYPE_U4:
+      return f(uint8_t{});
+    case TENON_DTYPE_I16:
+      return f(int16_t{});
+    case TENON_DTYPE_U16:
+      return f(uint16_t{});
+    default:
+      return f(int32_t{});
+  }
+}
+
+void quantize_target(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end) {
+  with_storage(loop.real, [&]<class T>(T) {
+    const auto* scale = static_cast<const Acc<T>*>(loop.scale);
+    const auto* zero = static_cast<const Acc<T>*>(loop.zero);
+    const T* from = static_cast<const T*>(x);
+    const auto part = [&]<class Q>(bool nontemporal, int64_t first, int64_t n, Q* to) {
+      each_run(loop, nontemporal, to, first, n, [&](int64_t i, const ScaleRuns::Run& r, Q* y) {
+        const auto *s = scale + r.entry, *z = zero + r.entry;
+        if (r.many)
+          quantize_run<true>(loop, from + first + i, y, r.count, s, z);
+        else
+          quantize_run<false>(loop, from + first + i, y, r.count, s, z);
+      });
+    };
+    with_levels(loop.integer, [&]<class Q>(Q) {
+      if constexpr (!std::is_same_v<Q, int32_t>) {
+        if (!sdk::is_nibble(loop.integer))
+          return part(loop.nontemporal, begin, end - begin, static_cast<Q*>(q) + begin);
+        alignas(64) Q bytes[kTile];
+        for (int64_t first = begin; first < end; first += kTile) {
+          const int64_t n = std::min(kTile, end - first);
+          part(false, first, n, bytes);
+          pack(reinterpret_cast<const uint8_t*>(bytes), static_cast<uint8_t*>(q) + first / 2, n);
+        }
+      }
+    });
+  });
+}
+
+void dequantize_target(const QuantizeLoop& loop, const void* q, void* y, int64_t begin,
+                       int64_t end) {
+  with_storage(loop.real, [&]<class T>(T) {
+    const auto* scale = static_cast<const Acc<T>*>(loop.scale);
+    const auto* zero = static_cast<const int32_t*>(loop.zero);
+    // from: the integers of the elements from `first` on.
+    const auto part = [&]<class Q>(const Q* from, int64_t first, int64_t n) {
+      each_run(loop, loop.nontemporal, static_cast<T*>(y) + first, first, n,
+               [&](int64_t i, const ScaleRuns::Run& r, T* to) {
+                 const auto* s = scale + r.entry;
+                 const int32_t* z = zero + r.entry;
+                 if (r.many)
+                   dequantize_run<true>(from + i, to, r.count, s, z);
+                 else
+                   dequantize_run<false>(from + i, to, r.count, s, z);
+               });
+    };
+    with_levels(loop.integer, [&]<class Q>(Q) {
+      if (!sdk::is_nibble(loop.integer))
+        return part(static_cast<const Q*>(q) + begin, begin, end - begin);
+      alignas(64) uint8_t bytes[kTile];
+      for (int64_t first = begin; first < end; first += kTile) {
+        const int64_t n = std::min(kTile, end - first);
+        unpack(static_cast<const uint8_t*>(q) + first / 2, bytes, n,
+               loop.integer == TENON_DTYPE_I4 ? 8 : 0);
+        part(reinterpret_cast<const Q*>(bytes), first, n);
+      }
+    });
+  });
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::cpu {
+
+using sdk::Kernel;
+using sdk::Refusal;
+
+HWY_EXPORT(quantize_target);
+HWY_EXPORT(dequantize_target);
+HWY_EXPORT(unpack);
+
+void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(quantize_target)(loop, x, q, begin, end);
+}
+void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin,
+                      int64_t end) {
+  HWY_DYNAMIC_DISPATCH(dequantize_target)(loop, q, y, begin, end);
+}
+
+namespace {
+
+// The scales of a node, and their tables in scratch memory.
+struct Scales {
+  ScaleGrid grid;
+  int64_t count = 1;  // entries of the operands
+  tenon_dtype scale_dtype = TENON_DTYPE_NONE, zero_dtype = TENON_DTYPE_NONE;
+  int scale = -1, zero = -1;                                     // positions; zero is -1 if absent
+  tenon_dtype wide = TENON_DTYPE_F32, levels = TENON_DTYPE_F32;  // of the tables
+
+  int64_t entries() const { return count * grid.repeat; }
+  uint64_t scale_bytes() const {
+    return static_cast<uint64_t>((entries() * element_bytes(wide) + 63) / 64 * 64);
+  }
+  uint64_t scratch() const {
+    return scale_bytes() + static_cast<uint64_t>(entries() * element_bytes(levels));
+  }
+  // The table of an operand: the operand itself, or its numbers at `table`.
+  const void* fill(const sdk::Call& c, tenon_dtype given, int position, tenon_dtype to,
+                   char* table) const {
+    const bool nibbles = sdk::is_nibble(given);
+    const tenon_dtype from = !nibbles                  ? given
+                             : given == TENON_DTYPE_I4 ? tenon_dtype{TENON_DTYPE_I8}
+                                                       : tenon_dtype{TENON_DTYPE_U8};
+    const int64_t size = element_bytes(to);
+    if (position < 0) {
+      std::memset(table, 0, static_cast<size_t>(entries() * size));
+      return table;
+    }
+    const auto* source = static_cast<const char*>(c.inputs[position]);
+    if (from == to && grid.repeat == 1) return source;
+    parallel_for(count, kTile, [&](int64_t begin, int64_t end) {
+      alignas(64) char tile[kTile * 8];
+      for (int64_t i = begin; i < end; i += kTile) {
+        const int64_t n = std::min(kTile, end - i);
+        alignas(64) uint8_t bytes[kTile];
+        const void* x = source + i * element_bytes(from);
+        if (nibbles) {
+          HWY_DYNAMIC_DISPATCH(unpack)
+          (static_cast<const uint8_t*>(c.inputs[position]) + i / 2, bytes, n,
+           given == TENON_DTYPE_I4 ? 8 : 0);
+          x = bytes;
+        }
+        if (grid.repeat == 1) {
+          convert(from, to, x, table + i * size, n);
+          continue;
+        }
+        convert(from, to, x, tile, n);
+        for (int64_t k = 0; k < n; ++k)
+          for (int64_t r = 0; r < grid.repeat; ++r)
+            std::memcpy(table + ((i + k) * grid.repeat + r) * size, tile + k * size,
+                        static_cast<size_t>(size));
+      }
+    });
+    return table;
+  }
+  static void convert(tenon_dtype from, tenon_dtype to, const void* x, void* y, int64_t n) {
+    if (from == to)
+      std::memcpy(y, x, static_cast<size_t>(n * element_bytes(to)));
+    else
+      cast_tile(from, to, false, x, y, n);
+  }
+  // Sets the tables of a loop.
+  void tables(const sdk::Call& c, QuantizeLoop* loop) const {
+    auto* at = static_cast<char*>(c.scratch);
+    loop->grid = grid;
+    loop->scale = fill(c, scale_dtype, scale, wide, at);
+    loop->zero = fill(c, zero_dtype, zero, levels, at + scale_bytes());
+  }
+};
+
+// x: the tensor. real: the float tensor's dtype.
+template <class Op>
+Scales scales_of(const Op& n, const sdk::Type& x, tenon_dtype real) {
+  const sdk::Type& s = n.scale.type();
+  Scales out;
+  out.wide = real == TENON_DTYPE_F64 ? TENON_DTYPE_F64 : TENON_DTYPE_F32;
+  if (!is_float(real)) throw Refusal::dtype("x", real);
+  if (!is_float(s.dtype) || (s.dtype == TENON_DTYPE_F64) != (real == TENON_DTYPE_F64))
+    throw Refusal::dtype("scale", s.dtype);
+  out.scale = n.scale.position(), out.scale_dtype = s.dtype;
+  if (n.zero_point) out.zero = n.zero_point.position(), out.zero_dtype = n.zero_point.type().dtype;
+  out.count = s.elements();
+  ScaleGrid& g = out.grid;
+  if (n.block == 0 && s.rank <= 1 && out.count == 1) return out;
+  const auto axis = static_cast<int64_t>(n.axis < 0 ? n.axis + x.rank : n.axis);
+  for (int64_t k = axis + 1; k < x.rank; ++k) g.inner *= x.dims[static_cast<size_t>(k)];
+  g.length = x.dims[static_cast<size_t>(axis)];
+  if (n.block > 0) {
+    g.block = n.block, g.blocks = s.dims[static_cast<size_t>(axis)];
+  } else if (g.inner > 1 && g.inner < 64) {
+    // Short runs of one entry each become a longer run of entries side by side.
+    g.repeat = g.inner, g.length *= g.inner, g.inner = 1;
+  }
+  return out;
+}
+
+// The range of integers; none for i32, which is only read.
+bool find_range(tenon_dtype t, QuantizeLoop* loop) {
+  const auto set = [&](int low, int high) { return loop->low = low, loop->high = high, true; };
+  switch (t) {
+    case TENON_DTYPE_I8:
+      return set(-128, 127);
+    case TENON_DTYPE_U8:
+      return set(0, 255);
+    case TENON_DTYPE_I16:
+      return set(-32768, 32767);
+    case TENON_DTYPE_U16:
+      return set(0, 65535);
+    case TENON_DTYPE_I4:
+      return set(-8, 7);
+    case TENON_DTYPE_U4:
+      return set(0, 15);
+    default:
+      return false;
+  }
+}
+
+using Range = void (*)(const QuantizeLoop&, const void*, void*, int64_t, int64_t);
+// x and y: the tensor before and after. Threads split it at whole tiles.
+Kernel kernel_of(const QuantizeLoop& loop, const Scales& scales, const sdk::Value& x,
+                 const sdk::Type& y, Range range) {
+  const int64_t count = y.elements();
+  const int64_t bytes = element_bytes(x.type().dtype) + element_bytes(y.dtype);
+  const auto run = [=, position = x.position()](const sdk::Call& c) {
+    if (count == 0) return;
+    QuantizeLoop now = loop;
+    now.nontemporal = beyond_cache(count * bytes);
+    scales.tables(c, &now);
+    parallel_for(count, tile_grain(bytes), [&](int64_t begin, int64_t end) {
+      range(now, c.inputs[position], c.outputs[0], begin, end);
+      if (now.nontemporal) nontemporal_fence();
+    });
+  };
+  return {.run = run, .scratch = scales.scratch()};
+}
+
+}  // namespace
+
+Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node) {
+  const sdk::Type &x = n.x.type(), &q = node.out(0).type();
+  QuantizeLoop loop{.real = x.dtype, .integer = q.dtype, .nontemporal = false};
+  if (!find_range(q.dtype, &loop)) throw Refusal::dtype("q", q.dtype);
+  Scales scales = scales_of(n, x, x.dtype);
+  scales.levels = scales.wide;
+  return kernel_of(loop, scales, n.x, q, quantize_range);
+}
+
+Kernel make_dequantize(const sdk::op::dequantize& n, const sdk::Node& node) {
+  const sdk::Type &q = n.q.type(), &y = node.out(0).type();
+  QuantizeLoop loop{.real = y.dtype, .integer = q.dtype, .nontemporal = false};
+  if (!find_range(q.dtype, &loop) && q.dtype != TENON_DTYPE_I32) throw Refusal::dtype("q", q.dtype);
+  Scales scales = scales_of(n, q, y.dtype);
+  scales.levels = TENON_DTYPE_I32;
+  return kernel_of(loop, scales, n.q, y, dequantize_range);
+}
+
+}  // namespace tenon::cpu
+#endif

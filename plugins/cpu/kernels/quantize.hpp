@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize and dequantize: rows of the family quantized, and their loops.
+#pragma once
+
+#include <algorithm>
+
+#include "convert.hpp"
+#include "tenon/kernel.hpp"
+
+namespace tenon::cpu {
+
+sdk::Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node);
+sdk::Kernel make_dequantize(const sdk::op::dequantize& n, const sdk::Node& node);
+
+// Which entry of the scales an element has. The tensor is [outer, length, inner], the scales are
+// [length] or, with blocks, [outer, blocks, inner]. length 0: one scale.
+struct ScaleGrid {
+  int64_t length = 0, inner = 1, block = 0, blocks = 0;
+  int64_t repeat = 1;  // each entry is that of so many elements side by side, which `length` counts
+};
+
+// The runs of elements that share an entry, or have entries side by side (`many`), in flat order.
+class ScaleRuns {
+ public:
+  ScaleRuns(const ScaleGrid& grid, int64_t flat) : grid_(grid) {
+    if (grid.length == 0) return;
+    at_ = flat % grid.inner, flat /= grid.inner;
+    index_ = flat % grid.length, outer_ = flat / grid.length;
+    if (grid.block > 0) block_ = index_ / grid.block, left_ = grid.block - index_ % grid.block;
+  }
+  struct Run {
+    int64_t count, entry;
+    bool many;
+  };
+  // The next run, of at most `most` elements.
+  Run next(int64_t most) {
+    if (grid_.length == 0) return {most, 0, false};
+    Run run{};
+    if (grid_.inner > 1) {
+      const int64_t line = grid_.block > 0 ? outer_ * grid_.blocks + block_ : index_;
+      run = {std::min(grid_.inner - at_, most), line, grid_.block > 0};
+      if (run.many) run.entry = line * grid_.inner + at_;
+      at_ += run.count;
+      if (at_ == grid_.inner) at_ = 0, advance(1);
+    } else if (grid_.block > 0) {
+      run = {std::min({left_, grid_.length - index_, most}), outer_ * grid_.blocks + block_, false};
+      advance(run.count);
+    } else {
+      run = {std::min(grid_.length - index_, most), index_, true};
+      advance(run.count);
+    }
+    return run;
+  }
+
+ private:
+  void advance(int64_t count) {
+    index_ += count, left_ -= count;
+    if (index_ == grid_.length)
+      index_ = block_ = 0, left_ = grid_.block, ++outer_;
+    else if (left_ == 0)
+      ++block_, left_ = grid_.block;
+  }
+
+  const ScaleGrid grid_;
+  int64_t outer_ = 0, index_ = 0, at_ = 0, block_ = 0, left_ = 0;
+};
+
+// Tables of the entries: the scale in the dtype of the quotient (f32, or f64 if `wide`), and the zero
+// point, likewise for quantize, as int32_t for dequantize.
+struct QuantizeLoop {
+  tenon_dtype real, integer;  // of the tensors
+  int low = 0, high = 0;      // the range of the integers
+  ScaleGrid grid{};
+  const void *scale = nullptr, *zero = nullptr;
+  bool nontemporal;
+};
+// Elements [begin, end); of 4-bit integers, begin is even.
+void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end);
+void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin, int64_t end);
+
+}  // namespace tenon::cpu
