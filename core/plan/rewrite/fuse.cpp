@@ -95,16 +95,8 @@ class Finder {
   }
 
   Graph rewrite() && {
-    Rewriter rw(g_);
-    for (NodeId n = 0; n < g_.node_count(); ++n) {
-      if (const auto found = at_.find(n); found != at_.end()) {
-        emit(rw, found->second);
-      } else if (!taken_[n]) {
-        const NodeId now = rw.copy(n);
-        add_note(rw.to, now, notes_[n]);
-      }
-    }
-    return rw.finish();
+    return with_joined(g_, at_, taken_, notes_,
+                       [&](Rewriter& rw, const auto& join) { emit(rw, join); });
   }
 
  private:

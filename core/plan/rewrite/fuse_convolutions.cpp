@@ -45,22 +45,17 @@ bool all_finite(const Bytes& bytes) {
 class Joiner {
  public:
   Joiner(const Graph& graph, const Query& query)
-      : g_(graph), readers_(graph), taken_(graph.node_count()), claims_(query) {}
+      : g_(graph),
+        readers_(graph),
+        taken_(graph.node_count()),
+        notes_(graph.node_count()),
+        claims_(query) {}
 
   Graph run() && {
     for (NodeId n = 0; n < g_.node_count(); ++n)
       if (std::optional<Chain> chain = chain_at(n)) take_longest(std::move(*chain));
-    Rewriter rw(g_);
-    for (NodeId n = 0; n < g_.node_count(); ++n) {
-      if (const auto found = at_.find(n); found != at_.end()) {
-        emit(rw, found->second);
-      } else if (!taken_[n]) {
-        const NodeId now = rw.copy(n);
-        if (const auto note = notes_.find(n); note != notes_.end())
-          add_note(rw.to, now, note->second);
-      }
-    }
-    return rw.finish();
+    return with_joined(g_, at_, taken_, notes_,
+                       [&](Rewriter& rw, const auto& join) { emit(rw, join); });
   }
 
  private:
@@ -239,7 +234,7 @@ class Joiner {
   const Readers readers_;
   std::vector<bool> taken_;
   std::unordered_map<NodeId, Chain> at_;  // by the last node
-  std::unordered_map<NodeId, std::string> notes_;
+  std::vector<std::string> notes_;        // by node
   Claims claims_;
 };
 

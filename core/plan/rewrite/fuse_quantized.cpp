@@ -36,7 +36,11 @@ struct Found {
 class Joiner {
  public:
   Joiner(const Graph& graph, const Query& query)
-      : g_(graph), readers_(graph), taken_(graph.node_count()), claims_(query) {}
+      : g_(graph),
+        readers_(graph),
+        taken_(graph.node_count()),
+        notes_(graph.node_count()),
+        claims_(query) {}
 
   Graph run() && {
     for (NodeId n = 0; n < g_.node_count(); ++n) {
@@ -49,17 +53,8 @@ class Joiner {
       for (const NodeId part : found->nodes) taken_[part] = true;
       at_.emplace(n, std::move(*found));
     }
-    Rewriter rw(g_);
-    for (NodeId n = 0; n < g_.node_count(); ++n) {
-      if (const auto found = at_.find(n); found != at_.end()) {
-        emit(rw, found->second);
-      } else if (!taken_[n]) {
-        const NodeId now = rw.copy(n);
-        if (const auto note = notes_.find(n); note != notes_.end())
-          add_note(rw.to, now, note->second);
-      }
-    }
-    return rw.finish();
+    return with_joined(g_, at_, taken_, notes_,
+                       [&](Rewriter& rw, const auto& join) { emit(rw, join); });
   }
 
  private:
@@ -272,7 +267,7 @@ class Joiner {
   const Readers readers_;
   std::vector<bool> taken_;
   std::unordered_map<NodeId, Found> at_;  // by the quantize
-  std::unordered_map<NodeId, std::string> notes_;
+  std::vector<std::string> notes_;        // by node
   Claims claims_;
 };
 

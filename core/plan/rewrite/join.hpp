@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.hpp"
+#include "ir/rewrite.hpp"
 
 namespace tenon::core {
 
@@ -28,6 +29,20 @@ Marks marks_of(const Graph& g, std::span<const NodeId> nodes);
 // are ignored.
 void add_note(Graph& g, NodeId n, const std::string& note);
 void append_note(std::string& notes, const std::string& note);
+
+// The graph with joined nodes in the place of their parts. joined: by the node in whose place it is put
+// by emit(rewriter, join). Other nodes are copied with their notes, unless they are taken.
+template <class Joins, class Emit>
+Graph with_joined(const Graph& g, const Joins& joined, const std::vector<bool>& taken,
+                  const std::vector<std::string>& notes, Emit emit) {
+  Rewriter rw(g);
+  for (NodeId n = 0; n < g.node_count(); ++n)
+    if (const auto found = joined.find(n); found != joined.end())
+      emit(rw, found->second);
+    else if (!taken[n])
+      add_note(rw.to, rw.copy(n), notes[n]);
+  return rw.finish();
+}
 
 // True if v is a constant of one element; a body contains such constants.
 bool is_number(const Graph& g, Value v);
