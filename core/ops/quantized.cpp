@@ -45,9 +45,7 @@ int64_t block_of(const Op& n) {
     return 0;
 }
 // One number, for all elements. With blocks, every axis of x has its own entries.
-bool is_one(const Shape& s, int64_t block) {
-  return block == 0 && s.rank() <= 1 && s.elements() == 1;
-}
+bool is_one(const Shape& s, int64_t block) { return block == 0 && is_one_number(s); }
 int from_front(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
 
 // Checks that a scale is positive, where its numbers are known.

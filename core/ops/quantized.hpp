@@ -15,6 +15,8 @@ struct QuantizedRange {
 // Of i8 u8 i16 u16 i4 u4; of other dtypes nothing.
 std::optional<QuantizedRange> quantized_range(DType dtype);
 
+inline bool is_one_number(const Shape& s) { return s.rank() <= 1 && s.elements() == 1; }
+
 // So many products of differences of 8-bit integers have a sum within i32.
 inline constexpr int64_t kMostTerms = 33025;
 inline constexpr int64_t kMostParts = 256;  // of longer sums, in a decomposition

@@ -70,7 +70,6 @@ void want_bytes(const Infer& i, Value v, std::string_view operand) {
     i.fail(Code::dtype_mismatch, "operand ", operand, ": expected i8 or u8, got ",
            i.type(v).text());
 }
-bool is_one_number(const Shape& s) { return s.rank() <= 1 && s.elements() == 1; }
 // One number, or where there may be one per column, one of each.
 void want_numbers(const Infer& i, Value v, std::string_view operand, int64_t columns) {
   if (!v || is_one_number(i.shape(v)) || i.shape(v) == Shape{columns}) return;

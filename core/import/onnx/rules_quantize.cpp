@@ -6,15 +6,14 @@
 namespace tenon::core::onnx {
 namespace {
 
-bool is_f8(DType t) { return t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2; }
-bool is_one(const Shape& s) { return s.elements() == 1 && s.rank() <= 1; }
+using sdk::is_f8;
 
 // Scale as it broadcasts against x: one number, one for each entry of the axis, or one for each
 // block of entries.
 Value spread(const Call& c, Value v, const Shape& x, int64_t axis, int64_t block) {
   Builder& b = c.b;
   const Shape s = b.shape(v);
-  if (is_one(s)) return b.reshape(v, {});
+  if (is_one_number(s)) return b.reshape(v, {});
   const int a = c.axis(axis, x.rank());
   if (block > 0) {
     if (s.rank() != x.rank() || s[a] * block < x[a])
@@ -35,8 +34,8 @@ Op scaled(const Call& c) {
   Op n{};
   n.axis = c.i("axis", 1), n.block = c.i("block_size", 0);
   n.scale = c.value(1), n.zero_point = c.value_or_none(2);
-  if (is_one(c.shape(1))) n.block = 0;
-  if (n.zero_point && is_one(c.shape(1)) && is_one(c.shape(2)))
+  if (is_one_number(c.shape(1))) n.block = 0;
+  if (n.zero_point && is_one_number(c.shape(1)) && is_one_number(c.shape(2)))
     n.zero_point = c.b.reshape(n.zero_point, c.shape(1));
   return n;
 }
@@ -115,7 +114,7 @@ Value integer_product(const Call& c, size_t p, size_t zero_p, size_t q, size_t z
       c.wrong("expected i8 or u8 operands, got ", c.type(k).text());
     if (c.rank(k) < 2) c.refuse("integer products of vectors");
   }
-  const auto one = [&](Value v) { return !v || is_one(b.shape(v)); };
+  const auto one = [&](Value v) { return !v || is_one_number(b.shape(v)); };
   const auto by_column = [&](Value v) { return one(v) || b.shape(v).rank() == 1; };
   const Value u = c.value_or_none(zero_p), v = c.value_or_none(zero_q);
   const DType to = zero ? b.dtype(zero) : DType{kI32};
