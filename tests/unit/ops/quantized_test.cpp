@@ -5,6 +5,7 @@
 
 #include "evaluate.hpp"
 #include "ops/cost.hpp"
+#include "ops/lower.hpp"
 #include "rig.hpp"
 
 using namespace tenon::core;
@@ -132,6 +133,11 @@ TEST_CASE("dequantize: values") {
   CHECK(
       forward(f, {tensor(kI32, {2, 1}, {16777217, 100}), scale, tensor(kI32, {2}, {16777216, 50})})
           .data == Doubles{0.5, 100});
+  // The scale of a channel of zeros may be 0, also in a constant.
+  const Function constant = [](Builder& b, const In& in) -> Value {
+    return b.add(op::dequantize{.q = in[0], .scale = b.scalar(kF32, 0)});
+  };
+  CHECK(forward(constant, {tensor(kI8, {2}, {0, 5})}).data == Doubles{0, 0});
 }
 
 TEST_CASE("quantize, dequantize: a pair passes the gradient where it does not clamp") {
@@ -336,6 +342,40 @@ TEST_CASE("qmatmul: sums beyond 32 bits") {
     return g.add(op::qmatmul{.to = kU8, .a = in[0], .b = in[1], .multiplier = in[2]});
   };
   CHECK(forward(f, at).data == Doubles{155});  // 2601000000 / 2^24 = 155.03
+}
+
+TEST_CASE("qmatmul, qconv: decompositions stay small, whatever the sizes are") {
+  // Whether there is a decomposition, and its nodes.
+  const auto parts_of = [](const auto& add) -> std::pair<bool, size_t> {
+    Graph g, lowered;
+    const NodeInfo node = g[add(g)];
+    Builder b(lowered);
+    NodeInfo now = node;
+    for (Value& v : now.operands)
+      if (v) v = lowered.input(cat("x", v.id), g.type(v));
+    std::vector<Value> results;
+    const bool any = lower_into(b, now, results);
+    return {any, lowered.node_count()};
+  };
+  const auto product = [](int64_t rows, int64_t depth) {
+    return [=](Graph& g) {
+      return g.add(op::qmatmul{.a = g.input("a", {kI8, {rows, depth}}),
+                               .b = g.input("b", {kI8, {depth, rows}})});
+    };
+  };
+  const auto [empty, few] = parts_of(product(0, int64_t{1} << 40));
+  CHECK(empty);
+  CHECK(few < 4);
+  CHECK_FALSE(parts_of(product(1, int64_t{1} << 40)).first);
+  CHECK(parts_of(product(1, 100)).first);
+  const auto [no_images, nodes] = parts_of([](Graph& g) {
+    const Dim wide = int64_t{1} << 20;
+    return g.add(op::qconv{.pads = {1, 1, 1, 1},
+                           .x = g.input("x", {kU8, {0, 1, wide, wide}}),
+                           .w = g.input("w", {kI8, {1, 1, 3, 3}})});
+  });
+  CHECK(no_images);
+  CHECK(nodes < 4);
 }
 
 TEST_CASE("qconv: values; padding counts as the zero point") {
