@@ -48,6 +48,38 @@ std::string text_of(const NodeInfo& node) {
              ")");
 }
 
+// ---- what is read
+
+void add_names(const Graph& g, std::set<std::string>& names) {
+  for (const ValueInfo& v : g.outputs) names.insert(v.name);
+  for (const Node& n : g.nodes) {
+    names.insert(n.inputs.begin(), n.inputs.end());
+    for (const Attribute& a : n.attributes)
+      if (a.g) add_names(*a.g, names);
+  }
+}
+std::set<std::string> names_read(const Graph& g) {
+  std::set<std::string> names;
+  add_names(g, names);
+  return names;
+}
+
+// Rules write more than is read in the end.
+void drop_unread(Graph& g) {
+  std::set<std::string> names;
+  for (const ValueInfo& v : g.outputs) names.insert(v.name);
+  std::vector<Node> kept;
+  for (auto n = g.nodes.rbegin(); n != g.nodes.rend(); ++n) {
+    if (std::ranges::none_of(n->outputs, [&](auto& s) { return names.contains(s); })) continue;
+    names.insert(n->inputs.begin(), n->inputs.end());
+    for (const Attribute& a : n->attributes)
+      if (a.g) add_names(*a.g, names);
+    kept.push_back(std::move(*n));
+  }
+  std::ranges::reverse(kept);
+  g.nodes = std::move(kept);
+}
+
 class Export {
  public:
   explicit Export(const core::Graph& graph) : given_(graph), trial_(trial_of(graph)) {}
@@ -185,36 +217,6 @@ class Export {
     }
   }
 
-  static void add_names(const Graph& g, std::set<std::string>& names) {
-    for (const ValueInfo& v : g.outputs) names.insert(v.name);
-    for (const Node& n : g.nodes) {
-      names.insert(n.inputs.begin(), n.inputs.end());
-      for (const Attribute& a : n.attributes)
-        if (a.g) add_names(*a.g, names);
-    }
-  }
-  static std::set<std::string> names_read(const Graph& g) {
-    std::set<std::string> names;
-    add_names(g, names);
-    return names;
-  }
-
-  // Rules write more than is read in the end.
-  static void drop_unread(Graph& g) {
-    std::set<std::string> names;
-    for (const ValueInfo& v : g.outputs) names.insert(v.name);
-    std::vector<Node> kept;
-    for (auto n = g.nodes.rbegin(); n != g.nodes.rend(); ++n) {
-      if (std::ranges::none_of(n->outputs, [&](auto& s) { return names.contains(s); })) continue;
-      names.insert(n->inputs.begin(), n->inputs.end());
-      for (const Attribute& a : n->attributes)
-        if (a.g) add_names(*a.g, names);
-      kept.push_back(std::move(*n));
-    }
-    std::ranges::reverse(kept);
-    g.nodes = std::move(kept);
-  }
-
   const core::Graph& given_;
   const Trial trial_;
   Emitter emitter_{};
@@ -270,7 +272,16 @@ std::optional<ExportedModel> given_model(const core::Graph& g) {
     }
     outputs.push_back(std::move(v));
   }
+  const bool all = outputs.size() >= m.outputs.size();
   m.outputs = std::move(outputs);
+  if (all) return out;
+  drop_unread(m);
+  const std::set<std::string> read = names_read(m);
+  const auto unread = [&](const auto& named) { return !read.contains(named.name); };
+  std::erase_if(m.inputs, unread);
+  std::erase_if(m.initializers, unread);
+  std::erase_if(m.sparse_initializers, [&](const auto& t) { return !read.contains(t.first); });
+  std::erase_if(out.constants, unread);
   return out;
 }
 
@@ -278,6 +289,8 @@ std::optional<ExportedModel> given_model(const core::Graph& g) {
 
 void export_model(const core::Graph& graph, const std::string& path, bool beside,
                   const ContentOf& content) {
+  if (graph.outputs().empty())
+    fail(Code::invalid_argument, "export: the graph has no outputs, and an ONNX model needs one");
   if (const auto given = given_model(graph)) return write_file(*given, path, beside, content);
   write_file(Export(graph).model(), path, beside, content);
 }

@@ -22,11 +22,14 @@ void write_file(const ExportedModel& exported, const std::string& path, bool bes
                 const ContentOf& content) {
   if (std::filesystem::is_directory(path))
     fail(Code::io_error, "export: '", path, "' is a folder; expected the name of a file");
+  // Both files lie where a link leads.
+  const std::string place =
+      std::filesystem::is_symlink(path) ? std::filesystem::weakly_canonical(path).string() : path;
   const std::vector<Emitter::Constant>& constants = exported.constants;
   uint64_t total = 0;
   for (const Emitter::Constant& c : constants) total += type_bytes(c.type);
   beside = beside || total >= kMostInside;
-  const std::string data = std::filesystem::path(path).filename().string() + ".data";
+  const std::string data = std::filesystem::path(place).filename().string() + ".data";
   std::vector<ApartTensor> tensors;
   uint64_t end = 0;
   for (const Emitter::Constant& c : constants) {
@@ -44,12 +47,12 @@ void write_file(const ExportedModel& exported, const std::string& path, bool bes
     file.write(bytes.data(), bytes.size());
   };
 
-  FileWriter model(path);
+  FileWriter model(place);
   write_model(
       exported.model, tensors, [&](std::string_view s) { model.write(s.data(), s.size()); },
       [&](size_t k) { put_bytes(model, constants[k]); });
   if (end > 0) {
-    FileWriter apart(path + ".data");
+    FileWriter apart(place + ".data");
     uint64_t at = 0;
     for (size_t k = 0; k < tensors.size(); ++k) {
       if (tensors[k].file.empty()) continue;

@@ -57,7 +57,7 @@ void write_conv_backward_input(Call& c) {
     const int64_t pads = n.pads.empty() ? 0 : n.pads[k] + n.pads[k + axes];
     more.push_back(n.size[k] - (stride * (dy[k + 2] - 1) + dilation * (w[k + 2] - 1) + 1 - pads));
     if (more.back() < 0 || more.back() >= std::max(stride, dilation))
-      c.refuse("ONNX's ConvTranspose pads results by less than stride and dilation");
+      c.refuse("ONNX's ConvTranspose pads results by less than the larger of stride and dilation");
   }
   std::vector<Attribute> attributes = window_attributes(n);
   attributes.push_back(attribute("group", n.groups));
@@ -92,7 +92,8 @@ void avoid_ceil_mode(const Call& c, Op& n, bool counts_padding) {
     after += last - room;
     fits &= after < n.kernel[k] && !counts_padding;
   }
-  if (!differs || !fits) return;
+  if (!differs) return;
+  if (!fits) c.refuse("readers of ONNX count the last windows of ceil_mode in different ways");
   n.ceil_mode = false;
   n.pads = pads;
 }

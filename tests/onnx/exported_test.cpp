@@ -3,7 +3,9 @@
 // kit (tests/conformance/exported.cpp).
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "base/number.hpp"
 #include "cpu.hpp"
@@ -107,6 +109,98 @@ TEST_SUITE("onnx/exported") {
     CHECK(out[1].data == data);
   }
 
+  TEST_CASE("symbols: strides and thresholds make no dim a number") {
+    const Folder folder;
+    core::Graph g;
+    const Value x = g.input("x", {kF32, {g.symbol("N")}});
+    const NodeId some = g.add(op::narrow{.step = {100}, .x = x});
+    const NodeId sorted = g.add(op::sort{.x = g[some].outputs[0]});
+    g.output("sorted", g[sorted].outputs[0]);
+    export_model(g, folder.file("m.onnx"), false, counting);
+    const Model m = read_model(folder.file("m.onnx"));
+    CHECK((*m.graph.outputs[0].dims)[0].size == -1);
+    std::vector<double> data(1000), every;
+    for (size_t k = 0; k < data.size(); ++k) data[k] = -static_cast<double>(k);
+    for (size_t k = 1000; k > 0; k -= 100) every.push_back(data[k - 100]);
+    CHECK(run(import_model(m, {}), {f32({1000}, data)})[0].data == every);
+    // Its sums are i32 or i64, by their number.
+    core::Graph q;
+    const Dim k = q.symbol("K");
+    const Value a = q.input("a", {kI8, {1, k}}), b = q.input("b", {kI8, {k, 1}});
+    const Value by = q.input("by", {kF32, {}});
+    const NodeId product = q.add(op::qmatmul{.to = kI8, .a = a, .b = b, .multiplier = by});
+    q.output("y", q[product].outputs[0]);
+    CHECK(refusal(q, folder.file("q.onnx")).find("sizes that only the run knows") !=
+          std::string::npos);
+  }
+
+  TEST_CASE("symbols: those that must agree for one node are not those of others") {
+    const Folder folder;
+    core::Graph g;
+    const Value a = g.input("a", {kF32, {g.symbol("A")}}),
+                b = g.input("b", {kF32, {g.symbol("B")}}),
+                c = g.input("c", {kF32, {g.symbol("C")}});
+    Builder at(g);
+    g.output("y", at.plus(a, b));
+    g.output("z", at.exp(c));
+    export_model(g, folder.file("m.onnx"), false, counting);
+    const Model m = read_model(folder.file("m.onnx"));
+    for (size_t k = 0; k < 3; ++k)
+      CHECK((*m.graph.inputs[k].dims)[0].symbol == std::string(1, static_cast<char>('A' + k)));
+    for (const ValueInfo& v : m.graph.outputs) CHECK((*v.dims)[0].size == -1);
+    const auto ones = f32({3}, {1, 1, 1});
+    CHECK(run(import_model(m, {}), {ones, ones, f32({2}, {0, 0})})[1].data ==
+          std::vector<double>{1, 1});
+  }
+
+  TEST_CASE("casts: floats are cut to the range of integers before, NaN to 0") {
+    const Folder folder;
+    for (const DType to : {kI8, kU8, kI32, kI64}) {
+      core::Graph g;
+      const NodeId n = g.add(op::cast{.to = to, .x = g.input("x", kRow)});
+      g.output("y", g[n].outputs[0]);
+      export_model(g, folder.file("m.onnx"), false, counting);
+      std::vector<std::string> ops;
+      for (const Node& node : read_model(folder.file("m.onnx")).graph.nodes) ops.push_back(node.op);
+      const auto before = std::ranges::find(ops, "Cast");
+      for (const char* op : {"IsNaN", "Clip"}) CHECK(std::find(ops.begin(), before, op) != before);
+      // f32 does not hold the ends of 32 bits and more.
+      CHECK((std::ranges::count(ops, "Where") == 2) == (to == kI32 || to == kI64));
+    }
+  }
+
+  TEST_CASE("parameters that f32 does not hold are no attributes of f64 nodes") {
+    const Folder folder;
+    core::Graph g;
+    const Value x = g.input("x", {kF64, {2, 2}});
+    Builder b(g);
+    g.output("y", b.matmul(x, x, false, false, 0.1));
+    g.output("z", b.add(op::unary{.kind = "leaky_relu", .alpha = 0.1, .x = x}));
+    export_model(g, folder.file("m.onnx"), false, counting);
+    const std::vector<Numbers> out = run(import_model(read_model(folder.file("m.onnx")), {}),
+                                         {numbers(kF64, {2, 2}, {-1, -2, 3, 4})});
+    const double y[] = {-0.5, -0.6, 0.9, 1.0}, z[] = {-0.1, -0.2, 3, 4};
+    for (size_t k = 0; k < 4; ++k) {
+      CHECK(out[0][k] == doctest::Approx(y[k]).epsilon(1e-15));
+      CHECK(out[1][k] == doctest::Approx(z[k]).epsilon(1e-15));
+    }
+  }
+
+  TEST_CASE("a negative start of a slice is out of range") {
+    const Folder folder;
+    core::Graph g;
+    const Value x = g.input("x", kRow), start = g.input("start", {kI64, {1}});
+    const NodeId n = g.add(op::dynamic_slice{.size = {2}, .oob = "error", .x = x, .start = start});
+    g.output("y", g[n].outputs[0]);
+    export_model(g, folder.file("m.onnx"), false, counting);
+    const Model m = read_model(folder.file("m.onnx"));
+    const auto slice = [&](double at) {
+      return result(m, {f32({4}, {0, 1, 2, 3}), numbers(kI64, {1}, {at})});
+    };
+    CHECK(slice(1) == std::vector<double>{1, 2});
+    CHECK_THROWS_AS(slice(-1), Error);
+  }
+
   TEST_CASE("a model with symbols: written as it was read, under other names of outputs as well") {
     const Folder folder;
     const Model given = model({value("x", 1, {"N", "2"})},
@@ -123,6 +217,45 @@ TEST_SUITE("onnx/exported") {
     CHECK(m.graph.outputs[0].name == "renamed");
     // The weight has the content that the store has, not that of the first file.
     CHECK(result(m, {f32({1, 2}, {7, 2})}) == std::vector<double>{2});
+  }
+
+  TEST_CASE("a model with symbols: only what the outputs need") {
+    const Folder folder;
+    const Model given = model({value("x", 1, {"N"}), value("other", 1, {"N"})},
+                              {node("Exp", {"x"}, {"y"}), node("Mul", {"other", "w"}, {"z"})},
+                              {"y", "z"}, {floats("w", {1}, {3})});
+    const core::Graph g = import_model(given, {.trainable = {"w"}}).graph;
+    export_model(part_of(g, {"y"}), folder.file("m.onnx"), false, counting);
+    const Model m = read_model(folder.file("m.onnx"));
+    REQUIRE(m.graph.inputs.size() == 1);
+    CHECK(m.graph.inputs[0].name == "x");
+    CHECK(m.graph.nodes.size() == 1);
+    CHECK(m.graph.initializers.empty());
+  }
+
+  TEST_CASE("a model whose symbols have numbers keeps the names of its initializers") {
+    const Folder folder;
+    const Model given = model({value("x", 1, {"2"})}, {node("Add", {"x", "shift"}, {"y"})}, {"y"},
+                              {floats("shift", {2}, {3, 5})});
+    export_model(import_model(given, {}).graph, folder.file("m.onnx"), false, counting);
+    const Model m = read_model(folder.file("m.onnx"));
+    REQUIRE(m.graph.initializers.size() == 1);
+    CHECK(m.graph.initializers[0].name == "shift");
+  }
+
+  TEST_CASE("links: both files lie where the link leads") {
+    const Folder folder;
+    fs::create_directory(folder.path / "sub");
+    std::ofstream(folder.file("sub/m.onnx")) << "old";
+    fs::create_symlink("sub/m.onnx", folder.file("link.onnx"));
+    core::Graph g;
+    g.output("y", Builder(g).exp(g.weight("large", {kF32, {512}})));
+    export_model(g, folder.file("link.onnx"), true, counting);
+    CHECK(fs::is_symlink(folder.file("link.onnx")));
+    CHECK(fs::file_size(folder.file("sub/m.onnx.data")) == 2048);
+    CHECK(read_model(folder.file("sub/m.onnx")).graph.outputs.size() == 1);
+    CHECK_THROWS_AS(export_model(g, folder.file("sub"), true, counting), Error);
+    CHECK(folder.files() == 2);
   }
 
   TEST_CASE("weights beside the model: the same results; small ones stay inside") {
@@ -183,6 +316,8 @@ TEST_SUITE("onnx/exported") {
     export_model(part_of(g, {"y"}), file, false, counting);
     CHECK(result(read_model(file), {f32({4}, {1, 1, 1, 1})}) == std::vector<double>{1, 2, 3, 4});
     CHECK_THROWS_WITH_AS(part_of(g, {"z"}), "export: the graph has no output 'z'", Error);
+    CHECK_THROWS_WITH_AS(export_model(part_of(g, {}), file, false, counting),
+                         "export: the graph has no outputs, and an ONNX model needs one", Error);
     core::Graph two;
     Builder c(two);
     two.output("x", c.exp(two.input("x", kRow)));

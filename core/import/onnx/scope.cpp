@@ -47,6 +47,7 @@ Value Scope::value(Item& item) {
   if (item.known) {
     item.value = b.graph.constant(item.known->type(),
                                   std::make_shared<const Bytes>(content_of(*item.known)));
+    if (item.tensor) b.graph.set_name(item.value, item.tensor->name);
   } else if (item.tensor) {
     item.value = all.weight(b, item.tensor);
   } else {

@@ -479,8 +479,9 @@ typedef struct tenon_graph_export_options {
   // NULL: all outputs and inputs; a graph with updates is refused then.
   const tenon_str* outputs;
 
-  // (optional) Numbers for all symbols of the graph. Parallel arrays. Without them, symbols become
-  // dims with names. Requests for gradients, vmap, and most decompositions need numbers.
+  // (optional) Numbers for all symbols of the graph; a part of them is refused. Parallel arrays.
+  // Without them, symbols become dims with names. Requests for gradients, vmap, and most
+  // decompositions (attention, for example) need numbers.
   const tenon_str* symbols;
   const int64_t* numbers;
 
@@ -490,11 +491,13 @@ typedef struct tenon_graph_export_options {
   uint32_t reserved0;
 } tenon_graph_export_options;
 
-// Writes a graph as an ONNX model of opset 21. Inputs and outputs keep their names. Weights and state
+// Writes a graph as an ONNX model of opset 21; one that was read from ONNX with symbols is written in
+// its own opset, without doc strings and metadata. Inputs and outputs keep their names. Weights and state
 // become initializers with their content in the store; store may be NULL if there are none. Nodes
 // without an op in ONNX are decomposed. Writes temporary files first and renames them. options may be
 // NULL. Fails with TENON_UNSUPPORTED and a list of all nodes that have no form in ONNX, each with the
-// reason.
+// reason, and without outputs with TENON_INVALID_ARGUMENT. If the process dies between the two
+// renames, PATH.data is new and the model is not: export again.
 TENON_API tenon_status* tenon_graph_export(const tenon_graph* graph, tenon_store* store,
                                            tenon_str path,
                                            const tenon_graph_export_options* options);
