@@ -2,6 +2,7 @@
 // Random convolutions with random readers: fused as without fusion, also where a reader comes close
 // to a form that is joined (equal dims, factors along other axes, values that others read).
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
@@ -177,5 +178,21 @@ TEST_CASE("convolutions: what is added to halves is added up unrounded") {
     run.set("b", {1}, std::vector<float>{70000});
     run.run();
     CHECK(run.get<float>("v") == std::vector<float>{10000});
+  }
+}
+
+TEST_CASE("convolutions: long rows, far taps and large windows are planned in little memory") {
+  Store store(runtime());
+  for (const char* statements :
+       {"input x: f32[1,64,480000] weight w: f32[64,64,3] y = conv(x, w) {pads=[1,1]}",
+        "input x: f32[1,8,64] weight w: f32[8,8,3] y = conv(x, w) {pads=[100000000,100000000], "
+        "dilation=[100000000]}",
+        "input x: f32[0,1,20000,20000] input w: f32[1,1,19000,19000] y = conv(x, w)"}) {
+    CAPTURE(statements);
+    const std::string text = "graph \"g\" { " + std::string(statements) + " output \"y\" = y }";
+    const Executable executable(runtime(), Graph::parse(text, "g"), store,
+                                {.device = "cpu:0", .allow_fallback = false});
+    const auto memory = nlohmann::json::parse(executable.report()).at("memory").at(0);
+    CHECK(memory.at("peak").get<uint64_t>() < 16 << 20);  // with the scratch of kernels
   }
 }
