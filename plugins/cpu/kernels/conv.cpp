@@ -41,12 +41,13 @@ struct Sums {
   Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at) : packed(packed_at) {
     if (takes_planes(t)) {
       planes.emplace(t, dtype);
-    } else if (t.pointwise()) {
+    } else if (t.pointwise() && t.depth() < kShallow) {
       product.emplace(t, dtype, packs);
     } else {
       tiles.emplace(t, dtype, packs);
     }
   }
+  static constexpr int64_t kShallow = 192;  // too few steps to pay for the transposed sums of tiles
   // Tiles fill their panels of rows only with many channels.
   static bool takes_planes(const TapConv& t) {
     constexpr int64_t kFewFilters = 8;

@@ -96,6 +96,8 @@ struct ConvEnds {
   // Finishes `count` sums of one channel. at: the element of y, with the stride `step`.
   void run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* sums, int64_t channel,
            int64_t at, int64_t step, int64_t count) const;
+  void run_floats(const sdk::Call& call, float* sums, int64_t channel, int64_t at,
+                  int64_t count) const;
   bool none(tenon_dtype sum, tenon_dtype y) const {
     return bias < 0 && residual < 0 && pre_act < 0 && !act && sum == y;
   }
@@ -111,12 +113,12 @@ inline int conv_slots(int64_t pieces) {
 void conv_line(const TapConv& conv, int64_t tap, const void* plane, int64_t first, int64_t count,
                int64_t size, void* line);
 
-// Packed weights: for each group, parts of `steps` steps; in a part, panels of rows follow each
-// other.
+// Packed weights: for each group, parts of `steps` steps; in a part, panels of rows, the channels of
+// y, follow each other.
 class PackedTaps {
  public:
   PackedTaps() = default;
-  PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t most_steps);
+  PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t row_panel, int64_t most_steps);
   std::string layout() const;
   uint64_t bytes() const;
   void pack(const void* w, void* packed) const;
@@ -162,8 +164,8 @@ class ConvProduct {
 
 class PaddedTaps;  // conv_padded.hpp
 
-// For windows of several taps: the weights times shifted ranges of a padded copy of x. A piece of
-// work is a band of windows by a block of rows, the channels of y.
+// The weights times shifted ranges of a padded copy of x, or of x itself if windows are single
+// pixels. A piece of work is a band of windows by a block of rows, the channels of y.
 class ConvTiles {
  public:
   ConvTiles() = default;
@@ -173,11 +175,16 @@ class ConvTiles {
   void run(const sdk::Call& call, const void* x, const void* w, const ConvEnds& ends) const;
 
  private:
+  void plan_pixels();
+  ConvBand band(int64_t k) const;
+
   TapConv conv_;
   PackedTaps weights_;
-  std::shared_ptr<const PaddedTaps> padded_;
+  std::shared_ptr<const PaddedTaps> padded_;  // null: x itself, whose pixels are cut into bands
+  std::vector<int64_t> offsets_;              // of the steps
   tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
   bool weights_packed_ = false;
+  int64_t bands_ = 1, pixels_ = 1;  // of a band
   int64_t rows_ = 1, row_blocks_ = 1, ld_ = 1;
   int slots_ = 1;
   uint64_t shared_ = 0, slot_ = 0;
@@ -231,20 +238,24 @@ class ConvWeight {
 
 // ---- kernels of conv_tiles.cpp
 
-// c[m x n] = (add: +=) a·b of packed panels of a, one after the other, and b in the accumulation
-// type: row k of b starts at b + offsets[k]. Whole vectors are read and written: up to a panel of
-// columns beyond n.
+// c[i][o] = (add: +=) Σ w(i, k)·x[offsets[k] + o] in the accumulation type, for `m` channels i and for
+// rows of `width` windows o, which are x_pitch apart in x and follow each other in c. w: panels of
+// gemm_panels().cols channels. The channels of c are ldc apart.
 struct TapTiles {
-  tenon_dtype sum;
-  bool add;
-  int64_t m, n, steps;
-  const void* a;
-  const void* b;
-  const int64_t* offsets;
-  void* c;
-  int64_t ldc;
+  tenon_dtype sum = TENON_DTYPE_F32;
+  bool add = false;
+  int64_t m = 0, rows = 0, width = 0, steps = 0;
+  const void* w = nullptr;
+  const void* x = nullptr;
+  int64_t x_pitch = 0;
+  const int64_t* offsets = nullptr;
+  void* c = nullptr;
+  int64_t ldc = 0;
+  const void* next = nullptr;  // weights to fetch meanwhile, as many as these
 };
 void tap_tiles(const TapTiles& tiles);
+// Windows that are computed for a row of so many.
+int64_t tap_tiles_cost(int64_t width);
 
 // ---- kernels of conv_planes_simd.cpp. x has the accumulation type; a row of windows starts x_pitch
 // elements behind the one before it; term k of window j is x[offsets[k] + j].

@@ -241,6 +241,8 @@ void scattered(const T* from, T* to, int64_t step, int64_t count) {
 void ConvEnds::run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* sums,
                    int64_t channel, int64_t at, int64_t step, int64_t count) const {
   const int64_t size = element_bytes(y);
+  if (y == TENON_DTYPE_F32 && step == 1 && pre_act < 0)
+    return run_floats(call, static_cast<float*>(sums), channel, at, count);
   if (bias >= 0) add_value(sum, sums, element_of(call.inputs[bias], bias_dtype, channel), count);
   if (residual >= 0) epilogue_add(sum, sums, call.in<char>(residual) + at * size, y, count);
   if (pre_act >= 0) epilogue_store(sum, sums, call.out<char>(pre_act) + at * size, y, count);
@@ -259,6 +261,20 @@ void ConvEnds::run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* 
   if (size == 4)
     return scattered(static_cast<float*>(sums), reinterpret_cast<float*>(to), step, count);
   scattered(static_cast<double*>(sums), reinterpret_cast<double*>(to), step, count);
+}
+
+// In one pass, or two with an activation other than relu.
+void ConvEnds::run_floats(const sdk::Call& call, float* sums, int64_t channel, int64_t at,
+                          int64_t count) const {
+  float* const to = call.out<float>(out) + at;
+  // x + -0 is x for all x.
+  const float b =
+      bias >= 0 ? static_cast<float>(element_of(call.inputs[bias], bias_dtype, channel)) : -0.0f;
+  const float* const beside = residual >= 0 ? call.in<float>(residual) + at : nullptr;
+  if (!act || act->kind == UnaryKind::relu)
+    return epilogue_finish(sums, b, beside, act.has_value(), to, count);
+  if (bias >= 0 || beside) epilogue_finish(sums, b, beside, false, sums, count);
+  unary_tile(*act, sums, to, count);
 }
 
 void ConvEnds::run_rows(const sdk::Call& call, const TapConv& conv, tenon_dtype dtype, void* sums,

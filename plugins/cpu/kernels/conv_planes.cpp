@@ -14,10 +14,10 @@ namespace tenon::cpu {
 namespace {
 
 constexpr int64_t kSteps = 768;            // of the sums, per pass over a block
-constexpr int64_t kTileColumns = 224;      // windows of a band, at least
+constexpr int64_t kTileColumns = 224;      // windows of a band, about
 constexpr int64_t kTileBytes = 320 << 10;  // of a padded copy: it fits L2, beside sums
-constexpr int64_t kTileRows = 256;         // channels of y per piece
-constexpr int64_t kPlaneColumns = 4096;    // likewise for few channels
+constexpr int64_t kLeastColumns = 96;
+constexpr int64_t kPlaneColumns = 4096;  // likewise for few channels
 constexpr int64_t kPlaneBytes = 128 << 10;
 constexpr int64_t kFilters = 4;      // at a time
 constexpr int64_t kPieces = 32;      // of work that there should be, if they can be large
@@ -42,56 +42,107 @@ int64_t wanted_pieces(const TapConv& t) {
 
 ConvTiles::ConvTiles(TapConv conv, tenon_dtype dtype, bool weights_packed)
     : conv_(std::move(conv)),
-      weights_(conv_, dtype, kSteps),
       dtype_(dtype),
       sum_(gemm_sum_dtype(dtype)),
       weights_packed_(weights_packed) {
-  const GemmPanels panels = gemm_panels(sum_);
-  const int64_t size = element_bytes(sum_), m = std::max<int64_t>(conv_.m, 1);
-  const int64_t wanted = wanted_pieces(conv_);
-  padded_ = std::make_shared<PaddedTaps>(conv_, dtype, kTileColumns, kTileBytes);
-  const int64_t bands = std::max<int64_t>(padded_->bands(), 1);
-  row_blocks_ = std::max(std::min(divide_up(wanted, bands), divide_up(m, 4 * panels.rows)),
-                         divide_up(m, kTileRows));
-  rows_ = round_up(divide_up(m, row_blocks_), panels.rows);
+  const int64_t panel = gemm_panels(sum_).cols, size = element_bytes(sum_);
+  const int64_t m = std::max<int64_t>(conv_.m, 1);
+  weights_ = PackedTaps(conv_, dtype, panel, kSteps);
+  int64_t columns = 0;  // of sums
+  if (conv_.pointwise() && conv_.dense() && sum_ == dtype_) {
+    plan_pixels();
+    columns = pixels_;
+  } else {
+    // Few channels and windows: smaller bands, for work that can be shared.
+    const int64_t bands = divide_up(wanted_pieces(conv_), divide_up(m, panel));
+    const int64_t wanted = std::max(divide_up(conv_.windows(), bands), kLeastColumns);
+    padded_ =
+        std::make_shared<PaddedTaps>(conv_, dtype, std::min(wanted, kTileColumns), kTileBytes);
+    bands_ = padded_->bands(), offsets_ = padded_->offsets();
+    columns = padded_->most_columns();
+  }
+  const int64_t bands = std::max<int64_t>(bands_, 1);
+  row_blocks_ = std::min(divide_up(wanted_pieces(conv_), bands), divide_up(m, panel));
+  rows_ = round_up(divide_up(m, row_blocks_), panel);
   row_blocks_ = divide_up(m, rows_);
-  ld_ = round_up(padded_->most_columns(), panels.cols);
+  ld_ = round_up(columns, 64 / size);
   slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
-  slot_ = padded_->bytes() + aligned(std::min(rows_, m) * ld_ * size);
+  slot_ = (padded_ ? padded_->bytes() : 0) + aligned(std::min(panel, m) * ld_ * size);
   shared_ = weights_packed_ ? 0 : weights_.bytes();
+}
+
+// Bands of pixels, of equal numbers of the largest tiles.
+void ConvTiles::plan_pixels() {
+  constexpr int64_t kMultiple = 28;  // of tiles of 14 windows, and about of those of 6 and of 4
+  const int64_t windows = std::max<int64_t>(conv_.windows(), 1);
+  const int64_t fitting = kTileBytes / std::max<int64_t>(conv_.c * element_bytes(sum_), 1);
+  const int64_t most =
+      std::max(std::min(fitting, kTileColumns) / kMultiple, int64_t{1}) * kMultiple;
+  pixels_ = std::min(round_up(divide_up(windows, divide_up(windows, most)), kMultiple), windows);
+  bands_ = divide_up(windows, pixels_);
+  for (int64_t c = 0; c < conv_.c; ++c) offsets_.push_back(c * conv_.pixels());
+}
+
+// Bands of pixels are parts of one long row, since y is dense.
+ConvBand ConvTiles::band(int64_t k) const {
+  if (padded_) return padded_->band(k);
+  const int64_t first = k * pixels_;
+  return {.rows = 1, .column = first, .width = std::min(pixels_, conv_.windows() - first)};
 }
 
 void ConvTiles::run(const sdk::Call& call, const void* x, const void* w,
                     const ConvEnds& ends) const {
-  const int64_t depth = conv_.depth(), size = element_bytes(sum_);
+  const int64_t depth = conv_.depth(), size = element_bytes(sum_), panel = weights_.row_panel();
   char* const shared = static_cast<char*>(call.scratch);
   if (!weights_packed_) weights_.pack(w, shared);
   const void* const weights = weights_packed_ ? w : shared;
-  const int64_t blocks = padded_->bands() * row_blocks_;
-  parallel_for_slots(
-      conv_.batch * conv_.groups * blocks, 1, slots_, [&](int slot, int64_t begin, int64_t end) {
-        char* const padded = shared + shared_ + slot * slot_;
-        char* const sums = padded + padded_->bytes();
-        int64_t filled = -1;  // the band that is in `padded`
-        for (int64_t piece = begin; piece < end; ++piece) {
-          const int64_t which = piece / blocks, group = which % conv_.groups;
-          const ConvBand band = padded_->band(piece % blocks / row_blocks_);
-          const int64_t row = piece % row_blocks_ * rows_, rows = std::min(rows_, conv_.m - row);
-          if (filled != piece / row_blocks_ && depth > 0)
-            padded_->fill(static_cast<const char*>(x) +
-                              which * conv_.c * conv_.pixels() * element_bytes(dtype_),
-                          band, padded);
-          filled = piece / row_blocks_;
-          if (depth == 0) std::memset(sums, 0, rows * ld_ * size);
-          for (int64_t s = 0; s < depth; s += weights_.steps())
-            tap_tiles({sum_, s > 0, rows, padded_->columns(band),
-                       std::min(weights_.steps(), depth - s), weights_.at(weights, group, row, s),
-                       padded, padded_->offsets().data() + s, sums, ld_});
-          for (int64_t i = 0; i < rows; ++i)
-            ends.run_rows(call, conv_, dtype_, sums + i * ld_ * size, padded_->pitch(), band,
-                          which * conv_.m + row + i, group * conv_.m + row + i);
-        }
-      });
+  const int64_t blocks = bands_ * row_blocks_;
+  // The band whose copy a work area holds: pieces of a band follow each other.
+  std::vector<int64_t> held(static_cast<size_t>(slots_), -1);
+  const auto piece = [&](int64_t k, int slot) {
+    char* const own = shared + shared_ + slot * slot_;
+    const int64_t which = k / blocks, group = which % conv_.groups;
+    const ConvBand band = this->band(k % blocks / row_blocks_);
+    const char* const image =
+        static_cast<const char*>(x) + which * conv_.c * conv_.pixels() * element_bytes(dtype_);
+    int64_t& in_own = held[static_cast<size_t>(slot)];
+    if (padded_ && in_own != k / row_blocks_ && depth > 0) padded_->fill(image, band, own);
+    in_own = k / row_blocks_;
+    char* const sums = padded_ ? own + padded_->bytes() : own;
+    // Rows of windows one by one, or with what is between them.
+    const int64_t pitch = padded_ ? padded_->pitch() : 0;
+    const bool together = band.rows > 1 && tap_tiles_cost(padded_->columns(band)) <
+                                               band.rows * tap_tiles_cost(band.width);
+    TapTiles tiles{.sum = sum_,
+                   .rows = together ? 1 : band.rows,
+                   .width = together ? padded_->columns(band) : band.width,
+                   .x = padded_ ? own : image + band.column * size,
+                   .x_pitch = pitch,
+                   .c = sums,
+                   .ldc = ld_};
+    const int64_t first = k % row_blocks_ * rows_, last = std::min(first + rows_, conv_.m);
+    for (int64_t row = first; row < last; row += panel) {
+      tiles.m = std::min(panel, last - row);
+      if (depth == 0) std::memset(sums, 0, tiles.m * ld_ * size);
+      for (int64_t s = 0; s < depth; s += weights_.steps()) {
+        tiles.add = s > 0, tiles.steps = std::min(weights_.steps(), depth - s);
+        tiles.w = weights_.at(weights, group, row, s), tiles.offsets = offsets_.data() + s;
+        const bool last_part = s + weights_.steps() >= depth;
+        const int64_t next = last_part ? row + panel : row;
+        tiles.next = next < last
+                         ? weights_.at(weights, group, next, last_part ? 0 : s + weights_.steps())
+                         : nullptr;
+        tap_tiles(tiles);
+      }
+      for (int64_t i = 0; i < tiles.m; ++i)
+        ends.run_rows(call, conv_, dtype_, sums + i * ld_ * size, together ? pitch : band.width,
+                      band, which * conv_.m + row + i, group * conv_.m + row + i);
+    }
+  };
+  parallel_for_slots(conv_.batch * conv_.groups * blocks, 1, slots_,
+                     [&](int slot, int64_t begin, int64_t end) {
+                       for (int64_t k = begin; k < end; ++k) piece(k, slot);
+                     });
 }
 
 // ---- few channels

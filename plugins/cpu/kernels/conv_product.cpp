@@ -28,7 +28,7 @@ struct ConvProduct::Task {
 
 ConvProduct::ConvProduct(TapConv conv, tenon_dtype dtype, bool weights_packed)
     : conv_(std::move(conv)),
-      weights_(conv_, dtype, kSteps),
+      weights_(conv_, dtype, gemm_panels(gemm_sum_dtype(dtype)).rows, kSteps),
       dtype_(dtype),
       sum_(gemm_sum_dtype(dtype)),
       weights_packed_(weights_packed) {

@@ -15,8 +15,9 @@ int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
 
 }  // namespace
 
-PackedTaps::PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t most_steps)
-    : conv_(conv), dtype_(dtype), sum_(gemm_sum_dtype(dtype)), row_panel_(gemm_panels(sum_).rows) {
+PackedTaps::PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t row_panel,
+                       int64_t most_steps)
+    : conv_(conv), dtype_(dtype), sum_(gemm_sum_dtype(dtype)), row_panel_(row_panel) {
   const int64_t depth = std::max<int64_t>(conv_.depth(), 1);
   steps_ = divide_up(depth, divide_up(depth, most_steps));
 }

@@ -63,6 +63,19 @@ void Store(const void* sums, void* y, tenon_dtype dtype, int64_t n) {
   if (dtype == TENON_DTYPE_BF16) map(d, n, same, static_cast<Bf16*>(y), x);
 }
 
+void Finish(const float* sums, float bias, const float* residual, bool relu, float* y, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto b = hn::Set(d, bias), zero = hn::Zero(d);
+  const auto last = [&](auto v)
+                        HWY_ATTR { return relu ? hn::IfThenElse(hn::Le(v, zero), zero, v) : v; };
+  if (residual == nullptr)
+    return map(
+        d, n, [&](auto, auto s) HWY_ATTR { return last(hn::Add(s, b)); }, y, sums);
+  map(
+      d, n, [&](auto, auto s, auto r) HWY_ATTR { return last(hn::Add(hn::Add(s, b), r)); }, y, sums,
+      residual);
+}
+
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -71,6 +84,7 @@ namespace tenon::cpu {
 
 HWY_EXPORT(AddScaled);
 HWY_EXPORT(Store);
+HWY_EXPORT(Finish);
 
 void epilogue_scale(tenon_dtype sum, void* sums, double alpha, const void* bias,
                     tenon_dtype bias_dtype, int64_t n) {
@@ -85,6 +99,11 @@ void epilogue_store(tenon_dtype sum, const void* sums, void* y, tenon_dtype dtyp
     return;
   }
   HWY_DYNAMIC_DISPATCH(Store)(sums, y, dtype, n);
+}
+
+void epilogue_finish(const float* sums, float bias, const float* residual, bool relu, float* y,
+                     int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Finish)(sums, bias, residual, relu, y, n);
 }
 
 }  // namespace tenon::cpu

@@ -18,4 +18,8 @@ void epilogue_add(tenon_dtype sum, void* sums, const void* x, tenon_dtype dtype,
 // y = sums, rounded to dtype. y may be sums.
 void epilogue_store(tenon_dtype sum, const void* sums, void* y, tenon_dtype dtype, int64_t n);
 
+// y = sums + bias + residual (null: none), and then relu or nothing, in one pass. y may be sums.
+void epilogue_finish(const float* sums, float bias, const float* residual, bool relu, float* y,
+                     int64_t n);
+
 }  // namespace tenon::cpu
