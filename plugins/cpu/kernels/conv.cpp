@@ -50,8 +50,8 @@ struct Sums {
   static constexpr int64_t kShallow = 192;  // too few steps to pay for the transposed sums of tiles
   // Tiles fill their panels of rows only with many channels.
   static bool takes_planes(const TapConv& t) {
-    constexpr int64_t kFewFilters = 8;
-    return t.m <= kFewFilters && t.depth() <= 512 && t.windows() >= 16;
+    constexpr int64_t kFewFilters = 8, kFewTerms = 16;
+    return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
   }
   uint64_t scratch() const {
     return planes ? planes->scratch() : product ? product->scratch() : tiles->scratch();

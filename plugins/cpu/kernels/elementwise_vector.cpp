@@ -148,6 +148,16 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
     case UnaryKind::sigmoid:
       run([](V v) HWY_ATTR { return vsigmoid(D(), v).value(); });
       return true;
+    case UnaryKind::hard_sigmoid:
+      run([&](V v) HWY_ATTR { return clamp(D(), hn::MulAdd(alpha, v, beta), 0.f, 1.f); });
+      return true;
+    case UnaryKind::hard_swish:
+      // x + 3 is exact where the result is small.
+      run([](V v) HWY_ATTR {
+        const auto gate = clamp(D(), hn::Add(v, constant(3.f)), 0.f, 6.f);
+        return hn::Mul(v, hn::Mul(gate, constant(1.f / 6)));
+      });
+      return true;
     case UnaryKind::softplus:
       run([](V v) HWY_ATTR { return softplus(v); });
       return true;
@@ -275,6 +285,19 @@ bool slope_vector_target(const Activation& f, const float* x, const float* dy, f
       run([&](V v) HWY_ATTR {
         const auto s = vsigmoid(D(), hn::Add(v, v));
         return s.t.times(hn::Mul(constant(4.f), hn::Mul(s.r, s.r)));
+      });
+      return true;
+    case UnaryKind::hard_sigmoid:
+      run([&](V v) HWY_ATTR {
+        const auto z = hn::Add(hn::Mul(alpha, v), beta);
+        return hn::IfThenElseZero(hn::And(hn::Gt(z, zero), hn::Lt(z, one)), alpha);
+      });
+      return true;
+    case UnaryKind::hard_swish:
+      run([&](V v) HWY_ATTR {
+        const auto inner = hn::Mul(hn::Add(v, constant(1.5f)), constant(1.f / 3));
+        const auto above = hn::IfThenElse(hn::Ge(v, constant(3.f)), one, inner);
+        return hn::IfThenZeroElse(hn::Le(v, constant(-3.f)), above);
       });
       return true;
     case UnaryKind::softplus:
