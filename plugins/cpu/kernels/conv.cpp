@@ -7,6 +7,7 @@
 
 #include "../kernels.hpp"
 #include "../parallel.hpp"
+#include "conv_winograd.hpp"
 #include "gemm.hpp"
 #include "matmul.hpp"
 
@@ -41,6 +42,8 @@ struct Sums {
   Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at) : packed(packed_at) {
     if (takes_planes(t)) {
       planes.emplace(t, dtype);
+    } else if (packs && ConvWinograd::takes(t, dtype)) {
+      winograd.emplace(t);
     } else if (t.pointwise() && t.depth() < kShallow) {
       product.emplace(t, dtype, packs);
     } else {
@@ -54,18 +57,28 @@ struct Sums {
     return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
   }
   uint64_t scratch() const {
+    if (winograd) return winograd->scratch();
     return planes ? planes->scratch() : product ? product->scratch() : tiles->scratch();
   }
-  const PackedTaps& weights() const { return product ? product->weights() : tiles->weights(); }
+  // Of packed weights.
+  std::string layout() const { return winograd ? winograd->layout() : taps().layout(); }
+  uint64_t bytes() const { return winograd ? winograd->bytes() : taps().bytes(); }
+  void pack(const void* dense, void* to) const {
+    winograd ? winograd->pack(dense, to) : taps().pack(dense, to);
+  }
   void run(const Call& c, int x, int w, bool packs, const ConvEnds& ends) const {
     const void* const weights = c.in<char>(w) + (packs ? packed : 0);
     if (planes) return planes->run(c, c.inputs[x], weights, ends);
+    if (winograd) return winograd->run(c, c.inputs[x], weights, ends);
     if (product) return product->run(c, c.inputs[x], weights, c.outputs[0], ends);
     tiles->run(c, c.inputs[x], weights, ends);
   }
 
+  const PackedTaps& taps() const { return product ? product->weights() : tiles->weights(); }
+
   uint64_t packed;  // where its packed weights begin
   std::optional<ConvPlanes> planes{};
+  std::optional<ConvWinograd> winograd{};
   std::optional<ConvProduct> product{};
   std::optional<ConvTiles> tiles{};
 };
@@ -85,13 +98,13 @@ Kernel sums_over_taps(const std::vector<TapConv>& convs, const Value& from, cons
     const Sums& part = parts.emplace_back(t, dtype, packs, bytes);
     kernel.scratch = std::max(kernel.scratch, part.scratch());
     if (!packs) continue;
-    layout += part.weights().layout() + ";";
-    bytes += part.weights().bytes();
+    layout += part.layout() + ";";
+    bytes += part.bytes();
   }
   if (bytes > 0)
     kernel.derived.push_back({w.position(), layout, bytes, [parts](const void* dense, void* to) {
                                 for (const Sums& p : parts)
-                                  p.weights().pack(dense, static_cast<char*>(to) + p.packed);
+                                  p.pack(dense, static_cast<char*>(to) + p.packed);
                               }});
   kernel.cost = flops / 1e11;
   kernel.run = [parts = std::move(parts), x = from.position(), weights = w.position(),
