@@ -7,6 +7,7 @@
 
 #include "../kernels.hpp"
 #include "../parallel.hpp"
+#include "conv_depthwise.hpp"
 #include "conv_winograd.hpp"
 #include "gemm.hpp"
 #include "matmul.hpp"
@@ -39,8 +40,11 @@ Kernel nothing() {
 // A sum over taps, in the way that suits it: few channels in registers, single pixels by a matrix
 // product, else register tiles over padded copies.
 struct Sums {
-  Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at) : packed(packed_at) {
-    if (takes_planes(t)) {
+  Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at, const ConvEnds& ends)
+      : packed(packed_at) {
+    if (ConvDepthwise::takes(t, dtype, ends)) {
+      depthwise.emplace(t);
+    } else if (takes_planes(t)) {
       planes.emplace(t, dtype);
     } else if (packs && ConvWinograd::takes(t, dtype)) {
       winograd.emplace(t);
@@ -57,6 +61,7 @@ struct Sums {
     return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
   }
   uint64_t scratch() const {
+    if (depthwise) return depthwise->scratch();
     if (winograd) return winograd->scratch();
     return planes ? planes->scratch() : product ? product->scratch() : tiles->scratch();
   }
@@ -69,6 +74,7 @@ struct Sums {
   void run(const Call& c, int x, int w, bool packs, const ConvEnds& ends) const {
     const void* const weights = c.in<char>(w) + (packs ? packed : 0);
     if (planes) return planes->run(c, c.inputs[x], weights, ends);
+    if (depthwise) return depthwise->run(c, c.inputs[x], weights, ends);
     if (winograd) return winograd->run(c, c.inputs[x], weights, ends);
     if (product) return product->run(c, c.inputs[x], weights, c.outputs[0], ends);
     tiles->run(c, c.inputs[x], weights, ends);
@@ -78,6 +84,7 @@ struct Sums {
 
   uint64_t packed;  // where its packed weights begin
   std::optional<ConvPlanes> planes{};
+  std::optional<ConvDepthwise> depthwise{};
   std::optional<ConvWinograd> winograd{};
   std::optional<ConvProduct> product{};
   std::optional<ConvTiles> tiles{};
@@ -86,7 +93,9 @@ struct Sums {
 // y of x (operand `from`) and w. Weights that no run changes are packed once.
 Kernel sums_over_taps(const std::vector<TapConv>& convs, const Value& from, const Value& w,
                       tenon_dtype dtype, const ConvEnds& ends) {
-  const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), Sums::takes_planes);
+  const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), [&](const TapConv& t) {
+                       return Sums::takes_planes(t) || ConvDepthwise::takes(t, dtype, ends);
+                     });
   Kernel kernel;
   std::vector<Sums> parts;
   std::string layout;
@@ -95,7 +104,7 @@ Kernel sums_over_taps(const std::vector<TapConv>& convs, const Value& from, cons
   for (const TapConv& t : convs) {
     flops += 2.0 * static_cast<double>(t.batch * t.groups * t.m) *
              static_cast<double>(t.windows()) * static_cast<double>(t.depth());
-    const Sums& part = parts.emplace_back(t, dtype, packs, bytes);
+    const Sums& part = parts.emplace_back(t, dtype, packs, bytes, ends);
     kernel.scratch = std::max(kernel.scratch, part.scratch());
     if (!packs) continue;
     layout += part.layout() + ";";

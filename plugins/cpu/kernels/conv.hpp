@@ -96,6 +96,8 @@ struct ConvEnds {
   // Finishes `count` sums of one channel. at: the element of y, with the stride `step`.
   void run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* sums, int64_t channel,
            int64_t at, int64_t step, int64_t count) const;
+  // Of a channel; -0 if there is none, since x + -0 is x for all x.
+  float bias_of(const sdk::Call& call, int64_t channel) const;
   void run_floats(const sdk::Call& call, float* sums, int64_t channel, int64_t at,
                   int64_t count) const;
   bool none(tenon_dtype sum, tenon_dtype y) const {

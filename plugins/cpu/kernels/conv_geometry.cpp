@@ -263,6 +263,11 @@ void ConvEnds::run(const sdk::Call& call, tenon_dtype sum, tenon_dtype y, void* 
   scattered(static_cast<double*>(sums), reinterpret_cast<double*>(to), step, count);
 }
 
+float ConvEnds::bias_of(const sdk::Call& call, int64_t channel) const {
+  if (bias < 0) return -0.0f;
+  return static_cast<float>(element_of(call.inputs[bias], bias_dtype, channel));
+}
+
 // In one pass, or two with an activation other than relu.
 void ConvEnds::run_floats(const sdk::Call& call, float* sums, int64_t channel, int64_t at,
                           int64_t count) const {

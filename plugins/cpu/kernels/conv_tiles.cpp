@@ -12,6 +12,7 @@
 // after foreach_target
 #include "gemm-inl.h"
 #include "simd-inl.h"
+#include "transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
@@ -26,43 +27,17 @@ inline constexpr int kSizes[] = {6, 4, 2, 1};
 inline constexpr int kSizes[] = {4, 2, 1};
 #endif
 
-// Four vectors become their columns: to[k] has element k of blocks of four, from all vectors.
-template <class V>
-HWY_INLINE void transpose_in_blocks(const V* from, V* to) {
-  const hn::ScalableTag<float> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto join = [&](V low, V high, V* lower, V* upper) {
-    const auto a = hn::BitCast(wide, low), b = hn::BitCast(wide, high);
-    *lower = hn::BitCast(d, hn::InterleaveLower(wide, a, b));
-    *upper = hn::BitCast(d, hn::InterleaveUpper(wide, a, b));
-  };
-  join(hn::InterleaveLower(d, from[0], from[1]), hn::InterleaveLower(d, from[2], from[3]), to,
-       to + 1);
-  join(hn::InterleaveUpper(d, from[0], from[1]), hn::InterleaveUpper(d, from[2], from[3]), to + 2,
-       to + 3);
-}
-
 // sums[row][channel] -> columns[channel][row], which has room for kRows rounded up to blocks of
 // four, with a stride of kColumns.
 template <int kRows, int kColumns, class V>
 HWY_INLINE void transpose_sums(const V* sums, int stride, float* columns) {
   const hn::ScalableTag<float> d;
-  const hn::Full128<float> d4;
-  constexpr int kBlocks = static_cast<int>(hn::MaxLanes(d)) / 4;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; r += 4) {
-    V from[4], to[4];
+    V from[4];
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) from[k] = r + k < kRows ? sums[(r + k) * stride] : hn::Zero(d);
-    transpose_in_blocks(from, to);
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) {
-      alignas(64) float line[hn::MaxLanes(d)];
-      hn::Store(to[k], d, line);
-#pragma GCC unroll 4
-      for (int block = 0; block < kBlocks; ++block)
-        hn::Store(hn::Load(d4, line + 4 * block), d4, columns + (4 * block + k) * kColumns + r);
-    }
+    store_columns(from, columns + r, kColumns);
   }
 }
 template <int kRows, int kColumns, class V>

@@ -15,7 +15,7 @@ constexpr int64_t kTiles = 56;          // of a band, about: transformed pixels 
 constexpr int64_t kLeastChannels = 16;  // fewer do not pay for the transforms
 constexpr int64_t kLeastTiles = 32;     // fewer read 16/9 of the weights for little
 constexpr int64_t kMostWeights = 32 << 20;  // bytes
-constexpr int64_t kVector = 16;            // elements, at most
+constexpr int64_t kVector = 16;             // elements, at most
 constexpr int64_t kPiecesPerThread = 4;
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }

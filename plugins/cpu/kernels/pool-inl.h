@@ -61,6 +61,15 @@ HWY_INLINE void spread_row(const Spread& s, const T* row, Acc<T>* to) {
       hn::StoreU(even, d, even_columns + k / 2);
       hn::StoreU(odd, d, odd_columns + k / 2);
     }
+    if (const int64_t left = s.n - k; s.stride == 2 && left > 0) {
+      const auto low = load_n(d, row + k, static_cast<size_t>(std::min(left, lanes)));
+      const auto high = left > lanes ? load_n(d, row + k + lanes, static_cast<size_t>(left - lanes))
+                                     : hn::Zero(d);
+      const auto even = hn::ConcatEven(d, high, low), odd = hn::ConcatOdd(d, high, low);
+      store_n(d, even, even_columns + k / 2, static_cast<size_t>((left + 1) / 2));
+      store_n(d, odd, odd_columns + k / 2, static_cast<size_t>(left / 2));
+      return;
+    }
   }
   s.each_column(k, to, [&](int64_t at, A& column) {
     if constexpr (std::is_same_v<T, double>) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "isa.hpp"
+#include "kernels/conv_depthwise.hpp"
 #include "kernels/conv_winograd.hpp"
 
 namespace tenon::cpu {
@@ -38,7 +39,7 @@ Data random_data(const TapConv& t, std::mt19937& random) {
     return v;
   };
   const int64_t rows = t.groups * t.m;
-  const int64_t taps = 1 + *std::max_element(t.w_tap.begin(), t.w_tap.end());
+  const int64_t taps = t.w_tap.empty() ? 1 : 1 + *std::max_element(t.w_tap.begin(), t.w_tap.end());
   const int64_t w = t.groups * std::max(t.w_group, t.m * t.w_m) + t.c * t.w_c + taps;
   return {draw(t.batch * t.groups * t.c * t.pixels()), draw(w), draw(rows),
           draw(t.batch * rows * t.y_plane)};
@@ -85,7 +86,7 @@ Expected expected_of(const TapConv& t, const Data& d, bool bias, bool residual, 
   return e;
 }
 
-enum class Way { tiles, product, planes, winograd };
+enum class Way { tiles, product, planes, winograd, depthwise };
 
 void check(Way way, const TapConv& t, const Data& d, int follows, double limit = 1e-6) {
   const bool bias = follows & 1, residual = follows & 2, relu = follows & 4;
@@ -124,6 +125,7 @@ void check(Way way, const TapConv& t, const Data& d, int follows, double limit =
   if (way == Way::product) run(ConvProduct(t, TENON_DTYPE_F32, packed));
   if (way == Way::planes) run(ConvPlanes(t, TENON_DTYPE_F32));
   if (way == Way::winograd) run(ConvWinograd(t));
+  if (way == Way::depthwise) run(ConvDepthwise(t));
   REQUIRE(y.back() == 77.f);
   for (size_t i = 0; i < expected.y.size(); ++i) {
     const double want = expected.y[i], got = y[i];
@@ -143,10 +145,11 @@ void check_all(const ConvGeometry& g, std::initializer_list<Way> ways) {
     const Data data = random_data(t, random);
     for (const Way way : ways) {
       if (way == Way::product && !t.pointwise()) continue;
+      if (way == Way::depthwise && !ConvDepthwise::takes(t, TENON_DTYPE_F32, {})) continue;
       if (way == Way::winograd && !ConvWinograd::takes(t, TENON_DTYPE_F32)) continue;
       for (const int follows : {0, 7, 8, 13})
-        // What is added lies beside dense results alone.
-        check(way, t, data, t.dense() ? follows : follows & ~2);
+        // A residual lies beside dense results alone.
+        check(way, t, data, t.dense() && way != Way::depthwise ? follows : follows & ~2);
     }
   }
 }
@@ -180,6 +183,29 @@ TEST_SUITE("cpu/conv") {
         ways);
     check_all({2, 12, 20, 2, {kOne, axis(6, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)}}, ways);
     check_all({1, 8, 70, 1, {kOne, kOne, axis(3000, 5, 1, 2, 2, 1)}}, ways);
+  }
+
+  TEST_CASE("depthwise: channels that fill no vector, strides, dilation, tiny planes, bands") {
+    const auto ways = {Way::depthwise, Way::planes, Way::tiles};
+    for (const int64_t c : {2, 8, 15, 16, 17, 40})
+      for (const auto& [height, width] : {std::pair{1, 1}, {2, 3}, {7, 7}, {14, 15}, {30, 33}})
+        for (const int64_t kernel : {1, 3, 5})
+          check_all({2,
+                     c,
+                     c,
+                     c,
+                     {kOne, axis(height, kernel, 1, kernel / 2, kernel / 2, 1),
+                      axis(width, kernel, 1, kernel / 2, kernel - 1, 1)}},
+                    ways);
+    check_all({1, 20, 20, 20, {kOne, axis(15, 3, 2, 1, 1, 1), axis(14, 5, 2, 2, 2, 1)}}, ways);
+    check_all({1, 20, 20, 20, {kOne, axis(9, 3, 1, 2, 2, 2), axis(20, 3, 3, 0, 4, 3)}}, ways);
+    check_all({1, 20, 20, 20, {kOne, kOne, axis(39, 9, 1, 8, 0, 1)}}, ways);
+    // Taps that lie outside of the image for all windows, and windows that read nothing.
+    check_all({1, 20, 20, 20, {kOne, axis(3, 9, 1, 4, 4, 1), axis(2, 3, 1, 9, 9, 1)}}, ways);
+    CHECK(ConvDepthwise::takes(
+        ConvGeometry{1, 64, 64, 64, {kOne, axis(7, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)}}
+            .reached(),
+        TENON_DTYPE_F32, {}));
   }
 
   TEST_CASE("sums of several parts: more steps than a pass takes") {
