@@ -11,6 +11,16 @@ namespace {
 
 using sdk::Dims;
 
+// Whole cache lines at a time: std::fill_n stores element by element.
+template <class T>
+void fill_run(T value, int64_t n, T* to) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  T line[kLine];
+  std::fill_n(line, kLine, value);
+  for (; n >= kLine; n -= kLine, to += kLine) std::memcpy(to, line, sizeof(line));
+  for (int64_t i = 0; i < n; ++i) to[i] = value;
+}
+
 template <class T>
 void copy_run(const T* from, int64_t stride, int64_t n, T* to) {
   if (stride == 1) {
@@ -20,7 +30,7 @@ void copy_run(const T* from, int64_t stride, int64_t n, T* to) {
       for (int64_t i = 0; i < n; ++i) to[i] = from[i];
     }
   } else if (stride == 0) {
-    std::fill_n(to, n, *from);
+    fill_run(*from, n, to);
   } else {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
   }
@@ -107,7 +117,7 @@ void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t 
   with_size(static_cast<int64_t>(size), [&]<class T>(T) {
     const T* from = static_cast<const T*>(base);
     if (loop.scalar[k]) {
-      std::fill_n(static_cast<T*>(to), n, *from);
+      fill_run(*from, n, static_cast<T*>(to));
     } else {
       gather_run_of(loop, k, from, flat, n, static_cast<T*>(to));
     }

@@ -93,9 +93,19 @@ class TileReader {
       if (filled_ < n) gather_run(loop_, k_, base_, size_, flat, kTile, raw_), filled_ = kTile;
       return raw_;
     }
-    const int last = loop_.rank - 1;
-    if (loop_.strides[k_][last] == 1 && flat % loop_.inner() + n <= loop_.inner())
-      return base_ + loop_.offset(k_, flat) * size_;
+    const int64_t stride = loop_.strides[k_][loop_.rank - 1];
+    const bool in_row = (stride == 0 || stride == 1) && flat % loop_.inner() + n <= loop_.inner();
+    if (in_row && stride == 1) return base_ + loop_.offset(k_, flat) * size_;
+    if (in_row) {
+      // One element for the whole row, of which the tiles before had the start.
+      const int64_t element = loop_.offset(k_, flat);
+      if (element != element_ || filled_ < n) {
+        gather_run(loop_, k_, base_, size_, flat, n, raw_);
+        element_ = element, filled_ = n;
+      }
+      return raw_;
+    }
+    element_ = -1;
     gather_run(loop_, k_, base_, size_, flat, n, raw_);
     return raw_;
   }
@@ -122,7 +132,8 @@ class TileReader {
   const char* base_;
   tenon_dtype dtype_;
   int64_t size_;
-  int64_t filled_ = 0;  // of a scalar operand
+  int64_t filled_ = 0;    // elements of raw_ that hold one and the same element of the operand
+  int64_t element_ = -1;  // which one, if the operand has several
   alignas(64) char raw_[kTile * 8];
   alignas(64) float wide_[kTile];
 };
