@@ -97,6 +97,29 @@ inline void* scratch_at(const sdk::Call& call, uint64_t offset) {
   return static_cast<char*>(call.scratch) + offset;
 }
 
+// The filters of a problem in the order that its kernel reads: made in each run, or once if they are
+// frozen.
+class ConvFilterOrder {
+ public:
+  // by_pieces: [group][m][tap][padded], the channels in pieces of 8, else [group][tap][c][m].
+  ConvFilterOrder(CudaDevice& device, const ConvProblem& p, bool by_pieces, ConvScratch& scratch);
+  int64_t padded() const { return shape_.padded; }
+  // Launches what is needed, and returns where the filters are.
+  const void* get(const sdk::Call& call) const;
+  void add_to(std::vector<Code>& codes) const;
+  void add_to(sdk::Kernel& kernel) const;
+
+ private:
+  void run(const sdk::Call& call, const void* from, void* to) const;
+  std::string layout() const;
+
+  CodeFor<entries::conv_filters> code_{};
+  args::ConvFilters shape_{};
+  bool by_m_, orders_ = false, derived_ = false;
+  int input_;
+  uint64_t bytes_ = 0, at_ = 0;
+};
+
 // Puts the channels of pixels side by side, in pieces of 8.
 struct ConvStaging {
   CodeFor<entries::conv_channels_last> code{};
