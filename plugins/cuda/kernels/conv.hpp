@@ -78,6 +78,17 @@ sdk::Kernel conv_by_tiles(const sdk::Node& node, const ConvProblem& p);
 sdk::Kernel conv_weight_by_tiles(const sdk::Node& node, const ConvGeometry& g, const sdk::Value& dy,
                                  const sdk::Value& x);
 
+// Convolutions of halves on sm_90 from a grid of positions (conv_grid.cu, conv_shifts.cu): the grid,
+// and which positions each tap reads.
+struct ConvShiftPlan {
+  args::ConvGrid grid{};
+  args::ConvShifts shifts{};
+};
+// None where the kernel does not take the windows.
+std::optional<ConvShiftPlan> conv_shift_plan(const ConvProblem& p);
+// None where the kernel does not take the problem, or another way is faster.
+std::optional<sdk::Kernel> conv_by_shifts(const sdk::Node& node, const ConvProblem& p);
+
 // ---- parts of these
 
 // A piece of scratch memory after the other, each on 256 bytes.
