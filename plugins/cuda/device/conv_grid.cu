@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies images to the grid of positions of conv_shifts.cu (conv.args.cuh explains it): the channels
-// of a position lie side by side. The first blocks move 64 pixels of 64 channels each, the others
-// clear positions that are padding, 256 each.
+// of a position lie side by side. Also orders the filters. The first blocks make 256 pieces of
+// filters each, the next move 64 pixels of 64 channels each, the others clear positions that are
+// padding, 256 each.
 // Defines: XW (pixels that are read at once).
 //variant: XW=8
 //variant: XW=1
-//entry: conv_grid = fill(In, Out, ConvGrid)
+//entry: conv_grid = fill(In, Out, ConvGrid, In, Out, ConvFilters)
 #include "common.cuh"
-#include "conv.args.cuh"
+#include "conv_filters.cuh"
 
 constexpr int kPixels = 64, kChannels = 64, kPieces = kChannels / 8;
 
@@ -65,10 +66,14 @@ __device__ __forceinline__ void clear_padding(u16* y, const ConvGrid& g, u32 at)
   for (u32 c = 0; c < g.padded; c += 8) store(y + (i64)at * g.padded + c, Vec<u16, 8>{});
 }
 
-extern "C" __global__ void __launch_bounds__(256) fill(const u16* x, u16* y, const ConvGrid g) {
-  const u32 tiles = g.batch * g.pixel_tiles * g.channel_tiles;
-  if (blockIdx.x < tiles)
-    move_tile(x, y, g, blockIdx.x);
+extern "C" __global__ void __launch_bounds__(256)
+    fill(const u16* x, u16* y, const ConvGrid g, const u16* w, u16* ordered, const ConvFilters f) {
+  const u32 pieces = (u32)((f.count + 8 * 256 - 1) / (8 * 256)),
+            tiles = g.batch * g.pixel_tiles * g.channel_tiles;
+  if (blockIdx.x < pieces)
+    order_filters<false>(w, ordered, f, (i64)blockIdx.x * 256 + threadIdx.x);
+  else if (blockIdx.x - pieces < tiles)
+    move_tile(x, y, g, blockIdx.x - pieces);
   else
-    clear_padding(y, g, (blockIdx.x - tiles) * 256 + threadIdx.x);
+    clear_padding(y, g, (blockIdx.x - pieces - tiles) * 256 + threadIdx.x);
 }

@@ -159,16 +159,13 @@ struct Results {
     for (u32 v = v0 + lane; v < v1; v += 32) {
       const Target t = target_of(p, phase, v * YW);
       T* to = y + t.image * image() + t.pixel;
-      constexpr int kAtOnce = 4;
-      for (int row0 = 0; row0 < 8; row0 += kAtOnce) {
-        Vec<T, YW> values[kAtOnce];
+      Vec<T, YW> values[8];
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k)
-          values[k] = load_across<YW>(rows + (row0 + k) * kPitch, t.position - position);
+      for (int row = 0; row < 8; ++row)
+        values[row] = load_across<YW>(rows + row * kPitch, t.position - position);
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k, to += p.plane)
-          if (row0 + k < count) store(to, values[k]);
-      }
+      for (int row = 0; row < 8; ++row, to += p.plane)
+        if (row < count) store(to, values[row]);
     }
 #if EDGES
     // What is left before the first whole vector and behind the last.

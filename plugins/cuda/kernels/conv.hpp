@@ -119,6 +119,10 @@ class ConvFilterOrder {
   const void* get(const sdk::Call& call) const;
   void add_to(std::vector<Code>& codes) const;
   void add_to(sdk::Kernel& kernel) const;
+  // For a kernel that orders the filters itself: nothing is launched. work() counts no elements where
+  // there is nothing to do.
+  args::ConvFilters work() const;
+  const void* place(const sdk::Call& call) const;
 
  private:
   void run(const sdk::Call& call, const void* from, void* to) const;

@@ -46,10 +46,17 @@ std::string ConvFilterOrder::layout() const {
     text += " " + std::to_string(v);
   return text;
 }
+args::ConvFilters ConvFilterOrder::work() const {
+  args::ConvFilters work = shape_;
+  if (!orders_) work.count = 0;
+  return work;
+}
+const void* ConvFilterOrder::place(const Call& call) const {
+  return orders_ ? scratch_at(call, at_) : call.in(input_);
+}
 const void* ConvFilterOrder::get(const Call& call) const {
-  if (!orders_) return call.in(input_);
-  run(call, call.in(input_), scratch_at(call, at_));
-  return scratch_at(call, at_);
+  if (orders_) run(call, call.in(input_), scratch_at(call, at_));
+  return place(call);
 }
 void ConvFilterOrder::add_to(std::vector<Code>& codes) const {
   if (orders_) codes.push_back(code_);

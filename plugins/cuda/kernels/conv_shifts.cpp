@@ -247,24 +247,24 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   grid.channel_tiles = narrow(blocks_for(grid.padded, 64));
   const int64_t parts = int64_t{grid.step} * grid.step,
                 elements = parts * grid.positions * grid.padded;
-  const Grid grid_blocks{.blocks = launchable(g.n * grid.pixel_tiles * grid.channel_tiles +
+  ConvScratch scratch;
+  const ConvFilterOrder filters(device, p, true, scratch);
+  const Grid grid_blocks{.blocks = launchable(blocks_for(filters.work().count, 8 * 256) +
+                                              g.n * grid.pixel_tiles * grid.channel_tiles +
                                               blocks_for(parts * grid.positions, 256)),
                          .threads = 256};
   const auto grid_code =
       device.code(entries::conv_grid, {define("XW", common_width(2, p.source(), {p.from}))});
-  std::vector<Code> codes{grid_code, code};
-  ConvScratch scratch;
-  const ConvFilterOrder filters(device, p, true, scratch);
-  filters.add_to(codes);
   const uint64_t grid_at = scratch.add(static_cast<uint64_t>(elements * 2));
   const int64_t rows_of_w = int64_t{a.groups} * a.m, padded = filters.padded(), taps = g.taps();
-  Kernel kernel = kernel_of(std::move(codes), [=, ending = p.ending, from = p.from.position(),
-                                               dtype = g.dtype,
-                                               box = form->filters()](const Call& c) {
+  Kernel kernel = kernel_of({grid_code, code}, [=, ending = p.ending, from = p.from.position(),
+                                                w_at = p.w.position(), dtype = g.dtype,
+                                                box = form->filters()](const Call& c) {
     args::ConvShifts shifts = a;
     void* const positions = scratch_at(c, grid_at);
-    const void* const w = filters.get(c);
-    grid_code.launch(c, grid_blocks, c.in(from), positions, grid);
+    const void* const w = filters.place(c);
+    grid_code.launch(c, grid_blocks, c.in(from), positions, grid, c.in(w_at), const_cast<void*>(w),
+                     filters.work());
     shifts.ends = ending.of(c);
     shifts.x = tensor_map<4>(positions, dtype, {a.c_padded, a.groups, grid.positions, parts},
                              {a.c_padded, grid.padded, int64_t{grid.positions} * grid.padded},
