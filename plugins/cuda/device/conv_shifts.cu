@@ -7,10 +7,10 @@
 // Defines: TYPE, COLUMNS, DOWN, CHANNELS (of a stage that are multiplied), X_STAGES, W_STAGES, YW
 // (elements of the result that are stored at once), EDGES (1: tiles may begin within so many); BIAS
 // (its dtype), RESIDUAL, PRE_ACT, ACT(x), or none of them.
-//variant: TYPE=bf16 COLUMNS=256 DOWN=2 CHANNELS=64 X_STAGES=2 W_STAGES=4 YW=8 EDGES=0
+//variant: TYPE=bf16 COLUMNS=256 DOWN=2 CHANNELS=64 X_STAGES=2 W_STAGES=4 YW=2 EDGES=0
 //variant: TYPE=bf16 COLUMNS=128 DOWN=2 CHANNELS=64 X_STAGES=2 W_STAGES=4 YW=1 EDGES=0 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
-//variant: TYPE=f16 COLUMNS=240 DOWN=1 CHANNELS=64 X_STAGES=2 W_STAGES=3 YW=4 EDGES=1 BIAS=f16
-//variant: TYPE=f16 COLUMNS=96 DOWN=1 CHANNELS=16 X_STAGES=2 W_STAGES=3 YW=2 EDGES=1
+//variant: TYPE=f16 COLUMNS=240 DOWN=1 CHANNELS=64 X_STAGES=2 W_STAGES=3 YW=2 EDGES=1 BIAS=f16
+//variant: TYPE=f16 COLUMNS=96 DOWN=1 CHANNELS=16 X_STAGES=2 W_STAGES=3 YW=1 EDGES=0
 //entry: conv_shifts = sums(ConvShifts)
 #include "bulk.cuh"
 #include "conv.args.cuh"
@@ -115,66 +115,88 @@ __device__ __forceinline__ Target target_of(const ConvShifts& p, const ConvShift
           (i64)(phase.row + (i32)r * p.spread) * p.out_columns + phase.column + (i32)s * p.spread};
 }
 
-// W halves from any of a row on.
+// W halves, one or two, from any of a row on.
 template <int W>
 __device__ __forceinline__ Vec<T, W> load_across(const T* row, u32 from) {
   if constexpr (W == 1) {
     return load<T, 1>(row + from);
   } else {
+    static_assert(W == 2, "");
     const u32* const words = (const u32*)row + from / 2;
-    u32 w[W / 2 + 1];
-#pragma unroll
-    for (int i = 0; i <= W / 2; ++i) w[i] = words[i];
     union {
-      u32 y[W / 2];
-      Vec<T, W> all;
+      u32 word;
+      Vec<T, 2> pair;
     };
-#pragma unroll
-    for (int i = 0; i < W / 2; ++i) y[i] = __funnelshift_r(w[i], w[i + 1], from % 2 * 16);
-    return all;
+    word = __funnelshift_r(words[0], words[1], from % 2 * 16);
+    return pair;
   }
 }
 
-// 8 rows of results of a warp: those of channels from `channel` on, of which `count` exist. Column 0
-// is at `position`; windows from `first` to `end` are there.
+// The windows of a tile as a warp stores them: a lane takes every 32nd vector of YW.
+struct Windows {
+  static constexpr int kVectors = (COLUMNS / YW + 31) / 32;
+  static constexpr u32 kNowhere = ~0u;
+  u32 from[kVectors];  // their columns
+  i64 to[kVectors];    // in channel 0 of y
+  u32 first, end;      // of all images
+  u32 position;        // of column 0
+  i64 image;           // elements of an image of y
+
+  __device__ __forceinline__ Windows(const ConvShifts& p, const ConvShiftPhase& phase, u32 position)
+      : first(windows_before(p, phase, position)),
+        end(windows_before(p, phase, position + p.advance)),
+        position(position),
+        image((i64)p.groups * p.m * p.plane) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const u32 v = (first + YW - 1) / YW + i * 32 + threadIdx.x % 32;
+      const Target t = target_of(p, phase, v * YW);
+      from[i] = v < end / YW ? t.position - position : kNowhere;
+      to[i] = t.image * image + t.pixel;
+    }
+  }
+};
+
+// 8 rows of results of a warp in shared memory, and of channels of y, of which `count` exist.
 struct Results {
   const ConvShifts& p;
   const ConvShiftPhase& phase;
+  const Windows& windows;
   T* rows;
-  u32 position, first, end;
 
-  __device__ __forceinline__ i64 image() const { return (i64)p.groups * p.m * p.plane; }
-  __device__ __forceinline__ void load_rows(const T* x, i64 channel, i32 count) const {
-    for (u32 o = first + threadIdx.x % 32; o < end; o += 32) {
+  __device__ __forceinline__ void load_rows(const T* x, i32 count) const {
+    for (u32 o = windows.first + threadIdx.x % 32; o < windows.end; o += 32) {
       const Target t = target_of(p, phase, o);
-      const T* from = x + channel * p.plane + t.image * image() + t.pixel;
+      const T* from = x + t.image * windows.image + t.pixel;
 #pragma unroll
       for (int row = 0; row < 8; ++row, from += p.plane)
-        if (row < count) rows[row * kPitch + (t.position - position)] = *from;
+        if (row < count) rows[row * kPitch + (t.position - windows.position)] = *from;
     }
   }
-  __device__ __forceinline__ void store_rows(T* y, i64 channel, i32 count) const {
-    const u32 lane = threadIdx.x % 32, v0 = (first + YW - 1) / YW, v1 = end / YW;
-    y += channel * p.plane;
-    for (u32 v = v0 + lane; v < v1; v += 32) {
-      const Target t = target_of(p, phase, v * YW);
-      T* to = y + t.image * image() + t.pixel;
+  __device__ __forceinline__ void store_rows(T* y, i32 count) const {
+#pragma unroll
+    for (int i = 0; i < Windows::kVectors; ++i) {
+      if (windows.from[i] == Windows::kNowhere) continue;
+      T* to = y + windows.to[i];
       Vec<T, YW> values[8];
 #pragma unroll
       for (int row = 0; row < 8; ++row)
-        values[row] = load_across<YW>(rows + row * kPitch, t.position - position);
+        values[row] = load_across<YW>(rows + row * kPitch, windows.from[i]);
 #pragma unroll
       for (int row = 0; row < 8; ++row, to += p.plane)
         if (row < count) store(to, values[row]);
     }
 #if EDGES
     // What is left before the first whole vector and behind the last.
-    const u32 head = v1 < v0 ? end - first : v0 * YW - first, tail = v1 < v0 ? 0 : end - v1 * YW;
-    for (u32 item = lane; item < 8 * (head + tail); item += 32) {
+    const u32 v0 = (windows.first + YW - 1) / YW, v1 = windows.end / YW;
+    const u32 head = v1 < v0 ? windows.end - windows.first : v0 * YW - windows.first,
+              tail = v1 < v0 ? 0 : windows.end - v1 * YW;
+    for (u32 item = threadIdx.x % 32; item < 8 * (head + tail); item += 32) {
       const u32 row = item % 8, k = item / 8;
       if ((i32)row >= count) continue;
-      const Target t = target_of(p, phase, k < head ? first + k : v1 * YW + k - head);
-      y[t.image * image() + row * p.plane + t.pixel] = rows[row * kPitch + (t.position - position)];
+      const Target t = target_of(p, phase, k < head ? windows.first + k : v1 * YW + k - head);
+      y[t.image * windows.image + row * p.plane + t.pixel] =
+          rows[row * kPitch + (t.position - windows.position)];
     }
 #endif
   }
@@ -189,12 +211,8 @@ __device__ __forceinline__ void finish_tile(const ConvShifts& p, const Layout& a
   const u32 position = tile.position + (DOWN == 1 ? group * p.advance : 0);
   const i32 filter = tile.filter + (DOWN == 2 ? group * 64 : 0) + (i32)warp * 16;
   T* const rows = (T*)(smem + (at.results - at.x) + (group * 4 + warp) * kResultBytes);
-  const Results results{p,
-                        phase,
-                        rows,
-                        position,
-                        windows_before(p, phase, position),
-                        windows_before(p, phase, position + p.advance)};
+  const Windows windows(p, phase, position);
+  const Results results{p, phase, windows, rows};
   u32* const own = (u32*)(rows + lane / 4 * kPitch) + lane % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -207,7 +225,7 @@ __device__ __forceinline__ void finish_tile(const ConvShifts& p, const Layout& a
     // z: what goes into the activation.
     const auto make = [&]([[maybe_unused]] bool z) {
 #ifdef RESIDUAL
-      results.load_rows((const T*)p.ends.residual, channel, p.m - row0);
+      results.load_rows((const T*)p.ends.residual + channel * p.plane, p.m - row0);
       __syncwarp();
 #endif
 #pragma unroll
@@ -229,7 +247,7 @@ __device__ __forceinline__ void finish_tile(const ConvShifts& p, const Layout& a
       __syncwarp();
     };
     const auto put = [&](void* y) {
-      results.store_rows((T*)y, channel, p.m - row0);
+      results.store_rows((T*)y + channel * p.plane, p.m - row0);
       __syncwarp();
     };
 #ifdef PRE_ACT

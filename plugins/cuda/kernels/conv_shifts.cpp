@@ -202,7 +202,8 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   args::ConvShifts a = plan->shifts;
   int64_t halo = 0;
   for (const args::ConvShiftTap& tap : a.taps) halo = std::max<int64_t>(halo, tap.shift);
-  int64_t width = a.spread == 1 ? 8 : 1;
+  // Pairs are stored where possible. The lanes of a warp read them without bank conflicts.
+  int64_t width = a.spread == 1 ? 2 : 1;
   for (const sdk::Value& v : p.ending.aligned)
     if (v) width = std::min<int64_t>(width, common_width(2, a.out_columns, {v}));
 
