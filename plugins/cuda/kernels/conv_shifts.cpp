@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // 2d convolutions and their transposes of halves on sm_90: conv_shifts.cu.
 #include <algorithm>
-#include <array>
 
 #include "conv.hpp"
 #include "tensor_map.hpp"
