@@ -32,6 +32,54 @@ struct ConvSums {
   i32 pieces = 0;       // of 8 channels of a group that are summed over
   u32 steps_at = 0;     // in shared memory: where the taps are listed
 };
+// Of conv_shifts.cu, for 2d windows.
+//
+// A grid of positions covers the windows of all images: position (n, r, s) is window (r, s) of image
+// n. Each line of the grid has a few positions more than windows, and each image a few lines more.
+// They stand for padding. So a tap of all windows is the same shift of positions.
+//
+// Position (n, r, s) of part (i, j) holds pixel (r·step + i + row0, s·step + j + column0), or zeros
+// outside of the image.
+struct ConvGrid {
+  i32 rows = 0, columns = 0, step = 1;  // of an image of x
+  i32 row0 = 0, column0 = 0;
+  u32 batch = 0, channels = 0, padded = 0;  // channels of all groups; elements of a position
+  Divisor by_image{}, by_line{};            // of positions
+  u32 positions = 0;                        // of a part
+  u32 pixel_tiles = 0, channel_tiles = 0;
+  Divisor by_row{};  // of pixels
+};
+struct ConvShiftTap {
+  i32 shift;   // in positions
+  i32 kernel;  // which of the kernel's taps
+};
+struct ConvShiftPlane {
+  u32 part = 0, first_tap = 0, taps = 0;
+};
+// Pixels of the result that have the same taps.
+struct ConvShiftPhase {
+  i32 rows = 0, columns = 0;  // windows of an image
+  i32 row = 0, column = 0;    // the pixel of window (0, 0)
+  u32 first_plane = 0, planes = 0;
+  Divisor by_image{}, by_row{};  // of windows
+};
+constexpr int kMostShiftTaps = 64, kMostShiftPlanes = 16;
+struct ConvShifts {
+  TensorMap x{}, w{};  // positions [part][position][padded], filters [group·m][tap][padded]
+  ConvEnds ends{};
+  i64 plane = 0;                            // elements of a channel of y
+  i32 out_columns = 0, spread = 1;          // of y; pixels from window to window
+  i32 batch = 0, groups = 1, c = 0, m = 0;  // c, m: as in ConvShape
+  i32 c_padded = 0;                         // elements of a group in a position
+  Divisor by_image{}, by_line{};            // of positions
+  u32 positions = 0;                        // of a part
+  u32 rows = 0, boxes = 1;                  // of a copy in shared memory; copies of a stage
+  u32 advance = 0;                          // positions from warpgroup to warpgroup
+  u32 tiles = 0, tiles_m = 1, tiles_n = 1, phases = 1;
+  ConvShiftPhase phase[kMostShiftPlanes] = {};
+  ConvShiftPlane planes[kMostShiftPlanes] = {};
+  ConvShiftTap taps[kMostShiftTaps] = {};
+};
 struct ConvWeightSums {
   ConvShape shape{};
   const void *dy = nullptr, *x = nullptr;

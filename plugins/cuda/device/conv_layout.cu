@@ -13,6 +13,7 @@
 //entry: conv_finish = finish_sums(In, ConvEnds, ConvFinish)
 //entry: conv_finish_weights = finish_weights(In, Out, ConvFinishWeights)
 #include "conv_ends.cuh"
+#include "conv_filters.cuh"
 #include "units.cuh"
 
 typedef UnitOf<sizeof(T)>::type Unit;
@@ -53,31 +54,9 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-// A thread: one element, or a piece of 8 channels.
 extern "C" __global__ void __launch_bounds__(256)
     filters(const Unit* __restrict__ w, Unit* __restrict__ y, const ConvFilters s) {
-  constexpr u32 kEach = BY_M ? 1 : 8;
-  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) * kEach;
-  if (item >= s.count) return;
-  u32 at = (u32)item;
-#if BY_M
-  const u32 m = at % s.m;
-  at /= s.m;
-  const u32 c = at % s.c;
-  at /= s.c;
-  const u32 tap = at % s.taps, group = at / s.taps;
-#else
-  const u32 c = at % s.padded;
-  at /= s.padded;
-  const u32 tap = at % s.taps;
-  at /= s.taps;
-  const u32 m = at % s.m, group = at / s.m;
-#endif
-  const Unit* const from = w + group * s.step_group + m * s.step_m + tap;
-  Vec<Unit, kEach> v;
-#pragma unroll
-  for (u32 k = 0; k < kEach; ++k) v.v[k] = c + k < s.c ? from[(c + k) * s.step_c] : Unit(0);
-  store(y + item, v);
+  order_filters<BY_M>(w, y, s, (i64)blockIdx.x * 256 + threadIdx.x);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

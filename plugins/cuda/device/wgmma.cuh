@@ -117,10 +117,16 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
   NAMES32                                                                         \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
   "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES80 \
+  NAMES64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES96 \
   NAMES64 \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, " \
   "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES112 \
+  NAMES96        \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define NAMES120 NAMES112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES128 \
   NAMES96 \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
@@ -159,6 +165,26 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
 WGMMA(f16, "f16")
 WGMMA(bf16, "bf16")
 #undef WGMMA
+// The same with other numbers of columns, both operands from shared memory.
+#define WGMMA_OF(T, TYPE, COUNT, NAMES, A, B, ADD, COLUMNS, ...)                            \
+  __device__ __forceinline__ void wgmma(f32(&d)[COUNT], u64 a, u64 b, bool add, T) {        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %" ADD                                      \
+                 ", 0; wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." TYPE "." TYPE  \
+                 " {" NAMES "}, %" A ", %" B ", p, 1, 1, 0, 0;}"                            \
+                 : __VA_ARGS__                                                              \
+                 : "l"(a), "l"(b), "r"((int)add));                                          \
+  }
+#define WGMMA(...)            \
+  WGMMA_OF(f16, "f16", __VA_ARGS__) \
+  WGMMA_OF(bf16, "bf16", __VA_ARGS__)
+WGMMA(48, NAMES48, "48", "49", "50", "96", D32(0), D8(32), D8(40))
+WGMMA(80, NAMES80, "80", "81", "82", "160", D32(0), D32(32), D8(64), D8(72))
+WGMMA(96, NAMES96, "96", "97", "98", "192", D32(0), D32(32), D32(64))
+WGMMA(112, NAMES112, "112", "113", "114", "224", D32(0), D32(32), D32(64), D8(96), D8(104))
+WGMMA(120, NAMES120, "120", "121", "122", "240", D32(0), D32(32), D32(64), D8(96), D8(104), D8(112))
+WGMMA(128, NAMES128, "128", "129", "130", "256", D32(0), D32(32), D32(64), D32(96))
+#undef WGMMA
+#undef WGMMA_OF
 // The same of f32, cut to tf32, 8 terms at a time: d (64 x 64 to 64 x 256), both operands from
 // shared memory, b's rows being its columns. Names count 16 bits as a column.
 #define WGMMA_TF32(COUNT, NAMES, A, B, ADD, COLUMNS, ...)                                          \
@@ -188,7 +214,10 @@ WGMMA_TF32(32, NAMES32, "%32, %33, %34, %35", "36", "37", "64", D32(0))
 #undef WGMMA_TF32
 #undef NAMES16
 #undef NAMES128
+#undef NAMES120
+#undef NAMES112
 #undef NAMES96
+#undef NAMES80
 #undef NAMES48
 #undef NAMES64
 #undef NAMES32

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tensor_map.hpp"
+
 namespace tenon::cuda {
 namespace {
 
@@ -22,28 +24,6 @@ struct Reach {
     last = right >= 0 ? std::clamp(offset + right + 1, -kFar, kFar) : kFar;
   }
 };
-
-// The descriptor of a tensor of halves for the copy engine. A copy takes `box`, in the order of
-// wgmma.cuh, with zeros beyond the tensor's end. strides: in elements, of all dimensions but the
-// first.
-template <size_t N>
-TensorMap map_of(const void* tensor, tenon_dtype dtype, const int64_t (&dims)[N],
-                 const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {
-  constexpr int kF16 = 6, kBf16 = 9, kNotInterleaved = 0, kSwizzle128 = 3, kTwoLines = 3,
-                kZeros = 0;
-  uint64_t lengths[N], steps[N - 1];
-  uint32_t piece[N], every[N];
-  for (size_t i = 0; i < N; ++i) {
-    lengths[i] = static_cast<uint64_t>(dims[i]), piece[i] = static_cast<uint32_t>(box[i]);
-    every[i] = 1;
-    if (i > 0) steps[i - 1] = static_cast<uint64_t>(strides[i - 1]) * 2;
-  }
-  TensorMap map;
-  TENON_CUDA(tensor_map_encode, &map, dtype == TENON_DTYPE_F16 ? kF16 : kBf16, int{N},
-             const_cast<void*>(tensor), lengths, steps, piece, every, kNotInterleaved, kSwizzle128,
-             kTwoLines, kZeros);
-  return map;
-}
 
 // Keys behind those of the last query.
 bool may_have_unseen_keys(const AttentionProblem& p) {
@@ -97,15 +77,15 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
 
 void AttentionBulk::run(const sdk::Call& call, const AttentionArguments& a) const {
   const auto keys = [&](const void* tensor, int64_t dim, const AttentionStrides& s) {
-    return map_of<4>(tensor, dtype_, {dim, a.k_len, a.k_heads, a.batch}, {s.step, s.head, s.batch},
-                     {64, form_.keys, 1, 1});
+    return tensor_map<4>(tensor, dtype_, {dim, a.k_len, a.k_heads, a.batch},
+                         {s.step, s.head, s.batch}, {64, form_.keys, 1, 1});
   };
   args::AttentionWork work{};
   // Successive rows are the heads of a group at one step (attention.cuh).
-  work.q =
-      map_of<5>(a.q, dtype_, {a.dim, a.group, a.q_len, a.k_heads, a.batch},
-                {a.q_strides.head, a.q_strides.step, a.q_strides.head * a.group, a.q_strides.batch},
-                {64, a.group, rows_ / a.group, 1, 1});
+  work.q = tensor_map<5>(
+      a.q, dtype_, {a.dim, a.group, a.q_len, a.k_heads, a.batch},
+      {a.q_strides.head, a.q_strides.step, a.q_strides.head * a.group, a.q_strides.batch},
+      {64, a.group, rows_ / a.group, 1, 1});
   work.k = keys(a.k, a.dim, a.k_strides);
   work.v = keys(a.v, a.v_dim, a.v_strides);
   work.rows = rows_, work.heads_at_once = heads_at_once_, work.first = first_, work.last = last_;

@@ -47,7 +47,11 @@ Kernel nothing() {
 
 Kernel sums_over_taps(const Node& node, const ConvProblem& p) {
   if (p.count() == 0) return nothing();
-  Kernel kernel = takes_planes(p) ? conv_by_planes(node, p) : conv_by_tiles(node, p);
+  std::optional<Kernel> by_shifts;
+  if (!takes_planes(p)) by_shifts = conv_by_shifts(node, p);
+  Kernel kernel = by_shifts         ? std::move(*by_shifts)
+                  : takes_planes(p) ? conv_by_planes(node, p)
+                                    : conv_by_tiles(node, p);
   kernel.cost = p.seconds();
   return kernel;
 }

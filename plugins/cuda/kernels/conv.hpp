@@ -78,6 +78,17 @@ sdk::Kernel conv_by_tiles(const sdk::Node& node, const ConvProblem& p);
 sdk::Kernel conv_weight_by_tiles(const sdk::Node& node, const ConvGeometry& g, const sdk::Value& dy,
                                  const sdk::Value& x);
 
+// Convolutions of halves on sm_90 from a grid of positions (conv_grid.cu, conv_shifts.cu): the grid,
+// and which positions each tap reads.
+struct ConvShiftPlan {
+  args::ConvGrid grid{};
+  args::ConvShifts shifts{};
+};
+// None where the kernel does not take the windows.
+std::optional<ConvShiftPlan> conv_shift_plan(const ConvProblem& p);
+// None where the kernel does not take the problem, or another way is faster.
+std::optional<sdk::Kernel> conv_by_shifts(const sdk::Node& node, const ConvProblem& p);
+
 // ---- parts of these
 
 // A piece of scratch memory after the other, each on 256 bytes.
@@ -96,6 +107,33 @@ class ConvScratch {
 inline void* scratch_at(const sdk::Call& call, uint64_t offset) {
   return static_cast<char*>(call.scratch) + offset;
 }
+
+// The filters of a problem in the order that its kernel reads: made in each run, or once if they are
+// frozen.
+class ConvFilterOrder {
+ public:
+  // by_pieces: [group][m][tap][padded], the channels in pieces of 8, else [group][tap][c][m].
+  ConvFilterOrder(CudaDevice& device, const ConvProblem& p, bool by_pieces, ConvScratch& scratch);
+  int64_t padded() const { return shape_.padded; }
+  // Launches what is needed, and returns where the filters are.
+  const void* get(const sdk::Call& call) const;
+  void add_to(std::vector<Code>& codes) const;
+  void add_to(sdk::Kernel& kernel) const;
+  // For a kernel that orders the filters itself: nothing is launched. work() counts no elements where
+  // there is nothing to do.
+  args::ConvFilters work() const;
+  const void* place(const sdk::Call& call) const;
+
+ private:
+  void run(const sdk::Call& call, const void* from, void* to) const;
+  std::string layout() const;
+
+  CodeFor<entries::conv_filters> code_{};
+  args::ConvFilters shape_{};
+  bool by_m_, orders_ = false, derived_ = false;
+  int input_;
+  uint64_t bytes_ = 0, at_ = 0;
+};
 
 // Puts the channels of pixels side by side, in pieces of 8.
 struct ConvStaging {

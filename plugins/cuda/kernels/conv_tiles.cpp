@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions and gradients of weights by tiles of products: conv.cu, conv_weight.cu and what goes
-// before and behind them, conv_layout.cu.
+// Convolutions and gradients of weights by tiles of products: conv.cu, conv_weight.cu.
 #include <algorithm>
 
 #include "conv.hpp"
@@ -92,85 +91,7 @@ int64_t point_width(const ConvGeometry& g, std::initializer_list<Value> values) 
   return width >= 4 ? width : 0;
 }
 
-// The filters as tiles take them.
-struct Filters {
-  CodeFor<entries::conv_filters> code{};
-  args::ConvFilters shape{};
-  bool by_m = false;
-
-  Filters() = default;
-  Filters(CudaDevice& device, const ConvProblem& p, bool mma) : by_m(!mma) {
-    const args::ConvShape s = p.shape();
-    const auto taps = static_cast<uint32_t>(p.geometry.taps());
-    shape.m = static_cast<uint32_t>(s.m), shape.c = static_cast<uint32_t>(s.c), shape.taps = taps;
-    shape.padded = mma ? (shape.c + 7) / 8 * 8 : shape.c;
-    shape.step_m = p.transposed ? taps : shape.c * taps;
-    shape.step_c = p.transposed ? shape.m * taps : taps;
-    shape.step_group = shape.m * shape.c * taps;
-    shape.count = int64_t{s.groups} * shape.m * taps * shape.padded;
-    code = device.code(entries::conv_filters, {"TYPE=" + type_name("w", p.geometry.dtype), "XW=1",
-                                               on("BY_M", !mma), "YW=1"});
-  }
-  void run(const Call& call, const void* from, void* to) const {
-    const int64_t each = by_m ? 1 : 8;  // elements of a thread
-    code.launch(call, {.blocks = blocks_for(shape.count, 256 * each), .threads = 256}, from, to,
-                shape);
-  }
-  std::string layout() const {
-    std::string text = by_m ? "conv by_m" : "conv";
-    for (const uint32_t v :
-         {shape.m, shape.c, shape.taps, shape.padded, shape.step_m, shape.step_c})
-      text += " " + std::to_string(v);
-    return text;
-  }
-};
-
 }  // namespace
-
-ConvStaging::ConvStaging(const Node& node, const Value& value, int64_t n, int64_t groups, int64_t c,
-                         int64_t pixels)
-    : images(n) {
-  const int64_t padded = (c + 7) / 8 * 8;
-  if (n * pixels >= kNarrowIndex / std::max<int64_t>(groups * padded / 8, 1))
-    throw Refusal::shape("more than 2^34 elements with their channels side by side");
-  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
-  layout = {narrow(pixels),
-            narrow(groups),
-            narrow(c),
-            narrow(padded),
-            narrow(blocks_for(pixels, 64)),
-            narrow(blocks_for(groups * padded, 64))};
-  const tenon_dtype dtype = value.type().dtype;
-  code = device_of(node).code(entries::conv_channels_last,
-                              {"TYPE=" + type_name("x", dtype),
-                               define("XW", common_width(2, pixels, {value})), "BY_M=0", "YW=1"});
-  launchable(images * layout.pixel_tiles * layout.channel_tiles);
-}
-uint64_t ConvStaging::bytes() const {
-  return static_cast<uint64_t>(images) * layout.pixels * layout.groups * layout.padded * 2;
-}
-void ConvStaging::run(const Call& call, const void* from, void* to) const {
-  code.launch(call, {.blocks = images * layout.pixel_tiles * layout.channel_tiles, .threads = 256},
-              from, to, layout);
-}
-
-ConvWeightFinish::ConvWeightFinish(const Node& node, const ConvGeometry& g, int64_t splits,
-                                   int64_t columns, int64_t padded)
-    : sum_bytes_(element_bytes(acc_dtype(g.dtype))) {
-  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
-  const int64_t c = g.c / g.groups;
-  shape = {g.m * c * g.taps(), g.m * columns,   narrow(splits), narrow(c),
-           narrow(g.taps()),   narrow(columns), narrow(padded)};
-  code = device_of(node).code(entries::conv_finish_weights,
-                              {"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0", "YW=1"});
-}
-uint64_t ConvWeightFinish::bytes() const {
-  return static_cast<uint64_t>(shape.split * shape.splits * sum_bytes_);
-}
-void ConvWeightFinish::run(const Call& call, const void* parts) const {
-  code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, parts,
-              call.outputs[0], shape);
-}
 
 Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   CudaDevice& device = device_of(node);
@@ -190,9 +111,10 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   t.point = t.mma && t.point_width > 0;
   if (!t.point) t.point_width = t.mma ? 8 : 1;
 
-  const Filters filters(device, p, t.mma);
+  ConvScratch scratch;
+  const ConvFilterOrder filters(device, p, t.mma, scratch);
   const int64_t step = t.mma ? kMmaStep : kFmaStep;
-  const int64_t steps = blocks_for(most_taps * filters.shape.padded, step);
+  const int64_t steps = blocks_for(most_taps * filters.padded(), step);
   t.choose(device, s.m, element_bytes(g.dtype) <= 4, steps, t.mma ? 4 : 16, [&](int64_t rows) {
     return blocks_for(s.m, rows) * blocks_for(windows, t.mma ? kColumns : rows) * phases * g.groups;
   });
@@ -205,7 +127,7 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   a.splits = static_cast<uint32_t>(t.splits);
   a.split_terms = static_cast<uint32_t>(t.split_terms);
   a.phases = static_cast<uint32_t>(phases);
-  a.pieces = static_cast<int32_t>(filters.shape.padded / 8);
+  a.pieces = static_cast<int32_t>(filters.padded() / 8);
   // The list of taps, and how many bits tell which of them are inside.
   const int64_t mask = !t.mma || t.point ? 0 : most_taps <= 32 ? 32 : most_taps <= 64 ? 64 : 0;
   a.steps_at = t.shared;
@@ -247,53 +169,35 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
     codes.push_back(finish);
   }
 
-  ConvScratch scratch;
   ConvStaging staging;
   const bool stages = t.mma && !t.point;
-  uint64_t staged_at = 0, filters_at = 0, parts_at = 0;
+  uint64_t staged_at = 0, parts_at = 0;
   if (stages) {
     staging = ConvStaging(node, p.from, g.n, g.groups, s.c, p.source());
     staged_at = scratch.add(staging.bytes());
     codes.push_back(staging.code);
   }
-  // Filters of one tap and whole pieces are used as they are.
-  const bool plain =
-      t.mma && !p.transposed && g.taps() == 1 && s.c % 8 == 0 && p.w.alignment() >= 16;
-  const auto filter_bytes = static_cast<uint64_t>(filters.shape.count * element_bytes(g.dtype));
-  const bool derived = !plain && p.w.frozen() && filter_bytes > 0;
-  const bool orders = !plain && !derived && filter_bytes > 0;
-  if (orders) filters_at = scratch.add(filter_bytes), codes.push_back(filters.code);
+  filters.add_to(codes);
   if (split)
     parts_at =
         scratch.add(static_cast<uint64_t>(t.splits * a.count * element_bytes(acc_dtype(g.dtype))));
 
-  Kernel kernel = kernel_of(std::move(codes), [=, ending = p.ending, from = p.from.position(),
-                                               w = p.w.position()](const Call& c) {
-    args::ConvSums arguments = a;
-    arguments.x = c.in(from), arguments.w = c.in(w), arguments.ends = ending.of(c);
-    if (stages) {
-      arguments.x = scratch_at(c, staged_at);
-      staging.run(c, c.in(from), scratch_at(c, staged_at));
-    }
-    if (orders) {
-      arguments.w = scratch_at(c, filters_at);
-      filters.run(c, c.in(w), scratch_at(c, filters_at));
-    }
-    if (split) arguments.parts = scratch_at(c, parts_at);
-    code.launch(c, grid, arguments);
-    if (split)
-      finish.launch(c, {.blocks = blocks_for(a.count, 256 * finish_width), .threads = 256},
-                    static_cast<const void*>(arguments.parts), arguments.ends, finish_shape);
-  });
+  Kernel kernel =
+      kernel_of(std::move(codes), [=, ending = p.ending, from = p.from.position()](const Call& c) {
+        args::ConvSums arguments = a;
+        arguments.x = c.in(from), arguments.w = filters.get(c), arguments.ends = ending.of(c);
+        if (stages) {
+          arguments.x = scratch_at(c, staged_at);
+          staging.run(c, c.in(from), scratch_at(c, staged_at));
+        }
+        if (split) arguments.parts = scratch_at(c, parts_at);
+        code.launch(c, grid, arguments);
+        if (split)
+          finish.launch(c, {.blocks = blocks_for(a.count, 256 * finish_width), .threads = 256},
+                        static_cast<const void*>(arguments.parts), arguments.ends, finish_shape);
+      });
   kernel.scratch = scratch.size();
-  if (derived)
-    kernel.derived.push_back({.input = p.w.position(),
-                              .layout = filters.layout(),
-                              .size = filter_bytes,
-                              .enqueue = [filters](const Call& c) {
-                                filters.code.prepare();
-                                filters.run(c, c.inputs[0], c.outputs[0]);
-                              }});
+  filters.add_to(kernel);
   return kernel;
 }
 

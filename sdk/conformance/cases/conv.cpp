@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // conv conv_transpose conv_backward_input conv_backward_weight; im2col and col2im are in
 // conv_columns.cpp. The error scale is the same op on absolute values.
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "cases/conv.hpp"
@@ -107,6 +109,23 @@ const std::vector<ConvForm>& conv_forms() {
       {"only-padding", "windows of padding alone", {1, 3, 5}, 4, {2}, {20}, {9, 9}, {9}},
       {"many-windows", "16384 windows", {4, 12, 64, 64}, 72, {1, 2}, {}, {0, 1, 0, 0}},
       {"many-pixels", "16384 windows of one pixel", {4, 12, 64, 64}, 72, {1, 1}},
+      {"many-tiles", "some channels on many pixels", {3, 36, 54, 53}, 40, {3, 3}, {}, {1, 1, 1, 1}},
+      {"many-tiles-stride",
+       "some channels on many pixels, by twos",
+       {3, 20, 106, 108},
+       40,
+       {3, 3},
+       {2, 2},
+       {1, 1, 1, 1}},
+      {"many-tiles-groups",
+       "two groups of some channels on many pixels",
+       {3, 144, 37, 38},
+       80,
+       {3, 3},
+       {},
+       {1, 1, 1, 1},
+       {},
+       2},
       {"many-weights", "a million weights", {1, 512, 3, 3}, 256, {3, 3}, {}, {1, 1, 1, 1}},
   };
   return all;
@@ -182,6 +201,10 @@ void backward_rows(Suite& s, const ConvForm& f) {
          .scales = {1}});
 }
 
+const ConvForm& form_of(std::string_view id) {
+  return *std::ranges::find_if(conv_forms(), [&](const ConvForm& f) { return f.id == id; });
+}
+
 // y = act(conv + bias + residual).
 void end_rows(Suite& s) {
   const ConvForm f{"ends", "", {2, 4, 6, 5}, 6, {3, 3}, {}, {1, 1, 1, 1}, {}, 2};
@@ -198,40 +221,42 @@ void end_rows(Suite& s) {
                         {"all-relu", "relu", true, true, true},
                         {"leaky", "leaky_relu", true, false, false, 0.2},
                         {"pre-act", "hard_swish", true, false, true}})
-    for (const int64_t groups : {int64_t{1}, int64_t{2}, int64_t{4}}) {
-      ConvForm g = f;
-      g.groups = groups;
-      if (groups == 4) g.out = 8;
-      s.add(
-          {.id = std::string("conv-") + e.id + "-groups" + std::to_string(groups),
-           .sentence = "conv with what follows it",
-           .build =
-               [=](CaseBuilder& b) {
-                 auto n = g.windows<op::conv>();
-                 n.act = e.act, n.act_alpha = e.alpha;
-                 n.x = b.input("x", g.x), n.w = b.input("w", g.w());
-                 if (e.bias) n.bias = b.input("bias", {g.out});
-                 if (e.residual) n.residual = b.input("residual", g.y());
-                 n.want_pre_act = e.pre_act;
-                 const Node y = b.add(n);
-                 b.output("y", y[0]);
-                 if (e.pre_act) b.output("pre_act", y[1]);
-                 const auto bound = [&] {
-                   auto m = n;
-                   m.act = "none", m.act_alpha = TENON_UNSET, m.want_pre_act = false;
-                   m.x = b.abs(n.x), m.w = b.abs(n.w);
-                   if (n.bias) m.bias = b.abs(n.bias);
-                   if (n.residual) m.residual = b.abs(n.residual);
-                   return b.add(m)[0];
-                 };
-                 b.scale("y", bound);
-                 if (e.pre_act) b.scale("pre_act", bound);
-               },
-           .tolerance = product_of(g.terms() + 2),
-           .decomposed = 2,
-           .gradient = std::string_view(e.act) != "relu" && std::string_view(e.act) != "leaky_relu",
-           .second_order = false,
-           .scales = {1}});
+    for (const char* form : {"groups1", "groups2", "groups4", "many-tiles"}) {
+      const bool large = form == std::string_view("many-tiles");
+      if (large && !(e.bias && e.residual && e.pre_act)) continue;
+      ConvForm g = large ? form_of(form) : f;
+      if (!large) g.groups = form[6] - '0';
+      if (g.groups == 4) g.out = 8;
+      s.add({.id = std::string("conv-") + e.id + "-" + form,
+             .sentence = "conv with what follows it",
+             .build =
+                 [=](CaseBuilder& b) {
+                   auto n = g.windows<op::conv>();
+                   n.act = e.act, n.act_alpha = e.alpha;
+                   n.x = b.input("x", g.x), n.w = b.input("w", g.w());
+                   if (e.bias) n.bias = b.input("bias", {g.out});
+                   if (e.residual) n.residual = b.input("residual", g.y());
+                   n.want_pre_act = e.pre_act;
+                   const Node y = b.add(n);
+                   b.output("y", y[0]);
+                   if (e.pre_act) b.output("pre_act", y[1]);
+                   const auto bound = [&] {
+                     auto m = n;
+                     m.act = "none", m.act_alpha = TENON_UNSET, m.want_pre_act = false;
+                     m.x = b.abs(n.x), m.w = b.abs(n.w);
+                     if (n.bias) m.bias = b.abs(n.bias);
+                     if (n.residual) m.residual = b.abs(n.residual);
+                     return b.add(m)[0];
+                   };
+                   b.scale("y", bound);
+                   if (e.pre_act) b.scale("pre_act", bound);
+                 },
+             .tolerance = product_of(g.terms() + 2),
+             .decomposed = 2,
+             .gradient = !large && std::string_view(e.act) != "relu" &&
+                         std::string_view(e.act) != "leaky_relu",
+             .second_order = false,
+             .scales = {1}});
     }
   s.add({.id = "conv-bias-f32",
          .sentence = "conv of halves with a bias in f32",

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes before and behind the products of convolutions: the kernels of conv_layout.cu.
+#include <algorithm>
+
+#include "conv.hpp"
+#include "vectors.hpp"
+
+namespace tenon::cuda {
+
+using sdk::Call;
+using sdk::Kernel;
+using sdk::Node;
+using sdk::Refusal;
+using sdk::Value;
+
+ConvFilterOrder::ConvFilterOrder(CudaDevice& device, const ConvProblem& p, bool by_pieces,
+                                 ConvScratch& scratch)
+    : by_m_(!by_pieces), input_(p.w.position()) {
+  const args::ConvShape s = p.shape();
+  const auto taps = static_cast<uint32_t>(p.geometry.taps());
+  shape_.m = static_cast<uint32_t>(s.m), shape_.c = static_cast<uint32_t>(s.c), shape_.taps = taps;
+  shape_.padded = by_pieces ? (shape_.c + 7) / 8 * 8 : shape_.c;
+  shape_.step_m = p.transposed ? taps : shape_.c * taps;
+  shape_.step_c = p.transposed ? shape_.m * taps : taps;
+  shape_.step_group = shape_.m * shape_.c * taps;
+  shape_.count = int64_t{s.groups} * shape_.m * taps * shape_.padded;
+  bytes_ = static_cast<uint64_t>(shape_.count * element_bytes(p.geometry.dtype));
+  // Filters of one tap and whole pieces are used as they are.
+  const bool plain =
+      by_pieces && !p.transposed && taps == 1 && s.c % 8 == 0 && p.w.alignment() >= 16;
+  if (plain || bytes_ == 0) return;
+  derived_ = p.w.frozen(), orders_ = !derived_;
+  if (orders_) at_ = scratch.add(bytes_);
+  code_ = device.code(entries::conv_filters, {"TYPE=" + type_name("w", p.geometry.dtype), "XW=1",
+                                              define("BY_M", by_m_), "YW=1"});
+}
+void ConvFilterOrder::run(const Call& call, const void* from, void* to) const {
+  const int64_t each = by_m_ ? 1 : 8;  // elements of a thread
+  code_.launch(call, {.blocks = blocks_for(shape_.count, 256 * each), .threads = 256}, from, to,
+               shape_);
+}
+std::string ConvFilterOrder::layout() const {
+  std::string text = by_m_ ? "conv by_m" : "conv";
+  for (const uint32_t v :
+       {shape_.m, shape_.c, shape_.taps, shape_.padded, shape_.step_m, shape_.step_c})
+    text += " " + std::to_string(v);
+  return text;
+}
+args::ConvFilters ConvFilterOrder::work() const {
+  args::ConvFilters work = shape_;
+  if (!orders_) work.count = 0;
+  return work;
+}
+const void* ConvFilterOrder::place(const Call& call) const {
+  return orders_ ? scratch_at(call, at_) : call.in(input_);
+}
+const void* ConvFilterOrder::get(const Call& call) const {
+  if (orders_) run(call, call.in(input_), scratch_at(call, at_));
+  return place(call);
+}
+void ConvFilterOrder::add_to(std::vector<Code>& codes) const {
+  if (orders_) codes.push_back(code_);
+}
+void ConvFilterOrder::add_to(Kernel& kernel) const {
+  if (!derived_) return;
+  kernel.derived.push_back({.input = input_,
+                            .layout = layout(),
+                            .size = bytes_,
+                            .enqueue = [filters = *this](const Call& c) {
+                              filters.code_.prepare();
+                              filters.run(c, c.inputs[0], c.outputs[0]);
+                            }});
+}
+
+ConvStaging::ConvStaging(const Node& node, const Value& value, int64_t n, int64_t groups, int64_t c,
+                         int64_t pixels)
+    : images(n) {
+  const int64_t padded = (c + 7) / 8 * 8;
+  if (n * pixels >= kNarrowIndex / std::max<int64_t>(groups * padded / 8, 1))
+    throw Refusal::shape("more than 2^34 elements with their channels side by side");
+  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
+  layout = {narrow(pixels),
+            narrow(groups),
+            narrow(c),
+            narrow(padded),
+            narrow(blocks_for(pixels, 64)),
+            narrow(blocks_for(groups * padded, 64))};
+  const tenon_dtype dtype = value.type().dtype;
+  code = device_of(node).code(entries::conv_channels_last,
+                              {"TYPE=" + type_name("x", dtype),
+                               define("XW", common_width(2, pixels, {value})), "BY_M=0", "YW=1"});
+  launchable(images * layout.pixel_tiles * layout.channel_tiles);
+}
+uint64_t ConvStaging::bytes() const {
+  return static_cast<uint64_t>(images) * layout.pixels * layout.groups * layout.padded * 2;
+}
+void ConvStaging::run(const Call& call, const void* from, void* to) const {
+  code.launch(call, {.blocks = images * layout.pixel_tiles * layout.channel_tiles, .threads = 256},
+              from, to, layout);
+}
+
+ConvWeightFinish::ConvWeightFinish(const Node& node, const ConvGeometry& g, int64_t splits,
+                                   int64_t columns, int64_t padded)
+    : sum_bytes_(element_bytes(acc_dtype(g.dtype))) {
+  const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
+  const int64_t c = g.c / g.groups;
+  shape = {g.m * c * g.taps(), g.m * columns,   narrow(splits), narrow(c),
+           narrow(g.taps()),   narrow(columns), narrow(padded)};
+  code = device_of(node).code(entries::conv_finish_weights,
+                              {"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0", "YW=1"});
+}
+uint64_t ConvWeightFinish::bytes() const {
+  return static_cast<uint64_t>(shape.split * shape.splits * sum_bytes_);
+}
+void ConvWeightFinish::run(const Call& call, const void* parts) const {
+  code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, parts,
+              call.outputs[0], shape);
+}
+
+}  // namespace tenon::cuda
