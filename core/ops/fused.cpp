@@ -6,6 +6,7 @@
 
 #include "ops/control.hpp"
 #include "ops/fused.hpp"
+#include "ops/quantized.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -50,7 +51,7 @@ void want_steps(const Infer& i, const Graph& body) {
   for (NodeId n = 0; n < count; ++n) {
     const NodeInfo& step = body[n];
     const bool reduction = (step.op->traits & kReduction) && n + 1 == count && n > 0;
-    if ((!(step.op->traits & kElementwise) && !reduction) || step.outputs.size() != 1)
+    if ((!can_be_step(body, step) && !reduction) || step.outputs.size() != 1)
       i.fail(Code::invalid_argument, "attribute body: ", step.op->name(),
              step.op->traits & kReduction ? " can only be the last step of a fused body"
                                           : " cannot be a step of a fused body");
@@ -202,7 +203,7 @@ constexpr Record<op::batch_elementwise_region> kBatch{.shape = batch_elementwise
 Shape fused_shape(const Graph& body) {
   Shape d;
   for (NodeId n = 0; n < body.node_count(); ++n)
-    if (body[n].op->traits & kElementwise)
+    if (can_be_step(body, body[n]))
       d = broadcast(d, body.type(body[n].outputs[0]).shape, "elementwise_region: the steps");
   return d;
 }
@@ -224,6 +225,19 @@ Attrs fused_attrs(FunctionAttr body) {
   Encoder e;
   visit(fused, e);
   return std::move(e.attrs);
+}
+
+bool can_be_step(const Graph& g, const NodeInfo& node) {
+  if (node.op->traits & kElementwise) return true;
+  const auto constant = [&](Value v) {
+    return !v || (g[v].space == Space::constant && is_one_number(g.type(v).shape) &&
+                  tenon_dtype_bits(g.type(v).dtype) >= 8);
+  };
+  const auto of_one_scale = [&](const auto& n) {
+    return n.block == 0 && constant(n.scale) && constant(n.zero_point);
+  };
+  if (node.op == &quantize_def) return of_one_scale(decode<op::quantize>(node));
+  return node.op == &dequantize_def && of_one_scale(decode<op::dequantize>(node));
 }
 
 Value rounded_step(Graph& body, Value v) {

@@ -23,6 +23,10 @@ Value rounded_step(Graph& body, Value v);
 // Steps that a node needs, including the rounding of its result.
 size_t step_count(const OpRecord* op, const Type& result);
 
+// Can the node be a step of a body? It is elementwise, or it is quantize or dequantize with constants
+// of one number, of at least 8 bits, as scale and zero point.
+bool can_be_step(const Graph& g, const NodeInfo& node);
+
 // The shape D to which all steps broadcast. Each output has it, and so has the operand of the
 // reduction.
 Shape fused_shape(const Graph& body);

@@ -49,6 +49,19 @@ TEST_CASE("elementwise_region: refuses operands that are not the body's") {
             {"attribute body is required"});
 }
 
+TEST_CASE("elementwise_region: quantize and dequantize with one constant scale are steps") {
+  Rig r;
+  const Value q = r(TENON_DTYPE_U8, {2, 3});
+  const NodeId n = r.graph.add(op::elementwise_region{
+      .body = body("input q: u8[2,3] const s: f32[1] = {0.5} const z: u8[1] = {7} const t: f32[] = "
+                   "{2} x = dequantize(q, s, z) y = quantize(x, t) {to=i8} output \"y\" = y "
+                   "output \"x\" = x"),
+      .xs = {q},
+      .count_ys = 2});
+  CHECK(r.graph.type(r.graph[n].outputs[0]).text() == "i8[2,3]");
+  CHECK(r.graph.type(r.graph[n].outputs[1]).text() == "f32[2,3]");
+}
+
 TEST_CASE("elementwise_region: refuses what is no body, and says why") {
   Rig r;
   const Value x = r(kF32, {2, 3});
@@ -61,6 +74,11 @@ TEST_CASE("elementwise_region: refuses what is no body, and says why") {
   refuses("input x: f32[2,3] output \"y\" = x", {"made by no step"});
   refuses("input x: f32[2,N] y = unary(x) {kind=\"exp\"} output \"y\" = y", {"has symbols"});
   refuses("input x: f32[2,3] y = softmax(x) output \"y\" = y", {"softmax cannot be a step"});
+  refuses("input x: f32[2,3] input s: f32[] y = quantize(x, s) output \"y\" = y",
+          {"quantize cannot be a step"});
+  refuses(
+      "input x: f32[3] const s: f32[1] = {1} y = quantize(x, s) {axis=0, block=3} output \"y\" = y",
+      {"quantize cannot be a step"});
   refuses("input x: f32[2,3] y = reduce(x) {kind=\"sum\"} output \"y\" = y",
           {"reduce can only be the last step of a fused body"});
   refuses(
