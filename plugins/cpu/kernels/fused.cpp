@@ -166,7 +166,7 @@ class FusedLoop::Worker {
     const auto count = static_cast<int64_t>(body.steps().size());
     for (int64_t i = 0; i < count; ++i) {
       prefetch_next(flat + kTile, n * i / count, n * (i + 1) / count);
-      run_step(body.steps()[static_cast<size_t>(i)], n);
+      FusedBody::run(body.steps()[static_cast<size_t>(i)], tiles_.data(), n);
     }
     for (size_t k = 0; k < f_.outputs_.size(); ++k) {
       const Output& o = f_.outputs_[k];
@@ -178,17 +178,6 @@ class FusedLoop::Worker {
       else if (nontemporal_[k])
         nontemporal_copy(staging_tile(k), place(k, flat), n * o.size);
     }
-  }
-  void run_step(const FusedBody::Step& s, int64_t n) {
-    const void* x[3] = {};
-    for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
-      x[k] = tiles_[static_cast<size_t>(s.operands[k])];
-    void* const y = tiles_[static_cast<size_t>(s.result)];
-    if (s.run)
-      s.run(static_cast<const float*>(x[0]), static_cast<const float*>(x[1]), s.scalar,
-            static_cast<float*>(y), n);
-    else
-      s.op(x, y, n);
   }
   // Prefetches elements [flat + begin, flat + end) of the large operands.
   void prefetch_next(int64_t flat, int64_t begin, int64_t end) const {

@@ -60,6 +60,8 @@ class FusedBody {
   const void* constant(int k) const { return constants_.get() + k * slot_bytes_; }
   // The least rank of the shape, as the constants require it.
   int least_rank() const { return least_rank_; }
+  // Runs a step over n elements. tiles: by register.
+  static void run(const Step& step, void* const* tiles, int64_t n);
 
  private:
   void read_values(const sdk::Body& body);
@@ -67,6 +69,8 @@ class FusedBody {
   void find_block(const sdk::Body& body, uint32_t step, Step* to) const;
   void read_fold(const sdk::Body& body, uint32_t step);
   void fill_constants(const sdk::Body& body);
+  bool tabulate();  // false if there is nothing to look up
+  void drop_unread_steps();
   void give_slots();
 
   std::vector<Step> steps_;

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <string>
 
+#include "byte_table.hpp"
 #include "fused.hpp"
+#include "quantize.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -74,6 +77,8 @@ constexpr Maker kMakers[] = {
        if (n.to != out) throw Refusal::dtype("y", out);
        return cast_tiles(n.x.type().dtype, out, n.saturate);
      }},
+    {sdk::op::quantize::kName, step_tiles<sdk::op::quantize, quantize_tiles>},
+    {sdk::op::dequantize::kName, step_tiles<sdk::op::dequantize, dequantize_tiles>},
     {sdk::op::copy::kName,
      [](const Body& body, uint32_t step, tenon_dtype out) {
        if (body.as<sdk::op::copy>(step).x.type().dtype != out) throw Refusal::dtype("y", out);
@@ -97,6 +102,7 @@ FusedBody::FusedBody(const Body& body) {
     outputs_[k] = register_of_[body.outputs()[k]];
   }
   fill_constants(body);
+  if (tabulate()) drop_unread_steps();
   give_slots();
 }
 
@@ -198,6 +204,107 @@ void FusedBody::fill_constants(const Body& body) {
       std::fill_n(reinterpret_cast<T*>(tile), kTile, value);
     });
   }
+}
+
+// ---- tables: an 8-bit value that depends on one 8-bit value alone is looked up, whatever the steps
+// between them compute
+
+bool FusedBody::tabulate() {
+  constexpr int kNone = -1, kAny = -2;  // depends on several values, on constants alone
+  constexpr int64_t kEntries = 256;
+  const auto is_byte = [&](int r) {
+    const tenon_dtype t = registers_[static_cast<size_t>(r)].dtype;
+    return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8;
+  };
+  std::vector<int> root(registers_.size(), kNone);
+  for (int r = 0; r < static_cast<int>(registers_.size()); ++r)
+    if (registers_[static_cast<size_t>(r)].kind == Register::Kind::constant)
+      root[static_cast<size_t>(r)] = kAny;
+    else if (registers_[static_cast<size_t>(r)].made < 0 && is_byte(r))
+      root[static_cast<size_t>(r)] = r;
+  std::vector<int> looked_up;  // steps
+  for (int i = 0; i < static_cast<int>(steps_.size()); ++i) {
+    const Step& step = steps_[static_cast<size_t>(i)];
+    int& of = root[static_cast<size_t>(step.result)];
+    of = kAny;
+    bool bytes = true;
+    for (int k = 0; k < step.operand_count; ++k) {
+      const int r = step.operands[static_cast<size_t>(k)];
+      const int from = root[static_cast<size_t>(r)];
+      bytes &= is_byte(r);
+      if (from != kAny && of != kNone) of = of == kAny || of == from ? from : kNone;
+    }
+    if (!is_byte(step.result)) continue;
+    if (of == kNone)
+      of = step.result;
+    else if (of != kAny && !bytes)
+      looked_up.push_back(i);
+  }
+  if (looked_up.empty()) return false;
+  std::vector<char> memory(registers_.size() * kEntries * sizeof(double));
+  std::vector<void*> tiles(registers_.size());
+  for (size_t r = 0; r < registers_.size(); ++r)
+    tiles[r] = registers_[r].kind == Register::Kind::constant
+                   ? const_cast<void*>(constant(registers_[r].index))  // only read
+                   : memory.data() + r * kEntries * sizeof(double);
+  const auto value = [&](int r) { return static_cast<uint8_t*>(tiles[static_cast<size_t>(r)]); };
+  for (size_t r = 0; r < root.size(); ++r)
+    if (root[r] == static_cast<int>(r)) std::iota(value(root[r]), value(root[r]) + kEntries, 0);
+  for (const Step& step : steps_) {
+    const int of = root[static_cast<size_t>(step.result)];
+    if (of != kNone && of != step.result) run(step, tiles.data(), kEntries);
+  }
+  for (const int i : looked_up) {
+    Step& step = steps_[static_cast<size_t>(i)];
+    const auto table = std::make_shared<ByteTable>();
+    std::copy_n(value(step.result), kEntries, table->begin());
+    step = {.op =
+                [table](const void* const* x, void* y, int64_t n) {
+                  look_up(*table, static_cast<const uint8_t*>(x[0]), static_cast<uint8_t*>(y), n);
+                },
+            .operands = {root[static_cast<size_t>(step.result)]},
+            .operand_count = 1,
+            .result = step.result};
+  }
+  return true;
+}
+
+void FusedBody::drop_unread_steps() {
+  std::vector<bool> read(registers_.size());
+  for (const int r : outputs_)
+    if (r >= 0) read[static_cast<size_t>(r)] = true;
+  if (fold_) read[static_cast<size_t>(fold_->operand)] = true;
+  std::vector<Step> left;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    Step& step = steps_[i];
+    if (!read[static_cast<size_t>(step.result)]) continue;
+    for (int k = 0; k < step.operand_count; ++k)
+      read[static_cast<size_t>(step.operands[static_cast<size_t>(k)])] = true;
+    left.push_back(std::move(step));
+  }
+  std::ranges::reverse(left);
+  steps_ = std::move(left);
+  for (Register& r : registers_) r.made = r.last = -1;
+  for (int i = 0; i < static_cast<int>(steps_.size()); ++i) {
+    const Step& step = steps_[static_cast<size_t>(i)];
+    for (int k = 0; k < step.operand_count; ++k)
+      registers_[static_cast<size_t>(step.operands[static_cast<size_t>(k)])].last = i;
+    Register& result = registers_[static_cast<size_t>(step.result)];
+    result.made = result.last = i;
+  }
+  if (fold_) registers_[static_cast<size_t>(fold_->operand)].last = static_cast<int>(steps_.size());
+}
+
+void FusedBody::run(const Step& s, void* const* tiles, int64_t n) {
+  const void* x[3] = {};
+  for (size_t k = 0; k < static_cast<size_t>(s.operand_count); ++k)
+    x[k] = tiles[static_cast<size_t>(s.operands[k])];
+  void* const y = tiles[static_cast<size_t>(s.result)];
+  if (s.run)
+    s.run(static_cast<const float*>(x[0]), static_cast<const float*>(x[1]), s.scalar,
+          static_cast<float*>(y), n);
+  else
+    s.op(x, y, n);
 }
 
 // Outputs are computed in place. Other values share slots; a slot is free again after the last step

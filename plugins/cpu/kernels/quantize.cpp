@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "elementwise.hpp"
 #include "nontemporal.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -403,7 +402,66 @@ Kernel kernel_of(const QuantizeLoop& loop, const Scales& scales, const sdk::Valu
   return {.run = run, .scratch = scales.scratch()};
 }
 
+// The number at a constant of one element, as T: float, double or int32_t.
+template <class T>
+T number_of(const sdk::Value& v, std::string_view operand) {
+  const sdk::Type& t = v.type();
+  if (t.elements() != 1 || v.content() == nullptr)
+    throw Refusal(TENON_REASON_OTHER,
+                  "operand " + std::string(operand) + " is not a constant number");
+  if (!castable(t.dtype)) throw Refusal::dtype(operand, t.dtype);
+  const tenon_dtype to = std::is_same_v<T, float>    ? TENON_DTYPE_F32
+                         : std::is_same_v<T, double> ? TENON_DTYPE_F64
+                                                     : TENON_DTYPE_I32;
+  T number;
+  Scales::convert(t.dtype, to, v.content(), &number, 1);
+  return number;
+}
+
+// Tiles of floats of the accumulation type. Level: the type of the zero point.
+template <class Level, class Op>
+TileOp tiles_of(const Op& n, QuantizeLoop loop, Range range) {
+  const auto tiles = [&]<class A, class Zero>(A scale, Zero zero) -> TileOp {
+    return [=](const void* const* x, void* y, int64_t count) {
+      QuantizeLoop now = loop;
+      now.scale = &scale, now.zero = &zero;
+      range(now, x[0], y, 0, count);
+    };
+  };
+  const auto with = [&]<class A>(A) {
+    using Zero = std::conditional_t<std::is_same_v<Level, int32_t>, int32_t, A>;
+    return tiles(number_of<A>(n.scale, "scale"),
+                 n.zero_point ? number_of<Zero>(n.zero_point, "zero_point") : Zero{});
+  };
+  return loop.real == TENON_DTYPE_F64 ? with(double{}) : with(float{});
+}
+
+// The dtype of a tile.
+void want_steps(QuantizeLoop* loop, tenon_dtype real, tenon_dtype scale, int64_t block) {
+  if (!is_float(real)) throw Refusal::dtype("x", real);
+  if (!is_float(scale) || (scale == TENON_DTYPE_F64) != (real == TENON_DTYPE_F64))
+    throw Refusal::dtype("scale", scale);
+  if (block != 0) throw Refusal::attribute("block", std::to_string(block));
+  loop->real = real == TENON_DTYPE_F64 ? real : tenon_dtype{TENON_DTYPE_F32};
+}
+
 }  // namespace
+
+TileOp quantize_tiles(const sdk::op::quantize& n, tenon_dtype out) {
+  QuantizeLoop loop{.real = TENON_DTYPE_NONE, .integer = out, .nontemporal = false};
+  if (sdk::is_nibble(out) || !find_range(out, &loop)) throw Refusal::dtype("q", out);
+  want_steps(&loop, n.x.type().dtype, n.scale.type().dtype, n.block);
+  return tiles_of<double>(n, loop, quantize_range);
+}
+
+TileOp dequantize_tiles(const sdk::op::dequantize& n, tenon_dtype out) {
+  const tenon_dtype q = n.q.type().dtype;
+  QuantizeLoop loop{.real = TENON_DTYPE_NONE, .integer = q, .nontemporal = false};
+  if (sdk::is_nibble(q) || (!find_range(q, &loop) && q != TENON_DTYPE_I32))
+    throw Refusal::dtype("q", q);
+  want_steps(&loop, out, n.scale.type().dtype, n.block);
+  return tiles_of<int32_t>(n, loop, dequantize_range);
+}
 
 Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node) {
   const sdk::Type &x = n.x.type(), &q = node.out(0).type();

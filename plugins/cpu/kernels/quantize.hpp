@@ -4,13 +4,17 @@
 
 #include <algorithm>
 
-#include "convert.hpp"
+#include "elementwise.hpp"
 #include "tenon/kernel.hpp"
 
 namespace tenon::cpu {
 
 sdk::Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node);
 sdk::Kernel make_dequantize(const sdk::op::dequantize& n, const sdk::Node& node);
+
+// Steps of fused bodies: one scale and zero point, both constants. out: the dtype of the result.
+TileOp quantize_tiles(const sdk::op::quantize& n, tenon_dtype out);
+TileOp dequantize_tiles(const sdk::op::dequantize& n, tenon_dtype out);
 
 // Which entry of the scales an element has. The tensor is [outer, length, inner], the scales are
 // [length] or, with blocks, [outer, blocks, inner]. length 0: one scale.
