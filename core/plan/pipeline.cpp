@@ -18,6 +18,7 @@
 #include "plan/rewrite/batch.hpp"
 #include "plan/rewrite/fuse.hpp"
 #include "plan/rewrite/fuse_convolutions.hpp"
+#include "plan/rewrite/fuse_dequantized.hpp"
 #include "plan/rewrite/fuse_elementwise.hpp"
 #include "plan/rewrite/fuse_halves.hpp"
 #include "plan/rewrite/fuse_products.hpp"
@@ -337,7 +338,8 @@ Plan make_plan(const Graph& graph, std::vector<std::shared_ptr<Device>> devices,
     if (options.named > 1) estimate = spread(placed, rooms.devices(), home);
     placed = expand_grads(placed);
     // Before constants are folded: dequantized weights would become floats.
-    if (planner.fuses()) placed = join_quantized(placed, planner.query());
+    if (planner.fuses())
+      placed = join_quantized(move_integers(placed, planner.query()), planner.query());
     if (options.simplify) placed = simplify(placed, evaluate);
     Plan plan = compiled_plan(planner, placed, devices, options, remarks, warn);
     again = rooms.take(std::move(plan), estimate, bool(home));

@@ -2,6 +2,8 @@
 // Random chains of dequantized products whose results are quantized: joined into products of
 // integers, results are at most one unit away from those of the parts. Some are no such chain
 // (another scale of the bias, several scales of the result, a float reader): they stay exact.
+// Elementwise ops, and ops that move elements, between dequantize and quantize: always exact.
+#include <bit>
 #include <cmath>
 #include <random>
 #include <sstream>
@@ -81,20 +83,145 @@ Chain random_chain(Random& random) {
     g << (bias ? "y0 = linear(x, f, b)\n" : "y0 = matmul(x, f)\n");
   const int64_t act = below(random, 4);
   if (act < 2) g << "y = unary(y0) {kind=\"" << (act == 0 ? "tanh" : "relu") << "\"}\n";
-  g << "t = quantize(" << (act < 2 ? "y" : "y0") << ", sy, zy)\noutput \"t\" = t\n";
-  if (miss == 1) g << "output \"float\" = y0\n";
+  g << "t = quantize(" << (act < 2 ? "y" : "y0") << ", sy, zy)\noutput \"" << y_dtype << "\" = t\n";
+  if (miss == 1) g << "output \"y\" = y0\n";
   chain.joins = act != 0 && !(miss == 0 && bias) && miss != 1;
   chain.text = g.str() + "}\n";
   return chain;
 }
 
-struct Run {
-  std::vector<int> t;
-  bool joined = false;
+// Elementwise ops, quantize, dequantize and moves in random order. Values are full, or one number per
+// channel.
+class Steps {
+ public:
+  explicit Steps(Random& random) : random_(random) {
+    g_.precision(9);
+    g_ << "graph \"steps\" {\n";
+    channels_ = 1 + below(random_, 5), pixels_ = 1 + below(random_, 700);
+    for (int k = 0; k < 3; ++k) {
+      const bool full = k != 1;
+      const std::string dtype = below(random_, 2) ? "u8" : "i8";
+      const std::string name = "in" + std::to_string(k);
+      g_ << "input " << name << ": " << dtype << "[2," << channels_ << "," << (full ? pixels_ : 1)
+         << "]\n";
+      integers_.push_back({name, dtype, full});
+    }
+    dequantize(0);
+    const int64_t count = 4 + below(random_, 14);
+    for (int64_t k = 0; k < count; ++k) step();
+    for (size_t k = 0; k < floats_.size(); k += 3) quantize(k);
+    for (size_t k = 3; k < integers_.size(); ++k)
+      if (k % 2 == 0 || k + 1 == integers_.size())
+        g_ << "output \"" << integers_[k].dtype << k << "\" = " << integers_[k].name << "\n";
+    if (below(random_, 8) == 0) g_ << "output \"f\" = " << floats_.back().name << "\n";
+  }
+  std::string text() const { return g_.str() + "}\n"; }
+
+ private:
+  struct Made {
+    std::string name, dtype;
+    bool full;
+  };
+
+  std::string next(const char* what) { return what + std::to_string(count_++); }
+  size_t any(const std::vector<Made>& of) {
+    return below(random_, static_cast<int64_t>(of.size()));
+  }
+
+  void step() {
+    switch (below(random_, 8)) {
+      case 0:
+        return dequantize(any(integers_));
+      case 1:
+      case 2:
+        return quantize(any(floats_));
+      case 3:
+        return move();
+      case 4:
+      case 5:
+        return unary();
+      default:
+        return binary();
+    }
+  }
+  // " {axis=1}" after a scale and a zero point, of several numbers now and then.
+  std::string scaled(const std::string& dtype, std::string* attributes) {
+    const bool several = below(random_, 12) == 0, zero = below(random_, 4) != 0;
+    const int64_t count = several ? channels_ : 1;
+    const std::string list_of = several             ? "[" + std::to_string(count) + "]"
+                                : below(random_, 2) ? "[1]"
+                                                    : "[]";
+    const std::string s = next("s"), z = next("z");
+    std::vector<double> scales, zeros;
+    for (int64_t k = 0; k < count; ++k)
+      scales.push_back(2 * scale(random_)),
+          zeros.push_back(static_cast<double>(below(random_, 100)));
+    g_ << "const " << s << ": f32" << list_of << " = " << list(scales) << "\n";
+    if (zero) g_ << "const " << z << ": " << dtype << list_of << " = " << list(zeros) << "\n";
+    *attributes = " {axis=1" + (zero ? std::string() : ", to=" + dtype) + "}";
+    return s + (zero ? ", " + z : "");
+  }
+  void dequantize(size_t k) {
+    const Made from = integers_[k];
+    std::string attributes;
+    const std::string by = scaled(from.dtype, &attributes), name = next("f");
+    g_ << name << " = dequantize(" << from.name << ", " << by << ") {axis=1}\n";
+    floats_.push_back({name, {}, from.full});
+  }
+  void quantize(size_t k) {
+    const Made from = floats_[k];
+    const std::string dtype = below(random_, 2) ? "u8" : "i8";
+    std::string attributes;
+    const std::string by = scaled(dtype, &attributes), name = next("q");
+    g_ << name << " = quantize(" << from.name << ", " << by << ")" << attributes << "\n";
+    integers_.push_back({name, dtype, from.full});
+  }
+  void unary() {
+    constexpr const char* kKinds[] = {"relu", "tanh", "gelu", "hard_sigmoid", "erf", "neg", "exp"};
+    const Made from = floats_[any(floats_)];
+    const std::string name = next("f");
+    g_ << name << " = unary(" << from.name << ") {kind=\"" << kKinds[below(random_, 7)] << "\"}\n";
+    floats_.push_back({name, {}, from.full});
+  }
+  void binary() {
+    constexpr const char* kKinds[] = {"add", "mul", "sub", "max", "div"};
+    const Made a = floats_[any(floats_)], b = floats_[any(floats_)];
+    const std::string name = next("f");
+    g_ << name << " = binary(" << a.name << ", " << b.name << ") {kind=\""
+       << kKinds[below(random_, 5)] << "\"}\n";
+    floats_.push_back({name, {}, a.full || b.full});
+  }
+  // Between two values of the same shape.
+  void move() {
+    const Made from = floats_[any(floats_)];
+    if (!from.full) return;
+    const std::string name = next("f");
+    if (below(random_, 2)) {
+      g_ << name << "t = transpose(" << from.name << ") {perm=[1,0,2]}\n"
+         << name << " = transpose(" << name << "t) {perm=[1,0,2]}\n";
+    } else {
+      g_ << name << "c = concat(" << from.name << ", " << floats_[0].name << ") {axis=1}\n"
+         << name << " = narrow(" << name << "c) {start=[0," << channels_ << ",0], len=[2,"
+         << channels_ << "," << pixels_ << "]}\n";
+    }
+    floats_.push_back({name, {}, true});
+  }
+
+  Random& random_;
+  std::ostringstream g_;
+  int64_t channels_, pixels_;
+  int count_ = 0;
+  std::vector<Made> integers_, floats_;
 };
 
-Run computed(const Chain& chain, bool fuse, uint64_t seed) {
-  const Graph graph = Graph::parse(chain.text, "chain");
+struct Run {
+  std::vector<int> t;
+  bool joined = false;  // into a product
+  bool body = false;    // with quantize or dequantize as steps
+};
+
+Run computed(const std::string& text, bool fuse, uint64_t seed) {
+  const Graph graph = Graph::parse(text, "chain");
   Store store(runtime());
   const Executable executable(runtime(), graph, store,
                               {.device = "cpu:0", .allow_fallback = false, .fuse = fuse});
@@ -118,13 +245,22 @@ Run computed(const Chain& chain, bool fuse, uint64_t seed) {
   }
   run.run();
   Run out;
-  if (chain.text.find("zy: u8") != std::string::npos)
-    for (const uint8_t v : run.get<uint8_t>("t")) out.t.push_back(v);
-  else
-    for (const int8_t v : run.get<int8_t>("t")) out.t.push_back(v);
+  constexpr std::string_view kOutput = "output \"";
+  for (size_t at = 0; (at = text.find(kOutput, at)) != std::string::npos;) {
+    at += kOutput.size();
+    const std::string name = text.substr(at, text.find('"', at) - at);
+    const auto add = [&](const auto& values) {
+      for (const auto v : values) out.t.push_back(v);
+    };
+    if (name[0] == 'u') add(run.get<uint8_t>(name));
+    if (name[0] == 'i') add(run.get<int8_t>(name));
+    if (name[0] == 'f')
+      for (const float v : run.get<float>(name)) out.t.push_back(std::bit_cast<int>(v));
+  }
   const std::string report = executable.report();
-  out.joined =
-      report.find("qmatmul") != std::string::npos || report.find("qconv") != std::string::npos;
+  const auto has = [&](const char* part) { return report.find(part) != std::string::npos; };
+  out.joined = has("qmatmul") || has("qconv");
+  out.body = has("+ dequantize") || has("+ quantize");
   return out;
 }
 
@@ -138,7 +274,7 @@ TEST_CASE("quantized: joined as its parts, but for one unit") {
     const Chain chain = random_chain(random);
     CAPTURE(seed);
     CAPTURE(chain.text);
-    const Run one = computed(chain, true, seed), parts = computed(chain, false, seed);
+    const Run one = computed(chain.text, true, seed), parts = computed(chain.text, false, seed);
     CHECK(one.joined == chain.joins);
     CHECK_FALSE(parts.joined);
     REQUIRE(one.t.size() == parts.t.size());
@@ -152,4 +288,19 @@ TEST_CASE("quantized: joined as its parts, but for one unit") {
   CHECK(joined > 150);
   CHECK(apart > 100);
   CHECK(differ * 100 < elements);  // only where a quotient is near a half
+}
+
+TEST_CASE("quantized: elementwise steps and moves give the bits of their parts") {
+  int bodies = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Random random(seed);
+    const std::string text = Steps(random).text();
+    CAPTURE(seed);
+    CAPTURE(text);
+    const Run one = computed(text, true, seed), parts = computed(text, false, seed);
+    CHECK_FALSE(parts.body);
+    CHECK(one.t == parts.t);
+    bodies += one.body;
+  }
+  CHECK(bodies > 350);
 }

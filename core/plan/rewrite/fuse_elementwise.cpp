@@ -13,6 +13,7 @@
 #include "ops/fused.hpp"
 #include "ops/record.hpp"
 #include "plan/rewrite/claims.hpp"
+#include "plan/rewrite/fuse_dequantized.hpp"
 #include "plan/rewrite/join.hpp"
 #include "plan/rewrite/reader.hpp"
 
@@ -58,8 +59,8 @@ class Joiner {
  private:
   bool has_one_output(NodeId n) const { return g_[n].outputs.size() == 1 && g_[n].outputs[0]; }
   bool is_step(NodeId n) const {
-    return (g_[n].op->traits & kElementwise) && !(g_[n].op->traits & kOrdered) &&
-           g_[n].group == kNone && has_one_output(n);
+    return can_be_step(g_, g_[n]) && !(g_[n].op->traits & kOrdered) && g_[n].group == kNone &&
+           has_one_output(n);
   }
   bool is_reduction(NodeId n) const {
     return (g_[n].op->traits & kReduction) && g_[n].group == kNone && has_one_output(n) &&
@@ -321,7 +322,8 @@ class Joiner {
 }  // namespace
 
 Graph fuse_elementwise(const Graph& graph, const Query& query) {
-  return Joiner(graph, query).run();
+  const Graph repeated = repeat_dequantize(graph, query);
+  return Joiner(repeated, query).run();
 }
 
 }  // namespace tenon::core

@@ -8,6 +8,7 @@
 #include "ir/rewrite.hpp"
 #include "ops/fused.hpp"
 #include "ops/record.hpp"
+#include "plan/rewrite/key.hpp"
 
 namespace tenon::core {
 
@@ -81,12 +82,23 @@ StepsOf steps_of(const Graph& g, std::span<const NodeId> nodes, std::span<const 
     Value& r = rounded[v.id];
     return r ? r : r = rounded_step(*body, in);
   };
+  std::unordered_map<std::string, Value> made;
   for (NodeId n : nodes) {
+    const Value y = g[n].outputs[0];
     std::vector<Value> operands;
     for (Value v : g[n].operands) operands.push_back(read(v));
+    std::string key;
+    append_key(key, g[n].op);
+    for (Value v : operands) append_key(key, v.id);
+    for (const Attr& a : g[n].attrs) append_key(key, a);
+    const auto same = made.find(key);
+    if (same != made.end() && std::ranges::find(outputs, y) == outputs.end()) {
+      now[y.id] = same->second;
+      continue;
+    }
     const NodeId step =
         body->add_node(*g[n].op, {std::move(operands), g[n].lists}, g[n].attrs, {true});
-    now[g[n].outputs[0].id] = (*body)[step].outputs[0];
+    made[std::move(key)] = now[y.id] = (*body)[step].outputs[0];
   }
   for (Value v : outputs) body->output(std::to_string(body->outputs().size()), now[v.id]);
   return out;

@@ -47,7 +47,7 @@ Graph with_joined(const Graph& g, const Joins& joined, const std::vector<bool>& 
 // True if v is a constant of one element; a body contains such constants.
 bool is_number(const Graph& g, Value v);
 
-// The nodes as steps of a body, in their order.
+// The nodes as steps of a body, in their order. Equal ones are one step.
 struct StepsOf {
   FunctionAttr body;
   std::vector<Value> inputs;  // values of g, in the order of their first use
