@@ -19,9 +19,10 @@ namespace {
 
 bool is_byte(DType t) { return t == kI8 || t == kU8; }
 
-// A dequantized operand: what it was, and its scale, one number or one per channel.
+// A dequantized operand: what it was, and its scale, one number or one per channel. A weight as scale,
+// as large models have it, has no numbers here.
 struct Quantized {
-  Value q, zero;
+  Value q, zero, scale_value;
   std::vector<double> scale;
 };
 
@@ -29,6 +30,7 @@ struct Found {
   bool conv = false;
   op::qconv n{};  // its fields other than those of a convolution are those of the product as well
   std::vector<float> multipliers;
+  Value scales;  // a weight by which all multipliers are multiplied; absent if they are known
   std::vector<NodeId> nodes;  // in the order of the graph
   Value y;
 };
@@ -98,15 +100,20 @@ class Joiner {
   std::optional<Quantized> quantized(Value v, int channel_axis) const {
     const std::optional<op::dequantize> n = node_as<op::dequantize>(maker_of(g_, v));
     if (!n || n->block != 0 || g_.type(v).dtype != kF32) return {};
-    std::optional<std::vector<double>> scale = scale_of(n->scale);
-    if (!scale) return {};
+    Quantized q{n->q, n->zero_point, n->scale, {}};
+    if (std::optional<std::vector<double>> scale = scale_of(n->scale))
+      q.scale = std::move(*scale);
+    else if (g_[n->scale].space != Space::weight || g_.type(n->scale).dtype != kF32)
+      return {};
     const int rank = g_.type(v).shape.rank();
-    if (scale->size() != 1 && (n->axis < 0 ? n->axis + rank : n->axis) != channel_axis) return {};
-    return Quantized{n->q, n->zero_point, std::move(*scale)};
+    if (g_.type(n->scale).shape.elements() != 1 &&
+        (n->axis < 0 ? n->axis + rank : n->axis) != channel_axis)
+      return {};
+    return q;
   }
-  std::optional<Quantized> quantized_bytes(Value v, int channel_axis, size_t most_scales) const {
+  std::optional<Quantized> quantized_bytes(Value v, int channel_axis) const {
     std::optional<Quantized> q = quantized(v, channel_axis);
-    if (!q || !is_byte(g_.type(q->q).dtype) || q->scale.size() > most_scales) return {};
+    if (!q || !is_byte(g_.type(q->q).dtype)) return {};
     return q;
   }
 
@@ -121,7 +128,8 @@ class Joiner {
   // The bias as an integer of the scale of the sums.
   std::optional<Value> whole_bias(Value bias, const std::vector<double>& sums) const {
     const std::optional<Quantized> b = quantized(bias, 0);
-    if (!b || g_.type(b->q).dtype != kI32 || !is_zero(b->zero)) return {};
+    if (!b || b->scale.empty() || sums.empty() || g_.type(b->q).dtype != kI32 || !is_zero(b->zero))
+      return {};
     const size_t count = std::max(b->scale.size(), sums.size());
     for (size_t k = 0; k < count; ++k) {
       const double wanted = sums[sums.size() == 1 ? 0 : k];
@@ -156,11 +164,18 @@ class Joiner {
   // Sets the operands, and the scales of the sums.
   bool take_operands(Found& f, Value x, Value w, int channel_axis, Value bias,
                      std::vector<double>* scale) const {
-    const std::optional<Quantized> qx = quantized_bytes(x, 0, 1);
-    const std::optional<Quantized> qw = quantized_bytes(w, channel_axis, SIZE_MAX);
-    if (!qx || !qw) return false;
+    const std::optional<Quantized> qx = quantized_bytes(x, 0);
+    const std::optional<Quantized> qw = quantized_bytes(w, channel_axis);
+    if (!qx || qx->scale.size() != 1 || !qw) return false;
+    f.n.x = qx->q, f.n.x_zero = qx->zero, f.n.w = qw->q;
+    // Kernels do without the sums of x then.
+    if (!is_zero(qw->zero)) f.n.w_zero = qw->zero;
+    if (qw->scale.empty()) {
+      f.scales = qw->scale_value;
+      scale->push_back(qx->scale.front());
+      return !bias;
+    }
     for (const double s : qw->scale) scale->push_back(s * qx->scale.front());
-    f.n.x = qx->q, f.n.x_zero = qx->zero, f.n.w = qw->q, f.n.w_zero = qw->zero;
     if (!bias) return true;
     const std::optional<Value> whole = whole_bias(bias, *scale);
     if (whole) f.n.bias = *whole;
@@ -225,7 +240,8 @@ class Joiner {
   }
   // The joined node in another graph, in which `map` finds the values of this one.
   template <class Map>
-  static NodeId add(Graph& to, const Found& f, std::string_view provenance, Map map) {
+  static NodeId add(Graph& to, const Found& f, std::string_view provenance, const Marks& marks,
+                    Map map) {
     op::qconv n = f.n;
     for (Value* v : {&n.x, &n.w, &n.x_zero, &n.w_zero, &n.bias, &n.y_zero})
       if (*v) *v = map(*v);
@@ -234,31 +250,38 @@ class Joiner {
     Bytes bytes(f.multipliers.size() * sizeof(float));
     std::memcpy(bytes.data(), f.multipliers.data(), bytes.size());
     n.multiplier = to.constant({kF32, shape}, std::make_shared<const Bytes>(std::move(bytes)));
-    return f.conv ? to.add(n, provenance) : to.add(product_of(n), provenance);
+    if (f.scales) {
+      const NodeId scaled =
+          to.add(op::binary{.kind = "mul", .a = map(f.scales), .b = n.multiplier}, provenance);
+      to.set_marks(scaled, marks);
+      n.multiplier = to[scaled].outputs[0];
+    }
+    const NodeId made = f.conv ? to.add(n, provenance) : to.add(product_of(n), provenance);
+    to.set_marks(made, marks);
+    return made;
   }
 
   // Asks about the joined form over values of the same kinds.
   std::string refusal(const Found& f) {
     std::vector<Value> given;
-    for (Value v : {f.n.x, f.n.w, f.n.x_zero, f.n.w_zero, f.n.bias, f.n.y_zero})
+    for (Value v : {f.n.x, f.n.w, f.n.x_zero, f.n.w_zero, f.n.bias, f.n.y_zero, f.scales})
       if (v) given.push_back(v);
     Trial trial = trial_of(g_, given);
-    const NodeId node = add(trial.graph, f, {}, [&](Value v) {
+    Marks marks;
+    marks.device = g_[f.nodes[0]].device;
+    const NodeId node = add(trial.graph, f, {}, marks, [&](Value v) {
       for (size_t k = 0; k < given.size(); ++k)
         if (given[k] == v) return trial.operands[k];
       return Value{};
     });
     trial.graph.output("y", trial.graph[node].outputs[0]);
-    Marks marks;
-    marks.device = g_[f.nodes[0]].device;
-    trial.graph.set_marks(node, marks);
     return claims_.why_not(claims_.of(trial.graph, trial.graph[node]), g_, f.nodes);
   }
 
   void emit(Rewriter& rw, const Found& f) const {
     const Parts parts = parts_of(g_, f.nodes);
-    const NodeId made = add(rw.to, f, parts.provenance, [&](Value v) { return rw.map(v); });
-    rw.to.set_marks(made, marks_of(g_, f.nodes));
+    const NodeId made =
+        add(rw.to, f, parts.provenance, marks_of(g_, f.nodes), [&](Value v) { return rw.map(v); });
     rw.replace(f.y, rw.to[made].outputs[0]);
     rw.to.set_note(made, joined_note(g_, f.nodes, cat("joined: ", parts.names)));
   }

@@ -63,11 +63,33 @@ TEST_SUITE("plan/fuse_quantized") {
     std::memcpy(multipliers, g[n.multiplier].data->data(), sizeof multipliers);
     CHECK(multipliers[0] == 1.0f);  // 0.5 * 0.25 / 0.125
     CHECK(multipliers[1] == 8.0f);
+    CHECK(!n.w_zero);  // zeros
   }
 
   TEST_CASE("join: products") {
     CHECK(made_of(cat("y = matmul(p, r) ", kEnd)) == "qmatmul[none]");
     CHECK(made_of(cat("y = linear(p, r, b) {act=\"relu\"} ", kEnd)) == "qmatmul[relu bias]");
+  }
+
+  TEST_CASE("join: scales that are a weight, and their zero points") {
+    constexpr std::string_view kWeights = "weight sl: f32[2] weight zl: i8[2] ";
+    const Graph g =
+        joined(cat(kWeights, "v = dequantize(m, sl, zl) {axis=1} y = matmul(p, v) ", kEnd));
+    REQUIRE(last_of(g) == "qmatmul[none]");
+    const NodeInfo& node = g[static_cast<NodeId>(g.node_count() - 1)];
+    const auto n = decode<op::qmatmul>(node);
+    CHECK(bool(n.b_zero));
+    const auto by = decode<op::binary>(g[g[n.multiplier].node]);
+    CHECK(by.kind == "mul");
+    CHECK(g[by.a].name == "sl");
+    float factor;
+    std::memcpy(&factor, g[by.b].data->data(), sizeof factor);
+    CHECK(factor == 4.0f);  // 0.5 / 0.125
+    // Whether the bias has the scale of the sums is not known.
+    CHECK(made_of(cat(kWeights, "v = dequantize(m, sl, zl) {axis=1} y = linear(p, v, b) ", kEnd)) ==
+          "quantize");
+    CHECK(made_of(cat(kWeights, "weight s1: f32[] v = dequantize(q, s1, zx) y = conv(v, f) ",
+                      kEnd)) == "quantize");
   }
 
   TEST_CASE("join: what is no product of integers stays") {
