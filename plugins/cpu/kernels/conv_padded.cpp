@@ -58,7 +58,12 @@ void fill_converted(const ConvAxis& columns, int64_t at, int64_t count, A outsid
       const int64_t first = at + k * step, length = std::min(kChunk, size - first);
       const int64_t found = std::min(inside - k, (length - 1) / step + 1);
       convert(first, (found - 1) * step + 1, chunk);
-      for (int64_t j = 0; j < found; ++j) row[k + j] = chunk[j * step];
+      if (step == 2) {  // bits are copied, whatever they mean
+        copy_every_second(reinterpret_cast<const float*>(chunk), reinterpret_cast<float*>(row + k),
+                          found);
+      } else {
+        for (int64_t j = 0; j < found; ++j) row[k + j] = chunk[j * step];
+      }
       k += found;
     }
   }
@@ -197,19 +202,38 @@ void PaddedTaps::fill(const void* x, const ConvBand& band, void* padded) const {
   }
 }
 
-void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
-                            const ConvBand& band, uint32_t* padded) const {
+// row_of(c, first, k): the k-th row of the quad.
+template <class RowOf>
+void PaddedTaps::fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band,
+                                  uint32_t* padded, const RowOf& row_of) const {
   const ConvAxis& columns = conv_.axes[2];
   const uint32_t quad = static_cast<uint8_t>(outside ^ flip) * 0x01010101u;
   fill_rows(band, quad, padded, [&](int64_t c, int64_t first, int64_t at, uint32_t* row) {
     const uint8_t* rows[4];
-    for (int64_t k = 0; k < 4; ++k)
-      rows[k] = x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
+    for (int64_t k = 0; k < 4; ++k) rows[k] = row_of(c, first, k);
     fill_converted(columns, at, pitch_, quad, row, [&](int64_t from, int64_t count, uint32_t* to) {
       const uint8_t* const parts[4] = {rows[0] + from, rows[1] + from, rows[2] + from,
                                        rows[3] + from};
       q_interleave(parts, flip, count, to);
     });
+  });
+}
+
+void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
+                            const ConvBand& band, uint32_t* padded) const {
+  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first, int64_t k) {
+    return x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
+  });
+}
+
+void PaddedTaps::fill_row_quads(const uint8_t* x, const ConvAxis& rows, uint8_t flip,
+                                uint8_t outside, const uint8_t* blank, const ConvBand& band,
+                                uint32_t* padded) const {
+  const int64_t length = conv_.axes[2].in;
+  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first, int64_t k) {
+    const auto tap = std::min(static_cast<size_t>(4 * c + k), rows.taps.size() - 1);
+    const int64_t row = first / length * rows.step + rows.taps[tap];
+    return row < 0 || row >= rows.in ? blank : x + row * length;
   });
 }
 

@@ -31,6 +31,11 @@ class PaddedTaps {
   // byte xor `flip`. Bytes of channels that x does not have are arbitrary.
   void fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
                   const ConvBand& band, uint32_t* padded) const;
+  // Likewise, with quads of four rows of one channel: channel c of the layout holds those that taps
+  // 4·c and following of `rows` reach, and row r of the layout is row r of windows. blank: a row of x
+  // with `outside` everywhere. Bytes of taps that `rows` does not have are arbitrary.
+  void fill_row_quads(const uint8_t* x, const ConvAxis& rows, uint8_t flip, uint8_t outside,
+                      const uint8_t* blank, const ConvBand& band, uint32_t* padded) const;
   // x - zero as float. dtype: i8 or u8.
   void fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero, const ConvBand& band,
                      float* padded) const;
@@ -38,6 +43,9 @@ class PaddedTaps {
  private:
   template <class A, class Row>
   void fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const;
+  template <class RowOf>
+  void fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band, uint32_t* padded,
+                        const RowOf& row_of) const;
 
   // What the taps of an axis need.
   struct Axis {

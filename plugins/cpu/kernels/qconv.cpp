@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kTileColumns = 384;      // windows of a band, about
 constexpr int64_t kTileBytes = 320 << 10;  // of a padded copy: it fits L2, beside weights
 constexpr int64_t kTileRows = 1024;        // channels of y per piece
+constexpr int64_t kRowColumns = 2048;      // windows of a band, for quads of rows
 constexpr int64_t kPlaneColumns = 4096;    // likewise for few channels
 constexpr int64_t kPlaneBytes = 128 << 10;
 constexpr int64_t kFilters = 4;       // at a time, of few channels
@@ -38,12 +39,6 @@ int64_t wanted_pieces(const TapConv& t) {
                            1 + static_cast<int64_t>(sums / kPieceSums));
 }
 
-// The same convolution over quads of channels.
-TapConv over_quads(TapConv t) {
-  t.c = q_quads(t.c);
-  return t;
-}
-
 }  // namespace
 
 // A row of sums: windows of a band of one channel, rows of them `pitch` apart.
@@ -63,20 +58,47 @@ bool QConv::takes_planes(const TapConv& t) {
   return t.m <= kFewFilters && t.depth() <= kExactTerms && t.c <= 2;
 }
 
+QConv::Form QConv::form_of(const TapConv& t, bool column_sums) {
+  const ConvAxis& first = t.axes[0];
+  if (t.c == 1 && !column_sums && first.in == 1 && first.out == 1 && first.taps.size() == 1)
+    return Form::rows;
+  return takes_planes(t) ? Form::planes : Form::channels;
+}
+
+// The same convolution over quads. Those of rows are channels of an image that has the rows of y.
+TapConv QConv::over_quads() const {
+  TapConv t = conv_;
+  if (form_ == Form::channels) {
+    t.c = q_quads(t.c);
+  } else {
+    ConvAxis& rows = t.axes[1];
+    t.c = q_quads(static_cast<int64_t>(rows.taps.size()));
+    rows = {.in = rows.out, .out = rows.out};
+  }
+  return t;
+}
+
+QConv::Place QConv::place_of(int64_t c, int64_t t) const {
+  if (form_ == Form::channels) return {c / 4 * conv_.taps() + t, c % 4};
+  const auto columns = static_cast<int64_t>(conv_.axes[2].taps.size());
+  const int64_t row = t / columns;
+  return {row / 4 * columns + t % columns, row % 4};
+}
+
 QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool w_zeros,
              bool w_packed)
     : unit_(unit),
       conv_(conv),
       x_(x),
       w_(w),
-      planes_(takes_planes(conv)),
-      w_packed_(w_packed && !planes_),
       column_sums_(w_zeros || w == TENON_DTYPE_U8),
+      form_(form_of(conv, column_sums_)),
+      w_packed_(w_packed && form_ != Form::planes),
       x_side_(q_side(x, false)),
       w_side_(q_side(w, true)),
       panels_(q_panels(unit)) {
   const int64_t wanted = wanted_pieces(conv_), m = std::max<int64_t>(conv_.m, 1);
-  if (planes_) {
+  if (form_ == Form::planes) {
     const int64_t columns =
         std::min(kPlaneColumns, divide_up(conv_.axes[1].out * conv_.axes[2].out, wanted));
     padded_ = std::make_shared<PaddedTaps>(conv_, TENON_DTYPE_F32, columns, kPlaneBytes);
@@ -86,9 +108,15 @@ QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool
     slots_ = conv_slots(conv_.batch * conv_.groups * padded_->bands());
     return;
   }
-  quads_ = q_quads(conv_.c) * conv_.taps();
-  padded_ =
-      std::make_shared<PaddedTaps>(over_quads(conv_), TENON_DTYPE_F32, kTileColumns, kTileBytes);
+  if (conv_.pointwise()) {  // long rows are copied faster
+    conv_.axes[2].in = conv_.axes[2].out = conv_.windows();
+    conv_.axes[0] = conv_.axes[1] = {};
+    conv_.y_pitch = {0, 0, 1};
+  }
+  const bool rows = form_ == Form::rows;
+  padded_ = std::make_shared<PaddedTaps>(over_quads(), TENON_DTYPE_F32,
+                                         rows ? kRowColumns : kTileColumns, kTileBytes);
+  quads_ = static_cast<int64_t>(padded_->offsets().size());
   const int64_t bands = std::max<int64_t>(padded_->bands(), 1);
   row_blocks_ = std::max(std::min(divide_up(wanted, bands), divide_up(m, 4 * panels_.rows)),
                          divide_up(m, kTileRows));
@@ -96,6 +124,7 @@ QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool
   row_blocks_ = divide_up(m, rows_);
   ld_ = round_up(padded_->most_columns(), panels_.cols);
   slot_ = padded_->bytes() + static_cast<uint64_t>(aligned((panels_.rows + 1) * ld_ * 4));
+  if (rows) slot_ += static_cast<uint64_t>(aligned(conv_.axes[2].in));
   slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
   shared_ = w_packed_ ? 0 : packed_bytes();
 }
@@ -108,9 +137,9 @@ int64_t QConv::panel_bytes() const { return quads_ * panels_.rows * 4; }
 int64_t QConv::sums_at() const { return (panels() + 1) * panel_bytes(); }
 
 std::string QConv::packed_layout() const {
-  std::string text = "quads of taps";
-  for (const int64_t x :
-       {static_cast<int64_t>(w_), conv_.groups, conv_.m, conv_.c, conv_.taps(), panels_.rows})
+  std::string text = form_ == Form::rows ? "quads of rows" : "quads of taps";
+  for (const int64_t x : {static_cast<int64_t>(conv_.axes[2].taps.size()), static_cast<int64_t>(w_),
+                          conv_.groups, conv_.m, conv_.c, conv_.taps(), panels_.rows})
     text += " " + std::to_string(x);
   for (const int64_t t : conv_.w_tap) text += "," + std::to_string(t);
   return text;
@@ -132,7 +161,8 @@ void QConv::pack_panel(const void* w, int64_t group, int64_t row, char* packed,
     for (int64_t c = 0; c < conv_.c; ++c)
       for (int64_t t = 0; t < taps; ++t) {
         const auto byte = static_cast<uint8_t>(from[c * conv_.w_c + conv_.w_tap[t]] ^ w_side_.flip);
-        to[((c / 4 * taps + t) * panels_.rows + r) * 4 + c % 4] = byte;
+        const Place place = place_of(c, t);
+        to[(place.quad * panels_.rows + r) * 4 + place.byte] = byte;
         sum += static_cast<int8_t>(byte);
       }
     sums[r] = sum;
@@ -152,8 +182,10 @@ void QConv::pack(const void* w, void* packed) const {
   auto* const ones = reinterpret_cast<uint8_t*>(to + panels() * panel_bytes());
   std::memset(ones, 0, panel_bytes());
   for (int64_t c = 0; c < conv_.c; ++c)
-    for (int64_t t = 0; t < conv_.taps(); ++t)
-      ones[(c / 4 * conv_.taps() + t) * panels_.rows * 4 + c % 4] = 1;
+    for (int64_t t = 0; t < conv_.taps(); ++t) {
+      const Place place = place_of(c, t);
+      ones[place.quad * panels_.rows * 4 + place.byte] = 1;
+    }
 }
 
 // ---- runs
@@ -208,9 +240,15 @@ void QConv::run_tiles(const QConvRun& run, const char* weights, int64_t piece, b
   auto* const padded = reinterpret_cast<uint32_t*>(own);
   auto* const sums = reinterpret_cast<int32_t*>(own + padded_->bytes());
   int32_t* const column_sums = sums + panels_.rows * ld_;
-  if (fill && quads_ > 0)
-    padded_->fill_quads(static_cast<const uint8_t*>(run.x) + which * conv_.c * conv_.pixels(),
-                        conv_.c, x_side_.flip, static_cast<uint8_t>(run.x_zero), band, padded);
+  const auto* const x = static_cast<const uint8_t*>(run.x) + which * conv_.c * conv_.pixels();
+  const auto outside = static_cast<uint8_t>(run.x_zero);
+  if (fill && quads_ > 0 && form_ == Form::channels)
+    padded_->fill_quads(x, conv_.c, x_side_.flip, outside, band, padded);
+  if (fill && quads_ > 0 && form_ == Form::rows) {
+    auto* const blank = reinterpret_cast<uint8_t*>(column_sums + ld_);
+    std::memset(blank, outside, conv_.axes[2].in);
+    padded_->fill_row_quads(x, conv_.axes[1], x_side_.flip, outside, blank, band, padded);
+  }
   QTiles tiles{.unit = unit_,
                .left_signed = true,
                .rows = 1,
@@ -288,16 +326,19 @@ void QConv::run_planes(const QConvRun& run, int64_t piece, char* own) const {
 void QConv::run(const QConvRun& run) const {
   char* const scratch = static_cast<char*>(run.scratch);
   const char* weights = static_cast<const char*>(run.w);
-  if (!planes_ && !w_packed_) pack(run.w, scratch), weights = scratch;
-  const int64_t blocks = padded_->bands() * (planes_ ? 1 : row_blocks_);
-  const int64_t grain =
-      planes_ ? grain_for(ld_ * conv_.m * (conv_.depth() + 8 * (conv_.c + 1))) : 1;
+  const bool planes = form_ == Form::planes;
+  if (!planes && !w_packed_) pack(run.w, scratch), weights = scratch;
+  const int64_t blocks = padded_->bands() * (planes ? 1 : row_blocks_);
+  // What a window costs beside its products: it is copied, finished and written.
+  const int64_t grain = planes ? grain_for(ld_ * conv_.m * (conv_.depth() + 8 * (conv_.c + 1)))
+                        : form_ == Form::rows ? grain_for(ld_ * (quads_ + 8) * (conv_.m + 1))
+                                              : 1;
   parallel_for_slots(conv_.batch * conv_.groups * blocks, grain, slots_,
                      [&](int slot, int64_t begin, int64_t end) {
                        char* const own = scratch + shared_ + slot * slot_;
                        int64_t filled = -1;  // the band that is in the padded copy
                        for (int64_t piece = begin; piece < end; ++piece) {
-                         if (planes_) {
+                         if (planes) {
                            run_planes(run, piece, own);
                            continue;
                          }

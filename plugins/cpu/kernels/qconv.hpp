@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of 8-bit integers with exact sums: qconv. Padded copies of x hold four channels per
-// element (a quad); few channels per group are multiplied as floats, which are exact there.
+// element (a quad), or four rows of one channel. Few channels per group with zero points of weights
+// are multiplied as floats, which are exact there.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class QConv {
   QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool w_zeros, bool w_packed);
   // Few channels per group, whose sums a float holds.
   static bool takes_planes(const TapConv& conv);
-  bool wants_packed() const { return !planes_; }
+  bool wants_packed() const { return form_ != Form::planes; }
   std::string packed_layout() const;
   uint64_t packed_bytes() const;
   void pack(const void* w, void* packed) const;
@@ -45,6 +46,15 @@ class QConv {
 
  private:
   struct Row;
+  // What a quad holds: channels, or rows of windows; planes: no quads but floats.
+  enum class Form : uint8_t { channels, rows, planes };
+  static Form form_of(const TapConv& conv, bool column_sums);
+  TapConv over_quads() const;
+  // Where the byte of channel c at tap t is: its quad, and its place there.
+  struct Place {
+    int64_t quad, byte;
+  };
+  Place place_of(int64_t c, int64_t t) const;
   int64_t panels() const;
   int64_t panel_bytes() const;
   int32_t w_zero(const QConvRun& run, int64_t channel) const;
@@ -58,8 +68,9 @@ class QConv {
   QUnit unit_;
   TapConv conv_;
   tenon_dtype x_, w_;
-  bool planes_, w_packed_;
   bool column_sums_;  // the zero points of w are not all zero
+  Form form_;
+  bool w_packed_;
   QSide x_side_{}, w_side_{};
   QPanels panels_{1, 1};
   int64_t quads_ = 0;  // steps of a sum

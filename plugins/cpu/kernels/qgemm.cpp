@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <type_traits>
 
 #include "isa.hpp"
 
@@ -111,17 +113,29 @@ void madd_tiles(const QTiles& p) {
 
 void MaddTiles(const QTiles& p) { p.left_signed ? madd_tiles<true>(p) : madd_tiles<false>(p); }
 
+template <class D>
+HWY_INLINE void interleave_part(D d, const uint8_t* const rows[4], uint8_t flip, int64_t j,
+                                uint32_t* to) {
+  const auto flips = hn::Set(d, flip);
+  hn::StoreInterleaved4(
+      hn::Xor(hn::LoadU(d, rows[0] + j), flips), hn::Xor(hn::LoadU(d, rows[1] + j), flips),
+      hn::Xor(hn::LoadU(d, rows[2] + j), flips), hn::Xor(hn::LoadU(d, rows[3] + j), flips), d,
+      reinterpret_cast<uint8_t*>(to + j));
+}
+
 void Interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to) {
   const hn::ScalableTag<uint8_t> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto flips = hn::Set(d, flip);
-  auto* const bytes = reinterpret_cast<uint8_t*>(to);
+  const hn::CappedTag<uint8_t, 16> short_d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)),
+                few = static_cast<int64_t>(hn::Lanes(short_d));
   int64_t j = 0;
-  for (; j + lanes <= count; j += lanes)
-    hn::StoreInterleaved4(hn::Xor(hn::LoadU(d, rows[0] + j), flips),
-                          hn::Xor(hn::LoadU(d, rows[1] + j), flips),
-                          hn::Xor(hn::LoadU(d, rows[2] + j), flips),
-                          hn::Xor(hn::LoadU(d, rows[3] + j), flips), d, bytes + 4 * j);
+  for (; j + lanes <= count; j += lanes) interleave_part(d, rows, flip, j, to);
+  for (; j + few <= count; j += few) interleave_part(short_d, rows, flip, j, to);
+  if (j < count && count >= few) {  // the last ones, with some that are there already
+    interleave_part(short_d, rows, flip, count - few, to);
+    return;
+  }
+  auto* const bytes = reinterpret_cast<uint8_t*>(to);
   for (; j < count; ++j)
     for (int r = 0; r < 4; ++r) bytes[4 * j + r] = static_cast<uint8_t>(rows[r][j] ^ flip);
 }
@@ -148,42 +162,92 @@ void Center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, fl
   for (; j < count; ++j) to[j] = static_cast<float>(int32_t{s[j]} - zero);
 }
 
-// One vector of a row; D: of int32.
+// What a row is computed with, in registers: stores of bytes could change what is read from memory.
 template <class D>
-HWY_INLINE void row_part(D d, const QRow& r, int64_t j) {
+struct RowVectors {
+  using DF = hn::RebindToFloat<D>;
+  hn::Vec<D> add, factor, zero, low;
+  hn::Vec<DF> by, least, most;
+  bool adds, factors, multipliers;
+
+  explicit RowVectors(const QRow& r)
+      : add(hn::Set(D(), r.add)),
+        factor(hn::Set(D(), r.factor)),
+        zero(hn::Set(D(), r.zero)),
+        low(hn::Set(D(), r.low)),
+        by(hn::Set(DF(), r.multiplier)),
+        least(hn::Set(DF(), static_cast<float>(r.low - r.zero))),
+        most(hn::Set(DF(), static_cast<float>(r.high - r.zero))),
+        adds(r.adds != nullptr),
+        factors(r.factor != 0),
+        multipliers(r.multipliers != nullptr) {}
+};
+
+// One vector. Sum: float or int32_t; Y: int8_t, uint8_t, or int32_t without a multiplier.
+template <class D, class Sum, class Y>
+HWY_INLINE void row_part(D d, const RowVectors<D>& v, const Sum* sums, const int32_t* adds,
+                         const int32_t* factors, const float* multipliers, Y* to) {
   const hn::RebindToFloat<D> df;
-  auto s = r.floats ? hn::ConvertTo(d, hn::LoadU(df, static_cast<const float*>(r.sums) + j))
-                    : hn::LoadU(d, static_cast<const int32_t*>(r.sums) + j);
-  s = hn::Add(s, hn::Set(d, r.add));
-  if (r.adds != nullptr) s = hn::Add(s, hn::LoadU(d, r.adds + j));
-  if (r.factor != 0) s = hn::Add(s, hn::Mul(hn::Set(d, r.factor), hn::LoadU(d, r.factors + j)));
-  if (!r.scaled) {
-    hn::StoreU(hn::Max(s, hn::Set(d, r.low)), d, static_cast<int32_t*>(r.to) + j);
-    return;
-  }
-  const auto by =
-      r.multipliers != nullptr ? hn::LoadU(df, r.multipliers + j) : hn::Set(df, r.multiplier);
-  auto x = hn::Round(hn::Mul(hn::ConvertTo(df, s), by));
-  const auto number = hn::RebindMask(d, hn::Eq(x, x));
-  x = hn::Max(x, hn::Set(df, static_cast<float>(r.low - r.zero)));
-  x = hn::Min(x, hn::Set(df, static_cast<float>(r.high - r.zero)));
-  const auto y = hn::IfThenElseZero(number, hn::Add(hn::ConvertTo(d, x), hn::Set(d, r.zero)));
-  if (r.y == TENON_DTYPE_I8) {
-    const hn::Rebind<int8_t, D> d8;
-    hn::StoreU(hn::DemoteTo(d8, y), d8, static_cast<int8_t*>(r.to) + j);
+  hn::Vec<D> s;
+  if constexpr (std::is_same_v<Sum, float>)
+    s = hn::ConvertTo(d, hn::LoadU(df, sums));
+  else
+    s = hn::LoadU(d, sums);
+  s = hn::Add(s, v.add);
+  if (v.adds) s = hn::Add(s, hn::LoadU(d, adds));
+  if (v.factors) s = hn::Add(s, hn::Mul(v.factor, hn::LoadU(d, factors)));
+  if constexpr (std::is_same_v<Y, int32_t>) {
+    hn::StoreU(hn::Max(s, v.low), d, to);
   } else {
-    const hn::Rebind<uint8_t, D> d8;
-    hn::StoreU(hn::DemoteTo(d8, y), d8, static_cast<uint8_t*>(r.to) + j);
+    const hn::Rebind<Y, D> dy;
+    const auto x = hn::Mul(hn::ConvertTo(df, s), v.multipliers ? hn::LoadU(df, multipliers) : v.by);
+    const auto number = hn::RebindMask(d, hn::Eq(x, x));
+    // The bounds are whole numbers: rounding behind them is the same.
+    const auto level = hn::NearestInt(hn::Min(hn::Max(x, v.least), v.most));
+    hn::StoreU(hn::DemoteTo(dy, hn::IfThenElseZero(number, hn::Add(level, v.zero))), dy, to);
   }
 }
 
-void Row(const QRow& r) {
+template <class Sum, class Y>
+void row_of(const QRow& r) {
   const hn::ScalableTag<int32_t> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr size_t kMost = hn::MaxLanes(d);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = r.count;
+  const RowVectors<hn::ScalableTag<int32_t>> v(r);
+  const auto* const sums = static_cast<const Sum*>(r.sums);
+  auto* const to = static_cast<Y*>(r.to);
+  const int32_t *const adds = r.adds, *const factors = r.factors;
+  const float* const multipliers = r.multipliers;
+  const auto at = [](const auto* list, int64_t j) { return list == nullptr ? list : list + j; };
   int64_t j = 0;
-  for (; j + lanes <= r.count; j += lanes) row_part(d, r, j);
-  for (; j < r.count; ++j) row_part(hn::CappedTag<int32_t, 1>(), r, j);
+  for (; j + lanes <= count; j += lanes)
+    row_part(d, v, sums + j, at(adds, j), at(factors, j), at(multipliers, j), to + j);
+  if (j == count) return;
+  const auto rest = static_cast<size_t>(count - j);
+  const auto copy = [&](const auto* list, auto* tail) {
+    if (list != nullptr) std::memcpy(tail, list + j, rest * sizeof *tail);
+  };
+  Sum sum_tail[kMost] = {};
+  int32_t add_tail[kMost] = {}, factor_tail[kMost] = {};
+  float multiplier_tail[kMost] = {};
+  Y y[kMost];
+  copy(sums, sum_tail), copy(adds, add_tail), copy(factors, factor_tail);
+  copy(multipliers, multiplier_tail);
+  row_part(d, v, sum_tail, add_tail, factor_tail, multiplier_tail, y);
+  std::memcpy(to + j, y, rest * sizeof(Y));
 }
+
+template <class Sum>
+void row_from(const QRow& r) {
+  if (!r.scaled)
+    row_of<Sum, int32_t>(r);
+  else if (r.y == TENON_DTYPE_I8)
+    row_of<Sum, int8_t>(r);
+  else
+    row_of<Sum, uint8_t>(r);
+}
+
+void Row(const QRow& r) { r.floats ? row_from<float>(r) : row_from<int32_t>(r); }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
