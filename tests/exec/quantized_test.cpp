@@ -3,6 +3,7 @@
 // integers, results are at most one unit away from those of the parts. Some are no such chain
 // (another scale of the bias, several scales of the result, a float reader): they stay exact.
 // Elementwise ops, and ops that move elements, between dequantize and quantize: always exact.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -303,4 +304,57 @@ TEST_CASE("quantized: elementwise steps and moves give the bits of their parts")
     bodies += one.body;
   }
   CHECK(bodies > 350);
+}
+
+// Kernels may multiply by 1/scale where that rounds the same.
+TEST_CASE("quantized: quotients near halves, and beyond the range") {
+  Random random(1);
+  for (int k = 0; k < 60; ++k) {
+    const bool is_signed = below(random, 2) != 0;
+    const int low = is_signed ? -128 : 0, high = low + 255;
+    const int zero = low + static_cast<int>(below(random, 256));
+    float scale =
+        static_cast<float>(std::exp(static_cast<double>(below(random, 2001) - 1000) / 50));
+    if (k == 0) scale = 1e-38f;
+    if (k == 1) scale = 1e-39f;  // 1/scale overflows
+    if (k == 2) scale = 3e38f;
+    std::vector<float> x;
+    for (int level = -600; level < 600; ++level) {
+      float half = (static_cast<float>(level) + 0.5f) * scale;
+      for (int step = 0; step < 3; ++step) half = std::nextafter(half, -INFINITY);
+      for (int step = 0; step < 7; ++step, half = std::nextafter(half, INFINITY)) x.push_back(half);
+    }
+    for (const float other : {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-45f, 3e38f})
+      x.push_back(other);
+    std::shuffle(x.begin(), x.end(), random);
+    const std::string dtype = is_signed ? "i8" : "u8", n = std::to_string(x.size());
+    const Graph graph = Graph::parse("graph \"halves\" {\ninput x: f32[" + n +
+                                         "]\ninput s: f32[]\n"
+                                         "input z: " +
+                                         dtype +
+                                         "[]\nq = quantize(x, s, z)\n"
+                                         "output \"q\" = q\n}\n",
+                                     "halves");
+    Store store(runtime());
+    const Executable executable(runtime(), graph, store, {.device = "cpu:0"});
+    Context run(executable);
+    const auto byte = static_cast<uint8_t>(zero);
+    run.set("x", {TENON_DTYPE_F32, {static_cast<int64_t>(x.size())}}, x.data(), 4 * x.size());
+    run.set("s", {TENON_DTYPE_F32, {}}, &scale, 4);
+    run.set("z", {is_signed ? TENON_DTYPE_I8 : TENON_DTYPE_U8, {}}, &byte, 1);
+    run.run();
+    std::vector<int> got;
+    if (is_signed)
+      for (const int8_t v : run.get<int8_t>("q")) got.push_back(v);
+    else
+      for (const uint8_t v : run.get<uint8_t>("q")) got.push_back(v);
+    CAPTURE(scale);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float exact = x[i] / scale;
+      const float level = std::isnan(exact) ? 0 : std::nearbyint(exact);
+      const auto expected = static_cast<int>(std::clamp(
+          level + static_cast<float>(zero), static_cast<float>(low), static_cast<float>(high)));
+      if (got[i] != expected) FAIL_CHECK(x[i] << ": expected " << expected << ", got " << got[i]);
+    }
+  }
 }

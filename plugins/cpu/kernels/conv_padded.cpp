@@ -3,6 +3,7 @@
 #include "conv_padded.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "convert.hpp"
@@ -39,6 +40,8 @@ void fill_row(const T* x, int64_t size, int64_t at, int64_t step, int64_t count,
   }
   for (int64_t k = std::max(before, inside); k < count; ++k) row[k] = A{};
 }
+
+using Rows = std::array<const uint8_t*, 4>;
 
 // row[k] = element at + k * step of a row, `outside` beyond it. convert(first, count, to) writes
 // elements of the row.
@@ -202,15 +205,14 @@ void PaddedTaps::fill(const void* x, const ConvBand& band, void* padded) const {
   }
 }
 
-// row_of(c, first, k): the k-th row of the quad.
-template <class RowOf>
+// rows_of(c, first): the rows of the quad.
+template <class RowsOf>
 void PaddedTaps::fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band,
-                                  uint32_t* padded, const RowOf& row_of) const {
+                                  uint32_t* padded, const RowsOf& rows_of) const {
   const ConvAxis& columns = conv_.axes[2];
   const uint32_t quad = static_cast<uint8_t>(outside ^ flip) * 0x01010101u;
   fill_rows(band, quad, padded, [&](int64_t c, int64_t first, int64_t at, uint32_t* row) {
-    const uint8_t* rows[4];
-    for (int64_t k = 0; k < 4; ++k) rows[k] = row_of(c, first, k);
+    const Rows rows = rows_of(c, first);
     fill_converted(columns, at, pitch_, quad, row, [&](int64_t from, int64_t count, uint32_t* to) {
       const uint8_t* const parts[4] = {rows[0] + from, rows[1] + from, rows[2] + from,
                                        rows[3] + from};
@@ -221,8 +223,11 @@ void PaddedTaps::fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand&
 
 void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
                             const ConvBand& band, uint32_t* padded) const {
-  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first, int64_t k) {
-    return x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
+  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first) {
+    Rows rows;
+    for (int64_t k = 0; k < 4; ++k)
+      rows[k] = x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
+    return rows;
   });
 }
 
@@ -230,10 +235,15 @@ void PaddedTaps::fill_row_quads(const uint8_t* x, const ConvAxis& rows, uint8_t 
                                 uint8_t outside, const uint8_t* blank, const ConvBand& band,
                                 uint32_t* padded) const {
   const int64_t length = conv_.axes[2].in;
-  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first, int64_t k) {
-    const auto tap = std::min(static_cast<size_t>(4 * c + k), rows.taps.size() - 1);
-    const int64_t row = first / length * rows.step + rows.taps[tap];
-    return row < 0 || row >= rows.in ? blank : x + row * length;
+  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first) {
+    Rows quad;
+    const int64_t window = first / length * rows.step;
+    for (int64_t k = 0; k < 4; ++k) {
+      const auto tap = std::min(static_cast<size_t>(4 * c + k), rows.taps.size() - 1);
+      const int64_t row = window + rows.taps[tap];
+      quad[k] = row < 0 || row >= rows.in ? blank : x + row * length;
+    }
+    return quad;
   });
 }
 

@@ -43,9 +43,9 @@ class PaddedTaps {
  private:
   template <class A, class Row>
   void fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const;
-  template <class RowOf>
+  template <class RowsOf>
   void fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band, uint32_t* padded,
-                        const RowOf& row_of) const;
+                        const RowsOf& rows_of) const;
 
   // What the taps of an axis need.
   struct Axis {

@@ -200,9 +200,8 @@ void QConv::finish(const QConvRun& run, const Row& row) const {
   const int64_t group = row.image_group % conv_.groups, channel = group * conv_.m + row.row;
   const ConvBand& band = row.band;  // several rows are whole ones: they follow each other in y
   const int64_t width = band.width;
-  auto* const sums = static_cast<char*>(row.sums);
-  for (int64_t r = 1; r < band.rows && row.pitch != width; ++r)
-    std::memmove(sums + r * width * 4, sums + r * row.pitch * 4, width * 4);
+  if (row.pitch != width)  // floats, too: their bits move
+    q_close_rows(static_cast<int32_t*>(row.sums), band.rows, width, row.pitch);
   uint32_t add = run.bias != nullptr ? static_cast<uint32_t>(run.bias[channel]) : 0;
   uint32_t factor = 0;
   if (!row.floats) {
@@ -263,8 +262,7 @@ void QConv::run_tiles(const QConvRun& run, const char* weights, int64_t piece, b
   const int64_t width = band.width, pitch = padded_->pitch();
   if (column_sums_) {
     q_tiles(tiles);
-    for (int64_t r = 1; r < band.rows && pitch != width; ++r)
-      std::memmove(column_sums + r * width, column_sums + r * pitch, width * 4);
+    if (pitch != width) q_close_rows(column_sums, band.rows, width, pitch);
   }
   const auto* const weight_sums =
       reinterpret_cast<const int32_t*>(weights + sums_at()) + group * conv_.m;

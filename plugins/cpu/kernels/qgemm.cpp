@@ -16,10 +16,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "bytes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // A register file of 32 vectors holds more rows.
 constexpr int kMaddRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
@@ -113,31 +113,55 @@ void madd_tiles(const QTiles& p) {
 
 void MaddTiles(const QTiles& p) { p.left_signed ? madd_tiles<true>(p) : madd_tiles<false>(p); }
 
-template <class D>
-HWY_INLINE void interleave_part(D d, const uint8_t* const rows[4], uint8_t flip, int64_t j,
-                                uint32_t* to) {
-  const auto flips = hn::Set(d, flip);
-  hn::StoreInterleaved4(
-      hn::Xor(hn::LoadU(d, rows[0] + j), flips), hn::Xor(hn::LoadU(d, rows[1] + j), flips),
-      hn::Xor(hn::LoadU(d, rows[2] + j), flips), hn::Xor(hn::LoadU(d, rows[3] + j), flips), d,
-      reinterpret_cast<uint8_t*>(to + j));
+template <class D, class V>
+HWY_INLINE void store_quads(D d, V flips, V a, V b, V c, V e, uint32_t* to) {
+  hn::StoreInterleaved4(hn::Xor(a, flips), hn::Xor(b, flips), hn::Xor(c, flips), hn::Xor(e, flips),
+                        d, reinterpret_cast<uint8_t*>(to));
 }
 
 void Interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to) {
   const hn::ScalableTag<uint8_t> d;
-  const hn::CappedTag<uint8_t, 16> short_d;
+  const hn::CappedTag<uint8_t, 16> d16;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)),
-                few = static_cast<int64_t>(hn::Lanes(short_d));
+                few = static_cast<int64_t>(hn::Lanes(d16));
+  const uint8_t *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
+  const auto part = [&](auto tag, int64_t j) HWY_ATTR {
+    store_quads(tag, hn::Set(tag, flip), hn::LoadU(tag, a + j), hn::LoadU(tag, b + j),
+                hn::LoadU(tag, c + j), hn::LoadU(tag, e + j), to + j);
+  };
   int64_t j = 0;
-  for (; j + lanes <= count; j += lanes) interleave_part(d, rows, flip, j, to);
-  for (; j + few <= count; j += few) interleave_part(short_d, rows, flip, j, to);
-  if (j < count && count >= few) {  // the last ones, with some that are there already
-    interleave_part(short_d, rows, flip, count - few, to);
-    return;
-  }
+  for (; j + lanes <= count; j += lanes) part(d, j);
+  for (; j + few <= count; j += few) part(d16, j);
+  if (j == count) return;
+  if (count >= few) return part(d16, count - few);  // with some that are there already
+#if HWY_TARGET <= HWY_AVX3                          // masked loads touch no memory behind the rows
+  const auto first = hn::FirstN(d16, static_cast<size_t>(count));
+  store_quads(d16, hn::Set(d16, flip), hn::MaskedLoad(first, d16, a), hn::MaskedLoad(first, d16, b),
+              hn::MaskedLoad(first, d16, c), hn::MaskedLoad(first, d16, e), to);
+#else
   auto* const bytes = reinterpret_cast<uint8_t*>(to);
-  for (; j < count; ++j)
-    for (int r = 0; r < 4; ++r) bytes[4 * j + r] = static_cast<uint8_t>(rows[r][j] ^ flip);
+  for (; j < count; ++j) {
+    bytes[4 * j] = static_cast<uint8_t>(a[j] ^ flip), bytes[4 * j + 1] = b[j] ^ flip;
+    bytes[4 * j + 2] = static_cast<uint8_t>(c[j] ^ flip), bytes[4 * j + 3] = e[j] ^ flip;
+  }
+#endif
+}
+
+void CloseRows(int32_t* sums, int64_t rows, int64_t width, int64_t pitch) {
+  const hn::ScalableTag<int32_t> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 1; r < rows; ++r) {
+    const int32_t* const from = sums + r * pitch;
+    int32_t* const to = sums + r * width;
+    if (width < lanes) {
+      for (int64_t j = 0; j < width; ++j) to[j] = from[j];
+      continue;
+    }
+    const auto last = hn::LoadU(d, from + width - lanes);  // before it is written over
+    for (int64_t j = 0; j + lanes <= width; j += lanes)
+      hn::StoreU(hn::LoadU(d, from + j), d, to + j);
+    hn::StoreU(last, d, to + width - lanes);
+  }
 }
 
 void Center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, float* to) {
@@ -173,7 +197,7 @@ struct RowVectors {
   explicit RowVectors(const QRow& r)
       : add(hn::Set(D(), r.add)),
         factor(hn::Set(D(), r.factor)),
-        zero(hn::Set(D(), r.zero)),
+        zero(hn::Set(D(), r.zero - kRoundingBits)),
         low(hn::Set(D(), r.low)),
         by(hn::Set(DF(), r.multiplier)),
         least(hn::Set(DF(), static_cast<float>(r.low - r.zero))),
@@ -183,29 +207,37 @@ struct RowVectors {
         multipliers(r.multipliers != nullptr) {}
 };
 
-// One vector. Sum: float or int32_t; Y: int8_t, uint8_t, or int32_t without a multiplier.
-template <class D, class Sum, class Y>
-HWY_INLINE void row_part(D d, const RowVectors<D>& v, const Sum* sums, const int32_t* adds,
-                         const int32_t* factors, const float* multipliers, Y* to) {
-  const hn::RebindToFloat<D> df;
+// The operands of a row.
+template <class Sum>
+struct RowParts {
+  const Sum* sums;
+  const int32_t *adds, *factors;
+  const float* multipliers;
+};
+
+template <class D, class Sum>
+HWY_INLINE hn::Vec<D> whole_sums(D d, const RowVectors<D>& v, const RowParts<Sum>& p, int64_t j) {
   hn::Vec<D> s;
   if constexpr (std::is_same_v<Sum, float>)
-    s = hn::ConvertTo(d, hn::LoadU(df, sums));
+    s = hn::ConvertTo(d, hn::LoadU(hn::RebindToFloat<D>(), p.sums + j));
   else
-    s = hn::LoadU(d, sums);
+    s = hn::LoadU(d, p.sums + j);
   s = hn::Add(s, v.add);
-  if (v.adds) s = hn::Add(s, hn::LoadU(d, adds));
-  if (v.factors) s = hn::Add(s, hn::Mul(v.factor, hn::LoadU(d, factors)));
-  if constexpr (std::is_same_v<Y, int32_t>) {
-    hn::StoreU(hn::Max(s, v.low), d, to);
-  } else {
-    const hn::Rebind<Y, D> dy;
-    const auto x = hn::Mul(hn::ConvertTo(df, s), v.multipliers ? hn::LoadU(df, multipliers) : v.by);
-    const auto number = hn::RebindMask(d, hn::Eq(x, x));
-    // The bounds are whole numbers: rounding behind them is the same.
-    const auto level = hn::NearestInt(hn::Min(hn::Max(x, v.least), v.most));
-    hn::StoreU(hn::DemoteTo(dy, hn::IfThenElseZero(number, hn::Add(level, v.zero))), dy, to);
-  }
+  if (v.adds) s = hn::Add(s, hn::LoadU(d, p.adds + j));
+  if (v.factors) s = hn::Add(s, hn::Mul(v.factor, hn::LoadU(d, p.factors + j)));
+  return s;
+}
+
+// One vector of results before they become bytes. The bounds are whole numbers: rounding behind them is
+// the same.
+template <class D, class Sum>
+HWY_INLINE hn::Vec<D> levels(D d, const RowVectors<D>& v, const RowParts<Sum>& p, int64_t j) {
+  const hn::RebindToFloat<D> df;
+  const auto by = v.multipliers ? hn::LoadU(df, p.multipliers + j) : v.by;
+  const auto x = hn::Mul(hn::ConvertTo(df, whole_sums(d, v, p, j)), by);
+  const auto number = hn::RebindMask(d, hn::Eq(x, x));
+  const auto shifted = hn::Add(hn::Min(hn::Max(x, v.least), v.most), hn::Set(df, kRoundingFloat));
+  return hn::IfThenElseZero(number, hn::Add(hn::BitCast(d, shifted), v.zero));
 }
 
 template <class Sum, class Y>
@@ -214,26 +246,34 @@ void row_of(const QRow& r) {
   constexpr size_t kMost = hn::MaxLanes(d);
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = r.count;
   const RowVectors<hn::ScalableTag<int32_t>> v(r);
-  const auto* const sums = static_cast<const Sum*>(r.sums);
+  const RowParts<Sum> p{static_cast<const Sum*>(r.sums), r.adds, r.factors, r.multipliers};
   auto* const to = static_cast<Y*>(r.to);
-  const int32_t *const adds = r.adds, *const factors = r.factors;
-  const float* const multipliers = r.multipliers;
-  const auto at = [](const auto* list, int64_t j) { return list == nullptr ? list : list + j; };
+  const auto one = [&](const RowParts<Sum>& from, int64_t j, Y* y) HWY_ATTR {
+    if constexpr (std::is_same_v<Y, int32_t>) {
+      hn::StoreU(hn::Max(whole_sums(d, v, from, j), v.low), d, y);
+    } else {
+      const hn::Rebind<Y, hn::ScalableTag<int32_t>> dy;
+      hn::StoreU(hn::DemoteTo(dy, levels(d, v, from, j)), dy, y);
+    }
+  };
   int64_t j = 0;
-  for (; j + lanes <= count; j += lanes)
-    row_part(d, v, sums + j, at(adds, j), at(factors, j), at(multipliers, j), to + j);
+  if constexpr (!std::is_same_v<Y, int32_t>)
+    for (; j + 4 * lanes <= count; j += 4 * lanes)
+      store_bytes(d, levels(d, v, p, j), levels(d, v, p, j + lanes), levels(d, v, p, j + 2 * lanes),
+                  levels(d, v, p, j + 3 * lanes), to + j);
+  for (; j + lanes <= count; j += lanes) one(p, j, to + j);
   if (j == count) return;
   const auto rest = static_cast<size_t>(count - j);
   const auto copy = [&](const auto* list, auto* tail) {
     if (list != nullptr) std::memcpy(tail, list + j, rest * sizeof *tail);
   };
-  Sum sum_tail[kMost] = {};
-  int32_t add_tail[kMost] = {}, factor_tail[kMost] = {};
-  float multiplier_tail[kMost] = {};
+  Sum sums[kMost] = {};
+  int32_t adds[kMost] = {}, factors[kMost] = {};
+  float multipliers[kMost] = {};
   Y y[kMost];
-  copy(sums, sum_tail), copy(adds, add_tail), copy(factors, factor_tail);
-  copy(multipliers, multiplier_tail);
-  row_part(d, v, sum_tail, add_tail, factor_tail, multiplier_tail, y);
+  copy(p.sums, sums), copy(p.adds, adds), copy(p.factors, factors);
+  copy(p.multipliers, multipliers);
+  one({sums, adds, factors, multipliers}, 0, y);
   std::memcpy(to + j, y, rest * sizeof(Y));
 }
 
@@ -258,6 +298,7 @@ namespace tenon::cpu {
 HWY_EXPORT(MaddPanels);
 HWY_EXPORT(MaddTiles);
 HWY_EXPORT(Interleave);
+HWY_EXPORT(CloseRows);
 HWY_EXPORT(Center);
 HWY_EXPORT(Row);
 
@@ -296,6 +337,9 @@ void q_tiles(const QTiles& tiles) {
   }
 }
 
+void q_close_rows(int32_t* sums, int64_t rows, int64_t width, int64_t pitch) {
+  HWY_DYNAMIC_DISPATCH(CloseRows)(sums, rows, width, pitch);
+}
 void q_interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to) {
   HWY_DYNAMIC_DISPATCH(Interleave)(rows, flip, count, to);
 }

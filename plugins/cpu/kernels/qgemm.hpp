@@ -54,8 +54,11 @@ struct QPack {
 void q_pack(const QPack& pack);
 int64_t q_packed_bytes(int64_t width, int64_t steps, int64_t panel);
 
-// to[j] = bytes j of the four rows, xor flip. Writes whole quads.
+// to[j] = bytes j of the four rows, xor flip. Of fewer than 16 columns, up to 16 may be written.
 void q_interleave(const uint8_t* const rows[4], uint8_t flip, int64_t count, uint32_t* to);
+
+// Rows of sums, `pitch` apart, become dense.
+void q_close_rows(int32_t* sums, int64_t rows, int64_t width, int64_t pitch);
 
 // to[j] = x[j] - zero. dtype: i8 or u8.
 void q_center(const uint8_t* x, tenon_dtype dtype, int32_t zero, int64_t count, float* to);

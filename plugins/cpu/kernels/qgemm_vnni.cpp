@@ -52,6 +52,8 @@ void for_columns(const QTiles& p, int64_t lanes, const Body& body) {
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512vnni")
 namespace {
 
+constexpr int64_t kLanes512 = 16;
+
 template <bool kLeftSigned>
 struct Tile512 {
   const QTiles& p;
@@ -61,20 +63,20 @@ struct Tile512 {
     __m512i sum[kRows][kVectors];
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] = _mm512_setzero_si512();
     const char* a = static_cast<const char*>(p.a);
     for (int64_t k = 0; k < p.quads; ++k, a += kPanel * 4) {
       const uint32_t* const at = b + p.offsets[k];
       __m512i column[kVectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) column[v] = _mm512_loadu_si512(at + 16 * v);
 #pragma GCC unroll 14
       for (int r = 0; r < kRows; ++r) {
         int32_t quad;
         std::memcpy(&quad, a + r * 4, sizeof quad);
         const __m512i row = _mm512_set1_epi32(quad);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v)
           sum[r][v] = kLeftSigned ? _mm512_dpbusd_epi32(sum[r][v], column[v], row)
                                   : _mm512_dpbusd_epi32(sum[r][v], row, column[v]);
@@ -83,7 +85,7 @@ struct Tile512 {
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r) {
       if (r >= p.rows) break;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) _mm512_storeu_si512(c + r * p.ld + 16 * v, sum[r][v]);
     }
   }
@@ -92,6 +94,14 @@ struct Tile512 {
 template <bool kLeftSigned>
 void tiles512(const QTiles& p) {
   const Tile512<kLeftSigned> tile{p};
+  if (p.rows <= 1 && p.b_panel == 2 * kLanes512) {  // panels side by side: more columns at a time
+    constexpr int64_t kColumns = 4 * kLanes512;
+    const auto* const b = static_cast<const uint32_t*>(p.b);
+    int64_t j = 0;
+    for (; j + 3 * kLanes512 < p.cols; j += kColumns) tile.template run<1, 4>(b + j, p.sums + j);
+    for (; j < p.cols; j += kLanes512) tile.template run<1, 1>(b + j, p.sums + j);
+    return;
+  }
   if (p.rows <= 1) return for_columns<1>(p, 16, tile);
   if (p.rows <= 4) return for_columns<4>(p, 16, tile);
   if (p.rows <= 8) return for_columns<8>(p, 16, tile);

@@ -5,6 +5,7 @@
 #include "quantize.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "nontemporal.hpp"
 
@@ -13,6 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "bytes-inl.h"
 #include "simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -89,6 +91,54 @@ HWY_INLINE void quantize_run(const QuantizeLoop& loop, const T* x, Q* q, int64_t
                                   entries<many>(d, z, i));
                       store_levels(d, hn::Min(hn::Max(level, low), high), to);
                     });
+}
+
+// To bytes, by one scale. Products with 1/scale round as the quotients do, but near halves: four
+// vectors with such a product divide. Returns how many elements were written.
+template <class Q>
+int64_t quantize_bytes(const QuantizeLoop& loop, const float* x, Q* q, int64_t n, float scale,
+                       float zero) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float inverse = 1 / scale;
+  if (!std::isnormal(scale) || !std::isnormal(inverse)) return 0;
+  const auto by = hn::Set(d, inverse), divisor = hn::Set(d, scale);
+  // One level more on both sides: there, too, products are near their quotients.
+  const auto least = hn::Set(d, static_cast<float>(loop.low) - zero - 1);
+  const auto most = hn::Set(d, static_cast<float>(loop.high) - zero + 1);
+  const auto magic = hn::Set(d, kRoundingFloat);
+  const auto bias = hn::Set(di, static_cast<int32_t>(zero) - kRoundingBits);
+  const auto low = hn::Set(di, loop.low), high = hn::Set(di, loop.high);
+  // Quotients have at most 2^9 levels, and products three roundings of 2^-24.
+  const auto near_half = hn::Set(d, 0.5f - 0x1p-12f);
+  const auto within = [&](V exact) HWY_ATTR {
+    return hn::Min(hn::Max(hn::IfThenZeroElse(hn::IsNaN(exact), exact), least), most);
+  };
+  const auto level = [&](V shifted) HWY_ATTR {
+    return hn::Min(hn::Max(hn::Add(hn::BitCast(di, shifted), bias), low), high);
+  };
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const auto part = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, x + i + k * lanes); };
+    const V a = within(hn::Mul(part(0), by)), b = within(hn::Mul(part(1), by)),
+            c = within(hn::Mul(part(2), by)), e = within(hn::Mul(part(3), by));
+    V a_whole = hn::Add(a, magic), b_whole = hn::Add(b, magic), c_whole = hn::Add(c, magic),
+      e_whole = hn::Add(e, magic);
+    const auto apart = [&](V exact, V whole)
+                           HWY_ATTR { return hn::Abs(hn::Sub(exact, hn::Sub(whole, magic))); };
+    const auto most_apart = hn::Max(hn::Max(apart(a, a_whole), apart(b, b_whole)),
+                                    hn::Max(apart(c, c_whole), apart(e, e_whole)));
+    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(most_apart, near_half)))) {
+      a_whole = hn::Add(within(hn::Div(part(0), divisor)), magic);
+      b_whole = hn::Add(within(hn::Div(part(1), divisor)), magic);
+      c_whole = hn::Add(within(hn::Div(part(2), divisor)), magic);
+      e_whole = hn::Add(within(hn::Div(part(3), divisor)), magic);
+    }
+    store_bytes(di, level(a_whole), level(b_whole), level(c_whole), level(e_whole), q + i);
+  }
+  return i;
 }
 
 template <bool many, class T, class Q, class A>
@@ -192,10 +242,11 @@ void quantize_target(const QuantizeLoop& loop, const void* x, void* q, int64_t b
     const auto part = [&]<class Q>(bool nontemporal, int64_t first, int64_t n, Q* to) {
       each_run(loop, nontemporal, to, first, n, [&](int64_t i, const ScaleRuns::Run& r, Q* y) {
         const auto *s = scale + r.entry, *z = zero + r.entry;
-        if (r.many)
-          quantize_run<true>(loop, from + first + i, y, r.count, s, z);
-        else
-          quantize_run<false>(loop, from + first + i, y, r.count, s, z);
+        if (r.many) return quantize_run<true>(loop, from + first + i, y, r.count, s, z);
+        int64_t done = 0;
+        if constexpr (std::is_same_v<T, float> && sizeof(Q) == 1)
+          done = quantize_bytes(loop, from + first + i, y, r.count, *s, *z);
+        quantize_run<false>(loop, from + first + i + done, y + done, r.count - done, s, z);
       });
     };
     with_levels(loop.integer, [&]<class Q>(Q) {

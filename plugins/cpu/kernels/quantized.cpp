@@ -2,6 +2,7 @@
 // The family quantized: its rows, and the kernels of the products of 8-bit integers.
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -156,11 +157,18 @@ Kernel make_qconv(const sdk::op::qconv& n, const Node& node) {
   check_conv_depth(g);
   ends.want_terms(g.taps() * (g.c / g.groups));
   const TapConv sums = g.reached();
-  const QConv conv(q_unit(), sums, x.dtype, w.dtype, static_cast<bool>(n.w_zero), n.w.frozen());
+  const bool constant = n.w.content() != nullptr;
+  const QConv conv(q_unit(), sums, x.dtype, w.dtype, static_cast<bool>(n.w_zero),
+                   n.w.frozen() || constant);
+  std::shared_ptr<std::vector<char>> held;  // packed constants
+  if (constant && conv.wants_packed()) {
+    held = std::make_shared<std::vector<char>>(conv.packed_bytes());
+    conv.pack(n.w.content(), held->data());
+  }
   Kernel kernel;
   kernel.scratch = conv.scratch();
   kernel.cost = static_cast<double>(y.elements()) * static_cast<double>(sums.depth()) / kRate;
-  if (n.w.frozen() && conv.wants_packed())
+  if (n.w.frozen() && conv.wants_packed() && !held)
     kernel.derived.push_back({n.w.position(), conv.packed_layout(), conv.packed_bytes(),
                               [conv](const void* dense, void* to) { conv.pack(dense, to); }});
   kernel.run = [=, at_x = n.x.position(), at_w = n.w.position(), x_zero = n.x_zero.position(),
@@ -169,7 +177,8 @@ Kernel make_qconv(const sdk::op::qconv& n, const Node& node) {
     QConvRun run{};
     ends.read(c, &run);
     run.multipliers_per_channel = ends.multipliers;
-    run.x = c.inputs[at_x], run.w = c.inputs[at_w];
+    run.x = c.inputs[at_x];
+    run.w = held ? held->data() : c.inputs[at_w];
     run.x_zero = number_of(c, x_zero, x_dtype);
     run.w_zeros = w_zeros < 0 ? nullptr : c.inputs[w_zeros];
     run.w_zeros_per_channel = several;
