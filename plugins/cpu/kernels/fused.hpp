@@ -30,6 +30,7 @@ class FusedBody {
     // If set, replaces `op`. Takes the first and the last operand, or one operand and the scalar.
     BlockRun run = nullptr;
     float scalar = 0;
+    uint32_t source = TENON_NONE;  // the step of the body; none where a step does what several do
   };
   struct Register {
     enum class Kind : uint8_t { input, constant, slot, output } kind{};
@@ -69,7 +70,8 @@ class FusedBody {
   void find_block(const sdk::Body& body, uint32_t step, Step* to) const;
   void read_fold(const sdk::Body& body, uint32_t step);
   void fill_constants(const sdk::Body& body);
-  bool tabulate();  // false if there is nothing to look up
+  bool tabulate();                         // false if there is nothing to look up
+  bool join_bytes(const sdk::Body& body);  // false if there is nothing to join
   void drop_unread_steps();
   void give_slots();
 

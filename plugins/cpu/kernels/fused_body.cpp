@@ -103,6 +103,7 @@ FusedBody::FusedBody(const Body& body) {
   }
   fill_constants(body);
   if (tabulate()) drop_unread_steps();
+  if (join_bytes(body)) drop_unread_steps();
   give_slots();
 }
 
@@ -132,7 +133,7 @@ void FusedBody::read_step(const Body& body, uint32_t i) {
     throw Refusal(TENON_REASON_OP, "step " + std::string(body.op(i)) + " of the body");
   const uint32_t result = body.outputs(i)[0];
   const tenon_dtype dtype = body.type(result).dtype;
-  Step step{.op = maker->make(body, i, dtype)};
+  Step step{.op = maker->make(body, i, dtype), .source = i};
   const int at = static_cast<int>(steps_.size());
   for (uint32_t v : body.operands(i)) {
     if (v == TENON_NONE) continue;
@@ -267,6 +268,52 @@ bool FusedBody::tabulate() {
             .result = step.result};
   }
   return true;
+}
+
+// ---- quantize(a op b): one step, with the dequantize of a and of b
+
+bool FusedBody::join_bytes(const Body& body) {
+  std::vector<int> readers(registers_.size());
+  for (const Step& step : steps_)
+    for (int k = 0; k < step.operand_count; ++k)
+      ++readers[static_cast<size_t>(step.operands[static_cast<size_t>(k)])];
+  for (const int r : outputs_)
+    if (r >= 0) ++readers[static_cast<size_t>(r)];
+  if (fold_) ++readers[static_cast<size_t>(fold_->operand)];
+  // The step of this op that makes a register for one reader.
+  const auto maker = [&](int r, std::string_view op) -> const Step* {
+    const int made = registers_[static_cast<size_t>(r)].made;
+    if (made < 0 || readers[static_cast<size_t>(r)] != 1) return nullptr;
+    const Step& step = steps_[static_cast<size_t>(made)];
+    return step.source != TENON_NONE && body.op(step.source) == op ? &step : nullptr;
+  };
+  bool any = false;
+  for (Step& step : steps_) {
+    if (step.source == TENON_NONE || body.op(step.source) != sdk::op::quantize::kName) continue;
+    const Step* const binary = maker(step.operands[0], sdk::op::binary::kName);
+    if (binary == nullptr) continue;
+    std::optional<QuantizedBinary> joined = quantized_binary(
+        body.as<sdk::op::binary>(binary->source), body.as<sdk::op::quantize>(step.source),
+        registers_[static_cast<size_t>(step.result)].dtype);
+    if (!joined) continue;
+    std::array<int, 3> operands = binary->operands;
+    for (size_t k = 0; k < 2; ++k) {
+      const Step* const made = maker(operands[k], sdk::op::dequantize::kName);
+      const auto from =
+          made == nullptr ? std::nullopt
+                          : dequantized_operand(body.as<sdk::op::dequantize>(made->source),
+                                                registers_[static_cast<size_t>(operands[k])].dtype);
+      if (!from) continue;
+      (k == 0 ? joined->a : joined->b) = *from;
+      operands[k] = made->operands[0];
+    }
+    step = {.op = quantized_binary_tiles(*joined),
+            .operands = operands,
+            .operand_count = 2,
+            .result = step.result};
+    any = true;
+  }
+  return any;
 }
 
 void FusedBody::drop_unread_steps() {

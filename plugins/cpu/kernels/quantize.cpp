@@ -5,7 +5,6 @@
 #include "quantize.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "nontemporal.hpp"
 
@@ -14,149 +13,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "bytes-inl.h"
-#include "simd-inl.h"
+#include "quantize-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// ---- integers beside the vectors of a float tag D, through i32
-
-template <class D, class Q>
-HWY_INLINE void store_levels(D, hn::Vec<D> v, Q* to) {
-  const hn::Rebind<int32_t, D> di;
-  const hn::Rebind<Q, D> dq;
-  // The levels are whole numbers, so that conversion rounds nothing.
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    hn::StoreU(hn::DemoteTo(dq, hn::ConvertTo(di, v)), dq, to);
-  } else {
-    hn::StoreU(hn::DemoteTo(dq, hn::DemoteTo(di, v)), dq, to);
-  }
-}
-template <class D, class Q>
-HWY_INLINE auto load_levels(D, const Q* from) {
-  const hn::Rebind<int32_t, D> di;
-  const hn::Rebind<Q, D> dq;
-  if constexpr (std::is_same_v<Q, int32_t>) {
-    return hn::LoadU(di, from);
-  } else {
-    return hn::PromoteTo(di, hn::LoadU(dq, from));
-  }
-}
-
-// An entry for each element, or one for all: then lane 0 of the table counts.
-template <bool many, class D>
-HWY_INLINE hn::Vec<D> entries(D d, const hn::TFromD<D>* table, int64_t i) {
-  if constexpr (many) return hn::LoadU(d, table + i);
-  return hn::Set(d, *table);
-}
-
-// Calls step(i, x + i, y + i) for whole vectors; for the rest with copies of what is left.
-template <bool many, class A, class X, class Y, class Zero, class Step>
-HWY_INLINE void each_vector(size_t lanes, int64_t n, const X* x, Y* y, const A* scale,
-                            const Zero* zero, Step&& step) {
-  constexpr size_t kMost = hn::MaxLanes(hn::ScalableTag<A>());
-  const auto step_lanes = static_cast<int64_t>(lanes);
-  int64_t i = 0;
-  for (; i + step_lanes <= n; i += step_lanes) step(x + i, y + i, scale, zero, i);
-  if (i == n) return;
-  const auto rest = static_cast<size_t>(n - i);
-  X from[kMost] = {};
-  Y to[kMost];
-  std::memcpy(from, x + i, rest * sizeof(X));
-  if constexpr (many) {
-    A scales[kMost] = {};
-    Zero zeros[kMost] = {};
-    std::memcpy(scales, scale + i, rest * sizeof(A));
-    std::memcpy(zeros, zero + i, rest * sizeof(Zero));
-    step(from, to, scales, zeros, 0);
-  } else {
-    step(from, to, scale, zero, 0);
-  }
-  std::memcpy(y + i, to, rest * sizeof(Y));
-}
-
-template <bool many, class T, class Q>
-HWY_INLINE void quantize_run(const QuantizeLoop& loop, const T* x, Q* q, int64_t n,
-                             const Acc<T>* scale, const Acc<T>* zero) {
-  using A = Acc<T>;
-  const hn::ScalableTag<A> d;
-  const auto low = hn::Set(d, static_cast<A>(loop.low));
-  const auto high = hn::Set(d, static_cast<A>(loop.high));
-  each_vector<many>(hn::Lanes(d), n, x, q, scale, zero,
-                    [&](const T* from, Q* to, const A* s, const A* z, int64_t i) HWY_ATTR {
-                      const auto exact = hn::Div(load(d, from), entries<many>(d, s, i));
-                      const auto level =
-                          hn::Add(hn::IfThenZeroElse(hn::IsNaN(exact), hn::Round(exact)),
-                                  entries<many>(d, z, i));
-                      store_levels(d, hn::Min(hn::Max(level, low), high), to);
-                    });
-}
-
-// To bytes, by one scale. Products with 1/scale round as the quotients do, but near halves: four
-// vectors with such a product divide. Returns how many elements were written.
-template <class Q>
-int64_t quantize_bytes(const QuantizeLoop& loop, const float* x, Q* q, int64_t n, float scale,
-                       float zero) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  using V = hn::Vec<decltype(d)>;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float inverse = 1 / scale;
-  if (!std::isnormal(scale) || !std::isnormal(inverse)) return 0;
-  const auto by = hn::Set(d, inverse), divisor = hn::Set(d, scale);
-  // One level more on both sides: there, too, products are near their quotients.
-  const auto least = hn::Set(d, static_cast<float>(loop.low) - zero - 1);
-  const auto most = hn::Set(d, static_cast<float>(loop.high) - zero + 1);
-  const auto magic = hn::Set(d, kRoundingFloat);
-  const auto bias = hn::Set(di, static_cast<int32_t>(zero) - kRoundingBits);
-  const auto low = hn::Set(di, loop.low), high = hn::Set(di, loop.high);
-  // Quotients have at most 2^9 levels, and products three roundings of 2^-24.
-  const auto near_half = hn::Set(d, 0.5f - 0x1p-12f);
-  const auto within = [&](V exact) HWY_ATTR {
-    return hn::Min(hn::Max(hn::IfThenZeroElse(hn::IsNaN(exact), exact), least), most);
-  };
-  const auto level = [&](V shifted) HWY_ATTR {
-    return hn::Min(hn::Max(hn::Add(hn::BitCast(di, shifted), bias), low), high);
-  };
-  int64_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto part = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, x + i + k * lanes); };
-    const V a = within(hn::Mul(part(0), by)), b = within(hn::Mul(part(1), by)),
-            c = within(hn::Mul(part(2), by)), e = within(hn::Mul(part(3), by));
-    V a_whole = hn::Add(a, magic), b_whole = hn::Add(b, magic), c_whole = hn::Add(c, magic),
-      e_whole = hn::Add(e, magic);
-    const auto apart = [&](V exact, V whole)
-                           HWY_ATTR { return hn::Abs(hn::Sub(exact, hn::Sub(whole, magic))); };
-    const auto most_apart = hn::Max(hn::Max(apart(a, a_whole), apart(b, b_whole)),
-                                    hn::Max(apart(c, c_whole), apart(e, e_whole)));
-    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(most_apart, near_half)))) {
-      a_whole = hn::Add(within(hn::Div(part(0), divisor)), magic);
-      b_whole = hn::Add(within(hn::Div(part(1), divisor)), magic);
-      c_whole = hn::Add(within(hn::Div(part(2), divisor)), magic);
-      e_whole = hn::Add(within(hn::Div(part(3), divisor)), magic);
-    }
-    store_bytes(di, level(a_whole), level(b_whole), level(c_whole), level(e_whole), q + i);
-  }
-  return i;
-}
-
-template <bool many, class T, class Q, class A>
-HWY_INLINE void dequantize_run(const Q* q, T* y, int64_t n, const A* scale, const int32_t* zero) {
-  const hn::ScalableTag<A> d;
-  const hn::Rebind<int32_t, decltype(d)> di;
-  each_vector<many>(hn::Lanes(d), n, q, y, scale, zero,
-                    [&](const Q* from, T* to, const A* s, const int32_t* z, int64_t i) HWY_ATTR {
-                      const auto level = hn::Sub(load_levels(d, from), entries<many>(di, z, i));
-                      hn::Vec<hn::ScalableTag<A>> v;
-                      if constexpr (sizeof(A) == 4) {
-                        v = hn::ConvertTo(d, level);
-                      } else {
-                        v = hn::PromoteTo(d, level);
-                      }
-                      store(d, hn::Mul(v, entries<many>(d, s, i)), to);
-                    });
-}
 
 // ---- 4-bit integers: two per byte, the first in the low half
 
@@ -245,7 +105,11 @@ void quantize_target(const QuantizeLoop& loop, const void* x, void* q, int64_t b
         if (r.many) return quantize_run<true>(loop, from + first + i, y, r.count, s, z);
         int64_t done = 0;
         if constexpr (std::is_same_v<T, float> && sizeof(Q) == 1)
-          done = quantize_bytes(loop, from + first + i, y, r.count, *s, *z);
+          done = quantize_bytes(
+              loop.low, loop.high,
+              [at = from + first + i](int64_t k)
+                  HWY_ATTR { return hn::LoadU(hn::ScalableTag<float>(), at + k); },
+              y, r.count, *s, *z);
         quantize_run<false>(loop, from + first + i + done, y + done, r.count - done, s, z);
       });
     };
@@ -314,6 +178,26 @@ void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t be
 void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin,
                       int64_t end) {
   HWY_DYNAMIC_DISPATCH(dequantize_target)(loop, q, y, begin, end);
+}
+
+bool find_range(tenon_dtype t, QuantizeLoop* loop) {
+  const auto set = [&](int low, int high) { return loop->low = low, loop->high = high, true; };
+  switch (t) {
+    case TENON_DTYPE_I8:
+      return set(-128, 127);
+    case TENON_DTYPE_U8:
+      return set(0, 255);
+    case TENON_DTYPE_I16:
+      return set(-32768, 32767);
+    case TENON_DTYPE_U16:
+      return set(0, 65535);
+    case TENON_DTYPE_I4:
+      return set(-8, 7);
+    case TENON_DTYPE_U4:
+      return set(0, 15);
+    default:
+      return false;
+  }
 }
 
 namespace {
@@ -413,27 +297,6 @@ Scales scales_of(const Op& n, const sdk::Type& x, tenon_dtype real) {
   return out;
 }
 
-// The range of integers; none for i32, which is only read.
-bool find_range(tenon_dtype t, QuantizeLoop* loop) {
-  const auto set = [&](int low, int high) { return loop->low = low, loop->high = high, true; };
-  switch (t) {
-    case TENON_DTYPE_I8:
-      return set(-128, 127);
-    case TENON_DTYPE_U8:
-      return set(0, 255);
-    case TENON_DTYPE_I16:
-      return set(-32768, 32767);
-    case TENON_DTYPE_U16:
-      return set(0, 65535);
-    case TENON_DTYPE_I4:
-      return set(-8, 7);
-    case TENON_DTYPE_U4:
-      return set(0, 15);
-    default:
-      return false;
-  }
-}
-
 using Range = void (*)(const QuantizeLoop&, const void*, void*, int64_t, int64_t);
 // x and y: the tensor before and after. Threads split it at whole tiles.
 Kernel kernel_of(const QuantizeLoop& loop, const Scales& scales, const sdk::Value& x,
@@ -451,22 +314,6 @@ Kernel kernel_of(const QuantizeLoop& loop, const Scales& scales, const sdk::Valu
     });
   };
   return {.run = run, .scratch = scales.scratch()};
-}
-
-// The number at a constant of one element, as T: float, double or int32_t.
-template <class T>
-T number_of(const sdk::Value& v, std::string_view operand) {
-  const sdk::Type& t = v.type();
-  if (t.elements() != 1 || v.content() == nullptr)
-    throw Refusal(TENON_REASON_OTHER,
-                  "operand " + std::string(operand) + " is not a constant number");
-  if (!castable(t.dtype)) throw Refusal::dtype(operand, t.dtype);
-  const tenon_dtype to = std::is_same_v<T, float>    ? TENON_DTYPE_F32
-                         : std::is_same_v<T, double> ? TENON_DTYPE_F64
-                                                     : TENON_DTYPE_I32;
-  T number;
-  Scales::convert(t.dtype, to, v.content(), &number, 1);
-  return number;
 }
 
 // Tiles of floats of the accumulation type. Level: the type of the zero point.

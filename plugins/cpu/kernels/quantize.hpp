@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
 
 #include "elementwise.hpp"
 #include "tenon/kernel.hpp"
@@ -12,9 +15,49 @@ namespace tenon::cpu {
 sdk::Kernel make_quantize(const sdk::op::quantize& n, const sdk::Node& node);
 sdk::Kernel make_dequantize(const sdk::op::dequantize& n, const sdk::Node& node);
 
+// The number at a constant of one element, as T: float, double or int32_t.
+template <class T>
+T number_of(const sdk::Value& v, std::string_view operand) {
+  const sdk::Type& t = v.type();
+  if (t.elements() != 1 || v.content() == nullptr)
+    throw sdk::Refusal(TENON_REASON_OTHER,
+                       "operand " + std::string(operand) + " is not a constant number");
+  if (!castable(t.dtype)) throw sdk::Refusal::dtype(operand, t.dtype);
+  const tenon_dtype to = std::is_same_v<T, float>    ? TENON_DTYPE_F32
+                         : std::is_same_v<T, double> ? TENON_DTYPE_F64
+                                                     : TENON_DTYPE_I32;
+  T number;
+  if (t.dtype == to)
+    std::memcpy(&number, v.content(), sizeof number);
+  else
+    cast_tile(t.dtype, to, false, v.content(), &number, 1);
+  return number;
+}
+
 // Steps of fused bodies: one scale and zero point, both constants. out: the dtype of the result.
 TileOp quantize_tiles(const sdk::op::quantize& n, tenon_dtype out);
 TileOp dequantize_tiles(const sdk::op::dequantize& n, tenon_dtype out);
+
+// A step that does what several do: quantize(a op b) to 8 bits, where op is add, sub or mul. a and b
+// are tiles of floats, or of 8-bit integers that are dequantized first.
+struct QuantizedBinary {
+  struct Operand {
+    bool bytes = false;
+    uint8_t flip = 0;  // of bytes, as unsigned ones
+    int32_t zero = 0;  // of unsigned ones
+    float scale = 1;
+  };
+  BinaryKind kind{};
+  Operand a{}, b{};
+  int low = 0, high = 0;
+  float scale = 1, zero = 0;
+};
+// None if it is another op, or not between 8 bits and f32.
+std::optional<QuantizedBinary::Operand> dequantized_operand(const sdk::op::dequantize& n,
+                                                            tenon_dtype out);
+std::optional<QuantizedBinary> quantized_binary(const sdk::op::binary& n,
+                                                const sdk::op::quantize& q, tenon_dtype out);
+TileOp quantized_binary_tiles(const QuantizedBinary& step);
 
 // Which entry of the scales an element has. The tensor is [outer, length, inner], the scales are
 // [length] or, with blocks, [outer, blocks, inner]. length 0: one scale.
@@ -78,6 +121,8 @@ struct QuantizeLoop {
   const void *scale = nullptr, *zero = nullptr;
   bool nontemporal;
 };
+// Sets the range of integers. False for i32, which is only read, and for what is no integer.
+bool find_range(tenon_dtype dtype, QuantizeLoop* loop);
 // Elements [begin, end); of 4-bit integers, begin is even.
 void quantize_range(const QuantizeLoop& loop, const void* x, void* q, int64_t begin, int64_t end);
 void dequantize_range(const QuantizeLoop& loop, const void* q, void* y, int64_t begin, int64_t end);
