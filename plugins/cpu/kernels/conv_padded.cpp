@@ -3,7 +3,6 @@
 #include "conv_padded.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "convert.hpp"
@@ -20,11 +19,19 @@ constexpr int64_t kBehind = 128;
 // kMostReach is enough.
 constexpr int64_t kLong = 4, kLeastWidth = 256, kMostReach = 4096;
 
+// Of elements at + k * step, k < count, those with before <= k < inside are in [0, size).
+struct Within {
+  int64_t before, inside;
+};
+Within within(int64_t size, int64_t at, int64_t step, int64_t count) {
+  const int64_t before = at < 0 ? std::min(count, (-at + step - 1) / step) : 0;
+  return {before, at >= size ? 0 : std::min(count, (size - 1 - at) / step + 1)};
+}
+
 // position[k] = x[at + k * step], zero outside of x.
 template <class T, class A>
 void fill_row(const T* x, int64_t size, int64_t at, int64_t step, int64_t count, A* row) {
-  const int64_t before = at < 0 ? std::min(count, (-at + step - 1) / step) : 0;
-  const int64_t inside = at >= size ? 0 : std::min(count, (size - 1 - at) / step + 1);
+  const auto [before, inside] = within(size, at, step, count);
   for (int64_t k = 0; k < before; ++k) row[k] = A{};
   if constexpr (std::is_same_v<T, A>) {
     if (step == 1) {
@@ -41,8 +48,6 @@ void fill_row(const T* x, int64_t size, int64_t at, int64_t step, int64_t count,
   for (int64_t k = std::max(before, inside); k < count; ++k) row[k] = A{};
 }
 
-using Rows = std::array<const uint8_t*, 4>;
-
 // row[k] = element at + k * step of a row, `outside` beyond it. convert(first, count, to) writes
 // elements of the row.
 template <class A, class Convert>
@@ -50,8 +55,7 @@ void fill_converted(const ConvAxis& columns, int64_t at, int64_t count, A outsid
                     const Convert& convert) {
   constexpr int64_t kChunk = 512;
   const int64_t size = columns.in, step = columns.step;
-  const int64_t before = at < 0 ? std::min(count, (-at + step - 1) / step) : 0;
-  const int64_t inside = at >= size ? 0 : std::min(count, (size - 1 - at) / step + 1);
+  const auto [before, inside] = within(size, at, step, count);
   std::fill_n(row, before, outside);
   if (step == 1) {
     if (inside > before) convert(at + before, inside - before, row + before);
@@ -205,14 +209,14 @@ void PaddedTaps::fill(const void* x, const ConvBand& band, void* padded) const {
   }
 }
 
-// rows_of(c, first): the rows of the quad.
-template <class RowsOf>
-void PaddedTaps::fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band,
-                                  uint32_t* padded, const RowsOf& rows_of) const {
+void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
+                            const ConvBand& band, uint32_t* padded) const {
   const ConvAxis& columns = conv_.axes[2];
   const uint32_t quad = static_cast<uint8_t>(outside ^ flip) * 0x01010101u;
   fill_rows(band, quad, padded, [&](int64_t c, int64_t first, int64_t at, uint32_t* row) {
-    const Rows rows = rows_of(c, first);
+    const uint8_t* rows[4];
+    for (int64_t k = 0; k < 4; ++k)
+      rows[k] = x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
     fill_converted(columns, at, pitch_, quad, row, [&](int64_t from, int64_t count, uint32_t* to) {
       const uint8_t* const parts[4] = {rows[0] + from, rows[1] + from, rows[2] + from,
                                        rows[3] + from};
@@ -221,30 +225,53 @@ void PaddedTaps::fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand&
   });
 }
 
-void PaddedTaps::fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
-                            const ConvBand& band, uint32_t* padded) const {
-  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first) {
-    Rows rows;
-    for (int64_t k = 0; k < 4; ++k)
-      rows[k] = x + std::min(4 * c + k, channels - 1) * conv_.pixels() + first;
-    return rows;
-  });
+int64_t PaddedTaps::lines(const ConvAxis& rows, int64_t windows) const {
+  const int64_t reach = rows.taps.empty() ? 0 : rows.taps.back() - rows.taps.front();
+  return (windows - 1) * rows.step + reach + 1;
+}
+
+uint64_t PaddedTaps::row_bytes(const ConvAxis& rows) const {
+  return columns_.phases.size() * static_cast<uint64_t>(lines(rows, band_rows_) * pitch_ + shared_);
 }
 
 void PaddedTaps::fill_row_quads(const uint8_t* x, const ConvAxis& rows, uint8_t flip,
-                                uint8_t outside, const uint8_t* blank, const ConvBand& band,
+                                uint8_t outside, const ConvBand& band, uint8_t* bytes,
                                 uint32_t* padded) const {
-  const int64_t length = conv_.axes[2].in;
-  fill_interleaved(flip, outside, band, padded, [&](int64_t c, int64_t first) {
-    Rows quad;
-    const int64_t window = first / length * rows.step;
-    for (int64_t k = 0; k < 4; ++k) {
-      const auto tap = std::min(static_cast<size_t>(4 * c + k), rows.taps.size() - 1);
-      const int64_t row = window + rows.taps[tap];
-      quad[k] = row < 0 || row >= rows.in ? blank : x + row * length;
+  const ConvAxis& columns = conv_.axes[2];
+  const int64_t top = band.row * rows.step + rows.taps.front();
+  const int64_t count = lines(rows, band.rows), phase_bytes = count * pitch_ + shared_;
+  uint8_t* line = bytes;
+  for (const int64_t phase : columns_.phases) {
+    const int64_t at = band.column * columns.step + columns_.least + phase;
+    const auto [before, inside] = within(columns.in, at, columns.step, pitch_);
+    for (int64_t i = top; i < top + count; ++i, line += pitch_) {
+      std::memset(line, outside, pitch_);
+      if (i < 0 || i >= rows.in || inside <= before) continue;
+      const uint8_t* const from = x + i * columns.in + at;
+      if (columns.step == 1)
+        std::memcpy(line + before, from + before, inside - before);
+      else
+        for (int64_t k = before; k < inside; ++k) line[k] = from[k * columns.step];
     }
-    return quad;
-  });
+    std::memset(line, outside, shared_);
+    line += shared_;
+  }
+  // Rows of windows that follow each other in x are one long row. In the order of the layout, since
+  // elements behind short rows may be written, too.
+  const bool one = rows.step == 1;
+  const int64_t row_count = one ? 1 : band.rows, length = (one ? band.rows : 1) * pitch_ + shared_,
+                last = static_cast<int64_t>(rows.taps.size()) - 1;
+  for (int64_t c = 0; c < conv_.c; ++c)
+    for (size_t phase = 0; phase < columns_.phases.size(); ++phase, padded += plane_) {
+      const uint8_t* quad[4];
+      for (int64_t k = 0; k < 4; ++k)
+        quad[k] = bytes + static_cast<int64_t>(phase) * phase_bytes +
+                  (rows.taps[std::min(4 * c + k, last)] - rows.taps.front()) * pitch_;
+      for (int64_t r = 0; r < row_count; ++r) {
+        q_interleave(quad, flip, length, padded + r * pitch_);
+        for (const uint8_t*& row : quad) row += rows.step * pitch_;
+      }
+    }
 }
 
 void PaddedTaps::fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero,

@@ -32,10 +32,11 @@ class PaddedTaps {
   void fill_quads(const uint8_t* x, int64_t channels, uint8_t flip, uint8_t outside,
                   const ConvBand& band, uint32_t* padded) const;
   // Likewise, with quads of four rows of one channel: channel c of the layout holds those that taps
-  // 4·c and following of `rows` reach, and row r of the layout is row r of windows. blank: a row of x
-  // with `outside` everywhere. Bytes of taps that `rows` does not have are arbitrary.
+  // 4·c and following of `rows` reach, which ascend, and row r of the layout is row r of windows. Bytes
+  // of taps that `rows` does not have are arbitrary. bytes: an area of row_bytes().
   void fill_row_quads(const uint8_t* x, const ConvAxis& rows, uint8_t flip, uint8_t outside,
-                      const uint8_t* blank, const ConvBand& band, uint32_t* padded) const;
+                      const ConvBand& band, uint8_t* bytes, uint32_t* padded) const;
+  uint64_t row_bytes(const ConvAxis& rows) const;
   // x - zero as float. dtype: i8 or u8.
   void fill_centered(const uint8_t* x, tenon_dtype dtype, int32_t zero, const ConvBand& band,
                      float* padded) const;
@@ -43,10 +44,6 @@ class PaddedTaps {
  private:
   template <class A, class Row>
   void fill_rows(const ConvBand& band, A outside, A* plane, const Row& inside) const;
-  template <class RowsOf>
-  void fill_interleaved(uint8_t flip, uint8_t outside, const ConvBand& band, uint32_t* padded,
-                        const RowsOf& rows_of) const;
-
   // What the taps of an axis need.
   struct Axis {
     int64_t least = 0;            // tap
@@ -55,6 +52,7 @@ class PaddedTaps {
   };
   TapConv conv_;
   tenon_dtype dtype_ = TENON_DTYPE_NONE, sum_ = TENON_DTYPE_NONE;
+  int64_t lines(const ConvAxis& rows, int64_t windows) const;  // that so many rows of windows reach
   void cut_rows(int64_t columns, int64_t bytes, int64_t planes);
 
   Axis rows_, columns_;

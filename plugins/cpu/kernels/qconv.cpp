@@ -124,7 +124,9 @@ QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool
   row_blocks_ = divide_up(m, rows_);
   ld_ = round_up(padded_->most_columns(), panels_.cols);
   slot_ = padded_->bytes() + static_cast<uint64_t>(aligned((panels_.rows + 1) * ld_ * 4));
-  if (rows) slot_ += static_cast<uint64_t>(aligned(conv_.axes[2].in));
+  if (rows)
+    slot_ +=
+        static_cast<uint64_t>(aligned(static_cast<int64_t>(padded_->row_bytes(conv_.axes[1]))));
   slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
   shared_ = w_packed_ ? 0 : packed_bytes();
 }
@@ -244,9 +246,8 @@ void QConv::run_tiles(const QConvRun& run, const char* weights, int64_t piece, b
   if (fill && quads_ > 0 && form_ == Form::channels)
     padded_->fill_quads(x, conv_.c, x_side_.flip, outside, band, padded);
   if (fill && quads_ > 0 && form_ == Form::rows) {
-    auto* const blank = reinterpret_cast<uint8_t*>(column_sums + ld_);
-    std::memset(blank, outside, conv_.axes[2].in);
-    padded_->fill_row_quads(x, conv_.axes[1], x_side_.flip, outside, blank, band, padded);
+    auto* const bytes = reinterpret_cast<uint8_t*>(column_sums + ld_);
+    padded_->fill_row_quads(x, conv_.axes[1], x_side_.flip, outside, band, bytes, padded);
   }
   QTiles tiles{.unit = unit_,
                .left_signed = true,

@@ -181,6 +181,25 @@ TEST_SUITE("cpu/qconv") {
     }
   }
 
+  TEST_CASE("depthwise: more taps than a quad has rows, bands, strides and dilation") {
+    const ConvGeometry all[] = {
+        {1, 2, 2, 2, {kOne, axis(40, 7, 1, 3, 3, 1), axis(90, 7, 1, 3, 3, 1)}},
+        {1, 2, 4, 2, {kOne, axis(61, 5, 2, 2, 2, 1), axis(67, 3, 3, 1, 1, 1)}},
+        {2, 2, 2, 2, {kOne, axis(23, 5, 1, 4, 4, 2), axis(9, 2, 2, 0, 1, 3)}},
+        {1, 3, 3, 3, {kOne, kOne, axis(50, 9, 1, 4, 4, 1)}},
+        {1, 1, 20, 1, {kOne, axis(12, 3, 1, 1, 1, 1), axis(700, 3, 2, 1, 1, 1)}},
+    };
+    for (const QUnit unit : kUnits) {
+      if (!q_has(unit)) continue;
+      std::mt19937 random(14);
+      for (const ConvGeometry& g : all)
+        for (const tenon_dtype x : kEight)
+          for (const bool packed : {false, true})
+            check(unit, g, {x, TENON_DTYPE_I8, TENON_DTYPE_U8, false, true, packed, packed},
+                  random);
+    }
+  }
+
   TEST_CASE("depthwise sums are exact up to the most terms that a float holds") {
     const ConvGeometry g{1, 1, 1, 1, {kOne, axis(6, 6, 1, 0, 0, 1), axis(43, 43, 1, 0, 0, 1)}};
     REQUIRE(g.taps() == 258);
