@@ -130,7 +130,11 @@ StridedCopy::StridedCopy(const sdk::Type& type)
       bytes_(static_cast<int64_t>(type.bytes())) {
   const Dims& strides = loop_.strides[0];
   const int last = loop_.rank - 1;
-  if (strides[last] == 0 || strides[last] == 1 || loop_.dims[last] < 4) return;
+  if (strides[last] == 0 || strides[last] == 1) return;
+  constexpr int64_t kPairs = 16;  // that are worth a call
+  if (last > 0 && loop_.dims[last] == 2 && strides[last - 1] == 1 && loop_.dims[last - 1] >= kPairs)
+    fast_ = last - 1;
+  if (loop_.dims[last] < 4) return;
   for (int i = 0; i < last; ++i)
     if (strides[i] == 1 && loop_.dims[i] >= 4) fast_ = i;
 }

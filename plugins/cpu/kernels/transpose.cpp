@@ -57,11 +57,26 @@ void transpose_tile(const T* in, int64_t in_stride, T* out, int64_t out_stride, 
     store_line(tile + i * kSide, out + i * out_stride, nontemporal);
 }
 
+// Two rows of `in`, element by element in turn.
+template <class T>
+void interleave(const T* in, int64_t in_stride, T* out, int64_t rows) {
+  constexpr int64_t kLanes = 16 / sizeof(T);
+  const hn::FixedTag<T, kLanes> d;
+  int64_t i = 0;
+  for (; i + kLanes <= rows; i += kLanes) {
+    const auto a = hn::LoadU(d, in + i), b = hn::LoadU(d, in + in_stride + i);
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, out + 2 * i);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, out + 2 * i + kLanes);
+  }
+  for (; i < rows; ++i) out[2 * i] = in[i], out[2 * i + 1] = in[in_stride + i];
+}
+
 // Visits the tiles column by column, so that the lines read from one row of `in` are adjacent.
 template <class T>
 void transpose_matrix(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
                       int64_t columns, bool nontemporal) {
   constexpr int64_t kSide = kLine / sizeof(T);
+  if (columns == 2 && out_stride == 2) return interleave(in, in_stride, out, rows);
   for (int64_t j0 = 0; j0 < columns; j0 += kSide) {
     const int64_t width = std::min(kSide, columns - j0);
     for (int64_t i0 = 0; i0 < rows; i0 += kSide) {

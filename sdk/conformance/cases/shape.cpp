@@ -66,6 +66,10 @@ void view_rows(Suite& s) {
            op::transpose{.perm = {1, 0}});
   row(s, "transpose-four", "transpose of four axes", {2, 3, 5, 4},
       op::transpose{.perm = {0, 2, 1, 3}});
+  row(s, "transpose-pairs", "transpose of rows that become pairs", {2, 2, 37},
+      op::transpose{.perm = {0, 2, 1}});
+  row(s, "transpose-pixels", "transpose of channels that become pixels", {3, 2, 2, 5, 21},
+      op::transpose{.perm = {0, 3, 1, 4, 2}});
   row(s, "transpose-scalar", "transpose of a scalar", {}, op::transpose{});
   row(s, "transpose-empty", "transpose of nothing", {3, 0, 2}, op::transpose{.perm = {2, 0, 1}});
   read_row(s, "expand", "expand along axes of one", {3, 1, 5}, op::expand{.shape = {2, 3, 4, 5}});
