@@ -41,7 +41,8 @@ struct Chain {
 
 Chain random_chain(Random& random) {
   const bool conv = below(random, 3) != 0;
-  const int64_t groups = conv && below(random, 4) == 0 ? 2 : 1;
+  const bool transposed = conv && below(random, 4) == 0;
+  const int64_t groups = conv && !transposed && below(random, 4) == 0 ? 2 : 1;
   const int64_t channels = groups * (1 + below(random, 6)),
                 filters = groups * (1 + below(random, 9));
   const bool per_filter = below(random, 2) != 0;
@@ -60,9 +61,13 @@ Chain random_chain(Random& random) {
   if (miss == 0) sb[0] *= 1.01;
   const std::string count = "[" + std::to_string(sw.size()) + "]";
   g << "graph \"chain\" {\n";
-  if (conv)
+  const int64_t high = 1 + below(random, 3), wide = 1 + below(random, 3);
+  if (transposed)
+    g << "input q: " << x_dtype << "[2," << channels << ",6,19]\ninput w: i8[" << channels << ","
+      << filters << "," << high << "," << wide << "]\n";
+  else if (conv)
     g << "input q: " << x_dtype << "[2," << channels << ",6,5]\ninput w: i8[" << filters << ","
-      << channels / groups << "," << 1 + below(random, 3) << "," << 1 + below(random, 3) << "]\n";
+      << channels / groups << "," << high << "," << wide << "]\n";
   else
     g << "input q: " << x_dtype << "[2,5," << channels << "]\ninput w: i8[" << channels << ","
       << filters << "]\n";
@@ -74,10 +79,15 @@ Chain random_chain(Random& random) {
     << "const sb: f32" << count << " = " << list(sb) << "\n"
     << "const sy: f32[1] = {" << sy << "}\nconst zy: " << y_dtype << "[1] = {" << below(random, 100)
     << "}\n"
-    << "x = dequantize(q, sx, zx)\nf = dequantize(w, sw, zw) {axis=" << (conv ? 0 : 1) << "}\n"
+    << "x = dequantize(q, sx, zx)\nf = dequantize(w, sw, zw) {axis="
+    << (conv && !transposed ? 0 : 1) << "}\n"
     << "b = dequantize(bq, sb) {axis=0}\n";
   const bool bias = below(random, 2) != 0;
-  if (conv)
+  const bool overlaps = transposed && miss == 2;
+  if (transposed)
+    g << "y0 = conv_transpose(x, f" << (bias ? ", b" : "") << ") {stride=[" << high + overlaps
+      << "," << wide << "]}\n";
+  else if (conv)
     g << "y0 = conv(x, f" << (bias ? ", b" : "") << ") {groups=" << groups << ", stride=["
       << 1 + below(random, 2) << ",1], pads=[" << below(random, 2) << ",1,0,1]}\n";
   else
@@ -86,7 +96,7 @@ Chain random_chain(Random& random) {
   if (act < 2) g << "y = unary(y0) {kind=\"" << (act == 0 ? "tanh" : "relu") << "\"}\n";
   g << "t = quantize(" << (act < 2 ? "y" : "y0") << ", sy, zy)\noutput \"" << y_dtype << "\" = t\n";
   if (miss == 1) g << "output \"y\" = y0\n";
-  chain.joins = act != 0 && !(miss == 0 && bias) && miss != 1;
+  chain.joins = act != 0 && !overlaps && !(miss == 0 && bias) && miss != 1;
   chain.text = g.str() + "}\n";
   return chain;
 }

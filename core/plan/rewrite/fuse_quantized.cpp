@@ -3,6 +3,7 @@
 // dequantizes stays where others read it.
 #include "plan/rewrite/fuse_quantized.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "ir/rewrite.hpp"
+#include "ops/quantized.hpp"
 #include "plan/rewrite/join.hpp"
 #include "plan/rewrite/reader.hpp"
 
@@ -29,6 +31,9 @@ struct Quantized {
 struct Found {
   bool conv = false;
   op::qconv n{};  // its fields other than those of a convolution are those of the product as well
+  // Of a conv_transpose whose windows do not overlap: their pixels by axis, which the qconv makes as
+  // channels.
+  Shape window;
   std::vector<float> multipliers;
   Value scales;  // a weight by which all multipliers are multiplied; absent if they are known
   std::vector<NodeId> nodes;  // in the order of the graph
@@ -156,8 +161,14 @@ class Joiner {
       f.nodes.insert(f.nodes.begin(), act->first);
     }
     std::vector<double> scale;
-    if (!(take_conv(f, v, last, &scale) || take_product(f, v, last, &scale))) return {};
-    for (const double s : scale) f.multipliers.push_back(static_cast<float>(s / y_scale->front()));
+    if (!(take_conv(f, v, last, &scale) || take_transposed(f, v, last, &scale) ||
+          take_product(f, v, last, &scale)))
+      return {};
+    for (const double s : scale) {
+      const int64_t pixels = scale.size() > 1 ? f.window.elements() : 1;
+      f.multipliers.insert(f.multipliers.end(), static_cast<size_t>(pixels),
+                           static_cast<float>(s / y_scale->front()));
+    }
     return f;
   }
 
@@ -196,6 +207,27 @@ class Joiner {
     if (!take_operands(f, n.x, n.w, 0, n.bias, scale)) return false;
     f.conv = true;
     f.n.stride = n.stride, f.n.pads = n.pads, f.n.dilation = n.dilation, f.n.groups = n.groups;
+    f.nodes.insert(f.nodes.begin(), made->first);
+    return true;
+  }
+
+  bool take_transposed(Found& f, Value v, NodeId last, std::vector<double>* scale) const {
+    const auto made = only_maker<op::conv_transpose>(v, last);
+    if (!made) return false;
+    const op::conv_transpose& n = made->second;
+    const Shape& w = g_.type(n.w).shape;
+    const auto all = [](const Ints& list, int64_t value) {
+      return std::ranges::all_of(list, [=](int64_t x) { return x == value; });
+    };
+    if (n.groups != 1 || !all(n.pads, 0) || !all(n.dilation, 1) || !all(n.output_padding, 0))
+      return false;
+    Shape window;
+    for (int k = 2; k < w.rank(); ++k) window.push(w[k]);
+    for (int k = 0; k < window.rank(); ++k)
+      if (window[k] != (n.stride.empty() ? 1 : n.stride[static_cast<size_t>(k)])) return false;
+    if (!take_operands(f, n.x, n.w, 1, n.bias, scale) || f.scales) return false;
+    if (f.n.w_zero && !is_one_number(g_.type(f.n.w_zero).shape)) return false;
+    f.conv = true, f.window = window;
     f.nodes.insert(f.nodes.begin(), made->first);
     return true;
   }
@@ -256,9 +288,36 @@ class Joiner {
       to.set_marks(scaled, marks);
       n.multiplier = to[scaled].outputs[0];
     }
+    if (f.window.rank() > 0) {
+      Builder b(to, provenance);
+      b.marks = marks;
+      const Shape w = b.shape(n.w);
+      const int64_t pixels = f.window.elements();
+      Ints perm;
+      Shape filters{w[1] * pixels, w[0]};
+      for (int k = 1; k < w.rank(); ++k) perm.push_back(k);
+      for (int k = 2; k < w.rank(); ++k) filters.push(1);
+      perm.push_back(0);
+      n.w = b.reshape(b.transpose(n.w, perm), filters);
+      if (n.bias)
+        n.bias = b.reshape(b.expand(b.reshape(n.bias, {w[1], 1}), {w[1], pixels}), {filters[0]});
+    }
     const NodeId made = f.conv ? to.add(n, provenance) : to.add(product_of(n), provenance);
     to.set_marks(made, marks);
     return made;
+  }
+  // Pixels that are channels [N,C·window..,in..] at their places [N,C,in·window..].
+  static Value spread(Builder& b, Value y, const Shape& window) {
+    const Shape given = b.shape(y);
+    const int rank = window.rank();
+    Shape apart{given[0], given[1] / window.elements()}, whole = apart;
+    Ints perm{0, 1};
+    for (int k = 0; k < rank; ++k) apart.push(window[k]);
+    for (int k = 0; k < rank; ++k) {
+      apart.push(given[2 + k]), whole.push(given[2 + k] * window[k]);
+      perm.push_back(2 + rank + k), perm.push_back(2 + k);
+    }
+    return b.reshape(b.transpose(b.reshape(y, apart), perm), whole);
   }
 
   // Asks about the joined form over values of the same kinds.
@@ -282,7 +341,13 @@ class Joiner {
     const Parts parts = parts_of(g_, f.nodes);
     const NodeId made =
         add(rw.to, f, parts.provenance, marks_of(g_, f.nodes), [&](Value v) { return rw.map(v); });
-    rw.replace(f.y, rw.to[made].outputs[0]);
+    Value y = rw.to[made].outputs[0];
+    if (f.window.rank() > 0) {
+      Builder b(rw.to, parts.provenance);
+      b.marks = marks_of(g_, f.nodes);
+      y = spread(b, y, f.window);
+    }
+    rw.replace(f.y, y);
     rw.to.set_note(made, joined_note(g_, f.nodes, cat("joined: ", parts.names)));
   }
 

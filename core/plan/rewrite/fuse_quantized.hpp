@@ -8,7 +8,8 @@
 namespace tenon::core {
 
 // quantize(act(conv(dequantize(x), dequantize(w), dequantize(bias)))) becomes qconv, with matmul or
-// linear in the place of conv it becomes qmatmul. act is relu or nothing. The scales must be constants
+// linear in the place of conv it becomes qmatmul. A conv_transpose whose windows do not overlap becomes
+// a qconv with their pixels as channels, which are moved to their places then. act is relu or nothing. The scales must be constants
 // of f32, that of x and that of the result one number each, and the bias must have the scale of the
 // sums, as tools that quantize models write it. The float result must have no other reader. Asks the
 // device about each joined form once.

@@ -71,6 +71,34 @@ TEST_SUITE("plan/fuse_quantized") {
     CHECK(made_of(cat("y = linear(p, r, b) {act=\"relu\"} ", kEnd)) == "qmatmul[relu bias]");
   }
 
+  TEST_CASE("join: a transposed convolution whose windows do not overlap") {
+    constexpr std::string_view kWeight =
+        "weight v: i8[2,2,2,3] u = dequantize(v, sw, zw) {axis=1} ";
+    const Graph g = joined(cat(kWeight, "y = conv_transpose(x, u, b) {stride=[2,3]} ", kEnd));
+    const std::string ops = ops_of(g);
+    constexpr std::string_view kMade =
+        "transpose reshape reshape expand reshape qconv reshape transpose reshape";
+    CHECK_MESSAGE(ops.ends_with(kMade), ops);
+    for (NodeId n = 0; n < g.node_count(); ++n) {
+      if (g[n].op != &record_of("qconv")) continue;
+      const auto conv = decode<op::qconv>(g[n]);
+      CHECK(g.type(conv.w).text() == "i8[12,2,1,1]");
+      REQUIRE(g.type(conv.multiplier).text() == "f32[12]");
+      float multipliers[12];
+      std::memcpy(multipliers, g[conv.multiplier].data->data(), sizeof multipliers);
+      for (int k = 0; k < 12; ++k) CHECK(multipliers[k] == (k < 6 ? 1.0f : 8.0f));
+    }
+    for (const std::string_view attributes :
+         {"stride=[2,2]", "stride=[3,3]", "stride=[2,3], pads=[0,0,0,1]",
+          "stride=[2,3], dilation=[1,2]", "stride=[2,3], output_padding=[1,0]"})
+      CHECK_MESSAGE(
+          made_of(cat(kWeight, "y = conv_transpose(x, u) {", attributes, "} ", kEnd)) == "quantize",
+          attributes);
+    CHECK(made_of(cat("weight v: i8[2,1,2,3] u = dequantize(v, sx, za) "
+                      "y = conv_transpose(x, u) {stride=[2,3], groups=2} ",
+                      kEnd)) == "quantize");
+  }
+
   TEST_CASE("join: scales that are a weight, and their zero points") {
     constexpr std::string_view kWeights = "weight sl: f32[2] weight zl: i8[2] ";
     const Graph g =
