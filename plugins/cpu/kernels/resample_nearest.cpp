@@ -53,11 +53,21 @@ HWY_INLINE void expand(const NearestRow& r, const T* x, T* y) {
   int64_t k = 0;
   if (r.doubles) {
     const hn::ScalableTag<T> d;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (; 2 * (k / 2 + lanes) <= r.out; k += 2 * lanes) {
-      const auto v = hn::LoadU(d, x + k / 2);
-      hn::StoreInterleaved2(v, v, d, y + k);
+    const hn::CappedTag<T, 16 / sizeof(T)> few;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d)),
+               few_lanes = static_cast<int64_t>(hn::Lanes(few));
+    const auto twice = [&](auto tag, int64_t i) HWY_ATTR {
+      const auto v = hn::LoadU(tag, x + i);
+      hn::StoreInterleaved2(v, v, tag, y + 2 * i);
+    };
+    int64_t i = 0;
+    for (; i + lanes <= r.in; i += lanes) twice(d, i);
+    for (; i + few_lanes <= r.in; i += few_lanes) twice(few, i);
+    if (i < r.in && r.in >= few_lanes) {  // the last ones, with some that are there already
+      twice(few, r.in - few_lanes);
+      i = r.in;
     }
+    k = 2 * i;
   } else if constexpr (sizeof(T) == 4) {
     const hn::ScalableTag<uint32_t> d;
     const int64_t lanes = r.lanes;
