@@ -164,9 +164,12 @@ class Steps {
                                                     : "[]";
     const std::string s = next("s"), z = next("z");
     std::vector<double> scales, zeros;
-    for (int64_t k = 0; k < count; ++k)
-      scales.push_back(2 * scale(random_)),
-          zeros.push_back(static_cast<double>(below(random_, 100)));
+    for (int64_t k = 0; k < count; ++k) {
+      // Often those of another one, or nearly so.
+      scales.push_back(below(random_, 3) ? 0.015625 : 2 * scale(random_));
+      if (below(random_, 6) == 0) scales.back() *= 1 + 0x1p-23;
+      zeros.push_back(static_cast<double>(below(random_, 3) ? 7 : below(random_, 100)));
+    }
     g_ << "const " << s << ": f32" << list_of << " = " << list(scales) << "\n";
     if (zero) g_ << "const " << z << ": " << dtype << list_of << " = " << list(zeros) << "\n";
     *attributes = " {axis=1" + (zero ? std::string() : ", to=" + dtype) + "}";
