@@ -66,8 +66,8 @@ class Mover {
  private:
   static bool is_mover(const NodeInfo& node) {
     constexpr std::string_view kMovers[] = {op::reshape::kName, op::transpose::kName,
-                                            op::narrow::kName,  op::expand::kName,
-                                            op::concat::kName,  op::resize::kName};
+                                            op::narrow::kName, op::concat::kName,
+                                            op::resize::kName};
     if (std::ranges::none_of(kMovers, [&](auto name) { return node.op == &record_of(name); }))
       return false;
     if (node.op != &record_of(op::resize::kName)) return true;
