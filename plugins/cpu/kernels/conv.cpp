@@ -10,6 +10,7 @@
 #include "conv_depthwise.hpp"
 #include "conv_winograd.hpp"
 #include "gemm.hpp"
+#include "gemm_core.hpp"
 #include "matmul.hpp"
 
 namespace tenon::cpu {
@@ -48,13 +49,19 @@ struct Sums {
       planes.emplace(t, dtype);
     } else if (packs && ConvWinograd::takes(t, dtype)) {
       winograd.emplace(t);
-    } else if (t.pointwise() && t.depth() < kShallow) {
+    } else if (t.pointwise() && takes_product(t, dtype)) {
       product.emplace(t, dtype, packs);
     } else {
       tiles.emplace(t, dtype, packs);
     }
   }
-  static constexpr int64_t kShallow = 192;  // too few steps to pay for the transposed sums of tiles
+  // Too few steps to pay for the transposed sums of tiles; or narrow tiles, which read each cache
+  // line of large planes several times.
+  static bool takes_product(const TapConv& t, tenon_dtype dtype) {
+    constexpr int64_t kShallow = 192, kNarrow = 8, kLarge = 100;
+    const bool narrow = gemm_panels(gemm_sum_dtype(dtype)).rows < kNarrow;
+    return t.depth() < kShallow || (narrow && t.windows() >= kLarge);
+  }
   // Tiles fill their panels of rows only with many channels.
   static bool takes_planes(const TapConv& t) {
     constexpr int64_t kFewFilters = 8, kFewTerms = 16;

@@ -93,9 +93,15 @@ void sum_tile(const TapTiles& p, const Tile<T>& tile) {
 #pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v)
     transpose_sums<kRows, kColumns>(&sum[0][v], kVectors, columns + v * kLanes * kColumns);
+  T* c = tile.c;
+  if (!p.add && tile.skipped == 0) {
+    for (int64_t k = 0; k < tile.channels; ++k, c += p.ldc)
+      std::memcpy(c, columns + k * kColumns, kRows * sizeof(T));
+    return;
+  }
   const int64_t count = kRows - tile.skipped;
-  T* c = tile.c + tile.skipped;
   const T* from = columns + tile.skipped;
+  c += tile.skipped;
   for (int64_t k = 0; k < tile.channels; ++k, c += p.ldc, from += kColumns)
     p.add ? map(
                 d, count, [](auto, V x, V y) { return hn::Add(x, y); }, c, c, from)
