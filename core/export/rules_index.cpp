@@ -83,9 +83,11 @@ Ref cut(Emitter& e, const Ref& y, int axis, const Ref& length) {
   return e.add("Slice", {y, e.ints({0}), length, e.ints({axis})});
 }
 
-// scatter and scatter_add: slices of the axis, which goes to the front.
+// scatter, scatter_add and scatter_reduce: slices of the axis, which goes to the front. reduction:
+// of ONNX.
 Ref write_slices(Call& c, Ref base, const Ref& length, const Ref& slice_shape, int rank, int axis,
-                 Value indices, Value updates, const std::string& oob, bool adds) {
+                 Value indices, Value updates, const std::string& oob,
+                 const std::string& reduction) {
   Emitter& e = c.e;
   const int more = c.rank(indices);
   const Target t = target_of(c, base, axis, indices, oob, length, slice_shape);
@@ -100,7 +102,7 @@ Ref write_slices(Call& c, Ref base, const Ref& length, const Ref& slice_shape, i
   const Ref data = e.transpose(t.base, perm),
             now = e.cast(e.transpose(c.in(updates), update_perm), base.dtype);
   std::vector<Attribute> attributes;
-  if (adds) attributes.push_back(attribute("reduction", "add"));
+  if (reduction != "none") attributes.push_back(attribute("reduction", reduction));
   Ref y = e.add("ScatterND", {data, e.unsqueeze(t.at, {more}), now}, std::move(attributes));
   y = e.transpose(y, back);
   return t.longer ? cut(e, y, axis, length) : y;
@@ -121,7 +123,7 @@ void write_scatter(Call& c) {
   const Ref one = c.e.ints({1});
   c.out(write_slices(c, c.in(n.base), c.length(n.base, axis),
                      shape_with(c, n.base, axis, axis + 1, one), rank, axis, n.indices, n.updates,
-                     n.oob, false));
+                     n.oob, "none"));
 }
 
 void write_scatter_add(Call& c) {
@@ -136,7 +138,7 @@ void write_scatter_add(Call& c) {
                                              shape_with(c, n.updates, axis, axis + more, length)});
   const Ref y =
       write_slices(c, base, length, shape_with(c, n.updates, axis, axis + more, e.ints({1})), rank,
-                   axis, n.indices, n.updates, n.oob, true);
+                   axis, n.indices, n.updates, n.oob, "add");
   c.out(e.cast(y, t));
 }
 
@@ -160,6 +162,34 @@ void write_scatter_elements_add(Call& c) {
   const Target target = target_of(c, base, axis, n.indices, n.oob, length, slice_shape);
   Ref y = e.add("ScatterElements", {target.base, target.at, e.cast(c.in(n.updates), wide)},
                 {attribute("axis", axis), attribute("reduction", "add")});
+  if (target.longer) y = cut(e, y, axis, length);
+  c.out(e.cast(y, t));
+}
+
+// What a reduction is computed in; bools are compared as numbers.
+DType reduced_in(DType t) { return t == kBool ? kI32 : acc_dtype(t); }
+
+void write_scatter_reduce(Call& c) {
+  const auto n = decode<op::scatter_reduce>(c.node);
+  Emitter& e = c.e;
+  const int rank = c.rank(n.base), axis = static_cast<int>(from_front(n.axis, rank));
+  const DType t = c.dtype(n.base);
+  const Ref y = write_slices(c, e.cast(c.in(n.base), reduced_in(t)), c.length(n.base, axis),
+                             shape_with(c, n.base, axis, axis + 1, e.ints({1})), rank, axis,
+                             n.indices, n.updates, n.oob, n.kind);
+  c.out(e.cast(y, t));
+}
+
+void write_scatter_elements_reduce(Call& c) {
+  const auto n = decode<op::scatter_elements_reduce>(c.node);
+  Emitter& e = c.e;
+  const int rank = c.rank(n.base), axis = static_cast<int>(from_front(n.axis, rank));
+  const DType t = c.dtype(n.base), wide = reduced_in(t);
+  const Ref length = c.length(n.base, axis);
+  const Target target = target_of(c, e.cast(c.in(n.base), wide), axis, n.indices, n.oob, length,
+                                  shape_with(c, n.base, axis, axis + 1, e.ints({1})));
+  Ref y = e.add("ScatterElements", {target.base, target.at, e.cast(c.in(n.updates), wide)},
+                {attribute("axis", axis), attribute("reduction", n.kind)});
   if (target.longer) y = cut(e, y, axis, length);
   c.out(e.cast(y, t));
 }
@@ -249,6 +279,8 @@ constexpr ExportRule kRules[] = {
     {"scatter", write_scatter},
     {"scatter_add", write_scatter_add},
     {"scatter_elements_add", write_scatter_elements_add},
+    {"scatter_reduce", write_scatter_reduce},
+    {"scatter_elements_reduce", write_scatter_elements_reduce},
     {"dynamic_slice", write_dynamic_slice},
     {"dynamic_update_slice", write_dynamic_update_slice},
     {"non_zero", write_non_zero},

@@ -25,7 +25,7 @@ Ref write_product(Call& c, const Product& n) {
   if (is_integer(a.dtype)) {
     if (n.trans_a) a = swapped(c, a, rank_a);
     if (n.trans_b) b = swapped(c, b, rank_b);
-    return e.add("MatMulInteger", {a, b});
+    return e.add(tenon_dtype_bits(a.dtype) == 8 ? "MatMulInteger" : "MatMul", {a, b});
   }
   // The dtype of the result, and the one in which all is computed.
   DType to = n.out_dtype;

@@ -24,12 +24,16 @@ constexpr Pair kReductions[] = {
     {"logsumexp", "ReduceLogSumExp"},
 };
 
+// Bools count in i64.
+Ref countable(Call& c, const Ref& x) { return x.dtype == kBool ? c.e.cast(x, kI64) : x; }
+
 void write_reduce(Call& c) {
   const auto n = decode<op::reduce>(c.node);
   const auto row = std::ranges::find(kReductions, n.kind, &Pair::kind);
   if (row == std::end(kReductions)) c.refuse("ONNX has no op for kind ", n.kind);
   Emitter& e = c.e;
   Ref x = c.in(n.x);
+  if (n.kind == "sum" || n.kind == "prod") x = countable(c, x);
   if (n.axes.empty() && n.noop_with_empty_axes) {
     // Each element alone: along an axis of length 1.
     x = e.unsqueeze(x, {0});
@@ -74,7 +78,7 @@ void write_sort(Call& c) {
 
 void write_cumsum(Call& c) {
   const auto n = decode<op::cumsum>(c.node);
-  const Ref x = c.in(n.x);
+  const Ref x = countable(c, c.in(n.x));
   const Ref y = c.e.add("CumSum", {c.e.widen(x), c.e.integer(n.axis)},
                         {attribute("exclusive", n.exclusive), attribute("reverse", n.reverse)});
   c.out(c.e.cast(y, x.dtype));

@@ -63,6 +63,12 @@ inline void want_number(const Infer& i, Value v, std::string_view operand) {
            i.type(v).text());
 }
 
+inline void want_number_or_bool(const Infer& i, Value v, std::string_view operand) {
+  if (!is_float(i.dtype(v)) && !is_integer(i.dtype(v)) && i.dtype(v) != kBool)
+    i.fail(Code::dtype_mismatch, "operand ", operand,
+           ": expected a float, an integer or bool, got ", i.type(v).text());
+}
+
 inline void want_ranked(const Infer& i, Value v, std::string_view operand) {
   if (i.shape(v).rank() == 0)
     i.fail(Code::shape_mismatch, "operand ", operand, ": expected rank >= 1, got ",

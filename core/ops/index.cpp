@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the index family: gather gather_backward scatter scatter_add dynamic_slice
 // dynamic_update_slice non_zero.
+#include "ops/index.hpp"
+
 #include "ops/check.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
-namespace {
 
-// The shape of data with the axis replaced by the axes of indices.
 Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices) {
   const int rank = data.rank() - 1 + indices.rank();
   if (rank > TENON_MAX_RANK)
@@ -24,7 +24,20 @@ Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices) 
   return sized(i, out);
 }
 
-// The reverse: replaces the axes of indices, starting at `axis`, by one axis of length `dim`.
+Value spread_indices(Batch& v, Value indices, const Shape& data, int axis) {
+  Builder& b = v.b;
+  const Dim count = v.type(indices).shape.elements();
+  Shape thin = {v.size()}, wide = {v.size()};
+  for (int i = 0; i < data.rank(); ++i) {
+    thin.push(i == axis ? count : 1);
+    wide.push(i == axis ? count : data[i]);
+  }
+  return b.expand(b.reshape(v.all(indices), thin), wide);
+}
+
+namespace {
+
+// The reverse of picked(): replaces the axes of indices, starting at `axis`, by one axis of length `dim`.
 Shape unpicked(const Infer& i, Value updates, std::string_view operand, int axis, Value indices,
                int64_t dim) {
   const Shape &from = i.shape(updates), &index = i.shape(indices);
@@ -80,19 +93,6 @@ double gather_bytes(const Cost& c, const op::gather& n) {
   return 2 * c.bytes(c.out(0)) + c.bytes(n.indices);
 }
 // ---- batch
-
-// The indices of an example as those of gather_elements: of the rank of data, and as long as data
-// except at the axis.
-Value spread_indices(Batch& v, Value indices, const Shape& data, int axis) {
-  Builder& b = v.b;
-  const Dim count = v.type(indices).shape.elements();
-  Shape thin = {v.size()}, wide = {v.size()};
-  for (int i = 0; i < data.rank(); ++i) {
-    thin.push(i == axis ? count : 1);
-    wide.push(i == axis ? count : data[i]);
-  }
-  return b.expand(b.reshape(v.all(indices), thin), wide);
-}
 
 bool gather_batch(Batch& v, const op::gather& one) {
   Builder& b = v.b;
@@ -176,15 +176,6 @@ bool gather_backward_lower(Lower& l, const op::gather_backward& n) {
   l.out(0, b.add(op::scatter_add{
                .axis = axis, .dim = n.dim, .oob = oob, .updates = dy, .indices = indices}));
   return true;
-}
-
-// One list of indices for all examples.
-template <class Op>
-bool indexed_batch(Batch& v, const Op& one) {
-  if (v.batched(one.indices)) return false;
-  Op n = one;
-  n.axis = Batch::axis(n.axis);
-  return v.add(n, [&](Value x) { return x == one.indices ? v.given(x) : v.all(x); });
 }
 
 // Rows of updates, of the indices' axes from `axis` on, are added: padded ones add zero.

@@ -2,13 +2,12 @@
 // gather_elements scatter_elements_add: one index per element (specification 6.3). Lowered to their
 // flat forms.
 #include "ops/check.hpp"
+#include "ops/index.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
-namespace {
 
-// indices have the rank of `whole` and, off the axis, at most its length.
 int want_element_indices(const Infer& i, const Shape& whole, std::string_view operand,
                          Value indices, int64_t axis, const std::string& oob) {
   i.want_index(indices, "indices");
@@ -23,8 +22,6 @@ int want_element_indices(const Infer& i, const Shape& whole, std::string_view op
   return along;
 }
 
-// Positions of the indexed elements in the flattened `whole`, as i64. Indices out of range give
-// positions out of range; with clamp they are clamped first.
 Value flat_positions(Builder& b, const Shape& whole, Value indices, int axis,
                      const std::string& oob) {
   const Shape at = b.shape(indices);
@@ -49,8 +46,7 @@ Value flat_positions(Builder& b, const Shape& whole, Value indices, int axis,
   return b.where(inside, b.expand(flat, at), number(stride));
 }
 
-// The policy that remains after clamping.
-std::string flat_policy(const std::string& oob) { return oob == "skip" ? oob : "error"; }
+namespace {
 
 void gather_elements_shape(Infer& i, const op::gather_elements& n) {
   want_ranked(i, n.data, "data");

@@ -13,7 +13,11 @@ namespace {
 
 // ---- shape
 
-constexpr std::string_view kProductDtypes = "none f32 f16 bf16 f64 i32", kPrecisions = "ieee tf32";
+constexpr std::string_view kProductDtypes = "none f32 f16 bf16 f64 i32 i64 u32 u64",
+                           kPrecisions = "ieee tf32";
+
+bool is_byte(DType t) { return t == kI8 || t == kU8; }
+bool is_word(DType t) { return t == kI32 || t == kI64 || t == kU32 || t == kU64; }
 
 // A half beside f32: computed in f32, which represents every half.
 bool is_mixed(DType a, DType b) { return (a == kF32 && is_half(b)) || (is_half(a) && b == kF32); }
@@ -66,15 +70,18 @@ void matmul_shape(Infer& i, const op::matmul& n) {
   const DType t = i.dtype(n.a);
   if (is_float(t)) {
     want_float_product(i, n, y.dtype);
-  } else if (t == kI8 || t == kU8) {
-    if (n.out_dtype != kI32)
-      i.fail(Code::dtype_mismatch, "attribute out_dtype: expected i32 for ", dtype_name(t),
-             " operands, given ",
+  } else if (is_byte(t) || is_word(t)) {
+    const DType out = is_byte(t) ? kI32 : t;
+    if (y.dtype != out)
+      i.fail(Code::dtype_mismatch, "attribute out_dtype: expected ", dtype_name(out), " for ",
+             dtype_name(t), " operands, given ",
              n.out_dtype == TENON_DTYPE_NONE ? "none" : dtype_name(n.out_dtype));
     if (n.alpha != 1)
       i.fail(Code::invalid_argument, "attribute alpha: expected 1 for integers, given ", n.alpha);
   } else {
-    i.fail(Code::dtype_mismatch, "operand a: expected a float, i8 or u8, got ", i.type(n.a).text());
+    i.fail(Code::dtype_mismatch,
+           "operand a: expected a float or an integer of 8, 32 or 64 bits, got ",
+           i.type(n.a).text());
   }
   i.out(0, y);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the order family: argmax argmin topk sort. Order of values: NaN is the largest, -0
-// equals +0, equal values keep their order.
+// equals +0, false comes before true, equal values keep their order.
 #include <limits>
 
 #include "ops/check.hpp"
@@ -11,11 +11,24 @@
 namespace tenon::core {
 namespace {
 
+// Bools are ordered as bytes; those among the results are bools again.
+template <class Op>
+bool by_bytes(Lower& l, const Op& n) {
+  Builder& b = l.b;
+  if (b.dtype(n.x) != kBool) return false;
+  Op m = n;
+  m.x = b.cast(n.x, kU8);
+  const Results y = b.add(m);
+  for (size_t k = 0; k < y.outputs.size(); ++k)
+    if (l.wanted(k)) l.out(k, b.dtype(y[k]) == kU8 ? b.cast(y[k], kBool) : y[k]);
+  return true;
+}
+
 // ---- argmax, argmin
 
 template <class Op>
 void arg_shape(Infer& i, const Op& n) {
-  want_number(i, n.x, "x");
+  want_number_or_bool(i, n.x, "x");
   const Shape& from = i.shape(n.x);
   const int axis = i.axis(n.axis, from.rank());
   if (from[axis] == 0)
@@ -33,6 +46,7 @@ void arg_shape(Infer& i, const Op& n) {
 
 template <class Op>
 bool arg_lower(Lower& l, const Op& n) {
+  if (by_bytes(l, n)) return true;
   Builder& b = l.b;
   const Shape shape = b.shape(n.x);
   const int axis = normalize_axis(n.axis, shape.rank(), Op::kName);
@@ -85,7 +99,7 @@ constexpr Record<op::argmin> kArgmin{.shape = arg_shape<op::argmin>,
 // ---- topk
 
 void topk_shape(Infer& i, const op::topk& n) {
-  want_number(i, n.x, "x");
+  want_number_or_bool(i, n.x, "x");
   Shape shape = i.shape(n.x);
   const int axis = i.axis(n.axis, shape.rank());
   if (n.k < 0 || n.k > shape[axis])
@@ -107,6 +121,7 @@ void picked_grad(Grad& g, const Op& n) {
 }
 
 bool topk_lower(Lower& l, const op::topk& n) {
+  if (by_bytes(l, n)) return true;
   Builder& b = l.b;
   const int axis = normalize_axis(n.axis, b.shape(n.x).rank(), "topk");
   const auto sorted = b.add(op::sort{.axis = axis, .descending = n.largest, .x = n.x});
@@ -145,7 +160,7 @@ constexpr Record<op::topk> kTopk{.shape = topk_shape,
 // ---- sort
 
 void sort_shape(Infer& i, const op::sort& n) {
-  want_number(i, n.x, "x");
+  want_number_or_bool(i, n.x, "x");
   i.axis(n.axis, i.shape(n.x).rank());
   i.out(0, i.type(n.x));
   i.out(1, {kI64, i.shape(n.x)});
@@ -153,6 +168,7 @@ void sort_shape(Infer& i, const op::sort& n) {
 
 constexpr Record<op::sort> kSort{.shape = sort_shape,
                                  .grad = picked_grad<op::sort>,
+                                 .lower = by_bytes<op::sort>,
                                  .batch = batch_along_axis<op::sort>,
                                  .padded = sort_padded,
                                  .flops = no_products,

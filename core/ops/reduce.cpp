@@ -33,15 +33,24 @@ Extent extent(const op::reduce& n, const Shape& x, std::string_view who) {
   return e;
 }
 
+// Sums and products of bools count in i64. The other kinds keep the dtype.
+DType result_dtype(const op::reduce& n, DType x) {
+  return x == kBool && (n.kind == "sum" || n.kind == "prod") ? kI64 : x;
+}
+
 void reduce_shape(Infer& i, const op::reduce& n) {
   const Type x = i.type(n.x);
   const bool logical = n.kind == "any" || n.kind == "all";
   const bool roots = n.kind == "l2" || n.kind == "logsumexp";
-  const bool fits =
-      logical ? x.dtype == kBool : is_float(x.dtype) || (!roots && is_integer(x.dtype));
+  const bool of_bools =
+      logical || n.kind == "sum" || n.kind == "prod" || n.kind == "max" || n.kind == "min";
+  const bool fits = x.dtype == kBool
+                        ? of_bools
+                        : !logical && (is_float(x.dtype) || (!roots && is_integer(x.dtype)));
   if (!fits) i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text());
   const Extent e = extent(n, x.shape, i.who());
-  if (n.keepdims || e.each) return i.out(0, {x.dtype, e.keep});
+  const DType dtype = result_dtype(n, x.dtype);
+  if (n.keepdims || e.each) return i.out(0, {dtype, e.keep});
   Shape y;
   for (int a = 0, k = 0; a < x.shape.rank(); ++a) {
     if (k < static_cast<int>(e.axes.size()) && e.axes[k] == a)
@@ -49,7 +58,19 @@ void reduce_shape(Infer& i, const op::reduce& n) {
     else
       y.push(x.shape[a]);
   }
-  i.out(0, {x.dtype, y});
+  i.out(0, {dtype, y});
+}
+
+// Only for bools.
+bool reduce_lower(Lower& l, const op::reduce& n) {
+  if (l.type(n.x).dtype != kBool || n.kind == "any" || n.kind == "all") return false;
+  op::reduce m = n;
+  if (n.kind == "max" || n.kind == "min")
+    m.kind = n.kind == "max" ? "any" : "all";
+  else
+    m.x = l.b.cast(n.x, kI64);
+  l.out(0, l.b.add(m));
+  return true;
 }
 
 // ---- gradient
@@ -198,6 +219,7 @@ constexpr Record<op::reduce> kReduce{
     .shape = reduce_shape,
     .words = {{"kind", "sum mean max min prod sum_square l1 l2 logsumexp any all"}},
     .grad = reduce_grad,
+    .lower = reduce_lower,
     .batch = reduce_batch,
     .padded = reduce_padded,
     .flops = no_products,

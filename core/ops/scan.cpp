@@ -7,11 +7,24 @@
 namespace tenon::core {
 namespace {
 
+// Bools count in i64.
 template <class Op>
 void scan_shape(Infer& i, const Op& n) {
-  want_number(i, n.x, "x");
+  want_number_or_bool(i, n.x, "x");
   i.axis(n.axis, i.shape(n.x).rank());
-  i.out(0, i.type(n.x));
+  Type y = i.type(n.x);
+  if (y.dtype == kBool) y.dtype = kI64;
+  i.out(0, y);
+}
+
+// Only for bools.
+template <class Op>
+bool counted(Lower& l, const Op& n) {
+  if (l.type(n.x).dtype != kBool) return false;
+  Op m = n;
+  m.x = l.b.cast(n.x, kI64);
+  l.out(0, l.b.add(m));
+  return true;
 }
 
 void cumsum_grad(Grad& g, const op::cumsum& n) {
@@ -27,6 +40,7 @@ bool cumsum_padded(Padded& p, const op::cumsum& n) {
 
 constexpr Record<op::cumsum> kCumsum{.shape = scan_shape<op::cumsum>,
                                      .grad = cumsum_grad,
+                                     .lower = counted<op::cumsum>,
                                      .batch = batch_along_axis<op::cumsum>,
                                      .padded = cumsum_padded,
                                      .flops = no_products,
@@ -35,6 +49,7 @@ constexpr Record<op::cumsum> kCumsum{.shape = scan_shape<op::cumsum>,
 // By doubling: after step s, each element is the product of itself and the 2^s - 1 elements before
 // it. Its gradient has no quotients, so zeros do not matter.
 bool cumprod_lower(Lower& l, const op::cumprod& n) {
+  if (counted(l, n)) return true;
   Builder& b = l.b;
   const Type type = l.type(n.x);
   const int axis = static_cast<int>(n.axis < 0 ? n.axis + type.shape.rank() : n.axis);

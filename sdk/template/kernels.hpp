@@ -24,6 +24,7 @@ Kernel make_random_bits(const op::random_bits&, const Node&);
 Kernel make_gather(const op::gather&, const Node&);
 Kernel make_scatter(const op::scatter&, const Node&);
 Kernel make_scatter_add(const op::scatter_add&, const Node&);
+Kernel make_scatter_reduce(const op::scatter_reduce&, const Node&);
 Kernel make_dynamic_slice(const op::dynamic_slice&, const Node&);
 Kernel make_dynamic_update_slice(const op::dynamic_update_slice&, const Node&);
 Kernel make_concat(const op::concat&, const Node&);

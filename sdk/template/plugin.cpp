@@ -29,6 +29,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::gather, make_gather>(),
     row<op::scatter, make_scatter>(),
     row<op::scatter_add, make_scatter_add>(),
+    row<op::scatter_reduce, make_scatter_reduce>(),
     row<op::dynamic_slice, make_dynamic_slice>(kStrided),
     row<op::dynamic_update_slice, make_dynamic_update_slice>(),
     row<op::narrow, sdk::view_narrow>(kStrided),

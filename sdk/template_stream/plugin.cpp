@@ -40,6 +40,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::scatter, launched<op::scatter, sample::make_scatter, &op::scatter::indices>>(),
     row<op::scatter_add,
         launched<op::scatter_add, sample::make_scatter_add, &op::scatter_add::indices>>(),
+    row<op::scatter_reduce,
+        launched<op::scatter_reduce, sample::make_scatter_reduce, &op::scatter_reduce::indices>>(),
     row<op::dynamic_slice,
         launched<op::dynamic_slice, sample::make_dynamic_slice, &op::dynamic_slice::start>>(
         kStrided),

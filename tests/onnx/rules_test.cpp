@@ -167,6 +167,41 @@ TEST_SUITE("onnx/rules") {
     CHECK(scatter("max") == std::vector<double>{1, 7, 3, 4});
     CHECK(scatter("min") == std::vector<double>{-2, 2, 3, 4});
   }
+  TEST_CASE("ScatterND: a reduction combines rows, and bools by or and and") {
+    const auto scatter = [](const char* reduction, int32_t type, const Numbers& x,
+                            const Numbers& updates) {
+      const Model m =
+          model({value("x", type, {"3", "2"}), value("u", type, {"2", "2"})},
+                {node("ScatterND", {"x", "i", "u"}, {"y"}, {attr("reduction", reduction)})}, {"y"},
+                {constant<int64_t>("i", 7, {2, 1}, {2, -1})});
+      return result(m, {x, updates});
+    };
+    const Numbers x = f32({3, 2}, {1, 2, 3, 4, 5, 6}), u = f32({2, 2}, {2, 9, -1, 3});
+    CHECK(scatter("mul", 1, x, u) == std::vector<double>{1, 2, 3, 4, -10, 162});
+    CHECK(scatter("max", 1, x, u) == std::vector<double>{1, 2, 3, 4, 5, 9});
+    CHECK(scatter("min", 1, x, u) == std::vector<double>{1, 2, 3, 4, -1, 3});
+    const Numbers a = numbers(kBool, {3, 2}, {1, 0, 0, 1, 0, 1}),
+                  b = numbers(kBool, {2, 2}, {0, 1, 1, 0});
+    CHECK(scatter("max", 9, a, b) == std::vector<double>{1, 0, 0, 1, 1, 1});
+    CHECK(scatter("min", 9, a, b) == std::vector<double>{1, 0, 0, 1, 0, 0});
+  }
+  TEST_CASE("MatMul, Gemm: integers wrap, also beyond 2^53; a fraction is applied in f64") {
+    const double big = 0x1p53;
+    const auto of = [&](const Node& n, int32_t type, DType t, std::vector<double> x,
+                        std::vector<double> w) {
+      return result(model({value("x", type, {"1", "2"}), value("w", type, {"2", "1"})}, {n}, {"y"}),
+                    {numbers(t, {1, 2}, std::move(x)), numbers(t, {2, 1}, std::move(w))});
+    };
+    // 2^53·2^11 + 3·5 wraps to 15; f64 would lose the 15.
+    CHECK(of(node("MatMul", {"x", "w"}, {"y"}), 7, kI64, {big, 3}, {2048, 5}) ==
+          std::vector<double>{15});
+    CHECK(of(node("Gemm", {"x", "w"}, {"y"}), 6, kI32, {65536, -3}, {65536, 5}) ==
+          std::vector<double>{-15});
+    Attribute half{.name = "alpha", .kind = Attribute::f32};
+    half.f = 0.5;
+    CHECK(of(node("Gemm", {"x", "w"}, {"y"}, {half}), 6, kI32, {6, -3}, {5, 4}) ==
+          std::vector<double>{9});
+  }
   TEST_CASE("MatMulInteger: zero points of both operands, all signs") {
     const Model m =
         model({value("a", 2, {"1", "2"}), value("b", 3, {"2", "1"})},

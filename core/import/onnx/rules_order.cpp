@@ -31,6 +31,7 @@ void topk(Call& c) {
 
 template <class Op>
 void running(Call& c) {
+  if (c.dtype(0) == kBool) c.wrong("input 0: expected a number, got bool");
   const int axis = c.axis(c.integer(1, "axis"), c.rank(0));
   c.out(c.b.add(Op{.axis = axis,
                    .exclusive = c.flag("exclusive", false),

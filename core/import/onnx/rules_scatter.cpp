@@ -1,46 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules: writing elements by index.
 #include "import/onnx/helpers.hpp"
-#include "ops/control.hpp"
 
 namespace tenon::core::onnx {
 namespace {
 
-// Rows of base [P, rest..] at places [M] become kind(row, update). One trip per update, because
-// places may come twice.
-Value combine_rows(Builder& b, std::string_view kind, Value base, Value places, Value updates) {
-  core::Graph body;
-  const Type row_type = slice_type(b.type(updates));
-  const Value carried = body.input("base", b.type(base)), place = body.input("place", {kI64, {}}),
-              update = body.input("update", row_type);
-  Builder in(body, b.provenance);
-  const Value row = in.add(op::gather{.data = carried, .indices = place});
-  const Value next = in.binary(kind, row, update);
-  Shape one{1};
-  for (const Dim d : row_type.shape) one.push(d);
-  body.output("base", in.add(op::scatter{.base = carried,
-                                         .indices = in.reshape(place, {1}),
-                                         .updates = in.reshape(next, one)}));
-  Control scan{.kind = Control::Kind::trips, .trips = b.shape(places)[0]};
-  scan.functions = {std::make_shared<const core::Graph>(std::move(body))};
-  scan.carry = {base};
-  scan.xs = {places, updates};
-  return add_control(b, scan, 1);
+// none add mul max min, of which bools have some.
+std::string reduction_of(const Call& c) {
+  const std::string reduction = c.s("reduction", "none");
+  if (reduction == "none" || reduction == "max" || reduction == "min") return reduction;
+  if (reduction != "add" && reduction != "mul")
+    c.wrong("attribute reduction: expected none, add, mul, max or min, got '", reduction, "'");
+  if (c.dtype(0) == kBool) c.refuse("attribute reduction: '", reduction, "' of bool");
+  return reduction;
 }
 
-// reduction: none add mul max min. base [P, rest..], places [M], updates [M, rest..]
-Value scatter_rows(Call& c, const std::string& reduction, Value base, Value places, Value updates) {
-  Builder& b = c.b;
+// base [P, rest..], places [M], updates [M, rest..]
+Value scatter_rows(Builder& b, const std::string& reduction, Value base, Value places,
+                   Value updates) {
   if (b.shape(places)[0] == 0) return base;
-  const bool boolean = b.dtype(base) == kBool;
   if (reduction == "none")
     return b.add(op::scatter{.base = base, .indices = places, .updates = updates});
-  if (boolean) c.refuse("attribute reduction: '", reduction, "' of bool");
   if (reduction == "add")
     return b.add(op::scatter_add{.updates = updates, .indices = places, .base = base});
-  if (reduction == "mul" || reduction == "max" || reduction == "min")
-    return combine_rows(b, reduction, base, places, updates);
-  c.wrong("attribute reduction: expected none, add, mul, max or min, got '", reduction, "'");
+  return b.add(
+      op::scatter_reduce{.kind = reduction, .base = base, .indices = places, .updates = updates});
 }
 
 void scatter_elements(Call& c) {
@@ -50,11 +34,17 @@ void scatter_elements(Call& c) {
   if (at.rank() != s.rank()) c.wrong("indices: expected rank ", s.rank(), ", got ", at.text());
   if (c.shape(2) != at)
     c.wrong("updates: expected the shape of indices, ", at.text(), ", got ", c.shape(2).text());
-  const std::string reduction = c.s("reduction", "none");
+  const std::string reduction = reduction_of(c);
   const Value index = from_front(b, b.cast(c.value(1), kI64), s[axis]);
-  if (reduction == "add" && c.dtype(0) != kBool)
+  if (reduction == "add")
     return c.out(b.add(op::scatter_elements_add{
         .axis = axis, .updates = c.value(2), .indices = index, .base = c.value(0)}));
+  if (reduction != "none")
+    return c.out(b.add(op::scatter_elements_reduce{.kind = reduction,
+                                                   .axis = axis,
+                                                   .base = c.value(0),
+                                                   .indices = index,
+                                                   .updates = c.value(2)}));
   // The flat position of each update.
   Value flat{};
   int64_t stride = 1;
@@ -67,7 +57,7 @@ void scatter_elements(Call& c) {
     stride *= s[k];
   }
   flat = b.reshape(b.expand(flat, at), {at.elements()});
-  const Value rows = scatter_rows(c, reduction, b.reshape(c.value(0), {s.elements()}), flat,
+  const Value rows = scatter_rows(b, reduction, b.reshape(c.value(0), {s.elements()}), flat,
                                   b.reshape(c.value(2), {at.elements()}));
   c.out(b.reshape(rows, s));
 }
@@ -85,7 +75,7 @@ void scatter_nd(Call& c) {
   if (c.shape(2).elements() != updates.elements())
     c.wrong("updates: expected ", updates.elements(), " elements, got ", c.shape(2).text());
   const Value flat = b.reshape(flat_index(b, b.cast(c.value(1), kI64), s, count), {rows});
-  c.out(b.reshape(scatter_rows(c, c.s("reduction", "none"), b.reshape(c.value(0), base), flat,
+  c.out(b.reshape(scatter_rows(b, reduction_of(c), b.reshape(c.value(0), base), flat,
                                b.reshape(c.value(2), updates)),
                   s));
 }

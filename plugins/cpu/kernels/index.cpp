@@ -176,6 +176,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::gather_backward, make_gather_backward>(),
     sdk::row<sdk::op::scatter, make_scatter>(),
     sdk::row<sdk::op::scatter_add, make_scatter_add>(),
+    sdk::row<sdk::op::scatter_reduce, make_scatter_reduce>(),
     sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(sdk::kStrided),
     sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(sdk::kStrided),
 };

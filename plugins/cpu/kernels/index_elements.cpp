@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_elements and scatter_elements_add: one index per element. Lines of a scatter along the
-// axis are independent: one thread adds all updates of a line, in order.
+// gather_elements, scatter_elements_add and scatter_elements_reduce: one index per element. Lines of
+// a scatter along the axis are independent: one thread applies all updates of a line, in order.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -9,6 +9,7 @@
 #include "../parallel.hpp"
 #include "axis.hpp"
 #include "convert.hpp"
+#include "index.hpp"
 #include "index_policy.hpp"
 #include "loops.hpp"
 #include "slots.hpp"
@@ -105,27 +106,35 @@ Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node&) {
   }};
 }
 
-// ---- scatter_elements_add
+// ---- scatter_elements_add, scatter_elements_reduce
 
-// Sums are doubles, or integers that wrap.
-template <class T>
-using SumOf = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+// How the updates of a place fold into what it has: floats as doubles, integers as T, see with_fold.
+template <class T, Fold fold>
+struct Folding {
+  using Sum = std::conditional_t<std::is_integral_v<T>, T, double>;
 
-template <class T>
-SumOf<T> widened(T v) {
-  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>) {
-    return static_cast<double>(to_float(v));
-  } else {
-    return static_cast<SumOf<T>>(v);
+  static Sum widened(T v) {
+    if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>) {
+      return static_cast<double>(to_float(v));
+    } else {
+      return static_cast<Sum>(v);
+    }
   }
-}
-template <class T>
-T narrowed(SumOf<T> v) {
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(v);
-  else
-    return round_once<T>(v);
-}
+  static T narrowed(Sum v) {
+    if constexpr (std::is_integral_v<T>)
+      return v;
+    else
+      return round_once<T>(v);
+  }
+  static void apply(Sum& sum, Sum v) {
+    using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+    if constexpr (fold == Fold::add) sum = static_cast<Sum>(sum + v);
+    if constexpr (fold == Fold::mul)
+      sum = static_cast<Sum>(static_cast<Wrapping>(sum) * static_cast<Wrapping>(v));
+    if constexpr (fold == Fold::max) sum = v > sum || v != v ? v : sum;
+    if constexpr (fold == Fold::min) sum = v < sum || v != v ? v : sum;
+  }
+};
 
 // A piece of work: one position on the leading axes, and a range of columns of the last axis. If
 // the scatter axis is the last one, there is one column.
@@ -147,9 +156,9 @@ struct Scatter {
     slots = make_slots(lines * stretches, bytes, 3 * bytes);
   }
 
-  template <class T, class X>
+  template <class F, class T, class X>
   void run_piece(const X* indices, const T* updates, const T* base, T* y, int64_t piece,
-                 SumOf<T>* sums) const {
+                 typename F::Sum* sums) const {
     int64_t line = piece / stretches, from = 0, index_from = 0;
     const int64_t first = (piece - line * stretches) * width, n = std::min(width, columns - first);
     bool reached = true;
@@ -164,54 +173,64 @@ struct Scatter {
     const int64_t step = e.whole_steps[e.axis.axis];
     for (int64_t i = 0; i < e.axis.length; ++i)
       for (int64_t j = 0; j < n; ++j)
-        sums[i * n + j] = base ? widened(base[from + i * step + j]) : SumOf<T>{};
+        sums[i * n + j] = base ? F::widened(base[from + i * step + j]) : 0;
     const int64_t index_columns = e.along_last() ? 1 : e.indices[e.rank - 1] - first;
-    if (reached) add_updates(indices + index_from, updates + index_from, n, index_columns, sums);
+    if (reached)
+      apply_updates<F>(indices + index_from, updates + index_from, n, index_columns, sums);
     for (int64_t i = 0; i < e.axis.length; ++i)
-      for (int64_t j = 0; j < n; ++j) y[from + i * step + j] = narrowed<T>(sums[i * n + j]);
+      for (int64_t j = 0; j < n; ++j) y[from + i * step + j] = F::narrowed(sums[i * n + j]);
   }
 
  private:
-  template <class T, class X>
-  void add_updates(const X* indices, const T* updates, int64_t n, int64_t index_columns,
-                   SumOf<T>* sums) const {
+  template <class F, class T, class X>
+  void apply_updates(const X* indices, const T* updates, int64_t n, int64_t index_columns,
+                     typename F::Sum* sums) const {
     const int64_t step = e.index_steps[e.axis.axis];
     for (int64_t k = 0; k < e.indices[e.axis.axis]; ++k)
       for (int64_t j = 0; j < std::min(n, index_columns); ++j) {
         const int64_t at = e.axis.resolve(indices[k * step + j]);
-        if (at >= 0) sums[at * n + j] += widened(updates[k * step + j]);
+        if (at >= 0) F::apply(sums[at * n + j], F::widened(updates[k * step + j]));
       }
   }
 };
 
-Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
-  const sdk::Type& y = node.out(0).type();
+template <class Op>
+Kernel make_elements(const Op& n, const sdk::Type& y, Fold fold) {
   const tenon_dtype dtype = y.dtype, index = n.indices.type().dtype;
   const Scatter s(Elements(y, n.indices.type(), n.axis, n.oob));
-  const bool has_base = static_cast<bool>(n.base), empty = y.elements() == 0;
+  const bool empty = y.elements() == 0;
+  const int base = n.base.position(), at = n.indices.position(), updates = n.updates.position();
   Kernel kernel;
   kernel.scratch = s.slots.scratch();
-  kernel.run = [s, dtype, index, has_base, empty](const Call& c) {
-    with_indices(index, c.inputs[1], [&](const auto* indices) {
-      s.e.axis.check(indices, s.e.count);
-      if (empty) return;
-      with_number("updates", dtype, [&]<class T>(T) {
-        const T* base = has_base ? c.in<T>(2) : nullptr;
+  with_fold("updates", dtype, fold, [&]<class T, Fold kind>(T, std::integral_constant<Fold, kind>) {
+    using F = Folding<T, kind>;
+    kernel.run = [=](const Call& c) {
+      with_indices(index, c.inputs[at], [&](const auto* indices) {
+        s.e.axis.check(indices, s.e.count);
+        if (empty) return;
         s.slots.run(c.scratch, [&](int64_t begin, int64_t end, void* area) {
           for (int64_t piece = begin; piece < end; ++piece)
-            s.run_piece(indices, c.in<T>(0), base, c.out<T>(0), piece,
-                        static_cast<SumOf<T>*>(area));
+            s.run_piece<F>(indices, c.in<T>(updates), c.in<T>(base), c.out<T>(0), piece,
+                           static_cast<typename F::Sum*>(area));
         });
       });
-    });
-  };
-  if (has_base) kernel.in_place = {{2, 0}};
+    };
+  });
+  if (base >= 0) kernel.in_place = {{base, 0}};
   return kernel;
+}
+
+Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
+  return make_elements(n, node.out(0).type(), Fold::add);
+}
+Kernel make_scatter_elements_reduce(const sdk::op::scatter_elements_reduce& n, const Node& node) {
+  return make_elements(n, node.out(0).type(), parse_fold(n.kind));
 }
 
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::gather_elements, make_gather_elements>(),
     sdk::row<sdk::op::scatter_elements_add, make_scatter_elements_add>(),
+    sdk::row<sdk::op::scatter_elements_reduce, make_scatter_elements_reduce>(),
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// scatter, scatter_add and gather_backward. Updates are sorted by (index, position). Each row of
-// the result belongs to one thread, which applies its updates in order of position: deterministic
-// without atomics.
+// scatter, scatter_add, scatter_reduce and gather_backward. Updates are sorted by (index, position).
+// Each row of the result belongs to one thread, which applies its updates in order of position:
+// deterministic without atomics.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -33,9 +33,9 @@ struct Segment {
   uint64_t position_mask = 0;
 };
 
-// y[0, n) = (keep ? y : 0) + the sum over the segment of updates[position * stride + (0..n)].
-using SumRows = void (*)(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
-                         bool keep);
+// y[0, n) = y (keep) or nothing, folded with updates[position * stride + (0..n)] of the segment.
+using FoldRows = void (*)(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
+                          bool keep);
 
 }  // namespace tenon::cpu
 #endif
@@ -48,26 +48,61 @@ constexpr int64_t kColumns = 1024;  // per partial sum, in the first-level cache
 constexpr int64_t kRowsInBlock = 128;
 
 template <class T>
-using SumType = std::conditional_t<std::is_integral_v<T>, T, Acc<T>>;
+using FoldType = std::conditional_t<std::is_integral_v<T>, T, Acc<T>>;
 
-template <class T>
-HWY_INLINE void add_rows(const uint64_t* entries, int64_t count, uint64_t mask, const T* updates,
-                         int64_t stride, SumType<T>* sum, int64_t n) {
-  const hn::ScalableTag<SumType<T>> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t k = 0; k < count; ++k) {
-    const T* row = updates + static_cast<int64_t>(entries[k] & mask) * stride;
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes)
-      hn::Store(hn::Add(hn::Load(d, sum + i), load(d, row + i)), d, sum + i);
-    if (i < n) hn::Store(hn::Add(hn::Load(d, sum + i), load_n(d, row + i, n - i)), d, sum + i);
+// What nothing folds to.
+template <Fold fold, class A>
+constexpr A nothing() {
+  using Limits = std::numeric_limits<A>;
+  if constexpr (fold == Fold::add) {
+    return A{};
+  } else if constexpr (fold == Fold::mul) {
+    return A{1};
+  } else if constexpr (fold == Fold::max) {
+    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  } else {
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
   }
 }
 
-template <class T>
-void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
-              bool keep) {
-  using Sum = SumType<T>;
+template <Fold fold, class D>
+HWY_INLINE hn::Vec<D> folded(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  constexpr bool kIntegers = std::is_integral_v<hn::TFromD<D>>;
+  if constexpr (fold == Fold::add) {
+    return hn::Add(a, b);
+  } else if constexpr (fold == Fold::mul) {
+    return hn::Mul(a, b);
+  } else if constexpr (kIntegers) {
+    return fold == Fold::max ? hn::Max(a, b) : hn::Min(a, b);
+  } else {
+    return fold == Fold::max ? max_nan(d, a, b) : min_nan(d, a, b);
+  }
+}
+
+template <Fold fold, class T>
+HWY_INLINE void fold_updates(const uint64_t* entries, int64_t count, uint64_t mask,
+                             const T* updates, int64_t stride, FoldType<T>* sum, int64_t n) {
+  const hn::ScalableTag<FoldType<T>> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t k = 0; k < count; ++k) {
+    const T* row = updates + static_cast<int64_t>(entries[k] & mask) * stride;
+    if constexpr (fold == Fold::mul && std::is_integral_v<T>) {  // no vectors for every size
+      for (int64_t i = 0; i < n; ++i)
+        sum[i] = static_cast<T>(static_cast<uint64_t>(sum[i]) * static_cast<uint64_t>(row[i]));
+    } else {
+      int64_t i = 0;
+      for (; i + lanes <= n; i += lanes)
+        hn::Store(folded<fold>(d, hn::Load(d, sum + i), load(d, row + i)), d, sum + i);
+      if (i < n)
+        hn::Store(folded<fold>(d, hn::Load(d, sum + i), load_n(d, row + i, n - i)), d, sum + i);
+    }
+  }
+}
+
+template <Fold fold, class T>
+void fold_rows(const Segment& s, const void* updates, int64_t stride, void* y, int64_t n,
+               bool keep) {
+  using Sum = FoldType<T>;
   const hn::ScalableTag<Sum> d;
   const auto same = [](auto, auto v) HWY_ATTR { return v; };
   HWY_ALIGN Sum total[kColumns];
@@ -79,15 +114,15 @@ void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, in
     if (keep) {
       map(d, columns, same, total, to + c);
     } else {
-      std::fill_n(total, columns, Sum{});
+      std::fill_n(total, columns, nothing<fold, Sum>());
     }
-    if (s.count <= kRowsInBlock || std::is_integral_v<T>) {
-      add_rows(s.entries, s.count, s.position_mask, from + c, stride, total, columns);
+    if (s.count <= kRowsInBlock || std::is_integral_v<T> || fold != Fold::add) {
+      fold_updates<fold>(s.entries, s.count, s.position_mask, from + c, stride, total, columns);
     } else {
       for (int64_t k = 0; k < s.count; k += kRowsInBlock) {
         std::fill_n(block, columns, Sum{});
-        add_rows(s.entries + k, std::min(kRowsInBlock, s.count - k), s.position_mask, from + c,
-                 stride, block, columns);
+        fold_updates<fold>(s.entries + k, std::min(kRowsInBlock, s.count - k), s.position_mask,
+                           from + c, stride, block, columns);
         map(
             d, columns, [](auto, auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, total, total,
             block);
@@ -97,8 +132,11 @@ void sum_rows(const Segment& s, const void* updates, int64_t stride, void* y, in
   }
 }
 
-SumRows sum_rows_for(std::string_view operand, tenon_dtype dtype) {
-  return with_number(operand, dtype, []<class T>(T) -> SumRows { return sum_rows<T>; });
+FoldRows fold_rows_for(std::string_view operand, tenon_dtype dtype, Fold fold) {
+  return with_fold(operand, dtype, fold,
+                   []<class T, Fold kind>(T, std::integral_constant<Fold, kind>) -> FoldRows {
+                     return fold_rows<kind, T>;
+                   });
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
@@ -106,7 +144,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tenon::cpu {
-HWY_EXPORT(sum_rows_for);
+HWY_EXPORT(fold_rows_for);
 namespace {
 
 using sdk::Call;
@@ -115,7 +153,7 @@ using sdk::Node;
 
 constexpr int64_t kNoPadding = std::numeric_limits<int64_t>::min();
 
-// Shared by the three ops: updates [outer, count, inner] go to rows of y [outer, length, inner].
+// Shared by the four ops: updates [outer, count, inner] go to rows of y [outer, length, inner].
 struct Scatter {
   IndexAxis axis;
   int64_t outer = 0;
@@ -125,7 +163,7 @@ struct Scatter {
   int64_t padding = kNoPadding;
   int position_bits = 0;
   int index_bits = 0;
-  SumRows sum = nullptr;  // null: the last update replaces
+  FoldRows fold = nullptr;  // null: the last update replaces
 
   uint64_t scratch() const { return 2 * sizeof(uint64_t) * static_cast<uint64_t>(count); }
 };
@@ -176,13 +214,13 @@ void apply(const Scatter& s, const Sorted& sorted, int64_t k, int64_t end, const
   if (const int64_t next = end + kAhead; next < sorted.count)
     for (int64_t i = 0; i < std::min(row, kPrefetched); i += 64)
       __builtin_prefetch(update(next) + i);
-  const bool sums = s.sum != nullptr && (keep || end - k > 1);
-  if (!sums && place.nontemporal()) return nontemporal_copy(update(end - 1), to, row);
-  if (!sums) {
+  const bool folds = s.fold != nullptr && (keep || end - k > 1);
+  if (!folds && place.nontemporal()) return nontemporal_copy(update(end - 1), to, row);
+  if (!folds) {
     std::memcpy(to, update(end - 1), static_cast<size_t>(row));
     return;
   }
-  s.sum({sorted.entries + k, end - k, mask}, updates, s.inner, place.at(to), s.inner, keep);
+  s.fold({sorted.entries + k, end - k, mask}, updates, s.inner, place.at(to), s.inner, keep);
   place.done(to);
 }
 
@@ -227,7 +265,7 @@ void scatter_fresh(const Scatter& s, const Sorted& sorted, const char* base, con
       const int64_t at = sorted.index(k);
       if (at >= end) break;
       plain(outer * length + r, at - r);
-      const bool keep = s.sum != nullptr && base != nullptr;
+      const bool keep = s.fold != nullptr && base != nullptr;
       if (keep) plain(outer * length + at, 1);
       apply(s, sorted, k, sorted.end_of(k), updates + outer * s.count * row, place,
             y + (outer * length + at) * row, keep);
@@ -276,11 +314,12 @@ Scatter make_shared(const sdk::Type& y, int64_t axis, std::string_view oob,
   return s;
 }
 
-}  // namespace
-
-Kernel make_scatter(const sdk::op::scatter& n, const Node&) {
+// Of ops with the operands base, indices and updates.
+template <class Op>
+Kernel make_onto_base(const Op& n, FoldRows fold) {
   const tenon_dtype index = n.indices.type().dtype;
-  const Scatter s = make_shared(n.base.type(), n.axis, n.oob, n.indices.type(), n.updates.type());
+  Scatter s = make_shared(n.base.type(), n.axis, n.oob, n.indices.type(), n.updates.type());
+  s.fold = fold;
   return {.run =
               [s, index](const Call& c) {
                 run_scatter(s, index, c.inputs[1], c.inputs[0], c.inputs[2], c.outputs[0],
@@ -290,11 +329,20 @@ Kernel make_scatter(const sdk::op::scatter& n, const Node&) {
           .in_place = {{0, 0}}};
 }
 
+}  // namespace
+
+Kernel make_scatter(const sdk::op::scatter& n, const Node&) { return make_onto_base(n, nullptr); }
+
+Kernel make_scatter_reduce(const sdk::op::scatter_reduce& n, const Node&) {
+  return make_onto_base(
+      n, HWY_DYNAMIC_DISPATCH(fold_rows_for)("base", n.base.type().dtype, parse_fold(n.kind)));
+}
+
 Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
   const tenon_dtype index = n.indices.type().dtype;
   const sdk::Type& y = n.base ? n.base.type() : node.out(0).type();
   Scatter s = make_shared(y, n.axis, n.oob, n.indices.type(), n.updates.type());
-  s.sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)("updates", n.updates.type().dtype);
+  s.fold = HWY_DYNAMIC_DISPATCH(fold_rows_for)("updates", n.updates.type().dtype, Fold::add);
   const bool has_base = static_cast<bool>(n.base);
   Kernel kernel{.run =
                     [s, index, has_base](const Call& c) {
@@ -309,7 +357,7 @@ Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
 Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
   const tenon_dtype index = n.indices.type().dtype;
   Scatter s = make_shared(node.out(0).type(), n.axis, n.oob, n.indices.type(), n.dy.type());
-  s.sum = HWY_DYNAMIC_DISPATCH(sum_rows_for)("dy", n.dy.type().dtype);
+  s.fold = HWY_DYNAMIC_DISPATCH(fold_rows_for)("dy", n.dy.type().dtype, Fold::add);
   s.padding = n.padding_idx;
   if (s.padding < 0 && s.padding != kNoPadding) s.padding += s.axis.length;
   return {.run =

@@ -12,7 +12,31 @@
 namespace tenon::cpu {
 namespace {
 
-bool is_integer_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
+bool is_byte_product(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
+
+int64_t product(std::span<const int64_t> dims) {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= d;
+  return n;
+}
+
+// Offset in elements of each batch of the result, in an operand whose batch dims broadcast.
+std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims,
+                                   int64_t size) {
+  std::vector<int64_t> offsets(1, 0);
+  offsets.reserve(product(result));
+  const size_t missing = result.size() - dims.size();
+  for (size_t i = 0; i < result.size(); ++i) {
+    const bool own = i >= missing && dims[i - missing] != 1;
+    const int64_t step = own ? product(dims.subspan(i - missing + 1)) * size : 0;
+    std::vector<int64_t> next;
+    next.reserve(offsets.size() * result[i]);
+    for (const int64_t base : offsets)
+      for (int64_t j = 0; j < result[i]; ++j) next.push_back(base + j * step);
+    offsets = std::move(next);
+  }
+  return offsets;
+}
 
 }  // namespace
 
@@ -30,7 +54,7 @@ Matrix matrix_of(const sdk::Type& t, bool left, bool transposed) {
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
   if (at.precision != "ieee" && at.precision != "tf32")
     throw sdk::Refusal::attribute("f32_precision", at.precision);
-  if (is_integer_product(a.dtype)) return;
+  if (is_byte_product(a.dtype)) return;
   if (!is_float(a.dtype)) throw sdk::Refusal::dtype("a", a.dtype);
   // A half beside f32 is widened when it is packed.
   const bool mixed = (a.dtype == TENON_DTYPE_F32 && is_half(b.dtype)) ||
@@ -39,6 +63,22 @@ void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, c
   const bool narrow = y.dtype == a.dtype && y.dtype == b.dtype;
   const bool wide = y.dtype == TENON_DTYPE_F32 && gemm_sum_dtype(a.dtype) == TENON_DTYPE_F32;
   if (!narrow && !wide) throw sdk::Refusal::dtype("y", y.dtype);
+}
+
+Products products_of(bool trans_a, bool trans_b, const sdk::Type& a, const sdk::Type& b,
+                     const sdk::Type& y) {
+  Products p{.a = matrix_of(a, true, trans_a), .b = matrix_of(b, false, trans_b)};
+  const int core_dims = (a.rank > 1) + (b.rank > 1);
+  std::span<const int64_t> batch = y.shape().first(y.rank - core_dims);
+  p.one_b = product(p.b.batch) == 1;
+  // If all batches share b, they become rows of one product.
+  if (p.one_b && !trans_a && a.rank > 1 && product(p.a.batch) == product(batch)) {
+    p.a.rows *= product(batch);
+    p.a.batch = batch = {};
+  }
+  p.a_offsets = batch_offsets(batch, p.a.batch, p.a.rows * p.a.cols);
+  p.b_offsets = batch_offsets(batch, p.b.batch, p.b.rows * p.b.cols);
+  return p;
 }
 
 void Epilogue::take_bias(const sdk::Value& value) {
@@ -73,30 +113,6 @@ void Epilogue::activate(void* sums, int64_t count) const {
 }
 
 namespace {
-
-int64_t product(std::span<const int64_t> dims) {
-  int64_t n = 1;
-  for (const int64_t d : dims) n *= d;
-  return n;
-}
-
-// Offset in elements of each batch of the result, in an operand whose batch dims broadcast.
-std::vector<int64_t> batch_offsets(std::span<const int64_t> result, std::span<const int64_t> dims,
-                                   int64_t size) {
-  std::vector<int64_t> offsets(1, 0);
-  offsets.reserve(product(result));
-  const size_t missing = result.size() - dims.size();
-  for (size_t i = 0; i < result.size(); ++i) {
-    const bool own = i >= missing && dims[i - missing] != 1;
-    const int64_t step = own ? product(dims.subspan(i - missing + 1)) * size : 0;
-    std::vector<int64_t> next;
-    next.reserve(offsets.size() * result[i]);
-    for (const int64_t base : offsets)
-      for (int64_t j = 0; j < result[i]; ++j) next.push_back(base + j * step);
-    offsets = std::move(next);
-  }
-  return offsets;
-}
 
 // A batch of products with the same shape.
 struct Batch {
@@ -133,20 +149,12 @@ struct Batch {
 sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::Value& b,
                          const sdk::Type& y, Epilogue epilogue) {
   check_types(at, a.type(), b.type(), y);
-  Matrix left = matrix_of(a.type(), true, at.trans_a),
-         right = matrix_of(b.type(), false, at.trans_b);
-  const int core_dims = (a.type().rank > 1) + (b.type().rank > 1);
-  std::span<const int64_t> batch = y.shape().first(y.rank - core_dims);
-  // If all batches share b, they become rows of one product.
-  if (product(right.batch) == 1 && !at.trans_a && a.type().rank > 1 &&
-      product(left.batch) == product(batch)) {
-    left.rows *= product(batch);
-    left.batch = batch = {};
-  }
+  Products products = products_of(at.trans_a, at.trans_b, a.type(), b.type(), y);
+  const Matrix &left = products.a, &right = products.b;
 
   Batch work;
-  work.a_offsets = batch_offsets(batch, left.batch, left.rows * left.cols);
-  work.b_offsets = batch_offsets(batch, right.batch, right.rows * right.cols);
+  work.a_offsets = std::move(products.a_offsets);
+  work.b_offsets = std::move(products.b_offsets);
   work.a_size = element_bytes(a.type().dtype);
   work.b_size = element_bytes(b.type().dtype);
   work.y_size = element_bytes(y.dtype);
@@ -162,7 +170,7 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
 
   sdk::Kernel kernel;
   // A weight that no run changes is packed once, for all runs.
-  if (b.frozen() && product(right.batch) == 1 && work.gemm.wants_packed_b()) {
+  if (b.frozen() && products.one_b && work.gemm.wants_packed_b()) {
     const Gemm packer = work.gemm;
     work.gemm.take_packed_b();
     kernel.derived.push_back(
@@ -176,6 +184,8 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
 }
 
 sdk::Kernel make_matmul(const sdk::op::matmul& n, const sdk::Node& node) {
+  if (sdk::is_integer(n.a.type().dtype) && !is_byte_product(n.a.type().dtype))
+    return make_integer_matmul(n, node);
   return make_product({n.trans_a, n.trans_b, n.alpha, n.out_dtype, n.f32_precision}, n.a, n.b,
                       node.out(0).type(), {});
 }
@@ -183,7 +193,7 @@ sdk::Kernel make_matmul(const sdk::op::matmul& n, const sdk::Node& node) {
 sdk::Kernel make_linear(const sdk::op::linear& n, const sdk::Node& node) {
   const sdk::Type& y = node.out(0).type();
   Epilogue epilogue{};
-  if (is_integer_product(n.a.type().dtype)) throw sdk::Refusal::dtype("a", n.a.type().dtype);
+  if (is_byte_product(n.a.type().dtype)) throw sdk::Refusal::dtype("a", n.a.type().dtype);
   if (n.act != "none") epilogue.act = make_activation(n.act, n.act_alpha, n.act_beta);
   if (n.bias) epilogue.take_bias(n.bias);
   epilogue.residual = n.residual.position();

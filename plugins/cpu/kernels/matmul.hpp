@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "elementwise.hpp"
 #include "gemm.hpp"
@@ -31,6 +32,15 @@ struct Matrix {
 };
 Matrix matrix_of(const sdk::Type& t, bool left, bool transposed);
 
+// The products of a node: y is dense, one matrix after the other. b is the same for all with one_b.
+struct Products {
+  Matrix a, b;
+  std::vector<int64_t> a_offsets{}, b_offsets{};  // of each product, in elements
+  bool one_b = false;
+};
+Products products_of(bool trans_a, bool trans_b, const sdk::Type& a, const sdk::Type& b,
+                     const sdk::Type& y);
+
 // Refuses dtypes that products do not support.
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y);
 
@@ -53,6 +63,8 @@ struct Epilogue {
   void activate(void* sums, int64_t count) const;
 };
 
+// Of integers of 4 or 8 bytes, whose sums wrap.
+sdk::Kernel make_integer_matmul(const sdk::op::matmul& n, const sdk::Node& node);
 sdk::Kernel make_batch_linear(const sdk::op::batch_linear& n, const sdk::Node& node);
 sdk::Kernel make_lora_matmul(const sdk::op::lora_matmul& n, const sdk::Node& node);
 

@@ -1,11 +1,15 @@
-//variant: T=f32 W=4 LANES=32 COLUMNS=3 OOB=0 FRESH=1 SUM=1 BASE=0
-//variant: T=bf16 W=1 LANES=1 COLUMNS=1 OOB=2 FRESH=0 SUM=1 BASE=1
-//variant: T=i8 W=2 LANES=8 COLUMNS=1 OOB=1 FRESH=1 SUM=1 BASE=0
-//variant: T=f64 W=2 LANES=32 COLUMNS=3 OOB=0 FRESH=0 SUM=1 BASE=1
+//variant: T=f32 W=4 LANES=32 COLUMNS=3 OOB=0 FRESH=1 SUM=1 FOLD=add BASE=0
+//variant: T=bf16 W=1 LANES=1 COLUMNS=1 OOB=2 FRESH=0 SUM=1 FOLD=add BASE=1
+//variant: T=i8 W=2 LANES=8 COLUMNS=1 OOB=1 FRESH=1 SUM=1 FOLD=add BASE=0
+//variant: T=f64 W=2 LANES=32 COLUMNS=3 OOB=0 FRESH=0 SUM=1 FOLD=add BASE=1
 //variant: T=u16 W=8 LANES=16 COLUMNS=1 OOB=0 FRESH=0 SUM=0 BASE=1
+//variant: T=u16 W=1 LANES=1 COLUMNS=1 OOB=0 FRESH=0 SUM=1 FOLD=mul BASE=1
+//variant: T=f16 W=4 LANES=32 COLUMNS=1 OOB=0 FRESH=1 SUM=1 FOLD=max BASE=1
+//variant: T=i64 W=2 LANES=8 COLUMNS=1 OOB=2 FRESH=1 SUM=1 FOLD=min BASE=1
 // SPDX-License-Identifier: Apache-2.0
 // The scatters. Each row of the result takes its own updates in the order of their positions, by
-// which they were sorted: the same sums in every run.
+// which they were sorted: the same sums in every run. With SUM, updates fold into what a row has, in
+// the way of FOLD (add mul max min); without, the last one replaces it.
 #include "scatter.cuh"
 
 #if SUM
@@ -14,34 +18,91 @@ static_assert(kRun >= kLong, "shorter segments are one sum");
 constexpr int kAhead = COLUMNS > 3 ? 1 : COLUMNS > 1 ? 2 : 4;  // updates whose loads go together
 
 template <class V>
-struct Sum {  // integers wrap, signed as unsigned
+struct Wrapping {  // signed integers wrap as unsigned
   typedef V type;
 };
 template <>
-struct Sum<i8> {
+struct Wrapping<i8> {
   typedef u32 type;
 };
 template <>
-struct Sum<i16> {
+struct Wrapping<i16> {
   typedef u32 type;
 };
 template <>
-struct Sum<i32> {
+struct Wrapping<i32> {
   typedef u32 type;
 };
 template <>
-struct Sum<i64> {
+struct Wrapping<i64> {
   typedef u64 type;
 };
-typedef Sum<acc_t<T>>::type A;
+
+// What nothing folds to, and how two fold.
+namespace folds {
+template <class A>
+constexpr bool kFloating = (A)0.5f != (A)0;
+
+struct add {
+  typedef Wrapping<acc_t<T>>::type A;
+  __device__ static A nothing() { return 0; }
+  __device__ static A both(A a, A b) { return a + b; }
+};
+struct mul {
+  typedef Wrapping<acc_t<T>>::type A;
+  __device__ static A nothing() { return 1; }
+  __device__ static A both(A a, A b) {
+    if constexpr (kFloating<A>)
+      return a * b;
+    else
+      return (A)((u64)a * (u64)b);
+  }
+};
+// The first or the last of the order of A.
+template <class A, bool kLast>
+__device__ inline A end_of_order() {
+  if constexpr (kFloating<A>) {
+    return __int_as_float(kLast ? 0x7F800000 : (int)0xFF800000u);
+  } else {
+    constexpr u64 half = u64(1) << (8 * sizeof(A) - 1);
+    constexpr bool is_signed = (A)-1 < (A)0;
+    return (A)(is_signed ? (kLast ? half - 1 : half) : (kLast ? ~u64(0) : 0));
+  }
+}
+struct max {
+  typedef acc_t<T> A;
+  __device__ static A nothing() { return end_of_order<A, false>(); }
+  __device__ static A both(A a, A b) { return a > b || a != a ? a : b; }
+};
+struct min {
+  typedef acc_t<T> A;
+  __device__ static A nothing() { return end_of_order<A, true>(); }
+  __device__ static A both(A a, A b) { return a < b || a != a ? a : b; }
+};
+}  // namespace folds
+typedef folds::FOLD Fold;
+typedef Fold::A A;
 __device__ inline T finish(A v) { return narrow<T>((acc_t<T>)v); }
 
 struct Sums {
   A v[W];
 };
-__device__ inline void add_row(Sums& s, const Vec<T, W>& x) {
+__device__ inline void clear(Sums& s) {
 #pragma unroll
-  for (int j = 0; j < W; ++j) s.v[j] += (A)widen(x.v[j]);
+  for (int j = 0; j < W; ++j) s.v[j] = Fold::nothing();
+}
+template <int N>
+__device__ inline void clear(Sums (&s)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) clear(s[j]);
+}
+__device__ inline void join(Sums& s, const Sums& other) {
+#pragma unroll
+  for (int j = 0; j < W; ++j) s.v[j] = Fold::both(s.v[j], other.v[j]);
+}
+__device__ inline void fold_row(Sums& s, const Vec<T, W>& x) {
+#pragma unroll
+  for (int j = 0; j < W; ++j) s.v[j] = Fold::both(s.v[j], (A)widen(x.v[j]));
 }
 // Stores of what nothing reads soon leave L2 to what is read.
 __device__ inline void put_row(const Sums& sum, T* y) {
@@ -58,10 +119,12 @@ __device__ inline void put_row(const Sums& sum, T* y) {
 __device__ inline Sums sum_entries(const Scatter& s, const u64* entries, u32 k, u32 end,
                                    const T* updates) {
   constexpr u32 ahead = 8;  // updates whose loads go together
-  Sums total = {};
+  Sums total;
+  clear(total);
   while (k < end) {
     const u32 stop = k + kRun < end ? k + kRun : end;
-    Sums part = {};
+    Sums part;
+    clear(part);
     for (; k < stop; k += ahead) {
       const u32 n = stop - k;
       Vec<T, W> x[ahead];
@@ -70,11 +133,10 @@ __device__ inline Sums sum_entries(const Scatter& s, const u64* entries, u32 k, 
         if (a < n) x[a] = load<T, W>(updates + position_of(s, entries[k + a]) * s.inner);
 #pragma unroll
       for (u32 a = 0; a < ahead; ++a)
-        if (a < n) add_row(part, x[a]);
+        if (a < n) fold_row(part, x[a]);
     }
     k = stop;
-#pragma unroll
-    for (int j = 0; j < W; ++j) total.v[j] += part.v[j];
+    join(total, part);
   }
   return total;
 }
@@ -95,11 +157,9 @@ __device__ inline void sum_long(const Scatter& s, const u64* entries, uint2 segm
   __syncthreads();
   if (part != 0 || c >= s.inner) return;
   Sums total = parts[0][lane];
-  for (u32 p = 1; p < kLongParts; ++p)
-#pragma unroll
-    for (int j = 0; j < W; ++j) total.v[j] += parts[p][lane].v[j];
+  for (u32 p = 1; p < kLongParts; ++p) join(total, parts[p][lane]);
   const i64 at = (outer * s.rows + row) * s.inner + c;
-  if (BASE) add_row(total, load<T, W>(base + at));
+  if (BASE) fold_row(total, load<T, W>(base + at));
   put_row(total, y + at);
 }
 
@@ -148,8 +208,9 @@ __device__ inline void put_rest(const Scatter& s, const uint2* bounds, i64 item,
     if (!(rows >> r & 1)) continue;
     const i64 at = (outer * s.rows + first_row + r) * s.inner;
     for (i64 c = lane * W; c < s.inner; c += 32 * W) {
-      Sums sum = {};
-      if constexpr (BASE) add_row(sum, load<T, W>(base + at + c));
+      Sums sum;
+      clear(sum);
+      if constexpr (BASE) fold_row(sum, load<T, W>(base + at + c));
       put_row(sum, y + at + c);
     }
   }
@@ -193,7 +254,8 @@ extern "C" __global__ void __launch_bounds__(256, COLUMNS > 2 ? 3 : 4)
   u32 places = 0, k = 0, end = 0;
   Vec<T, W> ahead[kDepth][COLUMNS];
   [[maybe_unused]] Vec<T, W> held[COLUMNS];
-  Sums sums[COLUMNS] = {};
+  Sums sums[COLUMNS];
+  clear(sums);
   T* to = y;
   const auto fetch = [&](Vec<T, W>(&x)[COLUMNS], u32 i) {
     if (i >= n) return;
@@ -229,16 +291,16 @@ extern "C" __global__ void __launch_bounds__(256, COLUMNS > 2 ? 3 : 4)
 #pragma unroll
       for (int j = 0; j < COLUMNS; ++j) {
         if (!inside(j)) continue;
-        if constexpr (BASE) add_row(sums[j], held[j]);
+        if constexpr (BASE) fold_row(sums[j], held[j]);
         put_row(sums[j], to + j * step);
-        sums[j] = {};
+        clear(sums[j]);
       }
       if (some == 0) return false;
       begin_segment();
     }
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j)
-      if (inside(j)) add_row(sums[j], x[j]);
+      if (inside(j)) fold_row(sums[j], x[j]);
     fetch(x, k++ + kDepth);
     return true;
   };
@@ -279,7 +341,8 @@ extern "C" __global__ void __launch_bounds__(256)
   const i64 at = (outer * s.rows + row) * s.inner;
   constexpr int step = LANES * W;
   for (i64 c = lane * W; c < s.inner; c += step * COLUMNS) {
-    Sums sums[COLUMNS] = {};
+    Sums sums[COLUMNS];
+    clear(sums);
     [[maybe_unused]] Vec<T, W> held[COLUMNS];
     const auto inside = [&](int j) { return COLUMNS == 1 || c + j * step < s.inner; };
     if constexpr (BASE)
@@ -301,12 +364,12 @@ extern "C" __global__ void __launch_bounds__(256)
       for (int a = 0; a < kAhead; ++a)
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j)
-          if (k + a < end && inside(j)) add_row(sums[j], x[a][j]);
+          if (k + a < end && inside(j)) fold_row(sums[j], x[a][j]);
     }
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j) {
       if (!inside(j)) continue;
-      if (BASE) add_row(sums[j], held[j]);
+      if (BASE) fold_row(sums[j], held[j]);
       put_row(sums[j], y + at + c + j * step);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather and gather_elements, and the rows of the families index and index_elements. The scatters
-// are in index_scatter.cpp, the dynamic slices in index_slice.cpp.
+// gather and gather_elements, and the rows of the families index, index_elements and scatter_reduce.
+// The scatters are in index_scatter.cpp, the dynamic slices in index_slice.cpp.
 #include "index.hpp"
 
 #include "../kernels.hpp"
@@ -96,6 +96,8 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(sdk::kStrided),
     sdk::row<sdk::op::gather_elements, make_gather_elements>(),
     sdk::row<sdk::op::scatter_elements_add, make_scatter_elements_add>(),
+    sdk::row<sdk::op::scatter_reduce, make_scatter_reduce>(),
+    sdk::row<sdk::op::scatter_elements_reduce, make_scatter_elements_reduce>(),
 };
 
 }  // namespace

@@ -31,6 +31,9 @@ inline std::string oob_define(std::string_view text) {
 
 sdk::Kernel make_scatter(const sdk::op::scatter& n, const sdk::Node& node);
 sdk::Kernel make_scatter_add(const sdk::op::scatter_add& n, const sdk::Node& node);
+sdk::Kernel make_scatter_reduce(const sdk::op::scatter_reduce& n, const sdk::Node& node);
+sdk::Kernel make_scatter_elements_reduce(const sdk::op::scatter_elements_reduce& n,
+                                         const sdk::Node& node);
 sdk::Kernel make_gather_backward(const sdk::op::gather_backward& n, const sdk::Node& node);
 sdk::Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n,
                                       const sdk::Node& node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// scatter, scatter_add, gather_backward and scatter_elements_add: the updates are sorted by their
-// rows on the device, so that each row takes its own in order.
+// scatter, scatter_add, gather_backward, scatter_elements_add and the ops of scatter_reduce: the
+// updates are sorted by their rows on the device, so that each row takes its own in order.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -59,11 +59,14 @@ class Scatter {
     by_groups_ = few_ && s.rows < kGroups * kGroupRows;
     groups_ = static_cast<uint32_t>(std::min(s.rows + 1, kGroups));
   }
-  // sum: else the last update replaces, and T is of the size of an element.
-  Kernel make(CudaDevice& device, tenon_dtype dtype, int width, const std::string& oob, bool sum,
-              int rank) {
+  // fold: how an update joins what its row has (scatter.cu). Empty: the last update replaces it, and
+  // T is of the size of an element.
+  Kernel make(CudaDevice& device, tenon_dtype dtype, int width, const std::string& oob,
+              const std::string& fold, int rank) {
+    const bool sum = !fold.empty();
     const int64_t bytes = element_bytes(dtype);
-    const std::string type = sum ? type_name("updates", dtype) : raw_name("base", dtype);
+    const bool raw = !sum || dtype == TENON_DTYPE_BOOL;  // bools compare as bytes
+    const std::string type = raw ? raw_name("base", dtype) : type_name("updates", dtype);
     const int64_t vectors = s_.inner / std::max(width, 1);
     lanes_ = std::clamp<int64_t>(
         std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))), 1, kLanes);
@@ -76,10 +79,16 @@ class Scatter {
     by_positions_ = sum && by_groups_ && lanes_ == kLanes;
     std::vector<Code> codes;
     const auto put = [&](const auto& entry, int fresh) {
-      const auto code = device.code(
-          entry, {"T=" + type, define("W", width), define("LANES", lanes_),
-                  define("COLUMNS", columns_), define("BASE", at_.base >= 0),
-                  sum ? "OOB=0" : oob_define(oob), define("SUM", sum), define("FRESH", fresh)});
+      std::vector<std::string> defines = {"T=" + type,
+                                          define("W", width),
+                                          define("LANES", lanes_),
+                                          define("COLUMNS", columns_),
+                                          define("BASE", at_.base >= 0),
+                                          sum ? "OOB=0" : oob_define(oob),
+                                          define("SUM", sum),
+                                          define("FRESH", fresh)};
+      if (sum) defines.push_back("FOLD=" + fold);
+      const auto code = device.code(entry, defines);
       codes.push_back(code);
       return code;
     };
@@ -297,42 +306,26 @@ void check_number(std::string_view operand, tenon_dtype t) {
   if (!is_float(t) && !is_integer(t)) throw Refusal::dtype(operand, t);
 }
 
-}  // namespace
+void check_fold(const std::string& kind, tenon_dtype t) {
+  if (kind != "mul" && kind != "max" && kind != "min") throw Refusal::attribute("kind", kind);
+  if (t != TENON_DTYPE_BOOL || kind == "mul") check_number("base", t);
+}
 
-Kernel make_scatter(const sdk::op::scatter& n, const Node& node) {
+// Of ops with the operands base, indices and updates.
+template <class Op>
+Kernel make_onto_base(const Op& n, const Node& node, const std::string& fold) {
   const sdk::Type& y = n.base.type();
   const Shape s = make_shape(y, n.axis, n.indices.type());
   const int width = common_width(element_bytes(y.dtype), s.inner, {n.base, n.updates, node.out(0)});
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
-      .make(device_of(node), y.dtype, width, n.oob, false, 0);
+      .make(device_of(node), y.dtype, width, n.oob, fold, 0);
 }
 
-Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
-  const sdk::Type& y = n.base ? n.base.type() : node.out(0).type();
-  check_number("updates", y.dtype);
-  const Shape s = make_shape(y, n.axis, n.indices.type());
-  const sdk::Value also = n.base ? n.base : n.updates;
-  const int width = common_width(element_bytes(y.dtype), s.inner, {also, n.updates, node.out(0)});
-  return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
-      .make(device_of(node), y.dtype, width, n.oob, true, 0);
-}
-
-Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
-  const sdk::Type& y = node.out(0).type();
-  check_number("dy", y.dtype);
-  Shape s = make_shape(y, n.axis, n.indices.type());
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-  if (n.padding_idx != kNone) s.padding = n.padding_idx + (n.padding_idx < 0 ? s.rows : 0);
-  const int width = common_width(element_bytes(y.dtype), s.inner, {n.dy, node.out(0)});
-  return Scatter(s, {n.indices.position(), n.dy.position(), -1}, y.bytes())
-      .make(device_of(node), y.dtype, width, n.oob, true, 0);
-}
-
-Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
+// One index per element: each element of y is a row.
+template <class Op>
+Kernel make_elements(const Op& n, const Node& node, const std::string& fold) {
   const sdk::Type &y = node.out(0).type(), &indices = n.indices.type();
-  check_number("updates", y.dtype);
   const AxisView view = along_axis(y, n.axis);
-  // Each element of y is a row.
   Shape s;
   s.axis = index_axis(view.length, indices);
   s.rows = y.elements();
@@ -345,7 +338,49 @@ Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const N
     s.elements.strides[k] = k == view.axis ? 0 : whole.strides[k];
   }
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
-      .make(device_of(node), y.dtype, 1, n.oob, true, y.rank);
+      .make(device_of(node), y.dtype, 1, n.oob, fold, y.rank);
+}
+
+}  // namespace
+
+Kernel make_scatter(const sdk::op::scatter& n, const Node& node) {
+  return make_onto_base(n, node, "");
+}
+
+Kernel make_scatter_reduce(const sdk::op::scatter_reduce& n, const Node& node) {
+  check_fold(n.kind, n.base.type().dtype);
+  return make_onto_base(n, node, n.kind);
+}
+
+Kernel make_scatter_add(const sdk::op::scatter_add& n, const Node& node) {
+  const sdk::Type& y = n.base ? n.base.type() : node.out(0).type();
+  check_number("updates", y.dtype);
+  const Shape s = make_shape(y, n.axis, n.indices.type());
+  const sdk::Value also = n.base ? n.base : n.updates;
+  const int width = common_width(element_bytes(y.dtype), s.inner, {also, n.updates, node.out(0)});
+  return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
+      .make(device_of(node), y.dtype, width, n.oob, "add", 0);
+}
+
+Kernel make_gather_backward(const sdk::op::gather_backward& n, const Node& node) {
+  const sdk::Type& y = node.out(0).type();
+  check_number("dy", y.dtype);
+  Shape s = make_shape(y, n.axis, n.indices.type());
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  if (n.padding_idx != kNone) s.padding = n.padding_idx + (n.padding_idx < 0 ? s.rows : 0);
+  const int width = common_width(element_bytes(y.dtype), s.inner, {n.dy, node.out(0)});
+  return Scatter(s, {n.indices.position(), n.dy.position(), -1}, y.bytes())
+      .make(device_of(node), y.dtype, width, n.oob, "add", 0);
+}
+
+Kernel make_scatter_elements_add(const sdk::op::scatter_elements_add& n, const Node& node) {
+  check_number("updates", node.out(0).type().dtype);
+  return make_elements(n, node, "add");
+}
+
+Kernel make_scatter_elements_reduce(const sdk::op::scatter_elements_reduce& n, const Node& node) {
+  check_fold(n.kind, n.base.type().dtype);
+  return make_elements(n, node, n.kind);
 }
 
 }  // namespace tenon::cuda

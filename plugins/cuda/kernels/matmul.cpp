@@ -50,12 +50,20 @@ int64_t product(std::span<const int64_t> dims) {
 }
 
 bool is_byte(tenon_dtype t) { return t == TENON_DTYPE_I8 || t == TENON_DTYPE_U8; }
+// Sums of integers wrap; those of signed ones are made of unsigned ones.
+tenon_dtype sum_dtype(tenon_dtype t) {
+  if (is_byte(t)) return TENON_DTYPE_I32;
+  if (t == TENON_DTYPE_I32) return TENON_DTYPE_U32;
+  if (t == TENON_DTYPE_I64) return TENON_DTYPE_U64;
+  return acc_dtype(t);
+}
 
 void check_types(const Attributes& at, const sdk::Type& a, const sdk::Type& b, const sdk::Type& y) {
   if (at.precision != "ieee" && at.precision != "tf32")
     throw Refusal::attribute("f32_precision", at.precision);
   if (is_byte(a.dtype)) return;
-  if (!is_float(a.dtype)) throw Refusal::dtype("a", a.dtype);
+  const bool word = is_integer(a.dtype) && element_bytes(a.dtype) >= 4;
+  if (!is_float(a.dtype) && !word) throw Refusal::dtype("a", a.dtype);
   if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
   if (y.dtype != a.dtype && !(is_half(a.dtype) && y.dtype == TENON_DTYPE_F32))
     throw Refusal::dtype("y", y.dtype);
@@ -86,7 +94,7 @@ ProductProblem problem_of(const Attributes& at, const sdk::Value& a, const sdk::
   }
   ProductProblem p;
   p.a = a.type().dtype, p.b = b.type().dtype, p.y = y.dtype;
-  p.sum = is_byte(p.a) ? tenon_dtype{TENON_DTYPE_I32} : acc_dtype(p.a);
+  p.sum = sum_dtype(p.a);
   p.m = left.rows, p.n = right.cols, p.k = left.cols;
   p.lda = left.ld, p.ldb = right.ld;
   p.trans_a = at.trans_a && a.type().rank > 1, p.trans_b = at.trans_b && b.type().rank > 1;
@@ -206,7 +214,7 @@ Kernel make_matmul(const sdk::op::matmul& n, const Node& node) {
 
 Kernel make_linear(const sdk::op::linear& n, const Node& node) {
   const sdk::Type& y = node.out(0).type();
-  if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
+  if (!is_float(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
   ProductProblem p = problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.b, y);
   ProductPlaces places{n.a.position(), n.b.position()};
   if (n.act != "none")
@@ -236,7 +244,7 @@ Kernel make_batch_linear(const sdk::op::batch_linear& n, const Node& node) {
   for (size_t t = 0; t < count; ++t) {
     if (!node.out(t)) throw Refusal::shape("every result must be wanted");
     const sdk::Type& y = node.out(t).type();
-    if (is_byte(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
+    if (!is_float(n.a.type().dtype)) throw Refusal::dtype("a", n.a.type().dtype);
     ProductProblem p =
         problem_of({n.trans_a, n.trans_b, n.alpha, n.f32_precision}, n.a, n.bs[t], y);
     ProductPlaces at{n.a.position(), n.bs[t].position()};

@@ -20,6 +20,31 @@ struct Shapes {
   int64_t terms() const { return trans_a && a.size() > 1 ? a[a.size() - 2] : a.back(); }
 };
 
+// Products of all forms whose sums wrap.
+void integer_rows(Suite& s, const std::vector<Shapes>& all) {
+  for (const Shapes& c : all)
+    s.add({.id = std::string(c.id) + "-wraps",
+           .sentence = std::string("matmul of integers, which wraps: ") + c.sentence,
+           .dtypes = {i32, i64, u32, u64},
+           .build = [c](CaseBuilder& b) {
+             const Fill f = Fill::exact({3, -7, 1000003, 0, 5, INT32_MIN, INT32_MAX, -128, 65537,
+                                         INT64_MAX, INT64_MIN, 9, -2, 4611686018427387905});
+             b.output("y", b.add(op::matmul{.trans_a = c.trans_a,
+                                            .trans_b = c.trans_b,
+                                            .a = b.input("a", c.a, f),
+                                            .b = b.input("b", c.b, f)}));
+           }});
+  s.add({.id = "matmul-wraps-known",
+         .sentence = "matmul of integers: sums beyond 2^53 are exact",
+         .dtypes = {i64, u64},
+         .build = [](CaseBuilder& b) {
+           const Value x = b.input("a", {1, 3}, Fill::exact({int64_t{1} << 53, 1, 1})),
+                       y = b.input("b", {3, 1}, Fill::exact({1, 1, -(int64_t{1} << 53)}));
+           b.output("y", b.add(op::matmul{.a = x, .b = y}));
+           b.expect("y", {1});
+         }});
+}
+
 void product_rows(Suite& s) {
   const std::vector<Shapes> all = {
       {"matmul", "a plain product of odd sizes", {5, 7}, {7, 3}},
@@ -63,6 +88,7 @@ void product_rows(Suite& s) {
            .gradient = small,
            .scales = {0.05, 4}});
   }
+  integer_rows(s, all);
 }
 
 void option_rows(Suite& s) {

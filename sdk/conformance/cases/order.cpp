@@ -86,6 +86,18 @@ void arg_rows(Suite& s, const std::string& name) {
            b.output("y", b.add(Op{.axis = 0, .x = x}));
            b.output("z", b.add(Op{.axis = 1, .select_last = true, .x = x}));
          }});
+  s.add(
+      {.id = name + "-bool",
+       .sentence = name + " of bools: false comes before true",
+       .dtypes = {boolean},
+       .build = [](CaseBuilder& b) {
+         const bool greatest = std::is_same_v<Op, op::argmax>;
+         const Value x = b.input("x", {3, 4}, Fill::list({0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0}));
+         b.output("first", b.add(Op{.axis = 1, .x = x}));
+         b.expect("first", greatest ? std::vector<double>{1, 0, 0} : std::vector<double>{0, 0, 0});
+         b.output("last", b.add(Op{.axis = 1, .select_last = true, .x = x}));
+         b.expect("last", greatest ? std::vector<double>{3, 3, 3} : std::vector<double>{2, 3, 3});
+       }});
   s.add({.id = name + "-empty-refused",
          .sentence = name + " over no elements is refused",
          .dtypes = {f32},
@@ -172,6 +184,22 @@ void topk_rows(Suite& s) {
            b.output("values", y[0]);
            b.output("indices", y[1]);
          }});
+  for (const bool largest : {true, false})
+    s.add({.id = std::string("topk-bool") + (largest ? "" : "-smallest"),
+           .sentence = "topk of bools",
+           .dtypes = {boolean},
+           .build = [=](CaseBuilder& b) {
+             const Node y = b.add(
+                 op::topk{.k = 3,
+                          .largest = largest,
+                          .x = b.input("x", {2, 5}, Fill::list({0, 1, 0, 1, 1, 0, 0, 1, 0, 1}))});
+             b.output("values", y[0]);
+             b.expect("values", largest ? std::vector<double>{1, 1, 1, 1, 1, 0}
+                                        : std::vector<double>{0, 0, 1, 0, 0, 0});
+             b.output("indices", y[1]);
+             b.expect("indices", largest ? std::vector<double>{1, 3, 4, 2, 4, 0}
+                                         : std::vector<double>{0, 2, 1, 0, 1, 3});
+           }});
   s.add({.id = "topk-slope",
          .sentence = "the gradient of topk goes to the chosen",
          .dtypes = {f64},
@@ -224,6 +252,25 @@ void sort_rows(Suite& s) {
                  op::sort{.axis = 0, .descending = descending, .x = b.input("x", {37, 2}, f)});
              b.output("values", y[0]);
              b.output("indices", y[1]);
+           }});
+  for (const bool descending : {false, true})
+    s.add({.id = std::string("sort-bool") + (descending ? "-descending" : ""),
+           .sentence = "sort of bools: false comes before true",
+           .dtypes = {boolean},
+           .build = [=](CaseBuilder& b) {
+             const Node y = b.add(op::sort{.axis = 0,
+                                           .descending = descending,
+                                           .x = b.input("x", {5}, Fill::list({0, 1, 0, 1, 1}))});
+             b.output("values", y[0]);
+             b.expect("values", descending ? std::vector<double>{1, 1, 1, 0, 0}
+                                           : std::vector<double>{0, 0, 1, 1, 1});
+             b.output("indices", y[1]);
+             b.expect("indices", descending ? std::vector<double>{1, 3, 4, 0, 2}
+                                            : std::vector<double>{0, 2, 1, 3, 4});
+             const Node rows = b.add(op::sort{
+                 .descending = descending, .x = b.input("rows", {3, 3001}, Fill::integers(0, 1))});
+             b.output("row-values", rows[0]);
+             b.output("row-indices", rows[1]);
            }});
   for (const bool descending : {false, true})
     s.add({.id = std::string("sort-very-long") + (descending ? "-descending" : ""),

@@ -193,6 +193,38 @@ void noop_rows(Suite& s) {
            }});
 }
 
+// Sums and products of bools count in i64; the largest and the smallest are bools.
+void bool_rows(Suite& s) {
+  struct Known {
+    const char* kind;
+    std::vector<double> all, rows, none;
+  };
+  for (const Known& k :
+       {Known{"sum", {7}, {3, 0, 4}, {0, 0}}, Known{"prod", {0}, {0, 0, 1}, {1, 1}},
+        Known{"max", {1}, {1, 0, 1}, {0, 0}}, Known{"min", {0}, {0, 0, 1}, {1, 1}}}) {
+    const std::string kind = k.kind;
+    s.add({.id = "reduce-" + kind + "-bool",
+           .sentence = kind + " of bools",
+           .dtypes = {boolean},
+           .build = [=](CaseBuilder& b) {
+             const Value x = b.input("x", {3, 4}, Fill::list({1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}));
+             b.output("all", b.add(op::reduce{.kind = kind, .x = x}));
+             b.expect("all", k.all);
+             b.output("rows", b.add(op::reduce{.kind = kind, .axes = {-1}, .x = x}));
+             b.expect("rows", k.rows);
+             b.output("none", b.add(op::reduce{.kind = kind,
+                                               .axes = {0},
+                                               .x = b.input("z", {0, 2}, Fill::integers(0, 1))}));
+             b.expect("none", k.none);
+             b.output("long",
+                      b.add(op::reduce{.kind = kind,
+                                       .axes = {0},
+                                       .keepdims = true,
+                                       .x = b.input("long", {3001, 5}, Fill::integers(0, 1))}));
+           }});
+  }
+}
+
 void known_rows(Suite& s) {
   struct Known {
     const char* kind;
@@ -241,6 +273,7 @@ void known_rows(Suite& s) {
                },
            .strided = false});
   }
+  bool_rows(s);
   noop_rows(s);
   for (const Offset& offset : offsets())
     s.add({.id = std::string("reduce-logsumexp-offset-") + offset.id,

@@ -132,13 +132,44 @@ void product_rows(Suite& s, const Mode& m) {
          .strided = false});
 }
 
+// Bools count in i64.
+void bool_rows(Suite& s, const Mode& m) {
+  const std::vector<double> x = {1, 1, 0, 1, 1};
+  std::vector<double> sums(x.size()), products(x.size());
+  double sum = 0, product = 1;
+  for (size_t k = 0; k < x.size(); ++k) {
+    const size_t i = m.reverse ? x.size() - 1 - k : k;
+    if (m.exclusive) sums[i] = sum, products[i] = product;
+    sum += x[i], product *= x[i];
+    if (!m.exclusive) sums[i] = sum, products[i] = product;
+  }
+  s.add({.id = std::string("cumsum") + m.id + "-bool",
+         .sentence = "cumulative sum and product of bools",
+         .dtypes = {boolean},
+         .build = [=](CaseBuilder& b) {
+           const Value line = b.input("x", {5}, Fill::list(x));
+           const auto both = [&](const std::string& name, Value v, int64_t axis) {
+             b.output(name + "-sum",
+                      b.add(op::cumsum{
+                          .axis = axis, .exclusive = m.exclusive, .reverse = m.reverse, .x = v}));
+             b.output(name + "-product",
+                      b.add(op::cumprod{
+                          .axis = axis, .exclusive = m.exclusive, .reverse = m.reverse, .x = v}));
+           };
+           both("line", line, 0);
+           b.expect("line-sum", sums);
+           b.expect("line-product", products);
+           both("rows", b.input("rows", {3, 700, 2}, Fill::integers(0, 1)), 1);
+         }});
+}
+
 }  // namespace
 
 void scan_cases(Suite& s) {
   s.floor({.joined = 130, .own_joined = 0});
   for (const Mode& m : {Mode{"", false, false}, Mode{"-exclusive", true, false},
                         Mode{"-reverse", false, true}, Mode{"-exclusive-reverse", true, true}})
-    rows(s, m), product_rows(s, m);
+    rows(s, m), product_rows(s, m), bool_rows(s, m);
 }
 
 }  // namespace tenon::conform

@@ -676,6 +676,27 @@
     return add(rest, provenance);
   }
 
+  // .axis .oob
+  Node scatter_reduce(std::string_view kind, Value base, Value indices, Value updates,
+                      op::scatter_reduce rest = {}, std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.base = base;
+    rest.indices = indices;
+    rest.updates = updates;
+    return add(rest, provenance);
+  }
+
+  // .axis .oob
+  Node scatter_elements_reduce(std::string_view kind, Value base, Value indices, Value updates,
+                               op::scatter_elements_reduce rest = {},
+                               std::string_view provenance = {}) {
+    rest.kind = std::string(kind);
+    rest.base = base;
+    rest.indices = indices;
+    rest.updates = updates;
+    return add(rest, provenance);
+  }
+
   // .start .len .step
   Node narrow(Value x, op::narrow rest = {}, std::string_view provenance = {}) {
     rest.x = x;

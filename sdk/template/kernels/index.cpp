@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather, scatter, scatter_add, dynamic_slice, dynamic_update_slice. With oob=error every index is
+// gather, scatter, scatter_add, scatter_reduce, dynamic_slice, dynamic_update_slice. With oob=error every index is
 // checked before anything is written.
 #include <algorithm>
 #include <cstring>
@@ -141,6 +141,55 @@ Kernel make_scatter_add(const op::scatter_add& n, const Node& node) {
                   .in_place = {{2, 0}}};
   };
   return with_type(kNumberTypes, "updates", y.dtype, make);
+}
+
+namespace {
+
+// One update onto what its place has: floats as doubles, integers wrap. NaN wins.
+template <class V>
+V folded(const std::string& kind, V a, V b) {
+  if (kind == "mul") {
+    if constexpr (std::integral<V>)
+      return static_cast<V>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else
+      return a * b;
+  }
+  if (a != a || b != b) return a != a ? a : b;
+  return kind == "max" ? std::max(a, b) : std::min(a, b);
+}
+
+}  // namespace
+
+Kernel make_scatter_reduce(const op::scatter_reduce& n, const Node&) {
+  const Type& base = n.base.type();
+  const AxisView l = along_axis(base, n.axis);
+  const Indices indices(n.indices);
+  const Oob oob = oob_of(n.oob, true);
+  if (n.kind != "mul" && n.kind != "max" && n.kind != "min")
+    throw Refusal::attribute("kind", n.kind);
+  const auto make = [&]<class T>(T) -> Kernel {
+    using V = decltype(widen(T{}));
+    if (std::same_as<T, Bool> && n.kind == "mul") throw Refusal::dtype("base", base.dtype);
+    const auto run = [=, kind = n.kind, count = base.elements()](const sdk::Call& c) {
+      check_all(indices, c, l.length, oob);
+      auto* results = static_cast<V*>(c.scratch);
+      for (int64_t k = 0; k < count; ++k) results[k] = widen(c.in<T>(0)[k]);
+      const T* from = c.in<T>(2);
+      for (int64_t o = 0; o < l.outer; ++o) {
+        for (int64_t k = 0; k < indices.count(); ++k, from += l.inner) {
+          const int64_t index = resolve(indices, c, k, l.length, oob);
+          if (index < 0) continue;
+          V* to = results + (o * l.length + index) * l.inner;
+          for (int64_t i = 0; i < l.inner; ++i) to[i] = folded(kind, to[i], widen(from[i]));
+        }
+      }
+      for (int64_t k = 0; k < count; ++k) c.out<T>(0)[k] = narrow<T>(results[k]);
+    };
+    return {.run = run,
+            .scratch = static_cast<uint64_t>(base.elements()) * sizeof(V),
+            .in_place = {{0, 0}}};
+  };
+  return with_type(kPlainTypes, "base", base.dtype, make);
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul: rows of double sums (int64 for i8 and u8), one rounding at the end.
+// matmul: rows of double sums, one rounding at the end. Sums of integers are exact, or wrap.
 #include <algorithm>
 
 #include "../element.hpp"
@@ -18,9 +18,10 @@ Kernel kernel_of(const MatmulShape& p, double alpha = 1) {
         const A* a = c.in<A>(0) + at[0] + m * p.a_m;
         std::fill_n(sums, p.n, Sum{0});
         for (int64_t k = 0; k < p.k; ++k) {
-          const Sum factor = widen(a[k * p.a_k]);
+          const Sum factor = static_cast<Sum>(widen(a[k * p.a_k]));
           const B* b = c.in<B>(1) + at[1] + k * p.b_k;
-          for (int64_t n = 0; n < p.n; ++n) sums[n] += factor * widen(b[n * p.b_n]);
+          for (int64_t n = 0; n < p.n; ++n)
+            sums[n] += factor * static_cast<Sum>(widen(b[n * p.b_n]));
         }
         Y* y = c.out<Y>(0) + (batch * p.m + m) * p.n;
         for (int64_t n = 0; n < p.n; ++n) {
@@ -62,8 +63,14 @@ Kernel make_matmul(const op::matmul& n, const Node& node) {
       throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
     });
   }
-  if (y.dtype != TENON_DTYPE_I32) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
   if (n.alpha != 1) throw Refusal::attribute("alpha", std::to_string(n.alpha));
+  if (element_bytes(a.dtype) >= 4) {
+    if (b.dtype != a.dtype) throw Refusal::dtype("b", b.dtype);
+    if (y.dtype != a.dtype) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
+    return with_type(Types<int32_t, int64_t, uint32_t, uint64_t>{}, "a", a.dtype,
+                     [&]<class T>(T) -> Kernel { return kernel_of<uint64_t, T, T, T>(p); });
+  }
+  if (y.dtype != TENON_DTYPE_I32) throw Refusal::attribute("out_dtype", sdk::dtype_name(y.dtype));
   return with_type(Types<int8_t, uint8_t>{}, "a", a.dtype, [&]<class A>(A) {
     return with_type(Types<int8_t, uint8_t>{}, "b", b.dtype,
                      [&]<class B>(B) -> Kernel { return kernel_of<int64_t, A, B, int32_t>(p); });

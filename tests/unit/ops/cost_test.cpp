@@ -100,6 +100,11 @@ const Moved kMoved[] = {
      "y = scatter_elements_add(u, i, t)", 3 * 4 * 24 + 4 * 24},
     {"input i: i32[3,8] input u: f32[3,8]", "y = scatter_elements_add(u, i) {shape=[1000,8]}",
      4 * (24 + 8000) + 4 * 24},
+    // scatter_reduce
+    {"input t: f32[1000,8] input i: i64[3] input u: f32[3,8]",
+     "y = scatter_reduce(t, i, u) {kind=\"max\"}", 3 * 4 * 24 + 8 * 3},
+    {"input t: f32[1000,8] input i: i32[3,8] input u: f32[3,8]",
+     "y = scatter_elements_reduce(t, i, u) {kind=\"mul\"}", 3 * 4 * 24 + 4 * 24},
     // shape
     {"input x: f32[1000,8]", "y = narrow(x) {start=[5,0], len=[2,8], step=[1,1]}", 2 * 4 * 16},
     {"input x: f32[2,8] input z: f32[3,8]", "y = concat(x, z)", 4 * (16 + 24 + 40)},

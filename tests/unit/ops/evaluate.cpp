@@ -253,6 +253,9 @@ void primitive(const NodeInfo& node, const std::vector<Tensor>& x, Tensor& y) {
     evaluate_scatter_add(decode<op::scatter_add>(node), x[0], x[1], x.size() > 2 ? &x[2] : nullptr,
                          y);
     for (double& v : y.data) v = rounded(y.type.dtype, v);
+  } else if (name == "scatter_reduce") {
+    evaluate_scatter_reduce(decode<op::scatter_reduce>(node), x[0], x[1], x[2], y);
+    for (double& v : y.data) v = rounded(y.type.dtype, v);
   } else {
     fail(Code::internal, "evaluate: does not know ", name);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather and scatter_add as plain loops in double.
+// gather, scatter_add and scatter_reduce as plain loops in double.
 #include "evaluate_index.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tenon::core {
 namespace {
@@ -56,6 +57,19 @@ void evaluate_scatter_add(const op::scatter_add& n, const Tensor& updates, const
   if (base) y.data = base->data;
   pairs(Lines(y.type.shape, n.axis), indices, n.oob, "scatter_add",
         [&](size_t row, size_t to) { y.data[to] += updates.data[row]; });
+}
+
+void evaluate_scatter_reduce(const op::scatter_reduce& n, const Tensor& base, const Tensor& indices,
+                             const Tensor& updates, Tensor& y) {
+  y.data = base.data;
+  pairs(Lines(y.type.shape, n.axis), indices, n.oob, "scatter_reduce", [&](size_t row, size_t to) {
+    double& at = y.data[to];
+    const double x = updates.data[row];
+    if (n.kind == "mul")
+      at *= x;
+    else if (std::isnan(x) || (n.kind == "max" ? x > at : x < at))
+      at = x;
+  });
 }
 
 }  // namespace tenon::core

@@ -63,6 +63,20 @@ TEST_CASE("matmul: shapes as numpy.matmul, with flags and batches") {
   CHECK(r.infer(op::matmul{.trans_b = true, .out_dtype = kI32, .a = i, .b = i}) == "i32[3,3]");
 }
 
+TEST_CASE("matmul: integers of 32 and 64 bits keep their dtype") {
+  Rig r;
+  for (const DType t : {kI32, kI64, kU32, kU64}) {
+    const Value a = r(t, {3, 5}), b = r(t, {5, 2});
+    CHECK(r.infer(op::matmul{.a = a, .b = b}) == cat(dtype_name(t), "[3,2]"));
+    CHECK(r.infer(op::matmul{.out_dtype = t, .a = a, .b = b}) == cat(dtype_name(t), "[3,2]"));
+    r.refuses(op::matmul{.out_dtype = t == kI32 ? kI64 : kI32, .a = a, .b = b},
+              Code::dtype_mismatch, {"out_dtype", dtype_name(t)});
+    r.refuses(op::matmul{.alpha = 0.5, .a = a, .b = b}, Code::invalid_argument, {"alpha", "0.5"});
+  }
+  r.refuses(op::matmul{.a = r(kI32, {3, 5}), .b = r(kI64, {5, 2})}, Code::dtype_mismatch,
+            {"operand b", "i32", "i64[5,2]"});
+}
+
 TEST_CASE("products: a half beside f32 gives f32") {
   Rig r;
   const Value a = r(kF32, {3, 5}), h = r(kF16, {3, 5}), b = r(kF32, {5, 2}), w = r(kBF16, {5, 2});
@@ -78,7 +92,7 @@ TEST_CASE("products: a half beside f32 gives f32") {
 
 TEST_CASE("matmul: refusals") {
   Rig r;
-  const Value a = r(kF32, {3, 5}), b = r(kF32, {5, 2}), i = r(kI8, {3, 3}), w = r(kI32, {3, 3});
+  const Value a = r(kF32, {3, 5}), b = r(kF32, {5, 2}), i = r(kI8, {3, 3}), w = r(kI16, {3, 3});
   using Op = op::matmul;
   r.refuses(Op{.a = a, .b = a}, Code::shape_mismatch, {"operand b", "5", "3", "f32[3,5]"});
   r.refuses(Op{.a = a, .b = r(kF64, {5, 2})}, Code::dtype_mismatch,
@@ -97,7 +111,7 @@ TEST_CASE("matmul: refusals") {
   r.refuses(Op{.a = i, .b = i}, Code::dtype_mismatch, {"out_dtype", "i32", "none"});
   r.refuses(Op{.alpha = 2, .out_dtype = kI32, .a = i, .b = i}, Code::invalid_argument,
             {"alpha", "2"});
-  r.refuses(Op{.a = w, .b = w}, Code::dtype_mismatch, {"operand a", "i32[3,3]"});
+  r.refuses(Op{.a = w, .b = w}, Code::dtype_mismatch, {"operand a", "i16[3,3]"});
   r.refuses(Op{.alpha = NAN, .a = a, .b = b}, Code::invalid_argument, {"alpha", "nan"});
   r.refuses(Op{.f32_precision = "fp8", .a = a, .b = b}, Code::invalid_argument,
             {"f32_precision", "tf32", "fp8"});

@@ -44,6 +44,25 @@ TEST_CASE("reduce: shapes with axes, keepdims and none") {
   CHECK(r.infer(op::reduce{.kind = "sum", .x = r(kF16, {})}) == "f16[]");
 }
 
+TEST_CASE("reduce: bools count in i64, and have a largest and a smallest") {
+  Rig r;
+  const auto type = [&](const char* kind) {
+    return r.infer(op::reduce{.kind = kind, .axes = {1}, .keepdims = true, .x = r(kBool, {2, 3})});
+  };
+  CHECK(type("sum") == "i64[2,1]");
+  CHECK(type("prod") == "i64[2,1]");
+  CHECK(type("max") == "bool[2,1]");
+  CHECK(type("min") == "bool[2,1]");
+  const auto y = [](const char* kind, std::vector<double> x) {
+    const auto n = static_cast<Dim>(x.size());
+    return forward(reduce(kind, {0}), {tensor(kBool, {n}, std::move(x))}).data[0];
+  };
+  CHECK(y("sum", {1, 0, 1, 1}) == 3);
+  CHECK(y("prod", {1, 1}) == 1);
+  CHECK(y("max", {0, 0, 1}) == 1);
+  CHECK(y("min", {1, 0, 1}) == 0);
+}
+
 TEST_CASE("reduce: refusals") {
   Rig r;
   const Value x = r(kF32, {2, 3, 4});
@@ -53,7 +72,8 @@ TEST_CASE("reduce: refusals") {
             {"axes", "repeated"});
   r.refuses(Op{.kind = "sum", .axes = {3}, .x = x}, Code::invalid_argument, {"axis 3"});
   r.refuses(Op{.kind = "any", .x = x}, Code::dtype_mismatch, {"any", "f32[2,3,4]"});
-  r.refuses(Op{.kind = "sum", .x = r(kBool, {2})}, Code::dtype_mismatch, {"sum", "bool[2]"});
+  r.refuses(Op{.kind = "mean", .x = r(kBool, {2})}, Code::dtype_mismatch, {"mean", "bool[2]"});
+  r.refuses(Op{.kind = "l1", .x = r(kBool, {2})}, Code::dtype_mismatch, {"l1", "bool[2]"});
   r.refuses(Op{.kind = "l2", .x = r(kI32, {2})}, Code::dtype_mismatch, {"l2", "i32[2]"});
 }
 

@@ -82,6 +82,12 @@ inline Describe describe_op(const op::scatter_add& n, const Node& node) {
 inline Describe describe_op(const op::scatter_elements_add& n, const Node& node) {
   return index_text(node.out(0).type(), n.axis);
 }
+inline Describe describe_op(const op::scatter_reduce& n, const Node& node) {
+  return index_text(node.out(0).type(), n.axis);
+}
+inline Describe describe_op(const op::scatter_elements_reduce& n, const Node& node) {
+  return index_text(node.out(0).type(), n.axis);
+}
 inline Describe describe_op(const op::dynamic_slice& n, const Node&) {
   return start_text(n.x.type(), n.size);
 }
@@ -125,6 +131,7 @@ inline Describe describe(tenon_node_view view, const Node& node) {
   if (node.domain() != "tenon") return text;
   try_op(op::gather{}), try_op(op::gather_elements{}), try_op(op::gather_backward{});
   try_op(op::scatter{}), try_op(op::scatter_add{}), try_op(op::scatter_elements_add{});
+  try_op(op::scatter_reduce{}), try_op(op::scatter_elements_reduce{});
   try_op(op::dynamic_slice{}), try_op(op::dynamic_update_slice{});
   try_op(op::grouped_matmul{}), try_op(op::grouped_matmul_backward{});
   try_op(op::cross_entropy{}), try_op(op::cross_entropy_backward{});
