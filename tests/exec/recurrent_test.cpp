@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An LSTM and a GRU written with scan: values and gradients are PyTorch's, of recurrent_expected.hpp.
+// An LSTM and a GRU, written with scan and as one op: values and gradients are PyTorch's, of
+// recurrent_expected.hpp.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -49,8 +50,8 @@ const Network kGru = {"gru",
                        {"b_hh", {18}, 7}},
                       kGruExpected};
 
-// Where x · w_ihᵀ + b_ih is computed.
-enum class Product { in_each_step, before_the_scan };
+// Where x · w_ihᵀ + b_ih is computed; in_front: of the op lstm or gru.
+enum class Product { in_each_step, before_the_scan, in_front };
 
 // A gate is 6 columns of all of them.
 std::string gate(const std::string& name, const char* of, int index) {
@@ -117,8 +118,28 @@ std::string dims_of(const Input& input) {
   for (const int64_t d : input.dims) text += (text.empty() ? "" : ",") + std::to_string(d);
   return "[" + text + "]";
 }
+// The op in place of the scan. What PyTorch adds to the product with h is added to x, but for the
+// candidate of a GRU.
+std::string layer(bool lstm) {
+  std::string text = "  r = reshape(w_hh) {shape=[1," + std::string(lstm ? "24" : "18") +
+                     ",6]}\n  first_h = reshape(h0) {shape=[1,3,6]}\n";
+  text += lstm ? R"(  x = binary(all_from_x, b_hh) {kind="add"}
+  first_c = reshape(c0) {shape=[1,3,6]}
+  (ys, last_h, last_c) = lstm(x, r, first_h, first_c)
+  c = reshape(last_c) {shape=[3,6]}
+)"
+               : R"(  gates = narrow(b_hh) {start=[0], len=[12], step=[1]}
+  candidate = narrow(b_hh) {start=[12], len=[6], step=[1]}
+  const none: f32[6] = {0,0,0,0,0,0}
+  bias = concat([gates, none]) {axis=0}
+  x = binary(all_from_x, bias) {kind="add"}
+  n_bias = reshape(candidate) {shape=[1,6]}
+  (ys, last_h) = gru(x, r, n_bias, first_h)
+)";
+  return text + "  h = reshape(last_h) {shape=[3,6]}\n";
+}
 // loss = sum(ys²) / 2 + the sums of the last h and c; the gradients are by everything.
-std::string text_of(const Network& network, Product where) {
+std::string text_of(const Network& network, Product where, bool gradients_too = true) {
   const bool lstm = network.inputs.size() == 7;
   std::string text = "graph \"" + std::string(network.kind) + "\" {\n", wrt;
   for (const Input& i : network.inputs) {
@@ -126,15 +147,19 @@ std::string text_of(const Network& network, Product where) {
     wrt += ", " + std::string(i.name);
   }
   text += "  const half: f32[] = {0.5}\n";
-  if (where == Product::before_the_scan)
+  if (where != Product::in_each_step)
     text += R"(  all_xw = matmul(xs, w_ih) {trans_b=true}
   all_from_x = binary(all_xw, b_ih) {kind="add"}
 )";
-  text += lstm ? "  (h, c, ys) = scan([h0, c0], [" : "  (h, ys) = scan([h0], [";
-  text += where == Product::in_each_step ? "xs], [w_hh, b_hh, w_ih, b_ih]"
-                                         : "all_from_x], [w_hh, b_hh]";
-  text += ") {body=graph {\n" + (lstm ? lstm_step(where) : gru_step(where)) + R"(  }}
-  squares = reduce(ys) {kind="sum_square"}
+  if (where == Product::in_front) {
+    text += layer(lstm);
+  } else {
+    text += lstm ? "  (h, c, ys) = scan([h0, c0], [" : "  (h, ys) = scan([h0], [";
+    text += where == Product::in_each_step ? "xs], [w_hh, b_hh, w_ih, b_ih]"
+                                           : "all_from_x], [w_hh, b_hh]";
+    text += ") {body=graph {\n" + (lstm ? lstm_step(where) : gru_step(where)) + "  }}\n";
+  }
+  text += R"(  squares = reduce(ys) {kind="sum_square"}
   from_ys = binary(squares, half) {kind="mul"}
   sum_h = reduce(h) {kind="sum"}
 )";
@@ -145,6 +170,7 @@ std::string text_of(const Network& network, Product where) {
 )"
                : "  loss = binary(from_ys, sum_h) {kind=\"add\"}\n";
   text += "  output \"ys\" = ys\n  output \"h\" = h\n";
+  if (!gradients_too) return text + "}";
   std::string gradients, outputs;
   for (const Input& i : network.inputs) {
     gradients += (gradients.empty() ? "d_" : ", d_") + std::string(i.name);
@@ -173,17 +199,34 @@ void check_run(const Network& network, Product where, const std::string& device,
   Store store(runtime());
   const Graph graph = Graph::parse(text_of(network, where), network.kind);
   const Executable executable(runtime(), graph, store, {.device = device, .simplify = simplify});
-  if (!simplify) CHECK(executable.report().find("/body: ") != std::string::npos);
+  if (!simplify && where != Product::in_front)
+    CHECK(executable.report().find("/body: ") != std::string::npos);
   Context context(executable);
   for (const Input& i : network.inputs) context.set(i.name, i.dims, i.values());
   for (int run = 0; run < 2; ++run) context.run();
   check_outputs(context, network.expected);
 }
 
+// Without gradients the device may run the layer by a kernel.
+void check_kernel(const Network& network, const std::string& device) {
+  CAPTURE(device);
+  Store store(runtime());
+  const Graph graph = Graph::parse(text_of(network, Product::in_front, false), network.kind);
+  const Executable executable(runtime(), graph, store, {.device = device});
+  Context context(executable);
+  for (const Input& i : network.inputs) context.set(i.name, i.dims, i.values());
+  for (int run = 0; run < 2; ++run) context.run();
+  Expected values;
+  for (const auto& [output, expected] : network.expected)
+    if (!output.starts_with("d_")) values.emplace(output, expected);
+  check_outputs(context, values);
+}
+
 void check(const Network& network) {
   for (const std::string& device : control_devices())
-    for (const Product where : {Product::in_each_step, Product::before_the_scan})
+    for (const Product where : {Product::in_each_step, Product::before_the_scan, Product::in_front})
       for (const bool simplify : {true, false}) check_run(network, where, device, simplify);
+  for (const std::string& device : control_devices()) check_kernel(network, device);
 }
 
 }  // namespace

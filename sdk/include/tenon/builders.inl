@@ -1029,3 +1029,17 @@
     if (rest.count_ys == 0) rest.count_ys = outputs_of(body);
     return add(rest, provenance);
   }
+
+  // .direction .gates .h0 .c0 .lengths .want_h .want_c
+  Node lstm(Value x, Value r, op::lstm rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.r = r;
+    return add(rest, provenance);
+  }
+
+  // .direction .gates .reset_after .n_bias .h0 .lengths .want_h
+  Node gru(Value x, Value r, op::gru rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.r = r;
+    return add(rest, provenance);
+  }
