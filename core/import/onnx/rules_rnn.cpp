@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: RNN, GRU and LSTM, one scan for each direction. Products of the inputs with their weights
-// are made for all steps at once, in front of the scan.
+// Rules: RNN, GRU and LSTM. The input is multiplied by its weights before, all steps and directions
+// at once. Cells that gru and lstm do not have become a scan for each direction.
 #include "import/onnx/helpers.hpp"
-#include "ops/control.hpp"
+#include "ops/recurrent.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -45,15 +45,15 @@ constexpr Defaults kActivations[] = {
 };
 
 // All activations of a node, `each` for a direction.
-std::vector<Activation> activations_of(const Call& c, size_t directions,
+std::vector<Activation> activations_of(const Call& c, int64_t directions,
                                        std::initializer_list<const char*> standard) {
   std::vector<std::string> names = c.strings("activations");
   if (names.empty())
-    for (size_t d = 0; d < directions; ++d)
+    for (int64_t d = 0; d < directions; ++d)
       names.insert(names.end(), standard.begin(), standard.end());
-  if (names.size() != directions * standard.size())
-    c.wrong("attribute activations: expected ", directions * standard.size(), " names, got ",
-            names.size());
+  const size_t wanted = static_cast<size_t>(directions) * standard.size();
+  if (names.size() != wanted)
+    c.wrong("attribute activations: expected ", wanted, " names, got ", names.size());
   const std::vector<double> alphas = c.fs("activation_alpha"), betas = c.fs("activation_beta");
   size_t next_alpha = 0, next_beta = 0;
   std::vector<Activation> out;
@@ -95,49 +95,102 @@ class Recurrent {
     if (w[1] % gates_ || c_.shape(2) != Shape{w[0], w[1], hidden_})
       c_.wrong("R: expected [", w[0], ",", w[1], ",", hidden_, "], got ", c_.shape(2).text());
     const std::string direction = c_.s("direction", "forward");
-    const size_t directions = direction == "bidirectional" ? 2 : 1;
-    if (direction != "forward" && direction != "reverse" && directions == 1)
+    directions_ = direction == "bidirectional" ? 2 : 1;
+    if (direction != "forward" && direction != "reverse" && directions_ == 1)
       c_.wrong("attribute direction: expected forward, reverse or bidirectional, got '", direction,
                "'");
-    if (w[0] != static_cast<int64_t>(directions))
-      c_.wrong("W: expected ", directions, " directions, got ", w[0]);
+    if (w[0] != directions_) c_.wrong("W: expected ", directions_, " directions, got ", w[0]);
     clip_ = c_.f("clip", 0);
-    lengths_ = c_.has(4) ? b_.reshape(b_.cast(c_.value(4), kI64), {batch_, 1}) : Value{};
-    acts_ = cell_ == Cell::rnn   ? activations_of(c_, directions, {"Tanh"})
-            : cell_ == Cell::gru ? activations_of(c_, directions, {"Sigmoid", "Tanh"})
-                                 : activations_of(c_, directions, {"Sigmoid", "Tanh", "Tanh"});
-    std::vector<Value> all, last, cells;
-    for (size_t d = 0; d < directions; ++d) {
-      const Results y = one(static_cast<int64_t>(d), direction == "reverse" || d == 1);
-      size_t k = 0;
-      last.push_back(b_.unsqueeze(y[k++], 0));
-      if (cell_ == Cell::lstm) cells.push_back(b_.unsqueeze(y[k++], 0));
-      all.push_back(b_.unsqueeze(y[k], 1));
-    }
-    Value y = b_.concat(all, 1);  // [T, D, B, H]
-    if (batch_first_) y = b_.transpose(y, {2, 0, 1, 3});
-    c_.out(0, y);
-    const auto states = [&](size_t k, const std::vector<Value>& parts) {
-      if (parts.empty()) return;
-      const Value v = b_.concat(parts, 0);
-      c_.out(k, batch_first_ ? swap_axes(b_, v, 0, 1) : v);
-    };
-    states(1, last);
-    states(2, cells);
+    reset_after_ = cell_ == Cell::gru && c_.i("linear_before_reset", 0) != 0;
+    acts_ = cell_ == Cell::rnn   ? activations_of(c_, directions_, {"Tanh"})
+            : cell_ == Cell::gru ? activations_of(c_, directions_, {"Sigmoid", "Tanh"})
+                                 : activations_of(c_, directions_, {"Sigmoid", "Tanh", "Tanh"});
+    project();
+    if (cell_ == Cell::lstm && is_plain())
+      add_layer(b_.add(op::lstm{.direction = direction,
+                                .gates = "iofg",
+                                .x = in_,
+                                .r = c_.value(2),
+                                .h0 = initial(5),
+                                .c0 = initial(6),
+                                .lengths = c_.value_or_none(4),
+                                .want_h = true,
+                                .want_c = true}));
+    else if (cell_ == Cell::gru && is_plain())
+      add_layer(b_.add(op::gru{.direction = direction,
+                               .gates = "zrn",
+                               .reset_after = reset_after_,
+                               .x = in_,
+                               .r = c_.value(2),
+                               .n_bias = inner_,
+                               .h0 = initial(5),
+                               .lengths = c_.value_or_none(4),
+                               .want_h = true}));
+    else
+      add_scans(direction == "reverse");
   }
 
  private:
-  // Part d of an input whose axis 0 has the directions.
-  Value part(size_t k, int64_t d) {
-    const Value v = c_.value(k);
+  // No more than the ops have.
+  bool is_plain() const {
+    for (size_t k = 0; k < acts_.size(); ++k) {
+      const bool gate = k % (acts_.size() / static_cast<size_t>(directions_)) == 0;
+      if (acts_[k].name != (gate ? "sigmoid" : "tanh")) return false;
+    }
+    return clip_ <= 0 && !c_.has(7) && !c_.i("input_forget", 0);
+  }
+  // [T, B, D·gates·H], with all biases but that of a GRU's last product.
+  void project() {
+    const int64_t width = gates_ * hidden_, all = directions_ * width, inputs = b_.shape(x_)[2];
+    in_ = b_.matmul(b_.reshape(x_, {steps_ * batch_, inputs}),
+                    b_.reshape(c_.value(1), {all, inputs}), false, true);
+    if (c_.has(3)) {
+      const Value of_w = b_.narrow(c_.value(3), 1, 0, width);
+      Value of_r = b_.narrow(c_.value(3), 1, width, width);
+      if (reset_after_) {
+        inner_ = b_.narrow(of_r, 1, 2 * hidden_, hidden_);
+        of_r = b_.concat(
+            {b_.narrow(of_r, 1, 0, 2 * hidden_), b_.zeros({b_.dtype(x_), {directions_, hidden_}})},
+            1);
+      }
+      in_ = b_.plus(in_, b_.reshape(b_.plus(of_w, of_r), {all}));
+    }
+    in_ = b_.reshape(in_, {steps_, batch_, all});
+  }
+  // y: [T, B, D·H]. states: [D, B, H].
+  void give(Value y, std::span<const Value> states) {
+    y = b_.reshape(y, {steps_, batch_, directions_, hidden_});
+    c_.out(0, b_.transpose(y, batch_first_ ? Ints{1, 0, 2, 3} : Ints{0, 2, 1, 3}));
+    for (size_t k = 0; k < states.size(); ++k)
+      c_.out(k + 1, batch_first_ ? swap_axes(b_, states[k], 0, 1) : states[k]);
+  }
+  void add_layer(const Results& y) { give(y[0], std::span(y.outputs).subspan(1)); }
+  void add_scans(bool reverse) {
+    std::vector<std::vector<Value>> parts;
+    for (int64_t d = 0; d < directions_; ++d) {
+      const Results y = one(d, reverse || d == 1);
+      parts.resize(y.outputs.size());
+      for (size_t k = 0; k + 1 < parts.size(); ++k) parts[k].push_back(b_.unsqueeze(y[k], 0));
+      parts.back().push_back(y[parts.size() - 1]);
+    }
+    std::vector<Value> states;
+    for (size_t k = 0; k + 1 < parts.size(); ++k) states.push_back(b_.concat(parts[k], 0));
+    give(b_.concat(parts.back(), 2), states);
+  }
+
+  // Entry d of axis 0.
+  Value part(Value v, int64_t d) {
     Shape s = b_.shape(v), out;
     for (int i = 1; i < s.rank(); ++i) out.push(s[i]);
     return b_.reshape(b_.narrow(v, 0, d, 1), out);
   }
+  Value initial(size_t k) {
+    if (!c_.has(k)) return {};
+    return batch_first_ ? swap_axes(b_, c_.value(k), 0, 1) : c_.value(k);
+  }
   Value initial(size_t k, int64_t d) {
-    if (!c_.has(k)) return b_.zeros({b_.dtype(x_), {batch_, hidden_}});
-    const Value v = batch_first_ ? swap_axes(b_, c_.value(k), 0, 1) : c_.value(k);
-    return b_.reshape(b_.narrow(v, 0, d, 1), {batch_, hidden_});
+    const Value v = initial(k);
+    return v ? part(v, d) : b_.zeros({b_.dtype(x_), {batch_, hidden_}});
   }
   Value gate(Builder& b, Value x, int64_t k) const {
     return b.narrow(x, b.shape(x).rank() - 1, k * hidden_, hidden_);
@@ -150,80 +203,41 @@ class Recurrent {
 
   Results one(int64_t d, bool reverse) {
     const int64_t width = gates_ * hidden_;
-    Value w = part(1, d), r = part(2, d);
-    // [T, B, gates·H]
-    Value in = b_.matmul(b_.reshape(x_, {steps_ * batch_, b_.shape(x_)[2]}), w, false, true);
-    const bool apart = cell_ == Cell::gru && c_.i("linear_before_reset", 0) != 0;
-    Value inner{};  // the bias of the last product of a GRU
-    if (c_.has(3)) {
-      const Value bias = part(3, d), of_w = b_.narrow(bias, 0, 0, width),
-                  of_r = b_.narrow(bias, 0, width, width);
-      in = b_.plus(in, of_w);
-      if (apart) {
-        in = b_.plus(
-            in, b_.concat({b_.narrow(of_r, 0, 0, 2 * hidden_), b_.zeros({b_.dtype(x_), {hidden_}})},
-                          0));
-        inner = gate(b_, of_r, 2);
-      } else {
-        in = b_.plus(in, of_r);
-      }
-    }
-    in = b_.reshape(in, {steps_, batch_, width});
-
-    Control scan{.kind = Control::Kind::trips, .trips = steps_, .reverse = reverse};
-    scan.carry = {initial(5, d)};
-    if (cell_ == Cell::lstm) scan.carry.push_back(initial(6, d));
-    scan.xs = {in};
-    if (lengths_) scan.xs.push_back(b_.iota({steps_}, 0, kI64));
-    scan.captured = {r};
-    if (inner) scan.captured.push_back(inner);
+    Recurrence layer{.x = b_.narrow(in_, 2, d * width, width),
+                     .state = {initial(5, d)},
+                     .captured = {part(c_.value(2), d)},
+                     .dtype = b_.dtype(x_),
+                     .reverse = reverse};
+    if (cell_ == Cell::lstm) layer.state.push_back(initial(6, d));
+    if (inner_) layer.captured.push_back(part(inner_, d));
     const bool peeps = cell_ == Cell::lstm && c_.has(7);
-    if (peeps) scan.captured.push_back(part(7, d));
-    if (lengths_) scan.captured.push_back(lengths_);
-
-    core::Graph body;
-    std::vector<Value> state, xs, captured;
-    const auto input = [&](const Type& t) { return body.input(cat(body.inputs().size()), t); };
-    for (Value v : scan.carry) state.push_back(input(b_.type(v)));
-    for (Value v : scan.xs) xs.push_back(input(slice_type(b_.type(v))));
-    for (Value v : scan.captured) captured.push_back(input(b_.type(v)));
-    Builder b(body, b_.provenance);
+    if (peeps) layer.captured.push_back(part(c_.value(7), d));
+    if (c_.has(4)) layer.lengths = b_.reshape(b_.cast(c_.value(4), kI64), {batch_, 1});
     const auto* acts =
-        &acts_[static_cast<size_t>(d) * (acts_.size() / (c_.shape(1)[0] == 2 ? 2 : 1))];
-    std::vector<Value> next;
-    switch (cell_) {
-      case Cell::rnn:
-        next = {
-            acts[0](b, clipped(b, b.plus(xs[0], b.matmul(state[0], captured[0], false, true))))};
-        break;
-      case Cell::gru:
-        next = {gru(b, acts, xs[0], state[0], captured[0], inner ? captured[1] : Value{}, apart)};
-        break;
-      case Cell::lstm:
-        next = lstm(b, acts, xs[0], state[0], state[1], captured[0], peeps ? captured[1] : Value{});
-        break;
-    }
-    Value y = next[0];
-    if (lengths_) {
-      // Behind its end, a sequence keeps its state and gives 0.
-      const Value valid = b.compare("lt", xs[1], captured.back());
-      for (size_t k = 0; k < next.size(); ++k) next[k] = b.where(valid, next[k], state[k]);
-      y = b.where(valid, y, b.scalar(b.dtype(y), 0));
-    }
-    for (size_t k = 0; k < next.size(); ++k) body.output(cat(k), next[k]);
-    body.output("y", y);
-    scan.functions = {std::make_shared<const core::Graph>(std::move(body))};
-    return add_control(b_, scan, next.size() + 1);
+        &acts_[acts_.size() / static_cast<size_t>(directions_) * static_cast<size_t>(d)];
+    layer.step = [this, acts](Builder& b, Value x, std::span<const Value> state,
+                              std::span<const Value> captured) -> std::vector<Value> {
+      const Value r = captured[0], more = captured.size() > 1 ? captured[1] : Value{};
+      switch (cell_) {
+        case Cell::rnn:
+          return {acts[0](b, clipped(b, b.plus(x, b.matmul(state[0], r, false, true))))};
+        case Cell::gru:
+          return {gru(b, acts, x, state[0], r, more)};
+        case Cell::lstm:
+          break;
+      }
+      return lstm(b, acts, x, state[0], state[1], r, more);
+    };
+    return add_recurrence(b_, layer);
   }
 
-  Value gru(Builder& b, const Activation* acts, Value x, Value h, Value r, Value inner,
-            bool apart) {
+  Value gru(Builder& b, const Activation* acts, Value x, Value h, Value r, Value inner) {
     const Value first = b.matmul(h, b.narrow(r, 0, 0, 2 * hidden_), false, true);
     const Value last = b.narrow(r, 0, 2 * hidden_, hidden_);
     const Value z = acts[0](b, clipped(b, b.plus(gate(b, x, 0), gate(b, first, 0))));
     const Value reset = acts[0](b, clipped(b, b.plus(gate(b, x, 1), gate(b, first, 1))));
     Value own;
-    if (apart) {
+    if (reset_after_) {
       own = b.matmul(h, last, false, true);
       if (inner) own = b.plus(own, inner);
       own = b.times(reset, own);
@@ -256,9 +270,10 @@ class Recurrent {
   const Cell cell_;
   const int64_t gates_;
   bool batch_first_ = false;
-  int64_t steps_ = 0, batch_ = 0, hidden_ = 0;
+  bool reset_after_ = false;
+  int64_t steps_ = 0, batch_ = 0, hidden_ = 0, directions_ = 1;
   double clip_ = 0;
-  Value x_{}, lengths_{};
+  Value x_{}, in_{}, inner_{};
   std::vector<Activation> acts_;
 };
 
