@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conv family: which way a node is computed. Products for many channels per group, planes for
-// few, a plain product where the window is the whole image.
+// The conv family: which way a node is computed. Tiles, products, planes, depthwise, Winograd
+// (README.md), or one product where each window is the whole image.
 #include "conv.hpp"
 
 #include <algorithm>

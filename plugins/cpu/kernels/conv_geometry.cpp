@@ -110,8 +110,9 @@ std::vector<TapConv> ConvGeometry::transposed() const {
         t.axes = {p0.axis, p1.axis, p2.axis};
         t.y_plane = pixels();
         t.y_origin = (p0.origin * axes[1].in + p1.origin) * axes[2].in + p2.origin;
+        // Rows of one window are dense, whatever their stride.
         t.y_pitch = {axes[0].stride * axes[1].in * axes[2].in, axes[1].stride * axes[2].in,
-                     axes[2].stride};
+                     std::min(axes[2].stride, axes[2].in)};
         const int64_t count = taps();
         t.w_m = count, t.w_c = t.m * count, t.w_group = t.c * t.w_c;
         t.w_tap = weights_of(*this, p0, p1, p2);

@@ -22,6 +22,7 @@ constexpr int64_t kPlaneBytes = 128 << 10;
 constexpr int64_t kFilters = 4;      // at a time
 constexpr int64_t kPieces = 32;      // of work that there should be, if they can be large
 constexpr double kPieceFlops = 2e6;  // large enough
+constexpr uint64_t kLine = 64;       // bytes at the start of a work area
 constexpr int64_t kWide = 64;        // windows of a row that are worth a loop of their own
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -67,7 +68,7 @@ ConvTiles::ConvTiles(TapConv conv, tenon_dtype dtype, bool weights_packed)
   row_blocks_ = divide_up(m, rows_);
   ld_ = round_up(columns, 64 / size);
   slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
-  slot_ = (padded_ ? padded_->bytes() : 0) + aligned(std::min(panel, m) * ld_ * size);
+  slot_ = kLine + (padded_ ? padded_->bytes() : 0) + aligned(std::min(panel, m) * ld_ * size);
   shared_ = weights_packed_ ? 0 : weights_.bytes();
 }
 
@@ -97,17 +98,19 @@ void ConvTiles::run(const sdk::Call& call, const void* x, const void* w,
   if (!weights_packed_) weights_.pack(w, shared);
   const void* const weights = weights_packed_ ? w : shared;
   const int64_t blocks = bands_ * row_blocks_;
-  // The band whose copy a work area holds: pieces of a band follow each other.
-  std::vector<int64_t> held(static_cast<size_t>(slots_), -1);
+  // A work area begins with the number of the band whose copy it holds: pieces of a band follow each
+  // other.
+  const auto area = [&](int slot) { return shared + shared_ + slot * slot_; };
+  for (int slot = 0; slot < slots_; ++slot) *reinterpret_cast<int64_t*>(area(slot)) = -1;
   const auto piece = [&](int64_t k, int slot) {
-    char* const own = shared + shared_ + slot * slot_;
+    int64_t& held = *reinterpret_cast<int64_t*>(area(slot));
+    char* const own = area(slot) + kLine;
     const int64_t which = k / blocks, group = which % conv_.groups;
     const ConvBand band = this->band(k % blocks / row_blocks_);
     const char* const image =
         static_cast<const char*>(x) + which * conv_.c * conv_.pixels() * element_bytes(dtype_);
-    int64_t& in_own = held[static_cast<size_t>(slot)];
-    if (padded_ && in_own != k / row_blocks_ && depth > 0) padded_->fill(image, band, own);
-    in_own = k / row_blocks_;
+    if (padded_ && held != k / row_blocks_ && depth > 0) padded_->fill(image, band, own);
+    held = k / row_blocks_;
     char* const sums = padded_ ? own + padded_->bytes() : own;
     // Rows of windows one by one, or with what is between them.
     const int64_t pitch = padded_ ? padded_->pitch() : 0;

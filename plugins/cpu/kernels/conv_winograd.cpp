@@ -4,6 +4,7 @@
 #include "conv_winograd.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "../parallel.hpp"
 #include "gemm_core.hpp"
@@ -15,6 +16,8 @@ constexpr int64_t kTiles = 56;          // of a band, about: transformed pixels 
 constexpr int64_t kLeastChannels = 16;  // fewer do not pay for the transforms
 constexpr int64_t kLeastTiles = 32;     // fewer read 16/9 of the weights for little
 constexpr int64_t kMostWeights = 32 << 20;  // bytes
+constexpr int64_t kMostRow = 8 << 20;       // bytes of the transformed pixels of a row of tiles
+constexpr uint64_t kLine = 64;              // bytes at the start of a work area
 constexpr int64_t kVector = 16;             // elements, at most
 constexpr int64_t kPiecesPerThread = 4;
 
@@ -72,7 +75,10 @@ bool ConvWinograd::takes(const TapConv& conv, tenon_dtype dtype) {
   return three_in_a_row(conv.axes[1]) && three_in_a_row(conv.axes[2]) && conv.c >= kLeastChannels &&
          conv.m >= kLeastChannels &&
          tiles(conv.axes[1].out) * tiles(conv.axes[2].out) >= kLeastTiles &&
-         conv.c * conv.m * kWinogradProducts * static_cast<int64_t>(sizeof(float)) <= kMostWeights;
+         conv.c * conv.m * kWinogradProducts * static_cast<int64_t>(sizeof(float)) <=
+             kMostWeights &&
+         tiles(conv.axes[2].out) <=
+             kMostRow / (conv.c * kWinogradProducts * static_cast<int64_t>(sizeof(float)));
 }
 
 ConvWinograd::ConvWinograd(TapConv conv) : conv_(std::move(conv)) {
@@ -96,7 +102,7 @@ ConvWinograd::ConvWinograd(TapConv conv) : conv_(std::move(conv)) {
   pixels_ = floats(kWinogradProducts * conv_.c * pitch_);
   products_ = floats(kWinogradProducts * panel_ * pitch_);
   sums_ = floats(sums_pitch_);
-  slot_ = pixels_ + products_ + sums_ + floats(winograd_rows(band_rows_, tile_columns_));
+  slot_ = kLine + pixels_ + products_ + sums_ + floats(winograd_rows(band_rows_, tile_columns_));
   slots_ = conv_slots(conv_.batch * bands_ * row_blocks_);
 }
 
@@ -189,15 +195,19 @@ void ConvWinograd::sum_directly(const float* packed, const float* image, int64_t
 
 void ConvWinograd::run(const sdk::Call& call, const void* x, const void* packed,
                        const ConvEnds& ends) const {
+  // A work area begins with what it holds: pieces of a band follow each other.
   struct Held {
     int64_t band = -1;
     bool fine = false;
   };
-  std::vector<Held> held(static_cast<size_t>(slots_));
+  static_assert(sizeof(Held) <= kLine);
+  const auto area = [&](int slot) { return static_cast<char*>(call.scratch) + slot * slot_; };
+  for (int slot = 0; slot < slots_; ++slot) new (area(slot)) Held;
   const float* const weights = static_cast<const float*>(packed);
   const int64_t width = conv_.axes[2].out, blocks = bands_ * row_blocks_;
   const auto piece = [&](int64_t k, int slot) {
-    char* const own = static_cast<char*>(call.scratch) + slot * slot_;
+    Held& here = *reinterpret_cast<Held*>(area(slot));
+    char* const own = area(slot) + kLine;
     float* const v = reinterpret_cast<float*>(own);
     float* const products = reinterpret_cast<float*>(own + pixels_);
     float* const sums = reinterpret_cast<float*>(own + pixels_ + products_);
@@ -206,7 +216,6 @@ void ConvWinograd::run(const sdk::Call& call, const void* x, const void* packed,
     const float* const image =
         static_cast<const float*>(x) + image_index * conv_.c * conv_.pixels();
     const Band band = this->band(k % blocks / row_blocks_);
-    Held& here = held[static_cast<size_t>(slot)];
     if (here.band != k / row_blocks_) here = {k / row_blocks_, transform(image, band, v, rows)};
     const int64_t first_row = 2 * band.first;
     const int64_t windows = std::min(2 * band.rows, conv_.axes[1].out - first_row);

@@ -160,6 +160,11 @@ TEST_SUITE("cpu/conv") {
   TEST_CASE("single pixels: planes that fill no tile, channels that fill no panel") {
     check_all({2, 7, 17, 1, {kOne, axis(5, 1, 1, 0, 0, 1), axis(9, 1, 1, 0, 0, 1)}},
               {Way::tiles, Way::product, Way::planes});
+    // Rows of one window, with a stride.
+    check_all({1, 200, 33, 1, {kOne, axis(10, 1, 1, 0, 0, 1), axis(1, 1, 2, 0, 0, 1)}},
+              {Way::tiles, Way::product});
+    check_all({1, 33, 200, 1, {kOne, axis(10, 1, 1, 0, 0, 1), axis(1, 1, 2, 0, 0, 1)}},
+              {Way::tiles, Way::product});
     check_all({1, 200, 33, 2, {kOne, axis(7, 1, 1, 0, 0, 1), axis(7, 1, 1, 0, 0, 1)}},
               {Way::tiles, Way::product});
     check_all({1, 900, 40, 1, {kOne, kOne, axis(3, 1, 1, 0, 0, 1)}}, {Way::tiles, Way::product});
