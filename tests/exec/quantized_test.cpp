@@ -4,6 +4,7 @@
 // (another scale of the bias, several scales of the result, a float reader): they stay exact.
 // Elementwise ops, and ops that move elements, between dequantize and quantize: always exact.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -166,7 +167,8 @@ class Steps {
     std::vector<double> scales, zeros;
     for (int64_t k = 0; k < count; ++k) {
       // Often those of another one, or nearly so.
-      scales.push_back(below(random_, 3) ? 0.015625 : 2 * scale(random_));
+      scales.push_back(std::array{0.015625, 0.1, 0.2,
+                                  2 * scale(random_)}[static_cast<size_t>(below(random_, 4))]);
       if (below(random_, 6) == 0) scales.back() *= 1 + 0x1p-23;
       zeros.push_back(static_cast<double>(below(random_, 3) ? 7 : below(random_, 100)));
     }
