@@ -271,6 +271,54 @@ TEST_SUITE("onnx/rules") {
     CHECK(result(m, {f32({1, 4, 4}, boxes), f32({1, 1, 4}, {0.8, 0.9, 0.3, 0.05})}) ==
           std::vector<double>{0, 0, 1, 0, 0, 2});
   }
+  TEST_CASE("GRU: the reset comes before or behind the last product") {
+    // z is 0 and r is 1/2. The candidate has weight 2 and bias 3; h0 is 1.
+    const auto gru = [](int64_t behind) {
+      const Model m =
+          model({value("x", 1, {"1", "1", "1"})},
+                {node("GRU", {"x", "w", "r", "b", "", "h0"}, {"", "h"},
+                      {attr("hidden_size", 1), attr("linear_before_reset", behind)})},
+                {"h"},
+                {floats("w", {1, 3, 1}, {-99, 0, 0}), floats("r", {1, 3, 1}, {0, 0, 2}),
+                 floats("b", {1, 6}, {0, 0, 0, 0, 0, 3}), floats("h0", {1, 1, 1}, {1})});
+      return result(m, {f32({1, 1, 1}, {1})})[0];
+    };
+    CHECK(gru(1) == doctest::Approx(std::tanh(2.5)));
+    CHECK(gru(0) == doctest::Approx(std::tanh(4.0)));
+  }
+  TEST_CASE(
+      "ScatterElements, ScatterND, GatherND: an index out of range is an error on each axis") {
+    const Numbers three = f32({3, 2}, {1, 2, 3, 4, 5, 6});
+    const ValueInfo x = value("x", 1, {"3", "2"});
+    const auto written = [&](const char* op, const Ints& dims, const Ints& at, int64_t axis,
+                             const char* reduction) {
+      Node n = node(op, {"x", "i", "u"}, {"y"}, {attr("reduction", reduction)});
+      if (std::string(op) == "ScatterElements") n.attributes.push_back(attr("axis", axis));
+      const Tensor u =
+          std::string(op) == "ScatterND" ? floats("u", {1}, {9}) : floats("u", dims, {9, 9});
+      return result(one(std::move(n), {x}, {ints("i", dims, at), u}), {three});
+    };
+    for (const char* reduction : {"none", "add", "mul", "max", "min"}) {
+      CAPTURE(std::string(reduction));
+      CHECK_THROWS_AS(written("ScatterElements", {1, 2}, {0, 5}, 1, reduction), Error);
+      CHECK_THROWS_AS(written("ScatterElements", {2, 1}, {0, -3}, 1, reduction), Error);
+      CHECK_THROWS_AS(written("ScatterElements", {2, 1}, {0, -5}, 0, reduction), Error);
+      CHECK_THROWS_AS(written("ScatterND", {1, 2}, {0, 5}, 0, reduction), Error);
+      CHECK_THROWS_AS(written("ScatterND", {1, 2}, {2, -3}, 0, reduction), Error);
+    }
+    CHECK(written("ScatterElements", {2, 1}, {-1, -2}, 1, "none") ==
+          std::vector<double>{1, 9, 9, 4, 5, 6});
+    CHECK(written("ScatterND", {1, 2}, {-1, -2}, 0, "max") ==
+          std::vector<double>{1, 2, 3, 4, 9, 6});
+    const auto read = [&](int64_t row, int64_t column) {
+      return result(
+          one(node("GatherND", {"x", "i"}, {"y"}), {x}, {ints("i", {1, 2}, {row, column})}),
+          {three});
+    };
+    CHECK(read(-1, -2) == std::vector<double>{5});
+    CHECK_THROWS_AS(read(0, 5), Error);
+    CHECK_THROWS_AS(read(2, -3), Error);
+  }
 }
 
 }  // namespace

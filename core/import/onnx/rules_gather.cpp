@@ -6,7 +6,7 @@ namespace tenon::core::onnx {
 
 Value flat_index(Builder& b, Value indices, const Shape& dims, int64_t count) {
   const int last = b.shape(indices).rank() - 1;
-  Value flat{};
+  Value flat{}, inside{};
   for (int k = 0; k < static_cast<int>(count); ++k) {
     Shape without = b.shape(indices);
     without[last] = 1;
@@ -14,9 +14,13 @@ Value flat_index(Builder& b, Value indices, const Shape& dims, int64_t count) {
     for (int i = 0; i < last; ++i) out.push(without[i]);
     Value part = b.reshape(b.narrow(indices, last, k, 1), out);
     part = from_front(b, part, dims[k]);
+    const Value in = b.logical("and", b.compare("ge", part, b.scalar_int(kI64, 0)),
+                               b.compare("lt", part, b.scalar_int(kI64, dims[k])));
+    inside = inside ? b.logical("and", inside, in) : in;
     flat = flat ? b.plus(b.times(flat, b.scalar_int(kI64, dims[k])), part) : part;
   }
-  return flat;
+  // Out of range on one axis is out of range as a whole, also behind a batch.
+  return b.where(inside, flat, b.scalar_int(kI64, int64_t{1} << 62));
 }
 
 namespace {

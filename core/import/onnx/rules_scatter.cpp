@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules: writing elements by index.
 #include "import/onnx/helpers.hpp"
+#include "ops/index.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -35,28 +36,18 @@ void scatter_elements(Call& c) {
   if (c.shape(2) != at)
     c.wrong("updates: expected the shape of indices, ", at.text(), ", got ", c.shape(2).text());
   const std::string reduction = reduction_of(c);
-  const Value index = from_front(b, b.cast(c.value(1), kI64), s[axis]);
   if (reduction == "add")
     return c.out(b.add(op::scatter_elements_add{
-        .axis = axis, .updates = c.value(2), .indices = index, .base = c.value(0)}));
+        .axis = axis, .updates = c.value(2), .indices = c.value(1), .base = c.value(0)}));
   if (reduction != "none")
     return c.out(b.add(op::scatter_elements_reduce{.kind = reduction,
                                                    .axis = axis,
                                                    .base = c.value(0),
-                                                   .indices = index,
+                                                   .indices = c.value(1),
                                                    .updates = c.value(2)}));
-  // The flat position of each update.
-  Value flat{};
-  int64_t stride = 1;
-  for (int k = s.rank(); k-- > 0;) {
-    Shape along;
-    for (int i = 0; i < s.rank(); ++i) along.push(i == k ? at[k] : 1);
-    const Value coordinate = k == axis ? index : b.iota(along, k, kI64);
-    const Value part = b.times(coordinate, b.scalar_int(kI64, stride));
-    flat = flat ? b.plus(flat, part) : part;
-    stride *= s[k];
-  }
-  flat = b.reshape(b.expand(flat, at), {at.elements()});
+  for (int k = 0; k < s.rank(); ++k)
+    if (k != axis && at[k] > s[k]) c.wrong("indices: ", at.text(), " do not fit ", s.text());
+  const Value flat = b.reshape(flat_positions(b, s, c.value(1), axis, "error"), {at.elements()});
   const Value rows = scatter_rows(b, reduction, b.reshape(c.value(0), {s.elements()}), flat,
                                   b.reshape(c.value(2), {at.elements()}));
   c.out(b.reshape(rows, s));
