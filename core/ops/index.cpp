@@ -37,7 +37,8 @@ Value spread_indices(Batch& v, Value indices, const Shape& data, int axis) {
 
 namespace {
 
-// The reverse of picked(): replaces the axes of indices, starting at `axis`, by one axis of length `dim`.
+// The reverse of picked(): replaces the axes of indices, starting at `axis`, by one axis of length
+// `dim`.
 Shape unpicked(const Infer& i, Value updates, std::string_view operand, int axis, Value indices,
                int64_t dim) {
   const Shape &from = i.shape(updates), &index = i.shape(indices);

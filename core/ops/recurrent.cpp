@@ -28,11 +28,16 @@ Results add_recurrence(Builder& b, const Recurrence& layer) {
   for (Value v : scan.captured) captured.push_back(input(b.type(v)));
 
   Builder inner(body, b.provenance);
+  Value x = xs[0], valid{};
+  if (layer.lengths) {
+    valid = inner.compare("lt", xs[1], captured.back());
+    // Nothing behind an end may reach a gradient: 0·NaN is NaN.
+    x = inner.where(valid, x, inner.scalar(inner.dtype(x), 0));
+  }
   std::vector<Value> next =
-      layer.step(inner, xs[0], state, std::span(captured).first(layer.captured.size()));
+      layer.step(inner, x, state, std::span(captured).first(layer.captured.size()));
   Value y = inner.cast(next[0], layer.dtype);
   if (layer.lengths) {
-    const Value valid = inner.compare("lt", xs[1], captured.back());
     for (size_t k = 0; k < next.size(); ++k) next[k] = inner.where(valid, next[k], state[k]);
     y = inner.where(valid, y, inner.scalar(inner.dtype(y), 0));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather, scatter, scatter_add, scatter_reduce, dynamic_slice, dynamic_update_slice. With oob=error every index is
-// checked before anything is written.
+// gather, scatter, scatter_add, scatter_reduce, dynamic_slice, dynamic_update_slice. With oob=error
+// every index is checked before anything is written.
 #include <algorithm>
 #include <cstring>
 
