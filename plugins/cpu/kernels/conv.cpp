@@ -4,6 +4,7 @@
 #include "conv.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "../kernels.hpp"
 #include "../parallel.hpp"
@@ -38,94 +39,80 @@ Kernel nothing() {
   return {.run = [](const Call&) {}};
 }
 
-// A sum over taps, in the way that suits it: few channels in registers, single pixels by a matrix
-// product, else register tiles over padded copies.
-struct Sums {
-  Sums(const TapConv& t, tenon_dtype dtype, bool packs, uint64_t packed_at, const ConvEnds& ends)
-      : packed(packed_at) {
-    if (ConvDepthwise::takes(t, dtype, ends)) {
-      depthwise.emplace(t);
-    } else if (takes_planes(t)) {
-      planes.emplace(t, dtype);
-    } else if (packs && ConvWinograd::takes(t, dtype)) {
-      winograd.emplace(t);
-    } else if (t.pointwise() && takes_product(t, dtype)) {
-      product.emplace(t, dtype, packs);
-    } else {
-      tiles.emplace(t, dtype, packs);
-    }
-  }
-  // Too few steps to pay for the transposed sums of tiles; or narrow tiles, which read each cache
-  // line of large planes several times.
-  static bool takes_product(const TapConv& t, tenon_dtype dtype) {
-    constexpr int64_t kShallow = 192, kNarrow = 8, kLarge = 100;
-    const bool narrow = gemm_panels(gemm_sum_dtype(dtype)).rows < kNarrow;
-    return t.depth() < kShallow || (narrow && t.windows() >= kLarge);
-  }
-  // Tiles fill their panels of rows only with many channels.
-  static bool takes_planes(const TapConv& t) {
-    constexpr int64_t kFewFilters = 8, kFewTerms = 16;
-    return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
-  }
-  uint64_t scratch() const {
-    if (depthwise) return depthwise->scratch();
-    if (winograd) return winograd->scratch();
-    return planes ? planes->scratch() : product ? product->scratch() : tiles->scratch();
-  }
-  // Of packed weights.
-  std::string layout() const { return winograd ? winograd->layout() : taps().layout(); }
-  uint64_t bytes() const { return winograd ? winograd->bytes() : taps().bytes(); }
-  void pack(const void* dense, void* to) const {
-    winograd ? winograd->pack(dense, to) : taps().pack(dense, to);
-  }
-  void run(const Call& c, int x, int w, bool packs, const ConvEnds& ends) const {
-    const void* const weights = c.in<char>(w) + (packs ? packed : 0);
-    if (planes) return planes->run(c, c.inputs[x], weights, ends);
-    if (depthwise) return depthwise->run(c, c.inputs[x], weights, ends);
-    if (winograd) return winograd->run(c, c.inputs[x], weights, ends);
-    if (product) return product->run(c, c.inputs[x], weights, c.outputs[0], ends);
-    tiles->run(c, c.inputs[x], weights, ends);
-  }
+// Tiles fill their panels of channels only with many; few terms do not pay for their sums, either.
+bool takes_planes(const TapConv& t) {
+  constexpr int64_t kFewFilters = 8, kFewTerms = 16;
+  return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
+}
+// Too few steps to pay for the transposed sums of tiles; or narrow tiles, which read each cache line
+// of large planes several times.
+bool takes_product(const TapConv& t, tenon_dtype dtype) {
+  constexpr int64_t kShallow = 192, kNarrow = 8, kLarge = 100;
+  const bool narrow = gemm_panels(gemm_sum_dtype(dtype)).rows < kNarrow;
+  return t.pointwise() && (t.depth() < kShallow || (narrow && t.windows() >= kLarge));
+}
 
-  const PackedTaps& taps() const { return product ? product->weights() : tiles->weights(); }
-
-  uint64_t packed;  // where its packed weights begin
-  std::optional<ConvPlanes> planes{};
-  std::optional<ConvDepthwise> depthwise{};
-  std::optional<ConvWinograd> winograd{};
-  std::optional<ConvProduct> product{};
-  std::optional<ConvTiles> tiles{};
-};
+// The way that suits a sum over taps (README.md).
+using Way = std::variant<ConvTiles, ConvProduct, ConvPlanes, ConvDepthwise, ConvWinograd>;
+bool reads_dense_filters(const TapConv& t, tenon_dtype dtype, const ConvEnds& ends) {
+  return ConvDepthwise::takes(t, dtype, ends) || takes_planes(t);
+}
+Way way_of(const TapConv& t, tenon_dtype dtype, bool packs, const ConvEnds& ends) {
+  if (ConvDepthwise::takes(t, dtype, ends)) return ConvDepthwise(t);
+  if (takes_planes(t)) return ConvPlanes(t, dtype);
+  if (packs && ConvWinograd::takes(t, dtype)) return ConvWinograd(t);
+  if (takes_product(t, dtype)) return ConvProduct(t, dtype, packs);
+  return ConvTiles(t, dtype, packs);
+}
 
 // y of x (operand `from`) and w. Weights that no run changes are packed once.
 Kernel sums_over_taps(const std::vector<TapConv>& convs, const Value& from, const Value& w,
                       tenon_dtype dtype, const ConvEnds& ends) {
   const bool packs = w.frozen() && std::none_of(convs.begin(), convs.end(), [&](const TapConv& t) {
-                       return Sums::takes_planes(t) || ConvDepthwise::takes(t, dtype, ends);
+                       return reads_dense_filters(t, dtype, ends);
                      });
+  struct Part {
+    Way way;
+    uint64_t packed;  // where its packed filters begin
+  };
   Kernel kernel;
-  std::vector<Sums> parts;
+  std::vector<Part> parts;
   std::string layout;
   uint64_t bytes = 0;
   double flops = 0;
   for (const TapConv& t : convs) {
     flops += 2.0 * static_cast<double>(t.batch * t.groups * t.m) *
              static_cast<double>(t.windows()) * static_cast<double>(t.depth());
-    const Sums& part = parts.emplace_back(t, dtype, packs, bytes, ends);
-    kernel.scratch = std::max(kernel.scratch, part.scratch());
-    if (!packs) continue;
-    layout += part.layout() + ";";
-    bytes += part.bytes();
+    const Part& part = parts.emplace_back(Part{way_of(t, dtype, packs, ends), bytes});
+    std::visit(
+        [&](const auto& way) {
+          kernel.scratch = std::max(kernel.scratch, way.scratch());
+          if constexpr (requires { way.weights(); }) {
+            if (!packs) return;
+            layout += way.weights().layout() + ";";
+            bytes += way.weights().bytes();
+          }
+        },
+        part.way);
   }
   if (bytes > 0)
     kernel.derived.push_back({w.position(), layout, bytes, [parts](const void* dense, void* to) {
-                                for (const Sums& p : parts)
-                                  p.pack(dense, static_cast<char*>(to) + p.packed);
+                                for (const Part& p : parts)
+                                  std::visit(
+                                      [&](const auto& way) {
+                                        if constexpr (requires { way.weights(); })
+                                          way.weights().pack(dense,
+                                                             static_cast<char*>(to) + p.packed);
+                                      },
+                                      p.way);
                               }});
   kernel.cost = flops / 1e11;
   kernel.run = [parts = std::move(parts), x = from.position(), weights = w.position(),
-                packs = bytes > 0, ends](const Call& c) {
-    for (const Sums& p : parts) p.run(c, x, weights, packs, ends);
+                ends](const Call& c) {
+    for (const Part& p : parts)
+      std::visit(
+          [&](const auto& way) { way.run(c, c.inputs[x], c.in<char>(weights) + p.packed, ends); },
+          p.way);
   };
   return kernel;
 }
@@ -207,7 +194,7 @@ Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const N
   const TapConv t = g.forward();
   // Few channels run one group at a time, if their copies hold all taps: some may lie far outside.
   const bool all_reached = g.reached().taps() == t.taps();
-  if (Sums::takes_planes(t) && t.depth() <= 64 && t.groups >= 4 && all_reached) {
+  if (takes_planes(t) && t.depth() <= 64 && t.groups >= 4 && all_reached) {
     const ConvPlanes planes(t, x.dtype);
     return {.run =
                 [=, dy = n.dy.position(), in = n.x.position()](const Call& c) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "blocks.hpp"
 #include "elementwise.hpp"
 #include "slots.hpp"
 #include "tenon/kernel.hpp"
@@ -41,6 +42,7 @@ struct TapConv {
   int64_t pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
   bool dense() const { return y_plane == windows(); }  // the windows are all of y's plane, in order
   bool pointwise() const;                              // x itself is the matrix of columns
+  bool flat() const;                                   // the first axis is one pixel and one tap
 };
 
 // A node of the family: x [n, c, in..], w [m, c / groups, kernel..], y [n, m, out..].
@@ -146,8 +148,7 @@ class ConvProduct {
   ConvProduct(TapConv conv, tenon_dtype dtype, bool weights_packed);
   const PackedTaps& weights() const { return weights_; }
   uint64_t scratch() const { return shared_ + slots_ * slot_; }
-  void run(const sdk::Call& call, const void* x, const void* w, void* y,
-           const ConvEnds& ends) const;
+  void run(const sdk::Call& call, const void* x, const void* w, const ConvEnds& ends) const;
 
  private:
   struct Task;

@@ -17,10 +17,7 @@ constexpr int64_t kVector = 16;            // floats, at most
 constexpr int64_t kPiecesPerThread = 3;
 constexpr int64_t kLeastRows = 4;  // of a band
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-uint64_t floats(int64_t count) {
-  return static_cast<uint64_t>(divide_up(count * static_cast<int64_t>(sizeof(float)), 64) * 64);
-}
+uint64_t floats(int64_t count) { return aligned(count * static_cast<int64_t>(sizeof(float))); }
 
 struct Reach {
   int64_t first, last;  // taps
@@ -39,9 +36,8 @@ int64_t span_of(const ConvAxis& a, int64_t windows) {
 }  // namespace
 
 bool ConvDepthwise::takes(const TapConv& conv, tenon_dtype dtype, const ConvEnds& ends) {
-  const ConvAxis& slices = conv.axes[0];
-  if (dtype != TENON_DTYPE_F32 || conv.c != 1 || conv.m != 1 || !conv.dense() || slices.in != 1 ||
-      slices.out != 1 || slices.taps != std::vector<int64_t>{0} || conv.taps() == 0)
+  if (dtype != TENON_DTYPE_F32 || conv.c != 1 || conv.m != 1 || !conv.dense() || !conv.flat() ||
+      conv.taps() == 0)
     return false;
   if (ends.residual >= 0 || ends.pre_act >= 0) return false;
   const ConvAxis &rows = conv.axes[1], &columns = conv.axes[2];

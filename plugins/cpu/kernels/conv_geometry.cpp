@@ -17,6 +17,11 @@ bool TapConv::pointwise() const {
   });
 }
 
+bool TapConv::flat() const {
+  const ConvAxis& a = axes[0];
+  return a.in == 1 && a.out == 1 && a.taps == std::vector<int64_t>{0};
+}
+
 namespace {
 
 // Some windows of an axis, the positions origin, origin + stride, ... of the result, and their taps.

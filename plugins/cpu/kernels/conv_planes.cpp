@@ -25,10 +25,6 @@ constexpr double kPieceFlops = 2e6;  // large enough
 constexpr uint64_t kLine = 64;       // bytes at the start of a work area
 constexpr int64_t kWide = 64;        // windows of a row that are worth a loop of their own
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-uint64_t aligned(int64_t bytes) { return static_cast<uint64_t>(round_up(bytes, 64)); }
-
 // How many pieces the rows of an image and group should be cut into.
 int64_t wanted_pieces(const TapConv& t) {
   const double flops = 2.0 * static_cast<double>(t.m) * static_cast<double>(t.windows()) *

@@ -16,10 +16,6 @@ constexpr int64_t kBlockBytes = 384 << 10;  // of packed columns: they fit L2
 constexpr int64_t kPieces = 32;             // of work that there should be, if they can be large
 constexpr double kPieceFlops = 4e6;         // large enough
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-uint64_t aligned(int64_t bytes) { return static_cast<uint64_t>(round_up(bytes, 64)); }
-
 }  // namespace
 
 struct ConvProduct::Task {
@@ -60,7 +56,7 @@ ConvProduct::ConvProduct(TapConv conv, tenon_dtype dtype, bool weights_packed)
   shared_ = weights_packed_ ? 0 : weights_.bytes();
 }
 
-void ConvProduct::run(const sdk::Call& call, const void* x, const void* w, void* y,
+void ConvProduct::run(const sdk::Call& call, const void* x, const void* w,
                       const ConvEnds& ends) const {
   const int64_t depth = conv_.depth(), size = element_bytes(sum_), from = element_bytes(dtype_);
   const int64_t windows = conv_.windows(), pixels = conv_.pixels();
@@ -83,7 +79,7 @@ void ConvProduct::run(const sdk::Call& call, const void* x, const void* w, void*
           const char* const image =
               static_cast<const char*>(x) + (which * conv_.c * pixels + task.column) * from;
           const int64_t ld = direct ? windows : task.columns;
-          char* const c = direct ? static_cast<char*>(y) +
+          char* const c = direct ? call.out<char>(ends.out) +
                                        ((which * conv_.m + task.row) * windows + task.column) * size
                                  : sums;
           if (depth == 0)

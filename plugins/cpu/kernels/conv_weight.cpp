@@ -19,10 +19,6 @@ constexpr int64_t kLineBytes = 192 << 10;  // of lines of columns
 constexpr int64_t kPieces = 32;            // of work that there should be
 constexpr double kPieceFlops = 4e6;        // large enough
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-uint64_t aligned(int64_t bytes) { return static_cast<uint64_t>(round_up(bytes, 64)); }
-
 }  // namespace
 
 struct ConvWeight::Task {

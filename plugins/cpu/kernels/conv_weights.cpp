@@ -8,12 +8,6 @@
 #include "gemm_core.hpp"
 
 namespace tenon::cpu {
-namespace {
-
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-
-}  // namespace
 
 PackedTaps::PackedTaps(const TapConv& conv, tenon_dtype dtype, int64_t row_panel,
                        int64_t most_steps)

@@ -21,11 +21,7 @@ constexpr uint64_t kLine = 64;              // bytes at the start of a work area
 constexpr int64_t kVector = 16;             // elements, at most
 constexpr int64_t kPiecesPerThread = 4;
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-uint64_t floats(int64_t count) {
-  return static_cast<uint64_t>(round_up(count * static_cast<int64_t>(sizeof(float)), 64));
-}
+uint64_t floats(int64_t count) { return aligned(count * static_cast<int64_t>(sizeof(float))); }
 
 // Three taps that follow each other, in either order.
 bool three_in_a_row(const ConvAxis& a) {
@@ -68,17 +64,13 @@ void restore_filter(const float (&u)[kWinogradProducts], float (&g)[3][3]) {
 }  // namespace
 
 bool ConvWinograd::takes(const TapConv& conv, tenon_dtype dtype) {
-  const ConvAxis& slices = conv.axes[0];
-  if (dtype != TENON_DTYPE_F32 || conv.groups != 1 || !conv.dense() || slices.in != 1 ||
-      slices.out != 1 || slices.taps != std::vector<int64_t>{0})
-    return false;
+  constexpr int64_t kTileBytes = kWinogradProducts * sizeof(float);  // of one channel
+  if (dtype != TENON_DTYPE_F32 || conv.groups != 1 || !conv.dense() || !conv.flat()) return false;
   return three_in_a_row(conv.axes[1]) && three_in_a_row(conv.axes[2]) && conv.c >= kLeastChannels &&
          conv.m >= kLeastChannels &&
          tiles(conv.axes[1].out) * tiles(conv.axes[2].out) >= kLeastTiles &&
-         conv.c * conv.m * kWinogradProducts * static_cast<int64_t>(sizeof(float)) <=
-             kMostWeights &&
-         tiles(conv.axes[2].out) <=
-             kMostRow / (conv.c * kWinogradProducts * static_cast<int64_t>(sizeof(float)));
+         conv.c * conv.m * kTileBytes <= kMostWeights &&
+         conv.c * tiles(conv.axes[2].out) * kTileBytes <= kMostRow;
 }
 
 ConvWinograd::ConvWinograd(TapConv conv) : conv_(std::move(conv)) {

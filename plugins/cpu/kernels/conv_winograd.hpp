@@ -26,6 +26,7 @@ class ConvWinograd {
   static bool takes(const TapConv& conv, tenon_dtype dtype);
   explicit ConvWinograd(TapConv conv);
 
+  const ConvWinograd& weights() const { return *this; }  // packs them itself
   std::string layout() const;
   uint64_t bytes() const;
   void pack(const void* w, void* packed) const;
@@ -40,7 +41,7 @@ class ConvWinograd {
   bool transform(const float* image, const Band& band, float* v, float* rows) const;
   void sum_tiles(const float* packed, const float* v, int64_t panel, int64_t channels,
                  int64_t tiles, float* products) const;
-  void sum_directly(const float* packed, const float* image, int64_t panel, int64_t channels,
+  void sum_directly(const float* packed, const float* image, int64_t panel, int64_t channel,
                     const Band& band, float* sums) const;
   int64_t part(int64_t panel, int64_t product) const;  // of the packed filters, in elements
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "blocks.hpp"
 #include "gemm_core.hpp"
 #include "tenon/blob.h"
 
@@ -24,9 +25,6 @@ constexpr int64_t kRecomputeRows = 64;      // rows recomputed at a time
 constexpr int64_t kPieceFlops = 2'000'000;  // least work worth a task
 constexpr int64_t kPieceBytes = 128 << 10;  // the same for products bound by memory
 constexpr int64_t kSkinnyUnit = 64;         // rows or columns per unit in such products
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t dtype_bytes(tenon_dtype t) { return static_cast<int64_t>(tenon_dense_bytes(t, 1)); }
 

@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <new>
 
+#include "blocks.hpp"
+
 namespace tenon::cpu {
-namespace {
-
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-}  // namespace
 
 // Layout of scratch: bits of the shared operands, the shared operands, one area per slot.
 struct GemmBatch::Run {

@@ -23,10 +23,6 @@ constexpr double kPieceSums = 4e6;    // products that make a piece large enough
 constexpr int64_t kWide = 64;         // windows of a row that are worth a loop of their own
 constexpr int64_t kExactTerms = 258;  // 258 * 255 * 255 < 2^24
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-int64_t aligned(int64_t bytes) { return round_up(bytes, 64); }
-
 int32_t element(tenon_dtype dtype, const void* x, int64_t at) {
   return dtype == TENON_DTYPE_U8 ? int32_t{static_cast<const uint8_t*>(x)[at]}
                                  : int32_t{static_cast<const int8_t*>(x)[at]};
@@ -103,8 +99,8 @@ QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool
         std::min(kPlaneColumns, divide_up(conv_.axes[1].out * conv_.axes[2].out, wanted));
     padded_ = std::make_shared<PaddedTaps>(conv_, TENON_DTYPE_F32, columns, kPlaneBytes);
     ld_ = round_up(padded_->most_columns(), 64);  // whole vectors of any width, two at a time
-    weights_ = static_cast<uint64_t>(aligned(conv_.m * conv_.depth() * 4));
-    slot_ = padded_->bytes() + weights_ + static_cast<uint64_t>(aligned(kFilters * ld_ * 4));
+    weights_ = aligned(conv_.m * conv_.depth() * 4);
+    slot_ = padded_->bytes() + weights_ + aligned(kFilters * ld_ * 4);
     slots_ = conv_slots(conv_.batch * conv_.groups * padded_->bands());
     return;
   }
@@ -123,10 +119,8 @@ QConv::QConv(QUnit unit, const TapConv& conv, tenon_dtype x, tenon_dtype w, bool
   rows_ = round_up(divide_up(m, row_blocks_), panels_.rows);
   row_blocks_ = divide_up(m, rows_);
   ld_ = round_up(padded_->most_columns(), panels_.cols);
-  slot_ = padded_->bytes() + static_cast<uint64_t>(aligned((panels_.rows + 1) * ld_ * 4));
-  if (rows)
-    slot_ +=
-        static_cast<uint64_t>(aligned(static_cast<int64_t>(padded_->row_bytes(conv_.axes[1]))));
+  slot_ = padded_->bytes() + aligned((panels_.rows + 1) * ld_ * 4);
+  if (rows) slot_ += aligned(static_cast<int64_t>(padded_->row_bytes(conv_.axes[1])));
   slots_ = conv_slots(conv_.batch * conv_.groups * bands * row_blocks_);
   shared_ = w_packed_ ? 0 : packed_bytes();
 }
@@ -147,9 +141,7 @@ std::string QConv::packed_layout() const {
   return text;
 }
 
-uint64_t QConv::packed_bytes() const {
-  return static_cast<uint64_t>(aligned(sums_at() + conv_.groups * conv_.m * 4));
-}
+uint64_t QConv::packed_bytes() const { return aligned(sums_at() + conv_.groups * conv_.m * 4); }
 
 void QConv::pack_panel(const void* w, int64_t group, int64_t row, char* packed,
                        int32_t* sums) const {

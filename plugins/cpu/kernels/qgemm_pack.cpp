@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "blocks.hpp"
 #include "qgemm.hpp"
 
 namespace tenon::cpu {
@@ -13,10 +14,6 @@ constexpr int64_t kBlockCols = 512;
 constexpr int64_t kPieces = 32;     // of work that there should be
 constexpr double kPieceSums = 4e6;  // products that make a piece large enough
 constexpr int64_t kFewRows = 64;    // per piece, at least, so that packing b pays
-
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t round_up(int64_t n, int64_t to) { return divide_up(n, to) * to; }
-uint64_t aligned(int64_t bytes) { return static_cast<uint64_t>(round_up(bytes, 64)); }
 
 // Up to four bytes at a stride, then zeros.
 uint32_t quad_at(const uint8_t* x, int64_t stride, int64_t count, uint8_t flip) {

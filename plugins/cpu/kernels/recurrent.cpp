@@ -8,6 +8,7 @@
 
 #include "../kernels.hpp"
 #include "../parallel.hpp"
+#include "blocks.hpp"
 #include "gemm_core.hpp"
 #include "index_policy.hpp"
 
@@ -16,8 +17,6 @@ namespace {
 
 constexpr double kStepFlops = 1e6;  // least work of a step that is worth several threads
 constexpr int64_t kBlockRows = 4;   // least sequences of a thread: each thread reads all weights
-
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct Layer {
   Cell cell{};
