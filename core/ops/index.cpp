@@ -208,11 +208,7 @@ void scatter_shape(Infer& i, const op::scatter& n) {
   i.want_index(n.indices, "indices");
   i.want_same_dtype(n.base, "base", n.updates, "updates");
   want_ranked(i, n.base, "base");
-  const Shape& base = i.shape(n.base);
-  const int axis = i.axis(n.axis, base.rank());
-  want_reachable(i, base[axis], n.indices, n.oob);
-  i.want_shape(n.updates, "updates", picked(i, base, axis, i.shape(n.indices)));
-  i.out(0, i.type(n.base));
+  want_slices(i, n);
 }
 
 void scatter_grad(Grad& g, const op::scatter& n) {

@@ -13,6 +13,15 @@ namespace tenon::core {
 
 // The shape of data with the axis replaced by the axes of indices.
 Shape picked(const Infer& i, const Shape& data, int axis, const Shape& indices);
+// The shape rule of writing slices `updates` into `base` along an axis.
+template <class Op>
+void want_slices(Infer& i, const Op& n) {
+  const Shape& base = i.shape(n.base);
+  const int axis = i.axis(n.axis, base.rank());
+  want_reachable(i, base[axis], n.indices, n.oob);
+  i.want_shape(n.updates, "updates", picked(i, base, axis, i.shape(n.indices)));
+  i.out(0, i.type(n.base));
+}
 // One list of indices for a batch of examples, or one for each of them, as those of gather_elements:
 // of the rank of `data`, and as long as `data` except at the axis.
 Value spread_indices(Batch& v, Value indices, const Shape& data, int axis);

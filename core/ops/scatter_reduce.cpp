@@ -24,11 +24,7 @@ void want_kind(const Infer& i, const Op& n) {
 void slices_shape(Infer& i, const op::scatter_reduce& n) {
   i.want_index(n.indices, "indices");
   want_kind(i, n);
-  const Shape& base = i.shape(n.base);
-  const int axis = i.axis(n.axis, base.rank());
-  want_reachable(i, base[axis], n.indices, n.oob);
-  i.want_shape(n.updates, "updates", picked(i, base, axis, i.shape(n.indices)));
-  i.out(0, i.type(n.base));
+  want_slices(i, n);
 }
 
 void elements_shape(Infer& i, const op::scatter_elements_reduce& n) {
