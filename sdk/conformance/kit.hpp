@@ -273,6 +273,16 @@ struct Floor {
 class Suite {
  public:
   void add(CaseRow row) { rows_.push_back({family_, std::move(row)}); }
+  // A case that must fail with this code and text.
+  void add_failure(std::string id, std::string sentence, Build build, tenon_code code,
+                   std::string text, tenon_dtype dtype = TENON_DTYPE_F32) {
+    add({.id = std::move(id),
+         .sentence = std::move(sentence),
+         .dtypes = {dtype},
+         .build = std::move(build),
+         .error = code,
+         .error_text = std::move(text)});
+  }
   void begin(std::string_view family) { family_ = family; }
   // Every family says its own.
   void floor(const Floor& floor) { floors_[family_] = floor; }

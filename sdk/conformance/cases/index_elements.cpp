@@ -105,19 +105,10 @@ void place_rows(Suite& s, const Place& p) {
 }
 
 void refusals(Suite& s) {
-  const auto error = [&](const std::string& id, const char* sentence, Build build, tenon_code code,
-                         const char* text) {
-    s.add({.id = id,
-           .sentence = sentence,
-           .dtypes = {f32},
-           .build = std::move(build),
-           .error = code,
-           .error_text = text});
-  };
   for (const int64_t index : {int64_t{9}, int64_t{-10}, int64_t{1} << 40}) {
     const std::string which = index < 0 ? "-below" : index == 9 ? "-above" : "-far";
     // Off the last element of the tensor and inside it: both are outside the axis.
-    error(
+    s.add_failure(
         "gather-elements-range" + which, "gather_elements: an index out of range is an error",
         [=](CaseBuilder& b) {
           b.output("y", b.add(op::gather_elements{
@@ -126,7 +117,7 @@ void refusals(Suite& s) {
                             .indices = b.ints("indices", {2, 3}, {0, 1, index, 2, 3, 4})}));
         },
         TENON_INDEX_OUT_OF_RANGE, "");
-    error(
+    s.add_failure(
         "scatter-elements-add-range" + which,
         "scatter_elements_add: an index out of range is an error",
         [=](CaseBuilder& b) {
@@ -138,7 +129,7 @@ void refusals(Suite& s) {
         },
         TENON_INDEX_OUT_OF_RANGE, "");
   }
-  error(
+  s.add_failure(
       "gather-elements-longer", "gather_elements: indices longer off the axis are refused",
       [](CaseBuilder& b) {
         b.output("y", b.add(op::gather_elements{.axis = 1,
@@ -146,7 +137,7 @@ void refusals(Suite& s) {
                                                 .indices = b.ints("indices", {3, 1}, {0, 0, 0})}));
       },
       TENON_SHAPE_MISMATCH, "indices");
-  error(
+  s.add_failure(
       "scatter-elements-add-updates", "scatter_elements_add: updates of another shape are refused",
       [](CaseBuilder& b) {
         b.output("y",
