@@ -2,6 +2,7 @@
 // An LSTM and a GRU, written with scan and as one op: values and gradients are PyTorch's, of
 // recurrent_expected.hpp.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -234,4 +235,41 @@ void check(const Network& network) {
 TEST_SUITE("exec/recurrent") {
   TEST_CASE("LSTM: gates i, f, g, o") { check(kLstm); }
   TEST_CASE("GRU: gates r, z, n; the reset gate is behind the product with h") { check(kGru); }
+
+  TEST_CASE("what lies behind the end of a sequence reaches neither results nor gradients") {
+    for (const std::string op : {"lstm", "gru"})
+      for (const std::string& device : control_devices()) {
+        CAPTURE(op);
+        CAPTURE(device);
+        const std::string gates = op == "lstm" ? "8" : "6";
+        const Graph graph = Graph::parse("graph \"ends\" {\n  input x: f32[3,1," + gates +
+                                             "]\n  input r: f32[1," + gates + R"(,2]
+  const ends: i64[1] = {2}
+  y = )" + op + R"((x, r, _, _, ends)
+  loss = reduce(y) {kind="sum_square"}
+  (d_x, d_r) = grad(loss, x, r)
+  output "y" = y
+  output "d_x" = d_x
+  output "d_r" = d_r
+})",
+                                         op);
+        Store store(runtime());
+        const Executable executable(runtime(), graph, store, {.device = device});
+        Context context(executable);
+        const Input x{"x", {3, 1, op == "lstm" ? 8 : 6}, 1}, r{"r", {1, x.dims[2], 2}, 2};
+        context.set("r", r.dims, r.values());
+        std::vector<Floats> results[2];
+        for (const bool hostile : {false, true}) {
+          Floats values = x.values();
+          for (size_t k = values.size() / 3 * 2; k < values.size(); ++k)
+            values[k] = hostile ? std::numeric_limits<float>::quiet_NaN() : 0.25f;
+          context.set("x", x.dims, values);
+          context.run();
+          for (const char* output : {"y", "d_x", "d_r"})
+            results[hostile].push_back(context.get<float>(output));
+        }
+        CHECK(results[0] == results[1]);
+        CHECK(results[0][2] != Floats(results[0][2].size(), 0.0f));
+      }
+  }
 }
