@@ -12,6 +12,7 @@
 #include "import/onnx/write.hpp"
 #include "ir/rewrite.hpp"
 #include "ops/build.hpp"
+#include "ops/record.hpp"
 
 namespace tenon::core::onnx {
 
