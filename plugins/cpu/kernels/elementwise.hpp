@@ -63,6 +63,10 @@ void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int6
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 
+// y[i] = choose[i] ? yes[i] : no[i] for elements of `size` bytes, copied as bits; y may be yes or no.
+void select_elements(int64_t size, const uint8_t* choose, const void* yes, const void* no, void* y,
+                     int64_t n);
+
 // An elementwise op on tiles. Operands and result have their own dtype, halves are float. May run
 // in place.
 using TileOp = std::function<void(const void* const* x, void* y, int64_t n)>;

@@ -299,13 +299,9 @@ TileOp where_tiles(const sdk::op::where& n, tenon_dtype out) {
   if (out != dtype) throw Refusal::dtype("y", out);
   const int64_t size = is_half(dtype) ? 4 : element_bytes(dtype);
   if (size == 0) throw Refusal::dtype("a", dtype);
-  return with_size(size, []<class T>(T) -> TileOp {
-    return [](const void* const* x, void* y, int64_t n) {
-      const auto* choose = static_cast<const uint8_t*>(x[0]);
-      const T *yes = static_cast<const T*>(x[1]), *no = static_cast<const T*>(x[2]);
-      for (int64_t i = 0; i < n; ++i) static_cast<T*>(y)[i] = choose[i] ? yes[i] : no[i];
-    };
-  });
+  return [size](const void* const* x, void* y, int64_t n) {
+    select_elements(size, static_cast<const uint8_t*>(x[0]), x[1], x[2], y, n);
+  };
 }
 
 Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
@@ -323,17 +319,11 @@ Kernel make_where(const sdk::op::where& n, const sdk::Node& node) {
       TileReader cond(loop, 0, c.inputs[positions[0]], TENON_DTYPE_BOOL);
       TileReader a(loop, 1, c.inputs[positions[1]], dtype),
           b(loop, 2, c.inputs[positions[2]], dtype);
-      // a select copies bits: one type of the right size suffices
-      const auto run = [&]<class T>(T) {
-        T* y = static_cast<T*>(c.outputs[0]);
-        for_tiles(loop, begin, end, [&](int64_t flat, int64_t count) {
-          const uint8_t* choose = static_cast<const uint8_t*>(cond.raw(flat, count));
-          const T* yes = static_cast<const T*>(a.raw(flat, count));
-          const T* no = static_cast<const T*>(b.raw(flat, count));
-          for (int64_t i = 0; i < count; ++i) y[flat + i] = choose[i] ? yes[i] : no[i];
-        });
-      };
-      with_size(size, run);
+      auto* y = static_cast<std::byte*>(c.outputs[0]);
+      for_tiles(loop, begin, end, [&](int64_t flat, int64_t count) {
+        select_elements(size, static_cast<const uint8_t*>(cond.raw(flat, count)),
+                        a.raw(flat, count), b.raw(flat, count), y + flat * size, count);
+      });
     });
   };
   return kernel;
