@@ -23,6 +23,7 @@ inline constexpr int kConvAxes = 3;  // fewer spatial axes are led by axes of on
 struct ConvAxis {
   int64_t in = 1, out = 1, step = 1;
   std::vector<int64_t> taps{0};  // the input of window o at tap t: o * step + taps[t]
+  bool flat() const;             // one pixel, one window and one tap
 };
 
 struct TapConv {
@@ -42,7 +43,7 @@ struct TapConv {
   int64_t pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
   bool dense() const { return y_plane == windows(); }  // the windows are all of y's plane, in order
   bool pointwise() const;                              // x itself is the matrix of columns
-  bool flat() const;                                   // the first axis is one pixel and one tap
+  bool flat() const;                                   // the first axis is; flat axes lead
 };
 
 // A node of the family: x [n, c, in..], w [m, c / groups, kernel..], y [n, m, out..].

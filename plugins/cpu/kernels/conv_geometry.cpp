@@ -17,10 +17,8 @@ bool TapConv::pointwise() const {
   });
 }
 
-bool TapConv::flat() const {
-  const ConvAxis& a = axes[0];
-  return a.in == 1 && a.out == 1 && a.taps == std::vector<int64_t>{0};
-}
+bool ConvAxis::flat() const { return in == 1 && out == 1 && taps == std::vector<int64_t>{0}; }
+bool TapConv::flat() const { return axes[0].flat(); }
 
 namespace {
 
@@ -50,6 +48,20 @@ std::vector<int64_t> weights_of(const ConvGeometry& g, const Part& p0, const Par
   return weights;
 }
 
+// Flat axes lead, so that rows are long: an image of one column is computed as one row. Neither the
+// windows nor the taps change their order.
+void lead_with_flat_axes(TapConv& t) {
+  const TapConv given = t;
+  int to = 0;
+  for (const bool flat : {true, false})
+    for (int k = 0; k < kConvAxes; ++k) {
+      if (given.axes[k].flat() != flat) continue;
+      t.axes[to] = given.axes[k], t.y_pitch[to] = given.y_pitch[k];
+      ++to;
+    }
+  if (t.axes[kConvAxes - 1].out == 1) t.y_pitch[kConvAxes - 1] = 1;  // whatever its stride
+}
+
 TapConv forward_sums(const ConvGeometry& g, bool only_reached) {
   TapConv t{.batch = g.n, .groups = g.groups, .c = g.c / g.groups, .m = g.m / g.groups};
   std::array<Part, kConvAxes> parts;
@@ -64,6 +76,7 @@ TapConv forward_sums(const ConvGeometry& g, bool only_reached) {
   const int64_t count = g.taps();
   t.w_c = count, t.w_m = t.c * count, t.w_group = t.m * t.w_m;
   t.w_tap = weights_of(g, parts[0], parts[1], parts[2]);
+  lead_with_flat_axes(t);
   return t;
 }
 
@@ -115,12 +128,12 @@ std::vector<TapConv> ConvGeometry::transposed() const {
         t.axes = {p0.axis, p1.axis, p2.axis};
         t.y_plane = pixels();
         t.y_origin = (p0.origin * axes[1].in + p1.origin) * axes[2].in + p2.origin;
-        // Rows of one window are dense, whatever their stride.
         t.y_pitch = {axes[0].stride * axes[1].in * axes[2].in, axes[1].stride * axes[2].in,
-                     std::min(axes[2].stride, axes[2].in)};
+                     axes[2].stride};
         const int64_t count = taps();
         t.w_m = count, t.w_c = t.m * count, t.w_group = t.c * t.w_c;
         t.w_tap = weights_of(*this, p0, p1, p2);
+        lead_with_flat_axes(t);
         all.push_back(std::move(t));
       }
   return all;

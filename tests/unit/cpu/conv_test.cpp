@@ -184,6 +184,23 @@ TEST_SUITE("cpu/conv") {
     check_all({1, 8, 70, 1, {kOne, kOne, axis(3000, 5, 1, 2, 2, 1)}}, ways);
   }
 
+  TEST_CASE("images of one column: rows are long, and far taps are left out") {
+    const auto ways = {Way::tiles, Way::product, Way::planes, Way::depthwise};
+    const ConvGeometry one{1, 12, 20, 1, {kOne, axis(37, 5, 1, 4, 4, 2), kOne}};
+    check_all(one, ways);
+    CHECK(one.reached().axes[2].out == 37);
+    CHECK(one.transposed()[0].axes[2].out == 37);
+    check_all({2, 5, 3, 1, {axis(4, 2, 1, 0, 0, 1), kOne, axis(9, 3, 2, 1, 1, 1)}}, ways);
+    check_all({1, 4, 6, 1, {axis(8, 3, 2, 1, 1, 1), kOne, kOne}}, ways);
+    // Windows of several columns, of which one lies in the image; strides whose phases have one pixel.
+    const ConvGeometry wide{1, 20, 20, 20, {kOne, axis(40, 3, 1, 1, 1, 1), axis(1, 3, 1, 1, 1, 1)}};
+    check_all(wide, ways);
+    CHECK(wide.reached().axes[2].taps.size() == 3);
+    check_all({1, 3, 9, 1, {kOne, axis(11, 2, 2, 0, 1, 1), axis(2, 2, 2, 0, 0, 1)}}, ways);
+    check_all({1, 16, 16, 1, {kOne, axis(30, 5, 1, 64, 64, 32), kOne}}, ways);
+    check_all({1, 30, 20, 2, {kOne, axis(30, 1, 1, 0, 0, 1), kOne}}, ways);
+  }
+
   TEST_CASE("depthwise: channels that fill no vector, strides, dilation, tiny planes, bands") {
     const auto ways = {Way::depthwise, Way::planes, Way::tiles};
     for (const int64_t c : {2, 8, 15, 16, 17, 40})
