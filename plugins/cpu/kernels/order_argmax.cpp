@@ -30,7 +30,10 @@ struct ArgRows {
 struct ArgKernels {
   void (*row)(const ArgRows&);
   void (*columns)(const ArgRows&);
+  void (*short_rows)(const ArgRows&);  // `columns` consecutive rows of at most kShortRow elements
 };
+// Rows that fill few vectors are turned into columns, so many at a time.
+inline constexpr int64_t kShortRow = 32, kTurnedRows = 64;
 
 }  // namespace tenon::cpu
 #endif
@@ -160,11 +163,26 @@ void arg_columns(const ArgRows& r) {
   }
 }
 
+template <class T, Direction direction>
+void arg_short_rows(const ArgRows& r) {
+  HWY_ALIGN T turned[kShortRow * kTurnedRows];
+  const T* x = static_cast<const T*>(r.x);
+  for (int64_t first = 0; first < r.columns; first += kTurnedRows) {
+    const int64_t rows = std::min(kTurnedRows, r.columns - first);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t k = 0; k < r.length; ++k) turned[k * rows + i] = x[(first + i) * r.length + k];
+    arg_columns<T, direction>({turned, r.y + first, r.length, rows, rows, r.last});
+  }
+}
+
 ArgKernels arg_kernels_for(tenon_dtype dtype, bool greatest) {
   return with_ordered("x", dtype, [&](auto t) -> ArgKernels {
     using T = decltype(t);
-    if (greatest) return {arg_row<T, Direction::up>, arg_columns<T, Direction::up>};
-    return {arg_row<T, Direction::search_down>, arg_columns<T, Direction::search_down>};
+    if (greatest)
+      return {arg_row<T, Direction::up>, arg_columns<T, Direction::up>,
+              arg_short_rows<T, Direction::up>};
+    return {arg_row<T, Direction::search_down>, arg_columns<T, Direction::search_down>,
+            arg_short_rows<T, Direction::search_down>};
   });
 }
 
@@ -180,6 +198,13 @@ sdk::Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest)
   const AxisView view = along_axis(x, axis);
   const ArgKernels kernels = HWY_DYNAMIC_DISPATCH(arg_kernels_for)(x.dtype, greatest);
   const int64_t bytes = element_bytes("x", x.dtype);
+  if (view.inner == 1 && view.length <= kShortRow)
+    return {.run = [view, kernels, bytes, last](const sdk::Call& c) {
+      parallel_for(view.outer, grain_for(view.length * bytes), [&](int64_t begin, int64_t end) {
+        kernels.short_rows({c.in<char>(0) + begin * view.length * bytes, c.out<int64_t>(0) + begin,
+                            view.length, 1, end - begin, last});
+      });
+    }};
   return {.run = [view, kernels, bytes, last](const sdk::Call& c) {
     for_columns(view, 64 / bytes, view.length * bytes,
                 [&](int64_t outer, int64_t begin, int64_t end) {

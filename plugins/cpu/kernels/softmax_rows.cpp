@@ -67,12 +67,42 @@ void forward_columns(const Lines& l, const T* x, T* y, bool log) {
     });
 }
 
+// Rows that fill no vector are turned into columns, some at a time.
+constexpr int64_t kShortRow = 16, kTurnedRows = 64;
+
+// to[j][i] = from[i][j] of `rows` rows of `length` elements.
+template <class T>
+void turn(const T* from, int64_t rows, int64_t length, T* to) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < length; ++j) to[j * rows + i] = from[i * length + j];
+}
+// Calls columns(lines, first) for kTurnedRows rows at a time; `first` is the element they start at.
+template <class Columns>
+void in_turned_parts(const Lines& l, Columns columns) {
+  for (int64_t i = 0; i < l.count; i += kTurnedRows) {
+    const int64_t rows = std::min(kTurnedRows, l.count - i);
+    columns(Lines{l.length, rows, 0, rows}, i * l.length);
+  }
+}
+
+template <class T>
+void forward_short(const Lines& l, const T* x, T* y, bool log) {
+  HWY_ALIGN T given[kShortRow * kTurnedRows];
+  HWY_ALIGN T made[kShortRow * kTurnedRows];
+  in_turned_parts(l, [&](const Lines& part, int64_t first) {
+    turn(x + first, part.count, l.length, given);
+    forward_columns(part, given, made, log);
+    turn(made, l.length, part.count, y + first);
+  });
+}
+
 void forward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontemporal, const void* x,
                     void* y) {
   with_storage(dtype, [&]<class T>(T) {
     const T* from = static_cast<const T*>(x) + l.start(0);
     T* to = static_cast<T*>(y) + l.start(0);
     if (l.inner != 1) return forward_columns(l, from, to, log);
+    if (l.length <= kShortRow && l.count > 1) return forward_short(l, from, to, log);
     NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       forward_row(from + at, row.at(to + at), l.length, log);
@@ -120,6 +150,19 @@ void backward_columns(const Lines& l, const T* dy, const T* y, T* dx, bool log) 
     });
 }
 
+template <class T>
+void backward_short(const Lines& l, const T* dy, const T* y, T* dx, bool log) {
+  HWY_ALIGN T up[kShortRow * kTurnedRows];
+  HWY_ALIGN T out[kShortRow * kTurnedRows];
+  HWY_ALIGN T made[kShortRow * kTurnedRows];
+  in_turned_parts(l, [&](const Lines& part, int64_t first) {
+    turn(dy + first, part.count, l.length, up);
+    turn(y + first, part.count, l.length, out);
+    backward_columns(part, up, out, made, log);
+    turn(made, l.length, part.count, dx + first);
+  });
+}
+
 void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontemporal, const void* dy,
                      const void* y, void* dx) {
   with_storage(dtype, [&]<class T>(T) {
@@ -127,6 +170,7 @@ void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontempor
     const T* out = static_cast<const T*>(y) + l.start(0);
     T* to = static_cast<T*>(dx) + l.start(0);
     if (l.inner != 1) return backward_columns(l, up, out, to, log);
+    if (l.length <= kShortRow && l.count > 1) return backward_short(l, up, out, to, log);
     NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       backward_row(up + at, out + at, row.at(to + at), l.length, log);
