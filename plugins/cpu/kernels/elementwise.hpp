@@ -36,6 +36,9 @@ void slope_tile(const Activation& f, const double* x, const double* dy, double* 
 // Only the vector forms. Returns false if the kind has none.
 bool unary_vector(const Activation& f, const float* x, float* y, int64_t n);
 bool slope_vector(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
+// The same for the kinds that vectors of f64 compute.
+bool unary_wide(const Activation& f, const float* x, float* y, int64_t n);
+bool slope_wide(const Activation& f, const float* x, const float* dy, float* dx, int64_t n);
 // act(gate) up in one pass, and its gradients.
 bool swiglu_vector(const Activation& f, const float* gate, const float* up, float* y, int64_t n);
 bool swiglu_slopes_vector(const Activation& f, const float* gate, const float* up, const float* dy,
@@ -61,6 +64,7 @@ enum class BinaryKind : uint8_t {
 BinaryKind find_binary(std::string_view name);  // refuses an unknown kind
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n);
+void pow_wide(const float* a, const float* b, float* y, int64_t n);
 bool binary_vector(BinaryKind kind, const float* a, const float* b, float* y, int64_t n);
 
 // y[i] = choose[i] ? yes[i] : no[i] for elements of `size` bytes, copied as bits; y may be yes or no.

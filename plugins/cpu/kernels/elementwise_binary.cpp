@@ -210,6 +210,7 @@ BinaryKind find_binary(std::string_view name) {
 }
 
 void binary_tile(BinaryKind kind, const float* a, const float* b, float* y, int64_t n) {
+  if (kind == BinaryKind::pow) return pow_wide(a, b, y, n);
   if (!binary_vector(kind, a, b, y, n)) float_tile(kind, a, b, y, n);
 }
 void binary_tile(BinaryKind kind, const double* a, const double* b, double* y, int64_t n) {

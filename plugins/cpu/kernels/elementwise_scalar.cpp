@@ -305,14 +305,14 @@ void unary_tile(const Activation& f, const double* x, double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = unary_value(f, x[i]);
 }
 void unary_tile(const Activation& f, const float* x, float* y, int64_t n) {
-  if (unary_vector(f, x, y, n)) return;
+  if (unary_vector(f, x, y, n) || unary_wide(f, x, y, n)) return;
   for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(unary_value(f, x[i]));
 }
 void slope_tile(const Activation& f, const double* x, const double* dy, double* dx, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * unary_slope(f, x[i]);
 }
 void slope_tile(const Activation& f, const float* x, const float* dy, float* dx, int64_t n) {
-  if (slope_vector(f, x, dy, dx, n)) return;
+  if (slope_vector(f, x, dy, dx, n) || slope_wide(f, x, dy, dx, n)) return;
   if (f.kind == UnaryKind::hard_sigmoid) {
     for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * hard_sigmoid_slope(f, x[i]);
     return;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vector forms of gelu and silu against the same functions in double, over their whole range:
-// small and large arguments, both sides of every border between pieces.
+// small and large arguments, both sides of every border between pieces. The functions in vectors of
+// f64 against those of the C library.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,13 +15,16 @@
 
 using tenon::UnaryKind;
 using tenon::cpu::Activation;
+using tenon::cpu::pow_wide;
 using tenon::cpu::slope_tile;
 using tenon::cpu::slope_vector;
+using tenon::cpu::slope_wide;
 using tenon::cpu::swiglu_slopes_vector;
 using tenon::cpu::swiglu_vector;
 using tenon::cpu::unary_slope;
 using tenon::cpu::unary_value;
 using tenon::cpu::unary_vector;
+using tenon::cpu::unary_wide;
 
 namespace {
 
@@ -119,6 +124,64 @@ TEST_SUITE("cpu/activation") {
     for (const Worst& w : {slopes, forward, gate, other}) {
       CAPTURE(w.at);
       CHECK(w.error <= 10);
+    }
+  }
+
+  TEST_CASE("functions in vectors of f64: the float next to the exact value, in all ranges") {
+    // Numbers of all exponents and both signs, infinities, NaN; dense where functions end.
+    std::vector<float> x;
+    for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 12289)
+      x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    for (const float at : {-1.f, 0.f, 1.f, 39000.f, -39000.f, 89.4f, 700.f})
+      for (float v = at, w = at, k = 0; k < 200; ++k) {
+        x.push_back(v), x.push_back(w);
+        v = std::nextafter(v, kInf), w = std::nextafter(w, -kInf);
+      }
+    const auto count = static_cast<int64_t>(x.size());
+    std::vector<float> y(x.size());
+    const std::vector<float> dy(x.size(), 3.f);
+    for (const UnaryKind kind :
+         {UnaryKind::sin, UnaryKind::cos, UnaryKind::tan, UnaryKind::asin, UnaryKind::acos,
+          UnaryKind::atan, UnaryKind::sinh, UnaryKind::cosh, UnaryKind::asinh, UnaryKind::acosh,
+          UnaryKind::atanh, UnaryKind::log1p})
+      for (const bool slope : {false, true}) {
+        const bool taken = slope ? slope_wide(of(kind), x.data(), dy.data(), y.data(), count)
+                                 : unary_wide(of(kind), x.data(), y.data(), count);
+        if (slope && !taken) continue;
+        REQUIRE(taken);
+        CAPTURE(static_cast<int>(kind));
+        for (size_t i = 0; i < x.size(); ++i) {
+          const double exact =
+              slope ? 3 * unary_slope(of(kind), x[i]) : unary_value(of(kind), x[i]);
+          const auto want = static_cast<float>(exact);
+          const bool same = std::isnan(want)
+                                ? std::isnan(y[i])
+                                : y[i] == want && std::signbit(y[i]) == std::signbit(want);
+          // Where two floats are as near, either.
+          if (!same && !(std::fabs(y[i] - exact) <= 0.501 * ulp(exact)))
+            FAIL("slope " << slope << " at " << x[i] << ": expected " << want << ", got " << y[i]);
+        }
+      }
+  }
+
+  TEST_CASE("pow in vectors of f64: signs, whole exponents, zeros, infinities") {
+    std::vector<float> a, b;
+    const float some[] = {0,        -0.f,  1,      -1,   2,     -2,    0.5f,   -0.5f,   3,
+                          -3,       2.5f,  -2.5f,  7,    -7,    1e-3f, -40,    100,     8388607,
+                          16777218, 3e38f, -3e38f, kInf, -kInf, NAN,   1e-45f, -1e-40f, 0.1f};
+    for (const float u : some)
+      for (const float v : some) a.push_back(u), b.push_back(v);
+    for (float u = 0.01f; u < 50; u *= 1.003f)
+      for (float v = -9; v < 9; v += 0.37f) a.push_back(u), b.push_back(v);
+    std::vector<float> y(a.size());
+    pow_wide(a.data(), b.data(), y.data(), static_cast<int64_t>(a.size()));
+    for (size_t i = 0; i < a.size(); ++i) {
+      const double exact = std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]));
+      const auto want = static_cast<float>(exact);
+      const bool same = std::isnan(want) ? std::isnan(y[i])
+                                         : y[i] == want && std::signbit(y[i]) == std::signbit(want);
+      if (!same && !(std::fabs(y[i] - exact) <= 0.501 * ulp(exact)))
+        FAIL(a[i] << " to the " << b[i] << ": expected " << want << ", got " << y[i]);
     }
   }
 }
