@@ -21,17 +21,20 @@ struct ConvEnds {
   const void *bias = nullptr, *residual = nullptr;
   void *y = nullptr, *pre_act = nullptr;
 };
-struct ConvSums {
+template <class Ends>
+struct ConvSumsOf {
   ConvShape shape{};
   const void *x = nullptr, *w = nullptr;
-  ConvEnds ends{};
+  Ends ends{};
   void* parts = nullptr;  // sums of each split
   i64 count = 0;          // elements of the result
   u32 tiles_m = 1, tiles_n = 1, splits = 1, phases = 1;
   u32 split_terms = 0;  // of a split
   i32 pieces = 0;       // of 8 channels of a group that are summed over
   u32 steps_at = 0;     // in shared memory: where the taps are listed
+  u32 ends_at = 0;      // likewise the channels of 8-bit integers
 };
+using ConvSums = ConvSumsOf<ConvEnds>;
 // Of conv_shifts.cu, for 2d windows.
 //
 // A grid of positions covers the windows of all images: position (n, r, s) is window (r, s) of image
@@ -94,13 +97,15 @@ struct ConvWeightSums {
       by_tap{};  // of kernel positions, of kernel[1]·kernel[2], of kernel[2]
 };
 // One thread or block for an output each.
-struct ConvPlanes {
+template <class Ends>
+struct ConvPlanesOf {
   ConvShape shape{};
   const void *x = nullptr, *w = nullptr;
-  ConvEnds ends{};
+  Ends ends{};
   i64 items = 0;              // threads that have work
   Divisor rows{}, columns{};  // of items in a plane
 };
+using ConvPlanes = ConvPlanesOf<ConvEnds>;
 struct ConvTapSums {
   ConvShape shape{};
   const void *dy = nullptr, *x = nullptr;

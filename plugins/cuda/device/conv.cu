@@ -8,7 +8,8 @@
 // Defines: TYPE, BACK, MMA, WARPGROUPS, POINT, XW, TILE_M (rows of a tile), MASK (bits for
 // the taps of a window, 0: coordinates are compared), WHOLE (FMAs: channels are a multiple of
 // kFmaDepth), SPLIT (sums go to parts), YW (elements of the result that are moved at once), and those
-// of conv_ends.cuh.
+// of conv_ends.cuh. Of 8-bit integers those of quantized_ends.cuh, and OUTSIDE (taps outside of x have
+// its zero point, else 0), COLUMNS (w has zero points: windows are summed).
 //variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=128 MASK=32 WHOLE=0 SPLIT=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
 //variant: TYPE=bf16 BACK=0 MMA=1 WARPGROUPS=1 POINT=1 XW=8 TILE_M=128 MASK=0 WHOLE=0 SPLIT=0 YW=8
 //variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=64 MASK=32 WHOLE=0 SPLIT=1 YW=1
@@ -20,17 +21,30 @@
 //variant: TYPE=bf16 BACK=0 MMA=0 WARPGROUPS=0 POINT=0 XW=1 TILE_M=64 MASK=0 WHOLE=1 SPLIT=0 YW=4
 //variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=128 MASK=64 WHOLE=0 SPLIT=0 YW=1
 //variant: TYPE=f16 BACK=1 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=64 MASK=0 WHOLE=0 SPLIT=1 YW=1
+//variant: TYPE=u8 FILTER=i8 RESULT=u8 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=128 MASK=32 WHOLE=0 SPLIT=0 YW=8 OUTSIDE=1 COLUMNS=0
+//variant: TYPE=i8 FILTER=u8 RESULT=i32 BACK=0 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=64 MASK=0 WHOLE=0 SPLIT=0 YW=4 OUTSIDE=1 COLUMNS=1
+//variant: TYPE=i8 FILTER=i8 RESULT=i8 BACK=0 MMA=1 WARPGROUPS=0 POINT=0 XW=8 TILE_M=128 MASK=64 WHOLE=0 SPLIT=1 YW=1 OUTSIDE=0 COLUMNS=1
+//variant: TYPE=u8 FILTER=u8 RESULT=u8 BACK=0 MMA=1 WARPGROUPS=1 POINT=0 XW=8 TILE_M=64 MASK=0 WHOLE=0 SPLIT=1 YW=8 OUTSIDE=0 COLUMNS=0
+//variant: TYPE=i8 FILTER=i8 RESULT=i8 BACK=0 MMA=1 WARPGROUPS=0 POINT=1 XW=16 TILE_M=64 MASK=0 WHOLE=0 SPLIT=0 YW=8 OUTSIDE=0 COLUMNS=0
+//variant: TYPE=u8 FILTER=i8 RESULT=i8 BACK=0 MMA=1 WARPGROUPS=0 POINT=1 XW=4 TILE_M=128 MASK=0 WHOLE=0 SPLIT=1 YW=4 OUTSIDE=0 COLUMNS=1
 //entry: conv_sums = sums(ConvSums)
+//entry: qconv_sums = sums(ConvSumsOf<QuantizedEnds>)
 #include "conv.cuh"
+#ifdef FILTER
+#include "quantized_ends.cuh"
+#else
 #include "conv_ends.cuh"
+#endif
 #include "conv_tile.cuh"
+
+typedef ConvSumsOf<Ends> Sums;
 
 struct Block {
   u32 group, split, column, total;  // total: windows of all images
   i32 row;
   ConvLine lines[3];
 };
-__device__ inline Block block_of(const ConvSums& p, u32 columns) {
+__device__ inline Block block_of(const Sums& p, u32 columns) {
   Block b;
   u32 at = blockIdx.x;
   b.row = (i32)(at % p.tiles_m * TILE_M), at /= p.tiles_m;
@@ -43,13 +57,13 @@ __device__ inline Block block_of(const ConvSums& p, u32 columns) {
   return b;
 }
 // The element of y of the group's first channel, for the window in a column.
-__device__ inline i64 result_of(const ConvSums& p, const Block& b, u32 column) {
+__device__ inline i64 result_of(const Sums& p, const Block& b, u32 column) {
   const ConvWindow w = window_of(b.lines, column);
   return ((i64)w.image * p.shape.groups + b.group) * p.shape.m * plane_of(b.lines) +
          target_of(b.lines, w);
 }
 template <int W>
-__device__ __forceinline__ void put(const ConvSums& p, const Block& b, const S (&sums)[W], i64 at,
+__device__ __forceinline__ void put(const Sums& p, const Block& b, const S (&sums)[W], i64 at,
                                     i32 row) {
 #if SPLIT
   Vec<S, W> v;
@@ -64,7 +78,7 @@ __device__ __forceinline__ void put(const ConvSums& p, const Block& b, const S (
 #if !MMA
 #if !POINT
 extern "C" __global__ void __launch_bounds__(kTileThreads, sizeof(S) == 4 ? 2 : 1)
-    sums(const ConvSums p) {
+    sums(const Sums p) {
   constexpr int kTile = TILE_M;
   const Block b = block_of(p, kTile);
   if (b.column >= b.total) return;
@@ -173,7 +187,7 @@ struct Step {
 #endif
 };
 // By 256 - kColumns threads.
-__device__ inline void fill_steps(const ConvSums& p, const Block& b, Step* steps, u32 thread) {
+__device__ inline void fill_steps(const Sums& p, const Block& b, Step* steps, u32 thread) {
   const i32 taps = taps_of(b.lines);
   for (i32 t = (i32)thread; t < taps; t += 256 - kColumns) {
     const ConvTap tap = tap_of(b.lines, (u32)t);
@@ -210,7 +224,7 @@ struct Window {
   i32 at[3];
 #endif
 };
-__device__ inline Window window_at(const ConvSums& p, const Block& b, u32 column) {
+__device__ inline Window window_at(const Sums& p, const Block& b, u32 column) {
   const bool real = column < b.total;
   const ConvWindow w = window_of(b.lines, real ? column : 0);
   Window window;
@@ -237,12 +251,16 @@ __device__ inline Window window_at(const ConvSums& p, const Block& b, u32 column
 struct Pixels {
   static constexpr int kLoads = kColumns / 32;
   Window window[kLoads];
+#if OUTSIDE
+  u32 zero;
+  i32 channels;  // of a group
+#endif
 #if !MASK
   i32 in[3];
 #endif
 
   // Lists the windows in memory that the stages will use, and the taps in `steps`.
-  __device__ Pixels(const ConvSums& p, const Block& b, void* memory, Step* steps) {
+  __device__ Pixels(const Sums& p, const Block& b, void* memory, Step* steps) {
     Window* const list = (Window*)memory;
     if (threadIdx.x < kColumns)
       list[threadIdx.x] = window_at(p, b, b.column + threadIdx.x);
@@ -255,6 +273,9 @@ struct Pixels {
 #if !MASK
 #pragma unroll
     for (int a = 0; a < 3; ++a) in[a] = b.lines[a].in;
+#endif
+#if OUTSIDE
+    zero = x_zero_of(p.ends), channels = p.shape.c;
 #endif
   }
   __device__ __forceinline__ void bring(const T* x, u32 stage, u32 tap, const Step& step, u32 piece,
@@ -269,54 +290,69 @@ struct Pixels {
 #pragma unroll
       for (int a = 0; a < 3; ++a) inside &= (u32)(window[i].at[a] + step.d[a]) < (u32)in[a];
 #endif
+#if OUTSIDE
+      if (real && !inside) {
+        store_padding(to + i * 32 * 128, zero, channels - (i32)piece * 16);
+        continue;
+      }
+#endif
       // Nothing is read where the tap is outside.
       copy_async(to + i * 32 * 128, x + (i64)(u32)(window[i].base + step.x + piece) * 8, inside);
     }
   }
 };
 #endif
-// The same of x as it is: 8 windows of every 16th channel.
+// The same of x as it is: a piece of 16 bytes of windows of every kDown-th channel.
 struct Channels {
-  static constexpr int kLoads = kDepth / 16, kParts = 8 / XW;
-  const T *x, *from[kParts];
+  static constexpr int kWide = 16 / sizeof(X), kAcross = kColumns / kWide, kDown = 256 / kAcross;
+  static constexpr int kLoads = kDepth * 2 / sizeof(X) / kDown, kParts = kWide / XW;
+  const X *x, *from[kParts];
   bool real[kParts];
 
-  __device__ Channels(const ConvSums& p, const Block& b) : x((const T*)p.x) {
+  __device__ Channels(const Sums& p, const Block& b) : x((const X*)p.x) {
     const ConvShape& s = p.shape;
     const i64 pixels = pixels_of(b.lines);
 #pragma unroll
     for (int k = 0; k < kParts; ++k) {
-      const u32 column = b.column + threadIdx.x % 16 * 8 + k * XW;
+      const u32 column = b.column + threadIdx.x % kAcross * kWide + k * XW;
       real[k] = column < b.total;
       const u32 image = real[k] ? column / (u32)pixels : 0;
-      from[k] = x + (((i64)image * s.groups + b.group) * s.c + threadIdx.x / 16) * pixels +
+      from[k] = x + (((i64)image * s.groups + b.group) * s.c + threadIdx.x / kAcross) * pixels +
                 (column - image * (u32)pixels);
     }
   }
-  __device__ __forceinline__ void bring(const ConvSums& p, const Block& b, u32 stage, u32 term) {
+  __device__ __forceinline__ void bring(const Sums& p, const Block& b, u32 stage, u32 term) {
     const i64 pixels = pixels_of(b.lines);
-    const u32 to = stage + piece_across(threadIdx.x / 16, threadIdx.x % 16 * 8);
+    const int row = threadIdx.x / kAcross, piece = threadIdx.x % kAcross * 8;
+    const u32 to = stage + (sizeof(X) == 1 ? piece_by_k(row, piece) : piece_across(row, piece));
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const u32 c = term + threadIdx.x / 16 + i * 16;
+      const u32 c = term + row + i * kDown;
 #pragma unroll
       for (int k = 0; k < kParts; ++k) {
         const bool inside = real[k] && c < (u32)p.shape.c;
-        const T* const at = inside ? from[k] + (i64)(term + i * 16) * pixels : x;
-        if (XW == 8)
-          copy_async(to + i * 16 * 128, at, inside);
-        else
-          copy_half_async(to + i * 16 * 128 + k * 8, at, inside);
+        const X* const at = inside ? from[k] + (i64)(term + i * kDown) * pixels : x;
+        copy_part_async<XW * sizeof(X)>(to + i * kDown * 128 + k * XW * sizeof(X), at, inside);
       }
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 ? 2 : 3) sums(const ConvSums p) {
+#if defined(FILTER) && (COLUMNS || POINT)
+typedef ByteSums<TILE_M, POINT, COLUMNS> Tile;
+#else
+typedef TileSums<TILE_M, S> Tile;
+#endif
+extern "C" __global__ void __launch_bounds__(256, Tile::kBlocks) sums(const Sums p) {
   extern __shared__ __align__(1024) u8 smem[];
   const Block b = block_of(p, kColumns);
   if (b.column >= b.total) return;
   const ConvShape& s = p.shape;
+#ifdef FILTER
+  ChannelEnds* const channels = (ChannelEnds*)(smem + p.ends_at);  // read behind barriers
+  if (threadIdx.x < TILE_M && b.row + (i32)threadIdx.x < s.m)
+    channels[threadIdx.x] = ChannelEnds(p.ends, b.group * (u32)s.m + (u32)b.row + threadIdx.x);
+#endif
   const u32 pieces = (u32)taps_of(b.lines) * (u32)p.pieces;
   const u32 begin = min(b.split * p.split_terms / 8, pieces),
             end = min(begin + p.split_terms / 8, pieces);
@@ -337,7 +373,7 @@ extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 ? 2 : 3) sums(co
   const Pixels source(p, b, smem, taps);
   const Divisor by_pieces = divisor_of((u32)p.pieces);
 #endif
-  TileSums<TILE_M> sums;
+  Tile sums;
   sum_stages<TILE_M, true, !POINT, T>(
       sums, shared_address(smem), steps, [&](int step, u32 left, u32 right) {
         const u32 piece = own + (u32)step * (kDepth / 8);
@@ -355,30 +391,47 @@ extern "C" __global__ void __launch_bounds__(256, TILE_M == 128 ? 2 : 3) sums(co
                      w + (i64)(u32)(filter + i * 32 * row_pieces + at) * 8,
                      real && b.row + (i32)row + i * 32 < s.m);
 #if POINT
-        source.bring(p, b, right, (begin + (u32)step * (kDepth / 8)) * 8);
+        source.bring(p, b, right, (begin + (u32)step * (kDepth / 8)) * source.kWide);
 #else
         source.bring(x, right, tap, there, c, real);
 #endif
       });
   // Through shared memory, so that neighbouring windows are stored together.
   constexpr int kPitch = kColumns + 8;
-  f32* const tile = (f32*)smem;
+  S* const tile = (S*)smem;
   __syncthreads();
-  sums.each([&](int i, int j, f32 first, f32 second) {
-    store(tile + i * kPitch + j, Vec<f32, 2>{{first, second}});
+  sums.each([&](int i, int j, S first, S second) {
+    store(tile + i * kPitch + j, Vec<S, 2>{{first, second}});
   });
+#if COLUMNS
+  S* const columns = tile + TILE_M * kPitch;
+  sums.each_column([&](int j, S first, S second) {
+    store(columns + j, Vec<S, 2>{{first, second}});
+  });
+#endif
   __syncthreads();
   constexpr int kAcross = kColumns / YW, kDown = 256 / kAcross;
   const u32 j = threadIdx.x % kAcross * YW;
   if (b.column + j >= b.total) return;
   const i64 result = result_of(p, b, b.column + j), plane = plane_of(b.lines);
+#if defined(FILTER) && !SPLIT
+  const ResultEnds ends(p.ends);
+#endif
   for (int i = threadIdx.x / kAcross; i < TILE_M; i += kDown) {
     if (b.row + i >= s.m) break;
-    f32 v[YW];
-    const Vec<f32, YW> t = load<f32, YW>(tile + i * kPitch + j);
+    S v[YW];
+    const Vec<S, YW> t = load<S, YW>(tile + i * kPitch + j);
 #pragma unroll
     for (int k = 0; k < YW; ++k) v[k] = t.v[k];
+#if COLUMNS
+#pragma unroll
+    for (int k = 0; k < YW; ++k) v[k] -= channels[i].w_zero * columns[j + k];
+#endif
+#if defined(FILTER) && !SPLIT
+    finish<YW>(p.ends, ends, channels[i], v, result + (b.row + i) * plane);
+#else
     put<YW>(p, b, v, result + (b.row + i) * plane, b.row + i);
+#endif
   }
 }
 #endif

@@ -7,11 +7,27 @@
 #include "math.cuh"
 
 typedef TYPE T;
+typedef T X;
+typedef T F;
 typedef acc_t<T> S;
+typedef ConvEnds Ends;
+
+// Elements of x and of filters in a sum.
+struct Operands {
+  Operands() = default;
+  __device__ Operands(const Ends&, u32) {}
+  // What x has outside.
+  template <int N>
+  __device__ __forceinline__ Vec<T, N> outside() const {
+    return {};
+  }
+  __device__ __forceinline__ S x(S v) const { return v; }
+  __device__ __forceinline__ S w(S v) const { return v; }
+};
 
 // W sums of one channel, for the elements of y from `at` on, a multiple of W.
 template <int W>
-__device__ __forceinline__ void finish(const ConvEnds& ends, const S (&sums)[W], i64 at,
+__device__ __forceinline__ void finish(const Ends& ends, const S (&sums)[W], i64 at,
                                        [[maybe_unused]] u32 channel) {
   S z[W];
 #pragma unroll

@@ -3,16 +3,25 @@
 // side by side, filters orders the weights, finish adds up the sums of all splits with what follows
 // them, finish_weights does so for the gradient of the weights.
 // Defines: XW (pixels that channels_last reads at once), BY_M (filters: [group][tap][c][m], else
-// [group][m][tap][padded]), YW (elements that finish moves at once), and those of conv_ends.cuh.
+// [group][m][tap][padded]), ACROSS (or none: the order of filters of bytes), YW (elements that finish moves at once), and those of conv_ends.cuh
+// or quantized_ends.cuh.
 //variant: TYPE=bf16 XW=8 BY_M=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
 //variant: TYPE=f16 XW=1 BY_M=0 YW=1
 //variant: TYPE=f32 XW=1 BY_M=1 YW=4
 //variant: TYPE=f64 XW=1 BY_M=1 YW=1
+//variant: TYPE=u8 XW=16 BY_M=0 YW=1 ACROSS=1
+//variant: TYPE=u8 FILTER=i8 RESULT=u8 XW=1 BY_M=0 YW=8
+//variant: TYPE=i8 FILTER=u8 RESULT=i32 XW=1 BY_M=0 YW=4
 //entry: conv_channels_last = channels_last(In, Out, ConvLayout)
 //entry: conv_filters = filters(In, Out, ConvFilters)
 //entry: conv_finish = finish_sums(In, ConvEnds, ConvFinish)
+//entry: qconv_finish = finish_sums(In, QuantizedEnds, ConvFinish)
 //entry: conv_finish_weights = finish_weights(In, Out, ConvFinishWeights)
+#ifdef FILTER
+#include "quantized_ends.cuh"
+#else
 #include "conv_ends.cuh"
+#endif
 #include "conv_filters.cuh"
 #include "units.cuh"
 
@@ -56,11 +65,15 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     filters(const Unit* __restrict__ w, Unit* __restrict__ y, const ConvFilters s) {
+#ifdef ACROSS
+  order_filters<BY_M, true>(w, y, s, (i64)blockIdx.x * 256 + threadIdx.x);
+#else
   order_filters<BY_M>(w, y, s, (i64)blockIdx.x * 256 + threadIdx.x);
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    finish_sums(const S* __restrict__ parts, const ConvEnds ends, const ConvFinish s) {
+    finish_sums(const S* __restrict__ parts, const Ends ends, const ConvFinish s) {
   const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * YW;
   if (at >= s.count) return;
   S sums[YW] = {};

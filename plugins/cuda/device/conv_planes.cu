@@ -5,22 +5,34 @@
 // of dy and a channel of x with the taps of a known window, or for one tap of any.
 // Defines: TYPE; BACK (any), FLIP (rows: taps in reverse), KH, KW, SH, SW, DH, DW, BW (kernel,
 // stride, dilation and padding; KH = 0: not known), RUN, DOWN, XW, YW (elements that are moved at
-// once), and those of conv_ends.cuh.
+// once), and those of conv_ends.cuh, or of
+// quantized_ends.cuh for 8-bit integers.
 //variant: TYPE=bf16 BACK=0 FLIP=0 KH=3 KW=3 SH=1 SW=1 DH=1 DW=1 BW=1 RUN=8 DOWN=2 XW=8 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
 //variant: TYPE=f32 BACK=0 FLIP=1 KH=5 KW=5 SH=2 SW=2 DH=1 DW=1 BW=2 RUN=4 DOWN=1 XW=4 YW=1
 //variant: TYPE=f64 BACK=1 FLIP=0 KH=0 KW=0 SH=0 SW=0 DH=0 DW=0 BW=0 RUN=1 DOWN=1 XW=1 YW=1 BIAS=f64
 //variant: TYPE=f16 BACK=0 FLIP=0 KH=0 KW=0 SH=0 SW=0 DH=0 DW=0 BW=0 RUN=1 DOWN=1 XW=1 YW=1
+//variant: TYPE=u8 FILTER=i8 RESULT=u8 BACK=0 FLIP=0 KH=3 KW=3 SH=1 SW=1 DH=1 DW=1 BW=1 RUN=8 DOWN=2 XW=8 YW=8
+//variant: TYPE=i8 FILTER=u8 RESULT=i32 BACK=0 FLIP=0 KH=0 KW=0 SH=0 SW=0 DH=0 DW=0 BW=0 RUN=1 DOWN=1 XW=1 YW=1
 //entry: conv_planes_rows = rows(ConvPlanes)
 //entry: conv_planes_any = any(ConvPlanes)
+//entry: qconv_planes_rows = rows(ConvPlanesOf<QuantizedEnds>)
+//entry: qconv_planes_any = any(ConvPlanesOf<QuantizedEnds>)
 //entry: conv_planes_taps = taps(ConvTapSums)
 #include "conv.cuh"
+#ifdef FILTER
+#include "quantized_ends.cuh"
+#else
 #include "conv_ends.cuh"
+#endif
 #include "rows.cuh"
+
+typedef ConvPlanesOf<Ends> Planes;
 
 #if KH > 0
 constexpr int kSpan = (RUN - 1) * SW + (KW - 1) * DW + 1;  // pixels of a row of RUN windows
 // v[k] = the element at - BW + k of a row, 0 outside; `at` and size are multiples of XW.
-__device__ __forceinline__ void read_span(const T* row, i32 at, i32 size, S (&v)[kSpan]) {
+__device__ __forceinline__ void read_span(const T* row, i32 at, i32 size, const Operands& o,
+                                          S (&v)[kSpan]) {
 #pragma unroll
   for (int k = 0; k < kSpan; ++k) {
     const int j = k - BW, start = (j + 1024 * XW) / XW * XW - 1024 * XW;  // rounded down
@@ -28,16 +40,16 @@ __device__ __forceinline__ void read_span(const T* row, i32 at, i32 size, S (&v)
     if (whole && j != start) continue;
     const bool inside = (u32)(at + j) < (u32)size;
     if (whole) {
-      const Vec<T, XW> t = inside ? load<T, XW>(row + at + j) : Vec<T, XW>{};
+      const Vec<T, XW> t = inside ? load<T, XW>(row + at + j) : o.outside<XW>();
 #pragma unroll
-      for (int e = 0; e < XW; ++e) v[k + e] = widen_at(t, e);
+      for (int e = 0; e < XW; ++e) v[k + e] = o.x((S)widen_at(t, e));
     } else {
-      v[k] = inside ? (S)widen(row[at + j]) : S(0);
+      v[k] = inside ? o.x((S)widen(row[at + j])) : S(0);
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
+extern "C" __global__ void __launch_bounds__(256) rows(const Planes p) {
   const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
   if (item >= p.items) return;
   const ConvShape& s = p.shape;
@@ -48,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
   const u32 channels = (u32)(s.groups * s.m), channel = plane % channels;
   const i64 image = plane / channels;
   const T* const x = (const T*)p.x + (image * s.groups + channel / (u32)s.m) * ((i64)h.in * w.in);
-  const T* const filter = (const T*)p.w + (i64)channel * (KH * KW);
+  const F* const filter = (const F*)p.w + (i64)channel * (KH * KW);
+  const Operands operands(p.ends, channel);
   S acc[DOWN][RUN] = {};
   constexpr int kHeight = (DOWN - 1) * SH + (KH - 1) * DH + 1;  // rows of x
 #pragma unroll
@@ -61,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
     const i32 i = top * SH - h.before + r;
     if ((u32)i >= (u32)h.in) continue;
     S v[kSpan];
-    read_span(x + (i64)i * w.in, column * SW, w.in, v);
+    read_span(x + (i64)i * w.in, column * SW, w.in, operands, v);
 #pragma unroll
     for (int d = 0; d < DOWN; ++d) {
       const int kh = (r - d * SH) / DH;
@@ -69,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
 #pragma unroll
       for (int kw = 0; kw < KW; ++kw) {
         const int tap = kh * KW + kw;
-        const S weight = (S)widen(filter[FLIP ? KH * KW - 1 - tap : tap]);
+        const S weight = operands.w((S)widen(filter[FLIP ? KH * KW - 1 - tap : tap]));
 #pragma unroll
         for (int n = 0; n < RUN; ++n) acc[d][n] += weight * v[n * SW + kw * DW];
       }
@@ -91,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const ConvPlanes p) {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256) any(const ConvPlanes p) {
+extern "C" __global__ void __launch_bounds__(256) any(const Planes p) {
   const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
   if (item >= p.items) return;
   const ConvShape& s = p.shape;
@@ -116,8 +129,9 @@ extern "C" __global__ void __launch_bounds__(256) any(const ConvPlanes p) {
   const T* x = (const T*)p.x + ((plane / channels) * s.groups + group) * s.c * pixels;
   // Filters [m][c][tap], or of a transpose [c][m][tap].
   const i64 step_c = BACK ? (i64)s.m * kernel : kernel;
-  const T* w = (const T*)p.w + (BACK ? ((i64)group * s.c * s.m + m) * kernel
+  const F* w = (const F*)p.w + (BACK ? ((i64)group * s.c * s.m + m) * kernel
                                      : ((i64)group * s.m + m) * s.c * kernel);
+  const Operands operands(p.ends, channel);
   S sum[1] = {};
   for (i32 c = 0; c < s.c; ++c, x += pixels, w += step_c) {
     i32 tap0 = lines[0].tap0;
@@ -132,13 +146,15 @@ extern "C" __global__ void __launch_bounds__(256) any(const ConvPlanes p) {
         i32 tap2 = tap1 * s.axes[2].kernel + lines[2].tap0;
         for (i32 t2 = 0, i2 = o[2]; t2 < lines[2].taps;
              ++t2, i2 += lines[2].delta, tap2 += lines[2].tap_step)
-          if ((u32)i2 < (u32)lines[2].in) sum[0] += (S)widen(w[tap2]) * (S)widen(x[row + i2]);
+          if ((u32)i2 < (u32)lines[2].in)
+            sum[0] += operands.w((S)widen(w[tap2])) * operands.x((S)widen(x[row + i2]));
       }
     }
   }
   finish<1>(p.ends, sum, item, channel);
 }
 
+#ifndef FILTER
 // A block: the images of a piece.
 extern "C" __global__ void __launch_bounds__(256) taps(const ConvTapSums p) {
   const ConvShape& s = p.shape;
@@ -184,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(256) taps(const ConvTapSums p) {
       const i32 i = o * SH - h.before + kh * DH;
       if ((u32)i >= (u32)h.in) continue;
       S v[kSpan];
-      read_span(x + image * x_step + (i64)i * w.in, column * SW, w.in, v);
+      read_span(x + image * x_step + (i64)i * w.in, column * SW, w.in, Operands(), v);
 #pragma unroll
       for (int kw = 0; kw < KW; ++kw)
 #pragma unroll
@@ -229,3 +245,4 @@ extern "C" __global__ void __launch_bounds__(256) taps(const ConvTapSums p) {
   if (threadIdx.x == 0) parts[0] = all;
 #endif
 }
+#endif

@@ -13,11 +13,18 @@ struct Stage {
   static constexpr u32 kLeft = ROWS * 128, kBytes = kLeft + kColumns * 128;
 };
 
-// 16 bytes in two halves, of which each may be missing.
+// 16 bytes, or a part of them; zeros when not valid.
+template <int BYTES>
+__device__ inline void copy_part_async(u32 to, const void* from, bool valid) {
+  if constexpr (BYTES == 16)
+    copy_async(to, from, valid);
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES),
+                 "r"(valid ? BYTES : 0)
+                 : "memory");
+}
 __device__ inline void copy_half_async(u32 to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 8 : 0)
-               : "memory");
+  copy_part_async<8>(to, from, valid);
 }
 template <bool ACROSS>
 __device__ __forceinline__ void load_four(u32 (&r)[4], u32 address) {
@@ -48,22 +55,41 @@ __device__ __forceinline__ void left_block(u32 (&r)[4], u32 tile, int i, int k) 
   else
     load_four<true>(r, tile + piece_across(k + lane / 16 * 8 + lane % 8, i + lane / 8 % 2 * 8));
 }
-template <bool BY_K>
-__device__ __forceinline__ void right_block(u32 (&r)[4], u32 tile, int j, int k) {
+template <bool BY_K, class T>
+__device__ __forceinline__ void right_block(u32 (&r)[4], u32 tile, int j, int k, T) {
   const int lane = threadIdx.x % 32;
   if (BY_K)
     load_four<false>(r, tile + piece_by_k(j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
   else
     load_four<true>(r, tile + piece_across(k + lane / 8 % 2 * 8 + lane % 8, j + lane / 16 * 8));
 }
+// Bytes across: a row is a term of 128 columns. The transposing load moves two columns of a term
+// together, which are then sorted. A lane gets the terms 2t, 2t + 1, 2t + 8 and 2t + 9 (t = lane % 4) of
+// each 16, so the left operand has its terms in that order (across_term). The first block has the even
+// columns of the 16, the second one the odd columns.
+template <bool BY_K, class L, class R>
+__device__ __forceinline__ void right_block(u32 (&r)[4], u32 tile, int j, int k, BytePairs<L, R>) {
+  if constexpr (BY_K) {
+    right_block<true>(r, tile, j, k, u16());
+  } else {
+    u32 v[4];
+    load_four<true>(v, tile + piece_by_k(k * 2 + threadIdx.x % 32, j / 2));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      r[half] = __byte_perm(v[half * 2], v[half * 2 + 1], 0x6420);
+      r[half + 2] = __byte_perm(v[half * 2], v[half * 2 + 1], 0x7531);
+    }
+  }
+}
 
 #if WARPGROUPS && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // Two warpgroups: each has 64 of 128 rows, or half of the columns of 64 rows.
-template <int ROWS>
+template <int ROWS, class Sum = f32>
 struct TileSums {
   static constexpr int kCount = ROWS == 128 ? 64 : 32;
   static constexpr bool kOverlaps = true;  // with what the threads do between begin and end
-  f32 d[kCount] = {};
+  static constexpr int kBlocks = ROWS == 128 ? 2 : 3;  // of a multiprocessor
+  Sum d[kCount] = {};
   u32 a[kDepth / 16][4];
 
   static __device__ int group() { return threadIdx.x / 128; }
@@ -109,11 +135,12 @@ struct TileSums {
 __device__ __forceinline__ void stage_is_there() { shared_to_wgmma(); }
 #else
 // Warps lie 2 x 4 over the tile.
-template <int ROWS>
+template <int ROWS, class Sum = f32>
 struct TileSums {
   static constexpr int kM = ROWS / 2, kN = kColumns / 4;
   static constexpr bool kOverlaps = false;
-  f32 v[kM / 16][kN / 8][4] = {};
+  static constexpr int kBlocks = ROWS == 128 ? 2 : 3;
+  Sum v[kM / 16][kN / 8][4] = {};
 
   template <bool A_BY_K, bool B_BY_K, class T>
   __device__ __forceinline__ void begin(u32 left, u32 right) {
@@ -124,7 +151,7 @@ struct TileSums {
 #pragma unroll
       for (int i = 0; i < kM / 16; ++i) left_block<A_BY_K>(a[i], left, wm + i * 16, k);
 #pragma unroll
-      for (int j = 0; j < kN / 16; ++j) right_block<B_BY_K>(b[j], right, wn + j * 16, k);
+      for (int j = 0; j < kN / 16; ++j) right_block<B_BY_K>(b[j], right, wn + j * 16, k, T());
 #pragma unroll
       for (int i = 0; i < kM / 16; ++i)
 #pragma unroll
@@ -150,9 +177,8 @@ __device__ __forceinline__ void stage_is_there() {}
 #endif
 
 // fetch(step, left, right) begins to bring a stage and is called once for each step, in order.
-template <int ROWS, bool A_BY_K, bool B_BY_K, class T, class Fetch>
-__device__ __forceinline__ void sum_stages(TileSums<ROWS>& sums, u32 shared, int steps,
-                                           Fetch fetch) {
+template <int ROWS, bool A_BY_K, bool B_BY_K, class T, class Sums, class Fetch>
+__device__ __forceinline__ void sum_stages(Sums& sums, u32 shared, int steps, Fetch fetch) {
   const auto bring = [&](int step) {
     const u32 at = shared + step % kStages * Stage<ROWS>::kBytes;
     if (step < steps) fetch(step, at, at + Stage<ROWS>::kLeft);

@@ -65,6 +65,13 @@ __device__ __forceinline__ void fma_tile(GetA get_a, GetB get_b, i64 k_len,
   }
 }
 
+// Two neighbouring terms of a product of bytes, as one element of 16 bits: the tensor cores want the
+// same bytes in the same places. L: dtype of the left operand, R: of the right one.
+template <class L, class R>
+struct BytePairs {
+  u16 bits;
+};
+
 // ---- Tensor cores
 #if __CUDA_ARCH__ >= 800
 
@@ -117,6 +124,20 @@ __device__ inline void multiply_add(f32* c, const u32 (&a)[4], u32 b0, u32 b1, b
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// The same of bytes, 32 terms: sums wrap.
+#define BYTE_PRODUCT(L, R, LEFT, RIGHT)                                                            \
+  __device__ inline void multiply_add(u32* c, const u32(&a)[4], u32 b0, u32 b1, BytePairs<L, R>) { \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." LEFT "." RIGHT                           \
+                 ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                  \
+  }
+BYTE_PRODUCT(i8, i8, "s8", "s8")
+BYTE_PRODUCT(i8, u8, "s8", "u8")
+BYTE_PRODUCT(u8, i8, "u8", "s8")
+BYTE_PRODUCT(u8, u8, "u8", "u8")
+#undef BYTE_PRODUCT
 
 // A matrix in global memory with contiguous rows. order: row r is stored as row order[r].
 template <class T>

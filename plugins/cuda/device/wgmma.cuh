@@ -27,6 +27,11 @@ __device__ __forceinline__ void settle(f32 (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 template <int N>
+__device__ __forceinline__ void settle(u32 (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+template <int N>
 __device__ __forceinline__ void settle(u32 (&a)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N * 4; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
@@ -212,6 +217,36 @@ WGMMA_TF32(128, NAMES128, "128", "129", "130", "256", D32(0), D32(32), D32(64), 
 WGMMA_TF32(16, NAMES16, "%16, %17, %18, %19", "20", "21", "32", D8(0), D8(8))
 WGMMA_TF32(32, NAMES32, "%32, %33, %34, %35", "36", "37", "64", D32(0))
 #undef WGMMA_TF32
+#define R8(i)                                                                                 \
+  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), \
+      "+r"(d[i + 6]), "+r"(d[i + 7])
+#define R32(i) R8(i), R8(i + 8), R8(i + 16), R8(i + 24)
+// The same of bytes, 32 terms at a time: d (64 x 64, 64 x 128), both operands from shared memory, b's
+// rows being its columns. Sums wrap.
+#define WGMMA_BYTES(L, R, TYPES)                                                             \
+  __device__ __forceinline__ void wgmma(u32(&d)[32], u64 a, u64 b, bool add,                 \
+                                        BytePairs<L, R>) {                                   \
+    asm volatile(                                                                            \
+        "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32."  \
+        TYPES " {" NAMES32 "}, %32, %33, p;}"                                                \
+        : R32(0)                                                                             \
+        : "l"(a), "l"(b), "r"((int)add));                                                    \
+  }                                                                                          \
+  __device__ __forceinline__ void wgmma(u32(&d)[64], u64 a, u64 b, bool add,                 \
+                                        BytePairs<L, R>) {                                   \
+    asm volatile(                                                                            \
+        "{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32." \
+        TYPES " {" NAMES64 "}, %64, %65, p;}"                                                \
+        : R32(0), R32(32)                                                                    \
+        : "l"(a), "l"(b), "r"((int)add));                                                    \
+  }
+WGMMA_BYTES(i8, i8, "s8.s8")
+WGMMA_BYTES(i8, u8, "s8.u8")
+WGMMA_BYTES(u8, i8, "u8.s8")
+WGMMA_BYTES(u8, u8, "u8.u8")
+#undef WGMMA_BYTES
+#undef R32
+#undef R8
 #undef NAMES16
 #undef NAMES128
 #undef NAMES120

@@ -10,6 +10,7 @@
 #include "../device.hpp"
 #include "args.hpp"
 #include "entries.hpp"
+#include "quantized.hpp"
 
 namespace tenon::cuda {
 
@@ -56,6 +57,7 @@ struct ConvProblem {
   bool transposed = false;
   sdk::Value from{}, w{};
   ConvEnding ending{};
+  std::optional<QuantizedEnding> quantized{};  // of 8-bit integers, instead of `ending`
 
   args::ConvShape shape() const { return geometry.shape(transposed); }
   int64_t plane() const { return transposed ? geometry.pixels() : geometry.windows(); }
@@ -91,6 +93,17 @@ std::optional<sdk::Kernel> conv_by_shifts(const sdk::Node& node, const ConvProbl
 
 // ---- parts of these
 
+inline args::ConvEnds ends_of(const ConvEnding& ending, const sdk::Call& call, const void*) {
+  return ending.of(call);
+}
+inline args::QuantizedEnds ends_of(const QuantizedEnding& ending, const sdk::Call& call,
+                                   const void* w_sums) {
+  return ending.of(call, w_sums);
+}
+
+// Elements of 16 bytes.
+inline int64_t piece_of(tenon_dtype t) { return 16 / element_bytes(t); }
+
 // A piece of scratch memory after the other, each on 256 bytes.
 class ConvScratch {
  public:
@@ -112,13 +125,19 @@ inline void* scratch_at(const sdk::Call& call, uint64_t offset) {
 // frozen.
 class ConvFilterOrder {
  public:
-  // by_pieces: [group][m][tap][padded], the channels in pieces of 8, else [group][tap][c][m].
-  ConvFilterOrder(CudaDevice& device, const ConvProblem& p, bool by_pieces, ConvScratch& scratch);
+  // by_pieces: [group][m][tap][padded], the channels in pieces of 16 bytes, else [group][tap][c][m].
+  // across: pieces of bytes in the order of across_term (conv_filters.cuh).
+  ConvFilterOrder(CudaDevice& device, const ConvProblem& p, bool by_pieces, ConvScratch& scratch,
+                  bool across = false);
   int64_t padded() const { return shape_.padded; }
   // Launches what is needed, and returns where the filters are.
   const void* get(const sdk::Call& call) const;
   void add_to(std::vector<Code>& codes) const;
   void add_to(sdk::Kernel& kernel) const;
+  // The sums of each filter of 8-bit integers, behind the filters.
+  const void* sums(const sdk::Call& call) const {
+    return sums_.rows > 0 ? static_cast<const char*>(place(call)) + sums_at_ : nullptr;
+  }
   // For a kernel that orders the filters itself: nothing is launched. work() counts no elements where
   // there is nothing to do.
   args::ConvFilters work() const;
@@ -130,22 +149,24 @@ class ConvFilterOrder {
 
   CodeFor<entries::conv_filters> code_{};
   args::ConvFilters shape_{};
-  bool by_m_, orders_ = false, derived_ = false;
+  bool by_m_, across_ = false, orders_ = false, derived_ = false;
   int input_;
   uint64_t bytes_ = 0, at_ = 0;
+  ByteRowSums sums_{};
+  uint64_t sums_at_ = 0;
 };
 
-// Puts the channels of pixels side by side, in pieces of 8.
+// Puts the channels of pixels side by side, in pieces of 16 bytes.
 struct ConvStaging {
   CodeFor<entries::conv_channels_last> code{};
   args::ConvLayout layout{};
-  int64_t images = 0;
+  int64_t images = 0, piece = 8;  // piece: channels
 
   ConvStaging() = default;
   // Of images [n, groups·c, pixels]. Refuses more than 2^31 pieces.
   ConvStaging(const sdk::Node& node, const sdk::Value& value, int64_t n, int64_t groups, int64_t c,
               int64_t pixels);
-  int32_t pieces() const { return static_cast<int32_t>(layout.padded / 8); }
+  int32_t pieces() const { return static_cast<int32_t>(layout.padded / piece); }
   uint64_t bytes() const;
   void run(const sdk::Call& call, const void* from, void* to) const;
 };

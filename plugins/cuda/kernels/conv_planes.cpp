@@ -69,7 +69,8 @@ Run run_of(tenon_dtype dtype, const args::ConvShape& s, const Value& x,
   r.x = common_width(bytes, w.in, {x});
   while (r.windows * w.stride % r.x != 0) r.x /= 2;
   r.y = r.windows;
-  for (const Value& v : aligned) r.y = std::min<int64_t>(r.y, common_width(bytes, w.out, {v}));
+  for (const Value& v : aligned)
+    r.y = std::min<int64_t>(r.y, common_width(element_bytes(v.type().dtype), w.out, {v}));
   while (r.windows % r.y != 0) r.y /= 2;
   return r;
 }
@@ -114,16 +115,21 @@ Kernel conv_by_planes(const Node& node, const ConvProblem& p) {
     a.columns = divisor(p.plane());
     a.items = p.count();
   }
-  std::ranges::copy(p.ending.defines(), std::back_inserter(d));
-  const auto code =
-      device_of(node).code(known ? entries::conv_planes_rows : entries::conv_planes_any, d);
   const Grid grid = line_grid(a.items, 1);
-  return kernel_of({code}, [code, grid, a, ending = p.ending, x = p.from.position(),
-                            w = p.w.position()](const Call& c) {
-    args::ConvPlanes t = a;
-    t.x = c.in(x), t.w = c.in(w), t.ends = ending.of(c);
-    code.launch(c, grid, t);
-  });
+  const auto launched = [&](const auto& entry, const auto& ending) {
+    std::ranges::copy(ending.defines(), std::back_inserter(d));
+    const auto code = device_of(node).code(entry, d);
+    return kernel_of(
+        {code}, [code, grid, a, ending, x = p.from.position(), w = p.w.position()](const Call& c) {
+          const auto ends = ends_of(ending, c, nullptr);
+          code.launch(c, grid,
+                      args::ConvPlanesOf<std::remove_cv_t<decltype(ends)>>{
+                          a.shape, c.in(x), c.in(w), ends, a.items, a.rows, a.columns});
+        });
+  };
+  if (p.quantized)
+    return launched(known ? entries::qconv_planes_rows : entries::qconv_planes_any, *p.quantized);
+  return launched(known ? entries::conv_planes_rows : entries::conv_planes_any, p.ending);
 }
 
 bool takes_planes_weight(const ConvGeometry& g) {

@@ -18,6 +18,7 @@ constexpr int64_t kColumns = 128;                // of a tile on tensor cores
 constexpr int64_t kMmaStep = 64, kFmaStep = 16;  // terms that a tile takes at once
 constexpr int64_t kMostSplits = 64;
 constexpr int64_t kTapBytes = 8, kWideTapBytes = 20;  // Step of conv.cu, with a mask and without
+constexpr int64_t kChannelBytes = 12;                 // ChannelEnds of quantized_ends.cuh
 constexpr int64_t kWindowBytes = 16;                  // Place of conv_weight.cu
 constexpr int64_t kMostTaps = 512;                    // that tiles on tensor cores list
 
@@ -26,6 +27,7 @@ std::string on(const char* name, bool yes) { return define(name, yes); }
 // How a product is cut into tiles, and its terms into parts.
 struct Tiling {
   bool mma = false, warpgroups = false, point = false;
+  bool column_sums = false;  // beside the sums
   int64_t rows = 64, columns = kColumns, splits = 1, split_terms = 0;
   int64_t point_width = 1;
   uint32_t shared = 0;
@@ -66,7 +68,7 @@ struct Tiling {
     constexpr int64_t kStages = 3, kRowBytes = 128, kPitch = kColumns + 8;
     const int64_t stages = std::min(each, kStages) * (rows + kColumns) * kRowBytes;
     // Sums go through the same memory in the end.
-    const auto sums = rows * kPitch * int64_t{sizeof(float)};
+    const auto sums = (rows * kPitch + (column_sums ? kColumns : 0)) * int64_t{sizeof(float)};
     shared = mma ? static_cast<uint32_t>(std::max(stages, sums)) : 0;
   }
   std::vector<std::string> defines(tenon_dtype dtype) const {
@@ -79,7 +81,7 @@ struct Tiling {
 Tiling tiling_for(const CudaDevice& device, tenon_dtype dtype) {
   constexpr int kWarpgroupsMajor = 9;  // later devices do not have wgmma
   Tiling t;
-  t.mma = is_half(dtype) && device.properties().major >= 8;
+  t.mma = (is_half(dtype) || is_byte(dtype)) && device.properties().major >= 8;
   t.warpgroups = t.mma && device.properties().major == kWarpgroupsMajor;
   return t;
 }
@@ -87,13 +89,19 @@ Tiling tiling_for(const CudaDevice& device, tenon_dtype dtype) {
 // Windows of one pixel that a tile may read as they are: so many at once, 0: not so.
 int64_t point_width(const ConvGeometry& g, std::initializer_list<Value> values) {
   if (!g.pointwise()) return 0;
-  const int64_t width = common_width(2, g.pixels(), values);
+  const int64_t width = common_width(element_bytes(g.dtype), g.pixels(), values);
   return width >= 4 ? width : 0;
 }
 
-}  // namespace
+// Kernels of floats and of 8-bit integers, which differ in what follows the sums.
+constexpr const auto& sums_of(const ConvEnding&) { return entries::conv_sums; }
+constexpr const auto& sums_of(const QuantizedEnding&) { return entries::qconv_sums; }
+constexpr const auto& finish_of(const ConvEnding&) { return entries::conv_finish; }
+constexpr const auto& finish_of(const QuantizedEnding&) { return entries::qconv_finish; }
 
-Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
+template <class Ending>
+Kernel conv_with(const Node& node, const ConvProblem& p, const Ending& ending) {
+  using Ends = decltype(ends_of(ending, std::declval<const Call&>(), nullptr));
   CudaDevice& device = device_of(node);
   const ConvGeometry& g = p.geometry;
   const args::ConvShape s = p.shape();
@@ -106,20 +114,28 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   }
   Tiling t = tiling_for(device, g.dtype);
   t.mma = t.mma && s.c > 0 && most_taps <= kMostTaps;
-  t.warpgroups = t.warpgroups && t.mma;
+  if (p.quantized && !t.mma)
+    throw Refusal::shape(
+        "8-bit integers are summed on tensor cores of compute capability 8.0 or "
+        "higher, of at most 512 taps");
+  t.column_sums = p.quantized && p.quantized->w_zero >= 0;
   if (t.mma) t.point_width = point_width(g, {p.from});
   t.point = t.mma && t.point_width > 0;
+  // wgmma takes bytes side by side alone.
+  t.warpgroups = t.warpgroups && t.mma && !t.column_sums && !(t.point && p.quantized);
   if (!t.point) t.point_width = t.mma ? 8 : 1;
 
   ConvScratch scratch;
-  const ConvFilterOrder filters(device, p, t.mma, scratch);
-  const int64_t step = t.mma ? kMmaStep : kFmaStep;
-  const int64_t steps = blocks_for(most_taps * filters.padded(), step);
+  const ConvFilterOrder filters(device, p, t.mma, scratch, t.point && p.quantized.has_value());
+  // Tensor cores take 16 bytes as a piece of 8 terms, whatever the dtype.
+  const int64_t pieces = filters.padded() / piece_of(g.dtype);
+  const int64_t steps = t.mma ? blocks_for(most_taps * pieces * 8, kMmaStep)
+                              : blocks_for(most_taps * filters.padded(), kFmaStep);
   t.choose(device, s.m, element_bytes(g.dtype) <= 4, steps, t.mma ? 4 : 16, [&](int64_t rows) {
     return blocks_for(s.m, rows) * blocks_for(windows, t.mma ? kColumns : rows) * phases * g.groups;
   });
 
-  args::ConvSums a;
+  args::ConvSumsOf<Ends> a;
   a.shape = s;
   a.count = p.count();
   a.tiles_m = static_cast<uint32_t>(blocks_for(s.m, t.rows));
@@ -127,12 +143,13 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   a.splits = static_cast<uint32_t>(t.splits);
   a.split_terms = static_cast<uint32_t>(t.split_terms);
   a.phases = static_cast<uint32_t>(phases);
-  a.pieces = static_cast<int32_t>(filters.padded() / 8);
+  a.pieces = static_cast<int32_t>(pieces);
   // The list of taps, and how many bits tell which of them are inside.
   const int64_t mask = !t.mma || t.point ? 0 : most_taps <= 32 ? 32 : most_taps <= 64 ? 64 : 0;
   a.steps_at = t.shared;
   if (t.mma && !t.point)
     t.shared += static_cast<uint32_t>(most_taps * (mask > 0 ? kTapBytes : kWideTapBytes));
+  if (p.quantized) a.ends_at = t.shared, t.shared += static_cast<uint32_t>(t.rows * kChannelBytes);
   const Grid grid{
       .blocks = launchable(int64_t{a.tiles_m} * a.tiles_n * t.splits * phases * g.groups),
       .threads = 256,
@@ -142,22 +159,33 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
   const auto stored = [&](int64_t most) {
     int64_t width = phases == 1 ? most : 1;
     for (const Value& v : p.ending.aligned)
-      if (v) width = std::min<int64_t>(width, common_width(element_bytes(g.dtype), p.plane(), {v}));
+      if (v)
+        width =
+            std::min<int64_t>(width, common_width(element_bytes(v.type().dtype), p.plane(), {v}));
     return width;
   };
   const int64_t width = t.mma ? stored(8) : stored(4) == 4 ? 4 : 1;
   const bool split = t.splits > 1;
-  std::vector<std::string> d = t.defines(g.dtype), ends = p.ending.defines();
+  std::vector<std::string> d = t.defines(g.dtype), ends = ending.defines();
   d.push_back(on("BACK", p.transposed));
   d.push_back(define("MASK", mask));
   d.push_back(on("WHOLE", !t.mma && s.c > 0 && s.c % kFmaStep == 0));
   d.push_back(on("SPLIT", split));
   d.push_back(define("YW", width));
-  if (!split) std::ranges::copy(ends, std::back_inserter(d));
-  const auto code = device.code(entries::conv_sums, d, t.shared);
+  if (p.quantized) {
+    const bool pads = std::ranges::any_of(s.axes, [](const args::ConvAxis& axis) {
+      return axis.before > 0 || int64_t{axis.out - 1} * axis.stride - axis.before +
+                                        int64_t{axis.kernel - 1} * axis.dilation >=
+                                    axis.in;
+    });
+    d.push_back(on("OUTSIDE", pads && p.quantized->x_zero >= 0));
+    d.push_back(on("COLUMNS", t.column_sums));
+  }
+  if (!split || p.quantized) std::ranges::copy(ends, std::back_inserter(d));
+  const auto code = device.code(sums_of(ending), d, t.shared);
   std::vector<Code> codes{code};
 
-  CodeFor<entries::conv_finish> finish;
+  decltype(typed_code(finish_of(ending))) finish;
   const args::ConvFinish finish_shape{a.count, p.plane(), static_cast<uint32_t>(s.groups * s.m),
                                       a.splits};
   const int64_t finish_width = stored(8);
@@ -165,7 +193,7 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
     std::vector<std::string> f{"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0",
                                define("YW", finish_width)};
     std::ranges::copy(ends, std::back_inserter(f));
-    finish = device.code(entries::conv_finish, f);
+    finish = device.code(finish_of(ending), f);
     codes.push_back(finish);
   }
 
@@ -178,27 +206,32 @@ Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
     codes.push_back(staging.code);
   }
   filters.add_to(codes);
-  if (split)
-    parts_at =
-        scratch.add(static_cast<uint64_t>(t.splits * a.count * element_bytes(acc_dtype(g.dtype))));
+  const int64_t sum_bytes = p.quantized ? 4 : element_bytes(acc_dtype(g.dtype));
+  if (split) parts_at = scratch.add(static_cast<uint64_t>(t.splits * a.count * sum_bytes));
 
-  Kernel kernel =
-      kernel_of(std::move(codes), [=, ending = p.ending, from = p.from.position()](const Call& c) {
-        args::ConvSums arguments = a;
-        arguments.x = c.in(from), arguments.w = filters.get(c), arguments.ends = ending.of(c);
-        if (stages) {
-          arguments.x = scratch_at(c, staged_at);
-          staging.run(c, c.in(from), scratch_at(c, staged_at));
-        }
-        if (split) arguments.parts = scratch_at(c, parts_at);
-        code.launch(c, grid, arguments);
-        if (split)
-          finish.launch(c, {.blocks = blocks_for(a.count, 256 * finish_width), .threads = 256},
-                        static_cast<const void*>(arguments.parts), arguments.ends, finish_shape);
-      });
+  Kernel kernel = kernel_of(std::move(codes), [=, from = p.from.position()](const Call& c) {
+    args::ConvSumsOf<Ends> arguments = a;
+    arguments.x = c.in(from), arguments.w = filters.get(c);
+    arguments.ends = ends_of(ending, c, filters.sums(c));
+    if (stages) {
+      arguments.x = scratch_at(c, staged_at);
+      staging.run(c, c.in(from), scratch_at(c, staged_at));
+    }
+    if (split) arguments.parts = scratch_at(c, parts_at);
+    code.launch(c, grid, arguments);
+    if (split)
+      finish.launch(c, {.blocks = blocks_for(a.count, 256 * finish_width), .threads = 256},
+                    static_cast<const void*>(arguments.parts), arguments.ends, finish_shape);
+  });
   kernel.scratch = scratch.size();
   filters.add_to(kernel);
   return kernel;
+}
+
+}  // namespace
+
+Kernel conv_by_tiles(const Node& node, const ConvProblem& p) {
+  return p.quantized ? conv_with(node, p, *p.quantized) : conv_with(node, p, p.ending);
 }
 
 Kernel conv_weight_by_tiles(const Node& node, const ConvGeometry& g, const Value& dy,
