@@ -17,21 +17,25 @@ Value multiplier(CaseBuilder& b, const Dims& dims) {
   return b.graph().add(op::cast{.to = f32, .x = b.input("multiplier", f32, dims, fill)});
 }
 
+// Which operands have zero points; left: that which is no weight.
+enum class Zeros { none, left, both };
 // What follows the sums.
 struct Finish {
   const char* id;
   tenon_dtype to;
-  bool per_column, y_zero, relu, bias, zeros;
+  bool per_column, y_zero, relu, bias;
+  Zeros zeros;
 };
 const std::vector<Finish>& finishes() {
   static const std::vector<Finish> all = {
-      {"i32", i32, false, false, false, false, true},
-      {"i32-plain", i32, false, false, false, false, false},
-      {"i32-bias-relu", i32, true, false, true, true, true},
-      {"i8", i8, false, true, false, false, true},
-      {"i8-columns", i8, true, false, false, true, true},
-      {"u8-relu", u8, true, true, true, true, false},
-      {"u8", u8, false, true, false, true, true},
+      {"i32", i32, false, false, false, false, Zeros::both},
+      {"i32-plain", i32, false, false, false, false, Zeros::none},
+      {"i32-bias-relu", i32, true, false, true, true, Zeros::both},
+      {"i8", i8, false, true, false, false, Zeros::both},
+      {"i8-columns", i8, true, false, false, true, Zeros::both},
+      {"u8-relu", u8, true, true, true, true, Zeros::none},
+      {"u8", u8, false, true, false, true, Zeros::both},
+      {"u8-left", u8, true, true, false, true, Zeros::left},
   };
   return all;
 }
@@ -67,6 +71,9 @@ const std::vector<Product>& products() {
       {"blocks", "whole blocks", {64, 128}, {128, 96}},
       {"none", "sums of nothing", {3, 0}, {0, 4}},
       {"tall", "more rows than columns", {300, 64}, {64, 16}},
+      {"edges", "several blocks, and rests in all directions", {200, 330}, {330, 260}},
+      {"deep", "long sums of few results", {5, 4000}, {4000, 40}},
+      {"many-blocks", "more blocks than processors", {1500, 20}, {20, 1504}},
   };
   return all;
 }
@@ -81,10 +88,9 @@ void product_rows(Suite& s, const Product& p, tenon_dtype other, const Finish& f
            op::qmatmul n{};
            n.a = b.input("a", p.a, bytes(b.own()));
            n.b = b.input("b", other, p.b, bytes(other));
-           if (f.zeros) {
-             n.a_zero = zeros_of(b, "a_zero", b.own(), {});
+           if (f.zeros != Zeros::none) n.a_zero = zeros_of(b, "a_zero", b.own(), {});
+           if (f.zeros == Zeros::both)
              n.b_zero = zeros_of(b, "b_zero", other, f.per_column ? Dims{columns} : Dims{1});
-           }
            finish(b, f, columns, n);
            b.output("y", b.add(n));
          }});
@@ -99,10 +105,9 @@ void conv_rows(Suite& s, const ConvForm& c, tenon_dtype other, const Finish& f) 
            auto n = c.windows<op::qconv>();
            n.x = b.input("x", c.x, bytes(b.own()));
            n.w = b.input("w", other, c.w(), bytes(other));
-           if (f.zeros) {
-             n.x_zero = zeros_of(b, "x_zero", b.own(), {});
+           if (f.zeros != Zeros::none) n.x_zero = zeros_of(b, "x_zero", b.own(), {});
+           if (f.zeros == Zeros::both)
              n.w_zero = zeros_of(b, "w_zero", other, f.per_column ? Dims{c.out} : Dims{});
-           }
            finish(b, f, c.out, n);
            b.output("y", b.add(n));
          }});
@@ -163,16 +168,22 @@ void quantized_product_rows(Suite& s) {
     const bool all = std::string_view(p.id) == "small" || std::string_view(p.id) == "odd";
     for (const tenon_dtype other : {i8, u8})
       for (const Finish& f : finishes())
-        if (all || f.to == i8 || (f.to == i32 && f.bias)) product_rows(s, p, other, f);
+        if (all || f.to == i8 || (f.to == i32 && f.bias) || f.zeros == Zeros::left)
+          product_rows(s, p, other, f);
   }
-  for (const ConvForm& c : conv_forms()) {
+  std::vector<ConvForm> forms = conv_forms();
+  forms.push_back({"pointwise-eights", "1x1 windows, pixels by eights", {2, 40, 8, 9}, 12, {1, 1}});
+  forms.push_back({"pointwise-deep", "1x1 windows, many channels", {1, 1100, 4, 4}, 70, {1, 1}});
+  for (const ConvForm& c : forms) {
     int64_t work = c.out * c.terms() * c.x[0];
     for (const int64_t d : c.windows_along()) work *= d;
-    if (work > 4'000'000) continue;
+    if (work > 30'000'000) continue;
     const bool all = std::string_view(c.id) == "pads" || std::string_view(c.id) == "groups";
+    const bool most = work <= 4'000'000 || std::string_view(c.id) == "many-windows";
     for (const tenon_dtype other : {i8, u8})
       for (const Finish& f : finishes())
-        if (all || std::string_view(f.id) == (other == i8 ? "i8-columns" : "u8"))
+        if (all || f.zeros == Zeros::left ||
+            (most && std::string_view(f.id) == (other == i8 ? "i8-columns" : "u8")))
           conv_rows(s, c, other, f);
   }
   long_rows(s);
