@@ -56,6 +56,46 @@ TEST_SUITE("stub/forms") {
     check_clean();
   }
 
+  TEST_CASE("forms: dequantized products are those of integers") {
+    const std::string operands = R"(
+    const sx: f32[] = {0.01}
+    const zx: u8[] = {100}
+    const sw: f32[] = {0.02}
+    const sb: f32[] = {0.0002}
+    const sy: f32[] = {0.05}
+    const zy: i8[] = {7}
+    x = dequantize(q, sx, zx)
+    f = dequantize(w, sw)
+    c = dequantize(b, sb) {axis=0})";
+    const std::string conv = R"(
+    input q: u8[2,20,6,5]
+    weight w: i8[24,10,3,3]
+    weight b: i32[24])" + operands +
+                             R"(
+    z = conv(x, f, c) {pads=[1,1,1,1], groups=2, act="relu"}
+    y = quantize(z, sy, zy))";
+    const std::string depthwise = R"(
+    input q: u8[2,24,6,5]
+    weight w: i8[24,1,3,3]
+    weight b: i32[24])" + operands +
+                                  R"(
+    z = conv(x, f, c) {groups=24}
+    y = quantize(z, sy, zy))";
+    const std::string linear = R"(
+    input q: u8[7,20]
+    weight w: i8[20,24]
+    weight b: i32[24])" + operands +
+                               R"(
+    z = linear(x, f, c)
+    y = quantize(z, sy, zy))";
+    for (const Form& form :
+         {Form{"conv", conv.c_str(), {"y"}, "qconv", "joined: conv + quantize"},
+          Form{"depthwise conv", depthwise.c_str(), {"y"}, "qconv", "joined: conv + quantize"},
+          Form{"linear", linear.c_str(), {"y"}, "qmatmul", "joined: linear + quantize"}})
+      check_form(form, one_node(form), {"f32"});
+    check_clean();
+  }
+
   // One text and entry serves both; softmax of 1000 keeps 32 KB, of 300 less than 10.
   TEST_CASE("forms: kernels that share an entry keep the shared memory that each asked for") {
     struct Softmax {
