@@ -260,6 +260,8 @@ void Context::bind_instances(Lease& lease) {
   const Plan& plan = lease.bound->plan;
   lease.instances.resize(plan.regions.size());
   lease.hosted.resize(plan.regions.size());
+  std::vector<Slot> derived;
+  for (const auto& buffer : lease.derived) derived.push_back({buffer, 0});
   for (size_t r = 0; r < plan.regions.size(); ++r) {
     const PlannedRegion& region = plan.regions[r];
     Binding binding;
@@ -269,8 +271,8 @@ void Context::bind_instances(Lease& lease) {
     if (region.control.plan) {
       auto hosted = std::make_shared<HostedRegion>();
       hosted->run = std::make_unique<ControlRun>(plan, region, lease.bound->functions[r],
-                                                 std::move(binding.values), binding.scratch[0],
-                                                 hosted->leaves);
+                                                 std::move(binding.values), derived,
+                                                 binding.scratch[0], hosted->leaves);
       lease.hosted[r] = std::move(hosted);
       continue;
     }

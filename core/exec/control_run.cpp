@@ -33,9 +33,13 @@ class FunctionRun {
  public:
   // inputs, outputs: by position; an output without a buffer is not wanted.
   FunctionRun(const BoundPlan& bound, const PlannedFunction& function, std::vector<Slot> inputs,
-              const std::vector<Slot>& outputs, const Slot& scratch, const std::string& who,
-              std::vector<ControlLeaf>& leaves)
-      : bound_(bound), inputs_(std::move(inputs)), scratch_(scratch), function_(function) {
+              std::vector<Slot> derived, const std::vector<Slot>& outputs, const Slot& scratch,
+              const std::string& who, std::vector<ControlLeaf>& leaves)
+      : bound_(bound),
+        inputs_(std::move(inputs)),
+        derived_(std::move(derived)),
+        scratch_(scratch),
+        function_(function) {
     const Plan& plan = bound.plan;
     slots_.resize(plan.output_slots.size());
     for (const NamedOutput& o : plan.outputs) {
@@ -54,7 +58,7 @@ class FunctionRun {
       if (region.control.plan) {
         part.control =
             std::make_unique<ControlRun>(plan, region, bound.functions[r], std::move(values),
-                                         slot_at(region.scratch[0]), leaves);
+                                         derived_, slot_at(region.scratch[0]), leaves);
         continue;
       }
       Binding binding;
@@ -99,18 +103,18 @@ class FunctionRun {
         return moved(slots_[p.index], p.offset);
       case Home::constant:
         return {bound_.constants[0][p.index], p.offset};
-      case Home::none:
-        return {};
       case Home::entry:
+        return moved(inputs_[std::stoul(bound_.plan.entries[p.index].name)], p.offset);
       case Home::derived:
+        return derived_[p.index];
+      case Home::none:
         break;
     }
-    check(false, "control: a function reads the store");
     return {};
   }
 
   const BoundPlan& bound_;
-  const std::vector<Slot> inputs_;
+  const std::vector<Slot> inputs_, derived_;
   const Slot scratch_;
   const PlannedFunction& function_;
   std::vector<Slot> slots_;  // of the plan's outputs
@@ -119,11 +123,13 @@ class FunctionRun {
 };
 
 ControlRun::ControlRun(const Plan& plan, const PlannedRegion& region, const Functions& functions,
-                       std::vector<Slot> values, Slot scratch, std::vector<ControlLeaf>& leaves)
+                       std::vector<Slot> values, const std::vector<Slot>& derived, Slot scratch,
+                       std::vector<ControlLeaf>& leaves)
     : plan_(plan),
       region_(region),
       control_(*region.control.plan),
       values_(std::move(values)),
+      derived_(derived),
       scratch_(std::move(scratch)) {
   const uint32_t report = region.report_of_step[0];
   const NodeReport& node = plan.reports[report];
@@ -149,6 +155,12 @@ Slot ControlRun::output(size_t k) const {
   return k < outputs.size() && outputs[k] != kNone ? values_[outputs[k]] : Slot{};
 }
 
+std::vector<Slot> ControlRun::derived_of(size_t function) const {
+  std::vector<Slot> out;
+  for (const uint32_t place : region_.control.derived[function]) out.push_back(derived_[place]);
+  return out;
+}
+
 void ControlRun::make_branch(const Functions& functions, const std::string& who,
                              std::vector<ControlLeaf>& leaves) {
   condition_ = operand(0);
@@ -157,7 +169,8 @@ void ControlRun::make_branch(const Functions& functions, const std::string& who,
   for (size_t k = 0; k < region_.control.outputs.size(); ++k) outputs.push_back(output(k));
   for (size_t f = 0; f < functions.size(); ++f)
     functions_.push_back(std::make_unique<FunctionRun>(*functions[f], control_.functions[f], inputs,
-                                                       outputs, scratch_, who, leaves));
+                                                       derived_of(f), outputs, scratch_, who,
+                                                       leaves));
 }
 
 void ControlRun::make_trips(const Functions& functions, const std::string& who,
@@ -183,8 +196,9 @@ void ControlRun::make_trips(const Functions& functions, const std::string& who,
     for (const PlannedRoom& r : control_.slices) inputs.push_back(room(r));
     for (size_t k = carry + slices; k < region_.control.operands.size(); ++k)
       inputs.push_back(operand(k));
-    functions_.push_back(std::make_unique<FunctionRun>(
-        *functions[f], control_.functions[f], std::move(inputs), outputs, scratch_, who, leaves));
+    functions_.push_back(std::make_unique<FunctionRun>(*functions[f], control_.functions[f],
+                                                       std::move(inputs), derived_of(f), outputs,
+                                                       scratch_, who, leaves));
   };
   for (size_t side = 0; side < 2; ++side) {
     std::vector<Slot> outputs;

@@ -27,10 +27,12 @@ class ControlRun {
  public:
   using Functions = std::vector<std::shared_ptr<const BoundPlan>>;
 
-  // values: one slot for each value of the region's program. scratch: of its step. leaves: gets the
-  // regions inside; their places in it are added to the id of a run.
+  // values: one slot for each value of the region's program. derived: one for each derived weight of
+  // the plan. scratch: of its step. leaves: gets the regions inside; their places in it are added to
+  // the id of a run.
   ControlRun(const Plan& plan, const PlannedRegion& region, const Functions& functions,
-             std::vector<Slot> values, Slot scratch, std::vector<ControlLeaf>& leaves);
+             std::vector<Slot> values, const std::vector<Slot>& derived, Slot scratch,
+             std::vector<ControlLeaf>& leaves);
   ~ControlRun();
   ControlRun(const ControlRun&) = delete;
   ControlRun& operator=(const ControlRun&) = delete;
@@ -45,6 +47,7 @@ class ControlRun {
   Slot room(const PlannedRoom& room) const;
   Slot operand(size_t k) const;
   Slot output(size_t k) const;  // no buffer where it is not wanted
+  std::vector<Slot> derived_of(size_t function) const;
   void make_branch(const Functions& functions, const std::string& who,
                    std::vector<ControlLeaf>& leaves);
   void make_trips(const Functions& functions, const std::string& who,
@@ -59,7 +62,7 @@ class ControlRun {
   const Plan& plan_;
   const PlannedRegion& region_;
   const ControlPlan& control_;
-  const std::vector<Slot> values_;
+  const std::vector<Slot> values_, derived_;
   const Slot scratch_;
   Slot condition_{};
   std::shared_ptr<Buffer> condition_word_;  // host-visible, of a device with streams

@@ -67,15 +67,19 @@ class Making {
 }  // namespace
 
 void derive(const Plan& plan, const PlannedDerived& planned, Buffer& dense, Buffer& derived) {
-  const auto lay_out = [&](Buffer& from) {
-    plan.regions[planned.region].program->derive(planned.value, from, derived);
-  };
-  if (!planned.maker) return lay_out(dense);
-  if (planned.region == kNone) return Making(*planned.maker, dense, derived).run();
-  const Plan& maker = *planned.maker;
-  const auto made = maker.devices[0]->buffer(type_bytes(maker.output_slots[0].type), "weight");
-  Making(maker, dense, *made).run();
-  lay_out(*made);
+  std::shared_ptr<Buffer> from = borrowed(dense);
+  for (size_t k = 0; k < planned.makers.size(); ++k) {
+    const Plan& maker = *planned.makers[k];
+    const bool last = planned.region == kNone && k + 1 == planned.makers.size();
+    const auto made =
+        last ? borrowed(derived)
+             : maker.devices[0]->buffer(type_bytes(maker.output_slots[0].type), "weight");
+    Making(maker, *from, *made).run();
+    from = made;
+  }
+  if (planned.region == kNone) return;
+  const Plan& owner = planned.function ? *planned.function : plan;
+  owner.regions[planned.region].program->derive(planned.value, *from, derived);
 }
 
 }  // namespace tenon::core

@@ -75,6 +75,8 @@ class Planning {
     const bool fixed = i >= control_.carry.size() + control_.xs.size();
     if (fixed && operand.space == Space::constant && operand.data->size() <= kBlobConstantLimit)
       return g.constant(operand.type, operand.data);
+    if (fixed && operand.space == Space::weight && !graph_.update_of(inputs_[i]))
+      return g.weight(std::to_string(i), types_[i], false);
     return g.input(std::to_string(i), types_[i]);
   }
 

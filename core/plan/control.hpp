@@ -13,8 +13,8 @@
 
 namespace tenon::core {
 
-// One function. Its inputs and outputs have their positions as names. An input that is constant in
-// the graph around it is constant in the function too, and then no input.
+// One function. Its inputs and outputs have their positions as names. An input that is a constant in
+// the graph around it, or a weight that no run changes, is one in the function too, and then no input.
 struct PlannedFunction {
   std::string name;  // "body"
   std::shared_ptr<const Plan> plan;
@@ -39,6 +39,11 @@ struct ControlPlan {
   PlannedRoom condition{};            // loop
   uint64_t scratch = 0;               // bytes of all of these
   uint64_t alignment = 1;             // of the scratch, in bytes
+
+  // The operand of the node that is this weight of a function.
+  size_t operand_of(const PlannedEntry& weight) const {
+    return std::stoul(weight.name) + (kind == Control::Kind::branch ? 1 : 0);
+  }
 };
 
 // Throws unsupported, and names the function and its nodes, if the device does not take one of them.

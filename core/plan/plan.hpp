@@ -50,6 +50,8 @@ struct ControlPlan;  // plan/control.hpp
 struct PlannedControl {
   std::shared_ptr<const ControlPlan> plan{};
   std::vector<uint32_t> operands{}, outputs{};  // by position; kNone = absent
+  // By function: the place of each of its derived weights in Plan::derived of the plan around it.
+  std::vector<std::vector<uint32_t>> derived{};
 };
 
 struct PlannedRegion {
@@ -86,10 +88,12 @@ struct Plan;
 struct PlannedDerived {
   uint32_t entry = 0;
   uint32_t device = 0;
-  std::shared_ptr<const Plan> maker{};  // of one entry and one output; null: the program takes the
-                                        // dense weight
-  uint32_t region = kNone;              // the region whose program defines the layout, or kNone
-  uint32_t value = 0;                   // the value of that region
+  // Each of one entry and one output. The first takes the dense weight, the others what the one
+  // before them makes.
+  std::vector<std::shared_ptr<const Plan>> makers{};
+  std::shared_ptr<const Plan> function{};  // whose region it is; null: the plan's own
+  uint32_t region = kNone;  // the region whose program defines the layout of the result, or kNone
+  uint32_t value = 0;       // the value of that region
   std::string layout{};
   uint64_t size = 0;
 };

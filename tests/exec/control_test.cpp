@@ -2,8 +2,10 @@
 // if, while and scan: values, gradients against the same graph written out trip by trip, and errors
 // that name the trip.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rig.hpp"
@@ -483,6 +485,94 @@ TEST_SUITE("exec/control") {
       Run run(text, where, {{"c", {}, {5}}, {"xs", {3}, {2, 1, -7}}});
       check_near(run["last"], {-7});
       check_near(run["dx"], {0, 0, 1});
+    });
+  }
+
+  TEST_CASE("weights of functions: what they alone decide is made once, again when they are set") {
+    // v is made of the weight w, and f of v inside of the functions. u has a layout of the device.
+    const auto text = [](bool updated) {
+      const std::string inputs = R"(
+    input x: f32[2,64]
+    input v: f32[64]
+    input u: f32[64,64]
+)";
+      const std::string f = R"(
+    e = unary(v) {kind="exp"}
+    f = binary(v, e) {kind="mul"}
+)";
+      return R"(graph "weights" {
+  input x: f32[2,64]
+  input outer: bool[]
+  input inner: bool[]
+  weight w: f32[64]
+  weight u: f32[64,64]
+  v = unary(w) {kind="neg"}
+  y = if(outer, [x, v, u, inner]) {then_branch=graph {)" +
+             inputs + R"(    input inner: bool[]
+    y = if(inner, [x, v, u]) {then_branch=graph {)" +
+             inputs + f + R"(
+      p = matmul(x, u)
+      y = binary(p, f) {kind="add"}
+      output "y" = y
+    }, else_branch=graph {)" +
+             inputs + R"(
+      output "y" = x
+    }}
+    output "y" = y
+  }, else_branch=graph {)" +
+             inputs + "    input inner: bool[]\n" + f + R"(
+    y = binary(x, f) {kind="add"}
+    output "y" = y
+  }}
+  output "y" = y
+)" + (updated ? "  update w = v\n" : "") +
+             "}";
+    };
+    const Floats x = noise_of(1, 128);
+    const auto expected = [&](const Floats& w, const Floats& u, bool outer, bool inner) {
+      Floats y = x;
+      for (size_t i = 0; i < 2; ++i)
+        for (size_t j = 0; j < 64; ++j) {
+          float& at = y[i * 64 + j];
+          if (outer && !inner) continue;
+          if (outer) {
+            at = 0;
+            for (size_t k = 0; k < 64; ++k) at += x[i * 64 + k] * u[k * 64 + j];
+          }
+          at += -w[j] * std::exp(-w[j]);
+        }
+      return y;
+    };
+    on_each_device([&](const Where& where) {
+      for (const bool updated : {false, true}) {
+        CAPTURE(updated);
+        Store store(runtime());
+        const Graph graph = Graph::parse(text(updated), "control");
+        const Executable executable(
+            runtime(), graph, store,
+            ExecutableOptions{.device = where.device, .simplify = !where.loops_stay});
+        Context context(executable);
+        context.set("x", {2, 64}, x);
+        for (uint64_t round = 0; round < 2; ++round) {
+          Floats w = noise_of(2 + round, 64);
+          const Floats u = noise_of(4 + round, 64 * 64);
+          store.set(TENON_SPACE_WEIGHT, "w", {64}, w);
+          store.set(TENON_SPACE_WEIGHT, "u", {64, 64}, u);
+          for (const auto& [outer, inner] :
+               {std::pair{true, true}, {false, true}, {true, false}, {true, true}}) {
+            context.set("outer", outer);
+            context.set("inner", inner);
+            context.run();
+            check_near(context.get<float>("y"), expected(w, u, outer, inner), 1e-4);
+            if (updated)
+              for (float& value : w) value = -value;
+          }
+        }
+        const auto memory = nlohmann::json::parse(executable.report())["memory"][0];
+        // v and f, which both functions share.
+        if (!updated && !where.loops_stay && where.device != "adversary:0")
+          CHECK(memory["derived_weights"].get<uint64_t>() >= 2 * 64 * sizeof(float));
+      }
     });
   }
 

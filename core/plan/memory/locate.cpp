@@ -48,6 +48,7 @@ class Locator {
                                         {.aot = options_.aot,
                                          .scratch_limit = scratch_limit(region.device),
                                          .exec_mode = options_.exec_mode});
+    if (cut.control) take_derived(cut, planned.control);
     bring_over(region, transfer_time, planned);
     out_.first_time.push_back(time_);
 
@@ -66,6 +67,24 @@ class Locator {
     if (ordered) planned.ordered_after = std::exchange(last_ordered_, number);
     out_.located.push_back(std::move(located));
     plan_.regions.push_back(std::move(planned));
+  }
+
+  // Derived weights of functions become those of this plan.
+  void take_derived(const CutRegion& cut, PlannedControl& control) {
+    const NodeInfo& node = graph_[cut.region.nodes[0]];
+    for (const PlannedFunction& f : control.plan->functions) {
+      auto& places = control.derived.emplace_back();
+      for (const PlannedDerived& inner : f.plan->derived) {
+        const Value weight = node.operands[control.plan->operand_of(f.plan->entries[inner.entry])];
+        PlannedDerived derived = derived_from(weight, cut.region.device);
+        derived.makers.insert(derived.makers.end(), inner.makers.begin(), inner.makers.end());
+        derived.function = inner.region == kNone || inner.function ? inner.function : f.plan;
+        derived.region = inner.region, derived.value = inner.value;
+        derived.layout += (derived.layout.empty() ? "" : " in ") + inner.layout;
+        derived.size = inner.size;
+        places.push_back(index_of(std::move(derived), {}));
+      }
+    }
   }
 
   // Half of the memory that the device has left, so that tuning prefers algorithms that fit. What
@@ -152,7 +171,7 @@ class Locator {
       derived.layout = hoisted->second.layout;
       auto& maker = makers_[{derived.layout, device}];
       if (!maker) maker = planned(*hoisted->second.maker, device);
-      derived.maker = maker;
+      derived.makers = {maker};
     }
     plan_.entries[derived.entry].derived = true;
     return derived;
