@@ -42,6 +42,27 @@ struct Spread {
   }
 };
 
+// For stride 2: spreads the row whose columns at a place load(place) returns.
+template <class D, class F>
+HWY_INLINE void spread_pairs(D d, const Spread& s, hn::TFromD<D>* to, F&& load) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto *even_columns = s.even(to), *odd_columns = s.odd(to);
+  int64_t k = 0;
+  for (; k + 2 * lanes <= s.n; k += 2 * lanes) {
+    const auto low = load(Whole{k}), high = load(Whole{k + lanes});
+    hn::StoreU(hn::ConcatEven(d, high, low), d, even_columns + k / 2);
+    hn::StoreU(hn::ConcatOdd(d, high, low), d, odd_columns + k / 2);
+  }
+  if (const int64_t left = s.n - k; left > 0) {
+    const auto low = load(Rest{k, static_cast<size_t>(std::min(left, lanes))});
+    const auto high =
+        left > lanes ? load(Rest{k + lanes, static_cast<size_t>(left - lanes)}) : hn::Zero(d);
+    store_n(d, hn::ConcatEven(d, high, low), even_columns + k / 2,
+            static_cast<size_t>((left + 1) / 2));
+    store_n(d, hn::ConcatOdd(d, high, low), odd_columns + k / 2, static_cast<size_t>(left / 2));
+  }
+}
+
 template <class T>
 HWY_INLINE void spread_row(const Spread& s, const T* row, Acc<T>* to) {
   using A = Acc<T>;
@@ -51,27 +72,11 @@ HWY_INLINE void spread_row(const Spread& s, const T* row, Acc<T>* to) {
         d, s.n, [](auto, auto v) HWY_ATTR { return v; }, to + s.before, row);
     return;
   }
-  int64_t k = 0;
   if constexpr (std::is_same_v<T, A>) {
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    A *even_columns = s.even(to), *odd_columns = s.odd(to);
-    for (; s.stride == 2 && k + 2 * lanes <= s.n; k += 2 * lanes) {
-      hn::Vec<decltype(d)> even, odd;
-      hn::LoadInterleaved2(d, row + k, even, odd);
-      hn::StoreU(even, d, even_columns + k / 2);
-      hn::StoreU(odd, d, odd_columns + k / 2);
-    }
-    if (const int64_t left = s.n - k; s.stride == 2 && left > 0) {
-      const auto low = load_n(d, row + k, static_cast<size_t>(std::min(left, lanes)));
-      const auto high = left > lanes ? load_n(d, row + k + lanes, static_cast<size_t>(left - lanes))
-                                     : hn::Zero(d);
-      const auto even = hn::ConcatEven(d, high, low), odd = hn::ConcatOdd(d, high, low);
-      store_n(d, even, even_columns + k / 2, static_cast<size_t>((left + 1) / 2));
-      store_n(d, odd, odd_columns + k / 2, static_cast<size_t>(left / 2));
-      return;
-    }
+    if (s.stride == 2)
+      return spread_pairs(d, s, to, [&](auto at) HWY_ATTR { return load(d, row, at); });
   }
-  s.each_column(k, to, [&](int64_t at, A& column) {
+  s.each_column(0, to, [&](int64_t at, A& column) {
     if constexpr (std::is_same_v<T, double>) {
       column = row[at];
     } else {

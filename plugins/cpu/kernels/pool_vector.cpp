@@ -50,18 +50,24 @@ void forward_rows(const PoolPlan& p, const T* x, T* y, int64_t begin, int64_t en
   A* divisors = columns + w.size;
   std::fill(area, columns, kIdentity<kind, A>);
   if constexpr (kind == PoolKind::sum) std::copy_n(p.divide_columns, w.count, divisors);
+  int64_t plane = begin / h.count, o = begin % h.count - 1;
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t plane = row / h.count, o = row - plane * h.count;
+    if (++o == h.count) o = 0, ++plane;
     const PoolLine::Range taps = h.taps(o);
     const int64_t top = plane * h.size + h.first(o) + taps.begin * h.dilation;
     const T* from = taps.count() > 0 ? x + top * w.size : x;
-    A* to = w.stride == 1 ? area + w.before : columns;
-    each(d, 0, w.size, [&](auto at) HWY_ATTR {
+    const auto down = [&](auto at) HWY_ATTR {
       const auto tap = [&](int64_t k)
                            HWY_ATTR { return load(d, from + k * h.dilation * w.size, at); };
-      store(d, fold_taps<kind>(d, taps.count(), tap), to, at);
-    });
-    if (w.stride != 1) spread_row(spread, columns, area);
+      return fold_taps<kind>(d, taps.count(), tap);
+    };
+    if (w.stride == 2) {
+      spread_pairs(d, spread, area, down);
+    } else {
+      A* to = w.stride == 1 ? area + w.before : columns;
+      each(d, 0, w.size, [&](auto at) HWY_ATTR { store(d, down(at), to, at); });
+      if (w.stride != 1) spread_row(spread, columns, area);
+    }
     each(d, 0, w.count, [&](auto at) HWY_ATTR {
       const auto tap = [&](int64_t k) HWY_ATTR { return load(d, area + p.offsets[k], at); };
       auto v = fold_taps<kind>(d, w.kernel, tap);

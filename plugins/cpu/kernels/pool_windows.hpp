@@ -24,7 +24,9 @@ struct PoolLine {
   Range within(int64_t o, int64_t low, int64_t high) const {
     const auto up_to = [&](int64_t limit) {  // taps before that position
       const int64_t room = limit - first(o);
-      return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
+      if (room <= 0) return int64_t{0};
+      // Divisions would be most of the time of a narrow row.
+      return std::min(kernel, dilation == 1 ? room : (room + dilation - 1) / dilation);
     };
     return {up_to(low), up_to(high)};
   }
