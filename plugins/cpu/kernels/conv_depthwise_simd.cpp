@@ -60,7 +60,7 @@ void Separate(const float* from, int64_t channels, int64_t count, float* planes,
 
 // kCount windows of a row.
 template <int kCount>
-HWY_INLINE void window_sums(const DepthwiseSums& p, const float* x, float* y) {
+void window_sums(const DepthwiseSums& p, const float* x, float* y) {
   const D d;
   const int64_t lanes = Lanes();
   V sum[kCount];
@@ -78,15 +78,21 @@ HWY_INLINE void window_sums(const DepthwiseSums& p, const float* x, float* y) {
 }
 
 void Sums(const DepthwiseSums& p) {
+  constexpr int64_t kMost = 8;
+  constexpr decltype(&window_sums<1>) kSums[kMost] = {
+      window_sums<1>, window_sums<2>, window_sums<3>, window_sums<4>,
+      window_sums<5>, window_sums<6>, window_sums<7>, window_sums<8>};
   const int64_t lanes = Lanes();
   for (int64_t row = 0; row < p.rows; ++row) {
     const float* const x = p.x + row * p.x_row;
     float* const y = p.y + row * p.width * lanes;
-    int64_t o = 0;
-    for (; o + 8 <= p.width; o += 8) window_sums<8>(p, x + o * p.x_step, y + o * lanes);
-    if (o + 4 <= p.width) window_sums<4>(p, x + o * p.x_step, y + o * lanes), o += 4;
-    if (o + 2 <= p.width) window_sums<2>(p, x + o * p.x_step, y + o * lanes), o += 2;
-    if (o < p.width) window_sums<1>(p, x + o * p.x_step, y + o * lanes);
+    for (int64_t o = 0; o < p.width;) {
+      // The last ones in halves: few sums at a time would wait for each other.
+      const int64_t left = p.width - o;
+      const int64_t count = left >= 2 * kMost ? kMost : left > kMost ? (left + 1) / 2 : left;
+      kSums[count - 1](p, x + o * p.x_step, y + o * lanes);
+      o += count;
+    }
   }
 }
 

@@ -126,7 +126,13 @@ void every_second(const T* x, T* to, int64_t count) {
   for (; j + lanes < count; j += lanes)
     hn::StoreU(hn::ConcatEven(d, hn::LoadU(d, x + 2 * j + lanes), hn::LoadU(d, x + 2 * j)), d,
                to + j);
-  for (; j < count; ++j) to[j] = x[2 * j];
+  if (const int64_t left = count - j; left > 0) {
+    const int64_t n = 2 * left - 1;
+    const auto low = load_n(d, x + 2 * j, static_cast<size_t>(std::min(n, lanes)));
+    const auto high =
+        n > lanes ? load_n(d, x + 2 * j + lanes, static_cast<size_t>(n - lanes)) : hn::Zero(d);
+    store_n(d, hn::ConcatEven(d, high, low), to + j, static_cast<size_t>(left));
+  }
 }
 
 void EverySecondFloat(const float* x, float* to, int64_t count) { every_second(x, to, count); }
