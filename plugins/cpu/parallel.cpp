@@ -11,6 +11,7 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -265,8 +266,20 @@ int width() { return tbb::this_task_arena::max_concurrency(); }
 
 int widest_arena() { return widest.load(std::memory_order_relaxed); }
 
-// The pieces are fixed; threads take them from a counter. So a loop costs width - 1 tasks,
-// regardless of its length, and a thread that starts late takes the remaining pieces.
+namespace {
+
+// Pieces that follow each other. Threads take them from a counter.
+struct alignas(64) Stretch {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+};
+constexpr int64_t kMostStretches = 16;
+
+}  // namespace
+
+// The pieces are fixed. Each thread takes those of its own stretch first, so that it finds in its
+// cache what it wrote in the loop before; then those of the others. So a loop costs width - 1 tasks,
+// regardless of its length, and a thread that starts late leaves its pieces to the others.
 void parallel_for_slots(int64_t n, int64_t grain, int slots,
                         FunctionRef<void(int, int64_t, int64_t)> body) {
   if (n <= 0) return;
@@ -275,19 +288,28 @@ void parallel_for_slots(int64_t n, int64_t grain, int slots,
   if (threads == 1 || grains == 1) return body(0, 0, n);
   const int64_t pieces = std::min(grains, threads * kPiecesPerThread);
 
-  std::atomic<int64_t> next{0};
+  const int64_t count = std::min({threads, pieces, kMostStretches});
+  std::array<Stretch, kMostStretches> stretches;
+  for (int64_t s = 0; s < count; ++s) {
+    stretches[s].next.store(pieces * s / count, std::memory_order_relaxed);
+    stretches[s].end = pieces * (s + 1) / count;
+  }
   FirstFailure failure;
   Handover fork, join;
   const auto draw = [&](int slot) {
     const Watched ours(true);
     fork.acquire();
-    for (int64_t piece;
-         (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failure.taken();) {
-      try {
-        body(slot, grains * piece / pieces * grain,
-             std::min(n, grains * (piece + 1) / pieces * grain));
-      } catch (...) {
-        failure.capture();
+    for (int64_t s = 0; s < count; ++s) {
+      Stretch& stretch = stretches[(slot + s) % count];
+      for (int64_t piece;
+           (piece = stretch.next.fetch_add(1, std::memory_order_relaxed)) < stretch.end &&
+           !failure.taken();) {
+        try {
+          body(slot, grains * piece / pieces * grain,
+               std::min(n, grains * (piece + 1) / pieces * grain));
+        } catch (...) {
+          failure.capture();
+        }
       }
     }
     join.release();

@@ -15,7 +15,7 @@ namespace {
 TEST_SUITE("cpu/parallel") {
   TEST_CASE("parallel_for: every index once, borders at multiples of the grain") {
     const Workers workers;
-    for (const int threads : {1, 2, 5}) {
+    for (const int threads : {1, 2, 5, 20}) {  // also more than there are stretches of pieces
       Arena arena(threads);
       arena.execute([&] {
         CHECK(width() == threads);
