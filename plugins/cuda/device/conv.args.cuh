@@ -52,6 +52,24 @@ struct ConvGrid {
   u32 pixel_tiles = 0, channel_tiles = 0;
   Divisor by_row{};  // of pixels
 };
+// From the filters of a node to [group][m][tap][padded] or [group][tap][c][m].
+struct ConvFilters {
+  i64 count = 0;  // of the result
+  u32 m = 0, c = 0, taps = 0, padded = 0;
+  u32 step_m = 0, step_c = 0, step_group = 0;  // in the node's filters; a tap is one element
+};
+// What is done in one launch: up to two grids, and filters in order.
+struct ConvGridImages {
+  const void* x = nullptr;
+  void* y = nullptr;
+  ConvGrid grid{};
+};
+struct ConvFill {
+  ConvGridImages images[2] = {};
+  const void* w = nullptr;
+  void* ordered = nullptr;
+  ConvFilters filters{};
+};
 struct ConvShiftTap {
   i32 shift;   // in positions
   i32 kernel;  // which of the kernel's taps
@@ -82,6 +100,29 @@ struct ConvShifts {
   ConvShiftPhase phase[kMostShiftPlanes] = {};
   ConvShiftPlane planes[kMostShiftPlanes] = {};
   ConvShiftTap taps[kMostShiftTaps] = {};
+};
+// Of conv_shifts_weight.cu. The parts of a set of taps follow each other in `parts_of`; a tap's part
+// counts from the set's first.
+struct ConvShiftWeightTap {
+  i32 shift, kernel;
+  u32 part;
+};
+struct ConvShiftSet {
+  u32 first_tap = 0, taps = 0, first_part = 0, parts = 0;
+};
+constexpr int kMostShiftSets = 8;
+struct ConvShiftWeights {
+  TensorMap x{}, x_begin{}, dy{};  // positions [part][position][padded], [position][padded]
+  void* sums = nullptr;            // [split][group·m][columns]
+  i32 groups = 1, c = 0, m = 0;    // c, m: of a group
+  i32 padded = 0, columns = 0;     // channels of a tap in sums; padded · taps
+  u32 tiles_m = 1, tiles_c = 1, sets = 1;
+  u32 steps = 0, split_steps = 0;  // of 64 positions: of all, of a split
+  u32 slots = 1, ahead = 0;        // of a ring; steps by which x is brought before dy
+  u32 rings = 1;                   // the most parts of a set
+  ConvShiftSet set[kMostShiftSets] = {};
+  u32 parts_of[kMostShiftPlanes * 2] = {};
+  ConvShiftWeightTap taps[kMostShiftTaps] = {};
 };
 struct ConvWeightSums {
   ConvShape shape{};
@@ -118,22 +159,22 @@ struct ConvLayout {
   u32 pixels = 0, groups = 1, c = 0, padded = 0;
   u32 pixel_tiles = 1, channel_tiles = 1;
 };
-// From the filters of a node to [group][m][tap][padded] or [group][tap][c][m].
-struct ConvFilters {
-  i64 count = 0;  // of the result
-  u32 m = 0, c = 0, taps = 0, padded = 0;
-  u32 step_m = 0, step_c = 0, step_group = 0;  // in the node's filters; a tap is one element
-};
 struct ConvFinish {
   i64 count = 0, plane = 1;  // elements of the result and of a channel
   u32 channels = 1, splits = 1;
 };
+// parts [split][row][tap][padded], to dw [row][c][tap]. A block makes a row of so many channels and
+// taps; so many threads share the splits of an element.
 struct ConvFinishWeights {
-  i64 count = 0;  // elements of dw
   i64 split = 0;  // elements of a split
   u32 splits = 1, c = 1, taps = 1;
-  u32 row = 0, padded = 0;  // elements of parts: of a row; of a tap, 0 where taps follow each other
+  u32 row = 0, padded = 0;  // elements of parts: of a row, of a tap
+  u32 tile_c = 1, slices = 1;
+  u32 tiles_c = 1, tiles_taps = 1;
+  Divisor by_tap{}, by_tile{};  // of vectors: those of a tap, of a tile
+  Divisor tile_taps{};
 };
+constexpr int kMostFinishItems = 2048;  // elements of a tile, by slices
 // im2col and col2im: c is the number of channels of x.
 struct ConvColumns {
   ConvShape shape{};

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies images to the grid of positions of conv_shifts.cu (conv.args.cuh explains it): the channels
-// of a position lie side by side. Also orders the filters. The first blocks make 256 pieces of
-// filters each, the next move 64 pixels of 64 channels each, the others clear positions that are
-// padding, 256 each.
+// Copies images to grids of positions (conv.args.cuh): the channels of a position lie side by side.
+// Also orders filters. The first blocks make 256 pieces of filters each. Of each grid, some move 64
+// pixels of 64 channels each, the others clear positions that are padding, 256 each.
 // Defines: XW (pixels that are read at once).
 //variant: XW=8
 //variant: XW=1
-//entry: conv_grid = fill(In, Out, ConvGrid, In, Out, ConvFilters)
+//entry: conv_grid = fill(ConvFill)
 #include "common.cuh"
 #include "conv_filters.cuh"
 
@@ -66,14 +65,31 @@ __device__ __forceinline__ void clear_padding(u16* y, const ConvGrid& g, u32 at)
   for (u32 c = 0; c < g.padded; c += 8) store(y + (i64)at * g.padded + c, Vec<u16, 8>{});
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    fill(const u16* x, u16* y, const ConvGrid g, const u16* w, u16* ordered, const ConvFilters f) {
-  const u32 pieces = (u32)((f.count + 8 * 256 - 1) / (8 * 256)),
-            tiles = g.batch * g.pixel_tiles * g.channel_tiles;
-  if (blockIdx.x < pieces)
-    order_filters<false>(w, ordered, f, (i64)blockIdx.x * 256 + threadIdx.x);
-  else if (blockIdx.x - pieces < tiles)
-    move_tile(x, y, g, blockIdx.x - pieces);
+// A block's part of the work for one grid, or how many blocks are left to others.
+__device__ __forceinline__ bool fill_images(const ConvGridImages& images, u32& block) {
+  const ConvGrid& g = images.grid;
+  const u32 tiles = g.batch * g.pixel_tiles * g.channel_tiles,
+            positions = (u32)(g.step * g.step) * g.positions, all = tiles + (positions + 255) / 256;
+  if (block >= all) {
+    block -= all;
+    return false;
+  }
+  if (block < tiles)
+    move_tile((const u16*)images.x, (u16*)images.y, g, block);
   else
-    clear_padding(y, g, (blockIdx.x - pieces - tiles) * 256 + threadIdx.x);
+    clear_padding((u16*)images.y, g, (block - tiles) * 256 + threadIdx.x);
+  return true;
+}
+
+extern "C" __global__ void __launch_bounds__(256) fill(const __grid_constant__ ConvFill p) {
+  begin_early();
+  u32 block = blockIdx.x;
+  const u32 pieces = (u32)((p.filters.count + 8 * 256 - 1) / (8 * 256));
+  if (block < pieces) {
+    order_filters<false>((const u16*)p.w, (u16*)p.ordered, p.filters,
+                         (i64)block * 256 + threadIdx.x);
+    return;
+  }
+  block -= pieces;
+  if (!fill_images(p.images[0], block)) fill_images(p.images[1], block);
 }

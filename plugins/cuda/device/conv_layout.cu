@@ -3,8 +3,8 @@
 // side by side, filters orders the weights, finish adds up the sums of all splits with what follows
 // them, finish_weights does so for the gradient of the weights.
 // Defines: XW (pixels that channels_last reads at once), BY_M (filters: [group][tap][c][m], else
-// [group][m][tap][padded]), ACROSS (or none: the order of filters of bytes), YW (elements that finish moves at once), and those of conv_ends.cuh
-// or quantized_ends.cuh.
+// [group][m][tap][padded]), ACROSS (or none: the order of filters of bytes), YW (elements that finish
+// and finish_weights move at once), and those of conv_ends.cuh or quantized_ends.cuh.
 //variant: TYPE=bf16 XW=8 BY_M=0 YW=8 BIAS=f32 RESIDUAL=1 PRE_ACT=1 ACT(x)=unary_silu(x,1.f,0.f)
 //variant: TYPE=f16 XW=1 BY_M=0 YW=1
 //variant: TYPE=f32 XW=1 BY_M=1 YW=4
@@ -17,6 +17,7 @@
 //entry: conv_finish = finish_sums(In, ConvEnds, ConvFinish)
 //entry: qconv_finish = finish_sums(In, QuantizedEnds, ConvFinish)
 //entry: conv_finish_weights = finish_weights(In, Out, ConvFinishWeights)
+#include "common.cuh"
 #ifdef FILTER
 #include "quantized_ends.cuh"
 #else
@@ -86,13 +87,43 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    finish_weights(const S* __restrict__ parts, T* __restrict__ dw, const ConvFinishWeights s) {
-  const i64 item = (i64)blockIdx.x * 256 + threadIdx.x;
-  if (item >= s.count) return;
-  const u32 columns = s.c * s.taps, row = (u32)item / columns, column = (u32)item - row * columns,
-            c = column / s.taps, tap = column - c * s.taps;
-  const S* const from = parts + (i64)row * s.row + (s.padded ? tap * s.padded + c : column);
-  S sum = 0;
-  for (u32 k = 0; k < s.splits; ++k) sum += from[k * s.split];
-  dw[item] = narrow<T>(sum);
+    finish_weights(const S* parts, T* dw, const ConvFinishWeights s) {
+  begin_early();
+  constexpr int kAtOnce = 8;
+  __shared__ __align__(16) S sums[kMostFinishItems];
+  u32 at = blockIdx.x;
+  const u32 c0 = at % s.tiles_c * s.tile_c;
+  at /= s.tiles_c;
+  const u32 tap0 = at % s.tiles_taps * s.tile_taps.value, row = at / s.tiles_taps;
+  const u32 channels = min(s.tile_c, s.c - c0), taps = min(s.tile_taps.value, s.taps - tap0);
+  parts += (i64)row * s.row + (i64)tap0 * s.padded + c0;
+  for (u32 i = threadIdx.x; i < s.by_tile.value * s.slices; i += 256) {
+    const u32 slice = s.by_tile.quotient(i), own = i - slice * s.by_tile.value,
+              tap = s.by_tap.quotient(own), c = (own - tap * s.by_tap.value) * YW;
+    if (tap >= taps || c >= channels) continue;
+    const S* const from = parts + tap * s.padded + c;
+    S sum[YW] = {};
+    for (u32 k0 = slice; k0 < s.splits; k0 += s.slices * kAtOnce) {
+      Vec<S, YW> v[kAtOnce] = {};
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (k0 + k * s.slices < s.splits) v[k] = load<S, YW>(from + (k0 + k * s.slices) * s.split);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+#pragma unroll
+        for (int e = 0; e < YW; ++e) sum[e] += v[k].v[e];
+    }
+#pragma unroll
+    for (int e = 0; e < YW; ++e) sums[i * YW + e] = sum[e];
+  }
+  __syncthreads();
+  dw += ((i64)row * s.c + c0) * s.taps + tap0;
+  for (u32 e = threadIdx.x; e < s.tile_c * s.tile_taps.value; e += 256) {
+    const u32 c = s.tile_taps.quotient(e), tap = e - c * s.tile_taps.value;
+    if (tap >= taps || c >= channels) continue;
+    const S* const own = sums + tap * s.tile_c + c;
+    S sum = own[0];
+    for (u32 k = 1; k < s.slices; ++k) sum += own[k * s.by_tile.value * YW];
+    dw[c * s.taps + tap] = narrow<T>(sum);
+  }
 }

@@ -260,12 +260,6 @@ __device__ __forceinline__ void finish_tile(const ConvShifts& p, const Layout& a
   }
 }
 
-// Names 64 columns of the rows of a stage from any row on, as an operand whose rows these are.
-__device__ __forceinline__ u64 rows_name(u32 stage, u32 row) {
-  constexpr u64 kNextEightRows = 1024 >> 4, kSwizzle = 1;
-  return (u64)((stage + row * 128 & 0x3FFFF) >> 4) | kNextEightRows << 32 | kSwizzle << 62;
-}
-
 __device__ __forceinline__ void multiply(const ConvShifts& p, const Layout& at, u8* smem,
                                          int group) {
   f32 d[COLUMNS / 2];
@@ -320,6 +314,7 @@ __device__ __forceinline__ void multiply(const ConvShifts& p, const Layout& at, 
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     sums(const __grid_constant__ ConvShifts p) {
+  begin_early();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) u8 smem[];
   const Layout at(shared_address(smem), p);

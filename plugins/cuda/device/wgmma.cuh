@@ -107,6 +107,13 @@ __device__ __forceinline__ u64 tile_name(u32 tile, int row, int col) {
          kSwizzle << 62;
 }
 
+// Names rows of 64 columns from any row on: an operand whose rows these are, or a right one as it is
+// stored.
+__device__ __forceinline__ u64 rows_name(u32 tile, u32 row) {
+  constexpr u64 kNextEightRows = 1024 >> 4, kSwizzle = 1;
+  return (u64)((tile + row * 128 & 0x3FFFF) >> 4) | kNextEightRows << 32 | kSwizzle << 62;
+}
+
 #define D8(i)                                                                                 \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])

@@ -143,8 +143,11 @@ Kernel make_conv_backward_weight(const sdk::op::conv_backward_weight& n, const N
   if (g.whole() && g.n > 0)
     return make_product(node, product_of(n.dy, n.x, g.m, g.c * g.pixels(), g.n, true, false),
                         {n.dy.position(), n.x.position()});
-  Kernel kernel = takes_planes_weight(g) ? conv_weight_by_planes(node, g, n.dy, n.x)
-                                         : conv_weight_by_tiles(node, g, n.dy, n.x);
+  std::optional<Kernel> by_shifts;
+  if (!takes_planes_weight(g)) by_shifts = conv_weight_by_shifts(node, g, n.dy, n.x);
+  Kernel kernel = by_shifts                ? std::move(*by_shifts)
+                  : takes_planes_weight(g) ? conv_weight_by_planes(node, g, n.dy, n.x)
+                                           : conv_weight_by_tiles(node, g, n.dy, n.x);
   kernel.cost = ConvProblem{.geometry = g}.seconds();
   return kernel;
 }

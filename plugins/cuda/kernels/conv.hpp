@@ -90,6 +90,9 @@ struct ConvShiftPlan {
 std::optional<ConvShiftPlan> conv_shift_plan(const ConvProblem& p);
 // None where the kernel does not take the problem, or another way is faster.
 std::optional<sdk::Kernel> conv_by_shifts(const sdk::Node& node, const ConvProblem& p);
+// The gradient of the weights (conv_shifts_weight.cu).
+std::optional<sdk::Kernel> conv_weight_by_shifts(const sdk::Node& node, const ConvGeometry& g,
+                                                 const sdk::Value& dy, const sdk::Value& x);
 
 // ---- parts of these
 
@@ -141,7 +144,8 @@ class ConvFilterOrder {
   // For a kernel that orders the filters itself: nothing is launched. work() counts no elements where
   // there is nothing to do.
   args::ConvFilters work() const;
-  const void* place(const sdk::Call& call) const;
+  void* place(const sdk::Call& call) const;  // not written where work() counts no elements
+  int input() const { return input_; }
 
  private:
   void run(const sdk::Call& call, const void* from, void* to) const;
@@ -171,10 +175,44 @@ struct ConvStaging {
   void run(const sdk::Call& call, const void* from, void* to) const;
 };
 
+// Grids of positions of images.
+class ConvPositions {
+ public:
+  ConvPositions(const args::ConvGrid& grid, const sdk::Value& from, ConvScratch& scratch);
+  void* place(const sdk::Call& call) const { return scratch_at(call, at_); }
+  // A copy takes 64 channels of so many positions of a part: dimensions are the channels of a group,
+  // groups, positions, parts.
+  args::TensorMap map(const sdk::Call& call, tenon_dtype dtype, int64_t groups, int64_t rows) const;
+  int64_t parts() const { return int64_t{grid_.step} * grid_.step; }
+
+ private:
+  friend class ConvFiller;
+  args::ConvGrid grid_;
+  int64_t width_ = 1;
+  int from_;
+  uint64_t at_;
+};
+
+// Makes up to two of them, and orders filters, in one launch.
+class ConvFiller {
+ public:
+  ConvFiller(CudaDevice& device, std::span<const ConvPositions> positions,
+             const ConvFilterOrder* filters = nullptr);
+  const CodeFor<entries::conv_grid>& code() const { return code_; }
+  void run(const sdk::Call& call) const;
+
+ private:
+  std::vector<ConvPositions> positions_;
+  std::optional<ConvFilterOrder> filters_;
+  CodeFor<entries::conv_grid> code_{};
+  Grid grid_{};
+};
+
 // Adds up the parts of a gradient of weights.
 struct ConvWeightFinish {
   CodeFor<entries::conv_finish_weights> code{};
   args::ConvFinishWeights shape{};
+  Grid grid{};
 
   ConvWeightFinish() = default;
   // columns: elements of a row of parts. padded: elements of a tap there, 0 where rows are as in dw.

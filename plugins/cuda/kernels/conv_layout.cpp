@@ -62,8 +62,8 @@ args::ConvFilters ConvFilterOrder::work() const {
   if (!orders_) work.count = 0;
   return work;
 }
-const void* ConvFilterOrder::place(const Call& call) const {
-  return orders_ ? scratch_at(call, at_) : call.in(input_);
+void* ConvFilterOrder::place(const Call& call) const {
+  return orders_ ? scratch_at(call, at_) : const_cast<void*>(call.in(input_));
 }
 const void* ConvFilterOrder::get(const Call& call) const {
   if (orders_) run(call, call.in(input_), scratch_at(call, at_));
@@ -117,19 +117,45 @@ void ConvStaging::run(const Call& call, const void* from, void* to) const {
 ConvWeightFinish::ConvWeightFinish(const Node& node, const ConvGeometry& g, int64_t splits,
                                    int64_t columns, int64_t padded)
     : sum_bytes_(element_bytes(acc_dtype(g.dtype))) {
+  CudaDevice& device = device_of(node);
   const auto narrow = [](int64_t v) { return static_cast<uint32_t>(v); };
-  const int64_t c = g.c / g.groups;
-  shape = {g.m * c * g.taps(), g.m * columns,   narrow(splits), narrow(c),
-           narrow(g.taps()),   narrow(columns), narrow(padded)};
-  code = device_of(node).code(entries::conv_finish_weights,
-                              {"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0", "YW=1"});
+  const auto divisor = [&](int64_t v) { return Divisor(narrow(v)); };
+  // Parts in the order of dw have one tap.
+  const int64_t taps = padded > 0 ? g.taps() : 1, c = g.c / g.groups * (g.taps() / taps),
+                width = padded > 0 ? 4 : 1;
+  constexpr int64_t kMostTaps = 64, kAtOnce = 8, kBlocks = 4;  // of a multiprocessor
+  const int64_t tile_taps = std::min(taps, kMostTaps), tiles_taps = blocks_for(taps, tile_taps);
+  int64_t tile_c = 8;
+  while (tile_c < 128 && tile_c < c && tile_taps * tile_c * 2 <= args::kMostFinishItems &&
+         g.m * tiles_taps * blocks_for(c, tile_c * 2) >=
+             kBlocks * device.properties().multiprocessors)
+    tile_c *= 2;
+  const int64_t slices =
+      std::clamp<int64_t>(splits / kAtOnce, 1, args::kMostFinishItems / (tile_taps * tile_c));
+  shape = {.split = g.m * columns,
+           .splits = narrow(splits),
+           .c = narrow(c),
+           .taps = narrow(taps),
+           .row = narrow(columns),
+           .padded = narrow(padded > 0 ? padded : columns),
+           .tile_c = narrow(tile_c),
+           .slices = narrow(slices),
+           .tiles_c = narrow(blocks_for(c, tile_c)),
+           .tiles_taps = narrow(tiles_taps),
+           .by_tap = divisor(tile_c / width),
+           .by_tile = divisor(tile_c / width * tile_taps),
+           .tile_taps = divisor(tile_taps)};
+  grid = {.blocks = launchable(g.m * shape.tiles_c * tiles_taps),
+          .threads = 256,
+          .early = device.properties().early_starts};
+  code = device.code(entries::conv_finish_weights,
+                     {"TYPE=" + type_name("x", g.dtype), "XW=1", "BY_M=0", define("YW", width)});
 }
 uint64_t ConvWeightFinish::bytes() const {
   return static_cast<uint64_t>(shape.split * shape.splits * sum_bytes_);
 }
 void ConvWeightFinish::run(const Call& call, const void* parts) const {
-  code.launch(call, {.blocks = blocks_for(shape.count, 256), .threads = 256}, parts,
-              call.outputs[0], shape);
+  code.launch(call, grid, parts, call.outputs[0], shape);
 }
 
 }  // namespace tenon::cuda

@@ -186,6 +186,48 @@ std::optional<ConvShiftPlan> conv_shift_plan(const ConvProblem& p) {
   return plan;
 }
 
+ConvPositions::ConvPositions(const args::ConvGrid& grid, const sdk::Value& from,
+                             ConvScratch& scratch)
+    : grid_(grid), from_(from.position()) {
+  const int64_t plane = int64_t{grid.rows} * grid.columns;
+  grid_.pixel_tiles = static_cast<uint32_t>(blocks_for(plane, 64));
+  grid_.channel_tiles = static_cast<uint32_t>(blocks_for(grid.padded, 64));
+  width_ = common_width(2, plane, {from});
+  at_ = scratch.add(static_cast<uint64_t>(parts() * grid.positions) * grid.padded * 2);
+}
+args::TensorMap ConvPositions::map(const Call& call, tenon_dtype dtype, int64_t groups,
+                                   int64_t rows) const {
+  const int64_t padded = grid_.padded / groups;
+  return tensor_map<4>(place(call), dtype, {padded, groups, grid_.positions, parts()},
+                       {padded, grid_.padded, int64_t{grid_.positions} * grid_.padded},
+                       {64, 1, rows, 1});
+}
+
+ConvFiller::ConvFiller(CudaDevice& device, std::span<const ConvPositions> positions,
+                       const ConvFilterOrder* filters)
+    : positions_(positions.begin(), positions.end()) {
+  if (filters) filters_ = *filters;
+  int64_t blocks = filters ? blocks_for(filters->work().count, 8 * 256) : 0, width = 8;
+  for (const ConvPositions& p : positions_) {
+    const args::ConvGrid& g = p.grid_;
+    blocks += int64_t{g.batch} * g.pixel_tiles * g.channel_tiles +
+              blocks_for(p.parts() * g.positions, 256);
+    width = std::min(width, p.width_);
+  }
+  grid_ = {.blocks = launchable(blocks), .threads = 256, .early = device.properties().early_starts};
+  code_ = device.code(entries::conv_grid, {define("XW", width)});
+}
+void ConvFiller::run(const Call& call) const {
+  args::ConvFill fill;
+  for (size_t k = 0; k < positions_.size(); ++k)
+    fill.images[k] = {call.in(positions_[k].from_), positions_[k].place(call), positions_[k].grid_};
+  if (filters_) {
+    fill.filters = filters_->work();
+    fill.w = call.in(filters_->input()), fill.ordered = filters_->place(call);
+  }
+  code_.launch(call, grid_, fill);
+}
+
 std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   constexpr int kWarpgroupsMajor = 9;  // later devices do not have wgmma
   constexpr int64_t kFewChannels = 16, kFewFilters = 32;
@@ -197,7 +239,6 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   if (p.transposed && (g.axes[1].stride > 1 || g.axes[2].stride > 1)) return {};
   std::optional<ConvShiftPlan> plan = conv_shift_plan(p);
   if (!plan) return {};
-  args::ConvGrid grid = plan->grid;
   args::ConvShifts a = plan->shifts;
   int64_t halo = 0;
   for (const args::ConvShiftTap& tap : a.taps) halo = std::max<int64_t>(halo, tap.shift);
@@ -240,35 +281,22 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   std::ranges::copy(p.ending.defines(), std::back_inserter(d));
   const Grid blocks{.blocks = std::min(tiles, processors),
                     .threads = 384,
-                    .shared = static_cast<uint32_t>(form->shared(halo))};
+                    .shared = static_cast<uint32_t>(form->shared(halo)),
+                    .early = device.properties().early_starts};
   const auto code = device.code(entries::conv_shifts, d, blocks.shared);
 
-  grid.pixel_tiles = narrow(blocks_for(p.source(), 64));
-  grid.channel_tiles = narrow(blocks_for(grid.padded, 64));
-  const int64_t parts = int64_t{grid.step} * grid.step,
-                elements = parts * grid.positions * grid.padded;
   ConvScratch scratch;
   const ConvFilterOrder filters(device, p, true, scratch);
-  const Grid grid_blocks{.blocks = launchable(blocks_for(filters.work().count, 8 * 256) +
-                                              g.n * grid.pixel_tiles * grid.channel_tiles +
-                                              blocks_for(parts * grid.positions, 256)),
-                         .threads = 256};
-  const auto grid_code =
-      device.code(entries::conv_grid, {define("XW", common_width(2, p.source(), {p.from}))});
-  const uint64_t grid_at = scratch.add(static_cast<uint64_t>(elements * 2));
+  const ConvPositions x(plan->grid, p.from, scratch);
+  const ConvFiller filler(device, {&x, 1}, &filters);
   const int64_t rows_of_w = int64_t{a.groups} * a.m, padded = filters.padded(), taps = g.taps();
-  Kernel kernel = kernel_of({grid_code, code}, [=, ending = p.ending, from = p.from.position(),
-                                                w_at = p.w.position(), dtype = g.dtype,
-                                                box = form->filters()](const Call& c) {
+  Kernel kernel = kernel_of({filler.code(), code}, [=, ending = p.ending, dtype = g.dtype,
+                                                    box = form->filters()](const Call& c) {
     args::ConvShifts shifts = a;
-    void* const positions = scratch_at(c, grid_at);
     const void* const w = filters.place(c);
-    grid_code.launch(c, grid_blocks, c.in(from), positions, grid, c.in(w_at), const_cast<void*>(w),
-                     filters.work());
+    filler.run(c);
     shifts.ends = ending.of(c);
-    shifts.x = tensor_map<4>(positions, dtype, {a.c_padded, a.groups, grid.positions, parts},
-                             {a.c_padded, grid.padded, int64_t{grid.positions} * grid.padded},
-                             {64, 1, a.rows, 1});
+    shifts.x = x.map(c, dtype, a.groups, a.rows);
     shifts.w = tensor_map<4>(w, dtype, {padded, taps, rows_of_w, 1},
                              {padded, padded * taps, padded * taps * rows_of_w}, {64, 1, box, 1});
     code.launch(c, blocks, shifts);
