@@ -71,7 +71,7 @@ constexpr int64_t kMostBox = 256;  // of a copy
 
 // How a tile is cut, and how many slots its pipelines have.
 struct Form {
-  int64_t columns = 256, down = 2, channels = 64, x_stages = 2, w_stages = 4;
+  int64_t columns = 256, down = 2, weave = 1, channels = 64, x_stages = 2, w_stages = 4;
   int64_t advance = 256;  // positions from warpgroup to warpgroup, at most `columns`
 
   int64_t positions() const { return 2 / down * advance; }
@@ -87,10 +87,11 @@ struct Form {
   int64_t shared(int64_t halo) const {
     constexpr int64_t kRow = 128, kWarps = 8, kBarriers = 16;
     return rows(halo) * boxes(halo) * x_stages * kRow + w_stages * filters() * kRow +
-           kWarps * 8 * (columns + 8) * 2 + kBarriers * (x_stages + w_stages);
+           kWarps * 8 * (columns * weave + 8) * 2 + kBarriers * (x_stages + w_stages);
   }
   std::vector<std::string> defines() const {
-    return {define("COLUMNS", columns), define("DOWN", down), define("CHANNELS", channels),
+    return {define("COLUMNS", columns),   define("DOWN", down),
+            define("WEAVE", weave),       define("CHANNELS", channels),
             define("X_STAGES", x_stages), define("W_STAGES", w_stages)};
   }
 };
@@ -99,19 +100,39 @@ struct Cost {
   int64_t tiles_m = 0, tiles_n = 0;
   double cycles = 0;
 };
-Cost cost_of(const Form& f, const args::ConvShifts& a, int64_t processors) {
-  int64_t taps = 0;
+Cost cost_of(const Form& f, const args::ConvShifts& a, int64_t halo, int64_t processors) {
+  // Of all phases: taps, and copies of pixels.
+  int64_t taps = 0, planes = 0;
   for (const args::ConvShiftPlane& plane : a.planes) taps += plane.taps;
+  for (uint32_t k = 0; k < a.phases * f.weave; k += static_cast<uint32_t>(f.weave))
+    planes += f.weave > 1 ? 1 : a.phase[k].planes;
   Cost c{blocks_for(a.m, f.filters()), blocks_for(a.positions, f.positions())};
   const int64_t tiles = c.tiles_m * c.tiles_n * a.phases * a.groups;
-  // Of all phases; sums that are stored meanwhile keep the tensor cores waiting.
+  // Sums that are stored meanwhile keep the tensor cores waiting.
   const auto columns = static_cast<double>(f.columns), phases = static_cast<double>(a.phases);
+  constexpr double kRowBytes = 128, kBytes = 26;  // that come to a multiprocessor in a cycle
   const double product = static_cast<double>(f.channels) / 16 * columns *
                          std::max(1.0, (4096.0 + 64 * columns) / 128 / columns),
-               stored = 400 + 6 * columns;
-  const double sums = static_cast<double>(taps * blocks_for(a.c, 64)) / phases * product;
+               stored = 400 + 6 * columns * static_cast<double>(f.weave),
+               copied =
+                   static_cast<double>(planes * f.rows(halo) * f.boxes(halo) + taps * f.filters()) *
+                   kRowBytes / kBytes;
+  const double sums = static_cast<double>(blocks_for(a.c, 64)) / phases *
+                      std::max(static_cast<double>(taps) * product, copied);
   c.cycles = static_cast<double>(blocks_for(tiles, processors)) * (sums + stored) + 3000;
   return c;
+}
+
+// Makes the phases of a line of the result one, as the kernel stores them.
+void weave(args::ConvShifts& a) {
+  a.phases /= 2;
+  for (uint32_t row = 0; row < a.phases; ++row) {
+    args::ConvShiftPhase& phase = a.phase[row * 2];
+    phase.columns = a.out_columns;
+    phase.by_row = Divisor(static_cast<uint32_t>(a.out_columns));
+    phase.by_image = Divisor(static_cast<uint32_t>(std::max(phase.rows * a.out_columns, 1)));
+  }
+  a.by_line = Divisor(a.by_line.value * 2), a.by_image = Divisor(a.by_image.value * 2);
 }
 
 }  // namespace
@@ -235,15 +256,19 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   const ConvGeometry& g = p.geometry;
   if (!is_half(g.dtype) || device.properties().major != kWarpgroupsMajor) return {};
   if (g.pointwise() || p.shape().c < kFewChannels || p.shape().m < kFewFilters) return {};
-  // Phases have few taps each, and their pixels are not side by side.
-  if (p.transposed && (g.axes[1].stride > 1 || g.axes[2].stride > 1)) return {};
+  // Phases have few taps each, and their pixels are not side by side, but those of two can be woven.
+  const bool strided = p.transposed && (g.axes[1].stride > 1 || g.axes[2].stride > 1);
+  if (strided && (g.axes[2].stride != 2 || g.axes[2].in < 2)) return {};
   std::optional<ConvShiftPlan> plan = conv_shift_plan(p);
   if (!plan) return {};
   args::ConvShifts a = plan->shifts;
   int64_t halo = 0;
   for (const args::ConvShiftTap& tap : a.taps) halo = std::max<int64_t>(halo, tap.shift);
   // Pairs are stored where possible. The lanes of a warp read them without bank conflicts.
-  int64_t width = a.spread == 1 ? 2 : 1;
+  const int64_t woven = strided ? 2 : 1, pitch = a.by_line.value,
+                padding = pitch - a.phase[0].columns;
+  if (strided) weave(a);
+  int64_t width = 2;
   for (const sdk::Value& v : p.ending.aligned)
     if (v) width = std::min<int64_t>(width, common_width(2, a.out_columns, {v}));
 
@@ -254,14 +279,14 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   for (const int64_t columns : {256, 240, 224, 192, 160, 128, 96, 64})
     for (const int64_t down : {2, 1})
       for (const int64_t w_stages : {4, 3}) {
-        Form f{.columns = columns, .down = down, .w_stages = w_stages};
+        if (columns * woven > 256) break;
+        Form f{.columns = columns, .down = down, .weave = woven, .w_stages = w_stages};
         f.channels = std::min<int64_t>(blocks_for(a.c, 16) * 16, 64);
         // Whole lines, so that a tile begins with a whole vector of windows.
-        const int64_t pitch = a.by_line.value, padding = pitch - a.phase[0].columns,
-                      whole = (columns + padding) / pitch * pitch;
+        const int64_t whole = (columns + padding) / pitch * pitch;
         f.advance = width > 1 && whole * 10 >= columns * 9 ? std::min(columns, whole) : columns;
         if (f.shared(halo) > room) continue;
-        const Cost c = cost_of(f, a, processors);
+        const Cost c = cost_of(f, a, halo, processors);
         if (!form || c.cycles < best.cycles) form = f, best = c;
         break;
       }
@@ -277,7 +302,7 @@ std::optional<Kernel> conv_by_shifts(const Node& node, const ConvProblem& p) {
   std::vector<std::string> d = form->defines();
   d.push_back("TYPE=" + type_name("x", g.dtype));
   d.push_back(define("YW", width));
-  d.push_back(define("EDGES", width > 1 && form->advance % a.by_line.value != 0));
+  d.push_back(define("EDGES", width > 1 && form->advance % pitch != 0));
   std::ranges::copy(p.ending.defines(), std::back_inserter(d));
   const Grid blocks{.blocks = std::min(tiles, processors),
                     .threads = 384,
