@@ -22,7 +22,7 @@ CASES = {f"conv_{layer}_{dtype}": ("forward", layer, dtype) for layer, dtype in
          [*((layer, "bf16") for layer in LAYERS), ("3x3_64", "f32"), ("3x3_256", "f32"), ("1x1_64_256", "f32"),
           ("3x3_256", "f16")]}
 CASES |= {f"conv_{kind}_{layer}_bf16": (kind, layer, "bf16") for kind in ("input", "weight") for layer in
-          ("3x3_64", "3x3_256", "3x3_128_s2", "1x1_64_256", "depthwise_3x3_144")}
+          ("3x3_64", "3x3_256", "3x3_512", "3x3_128_s2", "1x1_64_256", "unet_3x3_128", "depthwise_3x3_144")}
 
 
 def windows(layer):
