@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failures, the fork guard, the log.
+#include "common.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace tenon::python {
+
+Hooks& hooks() {
+  static Hooks all;
+  return all;
+}
+
+// ---- Failures
+
+void fail(tenon_code code, const std::string& text) { throw Error(code, text); }
+
+namespace {
+
+void set_error(const Error& e) {
+  const FailurePlace& at = e.place();
+  try {
+    const nb::object step = at.step == TENON_NONE ? nb::none() : nb::cast(at.step);
+    const nb::object index = at.index < 0 ? nb::none() : nb::cast(at.index);
+    const nb::object error = hooks().error(e.code(), code_name(e.code()), e.what(), at.node, at.op,
+                                           at.device, at.run_id, index, step, at.retryable);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  } catch (nb::python_error& failure) {
+    failure.restore();
+  }
+}
+
+}  // namespace
+
+void set_python_error() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    set_error(e);
+  } catch (nb::python_error& e) {
+    e.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+}
+
+// ---- Forks
+
+namespace {
+std::atomic<bool> has_runtime{false}, forked{false};
+}  // namespace
+
+bool is_forked() { return forked.load(std::memory_order_relaxed); }
+
+void note_runtime() {
+  if (has_runtime.exchange(true)) return;
+  pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+}
+
+void check_not_forked() {
+  if (is_forked())
+    fail(TENON_UNSUPPORTED,
+         "tenon: this process was forked from one that had used tenon; expected a new process. "
+         "hint: multiprocessing.set_start_method(\"spawn\"), or use tenon first in the child");
+}
+
+// ---- Log
+
+namespace {
+
+struct Line {
+  uint32_t level;
+  std::string text;
+};
+// Never destroyed: threads of the library may log until the process ends.
+struct Queue {
+  std::mutex mutex;
+  std::vector<Line> lines;
+  std::atomic<bool> waiting{false};
+  std::atomic<uint32_t> least{1};
+};
+Queue& queue() {
+  static auto& q = *new Queue;
+  return q;
+}
+
+void sink(void*, uint32_t level, tenon_str text) {
+  Queue& q = queue();
+  if (level < q.least.load(std::memory_order_relaxed)) return;
+  bool first = false;
+  {
+    const std::lock_guard lock(q.mutex);
+    first = q.lines.empty();
+    q.lines.push_back({level, detail::string(text)});
+    q.waiting.store(true, std::memory_order_release);
+  }
+  // So that lines of other threads come as well, while no call into the extension ends.
+  const auto deliver = [](void*) {
+    deliver_log();
+    return 0;
+  };
+  if (first) Py_AddPendingCall(deliver, nullptr);
+}
+
+}  // namespace
+
+void deliver_log() {
+  Queue& q = queue();
+  if (!q.waiting.load(std::memory_order_acquire) || !hooks().log) return;
+  std::vector<Line> lines;
+  {
+    const std::lock_guard lock(q.mutex);
+    lines.swap(q.lines);
+    q.waiting.store(false, std::memory_order_release);
+  }
+  nb::error_scope kept;  // this also runs while an exception is passed on
+  for (const Line& line : lines) {
+    try {
+      hooks().log(line.level, line.text);
+    } catch (nb::python_error& e) {
+      e.discard_as_unraisable("tenon's log");
+    }
+  }
+}
+
+void add_log(nb::module_& m) {
+  m.def(
+      "_set_hooks",
+      [](nb::object error, nb::object log, nb::object dtypes, nb::object outputs) {
+        hooks() = {error.release(), log.release(), dtypes.release(), outputs.release()};
+        tenon_log_to(sink, nullptr);
+      },
+      nb::arg("error"), nb::arg("log"), nb::arg("dtypes"), nb::arg("outputs"));
+  m.def(
+      "_log_from", [](uint32_t level) { queue().least.store(level); }, nb::arg("level"),
+      "Drops lines of the log below a level: 0 debug, 1 info, 2 warning, 3 error.");
+  m.def("_end_log", [] {
+    deliver_log();
+    tenon_log_to(nullptr, nullptr);
+  });
+}
+
+// ---- Names
+
+nb::object dtype_object(tenon_dtype dtype) {
+  return nb::borrow(nb::tuple(nb::borrow(hooks().dtypes))[dtype]);
+}
+
+std::string type_text(tenon_dtype dtype, const int64_t* dims, size_t rank) {
+  std::string text(sdk::dtype_name(dtype));
+  text += "[";
+  for (size_t i = 0; i < rank; ++i) text += (i ? "," : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+
+}  // namespace tenon::python

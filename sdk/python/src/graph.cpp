@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classes Graph and Value: what functions of Python are built from.
+#include "graph.hpp"
+
+#include <map>
+
+#include "tensor.hpp"
+
+namespace tenon::python {
+
+tenon_dtype dtype_from(nb::handle object) {
+  if (nb::isinstance<nb::str>(object)) {
+    const auto name = nb::cast<std::string>(object);
+    for (tenon_dtype d = 1; d < TENON_DTYPE_COUNT; ++d)
+      if (sdk::dtype_name(d) == name) return d;
+    fail(TENON_INVALID_ARGUMENT, "dtype: '" + name + "'; expected a name such as \"f32\"");
+  }
+  const auto number = nb::cast<int64_t>(object.attr("value"));
+  if (number <= 0 || number >= TENON_DTYPE_COUNT)
+    fail(TENON_INVALID_ARGUMENT, "dtype: number " + std::to_string(number) + " is no dtype");
+  return static_cast<tenon_dtype>(number);
+}
+
+TensorType type_from(Graph& graph, nb::handle dtype, nb::handle shape) {
+  TensorType type(dtype_from(dtype), {});
+  for (nb::handle dim : shape)
+    type.dims.push_back(nb::isinstance<nb::str>(dim) ? graph.symbol(nb::cast<std::string>(dim))
+                                                     : nb::cast<int64_t>(dim));
+  return type;
+}
+
+nb::tuple shape_object(const Graph& graph, const TensorType& type) {
+  nb::list dims;
+  for (const int64_t d : type.dims)
+    dims.append(d < 0 ? nb::cast(graph.symbol_name(d)) : nb::cast(d));
+  return nb::tuple(dims);
+}
+
+namespace {
+
+using Self = nb::handle_t<Graph>;
+
+Graph& graph_of(nb::handle self) { return *nb::inst_ptr<Graph>(self); }
+
+PyValue value_of(nb::handle self, Value v) { return {nb::borrow(self), v}; }
+
+Value id_in(const Graph& graph, const PyValue& v) {
+  if (v.value.graph != graph.handle())
+    fail(TENON_INVALID_ARGUMENT, "expected a value of this graph, got one of another");
+  return v.value;
+}
+
+std::vector<Value> ids_in(const Graph& graph, const std::vector<PyValue>& values) {
+  std::vector<Value> out;
+  for (const PyValue& v : values) out.push_back(id_in(graph, v));
+  return out;
+}
+
+std::vector<PyValue> values_of(nb::handle self, const std::vector<Value>& values) {
+  std::vector<PyValue> out;
+  for (const Value v : values) out.push_back(value_of(self, v));
+  return out;
+}
+
+// ---- Nodes
+
+// The types of the attributes of an op, by name. The catalog only grows.
+const std::map<std::string, uint32_t>& attributes_of(const std::string& op) {
+  static auto& known = *new std::map<std::string, std::map<std::string, uint32_t>>;
+  static uint32_t read = 0;
+  if (const uint32_t count = tenon_op_count(); read < count) {
+    for (const OpEntry& e : list_ops()) {
+      auto& types = known[e.full_name()];
+      for (const tenon_op_part& p : e.parts)
+        if (p.kind == TENON_PART_ATTRIBUTE) types[detail::string(p.name)] = p.type;
+    }
+    read = count;
+  }
+  const auto at = known.find(op);
+  if (at == known.end()) fail(TENON_NOT_FOUND, "op '" + op + "': no op of this name is registered");
+  return at->second;
+}
+
+// A node in the making. Arguments point into the lists, which do not move.
+struct NodeParts {
+  std::vector<tenon_value> operands{};
+  std::vector<uint32_t> lists{};
+  std::vector<tenon_arg> args{};
+  std::vector<std::unique_ptr<std::string>> texts{};
+  std::vector<std::unique_ptr<std::vector<int64_t>>> ints{};
+  std::vector<std::unique_ptr<std::vector<double>>> floats{};
+
+  tenon_str text(std::string s) {
+    texts.push_back(std::make_unique<std::string>(std::move(s)));
+    return detail::str(*texts.back());
+  }
+  void add_operands(const Graph& graph, nb::handle given) {
+    const auto add = [&](nb::handle v) {
+      operands.push_back(v.is_none() ? TENON_NONE : id_in(graph, nb::cast<PyValue>(v)).id);
+    };
+    for (nb::handle v : given) {
+      if (!nb::isinstance<nb::list>(v) && !nb::isinstance<nb::tuple>(v)) {
+        add(v);
+        continue;
+      }
+      lists.push_back(static_cast<uint32_t>(nb::len(v)));
+      for (nb::handle entry : v) add(entry);
+    }
+  }
+  void add_attribute(const std::string& op, const std::string& name, nb::handle value) {
+    const auto& types = attributes_of(op);
+    const auto at = types.find(name);
+    if (at == types.end()) fail(TENON_NOT_FOUND, op + ": it has no attribute '" + name + "'");
+    tenon_arg a{};
+    a.name = text(name);
+    a.type = at->second;
+    try {
+      set(a, value);
+    } catch (const nb::cast_error&) {
+      fail(TENON_INVALID_ARGUMENT, op + ": attribute '" + name + "': got " +
+                                       nb::cast<std::string>(nb::repr(value)) +
+                                       "; expected a value of its type");
+    }
+    args.push_back(a);
+  }
+
+ private:
+  void set(tenon_arg& a, nb::handle value) {
+    switch (a.type) {
+      case TENON_ARG_I64:
+        a.i64 = nb::cast<int64_t>(value);
+        break;
+      case TENON_ARG_F64:
+        a.f64 = nb::cast<double>(value);
+        break;
+      case TENON_ARG_BOOL:
+        a.i64 = nb::cast<bool>(value);
+        break;
+      case TENON_ARG_STR:
+        a.str = text(nb::cast<std::string>(value));
+        break;
+      case TENON_ARG_DTYPE:
+        a.i64 = dtype_from(value);
+        break;
+      case TENON_ARG_INTS:
+        ints.push_back(
+            std::make_unique<std::vector<int64_t>>(nb::cast<std::vector<int64_t>>(value)));
+        a.ints = ints.back()->data();
+        a.count = static_cast<uint32_t>(ints.back()->size());
+        break;
+      case TENON_ARG_FLOATS:
+        floats.push_back(
+            std::make_unique<std::vector<double>>(nb::cast<std::vector<double>>(value)));
+        a.floats = floats.back()->data();
+        a.count = static_cast<uint32_t>(floats.back()->size());
+        break;
+      case TENON_ARG_FUNCTION:
+        a.function = nb::cast<Graph&>(value).handle();
+        break;
+      default:
+        fail(TENON_UNSUPPORTED, "attribute of a type that this version does not know");
+    }
+  }
+};
+
+size_t output_count_of(const std::string& op) {
+  for (const OpEntry& e : list_ops()) {
+    if (e.full_name() != op) continue;
+    size_t count = 0;
+    for (const tenon_op_part& p : e.parts)
+      count += p.kind == TENON_PART_OUTPUT || p.kind == TENON_PART_OPTIONAL_OUTPUT;
+    return count;
+  }
+  return 0;
+}
+
+nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dict attributes,
+                  std::optional<std::vector<bool>> want, const std::string& domain,
+                  uint32_t version, const std::string& provenance) {
+  Graph& graph = graph_of(self);
+  const std::string full = domain.empty() || domain == "tenon" ? op : domain + ":" + op;
+  NodeParts parts;
+  parts.add_operands(graph, operands);
+  for (const auto& [name, value] : attributes)
+    parts.add_attribute(full, nb::cast<std::string>(name), value);
+  std::vector<uint8_t> wanted;
+  if (want) wanted.assign(want->begin(), want->end());
+  std::vector<tenon_value> out(want ? wanted.size() : output_count_of(full), TENON_NONE);
+  tenon_node_desc d{};
+  d.struct_size = sizeof d;
+  d.domain = detail::str(domain);
+  d.op = detail::str(op);
+  d.operands = parts.operands.data();
+  d.operand_count = static_cast<uint32_t>(parts.operands.size());
+  d.lists = parts.lists.empty() ? nullptr : parts.lists.data();
+  d.list_count = static_cast<uint32_t>(parts.lists.size());
+  d.attributes = parts.args.data();
+  d.attribute_stride = sizeof(tenon_arg);
+  d.attribute_count = static_cast<uint32_t>(parts.args.size());
+  d.want = want ? wanted.data() : nullptr;
+  d.output_count = static_cast<uint32_t>(out.size());
+  d.version = version;
+  d.provenance = detail::str(provenance);
+  detail::check(tenon_graph_add_node(graph.handle(), &d, out.data()));
+  nb::list values;
+  for (const tenon_value v : out)
+    values.append(v == TENON_NONE ? nb::none()
+                                  : nb::cast(value_of(self, Value(v, graph.handle()))));
+  return values;
+}
+
+// ---- Constants, imports
+
+PyValue constant(Self self, nb::handle object) {
+  View view;
+  const Loan loan = Loan::of(object, view, "constant");
+  if (!on_host(view.device))
+    fail(TENON_UNSUPPORTED, "constant: it is in memory of a device; expected host memory");
+  std::vector<std::byte> dense(view.dense() ? 0 : view.bytes());
+  if (!view.dense()) copy_dense(view, dense.data());
+  const TensorType type(view.dtype, {view.dims.begin(), view.dims.begin() + view.rank});
+  return value_of(
+      self, graph_of(self).constant(type, dense.empty() ? view.data : dense.data(), view.bytes()));
+}
+
+Graph import_graph(std::string_view path, Kept<Store>* store, std::vector<std::string> trainable,
+                   nb::dict fixed) {
+  ImportOptions options;
+  options.trainable = std::move(trainable);
+  for (const auto& [name, value] : fixed) {
+    const auto text = nb::cast<std::string>(name);
+    View view;
+    const Loan loan = Loan::of(value, view, "fixed input '" + text + "'");
+    if (!on_host(view.device))
+      fail(TENON_UNSUPPORTED, "fixed input '" + text + "': expected host memory");
+    Tensor copy(TensorType(view.dtype, {view.dims.begin(), view.dims.begin() + view.rank}));
+    copy_dense(view, copy.data());
+    options.fixed.emplace_back(text, std::move(copy));
+  }
+  Store* into = store ? &**store : nullptr;
+  const Unlocked unlocked;
+  return into ? Graph::import(path, *into, options) : Graph::import(path, options);
+}
+
+void export_graph(const Graph& graph, std::string_view path, Kept<Store>* store,
+                  std::vector<std::string> outputs, Symbols symbols) {
+  ExportOptions options;
+  options.outputs = std::move(outputs);
+  options.symbols = std::move(symbols);
+  Store* from = store ? &**store : nullptr;
+  const Unlocked unlocked;
+  if (from)
+    graph.save_onnx(path, *from, options);
+  else
+    graph.save_onnx(path, options);
+}
+
+// ---- Training
+
+uint32_t optimizer_kind(std::string_view name) {
+  if (name == "sgd") return TENON_OPTIMIZER_SGD;
+  if (name == "adamw") return TENON_OPTIMIZER_ADAMW;
+  if (name == "lion") return TENON_OPTIMIZER_LION;
+  fail(TENON_INVALID_ARGUMENT,
+       "optimizer '" + std::string(name) + "'; expected \"sgd\", \"adamw\" or \"lion\"");
+}
+
+PyValue minimize(Self self, const PyValue& loss, const PyValue& learning_rate,
+                 std::string_view kind, double beta1, double beta2, double eps, double momentum,
+                 double dampening, bool nesterov, double weight_decay, double clip_norm,
+                 uint32_t decay_min_rank, bool skip_nonfinite, const std::vector<PyValue>& weights,
+                 std::string name) {
+  Graph& graph = graph_of(self);
+  Optimizer o;
+  o.kind = optimizer_kind(kind);
+  o.learning_rate = id_in(graph, learning_rate);
+  o.beta1 = beta1, o.beta2 = beta2, o.eps = eps;
+  o.momentum = momentum, o.dampening = dampening, o.nesterov = nesterov;
+  o.weight_decay = weight_decay, o.clip_norm = clip_norm;
+  o.decay_min_rank = decay_min_rank, o.skip_nonfinite = skip_nonfinite;
+  o.weights = ids_in(graph, weights);
+  o.name = std::move(name);
+  return value_of(self, graph.minimize(id_in(graph, loss), o));
+}
+
+uint32_t graph_space(std::string_view name) {
+  if (name == "input") return TENON_SPACE_INPUT;
+  if (name == "weight") return TENON_SPACE_WEIGHT;
+  if (name == "state") return TENON_SPACE_STATE;
+  fail(TENON_INVALID_ARGUMENT,
+       "graph: space '" + std::string(name) + "'; expected \"input\", \"weight\" or \"state\"");
+}
+
+nb::list named(Self self, std::string_view space) {
+  nb::list out;
+  for (const Graph::Named& n : graph_of(self).named(graph_space(space)))
+    out.append(nb::make_tuple(n.name, value_of(self, n.value), n.trainable));
+  return out;
+}
+
+nb::list outputs(Self self) {
+  nb::list out;
+  for (const auto& [name, value] : graph_of(self).outputs())
+    out.append(nb::make_tuple(name, value_of(self, value)));
+  return out;
+}
+
+void add_value(nb::module_& m) {
+  nb::class_<PyValue>(m, "Value")
+      .def_prop_ro("graph", [](const PyValue& v) { return v.graph; })
+      .def_prop_ro("id", [](const PyValue& v) { return v.value.id; })
+      .def_prop_ro("dtype",
+                   [](const PyValue& v) { return dtype_object(graph_of(v.graph).dtype(v.value)); })
+      .def_prop_ro("shape",
+                   [](const PyValue& v) -> nb::object {
+                     const Graph& graph = graph_of(v.graph);
+                     const TensorType type = graph.type(v.value);
+                     if (type.dtype == TENON_DTYPE_NONE) return nb::none();
+                     return shape_object(graph, type);
+                   })
+      .def("__eq__",
+           [](const PyValue& a, nb::handle b) {
+             return nb::isinstance<PyValue>(b) && nb::cast<PyValue>(b).value == a.value;
+           })
+      .def("__hash__", [](const PyValue& v) { return static_cast<int64_t>(v.value.id); });
+}
+
+}  // namespace
+
+void add_graph(nb::module_& m) {
+  nb::class_<Graph> graph(m, "Graph");
+  add_value(m);
+  graph
+      .def(
+          "__init__", [](Graph* self, std::string_view name) { new (self) Graph(name); },
+          nb::arg("name") = "graph")
+      .def_static(
+          "parse",
+          [](std::string_view text, std::string_view file) { return Graph::parse(text, file); },
+          nb::arg("text"), nb::arg("file_name") = "text")
+      .def_static("_import", import_graph, nb::arg("path"), nb::arg("store").none(),
+                  nb::arg("trainable") = std::vector<std::string>(), nb::arg("fixed") = nb::dict())
+      .def("_export", export_graph, nb::arg("path"), nb::arg("store").none(),
+           nb::arg("outputs") = std::vector<std::string>(), nb::arg("symbols") = Symbols())
+      .def("__str__", [](const Graph& g) { return g.print(); })
+      .def(
+          "input",
+          [](Self self, std::string_view name, nb::handle dtype, nb::handle shape) {
+            Graph& g = graph_of(self);
+            return value_of(self, g.input(name, type_from(g, dtype, shape)));
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"))
+      .def(
+          "weight",
+          [](Self self, std::string_view name, nb::handle dtype, nb::handle shape, bool trainable) {
+            Graph& g = graph_of(self);
+            return value_of(self, g.weight(name, type_from(g, dtype, shape), trainable));
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("trainable") = true)
+      .def(
+          "state",
+          [](Self self, std::string_view name, nb::handle dtype, nb::handle shape) {
+            Graph& g = graph_of(self);
+            return value_of(self, g.state(name, type_from(g, dtype, shape)));
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"))
+      .def("constant", constant, nb::arg("value"))
+      .def("add", add_node, nb::arg("op"), nb::arg("operands"), nb::arg("attributes") = nb::dict(),
+           nb::arg("want") = nb::none(), nb::arg("domain") = "tenon", nb::arg("version") = 0,
+           nb::arg("provenance") = "")
+      .def(
+          "output",
+          [](Self self, std::string_view name, const PyValue& v) {
+            graph_of(self).output(name, id_in(graph_of(self), v));
+          },
+          nb::arg("name"), nb::arg("value"))
+      .def(
+          "update",
+          [](Self self, const PyValue& target, const PyValue& v) {
+            Graph& g = graph_of(self);
+            g.update(id_in(g, target), id_in(g, v));
+          },
+          nb::arg("target"), nb::arg("value"))
+      .def(
+          "gradients",
+          [](Self self, const PyValue& loss, const std::vector<PyValue>& wrt) {
+            Graph& g = graph_of(self);
+            return values_of(self, g.gradients(id_in(g, loss), ids_in(g, wrt)));
+          },
+          nb::arg("loss"), nb::arg("wrt"))
+      .def(
+          "jvp",
+          [](Self self, const std::vector<PyValue>& ys, const std::vector<PyValue>& xs,
+             const std::vector<PyValue>& ts) {
+            Graph& g = graph_of(self);
+            return values_of(self, g.jvp(ids_in(g, ys), ids_in(g, xs), ids_in(g, ts)));
+          },
+          nb::arg("outputs"), nb::arg("inputs"), nb::arg("tangents"))
+      .def(
+          "checkpoint",
+          [](Self self, const std::vector<PyValue>& from, const std::vector<PyValue>& to) {
+            Graph& g = graph_of(self);
+            g.checkpoint(ids_in(g, from), ids_in(g, to));
+          },
+          nb::arg("start"), nb::arg("end"))
+      .def("minimize", minimize, nb::arg("loss"), nb::arg("learning_rate"), nb::kw_only(),
+           nb::arg("kind") = "adamw", nb::arg("beta1") = 0.9, nb::arg("beta2") = 0.999,
+           nb::arg("eps") = 1e-8, nb::arg("momentum") = 0.0, nb::arg("dampening") = 0.0,
+           nb::arg("nesterov") = false, nb::arg("weight_decay") = 0.01, nb::arg("clip_norm") = 0.0,
+           nb::arg("decay_min_rank") = 0, nb::arg("skip_nonfinite") = false,
+           nb::arg("weights") = std::vector<PyValue>(), nb::arg("name") = "")
+      .def("named", named, nb::arg("space"))
+      .def("outputs", outputs)
+      .def(
+          "decompose", [](const Graph& g, const Symbols& symbols) { return g.decompose(symbols); },
+          nb::arg("symbols") = Symbols());
+}
+
+}  // namespace tenon::python

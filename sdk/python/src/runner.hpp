@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an executable with objects of Python: the fast path of calls.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "tensor.hpp"
+
+namespace tenon::python {
+
+// Tells a thread, and an event loop, that a run has ended.
+class Ending {
+ public:
+  Ending() = default;
+  ~Ending();
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  void begin();
+  void end() noexcept;                        // called by the run, in any thread
+  bool wait(std::chrono::milliseconds most);  // has it ended?
+  int file();                                 // becomes readable when the run ends
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  int file_ = -1;
+};
+
+// A context, and what its current bindings borrow. One run at a time.
+struct Lane {
+  explicit Lane(tenon_executable* executable, size_t inputs);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  tenon_context* context = nullptr;
+  Ending ending{};
+  std::vector<Loan> loans;           // [input]: of the memory that the context is bound to
+  std::vector<View> views;           // [input]
+  std::vector<bool> given;           // [input]: set or bound by the last run
+  std::vector<size_t> lent{};        // inputs in host memory that the caller lent
+  std::vector<std::string> bound{};  // outputs in memory of the caller
+  std::vector<std::weak_ptr<void>> on_device{};  // outputs of the last run that are on a device
+  bool quick = false;  // the last run took little time, for the same types
+};
+
+class Runner {
+ public:
+  struct Input {
+    std::string name;
+    nb::object key;  // the name
+    TensorType type;
+  };
+  Runner(nb::object executable, nb::object runtime, const Graph& graph, bool copies_inputs,
+         const Symbols& numbers);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  nb::object call(nb::handle args, nb::handle kwargs);
+  // Runs, and copies the only output to host memory.
+  PyTensor copy_to_host(nb::handle args);
+  std::unique_ptr<Lane> start(nb::handle args, nb::handle kwargs);
+  nb::object results(Lane& lane, nb::handle out = {});
+  std::unique_ptr<Lane> take_lane();
+  void give_back(std::unique_ptr<Lane> lane) noexcept;
+
+ private:
+  void bind_all(std::unique_ptr<Lane>& lane, nb::handle args, nb::handle kwargs, nb::handle& out);
+  void bind(Lane& lane, size_t input, nb::handle object);
+  void bind_number(Lane& lane, size_t input, nb::handle number);
+  void end_loans(Lane& lane);
+  void bind_outputs(Lane& lane, nb::handle out);
+  void check_numbers(size_t input, const View& view) const;
+  size_t input_named(nb::handle key) const;
+  nb::object stream_for(Lane& lane, nb::handle object, const std::string& what);
+  void run(Lane& lane);
+  PyTensor result(Lane& lane, size_t output);
+  PyTensor copied_result(Lane& lane, size_t output);
+
+  nb::object executable_, runtime_;
+  tenon_executable* handle_;
+  tenon_runtime* runtime_handle_;
+  std::vector<Input> inputs_;
+  std::vector<std::string> outputs_;
+  bool has_symbols_ = false, takes_out_ = true, copies_inputs_ = false;
+  std::vector<std::vector<int64_t>> bound_dims_;  // [input]: with the numbers that were bound
+  std::string numbers_text_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> idle_;
+};
+
+}  // namespace tenon::python

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The class Store: named weights and state.
+#include "tensor.hpp"
+
+namespace tenon::python {
+namespace {
+
+using PyStore = Kept<Store>;
+
+uint32_t space_of(std::string_view name) {
+  if (name == "weight") return TENON_SPACE_WEIGHT;
+  if (name == "state") return TENON_SPACE_STATE;
+  fail(TENON_INVALID_ARGUMENT,
+       "store: space '" + std::string(name) + "'; expected \"weight\" or \"state\"");
+}
+
+void set(const PyStore& store, std::string_view name, nb::handle value, std::string_view space) {
+  View view;
+  const std::string what = std::string(space) + " '" + std::string(name) + "'";
+  const Loan loan = Loan::of(value, view, what);
+  if (!on_host(view.device))
+    fail(TENON_UNSUPPORTED, what + ": it is in memory of a device; expected host memory");
+  tenon_tensor t = view.c_tensor();
+  std::vector<std::byte> dense;
+  if (!view.dense()) {
+    dense.resize(view.bytes());
+    copy_dense(view, dense.data());
+    t.data = dense.data();
+  }
+  tenon_store* handle = store->handle();
+  const uint32_t number = space_of(space);
+  const Unlocked unlocked;
+  detail::check(tenon_store_set(handle, number, detail::str(name), &t));
+}
+
+PyTensor get(const PyStore& store, std::string_view name, std::string_view space) {
+  const uint32_t number = space_of(space);
+  const TensorType type = store->type(number, name);
+  PyTensor out = new_tensor(type.dtype, type.dims);
+  const uint64_t size = out.view.bytes();
+  Store& s = *store;
+  const Unlocked unlocked;
+  s.get(number, name, out.view.data, size);
+  return out;
+}
+
+}  // namespace
+
+void add_store(nb::module_& m) {
+  nb::class_<PyStore>(m, "Store")
+      .def(
+          "__init__",
+          [](PyStore* self, const Kept<Runtime>& runtime) { new (self) PyStore(*runtime); },
+          nb::arg("runtime"))
+      .def("set", set, nb::arg("name"), nb::arg("value"), nb::arg("space") = "weight")
+      .def("get", get, nb::arg("name"), nb::arg("space") = "weight")
+      .def(
+          "_type",
+          [](const PyStore& s, std::string_view name, std::string_view space) {
+            const TensorType t = s->type(space_of(space), name);
+            return std::pair(dtype_object(t.dtype), t.dims);
+          },
+          nb::arg("name"), nb::arg("space") = "weight")
+      .def(
+          "names",
+          [](const PyStore& s, std::string_view space) { return s->names(space_of(space)); },
+          nb::arg("space") = "weight")
+      .def(
+          "remove",
+          [](const PyStore& s, std::string_view name, std::string_view space) {
+            s->remove(space_of(space), name);
+          },
+          nb::arg("name"), nb::arg("space") = "weight")
+      .def(
+          "add_missing",
+          [](const PyStore& s, const Graph& graph) {
+            Store& store = *s;
+            const Unlocked unlocked;
+            store.add_missing(graph);
+          },
+          nb::arg("graph"))
+      .def(
+          "_load",
+          [](const PyStore& s, std::string_view path, std::string_view space) {
+            Store& store = *s;
+            const uint32_t number = space_of(space);
+            const Unlocked unlocked;
+            store.load(number, path);
+          },
+          nb::arg("path"), nb::arg("space") = "weight")
+      .def(
+          "_save",
+          [](const PyStore& s, std::string_view path, std::string_view space,
+             const std::vector<std::pair<std::string, std::string>>& metadata) {
+            const Store& store = *s;
+            const uint32_t number = space_of(space);
+            const Unlocked unlocked;
+            store.save(number, path, metadata);
+          },
+          nb::arg("path"), nb::arg("space") = "weight",
+          nb::arg("metadata") = std::vector<std::pair<std::string, std::string>>());
+}
+
+}  // namespace tenon::python

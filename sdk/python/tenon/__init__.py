@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenon runs tensor programs: inference and training, on the devices that its plugins offer.
+
+    import numpy as np, tenon
+
+    m = tenon.load("model.onnx")
+    y = m(np.ones((1, 3), np.float32))   # a tenon.Tensor; y.numpy(), y.torch() share its memory
+"""
+
+from . import _errors, _log, _tenon
+from ._dtypes import (
+    DType,
+    bf16,
+    boolean,
+    c64,
+    f8e4m3,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i4,
+    i8,
+    i16,
+    i32,
+    i64,
+    u4,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from ._errors import (
+    DtypeMismatch,
+    Error,
+    IndexOutOfRange,
+    InvalidArgument,
+    IoError,
+    NotFound,
+    NumericError,
+    OutOfMemory,
+    ShapeMismatch,
+    Unsupported,
+)
+from ._model import Model, Outputs, Run, Spec, load
+from ._report import Report
+from ._runtime import Device, Plugin, devices, plugins, set_threads
+from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_memory
+from ._tensor import asarray, empty, tensor
+
+_tenon._set_hooks(_errors.make, _log.log, (None, *DType), Outputs)
+
+__version__ = _tenon.version()
+
+__all__ = [
+    "DType",
+    "Device",
+    "DtypeMismatch",
+    "Error",
+    "Executable",
+    "Graph",
+    "IndexOutOfRange",
+    "InvalidArgument",
+    "IoError",
+    "Model",
+    "NotFound",
+    "NumericError",
+    "OutOfMemory",
+    "Outputs",
+    "Plugin",
+    "Report",
+    "Run",
+    "Runtime",
+    "ShapeMismatch",
+    "Spec",
+    "Store",
+    "Tensor",
+    "Unsupported",
+    "Value",
+    "asarray",
+    "available_memory",
+    "bf16",
+    "boolean",
+    "c64",
+    "devices",
+    "empty",
+    "f16",
+    "f32",
+    "f64",
+    "f8e4m3",
+    "f8e5m2",
+    "i16",
+    "i32",
+    "i4",
+    "i64",
+    "i8",
+    "load",
+    "plugins",
+    "set_threads",
+    "tensor",
+    "u16",
+    "u32",
+    "u4",
+    "u64",
+    "u8",
+]
