@@ -10,5 +10,5 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Becomes the command that the package contains."""
-    path = os.path.join(os.path.dirname(__file__), "_bin", "tenon")
+    path = os.path.join(os.path.dirname(__file__), "_tree", "bin", "tenon")
     os.execv(path, ["tenon", *sys.argv[1:]])
