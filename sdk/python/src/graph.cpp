@@ -2,8 +2,6 @@
 // The classes Graph and Value: what functions of Python are built from.
 #include "graph.hpp"
 
-#include <map>
-
 #include "tensor.hpp"
 
 namespace tenon::python {
@@ -36,19 +34,13 @@ nb::tuple shape_object(const Graph& graph, const TensorType& type) {
   return nb::tuple(dims);
 }
 
-namespace {
-
-using Self = nb::handle_t<Graph>;
-
-Graph& graph_of(nb::handle self) { return *nb::inst_ptr<Graph>(self); }
-
-PyValue value_of(nb::handle self, Value v) { return {nb::borrow(self), v}; }
-
 Value id_in(const Graph& graph, const PyValue& v) {
   if (v.value.graph != graph.handle())
     fail(TENON_INVALID_ARGUMENT, "expected a value of this graph, got one of another");
   return v.value;
 }
+
+namespace {
 
 std::vector<Value> ids_in(const Graph& graph, const std::vector<PyValue>& values) {
   std::vector<Value> out;
@@ -60,153 +52,6 @@ std::vector<PyValue> values_of(nb::handle self, const std::vector<Value>& values
   std::vector<PyValue> out;
   for (const Value v : values) out.push_back(value_of(self, v));
   return out;
-}
-
-// ---- Nodes
-
-// The types of the attributes of an op, by name. The catalog only grows.
-const std::map<std::string, uint32_t>& attributes_of(const std::string& op) {
-  static auto& known = *new std::map<std::string, std::map<std::string, uint32_t>>;
-  static uint32_t read = 0;
-  if (const uint32_t count = tenon_op_count(); read < count) {
-    for (const OpEntry& e : list_ops()) {
-      auto& types = known[e.full_name()];
-      for (const tenon_op_part& p : e.parts)
-        if (p.kind == TENON_PART_ATTRIBUTE) types[detail::string(p.name)] = p.type;
-    }
-    read = count;
-  }
-  const auto at = known.find(op);
-  if (at == known.end()) fail(TENON_NOT_FOUND, "op '" + op + "': no op of this name is registered");
-  return at->second;
-}
-
-// A node in the making. Arguments point into the lists, which do not move.
-struct NodeParts {
-  std::vector<tenon_value> operands{};
-  std::vector<uint32_t> lists{};
-  std::vector<tenon_arg> args{};
-  std::vector<std::unique_ptr<std::string>> texts{};
-  std::vector<std::unique_ptr<std::vector<int64_t>>> ints{};
-  std::vector<std::unique_ptr<std::vector<double>>> floats{};
-
-  tenon_str text(std::string s) {
-    texts.push_back(std::make_unique<std::string>(std::move(s)));
-    return detail::str(*texts.back());
-  }
-  void add_operands(const Graph& graph, nb::handle given) {
-    const auto add = [&](nb::handle v) {
-      operands.push_back(v.is_none() ? TENON_NONE : id_in(graph, nb::cast<PyValue>(v)).id);
-    };
-    for (nb::handle v : given) {
-      if (!nb::isinstance<nb::list>(v) && !nb::isinstance<nb::tuple>(v)) {
-        add(v);
-        continue;
-      }
-      lists.push_back(static_cast<uint32_t>(nb::len(v)));
-      for (nb::handle entry : v) add(entry);
-    }
-  }
-  void add_attribute(const std::string& op, const std::string& name, nb::handle value) {
-    const auto& types = attributes_of(op);
-    const auto at = types.find(name);
-    if (at == types.end()) fail(TENON_NOT_FOUND, op + ": it has no attribute '" + name + "'");
-    tenon_arg a{};
-    a.name = text(name);
-    a.type = at->second;
-    try {
-      set(a, value);
-    } catch (const nb::cast_error&) {
-      fail(TENON_INVALID_ARGUMENT, op + ": attribute '" + name + "': got " +
-                                       nb::cast<std::string>(nb::repr(value)) +
-                                       "; expected a value of its type");
-    }
-    args.push_back(a);
-  }
-
- private:
-  void set(tenon_arg& a, nb::handle value) {
-    switch (a.type) {
-      case TENON_ARG_I64:
-        a.i64 = nb::cast<int64_t>(value);
-        break;
-      case TENON_ARG_F64:
-        a.f64 = nb::cast<double>(value);
-        break;
-      case TENON_ARG_BOOL:
-        a.i64 = nb::cast<bool>(value);
-        break;
-      case TENON_ARG_STR:
-        a.str = text(nb::cast<std::string>(value));
-        break;
-      case TENON_ARG_DTYPE:
-        a.i64 = dtype_from(value);
-        break;
-      case TENON_ARG_INTS:
-        ints.push_back(
-            std::make_unique<std::vector<int64_t>>(nb::cast<std::vector<int64_t>>(value)));
-        a.ints = ints.back()->data();
-        a.count = static_cast<uint32_t>(ints.back()->size());
-        break;
-      case TENON_ARG_FLOATS:
-        floats.push_back(
-            std::make_unique<std::vector<double>>(nb::cast<std::vector<double>>(value)));
-        a.floats = floats.back()->data();
-        a.count = static_cast<uint32_t>(floats.back()->size());
-        break;
-      case TENON_ARG_FUNCTION:
-        a.function = nb::cast<Graph&>(value).handle();
-        break;
-      default:
-        fail(TENON_UNSUPPORTED, "attribute of a type that this version does not know");
-    }
-  }
-};
-
-size_t output_count_of(const std::string& op) {
-  for (const OpEntry& e : list_ops()) {
-    if (e.full_name() != op) continue;
-    size_t count = 0;
-    for (const tenon_op_part& p : e.parts)
-      count += p.kind == TENON_PART_OUTPUT || p.kind == TENON_PART_OPTIONAL_OUTPUT;
-    return count;
-  }
-  return 0;
-}
-
-nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dict attributes,
-                  std::optional<std::vector<bool>> want, const std::string& domain,
-                  uint32_t version, const std::string& provenance) {
-  Graph& graph = graph_of(self);
-  const std::string full = domain.empty() || domain == "tenon" ? op : domain + ":" + op;
-  NodeParts parts;
-  parts.add_operands(graph, operands);
-  for (const auto& [name, value] : attributes)
-    parts.add_attribute(full, nb::cast<std::string>(name), value);
-  std::vector<uint8_t> wanted;
-  if (want) wanted.assign(want->begin(), want->end());
-  std::vector<tenon_value> out(want ? wanted.size() : output_count_of(full), TENON_NONE);
-  tenon_node_desc d{};
-  d.struct_size = sizeof d;
-  d.domain = detail::str(domain);
-  d.op = detail::str(op);
-  d.operands = parts.operands.data();
-  d.operand_count = static_cast<uint32_t>(parts.operands.size());
-  d.lists = parts.lists.empty() ? nullptr : parts.lists.data();
-  d.list_count = static_cast<uint32_t>(parts.lists.size());
-  d.attributes = parts.args.data();
-  d.attribute_stride = sizeof(tenon_arg);
-  d.attribute_count = static_cast<uint32_t>(parts.args.size());
-  d.want = want ? wanted.data() : nullptr;
-  d.output_count = static_cast<uint32_t>(out.size());
-  d.version = version;
-  d.provenance = detail::str(provenance);
-  detail::check(tenon_graph_add_node(graph.handle(), &d, out.data()));
-  nb::list values;
-  for (const tenon_value v : out)
-    values.append(v == TENON_NONE ? nb::none()
-                                  : nb::cast(value_of(self, Value(v, graph.handle()))));
-  return values;
 }
 
 // ---- Constants, imports

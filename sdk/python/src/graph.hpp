@@ -12,6 +12,18 @@ struct PyValue {
   Value value{};
 };
 
+using Self = nb::handle_t<Graph>;
+
+inline Graph& graph_of(nb::handle self) { return *nb::inst_ptr<Graph>(self); }
+inline PyValue value_of(nb::handle self, Value v) { return {nb::borrow(self), v}; }
+// Throws for a value of another graph.
+Value id_in(const Graph& graph, const PyValue& v);
+
+// Adds a node. Returns its outputs, None for those that are left out.
+nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dict attributes,
+                  std::optional<std::vector<bool>> want, const std::string& domain,
+                  uint32_t version, const std::string& provenance);
+
 // A DType, or its name.
 tenon_dtype dtype_from(nb::handle object);
 // Dims are numbers, or names of symbols.

@@ -81,13 +81,14 @@ class Run:
         return self._run.wait()
 
     async def _wait(self) -> Any:
+        if self._run.done():
+            return self.wait()
         loop = asyncio.get_running_loop()
-        ended = loop.create_future()
+        ended = asyncio.Event()
         file = self._run.fileno()
-        loop.add_reader(file, lambda: ended.done() or ended.set_result(None))
+        loop.add_reader(file, ended.set)
         try:
-            if not self._run.done():
-                await ended
+            await ended.wait()
         except asyncio.CancelledError:
             self.cancel()
             raise
