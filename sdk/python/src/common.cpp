@@ -135,14 +135,18 @@ void add_log(nb::module_& m) {
         hooks() = {error.release(), log.release(), dtypes.release(), outputs.release()};
         tenon_log_to(sink, nullptr);
       },
-      nb::arg("error"), nb::arg("log"), nb::arg("dtypes"), nb::arg("outputs"));
+      nb::arg("error"), nb::arg("log"), nb::arg("dtypes"), nb::arg("outputs"),
+      "Sets the functions of the package that the extension calls.");
   m.def(
       "_log_from", [](uint32_t level) { queue().least.store(level); }, nb::arg("level"),
       "Drops lines of the log below a level: 0 debug, 1 info, 2 warning, 3 error.");
-  m.def("_end_log", [] {
-    deliver_log();
-    tenon_log_to(nullptr, nullptr);
-  });
+  m.def(
+      "_end_log",
+      [] {
+        deliver_log();
+        tenon_log_to(nullptr, nullptr);
+      },
+      "Delivers the log and leaves the library to itself.");
 }
 
 // ---- Names
@@ -154,7 +158,10 @@ nb::object dtype_object(tenon_dtype dtype) {
 std::string type_text(tenon_dtype dtype, const int64_t* dims, size_t rank) {
   std::string text(sdk::dtype_name(dtype));
   text += "[";
-  for (size_t i = 0; i < rank; ++i) text += (i ? "," : "") + std::to_string(dims[i]);
+  for (size_t i = 0; i < rank; ++i) {
+    if (i > 0) text += ",";
+    text += std::to_string(dims[i]);
+  }
   return text + "]";
 }
 

@@ -101,13 +101,20 @@ void make_executable(PyExecutable* self, const Kept<Runtime>& runtime, const Gra
 
 void add_executable(nb::module_& m) {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
-  nb::class_<PyExecutable>(m, "Executable")
+  nb::class_<PyExecutable>(m, "Executable", "A graph compiled for devices, over a store.")
       .def("__init__", make_executable, nb::arg("runtime"), nb::arg("graph"), nb::arg("store"),
            nb::kw_only(), nb::arg("device") = "auto", nb::arg("allow_fallback") = true,
            nb::arg("simplify") = true, nb::arg("fuse") = true, nb::arg("decompose_all") = false,
            nb::arg("exec_mode") = "default", nb::arg("lanes") = 0, nb::arg("aot") = false,
            nb::arg("pins") = Pairs(), nb::arg("memory_limits") = std::vector<uint64_t>(),
-           nb::arg("buckets") = Pairs())
+           nb::arg("buckets") = Pairs(),
+           "Compiles a graph.\n"
+           "\n"
+           "device: \"auto\", \"cpu\", \"cuda:0\", or several: \"cuda:0,cuda:1\". exec_mode: "
+           "default, stream, graph, eager or multi_stream.\n"
+           "aot: generate all code now. pins: pairs of a pattern of node names and a device. "
+           "memory_limits: bytes per device, or one\n"
+           "for all. buckets: pairs of a symbol and its sizes (\"pow2\", \"64,128\").")
       .def(
           "_report",
           [](const PyExecutable& e, const Symbols& symbols) {
@@ -115,8 +122,9 @@ void add_executable(nb::module_& m) {
             const Unlocked unlocked;
             return executable.report(symbols);
           },
-          nb::arg("symbols") = Symbols());
-  nb::class_<Runner>(m, "Runner", nb::type_slots(runner_slots))
+          nb::arg("symbols") = Symbols(), "What became of each node, as JSON.");
+  nb::class_<Runner>(m, "Runner", nb::type_slots(runner_slots),
+                     "Runs an executable: call it with the inputs, in their order or by name.")
       .def(
           "__init__",
           [](Runner* self, nb::handle_t<PyExecutable> executable,
@@ -127,19 +135,24 @@ void add_executable(nb::module_& m) {
           },
           nb::arg("executable"), nb::arg("runtime"), nb::arg("graph"), nb::kw_only(),
           nb::arg("copies_inputs") = false, nb::arg("numbers") = Symbols())
-      .def("_start",
-           [](nb::handle_t<Runner> self, nb::args args, nb::kwargs kwargs) {
-             auto lane = nb::inst_ptr<Runner>(self)->start(args, kwargs);
-             return new Run(nb::borrow(self), std::move(lane));
-           })
-      .def("_copy_to_host", [](nb::handle_t<Runner> self, nb::args args) {
-        return nb::inst_ptr<Runner>(self)->copy_to_host(args);
-      });
-  nb::class_<Run>(m, "_Run")
-      .def("fileno", &Run::file)
-      .def("done", &Run::done)
-      .def("cancel", &Run::cancel)
-      .def("wait", &Run::wait);
+      .def(
+          "_start",
+          [](nb::handle_t<Runner> self, nb::args args, nb::kwargs kwargs) {
+            auto lane = nb::inst_ptr<Runner>(self)->start(args, kwargs);
+            return new Run(nb::borrow(self), std::move(lane));
+          },
+          "Starts a run.")
+      .def(
+          "_copy_to_host",
+          [](nb::handle_t<Runner> self, nb::args args) {
+            return nb::inst_ptr<Runner>(self)->copy_to_host(args);
+          },
+          "Runs, and copies the only output to host memory.");
+  nb::class_<Run>(m, "_Run", "A run in flight.")
+      .def("fileno", &Run::file, "A descriptor that becomes readable when the run ends.")
+      .def("done", &Run::done, "Has the run ended?")
+      .def("cancel", &Run::cancel, "Asks the run to end before its next step.")
+      .def("wait", &Run::wait, "Waits, and returns the outputs.");
 }
 
 }  // namespace tenon::python

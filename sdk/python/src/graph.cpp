@@ -151,88 +151,118 @@ nb::list outputs(Self self) {
 }
 
 void add_value(nb::module_& m) {
-  nb::class_<PyValue>(m, "Value")
-      .def_prop_ro("graph", [](const PyValue& v) { return v.graph; })
-      .def_prop_ro("id", [](const PyValue& v) { return v.value.id; })
-      .def_prop_ro("dtype",
-                   [](const PyValue& v) { return dtype_object(graph_of(v.graph).dtype(v.value)); })
-      .def_prop_ro("shape",
-                   [](const PyValue& v) -> nb::object {
-                     const Graph& graph = graph_of(v.graph);
-                     const TensorType type = graph.type(v.value);
-                     if (type.dtype == TENON_DTYPE_NONE) return nb::none();
-                     return shape_object(graph, type);
-                   })
-      .def("__eq__",
-           [](const PyValue& a, nb::handle b) {
-             return nb::isinstance<PyValue>(b) && nb::cast<PyValue>(b).value == a.value;
-           })
-      .def("__hash__", [](const PyValue& v) { return static_cast<int64_t>(v.value.id); });
+  nb::class_<PyValue>(m, "Value", "A value of a graph, which it keeps.")
+      .def_prop_ro(
+          "graph", [](const PyValue& v) { return v.graph; }, "Its graph.")
+      .def_prop_ro(
+          "id", [](const PyValue& v) { return v.value.id; }, "Its number in the graph.")
+      .def_prop_ro(
+          "dtype", [](const PyValue& v) { return dtype_object(graph_of(v.graph).dtype(v.value)); },
+          "Its dtype, also while its type depends on symbols.")
+      .def_prop_ro(
+          "shape",
+          [](const PyValue& v) -> nb::object {
+            const Graph& graph = graph_of(v.graph);
+            const TensorType type = graph.type(v.value);
+            if (type.dtype == TENON_DTYPE_NONE) return nb::none();
+            return shape_object(graph, type);
+          },
+          "Its dims: numbers and names of symbols; None while they depend on symbols.")
+      .def(
+          "__eq__",
+          [](const PyValue& a, nb::handle b) {
+            return nb::isinstance<PyValue>(b) && nb::cast<PyValue>(b).value == a.value;
+          },
+          "Are both the same value?")
+      .def(
+          "__hash__", [](const PyValue& v) { return static_cast<int64_t>(v.value.id); },
+          "By its number.");
 }
 
 }  // namespace
 
 void add_graph(nb::module_& m) {
-  nb::class_<Graph> graph(m, "Graph");
+  nb::class_<Graph> graph(
+      m, "Graph",
+      "What to compute: inputs, weights, state, nodes, outputs. str() is its text form.\n"
+      "\n"
+      "Dims are numbers, or names of symbols, which runs replace by numbers. A graph is used by "
+      "one thread at a time.");
   add_value(m);
   graph
       .def(
           "__init__", [](Graph* self, std::string_view name) { new (self) Graph(name); },
-          nb::arg("name") = "graph")
+          nb::arg("name") = "graph", "An empty graph.")
       .def_static(
           "parse",
           [](std::string_view text, std::string_view file) { return Graph::parse(text, file); },
-          nb::arg("text"), nb::arg("file_name") = "text")
+          nb::arg("text"), nb::arg("file_name") = "text",
+          "Reads the text form of a graph. file_name appears in messages.")
       .def_static("_import", import_graph, nb::arg("path"), nb::arg("store").none(),
-                  nb::arg("trainable") = std::vector<std::string>(), nb::arg("fixed") = nb::dict())
+                  nb::arg("trainable") = std::vector<std::string>(), nb::arg("fixed") = nb::dict(),
+                  "Reads an ONNX file; the store gets its weights.")
       .def("_export", export_graph, nb::arg("path"), nb::arg("store").none(),
-           nb::arg("outputs") = std::vector<std::string>(), nb::arg("symbols") = Symbols())
-      .def("__str__", [](const Graph& g) { return g.print(); })
+           nb::arg("outputs") = std::vector<std::string>(), nb::arg("symbols") = Symbols(),
+           "Writes an ONNX file.")
+      .def(
+          "__str__", [](const Graph& g) { return g.print(); }, "The text form.")
       .def(
           "input",
           [](Self self, std::string_view name, nb::handle dtype, nb::handle shape) {
             Graph& g = graph_of(self);
             return value_of(self, g.input(name, type_from(g, dtype, shape)));
           },
-          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"))
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
+          "Adds an input: a tensor that is passed to each run.")
       .def(
           "weight",
           [](Self self, std::string_view name, nb::handle dtype, nb::handle shape, bool trainable) {
             Graph& g = graph_of(self);
             return value_of(self, g.weight(name, type_from(g, dtype, shape), trainable));
           },
-          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("trainable") = true)
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("trainable") = true,
+          "Adds a weight, whose content is in the store. Optimizers update trainable ones.")
       .def(
           "state",
           [](Self self, std::string_view name, nb::handle dtype, nb::handle shape) {
             Graph& g = graph_of(self);
             return value_of(self, g.state(name, type_from(g, dtype, shape)));
           },
-          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"))
-      .def("constant", constant, nb::arg("value"))
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
+          "Adds state: content of the store that runs update.")
+      .def("constant", constant, nb::arg("value"), "Adds a constant: an array or a tensor, copied.")
       .def("add", add_node, nb::arg("op"), nb::arg("operands"), nb::arg("attributes") = nb::dict(),
            nb::arg("want") = nb::none(), nb::arg("domain") = "tenon", nb::arg("version") = 0,
-           nb::arg("provenance") = "")
+           nb::arg("provenance") = "",
+           "Adds a node and returns its outputs, None for those left out.\n"
+           "\n"
+           "operands: a value or None each, a list for a list of operands. attributes: by name; a "
+           "graph for a function. want: one\n"
+           "bool per output; by default all that are not optional. provenance: appears in messages "
+           "and reports.")
       .def(
           "output",
           [](Self self, std::string_view name, const PyValue& v) {
             graph_of(self).output(name, id_in(graph_of(self), v));
           },
-          nb::arg("name"), nb::arg("value"))
+          nb::arg("name"), nb::arg("value"), "Makes a value an output.")
       .def(
           "update",
           [](Self self, const PyValue& target, const PyValue& v) {
             Graph& g = graph_of(self);
             g.update(id_in(g, target), id_in(g, v));
           },
-          nb::arg("target"), nb::arg("value"))
+          nb::arg("target"), nb::arg("value"),
+          "Updates a weight or state: after the run, target holds value.")
       .def(
           "gradients",
           [](Self self, const PyValue& loss, const std::vector<PyValue>& wrt) {
             Graph& g = graph_of(self);
             return values_of(self, g.gradients(id_in(g, loss), ids_in(g, wrt)));
           },
-          nb::arg("loss"), nb::arg("wrt"))
+          nb::arg("loss"), nb::arg("wrt"),
+          "Adds the gradients of a loss, which has one element. Values that do not affect it get "
+          "zeros.")
       .def(
           "jvp",
           [](Self self, const std::vector<PyValue>& ys, const std::vector<PyValue>& xs,
@@ -240,25 +270,33 @@ void add_graph(nb::module_& m) {
             Graph& g = graph_of(self);
             return values_of(self, g.jvp(ids_in(g, ys), ids_in(g, xs), ids_in(g, ts)));
           },
-          nb::arg("outputs"), nb::arg("inputs"), nb::arg("tangents"))
+          nb::arg("outputs"), nb::arg("inputs"), nb::arg("tangents"),
+          "Adds the directional derivatives of outputs along tangents of inputs (forward mode).")
       .def(
           "checkpoint",
           [](Self self, const std::vector<PyValue>& from, const std::vector<PyValue>& to) {
             Graph& g = graph_of(self);
             g.checkpoint(ids_in(g, from), ids_in(g, to));
           },
-          nb::arg("start"), nb::arg("end"))
+          nb::arg("start"), nb::arg("end"),
+          "In gradients, recomputes the nodes between start and end instead of keeping their "
+          "values.")
       .def("minimize", minimize, nb::arg("loss"), nb::arg("learning_rate"), nb::kw_only(),
            nb::arg("kind") = "adamw", nb::arg("beta1") = 0.9, nb::arg("beta2") = 0.999,
            nb::arg("eps") = 1e-8, nb::arg("momentum") = 0.0, nb::arg("dampening") = 0.0,
            nb::arg("nesterov") = false, nb::arg("weight_decay") = 0.01, nb::arg("clip_norm") = 0.0,
            nb::arg("decay_min_rank") = 0, nb::arg("skip_nonfinite") = false,
-           nb::arg("weights") = std::vector<PyValue>(), nb::arg("name") = "")
-      .def("named", named, nb::arg("space"))
-      .def("outputs", outputs)
+           nb::arg("weights") = std::vector<PyValue>(), nb::arg("name") = "",
+           "Adds a training step: gradients, clipping, optimizer (sgd, adamw or lion), updates. "
+           "Returns the global norm of the\n"
+           "gradients before clipping. Store.add_missing() creates its state.")
+      .def("named", named, nb::arg("space"),
+           "Triples of name, value and trainable. space: input, weight or state.")
+      .def("outputs", outputs, "Pairs of name and value, in the order in which they were added.")
       .def(
           "decompose", [](const Graph& g, const Symbols& symbols) { return g.decompose(symbols); },
-          nb::arg("symbols") = Symbols());
+          nb::arg("symbols") = Symbols(),
+          "A new graph in primitives, with numbers for all symbols.");
 }
 
 }  // namespace tenon::python

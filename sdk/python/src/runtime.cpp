@@ -89,7 +89,9 @@ nb::dict op_data(const OpEntry& op) {
 }  // namespace
 
 void add_runtime(nb::module_& m) {
-  nb::class_<Kept<Runtime>>(m, "Runtime")
+  nb::class_<Kept<Runtime>>(
+      m, "Runtime",
+      "The loaded plugins and their devices. Functions that get none use one of the package.")
       .def(
           "__init__",
           [](Kept<Runtime>* self, uint32_t threads, std::vector<std::string> dirs,
@@ -104,36 +106,56 @@ void add_runtime(nb::module_& m) {
           nb::kw_only(), nb::arg("threads") = 0,
           nb::arg("plugin_dirs") = std::vector<std::string>(),
           nb::arg("plugin_files") = std::vector<std::string>(), nb::arg("use_environment") = true,
-          nb::arg("use_builtin_dir") = true)
-      .def("_devices",
-           [](const Kept<Runtime>& r) {
-             nb::list out;
-             for (const DeviceEntry& d : r->devices()) out.append(device_data(d));
-             return out;
-           })
-      .def("_plugins",
-           [](const Kept<Runtime>& r) {
-             nb::list out;
-             for (const PluginEntry& p : r->plugins()) out.append(plugin_data(p));
-             return out;
-           })
+          nb::arg("use_builtin_dir") = true,
+          "Loads the plugins. threads: computing threads; 0 = CPU affinity or cgroup quota, "
+          "whichever is smaller.")
+      .def(
+          "_devices",
+          [](const Kept<Runtime>& r) {
+            nb::list out;
+            for (const DeviceEntry& d : r->devices()) out.append(device_data(d));
+            return out;
+          },
+          "The devices, as dicts.")
+      .def(
+          "_plugins",
+          [](const Kept<Runtime>& r) {
+            nb::list out;
+            for (const PluginEntry& p : r->plugins()) out.append(plugin_data(p));
+            return out;
+          },
+          "The files that were considered as plugins, as dicts.")
       .def(
           "start_trace",
           [](const Kept<Runtime>& r, uint64_t most_slices) { r->start_trace(most_slices); },
-          nb::arg("most_slices") = 0)
-      .def("stop_trace", [](const Kept<Runtime>& r) { return r->stop_trace(); })
-      .def("choices", [](const Kept<Runtime>& r) { return r->choices(); })
+          nb::arg("most_slices") = 0,
+          "Starts to record all runs. most_slices: later runs are counted but not kept; 0 = a "
+          "million.")
+      .def(
+          "stop_trace", [](const Kept<Runtime>& r) { return r->stop_trace(); },
+          "Ends the trace and returns it in the Trace Event Format, which Perfetto reads.")
+      .def(
+          "choices", [](const Kept<Runtime>& r) { return r->choices(); },
+          "The choices of algorithms that devices made by timing, as JSON.")
       .def(
           "take_choices",
           [](const Kept<Runtime>& r, std::string_view json) { r->take_choices(json); },
-          nb::arg("json"));
-  m.def("_ops", [] {
-    nb::list out;
-    for (const OpEntry& op : list_ops()) out.append(op_data(op));
-    return out;
-  });
-  m.def("version", [] { return version(); });
-  m.def("available_memory", [] { return available_memory(); });
+          nb::arg("json"),
+          "Offers choices, as choices() returned them, to what is compiled from now on.");
+  m.def(
+      "_ops",
+      [] {
+        nb::list out;
+        for (const OpEntry& op : list_ops()) out.append(op_data(op));
+        return out;
+      },
+      "The ops, as dicts: domain, name, family, level, signature, version, and parts: operands, "
+      "attributes, outputs.");
+  m.def(
+      "version", [] { return version(); }, "The version of libtenon.");
+  m.def(
+      "available_memory", [] { return available_memory(); },
+      "Bytes of the host's memory that this process may still take; 0 if unknown.");
 }
 
 }  // namespace tenon::python

@@ -47,30 +47,33 @@ PyTensor get(const PyStore& store, std::string_view name, std::string_view space
 }  // namespace
 
 void add_store(nb::module_& m) {
-  nb::class_<PyStore>(m, "Store")
+  nb::class_<PyStore>(
+      m, "Store", "Named weights and state, which models share. space is \"weight\" or \"state\".")
       .def(
           "__init__",
           [](PyStore* self, const Kept<Runtime>& runtime) { new (self) PyStore(*runtime); },
-          nb::arg("runtime"))
-      .def("set", set, nb::arg("name"), nb::arg("value"), nb::arg("space") = "weight")
-      .def("get", get, nb::arg("name"), nb::arg("space") = "weight")
+          nb::arg("runtime"), "An empty store.")
+      .def("set", set, nb::arg("name"), nb::arg("value"), nb::arg("space") = "weight",
+           "Sets or replaces an entry. The value is copied; runs in flight keep the former one.")
+      .def("get", get, nb::arg("name"), nb::arg("space") = "weight",
+           "A copy of an entry, after all runs that write it.")
       .def(
           "_type",
           [](const PyStore& s, std::string_view name, std::string_view space) {
             const TensorType t = s->type(space_of(space), name);
             return std::pair(dtype_object(t.dtype), t.dims);
           },
-          nb::arg("name"), nb::arg("space") = "weight")
+          nb::arg("name"), nb::arg("space") = "weight", "Dtype and dims of an entry.")
       .def(
           "names",
           [](const PyStore& s, std::string_view space) { return s->names(space_of(space)); },
-          nb::arg("space") = "weight")
+          nb::arg("space") = "weight", "The names in a space, sorted.")
       .def(
           "remove",
           [](const PyStore& s, std::string_view name, std::string_view space) {
             s->remove(space_of(space), name);
           },
-          nb::arg("name"), nb::arg("space") = "weight")
+          nb::arg("name"), nb::arg("space") = "weight", "Removes an entry.")
       .def(
           "add_missing",
           [](const PyStore& s, const Graph& graph) {
@@ -78,7 +81,9 @@ void add_store(nb::module_& m) {
             const Unlocked unlocked;
             store.add_missing(graph);
           },
-          nb::arg("graph"))
+          nb::arg("graph"),
+          "Creates the state of a graph that the store lacks: masters of half-precision weights "
+          "from the weights, all else as zeros.")
       .def(
           "_load",
           [](const PyStore& s, std::string_view path, std::string_view space) {
@@ -87,7 +92,7 @@ void add_store(nb::module_& m) {
             const Unlocked unlocked;
             store.load(number, path);
           },
-          nb::arg("path"), nb::arg("space") = "weight")
+          nb::arg("path"), nb::arg("space") = "weight", "Sets every tensor of a safetensors file.")
       .def(
           "_save",
           [](const PyStore& s, std::string_view path, std::string_view space,
@@ -98,7 +103,8 @@ void add_store(nb::module_& m) {
             store.save(number, path, metadata);
           },
           nb::arg("path"), nb::arg("space") = "weight",
-          nb::arg("metadata") = std::vector<std::pair<std::string, std::string>>());
+          nb::arg("metadata") = std::vector<std::pair<std::string, std::string>>(),
+          "Writes a space to a safetensors file.");
 }
 
 }  // namespace tenon::python

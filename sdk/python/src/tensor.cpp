@@ -329,37 +329,59 @@ PyType_Slot tensor_slots[] = {
 }  // namespace
 
 void add_tensor(nb::module_& m) {
-  nb::class_<PyTensor>(m, "Tensor", nb::type_slots(tensor_slots))
-      .def_prop_ro("dtype", [](const PyTensor& t) { return dtype_object(t.view.dtype); })
-      .def_prop_ro("shape", shape_of)
-      .def_prop_ro("strides", strides_of)
-      .def_prop_ro("ndim", [](const PyTensor& t) { return t.view.rank; })
-      .def_prop_ro("size", [](const PyTensor& t) { return t.view.elements(); })
-      .def_prop_ro("nbytes", [](const PyTensor& t) { return t.view.bytes(); })
-      .def_prop_ro("device", [](const PyTensor& t) { return t.device; })
-      .def_prop_ro("readonly", [](const PyTensor& t) { return t.view.read_only; })
-      .def_prop_ro("contiguous", [](const PyTensor& t) { return t.view.dense(); })
-      .def_prop_ro("data_ptr",
-                   [](const PyTensor& t) { return reinterpret_cast<uintptr_t>(t.view.data); })
+  nb::class_<PyTensor>(m, "Tensor", nb::type_slots(tensor_slots),
+                       "Elements with a dtype and a shape, in host memory or on a device. NumPy "
+                       "and PyTorch read them without a copy.\n"
+                       "\n"
+                       "Results of models are tensors. asarray() makes one that borrows memory, "
+                       "tensor() one with memory of its own.")
+      .def_prop_ro(
+          "dtype", [](const PyTensor& t) { return dtype_object(t.view.dtype); }, "The dtype.")
+      .def_prop_ro("shape", shape_of, "The dims.")
+      .def_prop_ro("strides", strides_of, "Elements from one index of an axis to the next.")
+      .def_prop_ro(
+          "ndim", [](const PyTensor& t) { return t.view.rank; }, "The number of dims.")
+      .def_prop_ro(
+          "size", [](const PyTensor& t) { return t.view.elements(); }, "The number of elements.")
+      .def_prop_ro(
+          "nbytes", [](const PyTensor& t) { return t.view.bytes(); }, "The bytes of all elements.")
+      .def_prop_ro(
+          "device", [](const PyTensor& t) { return t.device; },
+          "Where the elements are: \"cpu\", or a device such as \"cuda:0\".")
+      .def_prop_ro(
+          "readonly", [](const PyTensor& t) { return t.view.read_only; },
+          "Nobody may write the elements.")
+      .def_prop_ro(
+          "contiguous", [](const PyTensor& t) { return t.view.dense(); },
+          "The elements are dense, in row-major order.")
+      .def_prop_ro(
+          "data_ptr", [](const PyTensor& t) { return reinterpret_cast<uintptr_t>(t.view.data); },
+          "The address of the first element.")
       .def("__dlpack__", dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
            nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
-           nb::arg("copy") = nb::none())
-      .def("__dlpack_device__",
-           [](const PyTensor& t) {
-             return nb::make_tuple(t.view.device.device_type, t.view.device.device_id);
-           })
-      .def("_bits", bits_of)
-      .def("_copy", [](const PyTensor& t) { return copy_of(t.view); });
+           nb::arg("copy") = nb::none(),
+           "A DLPack capsule, without a copy unless `copy` is true. The results of runs are "
+           "complete, so no stream waits.")
+      .def(
+          "__dlpack_device__",
+          [](const PyTensor& t) {
+            return nb::make_tuple(t.view.device.device_type, t.view.device.device_id);
+          },
+          "DLPack's type and number of the device.")
+      .def("_bits", bits_of, "The same memory as unsigned integers.")
+      .def(
+          "_copy", [](const PyTensor& t) { return copy_of(t.view); },
+          "A dense copy in host memory.");
   m.def(
       "_borrow",
       [](nb::handle object, Kept<Runtime>* runtime) {
         return borrow(object, runtime ? (*runtime)->handle() : nullptr);
       },
-      nb::arg("object"), nb::arg("runtime").none());
+      nb::arg("object"), nb::arg("runtime").none(), "A tensor that borrows memory.");
   m.def(
       "_empty",
       [](tenon_dtype dtype, const std::vector<int64_t>& dims) { return new_tensor(dtype, dims); },
-      nb::arg("dtype"), nb::arg("dims"));
+      nb::arg("dtype"), nb::arg("dims"), "A tensor without values.");
 }
 
 }  // namespace tenon::python

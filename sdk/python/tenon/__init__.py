@@ -7,7 +7,8 @@
     y = m(np.ones((1, 3), np.float32))   # a tenon.Tensor; y.numpy(), y.torch() share its memory
 """
 
-from . import _errors, _log, _tenon
+from . import _errors, _log
+from . import _tenon as _tenon
 from ._dtypes import (
     DType,
     bf16,
@@ -48,6 +49,9 @@ from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_
 from ._tensor import asarray, empty, tensor
 
 _tenon._set_hooks(_errors.make, _log.log, (None, *DType), Outputs)
+
+for _class in (Executable, Graph, Runtime, Store, Tensor, Value):
+    _class.__module__ = "tenon"
 
 __version__ = _tenon.version()
 

@@ -84,7 +84,8 @@ class DType(enum.Enum):
             raise Unsupported(
                 f"dtype {self.name}: NumPy has it only with the package ml_dtypes. hint: pip install ml_dtypes"
             ) from None
-        return np.dtype(getattr(ml_dtypes, name))
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
 
     @staticmethod
     def of(dtype: DTypeLike) -> DType:

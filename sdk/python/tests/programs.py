@@ -12,7 +12,7 @@ import numpy as np
 import tenon
 from tenon._runtime import default_runtime
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(os.environ.get("TENON_EXAMPLES", Path(__file__).resolve().parents[2] / "examples"))
 
 
 def store():
