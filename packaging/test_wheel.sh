@@ -25,8 +25,9 @@ pip install "$work"/wheels/*.whl ml_dtypes
 
 echo "== files"
 package=$("$work/venv/bin/python" -c 'import pathlib, tenon; print(pathlib.Path(tenon.__file__).parent)')
-python3 "$here/../tests/install/search_paths.py" --installed "$package"
-python3 "$here/../tests/install/search_paths.py" --installed "$package/../tenon.libs"
+mkdir "$work/files"
+cp -r "$package" "$package/../tenon.libs" "$work/files/"
+python3 "$here/../tests/install/search_paths.py" --installed "$work/files"
 for file in py.typed _tenon.pyi LICENSE copyright; do
   [ -f "$package/$file" ] || { echo "test_wheel.sh: the wheel has no $file" >&2; exit 1; }
 done
