@@ -2,6 +2,7 @@
 // Searches the folders where a vendor's library may be, and opens it.
 #include "library.hpp"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #define BOOST_DLL_USE_STD_FS
@@ -51,9 +52,14 @@ std::vector<fs::path> directories_in(const fs::path& directory, std::string_view
   return list;
 }
 
-// Where Python packages lie: of the environment that is active, the user's, the system's.
+// Where Python packages lie: beside the package that holds this plugin, of the environment that is
+// active, the user's, the system's.
 std::vector<fs::path> package_folders() {
   std::vector<fs::path> list;
+  static const char inside = 0;
+  if (Dl_info self{}; dladdr(&inside, &self) && self.dli_fname)
+    for (fs::path at = self.dli_fname; at.has_relative_path(); at = at.parent_path())
+      if (at.filename() == "site-packages" || at.filename() == "dist-packages") list.push_back(at);
   const auto below = [&](const fs::path& prefix) {
     for (const fs::path& python : directories_in(prefix / "lib", "python3"))
       for (const char* name : {"site-packages", "dist-packages"}) list.push_back(python / name);

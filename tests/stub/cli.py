@@ -2,7 +2,7 @@
 """cli.py TENON STUBS: machines whose CUDA is missing, old or broken, as the command meets them. STUBS holds the stub
 libraries. For each machine `tenon devices` gives the reason, `--device cuda:0` is refused with it or works, and
 `--device auto` runs."""
-import os, subprocess, sys, tempfile
+import glob, os, shutil, subprocess, sys, tempfile
 
 TENON, STUBS = sys.argv[1], sys.argv[2]
 SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.13", "cublasLt": "libcublasLt.so.13",
@@ -16,7 +16,8 @@ failures = 0
 class Machine:
     """A folder of links: kinds of library to the stub that stands for each ("" = the whole one)."""
 
-    def __init__(self, libraries, settings="", cache=""):
+    def __init__(self, libraries, settings="", cache="", tenon=TENON):
+        self.tenon = tenon
         self.folder = tempfile.TemporaryDirectory(prefix="tenon-stub-")
         for kind, stub in libraries.items():
             os.symlink(f"{STUBS}/libtenon_stub_cuda{stub}.so", f"{self.folder.name}/{SONAMES[kind]}")
@@ -26,7 +27,7 @@ class Machine:
         self.env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0:" + os.environ.get("ASAN_OPTIONS", "")
 
     def run(self, *args):
-        done = subprocess.run([TENON, *args], capture_output=True, text=True, timeout=3600, env=self.env)
+        done = subprocess.run([self.tenon, *args], capture_output=True, text=True, timeout=3600, env=self.env)
         return done.returncode, done.stdout + done.stderr
 
 
@@ -105,18 +106,37 @@ usable("NVRTC's code does not load, the next one's does", Machine(BOTH, "fail=cu
        ("NVRTC 12.4 (passed over: ", "libnvrtc.so.13: module_load: CUDA_ERROR_INVALID_IMAGE"), (ADD,))
 usable("cuBLASLt makes no handle, the next one does", Machine(BOTH, "fail=cublasLtCreate:1:1"),
        ("cuBLASLt 12.4 (passed over: ", "libcublasLt.so.13: it makes no handle"), (MATMUL,))
+
+def install_wheels(packages):
+    """NVIDIA's wheels of two majors in a folder of packages."""
+    for wheel, soname, stub in (("cuda_nvrtc", "libnvrtc.so.12", "_12"), ("cublas", "libcublasLt.so.12", "_12"),
+                                ("cu13", "libnvrtc.so.13", ""), ("cu13", "libcublasLt.so.13", "")):
+        folder = os.path.join(packages, "nvidia", wheel, "lib")
+        os.makedirs(folder, exist_ok=True)
+        os.symlink(f"{STUBS}/libtenon_stub_cuda{stub}.so", f"{folder}/{soname}")
+
+
 # Wheels that pip installed: for the user, in the environment that is active; the newest major that the driver serves.
+FROM_WHEELS = ("NVRTC 12.4 (passed over: ", "nvidia/cu13/lib/libnvrtc.so.13: it is for CUDA 13.0", "cuBLASLt 12.4 (passed over: ")
 for prefix, variable in ((".local", "HOME"), ("", "VIRTUAL_ENV"), ("", "CONDA_PREFIX")):
     with tempfile.TemporaryDirectory(prefix="tenon-stub-") as home:
         machine = Machine({"cuda": ""}, "driver=12040")
         machine.env.update({"HOME": "/nowhere", "TENON_STUB_SHOW": home, variable: home})
-        for wheel, soname, stub in (("cuda_nvrtc", "libnvrtc.so.12", "_12"), ("cublas", "libcublasLt.so.12", "_12"),
-                                    ("cu13", "libnvrtc.so.13", ""), ("cu13", "libcublasLt.so.13", "")):
-            folder = os.path.join(home, prefix, "lib/python3.11/site-packages/nvidia", wheel, "lib")
-            os.makedirs(folder, exist_ok=True)
-            os.symlink(f"{STUBS}/libtenon_stub_cuda{stub}.so", f"{folder}/{soname}")
-        usable(f"wheels in {variable}", machine, ("NVRTC 12.4 (passed over: ", "nvidia/cu13/lib/libnvrtc.so.13: it is for CUDA 13.0",
-                                                  "cuBLASLt 12.4 (passed over: "))
+        install_wheels(os.path.join(home, prefix, "lib/python3.11/site-packages"))
+        usable(f"wheels in {variable}", machine, FROM_WHEELS)
+# Beside the wheel that holds the plugin, in an environment that is not active
+with tempfile.TemporaryDirectory(prefix="tenon-stub-") as home:
+    packages = os.path.join(home, "lib/python3.11/site-packages")
+    tree, build = os.path.join(packages, "tenon/_tree"), os.path.dirname(os.path.dirname(TENON))
+    for name in ("bin/tenon", "lib/libtenon.so*", "lib/tenon/plugins/tenon_plugin_c*.so"):
+        for path in glob.glob(os.path.join(build, name)):
+            target = os.path.join(tree, os.path.relpath(path, build))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(path, target, follow_symlinks=False)
+    machine = Machine({"cuda": ""}, "driver=12040", tenon=os.path.join(tree, "bin/tenon"))
+    machine.env.update({"HOME": "/nowhere", "TENON_STUB_SHOW": home})
+    install_wheels(packages)
+    usable("wheels beside the package", machine, FROM_WHEELS)
 # An architecture that NVRTC does not know
 usable("a device newer than NVRTC", Machine(ALL, "major=12,minor=9"), ("NVRTC 13.0",))
 usable("a device much newer than NVRTC", Machine(ALL, "major=13,nvrtc_newest=100"), ("NVRTC 13.0",))
