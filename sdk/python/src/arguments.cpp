@@ -89,11 +89,9 @@ void Runner::bind(Lane& lane, size_t input, nb::handle object) {
     return;
   }
   View view;
-  Loan loan;
-  // Most arguments are buffers or tensors of the right form: texts are made for the others.
-  const bool simple = nb::isinstance<PyTensor>(object) || PyObject_CheckBuffer(object.ptr());
   const std::string what = "input '" + in.name + "'";
-  loan = Loan::of(object, view, what, simple ? nb::object() : stream_for(lane, object, what));
+  Loan loan = Loan::simple(object, view, what);
+  if (!loan) loan = Loan::of(object, view, what, stream_for(lane, object, what));
   if (!view.dense())
     fail(TENON_UNSUPPORTED,
          what +

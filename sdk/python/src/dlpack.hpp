@@ -37,6 +37,16 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
+// How types of Python give DLPack tensors without a capsule: the pointer in the capsule
+// `__dlpack_c_exchange_api__` of the type.
+struct DLPackExchangeAPI {
+  uint32_t major, minor;
+  DLPackExchangeAPI* older;
+  void *allocate, *to_managed, *from_managed;
+  int (*to_tensor)(void* object, DLTensor* out);  // borrows from the object; may be null
+  void* current_stream;
+};
+
 }  // extern "C"
 
 namespace tenon::python {

@@ -220,15 +220,47 @@ void Loan::read_dlpack(nb::handle object, View& view, const std::string& what, n
   }
 }
 
-Loan Loan::of(nb::handle object, View& view, const std::string& what, nb::handle stream) {
+// Of PyTorch, above all: ten times as fast as a capsule. What its capsules refuse is left to them.
+bool Loan::read_exchange(nb::handle object, View& view, const std::string& what) {
+  const nb::object capsule =
+      nb::getattr(nb::handle(Py_TYPE(object.ptr())), "__dlpack_c_exchange_api__", nb::none());
+  constexpr const char* kName = "dlpack_exchange_api";
+  if (!PyCapsule_IsValid(capsule.ptr(), kName)) return false;
+  const auto* api =
+      static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  while (api && api->major > 1) api = api->older;
+  if (!api || api->major != 1 || !api->to_tensor) return false;
+  DLTensor t{};
+  if (api->to_tensor(object.ptr(), &t) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  constexpr uint8_t kComplex = 5;  // may be conjugated only later
+  if (!on_host(t.device) || t.dtype.code == kComplex) return false;
+  if (nb::cast<bool>(nb::getattr(object, "requires_grad", nb::bool_(false)))) return false;
+  if (nb::hasattr(object, "is_neg") && nb::cast<bool>(object.attr("is_neg")())) return false;
+  read_view(t, view, what);
+  view.read_only = false;
+  kind_ = Kind::object;
+  pointer_ = object.inc_ref().ptr();
+  return true;
+}
+
+Loan Loan::simple(nb::handle object, View& view, const std::string& what) {
   Loan loan;
   if (nb::isinstance<PyTensor>(object)) {
     view = nb::inst_ptr<PyTensor>(object)->view;
     loan.kind_ = Kind::object;
     loan.pointer_ = object.inc_ref().ptr();
-    return loan;
+  } else if (!PyObject_CheckBuffer(object.ptr()) || !loan.read_buffer(object, view, what)) {
+    loan.read_exchange(object, view, what);
   }
-  if (PyObject_CheckBuffer(object.ptr()) && loan.read_buffer(object, view, what)) return loan;
+  return loan;
+}
+
+Loan Loan::of(nb::handle object, View& view, const std::string& what, nb::handle stream) {
+  Loan loan = simple(object, view, what);
+  if (loan) return loan;
   if (nb::hasattr(object, "__dlpack__")) {
     loan.read_dlpack(object, view, what, stream);
     return loan;

@@ -57,6 +57,8 @@ class Loan {
   // Reads a tensor, a buffer or a DLPack producer. what: "input 'x'". stream: for producers on a
   // device, the stream that must be able to read.
   static Loan of(nb::handle object, View& view, const std::string& what, nb::handle stream = {});
+  // Only of objects that take no stream and no capsule: the usual ones. None of others.
+  static Loan simple(nb::handle object, View& view, const std::string& what);
 
  private:
   enum class Kind { none, object, buffer, dl, old_dl };
@@ -65,6 +67,7 @@ class Loan {
     std::swap(buffer_, other.buffer_);
     std::swap(pointer_, other.pointer_);
   }
+  bool read_exchange(nb::handle object, View& view, const std::string& what);
   bool read_buffer(nb::handle object, View& view, const std::string& what);
   void read_dlpack(nb::handle object, View& view, const std::string& what, nb::handle stream);
 

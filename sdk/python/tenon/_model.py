@@ -116,7 +116,7 @@ class Model(Runner):
     def __init__(
         self,
         graph: Graph,
-        store: Store,
+        store: Store | None = None,
         *,
         device: str = "auto",
         bind: Mapping[str, int] | None = None,
@@ -126,6 +126,7 @@ class Model(Runner):
         **options: Any,
     ) -> None:
         self._runtime = runtime or default_runtime()
+        store = store or Store(self._runtime)
         self._graph, self._store, self._device = graph, store, device
         self._numbers = dict(bind or {})
         self._buckets, self._options = dict(buckets or {}), options
