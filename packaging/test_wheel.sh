@@ -36,3 +36,12 @@ echo "== tests"
 cp -r "$here/../sdk/python/tests" "$work/python_tests"
 cd "$work/python_tests"
 TENON_EXAMPLES=$here/../sdk/examples "$work/venv/bin/python" -m unittest
+if [ -d "$build/lib/tenon/stub_cuda" ]; then
+  echo "== tests with the stub of a GPU"
+  mkdir "$work/stub"
+  for name in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13; do
+    ln -s "$build/lib/tenon/stub_cuda/libtenon_stub_cuda.so" "$work/stub/$name"
+  done
+  TENON_CUDA_PATH=$work/stub TENON_CUDA_CACHE='' "$work/venv/bin/python" -m unittest -v test_device 2> "$work/log" || { cat "$work/log"; exit 1; }
+  grep -E "^(Ran|OK)" "$work/log"
+fi

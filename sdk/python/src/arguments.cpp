@@ -24,22 +24,30 @@ void Runner::check_numbers(size_t input, const View& view) const {
                                  view.text());
 }
 
+// The stream of the lane on a device, null if it has none. Fails if the model does not use the device.
+void* Runner::stream_on(Lane& lane, const std::string& device, const std::string& what) {
+  void* stream = nullptr;
+  tenon_status* status = tenon_context_stream(lane.context, detail::str(device), &stream);
+  if (tenon_status_code(status) == TENON_UNSUPPORTED) {
+    tenon_status_release(status);
+    return nullptr;
+  }
+  try {
+    detail::check(status);
+  } catch (const Error& e) {
+    fail(e.code(), what + ": it is on " + device + ", which the model does not use: " + e.what() +
+                       ". hint: to(\"" + device + "\") of the model, or to(\"cpu\") of the tensor");
+  }
+  return stream;
+}
+
 // A producer on a device makes this stream wait for its work. None for host memory.
 nb::object Runner::stream_for(Lane& lane, nb::handle object, const std::string& what) {
-  if (nb::isinstance<PyTensor>(object) || !nb::hasattr(object, "__dlpack_device__"))
-    return nb::none();
+  if (!nb::hasattr(object, "__dlpack_device__")) return nb::none();
   const auto [type, id] = nb::cast<std::pair<int32_t, int32_t>>(object.attr("__dlpack_device__")());
-  if (on_host({type, id})) return nb::none();
   if (type != kDlCuda) return nb::none();
-  void* stream = nullptr;
-  const std::string device = "cuda:" + std::to_string(id);
-  try {
-    detail::check(tenon_context_stream(lane.context, detail::str(device), &stream));
-  } catch (const Error& e) {
-    fail(e.code(), what + ": it is on " + device + "; " + e.what() + ". hint: to(\"" + device +
-                       "\") of the model");
-  }
-  return nb::cast(reinterpret_cast<uintptr_t>(stream));
+  void* stream = stream_on(lane, "cuda:" + std::to_string(id), what);
+  return stream ? nb::cast(reinterpret_cast<uintptr_t>(stream)) : nb::none();
 }
 
 // A number of Python for an input without dims.
@@ -100,6 +108,7 @@ void Runner::bind(Lane& lane, size_t input, nb::handle object) {
   if (!numbers_text_.empty()) check_numbers(input, view);
   const bool host = on_host(view.device);
   const std::string device = host ? std::string() : device_id(runtime_handle_, view);
+  if (!host) stream_on(lane, device, what);
   const tenon_tensor t = view.c_tensor(device);
   const bool copied = copies_inputs_ || (host && t.size <= kCopied);
   detail::check(
@@ -131,7 +140,9 @@ void Runner::bind_outputs(Lane& lane, nb::handle out) {
     if (!view.dense())
       fail(TENON_UNSUPPORTED,
            what + ": the strides of its memory are not those of contiguous memory");
-    const std::string device = on_host(view.device) ? "" : device_id(runtime_handle_, view);
+    const bool host = on_host(view.device);
+    const std::string device = host ? "" : device_id(runtime_handle_, view);
+    if (!host) stream_on(lane, device, what);
     const tenon_tensor t = view.c_tensor(device);
     detail::check(tenon_context_bind(lane.context, detail::str(outputs_[k]), &t));
     lane.bound.push_back(outputs_[k]);

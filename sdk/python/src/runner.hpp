@@ -80,6 +80,7 @@ class Runner {
   void bind_outputs(Lane& lane, nb::handle out);
   void check_numbers(size_t input, const View& view) const;
   size_t input_named(nb::handle key) const;
+  void* stream_on(Lane& lane, const std::string& device, const std::string& what);
   nb::object stream_for(Lane& lane, nb::handle object, const std::string& what);
   void run(Lane& lane);
   PyTensor result(Lane& lane, size_t output);

@@ -67,7 +67,7 @@ def counting(trips):
 def python(script, *, timeout=120, code=0, **environment):
     """Runs a script in a process of its own. Returns what it wrote."""
     run = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
         capture_output=True,
         text=True,
         timeout=timeout,
