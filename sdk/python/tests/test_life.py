@@ -118,7 +118,8 @@ class References(unittest.TestCase):
         for k, (old, new) in enumerate(zip(before[0][:-1], after[0])):
             self.assertLessEqual(abs(new - old), 2, watched_objects[k])
         self.assertLess(abs(before[1] - after[1]), 50)
-        self.assertLess(after[2] - before[2], 8 << 20)
+        if "ASAN_OPTIONS" not in os.environ:  # it keeps freed memory for a while
+            self.assertLess(after[2] - before[2], 8 << 20)
 
 
 class Threads(unittest.TestCase):
