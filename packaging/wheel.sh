@@ -31,7 +31,7 @@ tools() {  # PYTHON PACKAGES...: a virtual environment that has them
 
 if [ -n "$sdist" ]; then
   # The sources of all of tenon, with the project file at the top.
-  tools "${pythons[0]}" 'scikit-build-core>=1.1' build
+  tools "${pythons[0]}" 'scikit-build-core>=1.1' 'nanobind>=3.1' build
   mkdir "$work/tenon"
   git -C "$here" archive HEAD -- CMakeLists.txt LICENSE core plugins sdk packaging | tar -C "$work/tenon" -x
   sed -e 's|^readme = .*|readme = "sdk/python/README.md"|' -e 's|"../include/|"sdk/include/|' \
