@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # wheel.sh [--build BUILD_DIR] [--sdist] [--out FOLDER] [PYTHON...]: builds a wheel for each PYTHON [python3], or the
-# source distribution, into FOLDER [build/wheel]. BUILD_DIR is a finished build; without it, the preset release is built.
-# From Python 3.12 on one wheel serves all later versions. Takes the Python index for scikit-build-core, nanobind and
-# auditwheel.
+# source distribution, into FOLDER [build/wheel]. BUILD_DIR is a finished build; without it, missing packages are
+# installed (setup.sh) and the preset release is built. From Python 3.12 on one wheel serves all later versions. Takes
+# scikit-build-core, nanobind and auditwheel from the Python index.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build='' out=$here/build/wheel sdist='' pythons=()
@@ -43,6 +43,7 @@ if [ -n "$sdist" ]; then
 fi
 
 if [ -z "$build" ]; then
+  "$here/packaging/setup.sh"
   build=$here/build/release
   cmake -S "$here" --preset release > "$work/log" && cmake --build "$build" >> "$work/log" || { tail -40 "$work/log"; exit 1; }
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """arrows.py SOURCE_DIR: who includes whom. The rooms of core include what ARCHITECTURE.md says and nothing else; plugins
-see the SDK and themselves; public headers see public headers; the command sees tenon.hpp. Equal stems of families are
-checked by tenon_kernel_sources() in CMake."""
+see the SDK and themselves; public headers see public headers; the command sees tenon.hpp; the Python extension sees public
+headers. Equal stems of families are checked by tenon_kernel_sources() in CMake."""
 import pathlib
 import re
 import sys
@@ -61,6 +61,11 @@ def borders(root):
             if not any((d / name).exists() for d in (path.parent, root / "sdk/include", root / "sdk/include/tenon")):
                 if name not in ("tenon/version.h", "version.h", "families.inl"):  # made by CMake
                     yield f"{path.relative_to(root)}: a public header may not include {name}"
+    extension = root / "sdk" / "python" / "src"
+    for path in sources(extension):
+        for name in included(path):
+            if not (extension / name).exists() and not (root / "sdk" / "include" / name).exists():
+                yield f"{path.relative_to(root)}: the Python extension may not include {name}"
     for path in sources(root / "core" / "cli"):
         for name in included(path):
             if name.startswith("tenon/") and name != "tenon/tenon.hpp":

@@ -12,6 +12,11 @@ class Run {
  public:
   Run(nb::object owner, std::unique_ptr<Lane> lane)
       : owner_(std::move(owner)), lane_(std::move(lane)) {}
+  ~Run() {  // nobody will take the results
+    if (lane_ && !is_forked()) tenon_context_cancel(lane_->context);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
   int file() { return lane_ ? lane_->ending.file() : -1; }
   bool done() { return !lane_ || lane_->ending.wait(std::chrono::milliseconds(0)); }
   void cancel() {

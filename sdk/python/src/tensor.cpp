@@ -50,14 +50,6 @@ tenon_tensor View::c_tensor(std::string_view id) const {
 
 namespace {
 
-// Drops a reference, in whichever thread this is.
-void drop(PyObject* object) {
-  if (!Py_IsInitialized()) return;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF(object);
-  PyGILState_Release(state);
-}
-
 // The elements of one axis and those behind it. The innermost axis, if it is dense, in one piece.
 void copy_axis(const View& from, uint32_t axis, const std::byte* source, std::byte*& to,
                size_t element) {
@@ -78,10 +70,6 @@ void copy_axis(const View& from, uint32_t axis, const std::byte* source, std::by
 }
 
 }  // namespace
-
-Keeper keep_object(nb::handle object) {
-  return Keeper(object.inc_ref().ptr(), [](void* p) { drop(static_cast<PyObject*>(p)); });
-}
 
 PyTensor new_tensor(tenon_dtype dtype, const std::vector<int64_t>& dims) {
   if (dims.size() > TENON_MAX_RANK)
@@ -287,7 +275,7 @@ PyTensor borrow(nb::handle object, tenon_runtime* runtime) {
   PyTensor out;
   if (nb::isinstance<PyTensor>(object)) return *nb::inst_ptr<PyTensor>(object);
   auto* loan = new Loan;
-  out.keeper = Keeper(loan, [](void* p) {
+  out.keeper = Keeper(loan, [](void* p) {  // in whichever thread this is
     if (!Py_IsInitialized()) return;
     const PyGILState_STATE state = PyGILState_Ensure();
     delete static_cast<Loan*>(p);

@@ -38,9 +38,6 @@ struct PyTensor {
   std::string device{};  // "cpu", "cuda:0"
 };
 
-// A reference to a Python object, or to its buffer, that may be dropped by any thread.
-Keeper keep_object(nb::handle object);
-
 // What an object lends for a run. Needs the GIL.
 class Loan {
  public:

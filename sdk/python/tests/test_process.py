@@ -58,6 +58,10 @@ class Async(unittest.TestCase):
             run.wait()
         self.assertEqual(caught.exception.code, "cancelled")
 
+        del run
+        run = endless.run_async(0)
+        del run  # a run that nobody can wait for ends
+
         async def late():
             await asyncio.wait_for(endless.run_async(0), 0.1)
 
