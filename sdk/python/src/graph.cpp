@@ -175,6 +175,22 @@ void add_value(nb::module_& m) {
           },
           "Are both the same value?")
       .def(
+          "__repr__",
+          [](const PyValue& v) {
+            const Graph& graph = graph_of(v.graph);
+            const TensorType type = graph.type(v.value);
+            std::string dims;
+            for (const int64_t d : type.dims) {
+              if (!dims.empty()) dims += ",";
+              dims += d < 0 ? graph.symbol_name(d) : std::to_string(d);
+            }
+            const bool known = type.dtype != TENON_DTYPE_NONE;
+            return "<tenon.Value " + std::to_string(v.value.id) + ": " +
+                   std::string(sdk::dtype_name(graph.dtype(v.value))) + "[" + (known ? dims : "?") +
+                   "]>";
+          },
+          "Its number and its type.")
+      .def(
           "__hash__", [](const PyValue& v) { return static_cast<int64_t>(v.value.id); },
           "By its number.");
 }
