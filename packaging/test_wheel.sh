@@ -21,7 +21,7 @@ pip --retries 0 --timeout 10 download --no-deps -d "$work" 'nanobind>=3.1' > "$w
 
 echo "== build"
 "$here/wheel.sh" --build "$build" --out "$work/wheels" "$python"
-pip install "$work"/wheels/*.whl ml_dtypes
+pip install "$work"/wheels/*.whl ml_dtypes mypy
 
 echo "== files"
 package=$("$work/venv/bin/python" -c 'import pathlib, tenon; print(pathlib.Path(tenon.__file__).parent)')

@@ -13,6 +13,9 @@ tenon_dtype dtype_from(nb::handle object) {
       if (sdk::dtype_name(d) == name) return d;
     fail(TENON_INVALID_ARGUMENT, "dtype: '" + name + "'; expected a name such as \"f32\"");
   }
+  // A dtype of NumPy or PyTorch
+  if (!nb::hasattr(object, "value"))
+    return dtype_from(nb::handle(Py_TYPE(dtype_object(TENON_DTYPE_F32).ptr())).attr("of")(object));
   const auto number = nb::cast<int64_t>(object.attr("value"));
   if (number <= 0 || number >= TENON_DTYPE_COUNT)
     fail(TENON_INVALID_ARGUMENT, "dtype: number " + std::to_string(number) + " is no dtype");

@@ -2,6 +2,7 @@
 """Models that the tests run, and what they need to know of this machine."""
 
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -13,6 +14,12 @@ import tenon
 from tenon._runtime import default_runtime
 
 EXAMPLES = Path(os.environ.get("TENON_EXAMPLES", Path(__file__).resolve().parents[2] / "examples"))
+
+
+def page():
+    """The examples of the package's page, as one script."""
+    text = (EXAMPLES.parent / "python" / "README.md").read_text()
+    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.S))
 
 
 def store():

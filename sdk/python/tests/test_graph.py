@@ -21,8 +21,11 @@ class Values(unittest.TestCase):
         w = g.weight("w", "bf16", [4])
         (y,) = g.add("binary", [x, x], {"kind": "add"})
         self.assertEqual((x.shape, x.dtype, w.shape, w.dtype, y.dtype), (("N", 4), tenon.f32, (4,), tenon.bf16, tenon.f32))
+        self.assertEqual([g.input(str(d), d, []).dtype for d in (F, np.dtype("int8"))], [tenon.f32, tenon.i8])
         self.assertEqual(repr(x), f"<tenon.Value {x.id}: f32[N,4]>")
         self.assertIs(x.graph, g)
+        with self.assertRaisesRegex(tenon.DtypeMismatch, "no such dtype"):
+            g.input("z", object(), [])
         self.assertEqual(len({x, g.named("input")[0][1]}), 1)
         self.assertNotEqual(x, y)
         self.assertFalse(x == 3)

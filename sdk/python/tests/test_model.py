@@ -2,7 +2,6 @@
 """Models: loading, calling, binding, reports, errors, the log."""
 
 import logging
-import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -152,8 +151,7 @@ class Call(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_the_examples_of_the_page_run(self):
-        page = (programs.EXAMPLES.parent / "python" / "README.md").read_text()
-        code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
+        code = programs.page()
         self.assertIn("tenon.load(", code)
         text = programs.python(f"import os; os.chdir({str(programs.EXAMPLES.parents[1])!r})\n" + code)
         self.assertRegex(text, r"^<tenon.Model on auto: \(x: f32\[3,2\]\) -> \(y: f32\[3,1\]\)>\n\[\[1.5\]\n")

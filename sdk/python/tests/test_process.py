@@ -5,6 +5,7 @@ import asyncio
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -212,14 +213,20 @@ class Types(unittest.TestCase):
                 self.assertLessEqual(real, stated, name)
                 self.assertLessEqual({m for m in stated if not m.startswith("__")}, real, name)
 
-    def test_examples_are_typed(self):
+    def test_the_package_and_the_examples_of_its_page_are_typed(self):
         try:
             import mypy  # noqa: F401
         except ImportError:
             self.skipTest("needs mypy")
-        run = subprocess.run(
-            [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "-p", "tenon"], capture_output=True, text=True
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "page.py").write_text(programs.page())
+            strict = ["--strict", "--ignore-missing-imports", "--no-incremental", "--config-file", ""]
+            run = subprocess.run(
+                [sys.executable, "-m", "mypy", *strict, "-p", "tenon", "-m", "page"],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+            )
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
