@@ -472,6 +472,54 @@ TEST_SUITE("exec/raise") {
     }
   }
 
+  // As PyTorch exports it: the scale on both operands, a mask of 0 and a low number, rows before heads.
+  TEST_CASE("attention: scaled operands, and rows before heads") {
+    enum Change { none, low_mask, far_scale, shared_q, rows_stay, other_values };
+    struct {
+      const char* name;
+      Change change;
+      size_t nodes;  // with no gradient
+      bool between_transposes;
+    } const cases[] = {{"as exported", none, 2, false},
+                       {"a mask with -inf", low_mask, 9, true},
+                       {"a scale far from 1", far_scale, 7, true},
+                       {"a scaled operand that others read", shared_q, 7, true},
+                       {"a result that stays as it is", rows_stay, 5, true},
+                       {"values that are transposed otherwise", other_values, 6, true}};
+    const std::vector<int64_t> heads_last{0, 2, 1, 3};
+    for (const auto& c : cases)
+      for (const bool gradient : {false, true}) {
+        CAPTURE(std::string(c.name));
+        CAPTURE(gradient);
+        const Maker make = [&](Build& b) {
+          const auto turned = [&](Value x, const std::vector<int64_t>& perm) {
+            return Value(b.g.add(op::transpose{.perm = perm, .x = x}));
+          };
+          const Value q = b.input({2, 4, 3, 5}), k = b.input({2, 6, 3, 5});
+          const Value v = b.input(c.change == other_values ? std::vector<int64_t>{2, 3, 7, 6}
+                                                           : std::vector<int64_t>{2, 6, 3, 7});
+          const Value rows = b.mul(turned(q, heads_last), c.change == far_scale ? 1e-4 : 0.7);
+          const Value keys = b.mul(turned(k, {0, 2, 3, 1}), 0.6);
+          if (c.change == shared_q) b.g.output("rows", rows);
+          const Value cond =
+              b.g.add(op::compare{.kind = "gt", .a = b.fixed({2, 1, 1, 6}), .b = b.number(0)});
+          const Value mask = b.g.add(op::where{
+              .cond = cond, .a = b.number(0), .b = b.number(c.change == low_mask ? -kInf : -1e4)});
+          const Value s = b.add(b.g.add(op::matmul{.a = rows, .b = keys}), mask);
+          const Value values =
+              turned(v, c.change == other_values ? std::vector<int64_t>{0, 1, 3, 2} : heads_last);
+          const Value y = b.g.add(op::matmul{.a = b.softmax(s), .b = values});
+          return c.change == rows_stay ? y : turned(y, heads_last);
+        };
+        const Outcome raised = run_case(make, true, gradient, false);
+        check_same(run_case(make, false, gradient, false), raised);
+        CHECK(has_op(raised, "attention"));
+        if (gradient) continue;
+        CHECK(raised.ops.size() == c.nodes);
+        CHECK(has_op(raised, "transpose") == c.between_transposes);
+      }
+  }
+
   // In some heads a query sees no key: NaN in its row and in all slopes of what the row reads.
   TEST_CASE("attention: rows without a key have the slopes of the parts") {
     const auto allowed = [](Build& b) {

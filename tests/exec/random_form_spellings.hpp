@@ -413,18 +413,32 @@ inline Value spell_attention(S& s) {
   if (s.is_special()) s.data = Data::usual;  // q, k and v are finite
   s.prefer_equal();
   AttentionSizes z{s.side(), s.side(), s.side(), s.side(), s.side(), s.side()};
-  const Value q = s.operand({z.batch, z.heads, z.queries, z.dim});
+  Value q = s.operand({z.batch, z.heads, z.queries, z.dim});
   const Dims k_dims{z.batch, z.heads, z.keys, z.dim};
   Value k = s.operand(k_dims);
+  // A scaled operand that others read too is taken as it is.
+  const auto scaled = [&](Value x) {
+    if (s.pick(4)) return x;
+    x = s.binary("mul", x, s.number(s.one_of({0.5, -1.0, 0.25})));
+    s.loose(x);
+    return x;
+  };
+  q = scaled(q), k = scaled(k);
   const Value v = s.operand({z.batch, z.heads, z.keys, z.v_dim});
   op::matmul product{.alpha = s.pick(3) ? 1.0 : 0.5, .a = q, .b = k};
   if (s.flip()) {
     product.trans_b = true;
   } else {
     Dims perm{0, 1, 3, 2};
-    const bool equal = z.batch == z.heads && z.heads == z.keys && z.keys == z.dim;
-    if (equal && s.here(breaks_if(z.dim != 1), "another transpose")) perm = {0, 3, 1, 2};
-    product.b = s.now(s.g.add(op::transpose{.perm = perm, .x = k}));
+    if (s.pick(3) == 0) {
+      k = s.operand({z.batch, z.keys, z.heads, z.dim});
+      perm = {0, 2, 3, 1};
+    }
+    const bool equal = z.heads == z.keys && z.keys == z.dim;
+    if (equal && s.here(breaks_if(z.dim != 1), "keys not transposed"))
+      product.b = k;
+    else
+      product.b = scaled(s.now(s.g.add(op::transpose{.perm = perm, .x = k})));
   }
   if (z.queries == z.dim && s.here(Effect::breaks, "queries transposed")) product.trans_a = true;
   Value scores = s.matmul(product);
@@ -454,6 +468,28 @@ inline Value spell_attention(S& s) {
   if (z.keys == z.queries && s.here(Effect::breaks, "weights transposed")) out.trans_a = true;
   if (z.keys == z.v_dim && s.here(Effect::breaks, "values transposed")) out.trans_b = true;
   return s.matmul(out);
+}
+
+inline Value spell_attention_layout(S& s) {
+  if (s.is_special()) s.data = Data::usual;
+  s.prefer_equal();
+  const AttentionSizes z{s.side(), s.side(), s.side(), s.side(), s.side(), s.side()};
+  const auto turned = [&](Value x, const Dims& perm) {
+    return s.now(s.g.add(op::transpose{.perm = perm, .x = x}));
+  };
+  const auto heads_first = [&](int64_t length, int64_t dim) {
+    return turned(s.operand({z.batch, length, z.heads, dim}), {0, 2, 1, 3});
+  };
+  op::attention n{.causal = s.flip(), .q = heads_first(z.queries, z.dim)};
+  n.k = heads_first(z.keys, z.dim);
+  n.v = s.here(Effect::breaks, "values that are not transposed")
+            ? s.operand({z.batch, z.heads, z.keys, z.v_dim})
+            : heads_first(z.keys, z.v_dim);
+  if (s.flip()) n.mask = s.parameter({z.queries, z.keys});
+  const Value o = s.now(s.g.add(n));
+  return turned(o, s.here(Effect::breaks, "a result that is transposed otherwise")
+                       ? Dims{0, 1, 3, 2}
+                       : Dims{0, 2, 1, 3});
 }
 
 // ---- what devices join

@@ -34,6 +34,7 @@ constexpr SpelledForm kSpelled[] = {
     {"scaled norm", spell_scaled_norm},
     {"cross_entropy", spell_cross_entropy},
     {"attention", spell_attention},
+    {"attention layout", spell_attention_layout},
     {"gate", spell_gate},
     {"product", spell_product},
     {"residual layer_norm", spell_residual<op::layer_norm>},
@@ -260,7 +261,7 @@ TEST_SUITE("exec/random_form") {
 
   TEST_CASE("forms: spelled out, and nearly, they give the same with fusion and without") {
     const uint64_t first = number_from("TENON_RANDOM_SEED", 1),
-                   most = number_from("TENON_RANDOM_GRAPHS", 4000),
+                   most = number_from("TENON_RANDOM_GRAPHS", 4400),
                    seconds = number_from("TENON_RANDOM_SECONDS", 1000000);
     std::vector<SpelledForm> forms(std::begin(kSpelled), std::end(kSpelled));
     if (const char* only = std::getenv("TENON_RANDOM_FORM"))

@@ -32,7 +32,8 @@ constexpr Row kSecond[] = {{"silu", raise_silu},
                            {"scaled norm", raise_scaled_norm},
                            {"cross_entropy", raise_cross_entropy},
                            {"attention", raise_attention}};
-constexpr Row kThird[] = {{"scaled norm", raise_scaled_norm}};  // the offset, after the scale
+constexpr Row kThird[] = {{"scaled norm", raise_scaled_norm},  // the offset, after the scale
+                          {"attention layout", raise_attention_layout}};
 constexpr std::span<const Row> kRounds[] = {kFirst, kSecond, kThird};
 
 // The list in the header names exactly the forms of the rounds.

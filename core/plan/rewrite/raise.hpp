@@ -12,8 +12,8 @@ namespace tenon::core {
 
 // Every form, by the name that notes use. exec.random_form spells each one out.
 inline constexpr std::string_view kRaiseForms[] = {
-    "softmax",  "log softmax", "gelu",        "sigmoid",       "layer_norm",
-    "rms_norm", "silu",        "scaled norm", "cross_entropy", "attention"};
+    "softmax", "log softmax", "gelu",          "sigmoid",   "layer_norm",      "rms_norm",
+    "silu",    "scaled norm", "cross_entropy", "attention", "attention layout"};
 
 // Types must be numeric. What a node was made of, and why a candidate was left, stands in the note.
 Graph raise(Graph g);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The form of attention: softmax(scale·q·kᵀ, masked)·v over [B, heads, S, D] (specification 5.4).
+// The form of attention: softmax(scale·q·kᵀ, masked)·v over [B, heads, S, D] (specification 5.4),
+// and of attention between transposes, which is attention over [B, S, heads, D].
 // In a row that sees no key, softmax gives NaN and attention gives 0. If the mask may hide a whole
 // row, the raised form therefore adds the NaN, to the result and to the gradients.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -63,23 +65,46 @@ bool is_causal(Matcher& m, Value mask, const Shape& scores) {
   return false;
 }
 
-// Can a mask hide all keys of a row? A constant is read; any other may.
-bool may_hide_rows(const Matcher& m, Value mask) {
+// Does an element of a constant mask hide a key?
+bool hides(const ValueInfo& mask, int64_t at) {
+  const DType dtype = mask.type.dtype;
+  const std::byte* element = mask.data->data() + at * (tenon_dtype_bits(dtype) / 8);
+  if (dtype == kBool) return *element == std::byte{0};
+  double x = 0;
+  load_number(dtype, element, &x);
+  return x == -std::numeric_limits<double>::infinity();
+}
+
+// Can an element of a mask of numbers be -inf? Looks through what chooses and moves constants.
+bool may_hide(Matcher& m, Value mask, int nodes = 8) {
   const ValueInfo& info = m.graph()[mask];
-  if (info.space != Space::constant) return true;
+  if (info.space == Space::constant) {
+    for (int64_t at = 0; at < info.type.shape.elements(); ++at)
+      if (hides(info, at)) return true;
+    return false;
+  }
+  if (nodes == 0 || info.type.dtype == kBool) return true;
+  const size_t before = m.mark();
+  bool may = true;
+  if (const auto w = m.as<op::where>(mask))
+    may = may_hide(m, w->a, nodes - 1) || may_hide(m, w->b, nodes - 1);
+  else if (const auto r = m.as<op::reshape>(mask))
+    may = may_hide(m, r->x, nodes - 1);
+  else if (const auto e = m.as<op::expand>(mask))
+    may = may_hide(m, e->x, nodes - 1);
+  m.back_to(before);
+  return may;
+}
+
+// Can a mask hide all keys of a row? A constant is read.
+bool may_hide_rows(Matcher& m, Value mask) {
+  const ValueInfo& info = m.graph()[mask];
+  if (info.space != Space::constant) return may_hide(m, mask);
   const Shape& s = info.type.shape;
-  const DType dtype = info.type.dtype;
-  const int64_t keys = s.rank() == 0 ? 1 : s[s.rank() - 1], size = tenon_dtype_bits(dtype) / 8;
-  const auto hides = [&](int64_t at) {
-    const std::byte* element = info.data->data() + at * size;
-    if (dtype == kBool) return *element == std::byte{0};
-    double x = 0;
-    load_number(dtype, element, &x);
-    return x == -std::numeric_limits<double>::infinity();
-  };
+  const int64_t keys = s.rank() == 0 ? 1 : s[s.rank() - 1];
   for (int64_t row = 0; row < s.elements(); row += keys) {
     int64_t key = 0;
-    while (key < keys && hides(row + key)) ++key;
+    while (key < keys && hides(info, row + key)) ++key;
     if (key == keys) return true;
   }
   return false;
@@ -146,6 +171,40 @@ Masked masked(Matcher& m, Value s) {
   return {s, {}};
 }
 
+// x of x times a number, which goes into `scale`. A number so far from 1 that products of x might
+// overflow, where those of the scaled x do not, stays.
+Value without_scale(Matcher& m, Value v, double& scale) {
+  constexpr double kFarthest = 1024;
+  if (!m.is_read_once(v)) return v;
+  const size_t before = m.mark();
+  const Matcher::Product p = m.product(v);
+  const double size = std::abs(p.number);
+  if (p.factors.size() == 1 && m.type(p.factors[0]) == m.type(v) && size >= 1 / kFarthest &&
+      size <= kFarthest) {
+    scale *= p.number;
+    return p.factors[0];
+  }
+  m.back_to(before);
+  return v;
+}
+
+// k of the right operand of q·kᵀ: `value`, or that transposed by `perm` if there is one. Absent if
+// it is not kᵀ.
+struct Keys {
+  Value value{};
+  std::vector<int64_t> perm{};
+};
+Keys keys_of(Matcher& m, const op::matmul& product, double& scale) {
+  Keys k{without_scale(m, product.b, scale)};
+  if (product.trans_b) return k;
+  const auto t = m.as<op::transpose>(k.value);  // kᵀ by a node of its own
+  if (!t || t->perm.size() != 4) return {};
+  k.value = without_scale(m, t->x, scale);
+  k.perm = {t->perm[0], t->perm[1], t->perm[3], t->perm[2]};
+  if (std::ranges::is_sorted(k.perm)) k.perm.clear();
+  return k;
+}
+
 }  // namespace
 
 std::optional<Raised> raise_attention(Matcher& m, Value y) {
@@ -161,31 +220,50 @@ std::optional<Raised> raise_attention(Matcher& m, Value y) {
   if (scaled.factors.size() != 1 || m.type(scaled.factors[0]) != m.type(p->x)) return {};
   const auto product = m.as<op::matmul>(scaled.factors[0]);
   if (!product || !is_plain(*product)) return {};
-  Value k = product->b;
-  if (!product->trans_b) {  // kᵀ by a node of its own
-    const auto t = m.as<op::transpose>(k);
-    if (!t || t->perm != std::vector<int64_t>{0, 1, 3, 2}) return {};
-    k = t->x;
-  }
-  const Shape q = m.shape(product->a), keys = m.shape(k);
-  if (q.rank() != 4 || keys.rank() != 4 || q[0] != scores[0] || q[1] != scores[1] ||
-      keys[0] != scores[0] || keys[1] != scores[1] || q[3] == 0 || scores[3] == 0)
+  double scale = scaled.number * product->alpha;
+  const Value q = without_scale(m, product->a, scale);
+  const Keys k = keys_of(m, *product, scale);
+  if (!k.value) return {};
+  const Shape rows = m.shape(q), keys = m.shape(product->b);
+  if (rows.rank() != 4 || keys.rank() != 4 || rows[0] != scores[0] || rows[1] != scores[1] ||
+      keys[0] != scores[0] || keys[1] != scores[1] || rows[3] == 0 || scores[3] == 0)
     return {};
-  const double scale = scaled.number * product->alpha;
   if (!is_scale(scale, m.type(p->x).dtype)) return {};
 
-  const bool has_gradients = m.has_gradients(), may_hide = s.mask && may_hide_rows(m, s.mask);
-  if (may_hide && has_gradients && v[3] == 0) return {};  // nothing of o leads to q and k
-  op::attention a{.scale = scale, .causal = s.causal, .want_lse = may_hide};
-  std::vector<Value> operands{product->a, k, out->b};
+  const bool has_gradients = m.has_gradients(), has_nan = s.mask && may_hide_rows(m, s.mask);
+  if (has_nan && has_gradients && v[3] == 0) return {};  // nothing of o leads to q and k
+  op::attention a{.scale = scale, .causal = s.causal, .want_lse = has_nan};
+  std::vector<Value> operands{q, k.value, out->b};
   if (s.mask) operands.push_back(s.mask);
-  return Raised{std::move(operands),
-                [a, has_gradients](Builder& b, const std::vector<Value>& o) -> Value {
-                  op::attention n = a;
-                  n.q = o[0], n.k = o[1], n.v = o[2];
-                  if (o.size() > 3) n.mask = o[3];
-                  const auto r = b.add(n);
-                  return n.want_lse ? with_nan(b, n, r[0], r[1], has_gradients) : Value(r);
+  return Raised{
+      std::move(operands),
+      [a, has_gradients, perm = k.perm](Builder& b, const std::vector<Value>& o) -> Value {
+        op::attention n = a;
+        n.q = o[0], n.k = perm.empty() ? o[1] : b.transpose(o[1], perm), n.v = o[2];
+        if (o.size() > 3) n.mask = o[3];
+        const auto r = b.add(n);
+        return n.want_lse ? with_nan(b, n, r[0], r[1], has_gradients) : Value(r);
+      }};
+}
+
+std::optional<Raised> raise_attention_layout(Matcher& m, Value y) {
+  const std::vector<int64_t> heads_last{0, 2, 1, 3};
+  const auto out = m.as<op::transpose>(y);
+  if (!out || out->perm != heads_last) return {};
+  auto n = m.as<op::attention>(out->x);
+  if (!n || n->layout != "bhsd" || n->want_lse) return {};
+  n->layout = "bshd";
+  for (Value* x : {&n->q, &n->k, &n->v}) {
+    const auto t = m.as<op::transpose>(*x);
+    if (!t || t->perm != heads_last) return {};
+    *x = t->x;
+  }
+  return Raised{{n->q, n->k, n->v, n->mask, n->kv_len, n->past_len},
+                [a = *n](Builder& b, const std::vector<Value>& o) -> Value {
+                  op::attention made = a;
+                  made.q = o[0], made.k = o[1], made.v = o[2];
+                  made.mask = o[3], made.kv_len = o[4], made.past_len = o[5];
+                  return b.add(made)[0];
                 }};
 }
 

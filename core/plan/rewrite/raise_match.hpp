@@ -51,6 +51,8 @@ class Matcher {
   Value reduced_axis(Value v, std::string_view kind, int& axis);
   // x², however it is written.
   Value square(Value v);
+  // Is v read once, and by nobody outside?
+  bool is_read_once(Value v) const { return readers_.one(v); }
   // Does the graph ask for a gradient?
   bool has_gradients() const { return has_gradients_; }
   // The one number of a constant.
@@ -113,5 +115,6 @@ std::optional<Raised> raise_rms_norm(Matcher& m, Value y);
 std::optional<Raised> raise_layer_norm(Matcher& m, Value y);
 std::optional<Raised> raise_scaled_norm(Matcher& m, Value y);
 std::optional<Raised> raise_attention(Matcher& m, Value y);
+std::optional<Raised> raise_attention_layout(Matcher& m, Value y);
 
 }  // namespace tenon::core
