@@ -143,6 +143,18 @@ struct Product {
 
 uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// The library's sums in f32 and a kernel that reads them move more bytes than a product of halves and
+// an elementwise node behind it, or the norm that reads it: these may stay apart. Small ones cost the
+// same either way.
+bool is_better_apart(CudaDevice& device, const ProductProblem& p) {
+  constexpr int64_t kSmall = 1 << 15;
+  ProductProblem first = p;
+  first.residual = TENON_DTYPE_NONE;
+  first.act.clear(), first.act_kind.clear();
+  return is_half(p.y) && !p.pre_act && p.m * p.n * p.batches() >= kSmall &&
+         BlasProduct::takes(device, first);
+}
+
 // Below this many terms our own tiles with all of it in one kernel beat the library's sums, which
 // go through memory.
 constexpr int64_t kShortSum = 700;
@@ -182,6 +194,9 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
     kernel = kernel_of({tiles.code()},
                        [tiles, places](const sdk::Call& c) { tiles.run(c, places.of(c)); });
   } else {
+    if (!fused && is_better_apart(device, p))
+      throw Refusal{TENON_REASON_OTHER,
+                    "no kernel does all in one launch: the product and what follows it are faster"};
     auto work = std::make_shared<Product>();
     work->library = BlasProduct(device, plain);
     if (no_tiles && !(fused && work->library.is_certain())) throw *no_tiles;
