@@ -5,7 +5,8 @@
 // meanwhile.
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128); GROUPS, KEYS, STAGES
 // (of the pipeline), BLOCKS (on a multiprocessor); PLAIN (1: scores are products times a positive
-// scale, without mask or cap); UNSEEN (1: there may be keys that no row attends to; a define, because
+// scale, without mask or cap); COLUMNS (defined: the mask has one number for each key of a batch, in
+// aligned pairs, and there is no cap); UNSEEN (1: there may be keys that no row attends to; a define, because
 // their code would slow down narrow heads); PRODUCER (1: another warpgroup starts the copies, and the
 // consumers take turns at the tensor cores, so that one makes weights while the other multiplies; 0:
 // a consumer thread starts the copies, for narrow heads, where several blocks hide each other's waits
@@ -14,6 +15,7 @@
 //variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=1 UNSEEN=1 KV_LEN=i64 PAST_LEN=i32
 //variant: TT=f16 TS=f32 MASK=2 DP=128 VP=64 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=0 UNSEEN=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=bf16 TS=f32 MASK=1 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=0 UNSEEN=0
+//variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 GROUPS=1 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=0 UNSEEN=0 COLUMNS=1
 #include "attention_bulk.cuh"
 #include "attention_quads.cuh"
 
@@ -29,7 +31,7 @@ struct BulkRows {
   i32 first, last;   // keys that all rows of the warp may attend to
 #if !PLAIN
   i32 begins[2];
-  const T* mask[2];
+  const T* mask[2];  // with COLUMNS, the first is that of all rows
 #endif
   __device__ BulkRows(const Attention& p, const Task& task)
       : row(task.r0 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) {
@@ -46,6 +48,9 @@ struct BulkRows {
       mask[h] = r < task.end ? mask_row_of(p, head, head.row(p, r)) : (const T*)nullptr;
       if (r >= task.end) begins[h] = ends[h] = 0;  // there is no mask to read
     }
+#ifdef COLUMNS
+    mask[0] = (const T*)p.mask + head.batch * p.mask_strides[0];
+#endif
 #endif
   }
 };
@@ -75,6 +80,23 @@ __device__ __forceinline__ void weigh(const Attention& p, const Task& task, cons
           if (i / 4 * 8 + e < first) s[i + e] = -infinity(0.f);
     }
   softmax_step<true>(s, (f32)p.scale * kLog2E, row_max, row_sum, rescale);
+#elif defined(COLUMNS)
+  const f32 scale = (f32)p.scale;
+#pragma unroll
+  for (int i = 0; i < KEYS / 2; i += 4) {
+    const i32 column = key + quad_column(i);
+    Vec<T, 2> added = {};
+    if (column < p.k_len) added = load<T, 2>(rows.mask[0] + column);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[i + e] = s[i + e] * scale + widen(added.v[e % 2]);
+  }
+  if (rows.last < key + KEYS || rows.first > key)
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; ++i) {
+      const int h = i / 2 % 2, c = i / 4 * 8 + i % 2;
+      if (c < rows.begins[h] - key || c >= rows.ends[h] - key) s[i] = -infinity(0.f);
+    }
+  softmax_step<false>(s, kLog2E, row_max, row_sum, rescale);
 #else
 #pragma unroll
   for (int i = 0; i < KEYS / 2; ++i) {
@@ -246,6 +268,8 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     attention(const Attention p, const __grid_constant__ Work w) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  await_earlier();
+  let_next_begin();
   extern __shared__ __align__(1024) u8 smem[];
   const Layout at(shared_address(smem));
   const Task task(p, w);

@@ -192,8 +192,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
   std::vector<Code> codes;
-  if (choice.entry == &entries::attention && a.splits == 1 &&
-      AttentionBulk::takes(p, properties.shared_per_block)) {
+  if (choice.entry == &entries::attention && a.splits == 1 && AttentionBulk::takes(p, properties)) {
     codes.push_back(f.bulk.emplace(device, p).code());
   } else {
     choice.defines.push_back(define("SPLIT", a.splits > 1 ? 1 : 0));

@@ -31,12 +31,24 @@ bool may_have_unseen_keys(const AttentionProblem& p) {
   return p.kv_len >= 0 || p.past_len >= 0 || a.q_len - 1 + Reach(a).last < a.k_len;
 }
 
+// Numbers to add, one for each key of a batch, that may be read in pairs.
+bool has_columns(const AttentionProblem& p) {
+  const AttentionArguments& a = p.arguments;
+  const auto& steps = a.mask_strides;
+  return p.mask >= 0 && p.mask_alignment >= 4 && steps[1] == 0 && steps[2] == 0 && steps[3] == 1 &&
+         steps[0] % 2 == 0 && a.k_len % 2 == 0 && a.softcap == 0;
+}
+
 }  // namespace
 
-const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p) {
+const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p, int64_t processors) {
   static constexpr Form kWide{.groups = 2, .keys = 128, .stages = 2, .blocks = 1, .producer = 1},
-      kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .producer = 0};
-  return p.wgmma_width() > 128 ? kWide : kNarrow;
+      kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .producer = 0},
+      kFew{.groups = 1, .keys = 64, .stages = 4, .blocks = 2, .producer = 0};
+  if (p.wgmma_width() > 128) return kWide;
+  const bool few =
+      kFew.rows(p) > 0 && p.heads() * blocks_for(p.rows(), kNarrow.rows(p)) <= processors;
+  return few ? kFew : kNarrow;
 }
 
 int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
@@ -46,26 +58,29 @@ int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
          kHead;
 }
 
-bool AttentionBulk::takes(const AttentionProblem& p, int64_t room) {
+bool AttentionBulk::takes(const AttentionProblem& p, const Properties& device) {
   const AttentionArguments& a = p.arguments;
   if (!p.wgmma || p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1)
     return false;
   if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
-  return form_of(p).rows(p) > 0 && form_of(p).shared(p) <= room;
+  const Form& form = form_of(p, device.multiprocessors);
+  return form.rows(p) > 0 && form.shared(p) <= device.shared_per_block;
 }
 
 AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
-    : form_(form_of(p)), dtype_(p.dtype) {
+    : form_(form_of(p, device.properties().multiprocessors)), dtype_(p.dtype) {
   const AttentionArguments& a = p.arguments;
   rows_ = static_cast<int32_t>(form_.rows(p));
   grid_.blocks = p.heads() * blocks_for(p.rows(), rows_);
   grid_.threads = static_cast<uint32_t>((form_.groups + form_.producer) * 128);
   grid_.shared = static_cast<uint32_t>(form_.shared(p));
+  grid_.early = device.properties().early_starts;
   std::vector<std::string> defines = p.wgmma_defines();
   defines.insert(defines.end(), {define("GROUPS", form_.groups), define("KEYS", form_.keys),
                                  define("STAGES", form_.stages), define("BLOCKS", form_.blocks),
                                  define("PRODUCER", form_.producer),
                                  define("UNSEEN", may_have_unseen_keys(p) ? 1 : 0)});
+  if (has_columns(p)) defines.emplace_back("COLUMNS=1");
   code_ = device.code(entries::attention_bulk, defines, grid_.shared);
   const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
   const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;

@@ -8,8 +8,7 @@ namespace tenon::cuda {
 
 class AttentionBulk {
  public:
-  // room: bytes of shared memory of a block.
-  static bool takes(const AttentionProblem& p, int64_t room);
+  static bool takes(const AttentionProblem& p, const Properties& device);
   AttentionBulk(CudaDevice& device, const AttentionProblem& p);
 
   const Code& code() const { return code_; }
@@ -25,7 +24,7 @@ class AttentionBulk {
     }
     int64_t shared(const AttentionProblem& p) const;  // bytes of a block
   };
-  static const Form& form_of(const AttentionProblem& p);
+  static const Form& form_of(const AttentionProblem& p, int64_t processors);
 
   Form form_;
   tenon_dtype dtype_;

@@ -97,6 +97,7 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
     const sdk::Type& m = n.mask.type();
     mask = m.dtype == TENON_DTYPE_BOOL ? 1 : 2;
     p.mask = n.mask.position();
+    if (mask == 2) p.mask_alignment = n.mask.alignment();
     int64_t step = 1;
     for (int i = m.rank - 1; i >= 0; --i) {
       a.mask_strides[i + 4 - m.rank] = m.dims[i] == 1 ? 0 : step;

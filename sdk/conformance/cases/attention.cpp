@@ -22,6 +22,7 @@ enum class Mask : uint8_t {
   numbers_inf,
   keys,
   row,
+  key_numbers,
   far,
   lowest,
   shift,
@@ -108,6 +109,24 @@ std::vector<Form> forms() {
     f.q_heads = 4;
   });
   add("mask-row", "a float mask of one row", [](Form& f) { f.mask = Mask::row; });
+  const auto add_key_numbers = [&](const std::string& id, const char* sentence, auto change) {
+    add(id, sentence, [&](Form& f) {
+      f.mask = Mask::key_numbers;
+      f.q_len = 70;
+      f.k_len = 134;
+      f.dim = f.v_dim = 32;
+      f.dmask = false;
+      change(f);
+    });
+  };
+  add_key_numbers("mask-key-numbers", "numbers for the keys of a batch, -inf among them",
+                  [](Form&) {});
+  add_key_numbers("mask-key-numbers-causal", "the same, causal, grouped, wide heads, rows first",
+                  [](Form& f) {
+                    f.causal = f.bshd = true;
+                    f.k_heads = 1;
+                    f.dim = f.v_dim = 72;
+                  });
   add("mask-float", "a float mask that is added", [](Form& f) { f.mask = Mask::numbers; });
   add("mask-float-inf", "a float mask with -inf", [](Form& f) {
     f.mask = Mask::numbers_inf;
@@ -431,6 +450,12 @@ Value mask_of(CaseBuilder& b, const Form& f) {
     }
     case Mask::row:
       return b.input("mask", {f.k_len});
+    case Mask::key_numbers: {
+      std::vector<double> m;
+      for (int64_t k = 0; k < f.batch * f.k_len; ++k)
+        m.push_back(k % 5 == 3 ? -kInf : 0.1 * static_cast<double>(k % 7));
+      return b.input("mask", {f.batch, 1, 1, f.k_len}, Fill::list(m).fixed());
+    }
     default:
       return {};
   }
