@@ -7,7 +7,7 @@
     y = m(np.ones((1, 3), np.float32))   # a tenon.Tensor; y.numpy(), y.torch() share its memory
 """
 
-from . import _errors, _log
+from . import _array, _errors, _log, ops, tree
 from . import _tenon as _tenon
 from ._dtypes import (
     DType,
@@ -42,13 +42,17 @@ from ._errors import (
     ShapeMismatch,
     Unsupported,
 )
+from ._function import Function, function
 from ._model import Model, Outputs, Run, Spec, load
 from ._report import Report
 from ._runtime import Device, Plugin, devices, plugins, set_threads
 from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_memory
 from ._tensor import asarray, empty, tensor
+from ._trace import Array, ArrayLike, Traced, TraceError
 
 _tenon._set_hooks(_errors.make, _log.log, (None, *DType), Outputs)
+
+assert _array  # adds the operators
 
 for _class in (Executable, Graph, Runtime, Store, Tensor, Value):
     _class.__module__ = "tenon"
@@ -56,11 +60,14 @@ for _class in (Executable, Graph, Runtime, Store, Tensor, Value):
 __version__ = _tenon.version()
 
 __all__ = [
+    "Array",
+    "ArrayLike",
     "DType",
     "Device",
     "DtypeMismatch",
     "Error",
     "Executable",
+    "Function",
     "Graph",
     "IndexOutOfRange",
     "InvalidArgument",
@@ -78,6 +85,8 @@ __all__ = [
     "Spec",
     "Store",
     "Tensor",
+    "TraceError",
+    "Traced",
     "Unsupported",
     "Value",
     "asarray",
@@ -92,15 +101,18 @@ __all__ = [
     "f64",
     "f8e4m3",
     "f8e5m2",
+    "function",
     "i16",
     "i32",
     "i4",
     "i64",
     "i8",
     "load",
+    "ops",
     "plugins",
     "set_threads",
     "tensor",
+    "tree",
     "u16",
     "u32",
     "u4",

@@ -1,0 +1,2844 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by tests/tree/python_ops.py; the build target `builders` writes it again.
+# mypy: disable-error-code="overload-overlap"
+"""The ops of tenon as functions. sdk/OPS.md defines each one.
+
+In a function that is traced, they add nodes to its graph. Elsewhere they run at once. Operands are tensors, NumPy arrays,
+traced values, objects with __dlpack__, and numbers of Python. There is no promotion between dtypes, but a number takes the
+dtype of the arrays beside it.
+
+all_outputs: return the optional outputs as well, as a tuple.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+from ._call import call
+from ._dtypes import DType, DTypeLike
+from ._trace import Array, ArrayLike
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "adamw",
+    "add",
+    "all",
+    "amax_observer",
+    "any",
+    "argmax",
+    "argmin",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "attention",
+    "avgpool2d",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "cast",
+    "ceil",
+    "col2im",
+    "concat",
+    "conv",
+    "conv_transpose",
+    "copy",
+    "cos",
+    "cosh",
+    "cross_entropy",
+    "cumprod",
+    "cumsum",
+    "dequantize",
+    "divide",
+    "dropout",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "elu",
+    "equal",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expand",
+    "expm1",
+    "fake_quantize",
+    "floor",
+    "fmod",
+    "gather",
+    "gather_elements",
+    "gelu",
+    "gelu_tanh",
+    "greater",
+    "greater_equal",
+    "grid_sample",
+    "group_norm",
+    "grouped_matmul",
+    "gru",
+    "hard_sigmoid",
+    "hard_swish",
+    "im2col",
+    "iota",
+    "is_inf",
+    "is_nan",
+    "l1",
+    "l2",
+    "layer_norm",
+    "layer_norm2d",
+    "leaky_relu",
+    "less",
+    "less_equal",
+    "linear",
+    "lion",
+    "log",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsumexp",
+    "lora_matmul",
+    "lsq_quantize",
+    "lstm",
+    "matmul",
+    "max",
+    "maximum",
+    "maxpool2d",
+    "mean",
+    "min",
+    "minimum",
+    "mish",
+    "mod",
+    "multiply",
+    "narrow",
+    "negative",
+    "non_zero",
+    "not_equal",
+    "pad",
+    "pool",
+    "pow",
+    "prod",
+    "qconv",
+    "qmatmul",
+    "quantize",
+    "random_bits",
+    "random_normal",
+    "random_uniform",
+    "reciprocal",
+    "relu",
+    "reshape",
+    "residual_layer_norm",
+    "residual_rms_norm",
+    "resize",
+    "rms_norm",
+    "roi_align",
+    "rope",
+    "round",
+    "rsqrt",
+    "sample",
+    "scatter",
+    "scatter_add",
+    "scatter_elements_add",
+    "scatter_elements_reduce",
+    "scatter_reduce",
+    "selu",
+    "sgd",
+    "shift_left",
+    "shift_right",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinh",
+    "softmax",
+    "softplus",
+    "softsign",
+    "sort",
+    "sqrt",
+    "square",
+    "subtract",
+    "sum",
+    "sum_square",
+    "swiglu",
+    "tan",
+    "tanh",
+    "topk",
+    "transpose",
+    "trunc",
+    "where",
+]
+
+
+def add(a: ArrayLike, b: ArrayLike) -> Array:
+    """add: Elementwise; a and b have one dtype and broadcast.
+
+    floats: a + b
+    gradient of a, gradient of b: dy, dy
+    """
+    return call("binary", [a, b], {"kind": "add"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def subtract(a: ArrayLike, b: ArrayLike) -> Array:
+    """sub: Elementwise; a and b have one dtype and broadcast.
+
+    floats: a - b
+    gradient of a, gradient of b: dy, -dy
+    """
+    return call("binary", [a, b], {"kind": "sub"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def multiply(a: ArrayLike, b: ArrayLike) -> Array:
+    """mul: Elementwise; a and b have one dtype and broadcast.
+
+    floats: a·b
+    gradient of a, gradient of b: dy·b, dy·a
+    """
+    return call("binary", [a, b], {"kind": "mul"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def divide(a: ArrayLike, b: ArrayLike) -> Array:
+    """div: Elementwise; a and b have one dtype and broadcast.
+
+    floats: a/b
+    gradient of a, gradient of b: dy/b, -dy·a/b²
+    """
+    return call("binary", [a, b], {"kind": "div"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def maximum(a: ArrayLike, b: ArrayLike) -> Array:
+    """max: Elementwise; a and b have one dtype and broadcast.
+
+    floats: the larger, NaN if one is NaN
+    gradient of a, gradient of b: the operand that won gets dy, the other 0; on a tie dy/2 each; with NaN dy each
+    """
+    return call("binary", [a, b], {"kind": "max"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def minimum(a: ArrayLike, b: ArrayLike) -> Array:
+    """min: Elementwise; a and b have one dtype and broadcast.
+
+    floats: the smaller, NaN if one is NaN
+    gradient of a, gradient of b: as max
+    """
+    return call("binary", [a, b], {"kind": "min"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def pow(a: ArrayLike, b: ArrayLike) -> Array:
+    """pow: Elementwise; a and b have one dtype and broadcast.
+
+    floats: C pow: pow(x, 0) = 1 and pow(1, y) = 1 even for NaN; a negative base with a non-integer exponent is NaN
+    gradient of a, gradient of b: 0 where b = 0, else dy·b·a^(b-1); 0 where a = 0 and b ≥ 0, else dy·a^b·ln a
+    """
+    return call("binary", [a, b], {"kind": "pow"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def mod(a: ArrayLike, b: ArrayLike) -> Array:
+    """mod: Elementwise; a and b have one dtype and broadcast.
+
+    floats: floor modulo: the sign of b
+    gradient of a, gradient of b: dy, -dy·floor(a/b)
+    """
+    return call("binary", [a, b], {"kind": "mod"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def fmod(a: ArrayLike, b: ArrayLike) -> Array:
+    """fmod: Elementwise; a and b have one dtype and broadcast.
+
+    floats: C fmod: the sign of a
+    gradient of a, gradient of b: dy, -dy·trunc(a/b)
+    """
+    return call("binary", [a, b], {"kind": "fmod"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def atan2(a: ArrayLike, b: ArrayLike) -> Array:
+    """atan2: Elementwise; a and b have one dtype and broadcast.
+
+    floats: C atan2(a, b)
+    gradient of a, gradient of b: dy·b/(a²+b²), -dy·a/(a²+b²)
+    """
+    return call("binary", [a, b], {"kind": "atan2"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def bit_and(a: ArrayLike, b: ArrayLike) -> Array:
+    """bit_and: Elementwise; a and b have one dtype and broadcast.
+
+    floats: refused
+    gradient of a, gradient of b: none
+    """
+    return call("binary", [a, b], {"kind": "bit_and"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def bit_or(a: ArrayLike, b: ArrayLike) -> Array:
+    """bit_or: Elementwise; a and b have one dtype and broadcast.
+
+    floats: refused
+    gradient of a, gradient of b: none
+    """
+    return call("binary", [a, b], {"kind": "bit_or"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def bit_xor(a: ArrayLike, b: ArrayLike) -> Array:
+    """bit_xor: Elementwise; a and b have one dtype and broadcast.
+
+    floats: refused
+    gradient of a, gradient of b: none
+    """
+    return call("binary", [a, b], {"kind": "bit_xor"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def shift_left(a: ArrayLike, b: ArrayLike) -> Array:
+    """shift_left: Elementwise; a and b have one dtype and broadcast.
+
+    floats: refused
+    gradient of a, gradient of b: none
+    """
+    return call("binary", [a, b], {"kind": "shift_left"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def shift_right(a: ArrayLike, b: ArrayLike) -> Array:
+    """shift_right: Elementwise; a and b have one dtype and broadcast.
+
+    floats: refused
+    gradient of a, gradient of b: none
+    """
+    return call("binary", [a, b], {"kind": "shift_right"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def equal(a: ArrayLike, b: ArrayLike) -> Array:
+    """eq: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "eq"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def not_equal(a: ArrayLike, b: ArrayLike) -> Array:
+    """ne: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "ne"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def less(a: ArrayLike, b: ArrayLike) -> Array:
+    """lt: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "lt"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def less_equal(a: ArrayLike, b: ArrayLike) -> Array:
+    """le: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "le"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def greater(a: ArrayLike, b: ArrayLike) -> Array:
+    """gt: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "gt"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def greater_equal(a: ArrayLike, b: ArrayLike) -> Array:
+    """ge: Elementwise comparison, as a bool; a and b have one dtype and broadcast."""
+    return call("compare", [a, b], {"kind": "ge"}, (True, ), (0, 1))  # type: ignore[no-any-return]
+
+
+def logical_and(a: ArrayLike, b: ArrayLike) -> Array:
+    """and: Elementwise, of bools."""
+    return call("logical", [a, b], {"kind": "and"}, (True, ))  # type: ignore[no-any-return]
+
+
+def logical_or(a: ArrayLike, b: ArrayLike) -> Array:
+    """or: Elementwise, of bools."""
+    return call("logical", [a, b], {"kind": "or"}, (True, ))  # type: ignore[no-any-return]
+
+
+def logical_xor(a: ArrayLike, b: ArrayLike) -> Array:
+    """xor: Elementwise, of bools."""
+    return call("logical", [a, b], {"kind": "xor"}, (True, ))  # type: ignore[no-any-return]
+
+
+def logical_not(a: ArrayLike) -> Array:
+    """not: Elementwise, of bools."""
+    return call("logical", [a], {"kind": "not"}, (True, ))  # type: ignore[no-any-return]
+
+
+def negative(x: ArrayLike) -> Array:
+    """neg: Elementwise.
+
+    y: -x; wraps for the lowest integer
+    slope dy/dx: -1
+    """
+    return call("unary", [x], {"kind": "neg"}, (True, ))  # type: ignore[no-any-return]
+
+
+def abs(x: ArrayLike) -> Array:
+    """abs: Elementwise.
+
+    y: the absolute value; wraps for the lowest integer
+    slope dy/dx: sign x
+    """
+    return call("unary", [x], {"kind": "abs"}, (True, ))  # type: ignore[no-any-return]
+
+
+def sign(x: ArrayLike) -> Array:
+    """sign: Elementwise.
+
+    y: -1, 0, 1; NaN stays NaN
+    slope dy/dx: 0
+    """
+    return call("unary", [x], {"kind": "sign"}, (True, ))  # type: ignore[no-any-return]
+
+
+def exp(x: ArrayLike) -> Array:
+    """exp: Elementwise.
+
+    y: e^x
+    slope dy/dx: y
+    """
+    return call("unary", [x], {"kind": "exp"}, (True, ))  # type: ignore[no-any-return]
+
+
+def expm1(x: ArrayLike) -> Array:
+    """expm1: Elementwise.
+
+    y: e^x - 1, accurate near 0
+    slope dy/dx: e^x
+    """
+    return call("unary", [x], {"kind": "expm1"}, (True, ))  # type: ignore[no-any-return]
+
+
+def log(x: ArrayLike) -> Array:
+    """log: Elementwise.
+
+    y: ln x; log 0 = -inf, log of x < 0 = NaN
+    slope dy/dx: 1/x
+    """
+    return call("unary", [x], {"kind": "log"}, (True, ))  # type: ignore[no-any-return]
+
+
+def log1p(x: ArrayLike) -> Array:
+    """log1p: Elementwise.
+
+    y: ln(1 + x), accurate near 0
+    slope dy/dx: 1/(1+x)
+    """
+    return call("unary", [x], {"kind": "log1p"}, (True, ))  # type: ignore[no-any-return]
+
+
+def sqrt(x: ArrayLike) -> Array:
+    """sqrt: Elementwise.
+
+    y: √x; NaN for x < 0
+    slope dy/dx: 1/(2y); inf at 0
+    """
+    return call("unary", [x], {"kind": "sqrt"}, (True, ))  # type: ignore[no-any-return]
+
+
+def rsqrt(x: ArrayLike) -> Array:
+    """rsqrt: Elementwise.
+
+    y: 1/√x; inf at 0, NaN for x < 0
+    slope dy/dx: -y³/2; -inf at 0
+    """
+    return call("unary", [x], {"kind": "rsqrt"}, (True, ))  # type: ignore[no-any-return]
+
+
+def floor(x: ArrayLike, *, ste: builtins.bool = False) -> Array:
+    """floor: Elementwise.
+
+    y: the largest integer ≤ x
+    slope dy/dx: 0, or 1 with ste
+    """
+    return call("unary", [x], {"kind": "floor", "ste": ste}, (True, ))  # type: ignore[no-any-return]
+
+
+def ceil(x: ArrayLike, *, ste: builtins.bool = False) -> Array:
+    """ceil: Elementwise.
+
+    y: the smallest integer ≥ x
+    slope dy/dx: 0, or 1 with ste
+    """
+    return call("unary", [x], {"kind": "ceil", "ste": ste}, (True, ))  # type: ignore[no-any-return]
+
+
+def trunc(x: ArrayLike, *, ste: builtins.bool = False) -> Array:
+    """trunc: Elementwise.
+
+    y: x without its fraction
+    slope dy/dx: 0, or 1 with ste
+    """
+    return call("unary", [x], {"kind": "trunc", "ste": ste}, (True, ))  # type: ignore[no-any-return]
+
+
+def round(x: ArrayLike, *, ste: builtins.bool = False) -> Array:
+    """round: Elementwise.
+
+    y: the nearest integer, halves to even: round(2.5) = 2
+    slope dy/dx: 0, or 1 with ste
+    """
+    return call("unary", [x], {"kind": "round", "ste": ste}, (True, ))  # type: ignore[no-any-return]
+
+
+def sin(x: ArrayLike) -> Array:
+    """sin: Elementwise.
+
+    y: sin x, accurate for all x
+    slope dy/dx: cos x
+    """
+    return call("unary", [x], {"kind": "sin"}, (True, ))  # type: ignore[no-any-return]
+
+
+def cos(x: ArrayLike) -> Array:
+    """cos: Elementwise.
+
+    y: cos x, accurate for all x
+    slope dy/dx: -sin x
+    """
+    return call("unary", [x], {"kind": "cos"}, (True, ))  # type: ignore[no-any-return]
+
+
+def tan(x: ArrayLike) -> Array:
+    """tan: Elementwise.
+
+    y: tan x
+    slope dy/dx: 1 + y²
+    """
+    return call("unary", [x], {"kind": "tan"}, (True, ))  # type: ignore[no-any-return]
+
+
+def atan(x: ArrayLike) -> Array:
+    """atan: Elementwise.
+
+    y: arctan x
+    slope dy/dx: 1/(1+x²)
+    """
+    return call("unary", [x], {"kind": "atan"}, (True, ))  # type: ignore[no-any-return]
+
+
+def asin(x: ArrayLike) -> Array:
+    """asin: Elementwise.
+
+    y: arcsin x; NaN outside [-1, 1]
+    slope dy/dx: 1/√(1-x²)
+    """
+    return call("unary", [x], {"kind": "asin"}, (True, ))  # type: ignore[no-any-return]
+
+
+def acos(x: ArrayLike) -> Array:
+    """acos: Elementwise.
+
+    y: arccos x; NaN outside [-1, 1]
+    slope dy/dx: -1/√(1-x²)
+    """
+    return call("unary", [x], {"kind": "acos"}, (True, ))  # type: ignore[no-any-return]
+
+
+def sinh(x: ArrayLike) -> Array:
+    """sinh: Elementwise.
+
+    y: (e^x - e^-x)/2
+    slope dy/dx: cosh x
+    """
+    return call("unary", [x], {"kind": "sinh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def cosh(x: ArrayLike) -> Array:
+    """cosh: Elementwise.
+
+    y: (e^x + e^-x)/2
+    slope dy/dx: sinh x
+    """
+    return call("unary", [x], {"kind": "cosh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def tanh(x: ArrayLike) -> Array:
+    """tanh: Elementwise.
+
+    y: sinh x / cosh x
+    slope dy/dx: 1 - y²
+    """
+    return call("unary", [x], {"kind": "tanh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def erf(x: ArrayLike) -> Array:
+    """erf: Elementwise.
+
+    y: 2/√π · ∫₀ˣ e^(-t²) dt
+    slope dy/dx: 2/√π · e^(-x²)
+    """
+    return call("unary", [x], {"kind": "erf"}, (True, ))  # type: ignore[no-any-return]
+
+
+def erfc(x: ArrayLike) -> Array:
+    """erfc: Elementwise.
+
+    y: 1 - erf x, accurate for large x
+    slope dy/dx: -2/√π · e^(-x²)
+    """
+    return call("unary", [x], {"kind": "erfc"}, (True, ))  # type: ignore[no-any-return]
+
+
+def is_nan(x: ArrayLike) -> Array:
+    """is_nan: Elementwise.
+
+    y: true for NaN
+    slope dy/dx: none
+    """
+    return call("unary", [x], {"kind": "is_nan"}, (True, ))  # type: ignore[no-any-return]
+
+
+def is_inf(x: ArrayLike) -> Array:
+    """is_inf: Elementwise.
+
+    y: true for inf and -inf
+    slope dy/dx: none
+    """
+    return call("unary", [x], {"kind": "is_inf"}, (True, ))  # type: ignore[no-any-return]
+
+
+def reciprocal(x: ArrayLike) -> Array:
+    """reciprocal: Elementwise.
+
+    y: 1/x
+    slope dy/dx: -y²; -inf at 0
+    """
+    return call("unary", [x], {"kind": "reciprocal"}, (True, ))  # type: ignore[no-any-return]
+
+
+def square(x: ArrayLike) -> Array:
+    """square: Elementwise.
+
+    y: x²; integers wrap
+    slope dy/dx: 2x
+    """
+    return call("unary", [x], {"kind": "square"}, (True, ))  # type: ignore[no-any-return]
+
+
+def relu(x: ArrayLike) -> Array:
+    """relu: Elementwise.
+
+    y: max(x, 0); NaN stays NaN
+    slope dy/dx: 1 for x > 0, else 0
+    """
+    return call("unary", [x], {"kind": "relu"}, (True, ))  # type: ignore[no-any-return]
+
+
+def leaky_relu(x: ArrayLike, *, alpha: float | None = None) -> Array:
+    """leaky_relu: Elementwise.
+
+    parameters: alpha=0.01
+    y: x < 0: alpha·x, else x
+    slope dy/dx: alpha, 1
+    """
+    return call("unary", [x], {"kind": "leaky_relu", "alpha": alpha}, (True, ))  # type: ignore[no-any-return]
+
+
+def elu(x: ArrayLike, *, alpha: float | None = None) -> Array:
+    """elu: Elementwise.
+
+    parameters: alpha=1.0
+    y: x < 0: alpha·(e^x - 1), else x
+    slope dy/dx: alpha·e^x, 1
+    """
+    return call("unary", [x], {"kind": "elu", "alpha": alpha}, (True, ))  # type: ignore[no-any-return]
+
+
+def selu(x: ArrayLike, *, alpha: float | None = None, beta: float | None = None) -> Array:
+    """selu: Elementwise.
+
+    parameters: alpha=1.6732632423543772 beta=1.0507009873554805
+    y: x < 0: beta·alpha·(e^x - 1), else beta·x
+    slope dy/dx: beta·alpha·e^x, beta
+    """
+    return call("unary", [x], {"kind": "selu", "alpha": alpha, "beta": beta}, (True, ))  # type: ignore[no-any-return]
+
+
+def sigmoid(x: ArrayLike) -> Array:
+    """sigmoid: Elementwise.
+
+    y: σ(x), without overflow
+    slope dy/dx: σ(x)·σ(-x)
+    """
+    return call("unary", [x], {"kind": "sigmoid"}, (True, ))  # type: ignore[no-any-return]
+
+
+def hard_sigmoid(x: ArrayLike, *, alpha: float | None = None, beta: float | None = None) -> Array:
+    """hard_sigmoid: Elementwise.
+
+    parameters: alpha=0.2 beta=0.5
+    y: clamp(alpha·x + beta, 0, 1)
+    slope dy/dx: alpha strictly inside (0, 1), else 0
+    """
+    return call("unary", [x], {"kind": "hard_sigmoid", "alpha": alpha, "beta": beta}, (True, ))  # type: ignore[no-any-return]
+
+
+def softplus(x: ArrayLike) -> Array:
+    """softplus: Elementwise.
+
+    y: max(x, 0) + ln(1 + e^-abs(x))
+    slope dy/dx: σ(x)
+    """
+    return call("unary", [x], {"kind": "softplus"}, (True, ))  # type: ignore[no-any-return]
+
+
+def softsign(x: ArrayLike) -> Array:
+    """softsign: Elementwise.
+
+    y: x/(1 + abs x)
+    slope dy/dx: 1/(1 + abs x)²
+    """
+    return call("unary", [x], {"kind": "softsign"}, (True, ))  # type: ignore[no-any-return]
+
+
+def silu(x: ArrayLike, *, alpha: float | None = None) -> Array:
+    """silu: Elementwise.
+
+    parameters: alpha=1.0
+    y: x·σ(alpha·x)
+    slope dy/dx: s·(1 + alpha·x·σ(-alpha·x)) with s = σ(alpha·x)
+    """
+    return call("unary", [x], {"kind": "silu", "alpha": alpha}, (True, ))  # type: ignore[no-any-return]
+
+
+def hard_swish(x: ArrayLike) -> Array:
+    """hard_swish: Elementwise.
+
+    y: x·clamp(x/6 + 0.5, 0, 1)
+    slope dy/dx: 0 for x ≤ -3, 1 for x ≥ 3, else x/3 + 0.5
+    """
+    return call("unary", [x], {"kind": "hard_swish"}, (True, ))  # type: ignore[no-any-return]
+
+
+def mish(x: ArrayLike) -> Array:
+    """mish: Elementwise.
+
+    y: x·tanh(softplus x)
+    slope dy/dx: t + x·σ(x)·(1 - t²) with t = tanh(softplus x)
+    """
+    return call("unary", [x], {"kind": "mish"}, (True, ))  # type: ignore[no-any-return]
+
+
+def gelu(x: ArrayLike) -> Array:
+    """gelu: Elementwise.
+
+    y: x·Φ(x), accurate in the negative tail
+    slope dy/dx: Φ(x) + x·φ(x)
+    """
+    return call("unary", [x], {"kind": "gelu"}, (True, ))  # type: ignore[no-any-return]
+
+
+def gelu_tanh(x: ArrayLike) -> Array:
+    """gelu_tanh: Elementwise.
+
+    y: x·σ(2u), u = √(2/π)·(x + 0.044715x³), which is x/2·(1 + tanh u)
+    slope dy/dx: σ(2u) + x·σ(2u)·σ(-2u)·2√(2/π)·(1 + 0.134145x²)
+    """
+    return call("unary", [x], {"kind": "gelu_tanh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def exp2(x: ArrayLike) -> Array:
+    """exp2: Elementwise.
+
+    y: 2^x, exact for whole x
+    slope dy/dx: y·ln 2
+    """
+    return call("unary", [x], {"kind": "exp2"}, (True, ))  # type: ignore[no-any-return]
+
+
+def log2(x: ArrayLike) -> Array:
+    """log2: Elementwise.
+
+    y: the logarithm to base 2, exact for powers of two; edges as log
+    slope dy/dx: 1/(x·ln 2)
+    """
+    return call("unary", [x], {"kind": "log2"}, (True, ))  # type: ignore[no-any-return]
+
+
+def asinh(x: ArrayLike) -> Array:
+    """asinh: Elementwise.
+
+    y: the inverse of sinh, accurate near 0
+    slope dy/dx: 1/√(1+x²)
+    """
+    return call("unary", [x], {"kind": "asinh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def acosh(x: ArrayLike) -> Array:
+    """acosh: Elementwise.
+
+    y: the inverse of cosh, ≥ 0; NaN for x < 1
+    slope dy/dx: 1/√(x²-1); inf at 1
+    """
+    return call("unary", [x], {"kind": "acosh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def atanh(x: ArrayLike) -> Array:
+    """atanh: Elementwise.
+
+    y: the inverse of tanh; ±inf at ±1, NaN beyond
+    slope dy/dx: 1/(1-x²)
+    """
+    return call("unary", [x], {"kind": "atanh"}, (True, ))  # type: ignore[no-any-return]
+
+
+def cast(x: ArrayLike, to: DTypeLike | None = None, *, saturate: builtins.bool = True) -> Array:
+    """Converts x to dtype to. y has the shape of x.
+
+    | from, to | result |
+    |---|---|
+    | float to float | nearest, ties to even; overflow to ±inf; NaN stays NaN |
+    | float to integer, i4, u4 | truncates toward zero, saturates at the ends of the range; NaN gives 0 |
+    | integer to integer, i4, u4 | wraps (keeps the low bits) |
+    | integer to float | nearest, one rounding |
+    | any to bool | x ≠ 0; NaN is true, -0 is false |
+    | bool to any | 0 or 1 |
+    | any to f8e4m3, f8e5m2 | nearest, ties to even; NaN stays NaN; see saturate |
+
+    - to: required. All dtypes but c64, which is refused on both sides as unsupported.
+    - saturate: only for 8-bit floats. With true, numbers that are too large, and infinities, become the largest finite
+      number with their sign (448, 57344). With false they become ±inf in f8e5m2, and NaN in f8e4m3, which has no
+      infinity.
+
+    A cast to the dtype of x returns x; inside a fused body it rounds (see elementwise_region).
+
+    Values of to: f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2.
+    Gradient: own rule.
+    """
+    return call("cast", [x], {"to": None if to is None else DType.of(to), "saturate": saturate}, (True, ))  # type: ignore[no-any-return]
+
+
+def copy(x: ArrayLike) -> Array:
+    """y is x, bit for bit, as a dense tensor. NaN payloads are kept. Any dtype. Strided operands reach only this op and
+    kernels that accept strides.
+
+    Gradient: own rule.
+    """
+    return call("copy", [x], {}, (True, ))  # type: ignore[no-any-return]
+
+
+def where(cond: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
+    """y = cond ? a : b. cond is bool; a and b have one dtype, any; all three broadcast to y. It is a selection: a NaN in
+    the branch that is not taken has no effect.
+
+    Gradient: own rule.
+    """
+    return call("where", [cond, a, b], {}, (True, ), (1, 2))  # type: ignore[no-any-return]
+
+
+def swiglu(
+    gate: ArrayLike,
+    up: ArrayLike | None = None,
+    *,
+    act: str = "silu",
+    gate_first: builtins.bool = True,
+) -> Array:
+    """y = act(gate)·up, with one rounding.
+
+    - Two operands: gate and up have one float dtype and one shape; y has the same. gate_first must be true.
+    - Packed: up is absent and gate is [..., 2N]; y is [..., N]. Its first half is the gate if gate_first is true, else
+      its second half. An odd last dim is refused.
+    - act: silu, gelu, gelu_tanh, relu or sigmoid, as in unary with default parameters.
+
+    Values of act: silu gelu gelu_tanh relu sigmoid.
+    Gradient: own rule.
+    """
+    return call("swiglu", [gate, up], {"act": act, "gate_first": gate_first}, (True, ))  # type: ignore[no-any-return]
+
+
+def matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    trans_a: builtins.bool = False,
+    trans_b: builtins.bool = False,
+    alpha: float = 1.0,
+    out_dtype: DTypeLike | None = None,
+    f32_precision: str = "ieee",
+) -> Array:
+    """y = alpha · op(a)·op(b), where op transposes the last two axes on request. Shapes as in NumPy:
+
+    | a | b | y |
+    |---|---|---|
+    | [..., M, K] | [..., K, N] | [..., M, N]; the leading dims broadcast |
+    | [K] | [..., K, N] | [..., N] |
+    | [..., M, K] | [K] | [..., M] |
+    | [K] | [K] | scalar |
+
+    - trans_a, trans_b: the operand is stored as [..., K, M] or [..., N, K]. Refused for rank 1.
+    - alpha: multiplies the sum. Finite.
+    - out_dtype: the dtype of y; see below.
+    - f32_precision: ieee computes f32 products in f32. tf32 permits operands rounded to 10 mantissa bits. Products of
+      other dtypes ignore it.
+
+    | dtypes of a, b | out_dtype | sums |
+    |---|---|---|
+    | both f32, both f64 | none, or that dtype | in that dtype |
+    | both f16, both bf16 | none, that dtype, or f32 | in f32, rounded once |
+    | f16 or bf16 beside f32 | none or f32 | as f32; the half is widened, which is exact |
+    | both i8, both u8 | i32, required; alpha must be 1 | exact, then cut to 32 bits |
+    | both i32, both i64, both u32, both u64 | none, or that dtype; alpha must be 1 | wrap |
+
+    Edge cases. K = 0 gives zeros.
+
+    Primitive, except a half beside f32: a device that refuses it gets a cast and a plain product.
+
+    Values of out_dtype: none f32 f16 bf16 f64 i32 i64 u32 u64.
+    Values of f32_precision: ieee tf32.
+    Gradient: own rule.
+    """
+    return call("matmul", [a, b], {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "out_dtype": None if out_dtype is None else DType.of(out_dtype), "f32_precision": f32_precision}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def linear(
+    a: ArrayLike,
+    b: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    trans_a: builtins.bool = False,
+    trans_b: builtins.bool = False,
+    alpha: float = 1.0,
+    out_dtype: DTypeLike | None = None,
+    f32_precision: str = "ieee",
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def linear(
+    a: ArrayLike,
+    b: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    trans_a: builtins.bool = False,
+    trans_b: builtins.bool = False,
+    alpha: float = 1.0,
+    out_dtype: DTypeLike | None = None,
+    f32_precision: str = "ieee",
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def linear(
+    a: ArrayLike,
+    b: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    trans_a: builtins.bool = False,
+    trans_b: builtins.bool = False,
+    alpha: float = 1.0,
+    out_dtype: DTypeLike | None = None,
+    f32_precision: str = "ieee",
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """z = alpha·op(a)·op(b) + bias, y = act(z) + residual. One rounding of each output; bias, act and residual are applied
+    in the accumulation dtype.
+
+    - a, b, trans_a, trans_b, alpha, out_dtype, f32_precision (ieee, tf32): as in matmul, floats only.
+    - bias: [N], in the dtype of y or f32. If b has rank 1, [1].
+    - residual: the type of y.
+    - act: none, or a kind of unary except is_nan and is_inf. act_alpha, act_beta: its parameters.
+    - pre_act: z in the dtype of y.
+
+    Values of out_dtype: none f32 f16 bf16 f64 i32 i64 u32 u64.
+    Values of f32_precision: ieee tf32.
+    Gradient: own rule.
+    """
+    return call("linear", [a, b, bias, residual], {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "out_dtype": None if out_dtype is None else DType.of(out_dtype), "f32_precision": f32_precision, "act": act, "act_alpha": act_alpha, "act_beta": act_beta}, (True, all_outputs))
+
+
+def lora_matmul(x: ArrayLike, w: ArrayLike, a: ArrayLike, b: ArrayLike, *, scale: float = 1.0) -> Array:
+    """y = x·w + scale·(x·a)·b. The sum is rounded once; x·a stays in the accumulation dtype.
+
+    - x [..., K], w [K, N], a [K, r], b [r, N], y [..., N]. One float dtype.
+    - scale: finite.
+
+    Edge cases. r = 0 gives x·w.
+
+    Gradient: own rule.
+    """
+    return call("lora_matmul", [x, w, a, b], {"scale": scale}, (True, ))  # type: ignore[no-any-return]
+
+
+def grouped_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    ids: ArrayLike | None = None,
+    offsets: ArrayLike | None = None,
+    p: ArrayLike | None = None,
+    *,
+    trans_w: builtins.bool = False,
+) -> Array:
+    """Each row is multiplied by the matrix of its expert: y[i] = p[i] · x[i]·w[e(i)].
+
+    - x [M, K], w [E, K, N] (with trans_w [E, N, K]), y [M, N]. One float dtype.
+    - Exactly one of ids and offsets names the experts, both of index dtypes. ids [M] holds e(i); -1 drops the row.
+      offsets [E+1] says that expert e has the rows from offsets[e] to offsets[e+1].
+    - p [M]: scales rows, in the dtype of x or f32. Absent: 1.
+
+    Edge cases.
+
+    - A dropped row is 0, even if p or x holds NaN.
+    - An id outside [-1, E) fails with index_out_of_range. So do offsets that do not begin at 0, descend, or do not end
+      at M.
+    - E = 0 is refused if M > 0.
+
+    Gradient: own rule.
+    """
+    return call("grouped_matmul", [x, w, ids, offsets, p], {"trans_w": trans_w}, (True, ))  # type: ignore[no-any-return]
+
+
+def sum(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """sum: Reduces x over axes; () means all of them.
+
+    result: Σ x
+    of no elements: 0
+    gradient of x: dy
+    """
+    return call("reduce", [x], {"kind": "sum", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def mean(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """mean: Reduces x over axes; () means all of them.
+
+    result: Σ x / n
+    of no elements: NaN; 0 for integers
+    gradient of x: dy/n
+    """
+    return call("reduce", [x], {"kind": "mean", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def max(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """max: Reduces x over axes; () means all of them.
+
+    result: the largest; NaN if there is one
+    of no elements: -inf; the lowest integer; false
+    gradient of x: dy/c to each of the c elements that equal the result; if the result is NaN, to the NaNs
+    """
+    return call("reduce", [x], {"kind": "max", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def min(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """min: Reduces x over axes; () means all of them.
+
+    result: the smallest; NaN if there is one
+    of no elements: inf; the largest integer; true
+    gradient of x: as max
+    """
+    return call("reduce", [x], {"kind": "min", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def prod(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """prod: Reduces x over axes; () means all of them.
+
+    result: Π x
+    of no elements: 1
+    gradient of x: dy times the product of all other elements, without division
+    """
+    return call("reduce", [x], {"kind": "prod", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def sum_square(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """sum_square: Reduces x over axes; () means all of them.
+
+    result: Σ x²
+    of no elements: 0
+    gradient of x: 2x·dy
+    """
+    return call("reduce", [x], {"kind": "sum_square", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def l1(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """l1: Reduces x over axes; () means all of them.
+
+    result: Σ abs x
+    of no elements: 0
+    gradient of x: sign(x)·dy
+    """
+    return call("reduce", [x], {"kind": "l1", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def l2(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """l2: Reduces x over axes; () means all of them.
+
+    result: √(Σ x²)
+    of no elements: 0
+    gradient of x: x·dy/y; 0 where y = 0
+    """
+    return call("reduce", [x], {"kind": "l2", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def logsumexp(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """logsumexp: Reduces x over axes; () means all of them.
+
+    result: ln Σ e^x, computed as m + ln Σ e^(x-m) with the maximum m; m if it is infinite
+    of no elements: -inf
+    gradient of x: dy·e^x / Σ e^x
+    """
+    return call("reduce", [x], {"kind": "logsumexp", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def any(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """any: Reduces x over axes; () means all of them.
+
+    result: true if an element is true
+    of no elements: false
+    gradient of x: none
+    """
+    return call("reduce", [x], {"kind": "any", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def all(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool = False) -> Array:
+    """all: Reduces x over axes; () means all of them.
+
+    result: true if all elements are true
+    of no elements: true
+    gradient of x: none
+    """
+    return call("reduce", [x], {"kind": "all", "axes": (axes,) if isinstance(axes, int) else tuple(axes), "keepdims": keepdims}, (True, ))  # type: ignore[no-any-return]
+
+
+def softmax(x: ArrayLike, axis: int = -1, *, log: builtins.bool = False) -> Array:
+    """Along axis: y = e^(x-m) / Σ e^(x-m), where m is the maximum. With log true: y = x - m - ln Σ e^(x-m). x is a float;
+    y has its type.
+
+    Edge cases. A row with NaN or +inf, or of -inf alone, is NaN. Beside finite elements, -inf gives 0 (log: -inf). An
+    axis of length 0 gives an empty result.
+
+    Gradient: own rule.
+    """
+    return call("softmax", [x], {"axis": axis, "log": log}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def cross_entropy(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    weight: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def cross_entropy(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    weight: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def cross_entropy(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    weight: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """Softmax and negative log likelihood. For each item, with class scores x, label c, lse = ln Σ e^x, smoothing ε and C
+    classes:
+
+        l = (1-ε) · w[c] · (lse - x[c]) + ε/C · Σ_k w[k] · (lse - x[k])
+
+    - logits: float, with the classes along axis. labels: index dtype, the shape of logits without axis.
+    - weight [C]: weights w of the classes, in the dtype of logits or its accumulation dtype. Absent: 1.
+    - ignore_index: items with this label give 0. It must fit the dtype of labels.
+    - label_smoothing: ε, in [0, 1).
+    - reduction: none gives l for each item. sum adds them up. mean divides the sum by Σ w[c] over the items that are
+      not ignored.
+    - loss: in the accumulation dtype; the shape of labels, or a scalar. lse: the accumulation dtype, the shape of
+      labels.
+
+    Edge cases.
+
+    - A label outside [0, C) that is not ignore_index fails with index_out_of_range. Negative labels do not count from
+      the end.
+    - If all items are ignored, or there is none, mean is NaN, sum is 0.
+    - A logit of -inf at the label, or anywhere with ε > 0, gives inf. A row of -inf alone gives NaN.
+    - C = 0 is refused if there are items.
+    - The maximum is subtracted first, so large logits lose no digits.
+
+    Values of reduction: none sum mean.
+    Gradient: own rule.
+    """
+    return call("cross_entropy", [logits, labels, weight], {"axis": axis, "ignore_index": ignore_index, "label_smoothing": label_smoothing, "reduction": reduction}, (True, all_outputs))
+
+
+def argmax(
+    x: ArrayLike,
+    axis: int = -1,
+    *,
+    keepdims: builtins.bool = False,
+    select_last: builtins.bool = False,
+) -> Array:
+    """The position of the largest element along axis, as i64. y has the shape of x without the axis, or with a dim of 1 if
+    keepdims is true.
+
+    - select_last: among equal elements the last one, instead of the first.
+    - x: number or bool; false is smaller than true.
+    - The first NaN wins, also with select_last.
+    - An axis of length 0 is refused (shape_mismatch).
+
+    Gradient: by decomposition.
+    """
+    return call("argmax", [x], {"axis": axis, "keepdims": keepdims, "select_last": select_last}, (True, ))  # type: ignore[no-any-return]
+
+
+def argmin(
+    x: ArrayLike,
+    axis: int = -1,
+    *,
+    keepdims: builtins.bool = False,
+    select_last: builtins.bool = False,
+) -> Array:
+    """As argmax with the smallest element: x, y, axis, keepdims, select_last. The first NaN wins here, too.
+
+    Gradient: by decomposition.
+    """
+    return call("argmin", [x], {"axis": axis, "keepdims": keepdims, "select_last": select_last}, (True, ))  # type: ignore[no-any-return]
+
+
+def topk(
+    x: ArrayLike,
+    *,
+    k: int = 0,
+    axis: int = -1,
+    largest: builtins.bool = True,
+    sorted: builtins.bool = True,
+) -> tuple[Array, Array]:
+    """The k first elements of x along axis: the largest ones, or the smallest ones if largest is false.
+
+    - k: in [0, d] for an axis of length d. The axis of the outputs has length k.
+    - x: number or bool; false is smaller than true. values: the dtype of x. indices: their positions, i64, all
+      distinct.
+    - Equal values: lower positions first. The largest first: NaN precedes inf. The smallest first: NaN comes last.
+    - sorted: with true, the outputs are in this order. With false, a kernel may return the k elements in any order; the
+      decomposition returns them sorted.
+
+    Gradient: own rule.
+    """
+    return call("topk", [x], {"k": k, "axis": axis, "largest": largest, "sorted": sorted}, (True, True, ))  # type: ignore[no-any-return]
+
+
+def sort(
+    x: ArrayLike,
+    axis: int = -1,
+    *,
+    descending: builtins.bool = False,
+    stable: builtins.bool = True,
+) -> tuple[Array, Array]:
+    """Sorts x, of numbers or bools, along axis; false comes before true. values has the type of x; indices holds the
+    original positions, i64.
+
+    - descending: with true, the largest first; NaN then comes first. Equal values keep their order in both directions.
+    - stable: the sort is always stable. False changes nothing.
+
+    Primitive, except of bool: a device that refuses that gets a cast to u8 and back.
+
+    Gradient: own rule.
+    """
+    return call("sort", [x], {"axis": axis, "descending": descending, "stable": stable}, (True, True, ))  # type: ignore[no-any-return]
+
+
+def cumsum(x: ArrayLike, axis: int = -1, *, exclusive: builtins.bool = False, reverse: builtins.bool = False) -> Array:
+    """Running sums along axis: y[i] = Σ x[j] for j ≤ i. x is a number or bool; y has its type, but counts bools in i64.
+
+    - exclusive: j < i, so that the first result is 0.
+    - reverse: sums from the end: j ≥ i, or j > i.
+
+    Numbers. The running sum of halves stays in f32; each result is rounded once. Sums of f32 are made in blocks, or in
+    a wider sum. Integers wrap.
+
+    Primitive, except of bool: a device that refuses that gets a cast to i64.
+
+    Gradient: own rule.
+    """
+    return call("cumsum", [x], {"axis": axis, "exclusive": exclusive, "reverse": reverse}, (True, ))  # type: ignore[no-any-return]
+
+
+def cumprod(x: ArrayLike, axis: int = -1, *, exclusive: builtins.bool = False, reverse: builtins.bool = False) -> Array:
+    """Running products along axis: y[i] = Π x[j] for j ≤ i. x is a number or bool; y has its type, but counts bools in
+    i64.
+
+    - exclusive: j < i, so that the first result is 1.
+    - reverse: products from the end: j ≥ i, or j > i.
+
+    Numbers. The running product of halves stays in f32 or wider. Integers wrap.
+
+    Gradient: by decomposition.
+    """
+    return call("cumprod", [x], {"axis": axis, "exclusive": exclusive, "reverse": reverse}, (True, ))  # type: ignore[no-any-return]
+
+
+def random_bits(rng: ArrayLike, shape: Sequence[int] = ()) -> Array:
+    """Random words, u32, of shape. The generator is Philox4x32-10: multipliers 0xD2511F53 and 0xCD9E8D57, Weyl constants
+    0x9E3779B9 and 0xBB67AE85.
+
+    - Key: the seed, low word first. Counter of block j: (j, j >> 32, offset, offset >> 32), each cut to 32 bits.
+    - Block j gives the elements 4j to 4j+3 of the flattened y.
+    - rng: seed and offset.
+
+    Gradient: none.
+    """
+    return call("random_bits", [rng], {"shape": tuple(shape)}, (True, ))  # type: ignore[no-any-return]
+
+
+def random_uniform(rng: ArrayLike, shape: Sequence[int] = (), *, dtype: DTypeLike | None = "f32") -> Array:
+    """Numbers in [0, 1), of shape and dtype (f32 or f64), from the words w of random_bits for rng:
+
+    | dtype | element i of y |
+    |---|---|
+    | f32 | (w[i] >> 8) · 2^-24 |
+    | f64 | ((w[2i] >> 5) · 2^26 + (w[2i+1] >> 6)) · 2^-53 |
+
+    Values of dtype: f32 f64.
+    Gradient: by decomposition.
+    """
+    return call("random_uniform", [rng], {"shape": tuple(shape), "dtype": None if dtype is None else DType.of(dtype)}, (True, ))  # type: ignore[no-any-return]
+
+
+def random_normal(rng: ArrayLike, shape: Sequence[int] = (), *, dtype: DTypeLike | None = "f32") -> Array:
+    """y holds normal numbers (mean 0, deviation 1), of shape and dtype (f32 or f64), by Box-Muller. With the numbers u of
+    random_uniform for rng, and r = √(-2·ln(1 - u[2j])):
+
+    - y[2j] = r · cos(2π·u[2j+1])
+    - y[2j+1] = r · sin(2π·u[2j+1])
+
+    An odd number of elements drops the last sine.
+
+    Values of dtype: f32 f64.
+    Gradient: by decomposition.
+    """
+    return call("random_normal", [rng], {"shape": tuple(shape), "dtype": None if dtype is None else DType.of(dtype)}, (True, ))  # type: ignore[no-any-return]
+
+
+def dropout(x: ArrayLike, rng: ArrayLike, *, p: float = 0.5) -> Array:
+    """y = u ≥ p ? x/(1-p) : 0, where u is random_uniform in f32 of the shape of x, for rng. The mask does not depend on
+    the dtype of x.
+
+    - x: float; y has its type. p: in [0, 1).
+    - A dropped element is 0, even if it is NaN.
+
+    Gradient: own rule.
+    """
+    return call("dropout", [x, rng], {"p": p}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def sample(
+    logits: ArrayLike,
+    rng: ArrayLike,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def sample(
+    logits: ArrayLike,
+    rng: ArrayLike,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def sample(
+    logits: ArrayLike,
+    rng: ArrayLike,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """Draws one column per row of logits [B, V], a float. ids [B] is i64; logprob [B] is f32. All steps compute in f32,
+    per row:
+
+    1. If temperature is 0: the position of the largest logit (the first of equals), logprob 0. Done.
+    2. Divide by temperature; numbers below 1e-30 count as 1e-30.
+    3. top_k > 0: keep the min(top_k, V) largest, in the order of topk. 0: all.
+    4. top_p < 1: in that order keep the shortest prefix whose sum of probabilities (softmax over the kept) is at least
+    top_p, and at least one column.
+    5. min_p > 0: drop columns with a probability below min_p times the largest one.
+    6. Draw u in [0, 1). The kept columns have the weights w = e^(x - max), whose sum is Z. The result is the first kept
+    column, in index order, whose running sum of weights exceeds u·Z. Running sums are f64. A column of weight 0 is
+    never drawn.
+
+    logprob = ln(w/Z) of the drawn column: after temperature and filters.
+
+    - rng: row i uses the words w0, w1 of block i of random_bits: u = ((w0 >> 5)·2^26 + (w1 >> 6))·2^-53.
+    - Allowed: temperature ≥ 0 and finite, top_k ≥ 0, top_p not NaN, min_p in [0, 1].
+
+    Edge cases. -inf excludes a column. A row with NaN or inf, or without a finite logit, fails with numeric_error;
+    where the op is decomposed, with index_out_of_range. V = 0 is refused if B > 0.
+
+    Gradient: none.
+    """
+    return call("sample", [logits, rng], {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}, (True, all_outputs))
+
+
+@overload
+def layer_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def layer_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def layer_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """Normalizes the axes from axis to the last. With μ and v the mean and variance of a row of x, r = 1/√(v + eps), x̂ =
+    (x - μ)·r:
+
+        y = x̂·gamma + beta
+
+    - gamma, beta: the normalized dims. Absent: 1 and 0.
+    - y: the type of x. mean (μ) and inv_std (r): the shape of x with 1 at the normalized axes.
+
+    Gradient: own rule.
+    """
+    return call("layer_norm", [x, gamma, beta], {"axis": axis, "eps": eps}, (True, all_outputs, all_outputs))
+
+
+@overload
+def residual_layer_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def residual_layer_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array, Array]: ...
+def residual_layer_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """s = x + residual + bias, y = layer_norm(s). The norm uses s before rounding.
+
+    - x, residual: one type. bias: the normalized dims; absent: 0.
+    - sum: s, rounded to the dtype of x.
+    - gamma, beta, axis, eps, y, mean, inv_std: as in layer_norm.
+
+    Gradient: own rule.
+    """
+    return call("residual_layer_norm", [x, residual, bias, gamma, beta], {"axis": axis, "eps": eps}, (True, all_outputs, all_outputs, all_outputs))
+
+
+@overload
+def rms_norm(
+    x: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def rms_norm(
+    x: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def rms_norm(
+    x: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """Over the axes of x from axis to the last: r = 1/√(mean(x²) + eps), y = x·r·gamma + beta.
+
+    - gamma: the normalized dims, required. beta: the same shape; absent: 0.
+    - y: the type of x. inv_rms (r): the shape of x with 1 at the normalized axes.
+
+    Edge cases. If x² overflows the accumulation dtype, r is 0, and so is x·r for finite x.
+
+    Gradient: own rule.
+    """
+    return call("rms_norm", [x, gamma, beta], {"axis": axis, "eps": eps}, (True, all_outputs))
+
+
+@overload
+def residual_rms_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def residual_rms_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def residual_rms_norm(
+    x: ArrayLike,
+    residual: ArrayLike,
+    bias: ArrayLike | None,
+    gamma: ArrayLike,
+    beta: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """s = x + residual + bias, y = rms_norm(s). The norm uses s before rounding.
+
+    - x, residual, bias, sum: as in residual_layer_norm.
+    - gamma, beta, axis, eps, y, inv_rms: as in rms_norm.
+
+    Gradient: own rule.
+    """
+    return call("residual_rms_norm", [x, residual, bias, gamma, beta], {"axis": axis, "eps": eps}, (True, all_outputs, all_outputs))
+
+
+@overload
+def group_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    groups: int = 1,
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def group_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    groups: int = 1,
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def group_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    groups: int = 1,
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """x is [N, C, ...], of rank 2 or more. The channels form groups groups of C/groups neighbours. μ and v are the mean
+    and variance over the channels and pixels of a group, for each n; r = 1/√(v + eps):
+
+        y = (x - μ)·r·gamma[c] + beta[c]
+
+    - groups: at least 1, a divisor of C. 1 normalizes over everything, C is the instance norm.
+    - gamma, beta: [C]. Absent: 1 and 0. eps as in the other norms.
+    - y: the type of x. mean (μ) and inv_std (r): [N, groups].
+
+    Gradient: own rule.
+    """
+    return call("group_norm", [x, gamma, beta], {"groups": groups, "eps": eps}, (True, all_outputs, all_outputs))
+
+
+@overload
+def layer_norm2d(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    eps: float = 1e-6,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def layer_norm2d(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    eps: float = 1e-6,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def layer_norm2d(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    eps: float = 1e-6,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """x is [N, C, H, W]. Normalizes over the channels at each pixel, with the formula of layer_norm.
+
+    - gamma, beta: [C]. Absent: 1 and 0. eps as in the other norms.
+    - y: the type of x. mean and inv_std: [N, 1, H, W].
+
+    Gradient: own rule.
+    """
+    return call("layer_norm2d", [x, gamma, beta], {"eps": eps}, (True, all_outputs, all_outputs))
+
+
+def rope(
+    x: ArrayLike,
+    cos: ArrayLike,
+    sin: ArrayLike,
+    position_ids: ArrayLike | None = None,
+    *,
+    layout: str = "bshd",
+    n_rot: int = 0,
+    interleaved: builtins.bool = False,
+    inverse: builtins.bool = False,
+    offset: int = 0,
+    num_heads: int = 0,
+) -> Array:
+    """Rotates pairs of each head by an angle per position. For pair i < n_rot/2, with c and s the entries of cos and sin
+    at its position:
+
+        y1 = x1·c - x2·s
+        y2 = x2·c + x1·s
+
+    - x: float. layout: bshd is [B, S, H, D], bhsd is [B, H, S, D], bsh is [B, S, H·D]. y has the type of x.
+    - num_heads: H, required for bsh. Otherwise 0 or H.
+    - n_rot: how many dims of a head are rotated: even, at most D; 0 means D. The others are copied.
+    - interleaved: with false, a pair is (i, i + n_rot/2). With true it is (2i, 2i+1).
+    - inverse: negates s.
+    - cos, sin: one shape, in the accumulation dtype of x. Either [P, n_rot/2], with a row for each position, or [B, S,
+      n_rot/2], with a row for each token.
+    - The position of token s is offset + s, or position_ids[b, s] (index dtype, [B, S]). Tables per token allow
+      neither.
+
+    Edge cases. offset + S > P is refused (shape_mismatch). A position id outside [0, P) fails with index_out_of_range;
+    negative ids do not count from the end.
+
+    Values of layout: bshd bhsd bsh.
+    Gradient: own rule.
+    """
+    return call("rope", [x, cos, sin, position_ids], {"layout": layout, "n_rot": n_rot, "interleaved": interleaved, "inverse": inverse, "offset": offset, "num_heads": num_heads}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    kv_len: ArrayLike | None = None,
+    past_len: ArrayLike | None = None,
+    *,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    softcap: float = 0.0,
+    causal: builtins.bool = False,
+    left_window: int = -1,
+    right_window: int = -1,
+    offset: int = 0,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    kv_len: ArrayLike | None = None,
+    past_len: ArrayLike | None = None,
+    *,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    softcap: float = 0.0,
+    causal: builtins.bool = False,
+    left_window: int = -1,
+    right_window: int = -1,
+    offset: int = 0,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    kv_len: ArrayLike | None = None,
+    past_len: ArrayLike | None = None,
+    *,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    softcap: float = 0.0,
+    causal: builtins.bool = False,
+    left_window: int = -1,
+    right_window: int = -1,
+    offset: int = 0,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """o = softmax(s)·v over the keys that a query may attend to. For query i and key j of a head:
+
+        z = scale · q[i]·k[j]
+        s = softcap > 0 ? softcap · tanh(z / softcap) : z
+        s = s + mask[i, j]             (a float mask)
+
+    - q [B, Hq, Sq, D], k [B, Hk, Sk, D], v [B, Hk, Sk, Dv], o [B, Hq, Sq, Dv]. One float dtype. D ≥ 1.
+    - layout: bhsd as above. bshd: axes 1 and 2 of all four are exchanged.
+    - Hq is a multiple of Hk. Query head h uses key head floor(h·Hk/Hq).
+    - scale: unset means 1/√D. softcap: 0 means none.
+    - mask: broadcasts to [B, Hq, Sq, Sk] in both layouts. bool: true permits. Float, of the dtype of q: added to the
+      score.
+    - kv_len [B], index dtype: the number of valid keys. Keys and values behind it may hold anything, and are not read
+      into a result.
+    - past_len [B], index dtype: replaces offset for each batch entry; offset must then be 0.
+    - lse [B, Hq, Sq], in the accumulation dtype: ln Σ e^s over the permitted keys, in this layout always.
+
+    Key j is permitted for query i if all of these hold:
+
+    | condition | when |
+    |---|---|
+    | the bool mask is true | there is one |
+    | j ≤ i + offset | causal is true |
+    | j ≥ i + offset - left_window | left_window ≥ 0 (-1: off) |
+    | j ≤ i + offset + right_window | right_window ≥ 0 (-1: off) |
+    | j < kv_len | there is one |
+
+    offset is the number of keys before the first query: 0 aligns the first query with the first key, Sk - Sq the last
+    with the last. It is within ±2^60.
+
+    Edge cases.
+
+    - A query without a permitted key, or whose scores are all -inf, has o = 0 and lse = -inf. This holds for Sk = 0,
+      and also if keys and values that are not permitted contain NaN.
+    - NaN in a permitted score makes the row NaN.
+    - NaN or infinity in v at a key that is not permitted, but before kv_len, may make the rows with other keys NaN: it
+      has the weight 0.
+
+    Numbers. Scores, weights and sums are in the accumulation dtype. A kernel may round the weights to the dtype of v
+    for its product.
+
+    Values of layout: bhsd bshd.
+    Gradient: own rule.
+    """
+    return call("attention", [q, k, v, mask, kv_len, past_len], {"layout": layout, "scale": scale, "softcap": softcap, "causal": causal, "left_window": left_window, "right_window": right_window, "offset": offset}, (True, all_outputs))
+
+
+def gather(data: ArrayLike, indices: ArrayLike, axis: int = 0, *, oob: str = "error") -> Array:
+    """Selects slices along axis: y[o.., i.., t..] = data[o.., indices[i..], t..]. All axes of indices count: y has the
+    shape of data with the axis replaced by the shape of indices.
+
+    - data: any dtype, rank 1 or more. indices: index dtype, any rank. The rank of y is at most 8.
+    - oob: error, clamp or skip (0), as in the rules.
+    - An axis of length 0 with indices is refused, except with skip.
+
+    Values of oob: error clamp skip.
+    Gradient: own rule.
+    """
+    return call("gather", [data, indices], {"axis": axis, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def scatter(base: ArrayLike, indices: ArrayLike, updates: ArrayLike, axis: int = 0, *, oob: str = "error") -> Array:
+    """y is base with slices replaced: y[.., indices[u], ..] = updates[.., u, ..] along axis.
+
+    - base, updates: one dtype, any. updates has the shape that gather(base, indices) gives. indices: index dtype.
+    - Duplicate indices: the last one in row-major order wins.
+    - oob: error, clamp or skip.
+
+    Values of oob: error clamp skip.
+    Gradient: own rule.
+    """
+    return call("scatter", [base, indices, updates], {"axis": axis, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def scatter_add(
+    updates: ArrayLike,
+    indices: ArrayLike,
+    base: ArrayLike | None = None,
+    axis: int = 0,
+    *,
+    dim: int = 0,
+    oob: str = "error",
+) -> Array:
+    """As scatter, but adds: y[.., indices[u], ..] += updates[.., u, ..] along axis. Duplicates add up in y.
+
+    - base: the start. Absent: zeros, whose axis has length dim. With base, dim is 0 or its length.
+    - updates: number, the dtype of base. indices: index dtype.
+    - oob: error or skip.
+    - Halves are added in f32 and rounded once. Integers wrap.
+
+    Values of oob: error skip.
+    Gradient: own rule.
+    """
+    return call("scatter_add", [updates, indices, base], {"axis": axis, "dim": dim, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def dynamic_slice(x: ArrayLike, start: ArrayLike, *, size: Sequence[int] = (), oob: str = "error") -> Array:
+    """y is the block of shape size that begins at start: y[i] = x[start + i].
+
+    - x: any dtype. start: index dtype, [rank]. size: one length per axis, at most that of x.
+    - oob: error fails with index_out_of_range if the block does not lie in x. clamp moves the start into [0, d - size].
+    - Negative starts are out of range; they do not count from the end.
+
+    Values of oob: error clamp.
+    Gradient: own rule.
+    """
+    return call("dynamic_slice", [x, start], {"size": tuple(size), "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def dynamic_update_slice(base: ArrayLike, update: ArrayLike, start: ArrayLike, *, oob: str = "error") -> Array:
+    """y is base with the block at start replaced by update. Both have one dtype, any, and one rank; update is not longer
+    on any axis. start and oob (error, clamp) as in dynamic_slice.
+
+    Values of oob: error clamp.
+    Gradient: own rule.
+    """
+    return call("dynamic_update_slice", [base, update, start], {"oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def non_zero(x: ArrayLike, *, bound: int = -1) -> tuple[Array, Array]:
+    """The row-major places of the elements of x that are not 0, in this order: row k of indices has the index of the k-th
+    one along each axis of x. NaN is not 0.
+
+    - x: number or bool. indices: i64, bound rows, one column per axis of x. count: i64, rank 0.
+    - bound: the most rows; -1 means one for each element of x. Elements beyond it are left out.
+    - The axis of rows has an extent: count, which the run finds. The rows behind it repeat the last one, or hold 0 if
+      there is none. In a graph, whatever reads indices leaves them out: sums, products, softmax and so on see count
+      rows. An output that depends on the extent has count rows. An op that cannot leave rows out is refused by name,
+      and so is non_zero inside a function or over a batch. In the decomposition of an op of one's own, indices has all
+      bound rows.
+
+    Gradient: none.
+    """
+    return call("non_zero", [x], {"bound": bound}, (True, True, ))  # type: ignore[no-any-return]
+
+
+def gather_elements(data: ArrayLike, indices: ArrayLike, axis: int = 0, *, oob: str = "error") -> Array:
+    """One index per element: y[i] = data[i], with the coordinate of axis replaced by indices[i].
+
+    - data: any dtype, rank 1 or more. indices: index dtype, the rank of data; off the axis not longer than data. y has
+      the shape of indices.
+    - oob: error, clamp or skip (0). An empty axis with indices is refused, except with skip.
+
+    Values of oob: error clamp skip.
+    Gradient: own rule.
+    """
+    return call("gather_elements", [data, indices], {"axis": axis, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def scatter_elements_add(
+    updates: ArrayLike,
+    indices: ArrayLike,
+    base: ArrayLike | None = None,
+    axis: int = 0,
+    shape: Sequence[int] = (),
+    *,
+    oob: str = "error",
+) -> Array:
+    """Adds updates[i] to the element of y at i, with the coordinate of axis replaced by indices[i]. Duplicates add up, as
+    in scatter_add.
+
+    - updates: number; indices: index dtype, the same shape, with the limits of gather_elements.
+    - base: the start, of the dtype of updates. Absent: zeros of shape. With base, shape is empty or its shape.
+    - oob: error, clamp or skip.
+
+    Values of oob: error clamp skip.
+    Gradient: own rule.
+    """
+    return call("scatter_elements_add", [updates, indices, base], {"axis": axis, "shape": tuple(shape), "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def scatter_reduce(
+    base: ArrayLike,
+    indices: ArrayLike,
+    updates: ArrayLike,
+    *,
+    kind: str,
+    axis: int = 0,
+    oob: str = "error",
+) -> Array:
+    """As scatter, but combines each update with what its place in y holds: y[.., indices[u], ..] = kind(y[.., indices[u],
+    ..], updates[.., u, ..]) along axis.
+
+    | kind | result of a place | gradient |
+    |---|---|---|
+    | mul | the product of base and its updates | dy times the product of all other factors |
+    | max | the largest; NaN if there is one | dy/c to each of the c numbers that equal the result, in base or updates; if the result is NaN, to the NaNs |
+    | min | the smallest; NaN if there is one | as max |
+
+    - base, updates: one dtype, number; also bool for max (or) and min (and). updates has the shape that gather(base,
+      indices) gives. indices: index dtype.
+    - oob: error or skip.
+    - Products of halves are made in f32 and rounded once. Integers wrap. The order in which floats are multiplied is
+      unspecified.
+    - To leave base out of the result, first write 1, the lowest or the highest number to the places, with scatter.
+
+    Values of kind: mul max min.
+    Values of oob: error skip.
+    Gradient: own rule.
+    """
+    return call("scatter_reduce", [base, indices, updates], {"kind": kind, "axis": axis, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def scatter_elements_reduce(
+    base: ArrayLike,
+    indices: ArrayLike,
+    updates: ArrayLike,
+    *,
+    kind: str,
+    axis: int = 0,
+    oob: str = "error",
+) -> Array:
+    """As scatter_reduce, with one index per element: updates[i] is combined with the element of y at i, with the
+    coordinate of axis replaced by indices[i].
+
+    - kind: mul, max or min, with the dtypes and gradients of scatter_reduce.
+    - base, updates: one dtype. indices: index dtype, the shape of updates, with the limits of gather_elements for base.
+    - oob: error, clamp or skip.
+
+    Values of kind: mul max min.
+    Values of oob: error clamp skip.
+    Gradient: own rule.
+    """
+    return call("scatter_elements_reduce", [base, indices, updates], {"kind": kind, "axis": axis, "oob": oob}, (True, ))  # type: ignore[no-any-return]
+
+
+def narrow(x: ArrayLike, *, start: Sequence[int] = (), len: Sequence[int] = (), step: Sequence[int] = ()) -> Array:
+    """y is a strided slice of x: y[j] = x[start + j·step], on each axis.
+
+    - start: in [0, d]; empty means 0 everywhere. It does not count from the end.
+    - len: how many elements; empty means all up to the end of the axis (its beginning, for negative steps).
+    - step: not 0; empty means 1. A negative step walks backward from start.
+    - A list that is not empty has one entry per axis. Every element that is read must exist; nothing is clamped.
+
+    Gradient: own rule.
+    """
+    return call("narrow", [x], {"start": tuple(start), "len": tuple(len), "step": tuple(step)}, (True, ))  # type: ignore[no-any-return]
+
+
+def concat(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
+    """Joins 1 to 1024 tensors xs along axis. They have one dtype, one rank, and equal dims off the axis. Entries of length
+    0 are allowed. y is the joined tensor.
+
+    Gradient: own rule.
+    """
+    return call("concat", [list(xs)], {"axis": axis}, (True, ))  # type: ignore[no-any-return]
+
+
+def transpose(x: ArrayLike, perm: Sequence[int] = ()) -> Array:
+    """y has axis perm[i] of x as axis i. An empty perm reverses the axes. It must be a permutation of 0 to r - 1.
+
+    Gradient: own rule.
+    """
+    return call("transpose", [x], {"perm": tuple(perm)}, (True, ))  # type: ignore[no-any-return]
+
+
+def expand(x: ArrayLike, shape: Sequence[int] = ()) -> Array:
+    """Repeats x by the rules of broadcasting. shape is aligned at the last axes. Its entries are lengths, or -1 to keep
+    the dim of x. A 1 keeps a longer dim of x, too, and shape may have fewer axes than x. y has the broadcast shape.
+
+    Gradient: own rule.
+    """
+    return call("expand", [x], {"shape": tuple(shape)}, (True, ))  # type: ignore[no-any-return]
+
+
+def reshape(x: ArrayLike, shape: Sequence[int] = (), *, allow_zero: builtins.bool = False) -> Array:
+    """y has the elements of x in the same order, with another shape.
+
+    - At most one entry is -1: it becomes what is left. It is refused beside a dim of 0.
+    - 0 copies the dim of x at the same place. With allow_zero, it is a length.
+
+    Gradient: own rule.
+    """
+    return call("reshape", [x], {"shape": tuple(shape), "allow_zero": allow_zero}, (True, ))  # type: ignore[no-any-return]
+
+
+def pad(
+    x: ArrayLike,
+    *,
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
+    mode: str = "constant",
+    value: float = 0.0,
+) -> Array:
+    """Adds before and after elements on each axis. Lists: one entry per axis, ≥ 0; empty means 0.
+
+    | mode | added elements | limit of before and after |
+    |---|---|---|
+    | constant | value, rounded to the dtype | |
+    | edge | the nearest element | the axis is not empty |
+    | reflect | mirrored, without repeating the edge: 3 2 [1 2 3] 2 1 | d - 1 |
+    | symmetric | mirrored, with the edge: 2 1 [1 2 3] 3 2 | d |
+
+    y has the dtype of x; the reference takes numbers and bool.
+
+    Values of mode: constant edge reflect symmetric.
+    Gradient: own rule.
+    """
+    return call("pad", [x], {"before": tuple(before), "after": tuple(after), "mode": mode, "value": value}, (True, ))  # type: ignore[no-any-return]
+
+
+def iota(
+    shape: Sequence[int] = (),
+    axis: int = 0,
+    *,
+    dtype: DTypeLike | None = "i64",
+    start: float = 0.0,
+    step: float = 1.0,
+) -> Array:
+    """y = start + step·(index along axis), without operands.
+
+    - shape, axis: the result, and the axis to count along. The rank is 1 or more.
+    - dtype: float or integer. start, step: whole numbers for integers.
+    - Floats are computed in f64 and rounded once. Integers wrap.
+
+    Values of dtype: f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64.
+    Gradient: none.
+    """
+    return call("iota", [], {"shape": tuple(shape), "axis": axis, "dtype": None if dtype is None else DType.of(dtype), "start": start, "step": step}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def maxpool2d(
+    x: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def maxpool2d(
+    x: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def maxpool2d(
+    x: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The largest element of each window. x is a number; y is [N, C, Ho, Wo] in its dtype. indices: i64, the shape of y,
+    the position of the result in the H·W plane.
+
+    - Equal elements: the first one. NaN: the result is NaN, and the position is that of the last NaN.
+    - A window without taps: -inf, or the lowest integer; position -1.
+    - kernel, stride, pads, dilation, ceil_mode: see above.
+
+    Gradient: own rule.
+    """
+    return call("maxpool2d", [x], {"kernel": tuple(kernel), "stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "ceil_mode": ceil_mode}, (True, all_outputs))
+
+
+def avgpool2d(
+    x: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = False,
+    divisor_override: int = 0,
+) -> Array:
+    """The sum of each window, divided by the number of its taps. x is a float; integers are unsupported. y is [N, C, Ho,
+    Wo].
+
+    - count_include_pad: the divisor also counts taps in the padding of pads, but not beyond it (ceil_mode).
+    - divisor_override: the divisor, if > 0. 0: the count.
+    - A window without taps is 0.
+    - kernel, stride, pads, dilation, ceil_mode: see above.
+
+    Gradient: own rule.
+    """
+    return call("avgpool2d", [x], {"kernel": tuple(kernel), "stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "divisor_override": divisor_override}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def pool(
+    x: ArrayLike,
+    *,
+    kind: str,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = False,
+    divisor_override: int = 0,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def pool(
+    x: ArrayLike,
+    *,
+    kind: str,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = False,
+    divisor_override: int = 0,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def pool(
+    x: ArrayLike,
+    *,
+    kind: str,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = False,
+    divisor_override: int = 0,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The largest, the mean, the smallest, the sum or the product of each window along 1 to 3 axes. x is a number; y is
+    [N, C, windows..] in its dtype.
+
+    - kind: max, avg, min, sum or prod. Averages of integers are unsupported; sums and products of integers wrap.
+    - kernel: one length ≥ 1 per spatial axis, required. stride, dilation: one per axis, ≥ 1; empty means kernel, and 1.
+      pads: the padding before each axis, then the padding behind each. ceil_mode: as above.
+    - indices: of max and min. i64, the position of the result in the row-major order of the spatial axes, with the
+      rules of maxpool2d for equal elements, NaN and windows without taps.
+    - count_include_pad, divisor_override: of avg, as in avgpool2d.
+    - A window without taps: -inf or the lowest integer for max, +inf or the highest for min, 0 for avg and sum, 1 for
+      prod.
+
+    Values of kind: max avg min sum prod.
+    Gradient: by decomposition.
+    """
+    return call("pool", [x], {"kind": kind, "kernel": tuple(kernel), "stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "divisor_override": divisor_override}, (True, all_outputs))
+
+
+@overload
+def conv(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def conv(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def conv(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+    act: str = "none",
+    act_alpha: float | None = None,
+    act_beta: float | None = None,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The convolution of x with the filters w, both floats of one dtype. y is [N, Co, windows..] in this dtype:
+
+    y[n, co, o] = act(bias[co] + residual[n, co, o] + Σ w[co, c, k] · x[n, g·C/groups + c, o·stride - before +
+    k·dilation])
+
+    with the sum over the C/groups channels c of the group g of co, and over the taps k.
+
+    - groups divides C and Co. With groups = C, each channel has its own filters (depthwise).
+    - bias: [Co], of the dtype of x or f32. residual: the type of y. Both are added before act.
+    - act: "none" or a kind of unary, with act_alpha and act_beta.
+    - pre_act: what act is applied to.
+    - stride, pads, dilation: see above.
+
+    Gradient: own rule.
+    """
+    return call("conv", [x, w, bias, residual], {"stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "groups": groups, "act": act, "act_alpha": act_alpha, "act_beta": act_beta}, (True, all_outputs))
+
+
+def conv_transpose(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+    output_padding: Sequence[int] = (),
+) -> Array:
+    """The transpose of a convolution: each element of x [N, C, spatial..] adds its multiple of a filter to y [N, Co, ..].
+    w is [C, Co/groups, kernel..].
+
+    y[n, co, o] = bias[co] + Σ w[c, co', k] · x[n, c, i] over all c of the group, and all i and k with i·stride - before
+    + k·dilation = o
+
+    - Along each spatial axis, y has stride·(d - 1) + dilation·(kernel - 1) + 1 - before - after + output_padding
+      elements, at least 1.
+    - output_padding: one entry per axis, less than the larger of stride and dilation; empty means 0.
+    - bias: [Co], of the dtype of x or f32. groups divides C.
+    - stride, pads, dilation: see above; pads shorten the result.
+
+    Gradient: own rule.
+    """
+    return call("conv_transpose", [x, w, bias], {"stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "groups": groups, "output_padding": tuple(output_padding)}, (True, ))  # type: ignore[no-any-return]
+
+
+def im2col(
+    x: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    layout: str = "rows",
+) -> Array:
+    """The windows of x, a number, as the columns of a matrix. The taps of a column are ordered by channel, then by their
+    place in kernel; windows are in row-major order.
+
+    - layout: with rows, y is [N·windows, C·taps]; with unfold, it is [N, C·taps, windows].
+    - kernel: one entry ≥ 1 per spatial axis. stride, pads, dilation: see above.
+
+    Values of layout: rows unfold.
+    Gradient: own rule.
+    """
+    return call("im2col", [x], {"kernel": tuple(kernel), "stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "layout": layout}, (True, ))  # type: ignore[no-any-return]
+
+
+def col2im(
+    columns: ArrayLike,
+    *,
+    kernel: Sequence[int] = (),
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    layout: str = "rows",
+    size: Sequence[int] = (),
+) -> Array:
+    """The transpose of im2col: adds each element of columns to its pixel of x [N, C, size..]. Taps outside are left out.
+
+    - size: the spatial dims of x. columns must have its windows, and a multiple of its taps; the rest is N and C.
+    - layout: that of columns, rows or unfold. kernel, stride, pads, dilation: those of im2col.
+
+    Values of layout: rows unfold.
+    Gradient: own rule.
+    """
+    return call("col2im", [columns], {"kernel": tuple(kernel), "stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "layout": layout, "size": tuple(size)}, (True, ))  # type: ignore[no-any-return]
+
+
+def quantize(
+    x: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    axis: int = 1,
+    *,
+    block: int = 0,
+    to: DTypeLike | None = None,
+) -> Array:
+    """q = clamp(round(x/scale) + zero_point, lo, hi), where lo and hi are the ends of the range of to. The clamp is
+    applied to floats, so infinities and large numbers saturate. NaN gives zero_point.
+
+    - x: float. scale, axis, block: see above. q: the shape of x.
+    - to: i8, u8, i16, u16, i4 or u4. none: the dtype of zero_point, else u8.
+    - zero_point: of dtype to.
+
+    Values of to: none i8 u8 i16 u16 i4 u4.
+    Gradient: own rule.
+    """
+    return call("quantize", [x, scale, zero_point], {"axis": axis, "block": block, "to": None if to is None else DType.of(to)}, (True, ))  # type: ignore[no-any-return]
+
+
+def dequantize(
+    q: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    axis: int = 1,
+    *,
+    block: int = 0,
+    to: DTypeLike | None = None,
+) -> Array:
+    """y = (q - zero_point)·scale
+
+    - q: i8, u8, i16, u16, i4, u4 or i32. zero_point: of the same dtype. i32 differences wrap, and are rounded to the
+      dtype of the product.
+    - to: a float dtype, f32, f16, bf16 or f64; none: the dtype of scale. The product is computed in f64 if to or scale
+      is f64, else in f32, and then converted to to.
+    - scale, axis, block: see above. y: the shape of q.
+
+    Values of to: none f32 f16 bf16 f64.
+    Gradient: own rule.
+    """
+    return call("dequantize", [q, scale, zero_point], {"axis": axis, "block": block, "to": None if to is None else DType.of(to)}, (True, ))  # type: ignore[no-any-return]
+
+
+def qmatmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    a_zero: ArrayLike | None = None,
+    b_zero: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    multiplier: ArrayLike | None = None,
+    y_zero: ArrayLike | None = None,
+    to: DTypeLike | None = None,
+    *,
+    act: str = "none",
+) -> Array:
+    """The product of matrices of 8-bit integers a [.., M, K] and b [.., K, N]; axes before the last two broadcast. a and b
+    are i8 or u8, each with its own dtype.
+
+    s[m, n] = bias[n] + Σ_k (a[m, k] - a_zero)·(b[k, n] - b_zero[n])
+
+    - a_zero: one number of the dtype of a. b_zero: one number or [N], of the dtype of b. bias: i32 [N]. Absent ones are
+      0.
+    - s is an i32 and wraps. If K is above 33025 and to is i8 or u8, it is an i64. Without bias it is exact in both
+      cases.
+    - to: i8 or u8, with a multiplier; or i32, without one. none: the dtype of y_zero, else i32.
+    - Result i32: y = s, or max(s, 0) with act relu. It wraps where K is above 33025.
+    - multiplier: f32, one number or [N]: the scale of a times that of b through that of y. Compute it in f64 and round
+      it once. y = clamp(round(f32(s)·multiplier) + y_zero, lo, hi): s is rounded to f32, the product to f32, then to an
+      integer, halves to the even one; the clamp is applied to floats. A product that is NaN gives an unspecified number
+      in range.
+    - y_zero: one number of dtype to; only with a multiplier. With act relu, lo is y_zero. act is none or relu.
+
+    Values of to: none i8 u8 i32.
+    Values of act: none relu.
+    Gradient: none.
+    """
+    return call("qmatmul", [a, b, a_zero, b_zero, bias, multiplier, y_zero], {"to": None if to is None else DType.of(to), "act": act}, (True, ))  # type: ignore[no-any-return]
+
+
+def qconv(
+    x: ArrayLike,
+    w: ArrayLike,
+    x_zero: ArrayLike | None = None,
+    w_zero: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    multiplier: ArrayLike | None = None,
+    y_zero: ArrayLike | None = None,
+    *,
+    stride: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+    to: DTypeLike | None = None,
+    act: str = "none",
+) -> Array:
+    """The convolution of 8-bit integers x [N, C, spatial..] with filters w [Co, C/groups, kernel..]. x and w are i8 or u8,
+    each with its own dtype. The sums s are those of conv over x - x_zero and w - w_zero, plus bias; what follows them
+    is as in qmatmul, with K = C/groups times the taps of the kernel.
+
+    - stride, pads, dilation, groups: as for conv. Padding has the value x_zero, so it adds nothing to the sums.
+    - x_zero: one number of the dtype of x. w_zero: one number or [Co], of the dtype of w. bias: i32 [Co]. multiplier:
+      f32, one number or [Co]. y_zero: one number of dtype to.
+    - to (none, i8, u8, i32) and act (none, relu): as for qmatmul. y is [N, Co, windows..].
+
+    Values of to: none i8 u8 i32.
+    Values of act: none relu.
+    Gradient: none.
+    """
+    return call("qconv", [x, w, x_zero, w_zero, bias, multiplier, y_zero], {"stride": tuple(stride), "pads": tuple(pads), "dilation": tuple(dilation), "groups": groups, "to": None if to is None else DType.of(to), "act": act}, (True, ))  # type: ignore[no-any-return]
+
+
+def fake_quantize(
+    x: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    axis: int = 1,
+    *,
+    qmin: int = -128,
+    qmax: int = 127,
+    ste: str = "clipped",
+) -> Array:
+    """y = (clamp(round(x/scale) + zero_point, qmin, qmax) - zero_point)·scale: a quantized tensor and back, in floats. NaN
+    stays NaN.
+
+    - x: float. y: the type of x. scale, axis: see above. zero_point: i32.
+    - qmin, qmax: from -65536 to 65536, qmin < qmax.
+    - ste: clipped, identity, tanh or hard_tanh; the estimator of the gradient.
+
+    Values of ste: clipped identity tanh hard_tanh.
+    Gradient: own rule.
+    """
+    return call("fake_quantize", [x, scale, zero_point], {"axis": axis, "qmin": qmin, "qmax": qmax, "ste": ste}, (True, ))  # type: ignore[no-any-return]
+
+
+def lsq_quantize(
+    x: ArrayLike,
+    scale: ArrayLike,
+    axis: int = 1,
+    *,
+    qmin: int = -128,
+    qmax: int = 127,
+    grad_factor: float = 1.0,
+) -> Array:
+    """y = clamp(round(x/s), qmin, qmax)·s with s = max(scale, 1e-12): fake_quantize with a scale that is learned (LSQ).
+
+    - x: float. y: the type of x. scale, axis: see above. qmin, qmax: from -65536 to 65536, qmin < qmax.
+    - grad_factor: multiplies the gradient of scale. The paper uses 1/√(n·qmax) for n elements that share a scale.
+
+    Gradient: own rule.
+    """
+    return call("lsq_quantize", [x, scale], {"axis": axis, "qmin": qmin, "qmax": qmax, "grad_factor": grad_factor}, (True, ))  # type: ignore[no-any-return]
+
+
+def amax_observer(
+    x: ArrayLike,
+    state: ArrayLike,
+    axis: int = 1,
+    *,
+    mode: str = "batch",
+    decay: float = 0.99,
+    qmax: float = 127.0,
+) -> tuple[Array, Array]:
+    """Observes the largest magnitude of a tensor, to choose a scale. With a = max(abs(x)), over all elements or those of
+    each index of axis:
+
+    | mode | state_out |
+    |---|---|
+    | batch | a |
+    | ema | a if state ≤ 0, else decay·state + (1 - decay)·a |
+
+    scale = max(state_out/qmax, 1e-12)
+
+    - x: float. state: of the accumulation dtype of x; one number, or shape [C] with an entry for each index of axis.
+      state_out and scale have its type. To keep the state, update it with state_out.
+    - decay: from 0 to 1. qmax: finite and above 0.
+    - NaN stays NaN. Of no elements, a is 0.
+
+    Values of mode: batch ema.
+    Gradient: none.
+    """
+    return call("amax_observer", [x, state], {"axis": axis, "mode": mode, "decay": decay, "qmax": qmax}, (True, True, ))  # type: ignore[no-any-return]
+
+
+def resize(
+    x: ArrayLike,
+    *,
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_a: float = -0.75,
+    exclude_outside: builtins.bool = False,
+    antialias: builtins.bool = False,
+    extrapolation_value: float = 0.0,
+    sizes: Sequence[int] = (),
+    scales: Sequence[float] = (),
+    roi: Sequence[float] = (),
+) -> Array:
+    """Changes the spatial dims of x, 1 to 3 of them. As ONNX's Resize, with one entry per spatial axis in each list. y has
+    the dtype of x: with mode nearest a number or bool, else a float.
+
+    - sizes: the new dims; the scale of an axis is out/in. scales: the scales; the new dims are floor(in·scale), where a
+      product below 2^23 is first rounded to f32. Exactly one of both is given. Dims are 1 to 2^30.
+    - coordinates: the position s of output o among the pixels. w is the length of the result before it is rounded down,
+      in·scale.
+
+    | coordinates | s |
+    |---|---|
+    | half_pixel | (o + 0.5)/scale - 0.5 |
+    | half_pixel_symmetric | the same, plus in/2·(1 - out/w) |
+    | pytorch_half_pixel | as half_pixel; 0 if out = 1 |
+    | align_corners | o·(in - 1)/(w - 1); 0 if out = 1 |
+    | asymmetric | o/scale |
+    | tf_crop_and_resize | start·(in - 1) + o·(end - start)·(in - 1)/(w - 1); the middle of both if out = 1 |
+
+    - mode: nearest takes one pixel. linear weighs the two pixels around s by 1 - t, where t is their distance from s.
+      cubic weighs four pixels: for t ≤ 1 by (a + 2)t³ - (a + 3)t² + 1, for t < 2 by at³ - 5at² + 8at - 4a, with a =
+      cubic_a. Several axes multiply their weights.
+    - nearest_mode: how s becomes a pixel: round_prefer_floor and round_prefer_ceil round to the nearest one and differ
+      in ties; floor; ceil. If in·scale is an integer, positions are exact ratios (except tf_crop_and_resize), so no
+      rounding moves a tie. PyTorch's nearest is asymmetric with floor, its nearest-exact is half_pixel with
+      round_prefer_ceil.
+    - Pixels outside repeat the edge. With exclude_outside, they get weight 0, and the others are divided by their sum.
+    - antialias: on axes that shrink, distances are multiplied by the scale, so that 1/scale times as many pixels count;
+      weights are divided by their sum. Not with nearest. PyTorch's antialiased modes also set exclude_outside, and
+      cubic_a = -0.5.
+    - roi: of tf_crop_and_resize alone: the starts of all axes, then the ends. If s is outside of [0, in - 1] on some
+      axis, the result is extrapolation_value.
+    - A pixel of weight 0 is not read: its NaN or infinity reaches no result.
+
+    Values of mode: nearest linear cubic.
+    Values of coordinates: half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric
+    tf_crop_and_resize.
+    Values of nearest_mode: round_prefer_floor round_prefer_ceil floor ceil.
+    Gradient: own rule.
+    """
+    return call("resize", [x], {"mode": mode, "coordinates": coordinates, "nearest_mode": nearest_mode, "cubic_a": cubic_a, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "sizes": tuple(sizes), "scales": tuple(scales), "roi": tuple(roi)}, (True, ))  # type: ignore[no-any-return]
+
+
+def grid_sample(
+    x: ArrayLike,
+    grid: ArrayLike,
+    *,
+    mode: str = "linear",
+    padding: str = "zeros",
+    align_corners: builtins.bool = False,
+) -> Array:
+    """Reads x at the positions of grid. x is [N, C, H, W] with grid [N, Ho, Wo, 2], or [N, C, D, H, W] with grid [N, Do,
+    Ho, Wo, 3]; y is [N, C, Ho, Wo] or [N, C, Do, Ho, Wo]. x is a float; grid has its dtype, or f32.
+
+    - The last axis of grid has a coordinate g for each axis of x, the last axis first. g from -1 to 1 is the whole
+      image: position s = ((g + 1)·d - 1)/2 for d pixels. With align_corners, -1 and 1 are the centers of the first and
+      last pixel: s = (g + 1)·(d - 1)/2.
+    - mode: nearest (ties to even), linear and cubic (a = -0.75), with the weights of resize.
+    - padding: what is outside. zeros; border: the nearest pixel; reflection: the image mirrored at its edges, or, with
+      align_corners, at the centers of its outer pixels.
+    - padding moves the position itself, except with cubic, whose pixels it moves. ONNX's GridSample, unlike PyTorch,
+      first moves positions outside to the edge for cubic with border.
+    - A pixel of weight 0 is not read, except for dgrid. A position that is NaN is outside. With border and reflection
+      it is the first pixel, as is one that is infinite with reflection.
+
+    Values of mode: nearest linear cubic.
+    Values of padding: zeros border reflection.
+    Gradient: own rule.
+    """
+    return call("grid_sample", [x, grid], {"mode": mode, "padding": padding, "align_corners": align_corners}, (True, ))  # type: ignore[no-any-return]
+
+
+def roi_align(
+    x: ArrayLike,
+    rois: ArrayLike,
+    batch_indices: ArrayLike,
+    *,
+    mode: str = "avg",
+    coordinates: str = "half_pixel",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    """The mean, or the largest, of samples in each bin of each region. x is [N, C, H, W], a float. rois is [R, 4] in its
+    dtype: x1, y1, x2, y2. batch_indices is [R] of an index dtype: the image of each region; one that is out of range is
+    an error. y is [R, C, output_height, output_width].
+
+    - Corners are multiplied by spatial_scale. coordinates: half_pixel then subtracts 0.5. output_half_pixel does not,
+      and makes regions at least 1 wide and high.
+    - A region has output_height·output_width bins of equal size. A bin has sampling_ratio² samples, spaced evenly; with
+      0, ceil(length of the bin) per axis.
+    - A sample is 0 if its position is below -1 or above H (W). Else it is moved into [0, H - 1], and is linear between
+      four pixels.
+    - mode avg: the mean of the samples; pixels of weight 0 are not read. max: the largest product of a pixel and its
+      weight, over the four pixels of all samples, as in ONNX. Samples outside count as 0.
+    - A region without samples gives 0: one that ends before it starts, or is not finite, with sampling_ratio 0.
+
+    Values of mode: avg max.
+    Values of coordinates: half_pixel output_half_pixel.
+    Gradient: own rule.
+    """
+    return call("roi_align", [x, rois, batch_indices], {"mode": mode, "coordinates": coordinates, "output_height": output_height, "output_width": output_width, "sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale}, (True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def sgd(
+    w: ArrayLike,
+    g: ArrayLike,
+    lr: ArrayLike,
+    step: ArrayLike | None = None,
+    momentum_buf: ArrayLike | None = None,
+    grad_scale: ArrayLike | None = None,
+    apply: ArrayLike | None = None,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    nesterov: builtins.bool = False,
+    weight_decay: float = 0.0,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def sgd(
+    w: ArrayLike,
+    g: ArrayLike,
+    lr: ArrayLike,
+    step: ArrayLike | None = None,
+    momentum_buf: ArrayLike | None = None,
+    grad_scale: ArrayLike | None = None,
+    apply: ArrayLike | None = None,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    nesterov: builtins.bool = False,
+    weight_decay: float = 0.0,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def sgd(
+    w: ArrayLike,
+    g: ArrayLike,
+    lr: ArrayLike,
+    step: ArrayLike | None = None,
+    momentum_buf: ArrayLike | None = None,
+    grad_scale: ArrayLike | None = None,
+    apply: ArrayLike | None = None,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    nesterov: builtins.bool = False,
+    weight_decay: float = 0.0,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """- w, g, lr, step, grad_scale, apply, weight_decay: see above.
+    - momentum: ≥ 0. If it is not 0, momentum_buf is required, and momentum_buf_out is buf. If it is 0, both must be
+      absent.
+    - dampening: finite. It needs step. Without step, the first step is like the others.
+    - nesterov: needs momentum, and no dampening.
+    - w_out: the new weight.
+
+    Gradient: by decomposition.
+    """
+    return call("sgd", [w, g, lr, step, momentum_buf, grad_scale, apply], {"momentum": momentum, "dampening": dampening, "nesterov": nesterov, "weight_decay": weight_decay}, (True, all_outputs))
+
+
+def adamw(
+    w: ArrayLike,
+    g: ArrayLike,
+    m: ArrayLike,
+    v: ArrayLike,
+    lr: ArrayLike,
+    step: ArrayLike,
+    grad_scale: ArrayLike | None = None,
+    apply: ArrayLike | None = None,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> tuple[Array, Array, Array]:
+    """- w, g, m, v, lr, step, grad_scale, apply, weight_decay: see above. Outputs: w_out, m_out, v_out.
+    - beta1, beta2: in [0, 1). eps: finite, ≥ 0.
+
+    Gradient: by decomposition.
+    """
+    return call("adamw", [w, g, m, v, lr, step, grad_scale, apply], {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}, (True, True, True, ))  # type: ignore[no-any-return]
+
+
+def lion(
+    w: ArrayLike,
+    g: ArrayLike,
+    m: ArrayLike,
+    lr: ArrayLike,
+    grad_scale: ArrayLike | None = None,
+    apply: ArrayLike | None = None,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    weight_decay: float = 0.0,
+) -> tuple[Array, Array]:
+    """- w, g, m, lr, grad_scale, apply, weight_decay: see above. Outputs: w_out, m_out.
+    - beta1, beta2: in [0, 1).
+
+    Gradient: by decomposition.
+    """
+    return call("lion", [w, g, m, lr, grad_scale, apply], {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, (True, True, ))  # type: ignore[no-any-return]
+
+
+@overload
+def lstm(
+    x: ArrayLike,
+    r: ArrayLike,
+    h0: ArrayLike | None = None,
+    c0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "ifgo",
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def lstm(
+    x: ArrayLike,
+    r: ArrayLike,
+    h0: ArrayLike | None = None,
+    c0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "ifgo",
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def lstm(
+    x: ArrayLike,
+    r: ArrayLike,
+    h0: ArrayLike | None = None,
+    c0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "ifgo",
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """A long short-term memory (LSTM):
+
+        i = σ(x_i + R_i·h)
+        f = σ(x_f + R_f·h)
+        g = tanh(x_g + R_g·h)
+        o = σ(x_o + R_o·h)
+        c' = f·c + i·g
+        h' = o·tanh(c')
+
+    - x, r, h0, lengths, y, h: see above. direction: forward, reverse or bidirectional, likewise.
+    - gates: a permutation of ifgo, the order of PyTorch and Keras. ONNX has iofg.
+    - c0, c [D, B, H]: the first and the last cell, as h0 and h.
+
+    Edge cases. T = 0: h is h0 and c is c0.
+
+    Values of direction: forward reverse bidirectional.
+    Gradient: by decomposition.
+    """
+    return call("lstm", [x, r, h0, c0, lengths], {"direction": direction, "gates": gates}, (True, all_outputs, all_outputs))
+
+
+@overload
+def gru(
+    x: ArrayLike,
+    r: ArrayLike,
+    n_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "rzn",
+    reset_after: builtins.bool = True,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def gru(
+    x: ArrayLike,
+    r: ArrayLike,
+    n_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "rzn",
+    reset_after: builtins.bool = True,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def gru(
+    x: ArrayLike,
+    r: ArrayLike,
+    n_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    direction: str = "forward",
+    gates: str = "rzn",
+    reset_after: builtins.bool = True,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """A gated recurrent unit (GRU):
+
+        r = σ(x_r + R_r·h)
+        z = σ(x_z + R_z·h)
+        n = tanh(x_n + r·(R_n·h + n_bias))    (reset_after)
+        n = tanh(x_n + R_n·(r·h))             (otherwise)
+        h' = n + z·(h - n)
+
+    - x, h0, lengths, y, h: see above. direction: forward, reverse or bidirectional, likewise. The operand r has the
+      rows R_k.
+    - gates: a permutation of rzn, the order of PyTorch. ONNX and Keras have zrn.
+    - reset_after: as PyTorch, and ONNX with linear_before_reset.
+    - n_bias [D, H]: only with reset_after; absent: 0.
+
+    Edge cases. T = 0: h is h0.
+
+    Values of direction: forward reverse bidirectional.
+    Gradient: by decomposition.
+    """
+    return call("gru", [x, r, n_bias, h0, lengths], {"direction": direction, "gates": gates, "reset_after": reset_after}, (True, all_outputs))
