@@ -16,7 +16,7 @@ WIDTH = 120
 HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0
 # Written by tests/tree/python_ops.py; the build target `builders` writes it again.
-# mypy: disable-error-code="overload-overlap"
+# mypy: disable-error-code="overload-overlap, no-any-return"
 """The ops of tenon as functions. sdk/OPS.md defines each one.
 
 In a function that is traced, they add nodes to its graph. Elsewhere they run at once. Operands are tensors, NumPy arrays,
@@ -118,9 +118,19 @@ def signature_lines(name, parameters, result):
     return f"def {name}(\n" + "".join(f"    {p},\n" for p in parameters) + f") -> {result}:"
 
 
+def call_lines(arguments):
+    line = f"    return call({', '.join(arguments)})"
+    if len(line) <= WIDTH:
+        return line
+    lines = []
+    for argument in arguments:
+        lines += textwrap.wrap(argument + ",", WIDTH - 8, subsequent_indent=" ", break_long_words=False)
+    return "    return call(\n" + "\n".join(f"        {line}" for line in lines) + "\n    )"
+
+
 def function(op, name, doc, fixed=None, drop=()):
     """The text of one function. fixed: its kind."""
-    operands = [(k, n) for k, n, _ in op.parts if k.startswith("IN") and k not in ("INTS",)]
+    operands = [(k, n) for k, n, _ in op.parts if k.startswith("IN") and k != "INTS"]
     attributes = [(k, n, d) for k, n, d in op.parts if k in TYPES and n not in drop]
     outputs = [(k, n) for k, n, _ in op.parts if k.startswith("OUT")]
     if op.name == "logical":
@@ -161,23 +171,22 @@ def function(op, name, doc, fixed=None, drop=()):
     only_optional = len(optional) == len(outputs)
     count = len(outputs) - len(optional)
     kind_of = lambda n: "Array" if n == 1 else f"tuple[{', '.join(['Array'] * n)}]"
-    call_attributes = "{" + ", ".join(f'"{k}": {v}' for k, v in parts.items()) + "}"
-    same = SAME.get(op.name, ())
-    tail = f", {same}" if same else ""
+    arguments = [f'"{op.name}"', f"[{', '.join(values)}]", "{" + ", ".join(f'"{k}": {v}' for k, v in parts.items()) + "}"]
+    same = [str(SAME[op.name])] if op.name in SAME else []
     if not optional:
-        want = "(" + "True, " * len(outputs) + ")"
-        body = f'return call("{op.name}", [{", ".join(values)}], {call_attributes}, {want}{tail})  # type: ignore[no-any-return]'
-        return "\n".join([signature_lines(name, parameters, kind_of(count)), docstring(doc), f"    {body}"])
+        want = "(True,)" if len(outputs) == 1 else "(" + ", ".join(["True"] * len(outputs)) + ")"
+        body = call_lines([*arguments, want, *same])
+        return "\n".join([signature_lines(name, parameters, kind_of(count)), docstring(doc), body])
     assert not only_optional, op.name
     star = [] if star else ["*"]
     sets = [[*parameters, *star, f"all_outputs: {hint}"] for hint in
             ("Literal[False] = False", "Literal[True]", "builtins.bool = False")]
     want = "(" + ", ".join("True" if k == "OUT" else "all_outputs" for k, _ in outputs) + ")"
-    body = f'return call("{op.name}", [{", ".join(values)}], {call_attributes}, {want}{tail})'
+    body = call_lines([*arguments, want, *same])
     return "\n".join([
         "@overload", signature_lines(name, sets[0], kind_of(count)) + " ...",
         "@overload", signature_lines(name, sets[1], kind_of(len(outputs))) + " ...",
-        signature_lines(name, sets[2], "Any"), docstring(doc), f"    {body}"])
+        signature_lines(name, sets[2], "Any"), docstring(doc), body])
 
 
 def with_values(op, doc, attributes):

@@ -47,8 +47,12 @@ class _Compiled:
 def _describe(node: Any, leaves: list[Any], key: list[Any]) -> None:
     """Adds what a trace depends on to the key, and arrays and numbers to the leaves."""
     kind = type(node)
-    if kind is Tensor or kind is np.ndarray:
+    if kind is Tensor:
         key.append(node.dtype)
+        key.append(node.shape)
+        leaves.append(node)
+    elif kind is np.ndarray:
+        key.append(dtype_of(node))
         key.append(node.shape)
         leaves.append(node)
     elif kind is dict:
@@ -139,7 +143,9 @@ def add_outputs(trace: Trace, result: Any, what: str) -> tuple[int, Any]:
 class Function(Generic[P, R]):
     """A function that runs as a graph, see tenon.function()."""
 
-    def __init__(self, function: Callable[P, R], *, static: Sequence[str], device: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[P, R], *, static: Sequence[str], device: str, options: dict[str, Any]
+    ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._name = getattr(function, "__name__", type(function).__name__)
@@ -268,7 +274,9 @@ class Function(Generic[P, R]):
 
 
 @overload
-def function(fun: Callable[P, R], *, static: Sequence[str] = (), device: str = "auto", **options: Any) -> Function[P, R]: ...
+def function(
+    fun: Callable[P, R], *, static: Sequence[str] = (), device: str = "auto", **options: Any
+) -> Function[P, R]: ...
 
 
 @overload

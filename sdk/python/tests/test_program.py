@@ -58,8 +58,7 @@ class Functions(unittest.TestCase):
         assert_equal(double(X.astype(np.float64)), X * 2)
         assert_equal(double(X[:1]), X[:1] * 2)
         assert_equal(double(tenon.tensor(X)), X * 2)
-        self.assertLessEqual(len(traces), 6)
-        self.assertEqual(double.trace_count, len(traces))
+        self.assertEqual((double.trace_count, len(traces)), (5, 5))  # a tensor and an array are of one type
         double.clear()
         double(X)
         self.assertEqual(double.trace_count, 1)
@@ -269,7 +268,7 @@ class Operators(unittest.TestCase):
             with self.subTest(key=key):
                 assert_equal(f(lambda x, key=key: x[key])(x), x[key])
         assert_equal(f(lambda x, i: x[i])(x, 2), x[2])
-        a, b, c = f(lambda x: tuple(x))(x)
+        _, _, c = f(lambda x: tuple(x))(x)
         assert_equal(c, x[2])
         for key, message in (
             (3, "3 on axis 0; expected -3 to 2"),
@@ -286,7 +285,9 @@ class Operators(unittest.TestCase):
             self.assertEqual(tenon.function(lambda x: x * 2 + 1)(x).numpy().dtype, dtype)
             self.assertEqual(tenon.function(lambda x, n: x * n)(x, 3).numpy().dtype, dtype)
             self.assertEqual((tenon.tensor(x) * 2).numpy().dtype, dtype)
-        self.assertEqual(tenon.function(lambda x, lr: x * (lr * 2.0))(X.astype(np.float64), 0.5).numpy().dtype, np.float64)
+        self.assertEqual(
+            tenon.function(lambda x, lr: x * (lr * 2.0))(X.astype(np.float64), 0.5).numpy().dtype, np.float64
+        )
         with self.assertRaisesRegex(tenon.DtypeMismatch, "2.5 beside an operand of dtype i64"):
             tenon.function(lambda x: x * 2.5)(np.array([1]))
         with self.assertRaisesRegex(tenon.DtypeMismatch, "expected a whole number"):
@@ -320,7 +321,11 @@ class Errors(unittest.TestCase):
             tenon.function(function)(*args)
 
     def test_what_only_a_run_knows(self):
-        self.refuses(r"the truth of a traced value, Traced\(bool\[\]\).*test_program.py:\d+.*tenon.cond", lambda x: 1.0 if x.sum() > 0 else 2.0, X)
+        self.refuses(
+            r"the truth of a traced value, Traced\(bool\[\]\).*test_program.py:\d+.*tenon.cond",
+            lambda x: 1.0 if x.sum() > 0 else 2.0,
+            X,
+        )
         self.refuses(r"float\(\) of a traced value", lambda x: float(x.sum()), X)
         self.refuses(r"int\(\) of a traced value", lambda x: int(x.sum()), X)
         self.refuses("index for Python", lambda x: [1, 2][x.sum().astype("i64")], X)
@@ -346,7 +351,9 @@ class Errors(unittest.TestCase):
                 use()
 
     def test_the_op_and_the_line(self):
-        with self.assertRaisesRegex(tenon.ShapeMismatch, r"matmul.*operand b: expected .*3.* got 2 .*; at test_program.py:\d+: .*x @ x"):
+        with self.assertRaisesRegex(
+            tenon.ShapeMismatch, r"matmul.*operand b: expected .*3.* got 2 .*; at test_program.py:\d+: .*x @ x"
+        ):
             tenon.function(lambda x: x @ x)(X)
         with self.assertRaisesRegex(tenon.DtypeMismatch, r"operand b: expected f32 .* got f64\[2,3\]"):
             tenon.function(lambda x, y: x + y)(X, X.astype(np.float64))
@@ -372,7 +379,10 @@ class Errors(unittest.TestCase):
 
 class Trees(unittest.TestCase):
     def test_map(self):
-        assert tenon.tree.map(lambda a, b: a + b, {"a": 1, "b": (2, [3])}, {"a": 10, "b": (20, [30])}) == {"a": 11, "b": (22, [33])}
+        assert tenon.tree.map(lambda a, b: a + b, {"a": 1, "b": (2, [3])}, {"a": 10, "b": (20, [30])}) == {
+            "a": 11,
+            "b": (22, [33]),
+        }
         with self.assertRaisesRegex(tenon.InvalidArgument, r"tree 2: expected the structure \{a: \*\}, got \[\*, \*\]"):
             tenon.tree.map(max, {"a": 1}, [1, 2])
 
