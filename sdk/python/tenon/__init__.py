@@ -9,6 +9,7 @@
 
 from . import _array, _errors, _log, ops, tree
 from . import _tenon as _tenon
+from ._control import cond, scan, while_loop
 from ._dtypes import (
     DType,
     bf16,
@@ -49,6 +50,7 @@ from ._runtime import Device, Plugin, devices, plugins, set_threads
 from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_memory
 from ._tensor import asarray, empty, tensor
 from ._trace import Array, ArrayLike, Traced, TraceError
+from ._transforms import checkpoint, grad, jvp, value_and_grad, vjp, vmap
 
 _tenon._set_hooks(_errors.make, _log.log, (None, *DType), Outputs)
 
@@ -94,6 +96,8 @@ __all__ = [
     "bf16",
     "boolean",
     "c64",
+    "checkpoint",
+    "cond",
     "devices",
     "empty",
     "f16",
@@ -102,14 +106,17 @@ __all__ = [
     "f8e4m3",
     "f8e5m2",
     "function",
+    "grad",
     "i16",
     "i32",
     "i4",
     "i64",
     "i8",
+    "jvp",
     "load",
     "ops",
     "plugins",
+    "scan",
     "set_threads",
     "tensor",
     "tree",
@@ -118,4 +125,8 @@ __all__ = [
     "u4",
     "u64",
     "u8",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "while_loop",
 ]
