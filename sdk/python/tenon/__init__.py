@@ -7,7 +7,7 @@
     y = m(np.ones((1, 3), np.float32))   # a tenon.Tensor; y.numpy(), y.torch() share its memory
 """
 
-from . import _array, _errors, _log, ops, tree
+from . import _array, _errors, _log, ops, optim, tree
 from . import _tenon as _tenon
 from ._control import cond, scan, while_loop
 from ._dtypes import (
@@ -115,6 +115,7 @@ __all__ = [
     "jvp",
     "load",
     "ops",
+    "optim",
     "plugins",
     "scan",
     "set_threads",
