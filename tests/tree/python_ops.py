@@ -88,7 +88,7 @@ def plain(text):
     """Text of the page as text of a docstring."""
     text = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text).replace("\\", "\\\\")
     blocks = []
-    for block in re.split(r"\n\s*\n", text.strip()):
+    for block in re.split(r"\n(?:[ \t]*\n)+", text.strip()):
         if block.startswith("**Gradient"):
             continue
         block = block.replace("**", "").replace("`", "")
