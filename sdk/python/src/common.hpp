@@ -99,5 +99,6 @@ void add_runtime(nb::module_& m);
 void add_graph(nb::module_& m);
 void add_store(nb::module_& m);
 void add_executable(nb::module_& m);
+void add_tree(nb::module_& m);
 
 }  // namespace tenon::python

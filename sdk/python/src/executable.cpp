@@ -148,6 +148,13 @@ void add_executable(nb::module_& m) {
           },
           "Starts a run.")
       .def(
+          "_call_tree",
+          [](nb::handle_t<Runner> self, nb::list leaves, nb::handle structure) {
+            return nb::inst_ptr<Runner>(self)->call_tree(leaves, structure);
+          },
+          nb::arg("leaves"), nb::arg("structure").none(),
+          "Runs with a list of inputs. Returns the outputs as a tree of this structure.")
+      .def(
           "_copy_to_host",
           [](nb::handle_t<Runner> self, nb::args args) {
             return nb::inst_ptr<Runner>(self)->copy_to_host(args);

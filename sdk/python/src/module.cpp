@@ -19,4 +19,5 @@ NB_MODULE(_tenon, m) {
   add_store(m);
   add_graph(m);
   add_executable(m);
+  add_tree(m);
 }

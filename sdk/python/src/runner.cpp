@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tree.hpp"
+
 namespace tenon::python {
 namespace {
 
@@ -218,13 +220,16 @@ nb::object Runner::results(Lane& lane, nb::handle out) {
     end_loans(lane);
     return only;
   }
-  nb::list names, tensors;
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    names.append(outputs_[k]);
-    tensors.append(result(lane, k));
-  }
+  nb::list names;
+  for (const std::string& name : outputs_) names.append(name);
+  return hooks().outputs(names, all_results(lane));
+}
+
+nb::list Runner::all_results(Lane& lane) {
+  nb::list tensors;
+  for (size_t k = 0; k < outputs_.size(); ++k) tensors.append(result(lane, k));
   end_loans(lane);
-  return hooks().outputs(names, tensors);
+  return tensors;
 }
 
 // A call that fails drops its lane: the context may be bound to memory that the call borrowed.
@@ -240,6 +245,19 @@ nb::object Runner::call(nb::handle args, nb::handle kwargs) {
   nb::object all = results(*lane, out);
   give_back(std::move(lane));
   return all;
+}
+
+nb::object Runner::call_tree(nb::handle leaves, nb::handle structure) {
+  const nb::object args = nb::steal(PyList_AsTuple(leaves.ptr()));
+  if (!args.is_valid()) throw nb::python_error();
+  std::unique_ptr<Lane> lane = take_lane();
+  nb::handle out;
+  bind_all(lane, args, {}, out);
+  run(*lane);
+  lane->on_device.clear();
+  const nb::list tensors = all_results(*lane);
+  give_back(std::move(lane));
+  return tree_of(structure, tensors);
 }
 
 PyTensor Runner::copy_to_host(nb::handle args) {

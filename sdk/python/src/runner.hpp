@@ -65,6 +65,8 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   nb::object call(nb::handle args, nb::handle kwargs);
+  // Inputs as a list; outputs as a tree of this structure.
+  nb::object call_tree(nb::handle leaves, nb::handle structure);
   // Runs, and copies the only output to host memory.
   PyTensor copy_to_host(nb::handle args);
   std::unique_ptr<Lane> start(nb::handle args, nb::handle kwargs);
@@ -84,6 +86,7 @@ class Runner {
   nb::object stream_for(Lane& lane, nb::handle object, const std::string& what);
   void run(Lane& lane);
   PyTensor result(Lane& lane, size_t output);
+  nb::list all_results(Lane& lane);
   PyTensor copied_result(Lane& lane, size_t output);
 
   nb::object executable_, runtime_;

@@ -18,7 +18,7 @@ from ._trace import Trace, Traced, all_weak, at, current, dtype_of_number, here,
 _MOST_KEPT = 512
 _models: dict[Any, Model] = {}
 _lock = threading.Lock()
-_dtypes: dict[Any, DType] = {}
+known_dtypes: dict[Any, DType] = {}
 
 
 def dtype_of(x: Any) -> DType:
@@ -26,9 +26,9 @@ def dtype_of(x: Any) -> DType:
     dtype = x.dtype
     if type(dtype) is DType:
         return dtype
-    found = _dtypes.get(dtype)
+    found = known_dtypes.get(dtype)
     if found is None:
-        found = _dtypes[dtype] = DType.of(dtype)
+        found = known_dtypes[dtype] = DType.of(dtype)
     return found
 
 

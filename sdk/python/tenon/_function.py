@@ -11,8 +11,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from . import tree
-from ._call import dtype_of
+from . import _tenon, tree
+from ._call import dtype_of, known_dtypes
 from ._dtypes import DType
 from ._errors import Error, InvalidArgument
 from ._model import Model
@@ -32,51 +32,16 @@ class _Compiled:
     def __init__(self, model: Model, count: int, structure: Any, static: Sequence[Any]) -> None:
         self.model, self.count, self.structure = model, count, structure
         self.static = static  # kept alive: the key contains them
-        self.is_leaf = structure is None
 
-    def run(self, leaves: Sequence[Any]) -> Any:
+    def run(self, leaves: list[Any]) -> Any:
         """Runs the graph."""
         if self.count == 0:
             return tree.unflatten(self.structure, ())
-        results = self.model(*leaves)
-        if self.is_leaf:
-            return results
-        return tree.unflatten(self.structure, (results,) if self.count == 1 else results)
-
-
-def _describe(node: Any, leaves: list[Any], key: list[Any]) -> None:
-    """Adds what a trace depends on to the key, and arrays and numbers to the leaves."""
-    kind = type(node)
-    if kind is Tensor:
-        key.append(node.dtype)
-        key.append(node.shape)
-        leaves.append(node)
-    elif kind is np.ndarray:
-        key.append(dtype_of(node))
-        key.append(node.shape)
-        leaves.append(node)
-    elif kind is dict:
-        keys = tree.children(node)[0]  # type: ignore[index]
-        key.append(dict)
-        key.append(keys)
-        for k in keys:
-            _describe(node[k], leaves, key)
-    elif kind is list or kind is tuple:
-        key.append(kind)
-        key.append(len(node))
-        for child in node:
-            _describe(child, leaves, key)
-    elif kind is float:
-        key.append(_FLOAT)
-        leaves.append(node)
-    elif kind is int:
-        key.append(_INT)
-        leaves.append(node)
-    else:
-        _describe_other(node, leaves, key)
+        return self.model._call_tree(leaves, self.structure)
 
 
 def _describe_other(node: Any, leaves: list[Any], key: list[Any]) -> None:
+    """What _tenon._describe() does not know."""
     if isinstance(node, Traced):
         raise leaked(node)
     if isinstance(node, (bool, str, bytes, type)):
@@ -93,16 +58,20 @@ def _describe_other(node: Any, leaves: list[Any], key: list[Any]) -> None:
         key.append(type(node))
         key.append(keys)
         for child in below:
-            _describe(child, leaves, key)
+            _tenon._describe(child, leaves, key)
     else:
         try:
             hash(node)
         except TypeError:
             raise InvalidArgument(
-                f"{type(node).__name__} as an argument of a traced function: expected arrays, numbers, dicts, lists, tuples, "
-                f"dataclasses, or objects with a hash, which are static; at {here().with_source()}"
+                f"{type(node).__name__} as an argument of a traced function: expected arrays, numbers, dicts, lists, "
+                "tuples, dataclasses, or objects with a hash, which are static; "
+                f"at {here().with_source()}"
             ) from None
         key += (_STATIC, type(node), node)
+
+
+_tenon._set_tree_hooks(np.ndarray, known_dtypes, dtype_of, _FLOAT, _INT, _describe_other)
 
 
 def is_static(leaf: Any) -> bool:
@@ -204,10 +173,10 @@ class Function(Generic[P, R]):
             args, kwargs, fixed = self._split(args, kwargs)
             key.append(fixed)
         for arg in args:
-            _describe(arg, leaves, key)
+            _tenon._describe(arg, leaves, key)
         if kwargs:
             key.append(_KEYWORDS)
-            _describe(kwargs, leaves, key)
+            _tenon._describe(kwargs, leaves, key)
         found = tuple(key)
         try:
             compiled = self._compiled.get(found)

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import _tenon
 from ._errors import InvalidArgument
 
 # What describes a node of a tree. Two trees have the same structure if their descriptions are equal.
@@ -56,23 +57,7 @@ def _describe(node: Any, leaves: list[Any]) -> Structure:
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
     """The tree of this structure with these leaves."""
-    rest = iter(leaves)
-    tree = _build(structure, rest)
-    return tree
-
-
-def _build(structure: Structure, leaves: Any) -> Any:
-    if structure is None:
-        return next(leaves)
-    kind, keys, below = structure
-    parts = [_build(child, leaves) for child in below]
-    if kind is dict:
-        return dict(zip(keys, parts))
-    if kind is list or kind is tuple:
-        return kind(parts)
-    if kind is type(None):
-        return None
-    return kind(**dict(zip(keys, parts)))
+    return _tenon._unflatten(structure, list(leaves))
 
 
 def paths(structure: Structure, prefix: str = "") -> list[str]:
