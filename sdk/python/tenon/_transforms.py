@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of functions: gradients, directional derivatives, batches. They compose in any order."""
+"""Functions of functions: gradients, directional derivatives, batches. They compose in any order.
+
+Outside of traced functions, the function that grad(), value_and_grad() or vmap() returns is traced itself, once per set of
+types, as by tenon.function(). jvp() traces in each call then.
+"""
 
 from __future__ import annotations
 
@@ -164,23 +168,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         made = trace.graph.jvp([y._value for y in ys], [x._value for x in xs], [t._value for t in ts])
         return tree.unflatten(shape, ys), tree.unflatten(shape, _traced(trace, made))
 
-    if current() is not None:
-        return inside(primals, tangents)  # type: ignore[no-any-return]
-    key = ("jvp", fun)
-    return _kept(key, lambda: Function(inside, static=(), device="auto", options={}))(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
-
-
-@functools.lru_cache(maxsize=256)
-def _function_of(key: Any) -> list[Function[..., Any]]:
-    return []
-
-
-def _kept(key: Any, make: Callable[[], Function[..., Any]]) -> Function[..., Any]:
-    """The function of a key, made when it is new."""
-    found = _function_of(key)
-    if not found:
-        found.append(make())
-    return found[0]
+    if current() is None:
+        return Function(inside, static=(), device="auto", options={})(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+    return inside(primals, tangents)  # type: ignore[no-any-return]
 
 
 def vjp(fun: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -126,7 +126,7 @@ class Loops(unittest.TestCase):
         if not path.exists():
             self.skipTest("needs the examples")
         before = sys.argv
-        sys.argv = ["digits.py", "--steps", "120"]
+        sys.argv = ["digits.py", "--steps", "100"]
         try:
             with open(os.devnull, "w") as null:
                 stdout, sys.stdout = sys.stdout, null
