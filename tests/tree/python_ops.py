@@ -34,7 +34,7 @@ from typing import Any, Literal, overload
 
 from ._call import call
 from ._dtypes import DType, DTypeLike
-from ._trace import Array, ArrayLike
+from ._trace import Array, ArrayLike, Many
 '''
 # Expanded by the library, or written by it for gradients and fusion: they are no part of programs.
 LEFT_OUT = {"grad", "vmap", "onnx", "if", "while", "scan", "batch_linear", "elementwise_region", "batch_elementwise_region"}
@@ -143,7 +143,7 @@ def function(op, name, doc, fixed=None, drop=()):
             parameters.append(f"{n}: ArrayLike")
         elif kind == "IN_LIST":
             parameters.append(f"{n}: Sequence[ArrayLike]")
-            values[-1] = f"list({n})"
+            values[-1] = f"Many({n})"
         elif kind == "IN_OPT":
             # An operand behind it that is required keeps its place: all before it are given by the caller.
             later = any(k == "IN" for k, _ in operands[position + 1:])

@@ -13,7 +13,21 @@ from ._dtypes import DType
 from ._errors import Error
 from ._model import Model
 from ._tenon import Tensor
-from ._trace import Trace, Traced, all_weak, at, current, dtype_of_number, here, is_number, leaked, tracing, unify
+from ._trace import (
+    Many,
+    Trace,
+    Traced,
+    all_weak,
+    as_array,
+    at,
+    current,
+    dtype_of_number,
+    here,
+    is_number,
+    leaked,
+    tracing,
+    unify,
+)
 
 _MOST_KEPT = 512
 _models: dict[Any, Model] = {}
@@ -36,8 +50,7 @@ def type_of(x: Any) -> tuple[DType, tuple[int, ...]]:
     """Dtype and shape of an array or a number."""
     if is_number(x):
         return dtype_of_number(x), ()
-    if not hasattr(x, "dtype"):
-        x = np.asarray(x)
+    x = as_array(x)
     return dtype_of(x), tuple(x.shape)
 
 
@@ -94,7 +107,7 @@ def _as_array(x: Any, dtype: DType | None = None) -> Any:
         with tracing("call") as trace:  # checks that the number has this dtype
             trace.constant(x, dtype)
         return np.asarray(x, (dtype or dtype_of_number(x)).numpy)
-    return x if hasattr(x, "dtype") else np.asarray(x)
+    return as_array(x)
 
 
 def _run_alone(
@@ -111,7 +124,7 @@ def _run_alone(
         firm = next((k for k in (DType.f32, DType.i64) if k in kinds), DType.bool if kinds else None)
     given: list[Any] = []  # per operand: an array, None, or a list of them
     for i, x in enumerate(operands):
-        if isinstance(x, (list, tuple)) and any(hasattr(e, "dtype") for e in x):
+        if isinstance(x, Many):
             given.append([_as_array(e) for e in x])
         else:
             given.append(None if x is None else _as_array(x, firm if i in same else None))
@@ -146,7 +159,7 @@ def _build(
 ) -> Model:
     with tracing(op) as trace:
         inputs = iter([trace.input(f"x{i}", *type) for i, type in enumerate(types)])
-        values = [None if n is None else next(inputs) if n < 0 else [next(inputs) for _ in range(n)] for n in form]
+        values = [None if n is None else next(inputs) if n < 0 else Many(next(inputs) for _ in range(n)) for n in form]
         for i, y in enumerate(trace.add(op, values, attributes, want, domain)):
             if y is not None:
                 trace.graph.output(f"y{i}", y._value)

@@ -12,7 +12,7 @@ from . import tree
 from ._dtypes import DType
 from ._errors import DtypeMismatch, InvalidArgument, ShapeMismatch
 from ._function import Function, add_outputs
-from ._trace import Trace, Traced, current, here, tracing
+from ._trace import Many, Trace, Traced, current, here, tracing
 
 
 def _alone(name: str, body: Callable[..., Any], *args: Any) -> Any:
@@ -79,7 +79,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         return tree.unflatten(shape, ())
     captured = _join_captured(*bodies)
     made = outer.add(
-        "if", [test, captured], {"then_branch": bodies[0].graph, "else_branch": bodies[1].graph}, [True] * count
+        "if", [test, Many(captured)], {"then_branch": bodies[0].graph, "else_branch": bodies[1].graph}, [True] * count
     )
     return tree.unflatten(shape, made)
 
@@ -120,7 +120,7 @@ def while_loop(
     captured = _join_captured(test, body)
     made = outer.add(
         "while",
-        [carry, captured],
+        [Many(carry), Many(captured)],
         {"cond": test.graph, "body": body.graph, "max_trip": -1 if max_trips is None else max_trips},
         [True] * count,
     )
@@ -169,7 +169,7 @@ def scan(
     _check_carry("scan", carry, structure, body, len(carry), of_carry)
     made = outer.add(
         "scan",
-        [carry, stacked, [o for o, _ in body.captured]],
+        [Many(carry), Many(stacked), Many(o for o, _ in body.captured)],
         {"body": body.graph, "length": -1 if length is None else length, "reverse": reverse},
         [True] * count,
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import threading
@@ -23,6 +24,7 @@ from ._trace import Trace, Traced, at, current, here, leaked, tracing
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_STATIC_TYPES = (bool, str, bytes, type, enum.Enum)
 _FLOAT, _INT, _STATIC, _KEYWORDS = (object() for _ in range(4))  # in keys, where nothing else equals them
 
 
@@ -44,7 +46,7 @@ def _describe_other(node: Any, leaves: list[Any], key: list[Any]) -> None:
     """What _tenon._describe() does not know."""
     if isinstance(node, Traced):
         raise leaked(node)
-    if isinstance(node, (bool, str, bytes, type)):
+    if isinstance(node, _STATIC_TYPES):
         key += (_STATIC, type(node), node)
     elif isinstance(node, (int, float)):  # also numbers of NumPy that are numbers of Python
         key.append(_INT if isinstance(node, int) else _FLOAT)
@@ -76,7 +78,7 @@ _tenon._set_tree_hooks(np.ndarray, known_dtypes, dtype_of, _FLOAT, _INT, _descri
 
 def is_static(leaf: Any) -> bool:
     """Is a leaf an object that graphs do not know, such as a str or a flag?"""
-    if isinstance(leaf, (bool, str, bytes, type)):
+    if isinstance(leaf, _STATIC_TYPES):
         return True
     return not isinstance(leaf, (int, float, Traced)) and not (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))
 

@@ -116,6 +116,19 @@ Array = Union[Tensor, Traced]
 Number = Union[bool, int, float]
 ArrayLike = Union[Tensor, Traced, "np.ndarray[Any, Any]", Number, Sequence[Any]]
 
+
+class Many(list[Any]):
+    """A list of operands, where an op takes several. Other lists are arrays."""
+
+
+def as_array(data: Any) -> Any:
+    """An array as it is; nested lists as an array, floats as f32."""
+    if hasattr(data, "dtype"):
+        return data
+    array = np.asarray(data)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
 _NUMBERS = (int, float, np.bool_)
 
 
@@ -157,9 +170,7 @@ class Trace:
         else:
             key = id(data)
             if key not in self._constants:
-                array = data if isinstance(data, Tensor) or hasattr(data, "__dlpack__") else np.asarray(data)
-                if isinstance(array, Tensor):
-                    array = array.to("cpu")
+                array = data.to("cpu") if isinstance(data, Tensor) else as_array(data)
                 self._constants[key] = (data, self.graph.constant(array))
         return Traced(self, self._constants[key][1], here())
 
@@ -199,10 +210,8 @@ class Trace:
 def _values(trace: Trace, x: Any) -> Any:
     if x is None:
         return None
-    if isinstance(x, (list, tuple)) and any(isinstance(e, (Traced, Tensor, np.ndarray)) or e is None for e in x):
+    if isinstance(x, Many):
         return [_values(trace, e) for e in x]
-    if isinstance(x, list) and not x:
-        return []
     return trace.lift(x)._value
 
 

@@ -15,7 +15,7 @@ from . import ops, tree
 from ._errors import DtypeMismatch, Error, InvalidArgument, ShapeMismatch
 from ._function import Function, add_outputs, is_static
 from ._tenon import Value
-from ._trace import FLOATS, Trace, Traced, TraceError, at, current, here, is_number, tracing
+from ._trace import FLOATS, Many, Trace, Traced, TraceError, at, current, here, is_number, tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -191,9 +191,7 @@ def vjp(fun: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], An
                 f"{what}: cotangents: expected the structure {tree.text(shape)}, got {tree.text(other)}"
             )
         parts: list[Any] = [ops.sum(ops.multiply(y, t)) for y, t in zip(ys, along)]
-        total = functools.reduce(
-            ops.add, [p if p.dtype in (parts[0].dtype,) else ops.cast(p, parts[0].dtype) for p in parts]
-        )
+        total = functools.reduce(ops.add, [ops.cast(p, parts[0].dtype) for p in parts])
         made = trace.graph.gradients(trace.lift(total)._value, [x._value for x in xs])
         return tree.unflatten(structure, _traced(trace, made))
 
@@ -255,7 +253,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
         out = [a % (len(t or ()) + 1) for a, t in zip(tree.broadcast(out_axes, result, f"{what}: out_axes"), types)]
         made = outer.add(
             "vmap",
-            [xs, [o for o, _ in body.captured]],
+            [Many(xs), Many(o for o, _ in body.captured)],
             {"body": body.graph, "in_axes": batched, "out_axes": out},
             [True] * count,
         )

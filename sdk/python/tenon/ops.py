@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 
 from ._call import call
 from ._dtypes import DType, DTypeLike
-from ._trace import Array, ArrayLike
+from ._trace import Array, ArrayLike, Many
 
 __all__ = [
     "abs",
@@ -2100,7 +2100,7 @@ def concat(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
 
     Gradient: own rule.
     """
-    return call("concat", [list(xs)], {"axis": axis}, (True,))
+    return call("concat", [Many(xs)], {"axis": axis}, (True,))
 
 
 def transpose(x: ArrayLike, perm: Sequence[int] = ()) -> Array:

@@ -2,6 +2,7 @@
 """Traced functions: results, trees, the cache, operators, eager ops, errors."""
 
 import dataclasses
+import enum
 import threading
 import time
 import unittest
@@ -81,6 +82,12 @@ class Functions(unittest.TestCase):
             tenon.function(lambda x: x, static="none")
         with self.assertRaisesRegex(tenon.InvalidArgument, "no hash"):
             repeat(X, [1])
+
+    def test_enums_are_static(self):
+        Times = enum.IntEnum("Times", {"TWO": 2, "FOUR": 4})
+        f = tenon.function(lambda x, n: x * float(n))
+        assert_equal(f(X, Times.TWO), X * 2)
+        assert_equal(f(X, Times.FOUR), X * 4)
 
     def test_static_values_that_are_equal_but_differ_in_type(self):
         @tenon.function(static="s")
@@ -295,6 +302,8 @@ class Operators(unittest.TestCase):
         assert_equal(lse, np.log(np.exp(X).sum(1)))
         assert_equal(y, np.log(np.exp(X).sum(1)) - X[[0, 1], [0, 2]])
         assert_equal(ops.concat([X, X], 1), np.concatenate([X, X], 1))
+        assert_equal(ops.concat([[[1.0, 2.0, 3.0]], X]), [[1, 2, 3], [0, 1, 2], [3, 4, 5]])  # lists of floats are f32
+        assert_equal(tenon.function(lambda x: ops.concat([[1.0, 2.0], x]) + [1.0, 2.0, 3.0])(X[0, :1]), [2, 4, 3])
         assert_equal(ops.iota([3], dtype="f32"), [0, 1, 2])
         values, indices = ops.topk(X, k=2)
         assert_equal(values, X[:, :0:-1])
