@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """python_overhead.py [--runs N]: what a call of a model from Python takes, the run included: graphs of one op and of 100,
-arguments of several kinds and sizes. "held": the caller keeps the last result. tenon_overhead (overhead.cpp) measures
-the same run in C++. Needs the package tenon; uses PyTorch if it is there."""
+arguments of several kinds and sizes. "held": the caller keeps the last result. Then calls of traced functions with dicts
+of arrays. tenon_overhead (overhead.cpp) measures the same runs of models in C++. Needs the package tenon; uses PyTorch if
+it is there."""
 import argparse
 import statistics
 import time
@@ -55,6 +56,13 @@ def main():
 
             dropped, held = (median_us(runs // nodes, body) for body in (lambda: model(x), hold))
             print(f"{nodes:5} {size * 4:8}  {kind:9}  {dropped:9.2f} {held:9.2f}")
+    for leaves in (1, 5, 25):
+        x = np.ones(4, np.float32)
+        params = {f"w{i}": x for i in range(leaves)}
+        function = tenon.function(lambda p: sum(p.values(), start=0.0))
+        model, given = function.model(params), [x] * leaves
+        plain, traced = (median_us(runs // leaves, body) for body in (lambda: model(*given), lambda: function(params)))
+        print(f"{leaves:5} arrays in a dict: model {plain:.2f}, traced function {traced:.2f}")
     print(f"a Python function that does nothing: {median_us(runs, lambda: None):.2f}")
 
 
