@@ -97,7 +97,7 @@ def plain(text):
             continue
         lines = []
         for line in block.split("\n"):
-            lines += textwrap.wrap(line, WIDTH - 4, subsequent_indent="  " if line.startswith("- ") else "") or [""]
+            lines += textwrap.wrap(line, WIDTH - 7, subsequent_indent="  " if line.startswith("- ") else "") or [""]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

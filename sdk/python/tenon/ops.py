@@ -792,9 +792,9 @@ def cast(x: ArrayLike, to: DTypeLike | None = None, *, saturate: builtins.bool =
     | any to f8e4m3, f8e5m2 | nearest, ties to even; NaN stays NaN; see saturate |
 
     - to: required. All dtypes but c64, which is refused on both sides as unsupported.
-    - saturate: only for 8-bit floats. With true, numbers that are too large, and infinities, become the largest finite
-      number with their sign (448, 57344). With false they become ±inf in f8e5m2, and NaN in f8e4m3, which has no
-      infinity.
+    - saturate: only for 8-bit floats. With true, numbers that are too large, and infinities, become the largest
+      finite number with their sign (448, 57344). With false they become ±inf in f8e5m2, and NaN in f8e4m3, which has
+      no infinity.
 
     A cast to the dtype of x returns x; inside a fused body it rounds (see elementwise_region).
 
@@ -814,8 +814,8 @@ def copy(x: ArrayLike) -> Array:
 
 
 def where(cond: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """y = cond ? a : b. cond is bool; a and b have one dtype, any; all three broadcast to y. It is a selection: a NaN in
-    the branch that is not taken has no effect.
+    """y = cond ? a : b. cond is bool; a and b have one dtype, any; all three broadcast to y. It is a selection: a NaN
+    in the branch that is not taken has no effect.
 
     Gradient: own rule.
     """
@@ -832,8 +832,8 @@ def swiglu(
     """y = act(gate)·up, with one rounding.
 
     - Two operands: gate and up have one float dtype and one shape; y has the same. gate_first must be true.
-    - Packed: up is absent and gate is [..., 2N]; y is [..., N]. Its first half is the gate if gate_first is true, else
-      its second half. An odd last dim is refused.
+    - Packed: up is absent and gate is [..., 2N]; y is [..., N]. Its first half is the gate if gate_first is true,
+      else its second half. An odd last dim is refused.
     - act: silu, gelu, gelu_tanh, relu or sigmoid, as in unary with default parameters.
 
     Values of act: silu gelu gelu_tanh relu sigmoid.
@@ -864,8 +864,8 @@ def matmul(
     - trans_a, trans_b: the operand is stored as [..., K, M] or [..., N, K]. Refused for rank 1.
     - alpha: multiplies the sum. Finite.
     - out_dtype: the dtype of y; see below.
-    - f32_precision: ieee computes f32 products in f32. tf32 permits operands rounded to 10 mantissa bits. Products of
-      other dtypes ignore it.
+    - f32_precision: ieee computes f32 products in f32. tf32 permits operands rounded to 10 mantissa bits. Products
+      of other dtypes ignore it.
 
     | dtypes of a, b | out_dtype | sums |
     |---|---|---|
@@ -942,8 +942,8 @@ def linear(
     act_beta: float | None = None,
     all_outputs: builtins.bool = False,
 ) -> Any:
-    """z = alpha·op(a)·op(b) + bias, y = act(z) + residual. One rounding of each output; bias, act and residual are applied
-    in the accumulation dtype.
+    """z = alpha·op(a)·op(b) + bias, y = act(z) + residual. One rounding of each output; bias, act and residual are
+    applied in the accumulation dtype.
 
     - a, b, trans_a, trans_b, alpha, out_dtype, f32_precision (ieee, tf32): as in matmul, floats only.
     - bias: [N], in the dtype of y or f32. If b has rank 1, [1].
@@ -996,8 +996,8 @@ def grouped_matmul(
     Edge cases.
 
     - A dropped row is 0, even if p or x holds NaN.
-    - An id outside [-1, E) fails with index_out_of_range. So do offsets that do not begin at 0, descend, or do not end
-      at M.
+    - An id outside [-1, E) fails with index_out_of_range. So do offsets that do not begin at 0, descend, or do not
+      end at M.
     - E = 0 is refused if M > 0.
 
     Gradient: own rule.
@@ -1171,11 +1171,11 @@ def all(x: ArrayLike, axes: int | Sequence[int] = (), *, keepdims: builtins.bool
 
 
 def softmax(x: ArrayLike, axis: int = -1, *, log: builtins.bool = False) -> Array:
-    """Along axis: y = e^(x-m) / Σ e^(x-m), where m is the maximum. With log true: y = x - m - ln Σ e^(x-m). x is a float;
-    y has its type.
+    """Along axis: y = e^(x-m) / Σ e^(x-m), where m is the maximum. With log true: y = x - m - ln Σ e^(x-m). x is a
+    float; y has its type.
 
-    Edge cases. A row with NaN or +inf, or of -inf alone, is NaN. Beside finite elements, -inf gives 0 (log: -inf). An
-    axis of length 0 gives an empty result.
+    Edge cases. A row with NaN or +inf, or of -inf alone, is NaN. Beside finite elements, -inf gives 0 (log: -inf).
+    An axis of length 0 gives an empty result.
 
     Gradient: own rule.
     """
@@ -1217,8 +1217,8 @@ def cross_entropy(
     reduction: str = "mean",
     all_outputs: builtins.bool = False,
 ) -> Any:
-    """Softmax and negative log likelihood. For each item, with class scores x, label c, lse = ln Σ e^x, smoothing ε and C
-    classes:
+    """Softmax and negative log likelihood. For each item, with class scores x, label c, lse = ln Σ e^x, smoothing ε and
+    C classes:
 
         l = (1-ε) · w[c] · (lse - x[c]) + ε/C · Σ_k w[k] · (lse - x[k])
 
@@ -1233,8 +1233,8 @@ def cross_entropy(
 
     Edge cases.
 
-    - A label outside [0, C) that is not ignore_index fails with index_out_of_range. Negative labels do not count from
-      the end.
+    - A label outside [0, C) that is not ignore_index fails with index_out_of_range. Negative labels do not count
+      from the end.
     - If all items are ignored, or there is none, mean is NaN, sum is 0.
     - A logit of -inf at the label, or anywhere with ε > 0, gives inf. A row of -inf alone gives NaN.
     - C = 0 is refused if there are items.
@@ -1258,8 +1258,8 @@ def argmax(
     keepdims: builtins.bool = False,
     select_last: builtins.bool = False,
 ) -> Array:
-    """The position of the largest element along axis, as i64. y has the shape of x without the axis, or with a dim of 1 if
-    keepdims is true.
+    """The position of the largest element along axis, as i64. y has the shape of x without the axis, or with a dim of 1
+    if keepdims is true.
 
     - select_last: among equal elements the last one, instead of the first.
     - x: number or bool; false is smaller than true.
@@ -1299,8 +1299,8 @@ def topk(
     - x: number or bool; false is smaller than true. values: the dtype of x. indices: their positions, i64, all
       distinct.
     - Equal values: lower positions first. The largest first: NaN precedes inf. The smallest first: NaN comes last.
-    - sorted: with true, the outputs are in this order. With false, a kernel may return the k elements in any order; the
-      decomposition returns them sorted.
+    - sorted: with true, the outputs are in this order. With false, a kernel may return the k elements in any order;
+      the decomposition returns them sorted.
 
     Gradient: own rule.
     """
@@ -1317,7 +1317,8 @@ def sort(
     """Sorts x, of numbers or bools, along axis; false comes before true. values has the type of x; indices holds the
     original positions, i64.
 
-    - descending: with true, the largest first; NaN then comes first. Equal values keep their order in both directions.
+    - descending: with true, the largest first; NaN then comes first. Equal values keep their order in both
+      directions.
     - stable: the sort is always stable. False changes nothing.
 
     Primitive, except of bool: a device that refuses that gets a cast to u8 and back.
@@ -1333,8 +1334,8 @@ def cumsum(x: ArrayLike, axis: int = -1, *, exclusive: builtins.bool = False, re
     - exclusive: j < i, so that the first result is 0.
     - reverse: sums from the end: j ≥ i, or j > i.
 
-    Numbers. The running sum of halves stays in f32; each result is rounded once. Sums of f32 are made in blocks, or in
-    a wider sum. Integers wrap.
+    Numbers. The running sum of halves stays in f32; each result is rounded once. Sums of f32 are made in blocks, or
+    in a wider sum. Integers wrap.
 
     Primitive, except of bool: a device that refuses that gets a cast to i64.
 
@@ -1358,8 +1359,8 @@ def cumprod(x: ArrayLike, axis: int = -1, *, exclusive: builtins.bool = False, r
 
 
 def random_bits(rng: ArrayLike, shape: Sequence[int] = ()) -> Array:
-    """Random words, u32, of shape. The generator is Philox4x32-10: multipliers 0xD2511F53 and 0xCD9E8D57, Weyl constants
-    0x9E3779B9 and 0xBB67AE85.
+    """Random words, u32, of shape. The generator is Philox4x32-10: multipliers 0xD2511F53 and 0xCD9E8D57, Weyl
+    constants 0x9E3779B9 and 0xBB67AE85.
 
     - Key: the seed, low word first. Counter of block j: (j, j >> 32, offset, offset >> 32), each cut to 32 bits.
     - Block j gives the elements 4j to 4j+3 of the flattened y.
@@ -1390,8 +1391,8 @@ def random_uniform(rng: ArrayLike, shape: Sequence[int] = (), *, dtype: DTypeLik
 
 
 def random_normal(rng: ArrayLike, shape: Sequence[int] = (), *, dtype: DTypeLike | None = "f32") -> Array:
-    """y holds normal numbers (mean 0, deviation 1), of shape and dtype (f32 or f64), by Box-Muller. With the numbers u of
-    random_uniform for rng, and r = √(-2·ln(1 - u[2j])):
+    """y holds normal numbers (mean 0, deviation 1), of shape and dtype (f32 or f64), by Box-Muller. With the numbers u
+    of random_uniform for rng, and r = √(-2·ln(1 - u[2j])):
 
     - y[2j] = r · cos(2π·u[2j+1])
     - y[2j+1] = r · sin(2π·u[2j+1])
@@ -1459,12 +1460,12 @@ def sample(
     1. If temperature is 0: the position of the largest logit (the first of equals), logprob 0. Done.
     2. Divide by temperature; numbers below 1e-30 count as 1e-30.
     3. top_k > 0: keep the min(top_k, V) largest, in the order of topk. 0: all.
-    4. top_p < 1: in that order keep the shortest prefix whose sum of probabilities (softmax over the kept) is at least
-    top_p, and at least one column.
+    4. top_p < 1: in that order keep the shortest prefix whose sum of probabilities (softmax over the kept) is at
+    least top_p, and at least one column.
     5. min_p > 0: drop columns with a probability below min_p times the largest one.
-    6. Draw u in [0, 1). The kept columns have the weights w = e^(x - max), whose sum is Z. The result is the first kept
-    column, in index order, whose running sum of weights exceeds u·Z. Running sums are f64. A column of weight 0 is
-    never drawn.
+    6. Draw u in [0, 1). The kept columns have the weights w = e^(x - max), whose sum is Z. The result is the first
+    kept column, in index order, whose running sum of weights exceeds u·Z. Running sums are f64. A column of weight 0
+    is never drawn.
 
     logprob = ln(w/Z) of the drawn column: after temperature and filters.
 
@@ -1513,8 +1514,8 @@ def layer_norm(
     eps: float = 1e-5,
     all_outputs: builtins.bool = False,
 ) -> Any:
-    """Normalizes the axes from axis to the last. With μ and v the mean and variance of a row of x, r = 1/√(v + eps), x̂ =
-    (x - μ)·r:
+    """Normalizes the axes from axis to the last. With μ and v the mean and variance of a row of x, r = 1/√(v + eps), x̂
+    = (x - μ)·r:
 
         y = x̂·gamma + beta
 
@@ -1760,8 +1761,8 @@ def rope(
     offset: int = 0,
     num_heads: int = 0,
 ) -> Array:
-    """Rotates pairs of each head by an angle per position. For pair i < n_rot/2, with c and s the entries of cos and sin
-    at its position:
+    """Rotates pairs of each head by an angle per position. For pair i < n_rot/2, with c and s the entries of cos and
+    sin at its position:
 
         y1 = x1·c - x2·s
         y2 = x2·c + x1·s
@@ -1771,13 +1772,13 @@ def rope(
     - n_rot: how many dims of a head are rotated: even, at most D; 0 means D. The others are copied.
     - interleaved: with false, a pair is (i, i + n_rot/2). With true it is (2i, 2i+1).
     - inverse: negates s.
-    - cos, sin: one shape, in the accumulation dtype of x. Either [P, n_rot/2], with a row for each position, or [B, S,
-      n_rot/2], with a row for each token.
+    - cos, sin: one shape, in the accumulation dtype of x. Either [P, n_rot/2], with a row for each position, or [B,
+      S, n_rot/2], with a row for each token.
     - The position of token s is offset + s, or position_ids[b, s] (index dtype, [B, S]). Tables per token allow
       neither.
 
-    Edge cases. offset + S > P is refused (shape_mismatch). A position id outside [0, P) fails with index_out_of_range;
-    negative ids do not count from the end.
+    Edge cases. offset + S > P is refused (shape_mismatch). A position id outside [0, P) fails with
+    index_out_of_range; negative ids do not count from the end.
 
     Values of layout: bshd bhsd bsh.
     Gradient: own rule.
@@ -1856,8 +1857,8 @@ def attention(
     - scale: unset means 1/√D. softcap: 0 means none.
     - mask: broadcasts to [B, Hq, Sq, Sk] in both layouts. bool: true permits. Float, of the dtype of q: added to the
       score.
-    - kv_len [B], index dtype: the number of valid keys. Keys and values behind it may hold anything, and are not read
-      into a result.
+    - kv_len [B], index dtype: the number of valid keys. Keys and values behind it may hold anything, and are not
+      read into a result.
     - past_len [B], index dtype: replaces offset for each batch entry; offset must then be 0.
     - lse [B, Hq, Sq], in the accumulation dtype: ln Σ e^s over the permitted keys, in this layout always.
 
@@ -1871,16 +1872,16 @@ def attention(
     | j ≤ i + offset + right_window | right_window ≥ 0 (-1: off) |
     | j < kv_len | there is one |
 
-    offset is the number of keys before the first query: 0 aligns the first query with the first key, Sk - Sq the last
-    with the last. It is within ±2^60.
+    offset is the number of keys before the first query: 0 aligns the first query with the first key, Sk - Sq the
+    last with the last. It is within ±2^60.
 
     Edge cases.
 
     - A query without a permitted key, or whose scores are all -inf, has o = 0 and lse = -inf. This holds for Sk = 0,
       and also if keys and values that are not permitted contain NaN.
     - NaN in a permitted score makes the row NaN.
-    - NaN or infinity in v at a key that is not permitted, but before kv_len, may make the rows with other keys NaN: it
-      has the weight 0.
+    - NaN or infinity in v at a key that is not permitted, but before kv_len, may make the rows with other keys NaN:
+      it has the weight 0.
 
     Numbers. Scores, weights and sums are in the accumulation dtype. A kernel may round the weights to the dtype of v
     for its product.
@@ -1950,7 +1951,8 @@ def dynamic_slice(x: ArrayLike, start: ArrayLike, *, size: Sequence[int] = (), o
     """y is the block of shape size that begins at start: y[i] = x[start + i].
 
     - x: any dtype. start: index dtype, [rank]. size: one length per axis, at most that of x.
-    - oob: error fails with index_out_of_range if the block does not lie in x. clamp moves the start into [0, d - size].
+    - oob: error fails with index_out_of_range if the block does not lie in x. clamp moves the start into [0, d -
+      size].
     - Negative starts are out of range; they do not count from the end.
 
     Values of oob: error clamp.
@@ -1960,8 +1962,8 @@ def dynamic_slice(x: ArrayLike, start: ArrayLike, *, size: Sequence[int] = (), o
 
 
 def dynamic_update_slice(base: ArrayLike, update: ArrayLike, start: ArrayLike, *, oob: str = "error") -> Array:
-    """y is base with the block at start replaced by update. Both have one dtype, any, and one rank; update is not longer
-    on any axis. start and oob (error, clamp) as in dynamic_slice.
+    """y is base with the block at start replaced by update. Both have one dtype, any, and one rank; update is not
+    longer on any axis. start and oob (error, clamp) as in dynamic_slice.
 
     Values of oob: error clamp.
     Gradient: own rule.
@@ -1970,16 +1972,16 @@ def dynamic_update_slice(base: ArrayLike, update: ArrayLike, start: ArrayLike, *
 
 
 def non_zero(x: ArrayLike, *, bound: int = -1) -> tuple[Array, Array]:
-    """The row-major places of the elements of x that are not 0, in this order: row k of indices has the index of the k-th
-    one along each axis of x. NaN is not 0.
+    """The row-major places of the elements of x that are not 0, in this order: row k of indices has the index of the
+    k-th one along each axis of x. NaN is not 0.
 
     - x: number or bool. indices: i64, bound rows, one column per axis of x. count: i64, rank 0.
     - bound: the most rows; -1 means one for each element of x. Elements beyond it are left out.
-    - The axis of rows has an extent: count, which the run finds. The rows behind it repeat the last one, or hold 0 if
-      there is none. In a graph, whatever reads indices leaves them out: sums, products, softmax and so on see count
-      rows. An output that depends on the extent has count rows. An op that cannot leave rows out is refused by name,
-      and so is non_zero inside a function or over a batch. In the decomposition of an op of one's own, indices has all
-      bound rows.
+    - The axis of rows has an extent: count, which the run finds. The rows behind it repeat the last one, or hold 0
+      if there is none. In a graph, whatever reads indices leaves them out: sums, products, softmax and so on see
+      count rows. An output that depends on the extent has count rows. An op that cannot leave rows out is refused by
+      name, and so is non_zero inside a function or over a batch. In the decomposition of an op of one's own, indices
+      has all bound rows.
 
     Gradient: none.
     """
@@ -1989,8 +1991,8 @@ def non_zero(x: ArrayLike, *, bound: int = -1) -> tuple[Array, Array]:
 def gather_elements(data: ArrayLike, indices: ArrayLike, axis: int = 0, *, oob: str = "error") -> Array:
     """One index per element: y[i] = data[i], with the coordinate of axis replaced by indices[i].
 
-    - data: any dtype, rank 1 or more. indices: index dtype, the rank of data; off the axis not longer than data. y has
-      the shape of indices.
+    - data: any dtype, rank 1 or more. indices: index dtype, the rank of data; off the axis not longer than data. y
+      has the shape of indices.
     - oob: error, clamp or skip (0). An empty axis with indices is refused, except with skip.
 
     Values of oob: error clamp skip.
@@ -2008,8 +2010,8 @@ def scatter_elements_add(
     *,
     oob: str = "error",
 ) -> Array:
-    """Adds updates[i] to the element of y at i, with the coordinate of axis replaced by indices[i]. Duplicates add up, as
-    in scatter_add.
+    """Adds updates[i] to the element of y at i, with the coordinate of axis replaced by indices[i]. Duplicates add up,
+    as in scatter_add.
 
     - updates: number; indices: index dtype, the same shape, with the limits of gather_elements.
     - base: the start, of the dtype of updates. Absent: zeros of shape. With base, shape is empty or its shape.
@@ -2035,8 +2037,8 @@ def scatter_reduce(
     axis: int = 0,
     oob: str = "error",
 ) -> Array:
-    """As scatter, but combines each update with what its place in y holds: y[.., indices[u], ..] = kind(y[.., indices[u],
-    ..], updates[.., u, ..]) along axis.
+    """As scatter, but combines each update with what its place in y holds: y[.., indices[u], ..] = kind(y[..,
+    indices[u], ..], updates[.., u, ..]) along axis.
 
     | kind | result of a place | gradient |
     |---|---|---|
@@ -2071,7 +2073,8 @@ def scatter_elements_reduce(
     coordinate of axis replaced by indices[i].
 
     - kind: mul, max or min, with the dtypes and gradients of scatter_reduce.
-    - base, updates: one dtype. indices: index dtype, the shape of updates, with the limits of gather_elements for base.
+    - base, updates: one dtype. indices: index dtype, the shape of updates, with the limits of gather_elements for
+      base.
     - oob: error, clamp or skip.
 
     Values of kind: mul max min.
@@ -2095,8 +2098,8 @@ def narrow(x: ArrayLike, *, start: Sequence[int] = (), len: Sequence[int] = (), 
 
 
 def concat(xs: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Joins 1 to 1024 tensors xs along axis. They have one dtype, one rank, and equal dims off the axis. Entries of length
-    0 are allowed. y is the joined tensor.
+    """Joins 1 to 1024 tensors xs along axis. They have one dtype, one rank, and equal dims off the axis. Entries of
+    length 0 are allowed. y is the joined tensor.
 
     Gradient: own rule.
     """
@@ -2214,8 +2217,8 @@ def maxpool2d(
     ceil_mode: builtins.bool = False,
     all_outputs: builtins.bool = False,
 ) -> Any:
-    """The largest element of each window. x is a number; y is [N, C, Ho, Wo] in its dtype. indices: i64, the shape of y,
-    the position of the result in the H·W plane.
+    """The largest element of each window. x is a number; y is [N, C, Ho, Wo] in its dtype. indices: i64, the shape of
+    y, the position of the result in the H·W plane.
 
     - Equal elements: the first one. NaN: the result is NaN, and the position is that of the last NaN.
     - A window without taps: -inf, or the lowest integer; position -1.
@@ -2243,8 +2246,8 @@ def avgpool2d(
     count_include_pad: builtins.bool = False,
     divisor_override: int = 0,
 ) -> Array:
-    """The sum of each window, divided by the number of its taps. x is a float; integers are unsupported. y is [N, C, Ho,
-    Wo].
+    """The sum of each window, divided by the number of its taps. x is a float; integers are unsupported. y is [N, C,
+    Ho, Wo].
 
     - count_include_pad: the divisor also counts taps in the padding of pads, but not beyond it (ceil_mode).
     - divisor_override: the divisor, if > 0. 0: the count.
@@ -2307,13 +2310,13 @@ def pool(
     [N, C, windows..] in its dtype.
 
     - kind: max, avg, min, sum or prod. Averages of integers are unsupported; sums and products of integers wrap.
-    - kernel: one length ≥ 1 per spatial axis, required. stride, dilation: one per axis, ≥ 1; empty means kernel, and 1.
-      pads: the padding before each axis, then the padding behind each. ceil_mode: as above.
+    - kernel: one length ≥ 1 per spatial axis, required. stride, dilation: one per axis, ≥ 1; empty means kernel, and
+      1. pads: the padding before each axis, then the padding behind each. ceil_mode: as above.
     - indices: of max and min. i64, the position of the result in the row-major order of the spatial axes, with the
       rules of maxpool2d for equal elements, NaN and windows without taps.
     - count_include_pad, divisor_override: of avg, as in avgpool2d.
-    - A window without taps: -inf or the lowest integer for max, +inf or the highest for min, 0 for avg and sum, 1 for
-      prod.
+    - A window without taps: -inf or the lowest integer for max, +inf or the highest for min, 0 for avg and sum, 1
+      for prod.
 
     Values of kind: max avg min sum prod.
     Gradient: by decomposition.
@@ -2410,11 +2413,11 @@ def conv_transpose(
     groups: int = 1,
     output_padding: Sequence[int] = (),
 ) -> Array:
-    """The transpose of a convolution: each element of x [N, C, spatial..] adds its multiple of a filter to y [N, Co, ..].
-    w is [C, Co/groups, kernel..].
+    """The transpose of a convolution: each element of x [N, C, spatial..] adds its multiple of a filter to y [N, Co,
+    ..]. w is [C, Co/groups, kernel..].
 
-    y[n, co, o] = bias[co] + Σ w[c, co', k] · x[n, c, i] over all c of the group, and all i and k with i·stride - before
-    + k·dilation = o
+    y[n, co, o] = bias[co] + Σ w[c, co', k] · x[n, c, i] over all c of the group, and all i and k with i·stride -
+    before + k·dilation = o
 
     - Along each spatial axis, y has stride·(d - 1) + dilation·(kernel - 1) + 1 - before - after + output_padding
       elements, at least 1.
@@ -2442,8 +2445,8 @@ def im2col(
     dilation: Sequence[int] = (),
     layout: str = "rows",
 ) -> Array:
-    """The windows of x, a number, as the columns of a matrix. The taps of a column are ordered by channel, then by their
-    place in kernel; windows are in row-major order.
+    """The windows of x, a number, as the columns of a matrix. The taps of a column are ordered by channel, then by
+    their place in kernel; windows are in row-major order.
 
     - layout: with rows, y is [N·windows, C·taps]; with unfold, it is [N, C·taps, windows].
     - kernel: one entry ≥ 1 per spatial axis. stride, pads, dilation: see above.
@@ -2470,7 +2473,8 @@ def col2im(
     layout: str = "rows",
     size: Sequence[int] = (),
 ) -> Array:
-    """The transpose of im2col: adds each element of columns to its pixel of x [N, C, size..]. Taps outside are left out.
+    """The transpose of im2col: adds each element of columns to its pixel of x [N, C, size..]. Taps outside are left
+    out.
 
     - size: the spatial dims of x. columns must have its windows, and a multiple of its taps; the rest is N and C.
     - layout: that of columns, rows or unfold. kernel, stride, pads, dilation: those of im2col.
@@ -2527,8 +2531,8 @@ def dequantize(
 
     - q: i8, u8, i16, u16, i4, u4 or i32. zero_point: of the same dtype. i32 differences wrap, and are rounded to the
       dtype of the product.
-    - to: a float dtype, f32, f16, bf16 or f64; none: the dtype of scale. The product is computed in f64 if to or scale
-      is f64, else in f32, and then converted to to.
+    - to: a float dtype, f32, f16, bf16 or f64; none: the dtype of scale. The product is computed in f64 if to or
+      scale is f64, else in f32, and then converted to to.
     - scale, axis, block: see above. y: the shape of q.
 
     Values of to: none f32 f16 bf16 f64.
@@ -2554,21 +2558,21 @@ def qmatmul(
     *,
     act: str = "none",
 ) -> Array:
-    """The product of matrices of 8-bit integers a [.., M, K] and b [.., K, N]; axes before the last two broadcast. a and b
-    are i8 or u8, each with its own dtype.
+    """The product of matrices of 8-bit integers a [.., M, K] and b [.., K, N]; axes before the last two broadcast. a
+    and b are i8 or u8, each with its own dtype.
 
     s[m, n] = bias[n] + Σ_k (a[m, k] - a_zero)·(b[k, n] - b_zero[n])
 
-    - a_zero: one number of the dtype of a. b_zero: one number or [N], of the dtype of b. bias: i32 [N]. Absent ones are
-      0.
+    - a_zero: one number of the dtype of a. b_zero: one number or [N], of the dtype of b. bias: i32 [N]. Absent ones
+      are 0.
     - s is an i32 and wraps. If K is above 33025 and to is i8 or u8, it is an i64. Without bias it is exact in both
       cases.
     - to: i8 or u8, with a multiplier; or i32, without one. none: the dtype of y_zero, else i32.
     - Result i32: y = s, or max(s, 0) with act relu. It wraps where K is above 33025.
-    - multiplier: f32, one number or [N]: the scale of a times that of b through that of y. Compute it in f64 and round
-      it once. y = clamp(round(f32(s)·multiplier) + y_zero, lo, hi): s is rounded to f32, the product to f32, then to an
-      integer, halves to the even one; the clamp is applied to floats. A product that is NaN gives an unspecified number
-      in range.
+    - multiplier: f32, one number or [N]: the scale of a times that of b through that of y. Compute it in f64 and
+      round it once. y = clamp(round(f32(s)·multiplier) + y_zero, lo, hi): s is rounded to f32, the product to f32,
+      then to an integer, halves to the even one; the clamp is applied to floats. A product that is NaN gives an
+      unspecified number in range.
     - y_zero: one number of dtype to; only with a multiplier. With act relu, lo is y_zero. act is none or relu.
 
     Values of to: none i8 u8 i32.
@@ -2599,13 +2603,13 @@ def qconv(
     to: DTypeLike | None = None,
     act: str = "none",
 ) -> Array:
-    """The convolution of 8-bit integers x [N, C, spatial..] with filters w [Co, C/groups, kernel..]. x and w are i8 or u8,
-    each with its own dtype. The sums s are those of conv over x - x_zero and w - w_zero, plus bias; what follows them
-    is as in qmatmul, with K = C/groups times the taps of the kernel.
+    """The convolution of 8-bit integers x [N, C, spatial..] with filters w [Co, C/groups, kernel..]. x and w are i8 or
+    u8, each with its own dtype. The sums s are those of conv over x - x_zero and w - w_zero, plus bias; what follows
+    them is as in qmatmul, with K = C/groups times the taps of the kernel.
 
     - stride, pads, dilation, groups: as for conv. Padding has the value x_zero, so it adds nothing to the sums.
-    - x_zero: one number of the dtype of x. w_zero: one number or [Co], of the dtype of w. bias: i32 [Co]. multiplier:
-      f32, one number or [Co]. y_zero: one number of dtype to.
+    - x_zero: one number of the dtype of x. w_zero: one number or [Co], of the dtype of w. bias: i32 [Co].
+      multiplier: f32, one number or [Co]. y_zero: one number of dtype to.
     - to (none, i8, u8, i32) and act (none, relu): as for qmatmul. y is [N, Co, windows..].
 
     Values of to: none i8 u8 i32.
@@ -2631,8 +2635,8 @@ def fake_quantize(
     qmax: int = 127,
     ste: str = "clipped",
 ) -> Array:
-    """y = (clamp(round(x/scale) + zero_point, qmin, qmax) - zero_point)·scale: a quantized tensor and back, in floats. NaN
-    stays NaN.
+    """y = (clamp(round(x/scale) + zero_point, qmin, qmax) - zero_point)·scale: a quantized tensor and back, in floats.
+    NaN stays NaN.
 
     - x: float. y: the type of x. scale, axis: see above. zero_point: i32.
     - qmin, qmax: from -65536 to 65536, qmin < qmax.
@@ -2682,8 +2686,8 @@ def amax_observer(
     decay: float = 0.99,
     qmax: float = 127.0,
 ) -> tuple[Array, Array]:
-    """Observes the largest magnitude of a tensor, to choose a scale. With a = max(abs(x)), over all elements or those of
-    each index of axis:
+    """Observes the largest magnitude of a tensor, to choose a scale. With a = max(abs(x)), over all elements or those
+    of each index of axis:
 
     | mode | state_out |
     |---|---|
@@ -2717,13 +2721,13 @@ def resize(
     scales: Sequence[float] = (),
     roi: Sequence[float] = (),
 ) -> Array:
-    """Changes the spatial dims of x, 1 to 3 of them. As ONNX's Resize, with one entry per spatial axis in each list. y has
-    the dtype of x: with mode nearest a number or bool, else a float.
+    """Changes the spatial dims of x, 1 to 3 of them. As ONNX's Resize, with one entry per spatial axis in each list. y
+    has the dtype of x: with mode nearest a number or bool, else a float.
 
-    - sizes: the new dims; the scale of an axis is out/in. scales: the scales; the new dims are floor(in·scale), where a
-      product below 2^23 is first rounded to f32. Exactly one of both is given. Dims are 1 to 2^30.
-    - coordinates: the position s of output o among the pixels. w is the length of the result before it is rounded down,
-      in·scale.
+    - sizes: the new dims; the scale of an axis is out/in. scales: the scales; the new dims are floor(in·scale),
+      where a product below 2^23 is first rounded to f32. Exactly one of both is given. Dims are 1 to 2^30.
+    - coordinates: the position s of output o among the pixels. w is the length of the result before it is rounded
+      down, in·scale.
 
     | coordinates | s |
     |---|---|
@@ -2734,17 +2738,18 @@ def resize(
     | asymmetric | o/scale |
     | tf_crop_and_resize | start·(in - 1) + o·(end - start)·(in - 1)/(w - 1); the middle of both if out = 1 |
 
-    - mode: nearest takes one pixel. linear weighs the two pixels around s by 1 - t, where t is their distance from s.
-      cubic weighs four pixels: for t ≤ 1 by (a + 2)t³ - (a + 3)t² + 1, for t < 2 by at³ - 5at² + 8at - 4a, with a =
-      cubic_a. Several axes multiply their weights.
-    - nearest_mode: how s becomes a pixel: round_prefer_floor and round_prefer_ceil round to the nearest one and differ
-      in ties; floor; ceil. If in·scale is an integer, positions are exact ratios (except tf_crop_and_resize), so no
-      rounding moves a tie. PyTorch's nearest is asymmetric with floor, its nearest-exact is half_pixel with
+    - mode: nearest takes one pixel. linear weighs the two pixels around s by 1 - t, where t is their distance from
+      s. cubic weighs four pixels: for t ≤ 1 by (a + 2)t³ - (a + 3)t² + 1, for t < 2 by at³ - 5at² + 8at - 4a, with a
+      = cubic_a. Several axes multiply their weights.
+    - nearest_mode: how s becomes a pixel: round_prefer_floor and round_prefer_ceil round to the nearest one and
+      differ in ties; floor; ceil. If in·scale is an integer, positions are exact ratios (except tf_crop_and_resize),
+      so no rounding moves a tie. PyTorch's nearest is asymmetric with floor, its nearest-exact is half_pixel with
       round_prefer_ceil.
-    - Pixels outside repeat the edge. With exclude_outside, they get weight 0, and the others are divided by their sum.
-    - antialias: on axes that shrink, distances are multiplied by the scale, so that 1/scale times as many pixels count;
-      weights are divided by their sum. Not with nearest. PyTorch's antialiased modes also set exclude_outside, and
-      cubic_a = -0.5.
+    - Pixels outside repeat the edge. With exclude_outside, they get weight 0, and the others are divided by their
+      sum.
+    - antialias: on axes that shrink, distances are multiplied by the scale, so that 1/scale times as many pixels
+      count; weights are divided by their sum. Not with nearest. PyTorch's antialiased modes also set
+      exclude_outside, and cubic_a = -0.5.
     - roi: of tf_crop_and_resize alone: the starts of all axes, then the ends. If s is outside of [0, in - 1] on some
       axis, the result is extrapolation_value.
     - A pixel of weight 0 is not read: its NaN or infinity reaches no result.
@@ -2773,19 +2778,19 @@ def grid_sample(
     padding: str = "zeros",
     align_corners: builtins.bool = False,
 ) -> Array:
-    """Reads x at the positions of grid. x is [N, C, H, W] with grid [N, Ho, Wo, 2], or [N, C, D, H, W] with grid [N, Do,
-    Ho, Wo, 3]; y is [N, C, Ho, Wo] or [N, C, Do, Ho, Wo]. x is a float; grid has its dtype, or f32.
+    """Reads x at the positions of grid. x is [N, C, H, W] with grid [N, Ho, Wo, 2], or [N, C, D, H, W] with grid [N,
+    Do, Ho, Wo, 3]; y is [N, C, Ho, Wo] or [N, C, Do, Ho, Wo]. x is a float; grid has its dtype, or f32.
 
     - The last axis of grid has a coordinate g for each axis of x, the last axis first. g from -1 to 1 is the whole
-      image: position s = ((g + 1)·d - 1)/2 for d pixels. With align_corners, -1 and 1 are the centers of the first and
-      last pixel: s = (g + 1)·(d - 1)/2.
+      image: position s = ((g + 1)·d - 1)/2 for d pixels. With align_corners, -1 and 1 are the centers of the first
+      and last pixel: s = (g + 1)·(d - 1)/2.
     - mode: nearest (ties to even), linear and cubic (a = -0.75), with the weights of resize.
-    - padding: what is outside. zeros; border: the nearest pixel; reflection: the image mirrored at its edges, or, with
-      align_corners, at the centers of its outer pixels.
+    - padding: what is outside. zeros; border: the nearest pixel; reflection: the image mirrored at its edges, or,
+      with align_corners, at the centers of its outer pixels.
     - padding moves the position itself, except with cubic, whose pixels it moves. ONNX's GridSample, unlike PyTorch,
       first moves positions outside to the edge for cubic with border.
-    - A pixel of weight 0 is not read, except for dgrid. A position that is NaN is outside. With border and reflection
-      it is the first pixel, as is one that is infinite with reflection.
+    - A pixel of weight 0 is not read, except for dgrid. A position that is NaN is outside. With border and
+      reflection it is the first pixel, as is one that is infinite with reflection.
 
     Values of mode: nearest linear cubic.
     Values of padding: zeros border reflection.
@@ -2806,16 +2811,16 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Array:
-    """The mean, or the largest, of samples in each bin of each region. x is [N, C, H, W], a float. rois is [R, 4] in its
-    dtype: x1, y1, x2, y2. batch_indices is [R] of an index dtype: the image of each region; one that is out of range is
-    an error. y is [R, C, output_height, output_width].
+    """The mean, or the largest, of samples in each bin of each region. x is [N, C, H, W], a float. rois is [R, 4] in
+    its dtype: x1, y1, x2, y2. batch_indices is [R] of an index dtype: the image of each region; one that is out of
+    range is an error. y is [R, C, output_height, output_width].
 
-    - Corners are multiplied by spatial_scale. coordinates: half_pixel then subtracts 0.5. output_half_pixel does not,
-      and makes regions at least 1 wide and high.
-    - A region has output_height·output_width bins of equal size. A bin has sampling_ratio² samples, spaced evenly; with
-      0, ceil(length of the bin) per axis.
-    - A sample is 0 if its position is below -1 or above H (W). Else it is moved into [0, H - 1], and is linear between
-      four pixels.
+    - Corners are multiplied by spatial_scale. coordinates: half_pixel then subtracts 0.5. output_half_pixel does
+      not, and makes regions at least 1 wide and high.
+    - A region has output_height·output_width bins of equal size. A bin has sampling_ratio² samples, spaced evenly;
+      with 0, ceil(length of the bin) per axis.
+    - A sample is 0 if its position is below -1 or above H (W). Else it is moved into [0, H - 1], and is linear
+      between four pixels.
     - mode avg: the mean of the samples; pixels of weight 0 are not read. max: the largest product of a pixel and its
       weight, over the four pixels of all samples, as in ONNX. Samples outside count as 0.
     - A region without samples gives 0: one that ends before it starts, or is not finite, with sampling_ratio 0.

@@ -93,6 +93,13 @@ class Gradients(unittest.TestCase):
         step(after, X)
         self.assertEqual(step.trace_count, 1)
 
+    def test_of_traced_functions(self):
+        f = tenon.function(lambda x: ops.sin(x).sum())
+        assert_close(tenon.grad(f)(X), np.cos(X))
+        assert_close(tenon.vmap(f)(X), np.sin(X).sum(1))
+        assert_close(tenon.jvp(f, (X,), (np.ones_like(X),))[1], np.cos(X).sum())
+        self.assertEqual(f.trace_count, 0)
+
     def test_aux(self):
         def f(x):
             return (x * x).sum(), {"double": x * 2.0}
