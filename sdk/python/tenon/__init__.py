@@ -7,6 +7,8 @@
     y = m(np.ones((1, 3), np.float32))   # a tenon.Tensor; y.numpy(), y.torch() share its memory
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import _array, _errors, _log, ops, optim, tree
 from . import _tenon as _tenon
 from ._control import cond, scan, while_loop
@@ -59,7 +61,20 @@ assert _array  # adds the operators
 for _class in (Executable, Graph, Runtime, Store, Tensor, Value):
     _class.__module__ = "tenon"
 
+if TYPE_CHECKING:
+    from .torch import from_torch as from_torch
+
 __version__ = _tenon.version()
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch, which this package does not import before."""
+    if name == "from_torch":
+        from .torch import from_torch
+
+        return from_torch
+    raise AttributeError(f"module 'tenon' has no attribute '{name}'")
+
 
 __all__ = [
     "Array",
@@ -105,6 +120,7 @@ __all__ = [
     "f64",
     "f8e4m3",
     "f8e5m2",
+    "from_torch",
     "function",
     "grad",
     "i16",
