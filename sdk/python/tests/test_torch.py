@@ -27,7 +27,7 @@ def gradients(function, module, args):
     inputs = [t.requires_grad_() for t in floats(args)]
     outputs = function(*args)
     torch.manual_seed(1)
-    loss = sum((y * torch.randn_like(y)).sum() for y in floats(outputs) if y.requires_grad)
+    loss = sum((y * torch.randn(y.shape)).sum() for y in floats(outputs) if y.requires_grad)
     wrt = [p for p in module.parameters() if p.requires_grad] + inputs
     found = torch.autograd.grad(loss, wrt, allow_unused=True)
     return outputs, [torch.zeros_like(w) if g is None else g for w, g in zip(wrt, found)]
@@ -184,6 +184,24 @@ class Calls(Case):
         converted = tenon.from_torch(module, (torch.randn(5, 4),), device="cpu")
         x = torch.randn(4, 5).t()
         self.assertClose(converted(x), module(x))
+
+    def test_gradients_stop(self):
+        class Stops(torch.nn.Module):
+            def forward(self, x, y):
+                with torch.no_grad():
+                    z = x.exp()
+                return x * x.detach() + z * y, (y.detach() * y), x.detach()
+
+        x = torch.tensor([1e-45, 1e-40, -0.1, 88, 7])
+        self.assertSame(Stops(), (x.clone(), torch.randn(5)))
+        self.assertSame(
+            Stops(), (torch.tensor([5e-324, 1e-31, 1.1, -700, 7], dtype=torch.float64), torch.randn(5).double())
+        )
+        converted = tenon.from_torch(Stops(), (x, x + 1), device="cpu")
+        x[3] = 3e38
+        results = converted(x.clone().requires_grad_(), x)
+        self.assertEqual([r.requires_grad for r in results], [True, False, False])
+        self.assertTrue(torch.equal(results[2], x))
 
     def test_loss_alone_is_computed_with_its_gradients(self):
         module = {n: (m, a) for n, m, a in modules()}["autoencoder"]

@@ -17,7 +17,7 @@ from .._tenon import Graph, Value
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 FLOATS = (DType.f32, DType.f16, DType.bf16, DType.f64)
-_PYTHON = {
+_PYTHON: dict[Any, Callable[..., Any]] = {
     f: f
     for f in (
         operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
@@ -78,13 +78,12 @@ class Translator:
     tensor without content, or a tuple of them.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, differentiates: bool = False) -> None:
         self.graph = Graph(name)
+        self.differentiates = differentiates
         self.out: Any = None
         self.path = ""
         self.problems: list[tuple[str, str, str]] = []
-        self.rng: Value | None = None
-        self.draws = 0
         self._constants: dict[tuple[Any, str], Value] = {}
 
     # ---- Nodes
@@ -139,6 +138,22 @@ class Translator:
         if not self.shape(x):
             return self.add("reduce", [x], kind=kind, noop_with_empty_axes=True)
         return self.add("reduce", [x], kind=kind, axes=list(axes), keepdims=keepdims)
+
+    def stop_gradient(self, x: Value) -> Value:
+        """`x`, but no gradient passes. Rounding has the slope 0, and does not change a float that is an integer, which
+        all are after a multiplication by a large power of two in a wider dtype."""
+        if not self.differentiates or x.dtype not in FLOATS:
+            return x
+        wide = self.cast(x, DType.f64)
+        if x.dtype != DType.f64:
+            whole = self.unary("round", self.binary("mul", wide, 2.0**149))
+            return self.cast(self.binary("mul", whole, 2.0**-149), x.dtype)
+        size = self.unary("abs", wide)
+        tiny = self.binary("mul", self.binary("mul", wide, 2.0**600), 2.0**474)
+        tiny = self.binary("mul", self.binary("mul", self.unary("round", tiny), 2.0**-474), 2.0**-600)
+        usual = self.binary("mul", self.unary("round", self.binary("mul", wide, 2.0**152)), 2.0**-152)
+        usual = self.where(self.compare("lt", size, 2.0**-100), tiny, usual)
+        return self.where(self.compare("lt", size, 2.0**53), usual, self.unary("round", wide))
 
     # ---- Shapes
 
@@ -210,7 +225,10 @@ class Translator:
         """Adds the nodes; `env` holds the placeholders. Returns what the graph returns. All that is not covered is in
         `problems` afterwards."""
         for node in nodes:
-            if node.op == "placeholder":
+            if node in env:
+                continue
+            if node.op == "get_attr":
+                env[node] = self._attribute(node)
                 continue
             if node.op == "output":
                 return torch.fx.map_arg(node.args[0], env.__getitem__)
@@ -221,6 +239,13 @@ class Translator:
                 self.problems.append((name_of(node.target), path_of(node), str(e)))
                 env[node] = self._stand_in(node, self.out)
         return None
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        """A constant of the module that the graph belongs to."""
+        value: Any = node.graph.owning_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return self.constant(value.detach().contiguous().numpy()) if isinstance(value, torch.Tensor) else value
 
     def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
         args = torch.fx.map_arg(node.args, env.__getitem__)

@@ -46,19 +46,13 @@ def _boxed(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable[..
     check_covered("torch.compile", graph.graph)
     programs: dict[Any, Program] = {}
 
-    def attribute(name: str) -> Any:
-        value: Any = graph
-        for part in name.split("."):
-            value = getattr(value, part)
-        return value
-
     def run(args: list[Any]) -> list[Any]:
         tensors = [a.detach().contiguous() if isinstance(a, torch.Tensor) else a for a in args]
         args.clear()
         values = tuple(type_of(t) if isinstance(t, torch.Tensor) else t for t in tensors)
         program = programs.get(values)
         if program is None:
-            program = programs[values] = Program("compiled", graph.graph, values, attribute=attribute, **settings)
+            program = programs[values] = Program("compiled", graph.graph, values, **settings)
         found = program([t for t in tensors if isinstance(t, torch.Tensor)])
         return [program.results[i] if at is None else found[at] for i, at in enumerate(program.places)]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from .._errors import DtypeMismatch, InvalidArgument, ShapeMismatch
 from .._model import Model
 from .._report import Report
 from ._build import RULES
-from ._program import Program, check_covered, type_of
+from ._program import Program, check_covered, differentiable, type_of
 
 _MOST_PROGRAMS = 64
 
@@ -47,12 +48,29 @@ def from_torch(
     torch.backends.mha.set_fastpath_enabled(False)  # it has ops of its own
     try:
         exported = torch.export.export(module, args, dict(example_kwargs or {}), dynamic_shapes=dynamic_shapes)
+        _mark_no_grad(exported.graph_module)
         exported = exported.run_decompositions(_decompositions())
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
     name = type(module).__name__
     check_covered(name, exported.graph)
     return Module(module, exported, device, options)
+
+
+def _mark_no_grad(module: torch.fx.GraphModule) -> None:
+    """Detaches the results of blocks of torch.no_grad(), which PyTorch leaves out when it writes ops in others."""
+    for graph in [m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule)]:
+        for node in list(graph.nodes):
+            if str(node.target) != "wrap_with_set_grad_enabled" or node.args[0]:
+                continue
+            for result in [u for u in node.users if u.target is operator.getitem]:
+                users = list(result.users)
+                with graph.inserting_after(result):
+                    detached = graph.call_function(torch.ops.aten.detach.default, (result,))
+                detached.meta.update(result.meta)
+                for user in users:
+                    user.replace_input_with(result, detached)
+    module.recompile()
 
 
 def _decompositions() -> Any:
@@ -79,9 +97,11 @@ class Module(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, exported: Any, device: str, options: Mapping[str, Any]) -> None:
         super().__init__()
         self.module = module
+        self._exported = exported.graph_module  # keeps constants
         self._graph = exported.graph
         self._device, self._options = device, dict(options)
         self._lock = threading.Lock()
+        self._flags: dict[tuple[int, ...], list[bool]] = {}
         self._programs: dict[Any, Program] = {}
         self._in_spec, self._out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
         signature = exported.graph_signature
@@ -196,7 +216,7 @@ class Module(torch.nn.Module):
         if alone:
             return found
         results = [program.results[i] if at is None else found[at] for i, at in enumerate(program.places)]
-        return (results, found[program._count :]) if wrt else results
+        return (results, found[program.count :]) if wrt else results
 
     def _program(
         self, values: Sequence[Any], wrt: tuple[int, ...], alone: bool, given: tuple[int, ...] = ()
@@ -210,7 +230,6 @@ class Module(torch.nn.Module):
                     type(self.module).__name__,
                     self._graph,
                     values,
-                    attribute=lambda name: self._constants[name],
                     device=self._device,
                     wrt=wrt,
                     given=given,
@@ -222,8 +241,13 @@ class Module(torch.nn.Module):
                 self._programs.pop(next(iter(self._programs)))
         return program
 
+    def _differentiable(self, needed: tuple[int, ...]) -> list[bool]:
+        if needed not in self._flags:
+            self._flags[needed] = differentiable(self._graph, needed)
+        return self._flags[needed]
+
     def _example_values(self) -> list[Any]:
-        values = []
+        values: list[Any] = []
         for slot in self._slots:
             example = slot.node.meta.get("val")
             if isinstance(example, torch.Tensor):
@@ -288,7 +312,8 @@ class _Function(torch.autograd.Function):
             kept = (t.detach().clone() if m else t for t, m in zip(tensors, module._mutated))
             ctx.save_for_backward(*(t if isinstance(t, torch.Tensor) else None for t in kept))
             ctx.others = [None if isinstance(t, torch.Tensor) else t for t in tensors]
-        ctx.mark_non_differentiable(*(r for r in results if isinstance(r, torch.Tensor) and not r.is_floating_point()))
+        flags = module._differentiable(needed)
+        ctx.mark_non_differentiable(*(r for r, d in zip(results, flags) if isinstance(r, torch.Tensor) and not d))
         ctx.set_materialize_grads(False)
         return tuple(results)
 

@@ -37,7 +37,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Value:
     if dropout:
-        return b.refuse("dropout. hint: module.eval()")  # type: ignore[no-any-return]
+        return b.refuse("dropout. hint: module.eval()")
     dims = b.shape(q)
     lead = list(np.broadcast_shapes(*(tuple(b.shape(t)[: -3 if len(dims) > 2 else -2]) for t in (q, k, v))))
     if len(dims) > 2:
@@ -127,13 +127,13 @@ def _encoder_layer(
     mask_type: int | None = None,
 ) -> Value:  # fmt: skip
     def norm(t: Value, gamma: Value, beta: Value) -> Value:
-        return b.add("layer_norm", [t, gamma, beta], [True, False, False], eps=eps)[0]  # type: ignore[no-any-return]
+        return b.add("layer_norm", [t, gamma, beta], [True, False, False], eps=eps)[0]
 
     def attend(t: Value) -> Value:
         found = _multi_head(
             b, t, t, t, width, heads, qkv_weight, qkv_bias, out_weight, out_bias, mask, False, True, mask_type
         )
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
 
     def feed_forward(t: Value) -> Value:
         h = b.unary("gelu" if use_gelu else "relu", linear(b, t, up_weight, up_bias))

@@ -27,9 +27,7 @@ def _full_like(b: Translator, x: Value, value: Any, **_: Any) -> Value:
     return b.full(b.shape(x), value, b.dtype)
 
 
-rule("zeros", "empty.memory_format", "empty_strided")(
-    lambda b, shape, *a, **k: b.full(shape, 0, b.dtype)
-)
+rule("zeros", "empty.memory_format", "empty_strided")(lambda b, shape, *a, **k: b.full(shape, 0, b.dtype))
 rule("ones")(lambda b, shape, **_: b.full(shape, 1, b.dtype))
 rule("zeros_like", "empty_like")(lambda b, x, **_: b.full(b.shape(x), 0, b.dtype))
 rule("ones_like")(lambda b, x, **_: b.full(b.shape(x), 1, b.dtype))

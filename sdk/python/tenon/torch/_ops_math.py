@@ -237,7 +237,7 @@ def _common(x: Any, y: Any) -> DType:
     """The dtype in which PyTorch compares."""
 
     def example(v: Any) -> Any:
-        return torch.empty([1] * min(len(v.shape), 1), dtype=_torch_dtype(v.dtype)) if isinstance(v, Value) else v
+        return torch.empty([1] * min(len(v.shape or ()), 1), dtype=_torch_dtype(v.dtype)) if isinstance(v, Value) else v
 
     return DType.of(torch.result_type(example(x), example(y)))
 

@@ -20,7 +20,7 @@ def linear(b: Translator, x: Value, weight: Value, bias: Value | None = None) ->
         y = b.add("matmul", [x, weight])
         return y if bias is None else b.binary("add", y, bias)
     if bias is not None and x.dtype in FLOATS:
-        return b.add("linear", [x, weight, bias, None], [True, False], trans_b=True)[0]  # type: ignore[no-any-return]
+        return b.add("linear", [x, weight, bias, None], [True, False], trans_b=True)[0]
     return b.add("matmul", [x, weight], trans_b=len(b.shape(weight)) == 2)
 
 
@@ -37,13 +37,35 @@ def _plus(b: Translator, product: Value, x: Value, beta: Any, alpha: Any) -> Val
 @rule("addmm")
 def _addmm(b: Translator, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     if beta == 1 and alpha == 1 and b.shape(bias) == [b.shape(y)[1]] and x.dtype in FLOATS:
-        return b.add("linear", [x, y, bias, None], [True, False])[0]  # type: ignore[no-any-return]
+        return b.add("linear", [x, y, bias, None], [True, False])[0]
     return _plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
 
 
 @rule("baddbmm", "addmv", "addbmm_")
 def _baddbmm(b: Translator, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     return _plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
+
+
+@rule("_trilinear")
+def _trilinear(
+    b: Translator,
+    x: Value,
+    y: Value,
+    z: Value,
+    expand_x: Sequence[int],
+    expand_y: Sequence[int],
+    expand_z: Sequence[int],
+    sums: Sequence[int],
+    unroll: int = 1,
+) -> Value:
+    wide = []
+    for t, axes in ((x, expand_x), (y, expand_y), (z, expand_z)):
+        dims = b.shape(t)
+        for axis in sorted(axes):
+            dims.insert(axis, 1)
+        wide.append(b.reshape(t, dims))
+    product = b.binary("mul", b.binary("mul", wide[0], wide[1]), wide[2])
+    return b.reduce("sum", product, list(sums)) if sums else product
 
 
 # ---- Convolutions
@@ -77,7 +99,7 @@ def _convolution(
     common = {"stride": each(stride, n), "pads": pads + pads, "dilation": each(dilation, n), "groups": groups}
     if transposed:
         return b.add("conv_transpose", [x, w, bias], None, output_padding=each(output_padding, n), **common)
-    return b.add("conv", [x, w, bias, None], [True, False], **common)[0]  # type: ignore[no-any-return]
+    return b.add("conv", [x, w, bias, None], [True, False], **common)[0]
 
 
 @rule("conv1d", "conv2d", "conv3d")
@@ -253,7 +275,7 @@ def _instance_norm(
 ) -> Value:
     if not use_input_stats:
         return _batch_norm_by(b, x, weight, bias, mean, variance, eps)
-    return b.add("group_norm", [x, weight, bias], [True, False, False], groups=b.shape(x)[1], eps=eps)[0]  # type: ignore[no-any-return]
+    return b.add("group_norm", [x, weight, bias], [True, False, False], groups=b.shape(x)[1], eps=eps)[0]
 
 
 @rule("layer_norm", "native_layer_norm")
@@ -279,7 +301,7 @@ def _rms_norm(b: Translator, x: Value, shape: Sequence[int], weight: Any = None,
 def _group_norm(
     b: Translator, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Value:
-    return b.add("group_norm", [x, weight, bias], [True, False, False], groups=groups, eps=eps)[0]  # type: ignore[no-any-return]
+    return b.add("group_norm", [x, weight, bias], [True, False, False], groups=groups, eps=eps)[0]
 
 
 @rule("native_group_norm")

@@ -92,7 +92,7 @@ def _adaptive_avg(n: int) -> Any:
             return b.reduce("mean", x, list(range(len(dims) - n, len(dims))), True)
         if all(d % o == 0 for d, o in zip(dims[-n:], outs)):
             kernel = [d // o for d, o in zip(dims[-n:], outs)]
-            return _pool(b, "avg", x, kernel, kernel, 0, 1, n)  # type: ignore[no-any-return]
+            return _pool(b, "avg", x, kernel, kernel, 0, 1, n)
         for axis, out in zip(
             range(len(dims) - n, len(dims)), outs
         ):  # bins of several sizes: a product with their weights

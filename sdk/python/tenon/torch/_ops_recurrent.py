@@ -39,6 +39,10 @@ def _embedding_bag(
     valid = None
     if padding_idx is not None and padding_idx >= 0:
         valid = b.compare("ne", indices, padding_idx)
+    if include_last_offset:  # which may end before the indices do
+        end = b.narrow(b.cast(offsets, DType.i64), 0, bags, 1)
+        inside = b.compare("lt", at, end)
+        valid = inside if valid is None else b.add("logical", [valid, inside], kind="and")
     ones = b.full([count], 1.0, weight.dtype) if valid is None else b.cast(valid, weight.dtype)
     sizes = b.add("scatter_add", [ones, bag, None], axis=0, dim=bags)
     if mode == 2:

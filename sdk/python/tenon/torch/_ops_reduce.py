@@ -219,6 +219,10 @@ def _cross_entropy(
             count = math.prod(b.shape(x)) // b.shape(x)[1]
             return b.binary("div", b.reduce("sum", loss), float(count))
         return _reduced(b, loss, reduction)
+    if weight is not None and b.differentiates and not label_smoothing:
+        # The op refuses gradients that reach its weights in any way, also those that end before.
+        log = b.add("softmax", [x], axis=axis, log=True)
+        return _nll_loss(b, log, labels, weight, reduction, ignore_index)
     names = ("none", "mean", "sum")
     loss = b.add(
         "cross_entropy",
@@ -237,6 +241,7 @@ def _nll_loss(
     b: Translator, x: Value, labels: Value, weight: Value | None = None, reduction: int = 1, ignore_index: int = -100
 ) -> Any:
     axis = 1 if len(b.shape(x)) > 1 else 0
+    weight = None if weight is None else b.stop_gradient(weight)  # PyTorch differentiates no weights
     ignored = b.compare("eq", labels, ignore_index)
     safe = b.where(ignored, 0, labels)
     dims = b.shape(labels)

@@ -15,12 +15,14 @@ from ._build import Translator, rule
 # ---- The same elements
 
 
-@rule(
-    "clone", "alias", "detach", "detach_", "lift_fresh_copy", "lift_fresh", "contiguous", "positive",
-    
-)  # fmt: skip
+@rule("clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "positive")
 def _same(b: Translator, x: Value) -> Value:
     return x
+
+
+@rule("detach", "detach_")
+def _detach(b: Translator, x: Value) -> Value:
+    return b.stop_gradient(x)
 
 
 @rule("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as", "copy")
@@ -32,7 +34,7 @@ def _out_shape(b: Translator) -> list[int]:
     dims = b.out.shape
     if all(isinstance(d, int) for d in dims):
         return list(dims)
-    return b.refuse("its shape depends on symbols; expected numbers")  # type: ignore[no-any-return]
+    return b.refuse("its shape depends on symbols; expected numbers")
 
 
 @rule("_assert_async", "_assert_async.msg", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
@@ -255,10 +257,17 @@ rule("replication_pad1d", "replication_pad2d", "replication_pad3d")(_pad("edge")
 
 @rule("pad")
 def _any_pad(b: Translator, x: Value, pads: Sequence[int], mode: str = "constant", value: Any = None) -> Value:
+    if mode == "circular":
+        for i in range(len(pads) // 2):
+            axis = len(b.shape(x)) - 1 - i
+            size = b.shape(x)[axis]
+            parts = [b.narrow(x, axis, size - pads[2 * i], pads[2 * i]), x, b.narrow(x, axis, 0, pads[2 * i + 1])]
+            x = b.add("concat", [[p for p in parts if b.shape(p)[axis]]], axis=axis)
+        return x
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
     if mode not in modes:
-        return b.refuse(f"mode '{mode}'; expected one of {', '.join(modes)}")  # type: ignore[no-any-return]
-    return _pad(modes[mode])(b, x, pads, value)  # type: ignore[no-any-return]
+        return b.refuse(f"mode '{mode}'; expected one of {', '.join(modes)}")
+    return _pad(modes[mode])(b, x, pads, value)
 
 
 def _band(b: Translator, x: Value, diagonal: int, kind: str) -> Value:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from .._dtypes import DType
 from .._model import Model
@@ -45,8 +46,23 @@ def type_of(tensor: torch.Tensor) -> Type:
 
 def check_covered(what: str, graph: torch.fx.Graph) -> None:
     """Refuses a graph with functions that have no rule, all of them at once."""
-    calls = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr") and not is_covered(n)]
-    refuse(what, ((name_of(n.target), path_of(n), "no rule") for n in calls))
+    nodes = (n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr"))
+    refuse(what, [(name_of(n.target), path_of(n), "no rule") for n in nodes if not is_covered(n)])
+
+
+def differentiable(graph: torch.fx.Graph, places: Sequence[int]) -> list[bool]:
+    """Which results of a graph depend on those placeholders by floats?"""
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    depend = {inputs[i] for i in places}
+    for node in graph.nodes:
+        if node.op == "output":
+            return [isinstance(r, torch.fx.Node) and r in depend for r in node.args[0]]
+        value = node.meta.get("val")
+        is_float = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        stops = name_of(node.target) == "detach.default"
+        if is_float and not stops and any(n in depend for n in node.all_input_nodes):
+            depend.add(node)
+    return []
 
 
 class Program:
@@ -63,14 +79,13 @@ class Program:
         graph: torch.fx.Graph,
         values: Sequence[Any],
         *,
-        attribute: Callable[[str], torch.Tensor] | None = None,
         device: str = "auto",
         wrt: Sequence[int] = (),
         given: Sequence[int] = (),
         outputs: bool = True,
         **options: Any,
     ) -> None:
-        b = Translator(name)
+        b = Translator(name, differentiates=bool(wrt))
         env: dict[torch.fx.Node, Any] = {}
         inputs: list[Any] = []
         places = [n for n in graph.nodes if n.op == "placeholder"]
@@ -80,25 +95,19 @@ class Program:
             else:
                 env[node] = value
             inputs.append(env[node])
-        for node in graph.nodes:
-            if node.op == "get_attr" and attribute is not None:
-                tensor = attribute(str(node.target)).detach()
-                env[node] = b.constant(tensor.contiguous()) if isinstance(tensor, torch.Tensor) else tensor
-        nodes = [n for n in graph.nodes if n not in env]
-        flat = b.translate(nodes, env)
+        flat = b.translate(graph.nodes, env)
         refuse(name, b.problems)
         self.results = list(flat) if isinstance(flat, (tuple, list)) else [flat]
         self.places: list[int | None] = []  # of each result among the outputs; None: it is no tensor
-        self._count = 0
+        self.count = 0
         if outputs:
             for value in self.results:
                 if isinstance(value, Value):
-                    b.graph.output(f"y{self._count}", value)
-                    self.places.append(self._count)
-                    self._count += 1
+                    b.graph.output(f"y{self.count}", value)
+                    self.places.append(self.count)
+                    self.count += 1
                 else:
                     self.places.append(None)
-        self.has_gradient: list[bool] = []
         if wrt:
             loss: Any = None
             for i in given:
@@ -112,11 +121,10 @@ class Program:
             for k, g in enumerate(b.graph.gradients(loss, [inputs[i] for i in wrt])):
                 b.graph.output(f"g{k}", g)
         self.model = Model(b.graph, Store(default_runtime()), device=device, **options)
-        self._takes = [i for i, value in enumerate(values) if isinstance(value, tuple)]
 
     def __call__(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
         """The outputs as tensors of PyTorch, then the gradients."""
         found = self.model(*tensors)
         if isinstance(found, Tensor):
-            return [torch.from_dlpack(found)]
-        return [torch.from_dlpack(t) for t in found]
+            return [from_dlpack(found)]
+        return [from_dlpack(t) for t in found]
