@@ -106,7 +106,7 @@ class FunctionRun {
       case Home::entry:
         return moved(inputs_[std::stoul(bound_.plan.entries[p.index].name)], p.offset);
       case Home::derived:
-        return derived_[p.index];
+        return moved(derived_[p.index], p.offset);
       case Home::none:
         break;
     }

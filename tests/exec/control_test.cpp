@@ -576,6 +576,61 @@ TEST_SUITE("exec/control") {
     });
   }
 
+  TEST_CASE("weights of functions: parts of what is made of them; the same form outside") {
+    const std::string inputs = "    input x: f32[64]\n    input w: f32[4,64]\n";
+    const auto text = [&](const std::string& before, const std::string& behind) {
+      return R"(graph "parts" {
+  input x: f32[64]
+  input c: bool[]
+  weight w: f32[4,64]
+)" + before + R"(
+  a = if(c, [x, w]) {then_branch=graph {)" +
+             inputs + R"(
+    e = softmax(w) {axis=0}
+    s = narrow(e) {start=[2,0], len=[1,64]}
+    r = reshape(s) {shape=[64]}
+    y = binary(x, r) {kind="add"}
+    output "y" = y
+  }, else_branch=graph {)" +
+             inputs + R"(
+    output "y" = x
+  }}
+)" + behind + "  output \"y\" = y\n}";
+    };
+    const std::string form = R"(
+  e = softmax(w) {axis=0}
+  s = narrow(e) {start=[1,0], len=[1,64]}
+  r = reshape(s) {shape=[64]}
+)";
+    const Floats x = noise_of(1, 64), w = noise_of(2, 256);
+    const auto share = [&](size_t row, size_t i) {
+      float sum = 0;
+      for (size_t k = 0; k < 4; ++k) sum += std::exp(w[k * 64 + i]);
+      return std::exp(w[row * 64 + i]) / sum;
+    };
+    on_each_device([&](const Where& where) {
+      for (const auto& [before, behind] :
+           {std::pair{std::string(), std::string("  y = copy(a)\n")},
+            {std::string(), form + "  y = binary(a, r) {kind=\"add\"}\n"},
+            {form, std::string("  y = binary(a, r) {kind=\"add\"}\n")}}) {
+        Store store(runtime());
+        store.set(TENON_SPACE_WEIGHT, "w", {4, 64}, w);
+        const Graph graph = Graph::parse(text(before, behind), "control");
+        const Executable executable(
+            runtime(), graph, store,
+            ExecutableOptions{.device = where.device, .simplify = !where.loops_stay});
+        Context context(executable);
+        context.set("x", {64}, x);
+        context.set("c", true);
+        context.run();
+        Floats expected = x;
+        const bool twice = !before.empty() || behind.find("copy") == std::string::npos;
+        for (size_t i = 0; i < 64; ++i) expected[i] += share(2, i) + (twice ? share(1, i) : 0);
+        check_near(context.get<float>("y"), expected, 1e-5);
+      }
+    });
+  }
+
   TEST_CASE("errors: a failure names the node, the function, the trip and the op") {
     const std::string text = R"(graph "look" {
   input table: f32[3]

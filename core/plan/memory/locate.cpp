@@ -194,6 +194,8 @@ class Locator {
     if (fresh) {
       plan_.derived.push_back(std::move(derived));
       out_.derived.push_back(value.id);
+    } else if (value) {  // a function was the first to need it
+      out_.derived[same->second] = value.id;
     }
     return same->second;
   }
