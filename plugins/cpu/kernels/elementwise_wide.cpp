@@ -65,14 +65,16 @@ HWY_INLINE V one_minus_square(V x) {
   return hn::Mul(hn::Sub(constant(1), x), hn::Add(constant(1), x));
 }
 HWY_INLINE V one_plus_square(V x) { return hn::MulAdd(x, x, constant(1)); }
-HWY_INLINE V tan(V x) { return hn::Div(hn::Sin(D(), x), hn::Cos(D(), x)); }
+// Highway loses the sign of -0.
+HWY_INLINE V sin(V x) { return hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, hn::Sin(D(), x)); }
+HWY_INLINE V tan(V x) { return hn::Div(sin(x), hn::Cos(D(), x)); }
 
 // Calls g with the function of a kind; false if it is none of these.
 template <class G>
 HWY_INLINE bool with_function(UnaryKind kind, G g) {
   switch (kind) {
     case UnaryKind::sin:
-      return g(Ranged{[](V x) HWY_ATTR { return hn::Sin(D(), x); }, Angles()});
+      return g(Ranged{[](V x) HWY_ATTR { return sin(x); }, Angles()});
     case UnaryKind::cos:
       return g(Ranged{[](V x) HWY_ATTR { return hn::Cos(D(), x); }, Angles()});
     case UnaryKind::tan:
@@ -114,7 +116,7 @@ HWY_INLINE bool with_slope(UnaryKind kind, G g) {
     case UnaryKind::sin:
       return g(Ranged{[](V x) HWY_ATTR { return hn::Cos(D(), x); }, Angles()});
     case UnaryKind::cos:
-      return g(Ranged{[](V x) HWY_ATTR { return hn::Neg(hn::Sin(D(), x)); }, Angles()});
+      return g(Ranged{[](V x) HWY_ATTR { return hn::Neg(sin(x)); }, Angles()});
     case UnaryKind::tan:
       return g(Ranged{[](V x) HWY_ATTR { return one_plus_square(tan(x)); }, Angles()});
     case UnaryKind::asin:

@@ -132,6 +132,7 @@ TEST_SUITE("cpu/activation") {
     std::vector<float> x;
     for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 12289)
       x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    x.insert(x.end(), 64, -0.f);
     for (const float at : {-1.f, 0.f, 1.f, 39000.f, -39000.f, 89.4f, 700.f})
       for (float v = at, w = at, k = 0; k < 200; ++k) {
         x.push_back(v), x.push_back(w);
