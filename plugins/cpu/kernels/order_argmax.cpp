@@ -32,8 +32,8 @@ struct ArgKernels {
   void (*columns)(const ArgRows&);
   void (*short_rows)(const ArgRows&);  // `columns` consecutive rows of at most kShortRow elements
 };
-// Rows that fill few vectors are turned into columns, so many at a time.
-inline constexpr int64_t kShortRow = 32, kTurnedRows = 64;
+// Rows that fill few vectors are turned into columns, so many at a time, if they are not few.
+inline constexpr int64_t kShortRow = 32, kTurnedRows = 64, kFewRows = 32;
 
 }  // namespace tenon::cpu
 #endif
@@ -198,7 +198,7 @@ sdk::Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest)
   const AxisView view = along_axis(x, axis);
   const ArgKernels kernels = HWY_DYNAMIC_DISPATCH(arg_kernels_for)(x.dtype, greatest);
   const int64_t bytes = element_bytes("x", x.dtype);
-  if (view.inner == 1 && view.length <= kShortRow)
+  if (view.inner == 1 && view.length <= kShortRow && view.outer >= kFewRows)
     return {.run = [view, kernels, bytes, last](const sdk::Call& c) {
       parallel_for(view.outer, grain_for(view.length * bytes), [&](int64_t begin, int64_t end) {
         kernels.short_rows({c.in<char>(0) + begin * view.length * bytes, c.out<int64_t>(0) + begin,

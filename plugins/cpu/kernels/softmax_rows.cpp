@@ -67,8 +67,12 @@ void forward_columns(const Lines& l, const T* x, T* y, bool log) {
     });
 }
 
-// Rows that fill no vector are turned into columns, some at a time.
+// Rows that fill no vector are turned into columns, some at a time, if these fill vectors.
 constexpr int64_t kShortRow = 16, kTurnedRows = 64;
+bool turns(const Lines& l) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  return l.length <= kShortRow && l.length < 2 * lanes && l.count >= 2 * lanes;
+}
 
 // to[j][i] = from[i][j] of `rows` rows of `length` elements.
 template <class T>
@@ -102,7 +106,7 @@ void forward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontempora
     const T* from = static_cast<const T*>(x) + l.start(0);
     T* to = static_cast<T*>(y) + l.start(0);
     if (l.inner != 1) return forward_columns(l, from, to, log);
-    if (l.length <= kShortRow && l.count > 1) return forward_short(l, from, to, log);
+    if (turns(l)) return forward_short(l, from, to, log);
     NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       forward_row(from + at, row.at(to + at), l.length, log);
@@ -170,7 +174,7 @@ void backward_target(tenon_dtype dtype, const Lines& l, bool log, bool nontempor
     const T* out = static_cast<const T*>(y) + l.start(0);
     T* to = static_cast<T*>(dx) + l.start(0);
     if (l.inner != 1) return backward_columns(l, up, out, to, log);
-    if (l.length <= kShortRow && l.count > 1) return backward_short(l, up, out, to, log);
+    if (turns(l)) return backward_short(l, up, out, to, log);
     NontemporalRow<T> row(nontemporal, l.length);
     for (int64_t at = 0; at < l.count * l.length; at += l.length) {
       backward_row(up + at, out + at, row.at(to + at), l.length, log);
