@@ -6,6 +6,13 @@ namespace tenon::conform {
 namespace {
 
 void column_rows(Suite& s, const ConvForm& f, const char* layout) {
+  // The columns hold a pixel once for each tap: the longest forms are for convolutions alone.
+  constexpr int64_t kMostElements = 1 << 23;
+  int64_t windows = 1, taps = f.x[1];
+  for (const int64_t d : f.windows_along()) windows *= d;
+  for (const int64_t k : f.kernel) taps *= k;
+  if (f.x[0] * windows * taps > kMostElements) return;
+
   const auto set = [=](auto& n) { n.kernel = f.kernel, n.layout = layout; };
   s.add({.id = std::string("im2col-") + layout + "-" + f.id,
          .sentence = std::string("im2col: ") + f.sentence,
@@ -18,9 +25,6 @@ void column_rows(Suite& s, const ConvForm& f, const char* layout) {
              },
          .gradient = f.terms() < 60,
          .scales = {1}});
-  int64_t windows = 1, taps = f.x[1];
-  for (const int64_t d : f.windows_along()) windows *= d;
-  for (const int64_t k : f.kernel) taps *= k;
   s.add({.id = std::string("col2im-") + layout + "-" + f.id,
          .sentence = std::string("col2im: ") + f.sentence,
          .build =
