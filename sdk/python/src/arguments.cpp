@@ -149,14 +149,16 @@ void Runner::bind_outputs(Lane& lane, nb::handle out) {
   }
 }
 
-void Runner::bind_all(std::unique_ptr<Lane>& lane, nb::handle args, nb::handle kwargs,
-                      nb::handle& out) {
+void Runner::bind_all(std::shared_ptr<Lane>& lane, nb::handle args, nb::handle kwargs,
+                      nb::object& out) {
   const auto count = static_cast<size_t>(PyTuple_Size(args.ptr()));
   if (count == 1 && PyDict_Check(PyTuple_GetItem(args.ptr(), 0))) {
     if (kwargs.is_valid() && PyDict_Size(kwargs.ptr()) > 0)
       fail(TENON_INVALID_ARGUMENT, "call: got a dict and keywords; expected one of them");
     const nb::tuple none;
-    const nb::handle named(PyTuple_GetItem(args.ptr(), 0));
+    // A copy, because reading an argument may run code that changes the dict.
+    const nb::object named = nb::steal(PyDict_Copy(PyTuple_GetItem(args.ptr(), 0)));
+    if (!named.is_valid()) throw nb::python_error();
     bind_all(lane, none, named, out);
     return;
   }
@@ -172,7 +174,7 @@ void Runner::bind_all(std::unique_ptr<Lane>& lane, nb::handle args, nb::handle k
   Py_ssize_t at = 0;
   while (kwargs.is_valid() && PyDict_Next(kwargs.ptr(), &at, &key, &value)) {
     if (takes_out_ && PyUnicode_CompareWithASCIIString(key, "out") == 0) {
-      out = value;
+      out = nb::borrow(value);
       continue;
     }
     const size_t input = input_named(key);
@@ -182,7 +184,7 @@ void Runner::bind_all(std::unique_ptr<Lane>& lane, nb::handle args, nb::handle k
   }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!before[i] || lane->given[i]) continue;
-    lane = std::make_unique<Lane>(handle_, inputs_.size());
+    lane = std::make_shared<Lane>(handle_, inputs_.size());
     bind_all(lane, args, kwargs, out);
     return;
   }

@@ -3,9 +3,11 @@
 #include "common.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
+#include <thread>
 
 namespace tenon::python {
 
@@ -53,13 +55,17 @@ void set_python_error() {
 
 namespace {
 std::atomic<bool> has_runtime{false}, forked{false};
+std::atomic<int> waiting{0};  // threads that take the GIL back
 }  // namespace
 
 bool is_forked() { return forked.load(std::memory_order_relaxed); }
 
 void note_runtime() {
   if (has_runtime.exchange(true)) return;
-  pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  pthread_atfork(nullptr, nullptr, [] {
+    forked.store(true);
+    waiting.store(0);  // those threads are not in the child
+  });
 }
 
 void check_not_forked() {
@@ -67,6 +73,39 @@ void check_not_forked() {
     fail(TENON_UNSUPPORTED,
          "tenon: this process was forked from one that had used tenon; expected a new process. "
          "hint: multiprocessing.set_start_method(\"spawn\"), or use tenon first in the child");
+}
+
+// ---- The GIL
+
+namespace {
+
+std::atomic<bool> ending{false};
+std::thread::id ender{};
+
+// Other threads do not take the GIL from now on. Those that wait for it already get it first.
+void end_threads() {
+  ender = std::this_thread::get_id();
+  ending.store(true);
+  constexpr int kMost = 10'000;
+  for (int i = 0; i < kMost && waiting.load() > 0; ++i) {
+    PyThreadState* state = PyEval_SaveThread();
+    usleep(100);
+    PyEval_RestoreThread(state);
+  }
+}
+
+}  // namespace
+
+bool ends_elsewhere() { return ending.load() && ender != std::this_thread::get_id(); }
+
+Released::~Released() {
+  waiting.fetch_add(1);
+  if (ends_elsewhere()) {
+    waiting.fetch_sub(1);
+    for (;;) pause();
+  }
+  PyEval_RestoreThread(state_);
+  waiting.fetch_sub(1);
 }
 
 // ---- Log
@@ -145,8 +184,10 @@ void add_log(nb::module_& m) {
       [] {
         deliver_log();
         tenon_log_to(nullptr, nullptr);
+        end_threads();
       },
-      "Delivers the log and leaves the library to itself.");
+      "Delivers the log, leaves the library to itself, and lets no other thread come back from "
+      "it.");
 }
 
 // ---- Names

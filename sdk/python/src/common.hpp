@@ -64,6 +64,23 @@ class Kept {
   std::unique_ptr<T> object_;
 };
 
+// ---- The GIL
+
+// Releases the GIL until its end. A thread that would take it back while the interpreter ends sleeps
+// for ever instead: Python would unwind its stack, which destructors do not allow.
+class Released {
+ public:
+  Released() : state_(PyEval_SaveThread()) {}
+  ~Released();
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+// Is the interpreter ending, in another thread?
+bool ends_elsewhere();
+
 // ---- Log: lines wait in a queue, because a thread that logs may hold locks of the library.
 
 // Passes waiting lines to Python's logging. Holds the GIL.
@@ -80,7 +97,7 @@ class Unlocked {
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
-  std::optional<nb::gil_scoped_release> released_;
+  std::optional<Released> released_;
 };
 
 // ---- Names

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The classes Executable, Runner and Run.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include "runner.hpp"
 
 namespace tenon::python {
@@ -7,57 +10,99 @@ namespace {
 
 using PyExecutable = Kept<Executable>;
 
-// A run in flight. Its lane goes back to the runner when the results were taken.
+// A run in flight. Its lane goes back to the runner when the results were taken. Any number of
+// threads may wait for it.
 class Run {
  public:
-  Run(nb::object owner, std::unique_ptr<Lane> lane)
+  Run(nb::object owner, std::shared_ptr<Lane> lane)
       : owner_(std::move(owner)), lane_(std::move(lane)) {}
-  ~Run() {  // nobody will take the results
-    if (lane_ && !is_forked()) tenon_context_cancel(lane_->context);
+  ~Run() {
+    if (file_ >= 0) close(file_);
+    if (lane_ && !is_forked()) tenon_context_cancel(lane_->context);  // nobody takes the results
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
-  int file() { return lane_ ? lane_->ending.file() : -1; }
+
+  // While loops watch the descriptor, it is the run's, so that the next run of the lane does not
+  // reset it.
+  int file() {
+    if (file_ < 0 && !lane_) file_ = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int file = lane_ ? lane_->ending.file() : file_;
+    if (file < 0) fail(TENON_IO_ERROR, "run: the system gives no event descriptor");
+    ++watchers_;
+    return file;
+  }
+  void release_file() {
+    if (--watchers_ == 0 && file_ >= 0) close(std::exchange(file_, -1));
+  }
   bool done() { return !lane_ || lane_->ending.wait(std::chrono::milliseconds(0)); }
   void cancel() {
     check_not_forked();
     if (lane_) tenon_context_cancel(lane_->context);
   }
   nb::object wait() {
-    if (results_.is_valid()) return results_;
-    check_not_forked();
-    if (!lane_) fail(TENON_INVALID_ARGUMENT, "run: it has failed; its error was raised before");
-    while (!wait_for(std::chrono::milliseconds(50)))
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    std::unique_ptr<Lane> lane = std::move(lane_);
-    tenon_status* status = nullptr;
-    {
-      const nb::gil_scoped_release unlocked;
-      status = tenon_context_wait(lane->context);
+    if (!results_.is_valid() && !error_) {
+      check_not_forked();
+      wait_for_end();
+      std::unique_lock lock(taking_, std::defer_lock);
+      {
+        const Released unlocked;
+        lock.lock();
+      }
+      if (lane_) take_results();
     }
-    deliver_log();
-    detail::check(status);
-    auto* runner = nb::inst_ptr<Runner>(owner_);
-    results_ = runner->results(*lane);
-    runner->give_back(std::move(lane));
+    if (error_) throw Error(*error_);
+    if (!results_.is_valid()) fail(TENON_INVALID_ARGUMENT, "run: it has no results");
     return results_;
   }
 
  private:
-  bool wait_for(std::chrono::milliseconds most) {
-    const nb::gil_scoped_release unlocked;
-    return lane_->ending.wait(most);
+  void wait_for_end() {
+    // Once another thread has taken the lane, it may be in use again.
+    for (const std::shared_ptr<Lane> lane = lane_; lane && lane_ == lane;) {
+      {
+        const Released unlocked;
+        if (lane->ending.wait(std::chrono::milliseconds(50))) return;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+  void take_results() {
+    std::shared_ptr<Lane> lane = std::move(lane_);
+    if (watchers_ > 0) file_ = lane->ending.take_file();
+    try {
+      tenon_status* status = nullptr;
+      {
+        const Released unlocked;
+        status = tenon_context_wait(lane->context);
+      }
+      deliver_log();
+      detail::check(status);
+      auto* runner = nb::inst_ptr<Runner>(owner_);
+      results_ = runner->results(*lane);
+      runner->give_back(std::move(lane));
+    } catch (const Error& e) {
+      error_ = e;
+    }
   }
 
   nb::object owner_;  // the runner
-  std::unique_ptr<Lane> lane_;
+  std::shared_ptr<Lane> lane_;
+  std::recursive_mutex
+      taking_;  // taken without the GIL; recursive, because signal handlers wait too
+  int file_ = -1, watchers_ = 0;
   nb::object results_{};
+  std::optional<Error> error_{};  // raised each time
 };
+
+Runner& runner_of(nb::handle self) {
+  if (!nb::inst_ready(self)) fail(TENON_INVALID_ARGUMENT, "model: __init__() was not called");
+  return *nb::inst_ptr<Runner>(self);
+}
 
 PyObject* call_runner(PyObject* self, PyObject* args, PyObject* kwargs) noexcept {
   try {
-    if (!nb::inst_ready(self)) fail(TENON_INVALID_ARGUMENT, "model: __init__() was not called");
-    return nb::inst_ptr<Runner>(self)->call(args, kwargs).release().ptr();
+    return runner_of(self).call(args, kwargs).release().ptr();
   } catch (...) {
     set_python_error();
     return nullptr;
@@ -135,6 +180,9 @@ void add_executable(nb::module_& m) {
           [](Runner* self, nb::handle_t<PyExecutable> executable,
              nb::handle_t<Kept<Runtime>> runtime, const Graph& graph, bool copies_inputs,
              const Symbols& numbers) {
+            if (!nb::inst_ready(executable) || !nb::inst_ready(runtime))
+              fail(TENON_INVALID_ARGUMENT,
+                   "Runner: __init__() of its executable or runtime was not called");
             new (self)
                 Runner(nb::borrow(executable), nb::borrow(runtime), graph, copies_inputs, numbers);
           },
@@ -143,25 +191,27 @@ void add_executable(nb::module_& m) {
       .def(
           "_start",
           [](nb::handle_t<Runner> self, nb::args args, nb::kwargs kwargs) {
-            auto lane = nb::inst_ptr<Runner>(self)->start(args, kwargs);
+            auto lane = runner_of(self).start(args, kwargs);
             return new Run(nb::borrow(self), std::move(lane));
           },
           "Starts a run.")
       .def(
           "_call_tree",
           [](nb::handle_t<Runner> self, nb::list leaves, nb::handle structure) {
-            return nb::inst_ptr<Runner>(self)->call_tree(leaves, structure);
+            return runner_of(self).call_tree(leaves, structure);
           },
           nb::arg("leaves"), nb::arg("structure").none(),
           "Runs with a list of inputs. Returns the outputs as a tree of this structure.")
       .def(
           "_copy_to_host",
           [](nb::handle_t<Runner> self, nb::args args) {
-            return nb::inst_ptr<Runner>(self)->copy_to_host(args);
+            return runner_of(self).copy_to_host(args);
           },
           "Runs, and copies the only output to host memory.");
   nb::class_<Run>(m, "_Run", "A run in flight.")
-      .def("fileno", &Run::file, "A descriptor that becomes readable when the run ends.")
+      .def("fileno", &Run::file,
+           "A descriptor that becomes readable when the run ends, until release_fileno().")
+      .def("release_fileno", &Run::release_file, "Gives back what fileno() returned.")
       .def("done", &Run::done, "Has the run ended?")
       .def("cancel", &Run::cancel, "Asks the run to end before its next step.")
       .def("wait", &Run::wait, "Waits, and returns the outputs.");

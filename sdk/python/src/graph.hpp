@@ -14,7 +14,11 @@ struct PyValue {
 
 using Self = nb::handle_t<Graph>;
 
-inline Graph& graph_of(nb::handle self) { return *nb::inst_ptr<Graph>(self); }
+inline Graph& graph_of(nb::handle self) {
+  if (!self.is_valid() || !nb::inst_ready(self))
+    fail(TENON_INVALID_ARGUMENT, "graph: __init__() was not called");
+  return *nb::inst_ptr<Graph>(self);
+}
 inline PyValue value_of(nb::handle self, Value v) { return {nb::borrow(self), v}; }
 // Throws for a value of another graph.
 Value id_in(const Graph& graph, const PyValue& v);

@@ -248,8 +248,8 @@ bool Loan::read_exchange(nb::handle object, View& view, const std::string& what)
 
 Loan Loan::simple(nb::handle object, View& view, const std::string& what) {
   Loan loan;
-  if (nb::isinstance<PyTensor>(object)) {
-    view = nb::inst_ptr<PyTensor>(object)->view;
+  if (const PyTensor* tensor = tensor_of(object)) {
+    view = tensor->view;
     loan.kind_ = Kind::object;
     loan.pointer_ = object.inc_ref().ptr();
   } else if (!PyObject_CheckBuffer(object.ptr()) || !loan.read_buffer(object, view, what)) {

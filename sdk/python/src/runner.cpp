@@ -55,6 +55,10 @@ int Ending::file() {
   if (file_ < 0) fail(TENON_IO_ERROR, "run: the system gives no event descriptor");
   return file_;
 }
+int Ending::take_file() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(file_, -1);
+}
 
 // ---- Lane
 
@@ -66,7 +70,7 @@ Lane::Lane(tenon_executable* executable, size_t inputs)
 }
 Lane::~Lane() {
   if (is_forked()) return;
-  const nb::gil_scoped_release unlocked;  // it may wait for a run
+  const Released unlocked;  // it may wait for a run
   tenon_context_destroy(context);
 }
 
@@ -101,7 +105,7 @@ Runner::~Runner() = default;
 
 // While somebody holds an output on a device, the next run writes to another buffer, and the device
 // captures its work again for it. So such lanes are used by turns.
-std::unique_ptr<Lane> Runner::take_lane() {
+std::shared_ptr<Lane> Runner::take_lane() {
   check_not_forked();
   {
     const std::lock_guard lock(mutex_);
@@ -116,10 +120,10 @@ std::unique_ptr<Lane> Runner::take_lane() {
       return lane;
     }
   }
-  return std::make_unique<Lane>(handle_, inputs_.size());
+  return std::make_shared<Lane>(handle_, inputs_.size());
 }
 
-void Runner::give_back(std::unique_ptr<Lane> lane) noexcept {
+void Runner::give_back(std::shared_ptr<Lane> lane) noexcept {
   const std::lock_guard lock(mutex_);
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(lane));
 }
@@ -128,18 +132,18 @@ void Runner::run(Lane& lane) {
   tenon_status* status = nullptr;
   const auto begin = Clock::now();
   if (lane.quick || !is_main_thread()) {
-    const nb::gil_scoped_release unlocked;
+    const Released unlocked;
     status = tenon_context_run(lane.context);
   } else {
     lane.ending.begin();
     {
-      const nb::gil_scoped_release unlocked;
+      const Released unlocked;
       status = tenon_context_run_async(lane.context);
     }
     while (!status) {
       bool ended = false;
       {
-        const nb::gil_scoped_release unlocked;
+        const Released unlocked;
         ended = lane.ending.wait(kLook);
         if (ended) status = tenon_context_wait(lane.context);
       }
@@ -148,7 +152,7 @@ void Runner::run(Lane& lane) {
       if (PyErr_CheckSignals() == 0) continue;
       nb::python_error interrupt;
       tenon_context_cancel(lane.context);
-      const nb::gil_scoped_release unlocked;
+      const Released unlocked;
       tenon_status_release(tenon_context_wait(lane.context));
       throw interrupt;
     }
@@ -189,7 +193,7 @@ PyTensor Runner::copied_result(Lane& lane, size_t output) {
   type.struct_size = sizeof type;
   detail::check(tenon_context_output_type(lane.context, name, &type));
   PyTensor out = new_tensor(type.dtype, {type.dims, type.dims + type.rank});
-  const nb::gil_scoped_release unlocked;
+  const Released unlocked;
   detail::check(tenon_context_get(lane.context, name, out.view.data, out.view.bytes()));
   return out;
 }
@@ -234,8 +238,8 @@ nb::list Runner::all_results(Lane& lane) {
 
 // A call that fails drops its lane: the context may be bound to memory that the call borrowed.
 nb::object Runner::call(nb::handle args, nb::handle kwargs) {
-  std::unique_ptr<Lane> lane = take_lane();
-  nb::handle out;
+  std::shared_ptr<Lane> lane = take_lane();
+  nb::object out;
   bind_all(lane, args, kwargs, out);
   if (out.is_valid() && !out.is_none())
     bind_outputs(*lane, out);
@@ -250,8 +254,8 @@ nb::object Runner::call(nb::handle args, nb::handle kwargs) {
 nb::object Runner::call_tree(nb::handle leaves, nb::handle structure) {
   const nb::object args = nb::steal(PyList_AsTuple(leaves.ptr()));
   if (!args.is_valid()) throw nb::python_error();
-  std::unique_ptr<Lane> lane = take_lane();
-  nb::handle out;
+  std::shared_ptr<Lane> lane = take_lane();
+  nb::object out;
   bind_all(lane, args, {}, out);
   run(*lane);
   lane->on_device.clear();
@@ -261,8 +265,8 @@ nb::object Runner::call_tree(nb::handle leaves, nb::handle structure) {
 }
 
 PyTensor Runner::copy_to_host(nb::handle args) {
-  std::unique_ptr<Lane> lane = take_lane();
-  nb::handle out;
+  std::shared_ptr<Lane> lane = take_lane();
+  nb::object out;
   bind_all(lane, args, {}, out);
   run(*lane);
   PyTensor copy = copied_result(*lane, 0);
@@ -271,15 +275,15 @@ PyTensor Runner::copy_to_host(nb::handle args) {
   return copy;
 }
 
-std::unique_ptr<Lane> Runner::start(nb::handle args, nb::handle kwargs) {
-  std::unique_ptr<Lane> lane = take_lane();
-  nb::handle out;
+std::shared_ptr<Lane> Runner::start(nb::handle args, nb::handle kwargs) {
+  std::shared_ptr<Lane> lane = take_lane();
+  nb::object out;
   bind_all(lane, args, kwargs, out);
   if (out.is_valid() && !out.is_none()) fail(TENON_UNSUPPORTED, "run_async: it takes no out");
   lane->ending.begin();
   tenon_status* status = nullptr;
   {
-    const nb::gil_scoped_release unlocked;
+    const Released unlocked;
     status = tenon_context_run_async(lane->context);
   }
   deliver_log();

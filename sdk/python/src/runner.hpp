@@ -25,6 +25,7 @@ class Ending {
   void end() noexcept;                        // called by the run, in any thread
   bool wait(std::chrono::milliseconds most);  // has it ended?
   int file();                                 // becomes readable when the run ends
+  int take_file();                            // now the caller's; negative if nobody asked for one
 
  private:
   std::mutex mutex_;
@@ -69,13 +70,13 @@ class Runner {
   nb::object call_tree(nb::handle leaves, nb::handle structure);
   // Runs, and copies the only output to host memory.
   PyTensor copy_to_host(nb::handle args);
-  std::unique_ptr<Lane> start(nb::handle args, nb::handle kwargs);
+  std::shared_ptr<Lane> start(nb::handle args, nb::handle kwargs);
   nb::object results(Lane& lane, nb::handle out = {});
-  std::unique_ptr<Lane> take_lane();
-  void give_back(std::unique_ptr<Lane> lane) noexcept;
+  std::shared_ptr<Lane> take_lane();
+  void give_back(std::shared_ptr<Lane> lane) noexcept;
 
  private:
-  void bind_all(std::unique_ptr<Lane>& lane, nb::handle args, nb::handle kwargs, nb::handle& out);
+  void bind_all(std::shared_ptr<Lane>& lane, nb::handle args, nb::handle kwargs, nb::object& out);
   void bind(Lane& lane, size_t input, nb::handle object);
   void bind_number(Lane& lane, size_t input, nb::handle number);
   void end_loans(Lane& lane);
@@ -98,7 +99,7 @@ class Runner {
   std::vector<std::vector<int64_t>> bound_dims_;  // [input]: with the numbers that were bound
   std::string numbers_text_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> idle_;
+  std::vector<std::shared_ptr<Lane>> idle_;
 };
 
 }  // namespace tenon::python

@@ -166,6 +166,7 @@ int get_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
     out->obj = nullptr;
     return -1;
   };
+  if (!nb::inst_ready(self)) return refuse("tenon.Tensor: __init__() was not called");
   const View& v = nb::inst_ptr<PyTensor>(nb::handle(self))->view;
   if (!on_host(v.device))
     return refuse("tenon.Tensor: it is in memory of a device; to(\"cpu\") copies it");
@@ -273,10 +274,10 @@ nb::object dlpack(const PyTensor& t, nb::object, nb::object max_version, nb::obj
 
 PyTensor borrow(nb::handle object, tenon_runtime* runtime) {
   PyTensor out;
-  if (nb::isinstance<PyTensor>(object)) return *nb::inst_ptr<PyTensor>(object);
+  if (const PyTensor* tensor = tensor_of(object)) return *tensor;
   auto* loan = new Loan;
   out.keeper = Keeper(loan, [](void* p) {  // in whichever thread this is
-    if (!Py_IsInitialized()) return;
+    if (!Py_IsInitialized() || ends_elsewhere()) return;
     const PyGILState_STATE state = PyGILState_Ensure();
     delete static_cast<Loan*>(p);
     PyGILState_Release(state);

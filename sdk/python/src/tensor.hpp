@@ -38,6 +38,13 @@ struct PyTensor {
   std::string device{};  // "cpu", "cuda:0"
 };
 
+// Null for objects of other classes.
+inline const PyTensor* tensor_of(nb::handle object) {
+  if (!nb::isinstance<PyTensor>(object)) return nullptr;
+  if (!nb::inst_ready(object)) fail(TENON_INVALID_ARGUMENT, "tensor: __init__() was not called");
+  return nb::inst_ptr<PyTensor>(object);
+}
+
 // What an object lends for a run. Needs the GIL.
 class Loan {
  public:

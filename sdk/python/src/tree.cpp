@@ -83,8 +83,8 @@ void describe(nb::handle node, nb::handle leaves, nb::handle key) {
     const nb::object children = nb::steal(PySequence_Tuple(node.ptr()));
     append(key, nb::int_(nb::len(children)));
     for (nb::handle child : children) describe(child, leaves, key);
-  } else if (nb::isinstance<PyTensor>(node)) {
-    const View& view = nb::inst_ptr<PyTensor>(node)->view;
+  } else if (const PyTensor* tensor = tensor_of(node)) {
+    const View& view = tensor->view;
     append(key, dtype_object(view.dtype));
     append(key, shape_tuple(view));
     append(leaves, node);

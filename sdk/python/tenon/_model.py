@@ -67,6 +67,7 @@ class Run:
 
     def __init__(self, run: _tenon._Run) -> None:
         self._run = run
+        self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
     def done(self) -> bool:
         """Has the run ended?"""
@@ -84,20 +85,34 @@ class Run:
         if self._run.done():
             return self.wait()
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
         file = self._run.fileno()
-        loop.add_reader(file, ended.set)
+        waiting = self._waiting.setdefault(loop, [])  # a loop has one reader of a descriptor
+        if not waiting:
+            loop.add_reader(file, _wake, waiting)
+        ended: asyncio.Future[None] = loop.create_future()
+        waiting.append(ended)
         try:
-            await ended.wait()
+            await ended
         except asyncio.CancelledError:
-            self.cancel()
+            if waiting == [ended]:  # the last that waits
+                self.cancel()
             raise
         finally:
-            loop.remove_reader(file)
+            waiting.remove(ended)
+            if not waiting:
+                loop.remove_reader(file)
+                del self._waiting[loop]
+            self._run.release_fileno()
         return self.wait()
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._wait().__await__()
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    for ended in waiting:
+        if not ended.done():
+            ended.set_result(None)
 
 
 class Model(Runner):
