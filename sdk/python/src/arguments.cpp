@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of a call: checked, and bound without a copy.
+#include <cstring>
+
 #include "runner.hpp"
 
 namespace tenon::python {
+namespace {
+
+// Python writes no integers of more than 4300 digits.
+std::string number_text(nb::handle number) {
+  PyObject* text = PyObject_Str(number.ptr());
+  if (text) return nb::cast<std::string>(nb::steal(text));
+  PyErr_Clear();
+  return "an integer of many digits";
+}
+
+}  // namespace
 
 size_t Runner::input_named(nb::handle key) const {
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -58,6 +71,10 @@ void Runner::bind_number(Lane& lane, size_t input, nb::handle number) {
     fail(TENON_SHAPE_MISMATCH, what + ": expected " + std::to_string(in.type.dims.size()) +
                                    " dims, got a number. hint: numpy.asarray()");
   alignas(8) std::byte bytes[8] = {};
+  const auto refuse = [&] {
+    fail(TENON_INVALID_ARGUMENT, what + ": " + number_text(number) + " is no " +
+                                     std::string(sdk::dtype_name(in.type.dtype)));
+  };
   const bool is_float = PyFloat_Check(number.ptr());
   const bool to_integer = sdk::is_integer(in.type.dtype) || in.type.dtype == TENON_DTYPE_BOOL;
   if (is_float && to_integer)
@@ -67,17 +84,21 @@ void Runner::bind_number(Lane& lane, size_t input, nb::handle number) {
     const double value = PyFloat_AsDouble(number.ptr());
     detail::check(tenon_convert(TENON_DTYPE_F64, &value, in.type.dtype, bytes, 1));
   } else if (to_integer) {
-    const auto refuse = [&] {
-      fail(TENON_INVALID_ARGUMENT, what + ": " + nb::cast<std::string>(nb::str(number)) +
-                                       " is no " + std::string(sdk::dtype_name(in.type.dtype)));
-    };
     int64_t value = 0, back = 0;
-    if (!nb::try_cast(number, value)) refuse();
-    detail::check(tenon_convert(TENON_DTYPE_I64, &value, in.type.dtype, bytes, 1));
-    detail::check(tenon_convert(in.type.dtype, bytes, TENON_DTYPE_I64, &back, 1));
-    if (back != value) refuse();
+    if (uint64_t large = 0; in.type.dtype == TENON_DTYPE_U64 && nb::try_cast(number, large)) {
+      std::memcpy(bytes, &large, sizeof large);
+    } else {
+      if (!nb::try_cast(number, value)) refuse();
+      detail::check(tenon_convert(TENON_DTYPE_I64, &value, in.type.dtype, bytes, 1));
+      detail::check(tenon_convert(in.type.dtype, bytes, TENON_DTYPE_I64, &back, 1));
+      if (back != value || in.type.dtype == TENON_DTYPE_U64) refuse();
+    }
   } else {
-    const double value = nb::cast<double>(number);
+    const double value = PyLong_AsDouble(number.ptr());
+    if (PyErr_Occurred()) {
+      PyErr_Clear();
+      refuse();
+    }
     detail::check(tenon_convert(TENON_DTYPE_F64, &value, in.type.dtype, bytes, 1));
   }
   View view;

@@ -44,8 +44,10 @@ void set_python_error() {
     set_error(e);
   } catch (nb::python_error& e) {
     e.restore();
+  } catch (const nb::cast_error&) {
+    PyErr_SetString(PyExc_TypeError, "tenon: an object in an argument has a wrong type");
   } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+    set_error(Error(TENON_OUT_OF_MEMORY, "tenon: the host has too little memory"));
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   }
@@ -194,6 +196,10 @@ void add_log(nb::module_& m) {
 
 nb::object dtype_object(tenon_dtype dtype) {
   return nb::borrow(nb::tuple(nb::borrow(hooks().dtypes))[dtype]);
+}
+
+std::string class_name(nb::handle object) {
+  return nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(object.ptr())).attr("__name__")));
 }
 
 std::string type_text(tenon_dtype dtype, const int64_t* dims, size_t rank) {

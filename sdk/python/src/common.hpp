@@ -31,7 +31,8 @@ Hooks& hooks();
 // ---- Failures
 
 [[noreturn]] void fail(tenon_code code, const std::string& text);
-// Sets the Python exception of the C++ exception in flight. Call it in a catch block.
+// Sets the Python exception of the C++ exception in flight. Call it in a catch block. Those that no
+// part of the extension expects become TypeError (an object that does not convert) and OutOfMemory.
 void set_python_error();
 
 // ---- Forks: the threads and devices of a runtime do not exist in a forked child.
@@ -103,6 +104,7 @@ class Unlocked {
 // ---- Names
 
 nb::object dtype_object(tenon_dtype dtype);
+std::string class_name(nb::handle object);
 // "f32[2,N]"; symbols by name.
 std::string type_text(tenon_dtype dtype, const int64_t* dims, size_t rank);
 

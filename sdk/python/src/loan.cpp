@@ -20,10 +20,6 @@ constexpr Pair kPairs[] = {
     {TENON_DTYPE_F8E5M2, 12, 8},
 };
 
-std::string class_name(nb::handle object) {
-  return nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(object.ptr())).attr("__name__")));
-}
-
 // The dtype of a buffer's format; NONE if tenon has none.
 tenon_dtype dtype_of_format(const char* format, Py_ssize_t size) {
   if (!format) return TENON_DTYPE_U8;
@@ -192,6 +188,9 @@ void Loan::read_dlpack(nb::handle object, View& view, const std::string& what, n
   try {
     capsule = object.attr("__dlpack__")(**options);
   } catch (nb::python_error& e) {
+    if (e.matches(PyExc_BufferError))
+      fail(TENON_INVALID_ARGUMENT, what + ": " + class_name(object) + " lends no memory: " +
+                                       nb::cast<std::string>(nb::str(e.value())));
     if (!e.matches(PyExc_TypeError)) throw;
     nb::del(options["max_version"]);  // producers before version 1 do not know it
     capsule = object.attr("__dlpack__")(**options);

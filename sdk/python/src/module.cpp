@@ -11,6 +11,10 @@ NB_MODULE(_tenon, m) {
       std::rethrow_exception(e);
     } catch (const tenon::Error&) {
       set_python_error();
+    } catch (const nb::cast_error&) {
+      set_python_error();
+    } catch (const std::bad_alloc&) {
+      set_python_error();
     }
   });
   add_log(m);

@@ -37,8 +37,12 @@ struct NodeParts {
     texts.push_back(std::make_unique<std::string>(std::move(s)));
     return detail::str(*texts.back());
   }
-  void add_operands(const Graph& graph, nb::handle given) {
+  void add_operands(const Graph& graph, const std::string& op, nb::handle given) {
     const auto add = [&](nb::handle v) {
+      if (!v.is_none() && !nb::isinstance<PyValue>(v))
+        fail(TENON_INVALID_ARGUMENT, op + ": operand " + std::to_string(operands.size()) +
+                                         ": got an object of type " + class_name(v) +
+                                         "; expected a value of the graph. hint: constant()");
       operands.push_back(v.is_none() ? TENON_NONE : id_in(graph, nb::cast<PyValue>(v)).id);
     };
     for (nb::handle v : given) {
@@ -125,9 +129,14 @@ nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dic
   Graph& graph = graph_of(self);
   const std::string full = domain.empty() || domain == "tenon" ? op : domain + ":" + op;
   NodeParts parts;
-  parts.add_operands(graph, operands);
-  for (const auto& [name, value] : attributes)
+  parts.add_operands(graph, full, operands);
+  for (const auto& [name, value] : attributes) {
+    if (!nb::isinstance<nb::str>(name))
+      fail(TENON_INVALID_ARGUMENT, full + ": attribute " + nb::cast<std::string>(nb::repr(name)) +
+                                       ": its name is of type " + class_name(name) +
+                                       "; expected a str");
     parts.add_attribute(full, nb::cast<std::string>(name), value);
+  }
   std::vector<uint8_t> wanted;
   if (want) wanted.assign(want->begin(), want->end());
   std::vector<tenon_value> out(want ? wanted.size() : output_count_of(full), TENON_NONE);
