@@ -40,6 +40,15 @@ class Run {
     check_not_forked();
     if (lane_) tenon_context_cancel(lane_->context);
   }
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(owner_.ptr());
+    Py_VISIT(results_.ptr());
+    return 0;
+  }
+  void clear() {
+    owner_.reset();
+    results_.reset();
+  }
   nb::object wait() {
     if (!results_.is_valid() && !error_) {
       check_not_forked();
@@ -109,7 +118,23 @@ PyObject* call_runner(PyObject* self, PyObject* args, PyObject* kwargs) noexcept
   }
 }
 
-PyType_Slot runner_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_runner)}, {0, nullptr}};
+// Subclasses keep attributes, which may lead back to the object.
+template <class T>
+int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<T>(self)->traverse(visit, arg) : 0;
+}
+int clear_run(PyObject* self) noexcept {
+  if (nb::inst_ready(self)) nb::inst_ptr<Run>(self)->clear();
+  return 0;
+}
+
+PyType_Slot runner_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_runner)},
+                              {Py_tp_traverse, reinterpret_cast<void*>(traverse<Runner>)},
+                              {0, nullptr}};
+PyType_Slot run_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<Run>)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear_run)},
+                           {0, nullptr}};
 
 uint32_t exec_mode_of(std::string_view name) {
   constexpr std::pair<std::string_view, uint32_t> modes[] = {
@@ -208,7 +233,7 @@ void add_executable(nb::module_& m) {
             return runner_of(self).copy_to_host(args);
           },
           "Runs, and copies the only output to host memory.");
-  nb::class_<Run>(m, "_Run", "A run in flight.")
+  nb::class_<Run>(m, "_Run", nb::type_slots(run_slots), "A run in flight.")
       .def("fileno", &Run::file,
            "A descriptor that becomes readable when the run ends, until release_fileno().")
       .def("release_fileno", &Run::release_file, "Gives back what fileno() returned.")

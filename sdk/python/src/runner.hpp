@@ -72,6 +72,11 @@ class Runner {
   PyTensor copy_to_host(nb::handle args);
   std::shared_ptr<Lane> start(nb::handle args, nb::handle kwargs);
   nb::object results(Lane& lane, nb::handle out = {});
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(executable_.ptr());
+    Py_VISIT(runtime_.ptr());
+    return 0;
+  }
   std::shared_ptr<Lane> take_lane();
   void give_back(std::shared_ptr<Lane> lane) noexcept;
 
