@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The class Runtime, and what is known of devices, plugins and ops, as plain data.
+#include <sched.h>
+
 #include "common.hpp"
 
 namespace tenon::python {
@@ -86,6 +88,16 @@ nb::dict op_data(const OpEntry& op) {
   return out;
 }
 
+void check_threads(uint32_t threads) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;  // more processors than a set has
+  const auto most = static_cast<uint32_t>(CPU_COUNT(&set));
+  if (threads > most)
+    fail(TENON_INVALID_ARGUMENT, "threads: " + std::to_string(threads) + "; expected at most " +
+                                     std::to_string(most) +
+                                     ", the processors that this process may use, or 0");
+}
+
 }  // namespace
 
 void add_runtime(nb::module_& m) {
@@ -97,6 +109,7 @@ void add_runtime(nb::module_& m) {
           [](Kept<Runtime>* self, uint32_t threads, std::vector<std::string> dirs,
              std::vector<std::string> files, bool use_environment, bool use_builtin_dir) {
             check_not_forked();
+            check_threads(threads);
             const RuntimeOptions options{std::move(dirs), std::move(files), threads,
                                          use_environment, use_builtin_dir};
             note_runtime();
