@@ -24,9 +24,16 @@ tenon_dtype dtype_from(nb::handle object) {
 
 TensorType type_from(Graph& graph, nb::handle dtype, nb::handle shape) {
   TensorType type(dtype_from(dtype), {});
-  for (nb::handle dim : shape)
-    type.dims.push_back(nb::isinstance<nb::str>(dim) ? graph.symbol(nb::cast<std::string>(dim))
-                                                     : nb::cast<int64_t>(dim));
+  for (nb::handle dim : shape) {
+    int64_t number = 0;
+    if (nb::isinstance<nb::str>(dim))
+      number = graph.symbol(nb::cast<std::string>(dim));
+    else if (!nb::try_cast(dim, number) || number < 0)
+      fail(TENON_SHAPE_MISMATCH, "shape: dim " + nb::cast<std::string>(nb::repr(dim)) +
+                                     "; expected an integer that is not negative, or the name of a "
+                                     "symbol");
+    type.dims.push_back(number);
+  }
   return type;
 }
 
@@ -153,8 +160,23 @@ nb::list outputs(Self self) {
   return out;
 }
 
+// A subclass of Graph may keep values, which keep the graph.
+int traverse_value(PyObject* self, visitproc visit, void* arg) noexcept {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PyValue>(self)->graph.ptr());
+  return 0;
+}
+int clear_value(PyObject* self) noexcept {
+  if (nb::inst_ready(self)) nb::inst_ptr<PyValue>(self)->graph.reset();
+  return 0;
+}
+PyType_Slot value_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_value)},
+                             {Py_tp_clear, reinterpret_cast<void*>(clear_value)},
+                             {0, nullptr}};
+
 void add_value(nb::module_& m) {
-  nb::class_<PyValue>(m, "Value", "A value of a graph, which it keeps.")
+  nb::class_<PyValue>(m, "Value", nb::type_slots(value_slots),
+                      "A value of a graph, which it keeps.")
       .def_prop_ro(
           "graph", [](const PyValue& v) { return v.graph; }, "Its graph.")
       .def_prop_ro(
@@ -214,7 +236,10 @@ void add_graph(nb::module_& m) {
           nb::arg("name") = "graph", "An empty graph.")
       .def_static(
           "parse",
-          [](std::string_view text, std::string_view file) { return Graph::parse(text, file); },
+          [](std::string_view text, std::string_view file) {
+            const Unlocked unlocked;
+            return Graph::parse(text, file);
+          },
           nb::arg("text"), nb::arg("file_name") = "text",
           "Reads the text form of a graph. file_name appears in messages.")
       .def_static("_import", import_graph, nb::arg("path"), nb::arg("store").none(),
@@ -224,7 +249,12 @@ void add_graph(nb::module_& m) {
            nb::arg("outputs") = std::vector<std::string>(), nb::arg("symbols") = Symbols(),
            "Writes an ONNX file.")
       .def(
-          "__str__", [](const Graph& g) { return g.print(); }, "The text form.")
+          "__str__",
+          [](const Graph& g) {
+            const Unlocked unlocked;
+            return g.print();
+          },
+          "The text form.")
       .def(
           "input",
           [](Self self, std::string_view name, nb::handle dtype, nb::handle shape) {

@@ -22,14 +22,14 @@ void set(const PyStore& store, std::string_view name, nb::handle value, std::str
     fail(TENON_UNSUPPORTED, what + ": it is in memory of a device; expected host memory");
   tenon_tensor t = view.c_tensor();
   std::vector<std::byte> dense;
+  tenon_store* handle = store->handle();
+  const uint32_t number = space_of(space);
+  const Unlocked unlocked;
   if (!view.dense()) {
     dense.resize(view.bytes());
     copy_dense(view, dense.data());
     t.data = dense.data();
   }
-  tenon_store* handle = store->handle();
-  const uint32_t number = space_of(space);
-  const Unlocked unlocked;
   detail::check(tenon_store_set(handle, number, detail::str(name), &t));
 }
 

@@ -2,6 +2,7 @@
 // The class Tensor: its memory, its places, and how other libraries read it.
 #include "tensor.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -160,6 +161,12 @@ struct BufferInfo {
   std::array<Py_ssize_t, TENON_MAX_RANK> shape{}, strides{};
 };
 
+View reversed(View v) {
+  std::reverse(v.dims.begin(), v.dims.begin() + v.rank);
+  std::reverse(v.strides.begin(), v.strides.begin() + v.rank);
+  return v;
+}
+
 int get_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
   const auto refuse = [&](const std::string& why) {
     PyErr_SetString(PyExc_BufferError, why.c_str());
@@ -176,6 +183,11 @@ int get_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
   if (v.read_only && (flags & PyBUF_WRITABLE)) return refuse("tenon.Tensor: it is read-only");
   if (!v.dense() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)
     return refuse("tenon.Tensor: it is not contiguous");
+  const auto wants = [&](int order) { return (flags & order) == order; };
+  const bool row_major = v.dense(), column_major = reversed(v).dense();
+  if ((wants(PyBUF_C_CONTIGUOUS) && !row_major) || (wants(PyBUF_F_CONTIGUOUS) && !column_major) ||
+      (wants(PyBUF_ANY_CONTIGUOUS) && !row_major && !column_major))
+    return refuse("tenon.Tensor: its elements are not in the order that was asked for");
   auto* info = new (std::nothrow) BufferInfo;
   if (!info) return refuse("tenon.Tensor: out of memory");
   const Py_ssize_t element = sdk::element_bytes(v.dtype);
@@ -249,6 +261,7 @@ PyTensor copy_of(const View& view) {
   if (!on_host(view.device))
     fail(TENON_UNSUPPORTED, "tensor: a copy of memory of a device; hint: to(\"cpu\")");
   PyTensor out = new_tensor(view.dtype, {view.dims.begin(), view.dims.begin() + view.rank});
+  const Released unlocked;
   copy_dense(view, out.view.data);
   return out;
 }

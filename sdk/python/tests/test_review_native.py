@@ -2,8 +2,13 @@
 """The extension where callers are many, late, interrupted or wrong."""
 
 import asyncio
+import ctypes
+import gc
+import os
 import threading
+import time
 import unittest
+import weakref
 
 import numpy as np
 import programs
@@ -101,6 +106,7 @@ class Arguments(unittest.TestCase):
         text = programs.python(
             """
 import numpy as np, tenon
+from tenon import _tenon
 runtime = tenon.Runtime()
 class Bare(tenon.Graph):
     def __init__(self): pass
@@ -118,6 +124,131 @@ for action in (
 """
         )
         self.assertEqual(text.split("\n")[:-1], ["True"] * 5)
+
+    def test_dims_are_no_numbers_of_symbols(self):
+        g = tenon.Graph()
+        g.input("x", "f32", ["N"])
+        for dim in (-1, -2, None, 2.5):
+            with self.assertRaisesRegex(tenon.ShapeMismatch, f"dim {dim}; expected an integer"):
+                g.input("y", "f32", [dim])
+
+    def test_operands_and_attributes_of_wrong_types(self):
+        g = tenon.Graph()
+        x = g.input("x", "f32", [2])
+        with self.assertRaisesRegex(tenon.InvalidArgument, "binary: operand 1: got an object of type float"):
+            g.add("binary", [x, 1.0], {"kind": "add"})
+        with self.assertRaisesRegex(tenon.InvalidArgument, "operand 0: got an object of type ndarray"):
+            g.add("unary", [np.ones(2)], {"kind": "neg"})
+        with self.assertRaisesRegex(tenon.InvalidArgument, "attribute 1: its name is of type int"):
+            g.add("unary", [x], {1: "neg"})
+        with self.assertRaises(TypeError):
+            tenon.tensor([1.0]).__dlpack__(max_version="x")
+
+    def test_numbers(self):
+        m = programs.double((), "u64")
+        self.assertEqual(m((1 << 63) - 1).item(), (1 << 64) - 2)
+        large = programs.model("reshape", (), "u64", {"shape": [1]})
+        self.assertEqual(large((1 << 64) - 1).tolist(), [(1 << 64) - 1])
+        for number in (-1, 1 << 64, 10**400):
+            with self.assertRaisesRegex(tenon.InvalidArgument, f"{number} is no u64"):
+                m(number)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "is no f32"):
+            programs.double(())(10**400)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "an integer of many digits is no f32"):
+            programs.double(())(10**5000)
+
+    def test_what_lends_no_memory(self):
+        with self.assertRaisesRegex(tenon.InvalidArgument, "input 'x': ndarray lends no memory"):
+            programs.double()(np.zeros(4, "datetime64[s]"))
+
+    def test_memory_that_the_host_lacks(self):
+        with self.assertRaises(tenon.OutOfMemory):
+            tenon.empty((1 << 55,), "f32")
+
+    def test_threads_beyond_the_processors(self):
+        most = len(os.sched_getaffinity(0))
+        with self.assertRaisesRegex(tenon.InvalidArgument, f"threads: 100000; expected at most {most}"):
+            tenon.Runtime(threads=100_000)
+        tenon.Runtime(threads=most)
+
+
+class Buffers(unittest.TestCase):
+    def test_the_order_that_was_asked_for(self):
+        a = np.arange(16, dtype=np.float32).reshape(4, 4)
+        ways = {"strided": a[::2, ::2], "rows": a, "columns": a.T}
+        flags = {"row_major": 0x38, "column_major": 0x58, "either": 0x98, "any strides": 0x18}
+        get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+        get.argtypes, release.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
+        for way, array in ways.items():
+            granted = []
+            for given in (array, tenon.asarray(array)):
+                for flag in flags.values():
+                    buffer = ctypes.create_string_buffer(128)
+                    try:
+                        get(given, buffer, flag)
+                    except (BufferError, ValueError):
+                        granted.append(False)
+                    else:
+                        granted.append(True)
+                        release(buffer)
+            self.assertEqual(granted[:4], granted[4:], way)
+
+
+class Cycles(unittest.TestCase):
+    def test_a_graph_that_keeps_its_values(self):
+        class Net(tenon.Graph):
+            def __init__(self):
+                super().__init__()
+                self.x = self.input("x", "f32", [4])
+                self.token = Token()
+
+        self.assertTrue(freed(Net))
+
+    def test_a_model_that_keeps_its_run(self):
+        class Keeping(tenon.Model):
+            pass
+
+        def make():
+            graph = tenon.Graph()
+            graph.output("y", graph.input("x", "f32", [4]))
+            m = Keeping(graph, device="cpu")
+            m.token = Token()
+            m.last = m.run_async(np.ones(4, np.float32))
+            m.last.wait()
+            return m
+
+        self.assertTrue(freed(make))
+
+
+class Lock(unittest.TestCase):
+    def test_others_run_during_long_copies_and_texts(self):
+        a = np.ones((4000, 5000), np.float32).T
+        g = tenon.Graph()
+        g.output("y", g.constant(np.ones(300_000, np.float32)))
+        for action in (lambda: tenon.tensor(a), lambda: str(g), lambda: tenon.Graph.parse(text)):
+            text = str(g)
+            times, over = [], threading.Event()
+            thread = threading.Thread(target=lambda: (action(), over.set()))
+            begin = time.perf_counter()
+            thread.start()
+            while not over.is_set():
+                times.append(time.perf_counter())
+            thread.join()
+            times = [begin, *times, time.perf_counter()]
+            longest = max(b - a for a, b in zip(times, times[1:]))
+            self.assertLess(longest, max(0.7 * (times[-1] - begin), 0.02))
+
+
+class Token:
+    """What weak references can watch."""
+
+
+def freed(make):
+    made = make()
+    token = weakref.ref(made.token)
+    del made
+    gc.collect()
+    return token() is None
 
 
 if __name__ == "__main__":
