@@ -82,15 +82,18 @@ Runner::Runner(nb::object executable, nb::object runtime, const Graph& graph, bo
       runtime_(std::move(runtime)),
       handle_((*nb::inst_ptr<Kept<Executable>>(executable_))->handle()),
       runtime_handle_((*nb::inst_ptr<Kept<Runtime>>(runtime_))->handle()),
+      numbers_(numbers),
       copies_inputs_(copies_inputs) {
   for (const Graph::Named& n : graph.named(TENON_SPACE_INPUT)) {
     const TensorType type = graph.type(n.value);
     inputs_.push_back({n.name, nb::cast(n.name), type});
     std::vector<int64_t>& dims = bound_dims_.emplace_back(type.dims);
-    for (int64_t& d : dims) {
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+      int64_t& d = dims[axis];
       if (d >= 0) continue;
       has_symbols_ = true;
       const std::string symbol = graph.symbol_name(d);
+      symbols_.push_back({symbol, inputs_.size() - 1, axis});
       for (const auto& [name, number] : numbers)
         if (name == symbol) d = number;
     }
@@ -157,9 +160,31 @@ void Runner::run(Lane& lane) {
       throw interrupt;
     }
   }
-  lane.quick = Clock::now() - begin < kQuick;
+  const bool quick = Clock::now() - begin < kQuick;
   deliver_log();
   detail::check(status);
+  lane.quick = quick && !time_depends_on_data(lane);
+}
+
+// With loops and branches, a quick run tells nothing of the next one. The plan has those that are
+// left, the same for all numbers.
+bool Runner::time_depends_on_data(const Lane& lane) {
+  if (time_depends_on_data_) return *time_depends_on_data_;
+  Symbols numbers = numbers_;
+  for (const Symbol& s : symbols_)
+    if (std::ranges::find(numbers, s.name, &Symbols::value_type::first) == numbers.end())
+      numbers.emplace_back(s.name, lane.views[s.input].dims[s.axis]);
+  bool depends = true;
+  try {
+    const Executable& executable = **nb::inst_ptr<Kept<Executable>>(executable_);
+    const std::string report = executable.report(numbers);
+    const auto has = [&](const char* op) { return report.find(op) != std::string::npos; };
+    depends = has(R"("op":"while")") || has(R"("op":"if")");
+  } catch (const Error&) {
+    // unknown
+  }
+  time_depends_on_data_ = depends;
+  return depends;
 }
 
 PyTensor Runner::result(Lane& lane, size_t output) {

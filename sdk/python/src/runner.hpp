@@ -49,7 +49,7 @@ struct Lane {
   std::vector<size_t> lent{};        // inputs in host memory that the caller lent
   std::vector<std::string> bound{};  // outputs in memory of the caller
   std::vector<std::weak_ptr<void>> on_device{};  // outputs of the last run that are on a device
-  bool quick = false;  // the last run took little time, for the same types
+  bool quick = false;  // the next run takes little time, like the last one
 };
 
 class Runner {
@@ -91,6 +91,7 @@ class Runner {
   void* stream_on(Lane& lane, const std::string& device, const std::string& what);
   nb::object stream_for(Lane& lane, nb::handle object, const std::string& what);
   void run(Lane& lane);
+  bool time_depends_on_data(const Lane& lane);
   PyTensor result(Lane& lane, size_t output);
   nb::list all_results(Lane& lane);
   PyTensor copied_result(Lane& lane, size_t output);
@@ -100,6 +101,13 @@ class Runner {
   tenon_runtime* runtime_handle_;
   std::vector<Input> inputs_;
   std::vector<std::string> outputs_;
+  struct Symbol {
+    std::string name;
+    size_t input, axis;  // where it has its number
+  };
+  std::vector<Symbol> symbols_;
+  Symbols numbers_;
+  std::optional<bool> time_depends_on_data_{};
   bool has_symbols_ = false, takes_out_ = true, copies_inputs_ = false;
   std::vector<std::vector<int64_t>> bound_dims_;  // [input]: with the numbers that were bound
   std::string numbers_text_;

@@ -71,6 +71,22 @@ def counting(trips):
     return tenon.Model(graph, store(), device="cpu")
 
 
+def counting_to():
+    """n, counted one at a time: the time of a run depends on its input."""
+    test = tenon.Graph("test")
+    i, n = test.input("i", "i64", []), test.input("n", "i64", [])
+    test.output("more", test.add("compare", [i, n], {"kind": "lt"})[0])
+    body = tenon.Graph("body")
+    i, n = body.input("i", "i64", []), body.input("n", "i64", [])
+    body.output("i", body.add("binary", [i, body.constant(np.array(1))], {"kind": "add"})[0])
+    body.output("n", n)
+    graph = tenon.Graph("counting_to")
+    n = graph.input("n", "i64", [])
+    i, _ = graph.add("while", [[graph.constant(np.array(0)), n], []], {"cond": test, "body": body}, want=[True, True])
+    graph.output("y", i)
+    return tenon.Model(graph, store(), device="cpu")
+
+
 def python(script, *, timeout=120, code=0, **environment):
     """Runs a script in a process of its own. Returns what it wrote."""
     run = subprocess.run(

@@ -64,6 +64,25 @@ class Waiting(unittest.TestCase):
             codes.append(caught.exception.code)
         self.assertEqual(codes, ["cancelled"] * 2)
 
+    def test_ctrl_c_ends_a_long_run_after_quick_ones(self):
+        text = programs.python(
+            """
+import os, signal, threading, time
+import programs
+m = programs.counting_to()
+for _ in range(5):
+    m(2)
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    m(1 << 40)
+except KeyboardInterrupt:
+    print(time.monotonic() - begin < 60, m(3).item())
+""",
+            timeout=20,
+        )
+        self.assertEqual(text, "True 3\n")
+
     def test_daemon_threads_that_run_for_ever(self):
         text = programs.python(
             """
