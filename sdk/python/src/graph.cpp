@@ -71,11 +71,16 @@ PyValue constant(Self self, nb::handle object) {
   const Loan loan = Loan::of(object, view, "constant");
   if (!on_host(view.device))
     fail(TENON_UNSUPPORTED, "constant: it is in memory of a device; expected host memory");
-  std::vector<std::byte> dense(view.dense() ? 0 : view.bytes());
-  if (!view.dense()) copy_dense(view, dense.data());
   const TensorType type(view.dtype, {view.dims.begin(), view.dims.begin() + view.rank});
-  return value_of(
-      self, graph_of(self).constant(type, dense.empty() ? view.data : dense.data(), view.bytes()));
+  Graph& graph = graph_of(self);
+  Value value;
+  {
+    const Released unlocked;
+    std::vector<std::byte> dense(view.dense() ? 0 : view.bytes());
+    if (!view.dense()) copy_dense(view, dense.data());
+    value = graph.constant(type, dense.empty() ? view.data : dense.data(), view.bytes());
+  }
+  return value_of(self, value);
 }
 
 Graph import_graph(std::string_view path, Kept<Store>* store, std::vector<std::string> trainable,

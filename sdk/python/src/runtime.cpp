@@ -120,8 +120,9 @@ void add_runtime(nb::module_& m) {
           nb::arg("plugin_dirs") = std::vector<std::string>(),
           nb::arg("plugin_files") = std::vector<std::string>(), nb::arg("use_environment") = true,
           nb::arg("use_builtin_dir") = true,
-          "Loads the plugins. threads: computing threads; 0 = CPU affinity or cgroup quota, "
-          "whichever is smaller.")
+          "Loads the plugins. threads: computing threads, at most one per processor of the CPU "
+          "affinity; 0 = CPU affinity or cgroup\n"
+          "quota, whichever is smaller.")
       .def(
           "_devices",
           [](const Kept<Runtime>& r) {

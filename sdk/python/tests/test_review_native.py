@@ -244,8 +244,14 @@ class Lock(unittest.TestCase):
         a = np.ones((4000, 5000), np.float32).T
         g = tenon.Graph()
         g.output("y", g.constant(np.ones(300_000, np.float32)))
-        for action in (lambda: tenon.tensor(a), lambda: str(g), lambda: tenon.Graph.parse(text)):
-            text = str(g)
+        text = str(g)
+        actions = (
+            lambda: tenon.tensor(a),
+            lambda: tenon.Graph().constant(a),
+            lambda: str(g),
+            lambda: tenon.Graph.parse(text),
+        )
+        for action in actions:
             times, over = [], threading.Event()
             thread = threading.Thread(target=lambda: (action(), over.set()))
             begin = time.perf_counter()
