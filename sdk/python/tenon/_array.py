@@ -12,7 +12,8 @@ import numpy as np
 from . import ops
 from ._call import dtype_of, type_of
 from ._dtypes import DType, DTypeLike
-from ._errors import DtypeMismatch, IndexOutOfRange, ShapeMismatch
+from ._errors import DtypeMismatch, IndexOutOfRange, ShapeMismatch, Unsupported
+from ._methods import add_methods
 from ._tenon import Tensor
 from ._trace import FLOATS, Array, Traced, here, is_number
 
@@ -67,10 +68,25 @@ def _axes(axis: int | Sequence[int] | None) -> Sequence[int]:
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
-        return function(self, _axes(axis), keepdims=keepdims)
+    def method(
+        self: Any,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+    ) -> Any:
+        if out is not None:
+            raise Unsupported(
+                f"{function.__name__}: out: expected None, got {type(out).__name__}; it is not written to"
+            )
+        x = self if dtype is None else ops.cast(self, dtype)
+        return function(x, _axes(axis), keepdims=keepdims)
 
-    method.__doc__ = f"ops.{function.__name__}() over an axis, several, or all."
+    method.__doc__ = (
+        f"ops.{function.__name__}() over an axis, several, or all; dtype: that to compute in. NumPy's function of this name "
+        "calls it."
+    )
     return method
 
 
@@ -98,7 +114,17 @@ def _length(self: Any) -> int:
 
 
 def _iterate(self: Any) -> Iterator[Any]:
-    return (self[i] for i in range(_length(self)))
+    if not self.shape:
+        raise TypeError("iteration over an array without dims")
+    return (self[i] for i in range(self.shape[0]))
+
+
+def _contains(self: Tensor, item: Any) -> bool:
+    return _is_array(item) and bool(ops.any(ops.equal(self, item)))
+
+
+def _positive(self: Any) -> Any:
+    return self
 
 
 def index(x: Array, key: Any) -> Array:
@@ -225,8 +251,12 @@ _METHODS: dict[str, Any] = {
     "__le__": _binary(ops.less_equal),
     "__gt__": _binary(ops.greater),
     "__ge__": _binary(ops.greater_equal),
+    "__eq__": _binary(ops.equal),
+    "__ne__": _binary(ops.not_equal),
+    "__len__": _length,
+    "__iter__": _iterate,
     "__neg__": ops.negative,
-    "__pos__": lambda self: self,
+    "__pos__": _positive,
     "__abs__": ops.abs,
     "__invert__": _invert,
     "sum": _reduction(ops.sum),
@@ -242,16 +272,15 @@ _METHODS: dict[str, Any] = {
     "T": property(_transpose, doc="The array with its axes in reverse order."),
 }
 _OF_TRACED: dict[str, Any] = {
-    "__eq__": _binary(ops.equal),
-    "__ne__": _binary(ops.not_equal),
     "__hash__": object.__hash__,  # by identity
-    "__len__": _length,
-    "__iter__": _iterate,
     "__getitem__": index,
     "__array_ufunc__": _ufunc,
 }
-for _name, _method in _METHODS.items():
-    setattr(Traced, _name, _method)
-    setattr(Tensor, _name, _method)
-for _name, _method in _OF_TRACED.items():
-    setattr(Traced, _name, _method)
+_OF_TENSOR: dict[str, Any] = {
+    "__hash__": None,  # == is elementwise
+    "__contains__": _contains,
+}
+for _class in (Traced, Tensor):
+    add_methods(_class, _METHODS)
+add_methods(Traced, _OF_TRACED)
+add_methods(Tensor, _OF_TENSOR)

@@ -87,12 +87,15 @@ def _copier(runtime: Runtime, device: str, dtype: str, shape: tuple[int, ...]) -
     return Runner(executable, runtime, graph)
 
 
+HOST = ("cpu", "cpu:0")  # the names of host memory
+
+
 def copier_to(tensor: Tensor, device: str) -> Tensor:
     """Copies a tensor to a device, or from one to host memory."""
     runtime = default_runtime()
-    on = tensor.device if device.startswith("cpu") else device
+    on = tensor.device if device in HOST else device
     run = _copier(runtime, on, tensor.dtype.name, tensor.shape)
-    return run._copy_to_host(tensor) if device.startswith("cpu") else run(tensor)
+    return run._copy_to_host(tensor) if device in HOST else run(tensor)
 
 
 @atexit.register

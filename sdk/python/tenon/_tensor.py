@@ -10,8 +10,9 @@ import numpy as np
 
 from . import _tenon
 from ._dtypes import DType, DTypeLike
-from ._errors import InvalidArgument
-from ._runtime import copier_to, default_runtime
+from ._errors import DtypeMismatch, InvalidArgument
+from ._methods import add_methods
+from ._runtime import HOST, copier_to, default_runtime
 from ._tenon import Tensor
 
 if TYPE_CHECKING:
@@ -31,14 +32,27 @@ def tensor(data: Any, dtype: DTypeLike | None = None) -> Tensor:
 
     dtype: the dtype of the result; by default that of the data, and f32 for numbers and lists of floats of Python.
     """
-    if not hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray):
+    kind = None if dtype is None else DType.of(dtype)
+    if not isinstance(data, np.ndarray) and not hasattr(data, "__dlpack__"):
         data = np.asarray(data)
-        if dtype is None and data.dtype == np.float64:
-            dtype = DType.f32
-    if dtype is not None:
-        data = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
-        data = data.astype(DType.of(dtype).numpy)
+        if kind is None and data.dtype == np.float64:
+            kind = DType.f32
+        elif kind is not None:
+            _check_range(data, kind)
+    if kind is not None:
+        data = data if isinstance(data, np.ndarray) else _to(asarray(data), "cpu").numpy()
+        data = data.astype(kind.numpy)
     return asarray(data)._copy()
+
+
+def _check_range(data: np.ndarray[Any, Any], dtype: DType) -> None:
+    """Refuses numbers of Python that an integer dtype does not hold: NumPy would wrap them."""
+    if dtype.numpy.kind not in "iu" or data.dtype.kind not in "iufO" or data.size == 0:
+        return
+    limits = np.iinfo(dtype.numpy)
+    for x in (data.min(), data.max()):
+        if not limits.min <= x <= limits.max:
+            raise DtypeMismatch(f"tensor: {x} is no {dtype}; expected {limits.min} to {limits.max}")
 
 
 def empty(shape: Sequence[int], dtype: DTypeLike = DType.f32) -> Tensor:
@@ -63,7 +77,12 @@ def _numpy(self: Tensor) -> np.ndarray[Any, Any]:
 
 
 def _torch(self: Tensor) -> torch.Tensor:
-    """The elements as a tensor of PyTorch, without a copy."""
+    """The elements as a tensor of PyTorch, without a copy. Read-only memory is refused: PyTorch would write to it."""
+    if self.readonly:
+        raise InvalidArgument(
+            "tensor: it is read-only, which PyTorch does not heed; expected memory that may be written. "
+            "hint: tenon.tensor(t).torch() copies"
+        )
     import torch
 
     return torch.from_dlpack(self)
@@ -81,7 +100,9 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
 
 def _to(self: Tensor, device: str) -> Tensor:
     """The tensor on a device: "cpu" is host memory, "cuda:0" a device of tenon. Itself if it is there already."""
-    if device in ("cpu", "cpu:0") and self.device == "cpu" or device == self.device:
+    if not isinstance(device, str):
+        raise InvalidArgument(f'tensor: to: expected "cpu" or a device such as "cuda:0", got {type(device).__name__}')
+    if device == self.device or (device in HOST and self.device in HOST):
         return self
     return copier_to(self, device)
 
@@ -96,12 +117,6 @@ def _item(self: Tensor) -> Any:
 def _tolist(self: Tensor) -> Any:
     """The elements as nested lists."""
     return _to(self, "cpu").numpy().tolist()
-
-
-def _len(self: Tensor) -> int:
-    if not self.shape:
-        raise TypeError("len() of a tensor without dims")
-    return self.shape[0]
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
@@ -121,7 +136,22 @@ def _repr(self: Tensor) -> str:
 
 
 def _number(kind: Callable[[Any], Any]) -> Callable[[Tensor], Any]:
-    return lambda self: kind(_item(self))
+    def method(self: Tensor) -> Any:
+        return kind(_item(self))
+
+    return method
+
+
+def _format(self: Tensor, spec: str) -> str:
+    """As a number, if it has no dims: f"{t[0]:.2f}"."""
+    if spec and not self.shape:
+        return format(_item(self), spec)
+    return object.__format__(self, spec)
+
+
+def _reduce(self: Tensor) -> Any:
+    """For copy and pickle: a copy in host memory."""
+    return tensor, (_to(self, "cpu").numpy(),)
 
 
 _METHODS: dict[str, Any] = {
@@ -131,12 +161,13 @@ _METHODS: dict[str, Any] = {
     "to": _to,
     "item": _item,
     "tolist": _tolist,
-    "__len__": _len,
     "__getitem__": _getitem,
     "__repr__": _repr,
     "__float__": _number(float),
     "__int__": _number(int),
+    "__complex__": _number(complex),
     "__bool__": _number(bool),
+    "__format__": _format,
+    "__reduce__": _reduce,
 }
-for _name, _method in _METHODS.items():
-    setattr(Tensor, _name, _method)
+add_methods(Tensor, _METHODS)

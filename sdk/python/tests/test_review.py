@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tensor does where Python and NumPy have a rule of their own: comparison, iteration, copies, numbers, help."""
+
+import copy
+import pickle
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+import programs
+
+import tenon
+from tenon import ops
+
+T = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+
+
+class Tensors(unittest.TestCase):
+    def test_equality_is_elementwise(self):
+        t = tenon.tensor([1.0, 2.0, 3.0])
+        for left, right in ((t, 2.0), (2.0, t), (t, np.float32([0, 2, 0])), (t, tenon.tensor([0.0, 2, 0]))):
+            self.assertEqual((left == right).tolist(), [False, True, False])
+            self.assertEqual((left != right).tolist(), [True, False, True])
+        self.assertIs(t == None, False)
+        self.assertIs(t != "a", True)
+        self.assertTrue(2.0 in t)
+        self.assertFalse(5.0 in t)
+        self.assertFalse("a" in t)
+        with self.assertRaisesRegex(TypeError, "unhashable"):
+            hash(t)
+        with self.assertRaises(tenon.ShapeMismatch):
+            self.assertTrue(t == tenon.tensor([1.0, 2.0]))
+        self.assertEqual(tenon.function(lambda x: x == 2.0)(t).tolist(), [False, True, False])
+
+    def test_iteration(self):
+        self.assertEqual([row.tolist() for row in tenon.tensor(T)], T.tolist())
+        with self.assertRaisesRegex(TypeError, "without dims"):
+            list(tenon.tensor(1.0))
+        with self.assertRaisesRegex(TypeError, "without dims"):
+            len(tenon.tensor(1.0))
+
+    def test_reductions_of_numpy(self):
+        for name in ("sum", "mean", "max", "min", "prod"):
+            function = getattr(np, name)
+            for kwargs in ({}, {"axis": 1}, {"axis": (0, 1)}, {"axis": 0, "keepdims": True}):
+                with self.subTest(name, **kwargs):
+                    np.testing.assert_allclose(np.asarray(function(tenon.tensor(T), **kwargs)), function(T, **kwargs))
+        y = np.sum(tenon.tensor(T), axis=0, dtype=np.float64)
+        self.assertEqual((y.dtype, y.tolist()), (tenon.f64, [5, 7, 9]))
+        b = np.array([[True, False], [True, True]])
+        self.assertEqual(np.any(tenon.tensor(b), axis=1).tolist(), [True, True])
+        self.assertEqual(np.all(tenon.tensor(b), axis=1).tolist(), [False, True])
+        self.assertEqual(float(tenon.function(lambda x: np.sum(x))(T)), 21)
+        with self.assertRaisesRegex(tenon.Unsupported, "sum: out: expected None, got ndarray"):
+            np.sum(tenon.tensor(T), out=np.empty(()))
+
+    def test_read_only_memory_is_not_lent_to_pytorch(self):
+        torch = programs.torch_or_skip()
+        a = np.ones(4, np.float32)
+        a.flags.writeable = False
+        t = tenon.asarray(a)
+        with self.assertRaisesRegex(tenon.InvalidArgument, r"read-only.*tenon.tensor\(t\).torch\(\)"):
+            t.torch()
+        self.assertEqual(tenon.tensor(t).torch().add_(1).tolist(), [2] * 4)
+        self.assertEqual(a.tolist(), [1] * 4)
+        self.assertTrue(torch.equal(tenon.asarray(np.ones(2, np.float32)).torch(), torch.ones(2)))
+
+    def test_copies(self):
+        for a in (T, T.T, np.float64(2.5), np.zeros((0, 2), np.int8), np.array([True, False])):
+            t = tenon.asarray(np.asarray(a))
+            for u in (copy.copy(t), copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
+                self.assertIs(type(u), tenon.Tensor)
+                self.assertNotEqual(u.data_ptr, t.data_ptr)
+                self.assertIs(u.dtype, t.dtype)
+                np.testing.assert_array_equal(u.numpy(), a)
+
+    def test_numbers(self):
+        t = tenon.tensor([1.234, 2.0])
+        self.assertEqual(f"{t[0]:.2f}", "1.23")
+        self.assertEqual(f"{t}", str(t))
+        with self.assertRaisesRegex(TypeError, "format string"):
+            f"{t:.2f}"
+        self.assertEqual(complex(t[1]), 2 + 0j)
+        self.assertEqual(complex(tenon.tensor(np.complex64(1 + 2j))), 1 + 2j)
+
+    def test_numbers_that_a_dtype_does_not_hold(self):
+        for data, dtype, text in (
+            ([300], "u8", "300 is no u8; expected 0 to 255"),
+            ([1, -1], "u64", "-1 is no u64"),
+            (1 << 70, "i64", f"{1 << 70} is no i64"),
+            ([1e10], "i32", "no i32"),
+            ([float("nan")], "i32", "nan is no i32"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(tenon.DtypeMismatch, text):
+                tenon.tensor(data, dtype)
+        self.assertEqual(tenon.tensor([255, 0], "u8").tolist(), [255, 0])
+        self.assertEqual(tenon.tensor([(1 << 64) - 1], "u64").tolist(), [(1 << 64) - 1])
+        self.assertEqual(tenon.tensor([], "i32").shape, (0,))
+        self.assertEqual(tenon.tensor(np.array([300]), "u8").tolist(), [44])  # of arrays: as astype()
+
+    def test_another_dtype_from_pytorch(self):
+        torch = programs.torch_or_skip()
+        programs.ml_dtypes_or_skip()
+        t = tenon.tensor(torch.tensor([1.5, 2.0], dtype=torch.bfloat16), "f32")
+        self.assertEqual((t.dtype, t.tolist()), (tenon.f32, [1.5, 2.0]))
+
+    def test_devices_that_are_not_there(self):
+        t = tenon.tensor([1.0])
+        for device in ("cpu:7", "cpuxyz", "npu:0"):
+            with self.subTest(device), self.assertRaisesRegex(tenon.Error, device):
+                t.to(device)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "got int"):
+            t.to(0)
+        self.assertIs(t.to("cpu:0"), t)
+
+    def test_help_names_the_methods(self):
+        for cls in (tenon.Tensor, tenon.Traced):
+            for name in ("__add__", "sum", "reshape", "__pos__", "__len__", "__eq__"):
+                self.assertEqual(getattr(cls, name).__name__, name)
+        for name in ("numpy", "to", "__float__"):
+            self.assertEqual(getattr(tenon.Tensor, name).__name__, name)
+        self.assertEqual((ops.negative.__name__, ops.abs.__name__), ("negative", "abs"))
+
+
+if __name__ == "__main__":
+    unittest.main()
