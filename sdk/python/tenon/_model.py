@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any, Union
 
 from . import _tenon
 from ._dtypes import DType
-from ._errors import InvalidArgument, NotFound
+from ._errors import Error, InvalidArgument, NotFound
+from ._options import checked, text, whole_number
 from ._report import Report
 from ._runtime import default_runtime
 from ._tenon import Executable, Graph, Runner, Runtime, Store, Tensor
@@ -126,6 +128,9 @@ class Model(Runner):
     Tensor, others return Outputs. `out` names memory for the outputs: m(x, out=y). Several threads may call a model at the
     same time. A model keeps
     arguments on a device until its next call, and others no longer than the call.
+
+    bind: numbers of symbolic dims. buckets: sizes of symbolic dims: {"N": "pow2"}, {"N": [64, 128]}. options: those of
+    Executable; pins may be a mapping: {"conv*": "cpu"}. The graph must not change afterwards.
     """
 
     def __init__(
@@ -136,18 +141,20 @@ class Model(Runner):
         device: str = "auto",
         bind: Mapping[str, int] | None = None,
         runtime: Runtime | None = None,
-        buckets: Mapping[str, str] | None = None,
+        buckets: Mapping[str, str | Sequence[int]] | None = None,
         _executable: Executable | None = None,
         **options: Any,
     ) -> None:
         self._runtime = runtime or default_runtime()
         store = store or Store(self._runtime)
         self._graph, self._store, self._device = graph, store, device
-        self._numbers = dict(bind or {})
+        text(device, "device")
+        self._inputs, self._outputs, self._names = graph.named("input"), graph.outputs(), _names(graph)
+        self._numbers = {name: whole_number(number, f"bind: {name}") for name, number in (bind or {}).items()}
+        self._check_names()
         self._buckets, self._options = dict(buckets or {}), options
-        self._check_numbers()
         self._executable = _executable or Executable(
-            self._runtime, graph, store, device=device, buckets=list(self._buckets.items()), **options
+            self._runtime, graph, store, device=device, **checked({**options, "buckets": self._buckets})
         )
         super().__init__(
             self._executable,
@@ -181,12 +188,12 @@ class Model(Runner):
     @property
     def inputs(self) -> dict[str, Spec]:
         """The inputs by name, in the order of positional arguments."""
-        return self._specs((name, value) for name, value, _ in self._graph.named("input"))
+        return self._specs((name, value) for name, value, _ in self._inputs)
 
     @property
     def outputs(self) -> dict[str, Spec]:
         """The outputs by name."""
-        return self._specs(iter(self._graph.outputs()))
+        return self._specs(iter(self._outputs))
 
     @property
     def report(self) -> Report:
@@ -198,6 +205,7 @@ class Model(Runner):
 
     def to(self, device: str) -> Model:
         """The same model on another device. Both share weights and state."""
+        self._check_unchanged("to")
         return Model(
             self._graph,
             self._store,
@@ -213,6 +221,7 @@ class Model(Runner):
 
         All numbers given, the model is planned now, not in its first run.
         """
+        self._check_unchanged("bind")
         model = Model(
             self._graph,
             self._store,
@@ -228,20 +237,36 @@ class Model(Runner):
         return model
 
     def run_async(self, *args: Any, **kwargs: Any) -> Run:
-        """Starts a run and returns. `await` the result for the outputs. The arguments must not change until then."""
+        """Starts a run and returns. `await` the result for the outputs. The arguments must not change until then.
+
+        The run is under way already; where asyncio wants a future for it: asyncio.ensure_future(run).
+        """
         return Run(self._start(*args, **kwargs))
 
     def save(self, folder: PathLike) -> None:
-        """Writes the model to a folder, which load() reads: the graph as text, weights and state as safetensors."""
+        """Writes the model to a folder, which load() reads: the graph as text, weights and state as safetensors.
+
+        A model that the folder had is replaced, when all of the new one is written. The numbers of bind() and the options
+        are not saved: give them to load().
+        """
+        self._check_unchanged("save")
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        (path / _GRAPH).write_text(str(self._graph))
-        for space, file in (("weight", _WEIGHTS), ("state", _STATE)):
-            if self._store.names(space):
-                self._store._save(str(path / file), space)
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=path) as name:
+            new = Path(name)
+            for space, file in (("weight", _WEIGHTS), ("state", _STATE)):
+                if self._store.names(space):
+                    self._store._save(str(new / file), space)
+            (new / _GRAPH).write_text(str(self._graph), encoding="utf-8")
+            for file in (_WEIGHTS, _STATE, _GRAPH):
+                if (new / file).exists():
+                    (new / file).replace(path / file)
+                else:  # of an older model
+                    (path / file).unlink(missing_ok=True)
 
     def save_onnx(self, path: PathLike) -> None:
         """Writes the model as a file of ONNX, with the numbers of bind()."""
+        self._check_unchanged("save_onnx")
         self._graph._export(os.fspath(path), self._store, symbols=list(self._numbers.items()))
 
     def __repr__(self) -> str:
@@ -255,14 +280,26 @@ class Model(Runner):
 
         return {name: Spec(name, v.dtype, numbers(v.shape)) for name, v in values}
 
-    def _check_numbers(self) -> None:
-        known = {d for _, v, _ in self._graph.named("input") for d in v.shape or () if isinstance(d, str)}
-        for name, number in self._numbers.items():
+    def _check_names(self) -> None:
+        known = {d for _, v, _ in self._inputs for d in v.shape or () if isinstance(d, str)}
+        for name in self._numbers:
             if name not in known:
                 have = ", ".join(sorted(known)) or "none"
                 raise NotFound(f"bind: the model has no symbol '{name}'; it has {have}")
-            if number < 0:
-                raise InvalidArgument(f"bind: {name}={number}; expected 0 or more")
+
+    def _check_unchanged(self, what: str) -> None:
+        for of, before, now in zip(("input", "weight", "state", "output"), self._names, _names(self._graph)):
+            if before != now:
+                raise InvalidArgument(
+                    f"{what}: the graph has changed since the model was made: its names of {of}s were "
+                    f"{', '.join(before) or 'none'}; now {', '.join(now) or 'none'}. hint: tenon.Model(m.graph, m.store)"
+                )
+
+
+def _names(graph: Graph) -> tuple[list[str], ...]:
+    """The names of inputs, weights, states and outputs."""
+    spaces = [[name for name, *_ in graph.named(space)] for space in ("input", "weight", "state")]
+    return *spaces, [name for name, _ in graph.outputs()]
 
 
 def load(
@@ -271,7 +308,7 @@ def load(
     device: str = "auto",
     bind: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
-    trainable: Sequence[str] = (),
+    trainable: str | Sequence[str] = (),
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Model:
@@ -281,12 +318,14 @@ def load(
     device: "auto", "cpu", "cuda:0", or several: "cuda:0,cuda:1".
     bind: numbers of symbolic dims.
     fixed: inputs of an ONNX model that become constants, with their content.
-    trainable: patterns of names of weights of an ONNX model ("fc.*") that are trainable.
-    options: those of Executable: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback.
+    trainable: patterns of names of weights of an ONNX model ("fc.*") that are trainable; one, or several.
+    options: those of Model: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback.
     """
+    checked(options)  # before a large file is read
     runtime = runtime or default_runtime()
     store = Store(runtime)
-    graph = _read(Path(path), store, list(trainable), dict(fixed or {}))
+    patterns = [trainable] if isinstance(trainable, str) else list(trainable)
+    graph = _read(Path(path), store, patterns, dict(fixed or {}))
     return Model(graph, store, device=device, bind=bind, runtime=runtime, **options)
 
 
@@ -295,7 +334,7 @@ def _read(path: Path, store: Store, trainable: list[str], fixed: dict[str, Any])
         raise NotFound(f"load: {path}: no such file or folder")
     if path.is_dir():
         if (path / _GRAPH).exists():
-            graph = Graph.parse((path / _GRAPH).read_text(), str(path / _GRAPH))
+            graph = _parse(path / _GRAPH, trainable, fixed)
             for space, file in (("weight", _WEIGHTS), ("state", _STATE)):
                 if (path / file).exists():
                     store._load(str(path / file), space)
@@ -311,6 +350,18 @@ def _read(path: Path, store: Store, trainable: list[str], fixed: dict[str, Any])
         path = models[0]
     if path.suffix == ".onnx":
         return Graph._import(str(path), store, trainable, fixed)
-    graph = Graph.parse(path.read_text(), str(path))
+    graph = _parse(path, trainable, fixed)
     store.add_missing(graph)
     return graph
+
+
+def _parse(path: Path, trainable: list[str], fixed: dict[str, Any]) -> Graph:
+    for name, given in (("trainable", trainable), ("fixed", fixed)):
+        if given:
+            raise InvalidArgument(f"load: {name}: it is for models of ONNX; got {path}")
+    try:
+        return Graph.parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as e:
+        raise Error(
+            f"load: {path}: expected a graph as text, in UTF-8; got other bytes at {e.start}", code="corrupt"
+        ) from None

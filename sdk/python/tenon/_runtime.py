@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
 
 from . import _log, _tenon
+from ._options import whole_number
 from ._tenon import Executable, Graph, Runner, Runtime, Store, Tensor
 
 
@@ -59,9 +61,16 @@ def default_runtime() -> Runtime:
 def set_threads(threads: int) -> None:
     """Sets the number of threads that compute; 0 = CPU affinity or cgroup quota, whichever is smaller.
 
-    Models that are loaded afterwards use them.
+    Models that are loaded afterwards use them. More threads than processors that this process may use become that many.
     """
     global _default
+    most = len(os.sched_getaffinity(0))
+    threads = whole_number(threads, "set_threads: threads")
+    if threads > most:
+        _log.logger.warning(
+            "set_threads: threads=%d; this process may use %d processors, so %d compute", threads, most, most
+        )
+        threads = most
     runtime = Runtime(threads=threads)
     with _lock:
         _default = runtime

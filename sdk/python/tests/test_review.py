@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor does where Python and NumPy have a rule of their own: comparison, iteration, copies, numbers, help."""
+"""What Python and NumPy have rules for: comparison, iteration, copies, numbers; and what the package checks itself."""
 
 import copy
 import pickle
@@ -121,6 +121,103 @@ class Tensors(unittest.TestCase):
         for name in ("numpy", "to", "__float__"):
             self.assertEqual(getattr(tenon.Tensor, name).__name__, name)
         self.assertEqual((ops.negative.__name__, ops.abs.__name__), ("negative", "abs"))
+
+
+class Models(unittest.TestCase):
+    def test_a_folder_holds_one_model(self):
+        graph = tenon.Graph("scaled")
+        x, w = graph.input("x", "f32", [3]), graph.weight("w", "f32", [3])
+        graph.output("y", graph.add("binary", [x, w], {"kind": "mul"})[0])
+        store = programs.store()
+        store.set("w", np.full(3, 2, np.float32))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder)
+            tenon.Model(graph, store, device="cpu").save(folder)
+            self.assertEqual({p.name for p in path.iterdir()}, {"graph.tng", "weights.safetensors"})
+            self.assertEqual(tenon.load(folder, device="cpu")(np.ones(3, np.float32)).tolist(), [2, 2, 2])
+            programs.double().save(folder)
+            self.assertEqual({p.name for p in path.iterdir()}, {"graph.tng"})
+            self.assertEqual(tenon.load(folder, device="cpu").store.names(), [])
+
+    def test_a_graph_that_changes(self):
+        m = programs.double()
+        m.graph.output("more", m.graph.outputs()[0][1])
+        self.assertEqual(list(m.outputs), ["y"])
+        self.assertIsInstance(m(np.ones(4, np.float32)), tenon.Tensor)
+        for name, use in {"to": lambda: m.to("cpu"), "bind": m.bind, "save": lambda: m.save("/nowhere")}.items():
+            with self.assertRaisesRegex(tenon.InvalidArgument, f"{name}: the graph has changed.*were y; now y, more"):
+                use()
+        self.assertEqual(list(tenon.Model(m.graph, m.store, device="cpu").outputs), ["y", "more"])
+
+    def test_options_are_checked(self):
+        for options, text in (
+            ({"lane": 2}, "no option 'lane'; expected one of allow_fallback, .*, lanes"),
+            ({"lanes": -1}, "lanes=-1; expected 0 or more"),
+            ({"lanes": 1 << 40}, "lanes=1099511627776; expected 0 to 4294967295"),
+            ({"lanes": 1.5}, "lanes: expected a whole number, got 1.5"),
+            ({"fuse": "no"}, "fuse: expected True or False, got 'no'"),
+            ({"exec_mode": 1}, "exec_mode: expected a str, got 1"),
+            ({"pins": ["cpu"]}, "pins: expected a mapping or pairs"),
+            ({"pins": {"*": 3}}, "pins: expected a str, got 3"),
+            ({"memory_limits": [-1]}, "memory_limits=-1; expected 0 or more"),
+            ({"buckets": {"N": 8}}, 'buckets: N: expected "pow2" or sizes, got 8'),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(tenon.InvalidArgument, text):
+                programs.double(("N",), **options)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "device: expected a str, got 0"):
+            tenon.Model(programs.double().graph, device=0)
+        for pins in ({"*": "cpu"}, [("*", "cpu")]):
+            self.assertEqual(programs.double(pins=pins).report.nodes[0].device, "cpu:0")
+        m = programs.double(("N",), buckets={"N": [4, 8]}, memory_limits=1 << 30, lanes=np.int64(0))
+        self.assertEqual(m.to("cpu")(np.ones(3, np.float32)).tolist(), [2, 2, 2])
+
+    def test_numbers_of_symbols_are_checked(self):
+        m = programs.double(("N",))
+        for number in (3.5, "3", None):
+            with self.assertRaisesRegex(tenon.InvalidArgument, f"bind: N: expected a whole number, got {number!r}"):
+                m.bind(N=number)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "bind: N=1180591620717411303424; expected 0 to"):
+            m.bind(N=1 << 70)
+        self.assertEqual(m.bind(N=np.int32(3)).inputs["x"].shape, (3,))
+
+    def test_what_load_takes(self):
+        one = tenon.load(programs.EXAMPLES / "line.onnx", trainable="w*", device="cpu")
+        several = tenon.load(programs.EXAMPLES / "line.onnx", trainable=["w*"], device="cpu")
+        trainable = [t for _, _, t in one.graph.named("weight")]
+        self.assertEqual(trainable, [t for _, _, t in several.graph.named("weight")])
+        self.assertIn(True, trainable)
+        with tempfile.TemporaryDirectory() as folder:
+            programs.double().save(folder)
+            path = Path(folder) / "graph.tng"
+            for options in ({"fixed": {"x": np.ones(4, np.float32)}}, {"trainable": "w"}):
+                for given in (folder, path):
+                    with self.assertRaisesRegex(
+                        tenon.InvalidArgument, f"{next(iter(options))}: it is for models of ONNX"
+                    ):
+                        tenon.load(given, **options)
+            path.write_bytes(b"graph \xff\xfe")
+            with self.assertRaisesRegex(
+                tenon.Error, "expected a graph as text, in UTF-8; got other bytes at 6"
+            ) as caught:
+                tenon.load(path)
+            self.assertEqual(caught.exception.code, "corrupt")
+
+    def test_threads(self):
+        with self.assertRaisesRegex(tenon.InvalidArgument, "threads=-1; expected 0 or more"):
+            tenon.set_threads(-1)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "expected a whole number, got 1.5"):
+            tenon.set_threads(1.5)
+        text = programs.python(
+            """
+import logging, os, sys
+import tenon
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+tenon.set_threads(100)
+print(len(os.listdir("/proc/self/task")) < 50)
+"""
+        )
+        self.assertEqual(text, "set_threads: threads=100; this process may use 1 processors, so 1 compute\nTrue\n")
 
 
 if __name__ == "__main__":
