@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -26,6 +27,8 @@ R = TypeVar("R")
 
 _STATIC_TYPES = (bool, str, bytes, type, enum.Enum)
 _FLOAT, _INT, _STATIC, _KEYWORDS = (object() for _ in range(4))  # in keys, where nothing else equals them
+_MOST_KEPT = 64  # graphs of a function
+_uses = itertools.count()
 
 
 class _Compiled:
@@ -34,6 +37,7 @@ class _Compiled:
     def __init__(self, model: Model, count: int, structure: Any, static: Sequence[Any]) -> None:
         self.model, self.count, self.structure = model, count, structure
         self.static = static  # kept alive: the key contains them
+        self.last_use = 0
 
     def run(self, leaves: list[Any]) -> Any:
         """Runs the graph."""
@@ -74,6 +78,15 @@ def _describe_other(node: Any, leaves: list[Any], key: list[Any]) -> None:
 
 
 _tenon._set_tree_hooks(np.ndarray, known_dtypes, dtype_of, _FLOAT, _INT, _describe_other)
+
+
+def _exact(static: Any) -> Any:
+    """A static argument in a key: 0.0 and -0.0 differ, and a NaN is itself."""
+    if isinstance(static, float):
+        return static.hex()
+    if type(static) is tuple:
+        return tuple((type(x), _exact(x)) for x in static)
+    return static
 
 
 def is_static(leaf: Any) -> bool:
@@ -122,6 +135,7 @@ class Function(Generic[P, R]):
         self._name = getattr(function, "__name__", type(function).__name__)
         self._device, self._options = device, options
         self._compiled: dict[Any, _Compiled] = {}
+        self._traces = 0
         self._lock = threading.RLock()
         self._static = frozenset(static)
         try:
@@ -138,11 +152,13 @@ class Function(Generic[P, R]):
     @property
     def trace_count(self) -> int:
         """How often the function was traced: once for each set of types and static arguments."""
-        return len(self._compiled)
+        return self._traces
 
     def clear(self) -> None:
         """Forgets all graphs; the next call traces again."""
-        self._compiled.clear()
+        with self._lock:
+            self._compiled.clear()
+            self._traces = 0
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:  # a part of the function that is being traced
@@ -171,9 +187,10 @@ class Function(Generic[P, R]):
 
     def _find(self, args: Any, kwargs: Any, leaves: list[Any]) -> _Compiled:
         key: list[Any] = []
+        fixed: dict[str, Any] = {}
         if self._static:
             args, kwargs, fixed = self._split(args, kwargs)
-            key.append(fixed)
+            key += ((name, type(value), _exact(value)) for name, value in fixed.items())
         for arg in args:
             _tenon._describe(arg, leaves, key)
         if kwargs:
@@ -188,11 +205,15 @@ class Function(Generic[P, R]):
             with self._lock:
                 compiled = self._compiled.get(found)
                 if compiled is None:
-                    compiled = self._trace(args, kwargs, {n: v for n, _, v in key[0]} if self._static else {}, key)
+                    compiled = self._trace(args, kwargs, fixed, key)
+                    self._traces += 1
+                    if len(self._compiled) >= _MOST_KEPT:  # the one that was not called for longest
+                        del self._compiled[min(self._compiled, key=lambda k: self._compiled[k].last_use)]
                     self._compiled[found] = compiled
+        compiled.last_use = next(_uses)
         return compiled
 
-    def _split(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _split(self, args: Any, kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
         """All arguments by name, without the static ones, and these."""
         assert self._signature is not None
         try:
@@ -200,7 +221,7 @@ class Function(Generic[P, R]):
         except TypeError as e:
             raise TypeError(f"{self._name}: {e}") from None
         bound.apply_defaults()
-        fixed = tuple((n, type(v), v) for n, v in bound.arguments.items() if n in self._static)
+        fixed = {n: v for n, v in bound.arguments.items() if n in self._static}
         free = {}
         for name, value in bound.arguments.items():
             kind = self._signature.parameters[name].kind
@@ -271,8 +292,12 @@ def function(fun: Any = None, *, static: Sequence[str] = (), device: str = "auto
     functions and other objects that are no arrays, and the parameters that `static` names: static=("layers",). They are
     compared by == and need a hash.
 
+    The 64 graphs that were called last are kept; others are traced again when they are needed.
+
     Arrays of the world around, which the function finds without getting them as arguments, are copied into the graph when
-    it is traced. Inside another traced function, the function is a part of that.
+    it is traced: those of closures, of globals, and of an object whose method it is. The graph does not see that they change
+    afterwards, also where `self.w` becomes another array: pass them as arguments, make the object a dataclass, which is a
+    tree, or call clear(). Inside another traced function, the function is a part of that.
 
     device: "auto", "cpu", "cuda:0"; auto prefers the device of the arguments. options: those of Executable.
     """

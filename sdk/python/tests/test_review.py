@@ -220,5 +220,37 @@ print(len(os.listdir("/proc/self/task")) < 50)
         self.assertEqual(text, "set_threads: threads=100; this process may use 1 processors, so 1 compute\nTrue\n")
 
 
+class Functions(unittest.TestCase):
+    def test_static_numbers_are_told_apart(self):
+        @tenon.function(static=("y",))
+        def add(x, y):
+            return x * (y if isinstance(y, float) else y[0])
+
+        x = np.ones(1, np.float32)
+        for zero in (0.0, -0.0, (0.0,), (-0.0,), (0,), 0.0):
+            sign = np.signbit(zero if isinstance(zero, float) else float(zero[0]))
+            self.assertEqual(np.signbit(add(x, zero).numpy()[0]), sign)
+        self.assertEqual(add.trace_count, 5)
+        for _ in range(2):
+            self.assertTrue(np.isnan(add(x, float("nan")).numpy()[0]))
+        self.assertEqual(add.trace_count, 6)
+
+    def test_the_graphs_that_are_kept(self):
+        @tenon.function
+        def double(x):
+            return x + x
+
+        for n in range(1, 71):
+            double(np.ones(n, np.float32))
+            double(np.ones(1, np.float32))
+        self.assertEqual((double.trace_count, len(double._compiled)), (70, 64))
+        double(np.ones(70, np.float32))
+        self.assertEqual(double.trace_count, 70)
+        self.assertEqual(double(np.ones(2, np.float32)).tolist(), [2, 2])
+        self.assertEqual((double.trace_count, len(double._compiled)), (71, 64))
+        double.clear()
+        self.assertEqual((double.trace_count, len(double._compiled)), (0, 0))
+
+
 if __name__ == "__main__":
     unittest.main()
