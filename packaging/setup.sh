@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # setup.sh [--fuzz | --deb]: installs what building and testing need, on Debian 12 and Ubuntu 24.04; with an option also
-# what fuzzing or packing needs.
+# what fuzzing or packing needs. What only some tests need, and wheel.sh (python3-dev, python3-venv), is installed where
+# that is possible.
 # Says nothing when all is there; elsewhere prints the list and exits with 1.
 set -euo pipefail
 

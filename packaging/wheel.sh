@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # wheel.sh [--build BUILD_DIR] [--sdist] [--out FOLDER] [PYTHON...]: builds a wheel for each PYTHON [python3], or the
 # source distribution, into FOLDER [build/wheel]. BUILD_DIR is a finished build; without it, missing packages are
-# installed (setup.sh) and the preset release is built. From Python 3.12 on one wheel serves all later versions. Takes
-# scikit-build-core, nanobind and auditwheel from the Python index.
+# installed (setup.sh) and the preset release is built. From Python 3.12 on one wheel serves all later versions. Needs the
+# headers of each PYTHON and its module venv: python3-dev and python3-venv of Debian. Takes scikit-build-core, nanobind and
+# auditwheel from the Python index.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build='' out=$here/build/wheel sdist='' pythons=()
@@ -42,8 +43,18 @@ if [ -n "$sdist" ]; then
   exit
 fi
 
+needs() {  # PYTHON WHAT PACKAGE CODE
+  "$1" -c "$4" 2> /dev/null || { echo "wheel.sh: $1 has no $2; on Debian and Ubuntu $3 has it" >&2; exit 1; }
+}
+
 if [ -z "$build" ]; then
   "$here/packaging/setup.sh"
+fi
+for python in "${pythons[@]}"; do  # which setup.sh may not have been able to install
+  needs "$python" "module venv" python3-venv 'import ensurepip, venv'
+  needs "$python" "Python.h" python3-dev 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))'
+done
+if [ -z "$build" ]; then
   build=$here/build/release
   cmake -S "$here" --preset release > "$work/log" && cmake --build "$build" >> "$work/log" || { tail -40 "$work/log"; exit 1; }
 fi
@@ -73,7 +84,8 @@ for python in "${pythons[@]}"; do
   for wheel in "$work"/done/*.whl; do
     size=$(stat -c %s "$wheel")
     [ "$size" -le $((25 << 20)) ] || { echo "wheel.sh: $(basename "$wheel") has $size bytes; expected 25 MiB at most" >&2; exit 1; }
-    if unzip -l "$wheel" 2> /dev/null | grep -E "lib(cuda|nvrtc|cublas|cudart|nvidia)"; then
+    "$python" -m zipfile -l "$wheel" > "$work/names"
+    if grep -E "lib(cuda|nvrtc|cublas|cudart|nvidia)" "$work/names"; then
       echo "wheel.sh: something of NVIDIA is in $(basename "$wheel")" >&2
       exit 1
     fi
