@@ -61,16 +61,10 @@ def default_runtime() -> Runtime:
 def set_threads(threads: int) -> None:
     """Sets the number of threads that compute; 0 = CPU affinity or cgroup quota, whichever is smaller.
 
-    Models that are loaded afterwards use them. More threads than processors that this process may use become that many.
+    Models that are loaded afterwards use them. At most as many as processors that this process may use.
     """
     global _default
-    most = len(os.sched_getaffinity(0))
-    threads = whole_number(threads, "set_threads: threads")
-    if threads > most:
-        _log.logger.warning(
-            "set_threads: threads=%d; this process may use %d processors, so %d compute", threads, most, most
-        )
-        threads = most
+    threads = whole_number(threads, "threads", len(os.sched_getaffinity(0)))
     runtime = Runtime(threads=threads)
     with _lock:
         _default = runtime

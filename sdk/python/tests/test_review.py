@@ -2,6 +2,7 @@
 """What Python and NumPy have rules for: comparison, iteration, copies, numbers; and what the package checks itself."""
 
 import copy
+import os
 import pickle
 import tempfile
 import unittest
@@ -207,17 +208,9 @@ class Models(unittest.TestCase):
             tenon.set_threads(-1)
         with self.assertRaisesRegex(tenon.InvalidArgument, "expected a whole number, got 1.5"):
             tenon.set_threads(1.5)
-        text = programs.python(
-            """
-import logging, os, sys
-import tenon
-logging.basicConfig(stream=sys.stdout, format="%(message)s")
-os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-tenon.set_threads(100)
-print(len(os.listdir("/proc/self/task")) < 50)
-"""
-        )
-        self.assertEqual(text, "set_threads: threads=100; this process may use 1 processors, so 1 compute\nTrue\n")
+        most = len(os.sched_getaffinity(0))
+        with self.assertRaisesRegex(tenon.InvalidArgument, f"threads={most + 1}; expected 0 to {most}"):
+            tenon.set_threads(most + 1)
 
 
 class Functions(unittest.TestCase):
