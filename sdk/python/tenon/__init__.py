@@ -68,7 +68,7 @@ __version__ = _tenon.version()
 
 
 def __getattr__(name: str) -> Any:
-    """What needs PyTorch, which this package does not import before."""
+    """What needs PyTorch, which is imported no earlier. Not in __all__: star imports do without it."""
     if name == "from_torch":
         from .torch import from_torch
 
@@ -120,7 +120,6 @@ __all__ = [
     "f64",
     "f8e4m3",
     "f8e5m2",
-    "from_torch",
     "function",
     "grad",
     "i16",

@@ -189,6 +189,11 @@ run = m.run_async(x)
 
 
 class Types(unittest.TestCase):
+    def test_star_imports_need_no_pytorch(self):
+        program = "import sys; sys.modules['torch'] = None\nfrom tenon import *\nprint(load.__name__)"
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((run.stdout, run.stderr), ("load\n", ""))
+
     def test_everything_public_is_documented(self):
         for name in tenon.__all__:
             thing = getattr(tenon, name)
