@@ -78,6 +78,31 @@ def each(value: Any, count: int) -> list[int]:
     return values * count if len(values) == 1 else values
 
 
+def _padded_convolution(
+    b: Translator,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    stride: Any,
+    pads: list[int],
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Value:
+    """pads: those before all axes, then those behind them."""
+    n = len(b.shape(w)) - 2
+    single = len(b.shape(x)) == n + 1  # no axis of examples
+    x = b.reshape(x, [1, *b.shape(x)]) if single else x
+    common = {"stride": each(stride, n), "pads": pads, "dilation": each(dilation, n), "groups": groups}
+    y: Value
+    if transposed:
+        y = b.add("conv_transpose", [x, w, bias], None, output_padding=each(output_padding, n), **common)
+    else:
+        y = b.add("conv", [x, w, bias, None], [True, False], **common)[0]
+    return b.reshape(y, b.shape(y)[1:]) if single else y
+
+
 @rule("convolution")
 def _convolution(
     b: Translator,
@@ -91,17 +116,8 @@ def _convolution(
     output_padding: Any,
     groups: int,
 ) -> Value:
-    n = len(b.shape(w)) - 2
-    if len(b.shape(x)) == n + 1:  # no axis of examples
-        y = _convolution(
-            b, b.reshape(x, [1, *b.shape(x)]), w, bias, stride, padding, dilation, transposed, output_padding, groups
-        )
-        return b.reshape(y, b.shape(y)[1:])
-    pads = each(padding, n)
-    common = {"stride": each(stride, n), "pads": pads + pads, "dilation": each(dilation, n), "groups": groups}
-    if transposed:
-        return b.add("conv_transpose", [x, w, bias], None, output_padding=each(output_padding, n), **common)
-    return b.add("conv", [x, w, bias, None], [True, False], **common)[0]
+    pads = list(each(padding, len(b.shape(w)) - 2))
+    return _padded_convolution(b, x, w, bias, stride, pads + pads, dilation, transposed, output_padding, groups)
 
 
 @rule("conv1d", "conv2d", "conv3d")
@@ -134,11 +150,7 @@ def _conv_padding(
     total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, each(dilation, n))]
     before = [t // 2 for t in total]
     after = [t - t // 2 for t in total]
-    pads = {"pads": before + after, "stride": each(stride, n), "dilation": each(dilation, n), "groups": groups}
-    single = len(b.shape(x)) == n + 1
-    x = b.reshape(x, [1, *b.shape(x)]) if single else x
-    y: Value = b.add("conv", [x, w, bias, None], [True, False], **pads)[0]
-    return b.reshape(y, b.shape(y)[1:]) if single else y
+    return _padded_convolution(b, x, w, bias, stride, before + after, dilation, False, 0, groups)
 
 
 @rule("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
