@@ -516,4 +516,41 @@ TEST_SUITE("exec/invariant") {
       }
     }
   }
+
+  TEST_CASE("softmax: a row has the same bits alone and among others, whatever a thread gets") {
+    constexpr int64_t kRows = 72;
+    for (const int64_t length : {1, 2, 3, 7, 8, 13, 16, 17, 40})
+      for (const bool log : {false, true}) {
+        CAPTURE(length);
+        CAPTURE(log);
+        // y and dx of so many rows.
+        const auto of = [&](const Floats& x, const Floats& dy, int64_t rows) {
+          Graph g("rows");
+          const Value y = g.add(op::softmax{.log = log, .x = g.input("x", {f32, {rows, length}})});
+          g.output("y", y);
+          g.output("dx", g.add(op::softmax_backward{
+                             .log = log, .dy = g.input("dy", {f32, {rows, length}}), .y = y}));
+          Store store(runtime());
+          Run run(g, store, {.device = "cpu:0"});
+          run->set("x", {rows, length}, x);
+          run->set("dy", {rows, length}, dy);
+          run->run();
+          return std::pair{run->get<float>("y"), run->get<float>("dx")};
+        };
+        const Floats x = noise_of(1, kRows * length), dy = noise_of(2, kRows * length);
+        const auto [y, dx] = of(x, dy, kRows);
+        for (const int64_t rows : {1, 4}) {
+          const auto count = static_cast<size_t>(rows * length);
+          for (size_t at = 0; at < x.size(); at += 9 * count) {
+            const auto part = [&](const Floats& v) {
+              return Floats(v.begin() + static_cast<ptrdiff_t>(at),
+                            v.begin() + static_cast<ptrdiff_t>(at + count));
+            };
+            const auto [some_y, some_dx] = of(part(x), part(dy), rows);
+            CHECK(some_y == part(y));
+            CHECK(some_dx == part(dx));
+          }
+        }
+      }
+  }
 }

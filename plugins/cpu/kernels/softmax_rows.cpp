@@ -16,15 +16,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
+// Rows that fill no vector are turned into columns, some at a time, if there are enough of them.
+constexpr int64_t kShortRow = 16, kTurnedRows = 64;
+bool turns(const Lines& l) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  return l.length <= kShortRow && l.length < 2 * lanes && l.count >= 2 * lanes;
+}
+
+// The sum of f(at) over a row. Short rows add in the order of add_columns: how many rows a thread
+// gets decides whether they are turned, so both ways must give the same bits.
+template <class D, class F>
+HWY_INLINE double row_sum(D d, int64_t n, F&& f) {
+  if (n > kShortRow) return sums<1>(d, n, [&](auto at) HWY_ATTR { return std::array{f(at)}; })[0];
+  HWY_ALIGN hn::TFromD<D> terms[kShortRow];
+  each(d, 0, n, [&](auto at) HWY_ATTR { store(d, f(at), terms, at); });
+  hn::TFromD<D> sum = 0;
+  for (int64_t k = 0; k < n; ++k) sum += terms[k];
+  return sum;
+}
+
 template <class T>
 void forward_row(const T* x, T* y, int64_t n, bool log) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
   const auto max = hn::Set(d, row_max(d, x, n));
   if (log) {
-    const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
-      return std::array{exponential<true>(d, hn::Sub(load(d, x, at), max))};
-    })[0];
+    const double sum = row_sum(
+        d, n, [&](auto at) HWY_ATTR { return exponential<true>(d, hn::Sub(load(d, x, at), max)); });
     const auto log_sum = hn::Set(d, static_cast<A>(std::log(sum)));
     each(d, 0, n, [&](auto at) HWY_ATTR {
       store(d, hn::Sub(hn::Sub(load(d, x, at), max), log_sum), y, at);
@@ -33,12 +51,12 @@ void forward_row(const T* x, T* y, int64_t n, bool log) {
   }
   // Half-precision results cannot store the exponentials between the passes.
   constexpr bool kKeep = std::is_same_v<T, A>;
-  const double sum = sums<1>(d, n, [&](auto at) HWY_ATTR {
+  const double sum = row_sum(d, n, [&](auto at) HWY_ATTR {
     const auto e = exponential<!kKeep>(d, hn::Sub(load(d, x, at), max));
     prefetch(x + n, at);
     if constexpr (kKeep) store(d, e, y, at);
-    return std::array{e};
-  })[0];
+    return e;
+  });
   const auto factor = hn::Set(d, static_cast<A>(1 / sum));
   each(d, 0, n, [&](auto at) HWY_ATTR {
     if constexpr (kKeep) {
@@ -65,13 +83,6 @@ void forward_columns(const Lines& l, const T* x, T* y, bool log) {
       const auto p = load(d, part, at);
       store(d, log ? hn::Sub(v, p) : hn::Mul(exponential(d, v), p), y + k * l.inner, at);
     });
-}
-
-// Rows that fill no vector are turned into columns, some at a time, if these fill vectors.
-constexpr int64_t kShortRow = 16, kTurnedRows = 64;
-bool turns(const Lines& l) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  return l.length <= kShortRow && l.length < 2 * lanes && l.count >= 2 * lanes;
 }
 
 // to[j][i] = from[i][j] of `rows` rows of `length` elements.
@@ -124,10 +135,10 @@ template <class T>
 void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool log) {
   using A = Acc<T>;
   const hn::ScalableTag<A> d;
-  const double total = sums<1>(d, n, [&](auto at) HWY_ATTR {
+  const double total = row_sum(d, n, [&](auto at) HWY_ATTR {
     const auto up = load(d, dy, at);
-    return std::array{log ? up : hn::Mul(up, load(d, y, at))};
-  })[0];
+    return log ? up : hn::Mul(up, load(d, y, at));
+  });
   const auto sum = hn::Set(d, static_cast<A>(total));
   each(d, 0, n, [&](auto at) HWY_ATTR {
     prefetch(dy + n, at);
