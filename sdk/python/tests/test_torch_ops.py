@@ -164,6 +164,17 @@ class Ops(unittest.TestCase):
         }  # fmt: skip
         self.check(functions, x, i, m, e)
 
+    def test_embedding_gradients(self):
+        torch.manual_seed(0)
+        weight, ids = torch.randn(6, 3), torch.tensor([[2, 0, 2, 5], [1, 2, 2, 0]])
+        functions = {
+            "padding": lambda w, i: [F.embedding(i, w, padding_idx=2), F.embedding(i[0, 0], w, padding_idx=-4)],
+            "frequency": lambda w, i: F.embedding(i, w, scale_grad_by_freq=True),
+            "both": lambda w, i: F.embedding(i, w, padding_idx=0, scale_grad_by_freq=True),
+        }
+        for name, function in functions.items():
+            self.check({name: function}, weight, ids)
+
     def test_products(self):
         torch.manual_seed(0)
         a, b, v = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.randn(4)

@@ -74,8 +74,28 @@ def _index(b: Translator, x: Value) -> Value:
 
 
 @rule("embedding")
-def _embedding(b: Translator, weight: Value, indices: Value, *_: Any) -> Value:
-    return b.add("gather", [weight, indices], axis=0)
+def _embedding(
+    b: Translator,
+    weight: Value,
+    indices: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:
+    y = b.add("gather", [weight, indices], axis=0)
+    if padding_idx < 0 and not scale_grad_by_freq:
+        return y
+    constant = b.stop_gradient(y)
+    column = [*b.shape(indices), 1]
+    if scale_grad_by_freq:  # each use counts as one part of all uses of its row
+        flat = b.reshape(indices, [-1])
+        ones = b.full(b.shape(flat), 1.0, y.dtype)
+        uses = b.add("scatter_add", [ones, flat, None], axis=0, dim=b.shape(weight)[0])
+        part = b.binary("div", 1.0, b.add("gather", [uses, indices], axis=0))
+        y = b.binary("add", constant, b.binary("mul", b.binary("sub", y, constant), b.reshape(part, column)))
+    if padding_idx >= 0:  # this row gets no gradient
+        y = b.where(b.reshape(b.compare("eq", indices, padding_idx), column), constant, y)
+    return y
 
 
 @rule("index_select")
