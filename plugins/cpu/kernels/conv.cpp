@@ -41,7 +41,7 @@ Kernel nothing() {
 
 // Tiles fill their panels of channels only with many; few terms do not pay for their sums, either.
 bool takes_planes(const TapConv& t) {
-  constexpr int64_t kFewFilters = 8, kFewTerms = 16;
+  constexpr int64_t kFewFilters = 8, kFewTerms = 32;
   return (t.m <= kFewFilters || t.depth() <= kFewTerms) && t.depth() <= 512 && t.windows() >= 16;
 }
 // Too few steps to pay for the transposed sums of tiles; or narrow tiles, which read each cache line

@@ -11,55 +11,73 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-// kVectors vectors of windows, of kFilters filters. n > 0: the first n lanes of one vector.
+// Vectors of sums per filter: of four filters they, a vector of each column of windows and a factor
+// fill the registers.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kMostVectors = 6;
+#else
+inline constexpr int kMostVectors = 3;
+#endif
+
+// kVectors vectors of windows, of kFilters filters. The last one starts at window `last`, not behind
+// the end of the one before it. n > 0: the first n lanes of one vector.
 template <int kFilters, int kVectors, class T>
-HWY_INLINE void block_sums(const PlaneSums& p, const T* x, const T* w, T* sums, size_t n) {
+HWY_INLINE void block_sums(const PlaneSums& p, const T* x, const T* w, T* sums, int64_t last,
+                           size_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto start = [&](int v) HWY_ATTR { return v + 1 < kVectors ? v * lanes : last; };
   V sum[kFilters][kVectors];
 #pragma GCC unroll 4
   for (int f = 0; f < kFilters; ++f)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[f][v] = hn::Zero(d);
   for (int64_t k = 0; k < p.terms; ++k) {
     const T* const at = x + p.offsets[k];
     V row[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
-      row[v] = n > 0 ? load_n(d, at, n) : hn::LoadU(d, at + v * lanes);
+      row[v] = n > 0 ? load_n(d, at, n) : hn::LoadU(d, at + start(v));
 #pragma GCC unroll 4
     for (int f = 0; f < kFilters; ++f) {
       const V factor = hn::Set(d, w[f * p.terms + k]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[f][v] = hn::MulAdd(factor, row[v], sum[f][v]);
     }
   }
 #pragma GCC unroll 4
   for (int f = 0; f < kFilters; ++f)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      T* const to = sums + f * p.filter_pitch + v * lanes;
+      T* const to = sums + f * p.filter_pitch + start(v);
       n > 0 ? store_n(d, sum[f][v], to, n) : hn::StoreU(sum[f][v], d, to);
     }
 }
 
+// The windows of a row in blocks of kVectors vectors, then a smaller block.
+template <int kFilters, int kVectors, class T>
+HWY_INLINE void row_sums(const PlaneSums& p, const T* x, const T* w, T* sums, int64_t count) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  int64_t j = 0;
+  for (; j + kVectors * lanes <= count; j += kVectors * lanes)
+    block_sums<kFilters, kVectors>(p, x + j, w, sums + j, (kVectors - 1) * lanes, 0);
+  const int64_t left = count - j;
+  if (left == 0) return;
+  if constexpr (kVectors > 1) {
+    if (left > (kVectors - 1) * lanes)
+      return block_sums<kFilters, kVectors>(p, x + j, w, sums + j, left - lanes, 0);
+    row_sums<kFilters, kVectors - 1>(p, x + j, w, sums + j, left);
+  } else {
+    block_sums<kFilters, 1>(p, x + j, w, sums + j, 0, static_cast<size_t>(left));
+  }
+}
+
 template <int kFilters, int kVectors, class T>
 void filters_sums(const PlaneSums& p, const T* w, T* sums) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   const T* x = static_cast<const T*>(p.x);
-  for (int64_t row = 0; row < p.rows; ++row, x += p.x_pitch, sums += p.row_pitch) {
-    int64_t j = 0;
-    for (; j + kVectors * lanes <= p.count; j += kVectors * lanes)
-      block_sums<kFilters, kVectors>(p, x + j, w, sums + j, 0);
-    if (j + 2 * lanes <= p.count) {
-      block_sums<kFilters, 2>(p, x + j, w, sums + j, 0);
-      j += 2 * lanes;
-    }
-    for (; j + lanes <= p.count; j += lanes) block_sums<kFilters, 1>(p, x + j, w, sums + j, 0);
-    if (j < p.count)
-      block_sums<kFilters, 1>(p, x + j, w, sums + j, static_cast<size_t>(p.count - j));
-  }
+  for (int64_t row = 0; row < p.rows; ++row, x += p.x_pitch, sums += p.row_pitch)
+    row_sums<kFilters, kVectors>(p, x, w, sums, p.count);
 }
 
 template <class T>
@@ -68,10 +86,11 @@ void sums_of(const PlaneSums& p) {
   T* const sums = static_cast<T*>(p.sums);
   int64_t f = 0;
   for (; f + 4 <= p.filters; f += 4)
-    filters_sums<4, 2>(p, w + f * p.terms, sums + f * p.filter_pitch);
+    filters_sums<4, kMostVectors>(p, w + f * p.terms, sums + f * p.filter_pitch);
   for (; f + 2 <= p.filters; f += 2)
-    filters_sums<2, 4>(p, w + f * p.terms, sums + f * p.filter_pitch);
-  for (; f < p.filters; ++f) filters_sums<1, 4>(p, w + f * p.terms, sums + f * p.filter_pitch);
+    filters_sums<2, kMostVectors>(p, w + f * p.terms, sums + f * p.filter_pitch);
+  for (; f < p.filters; ++f)
+    filters_sums<1, kMostVectors>(p, w + f * p.terms, sums + f * p.filter_pitch);
 }
 
 void Sums(const PlaneSums& p) { p.sum == TENON_DTYPE_F64 ? sums_of<double>(p) : sums_of<float>(p); }

@@ -39,6 +39,14 @@ HWY_INLINE hn::Vec<D> fold_taps(D d, int64_t taps, F&& tap) {
   return total;
 }
 
+// Calls f with the number of taps, as a constant if it is a usual one: such loops are unrolled.
+template <class F>
+HWY_INLINE void with_taps(int64_t taps, F&& f) {
+  if (taps == 2) return f(std::integral_constant<int64_t, 2>());
+  if (taps == 3) return f(std::integral_constant<int64_t, 3>());
+  f(taps);
+}
+
 // area: the spread columns, the unspread columns, the divisors.
 template <PoolKind kind, class T>
 void forward_rows(const PoolPlan& p, const T* x, T* y, int64_t begin, int64_t end, Acc<T>* area) {
@@ -56,25 +64,26 @@ void forward_rows(const PoolPlan& p, const T* x, T* y, int64_t begin, int64_t en
     const PoolLine::Range taps = h.taps(o);
     const int64_t top = plane * h.size + h.first(o) + taps.begin * h.dilation;
     const T* from = taps.count() > 0 ? x + top * w.size : x;
-    const auto down = [&](auto at) HWY_ATTR {
-      const auto tap = [&](int64_t k)
-                           HWY_ATTR { return load(d, from + k * h.dilation * w.size, at); };
-      return fold_taps<kind>(d, taps.count(), tap);
-    };
-    if (w.stride == 2) {
-      spread_pairs(d, spread, area, down);
-    } else {
+    with_taps(taps.count(), [&](auto count) HWY_ATTR {
+      const auto down = [&](auto at) HWY_ATTR {
+        const auto tap = [&](int64_t k)
+                             HWY_ATTR { return load(d, from + k * h.dilation * w.size, at); };
+        return fold_taps<kind>(d, count, tap);
+      };
+      if (w.stride == 2) return spread_pairs(d, spread, area, down);
       A* to = w.stride == 1 ? area + w.before : columns;
       each(d, 0, w.size, [&](auto at) HWY_ATTR { store(d, down(at), to, at); });
       if (w.stride != 1) spread_row(spread, columns, area);
-    }
-    each(d, 0, w.count, [&](auto at) HWY_ATTR {
-      const auto tap = [&](int64_t k) HWY_ATTR { return load(d, area + p.offsets[k], at); };
-      auto v = fold_taps<kind>(d, w.kernel, tap);
-      if constexpr (kind == PoolKind::sum)
-        v = hn::Div(v,
-                    hn::Mul(hn::Set(d, static_cast<A>(p.divide_rows[o])), load(d, divisors, at)));
-      store(d, v, y + row * w.count, at);
+    });
+    with_taps(w.kernel, [&](auto count) HWY_ATTR {
+      each(d, 0, w.count, [&](auto at) HWY_ATTR {
+        const auto tap = [&](int64_t k) HWY_ATTR { return load(d, area + p.offsets[k], at); };
+        auto v = fold_taps<kind>(d, count, tap);
+        if constexpr (kind == PoolKind::sum)
+          v = hn::Div(v,
+                      hn::Mul(hn::Set(d, static_cast<A>(p.divide_rows[o])), load(d, divisors, at)));
+        store(d, v, y + row * w.count, at);
+      });
     });
   }
 }
