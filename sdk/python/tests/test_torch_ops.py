@@ -150,6 +150,9 @@ class Ops(unittest.TestCase):
             y[:, 2:4] = 5.0
             y[..., 0] += 1
             y[1, i] = y[2, i] * 2
+            y[0, :2] = y[3, 3:] - 1
+            y[:, 1, 1:].copy_(y[2, :2, 0])
+            y.transpose(0, 1)[4] = y[0, :4, :1].double()
 
         functions = {
             "index": lambda x, i, m, e: [x[i], x[:, i], x[i, i], x[i, :, i.abs()], x[1, i], x[i[:, None], i], x[:, i, i]],
@@ -174,6 +177,15 @@ class Ops(unittest.TestCase):
         }
         for name, function in functions.items():
             self.check({name: function}, weight, ids)
+
+    def test_experts(self):
+        torch.manual_seed(0)
+        x, w, ends = torch.randn(9, 8), torch.randn(3, 8, 16), torch.tensor([2, 2, 9], dtype=torch.int32)
+        counted = torch.tensor([0.0, 3, 1, 1, 7, 7, -1, 9])
+        bins = [(8, 0, 8), (5,), (4, -1, 1), (3, 1, 1)]
+        self.check({"rows": lambda x, w, e: torch._grouped_mm(x, w, offs=e)}, x, w, ends)
+        self.check({"batch": lambda x, w: torch._grouped_mm(x, w)}, torch.randn(3, 4, 8), w)
+        self.check({"histc": lambda c: [torch.histc(c, *b) for b in bins] + [torch.histc(c[:1] + 2, 4)]}, counted, wrt=False)
 
     def test_products(self):
         torch.manual_seed(0)

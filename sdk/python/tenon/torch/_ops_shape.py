@@ -27,9 +27,15 @@ def _detach(b: Translator, x: Value) -> Value:
     return b.stop_gradient(x)
 
 
-@rule("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as", "copy")
+@rule("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
 def _to(b: Translator, x: Value, *args: Any, **kwargs: Any) -> Value:
     return b.expand(b.cast(x, b.dtype), _out_shape(b))
+
+
+@rule("copy")
+def _copy(b: Translator, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """What x.copy_(source) leaves in x, which is written by rules for slices."""
+    return _to(b, source)
 
 
 def _out_shape(b: Translator) -> list[int]:

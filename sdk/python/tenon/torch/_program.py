@@ -17,6 +17,7 @@ from .._runtime import default_runtime
 from .._tenon import Store, Tensor, Value
 from . import (
     _ops_attention,
+    _ops_experts,
     _ops_index,
     _ops_math,
     _ops_nn,
@@ -29,6 +30,7 @@ from ._build import Translator, is_covered, name_of, path_of, refuse
 
 _RULES = (
     _ops_attention,
+    _ops_experts,
     _ops_index,
     _ops_math,
     _ops_nn,
