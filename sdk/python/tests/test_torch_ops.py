@@ -167,6 +167,57 @@ class Ops(unittest.TestCase):
         }  # fmt: skip
         self.check(functions, x, i, m, e)
 
+    def test_ranks_and_running_extrema(self):
+        torch.manual_seed(0)
+        x, t = torch.randn(3, 4, 5), torch.tensor([[3.0, 1, 1, 2, 3], [0, 0, 0, 0, 0], [1, NAN, 4, NAN, 5]])
+        functions = {
+            "ranks": lambda x, t: [*x.kthvalue(2, 1), *x.kthvalue(5, -1, True), *x.median(1), *x.median(2, True), x.median()],
+            "running": lambda x, t: [*x.cummax(1), *x.cummin(2), x.logcumsumexp(1), (x * 100).logcumsumexp(0)],
+        }  # fmt: skip
+        self.check(functions, x, t)
+        nans = {"nan": lambda t: [*t.median(1), t.median(), *t.cummax(1), *t.cummin(1), *t.cummax(0), t[:2].logcumsumexp(0)]}
+        self.check(nans, t, wrt=False)
+
+    def test_searches_and_distances(self):
+        torch.manual_seed(0)
+        x, y, s = torch.randn(3, 4, 5), torch.randn(3, 6, 5), torch.tensor([0.0, 1, 1, 2])
+        search = torch.searchsorted
+        functions = {
+            "search": lambda x, y, s: [search(x.sort(-1)[0], y[:, :4], right=True), search(s, x), search(s, y, side="right", out_int32=True)],
+            "sorter": lambda x, y, s: search(x, y[:, :4], sorter=x.argsort(-1)),
+            "bucketize": lambda x, y, s: [torch.bucketize(x, s), torch.bucketize((x * 2).int(), s, right=True)],
+            "cdist": lambda x, y, s: [torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, math.inf)] + [torch.cdist(x, x)],
+            "dist": lambda x, y, s: [torch.dist(x, x + 1, p) for p in (1, 2, math.inf)],
+            "hypot": lambda x, y, s: torch.hypot(x, x.exp()),
+        }  # fmt: skip
+        self.check(functions, x, y, s)
+        far = torch.tensor([0.0, 3e30, math.inf])
+        self.check({"hypot": lambda a, b: torch.hypot(a, b)}, far, torch.tensor([0.0, 4e30, 1.0]), wrt=False)
+
+    def test_reductions_by_indices(self):
+        torch.manual_seed(0)
+        x, y, i = torch.randn(3, 4, 5), torch.randn(3, 4, 5), torch.randint(0, 4, (3, 4, 5))
+        at = torch.tensor([0, 2, 0, 3])
+        for kind in ("sum", "mean", "prod", "amax", "amin"):
+            for own in (True, False):
+                functions = {"scatter": lambda x, y, i: x.scatter_reduce(1, i, y, kind, include_self=own)}
+                if kind != "sum":
+                    functions["index"] = lambda x, y, i: x.index_reduce(1, at, y, kind, include_self=own)
+                self.check(functions, x, y, i)
+        whole = {
+            "integers": lambda x, y, i: [(x * 9).long().scatter_reduce(1, i, (y * 9).long(), k, include_self=False) for k in ("amax", "amin")],
+            "part": lambda x, y, i: x.scatter_reduce(1, i[:2, :3, :4], y, "amax"),
+        }  # fmt: skip
+        self.check(whole, x, y, i, wrt=False)
+
+    def test_bins_of_several_sizes(self):
+        torch.manual_seed(0)
+        for n, x in enumerate((torch.randn(2, 3, 10), torch.randn(2, 3, 7, 9), torch.randn(1, 2, 5, 6, 7)), 1):
+            pool = getattr(F, f"adaptive_max_pool{n}d")
+            self.check({"max": lambda x: pool(x, 4, return_indices=True)}, x)
+        self.check({"one axis": lambda x: F.adaptive_max_pool2d(x, (3, None))}, torch.randn(2, 3, 7, 9))
+        self.check({"rrelu": lambda x: F.rrelu(x)}, torch.randn(3, 4))
+
     def test_embedding_gradients(self):
         torch.manual_seed(0)
         weight, ids = torch.randn(6, 3), torch.tensor([[2, 0, 2, 5], [1, 2, 2, 0]])

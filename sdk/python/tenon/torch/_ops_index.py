@@ -69,7 +69,7 @@ def _eye(b: Translator, rows: int, columns: Any = None, **_: Any) -> Value:
 # ---- Indices
 
 
-def _index(b: Translator, x: Value) -> Value:
+def index_value(b: Translator, x: Value) -> Value:
     return x if x.dtype in (DType.i32, DType.i64) else b.cast(x, DType.i64)
 
 
@@ -100,12 +100,12 @@ def _embedding(
 
 @rule("index_select")
 def _index_select(b: Translator, x: Value, dim: int, indices: Value) -> Value:
-    return b.add("gather", [x, _index(b, indices)], axis=dim)
+    return b.add("gather", [x, index_value(b, indices)], axis=dim)
 
 
 @rule("gather")
 def _gather(b: Translator, x: Value, dim: int, indices: Value, *, sparse_grad: bool = False) -> Value:
-    return b.add("gather_elements", [x, _index(b, indices)], axis=dim)
+    return b.add("gather_elements", [x, index_value(b, indices)], axis=dim)
 
 
 def _joined(b: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, Value, list[int], int, list[int]]:
@@ -181,7 +181,7 @@ def _elements(b: Translator, x: Value, dim: int, indices: Value) -> tuple[Value,
     return b.reshape(x, [-1]), b.reshape(b.expand(total, b.shape(indices)), [-1])
 
 
-def _first(b: Translator, x: Value, shape: Sequence[int]) -> Value:
+def first_of(b: Translator, x: Value, shape: Sequence[int]) -> Value:
     for axis, d in enumerate(shape):
         x = b.narrow(x, axis, 0, d)
     return x
@@ -191,32 +191,32 @@ def _first(b: Translator, x: Value, shape: Sequence[int]) -> Value:
 def _scatter(b: Translator, x: Value, dim: int, indices: Value, source: Any) -> Value:
     source = b.expand(b.cast(source, x.dtype), b.shape(indices)) if not isinstance(source, Value) else source
     flat, at = _elements(b, x, dim, indices)
-    new = b.reshape(_first(b, source, b.shape(indices)), [-1])
+    new = b.reshape(first_of(b, source, b.shape(indices)), [-1])
     return b.reshape(b.add("scatter", [flat, at, new], axis=0), b.shape(x))
 
 
 @rule("scatter_add")
 def _scatter_add(b: Translator, x: Value, dim: int, indices: Value, source: Value) -> Value:
-    source = _first(b, source, b.shape(indices))
-    return b.add("scatter_elements_add", [source, _index(b, indices), x], axis=dim)
+    source = first_of(b, source, b.shape(indices))
+    return b.add("scatter_elements_add", [source, index_value(b, indices), x], axis=dim)
 
 
 @rule("index_add")
 def _index_add(b: Translator, x: Value, dim: int, indices: Value, source: Value, *, alpha: Any = 1) -> Value:
     source = source if alpha == 1 else b.binary("mul", source, alpha)
-    return b.add("scatter_add", [source, _index(b, indices), x], axis=dim)
+    return b.add("scatter_add", [source, index_value(b, indices), x], axis=dim)
 
 
 @rule("index_copy")
 def _index_copy(b: Translator, x: Value, dim: int, indices: Value, source: Value) -> Value:
-    return b.add("scatter", [x, _index(b, indices), source], axis=dim)
+    return b.add("scatter", [x, index_value(b, indices), source], axis=dim)
 
 
 @rule("index_fill.int_Scalar")
 def _index_fill(b: Translator, x: Value, dim: int, indices: Value, value: Any) -> Value:
     dims = b.shape(x)
     dims[dim] = b.shape(indices)[0]
-    return b.add("scatter", [x, _index(b, indices), b.full(dims, value, x.dtype)], axis=dim)
+    return b.add("scatter", [x, index_value(b, indices), b.full(dims, value, x.dtype)], axis=dim)
 
 
 @rule("slice_scatter")

@@ -46,6 +46,22 @@ def _gelu(b: Translator, x: Value, approximate: str = "none") -> Value:
     return b.unary("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
 
+@rule("rrelu_with_noise_functional", "rrelu_with_noise")
+def _rrelu(
+    b: Translator,
+    x: Value,
+    noise: Value,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    if training:
+        b.refuse("random slopes of training; expected a module after eval()")
+    y = b.unary("leaky_relu", x, alpha=(lower + upper) / 2)
+    return (y, noise) if isinstance(b.out, (tuple, list)) else y
+
+
 @rule("leaky_relu")
 def _leaky_relu(b: Translator, x: Value, slope: float = 0.01) -> Value:
     return b.unary("leaky_relu", x, alpha=float(slope))

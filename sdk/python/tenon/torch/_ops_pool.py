@@ -110,12 +110,32 @@ def _adaptive_avg(n: int) -> Any:
     return write
 
 
+def _max_of_bins(b: Translator, x: Value, outs: list[int]) -> tuple[Value, Value]:
+    """Maxima, and where they are in a plane, of bins of several sizes: short bins repeat their last element."""
+    dims = b.shape(x)
+    lead, sizes = dims[: -len(outs)], dims[-len(outs) :]
+    places = np.zeros([1] * (2 * len(outs)), np.int64)
+    for k, (size, out) in enumerate(zip(sizes, outs)):
+        bins = _bins(size, out)
+        widest = max(end - start for start, end in bins)
+        at = np.array([[min(start + i, end - 1) for i in range(widest)] for start, end in bins])
+        shape = [1] * places.ndim
+        shape[k], shape[len(outs) + k] = at.shape
+        places = places * size + at.reshape(shape)
+    places = places.reshape(math.prod(outs), -1)
+    flat = b.add("gather", [b.reshape(x, [*lead, math.prod(sizes)]), b.constant(places)], axis=len(lead))
+    best = b.add("argmax", [flat], axis=-1, keepdims=True)
+    value = b.reshape(b.add("gather_elements", [flat, best], axis=-1), [*lead, *outs])
+    table = b.expand(b.constant(places), b.shape(flat))
+    return value, b.reshape(b.add("gather_elements", [table, best], axis=-1), [*lead, *outs])
+
+
 def _adaptive_max(n: int) -> Any:
     def write(b: Translator, x: Value, sizes: Any) -> Any:
         dims = b.shape(x)
         outs = each(sizes, n)
         if any(d % o for d, o in zip(dims[-n:], outs)):
-            return b.refuse(f"bins of several sizes: {dims[-n:]} to {outs}; expected divisors")
+            return _max_of_bins(b, x, outs)
         kernel = [d // o for d, o in zip(dims[-n:], outs)]
         return _pool(b, "max", x, kernel, kernel, 0, 1, n)
 

@@ -94,7 +94,7 @@ def _std_mean(b: Translator, x: Value, dims: Any = None, *, correction: Any = No
 
 
 @rule("norm.ScalarOpt_dim", "norm.Scalar", "linalg_vector_norm")
-def _norm(b: Translator, x: Value, p: Any = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+def norm(b: Translator, x: Value, p: Any = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     x, p = _result(b, x, dtype), 2 if p is None else p
     axes = b.axes(x, dims)
     if p in (1, 2):
