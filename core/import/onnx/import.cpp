@@ -2,6 +2,7 @@
 // Translates a model whose dims are numbers, node by node.
 #include "import/onnx/import.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "import/onnx/prepare.hpp"
@@ -28,6 +29,32 @@ bool matches(std::string_view pattern, std::string_view name) {
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
+}
+
+// "'x', 'y'"; of many names, the first ones.
+std::string text_of(const std::vector<std::string_view>& names) {
+  constexpr size_t kMost = 16;
+  std::string text;
+  for (size_t k = 0; k < names.size() && k < kMost; ++k)
+    text += cat(k ? ", " : "", "'", names[k], "'");
+  if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " others");
+  return text.empty() ? "none" : text;
+}
+
+// Names that the model does not have are errors.
+void check_names(const Model& model, const ImportOptions& options) {
+  std::vector<std::string_view> inputs, weights;
+  for (const ValueInfo* v : model_inputs(model)) inputs.push_back(v->name);
+  for (const Tensor& t : model.graph.initializers)
+    if (is_float(t.dtype)) weights.push_back(t.name);
+  for (const auto& [name, _] : options.fixed)
+    if (std::ranges::find(inputs, name) == inputs.end())
+      fail(Code::not_found, "onnx: fixed input '", name, "': expected an input of the model (",
+           text_of(inputs), ")");
+  for (const std::string& pattern : options.trainable)
+    if (std::ranges::none_of(weights, [&](auto name) { return matches(pattern, name); }))
+      fail(Code::not_found, "onnx: trainable weight '", pattern,
+           "': expected a weight of floats of the model (", text_of(weights), ")");
 }
 
 }  // namespace
@@ -113,6 +140,7 @@ Imported import_numeric(const Model& model, const ImportOptions& options) {
 
 Imported import_model(const Model& given, const ImportOptions& options) {
   const Model model = prepared(given);
+  check_names(model, options);
   for (const ValueInfo* v : model_inputs(model))
     for (const ValueInfo::Dim& d : *v->dims)
       if (d.size < 0 && !options.fixed.contains(v->name)) return import_symbolic(model, options);

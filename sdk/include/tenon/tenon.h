@@ -446,11 +446,12 @@ typedef struct tenon_graph_import_options {
   uint64_t struct_size;
 
   // (optional) Patterns of names of weights: * stands for any characters, ? for one. Weights that
-  // match one of them are trainable; all others are not.
+  // match one of them are trainable; all others are not. TENON_NOT_FOUND if one matches none.
   const tenon_str* trainable;
 
   // (optional) Inputs that become constants, and their content in host memory. Models whose shapes
-  // depend on the content of an input need that. Parallel arrays.
+  // depend on the content of an input need that. Parallel arrays. TENON_NOT_FOUND if the model has
+  // no input of a name.
   const tenon_str* fixed_names;
   const tenon_tensor* const* fixed_tensors;
 

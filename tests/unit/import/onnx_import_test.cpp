@@ -84,6 +84,29 @@ TEST_SUITE("import/onnx") {
     const std::vector<double> y = run(i, {f32({8192}, std::vector<double>(8192, 5))}).at(0).data;
     CHECK(y[8191] == 5 * 2 + 1 - 3);
   }
+  TEST_CASE("names that the model does not have are refused, with those that it has") {
+    const auto text_of = [](const char* dim, const char* trainable, const char* fixed) {
+      ImportOptions options{.trainable = {trainable}, .fixed = {}};
+      options.fixed.emplace(fixed, floats(fixed, {1}, {1}));
+      try {
+        import_model(model({value("x", 1, {dim}), value("z", 1, {"1"})},
+                           {node("Mul", {"x", "w"}, {"a"}), node("Add", {"a", "z"}, {"y"})}, {"y"},
+                           {floats("w", {1}, {2}), ints("unused", {1})}),
+                     options);
+      } catch (const Error& e) {
+        return cat(e.code() == Code::not_found ? "not_found: " : "", e.what());
+      }
+      return std::string("accepted");
+    };
+    for (const char* dim : {"2", "N"}) {
+      CHECK(text_of(dim, "?", "z") == "accepted");
+      CHECK(text_of(dim, "w", "zz") ==
+            "not_found: onnx: fixed input 'zz': expected an input of the model ('x', 'z')");
+      CHECK(
+          text_of(dim, "v*", "z") ==
+          "not_found: onnx: trainable weight 'v*': expected a weight of floats of the model ('w')");
+    }
+  }
   TEST_CASE("initializers: a large constant of a node is a weight of its output's name") {
     Attribute a{.name = "value", .kind = Attribute::tensor};
     a.t = std::make_shared<const Tensor>(floats("", {6000}, std::vector<float>(6000, 4)));
