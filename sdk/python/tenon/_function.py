@@ -18,6 +18,7 @@ from ._call import dtype_of, known_dtypes
 from ._dtypes import DType
 from ._errors import Error, InvalidArgument
 from ._model import Model
+from ._options import checked, text
 from ._report import Report
 from ._tenon import Tensor
 from ._trace import Trace, Traced, at, current, here, leaked, tracing
@@ -133,7 +134,8 @@ class Function(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._name = getattr(function, "__name__", type(function).__name__)
-        self._device, self._options = device, options
+        checked(options)
+        self._device, self._options = text(device, "device"), options
         self._compiled: dict[Any, _Compiled] = {}
         self._traces = 0
         self._lock = threading.RLock()

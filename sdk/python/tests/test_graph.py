@@ -125,6 +125,15 @@ class Weights(unittest.TestCase):
         self.assertEqual(m.inputs, {})
         np.testing.assert_array_equal(m().numpy(), tenon.load(programs.EXAMPLES / "line.onnx")(ones).numpy())
 
+    def test_unknown_names(self):
+        path = programs.EXAMPLES / "line.onnx"
+        with self.assertRaisesRegex(tenon.NotFound, r"fixed input 'z': expected an input of the model \('x'\)"):
+            tenon.load(path, fixed={"z": np.ones((3, 2), F)})
+        with self.assertRaisesRegex(tenon.NotFound, r"trainable weight 'v\*': expected a weight .* \('w'"):
+            tenon.load(path, trainable="v*")
+        with self.assertRaisesRegex(tenon.NotFound, "no symbol 'N'; it has none"):
+            tenon.load(path, bind={"N": 3})
+
     def test_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "w.safetensors")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .._errors import Unsupported
+from .._options import checked
 from ._build import RULES
 from ._program import Program, check_covered, type_of
 
@@ -25,6 +26,7 @@ def compile_backend(module: torch.fx.GraphModule, example_inputs: Sequence[Any],
     from torch._dynamo.backends.common import aot_autograd
 
     settings = dict(options.pop("options", None) or {}) | options
+    checked({name: value for name, value in settings.items() if name != "device"})
 
     def inference(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return _boxed(graph, settings)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .._errors import DtypeMismatch, InvalidArgument, ShapeMismatch
 from .._model import Model
+from .._options import checked
 from .._report import Report
 from ._build import RULES
 from ._program import Program, check_covered, differentiable, type_of
@@ -45,6 +46,7 @@ def from_torch(
     The module keeps the mode in which it is: call eval() before, if dropout must be off. Ops that tenon does not cover
     are refused with `Unsupported`, all at once, with the paths of their modules.
     """
+    checked(options)  # before the module is exported
     args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it has ops of its own
