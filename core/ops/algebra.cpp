@@ -136,6 +136,11 @@ Value simpler_cast(Builder& b, const NodeInfo& node, const Type& out) {
 
 // ---- shape
 
+// Gradients are expanded before.
+Value simpler_stop_gradient(Builder&, const NodeInfo& node, const Type&) {
+  return node.operands[0];
+}
+
 Ints permutation(const NodeInfo& node, int rank) {
   Ints perm = decode<op::transpose>(node).perm;
   if (perm.empty())
@@ -214,6 +219,7 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {op::unary::kName, simpler_unary},
       {op::where::kName, simpler_where},
       {op::cast::kName, simpler_cast},
+      {op::stop_gradient::kName, simpler_stop_gradient},
       {op::transpose::kName, simpler_transpose},
       {op::reshape::kName, simpler_reshape},
       {op::expand::kName, simpler_expand},

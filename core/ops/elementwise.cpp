@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// binary compare logical unary activation_backward cast copy where swiglu swiglu_backward:
+// binary compare logical unary activation_backward cast copy stop_gradient where swiglu swiglu_backward:
 // specification 1 and 2.5. The kinds' formulas are in activation.cpp.
 #include "ops/activation.hpp"
 #include "ops/padded.hpp"
@@ -245,7 +245,7 @@ constexpr Record<op::activation_backward> kActivationBackward{
     .bytes = each_once,
     .traits = kElementwise};
 
-// ---- cast copy where
+// ---- cast copy stop_gradient where
 
 void cast_shape(Infer& i, const op::cast& n) {
   if (n.to == TENON_DTYPE_NONE) i.fail(Code::invalid_argument, "attribute to: a dtype is required");
@@ -284,6 +284,20 @@ constexpr Record<op::copy> kCopy{.shape = copy_shape,
                                  .flops = no_products,
                                  .bytes = each_once,
                                  .traits = kElementwise};
+
+void stop_gradient_shape(Infer& i, const op::stop_gradient& n) { i.out(0, i.type(n.x)); }
+void stop_gradient_grad(Grad&, const op::stop_gradient&) {}  // zero
+bool stop_gradient_lower(Lower& l, const op::stop_gradient& n) {
+  l.out(0, n.x);
+  return true;
+}
+constexpr Record<op::stop_gradient> kStopGradient{.shape = stop_gradient_shape,
+                                                  .grad = stop_gradient_grad,
+                                                  .lower = stop_gradient_lower,
+                                                  .batch = batch_aligned<op::stop_gradient>,
+                                                  .flops = no_products,
+                                                  .bytes = each_once,
+                                                  .traits = kElementwise};
 
 void where_shape(Infer& i, const op::where& n) {
   i.want_dtype(n.cond, "cond", kBool);
@@ -429,6 +443,7 @@ constinit const OpRecord activation_backward_def =
     record<op::activation_backward, kActivationBackward>();
 constinit const OpRecord cast_def = record<op::cast, kCast>();
 constinit const OpRecord copy_def = record<op::copy, kCopy>();
+constinit const OpRecord stop_gradient_def = record<op::stop_gradient, kStopGradient>();
 constinit const OpRecord where_def = record<op::where, kWhere>();
 constinit const OpRecord swiglu_def = record<op::swiglu, kSwiglu>();
 constinit const OpRecord swiglu_backward_def = record<op::swiglu_backward, kSwigluBackward>();

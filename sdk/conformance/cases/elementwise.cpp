@@ -350,6 +350,27 @@ void cast_cases(Suite& s) {
                b.output("y", b.add(op::copy{.x = b.input("x", {3, 5, 7}, f)}));
              },
          .gradient = false});
+  s.add({.id = "stop-gradient",
+         .sentence = "stop_gradient keeps every value",
+         .dtypes = all_dtypes(),
+         .build =
+             [](CaseBuilder& b) {
+               const bool real = is_float(b.dtype());
+               const Fill f = real ? Fill::normal().with({kNan, kInf, -0.0}) : Fill::integers(0, 1);
+               b.output("y", b.add(op::stop_gradient{.x = b.input("x", {3, 5, 7}, f)}));
+             },
+         .gradient = false});
+  s.add({.id = "stop-gradient-gradient",
+         .sentence = "stop_gradient passes no gradient on",
+         .dtypes = kFloats,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("x", {3}, Fill::list({1, 2, 3}));
+               const Value y = b.binary("mul", x, b.add(op::stop_gradient{.x = x}));
+               b.output("dx", b.graph().gradients(b.reduce("sum", y, {}, false), {x})[0]);
+               b.expect("dx", {1, 2, 3});
+             },
+         .gradient = false});
 }
 
 void where_cases(Suite& s) {

@@ -275,6 +275,12 @@
     return add(rest, provenance);
   }
 
+  Node stop_gradient(Value x, std::string_view provenance = {}) {
+    op::stop_gradient rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   Node where(Value cond, Term a, Term b, std::string_view provenance = {}) {
     op::where rest{};
     std::tie(rest.a, rest.b) = values(a, b);

@@ -161,6 +161,7 @@ __all__ = [
     "sort",
     "sqrt",
     "square",
+    "stop_gradient",
     "subtract",
     "sum",
     "sum_square",
@@ -811,6 +812,14 @@ def copy(x: ArrayLike) -> Array:
     Gradient: own rule.
     """
     return call("copy", [x], {}, (True,))
+
+
+def stop_gradient(x: ArrayLike) -> Array:
+    """y is x, bit for bit. Any dtype. Plans leave it out when the gradients are written.
+
+    Gradient: own rule.
+    """
+    return call("stop_gradient", [x], {}, (True,))
 
 
 def where(cond: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:

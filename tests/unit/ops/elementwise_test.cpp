@@ -329,6 +329,17 @@ TEST_CASE("cast, copy, where: types and refusals") {
             {"[4]", "[2,3]"});
 }
 
+TEST_CASE("stop_gradient: its type, and gradients that leave it out") {
+  Rig r;
+  CHECK(r.infer(op::stop_gradient{.x = r(kI64, {2, 3})}) == "i64[2,3]");
+  const auto product = [](Builder& b, const std::vector<Value>& in) -> Value {
+    return b.times(in[0], b.add(op::stop_gradient{.x = b.times(in[0], in[1])}));
+  };
+  const auto g = gradients(product, {tensor(kF32, {1}, {2}), tensor(kF32, {1}, {7})}, {true, true});
+  CHECK(g[0].data == std::vector<double>{14});
+  CHECK(g[1].data == std::vector<double>{0});
+}
+
 TEST_CASE("where, cast, copy: gradients") {
   const auto f = [](Builder& b, const std::vector<Value>& in) -> Value {
     return b.where(b.compare("gt", in[0], in[1]), b.copy(b.times(in[0], in[0])),
