@@ -22,20 +22,65 @@ void fail(tenon_code code, const std::string& text) { throw Error(code, text); }
 
 namespace {
 
+// ---- Exceptions of rules, which pass through the host as texts
+
+struct Passing {
+  std::string text;
+  nb::object error;
+};
+// Needs the GIL, as objects do. Never destroyed.
+std::vector<Passing>& passing() {
+  static auto& list = *new std::vector<Passing>;
+  return list;
+}
+constexpr size_t kMostPassing = 8;  // the host may ask for something else, and drop a failure
+
+// The exception that this failure was; null if it was none.
+nb::object passed(const std::string& failure) {
+  auto& list = passing();
+  for (auto at = list.rbegin(); at != list.rend(); ++at) {
+    if (failure.find(at->text) == std::string::npos) continue;
+    nb::object error = std::move(at->error);
+    list.erase(std::next(at).base());
+    return error;
+  }
+  return {};
+}
+
+void raise(nb::handle error) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+}
+
 void set_error(const Error& e) {
+  if (const nb::object error = passed(e.what())) return raise(error);
   const FailurePlace& at = e.place();
   try {
     const nb::object step = at.step == TENON_NONE ? nb::none() : nb::cast(at.step);
     const nb::object index = at.index < 0 ? nb::none() : nb::cast(at.index);
     const nb::object error = hooks().error(e.code(), code_name(e.code()), e.what(), at.node, at.op,
                                            at.device, at.run_id, index, step, at.retryable);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    raise(error);
   } catch (nb::python_error& failure) {
     failure.restore();
   }
 }
 
 }  // namespace
+
+void fail_rule(const tenon_op_call* call, nb::python_error& error) {
+  if (call->failed(call)) return;  // an op refused its operands, which the rule was told
+  std::string text = class_name(error.value());
+  try {
+    const auto message = nb::cast<std::string>(nb::str(error.value()));
+    if (!message.empty()) text += ": " + message;
+  } catch (const std::exception&) {
+    // the name alone
+  }
+  auto& list = passing();
+  if (list.size() == kMostPassing) list.erase(list.begin());
+  list.push_back({text, nb::borrow(error.value())});
+  call->fail(call, TENON_INVALID_ARGUMENT, detail::str(text));
+}
 
 void set_python_error() {
   try {

@@ -7,6 +7,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -34,6 +35,9 @@ Hooks& hooks();
 // Sets the Python exception of the C++ exception in flight. Call it in a catch block. Those that no
 // part of the extension expects become TypeError (an object that does not convert) and OutOfMemory.
 void set_python_error();
+// Ends a rule with the Python exception in flight: the host makes a failure of it, which
+// set_python_error() turns into that exception again.
+void fail_rule(const tenon_op_call* call, nb::python_error& error);
 
 // ---- Forks: the threads and devices of a runtime do not exist in a forked child.
 
@@ -117,6 +121,7 @@ void add_tensor(nb::module_& m);
 void add_runtime(nb::module_& m);
 void add_graph(nb::module_& m);
 void add_store(nb::module_& m);
+void add_rules(nb::module_& m);
 void add_executable(nb::module_& m);
 void add_tree(nb::module_& m);
 

@@ -285,9 +285,9 @@ void add_graph(nb::module_& m) {
           nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
           "Adds state: content of the store that runs update.")
       .def("constant", constant, nb::arg("value"), "Adds a constant: an array or a tensor, copied.")
-      .def("add", add_node, nb::arg("op"), nb::arg("operands"), nb::arg("attributes") = nb::dict(),
-           nb::arg("want") = nb::none(), nb::arg("domain") = "tenon", nb::arg("version") = 0,
-           nb::arg("provenance") = "",
+      .def("add", add_graph_node, nb::arg("op"), nb::arg("operands"),
+           nb::arg("attributes") = nb::dict(), nb::arg("want") = nb::none(),
+           nb::arg("domain") = "tenon", nb::arg("version") = 0, nb::arg("provenance") = "",
            "Adds a node and returns its outputs, None for those left out.\n"
            "\n"
            "operands: a value or None each, a list for a list of operands. attributes: by name; a "

@@ -24,4 +24,5 @@ NB_MODULE(_tenon, m) {
   add_graph(m);
   add_executable(m);
   add_tree(m);
+  add_rules(m);
 }

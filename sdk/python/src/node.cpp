@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds nodes to a graph: converts operands and attributes of Python.
+// Describes nodes to add: converts operands and attributes of Python.
 #include <map>
 
 #include "graph.hpp"
@@ -37,13 +37,14 @@ struct NodeParts {
     texts.push_back(std::make_unique<std::string>(std::move(s)));
     return detail::str(*texts.back());
   }
-  void add_operands(const Graph& graph, const std::string& op, nb::handle given) {
+  void add_operands(const std::string& op, nb::handle given, const IdOf& id_of) {
     const auto add = [&](nb::handle v) {
-      if (!v.is_none() && !nb::isinstance<PyValue>(v))
+      const tenon_value id = v.is_none() ? TENON_NONE : id_of(v);
+      if (id == TENON_NONE && !v.is_none())
         fail(TENON_INVALID_ARGUMENT, op + ": operand " + std::to_string(operands.size()) +
                                          ": got an object of type " + class_name(v) +
                                          "; expected a value of the graph. hint: constant()");
-      operands.push_back(v.is_none() ? TENON_NONE : id_in(graph, nb::cast<PyValue>(v)).id);
+      operands.push_back(id);
     };
     for (nb::handle v : given) {
       if (!nb::isinstance<nb::list>(v) && !nb::isinstance<nb::tuple>(v)) {
@@ -123,14 +124,12 @@ size_t output_count_of(const std::string& op) {
 
 }  // namespace
 
-nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dict attributes,
-                  std::optional<std::vector<bool>> want, const std::string& domain,
-                  uint32_t version, const std::string& provenance) {
-  Graph& graph = graph_of(self);
-  const std::string full = domain.empty() || domain == "tenon" ? op : domain + ":" + op;
+std::vector<tenon_value> add_node(const NewNode& node, const IdOf& id_of, const AddNode& add) {
+  const std::string full =
+      node.domain.empty() || node.domain == "tenon" ? node.op : node.domain + ":" + node.op;
   NodeParts parts;
-  parts.add_operands(graph, full, operands);
-  for (const auto& [name, value] : attributes) {
+  parts.add_operands(full, node.operands, id_of);
+  for (const auto& [name, value] : node.attributes) {
     if (!nb::isinstance<nb::str>(name))
       fail(TENON_INVALID_ARGUMENT, full + ": attribute " + nb::cast<std::string>(nb::repr(name)) +
                                        ": its name is of type " + class_name(name) +
@@ -138,12 +137,12 @@ nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dic
     parts.add_attribute(full, nb::cast<std::string>(name), value);
   }
   std::vector<uint8_t> wanted;
-  if (want) wanted.assign(want->begin(), want->end());
-  std::vector<tenon_value> out(want ? wanted.size() : output_count_of(full), TENON_NONE);
+  if (node.want) wanted.assign(node.want->begin(), node.want->end());
+  std::vector<tenon_value> out(node.want ? wanted.size() : output_count_of(full), TENON_NONE);
   tenon_node_desc d{};
   d.struct_size = sizeof d;
-  d.domain = detail::str(domain);
-  d.op = detail::str(op);
+  d.domain = detail::str(node.domain);
+  d.op = detail::str(node.op);
   d.operands = parts.operands.data();
   d.operand_count = static_cast<uint32_t>(parts.operands.size());
   d.lists = parts.lists.empty() ? nullptr : parts.lists.data();
@@ -151,13 +150,27 @@ nb::list add_node(Self self, const std::string& op, nb::handle operands, nb::dic
   d.attributes = parts.args.data();
   d.attribute_stride = sizeof(tenon_arg);
   d.attribute_count = static_cast<uint32_t>(parts.args.size());
-  d.want = want ? wanted.data() : nullptr;
+  d.want = node.want ? wanted.data() : nullptr;
   d.output_count = static_cast<uint32_t>(out.size());
-  d.version = version;
-  d.provenance = detail::str(provenance);
-  detail::check(tenon_graph_add_node(graph.handle(), &d, out.data()));
+  d.version = node.version;
+  d.provenance = detail::str(node.provenance);
+  add(d, out.data());
+  return out;
+}
+
+nb::list add_graph_node(Self self, const std::string& op, nb::handle operands, nb::dict attributes,
+                        std::optional<std::vector<bool>> want, const std::string& domain,
+                        uint32_t version, const std::string& provenance) {
+  Graph& graph = graph_of(self);
+  const auto id_of = [&](nb::handle v) {
+    return nb::isinstance<PyValue>(v) ? id_in(graph, nb::cast<PyValue>(v)).id : TENON_NONE;
+  };
+  const auto add = [&](const tenon_node_desc& d, tenon_value* out) {
+    detail::check(tenon_graph_add_node(graph.handle(), &d, out));
+  };
   nb::list values;
-  for (const tenon_value v : out)
+  for (const tenon_value v : add_node(
+           {op, operands, attributes, std::move(want), domain, version, provenance}, id_of, add))
     values.append(v == TENON_NONE ? nb::none()
                                   : nb::cast(value_of(self, Value(v, graph.handle()))));
   return values;

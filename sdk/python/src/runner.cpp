@@ -177,7 +177,11 @@ bool Runner::time_depends_on_data(const Lane& lane) {
   bool depends = true;
   try {
     const Executable& executable = **nb::inst_ptr<Kept<Executable>>(executable_);
-    const std::string report = executable.report(numbers);
+    std::string report;
+    {
+      const Released unlocked;  // it may wait for a plan, whose rules are functions of Python
+      report = executable.report(numbers);
+    }
     const auto has = [&](const char* op) { return report.find(op) != std::string::npos; };
     depends = has(R"("op":"while")") || has(R"("op":"if")");
   } catch (const Error&) {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _array, _errors, _log, ops, optim, tree
 from . import _tenon as _tenon
 from ._control import cond, scan, while_loop
+from ._custom import CustomOp, custom_op
 from ._dtypes import (
     DType,
     bf16,
@@ -53,6 +54,7 @@ from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_
 from ._tensor import asarray, empty, tensor
 from ._trace import Array, ArrayLike, Traced, TraceError
 from ._transforms import checkpoint, grad, jvp, value_and_grad, vjp, vmap
+from .ops import stop_gradient
 
 _tenon._set_hooks(_errors.make, _log.log, (None, *DType), Outputs)
 
@@ -79,6 +81,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Array",
     "ArrayLike",
+    "CustomOp",
     "DType",
     "Device",
     "DtypeMismatch",
@@ -113,6 +116,7 @@ __all__ = [
     "c64",
     "checkpoint",
     "cond",
+    "custom_op",
     "devices",
     "empty",
     "f16",
@@ -134,6 +138,7 @@ __all__ = [
     "plugins",
     "scan",
     "set_threads",
+    "stop_gradient",
     "tensor",
     "tree",
     "u16",

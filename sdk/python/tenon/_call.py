@@ -148,6 +148,12 @@ def _run_alone(
     return results if isinstance(results, Tensor) else tuple(results)
 
 
+def forget_models() -> None:
+    """Forgets the models of single ops, after an op has got new rules."""
+    with _lock:
+        _models.clear()
+
+
 def _build(
     op: str,
     form: Sequence[Any],

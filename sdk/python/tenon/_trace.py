@@ -54,14 +54,21 @@ def here() -> Place:
 class Traced(Operators):
     """A value of a graph that is being traced: it has a dtype and a shape, its elements are known only in runs."""
 
-    __slots__ = ("_trace", "_value", "_place", "_weak", "dtype", "shape")
+    __slots__ = {
+        "_trace": "The trace that it belongs to.",
+        "_value": "Its value in the graph.",
+        "_place": "The line that made it.",
+        "_weak": "Is it a number of Python, which takes the dtype of what it meets?",
+        "dtype": "Its dtype.",
+        "shape": "Its dims.",
+    }
 
     dtype: DType
     shape: tuple[int, ...]
 
     def __init__(self, trace: Trace, value: Value, place: Place, weak: bool = False) -> None:
         self._trace, self._value, self._place = trace, value, place
-        self._weak = weak  # a number of Python: it takes the dtype of what it meets
+        self._weak = weak
         self.dtype = value.dtype
         self.shape = value.shape  # type: ignore[assignment]  # traces have no symbols
 
@@ -140,8 +147,9 @@ def is_number(x: object) -> bool:
 class Trace:
     """A graph in the making. One inside another is a function: a body of vmap, scan, cond or while_loop."""
 
-    def __init__(self, name: str, parent: Trace | None = None) -> None:
-        self.name, self.parent, self.graph = name, parent, Graph(name)
+    def __init__(self, name: str, parent: Trace | None = None, graph: Any = None) -> None:
+        self.name, self.parent = name, parent
+        self.graph = Graph(name) if graph is None else graph
         self.captured: list[tuple[Traced, Traced]] = []  # (outside, inside)
         self._inside: dict[int, Traced] = {}  # by the number of the value outside
         self._constants: dict[Any, tuple[Any, Value]] = {}
@@ -236,10 +244,11 @@ def current() -> Trace | None:
 
 
 @contextmanager
-def tracing(name: str, *, inside: bool = False) -> Iterator[Trace]:
-    """Makes a new trace the current one. inside: as a function of the current one."""
+def tracing(name: str, *, inside: bool = False, graph: Any = None) -> Iterator[Trace]:
+    """Makes a new trace the current one. inside: as a function of the current one. graph: instead of a new one, the graph
+    that a rule of an op extends."""
     before = current()
-    trace = Trace(name, before if inside else None)
+    trace = Trace(name, before if inside else None, graph)
     _local.trace = trace
     try:
         yield trace
