@@ -47,10 +47,11 @@ from ._errors import (
     Unsupported,
 )
 from ._function import Function, function
+from ._methods import show_signatures, with_signature
 from ._model import Model, Outputs, Run, Spec, load
 from ._report import Report
 from ._runtime import Device, Plugin, devices, plugins, set_threads
-from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value, available_memory
+from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value
 from ._tensor import asarray, empty, tensor
 from ._trace import Array, ArrayLike, Traced, TraceError
 from ._transforms import checkpoint, grad, jvp, value_and_grad, vjp, vmap
@@ -62,6 +63,8 @@ assert _array  # adds the operators
 
 for _class in (Executable, Graph, Runtime, Store, Tensor, Value):
     _class.__module__ = "tenon"
+    show_signatures(_class)
+available_memory = with_signature(_tenon.available_memory)
 
 if TYPE_CHECKING:
     from .torch import from_torch as from_torch

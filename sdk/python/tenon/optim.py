@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers over trees of parameters.
 
-optimizer = tenon.optim.adamw(3e-4)
-state = optimizer.init(params)
+    optimizer = tenon.optim.adamw(3e-4)
+    state = optimizer.init(params)
 
-@tenon.function
-def step(params, state, x, y):
-    loss, gradients = tenon.value_and_grad(loss_of)(params, x, y)
-    params, state = optimizer.update(params, gradients, state)
-    return params, state, loss
+    @tenon.function
+    def step(params, state, x, y):
+        loss, gradients = tenon.value_and_grad(loss_of)(params, x, y)
+        params, state = optimizer.update(params, gradients, state)
+        return params, state, loss
+
+The state is a tree like the parameters. A learning rate is a number, an array, or a function of the step.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from ._call import type_of
 from ._dtypes import DType
 from ._errors import DtypeMismatch
 from ._trace import FLOATS, Array, ArrayLike, Traced
+
+__all__ = ["Optimizer", "adam", "adamw", "global_norm", "lion", "sgd"]
 
 Rate = Union[float, Array, Callable[[Any], Any]]
 State = dict[str, Any]

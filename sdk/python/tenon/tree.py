@@ -10,6 +10,8 @@ from typing import Any
 from . import _tenon
 from ._errors import InvalidArgument
 
+__all__ = ["broadcast", "children", "flatten", "map", "paths", "text", "unflatten"]
+
 # What describes a node of a tree. Two trees have the same structure if their descriptions are equal.
 # A leaf is None; a node is (type, keys, descriptions of the children).
 Structure = Any

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import typing
 import unittest
 from pathlib import Path
 
@@ -193,18 +192,6 @@ class Types(unittest.TestCase):
         program = "import sys; sys.modules['torch'] = None\nfrom tenon import *\nprint(load.__name__)"
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         self.assertEqual((run.stdout, run.stderr), ("load\n", ""))
-
-    def test_everything_public_is_documented(self):
-        for name in tenon.__all__:
-            thing = getattr(tenon, name)
-            if typing.get_origin(thing) is typing.Union:  # an alias
-                continue
-            self.assertTrue(getattr(thing, "__doc__", None), name)
-            if not isinstance(thing, type) or issubclass(thing, tuple):
-                continue
-            for member, value in vars(thing).items():
-                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
-                    self.assertTrue(value.__doc__, f"{name}.{member}")
 
     def test_stubs_are_complete(self):
         import ast
