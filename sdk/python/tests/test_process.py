@@ -218,10 +218,13 @@ class Types(unittest.TestCase):
             self.skipTest("needs mypy")
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "page.py").write_text(programs.page())
-            (Path(folder) / "digits.py").write_text((programs.EXAMPLES / "python" / "digits.py").read_text())
+            modules = ["-m", "page"]
+            for example in sorted((programs.EXAMPLES / "python").glob("*.py")):
+                (Path(folder) / example.name).write_text(example.read_text())
+                modules += ["-m", example.stem]
             strict = ["--strict", "--ignore-missing-imports", "--no-incremental", "--config-file", ""]
             run = subprocess.run(
-                [sys.executable, "-m", "mypy", *strict, "-p", "tenon", "-m", "page", "-m", "digits"],
+                [sys.executable, "-m", "mypy", *strict, "-p", "tenon", *modules],
                 capture_output=True,
                 text=True,
                 cwd=folder,
