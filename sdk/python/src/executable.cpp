@@ -176,7 +176,8 @@ void make_executable(PyExecutable* self, const Kept<Runtime>& runtime, const Gra
 
 void add_executable(nb::module_& m) {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
-  nb::class_<PyExecutable>(m, "Executable", "A graph compiled for devices, over a store.")
+  nb::class_<PyExecutable>(m, "Executable", nb::is_weak_referenceable(),
+                           "A graph compiled for devices, over a store.")
       .def("__init__", make_executable, nb::arg("runtime"), nb::arg("graph"), nb::arg("store"),
            nb::kw_only(), nb::arg("device") = "auto", nb::arg("allow_fallback") = true,
            nb::arg("simplify") = true, nb::arg("fuse") = true, nb::arg("decompose_all") = false,

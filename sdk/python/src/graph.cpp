@@ -180,7 +180,7 @@ PyType_Slot value_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_v
                              {0, nullptr}};
 
 void add_value(nb::module_& m) {
-  nb::class_<PyValue>(m, "Value", nb::type_slots(value_slots),
+  nb::class_<PyValue>(m, "Value", nb::type_slots(value_slots), nb::is_weak_referenceable(),
                       "A value of a graph, which it keeps.")
       .def_prop_ro(
           "graph", [](const PyValue& v) { return v.graph; }, "Its graph.")
@@ -229,7 +229,7 @@ void add_value(nb::module_& m) {
 
 void add_graph(nb::module_& m) {
   nb::class_<Graph> graph(
-      m, "Graph",
+      m, "Graph", nb::is_weak_referenceable(),
       "What to compute: inputs, weights, state, nodes, outputs. str() is its text form.\n"
       "\n"
       "Dims are numbers, or names of symbols, which runs replace by numbers. A graph is used by "

@@ -102,7 +102,7 @@ void check_threads(uint32_t threads) {
 
 void add_runtime(nb::module_& m) {
   nb::class_<Kept<Runtime>>(
-      m, "Runtime",
+      m, "Runtime", nb::is_weak_referenceable(),
       "The loaded plugins and their devices. Functions that get none use one of the package.")
       .def(
           "__init__",

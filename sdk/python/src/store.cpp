@@ -48,7 +48,8 @@ PyTensor get(const PyStore& store, std::string_view name, std::string_view space
 
 void add_store(nb::module_& m) {
   nb::class_<PyStore>(
-      m, "Store", "Named weights and state, which models share. space is \"weight\" or \"state\".")
+      m, "Store", nb::is_weak_referenceable(),
+      "Named weights and state, which models share. space is \"weight\" or \"state\".")
       .def(
           "__init__",
           [](PyStore* self, const Kept<Runtime>& runtime) { new (self) PyStore(*runtime); },

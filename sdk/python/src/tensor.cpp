@@ -331,7 +331,7 @@ PyType_Slot tensor_slots[] = {
 }  // namespace
 
 void add_tensor(nb::module_& m) {
-  nb::class_<PyTensor>(m, "Tensor", nb::type_slots(tensor_slots),
+  nb::class_<PyTensor>(m, "Tensor", nb::type_slots(tensor_slots), nb::is_weak_referenceable(),
                        "Elements with a dtype and a shape, in host memory or on a device. NumPy "
                        "and PyTorch read them without a copy.\n"
                        "\n"

@@ -53,6 +53,28 @@ class Order(unittest.TestCase):
             gc.collect(0)
             self.assertEqual(float(view.sum()), 100_000)
 
+    def test_weak_references_end_with_their_objects(self):
+        graph = tenon.Graph("one")
+        value = graph.input("x", "f32", [1])
+        objects = [tenon.tensor([1.0]), value, graph, tenon.Store(default_runtime()), tenon.Runtime(threads=1)]
+        watching = [weakref.ref(o) for o in objects]
+        self.assertEqual([w() is o for w, o in zip(watching, objects)], [True] * 5)
+        del value, graph
+        objects.clear()
+        gc.collect()
+        self.assertEqual([w() for w in watching], [None] * 5)
+
+    def test_graphs_that_keep_their_values_are_collected(self):
+        class Own(tenon.Graph):
+            pass
+
+        graph = Own("cycle")
+        graph.value = graph.input("x", "f32", [1])
+        watching = weakref.ref(graph)
+        del graph
+        gc.collect()
+        self.assertIsNone(watching())
+
     def test_a_tensor_keeps_what_it_borrows(self):
         a, alive = watched(1000)
         t = tenon.asarray(a)
