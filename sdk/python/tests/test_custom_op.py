@@ -3,6 +3,7 @@
 
 import gc
 import sys
+import tempfile
 import threading
 import traceback
 import unittest
@@ -149,6 +150,19 @@ class Derivatives(unittest.TestCase):
         rows = tenon.vmap(tenon.grad(f))(F([[2, 3], [1, 0]]))
         self.assertEqual(rows.tolist(), [[4, 9], [1, 0]])
         self.assertEqual(tenon.stop_gradient(np.int64([1, 2])).tolist(), [1, 2])
+
+    def test_stop_gradient_in_files_and_buckets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/m.onnx"
+            tenon.function(lambda x: tenon.stop_gradient(ops.tanh(x)) + x).model(X).save_onnx(path)
+            np.testing.assert_allclose(tenon.load(path, device="cpu")(X).numpy(), np.tanh(X) + X, rtol=1e-6)
+        graph = tenon.Graph("buckets")
+        x = graph.input("x", "f32", ["N"])
+        (stopped,) = graph.add("stop_gradient", [x])
+        (product,) = graph.add("binary", [stopped, x], {"kind": "mul"})
+        (loss,) = graph.add("reduce", [product], {"kind": "sum"})
+        graph.output("dx", graph.gradients(loss, [x])[0])
+        self.assertEqual(tenon.Model(graph, device="cpu", buckets={"N": "pow2"})(X).tolist(), X.tolist())
 
 
 class Mine(Exception):
