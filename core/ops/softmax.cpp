@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax softmax_backward cross_entropy cross_entropy_backward: specification 3.2 and 3.3.
+#include "ops/loss.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
 
@@ -82,122 +83,29 @@ constexpr Record<op::softmax_backward> kSoftmaxBackward{
 
 // ---- cross_entropy
 
+template <class Op>
+LabelOperands operands_of(const Op& n) {
+  return {n.axis, n.ignore_index, n.logits, "logits", n.labels, n.weight};
+}
+
 // Checks shared by forward and backward. Returns the type of one loss per item.
 template <class Op>
 Type want_cross_entropy(const Infer& i, const Op& n) {
   if (!(n.label_smoothing >= 0 && n.label_smoothing < 1))
     i.fail(Code::invalid_argument, "attribute label_smoothing: expected a number in [0, 1), given ",
            n.label_smoothing);
-  i.want_float(n.logits, "logits");
-  i.want_index(n.labels, "labels");
-  if (i.dtype(n.labels) == kI32 && n.ignore_index != static_cast<int32_t>(n.ignore_index))
-    i.fail(Code::invalid_argument,
-           "attribute ignore_index: expected a number that fits i32 labels, given ",
-           n.ignore_index);
-  const Type x = i.type(n.logits);
-  const int axis = i.axis(n.axis, x.shape.rank());
-  Shape items;
-  for (int a = 0; a < x.shape.rank(); ++a)
-    if (a != axis) items.push(x.shape[a]);
-  i.want_shape(n.labels, "labels", items);
-  if (x.shape[axis] == 0 && items.elements() != 0)
-    i.fail(Code::shape_mismatch, "operand logits: expected at least one class, got ", x.text());
-  if (n.weight) {
-    if (i.dtype(n.weight) != x.dtype && i.dtype(n.weight) != acc_dtype(x.dtype))
-      i.fail(Code::dtype_mismatch, "operand weight: expected ", dtype_name(x.dtype), " or ",
-             dtype_name(acc_dtype(x.dtype)), ", got ", i.type(n.weight).text());
-    i.want_shape(n.weight, "weight", {x.shape[axis]});
-  }
-  return {acc_dtype(x.dtype), items};
-}
-
-template <class Op>
-Type loss_type(const Op& n, const Type& items) {
-  return n.reduction == "none" ? items : Type{items.dtype, {}};
+  return want_labels(i, operands_of(n));
 }
 
 void cross_entropy_shape(Infer& i, const op::cross_entropy& n) {
   const Type items = want_cross_entropy(i, n);
-  i.out(0, loss_type(n, items));
+  i.out(0, loss_type(n.reduction, items));
   i.out(1, items);
-}
-
-Ints all_axes(const Shape& s) {
-  Ints axes;
-  for (int i = 0; i < s.rank(); ++i) axes.push_back(i);
-  return axes;
-}
-
-// Shared by both decompositions.
-struct Items {
-  int axis;
-  Dim classes;
-  Value x;        // logits, widened
-  Value ignored;  // bool per item
-  Value label;    // per item, in [0, classes), or refused at run time; 0 if ignored
-  Value weight;   // per class, widened; absent = 1
-  Value own;      // weight of the label's class, 0 if ignored; absent without weights
-};
-
-template <class Op>
-Items items_of(Builder& b, const Op& n) {
-  const Shape x = b.shape(n.logits);
-  Items it{.axis = normalize_axis(n.axis, x.rank(), Op::kName),
-           .classes = 0,
-           .x = b.widen(n.logits),
-           .ignored = {},
-           .label = {},
-           .weight = {},
-           .own = {}};
-  it.classes = x[it.axis];
-  const DType wide = b.dtype(it.x), index = b.dtype(n.labels);
-  it.ignored = b.compare("eq", n.labels, b.scalar_int(index, n.ignore_index));
-  const Value kept = b.where(it.ignored, b.scalar_int(index, 0), n.labels);
-  // gather accepts negative indices; a negative label must be an error, like one that is too large.
-  const Value negative = b.compare("lt", kept, b.scalar_int(index, 0));
-  const Value strict = b.where(negative, b.scalar_int(index, it.classes), kept);
-  it.label = b.add(op::gather{.data = b.iota({it.classes}, 0, index), .indices = strict});
-  if (n.weight) {
-    it.weight = b.cast(n.weight, wide);
-    const Value own = b.add(op::gather{.data = it.weight, .indices = it.label});
-    it.own = b.where(it.ignored, b.scalar(wide, 0), own);
-  }
-  return it;
-}
-
-// Values per class along the axis, broadcastable to the logits.
-Value along_axis(Builder& b, const Items& it, Value per_class) {
-  Shape s;
-  for (int i = 0; i < b.shape(it.x).rank(); ++i) s.push(i == it.axis ? it.classes : 1);
-  return b.reshape(per_class, s);
-}
-
-// The logit of each item's label, by one flat gather.
-Value label_logit(Builder& b, const Items& it) {
-  const Shape x = b.shape(it.x), labels = b.shape(it.label);
-  Dim outer = 1, inner = 1;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (i < it.axis) outer *= x[i];
-    if (i > it.axis) inner *= x[i];
-  }
-  const Value label = b.cast(b.reshape(it.label, {outer, inner}), kI64);
-  const Value start = b.iota({outer, 1}, 0, kI64, 0, static_cast<double>(it.classes * inner));
-  const Value place = b.iota({1, inner}, 1, kI64);
-  const Value at = b.plus(b.plus(b.times(label, b.scalar_int(kI64, inner)), place), start);
-  const Value flat = b.reshape(it.x, {x.elements()});
-  return b.reshape(b.add(op::gather{.data = flat, .indices = at}), labels);
-}
-
-// The sum of the weights of items that are not ignored; the mean divides by it.
-Value total_weight(Builder& b, const Items& it) {
-  const DType wide = b.dtype(it.x);
-  const Value each = it.own ? it.own : b.cast(b.logical("not", it.ignored), wide);
-  return b.sum(each, all_axes(b.shape(each)), false);
 }
 
 bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
   Builder& b = l.b;
-  const Items it = items_of(b, n);
+  const Items it = items_of(b, operands_of(n));
   const DType wide = b.dtype(it.x);
   // Subtracts the row maximum first: for large logits, logsumexp(x) has lost the digits of the
   // sum's logarithm. An infinite maximum equals the logsumexp.
@@ -208,7 +116,7 @@ bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
   if (l.wanted(1)) l.out(1, per_item(b.plus(max, log_sum)));
 
   const double smoothing = n.label_smoothing;
-  Value loss = b.plus(per_item(log_sum), b.minus(per_item(max), label_logit(b, it)));
+  Value loss = b.plus(per_item(log_sum), b.minus(per_item(max), at_label(b, it)));
   if (it.own) loss = b.times(loss, it.own);
   if (smoothing > 0) {
     Value spread = b.plus(b.minus(max, it.x), log_sum);
@@ -218,9 +126,7 @@ bool cross_entropy_lower(Lower& l, const op::cross_entropy& n) {
                   b.times(sum, smoothing / static_cast<double>(it.classes)));
   }
   loss = b.where(it.ignored, b.scalar(wide, 0), loss);
-  if (n.reduction != "none") loss = b.sum(loss, all_axes(b.shape(loss)), false);
-  if (n.reduction == "mean") loss = b.over(loss, total_weight(b, it));
-  l.out(0, loss);
+  l.out(0, reduce_loss(b, n.reduction, loss, it));
   return true;
 }
 
@@ -277,7 +183,7 @@ constexpr Record<op::cross_entropy> kCrossEntropy{.shape = cross_entropy_shape,
 
 void cross_entropy_backward_shape(Infer& i, const op::cross_entropy_backward& n) {
   const Type items = want_cross_entropy(i, n);
-  const Type loss = loss_type(n, items);
+  const Type loss = loss_type(n.reduction, items);
   i.want_dtype(n.dy, "dy", loss.dtype);
   i.want_shape(n.dy, "dy", loss.shape);
   i.want_dtype(n.lse, "lse", items.dtype);
@@ -307,7 +213,7 @@ Value item_gradient(Builder& b, const Items& it, Value p, double smoothing) {
 bool cross_entropy_backward_lower(Lower& l, const op::cross_entropy_backward& n) {
   Builder& b = l.b;
   const Type x = l.type(n.logits);
-  const Items it = items_of(b, n);
+  const Items it = items_of(b, operands_of(n));
   const Value p = b.shares(it.x, {it.axis});
   Value upstream = n.dy;
   if (n.reduction == "mean") upstream = b.over(upstream, total_weight(b, it));

@@ -1049,3 +1049,74 @@
     rest.r = r;
     return add(rest, provenance);
   }
+
+  // .reduction
+  Node mse_loss(Value x, Value target, op::mse_loss rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .reduction
+  Node l1_loss(Value x, Value target, op::l1_loss rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .beta .reduction
+  Node smooth_l1_loss(Value x, Value target, op::smooth_l1_loss rest = {},
+                      std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .delta .reduction
+  Node huber_loss(Value x, Value target, op::huber_loss rest = {},
+                  std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .reduction .weight
+  Node binary_cross_entropy(Value x, Value target, op::binary_cross_entropy rest = {},
+                            std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .reduction .weight .pos_weight
+  Node binary_cross_entropy_with_logits(Value x, Value target,
+                                        op::binary_cross_entropy_with_logits rest = {},
+                                        std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .log_target .reduction
+  Node kl_div(Value x, Value target, op::kl_div rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.target = target;
+    return add(rest, provenance);
+  }
+
+  // .axis .ignore_index .reduction .weight
+  Node nll_loss(Value x, Value labels, op::nll_loss rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.labels = labels;
+    return add(rest, provenance);
+  }
+
+  // .blank .zero_infinity .reduction
+  Node ctc_loss(Value x, Value labels, Value x_lengths, Value label_lengths, op::ctc_loss rest = {},
+                std::string_view provenance = {}) {
+    rest.x = x;
+    rest.labels = labels;
+    rest.x_lengths = x_lengths;
+    rest.label_lengths = label_lengths;
+    return add(rest, provenance);
+  }

@@ -38,6 +38,8 @@ __all__ = [
     "atanh",
     "attention",
     "avgpool2d",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "bit_and",
     "bit_or",
     "bit_xor",
@@ -51,6 +53,7 @@ __all__ = [
     "cos",
     "cosh",
     "cross_entropy",
+    "ctc_loss",
     "cumprod",
     "cumsum",
     "dequantize",
@@ -81,11 +84,14 @@ __all__ = [
     "gru",
     "hard_sigmoid",
     "hard_swish",
+    "huber_loss",
     "im2col",
     "iota",
     "is_inf",
     "is_nan",
+    "kl_div",
     "l1",
+    "l1_loss",
     "l2",
     "layer_norm",
     "layer_norm2d",
@@ -114,9 +120,11 @@ __all__ = [
     "minimum",
     "mish",
     "mod",
+    "mse_loss",
     "multiply",
     "narrow",
     "negative",
+    "nll_loss",
     "non_zero",
     "not_equal",
     "pad",
@@ -155,6 +163,7 @@ __all__ = [
     "silu",
     "sin",
     "sinh",
+    "smooth_l1_loss",
     "softmax",
     "softplus",
     "softsign",
@@ -3087,4 +3096,177 @@ def gru(
         [x, r, n_bias, h0, lengths],
         {"direction": direction, "gates": gates, "reset_after": reset_after},
         (True, all_outputs),
+    )
+
+
+def mse_loss(x: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Array:
+    """The squared distance, d².
+
+    - x, target, loss: see above.
+    - reduction: none, sum or mean, likewise.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call("mse_loss", [x, target], {"reduction": reduction}, (True,))
+
+
+def l1_loss(x: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Array:
+    """The distance, |d|.
+
+    - x, target, loss: see above.
+    - reduction: none, sum or mean, likewise.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call("l1_loss", [x, target], {"reduction": reduction}, (True,))
+
+
+def smooth_l1_loss(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: str = "mean") -> Array:
+    """d²/(2·beta) if |d| < beta, else |d| - beta/2. x, target, loss: see above.
+
+    - beta: at least 0. With 0, the op is l1_loss.
+    - reduction: none, sum or mean, likewise.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call("smooth_l1_loss", [x, target], {"beta": beta, "reduction": reduction}, (True,))
+
+
+def huber_loss(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: str = "mean") -> Array:
+    """d²/2 if |d| < delta, else delta·(|d| - delta/2). x, target, loss: see above.
+
+    - delta: above 0.
+    - reduction: none, sum or mean, likewise.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call("huber_loss", [x, target], {"delta": delta, "reduction": reduction}, (True,))
+
+
+def binary_cross_entropy(
+    x: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    *,
+    reduction: str = "mean",
+) -> Array:
+    """-w·(t·ln x + (1-t)·ln(1-x)), where x is a probability. target, loss: see above.
+
+    - reduction: none, sum or mean, likewise.
+    - x: in [0, 1]. Other numbers give NaN.
+    - weight: w, in the dtype of x; it broadcasts to the shape of x. Absent: 1. A mean divides by the number of
+      items, not by the weights.
+    - Each logarithm is at least -100, so a probability that is wrongly 0 or 1 costs 100·w.
+
+    Values of reduction: none sum mean.
+    Gradient: own rule.
+    """
+    return call("binary_cross_entropy", [x, target, weight], {"reduction": reduction}, (True,))
+
+
+def binary_cross_entropy_with_logits(
+    x: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    *,
+    reduction: str = "mean",
+) -> Array:
+    """-w·(p·t·ln σ(x) + (1-t)·ln(1-σ(x))), where σ is the logistic function and x is a logit. Large logits do not
+    overflow. x, target, loss: see above.
+
+    - reduction: none, sum or mean, likewise.
+    - weight: w. pos_weight: p, the weight of the positive part. Both have the dtype of x and broadcast to its shape.
+      Absent: 1. A mean divides by the number of items, not by the weights.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call("binary_cross_entropy_with_logits", [x, target, weight, pos_weight], {"reduction": reduction}, (True,))
+
+
+def kl_div(x: ArrayLike, target: ArrayLike, *, log_target: builtins.bool = False, reduction: str = "mean") -> Array:
+    """The terms of the Kullback-Leibler divergence: t·(ln t - x), where x has logarithms of probabilities. loss: see
+    above.
+
+    - target: probabilities; with log_target, their logarithms: e^t·(t - x). A probability of 0 gives 0, a negative
+      one NaN.
+    - reduction: none, sum, mean, or batchmean, which divides the sum by the first dim of x. mean divides by the
+      number of elements, as PyTorch does.
+
+    Values of reduction: none sum mean batchmean.
+    Gradient: by decomposition.
+    """
+    return call("kl_div", [x, target], {"log_target": log_target, "reduction": reduction}, (True,))
+
+
+def nll_loss(
+    x: ArrayLike,
+    labels: ArrayLike,
+    weight: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Array:
+    """Negative log likelihood: -w[c]·x[c] for each item with label c, where x has the logarithms of the classes'
+    probabilities along axis. cross_entropy takes logits.
+
+    - x: float. labels: index dtype, the shape of x without axis.
+    - weight [C]: weights w of the classes, in the dtype of x or its accumulation dtype. Absent: 1.
+    - ignore_index: items with this label give 0. It must fit the dtype of labels.
+    - reduction: none or sum, likewise. mean divides the sum by Σ w[c] over the items that are not ignored.
+    - loss: in the accumulation dtype; the shape of labels, or a scalar.
+
+    Edge cases. A label outside [0, C) that is not ignore_index fails with index_out_of_range; negative labels do not
+    count from the end. If all items are ignored, or there is none, mean is NaN. C = 0 is refused if there are items.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call(
+        "nll_loss",
+        [x, labels, weight],
+        {"axis": axis, "ignore_index": ignore_index, "reduction": reduction},
+        (True,),
+    )
+
+
+def ctc_loss(
+    x: ArrayLike,
+    labels: ArrayLike,
+    x_lengths: ArrayLike,
+    label_lengths: ArrayLike,
+    *,
+    blank: int = 0,
+    zero_infinity: builtins.bool = False,
+    reduction: str = "mean",
+) -> Array:
+    """Connectionist temporal classification (CTC): -ln of the probability that T steps spell the labels of a sequence.
+    A path takes one class per step; it spells what is left when equal neighbors become one and blanks are removed.
+    The op sums over all such paths.
+
+    - x [T, N, C]: logarithms of the classes' probabilities, per step and sequence; float.
+    - labels [N, S]: index dtype. Entries behind the end of a sequence may be any number.
+    - x_lengths, label_lengths [N]: index dtype; the number of steps, at most T, and of labels, at most S.
+    - blank: the class that stands for no label, in [0, C).
+    - loss: [N] with reduction none, else a scalar. sum adds up. mean divides each loss by the number of its labels,
+      at least 1, then takes the mean.
+    - zero_infinity: a sequence that no path spells costs 0 instead of inf.
+
+    Edge cases. A label outside [0, C) and a length out of range fail with index_out_of_range. Without steps, an
+    empty sequence costs 0, any other inf.
+
+    Values of reduction: none sum mean.
+    Gradient: by decomposition.
+    """
+    return call(
+        "ctc_loss",
+        [x, labels, x_lengths, label_lengths],
+        {"blank": blank, "zero_infinity": zero_infinity, "reduction": reduction},
+        (True,),
     )
