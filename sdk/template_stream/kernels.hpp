@@ -13,15 +13,16 @@ namespace op = sdk::op;
 // copy.cpp: a kernel with code of its own, as all of a real backend are.
 Kernel make_copy(const op::copy&, const Node&);
 
-// loops.cpp: a kernel whose code is that of a maker for host memory. indices: the operand with
-// indices, which the code checks: it throws Failure for a bad one. Absent: the code cannot fail.
-Kernel launch_of(Kernel loops, const Node& node, const sdk::Value& indices);
+// loops.cpp: a kernel whose code is that of a maker for host memory. checked: the operand
+// whose data the code checks: it throws Failure for a bad index, or for a bad matrix. Absent: the code
+// cannot fail.
+Kernel launch_of(Kernel loops, const Node& node, const sdk::Value& checked);
 
-// The maker that launches the loops of another maker. indices: a member of Op, or nullptr.
-template <class Op, Kernel (*make)(const Op&, const Node&), auto indices = nullptr>
+// The maker that launches the loops of another maker. operand: a member of Op, or nullptr.
+template <class Op, Kernel (*make)(const Op&, const Node&), auto operand = nullptr>
 Kernel launched(const Op& n, const Node& node) {
   sdk::Value checked;
-  if constexpr (indices != nullptr) checked = n.*indices;
+  if constexpr (operand != nullptr) checked = n.*operand;
   return launch_of(make(n, node), node, checked);
 }
 

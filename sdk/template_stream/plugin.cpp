@@ -24,7 +24,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::reshape, sdk::view_reshape>(kStrided),
 
     // The loops of the host template. Replace them by makers of your own. The last argument names
-    // the operand with indices that may be bad.
+    // the operand whose data may be bad.
     row<op::binary, launched<op::binary, sample::make_binary>>(kStrided),
     row<op::compare, launched<op::compare, sample::make_compare>>(kStrided),
     row<op::logical, launched<op::logical, sample::make_logical>>(kStrided),
@@ -33,6 +33,9 @@ static constexpr sdk::Row kRows[] = {
     row<op::where, launched<op::where, sample::make_where>>(kStrided),
     row<op::matmul, launched<op::matmul, sample::make_matmul>>(kStrided),
     row<op::reduce, launched<op::reduce, sample::make_reduce>>(kStrided),
+    row<op::lu, launched<op::lu, sample::make_lu, &op::lu::a>>(),
+    row<op::triangular_solve, launched<op::triangular_solve, sample::make_triangular_solve>>(),
+    row<op::cholesky, launched<op::cholesky, sample::make_cholesky, &op::cholesky::a>>(),
     row<op::sort, launched<op::sort, sample::make_sort>>(),
     row<op::cumsum, launched<op::cumsum, sample::make_cumsum>>(),
     row<op::random_bits, launched<op::random_bits, sample::make_random_bits>>(),

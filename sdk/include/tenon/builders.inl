@@ -1120,3 +1120,51 @@
     rest.label_lengths = label_lengths;
     return add(rest, provenance);
   }
+
+  // .on_singular
+  Node lu(Value a, op::lu rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    return add(rest, provenance);
+  }
+
+  // .upper .trans_a .unit_diagonal
+  Node triangular_solve(Value a, Value b, op::triangular_solve rest = {},
+                        std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .on_singular
+  Node cholesky(Value a, op::cholesky rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    return add(rest, provenance);
+  }
+
+  // .on_singular .want_lu .want_perm
+  Node dense_solve(Value a, Value b, op::dense_solve rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .trans_a
+  Node lu_solve(Value lu, Value perm, Value b, op::lu_solve rest = {},
+                std::string_view provenance = {}) {
+    rest.lu = lu;
+    rest.perm = perm;
+    rest.b = b;
+    return add(rest, provenance);
+  }
+
+  // .on_singular
+  Node inverse(Value a, op::inverse rest = {}, std::string_view provenance = {}) {
+    rest.a = a;
+    return add(rest, provenance);
+  }
+
+  Node det(Value a, std::string_view provenance = {}) {
+    op::det rest{};
+    rest.a = a;
+    return add(rest, provenance);
+  }

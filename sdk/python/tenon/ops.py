@@ -45,6 +45,7 @@ __all__ = [
     "bit_xor",
     "cast",
     "ceil",
+    "cholesky",
     "col2im",
     "concat",
     "conv",
@@ -56,7 +57,9 @@ __all__ = [
     "ctc_loss",
     "cumprod",
     "cumsum",
+    "dense_solve",
     "dequantize",
+    "det",
     "divide",
     "dropout",
     "dynamic_slice",
@@ -86,6 +89,7 @@ __all__ = [
     "hard_swish",
     "huber_loss",
     "im2col",
+    "inverse",
     "iota",
     "is_inf",
     "is_nan",
@@ -111,6 +115,8 @@ __all__ = [
     "lora_matmul",
     "lsq_quantize",
     "lstm",
+    "lu",
+    "lu_solve",
     "matmul",
     "max",
     "maximum",
@@ -179,6 +185,7 @@ __all__ = [
     "tanh",
     "topk",
     "transpose",
+    "triangular_solve",
     "trunc",
     "where",
 ]
@@ -3270,3 +3277,123 @@ def ctc_loss(
         {"blank": blank, "zero_infinity": zero_infinity, "reduction": reduction},
         (True,),
     )
+
+
+def lu(a: ArrayLike, *, on_singular: str = "keep") -> tuple[Array, Array]:
+    """LU with partial pivoting: row perm[i] of a is row i of the product L·U. The pivot is the largest magnitude of its
+    column, the first one of equals.
+
+    - a [.., n, n].
+    - lu [.., n, n]: U in the upper triangle, L below it. The diagonal of L is 1.
+    - perm [.., n], i32. With NaN in lu of on_singular nan, it is 0, 1, 2, ...
+    - on_singular: see above; a matrix has no result if a pivot is 0 or not finite. keep gives the factors that there
+      are: those of a singular matrix have a zero in the diagonal of U. error and nan, likewise.
+
+    Values of on_singular: keep error nan.
+    Gradient: own rule.
+    """
+    return call("lu", [a], {"on_singular": on_singular}, (True, True))
+
+
+def triangular_solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    upper: builtins.bool = False,
+    trans_a: builtins.bool = False,
+    unit_diagonal: builtins.bool = False,
+) -> Array:
+    """x of A·x = b, or Aᵀ·x = b with trans_a, where A is a triangle of a. The other triangle is not read.
+
+    - a [.., n, n], b [.., n, m], x [.., n, m]: batch axes broadcast.
+    - upper: A is the upper triangle, else the lower one. trans_a: transposes the triangle afterwards.
+    - unit_diagonal: the diagonal is 1 and is not read.
+
+    Edge cases. A zero in the diagonal divides by zero: the result is inf or NaN.
+
+    Gradient: own rule.
+    """
+    return call(
+        "triangular_solve",
+        [a, b],
+        {"upper": upper, "trans_a": trans_a, "unit_diagonal": unit_diagonal},
+        (True,),
+    )
+
+
+def cholesky(a: ArrayLike, *, on_singular: str = "error") -> Array:
+    """The lower triangular factor of symmetric positive definite matrices: a = l·lᵀ.
+
+    - a [.., n, n]: only the lower triangle is read. l [.., n, n] is 0 above the diagonal.
+    - on_singular: error or nan, see above; a matrix that is not positive definite has no result.
+
+    Values of on_singular: error nan.
+    Gradient: own rule.
+    """
+    return call("cholesky", [a], {"on_singular": on_singular}, (True,))
+
+
+@overload
+def dense_solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    on_singular: str = "error",
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def dense_solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    on_singular: str = "error",
+    all_outputs: Literal[True],
+) -> tuple[Array, Array, Array]: ...
+def dense_solve(a: ArrayLike, b: ArrayLike, *, on_singular: str = "error", all_outputs: builtins.bool = False) -> Any:
+    """x of a·x = b, by lu.
+
+    - a [.., n, n]. b [.., n] has vectors if its rank is one less than that of a, else matrices [.., n, m]. Batch
+      axes broadcast. x has the batch axes of both, then those of b.
+    - lu, perm: the factors of a, as lu gives them.
+    - on_singular: error or nan, see above; a matrix has no result if a pivot is 0 or not finite. Ill-conditioned
+      matrices have one.
+
+    Edge cases. n = 0 gives an empty result.
+
+    Values of on_singular: error nan.
+    Gradient: own rule.
+    """
+    return call("dense_solve", [a, b], {"on_singular": on_singular}, (True, all_outputs, all_outputs))
+
+
+def lu_solve(lu: ArrayLike, perm: ArrayLike, b: ArrayLike, *, trans_a: builtins.bool = False) -> Array:
+    """x of a·x = b, or aᵀ·x = b with trans_a, by the outputs lu and perm of lu or dense_solve.
+
+    - lu [.., n, n], perm [.., n] i32. Numbers in perm that are no permutation give an undefined result or
+      index_out_of_range.
+    - b, x: as those of dense_solve.
+    - trans_a: see above.
+
+    Gradient: by decomposition.
+    """
+    return call("lu_solve", [lu, perm, b], {"trans_a": trans_a}, (True,))
+
+
+def inverse(a: ArrayLike, *, on_singular: str = "error") -> Array:
+    """The inverse y of each matrix of a [.., n, n]: dense_solve of the identity.
+
+    - on_singular: error or nan, as in dense_solve.
+
+    Values of on_singular: error nan.
+    Gradient: by decomposition.
+    """
+    return call("inverse", [a], {"on_singular": on_singular}, (True,))
+
+
+def det(a: ArrayLike) -> Array:
+    """The determinant y [..] of each matrix of a [.., n, n]: the product of the pivots, with the sign of the order of
+    rows. It is 0 for a singular matrix, and 1 if n = 0.
+
+    Gradient: own rule.
+    """
+    return call("det", [a], {}, (True,))

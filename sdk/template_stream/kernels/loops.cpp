@@ -27,8 +27,8 @@ void report(uint32_t* words, const sdk::ErrorRecord& record, bool atomics) {
 struct LoopCode {
   std::function<void(const sdk::Call&)> loops;
   size_t inputs, outputs;
-  int checked;  // position of the operand with indices, -1 = none
-  bool wide;    // they are i64, not i32
+  int checked;  // position of the operand whose data may be bad, -1 = none
+  bool wide;    // its indices are i64, not i32
   bool atomics;
 
   void operator()(void* const* memory, const uint64_t*) const {
@@ -45,7 +45,9 @@ struct LoopCode {
     } catch (const sdk::Failure& e) {
       if (checked < 0) throw;
       const int64_t at = std::max<int64_t>(e.index(), 0);
-      const int64_t bad = wide ? call.in<int64_t>(checked)[at] : call.in<int32_t>(checked)[at];
+      int64_t bad = 0;
+      if (e.code() == TENON_INDEX_OUT_OF_RANGE)
+        bad = wide ? call.in<int64_t>(checked)[at] : call.in<int32_t>(checked)[at];
       report(static_cast<uint32_t*>(memory[inputs + outputs + 1]),
              sdk::ErrorRecord::of(e.code(), static_cast<uint64_t>(at), bad), atomics);
     }
@@ -54,15 +56,15 @@ struct LoopCode {
 
 }  // namespace
 
-Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
+Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& checked) {
   if (!kernel.run) return kernel;
   const size_t inputs = node.input_count(), outputs = node.output_count();
   // Loops have no text that could be a key of the cache: each kernel has an entry of its own.
   const LoopCode loops{std::move(kernel.run),
                        inputs,
                        outputs,
-                       indices.position(),
-                       indices && indices.type().dtype == TENON_DTYPE_I64,
+                       checked.position(),
+                       checked && checked.type().dtype == TENON_DTYPE_I64,
                        has_atomics(node)};
   const auto code =
       std::make_shared<CodeCache::Entry>([loops] { return simulator::compile(loops); });
@@ -76,7 +78,7 @@ Kernel launch_of(Kernel kernel, const Node& node, const sdk::Value& indices) {
     arguments.memory.push_back(part_of(c.error_place));
     return launcher(device, code->built(), std::move(arguments));
   };
-  kernel.can_fail = static_cast<bool>(indices);
+  kernel.can_fail = static_cast<bool>(checked);
   return kernel;
 }
 

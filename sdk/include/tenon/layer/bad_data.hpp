@@ -63,6 +63,12 @@ inline Describe expert_text(const Value& ids, const Type& x, const Type& w) {
   };
 }
 
+inline Describe matrix_text(const char* what) {
+  return [=](const BadData& bad) {
+    return "operand a: matrix " + std::to_string(bad.position) + " is " + what;
+  };
+}
+
 // The texts of the ops. node: as the kernel's maker saw it.
 inline Describe describe_op(const op::gather& n, const Node&) {
   return index_text(n.data.type(), n.axis);
@@ -113,6 +119,11 @@ inline Describe describe_op(const op::rope& n, const Node&) {
            ")";
   };
 }
+inline Describe describe_op(const op::lu&, const Node&) { return matrix_text("singular"); }
+inline Describe describe_op(const op::dense_solve&, const Node&) { return matrix_text("singular"); }
+inline Describe describe_op(const op::cholesky&, const Node&) {
+  return matrix_text("not positive definite");
+}
 inline Describe describe_op(const op::sample&, const Node&) {
   return [](const BadData& bad) {
     return "operand logits: row " + std::to_string(bad.position) +
@@ -136,6 +147,7 @@ inline Describe describe(tenon_node_view view, const Node& node) {
   try_op(op::grouped_matmul{}), try_op(op::grouped_matmul_backward{});
   try_op(op::cross_entropy{}), try_op(op::cross_entropy_backward{});
   try_op(op::rope{}), try_op(op::sample{});
+  try_op(op::lu{}), try_op(op::dense_solve{}), try_op(op::cholesky{});
   return text;
 }
 
