@@ -1168,3 +1168,20 @@
     rest.a = a;
     return add(rest, provenance);
   }
+
+  // .n_group .topk_group .top_k .routed_scaling .score .normalize .group_score .bias
+  Node group_limited_gate(Value logits, op::group_limited_gate rest = {},
+                          std::string_view provenance = {}) {
+    rest.logits = logits;
+    return add(rest, provenance);
+  }
+
+  // .routed_scaling .score .normalize
+  Node group_limited_gate_backward(Value dy, Value logits, Value index,
+                                   op::group_limited_gate_backward rest = {},
+                                   std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.logits = logits;
+    rest.index = index;
+    return add(rest, provenance);
+  }

@@ -82,6 +82,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "grid_sample",
+    "group_limited_gate",
     "group_norm",
     "grouped_matmul",
     "gru",
@@ -3397,3 +3398,45 @@ def det(a: ArrayLike) -> Array:
     Gradient: own rule.
     """
     return call("det", [a], {}, (True,))
+
+
+def group_limited_gate(
+    logits: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    n_group: int = 8,
+    topk_group: int = 4,
+    top_k: int = 8,
+    routed_scaling: float = 2.5,
+    score: str = "sigmoid",
+    normalize: builtins.bool = True,
+    group_score: str = "top2_sum",
+) -> tuple[Array, Array]:
+    """Routing of DeepSeek-V3 for T tokens and E experts. With s = score(logits) and c = s + bias, each token
+
+    1. takes the topk_group groups of the highest group score,
+    2. takes the top_k experts of the highest c in these groups,
+    3. weighs each by its s, without the bias.
+
+    - logits [T, E]: float. bias [E]: the accumulation dtype. It changes the choice only.
+    - n_group: groups of E/n_group adjacent experts. topk_group: from 1 to n_group. top_k: from 1 to the number of
+      experts in the chosen groups.
+    - score: sigmoid, softmax over all experts, or identity.
+    - group_score: top2_sum, the sum of the two largest c of the group; or max, the largest.
+    - index [T, top_k], i32: the experts, with the highest c first. Equal c: the lower group, then the lower expert.
+    - weight [T, top_k]: in the accumulation dtype, times routed_scaling. With normalize, and top_k above 1, the
+      weights are first divided by their sum + 1e-20.
+
+    Edge cases. NaN ranks highest, so it shows in the weights. Groups of one expert are refused with top2_sum.
+
+    Values of score: sigmoid softmax identity.
+    Values of group_score: top2_sum max.
+    Gradient: own rule.
+    """
+    return call(
+        "group_limited_gate",
+        [logits, bias],
+        {"n_group": n_group, "topk_group": topk_group, "top_k": top_k, "routed_scaling": routed_scaling, "score": score,
+         "normalize": normalize, "group_score": group_score},
+        (True, True),
+    )
