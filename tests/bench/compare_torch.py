@@ -30,6 +30,17 @@ CHAIN = f"""graph "chain" {{
   output "y" = d
 }}
 """
+DEFINITE = """graph "cholesky" {
+  input x: f32[64,128,1]
+  const large: f32[] = {1000}
+  row = iota() {shape=[128, 1]}
+  column = iota() {shape=[1, 128], axis=1}
+  diagonal = compare(row, column) {kind="eq"}
+  a = where(diagonal, large, x)
+  l = cholesky(a)
+  output "l" = l
+}
+"""
 # Name: the op, or a graph's text, and what its integer inputs are filled with.
 CASES = {
     "add": (f'binary({X}, {X}) {{kind="add"}}',),
@@ -71,6 +82,12 @@ CASES = {
     "grid_sample_bwd": (f"(dx, dgrid) = grid_sample_backward({IMAGE}, {IMAGE}, {GRID})", "in2=-1:1"),
     "grid_sample_pictures": (f"grid_sample({PICTURES}, f32[8,640,640,2])", "in1=-1:1"),
     "grid_sample_cubic": (f'grid_sample({IMAGE}, {GRID}) {{mode="cubic"}}', "in1=-1:1"),
+    "solve_16": ("dense_solve(f32[4096,16,16], f32[4096,16])",),
+    "solve_128": ("dense_solve(f32[64,128,128], f32[64,128])",),
+    "solve_128_matrices": ("dense_solve(f32[64,128,128], f32[64,128,128])",),
+    "inverse_16": ("inverse(f32[4096,16,16])",),
+    "cholesky_128": (DEFINITE,),
+    "gate": ("(i, w) = group_limited_gate(f32[16384,256], f32[256])",),
     "argmax": (f"argmax({X})",),
     "topk_50_of_128k": ("(v, i) = topk(f32[8,131072]) {k=50}",),
     "sort_rows": (f"(v, i) = sort({X})",),

@@ -156,6 +156,30 @@ def _(): p, q = R(*IMAGE, g=True), positions(8, 64, 64, True); return bwd(lambda
 def _(): p, q = R(*PICTURES), positions(8, 640, 640); return (lambda: sample(p, q)), mem(100 << 20), False
 @case("grid_sample_cubic")
 def _(): p, q = R(*IMAGE), positions(8, 64, 64); return (lambda: sample(p, q, "bicubic")), mem(8 << 22), False
+def solve(count, n, columns=None):
+    a, b = R(count, n, n), R(count, n, columns or 1)
+    return (lambda: torch.linalg.solve(a, b)), fl(count * (2 / 3 * n**3 + 2 * n * n * (columns or 1))), False
+@case("solve_16")
+def _(): return solve(4096, 16)
+@case("solve_128")
+def _(): return solve(64, 128)
+@case("solve_128_matrices")
+def _(): return solve(64, 128, 128)
+@case("inverse_16")
+def _(): p = R(4096, 16, 16); return (lambda: torch.linalg.inv(p)), fl(4096 * 2 * 16**3), False
+@case("cholesky_128")
+def _(): p = R(64, 128, 128); q = p @ p.mT + 128 * torch.eye(128); return (lambda: torch.linalg.cholesky(q)), fl(64 * 128**3 / 3), False
+@case("gate")
+def _():  # 8 groups of 32, 4 of them kept, 8 experts
+    p, bias = R(16384, 256), R(256)
+    def gate():
+        s = p.sigmoid(); c = s + bias
+        groups = c.view(-1, 8, 32).topk(2, dim=2).values.sum(2).topk(4, dim=1).indices
+        kept = torch.zeros(len(p), 8, dtype=torch.bool).scatter_(1, groups, True)
+        i = c.view(-1, 8, 32).masked_fill(~kept.unsqueeze(2), -torch.inf).view(-1, 256).topk(8, dim=1).indices
+        w = s.gather(1, i)
+        return i, w / (w.sum(1, keepdim=True) + 1e-20) * 2.5
+    return gate, mem(4 * 16384 * 272), True
 @case("argmax")
 def _(): p = R(N, D); return (lambda: p.argmax(1)), mem(4 * N * D), False
 @case("topk_50_of_128k")
