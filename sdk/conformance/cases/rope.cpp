@@ -89,9 +89,66 @@ op::rope built(CaseBuilder& b, const Form& f) {
   return n;
 }
 
+struct Grid {
+  const char* id;
+  const char* sentence;
+  Dims x;
+  int64_t width, height;
+  int64_t tail = 0;
+  double theta = 10000;
+  bool inverse = false;
+};
+
+void grid_rows(Suite& s) {
+  for (const Grid& f : {Grid{"grid", "one grid", {2, 6, 3, 8}, 3, 2},
+                        Grid{"frames", "a grid for each of several frames", {1, 12, 2, 4}, 2, 3},
+                        Grid{"tail", "tokens behind the grid are copied", {2, 9, 3, 12}, 2, 3, 3},
+                        Grid{"tail-only", "no grid at all", {2, 3, 2, 8}, 2, 3, 3},
+                        Grid{"inverse", "turns back", {2, 8, 2, 8}, 4, 2, 0, 100, true},
+                        Grid{"wide", "a wide grid and long heads", {1, 70, 2, 64}, 35, 2},
+                        Grid{"no-dim", "heads of no elements", {2, 6, 3, 0}, 3, 2},
+                        Grid{"no-batch", "an empty batch", {0, 6, 3, 8}, 3, 2}})
+    s.add({.id = std::string("rope-axial2d-") + f.id,
+           .sentence = std::string("rope_axial2d: ") + f.sentence,
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("y", b.add(op::rope_axial2d{.width = f.width,
+                                                      .height = f.height,
+                                                      .theta = f.theta,
+                                                      .exclude_tail = f.tail,
+                                                      .inverse = f.inverse,
+                                                      .x = b.input("x", f.x)}));
+                 b.scale("y", [&] { return b.number(4); });
+               },
+           .tolerance = scaled(8),
+           .decomposed = 2,
+           .gradient = std::ranges::find(f.x, 0) == f.x.end() && f.x.back() < 60,
+           .scales = {1}});
+  s.add({.id = "rope-axial2d-known",
+         .sentence = "rope_axial2d: columns turn the first half of a head, rows the second",
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("x", {1, 4, 1, 4}, Fill::list({1, 0, 0, 1}));
+               b.output("y", b.add(op::rope_axial2d{.width = 2, .height = 2, .x = x}));
+               const double c = std::cos(1), s = std::sin(1);
+               b.expect("y", {1, 0, 0, 1, c, s, 0, 1, 1, 0, -s, c, c, s, -s, c});
+             },
+         .tolerance = ulps(4)});
+  for (const Grid& f : {Grid{"heads", "multiple of 4", {1, 6, 2, 6}, 3, 2},
+                        Grid{"tokens", "whole grids of 3 x 2", {1, 7, 2, 8}, 3, 2}})
+    s.add_failure(
+        std::string("rope-axial2d-refused-") + f.id, "heads and tokens that do not fit are refused",
+        [=](CaseBuilder& b) {
+          b.output("y", b.add(op::rope_axial2d{
+                            .width = f.width, .height = f.height, .x = b.input("x", f.x)}));
+        },
+        TENON_SHAPE_MISMATCH, f.sentence);
+}
+
 }  // namespace
 
 void rope_cases(Suite& s) {
+  grid_rows(s);
   s.floor({.joined = 60, .own_joined = 0});
   for (const Form& f : forms())
     s.add({.id = std::string("rope-") + f.id,

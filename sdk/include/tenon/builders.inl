@@ -588,6 +588,12 @@
     return add(rest, provenance);
   }
 
+  // .width .height .theta .exclude_tail .inverse
+  Node rope_axial2d(Value x, op::rope_axial2d rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .layout .scale .softcap .causal .left_window .right_window .offset .mask .kv_len .past_len
   // .want_lse
   Node attention(Value q, Value k, Value v, op::attention rest = {},

@@ -153,6 +153,7 @@ __all__ = [
     "rms_norm",
     "roi_align",
     "rope",
+    "rope_axial2d",
     "round",
     "rsqrt",
     "sample",
@@ -1814,6 +1815,36 @@ def rope(
         [x, cos, sin, position_ids],
         {"layout": layout, "n_rot": n_rot, "interleaved": interleaved, "inverse": inverse, "offset": offset,
          "num_heads": num_heads},
+        (True,),
+    )
+
+
+def rope_axial2d(
+    x: ArrayLike,
+    *,
+    width: int = 0,
+    height: int = 0,
+    theta: float = 10000.0,
+    exclude_tail: int = 0,
+    inverse: builtins.bool = False,
+) -> Array:
+    """Rotary positions of a grid, as SAM 2 has them. x [B, S, H, D] is a float; y has its type. The first S -
+    exclude_tail tokens are the cells of grids of width columns and height rows, row by row; several grids (frames)
+    follow one another. In each half of a head, neighbors are pairs, and pair i < D/4 turns by p·theta^(-4i/D). In
+    the first half p is the column of the cell, in the second half its row.
+
+    - width, height: from 1 to 2^20. theta: above 0.
+    - exclude_tail: the last tokens, which are copied.
+    - inverse: turns back; the backward op.
+
+    Edge cases. D must be a multiple of 4, and S - exclude_tail a multiple of width·height (shape_mismatch).
+
+    Gradient: own rule.
+    """
+    return call(
+        "rope_axial2d",
+        [x],
+        {"width": width, "height": height, "theta": theta, "exclude_tail": exclude_tail, "inverse": inverse},
         (True,),
     )
 

@@ -79,4 +79,25 @@ TEST_CASE("rope: heads of no elements, in either pairing") {
   }
 }
 
+TEST_CASE("rope_axial2d: types and refusals") {
+  Rig r;
+  using Grid = op::rope_axial2d;
+  const Value x = r(kBF16, {2, 14, 3, 8});
+  CHECK(r.infer(Grid{.width = 3, .height = 2, .exclude_tail = 2, .x = x}) == "bf16[2,14,3,8]");
+  const Code bad = Code::invalid_argument, shape = Code::shape_mismatch;
+  r.refuses(Grid{.width = 3, .x = x}, bad, {"attribute height", "given 0"});
+  r.refuses(Grid{.width = -3, .height = 2, .x = x}, bad, {"attribute width", "given -3"});
+  r.refuses(Grid{.width = 7, .height = 2, .theta = 0, .x = x}, bad, {"attribute theta", "> 0"});
+  r.refuses(Grid{.width = 7, .height = 2, .exclude_tail = 15, .x = x}, bad,
+            {"attribute exclude_tail", "0 to 14", "given 15"});
+  r.refuses(Grid{.width = 3, .height = 2, .x = x}, shape,
+            {"operand x", "whole grids of 3 x 2", "bf16[2,14,3,8]"});
+  r.refuses(Grid{.width = 7, .height = 2, .x = r(kF32, {2, 14, 3, 6})}, shape,
+            {"operand x", "multiple of 4", "f32[2,14,3,6]"});
+  r.refuses(Grid{.width = 7, .height = 2, .x = r(kF32, {14, 3, 8})}, shape,
+            {"operand x", "rank 4"});
+  r.refuses(Grid{.width = 7, .height = 2, .x = r(kI32, {2, 14, 3, 8})}, Code::dtype_mismatch,
+            {"operand x", "i32"});
+}
+
 TEST_SUITE_END();
