@@ -141,8 +141,10 @@ def difference(got, want):
     return ""
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(doc=__doc__, kinds=None, judge=difference):
+    """doc: of the program. kinds: {name: what makes a case of it}."""
+    kinds = kinds or KINDS
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("--device", default="cpu:0")
     parser.add_argument("--count", type=int, default=300)
@@ -151,13 +153,13 @@ def main():
     tenon = binding.Tenon(options.library)
     done, failed = collections.Counter(), 0
     for seed in range(options.seed, options.seed + options.count):
-        kind = list(KINDS)[seed % len(KINDS)]
+        kind = list(kinds)[seed % len(kinds)]
         case = Case(random.Random(seed))
-        KINDS[kind](case)
+        kinds[kind](case)
         try:
             with tenon.parse(case.graph(), device=options.device) as model:
                 got = model.run(case.inputs)
-            wrong = [f"{n}: {d}" for n, want in case.wanted.items() if (d := difference(got[n], want))]
+            wrong = [f"{n}: {d}" for n, want in case.wanted.items() if (d := judge(got[n], want))]
         except binding.TenonError as e:
             wrong = [str(e)]
         done[kind] += 1
