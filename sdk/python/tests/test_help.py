@@ -4,6 +4,7 @@
 import enum
 import inspect
 import pydoc
+import sys
 import unittest
 
 import tenon
@@ -34,6 +35,13 @@ def public():
                         yield f"{module_name}.{name}.{own}", getattr(member, "__func__", member)
 
 
+def parameters_of(thing):
+    """The parameters. For classes of an extension, Python 3.10 looks at __new__ alone."""
+    if inspect.isclass(thing) and sys.version_info < (3, 11):
+        return list(inspect.signature(thing.__init__).parameters)[1:]
+    return list(inspect.signature(thing).parameters)
+
+
 class Help(unittest.TestCase):
     def test_each_public_name_is_explained(self):
         checked = 0
@@ -47,9 +55,8 @@ class Help(unittest.TestCase):
     def test_each_function_shows_its_parameters(self):
         for name, thing in public():
             if inspect.isroutine(thing) or (inspect.isclass(thing) and thing not in MADE_BY_OTHERS):
-                signature = inspect.signature(thing)
-                for p in signature.parameters.values():
-                    self.assertNotIn(p.name, ("arg", "arg0", "arg1"), name)
+                for parameter in parameters_of(thing):
+                    self.assertNotIn(parameter, ("arg", "arg0", "arg1"), name)
                 if inspect.isroutine(thing):
                     self.assertNotIn("(...)", pydoc.render_doc(thing, renderer=pydoc.plaintext), name)
 
@@ -59,7 +66,7 @@ class Help(unittest.TestCase):
             "(self, name: 'str', value: 'object', space: 'str' = 'weight') -> 'None'",
         )
         self.assertIn("add(self, op: 'str', operands: 'object'", pydoc.plain(pydoc.render_doc(tenon.Graph)))
-        self.assertEqual(list(inspect.signature(tenon.Graph).parameters), ["name"])
+        self.assertEqual(parameters_of(tenon.Graph), ["name"])
         with self.assertRaisesRegex(TypeError, r"Graph\.add\(\) missing 1 required positional argument: 'operands'"):
             tenon.Graph().add("unary")
 
