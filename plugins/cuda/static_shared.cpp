@@ -14,7 +14,11 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"attention_backward.cu", "queries", 0},
     {"attention_backward.cu", "keys", 2048},  // with MMA: Row of 64 queries
-    {"loss.cu", "forward", 1024},             // a partial result of each warp
+    {"gate.cu", "route", 0},
+    {"linalg_block.cu", "block", 16},  // the row of a pivot
+    {"linalg_block.cu", "cholesky", 16},
+    {"linalg_block.cu", "triangle", 16},
+    {"loss.cu", "forward", 1024},  // a partial result of each warp
     {"loss.cu", "backward", 1024},
     {"loss_long.cu", "forward", 256},
     {"loss_long.cu", "backward", 256},
