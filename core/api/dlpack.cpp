@@ -35,6 +35,7 @@ constexpr Pair kPairs[] = {
     {TENON_DTYPE_U4, kUint, 4},
     {TENON_DTYPE_BOOL, kBool, 8},
     {TENON_DTYPE_C64, kComplex, 64},
+    {TENON_DTYPE_C128, kComplex, 128},
     {TENON_DTYPE_F8E4M3, kFloat8E4m3fn, 8},
     {TENON_DTYPE_F8E5M2, kFloat8E5m2, 8},
 };

@@ -182,24 +182,23 @@ class Inputs {
 
   // Floats are standard normal, integers 0 to 9, bools 0 or 1.
   static void fill(Tensor& t, uint64_t seed) {
-    const bool whole = !sdk::is_float(t.dtype()) && t.dtype() != TENON_DTYPE_C64;
+    const bool whole = !sdk::is_float(t.dtype()) && !sdk::is_complex(t.dtype());
     const double most = t.dtype() == boolean ? 2 : 10;
     const auto number = [&](size_t i) {
       return static_cast<float>(whole ? std::floor(most * lm::uniform(seed, i))
                                       : lm::normal(seed, i));
     };
-    if (t.dtype() == TENON_DTYPE_C64) {
-      auto* at = static_cast<std::byte*>(t.data());
-      for (size_t i = 0; i * sizeof(float) < t.size(); ++i) {
-        const float v = number(i);
-        std::memcpy(at + i * sizeof v, &v, sizeof v);
-      }
-      return;
-    }
-    Tensor values(TensorType(f32, t.dims()));
+    std::vector<int64_t> dims = t.dims();
+    if (sdk::is_complex(t.dtype())) dims.push_back(2);
+    Tensor values(TensorType(f32, dims));
     const std::span<float> to = values.values<float>();
     for (size_t i = 0; i < to.size(); ++i) to[i] = number(i);
-    t = values.to(t.dtype());
+    if (!sdk::is_complex(t.dtype())) {
+      t = values.to(t.dtype());
+    } else if (t.size() > 0) {
+      const Tensor parts = values.to(sdk::part_dtype(t.dtype()));
+      std::memcpy(t.data(), parts.data(), t.size());
+    }
   }
 
   const Args& args_;

@@ -45,6 +45,15 @@ double excess(double got, double expected, const Tolerance& t) {
   return std::abs(got - expected) - (t.absolute + t.relative * std::abs(expected));
 }
 
+template <class Part>
+void append_parts(const unsigned char* bytes, size_t size, std::vector<double>& out) {
+  for (size_t at = 0; at < size; at += sizeof(Part)) {
+    Part part;
+    std::memcpy(&part, bytes + at, sizeof part);
+    out.push_back(static_cast<double>(part));
+  }
+}
+
 }  // namespace
 
 std::string dtype_text(tenon_dtype t) { return std::string(sdk::dtype_name(t)); }
@@ -66,15 +75,12 @@ std::vector<double> numbers_of(const Tensor& t) {
     return out;
   }
   const auto* bytes = static_cast<const unsigned char*>(t.data());
-  if (t.dtype() != TENON_DTYPE_C64) {
+  if (t.dtype() == TENON_DTYPE_C64)
+    append_parts<float>(bytes, t.size(), out);
+  else if (t.dtype() == TENON_DTYPE_C128)
+    append_parts<double>(bytes, t.size(), out);
+  else
     out.assign(bytes, bytes + t.size());
-    return out;
-  }
-  for (size_t at = 0; at < t.size(); at += sizeof(float)) {
-    float part;
-    std::memcpy(&part, bytes + at, sizeof part);
-    out.push_back(part);
-  }
   return out;
 }
 

@@ -122,8 +122,7 @@ Ref Emitter::integer(int64_t value) {
 
 Ref Emitter::cast(const Ref& x, DType to) {
   if (x.dtype == to || !x) return x;
-  if (x.dtype == TENON_DTYPE_C64 || to == TENON_DTYPE_C64)
-    throw NoForm{"ONNX converts no complex numbers"};
+  if (is_complex(x.dtype) || is_complex(to)) throw NoForm{"ONNX converts no complex numbers"};
   return add_plain("Cast", {x}, {attribute("to", int64_t{element_of_dtype(to)})}, {to})[0];
 }
 

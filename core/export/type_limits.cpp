@@ -19,7 +19,7 @@ constexpr uint64_t kRare =
 constexpr uint64_t kAll = kCommon | kRare;
 constexpr uint64_t kWords = bit(kI32) | bit(kI64);
 constexpr uint64_t kBool1 = bit(kBool);
-constexpr uint64_t kComplex = bit(TENON_DTYPE_C64);
+constexpr uint64_t kComplex = bit(TENON_DTYPE_C64) | bit(TENON_DTYPE_C128);
 
 constexpr TypeLimits kLimits[] = {
     {"Add", kNumbers, "T", "T"},

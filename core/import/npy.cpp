@@ -24,10 +24,20 @@ struct Kind {
   std::string_view text;  // without the byte order
   size_t part;            // bytes that big-endian files swap
 };
-constexpr Kind kKinds[] = {
-    {kBool, "b1", 1}, {kI8, "i1", 1},  {kI16, "i2", 2},           {kI32, "i4", 4}, {kI64, "i8", 8},
-    {kU8, "u1", 1},   {kU16, "u2", 2}, {kU32, "u4", 4},           {kU64, "u8", 8}, {kF16, "f2", 2},
-    {kF32, "f4", 4},  {kF64, "f8", 8}, {TENON_DTYPE_C64, "c8", 4}};
+constexpr Kind kKinds[] = {{kBool, "b1", 1},
+                           {kI8, "i1", 1},
+                           {kI16, "i2", 2},
+                           {kI32, "i4", 4},
+                           {kI64, "i8", 8},
+                           {kU8, "u1", 1},
+                           {kU16, "u2", 2},
+                           {kU32, "u4", 4},
+                           {kU64, "u8", 8},
+                           {kF16, "f2", 2},
+                           {kF32, "f4", 4},
+                           {kF64, "f8", 8},
+                           {TENON_DTYPE_C64, "c8", 4},
+                           {TENON_DTYPE_C128, "c16", 8}};
 
 struct Header {
   const Kind* kind = nullptr;
@@ -116,7 +126,7 @@ class HeaderParser {
     if (!h.kind)
       fail(
           Code::unsupported, who_, ": dtype '", descr,
-          "': expected bool, an integer, f2, f4, f8 or c8",
+          "': expected bool, an integer, f2, f4, f8, c8 or c16",
           descr.size() > 1 && descr[1] == 'V' ? "; hint: save bfloat16 and float8 as float32" : "");
     h.swapped = order == '>';
   }

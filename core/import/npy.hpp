@@ -19,7 +19,7 @@ struct NamedTensor {
 };
 
 // Versions 1 to 3. Arrays in Fortran's order are transposed, big-endian ones swapped. Refuses
-// dtypes that tenon lacks: objects, structs, strings, dates, complex128.
+// dtypes that tenon lacks: objects, structs, strings, dates.
 NamedTensor read_npy(const std::string& path);
 // All arrays of an archive, under their names without ".npy".
 std::vector<NamedTensor> read_npz(const std::string& path);

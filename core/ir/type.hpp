@@ -25,6 +25,7 @@ inline constexpr DType kF32 = TENON_DTYPE_F32, kF16 = TENON_DTYPE_F16, kBF16 = T
 std::optional<DType> dtype_from_name(std::string_view name);
 using sdk::acc_dtype;  // acc(T)
 using sdk::dtype_name;
+using sdk::is_complex;
 using sdk::is_float;    // F
 using sdk::is_half;     // H
 using sdk::is_index;    // X

@@ -35,7 +35,7 @@ uint64_t bits_of(tenon_dtype t, double x) {
 TEST_SUITE("abi/makers") {
   TEST_CASE("with_type: each dtype gives the type that stores it") {
     for (tenon_dtype t = 1; t < TENON_DTYPE_COUNT; ++t) {
-      if (t == TENON_DTYPE_C64) continue;  // has no storage type
+      if (is_complex(t)) continue;  // has no storage type
       CHECK_MESSAGE(chosen(t) == t, dtype_name(t));
     }
     CHECK_THROWS_WITH_AS(chosen(TENON_DTYPE_C64), "operand x of dtype c64 is not supported",
@@ -51,23 +51,29 @@ TEST_SUITE("abi/makers") {
     CHECK(size(TENON_DTYPE_BF16) == 2);
     CHECK(size(TENON_DTYPE_F32) == 4);
     CHECK(size(TENON_DTYPE_C64) == 8);
+    CHECK(size(TENON_DTYPE_C128) == 16);
     CHECK_THROWS_WITH_AS(size(TENON_DTYPE_U4), "operand x of dtype u4 is not supported", Refusal);
   }
 
-  TEST_CASE("groups: bool, c64 and the small dtypes belong to none that is computed with") {
+  TEST_CASE(
+      "groups: bool, complex numbers and the small dtypes belong to none that is computed with") {
     CHECK(is_half(TENON_DTYPE_BF16));
     CHECK_FALSE(is_half(TENON_DTYPE_F32));
     CHECK(is_float(TENON_DTYPE_F64));
     CHECK(is_integer(TENON_DTYPE_U64));
-    for (const tenon_dtype t : {TENON_DTYPE_BOOL, TENON_DTYPE_C64, TENON_DTYPE_I4, TENON_DTYPE_U4,
-                                TENON_DTYPE_F8E4M3, TENON_DTYPE_NONE}) {
+    for (const tenon_dtype t : {TENON_DTYPE_BOOL, TENON_DTYPE_C64, TENON_DTYPE_C128, TENON_DTYPE_I4,
+                                TENON_DTYPE_U4, TENON_DTYPE_F8E4M3, TENON_DTYPE_NONE}) {
       CHECK_FALSE(is_float(t));
       CHECK_FALSE(is_integer(t));
     }
     CHECK(acc_dtype(TENON_DTYPE_F16) == TENON_DTYPE_F32);
     CHECK(acc_dtype(TENON_DTYPE_F64) == TENON_DTYPE_F64);
     CHECK(element_bytes(TENON_DTYPE_I4) == 0);
+    CHECK(element_bytes(TENON_DTYPE_C128) == 16);
+    CHECK(complex_dtype(TENON_DTYPE_F64) == TENON_DTYPE_C128);
+    CHECK(part_dtype(TENON_DTYPE_C64) == TENON_DTYPE_F32);
     CHECK(dtype_name(TENON_DTYPE_F8E5M2) == "f8e5m2");
+    CHECK(dtype_name(TENON_DTYPE_C128) == "c128");
     CHECK(dtype_name(999) == "?");
   }
 

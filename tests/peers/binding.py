@@ -15,7 +15,7 @@ INPUT, WEIGHT = 1, 2  # TENON_SPACE_*
 DTYPES = {"f32": (1, numpy.float32), "f16": (2, numpy.float16), "bf16": (3, numpy.uint16), "f64": (4, numpy.float64),
           "i8": (5, numpy.int8), "i16": (6, numpy.int16), "i32": (7, numpy.int32), "i64": (8, numpy.int64),
           "u8": (9, numpy.uint8), "u16": (10, numpy.uint16), "u32": (11, numpy.uint32), "u64": (12, numpy.uint64),
-          "bool": (15, numpy.bool_), "c64": (16, numpy.complex64)}
+          "bool": (15, numpy.bool_), "c64": (16, numpy.complex64), "c128": (19, numpy.complex128)}
 NUMPY_OF = {code: numpy.dtype(kind) for code, kind in DTYPES.values()}
 CODE_OF = {numpy.dtype(kind): code for name, (code, kind) in DTYPES.items() if name != "bf16"}
 

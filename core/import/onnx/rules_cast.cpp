@@ -7,7 +7,7 @@ namespace {
 
 void cast_to(Call& c, DType to) {
   const DType from = c.dtype(0);
-  if (to == TENON_DTYPE_C64 || from == TENON_DTYPE_C64) c.refuse("casts of complex numbers");
+  if (is_complex(to) || is_complex(from)) c.refuse("casts of complex numbers");
   if (can_be_known(from) && can_be_known(to) && c.known(0) && c.known(0)->size() <= kMostKnown)
     return c.out(known_cast(*c.known(0), to));
   Value x = c.value(0);

@@ -67,7 +67,7 @@ constexpr Element kElements[] = {
     {"UINT32", kU32, Field::uint64_data},
     {"UINT64", kU64, Field::uint64_data},
     {"COMPLEX64", TENON_DTYPE_C64, Field::float_data},
-    {"COMPLEX128", TENON_DTYPE_NONE, Field::double_data},
+    {"COMPLEX128", TENON_DTYPE_C128, Field::double_data},
     {"BFLOAT16", kBF16, Field::int32_data},
     {"FLOAT8E4M3FN", TENON_DTYPE_F8E4M3, Field::int32_data},
     {"FLOAT8E4M3FNUZ", TENON_DTYPE_NONE, Field::int32_data},
@@ -156,7 +156,7 @@ void take_typed(const Tensor& t, Field field, Bytes& out) {
   Cursor cursor(s.input);
   Message m(cursor, s.begin, s.end);
   const unsigned bits = tenon_dtype_bits(t.dtype);
-  Filler f{m, field, out, t.dtype == TENON_DTYPE_C64 ? 4 : std::max(1u, bits / 8), t.dtype};
+  Filler f{m, field, out, is_complex(t.dtype) ? bits / 16 : std::max(1u, bits / 8), t.dtype};
   while (m.next()) {
     if (m.field() != static_cast<uint32_t>(field)) {
       m.skip();

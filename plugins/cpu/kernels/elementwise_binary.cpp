@@ -299,7 +299,7 @@ TileOp where_tiles(const sdk::op::where& n, tenon_dtype out) {
   if (n.cond.type().dtype != TENON_DTYPE_BOOL) throw Refusal::dtype("cond", n.cond.type().dtype);
   if (out != dtype) throw Refusal::dtype("y", out);
   const int64_t size = is_half(dtype) ? 4 : element_bytes(dtype);
-  if (size == 0) throw Refusal::dtype("a", dtype);
+  if (size == 0 || size > 8) throw Refusal::dtype("a", dtype);
   return [size](const void* const* x, void* y, int64_t n) {
     select_elements(size, static_cast<const uint8_t*>(x[0]), x[1], x[2], y, n);
   };

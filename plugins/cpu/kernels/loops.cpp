@@ -124,7 +124,26 @@ void gather_run(const Loop& loop, int k, const void* base, size_t size, int64_t 
   });
 }
 
-StridedCopy::StridedCopy(const sdk::Type& type)
+namespace {
+
+// 16 bytes are two elements of 8.
+sdk::Type halved(const sdk::Type& type) {
+  if (element_bytes(type.dtype) <= 8) return type;
+  if (type.rank == sdk::kMaxRank) throw sdk::Refusal::shape("no copy of this rank and dtype");
+  sdk::Type halves = type;
+  halves.dtype = TENON_DTYPE_U64;
+  for (int i = 0; i < type.rank; ++i) halves.strides[i] *= 2;
+  halves.dims[type.rank] = 2;
+  halves.strides[type.rank] = 1;
+  halves.rank = type.rank + 1;
+  return halves;
+}
+
+}  // namespace
+
+StridedCopy::StridedCopy(const sdk::Type& type) : StridedCopy(halved(type), 0) {}
+
+StridedCopy::StridedCopy(const sdk::Type& type, int)
     : loop_(make_loop(type.shape(), {&type})),
       size_(element_bytes(type.dtype)),
       bytes_(static_cast<int64_t>(type.bytes())) {

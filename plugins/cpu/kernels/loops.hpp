@@ -177,7 +177,7 @@ class TileWriter {
   alignas(64) char tile_[kTile * 8];
 };
 
-// Makes a strided view dense: copies runs, transposes in blocks. Elements have 1, 2, 4 or 8 bytes.
+// Makes a strided view dense: copies runs, transposes in blocks. Elements have 1, 2, 4, 8 or 16 bytes.
 // 4-bit elements must be dense.
 class StridedCopy {
  public:
@@ -186,6 +186,7 @@ class StridedCopy {
   void run(const void* in, void* out) const;
 
  private:
+  StridedCopy(const sdk::Type& type, int);  // of elements of 8 bytes at most
   void run_transposed(const void* in, void* out) const;
 
   Loop loop_;

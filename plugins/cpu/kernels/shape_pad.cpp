@@ -125,6 +125,7 @@ Kernel make_pad(const sdk::op::pad& n, const Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
   Pad p{.mode = parse_mode(n.mode), .bytes = element_bytes("x", x.dtype)};
   p.value = sdk::constant_bytes("x", x.dtype, p.mode == Mode::constant ? n.value : 0);
+  if (p.bytes > static_cast<int64_t>(p.value.size())) throw sdk::Refusal::dtype("x", x.dtype);
   p.item = p.bytes;
   for (int i = 0; i < x.rank; ++i) {
     p.axes[i] = {sdk::entry_of(n.before, i, 0), x.dims[i], y.dims[i]};

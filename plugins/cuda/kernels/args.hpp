@@ -21,7 +21,8 @@ using sdk::is_nibble;
 
 // The type's name in device text; refuses those of less than a byte, as operand `name`.
 inline std::string type_name(std::string_view name, tenon_dtype t) {
-  if (is_nibble(t) || t == TENON_DTYPE_NONE) throw sdk::Refusal::dtype(name, t);
+  if (is_nibble(t) || t == TENON_DTYPE_NONE || t == TENON_DTYPE_C128)
+    throw sdk::Refusal::dtype(name, t);
   return t == TENON_DTYPE_BOOL ? "b8" : std::string(sdk::dtype_name(t));
 }
 

@@ -19,8 +19,8 @@ namespace tenon::sdk {
 // Returns "f32"; "?" for an unknown number.
 constexpr std::string_view dtype_name(tenon_dtype t) {
   constexpr std::string_view names[TENON_DTYPE_COUNT] = {
-      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",   "u8",
-      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2"};
+      "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",    "u8",
+      "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2", "c128"};
   return t < TENON_DTYPE_COUNT ? names[t] : "?";
 }
 
@@ -40,6 +40,16 @@ constexpr bool is_index(tenon_dtype t) { return t == TENON_DTYPE_I32 || t == TEN
 constexpr bool is_nibble(tenon_dtype t) { return t == TENON_DTYPE_I4 || t == TENON_DTYPE_U4; }
 // f8e4m3, f8e5m2: can be cast and moved; there is no arithmetic.
 constexpr bool is_f8(tenon_dtype t) { return t == TENON_DTYPE_F8E4M3 || t == TENON_DTYPE_F8E5M2; }
+// c64, c128: a real part, then an imaginary part.
+constexpr bool is_complex(tenon_dtype t) { return t == TENON_DTYPE_C64 || t == TENON_DTYPE_C128; }
+// The dtype of each part of a complex number.
+constexpr tenon_dtype part_dtype(tenon_dtype t) {
+  return t == TENON_DTYPE_C128 ? tenon_dtype{TENON_DTYPE_F64} : tenon_dtype{TENON_DTYPE_F32};
+}
+// The complex dtype whose parts are of a float dtype: c128 for f64, else c64.
+constexpr tenon_dtype complex_dtype(tenon_dtype t) {
+  return t == TENON_DTYPE_F64 ? tenon_dtype{TENON_DTYPE_C128} : tenon_dtype{TENON_DTYPE_C64};
+}
 
 // The accumulation dtype: f32 for halves, else t.
 constexpr tenon_dtype acc_dtype(tenon_dtype t) {
@@ -64,6 +74,10 @@ struct F8E5M2 {
 };
 struct Bool {
   uint8_t byte;
+};
+// An element of 16 bytes, for kernels that only move bits.
+struct Bits128 {
+  uint64_t parts[2];
 };
 struct I4 {};  // stand for their dtype; no address points to one
 struct U4 {};

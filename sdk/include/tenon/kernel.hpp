@@ -151,10 +151,12 @@ auto with_type(Types<Ts...> types, std::string_view operand, tenon_dtype t, F&& 
   if (((t != kDtypeOf<Ts>)&&...)) throw Refusal::dtype(operand, t);
   return with_type(types, t, f);
 }
-// Calls f with the unsigned integer of an element's size. Refuses i4 and u4, which have no address.
+// Calls f with the unsigned integer of an element's size, or with Bits128. Refuses i4 and u4, which
+// have no address.
 template <class F>
 auto with_bits(std::string_view operand, tenon_dtype t, F&& f) {
   if (element_bytes(t) == 0) throw Refusal::dtype(operand, t);
+  if (element_bytes(t) == sizeof(Bits128)) return f(Bits128{});
   return with_size(element_bytes(t), f);
 }
 

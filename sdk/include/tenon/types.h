@@ -57,7 +57,8 @@ typedef uint16_t tenon_dtype;
 #define TENON_DTYPE_C64    ((tenon_dtype)16)  // two f32: real part, imaginary part
 #define TENON_DTYPE_F8E4M3 ((tenon_dtype)17)
 #define TENON_DTYPE_F8E5M2 ((tenon_dtype)18)
-#define TENON_DTYPE_COUNT  19
+#define TENON_DTYPE_C128   ((tenon_dtype)19)  // two f64: real part, imaginary part
+#define TENON_DTYPE_COUNT  20
 
 
 // ---- Status codes -------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ struct Pair {
   uint8_t code, bits;
 };
 constexpr Pair kPairs[] = {
-    {TENON_DTYPE_F32, 2, 32},    {TENON_DTYPE_F16, 2, 16}, {TENON_DTYPE_BF16, 4, 16},
-    {TENON_DTYPE_F64, 2, 64},    {TENON_DTYPE_I8, 0, 8},   {TENON_DTYPE_I16, 0, 16},
-    {TENON_DTYPE_I32, 0, 32},    {TENON_DTYPE_I64, 0, 64}, {TENON_DTYPE_U8, 1, 8},
-    {TENON_DTYPE_U16, 1, 16},    {TENON_DTYPE_U32, 1, 32}, {TENON_DTYPE_U64, 1, 64},
-    {TENON_DTYPE_BOOL, 6, 8},    {TENON_DTYPE_C64, 5, 64}, {TENON_DTYPE_F8E4M3, 10, 8},
-    {TENON_DTYPE_F8E5M2, 12, 8},
+    {TENON_DTYPE_F32, 2, 32},    {TENON_DTYPE_F16, 2, 16},   {TENON_DTYPE_BF16, 4, 16},
+    {TENON_DTYPE_F64, 2, 64},    {TENON_DTYPE_I8, 0, 8},     {TENON_DTYPE_I16, 0, 16},
+    {TENON_DTYPE_I32, 0, 32},    {TENON_DTYPE_I64, 0, 64},   {TENON_DTYPE_U8, 1, 8},
+    {TENON_DTYPE_U16, 1, 16},    {TENON_DTYPE_U32, 1, 32},   {TENON_DTYPE_U64, 1, 64},
+    {TENON_DTYPE_BOOL, 6, 8},    {TENON_DTYPE_C64, 5, 64},   {TENON_DTYPE_F8E4M3, 10, 8},
+    {TENON_DTYPE_F8E5M2, 12, 8}, {TENON_DTYPE_C128, 5, 128},
 };
 
 // The dtype of a buffer's format; NONE if tenon has none.
@@ -25,6 +25,7 @@ tenon_dtype dtype_of_format(const char* format, Py_ssize_t size) {
   if (!format) return TENON_DTYPE_U8;
   if (*format == '@' || *format == '=' || *format == '<' || *format == '|') ++format;
   if (std::strcmp(format, "Zf") == 0) return TENON_DTYPE_C64;
+  if (std::strcmp(format, "Zd") == 0) return TENON_DTYPE_C128;
   if (format[0] == 0 || format[1] != 0) return TENON_DTYPE_NONE;
   const auto integer = [&](bool is_signed) -> tenon_dtype {
     const int k = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : -1;
@@ -174,7 +175,8 @@ bool Loan::read_buffer(nb::handle object, View& view, const std::string& what) {
              (first == '>' || first == '!' ? " have their bytes in the other order"
                                            : " have no dtype in tenon") +
              "; expected one of float32, float16, float64, int8 to int64, uint8 to uint64, bool, "
-             "complex64, bfloat16, float8_e4m3fn, float8_e5m2 of this machine's byte order");
+             "complex64, complex128, bfloat16, float8_e4m3fn, float8_e5m2 of this machine's byte "
+             "order");
   }
   read_view(buffer_, known, view, what);
   return true;

@@ -153,8 +153,8 @@ namespace {
 // ---- As a buffer
 
 constexpr const char* kFormats[TENON_DTYPE_COUNT] = {
-    nullptr, "f", "e", nullptr, "d",     "b", "h",  "i",     "q",    "B",
-    "H",     "I", "Q", nullptr, nullptr, "?", "Zf", nullptr, nullptr};
+    nullptr, "f", "e", nullptr, "d",     "b", "h",  "i",     "q",     "B",
+    "H",     "I", "Q", nullptr, nullptr, "?", "Zf", nullptr, nullptr, "Zd"};
 
 // Shape and strides in bytes live as long as the buffer.
 struct BufferInfo {

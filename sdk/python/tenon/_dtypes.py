@@ -30,6 +30,7 @@ _NUMPY = {
     "c64": (64, "complex64"),
     "f8e4m3": (8, "float8_e4m3fn"),
     "f8e5m2": (8, "float8_e5m2"),
+    "c128": (128, "complex128"),
 }
 _OF_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
@@ -55,6 +56,7 @@ class DType(enum.Enum):
     c64 = 16
     f8e4m3 = 17
     f8e5m2 = 18
+    c128 = 19
 
     def __str__(self) -> str:
         return self.name
@@ -112,5 +114,6 @@ DTypeLike = Union[DType, str, "np.dtype[Any]", type, Any]
 f32, f16, bf16, f64 = DType.f32, DType.f16, DType.bf16, DType.f64
 i8, i16, i32, i64 = DType.i8, DType.i16, DType.i32, DType.i64
 u8, u16, u32, u64 = DType.u8, DType.u16, DType.u32, DType.u64
-i4, u4, boolean, c64 = DType.i4, DType.u4, DType.bool, DType.c64
+i4, u4, boolean = DType.i4, DType.u4, DType.bool
+c64, c128 = DType.c64, DType.c128
 f8e4m3, f8e5m2 = DType.f8e4m3, DType.f8e5m2

@@ -12,7 +12,7 @@ from tenon import DType
 
 class NumPy(unittest.TestCase):
     def test_borrows_and_lends_the_same_memory(self):
-        for dtype in "float32 float16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64".split():
+        for dtype in "float32 float16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128".split():
             with self.subTest(dtype):
                 a = np.arange(12).reshape(3, 4).astype(dtype)
                 t = tenon.asarray(a)
@@ -143,7 +143,7 @@ class PyTorch(unittest.TestCase):
 
     def test_borrows_and_lends_the_same_memory(self):
         torch = self.torch
-        for dtype in "float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 bool complex64".split():
+        for dtype in "float32 float16 bfloat16 float64 int8 int16 int32 int64 uint8 bool complex64 complex128".split():
             with self.subTest(dtype):
                 a = torch.arange(12).reshape(3, 4).to(getattr(torch, dtype))
                 t = tenon.asarray(a)

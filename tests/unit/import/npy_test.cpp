@@ -118,7 +118,7 @@ TEST_SUITE("import/npy") {
   TEST_CASE("npy: each dtype is read as it was written; the header ends on 64 bytes") {
     const Folder f;
     for (const DType dtype : {kBool, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kF16, kF32, kF64,
-                              DType{TENON_DTYPE_C64}}) {
+                              DType{TENON_DTYPE_C64}, DType{TENON_DTYPE_C128}}) {
       const NamedTensor t = sample("", dtype);
       write_npy(f("a.npy"), view(t));
       const NamedTensor again = read_npy(f("a.npy"));
